@@ -17,7 +17,7 @@ use crate::error::{At as _, Damage, QueueError};
 use crate::layout as at;
 use crate::mapping::{Access, Mapping};
 use crate::protocol::{self, Look, Memory};
-use crate::sys::{self, Life};
+use crate::sys::{self, Life, LockFile};
 
 /// Name of the control file, by which a directory is known to be a queue's.
 pub const CONTROL_NAME: &str = "queue.control";
@@ -62,7 +62,7 @@ pub(crate) struct Mark {
 #[derive(Debug)]
 pub(crate) struct Control {
     path: PathBuf,
-    file: File,
+    file: LockFile,
     map: Mapping,
     access: Access,
     segment_bytes: u64,
@@ -122,7 +122,7 @@ impl Control {
             return Err(QueueError::damaged(&path, found_bytes.min(at::CONTROL_BYTES as u64), damage));
         }
         let map = Mapping::new(&file, at::CONTROL_BYTES, access).at("map", &path)?;
-        Ok(Self { path, file, map, access, segment_bytes, queue_id })
+        Ok(Self { path, file: file.into(), map, access, segment_bytes, queue_id })
     }
 
     #[inline]

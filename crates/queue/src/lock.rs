@@ -20,7 +20,7 @@ use crate::control::Control;
 use crate::error::{At as _, QueueError};
 use crate::layout::{OWNERS_MAX, owner_byte};
 use crate::protocol;
-use crate::sys::{self, LockKind};
+use crate::sys::{self, LockFile, LockKind};
 
 /// Tries before a thread goes to sleep: a record is appended in less time.
 const SPINS: u32 = 200;
@@ -34,7 +34,7 @@ const SLEEP: Duration = Duration::from_millis(2);
 /// parent's locks.
 #[derive(Debug)]
 pub(crate) struct Owner {
-    file: File,
+    file: LockFile,
     number: u32,
     barriers: bool,
 }
@@ -53,7 +53,7 @@ impl Owner {
     /// who wait for it.
     pub(crate) fn attach(control: &Control) -> Result<Self, QueueError> {
         let path = control.path();
-        let file = OpenOptions::new().read(true).write(true).open(path).at("open", path)?;
+        let file = LockFile::from(OpenOptions::new().read(true).write(true).open(path).at("open", path)?);
         for number in 1..=OWNERS_MAX {
             let byte = owner_byte(number);
             if !sys::try_lock_byte(&file, byte, LockKind::Exclusive).at("lock", path)? {

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use riverrun_types::{LeaderEpoch, Offset};
 
 use crate::error::{At as _, QueueError};
-use crate::sys::{self, LockKind};
+use crate::sys::{self, LockFile, LockKind};
 
 const MAGIC: &[u8; 8] = b"RRTAILR1";
 const DIR_NAME: &str = "tailers";
@@ -42,7 +42,7 @@ pub(crate) struct Kept {
 #[derive(Debug)]
 pub(crate) struct Place {
     path: PathBuf,
-    file: File,
+    file: LockFile,
     sequence: u64,
     /// Records from the place on that were gone when it was opened.
     pub(crate) missed: i64,
@@ -67,7 +67,7 @@ impl Place {
         }
         let newest = (0..2).filter_map(|slot| read_slot(&file, slot)).max_by_key(|(_, sequence)| *sequence);
         let sequence = newest.map_or(0, |(_, sequence)| sequence);
-        Ok((Self { path, file, sequence, missed: 0 }, newest.map(|(kept, _)| kept)))
+        Ok((Self { path, file: file.into(), sequence, missed: 0 }, newest.map(|(kept, _)| kept)))
     }
 
     /// Removes the place that bears `name`, unless there is none. Refuses one that is in use.

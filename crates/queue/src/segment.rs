@@ -19,7 +19,7 @@ use crate::error::{At as _, Damage, QueueError};
 use crate::layout::{MAKE_BYTE, PAGE_BYTES, VIEW_BYTE};
 use crate::mapping::{Access, Mapping, POPULATE_BYTES};
 use crate::spare::SPARE_NAMES;
-use crate::sys::{self, LockKind};
+use crate::sys::{self, LockFile, LockKind};
 
 /// Names of a segment that an append makes, and of one that the background makes.
 const NEW_NAME: &str = "segment.new";
@@ -57,7 +57,7 @@ pub(crate) struct ReadSegment {
     segment: Arc<Segment>,
     /// Holds the shared lock that retention looks for, or in a queue that is open for reading only that of
     /// [`VIEW_BYTE`].
-    _pin: Arc<File>,
+    _pin: Arc<LockFile>,
 }
 
 impl ReadSegment {
@@ -222,7 +222,7 @@ pub(crate) fn is_named(file: &File, path: &Path) -> Result<bool, QueueError> {
 }
 
 /// The pin of the segment that begins with `base`, if somebody has it. Forgets those that nobody has any more.
-fn held_pin(pins: &mut Vec<(Offset, Weak<File>)>, base: Offset) -> Option<Arc<File>> {
+fn held_pin(pins: &mut Vec<(Offset, Weak<LockFile>)>, base: Offset) -> Option<Arc<LockFile>> {
     pins.retain(|(_, pin)| pin.strong_count() > 0);
     pins.iter().find(|(pinned, _)| *pinned == base).and_then(|(_, pin)| pin.upgrade())
 }
@@ -248,7 +248,7 @@ pub(crate) struct Segments {
     /// removing it, and others the file. Both keep a descriptor of each segment that they read.
     access: Access,
     mapped: Mutex<Vec<Mapped>>,
-    pins: Mutex<Vec<(Offset, Weak<File>)>>,
+    pins: Mutex<Vec<(Offset, Weak<LockFile>)>>,
     prepared: Mutex<Vec<Prepared>>,
 }
 
@@ -359,12 +359,12 @@ impl Segments {
 
     /// Keeps retention from removing the segment that begins with `base`, or who only reads, the file from being
     /// used for another one; none if it has been removed.
-    fn pin(&self, base: Offset) -> Result<Option<Arc<File>>, QueueError> {
+    fn pin(&self, base: Offset) -> Result<Option<Arc<LockFile>>, QueueError> {
         if let Some(pin) = held_pin(&mut self.pins(), base) {
             return Ok(Some(pin));
         }
         let path = self.path(base);
-        let Some(file) = self.open(base, Access::Read)? else { return Ok(None) };
+        let Some(file) = self.open(base, Access::Read)?.map(LockFile::from) else { return Ok(None) };
         let begin = Instant::now();
         while !self.try_share(&file).at("lock", &path)? {
             if begin.elapsed() >= PIN_PATIENCE {
@@ -386,7 +386,7 @@ impl Segments {
         Ok(Some(pin))
     }
 
-    fn pins(&self) -> MutexGuard<'_, Vec<(Offset, Weak<File>)>> {
+    fn pins(&self) -> MutexGuard<'_, Vec<(Offset, Weak<LockFile>)>> {
         self.pins.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -7,6 +7,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Deref;
 use std::os::fd::AsRawFd as _;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU32;
@@ -23,15 +24,22 @@ fn check(result: libc::c_int) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-fn set_lock(file: &File, byte: u64, lock_type: libc::c_int, command: libc::c_int) -> io::Result<bool> {
+/// Bytes of a range of locks that has no end.
+const TO_THE_END: u64 = 0;
+
+fn set_lock(file: &File, byte: u64, lock_type: libc::c_int) -> io::Result<bool> {
+    set_locks(file, (byte, 1), lock_type)
+}
+
+fn set_locks(file: &File, (begin, bytes): (u64, u64), lock_type: libc::c_int) -> io::Result<bool> {
     // SAFETY: flock is a plain struct of integers, for which zeros are a value.
     let mut request: libc::flock = unsafe { std::mem::zeroed() };
     request.l_type = lock_type as libc::c_short;
     request.l_whence = libc::SEEK_SET as libc::c_short;
-    request.l_start = byte as libc::off_t;
-    request.l_len = 1;
+    request.l_start = begin as libc::off_t;
+    request.l_len = bytes as libc::off_t;
     // SAFETY: the descriptor is open as long as `file` is borrowed, and the request is a valid flock.
-    let result = check(unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut request) });
+    let result = check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw mut request) });
     match result {
         Ok(()) => Ok(true),
         Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
@@ -43,7 +51,7 @@ fn set_lock(file: &File, byte: u64, lock_type: libc::c_int, command: libc::c_int
 /// when the last descriptor of that description is closed, however its process ends.
 pub(crate) fn try_lock_byte(file: &File, byte: u64, kind: LockKind) -> io::Result<bool> {
     let lock_type = if kind == LockKind::Shared { libc::F_RDLCK } else { libc::F_WRLCK };
-    set_lock(file, byte, lock_type, libc::F_OFD_SETLK)
+    set_lock(file, byte, lock_type)
 }
 
 /// Whether somebody else holds the shared lock of one byte of `file`, which may be open for reading only. False where
@@ -62,7 +70,43 @@ pub(crate) fn is_lock_shared(file: &File, byte: u64) -> bool {
 
 /// Undoes [`try_lock_byte`].
 pub(crate) fn unlock_byte(file: &File, byte: u64) -> io::Result<()> {
-    set_lock(file, byte, libc::F_UNLCK, libc::F_OFD_SETLK).map(|_| ())
+    set_lock(file, byte, libc::F_UNLCK).map(|_| ())
+}
+
+/// A file with locks, which end when it is dropped.
+///
+/// To close it is not enough: a process that is being started has every descriptor of the one that starts it until its
+/// exec, and the locks with them, so that who has gone would be taken for alive. A process that was forked and has no
+/// exec unlocks nothing: the locks are its parent's.
+#[derive(Debug)]
+pub(crate) struct LockFile {
+    file: File,
+    process: u32,
+}
+
+impl From<File> for LockFile {
+    fn from(file: File) -> Self {
+        Self { file, process: std::process::id() }
+    }
+}
+
+impl Deref for LockFile {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.file
+    }
+}
+
+impl Drop for LockFile {
+    fn drop(&mut self) {
+        if self.process != std::process::id() {
+            return;
+        }
+        // Where a file system has no locks there is none to end.
+        let _ = set_locks(&self.file, (0, TO_THE_END), libc::F_UNLCK);
+        let _ = self.file.unlock();
+    }
 }
 
 /// Gives `file` blocks for a range of bytes, so that storing into its mapping needs no space that may not be
@@ -233,5 +277,25 @@ mod tests {
         assert!(!is_lock_shared(&reading, 8), "another byte");
         drop(file);
         assert!(!is_lock_shared(&reading, 7), "it went with its holder");
+    }
+
+    #[test]
+    fn locks_end_though_a_process_that_is_being_started_has_the_descriptor() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let open = || LockFile::from(File::options().write(true).open(file.path()).expect("a file"));
+        for ends in [true, false] {
+            let mut held = open();
+            assert!(try_lock_byte(&held, 7, LockKind::Exclusive).expect("locks"));
+            held.try_lock_shared().expect("nobody has it");
+            if !ends {
+                held.process += 1;
+            }
+            let inherited = held.try_clone().expect("a descriptor");
+            drop(held);
+            let next = open();
+            assert_eq!(try_lock_byte(&next, 7, LockKind::Exclusive).expect("locks"), ends, "another's stay");
+            assert_eq!(next.try_lock().is_ok(), ends);
+            drop(inherited);
+        }
     }
 }
