@@ -1,5 +1,6 @@
 //! Errors of metadata: of a change that is refused, and of files that cannot be used.
 
+use std::fmt::Display;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,6 +12,17 @@ use thiserror::Error;
 use super::frames::FrameError;
 use super::store::ACCEPT_METADATA_LOSS_FILE;
 use crate::mounts::NOT_CHANGED;
+
+/// Names that an error shows at most.
+const SHOWN_MAX: usize = 5;
+
+/// The first of these names, and dots for the others.
+pub(super) fn first_few(names: impl IntoIterator<Item = impl Display>) -> String {
+    let mut names = names.into_iter();
+    let first: Vec<String> = names.by_ref().take(SHOWN_MAX).map(|name| name.to_string()).collect();
+    let dots = if names.next().is_some() { ", ..." } else { "" };
+    first.join(", ") + dots
+}
 
 /// Why a change to a topic is refused. Nothing has changed. The texts are for clients.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -92,20 +104,29 @@ pub enum MetadataError {
         /// What to do.
         way_out: String,
     },
-    /// The log dirs have topics that the metadata does not tell of.
+    /// The log dirs have topics, or partitions of topics, that the metadata does not tell of.
     #[error(
-        "the metadata in {} does not know the topics of {count} directories with records: {shown}. Restore it from a \
-         copy that does; or make a file {ACCEPT_METADATA_LOSS_FILE} in it to start without these topics: the \
-         directories are then renamed to lost-<topic id> and left alone",
+        "the metadata in {} does not know the topics or partitions of {count} directories with records: {shown}. \
+         Restore it from a copy that does; or make a file {ACCEPT_METADATA_LOSS_FILE} in it to start with what it knows: \
+         directories of topics are then renamed to lost-<topic id> and left alone, and partitions of topics that it knows \
+         are taken back into these",
         meta.display()
     )]
     UnknownTopics {
         /// The metadata's directory.
         meta: PathBuf,
-        /// How many directories of topics.
+        /// How many directories.
         count: usize,
         /// The first of them.
         shown: String,
+    },
+    /// A partition that the metadata has lost cannot be taken back as it lies there.
+    #[error("the partition in {}, which the metadata does not know, cannot be taken back: {reason}", path.display())]
+    NotTakenBack {
+        /// Its directory.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
     },
     /// The log dirs remember more than the metadata tells of.
     #[error(

@@ -4,8 +4,6 @@
 //! are at the next start. Refuses directories of another cluster or node, records without an owner, and a configuration that leaves a known directory out. Repairs a
 //! damaged or lost identity file in a directory that still holds its records. A known directory that the system cannot
 //! read, or that is [away](super::absent_dirs), keeps the others from nothing: its partitions are offline.
-//!
-//! It also looks for what the metadata does not know: see [`UnknownTopics`].
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -30,11 +28,6 @@ pub(crate) const LOG_DIRS_MAX: usize = 256;
 /// An identity file in bytes at most.
 const IDENTITY_BYTES_MAX: u64 = 4096;
 const WHAT: &str = "log directory";
-
-/// What a topic's directory is called once its owner has given it up: this before its name.
-const LOST_PREFIX: &str = "lost-";
-/// Directories of unknown topics that an error names at most.
-const UNKNOWN_SHOWN_MAX: usize = 5;
 
 /// What a configured directory turned out to be.
 enum Found {
@@ -240,93 +233,9 @@ pub(crate) fn check_unowned(env: &Env, configured: &[PathBuf], meta: &Path) -> R
     Ok(())
 }
 
-/// Topics that have directories in our log dirs while the metadata knows nothing of them. A topic is known before it
-/// has files and until they are gone, so it is the metadata that was lost: cut after a kill, or replaced by a copy that is
-/// older than the topic. One that lacks other changes is told by the marks: see `marks.rs`.
-/// A server that went on would let clients make the same topics anew, and delete what it takes for nobody's.
-#[derive(Debug, Default)]
-pub(crate) struct UnknownTopics {
-    directories: Vec<PathBuf>,
-    /// Those that were given up, at this start or an earlier one.
-    aside: Vec<PathBuf>,
-    /// A log dir could not be read.
-    is_partial: bool,
-}
-
-impl UnknownTopics {
-    /// Looks into the log dirs that are this server's.
-    pub(crate) fn find(env: &Env, image: &Image, configured: &[PathBuf]) -> Self {
-        let mut found = Self::default();
-        for path in configured.iter().filter(|path| is_ours(env, image, path)) {
-            match env.fs.read_dir(path) {
-                Ok(entries) => {
-                    let names = entries.iter().filter(|entry| entry.is_dir).filter_map(|e| e.name.to_str());
-                    names.for_each(|name| found.take(image, path, name));
-                }
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(_) => found.is_partial = true,
-            }
-        }
-        found.directories.sort_unstable();
-        found
-    }
-
-    fn take(&mut self, image: &Image, dir: &Path, name: &str) {
-        let is_known = |id| image.topic_by_id(id).is_some() || image.doomed().contains_key(&id);
-        if topic_of_directory(name).is_some_and(|id| !is_known(id)) {
-            self.directories.push(dir.join(name));
-        }
-        if name.strip_prefix(LOST_PREFIX).and_then(topic_of_directory).is_some() {
-            self.aside.push(dir.join(name));
-        }
-    }
-
-    /// Gives all of them other names, durably, as the owner wishes.
-    pub(crate) fn set_aside(&mut self, env: &Env) -> Result<(), MetadataError> {
-        for path in std::mem::take(&mut self.directories) {
-            let (dir, name) = (path.parent().unwrap_or(&path), path.file_name().unwrap_or_default());
-            let aside = dir.join(format!("{LOST_PREFIX}{}", name.to_string_lossy()));
-            env.fs.rename(&path, &aside).map_err(MetadataError::io("rename", &path))?;
-            env.fs.sync_dir(dir).map_err(MetadataError::io("sync the directory", dir))?;
-            tracing::error!(path = %aside.display(), "a topic that the metadata has lost is set aside");
-            self.aside.push(aside);
-        }
-        Ok(())
-    }
-
-    /// Fails if there are any.
-    pub(crate) fn check(&self, meta: &Path) -> Result<(), MetadataError> {
-        let count = self.directories.len();
-        if count == 0 {
-            return Ok(());
-        }
-        let shown = self.directories.iter().take(UNKNOWN_SHOWN_MAX);
-        let mut shown = shown.map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
-        if count > UNKNOWN_SHOWN_MAX {
-            shown += ", ...";
-        }
-        Err(MetadataError::UnknownTopics { meta: meta.to_owned(), count, shown })
-    }
-
-    /// The directories of all that are not set aside.
-    pub(crate) fn directories(&self) -> &[PathBuf] {
-        &self.directories
-    }
-
-    /// Those that are.
-    pub(crate) fn aside(&self) -> &[PathBuf] {
-        &self.aside
-    }
-
-    /// Whether there are, or may be, records of topics that the metadata does not know.
-    pub(crate) fn is_in_doubt(&self) -> bool {
-        self.is_partial || !self.directories.is_empty() || !self.aside.is_empty()
-    }
-}
-
 /// Whether a directory says that it is this server's, or was known as one of its log dirs and does not say anything
 /// else.
-fn is_ours(env: &Env, image: &Image, path: &Path) -> bool {
+pub(super) fn is_ours(env: &Env, image: &Image, path: &Path) -> bool {
     match read_identity(env, path) {
         Ok(Some(Ok(found))) => *found.cluster == **image.cluster_id() && found.node == image.node_id().0,
         _ => image.log_dirs().iter().any(|dir| dir.path == path),
@@ -342,7 +251,7 @@ pub(super) fn holds_topic_directories(env: &Env, dir: &Path) -> Result<bool, Met
 
 /// The log names a topic's directory by the topic's id in the usual form of a UUID: groups of 8, 4, 4, 4 and 12
 /// hexadecimal digits, joined by hyphens.
-fn topic_of_directory(name: &str) -> Option<TopicId> {
+pub(super) fn topic_of_directory(name: &str) -> Option<TopicId> {
     let is_uuid = name.split('-').map(str::len).eq([8, 4, 4, 4, 12])
         && name.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit());
     let id = u128::from_str_radix(&name.replace('-', ""), 16).ok()?;

@@ -22,6 +22,7 @@ mod shards;
 mod store;
 #[cfg(test)]
 pub(crate) mod testing;
+mod unknown;
 mod verify;
 
 pub(crate) use cordon::{Cordon, absolute};

@@ -39,9 +39,10 @@ use super::directory::make_durable;
 use super::draft::{Draft, random_id};
 use super::error::{MetadataError, TopicError};
 use super::image::Image;
-use super::log_dirs::{self, UnknownTopics};
-use super::marks::Marks;
+use super::log_dirs;
+use super::marks::{Marks, Progress};
 use super::records::{Head, to_json};
+use super::unknown::UnknownTopics;
 
 /// Producer ids that one sync reserves.
 const PRODUCER_IDS_BLOCK: i64 = 1000;
@@ -108,7 +109,7 @@ impl Store {
         })?;
         let accept = dir.join(ACCEPT_METADATA_LOSS_FILE);
         let accepts_loss = env.fs.exists(&accept).map_err(MetadataError::io("look at", &accept))?;
-        let Loaded { head, image, may_lack_changes } = match load(env, dir, accepts_loss)? {
+        let Loaded { head, image, may_lack_changes, ended_in_order } = match load(env, dir, accepts_loss)? {
             Some(loaded) => loaded,
             None => first(env, options)?,
         };
@@ -120,11 +121,17 @@ impl Store {
             marks.check(&image, dir)?;
         }
         let told = marks.furthest();
-        let mut unknown = UnknownTopics::find(env, &image, &present);
+        let is_newest = ended_in_order && told == Progress::of(&image);
+        let mut unknown = if is_newest {
+            UnknownTopics::find_topics(env, &image, &present).0
+        } else {
+            UnknownTopics::find(env, &image, &present)
+        };
         if accepts_loss {
             unknown.set_aside(env)?;
+        } else {
+            unknown.check(dir)?;
         }
-        unknown.check(dir)?;
         let started = start_generation(env, dir, &head, &image).map_err(|failure| failure.error)?;
         let (log, Snapshot { behind, .. }) = started;
         remove_other_generations(env, dir, head.generation)?;
@@ -149,13 +156,20 @@ impl Store {
             may_lack_changes,
             _lock: lock,
         };
-        let dir_records = log_dirs::claim(env, &store.image(), &options.log_dirs, &store.absent)?;
+        let mut records = log_dirs::claim(env, &store.image(), &options.log_dirs, &store.absent)?;
+        let taken_back = store.rehearse(|draft| {
+            for record in &records {
+                draft.record(record.clone());
+            }
+            store.unknown.take_back(draft.image())
+        })?;
+        records.extend(taken_back);
         store.change(|draft| {
             if accepts_loss {
                 draft.skip_what_is_lost(told);
             }
             draft.start_node();
-            for record in dir_records {
+            for record in records {
                 draft.record(record);
             }
         })?;
@@ -362,7 +376,7 @@ fn first(env: &Env, options: &StoreOptions) -> Result<Loaded, MetadataError> {
     let cluster_id = options.cluster_id.clone().unwrap_or_else(|| random_id(&*env.random).to_string());
     let head = Head { cluster_id, node_id: options.node_id, generation: 1, frames: 0, is_last: false };
     let image = Image::new(&head);
-    Ok(Loaded { head, image, may_lack_changes: false })
+    Ok(Loaded { head, image, may_lack_changes: false, ended_in_order: false })
 }
 
 fn check_owner(head: &Head, options: &StoreOptions) -> Result<(), MetadataError> {

@@ -9,8 +9,8 @@ use riverrun_env::Env;
 
 use super::error::MetadataError;
 use super::frames::FrameError;
-use super::log_dirs::UnknownTopics;
 use super::marks::{self, Marks};
+use super::unknown::UnknownTopics;
 use super::{journals, log_dirs, store};
 
 /// Something that is wrong with a metadata file.
@@ -38,8 +38,8 @@ impl MetadataFinding {
 }
 
 /// Checks snapshot and log of the metadata directory `dir` (`<data>/meta`), and the list of journals beside them. Of
-/// `log_dirs`, those that belong to it are searched for topics that it does not know, and for marks of more than it tells
-/// of. An error means that the system cannot read.
+/// `log_dirs`, those that belong to it are searched for topics and partitions that it does not know, and for marks of more
+/// than it tells of. An error means that the system cannot read.
 pub fn verify_metadata(
     env: &Env,
     dir: &Path,
@@ -53,11 +53,7 @@ pub fn verify_metadata(
             if let Some(image) = &image {
                 let older = Marks::read(env, image, log_dirs).check(image, dir).err();
                 findings.extend(older.map(finding).transpose()?);
-            }
-            let unknown = image.map(|image| UnknownTopics::find(env, &image, log_dirs));
-            for path in unknown.iter().flat_map(UnknownTopics::directories) {
-                let what = "a topic that the metadata does not know: it has lost it".to_owned();
-                findings.push(MetadataFinding::damage(path.clone(), 0, what));
+                findings.extend(unknown(&UnknownTopics::find(env, image, log_dirs)));
             }
         }
         Err(error) => findings.push(finding(error)?),
@@ -66,6 +62,15 @@ pub fn verify_metadata(
         findings.push(finding(flaw)?);
     }
     Ok(findings)
+}
+
+fn unknown(found: &UnknownTopics) -> impl Iterator<Item = MetadataFinding> {
+    let lost = |path: &PathBuf, what: &str| {
+        let what = format!("a {what} that the metadata does not know: it has lost it");
+        MetadataFinding::damage(path.clone(), 0, what)
+    };
+    let topics = found.topics().map(move |path| lost(path, "topic"));
+    topics.chain(found.partitions().map(move |path| lost(path, "partition")))
 }
 
 /// Checks the file in the log dir `dir` that says whose it is.

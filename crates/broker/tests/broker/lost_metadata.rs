@@ -5,7 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use riverrun_broker::Server;
-use riverrun_protocol::ErrorCode;
+use riverrun_protocol::create_partitions_request::CreatePartitionsTopic;
+use riverrun_protocol::{CreatePartitionsRequest, ErrorCode};
 
 use crate::admin_port::get;
 use crate::lifecycle::{commit, committed, copy};
@@ -64,7 +65,7 @@ fn a_server_that_has_lost_topics_does_not_start_until_its_owner_says_so_and_keep
     let data = cut_after_a_kill(dir.path());
     for _ in 0..2 {
         let error = refused(&data);
-        assert!(error.contains("does not know the topics of 1 directories"), "{error}");
+        assert!(error.contains("does not know the topics or partitions of 1 directories"), "{error}");
         assert!(error.contains("accept-metadata-loss") && error.contains("Restore it"), "{error}");
     }
     fs::write(data.join("meta/accept-metadata-loss"), "").expect("written");
@@ -91,6 +92,38 @@ fn a_server_that_has_lost_topics_does_not_start_until_its_owner_says_so_and_keep
     let server = start(&data);
     assert_eq!(committed(&mut Client::new(&server), "g"), [("kept".to_owned(), 1)], "of no topic any more");
     assert_eq!(health(&server).1, "ok\n");
+}
+
+#[test]
+fn partitions_that_were_added_after_the_copy_of_the_metadata_come_back_with_their_records() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let [data, older] = ["data", "older"].map(|name| dir.path().join(name));
+    let server = start(&data);
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "t", 1, &[]);
+    produce(&mut client, "t", 0, &batch(&["0"]));
+    copy(&data.join("meta"), &older);
+    let topic = CreatePartitionsTopic { name: "t".into(), count: 4, assignments: None };
+    let grown = client.call(&CreatePartitionsRequest { topics: vec![topic], ..Default::default() }, 3);
+    assert_eq!(grown.results[0].error_code, 0);
+    produce(&mut client, "t", 2, &batch(&["2"]));
+    server.stop().expect("a clean stop");
+    fs::remove_dir_all(data.join("meta")).expect("removed");
+    copy(&older, &data.join("meta"));
+    let error = refused(&data);
+    assert!(error.contains("partitions of 1 directories") && error.contains("/2"), "{error}");
+    fs::write(data.join("meta/accept-metadata-loss"), "").expect("written");
+    for value in ["more", "and more"] {
+        let server = start(&data);
+        let mut client = Client::new(&server);
+        assert_eq!(read_all(&mut client, "t", 0, 0), ["0"]);
+        assert_eq!(read_all(&mut client, "t", 1, 0), [""; 0]);
+        produce(&mut client, "t", 2, &batch(&[value]));
+        assert_eq!(health(&server).1, "ok\n");
+        server.stop().expect("a clean stop");
+    }
+    let server = start(&data);
+    assert_eq!(read_all(&mut Client::new(&server), "t", 2, 0), ["2", "more", "and more"]);
 }
 
 #[test]
