@@ -281,6 +281,8 @@ async fn serve(
 
 fn close(broker: &Broker) -> Result<(), StopError> {
     let closed = close_logs(broker);
+    // The journals may just have let go of what they had of deleted topics.
+    broker.forget_discarded();
     broker.metadata.close().map_err(|error| StopError::Unclean(error.to_string())).and(closed)
 }
 

@@ -23,7 +23,9 @@ options! {
     /// otherwise. It is made if it does not exist.
     data_dir: PathBuf = "data.dir", Text("a path"), Some("riverrun-data");
     /// Directories of the partitions' records, separated by commas. A new partition goes to the one that holds the
-    /// fewest. Not set: `logs` in `data.dir`.
+    /// fewest. One may lie elsewhere at the next start. It may be left out once it has no partitions, and come back as a
+    /// new one; until then a start without it is refused, because partitions do not move between log dirs. Not set:
+    /// `logs` in `data.dir`.
     log_dirs: Vec<PathBuf> = "log.dirs", List("paths separated by commas"), None;
     /// Log dirs that take no new partitions (KIP-1066), as `log.dirs` names them or by their absolute paths, separated by
     /// commas; `*`, which stands alone, is all of them. Partitions that are there go on. What a client sets for the server

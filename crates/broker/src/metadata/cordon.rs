@@ -58,6 +58,14 @@ impl Cordon {
         }
     }
 
+    /// Goes with the dirs when the one of this index is removed, and each behind it gets the index before its own.
+    pub(crate) fn follow_removal(&mut self, index: u16) {
+        if let Self::Dirs(dirs) = self {
+            dirs.retain(|dir| *dir != index);
+            dirs.iter_mut().filter(|dir| **dir > index).for_each(|dir| *dir -= 1);
+        }
+    }
+
     /// Whether the dir of this index is cordoned.
     pub(crate) fn covers(&self, index: usize) -> bool {
         match self {

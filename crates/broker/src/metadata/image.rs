@@ -185,6 +185,11 @@ impl Image {
         &self.doomed
     }
 
+    /// How many of these topics may still have files in the log dir of this index.
+    pub(crate) fn doomed_in(&self, log_dir: u16) -> usize {
+        self.doomed.values().filter(|dirs| dirs.contains(&log_dir)).count()
+    }
+
     /// Every producer id that was given out is below this.
     pub(crate) fn producer_ids_end(&self) -> i64 {
         self.producer_ids_end
@@ -208,6 +213,9 @@ impl Image {
             Record::NodeStarted { epoch } => {
                 return Err(format!("start {epoch} comes after start {}", self.epoch.0));
             }
+            Record::LogDirAdded { .. } if self.log_dirs.len() > usize::from(u16::MAX) => {
+                return Err("there are more log dirs than a partition can name".to_owned());
+            }
             Record::LogDirAdded { id, path } => {
                 self.log_dirs.push(LogDir { id, path: path.into(), partition_count: 0 });
             }
@@ -215,6 +223,7 @@ impl Image {
                 let dir = self.log_dirs.get_mut(usize::from(index)).ok_or("an unknown log dir moved")?;
                 dir.path = path.into();
             }
+            Record::LogDirRemoved { index } => self.remove_log_dir(index)?,
             Record::LogDirsCordoned { cordon } => self.set_cordon(cordon)?,
             Record::TopicCreated { id, name, dirs, configs } => self.add_topic(id, &name, &dirs, configs)?,
             Record::TopicDeleted { id } => self.remove_topic(id)?,
@@ -297,6 +306,28 @@ impl Image {
     fn doom(&mut self, id: TopicId, dirs: Arc<[u16]>) -> Result<(), String> {
         self.check_dirs(&dirs)?;
         Arc::make_mut(&mut self.doomed).insert(id, dirs);
+        Ok(())
+    }
+
+    /// Everything that names log dirs by their index goes with those behind the one that is removed.
+    fn remove_log_dir(&mut self, index: u16) -> Result<(), String> {
+        let dir = self.log_dirs.get(usize::from(index)).ok_or("an unknown log dir was removed")?;
+        if dir.partition_count > 0 || self.doomed_in(index) > 0 {
+            return Err("a log dir was removed that was needed".to_owned());
+        }
+        self.log_dirs.remove(usize::from(index));
+        let follow =
+            |dirs: &[u16]| -> Arc<[u16]> { dirs.iter().map(|dir| dir - u16::from(*dir > index)).collect() };
+        let is_behind = |topic: &&Arc<Topic>| topic.dirs.iter().any(|dir| *dir > index);
+        let moved: Vec<TopicId> = self.topics().filter(is_behind).map(|topic| topic.id).collect();
+        for id in moved {
+            self.replace_topic(id, |topic| topic.dirs = follow(&topic.dirs))?;
+        }
+        for dirs in Arc::make_mut(&mut self.doomed).values_mut() {
+            *dirs = follow(dirs);
+        }
+        let cordons = self.cordon.iter_mut().chain([&mut self.default_cordon]);
+        cordons.for_each(|cordon| cordon.follow_removal(index));
         Ok(())
     }
 

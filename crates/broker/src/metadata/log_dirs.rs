@@ -1,12 +1,16 @@
 //! Whose a log dir is: each carries a small file with the ids of its cluster and node and with its own.
 //!
 //! Partitions remember their log dir by index, so the directories must be recognised whatever their order and paths
-//! are at the next start. Refuses directories of another cluster or node, records without an owner, and a configuration that leaves a known directory out. Repairs a
-//! damaged or lost identity file in a directory that still holds its records. A known directory that the system cannot
-//! read, or that is [away](super::absent_dirs), keeps the others from nothing: its partitions are offline.
+//! are at the next start. Refuses directories of another cluster or node, records without an owner, and a configuration
+//! that leaves out a known directory in which something lies; one that holds nothing is forgotten then, and is a new one
+//! when it comes back. Repairs a damaged or lost identity file in a directory that still holds its records. A known
+//! directory that the system cannot read, or that is [away](super::absent_dirs), keeps the others from nothing: its
+//! partitions are offline.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use riverrun_env::{Env, atomic_replace, read_whole};
 use riverrun_types::TopicId;
@@ -14,10 +18,11 @@ use riverrun_types::TopicId;
 use super::absent_dirs::AbsentDirs;
 use super::directory::make_durable;
 use super::draft::random_id;
-use super::error::MetadataError;
+use super::error::{MetadataError, first_few};
 use super::frames::{first_line, read_frames, write_frame};
-use super::image::{Image, LogDir};
+use super::image::{Image, LogDir, Topic};
 use super::records::{DirIdentity, Record, to_json};
+use super::unknown::is_lost_topic;
 
 /// The identity file's name in each log dir.
 pub(crate) const IDENTITY_FILE: &str = "directory.id";
@@ -38,40 +43,97 @@ enum Found {
 }
 
 /// Recognises the configured directories, gives identities to new ones (durable when it returns), and answers the
-/// records that bring the image up to date. Leaves those alone that are away.
+/// records that bring the image up to date. Leaves those alone that are away. While the owner gives up metadata, no
+/// directory is forgotten: what the metadata has lost may lie in it.
 pub(super) fn claim(
     env: &Env,
     image: &Image,
     configured: &[PathBuf],
     absent: &AbsentDirs,
+    accepts_loss: bool,
 ) -> Result<Vec<Record>, MetadataError> {
     if configured.len() > LOG_DIRS_MAX {
         let reason = format!("at most {LOG_DIRS_MAX} log dirs are possible");
         return Err(MetadataError::LogDir { path: configured[LOG_DIRS_MAX].clone(), reason });
     }
     let mut seen: Vec<bool> = image.log_dirs().iter().map(|dir| absent.contains(&dir.path)).collect();
+    let mut added = BTreeSet::new();
     let mut records = Vec::new();
     for path in configured.iter().filter(|path| !absent.contains(path)) {
         let path_text = path.to_string_lossy().into_owned();
-        match identify(env, image, path).or_else(|error| without_disk(image, path, error))? {
-            Found::Known(index) if seen[index] => {
-                let reason = "has the identity of another configured log dir; one is a copy".to_owned();
-                return Err(MetadataError::LogDir { path: path.clone(), reason });
-            }
+        let is_copy = match identify(env, image, path).or_else(|error| without_disk(image, path, error))? {
             Found::Known(index) => {
-                seen[index] = true;
                 if image.log_dirs()[index].path != *path {
-                    let index = u16::try_from(index).expect("at most LOG_DIRS_MAX");
-                    records.push(Record::LogDirMoved { index, path: path_text });
+                    records.push(Record::LogDirMoved { index: index_of(index), path: path_text });
                 }
+                std::mem::replace(&mut seen[index], true)
             }
-            Found::New(id) => records.push(Record::LogDirAdded { id, path: path_text }),
+            Found::New(id) => {
+                records.push(Record::LogDirAdded { id: id.clone(), path: path_text });
+                !added.insert(id)
+            }
+        };
+        if is_copy {
+            let reason = "has the identity of another configured log dir; one is a copy".to_owned();
+            return Err(MetadataError::LogDir { path: path.clone(), reason });
         }
     }
-    match image.log_dirs().iter().zip(&seen).find(|(_, seen)| !**seen) {
-        Some((missing, _)) => Err(left_out(missing)),
-        None => Ok(records),
+    let left_out = image.log_dirs().iter().enumerate().filter(|(index, _)| !seen[*index]);
+    // The last one first: those behind one that goes get other indexes.
+    for (index, dir) in left_out.rev() {
+        if let Some(reason) = why_needed(env, image, index_of(index), accepts_loss) {
+            let reason = format!("log.dirs does not name it any more, but {reason}");
+            return Err(MetadataError::LogDir { path: dir.path.clone(), reason });
+        }
+        tracing::warn!(dir = %dir.path.display(), "log.dirs does not name this log dir any more, which holds nothing");
+        records.push(Record::LogDirRemoved { index: index_of(index) });
     }
+    Ok(records)
+}
+
+fn index_of(index: usize) -> u16 {
+    u16::try_from(index).expect("an image has no more log dirs than that")
+}
+
+/// Why the server cannot do without a known directory, with the way out.
+fn why_needed(env: &Env, image: &Image, index: u16, accepts_loss: bool) -> Option<String> {
+    let dir = &image.log_dirs()[usize::from(index)];
+    if dir.partition_count > 0 {
+        let lies_in = |topic: &&&Arc<Topic>| topic.log_dirs().any(|dir| dir == usize::from(index));
+        let sorted = image.topics_sorted();
+        return Some(format!(
+            "{} partitions are in it, of {}: name it again, as long as there are these topics: partitions do not move \
+             between log dirs",
+            dir.partition_count,
+            first_few(sorted.iter().filter(lies_in).map(|topic| &topic.name))
+        ));
+    }
+    let deleted = image.doomed_in(index);
+    if deleted > 0 {
+        return Some(format!(
+            "files of {deleted} deleted topics may be in it: name it once more, so that the server removes them. If its \
+             disk is lost, an empty directory with a file {ACCEPT_LOSS_FILE} in its place will do"
+        ));
+    }
+    if accepts_loss {
+        return Some("what the metadata has lost may be in it: name it once more".to_owned());
+    }
+    is_in_use(env, dir).then(|| {
+        "topics that the metadata does not know, or that were set aside, are in it: name it again, or clear them away"
+            .to_owned()
+    })
+}
+
+/// Whether a directory still lies where it was and holds anything that the metadata does not tell of. A disk that cannot
+/// be asked is taken at the metadata's word: nothing on it is changed.
+fn is_in_use(env: &Env, dir: &LogDir) -> bool {
+    let is_it = match read_identity(env, &dir.path) {
+        Ok(Some(Ok(identity))) => identity.dir == dir.id,
+        Ok(_) => true,
+        Err(_) => false,
+    };
+    let is_topic = |name: &str| topic_of_directory(name).is_some() || is_lost_topic(name);
+    is_it && holds_directory(env, &dir.path, is_topic).unwrap_or(false)
 }
 
 /// A known directory whose disk does not answer is taken for what it was: its logs will not open. One that was never used
@@ -88,14 +150,6 @@ fn without_disk(image: &Image, path: &Path, error: MetadataError) -> Result<Foun
         }
         None => Err(error),
     }
-}
-
-fn left_out(missing: &LogDir) -> MetadataError {
-    let reason = format!(
-        "this server has used it ({} partitions are in it), but log.dirs does not name it; name it again",
-        missing.partition_count
-    );
-    MetadataError::LogDir { path: missing.path.clone(), reason }
 }
 
 fn identify(env: &Env, image: &Image, path: &Path) -> Result<Found, MetadataError> {
@@ -244,9 +298,14 @@ pub(super) fn is_ours(env: &Env, image: &Image, path: &Path) -> bool {
 
 /// Whether the directory holds directories of topics.
 pub(super) fn holds_topic_directories(env: &Env, dir: &Path) -> Result<bool, MetadataError> {
-    let entries = env.fs.read_dir(dir).map_err(MetadataError::io("read the directory", dir))?;
-    let is_topic = |name: &str| topic_of_directory(name).is_some();
-    Ok(entries.iter().any(|entry| entry.is_dir && entry.name.to_str().is_some_and(is_topic)))
+    let held = holds_directory(env, dir, |name| topic_of_directory(name).is_some());
+    held.map_err(MetadataError::io("read the directory", dir))
+}
+
+/// Whether the directory holds one of such a name.
+fn holds_directory(env: &Env, dir: &Path, is_such: impl Fn(&str) -> bool) -> io::Result<bool> {
+    let entries = env.fs.read_dir(dir)?;
+    Ok(entries.iter().any(|entry| entry.is_dir && entry.name.to_str().is_some_and(&is_such)))
 }
 
 /// The log names a topic's directory by the topic's id in the usual form of a UUID: groups of 8, 4, 4, 4 and 12

@@ -19,6 +19,8 @@ pub(crate) enum Record {
     LogDirAdded { id: String, path: String },
     /// A log dir was found under another path.
     LogDirMoved { index: u16, path: String },
+    /// A log dir that held nothing is none any more. From here on each of those behind it has the index before its own.
+    LogDirRemoved { index: u16 },
     /// A client has said which log dirs take no new partitions; none: the server's configuration says it again.
     LogDirsCordoned { cordon: Option<Cordon> },
     /// A topic was made; `dirs` has the log dir's index of each partition.
@@ -138,6 +140,7 @@ mod tests {
             Record::LogDirsCordoned { cordon: Some(Cordon::All) },
             Record::LogDirsCordoned { cordon: Some(Cordon::Dirs(vec![1, 0])) },
             Record::LogDirsCordoned { cordon: None },
+            Record::LogDirRemoved { index: 7 },
         ];
         let json = to_json(&records);
         assert!(!json.contains(&0));

@@ -156,7 +156,8 @@ impl Store {
             may_lack_changes,
             _lock: lock,
         };
-        let mut records = log_dirs::claim(env, &store.image(), &options.log_dirs, &store.absent)?;
+        let mut records =
+            log_dirs::claim(env, &store.image(), &options.log_dirs, &store.absent, accepts_loss)?;
         let taken_back = store.rehearse(|draft| {
             for record in &records {
                 draft.record(record.clone());

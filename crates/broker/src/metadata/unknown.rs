@@ -70,7 +70,7 @@ impl UnknownTopics {
                         Some(topic) => known.push((topic.as_ref(), path)),
                         None => found.topics.push(path),
                     },
-                    None if is_aside(&name) => found.aside.push(path),
+                    None if is_lost_topic(&name) => found.aside.push(path),
                     None => {}
                 }
             }
@@ -184,10 +184,6 @@ impl UnknownTopics {
     }
 }
 
-fn is_aside(name: &str) -> bool {
-    name.strip_prefix(LOST_PREFIX).and_then(topic_of_directory).is_some()
-}
-
 /// Partitions of one topic, by number: the log dir of each, and its directory.
 type FoundPartitions<'a> = BTreeMap<i32, (u16, &'a Path)>;
 
@@ -218,6 +214,11 @@ fn not_taken_back(path: &Path, reason: impl Into<String>) -> MetadataError {
 fn log_dir_of(image: &Image, partition: &Path) -> Option<u16> {
     let path = partition.ancestors().nth(2)?;
     image.log_dirs().iter().position(|dir| dir.path == path).and_then(|index| u16::try_from(index).ok())
+}
+
+/// Whether a directory's name is that of a topic which was set aside.
+pub(super) fn is_lost_topic(name: &str) -> bool {
+    name.strip_prefix(LOST_PREFIX).and_then(topic_of_directory).is_some()
 }
 
 /// The log names a partition's directory by its number in decimal digits.

@@ -16,6 +16,7 @@ mod fetching;
 mod framing;
 mod groups;
 mod lifecycle;
+mod log_dirs;
 mod lost_metadata;
 mod mount_writes;
 mod mounts;

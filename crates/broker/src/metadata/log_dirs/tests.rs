@@ -6,7 +6,7 @@ use riverrun_env::sim::SimEnv;
 use super::*;
 use crate::config::TopicOverrides;
 use crate::metadata::testing::options;
-use crate::metadata::{Cordon, NewTopic, Store, StoreOptions, TopicError, verify_identity};
+use crate::metadata::{Cordon, Draft, NewTopic, Store, StoreOptions, TopicError, verify_identity};
 
 /// A server that has used `/a` and `/b`, with one partition in each.
 fn used() -> Env {
@@ -74,9 +74,99 @@ fn a_cordon_is_there_after_a_restart_and_stays_with_its_directory() {
 }
 
 #[test]
-fn a_known_log_dir_that_is_left_out_is_named() {
-    let error = open(&used(), &["/a"]).expect_err("left out");
-    assert!(error.contains("/b") && error.contains("name it again"), "{error}");
+fn a_log_dir_that_is_needed_is_not_left_out_and_the_message_says_why() {
+    let env = used();
+    let refused = |part: &str| {
+        let error = open(&env, &["/a"]).expect_err("left out");
+        assert!(error.contains("/b") && error.contains(part), "{error}");
+    };
+    refused("1 partitions are in it, of t: name it again");
+    let store = Store::open(&env, &options(&["/a", "/b"])).expect("opens");
+    let id = store.image().topic("t").expect("there").id;
+    store.change(|draft| draft.delete_topic(id).is_ok()).expect("changed");
+    drop(store);
+    refused("files of 1 deleted topics may be in it");
+    let store = Store::open(&env, &options(&["/a", "/b"])).expect("opens");
+    store.change(|draft| draft.forget_topics(&[id])).expect("changed");
+    drop(store);
+    remove_topics(&env, "/a");
+    refused("topics that the metadata does not know");
+    let [topic] = &topics(&env, "/b")[..] else { panic!("one topic") };
+    let aside = topic.with_file_name(format!("lost-{}", topic.file_name().expect("a name").display()));
+    env.fs.rename(topic, &aside).expect("renamed");
+    refused("or that were set aside");
+    env.fs.remove_dir_all(&aside).expect("removed");
+    let accept = Path::new("/meta/accept-metadata-loss");
+    env.fs.open(accept, OpenMode::CreateNew).expect("made");
+    refused("what the metadata has lost may be in it");
+    env.fs.remove_file(accept).expect("removed");
+    assert_eq!(open(&env, &["/a"]), Ok(vec!["/a".into()]));
+}
+
+fn topics(env: &Env, log_dir: &str) -> Vec<PathBuf> {
+    let entries = env.fs.read_dir(log_dir.as_ref()).expect("readable");
+    let directories = entries.iter().filter(|entry| entry.is_dir);
+    directories.map(|entry| Path::new(log_dir).join(&entry.name)).collect()
+}
+
+fn remove_topics(env: &Env, log_dir: &str) {
+    for path in topics(env, log_dir) {
+        env.fs.remove_dir_all(&path).expect("removed");
+    }
+}
+
+#[test]
+fn a_log_dir_that_holds_nothing_may_be_left_out_and_everything_else_stays_with_its_directory() {
+    let env = used();
+    let open_with = |dirs: &[&str]| Store::open(&env, &options(dirs)).expect("opens");
+    let new = |name: &str, partition_count| NewTopic {
+        name: name.into(),
+        partition_count,
+        configs: TopicOverrides::new(),
+    };
+    let store = open_with(&["/a", "/b", "/empty", "/c"]);
+    let change = |draft: &mut Draft<'_>| {
+        draft.set_cordon(Some(Cordon::Dirs(vec![2])));
+        draft.create_topic(new("u", 1)).expect("made");
+        let gone = draft.create_topic(new("gone", 4)).expect("made");
+        draft.delete_topic(gone.id).expect("deleted");
+        draft.set_cordon(Some(Cordon::Dirs(vec![3, 2])));
+    };
+    store.change(change).expect("changed");
+    drop(store);
+    let dirs_of = |store: &Store, name: &str| -> Vec<usize> {
+        store.image().topic(name).expect("there").log_dirs().collect()
+    };
+    for closes in [false, false, true, false] {
+        let store = open_with(&["/c", "/a", "/b"]);
+        let image = store.image();
+        let dirs: Vec<_> = image.log_dirs().iter().map(|dir| (&*dir.path, dir.partition_count)).collect();
+        assert_eq!(dirs, [("/a", 1), ("/b", 1), ("/c", 1)].map(|(path, count)| (Path::new(path), count)));
+        assert_eq!((dirs_of(&store, "t"), dirs_of(&store, "u")), (vec![0, 1], vec![2]));
+        assert_eq!(image.doomed().values().map(|dirs| dirs.to_vec()).collect::<Vec<_>>(), [[0, 1, 2, 0]]);
+        assert_eq!(image.cordon(), Some(&Cordon::Dirs(vec![2])));
+        if closes {
+            store.close().expect("closed");
+        }
+    }
+    let all = ["/a", "/b", "/empty", "/c"];
+    assert_eq!(open(&env, &all), Ok(["/a", "/b", "/c", "/empty"].map(PathBuf::from).into()));
+    assert_eq!(open(&env, &["/c", "/b", "/a"]), Ok(["/a", "/b", "/c"].map(PathBuf::from).into()));
+}
+
+#[test]
+fn log_dirs_that_held_nothing_may_be_gone_and_all_be_replaced() {
+    let env = SimEnv::new(1).env();
+    assert!(open(&env, &["/a", "/b", "/c"]).is_ok());
+    env.fs.remove_dir_all("/b".as_ref()).expect("removed");
+    assert_eq!(open(&env, &["/c", "/a"]), Ok(vec!["/a".into(), "/c".into()]));
+    assert_eq!(open(&env, &["/d"]), Ok(vec!["/d".into()]));
+    // Whoever copies one that the metadata has forgotten has two of the same identity.
+    let identity = read_whole(&*env.fs, "/a/directory.id".as_ref(), 4096).expect("read");
+    env.fs.create_dir_all("/copy".as_ref()).expect("made");
+    atomic_replace(&*env.fs, "/copy/directory.id".as_ref(), &identity).expect("written");
+    let error = open(&env, &["/d", "/a", "/copy"]).expect_err("a copy");
+    assert!(error.contains("/copy") && error.contains("one is a copy"), "{error}");
 }
 
 #[test]
