@@ -16,13 +16,21 @@ use crate::{DirEntry, Directory, File, FileSystem, LockGuard, OpenMode, Volume};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealFileSystem;
 
-/// Owns the open lock file; the kernel drops the lock with the descriptor.
+/// Owns the open lock file. The kernel drops the lock with the last descriptor, of which a process that is being started
+/// has one until its exec: so the lock is let go of first.
 #[derive(Debug)]
 struct RealLock {
-    _file: fs::File,
+    file: fs::File,
 }
 
 impl LockGuard for RealLock {}
+
+impl Drop for RealLock {
+    fn drop(&mut self) {
+        // Where it cannot be, it goes with the descriptor.
+        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+    }
+}
 
 #[derive(Debug)]
 struct RealDirectory(fs::File);
@@ -115,7 +123,7 @@ impl FileSystem for RealFileSystem {
     fn lock(&self, path: &Path) -> io::Result<Box<dyn LockGuard>> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        Ok(Box::new(RealLock { _file: file }))
+        Ok(Box::new(RealLock { file }))
     }
 
     fn available_bytes(&self, path: &Path) -> io::Result<u64> {
@@ -126,5 +134,24 @@ impl FileSystem for RealFileSystem {
     fn total_bytes(&self, path: &Path) -> io::Result<u64> {
         let stat = rustix::fs::statvfs(path)?;
         Ok(stat.f_blocks.saturating_mul(stat.f_frsize))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_ends_though_a_process_that_is_being_started_has_its_descriptor() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("lock");
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path).expect("made");
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).expect("free");
+        let inherited = file.try_clone().expect("a descriptor");
+        let lock = RealLock { file };
+        assert!(RealFileSystem.lock(&path).is_err(), "it is held");
+        drop(lock);
+        assert!(RealFileSystem.lock(&path).is_ok());
+        drop(inherited);
     }
 }
