@@ -85,13 +85,13 @@ impl PartitionLog {
     ) -> Result<Option<CleanOutcome>, LogError> {
         let room_bytes = self.room_bytes();
         let Some((cleanable, segments)) = self.fitting(log, options, room_bytes)? else { return Ok(None) };
-        // What is written anew gets new checksums: the old ones prove first that it is what was written. The batches' own
-        // are looked at while they are read.
+        // What is written anew gets new checksums: the old ones prove first that it is what was written, also where that is
+        // known of what was in memory once. The batches' own are looked at while they are read.
         for segment in log.view().segments.iter() {
             if let Some(extent) =
                 segment.extent().filter(|_| segment.base_offset < cleanable.first_uncleanable)
             {
-                segment.prove_headers(0, extent.size_bytes)?;
+                segment.compare_headers(0, extent.size_bytes)?;
             }
         }
         let random = &self.dir.env().random;

@@ -8,6 +8,7 @@
 //! nothing, the partition is back and the file goes.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use riverrun_env::OpenMode;
 use riverrun_types::Offset;
@@ -35,10 +36,10 @@ impl PartitionLog {
         self.damage.get().cloned().or_else(found_open)
     }
 
-    /// Takes the partition offline if the error says that its files are damaged. The first such error stays the
-    /// answer, and the next start knows which segment it was, unless the whole dir has failed.
+    /// Takes the partition offline if the error says that its files are damaged, where records are that are not deleted. The
+    /// first such error stays the answer, and the next start knows which segment it was, unless the whole dir has failed.
     pub(crate) fn note_damage(&self, error: &LogError) {
-        if !error.is_lasting() {
+        if !error.is_lasting() || self.is_of_deleted(error) {
             return;
         }
         self.dir.note_trouble();
@@ -60,6 +61,27 @@ impl PartitionLog {
             );
             self.mark_damaged(error);
         }
+    }
+
+    /// Whether all that the damage may have hit lies below the log start, up to the next boundary of the index as
+    /// [`SegmentCheck`] has it. Waits for nobody who opens or closes the log.
+    fn is_of_deleted(&self, error: &LogError) -> bool {
+        let LogError::Corrupt { path, position, .. } = error else { return false };
+        let log = match self.state.try_read().as_deref() {
+            Some(State::Open(log)) => Arc::clone(log),
+            _ => return false,
+        };
+        let view = log.view();
+        let Some(index) = view.segments.iter().position(|segment| segment.log_path() == *path) else {
+            return false;
+        };
+        let segment = &view.segments[index];
+        let until = match segment.first_entry_from(position + 1) {
+            Ok(Some(entry)) => segment.base_offset.plus(i64::from(entry.relative_offset)),
+            Ok(None) => view.extent(index).next_offset,
+            Err(_) => return false,
+        };
+        until <= log.log_start()
     }
 
     /// As [`Self::note_damage`], of a read. One that the device refused may be the first to tell that it is dead.

@@ -294,7 +294,7 @@ impl OpenLog {
             };
             let position = match known {
                 Some(position) => position,
-                None => find_position(segment, from, size)?,
+                None => find_position(segment, from, size, view.log_start)?,
             };
             if position < size {
                 return Ok(Some((index, position)));
@@ -304,22 +304,32 @@ impl OpenLog {
     }
 }
 
-/// Position of the first batch of the segment that ends at or above `offset`, or the segment's end.
-pub(super) fn find_position(segment: &Segment, offset: Offset, size_bytes: u64) -> Result<u64, LogError> {
+/// Position of the first batch of the segment that ends at or above `offset`, or the segment's end. Of those before it the
+/// contents may be damaged which end below `log_start`.
+fn find_position(
+    segment: &Segment,
+    offset: Offset,
+    size_bytes: u64,
+    log_start: Offset,
+) -> Result<u64, LogError> {
     let relative = offset.0 - segment.base_offset.0;
     let entry = segment.last_entry_where(|entry| i64::from(entry.relative_offset) <= relative)?;
     let mut position = u64::from(entry.position);
+    let mut log_start_at = position;
     // Before the look at it brings it back.
     segment.forget_if_evicted(position, position + 1)?;
     let log = segment.log_file()?;
     while position < size_bytes {
         let header = segment.header_at(&*log, position, size_bytes)?;
+        if header.base_offset() <= log_start {
+            log_start_at = position;
+        }
         if header.last_offset() >= offset {
             break;
         }
         position += header.size_bytes() as u64;
     }
-    segment.check_batches(&*log, entry, position)?;
+    segment.check_batches(&*log, entry, log_start_at, position)?;
     Ok(position)
 }
 

@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 
+use riverrun_env::File;
 use riverrun_records::{Batches, UnverifiedBatch};
 use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
 
@@ -9,7 +10,7 @@ use super::PartitionLog;
 use super::open::{OpenLog, View};
 use super::tail::Piece;
 use crate::error::LogError;
-use crate::segment::Segment;
+use crate::segment::{Extent, Segment};
 
 /// A record found by time: its timestamp, its offset, and the epoch in which it was appended.
 type Found = (TimestampMs, Offset, LeaderEpoch);
@@ -70,8 +71,7 @@ fn find_in_view(view: &View, timestamp: TimestampMs) -> Result<Option<Found>, Lo
         if view.max_timestamp(index)? < timestamp {
             continue;
         }
-        let size = view.extent(index).size_bytes;
-        if let Some(found) = find_in_segment(segment, size, timestamp, view.log_start)? {
+        if let Some(found) = find_in_segment(segment, view.extent(index), timestamp, view.log_start)? {
             return Ok(Some(found));
         }
     }
@@ -80,32 +80,53 @@ fn find_in_view(view: &View, timestamp: TimestampMs) -> Result<Option<Found>, Lo
 
 fn find_in_segment(
     segment: &Segment,
-    size_bytes: u64,
+    extent: Extent,
     timestamp: TimestampMs,
     log_start: Offset,
 ) -> Result<Option<Found>, LogError> {
     let log = segment.log_file()?;
-    // Nothing before this boundary is late enough.
-    let entry = segment.last_entry_where(|entry| entry.max_timestamp < timestamp)?;
-    let mut position = u64::from(entry.position);
-    while position < size_bytes {
-        let header = segment.header_at(&*log, position, size_bytes)?;
+    let start = begin_of_look(segment, timestamp, log_start)?;
+    let mut position = start;
+    let mut found = None;
+    while found.is_none() && position < extent.size_bytes {
+        // Before the look at it brings it back.
+        segment.forget_if_evicted(position, position + 1)?;
+        let header = segment.header_at(&*log, position, extent.size_bytes)?;
         let mut bytes = vec![0; header.size_bytes()];
         log.read_exact_at(&mut bytes, position).map_err(|error| LogError::io(&segment.log_path(), error))?;
+        let end = position + header.size_bytes() as u64;
         let is_candidate = header.max_timestamp() >= timestamp && header.last_offset() >= log_start;
-        let found = if is_candidate {
+        found = if is_candidate {
             find_in_batch(&bytes, timestamp, log_start)
         } else {
             // Nothing was found here only if the header can be believed.
             UnverifiedBatch::only(&bytes).and_then(UnverifiedBatch::verify).map(|_| None)
-        };
-        let failure = |error| LogError::batch(&segment.log_path(), position, error);
-        if let Some(found) = found.map_err(failure)? {
-            return Ok(Some(found));
         }
-        position += header.size_bytes() as u64;
+        .or_else(|error| {
+            let is_deleted = begins_at(segment, &*log, end, extent)? <= log_start;
+            if is_deleted { Ok(None) } else { Err(LogError::batch(&segment.log_path(), position, error)) }
+        })?;
+        position = end;
     }
-    Ok(None)
+    // No CRC covers offsets and epochs.
+    segment.prove_headers(start, position)?;
+    Ok(found)
+}
+
+/// The last boundary before which nothing is late enough, or all is deleted.
+fn begin_of_look(segment: &Segment, timestamp: TimestampMs, log_start: Offset) -> Result<u64, LogError> {
+    let relative = log_start.0 - segment.base_offset.0;
+    let early = segment.last_entry_where(|entry| entry.max_timestamp < timestamp)?;
+    let deleted = segment.last_entry_where(|entry| i64::from(entry.relative_offset) <= relative)?;
+    Ok(u64::from(early.position.max(deleted.position)))
+}
+
+/// The offset of the batch at a boundary, or of what follows the segment.
+fn begins_at(segment: &Segment, log: &dyn File, position: u64, extent: Extent) -> Result<Offset, LogError> {
+    if position == extent.size_bytes {
+        return Ok(extent.next_offset);
+    }
+    Ok(segment.header_at(log, position, extent.size_bytes)?.base_offset())
 }
 
 fn find_in_batch(

@@ -175,12 +175,19 @@ impl Segment {
             }
             end
         };
+        let (from, upto) = self.compare_headers(start, end)?;
+        self.proved.lock().headers.insert(from, upto);
+        Ok(())
+    }
+
+    /// As [`Self::prove_headers`], whatever was proved or written before, of which the disk may have another by now. Answers
+    /// the range that was looked at.
+    pub(crate) fn compare_headers(&self, start: u64, end: u64) -> Result<(u64, u64), LogError> {
         let from = self.last_entry_where(|entry| u64::from(entry.position) <= start)?;
         let after = self.first_entry_from(end)?;
         let upto = after.map_or(end, |entry| u64::from(entry.position));
         self.compare(from, after, upto)?;
-        self.proved.lock().headers.insert(u64::from(from.position), upto);
-        Ok(())
+        Ok((u64::from(from.position), upto))
     }
 
     /// Proves what the batches' CRCs cover, as far as it is not proved.
@@ -225,13 +232,18 @@ impl Segment {
         Ok(())
     }
 
-    /// Checks the batches from an entry up to a boundary, which a lookup has passed over: by their own CRCs, because
-    /// it believed what these cover, and by the index's checksums.
-    pub(crate) fn check_batches(&self, log: &dyn File, from: IndexEntry, upto: u64) -> Result<(), LogError> {
-        let start = u64::from(from.position);
+    /// Checks the batches from an entry up to a boundary, which a lookup has passed over: by the index's checksums, and
+    /// from `contents_from` on by their own CRCs, because it believed what these cover.
+    pub(crate) fn check_batches(
+        &self,
+        log: &dyn File,
+        from: IndexEntry,
+        contents_from: u64,
+        upto: u64,
+    ) -> Result<(), LogError> {
         let expected = self.base_offset.plus(i64::from(from.relative_offset));
-        self.check_contents(log, expected, start, upto)?;
-        self.prove_headers(start, upto)
+        self.check_contents(log, expected, contents_from, upto)?;
+        self.prove_headers(u64::from(from.position), upto)
     }
 
     /// Checks the batch at the boundary `position` in both ways.
@@ -282,7 +294,7 @@ impl Segment {
     }
 
     /// The first entry at or behind `position`, if there is one.
-    fn first_entry_from(&self, position: u64) -> Result<Option<IndexEntry>, LogError> {
+    pub(crate) fn first_entry_from(&self, position: u64) -> Result<Option<IndexEntry>, LogError> {
         match self.find_entry_from(position) {
             Ok(entry) => Ok(entry),
             Err(LookupError::Log(error)) => Err(error),

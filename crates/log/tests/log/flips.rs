@@ -35,6 +35,8 @@ fn config() -> LogConfig {
 struct Image {
     sim: SimEnv,
     files: Vec<(PathBuf, Vec<u8>)>,
+    /// What [`first_found`] finds.
+    found: Vec<Result<Option<Found>, String>>,
 }
 
 /// Idempotent records, one in each batch, in several segments, all of them synced; then the first ones are deleted, and
@@ -51,7 +53,10 @@ fn lived_in() -> Image {
     machine.store = None;
     let mut files = Vec::new();
     collect(&machine, Path::new(DIR), &mut files);
-    Image { sim: machine.sim, files }
+    let mut image = Image { sim: machine.sim, files, found: Vec::new() };
+    image.found = first_found(&image, None);
+    assert!(image.found.iter().all(|found| matches!(found, Ok(Some(_)))));
+    image
 }
 
 fn append(machine: &Machine, offset: i64) {
@@ -126,6 +131,25 @@ fn see(image: &Image, machine: &mut Machine) -> Result<Seen, String> {
     })
 }
 
+/// The epoch of a record that was found by time, its offset and its timestamp.
+type Found = (i32, i64, i64);
+
+/// Starts, and asks by time before anything is read: each time first in a start of its own.
+fn first_found(image: &Image, damaged: Option<(&Path, &[u8])>) -> Vec<Result<Option<Found>, String>> {
+    let ask = |time: Option<i64>| {
+        let mut machine = machine_with(image, damaged);
+        machine.start()?;
+        let log = machine.log();
+        let found = match time {
+            Some(offset) => log.offset_for_timestamp(time_of(offset)),
+            None => log.max_timestamp(),
+        };
+        Ok(found?.map(|(time, offset, epoch)| (epoch.0, offset.0, time.0)))
+    };
+    let times = [LOG_START, RECORDS / 2, RECORDS - 1].map(Some).into_iter().chain([None]);
+    times.map(|time| ask(time).map_err(|error: LogError| error.to_string())).collect()
+}
+
 /// Reads as a client does that checks nothing.
 fn read(image: &Image, log: &PartitionLog, bytes_max: usize) -> Result<Vec<(i64, String)>, String> {
     let text = |error: LogError| error.to_string();
@@ -174,6 +198,10 @@ fn check(image: &Image, path: &Path, bytes: &[u8], damage: &str) {
     let is_last_index = image.files.iter().rfind(|(path, _)| has_extension(path, "index")).unwrap().0 == path;
     let lacks_entries = is_last_index && bytes.len() >= 44 && (bytes.len() - 44).is_multiple_of(24);
     assert!(is_found || lacks_entries, "{}, {damage}: verification sees nothing", path.display());
+    let found = first_found(image, Some((path, bytes)));
+    for (found, intact) in found.iter().zip(&image.found) {
+        assert!(found.is_err() || found == intact, "{}, {damage}: {found:?} by time", path.display());
+    }
     let seen = match see(image, &mut machine) {
         Ok(seen) => seen,
         Err(error) => {

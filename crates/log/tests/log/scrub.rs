@@ -111,6 +111,41 @@ fn damage_below_the_log_start_is_passed_over() {
     assert_offline(&machine, &error, &paths[0]);
 }
 
+#[test]
+fn damage_below_the_log_start_is_passed_over_by_who_looks_for_a_time_or_compacts() {
+    let cleanup = CleanupPolicy { delete: false, compact: true };
+    let config =
+        LogConfig { segment_bytes: 1000, index_interval_bytes: 300, cleanup, ..LogConfig::default() };
+    // What a CRC covers, and what none does.
+    for position in [70, 7, 15] {
+        let (machine, paths) = reopened(config.clone());
+        machine.log().delete_records(Offset(9)).unwrap();
+        flip(&machine, &paths[0], position);
+        let found = machine.log().offset_for_timestamp(TimestampMs(0)).unwrap();
+        assert_eq!(found.map(|(_, offset, _)| offset), Some(Offset(9)), "byte {position}");
+        assert_eq!(machine.records().unwrap(), numbers(9, RECORDS), "byte {position}");
+        machine.log().compact(compaction(&machine)).expect_err("it would be written anew");
+        assert!(machine.log().failure().is_none(), "byte {position}");
+    }
+}
+
+#[test]
+fn a_batch_that_is_deleted_may_be_damaged_beside_one_that_is_not() {
+    let config = LogConfig { segment_bytes: 1000, ..LogConfig::default() };
+    let (machine, paths) = reopened(config.clone());
+    machine.log().delete_records(Offset(3)).unwrap();
+    flip(&machine, &paths[0], 70);
+    let found = machine.log().offset_for_timestamp(TimestampMs(0)).unwrap();
+    assert_eq!(found.map(|(_, offset, _)| offset), Some(Offset(3)));
+    assert_eq!(machine.records().unwrap(), numbers(3, RECORDS));
+
+    let (machine, paths) = reopened(config);
+    machine.log().delete_records(Offset(3)).unwrap();
+    flip(&machine, &paths[0], 7);
+    let error = machine.log().offset_for_timestamp(TimestampMs(0)).expect_err("up to the next boundary");
+    assert_offline(&machine, &error, &paths[0]);
+}
+
 /// Has retention take the sealed segments away while they are read.
 struct RetentionMeanwhile<'a> {
     machine: &'a Machine,
@@ -205,21 +240,28 @@ fn a_lookup_by_time_that_finds_damage_takes_the_partition_offline() {
     assert_offline(&machine, &error, &paths[0]);
 }
 
+fn compaction(machine: &Machine) -> CompactOptions<'static> {
+    CompactOptions {
+        now: TimestampMs(machine.now().0 + 1_000_000_000),
+        high_watermark: Offset(RECORDS),
+        cleaner: CleanerOptions::default(),
+        control: &Unhindered,
+    }
+}
+
 #[test]
 fn compaction_that_finds_damage_takes_the_partition_offline_and_writes_nothing() {
     let config =
         LogConfig { cleanup: CleanupPolicy { delete: false, compact: true }, ..Machine::small_segments() };
-    for position in [7, 70] {
+    // What was read before may be another on the disk by now.
+    for (position, is_read) in [7, 15, 70].into_iter().flat_map(|byte| [(byte, false), (byte, true)]) {
         let (machine, paths) = reopened(config.clone());
+        if is_read {
+            machine.records().unwrap();
+        }
         flip(&machine, &paths[0], position);
         let before = machine.files();
-        let options = CompactOptions {
-            now: TimestampMs(machine.now().0 + 1_000_000_000),
-            high_watermark: Offset(RECORDS),
-            cleaner: CleanerOptions::default(),
-            control: &Unhindered,
-        };
-        let error = machine.log().compact(options).expect_err("damage");
+        let error = machine.log().compact(compaction(&machine)).expect_err("damage");
         let is_written = |name: &String| !name.ends_with(".damaged");
         assert!(machine.files().into_iter().filter(is_written).eq(before), "byte {position}");
         assert_offline(&machine, &error, &paths[0]);
