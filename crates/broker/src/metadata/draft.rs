@@ -168,10 +168,12 @@ impl<'a> Draft<'a> {
     /// Steps over every start and every producer id that changes may have recorded which are lost, beyond what the image
     /// and the log dirs tell: neither may come twice.
     pub(crate) fn skip_what_is_lost(&mut self, told: Progress) {
-        let Progress { starts, producer_ids_end } = Progress::of(&self.image).furthest(told);
+        let Progress { starts, producer_ids_end, added_partitions } =
+            Progress::of(&self.image).furthest(told);
         self.record(Record::NodeStarted { epoch: starts.saturating_add(LOST_STARTS_MAX) });
         let end = producer_ids_end.saturating_add(LOST_PRODUCER_IDS_MAX);
         self.record(Record::ProducerIdsReserved { end });
+        self.record(Record::AddedPartitionsCounted { count: added_partitions });
     }
 
     /// Takes a record over that was made elsewhere and fits.

@@ -73,6 +73,7 @@ pub(crate) struct Image {
     node_id: NodeId,
     epoch: LeaderEpoch,
     producer_ids_end: i64,
+    added_partitions: i64,
     topics_generation: u64,
     log_dirs: Vec<LogDir>,
     /// What clients have said, and what holds where they have said nothing, which is not in the metadata log.
@@ -92,6 +93,7 @@ impl Image {
             node_id: NodeId(head.node_id),
             epoch: LeaderEpoch(0),
             producer_ids_end: 0,
+            added_partitions: 0,
             topics_generation: 0,
             log_dirs: Vec::new(),
             cordon: None,
@@ -190,6 +192,11 @@ impl Image {
         self.doomed.values().filter(|dirs| dirs.contains(&log_dir)).count()
     }
 
+    /// How many partitions were ever added to topics that were there.
+    pub(crate) fn added_partitions(&self) -> i64 {
+        self.added_partitions
+    }
+
     /// Every producer id that was given out is below this.
     pub(crate) fn producer_ids_end(&self) -> i64 {
         self.producer_ids_end
@@ -231,9 +238,13 @@ impl Image {
             Record::TopicDiscarded { id } => _ = Arc::make_mut(&mut self.doomed).remove(&id),
             Record::PartitionsAdded { id, dirs } => {
                 self.count_partitions(&dirs)?;
+                self.added_partitions = self.added_partitions.saturating_add_unsigned(dirs.len() as u64);
                 self.replace_topic(id, |topic| {
                     topic.dirs = topic.dirs.iter().chain(&dirs).copied().collect();
                 })?;
+            }
+            Record::AddedPartitionsCounted { count } => {
+                self.added_partitions = self.added_partitions.max(count);
             }
             Record::TopicConfigsSet { id, configs } => {
                 self.replace_topic(id, |topic| topic.configs = Arc::new(configs))?;
@@ -369,8 +380,9 @@ impl Image {
         });
         let started = (self.epoch.0 > 0).then_some(Record::NodeStarted { epoch: self.epoch.0 });
         let producers = Record::ProducerIdsReserved { end: self.producer_ids_end };
+        let added = Record::AddedPartitionsCounted { count: self.added_partitions };
         let doomed =
             self.doomed.iter().map(|(id, dirs)| Record::TopicDoomed { id: *id, dirs: dirs.to_vec() });
-        started.into_iter().chain([producers]).chain(dirs).chain(cordon).chain(topics).chain(doomed)
+        started.into_iter().chain([producers, added]).chain(dirs).chain(cordon).chain(topics).chain(doomed)
     }
 }

@@ -1,17 +1,20 @@
 //! How far the metadata has come, as each log dir remembers it: so an older copy of `meta` that was put back is found
 //! out. A server that went on with it would count starts again that were counted, and give out producer ids that others
-//! have: what a new producer sends would be taken for what another one sent before, acked and not stored.
+//! have: what a new producer sends would be taken for what another one sent before, acked and not stored. Or it would
+//! not know partitions that were added to a topic.
 //!
 //! ```text
-//! <log dir>/metadata-mark    one frame: cluster, node, starts, producer_ids_end
+//! <log dir>/metadata-mark    one frame: cluster, node, starts, producer_ids_end, added_partitions
 //! ```
 //!
-//! A mark follows the metadata: a start or a block of producer ids is durable there first; then the mark tells of it,
-//! and only then anything is served or an id is given out. So a crash leaves the mark behind the metadata, never ahead.
-//! Metadata behind a mark is refused, unless its owner accepts the loss: both numbers go on above all that is told then.
+//! A mark follows the metadata: a start, a block of producer ids or added partitions are durable there first; then the
+//! mark tells of it, and only then anything is served, an id is given out or the addition is answered. So a crash leaves
+//! the mark behind the metadata, never ahead.
+//! Metadata behind a mark is refused, unless its owner accepts the loss: the numbers go on above all that is told then.
 //!
 //! A mark guards against a mistake and holds no data. So none keeps anybody from anything because it is missing,
-//! damaged, of another server or a newer format, or cannot be written: it is written anew with the next start or block.
+//! damaged, of another server or a newer format, or cannot be written: it is written anew with the next start, block or
+//! addition.
 
 use std::fmt;
 use std::io;
@@ -34,8 +37,8 @@ const MARK_BYTES_MAX: u64 = 4096;
 /// Starts that a mark may tell of: one each second for thirty years. What tells of more is damaged, and whoever stepped
 /// over it would soon have no number left.
 const STARTS_MAX: i32 = 1 << 30;
-/// The same of producer ids: half of all.
-const PRODUCER_IDS_MAX: i64 = 1 << 62;
+/// The same of producer ids, and of added partitions: half of all numbers.
+const COUNT_MAX: i64 = 1 << 62;
 
 /// How far the metadata has come in what must not come twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,12 +47,18 @@ pub(crate) struct Progress {
     pub(super) starts: i32,
     /// Producer ids below it may have been given out.
     pub(super) producer_ids_end: i64,
+    /// Partitions that were added to topics that were there.
+    pub(super) added_partitions: i64,
 }
 
 impl Progress {
     pub(super) fn of(image: &Image) -> Self {
         let LeaderEpoch(starts) = image.leader_epoch();
-        Self { starts, producer_ids_end: image.producer_ids_end() }
+        Self {
+            starts,
+            producer_ids_end: image.producer_ids_end(),
+            added_partitions: image.added_partitions(),
+        }
     }
 
     /// The larger of each number.
@@ -57,6 +66,7 @@ impl Progress {
         Self {
             starts: self.starts.max(other.starts),
             producer_ids_end: self.producer_ids_end.max(other.producer_ids_end),
+            added_partitions: self.added_partitions.max(other.added_partitions),
         }
     }
 
@@ -67,7 +77,11 @@ impl Progress {
 
 impl fmt::Display for Progress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "start {} and producer ids below {}", self.starts, self.producer_ids_end)
+        write!(
+            f,
+            "start {}, producer ids below {} and {} added partitions",
+            self.starts, self.producer_ids_end, self.added_partitions
+        )
     }
 }
 
@@ -83,13 +97,15 @@ struct Mark {
     starts: i32,
     /// As in [`Progress`].
     producer_ids_end: i64,
+    /// As in [`Progress`].
+    added_partitions: i64,
 }
 
 impl Mark {
     fn of(image: &Image) -> Self {
-        let Progress { starts, producer_ids_end } = Progress::of(image);
+        let Progress { starts, producer_ids_end, added_partitions } = Progress::of(image);
         let cluster = image.cluster_id().to_string();
-        Self { cluster, node: image.node_id().0, starts, producer_ids_end }
+        Self { cluster, node: image.node_id().0, starts, producer_ids_end, added_partitions }
     }
 
     fn is_of(&self, image: &Image) -> bool {
@@ -97,11 +113,16 @@ impl Mark {
     }
 
     fn is_possible(&self) -> bool {
-        (0..=STARTS_MAX).contains(&self.starts) && (0..=PRODUCER_IDS_MAX).contains(&self.producer_ids_end)
+        let counts = [self.producer_ids_end, self.added_partitions];
+        (0..=STARTS_MAX).contains(&self.starts) && counts.iter().all(|count| (0..=COUNT_MAX).contains(count))
     }
 
     fn progress(&self) -> Progress {
-        Progress { starts: self.starts, producer_ids_end: self.producer_ids_end }
+        Progress {
+            starts: self.starts,
+            producer_ids_end: self.producer_ids_end,
+            added_partitions: self.added_partitions,
+        }
     }
 
     fn to_bytes(&self) -> Vec<u8> {
@@ -185,7 +206,7 @@ impl Marks {
         let has = Progress::of(image);
         let all = self.0.iter().filter_map(|file| Some((&file.path, file.told?)));
         let ahead = all.filter(|(_, told)| has.is_behind(*told));
-        match ahead.max_by_key(|(_, told)| (told.starts, told.producer_ids_end)) {
+        match ahead.max_by_key(|(_, told)| (told.starts, told.producer_ids_end, told.added_partitions)) {
             None => Ok(()),
             Some((mark, told)) => Err(MetadataError::Older {
                 meta: meta.to_owned(),
@@ -194,6 +215,11 @@ impl Marks {
                 told: told.to_string(),
             }),
         }
+    }
+
+    /// Whether none of this server's was there to be read.
+    pub(super) fn are_missing(&self) -> bool {
+        self.0.iter().all(|file| file.told.is_none())
     }
 
     /// The furthest of what was read.

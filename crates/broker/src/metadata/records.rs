@@ -53,6 +53,8 @@ pub(crate) enum Record {
         id: TopicId,
         dirs: Vec<u16>,
     },
+    /// So many partitions had been added to topics before, whether or not these are there still.
+    AddedPartitionsCounted { count: i64 },
     /// A topic's own configs became exactly these.
     TopicConfigsSet {
         #[serde(with = "topic_id_text")]
@@ -141,6 +143,7 @@ mod tests {
             Record::LogDirsCordoned { cordon: Some(Cordon::Dirs(vec![1, 0])) },
             Record::LogDirsCordoned { cordon: None },
             Record::LogDirRemoved { index: 7 },
+            Record::AddedPartitionsCounted { count: 1 << 40 },
         ];
         let json = to_json(&records);
         assert!(!json.contains(&0));

@@ -40,7 +40,7 @@ use super::draft::{Draft, random_id};
 use super::error::{MetadataError, TopicError};
 use super::image::Image;
 use super::log_dirs;
-use super::marks::{Marks, Progress};
+use super::marks::Marks;
 use super::records::{Head, to_json};
 use super::unknown::UnknownTopics;
 
@@ -109,7 +109,7 @@ impl Store {
         })?;
         let accept = dir.join(ACCEPT_METADATA_LOSS_FILE);
         let accepts_loss = env.fs.exists(&accept).map_err(MetadataError::io("look at", &accept))?;
-        let Loaded { head, image, may_lack_changes, ended_in_order } = match load(env, dir, accepts_loss)? {
+        let Loaded { head, image, may_lack_changes } = match load(env, dir, accepts_loss)? {
             Some(loaded) => loaded,
             None => first(env, options)?,
         };
@@ -121,11 +121,10 @@ impl Store {
             marks.check(&image, dir)?;
         }
         let told = marks.furthest();
-        let is_newest = ended_in_order && told == Progress::of(&image);
-        let mut unknown = if is_newest {
-            UnknownTopics::find_topics(env, &image, &present).0
-        } else {
+        let mut unknown = if accepts_loss || marks.are_missing() {
             UnknownTopics::find(env, &image, &present)
+        } else {
+            UnknownTopics::find_topics(env, &image, &present).0
         };
         if accepts_loss {
             unknown.set_aside(env)?;
@@ -233,8 +232,12 @@ impl Store {
             return Ok(outcome);
         }
         writer.append(&to_json(&records))?;
+        let has_added = image.added_partitions() > self.image.load().added_partitions();
         let image = Arc::new(image);
         self.image.store(Arc::clone(&image));
+        if has_added {
+            self.write_marks();
+        }
         if writer.log.end() >= writer.snapshot_at_bytes {
             self.snapshot(&mut writer, &image);
         }
@@ -377,7 +380,7 @@ fn first(env: &Env, options: &StoreOptions) -> Result<Loaded, MetadataError> {
     let cluster_id = options.cluster_id.clone().unwrap_or_else(|| random_id(&*env.random).to_string());
     let head = Head { cluster_id, node_id: options.node_id, generation: 1, frames: 0, is_last: false };
     let image = Image::new(&head);
-    Ok(Loaded { head, image, may_lack_changes: false, ended_in_order: false })
+    Ok(Loaded { head, image, may_lack_changes: false })
 }
 
 fn check_owner(head: &Head, options: &StoreOptions) -> Result<(), MetadataError> {

@@ -7,8 +7,9 @@
 //! because nobody knows what the topics were called; and partitions are taken back into their topics where they lie,
 //! because topic, number and log dir are all that there was to know of them.
 //!
-//! Partitions cost a listing of each topic's directory. They are not looked for where the last server has stopped in order
-//! and a mark tells of no later one: that metadata lacks nothing.
+//! Partitions cost a listing of each topic's directory. So a start looks for them only once the owner has accepted the loss, or
+//! where no log dir has a mark: a mark tells how many partitions were added, and metadata that has counted fewer is refused
+//! for that.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -55,7 +55,7 @@ fn mark_path(dir: &str) -> PathBuf {
 }
 
 fn put_mark(env: &Env, dir: &str, starts: i32, producer_ids_end: i64) {
-    let mark = Mark { cluster: CLUSTER.into(), node: NODE, starts, producer_ids_end };
+    let mark = Mark { cluster: CLUSTER.into(), node: NODE, starts, producer_ids_end, added_partitions: 0 };
     put(env, &mark_path(dir), &mark.to_bytes());
 }
 
@@ -104,7 +104,9 @@ fn an_older_copy_of_the_metadata_is_refused_and_nothing_changes() {
         let before = all_files(&env);
         for _ in 0..2 {
             let error = refused(&env, &options());
-            let [has, told] = ["start 1 and producer ids below 0", "start 2 and producer ids below 1000"];
+            let [has, told] = [(1, 0), (2, 1000)].map(|(start, ids)| {
+                format!("start {start}, producer ids below {ids} and 0 added partitions")
+            });
             let what = format!("/meta is older than what this server has done: it tells of {has}, and ");
             let mark = format!("/two/metadata-mark of {told}. Restore");
             assert!(error.contains(&what) && error.contains(&mark), "{error}");
@@ -128,7 +130,7 @@ fn a_copy_of_the_same_run_is_refused_if_producer_ids_were_counted_since() {
     drop(store);
     restore(&env, &without_ids);
     let error = refused(&env, &options());
-    assert!(error.contains("start 1 and producer ids below 0, and"), "{error}");
+    assert!(error.contains("start 1, producer ids below 0 and 0 added partitions, and"), "{error}");
     restore(&env, &with_ids);
     assert_eq!(take_id(&open(&env)), BLOCK, "it lacks nothing that counts");
 }
@@ -152,7 +154,7 @@ fn with_the_loss_accepted_starts_and_ids_go_on_above_the_metadata_and_every_mark
 #[test]
 fn a_mark_of_numbers_that_no_server_reaches_is_damaged() {
     let starts = [i32::MAX, STARTS_MAX + 1, -1, i32::MIN].map(|starts| (starts, 0));
-    let ids = [i64::MAX, PRODUCER_IDS_MAX + 1, -1, i64::MIN].map(|end| (0, end));
+    let ids = [i64::MAX, COUNT_MAX + 1, -1, i64::MIN].map(|end| (0, end));
     for (starts, producer_ids_end) in starts.into_iter().chain(ids) {
         let env = SimEnv::new(1).env();
         drop(open(&env));
@@ -169,9 +171,9 @@ fn a_mark_of_numbers_that_no_server_reaches_is_damaged() {
 fn above_the_largest_numbers_that_a_mark_may_tell_of_there_is_room() {
     let env = SimEnv::new(1).env();
     drop(open(&env));
-    let mut last = Progress { starts: STARTS_MAX, producer_ids_end: PRODUCER_IDS_MAX };
+    let mut last = Progress { starts: STARTS_MAX, producer_ids_end: COUNT_MAX, added_partitions: 0 };
     for _ in 0..3 {
-        put_mark(&env, "/one", STARTS_MAX, PRODUCER_IDS_MAX);
+        put_mark(&env, "/one", STARTS_MAX, COUNT_MAX);
         accept_loss(&env);
         let store = open(&env);
         let (LeaderEpoch(start), id) = (store.image().leader_epoch(), take_id(&store));
@@ -209,7 +211,14 @@ fn a_mark_that_is_damaged_missing_or_anothers_keeps_nobody_and_is_written_anew()
     assert_eq!(verify_mark(&env, "/one".as_ref()).expect("readable"), [], "an older build wrote none");
     starts_anew("missing");
     for (cluster, node) in [("another", NODE), (CLUSTER, NODE + 1)] {
-        let mark = Mark { cluster: cluster.into(), node, starts: 10_000, producer_ids_end: 10_000 };
+        let far = 10_000;
+        let mark = Mark {
+            cluster: cluster.into(),
+            node,
+            starts: 10_000,
+            producer_ids_end: far,
+            added_partitions: far,
+        };
         put(&env, &path, &mark.to_bytes());
         starts_anew(&format!("of cluster {cluster}, node {node}"));
     }

@@ -98,8 +98,6 @@ pub(super) struct Loaded {
     pub(super) image: Image,
     /// The image may lack changes: the log's tail is torn, or an owner gave up what does not read.
     pub(super) may_lack_changes: bool,
-    /// It was written by a server that stopped in order.
-    pub(super) ended_in_order: bool,
 }
 
 /// Reads what is there; `None` if no server was ever started here. With `accepts_loss`, what does not read of the log is
@@ -120,9 +118,8 @@ pub(super) fn load(env: &Env, dir: &Path, accepts_loss: bool) -> Result<Option<L
         tracing::error!(error = %flaw, "metadata that does not read is given up, as the owner wishes");
         keep_copies(env, dir)?;
     }
-    let ended_in_order = head.is_last;
     let head = Head { generation: head.generation + 1, is_last: false, ..head };
-    Ok(Some(Loaded { head, image, may_lack_changes, ended_in_order }))
+    Ok(Some(Loaded { head, image, may_lack_changes }))
 }
 
 /// Nobody can go on without a snapshot.

@@ -723,5 +723,5 @@ fn ten_thousand_topics_and_partitions_are_made_and_loaded_fast() {
     assert_eq!(store.image().partition_count(), 20_000);
     // The bounds leave room for a slow machine; a quadratic cost would be far beyond.
     assert!(made < Duration::from_mins(1), "{made:?} for 1,002 synced requests");
-    assert!(loaded < Duration::from_secs(2), "{loaded:?} to load 20,000 partitions");
+    assert!(loaded < Duration::from_secs(5), "{loaded:?} to load 20,000 partitions");
 }
