@@ -63,47 +63,62 @@ pub(super) fn assign(assignor: Assignor, members: &[Subscriber], counts: &BTreeM
 }
 
 /// Static members first and by their own names, so that a restart, which changes the id, moves nothing.
-fn order(member: &Subscriber) -> (bool, Option<String>, String) {
-    (member.instance_id.is_none(), member.instance_id.clone(), member.member_id.clone())
+fn order(member: &Subscriber) -> (bool, Option<&str>, &str) {
+    (member.instance_id.is_none(), member.instance_id.as_deref(), &member.member_id)
+}
+
+/// Places of the members that read each topic, in the order of these members. Each member is looked at once, however many
+/// topics and partitions there are.
+fn readers<'a>(members: &[&'a Subscriber]) -> BTreeMap<&'a str, Vec<usize>> {
+    let mut readers = BTreeMap::<&str, Vec<usize>>::new();
+    for (place, member) in members.iter().enumerate() {
+        for topic in &member.topics {
+            readers.entry(topic).or_default().push(place);
+        }
+    }
+    readers
+}
+
+/// A plan in which nobody has anything yet, and the members in their order.
+fn begin(members: &[Subscriber]) -> (Plan, Vec<&Subscriber>) {
+    let plan = members.iter().map(|member| (member.member_id.clone(), Vec::new())).collect();
+    let mut sorted: Vec<&Subscriber> = members.iter().collect();
+    sorted.sort_by(|one, other| order(one).cmp(&order(other)));
+    (plan, sorted)
 }
 
 /// Every partition to the next member that reads its topic.
 fn round_robin(members: &[Subscriber], counts: &BTreeMap<String, i32>) -> Plan {
-    let mut plan: Plan = members.iter().map(|member| (member.member_id.clone(), Vec::new())).collect();
-    let mut sorted: Vec<&Subscriber> = members.iter().collect();
-    sorted.sort_by_key(|member| order(member));
-    let mut turns = sorted.iter().cycle();
+    let (mut plan, sorted) = begin(members);
+    let readers = readers(&sorted);
+    let mut next = 0;
     for (topic, &count) in counts {
-        if !sorted.iter().any(|member| member.topics.contains(topic)) {
-            continue;
-        }
+        let Some(readers) = readers.get(topic.as_str()) else { continue };
         let name: Arc<str> = topic.as_str().into();
         for partition in 0..count {
-            let Some(reader) = turns.find(|member| member.topics.contains(topic)) else { break };
+            let after = readers.partition_point(|place| *place < next);
+            let place = readers[after % readers.len()];
+            next = place + 1;
             let partition = TopicPartition::new(Arc::clone(&name), partition);
-            plan.entry(reader.member_id.clone()).or_default().push(partition);
+            plan.entry(sorted[place].member_id.clone()).or_default().push(partition);
         }
     }
     plan
 }
 
 fn range(members: &[Subscriber], counts: &BTreeMap<String, i32>) -> Plan {
-    let mut plan: Plan = members.iter().map(|member| (member.member_id.clone(), Vec::new())).collect();
+    let (mut plan, sorted) = begin(members);
+    let readers = readers(&sorted);
     for (topic, &count) in counts {
-        let mut readers: Vec<&Subscriber> =
-            members.iter().filter(|member| member.topics.contains(topic)).collect();
-        readers.sort_by_key(|member| order(member));
+        let Some(readers) = readers.get(topic.as_str()) else { continue };
         let Ok(readers_count) = i32::try_from(readers.len()) else { continue };
-        if readers_count == 0 {
-            continue;
-        }
         let name: Arc<str> = topic.as_str().into();
         let (each, extra) = (count / readers_count, count % readers_count);
         let mut next = 0;
-        for (reader, place) in readers.into_iter().zip(0..) {
-            let end = next + each + i32::from(place < extra);
+        for (reader, rank) in readers.iter().zip(0..) {
+            let end = next + each + i32::from(rank < extra);
             let block = (next..end).map(|partition| TopicPartition::new(Arc::clone(&name), partition));
-            plan.entry(reader.member_id.clone()).or_default().extend(block);
+            plan.entry(sorted[*reader].member_id.clone()).or_default().extend(block);
             next = end;
         }
     }
@@ -117,15 +132,52 @@ fn cooperative_sticky(members: &[Subscriber], counts: &BTreeMap<String, i32>) ->
     balance.into_plan()
 }
 
+/// A topic, and who may read it.
+struct Topic {
+    partitions: Vec<TopicPartition>,
+    /// Places of members.
+    readers: Vec<usize>,
+}
+
+/// The readers of one topic by their loads, so that nobody looks through all of them for each partition.
+///
+/// Invariants: holds the load that each of the `readers` has.
+#[derive(Default)]
+struct Ranking {
+    readers: Vec<usize>,
+    by_load: BTreeSet<(usize, usize)>,
+}
+
+impl Ranking {
+    /// Goes on with another topic. Where the same members read it, it is what it was.
+    fn turn_to(&mut self, topic: &Topic, loads: &[usize]) {
+        if self.readers != topic.readers {
+            self.readers.clone_from(&topic.readers);
+            self.by_load = topic.readers.iter().map(|place| (loads[*place], *place)).collect();
+        }
+    }
+
+    /// Of those who have least the first.
+    fn least_loaded(&self) -> Option<usize> {
+        self.by_load.first().map(|(_, place)| *place)
+    }
+
+    /// One of the readers has another load.
+    fn change(&mut self, place: usize, load: &mut usize, to: usize) {
+        self.by_load.remove(&(*load, place));
+        *load = to;
+        self.by_load.insert((to, place));
+    }
+}
+
 /// A plan in the making. Members are named by their place.
 ///
-/// Invariants: every partition of `counts` that somebody reads is in `reader`, once `fill` has run; `loads` counts
-/// its entries for each member. All that is in `owner` is in `claimed`, too.
+/// Invariants: every partition of `topics` is in `reader`, once `fill` has run, and its reader among those of its topic;
+/// `loads` counts its entries for each member. All that is in `owner` is in `claimed`, too.
 struct Balance<'a> {
     members: &'a [Subscriber],
-    /// Places of those who may read a topic.
-    eligible: BTreeMap<&'a str, Vec<usize>>,
-    partitions: Vec<TopicPartition>,
+    /// Those that somebody reads.
+    topics: Vec<Topic>,
     /// Who has a partition now, and may keep it.
     owner: BTreeMap<TopicPartition, usize>,
     /// What some member says to have, rightly or not: it may be reading it.
@@ -136,41 +188,39 @@ struct Balance<'a> {
 }
 
 impl<'a> Balance<'a> {
-    fn new(members: &'a [Subscriber], counts: &'a BTreeMap<String, i32>) -> Self {
-        let mut eligible = BTreeMap::<&str, Vec<usize>>::new();
-        let mut partitions = Vec::new();
+    fn new(members: &'a [Subscriber], counts: &BTreeMap<String, i32>) -> Self {
+        let mut readers = readers(&members.iter().collect::<Vec<_>>());
+        let mut topics = Vec::new();
         for (topic, &count) in counts {
-            let readers: Vec<usize> =
-                (0..members.len()).filter(|at| members[*at].topics.contains(topic)).collect();
-            if !readers.is_empty() {
+            if let Some(readers) = readers.remove(topic.as_str()) {
                 let name: Arc<str> = topic.as_str().into();
-                partitions.extend((0..count).map(|index| TopicPartition::new(Arc::clone(&name), index)));
-                eligible.insert(topic, readers);
+                let partition = |index| TopicPartition::new(Arc::clone(&name), index);
+                topics.push(Topic { partitions: (0..count).map(partition).collect(), readers });
             }
         }
-        let owner = owners(members, &partitions);
+        let owner = owners(members, topics.iter().flat_map(|topic| &topic.partitions));
         let claimed = members.iter().flat_map(|member| &member.owned).collect();
         let mut loads = vec![0; members.len()];
         for place in owner.values() {
             loads[*place] += 1;
         }
-        Self { members, eligible, partitions, reader: owner.clone(), owner, claimed, loads }
-    }
-
-    fn least_loaded(&self, topic: &str) -> Option<usize> {
-        self.eligible.get(topic)?.iter().copied().min_by_key(|place| self.loads[*place])
+        Self { members, topics, reader: owner.clone(), owner, claimed, loads }
     }
 
     /// Gives what nobody has to who has least.
     fn fill(&mut self) {
-        for at in 0..self.partitions.len() {
-            let partition = self.partitions[at].clone();
-            if self.reader.contains_key(&partition) {
-                continue;
-            }
-            if let Some(place) = self.least_loaded(&partition.topic) {
-                self.loads[place] += 1;
-                self.reader.insert(partition, place);
+        let mut ranking = Ranking::default();
+        for topic in &self.topics {
+            ranking.turn_to(topic, &self.loads);
+            for partition in &topic.partitions {
+                if self.reader.contains_key(partition) {
+                    continue;
+                }
+                if let Some(place) = ranking.least_loaded() {
+                    let load = self.loads[place] + 1;
+                    ranking.change(place, &mut self.loads[place], load);
+                    self.reader.insert(partition.clone(), place);
+                }
             }
         }
     }
@@ -179,16 +229,21 @@ impl<'a> Balance<'a> {
     /// makes the sum of the squared loads smaller, so it ends.
     fn level(&mut self) {
         let mut moved = true;
+        let mut ranking = Ranking::default();
         while moved {
             moved = false;
-            for partition in &self.partitions {
-                let Some(&from) = self.reader.get(partition) else { continue };
-                let Some(to) = self.least_loaded(&partition.topic) else { continue };
-                if self.loads[to] + 2 <= self.loads[from] {
-                    self.loads[from] -= 1;
-                    self.loads[to] += 1;
-                    self.reader.insert(partition.clone(), to);
-                    moved = true;
+            for topic in &self.topics {
+                ranking.turn_to(topic, &self.loads);
+                for partition in &topic.partitions {
+                    let Some(reader) = self.reader.get_mut(partition) else { continue };
+                    let Some(to) = ranking.least_loaded() else { continue };
+                    let (from, most, least) = (*reader, self.loads[*reader], self.loads[to]);
+                    if least + 2 <= most {
+                        ranking.change(from, &mut self.loads[from], most - 1);
+                        ranking.change(to, &mut self.loads[to], least + 1);
+                        *reader = to;
+                        moved = true;
+                    }
                 }
             }
         }
@@ -210,8 +265,11 @@ impl<'a> Balance<'a> {
 
 /// Who may count as the owner of each partition: the member of the latest generation that claims it, if it still reads
 /// the topic. Of two with the same generation one is wrong, so neither does.
-fn owners(members: &[Subscriber], partitions: &[TopicPartition]) -> BTreeMap<TopicPartition, usize> {
-    let known: BTreeSet<&TopicPartition> = partitions.iter().collect();
+fn owners<'a>(
+    members: &[Subscriber],
+    partitions: impl IntoIterator<Item = &'a TopicPartition>,
+) -> BTreeMap<TopicPartition, usize> {
+    let known: BTreeSet<&TopicPartition> = partitions.into_iter().collect();
     let mut claims = BTreeMap::<&TopicPartition, (i32, Option<usize>)>::new();
     for (place, member) in members.iter().enumerate() {
         for partition in member.owned.iter().filter(|partition| known.contains(partition)) {

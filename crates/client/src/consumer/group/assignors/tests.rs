@@ -1,5 +1,7 @@
 //! Known assignments of Kafka's range assignor, and what must hold of every sticky one.
 
+use std::time::{Duration, Instant};
+
 use proptest::prelude::*;
 
 use super::*;
@@ -187,6 +189,55 @@ fn a_topic_that_nobody_subscribes_to_is_assigned_to_nobody() {
     for assignor in Assignor::ALL {
         let plan = assign(assignor, &[member("a", &["t"])], &counts(&[("other", 3)]));
         assert_eq!(plan["a"], [], "{assignor:?}");
+    }
+}
+
+/// It takes a second. To look through all members for each topic or partition, it would take minutes.
+#[test]
+fn a_group_of_very_many_members_and_partitions_is_assigned_in_no_time() {
+    const MEMBERS: i32 = 20_000;
+    let topics: Vec<String> = (0..MEMBERS).map(|number| format!("t{number:05}")).collect();
+    let apart: Vec<_> = topics.iter().map(|topic| member(topic, &[topic.as_str()])).collect();
+    let one_each = topics.iter().map(|topic| (topic.clone(), 1)).collect();
+    let together: Vec<_> = topics.iter().map(|id| member(id, &["t"])).collect();
+    let begun = Instant::now();
+    for assignor in Assignor::ALL {
+        let plan = assign(assignor, &apart, &one_each);
+        assert!(plan.iter().all(|(id, own)| own.len() == 1 && *own[0].topic == **id), "{assignor:?}");
+        let plan = assign(assignor, &together, &counts(&[("t", 3 * MEMBERS)]));
+        assert!(plan.values().all(|own| own.len() == 3), "{assignor:?}");
+        assert!(begun.elapsed() < Duration::from_secs(20), "{assignor:?}: {:?}", begun.elapsed());
+    }
+}
+
+/// The members in a circle, of whom each partition passes over those that do not read its topic.
+fn dealt_in_a_circle(members: &[Subscriber], counts: &BTreeMap<String, i32>) -> Plan {
+    let mut plan: Plan = members.iter().map(|member| (member.member_id.clone(), Vec::new())).collect();
+    let mut turns = members.iter().cycle();
+    for (topic, count) in counts {
+        let reads = |member: &&Subscriber| member.topics.contains(topic);
+        let partitions = (0..*count).take_while(|_| members.iter().any(|member| reads(&member)));
+        for partition in partitions {
+            let reader = turns.find(reads).expect("there is one");
+            plan.get_mut(&reader.member_id)
+                .expect("a member")
+                .push(TopicPartition::new(topic.as_str(), partition));
+        }
+    }
+    plan
+}
+
+proptest! {
+    #[test]
+    fn round_robin_deals_out_in_a_circle(
+        subscriptions in prop::collection::vec(prop::collection::btree_set("[a-d]", 0..4), 1..7),
+        sizes in prop::collection::btree_map("[a-d]", 0..6, 0..4),
+    ) {
+        let numbered = subscriptions.into_iter().enumerate();
+        let members: Vec<_> =
+            numbered.map(|(at, topics)| Subscriber { topics, ..member(&format!("m{at}"), &[]) }).collect();
+        let plan = assign(Assignor::RoundRobin, &members, &sizes);
+        prop_assert_eq!(plan, dealt_in_a_circle(&members, &sizes));
     }
 }
 
