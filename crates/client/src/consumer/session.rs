@@ -32,8 +32,8 @@ impl Told {
 /// A session with one node.
 ///
 /// Invariants: `told` is what the node knows after the request that was planned last, each partition at the place that
-/// the assignment has it in, `count` of them; `epoch` is that of the next request, 0 while there is no session. `was_refused`
-/// is whether the node has refused the session before this one, and has yet to go on with this one.
+/// the assignment has it in, `count` of them; `epoch` is that of the next request, 0 while there is no session. Then `id` is
+/// that of one which the node may still keep: a request that says it ends that one. `was_refused` is whether the node has refused the session before this one, and has yet to go on with this one.
 #[derive(Debug, Default)]
 pub(super) struct FetchSession {
     id: i32,
@@ -123,7 +123,7 @@ impl FetchSession {
             *self = Self::default();
             return;
         }
-        let goes_on = self.id == id;
+        let goes_on = self.epoch != EPOCH_FULL && self.id == id;
         self.epoch = if goes_on && self.epoch < i32::MAX { self.epoch + 1 } else { 1 };
         self.was_refused &= !goes_on;
         self.id = id;
@@ -132,15 +132,17 @@ impl FetchSession {
     /// The node knows no such session, or has lost count of its requests: says everything again, in a new one. Answers whether
     /// that may be at once, as with Kafka's consumers: a node gives sessions up for those of others. One that does so again and
     /// again, or refuses what is of no session, is given a pause.
-    pub(super) fn refused(&mut self) -> bool {
+    pub(super) fn refused(&mut self, is_known: bool) -> bool {
         let at_once = self.epoch != EPOCH_FULL && !self.was_refused;
-        *self = Self { was_refused: true, ..Self::default() };
+        let id = if is_known { self.id } else { 0 };
+        *self = Self { id, was_refused: true, ..Self::default() };
         at_once
     }
 
-    /// Something went wrong: says everything again, in a new session.
+    /// Something went wrong: says everything again, in a new session. That ends the one before, which the node would keep
+    /// otherwise, in the place of somebody's, until others need it.
     pub(super) fn give_up(&mut self) {
-        *self = Self::default();
+        *self = Self { id: self.id, ..Self::default() };
     }
 }
 
@@ -229,7 +231,26 @@ mod tests {
         session.answered(77);
         session.give_up();
         let plan = session.plan(&[wanted(0, 5)]);
-        assert!(plan.is_full() && plan.id == 0 && plan.said == [0]);
+        assert!(plan.is_full() && plan.said == [0]);
+    }
+
+    #[test]
+    fn a_session_that_a_node_may_still_keep_ends_with_the_request_that_begins_another() {
+        for (is_known, ended) in [(true, 77), (false, 0)] {
+            let mut session = FetchSession::default();
+            session.plan(&[wanted(0, 5)]);
+            session.answered(77);
+            session.refused(is_known);
+            let plan = session.plan(&[wanted(0, 5)]);
+            assert_eq!((plan.id, plan.epoch), (ended, EPOCH_FULL));
+            session.answered(78);
+            session.give_up();
+            let plan = session.plan(&[wanted(0, 5)]);
+            assert_eq!((plan.id, plan.epoch), (78, EPOCH_FULL));
+            session.answered(0);
+            let plan = session.plan(&[wanted(0, 5)]);
+            assert_eq!((plan.id, plan.epoch), (0, EPOCH_FULL), "it keeps none");
+        }
     }
 
     #[test]
@@ -242,7 +263,7 @@ mod tests {
                     session.answered(id);
                     None
                 }
-                None => Some(session.refused()),
+                None => Some(session.refused(false)),
             };
             (plan.id, plan.is_full(), at_once)
         };

@@ -278,13 +278,15 @@ impl Consumer {
             }
             Brought::Nothing { wanted, error } => {
                 self.counts.fetches_failed += 1;
-                let refuses_session = matches!(
-                    error.code(),
-                    Some(ErrorCode::FETCH_SESSION_ID_NOT_FOUND | ErrorCode::INVALID_FETCH_SESSION_EPOCH)
-                );
-                if !refuses_session {
-                    session.give_up();
-                } else if session.refused() {
+                let begins_anew = match error.code() {
+                    Some(ErrorCode::FETCH_SESSION_ID_NOT_FOUND) => session.refused(false),
+                    Some(ErrorCode::INVALID_FETCH_SESSION_EPOCH) => session.refused(true),
+                    _ => {
+                        session.give_up();
+                        false
+                    }
+                };
+                if begins_anew {
                     self.unmark_fetching(&wanted);
                     return Ok(());
                 }

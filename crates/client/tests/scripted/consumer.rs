@@ -594,7 +594,10 @@ fn refuse_session(call: &Call<'_>, code: ErrorCode) -> Reply {
 #[tokio::test]
 async fn a_session_that_a_node_has_given_up_is_begun_anew_without_a_pause() {
     const SESSION: i32 = 99;
-    for code in [ErrorCode::FETCH_SESSION_ID_NOT_FOUND, ErrorCode::INVALID_FETCH_SESSION_EPOCH] {
+    // One that it still has ends with the request that begins the next.
+    for (code, ended) in
+        [(ErrorCode::FETCH_SESSION_ID_NOT_FOUND, 0), (ErrorCode::INVALID_FETCH_SESSION_EPOCH, SESSION)]
+    {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let heard = Arc::clone(&asked);
         let server = server(move |call| {
@@ -617,7 +620,7 @@ async fn a_session_that_a_node_has_given_up_is_begun_anew_without_a_pause() {
         let mut consumer = Consumer::new(options).await.unwrap();
         consumer.assign(vec![(partition(0), StartAt::Offset(Offset(BEGIN)))]).await.unwrap();
         assert_eq!(offsets(&records(&mut consumer).await.unwrap()), [10, 11, 12, 13]);
-        assert_eq!(asked.lock().unwrap()[..3], [(0, 0), (SESSION, 1), (0, 0)], "{code}");
+        assert_eq!(asked.lock().unwrap()[..3], [(0, 0), (SESSION, 1), (ended, 0)], "{code}");
     }
 }
 
