@@ -88,11 +88,13 @@ pub(crate) struct CallLimits {
     pub(crate) version_max: i16,
     /// How long the server may hold the answer back, by the request's own words.
     pub(crate) server_wait: Duration,
+    /// How long the answer is of any use, where that is shorter than `request.timeout.ms`.
+    pub(crate) useful: Duration,
 }
 
 impl Default for CallLimits {
     fn default() -> Self {
-        Self { version_max: i16::MAX, server_wait: Duration::ZERO }
+        Self { version_max: i16::MAX, server_wait: Duration::ZERO, useful: Duration::MAX }
     }
 }
 
@@ -127,17 +129,18 @@ pub(crate) struct PendingAnswer {
     api: ApiKey,
     version: i16,
     answer: oneshot::Receiver<Bytes>,
+    patience: Duration,
     deadline: Instant,
 }
 
 impl PendingAnswer {
     /// Waits for the answer.
     pub(crate) async fn wait(self) -> Result<ResponseFrame, ClientError> {
-        let Self { connection, api, version, answer, deadline } = self;
+        let Self { connection, api, version, answer, patience, deadline } = self;
         match timeout_at(deadline, answer).await {
             Ok(Ok(bytes)) => Ok(ResponseFrame { bytes, api, version }),
             Ok(Err(_)) => Err(connection.lost("it was closed before the answer")),
-            Err(_) => Err(connection.give_up(api)),
+            Err(_) => Err(connection.give_up(api, patience)),
         }
     }
 }
@@ -158,7 +161,7 @@ impl PendingWrite {
         let Self { connection, api, written, deadline } = self;
         match timeout_at(deadline, written).await {
             Ok(written) => written.map_err(|_| connection.lost("it could not be written to")),
-            Err(_) => Err(connection.give_up(api)),
+            Err(_) => Err(connection.give_up(api, connection.options.request_timeout)),
         }
     }
 }
@@ -337,7 +340,7 @@ impl Connection {
         version: i16,
         limits: CallLimits,
     ) -> Result<PendingAnswer, ClientError> {
-        let patience = self.options.request_timeout.saturating_add(limits.server_wait);
+        let patience = self.options.request_timeout.min(limits.useful).saturating_add(limits.server_wait);
         let (outgoing, answer) = self.outgoing(request, version, Vec::new(), patience)?;
         self.queue(R::KEY, outgoing, patience).await?;
         Ok(self.pending::<R>(version, answer, patience))
@@ -364,7 +367,7 @@ impl Connection {
         patience: Duration,
     ) -> PendingAnswer {
         let deadline = Instant::now() + patience;
-        PendingAnswer { connection: Arc::clone(self), api: R::KEY, version, answer, deadline }
+        PendingAnswer { connection: Arc::clone(self), api: R::KEY, version, answer, patience, deadline }
     }
 
     fn queue_now(&self, outgoing: Outgoing) -> Result<(), ClientError> {
@@ -380,7 +383,8 @@ impl Connection {
     /// Waits for its turn. That it does not come in time is no word on the server: it may answer one request after the other,
     /// and whose answer is late gives up the connection.
     async fn queue(&self, api: ApiKey, outgoing: Outgoing, patience: Duration) -> Result<(), ClientError> {
-        let queued = timeout(patience, self.sender.send(outgoing)).await.map_err(|_| self.late(api))?;
+        let queued =
+            timeout(patience, self.sender.send(outgoing)).await.map_err(|_| self.late(api, patience))?;
         queued.map_err(|_| self.lost("it could not be written to"))
     }
 
@@ -389,14 +393,14 @@ impl Connection {
     }
 
     /// What was sent is not answered, or not even taken, in time.
-    fn give_up(&self, api: ApiKey) -> ClientError {
+    fn give_up(&self, api: ApiKey, after: Duration) -> ClientError {
         self.silent.get_or_init(Instant::now);
         self.broken.store(true, Ordering::Release);
-        self.late(api)
+        self.late(api, after)
     }
 
-    fn late(&self, api: ApiKey) -> ClientError {
-        ClientError::Timeout { address: self.address.clone(), api, after: self.options.request_timeout }
+    fn late(&self, api: ApiKey, after: Duration) -> ClientError {
+        ClientError::Timeout { address: self.address.clone(), api, after }
     }
 
     fn lost(&self, reason: &str) -> ClientError {

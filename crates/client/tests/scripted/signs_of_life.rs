@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use riverrun_client::{Consumer, ConsumerOptions, ErrorCode, GroupProtocol};
+use riverrun_client::{ClientError, Consumer, ConsumerOptions, ErrorCode, GroupProtocol};
 use riverrun_protocol::find_coordinator_response::Coordinator;
 use riverrun_protocol::{
     ApiKey, ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, FindCoordinatorResponse,
@@ -47,6 +47,33 @@ async fn a_sign_of_life_that_is_not_taken_in_is_repeated_before_the_next_would_b
     let beats = beats.lock().unwrap();
     let (again, next) = (beats[1] - beats[0], beats[2] - beats[1]);
     assert!(again < INTERVAL / 2 && next > INTERVAL / 2, "{again:?}, and then {next:?}");
+}
+
+/// As from a coordinator that hangs: nobody would look for another one before its session is long over.
+#[tokio::test]
+async fn an_answer_to_a_sign_of_life_is_waited_for_no_longer_than_the_session_lasts() {
+    let beats = Arc::new(Mutex::new(0));
+    let counted = Arc::clone(&beats);
+    let server = server(move |call| match call.key {
+        ApiKey::Heartbeat => {
+            *counted.lock().unwrap() += 1;
+            Some(if call.nth == 0 { Reply::Stall } else { call.answer(&HeartbeatResponse::default()) })
+        }
+        _ => classic_group(call, &Told::default(), &Arc::default()),
+    })
+    .await;
+    let mut options = ConsumerOptions { group: Some("g".to_owned()), ..options(&server) };
+    options.heartbeat_interval = Duration::from_millis(50);
+    options.session_timeout = Duration::from_millis(500);
+    options.cluster.request_timeout = Duration::from_hours(1);
+    let mut consumer = Consumer::new(options).await.unwrap();
+    consumer.subscribe(&["t"]).await.unwrap();
+    wait_for(&mut consumer, "it is told why not", |consumer| consumer.trouble().is_some()).await;
+    let error = consumer.trouble().unwrap().error;
+    let after = Duration::from_millis(500);
+    assert!(matches!(error, ClientError::Timeout { after: told, .. } if told == after), "{error}");
+    wait_for(&mut consumer, "another sign of life", |_| *beats.lock().unwrap() > 1).await;
+    wait_for(&mut consumer, "all is well", |consumer| consumer.trouble().is_none()).await;
 }
 
 /// Who asks what is the matter hears of it long before the time is over in which it is tried again.

@@ -431,7 +431,8 @@ impl ClassicMember {
         meaning(answer)
     }
 
-    /// A sign of life.
+    /// A sign of life. An answer is waited for no longer than a session lasts: a coordinator that hangs is looked for anew
+    /// however patient other requests are.
     async fn beat(&mut self) -> Result<(), ClientError> {
         self.beat_later();
         let identity = self.context.identity.get();
@@ -441,7 +442,8 @@ impl ClassicMember {
             member_id: identity.member_id.as_str().into(),
             group_instance_id: identity.instance_id.as_deref().map(Into::into),
         };
-        let answer = self.context.coordinator.call(Lane::Group, &request, CallLimits::default()).await;
+        let limits = CallLimits { useful: self.context.options.session_timeout, ..CallLimits::default() };
+        let answer = self.context.coordinator.call(Lane::Group, &request, limits).await;
         let answer = answer
             .and_then(|frame| ClientError::check(frame.decode::<HeartbeatRequest<'_>>()?.error_code, None))
             .inspect_err(|error| self.context.coordinator.note(error));
