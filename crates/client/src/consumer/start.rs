@@ -50,7 +50,8 @@ pub(super) struct Progress {
     pub(super) of_leaders: BTreeMap<NodeId, Vec<Asked>>,
 }
 
-/// What the group has committed for these partitions; the leaders of those without are to be asked.
+/// What the group has committed for these partitions; the leaders of those without are to be asked. Asks once; without an
+/// answer the consumer asks again.
 pub(super) async fn ask_group(
     coordinator: Option<Arc<GroupCoordinator>>,
     options: Arc<ConsumerOptions>,
@@ -59,7 +60,7 @@ pub(super) async fn ask_group(
     let mut progress = Progress::default();
     let partitions: Vec<TopicPartition> = sought.iter().map(|sought| sought.partition.clone()).collect();
     let committed = match coordinator.as_deref() {
-        Some(coordinator) => committed(coordinator, &partitions, &mut Retry::new(&options.cluster)).await,
+        Some(coordinator) => coordinator.committed(Some(&partitions), Stability::Required).await,
         None => Ok(BTreeMap::new()),
     };
     for sought in sought {
@@ -97,38 +98,26 @@ pub(super) async fn find_leaders(cluster: Arc<Cluster>, open: Vec<Asked>) -> Pro
     progress
 }
 
-type Committed = BTreeMap<TopicPartition, Result<CommittedOffset, ClientError>>;
-
-/// What the group has committed for each of these partitions, trying again where that may help all of them.
-async fn committed(
-    coordinator: &GroupCoordinator,
-    partitions: &[TopicPartition],
-    retry: &mut Retry,
-) -> Result<Committed, ClientError> {
-    loop {
-        match coordinator.committed(Some(partitions), Stability::Required).await {
-            Ok(committed) => return Ok(committed),
-            Err(error) => retry.pause_after(error).await?,
-        }
-    }
-}
-
-/// The same for somebody who waits for all of them: what an open transaction may set anew is asked for again.
+/// What the group has committed for these partitions, for somebody who waits for all of them. Asks again where that may help,
+/// also for what an open transaction may set anew.
 pub(super) async fn all_committed(
     coordinator: &GroupCoordinator,
     partitions: &[TopicPartition],
 ) -> Result<BTreeMap<TopicPartition, CommittedOffset>, ClientError> {
     let mut retry = Retry::new(coordinator.cluster().options());
     loop {
-        let committed = committed(coordinator, partitions, &mut retry).await?;
-        let found: Result<_, ClientError> =
-            committed.into_iter().map(|(partition, found)| Ok((partition, found?))).collect();
-        match found {
-            Err(error) if error.code() == Some(ErrorCode::UNSTABLE_OFFSET_COMMIT) => {
-                retry.pause_after(error).await?;
+        let error = match coordinator.committed(Some(partitions), Stability::Required).await {
+            Ok(committed) => {
+                let found: Result<_, ClientError> =
+                    committed.into_iter().map(|(partition, found)| Ok((partition, found?))).collect();
+                match found {
+                    Err(error) if error.code() == Some(ErrorCode::UNSTABLE_OFFSET_COMMIT) => error,
+                    found => return found,
+                }
             }
-            found => return found,
-        }
+            Err(error) => error,
+        };
+        retry.pause_after(error).await?;
     }
 }
 

@@ -586,6 +586,38 @@ async fn offsets_that_a_transaction_may_still_set_are_waited_for() {
     }
 }
 
+/// Who asks what is the matter hears of it long before the time is over in which it is tried again.
+#[tokio::test]
+async fn that_nobody_says_what_is_committed_is_trouble_at_once() {
+    let code = ErrorCode::COORDINATOR_LOAD_IN_PROGRESS;
+    let loads = Arc::new(Mutex::new(true));
+    let is_loading = Arc::clone(&loads);
+    let server = server(move |call| {
+        (call.key == ApiKey::OffsetFetch).then(|| {
+            if !*is_loading.lock().unwrap() {
+                return nothing_committed(call);
+            }
+            let group = OffsetFetchResponseGroup {
+                group_id: "g".into(),
+                error_code: code.0,
+                ..OffsetFetchResponseGroup::default()
+            };
+            call.answer(&OffsetFetchResponse { groups: vec![group], ..OffsetFetchResponse::default() })
+        })
+    })
+    .await;
+    let mut patient = ConsumerOptions { group: Some("g".to_owned()), ..options(&server) };
+    patient.cluster.retry_timeout = Duration::from_hours(1);
+    let mut consumer = Consumer::new(patient).await.unwrap();
+    consumer.assign(vec![(partition(0), StartAt::Committed)]).await.unwrap();
+    wait_for(&mut consumer, "it is told", |consumer| !consumer.troubles().is_empty()).await;
+    let troubles = consumer.troubles();
+    assert_eq!((&troubles[0].0, troubles[0].1.error.code()), (&Some(partition(0)), Some(code)));
+    *loads.lock().unwrap() = false;
+    assert_eq!(offsets(&records(&mut consumer).await.unwrap()), [10, 11, 12, 13]);
+    assert!(consumer.troubles().is_empty());
+}
+
 /// As Kafka's own tools do.
 #[tokio::test]
 async fn who_only_looks_at_a_group_sees_its_offsets_as_they_are() {
