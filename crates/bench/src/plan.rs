@@ -202,7 +202,7 @@ pub struct ConsumerPlan {
     pub subscription: String,
     /// What it reads.
     pub source: Source,
-    /// Whether it begins when the backlog is there, beside the others, and is counted apart.
+    /// Whether it begins to read when the backlog is there, beside the others, and is counted apart.
     pub catch_up: bool,
     /// Records a second at most.
     pub rate: Option<Rate>,

@@ -13,7 +13,7 @@ use crate::omb::omb_result;
 use crate::plan::{Durability, Plan, Replicas, Shrunk, TargetRate};
 use crate::process::ProcessRun;
 use crate::runner::{
-    BacklogFigures, DiskFullFigures, LogDirFigures, PageCache, RunOutcome, Second, WorkerRun,
+    BacklogFigures, DiskFullFigures, LogDirFigures, MemberFigures, PageCache, RunOutcome, Second, WorkerRun,
 };
 
 /// The key under which everything of ours stands.
@@ -94,6 +94,9 @@ struct Ours<'a> {
     publish: Option<LatencyFigures>,
     publish_delay: Option<LatencyFigures>,
     end_to_end: Option<LatencyFigures>,
+    /// Where consumers are members of groups.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    members: Option<MemberFigures>,
     backlog: Option<BacklogDocument>,
     disk_full: Option<DiskFullFigures>,
     log_dirs: &'a [LogDirFigures],
@@ -255,6 +258,7 @@ fn ours<'a>(
         publish: LatencyFigures::of(&figures.publish),
         publish_delay: LatencyFigures::of(&figures.delay),
         end_to_end: LatencyFigures::of(&figures.end_to_end),
+        members: figures.members,
         backlog: figures.backlog.map(|backlog| BacklogDocument::new(backlog, environment.loopback)),
         disk_full: figures.disk_full,
         log_dirs: &outcome.log_dirs,

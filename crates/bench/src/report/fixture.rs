@@ -18,7 +18,8 @@ use crate::process::ProcessRun;
 use crate::random::SeededRandom;
 use crate::result::{RunLabel, document};
 use crate::runner::{
-    BacklogFigures, DiskFullFigures, Figures, LogDirFigures, PageCache, RunOutcome, Second, WorkerRun,
+    BacklogFigures, DiskFullFigures, Figures, LogDirFigures, MemberFigures, PageCache, RunOutcome, Second,
+    WorkerRun,
 };
 use crate::worker::Counts;
 
@@ -157,6 +158,13 @@ topicConfig: min.insync.replicas=1\n";
             freed_at_s: 0.75,
             acked_meanwhile: 12,
             first_ack_s: Some(0.125),
+        });
+        figures.members = self.reads.then(|| MemberFigures {
+            members: 1,
+            expected: 1,
+            assigned: 1,
+            groups: 1,
+            ..MemberFigures::default()
         });
         (figures.unacked, figures.unread) = if self.backlog { (5, 7) } else { (0, 0) };
         let used = |pid, cpu_s| ProcessRun {

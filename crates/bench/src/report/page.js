@@ -235,6 +235,8 @@ function setup(run) {
   return facts([
     ["Topics, partitions in all", `${setup.topics}, ${setup.partitions}`],
     ["Producers, consumers", `${setup.producers}, ${setup.consumers}`],
+    // Older results do not say it.
+    ["Members of groups with partitions", run.members && `${run.members.assigned} of ${run.members.members}`],
     ["Bytes of a value", setup.valueBytes],
     ["Rate", setup.rate === "fixed" ? `${setup.wantedRate} records/s` : setup.rate],
     ["In flight, at most", setup.inFlight],

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::disk_full::DiskFullFigures;
 use super::fleet::WorkerRun;
+use super::groups::MemberFigures;
 use crate::histogram::{Latencies, LatencySummary};
 use crate::process::ProcessRun;
 use crate::worker::{Counts, Taken};
@@ -124,6 +125,8 @@ pub struct Figures {
     pub seconds: Vec<Second>,
     /// By ten seconds.
     pub periods: Vec<Period>,
+    /// Of the members of groups, where there are groups.
+    pub members: Option<MemberFigures>,
     /// Of a backlog.
     pub backlog: Option<BacklogFigures>,
     /// Of a full disk.

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::error::RunError;
 use crate::plan::{ConsumerPlan, Plan};
 use crate::process::{ProcessRun, ProcessUsage};
-use crate::worker::{Load, LoadShare, Order, RemoteWorker, Taken, WorkerUsage};
+use crate::worker::{HeldByGroup, Load, LoadShare, Order, RemoteWorker, Taken, WorkerUsage};
 
 #[derive(Debug)]
 enum Member {
@@ -17,7 +17,10 @@ enum Member {
 impl Member {
     async fn order(&mut self, order: Order) -> Result<(), RunError> {
         match self {
-            Self::Here(load) => Ok(load.order(order).await?),
+            Self::Here(load) => {
+                load.order(order).await;
+                Ok(())
+            }
             Self::Elsewhere(worker) => worker.order(order).await,
         }
     }
@@ -26,6 +29,13 @@ impl Member {
         match self {
             Self::Here(load) => Ok(load.take()),
             Self::Elsewhere(worker) => worker.take().await,
+        }
+    }
+
+    async fn held(&mut self) -> Result<HeldByGroup, RunError> {
+        match self {
+            Self::Here(load) => Ok(load.held()),
+            Self::Elsewhere(worker) => worker.held().await,
         }
     }
 
@@ -70,10 +80,10 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// One load in this process, as it is.
+    /// Loads in this process, as they are.
     #[cfg(test)]
-    pub(super) fn of(load: Load) -> Self {
-        Self { members: vec![Member::Here(Box::new(load))] }
+    pub(super) fn of(loads: impl IntoIterator<Item = Load>) -> Self {
+        Self { members: loads.into_iter().map(|load| Member::Here(Box::new(load))).collect() }
     }
 
     pub(super) async fn order(&mut self, order: Order) -> Result<(), RunError> {
@@ -85,6 +95,17 @@ impl Fleet {
         let mut all = Taken::default();
         for taken in try_join_all(self.members.iter_mut().map(Member::take)).await? {
             all.merge(&taken);
+        }
+        Ok(all)
+    }
+
+    /// What the members of each group have, wherever they are.
+    pub(super) async fn held(&mut self) -> Result<HeldByGroup, RunError> {
+        let mut all = HeldByGroup::new();
+        for held in try_join_all(self.members.iter_mut().map(Member::held)).await? {
+            for (group, held) in held {
+                all.entry(group).or_default().add(held);
+            }
         }
         Ok(all)
     }

@@ -16,6 +16,7 @@ use super::disk_full::DiskFull;
 use super::error::RunError;
 use super::figures::{Figures, Recorder, Second};
 use super::fleet::{Fleet, FleetUsage};
+use super::groups::Groups;
 use super::search::{RateSearch, SearchOptions};
 use super::target::ServerTarget;
 use super::topics::{LogDirFigures, Topics};
@@ -23,16 +24,20 @@ use crate::environment::TopicDurability;
 use crate::pacing::Rate;
 use crate::plan::{Plan, TargetRate};
 use crate::process::{ProcessWatch, RunUsage};
-use crate::worker::{Counts, Order, RemoteWorker, Taken, check_settings};
+use crate::worker::{Counts, Order, RemoteWorker, Taken, check_settings, shares_each_topic_apart};
 
 /// Time between two looks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The same while a run may be over with its records: what it took is known as exactly.
 const LOOK_OFTEN: Duration = Duration::from_millis(50);
-/// Producers and consumers must be at work after this, and as much longer as many topics take.
+/// Producers and consumers must be at work after this, and as much longer as many topics take. For groups it is long, too: a
+/// member hears within a heartbeat, of three seconds mostly, that others have come, and where partitions move from one to the
+/// other it takes a second round.
 const READY_TIMEOUT: Duration = Duration::from_mins(1);
 /// The same for each partition and each client.
 const READY_TIMEOUT_EACH: Duration = Duration::from_millis(20);
+/// Time between two looks at whether they are.
+const READY_LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Time between two looks at what is late; many times that in which a thread sees an order.
 const LATE_LOOK_EVERY: Duration = Duration::from_millis(200);
 /// What was sent is waited for so long after the end.
@@ -183,11 +188,13 @@ async fn with_topics<'a>(
     (topics, begun, watch, disk): (&mut Topics, &mut Option<Run<'a>>, Option<ProcessWatch>, Option<DiskFull>),
     tell: &mut dyn FnMut(Event<'_>),
 ) -> Result<RunOutcome, RunError> {
-    topics.make(plan).await?;
+    let sizes = topics.make(plan).await?;
+    let groups = Groups::new(plan, &sizes, shares_each_topic_apart(&plan.load)?);
     let before = topics.durability(plan).await?;
     tell(Event::Phase("clients"));
     let fleet = Fleet::prepare(plan, &server.bootstrap, &options.workers).await?;
-    let mut figures = begun.insert(Run::new(plan, fleet, options.search, disk)).all(watch, tell).await?;
+    let run = begun.insert(Run::new(plan, groups, fleet, options.search, disk));
+    let mut figures = run.all(watch, tell).await?;
     // Of a server that is gone there is nothing to ask.
     let asked = async { (topics.log_dirs(plan).await, topics.durability(plan).await.ok().flatten()) };
     let (log_dirs, after) = timeout(ASK_TIMEOUT, asked).await.unwrap_or_default();
@@ -220,6 +227,7 @@ fn lost(before: &TopicDurability, after: &TopicDurability) -> Option<String> {
 /// Invariants: `totals` counts everything since the clients were made.
 struct Run<'a> {
     plan: &'a Plan,
+    groups: Groups,
     fleet: Fleet,
     ticks: Interval,
     totals: Counts,
@@ -233,12 +241,19 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(plan: &'a Plan, fleet: Fleet, options: SearchOptions, disk: Option<DiskFull>) -> Self {
+    fn new(
+        plan: &'a Plan,
+        groups: Groups,
+        fleet: Fleet,
+        options: SearchOptions,
+        disk: Option<DiskFull>,
+    ) -> Self {
         let mut ticks = interval(LOOK_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let search = (plan.rate == TargetRate::Search).then(|| RateSearch::new(options));
         Self {
             plan,
+            groups,
             fleet,
             ticks,
             totals: Counts::default(),
@@ -262,19 +277,19 @@ impl<'a> Run<'a> {
         watch: Option<ProcessWatch>,
         tell: &mut dyn FnMut(Event<'_>),
     ) -> Result<Figures, RunError> {
-        if !self.plan.producers.is_empty() {
-            self.wait_until_ready().await?;
-        }
+        self.wait_until_ready().await?;
         if !self.plan.warmup.is_zero() {
             tell(Event::Phase("warm-up"));
             self.warm_up(tell).await?;
         }
         tell(Event::Phase("measurement"));
+        let members = self.groups.look(&self.fleet.held().await?);
         let mut usage = (usage(watch.as_ref())?, FleetUsage::begin(self.fleet.usage().await?));
         let recorder = self.measure(&mut usage, tell).await?;
         // As the rates: processor time that goes into what comes late is not of the measurement.
         let mut runs = usage.0.finish().into_iter();
         let mut figures = self.wait_for_late(recorder).await?;
+        figures.members = members;
         figures.workers = usage.1.finish();
         figures.client = runs.next();
         figures.server = runs.next();
@@ -308,7 +323,9 @@ impl<'a> Run<'a> {
         self.totals.sent.saturating_sub(self.totals.acked + self.totals.failed)
     }
 
-    /// Each producer sends a record, which each group reads.
+    /// Each producer sends a record, which each group reads. Groups are waited for until they are complete: a member that comes
+    /// late reads nothing until then, and what is measured would be of fewer of them. They are not waited for longer than
+    /// records: a group may have members that are none of the run's.
     async fn wait_until_ready(&mut self) -> Result<(), RunError> {
         let partitions: u32 = self.plan.topics.iter().map(|topic| topic.partitions).sum();
         let clients = self.plan.producers.len() + self.plan.consumers.len();
@@ -317,14 +334,16 @@ impl<'a> Run<'a> {
         let sent = self.plan.producers.len() as u64;
         let expected = sent * self.plan.readers(false) as u64;
         self.fleet.order(Order::Produce { rate: None, quota: Some(sent) }).await?;
-        let begun = Instant::now();
+        let begun = tokio::time::Instant::now();
         loop {
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            tokio::time::sleep(READY_LOOK_EVERY).await;
             self.take().await?;
+            let is_late = begun.elapsed() > allowed;
             if self.totals.acked >= sent && self.totals.received >= expected {
-                break;
-            }
-            if begun.elapsed() > allowed || self.totals.failed > 0 {
+                if is_late || self.groups.are_complete(&self.fleet.held().await?) {
+                    break;
+                }
+            } else if is_late || self.totals.failed > 0 {
                 let Counts { acked, received, .. } = self.totals;
                 let (after_s, error) = (begun.elapsed().as_secs(), self.error.clone());
                 return Err(RunError::NotReady { after_s, sent, acked, received, expected, error });
@@ -534,6 +553,7 @@ impl<'a> Run<'a> {
             notes.push("the backlog was not read as far as it should be: the run was given up".to_owned());
         }
         notes.extend(figures.backlog.and_then(|backlog| backlog.short_note()));
+        notes.extend(figures.members.and_then(|members| members.note()));
         if self.plan.rate == TargetRate::Search {
             notes.push(
                 "the rate was searched for: latencies are also those of rates that were too high".to_owned(),
@@ -579,10 +599,12 @@ fn usage(watch: Option<&ProcessWatch>) -> Result<RunUsage, RunError> {
 
 #[cfg(test)]
 mod tests {
+    use riverrun_client::{RebalanceListener as _, Revocation};
+
     use super::*;
     use crate::omb::{Driver, PlanOptions, Workload, to_plan};
     use crate::process::ProcessRun;
-    use crate::worker::tests::stalled_load;
+    use crate::worker::tests::{load_of_members, partitions, stalled_load};
 
     fn plan() -> Plan {
         let text = "name: n\ntopics: 1\npartitionsPerTopic: 1\nmessageSize: 8\nsubscriptionsPerTopic: 2
@@ -595,7 +617,7 @@ consumerPerSubscription: 1\nproducersPerTopic: 1\nproducerRate: 7\ntestDurationM
     async fn idle(plan: &Plan) -> Run<'_> {
         let nobody = Plan { producers: Vec::new(), consumers: Vec::new(), ..plan.clone() };
         let fleet = Fleet::prepare(&nobody, "127.0.0.1:1", &[]).await.expect("there is nobody to connect");
-        Run::new(plan, fleet, SearchOptions::default(), None)
+        Run::new(plan, Groups::default(), fleet, SearchOptions::default(), None)
     }
 
     #[tokio::test(start_paused = true)]
@@ -621,13 +643,64 @@ consumerPerSubscription: 1\nproducersPerTopic: 1\nproducerRate: 7\ntestDurationM
         assert!(note.starts_with("60 records were neither acked nor refused 60 s after the end"), "{note}");
     }
 
+    /// One group of two members in as many loads, of which the first has what there is, as far as the records of the way there
+    /// tell.
+    async fn waits_for_a_member(second_comes_after: Duration) -> (Duration, Option<String>) {
+        let mut plan = plan();
+        plan.consumers.iter_mut().for_each(|one| one.subscription = "g".to_owned());
+        let mut run = idle(&plan).await;
+        let sizes = [(plan.topics[0].name.clone(), 2)].into();
+        run.groups = Groups::new(&plan, &sizes, true);
+        let (first, mut of_first) = load_of_members(&[("g", 2)]).await;
+        let (second, mut of_second) = load_of_members(&[("g", 0)]).await;
+        run.fleet = Fleet::of([first, second]);
+        (run.totals.sent, run.totals.acked, run.totals.received) = (1, 1, 1);
+        let begun = tokio::time::Instant::now();
+        let comes = async {
+            tokio::time::sleep(second_comes_after).await;
+            let mut moved =
+                Revocation { partitions: partitions(1).into_keys().collect(), ..Revocation::default() };
+            of_first[0].revoked(&mut moved);
+            tokio::time::sleep(READY_LOOK_EVERY * 2).await;
+            of_second[0].assigned(&mut partitions(1));
+            std::future::pending::<()>().await;
+        };
+        let waited = async {
+            run.wait_until_ready().await.expect("records are read");
+            begun.elapsed()
+        };
+        let waited = tokio::select! {
+            waited = waited => waited,
+            () = comes => unreachable!("it never ends"),
+        };
+        let members = run.groups.look(&run.fleet.held().await.expect("it is here"));
+        let mut figures = Figures { members, ..Figures::default() };
+        run.note(&mut figures);
+        (waited, figures.notes.into_iter().next())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_run_begins_when_the_last_member_has_partitions() {
+        let (waited, note) = waits_for_a_member(Duration::from_secs(7)).await;
+        assert!(waited > Duration::from_secs(7) && waited < Duration::from_secs(8), "{waited:?}");
+        assert_eq!(note, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_member_that_does_not_come_is_told_and_not_waited_for_any_more() {
+        let (waited, note) = waits_for_a_member(Duration::from_hours(1)).await;
+        assert!(waited >= READY_TIMEOUT && waited < READY_TIMEOUT + Duration::from_secs(1), "{waited:?}");
+        let note = note.expect("there is something to know");
+        assert!(note.contains("of 2 members, for 2 of which there are partitions, 1 had some"), "{note}");
+    }
+
     /// Neither the records that were never sent nor the one that the thread hung in go unnoticed, as what producers waited
     /// for and as what both groups did.
     #[tokio::test(start_paused = true)]
     async fn what_came_due_while_a_server_stalled_counts_though_it_never_came_back() {
         let plan = plan();
         let mut run = idle(&plan).await;
-        run.fleet = Fleet::of(stalled_load().await);
+        run.fleet = Fleet::of([stalled_load().await]);
         run.produce(None).await.expect("it does");
         let begun = Instant::now();
         // Of the real time, in which the schedule goes on: 7 records a second.

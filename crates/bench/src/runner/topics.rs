@@ -41,6 +41,13 @@ pub struct LogDirFigures {
     pub bytes: u64,
 }
 
+/// How many partitions topics have.
+pub(super) type Sizes = BTreeMap<String, u64>;
+
+fn size_of(topic: &TopicInfo) -> u64 {
+    topic.partitions.len() as u64
+}
+
 /// The topics of one run on one server.
 pub(super) struct Topics {
     admin: Admin,
@@ -91,9 +98,10 @@ impl Topics {
     }
 
     /// Makes the topics of a plan. Those that are there already are taken as they are, and stay; with too few partitions
-    /// they are refused. However it ends, and if it is dropped, [`Self::delete`] deletes what was made.
-    pub(super) async fn make(&mut self, plan: &Plan) -> Result<(), RunError> {
-        check_assigned(&self.admin, plan).await?;
+    /// they are refused. However it ends, and if it is dropped, [`Self::delete`] deletes what was made. Answers how many
+    /// partitions each topic has of those that are made, and of those that are only read.
+    pub(super) async fn make(&mut self, plan: &Plan) -> Result<Sizes, RunError> {
+        let mut sizes = check_assigned(&self.admin, plan).await?;
         for chunk in requests(&plan.topics) {
             let topics: Vec<_> = chunk.iter().map(|topic| new_topic(topic, &self.durability)).collect();
             let admin = self.admin.clone();
@@ -109,8 +117,11 @@ impl Topics {
         }
         self.wait_until_known(plan).await?;
         let own: HashSet<_> = self.made.names.iter().map(String::as_str).collect();
-        let old = names_of(&plan.topics).filter(|name| !own.contains(name));
-        check_empty(&self.admin, plan, &find(&self.admin, old).await?).await
+        let old = find(&self.admin, names_of(&plan.topics).filter(|name| !own.contains(name))).await?;
+        check_empty(&self.admin, plan, &old).await?;
+        let size = |topic: &TopicPlan| old.get(&topic.name).map_or(topic.partitions.into(), size_of);
+        sizes.extend(plan.topics.iter().map(|topic| (topic.name.clone(), size(topic))));
+        Ok(sizes)
     }
 
     /// Finds out whether the server is there and would make the topics of a plan, and makes none. Of those that differ in
@@ -291,17 +302,18 @@ async fn offsets(
 }
 
 /// Refuses consumers that would have more partitions together than their processes can keep. What a plan makes was counted
-/// when its file was read.
-async fn check_assigned(admin: &Admin, plan: &Plan) -> Result<(), RunError> {
+/// when its file was read. Answers the sizes of the topics that it does not make.
+async fn check_assigned(admin: &Admin, plan: &Plan) -> Result<Sizes, RunError> {
     let found = find(admin, plan.found_topics().into_iter()).await?;
+    let found: Sizes = found.into_iter().map(|(name, topic)| (name, size_of(&topic))).collect();
     if found.is_empty() {
-        return Ok(());
+        return Ok(found);
     }
     let made: HashMap<_, _> =
         plan.topics.iter().map(|topic| (topic.name.as_str(), u64::from(topic.partitions))).collect();
-    let of_found = |name: &str| found.get(name).map_or(0, |topic| topic.partitions.len() as u64);
-    let partitions = plan.assigned(|name| made.get(name).copied().unwrap_or_else(|| of_found(name)));
-    if partitions > PLACES_MAX { Err(RunError::Assigned { partitions }) } else { Ok(()) }
+    let size = |name: &str| made.get(name).or_else(|| found.get(name)).copied().unwrap_or_default();
+    let partitions = plan.assigned(size);
+    if partitions > PLACES_MAX { Err(RunError::Assigned { partitions }) } else { Ok(found) }
 }
 
 /// Connects to a server that has enough of itself for a plan, and learns how it is asked for durability.

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use riverrun_client::{Consumer, ConsumerRecord};
+use riverrun_client::{ClientError, Consumer, ConsumerRecord};
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use super::meter::{Meters, Received};
 use crate::load::clock::{STAMP_BYTES, StampClock, read_stamp};
-use crate::pacing::Schedule;
+use crate::pacing::{Rate, Schedule};
 use crate::plan::{ConsumerPlan, Stamp};
 
 /// How long one poll waits.
@@ -16,59 +17,71 @@ const POLL_MAX: Duration = Duration::from_millis(250);
 /// Pause after an error: it may pass, and a run that cannot read must not be busy with that.
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(100);
 
+/// Time between two polls while nothing is to be read.
+const PAUSED_POLL_EVERY: Duration = Duration::from_millis(100);
+
 /// Whether consumers read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Gate {
     /// They do.
     Open,
-    /// They stay where they are, members of their groups as before.
+    /// They stay where they are. Their groups go on: partitions are shared anew where members come.
     Paused,
     /// They leave.
     Closed,
 }
 
+/// When the next record may be read.
+#[derive(Debug)]
+pub(super) struct Pace {
+    rate: Option<Rate>,
+    /// From when it may read for the first time: nothing is due before that it would have to make up for.
+    schedule: Option<Schedule>,
+    records: u64,
+}
+
+impl Pace {
+    /// So many records a second at most.
+    pub(super) fn new(rate: Option<Rate>) -> Self {
+        Self { rate, schedule: None, records: 0 }
+    }
+
+    /// None if that is at once.
+    fn due(&mut self) -> Option<Instant> {
+        let rate = self.rate;
+        self.schedule.get_or_insert_with(|| Schedule::new(Instant::now(), rate)).due(self.records)
+    }
+}
+
 /// One consumer at work.
+///
+/// Invariants: partitions may be paused only if `is_paused`.
 #[derive(Debug)]
 pub(super) struct Consuming {
     pub(super) consumer: Consumer,
+    pub(super) pace: Pace,
     pub(super) plan: ConsumerPlan,
     pub(super) stamp: Stamp,
     pub(super) clock: StampClock,
     pub(super) meters: Arc<Meters>,
     pub(super) meter: usize,
     pub(super) gate: watch::Receiver<Gate>,
+    pub(super) is_paused: bool,
 }
 
 impl Consuming {
     /// Reads until the gate is closed.
     pub(super) async fn run(mut self) {
-        let schedule = Schedule::new(first_opened(&mut self.gate).await, self.plan.rate);
-        let mut records = 0_u64;
         let mut latencies = Vec::new();
         loop {
             let gate = *self.gate.borrow_and_update();
-            match gate {
+            let polled = match gate {
                 Gate::Closed => break,
-                Gate::Open => {}
-                Gate::Paused => {
-                    if self.gate.changed().await.is_err() {
-                        break;
-                    }
-                    continue;
-                }
-            }
-            if !wait_until(schedule.due(records), &mut self.gate).await {
-                continue;
-            }
-            let polled = tokio::select! {
-                polled = self.consumer.poll(POLL_MAX) => polled,
-                _ = self.gate.changed() => continue,
+                Gate::Open => self.read().await,
+                Gate::Paused => self.stay().await,
             };
             match polled {
-                Ok(batch) => {
-                    records += batch.len() as u64;
-                    self.take(&batch, &mut latencies);
-                }
+                Ok(batch) => self.take(&batch, &mut latencies),
                 Err(error) => {
                     self.meters.of(self.meter).error(format!("{}: {error}", self.plan.subscription));
                     tokio::time::sleep(PAUSE_AFTER_ERROR).await;
@@ -78,6 +91,35 @@ impl Consuming {
         if let Err(error) = self.consumer.close().await {
             tracing::debug!(%error, "a consumer could not leave its group in order");
         }
+    }
+
+    /// Reads some records, when they are due; none if the gate has moved meanwhile.
+    async fn read(&mut self) -> Result<Vec<ConsumerRecord>, ClientError> {
+        if self.is_paused {
+            self.consumer.resume(&self.consumer.assignment())?;
+            self.is_paused = false;
+        }
+        if !wait_until(self.pace.due(), &mut self.gate).await {
+            return Ok(Vec::new());
+        }
+        let batch = tokio::select! {
+            polled = self.consumer.poll(POLL_MAX) => polled?,
+            _ = self.gate.changed() => Vec::new(),
+        };
+        self.pace.records += batch.len() as u64;
+        Ok(batch)
+    }
+
+    /// Reads nothing for a moment. It is polled all the same: a member that is not gives up no partition, and those that join
+    /// its group would wait for it as long as the gate stays as it is.
+    async fn stay(&mut self) -> Result<Vec<ConsumerRecord>, ClientError> {
+        self.is_paused = true;
+        self.consumer.pause(&self.consumer.assignment())?;
+        // Without time nothing is fetched of what the group gives meanwhile, before that is paused as well.
+        let batch = self.consumer.poll(Duration::ZERO).await?;
+        // Over or not: the gate is looked at next.
+        let _ = timeout(PAUSED_POLL_EVERY, self.gate.changed()).await;
+        Ok(batch)
     }
 
     fn take(&self, batch: &[ConsumerRecord], latencies: &mut Vec<Duration>) {
@@ -104,13 +146,6 @@ impl Consuming {
             latencies,
         });
     }
-}
-
-/// When it may read for the first time: until then nothing is due that it would have to make up for.
-async fn first_opened(gate: &mut watch::Receiver<Gate>) -> Instant {
-    // If nobody is left to open it, whoever asks next finds out.
-    drop(gate.wait_for(|gate| *gate != Gate::Paused).await);
-    Instant::now()
 }
 
 /// Waits until the next record is due, which at a low rate may be in days; false if the gate has moved meanwhile.
@@ -142,7 +177,6 @@ mod tests {
     use riverrun_types::{Offset, TimestampMs};
 
     use super::*;
-    use crate::pacing::Rate;
 
     #[tokio::test(start_paused = true)]
     async fn who_waits_for_a_record_of_a_low_rate_hears_that_the_run_is_over() {
@@ -159,16 +193,14 @@ mod tests {
         assert!(wait_until(Some(Instant::now()), &mut watched).await);
     }
 
-    #[tokio::test]
-    async fn nothing_is_due_before_the_gate_is_opened() {
-        let (gate, mut watched) = watch::channel(Gate::Paused);
-        let begun = Instant::now();
-        let open = async {
-            tokio::time::sleep(Duration::from_millis(60)).await;
-            gate.send_replace(Gate::Open);
-        };
-        let (opened, ()) = tokio::join!(first_opened(&mut watched), open);
-        assert!(opened - begun >= Duration::from_millis(60), "{:?}", opened - begun);
+    #[test]
+    fn nothing_is_due_before_it_may_read_for_the_first_time() {
+        let mut pace = Pace::new(Rate::per_second(1000.0));
+        std::thread::sleep(Duration::from_millis(60));
+        let opened = Instant::now();
+        assert!(pace.due().is_some_and(|due| due >= opened), "60 records are none to make up for");
+        pace.records = 1000;
+        assert!(pace.due().is_some_and(|due| due >= opened + Duration::from_secs(1)));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! what has happened with [`Load::take`], in the same way by a runner in this process and by one elsewhere.
 
 mod consuming;
+mod members;
 mod meter;
 mod remote;
 mod settings;
@@ -23,12 +24,14 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout_at;
 
-use self::consuming::{Consuming, Gate};
+use self::consuming::{Consuming, Gate, Pace};
+use self::members::Member;
+pub(crate) use self::members::{Held, HeldByGroup};
 pub use self::meter::{Counts, Taken};
 use self::meter::{Meters, SenderMeter};
 pub use self::remote::serve;
 pub(crate) use self::remote::{RemoteWorker, WorkerUsage};
-pub(crate) use self::settings::check as check_settings;
+pub(crate) use self::settings::{check as check_settings, shares_each_topic_apart};
 use crate::load::clock::StampClock;
 use crate::load::orders::{Orders, Produce};
 use crate::load::sending::{Place, Sending, Source as RecordSource};
@@ -77,11 +80,11 @@ pub enum Order {
     StopProducing,
     /// Wait for room no longer, and tell what was due and will not be sent. No record is sent after this.
     GiveUp,
-    /// Stay where you are.
+    /// Stay where you are. This is not for groups that catch up.
     PauseConsumers,
-    /// Go on reading.
+    /// Go on reading. Nor is this.
     ResumeConsumers,
-    /// Have the groups that catch up begin.
+    /// Have the groups that catch up begin to read.
     StartCatchUp,
 }
 
@@ -120,13 +123,17 @@ pub struct Load {
     /// Told when threads that wait for room are to end.
     wanted: watch::Sender<()>,
     gate: watch::Sender<Gate>,
+    /// That of the groups that catch up.
+    catch_up_gate: watch::Sender<Gate>,
+    members: Vec<Member>,
     tasks: JoinSet<()>,
 }
 
 impl Load {
-    /// Connects every producer and every consumer that is to read from the start. Nothing is sent before it is ordered, and
-    /// where nobody sends at all nothing is read before [`Order::ResumeConsumers`]: what they would read lies there, and
-    /// the clock of the measurement does not run yet.
+    /// Connects every producer and every consumer, and has groups begin to share their partitions. Nothing is sent before it
+    /// is ordered. Groups that catch up read nothing before [`Order::StartCatchUp`], and where nobody sends at all the others
+    /// read nothing before [`Order::ResumeConsumers`]: what they would read lies there, and the clock of the measurement does
+    /// not run yet.
     pub async fn prepare(share: LoadShare) -> Result<Self, LoadError> {
         let gate = if share.producers_total == 0 { Gate::Paused } else { Gate::Open };
         let mut load = Self {
@@ -138,9 +145,11 @@ impl Load {
             threads: Vec::new(),
             wanted: watch::Sender::new(()),
             gate: watch::Sender::new(gate),
+            catch_up_gate: watch::Sender::new(Gate::Paused),
+            members: Vec::new(),
             tasks: JoinSet::new(),
         };
-        load.start_consumers(false).await?;
+        load.start_consumers().await?;
         load.connect_producers().await?;
         load.start_threads()?;
         Ok(load)
@@ -193,21 +202,24 @@ impl Load {
         Sending::new(lanes, meter, place, source, Arc::clone(&self.orders))
     }
 
-    async fn start_consumers(&mut self, catch_up: bool) -> Result<(), ClientError> {
+    async fn start_consumers(&mut self) -> Result<(), ClientError> {
         let options = settings::consumer(&self.share.load, &self.share.bootstrap)?;
-        let plans: Vec<_> =
-            self.share.consumers.iter().filter(|plan| plan.catch_up == catch_up).cloned().collect();
+        let plans = self.share.consumers.clone();
         let connect = plans.iter().map(|plan| connect(options.clone(), plan));
         let consumers: Vec<_> = iter(connect).buffered(CONNECTING_MAX).try_collect().await?;
-        for (consumer, plan) in consumers.into_iter().zip(plans) {
+        for ((consumer, member), plan) in consumers.into_iter().zip(plans) {
+            self.members.extend(member);
+            let gate = if plan.catch_up { &self.catch_up_gate } else { &self.gate };
             let consuming = Consuming {
                 consumer,
+                pace: Pace::new(plan.rate),
                 plan,
                 stamp: self.share.load.stamp,
                 clock: self.clock,
                 meters: Arc::clone(&self.meters),
                 meter: self.tasks.len(),
-                gate: self.gate.subscribe(),
+                gate: gate.subscribe(),
+                is_paused: false,
             };
             self.tasks.spawn(consuming.run());
         }
@@ -215,7 +227,7 @@ impl Load {
     }
 
     /// Does what is ordered; what follows from it happens meanwhile.
-    pub async fn order(&mut self, order: Order) -> Result<(), LoadError> {
+    pub async fn order(&mut self, order: Order) {
         match order {
             Order::Produce { rate, quota } => {
                 self.orders.give(Some(Produce { start: Instant::now(), rate, quota }));
@@ -224,9 +236,8 @@ impl Load {
             Order::GiveUp => self.give_up().await,
             Order::PauseConsumers => drop(self.gate.send_replace(Gate::Paused)),
             Order::ResumeConsumers => drop(self.gate.send_replace(Gate::Open)),
-            Order::StartCatchUp => self.start_consumers(true).await?,
+            Order::StartCatchUp => drop(self.catch_up_gate.send_replace(Gate::Open)),
         }
-        Ok(())
     }
 
     /// Returns when all threads have told what they leave unsent, or do not answer.
@@ -244,11 +255,21 @@ impl Load {
         self.meters.take()
     }
 
+    /// What the members of each group have now, as far as they are in this load.
+    pub(crate) fn held(&self) -> HeldByGroup {
+        let mut held = HeldByGroup::new();
+        for member in &self.members {
+            held.entry(member.group().to_owned()).or_default().add(member.held());
+        }
+        held
+    }
+
     /// Ends everything. Records that were not acked by then are given up; so are threads that a server which is gone
     /// keeps waiting for longer than [`END_TIMEOUT`].
     pub async fn finish(mut self) {
         self.orders.end();
         self.gate.send_replace(Gate::Closed);
+        self.catch_up_gate.send_replace(Gate::Closed);
         let deadline = tokio::time::Instant::now() + END_TIMEOUT;
         let producers = std::mem::take(&mut self.producers);
         // What was given up must not come to a topic that is deleted, or is the next run's.
@@ -283,13 +304,19 @@ impl Drop for Load {
     }
 }
 
-async fn connect(mut options: ConsumerOptions, plan: &ConsumerPlan) -> Result<Consumer, ClientError> {
+/// A consumer and, where it is one, what it has as a member of its group.
+async fn connect(
+    mut options: ConsumerOptions,
+    plan: &ConsumerPlan,
+) -> Result<(Consumer, Option<Member>), ClientError> {
     match &plan.source {
         Source::Group(topics) => {
             options.group = Some(plan.subscription.clone());
             let mut consumer = Consumer::new(options).await?;
+            let member = Member::new(&plan.subscription);
+            consumer.set_listener(member.listener());
             consumer.subscribe(topics).await?;
-            Ok(consumer)
+            Ok((consumer, Some(member)))
         }
         Source::Partitions(partitions) => {
             options.group = None;
@@ -304,7 +331,7 @@ async fn connect(mut options: ConsumerOptions, plan: &ConsumerPlan) -> Result<Co
                 places.extend(indexes.into_iter().map(place));
             }
             consumer.assign(places).await?;
-            Ok(consumer)
+            Ok((consumer, None))
         }
     }
 }
@@ -316,6 +343,10 @@ async fn partitions_of(consumer: &Consumer, topic: &str) -> Result<Vec<i32>, Cli
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use riverrun_client::RebalanceListener as _;
+
+    use super::members::Listener;
+    pub(crate) use super::members::tests::partitions;
     use super::*;
     use crate::load::meter::Sent;
     use crate::load::target::{Outgoing, Target};
@@ -379,17 +410,45 @@ pub(crate) mod tests {
         load
     }
 
+    /// A load of these members, which have so many partitions. Who holds the listener of one gives it others.
+    pub(crate) async fn load_of_members(members: &[(&str, usize)]) -> (Load, Vec<Listener>) {
+        let mut load = Load::prepare(idle_share()).await.expect("there is nobody to connect");
+        let mut listeners = Vec::new();
+        for (group, count) in members {
+            let member = Member::new(group);
+            let mut listener = member.listener();
+            listener.assigned(&mut partitions(*count));
+            load.members.push(member);
+            listeners.push(listener);
+        }
+        (load, listeners)
+    }
+
     #[tokio::test]
-    async fn consumers_wait_for_the_clock_where_nobody_sends() {
-        let gate = async |producers_total, order| {
+    async fn consumers_wait_for_the_clock_where_nobody_sends_and_groups_that_catch_up_for_their_order() {
+        let gates = async |producers_total, order| {
             let share = LoadShare { producers_total, ..idle_share() };
             let mut load = Load::prepare(share).await.expect("there is nobody to connect");
-            let before = *load.gate.borrow();
-            load.order(order).await.expect("it does");
-            (before, *load.gate.borrow())
+            let gates = |load: &Load| (*load.gate.borrow(), *load.catch_up_gate.borrow());
+            let before = gates(&load);
+            load.order(order).await;
+            (before, gates(&load))
         };
-        assert_eq!(gate(0, Order::ResumeConsumers).await, (Gate::Paused, Gate::Open));
-        assert_eq!(gate(1, Order::StopProducing).await, (Gate::Open, Gate::Open));
+        let (open, paused) = (Gate::Open, Gate::Paused);
+        assert_eq!(gates(0, Order::ResumeConsumers).await, ((paused, paused), (open, paused)));
+        assert_eq!(gates(1, Order::StopProducing).await, ((open, paused), (open, paused)));
+        assert_eq!(gates(1, Order::StartCatchUp).await, ((open, paused), (open, open)));
+        assert_eq!(gates(1, Order::PauseConsumers).await, ((open, paused), (paused, paused)));
+    }
+
+    #[tokio::test]
+    async fn what_members_have_is_told_of_each_group() {
+        let (load, _listeners) = load_of_members(&[("a", 3), ("b", 0), ("a", 0), ("a", 2)]).await;
+        let held = |members, partitions| Held { members, partitions };
+        assert_eq!(
+            load.held(),
+            [("a", held(2, 5)), ("b", held(0, 0))].map(|(group, held)| (group.to_owned(), held)).into()
+        );
     }
 
     #[tokio::test(start_paused = true)]

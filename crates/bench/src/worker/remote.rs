@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
 use super::meter::{Counts, Taken};
-use super::{Load, LoadShare, Order};
+use super::{HeldByGroup, Load, LoadShare, Order};
 use crate::histogram::Latencies;
 use crate::process::{ProcessUsage, ProcessWatch};
 use crate::runner::RunError;
@@ -42,6 +42,7 @@ enum Request {
     Prepare(Box<LoadShare>),
     Order(Order),
     Take,
+    Held,
     Usage,
     Finish,
 }
@@ -50,6 +51,7 @@ enum Request {
 enum Answer {
     Done,
     Taken(Box<WireTaken>),
+    Held(HeldByGroup),
     Usage(WorkerUsage),
     Failed(String),
 }
@@ -229,11 +231,12 @@ async fn work(lines: &mut Lines, load: &mut Option<Load>, patience: Duration) ->
                 }
                 Err(error) => Answer::Failed(error.to_string()),
             },
-            (Request::Order(order), Some(load)) => match load.order(order).await {
-                Ok(()) => Answer::Done,
-                Err(error) => Answer::Failed(error.to_string()),
-            },
+            (Request::Order(order), Some(load)) => {
+                load.order(order).await;
+                Answer::Done
+            }
             (Request::Take, Some(load)) => Answer::Taken(Box::new((&load.take()).into())),
+            (Request::Held, Some(load)) => Answer::Held(load.held()),
             (Request::Usage, Some(_)) => match WorkerUsage::own() {
                 Ok(usage) => Answer::Usage(usage),
                 Err(error) => Answer::Failed(error.to_string()),
@@ -324,6 +327,14 @@ impl RemoteWorker {
         }
     }
 
+    /// What the members of each group have that are there.
+    pub(crate) async fn held(&mut self) -> Result<HeldByGroup, RunError> {
+        match self.ask(&Request::Held).await? {
+            Answer::Held(held) => Ok(held),
+            answer => Err(self.strange(&answer)),
+        }
+    }
+
     /// Where it is.
     pub(crate) fn address(&self) -> &str {
         &self.address
@@ -394,6 +405,7 @@ mod tests {
                 let mut worker = RemoteWorker::prepare(&address, idle_share()).await.expect("it works");
                 worker.order(Order::PauseConsumers).await.expect("it does");
                 assert_eq!(worker.take().await.expect("it answers").counts, Counts::default());
+                assert_eq!(worker.held().await.expect("it answers"), HeldByGroup::new());
                 let usage = worker.usage().await.expect("it answers");
                 assert!(usage.pid == std::process::id() && usage.used.resident_bytes > 0, "{usage:?}");
                 worker.finish().await.expect("it ends");

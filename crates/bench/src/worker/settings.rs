@@ -5,7 +5,9 @@
 
 use std::time::Duration;
 
-use riverrun_client::{ClientError, ClusterOptions, ConsumerOptions, OptionDef, ProducerOptions};
+use riverrun_client::{
+    Assignor, ClientError, ClusterOptions, ConsumerOptions, GroupProtocol, OptionDef, ProducerOptions,
+};
 
 use crate::plan::LoadPlan;
 use crate::properties::Properties;
@@ -52,7 +54,7 @@ pub(super) fn producer(settings: &Properties, bootstrap: &str) -> Result<Produce
 /// How a consumer is set.
 pub(super) fn consumer(load: &LoadPlan, bootstrap: &str) -> Result<ConsumerOptions, ClientError> {
     let mut options = ConsumerOptions::new(ClusterOptions::new(bootstrap));
-    // Nobody polls while a backlog is built, and consumers stay members all the same.
+    // Who reads at a low rate is seldom polled, and stays a member all the same.
     options.rebalance_timeout = POLL_INTERVAL_MAX;
     for (name, value) in meant(&load.consumer_settings).filter(|(name, _)| is_in(&CONSUMER, name)) {
         options.set(name, value)?;
@@ -62,6 +64,17 @@ pub(super) fn consumer(load: &LoadPlan, bootstrap: &str) -> Result<ConsumerOptio
         (options.auto_commit, options.auto_commit_interval) = (true, Some(Duration::ZERO));
     }
     Ok(options)
+}
+
+/// Whether groups share out each topic by itself, so that the first members have some of every topic before the others have
+/// any.
+pub(crate) fn shares_each_topic_apart(load: &LoadPlan) -> Result<bool, ClientError> {
+    let options = consumer(load, "")?;
+    Ok(match options.group_protocol {
+        // All members offer the same, and so the group takes what they like best.
+        GroupProtocol::Classic => options.assignors.first() == Some(&Assignor::Range),
+        GroupProtocol::Consumer => options.server_assignor.as_deref() == Some(Assignor::Range.name()),
+    })
 }
 
 #[cfg(test)]
@@ -102,5 +115,14 @@ mod tests {
         };
         assert_eq!(made(true), (true, Some(Duration::ZERO)));
         assert_eq!(made(false), (false, Some(Duration::from_secs(9))));
+    }
+
+    #[test]
+    fn topics_are_shared_apart_where_the_group_takes_range() {
+        let apart = |settings| shares_each_topic_apart(&load(settings)).expect("they are right");
+        assert!(apart("") && apart("group.protocol=consumer\ngroup.remote.assignor=range"));
+        assert!(
+            !apart("partition.assignment.strategy=roundrobin,range") && !apart("group.protocol=consumer")
+        );
     }
 }

@@ -3,6 +3,7 @@
 mod admin;
 mod bench;
 mod bench_ends;
+mod bench_groups;
 mod common;
 mod damage;
 mod demo;
