@@ -4,6 +4,7 @@
 
 mod appends;
 mod aside;
+mod away;
 mod bounds;
 mod compactions;
 mod crash_states;
@@ -12,6 +13,7 @@ mod damage;
 mod devices;
 mod dirs;
 mod extremes;
+mod failures;
 mod flips;
 mod forged;
 mod front;
@@ -26,10 +28,10 @@ mod reads;
 mod real;
 mod repair;
 mod scrub;
+mod shortages;
 mod starts;
 mod storms;
 mod threads;
-mod trouble;
 mod unknown;
 mod unwritable;
 mod waits;

@@ -1,4 +1,4 @@
-//! Log dirs that fail, are full, or keep a reserve, beside a journal that others need.
+//! Log dirs that fail with a write or a sync, beside a journal that others need.
 
 use std::panic::catch_unwind;
 use std::path::PathBuf;
@@ -10,27 +10,10 @@ use riverrun_log::config::{CleanupPolicy, LogConfig};
 use riverrun_log::producer_state::AppendOrigin;
 use riverrun_log::{AppendError, AppendOptions, LogError, LogStore, Place, StoreOptions};
 use riverrun_records::{BatchOptions, ProducerStamp};
-use riverrun_types::{DurabilityLevel, ErrorKind, LeaderEpoch, Offset, PartitionId, TimestampMs, TopicId};
+use riverrun_types::{DurabilityLevel, LeaderEpoch, Offset, PartitionId, TimestampMs, TopicId};
 
 use crate::machine::{Machine, batch_at, numbers, put};
 use crate::pair::{DIRS, Pair, synced};
-
-#[test]
-fn a_dir_that_cannot_be_opened_does_not_keep_the_others_from_being_used() {
-    let sim = SimEnv::new(1);
-    let file = sim.fs.open("/one".as_ref(), OpenMode::CreateNew).unwrap();
-    file.write_all_at(b"not a directory", 0).unwrap();
-    let pair = Pair::start(sim, Machine::with_journal(), 1).unwrap();
-    assert!(pair.store.dir_failure(0).is_some() && pair.store.dir_failure(1).is_none());
-    let error = pair.append(0, "no").unwrap_err();
-    assert!(matches!(error, AppendError::Storage(LogError::DirFailed { .. })), "{error}");
-    assert!(matches!(pair.log(0).log_end_offset(), Err(LogError::DirFailed { .. })));
-    assert_eq!(pair.append(1, "yes").unwrap(), Offset(0));
-    pair.store.checkpoint().unwrap();
-    pair.store.close().unwrap();
-    let nothing = LogStore::open(&pair.sim.env(), &["/one".into()], StoreOptions::default());
-    assert!(nothing.is_err(), "without any dir there is nothing to open");
-}
 
 #[test]
 fn a_dir_that_has_failed_does_not_pin_the_journal_and_has_everything_after_the_next_start() {
@@ -64,162 +47,6 @@ fn a_dir_that_has_failed_does_not_pin_the_journal_and_has_everything_after_the_n
     drop(store);
     let pair = Pair::start(sim, options, epoch + 1).unwrap();
     assert_eq!(pair.values(0).len(), 7);
-}
-
-#[test]
-fn a_dir_that_is_missing_at_a_start_gets_its_entries_when_it_is_back() {
-    let pair = Pair::new(Machine::with_journal());
-    for number in 0..6 {
-        pair.append(0, &format!("record {number}")).unwrap();
-    }
-    let expected = pair.values(0);
-    let Pair { sim, options, store, .. } = pair;
-    sim.fs.kill();
-    drop(store);
-    sim.fs.rename("/one".as_ref(), "/away".as_ref()).unwrap();
-    let file = sim.fs.open("/one".as_ref(), OpenMode::CreateNew).unwrap();
-    drop(file);
-    let pair = Pair::start(sim, options, 2).unwrap();
-    assert_eq!(pair.report.held_entries, 6);
-    pair.go_round(1);
-    let Pair { sim, options, store, .. } = pair;
-    sim.fs.kill();
-    drop(store);
-    sim.fs.remove_file("/one".as_ref()).unwrap();
-    sim.fs.rename("/away".as_ref(), "/one".as_ref()).unwrap();
-    let pair = Pair::start(sim, options, 3).unwrap();
-    assert_eq!(pair.values(0), expected);
-}
-
-/// An empty mount point is not the dir whose place it has.
-#[test]
-fn a_dir_that_is_away_at_a_start_is_left_alone_and_gets_its_entries_when_it_is_back() {
-    let pair = Pair::new(Machine::with_journal());
-    for number in 0..6 {
-        pair.append(0, &format!("record {number}")).unwrap();
-    }
-    let expected = pair.values(0);
-    let Pair { sim, mut options, store, .. } = pair;
-    sim.fs.kill();
-    drop(store);
-    sim.fs.rename("/one".as_ref(), "/away".as_ref()).unwrap();
-    sim.fs.create_dir_all("/one".as_ref()).unwrap();
-    options.absent_dirs.insert("/one".into(), "not mounted".to_owned());
-    let pair = Pair::start(sim, options, 2).unwrap();
-    assert_eq!(pair.store.dir_failure(0).unwrap().to_string(), "log dir /one has failed: not mounted");
-    assert_eq!(pair.report.held_entries, 6);
-    assert!(matches!(pair.log(0).log_end_offset(), Err(LogError::DirFailed { .. })));
-    let deleted = pair.store.delete(pair.log(0).id(), 0);
-    assert!(matches!(deleted, Err(LogError::DirFailed { .. })), "what is away is not gone: {deleted:?}");
-    pair.go_round(1);
-    pair.store.close().unwrap();
-    assert_eq!(pair.sim.fs.read_dir("/one".as_ref()).unwrap().len(), 0);
-    let Pair { sim, mut options, store, .. } = pair;
-    drop(store);
-    sim.fs.remove_dir("/one".as_ref()).unwrap();
-    sim.fs.rename("/away".as_ref(), "/one".as_ref()).unwrap();
-    options.absent_dirs.clear();
-    let pair = Pair::start(sim, options, 3).unwrap();
-    assert_eq!(pair.values(0), expected);
-}
-
-#[test]
-fn a_full_dir_refuses_appends_keeps_what_was_acked_and_goes_on_when_space_is_back() {
-    let mut machine = Machine::synced(1, &Machine::small_segments());
-    machine.append_numbers(0, 10);
-    machine.store().checkpoint().unwrap();
-    machine.append_numbers(10, 20);
-    machine.sim.fs.set_space(Some(100));
-    assert!(machine.store().settle().is_err());
-    let error = machine.try_append("no", ProducerStamp::NONE).unwrap_err();
-    assert!(matches!(error, AppendError::Storage(LogError::DirFull { .. })), "{error}");
-    assert_eq!(error.kind(), ErrorKind::Retry);
-    assert_eq!(machine.records().unwrap(), numbers(0, 20), "reads go on");
-    machine.sim.fs.set_space(None);
-    machine.store().settle().unwrap();
-    machine.append_numbers(20, 25);
-    machine.crash();
-    assert_eq!(machine.records().unwrap(), numbers(0, 25));
-}
-
-#[test]
-fn a_measurement_that_finds_more_room_wakes_who_settles_and_one_that_does_not_lets_him_sleep() {
-    let machine = Machine::synced(1, &Machine::small_segments());
-    let is_woken = || {
-        machine.store().measure_space();
-        machine.store().wait_for_settling(std::time::Duration::ZERO)
-    };
-    machine.append_numbers(0, 10);
-    machine.sim.fs.set_space(Some(100));
-    assert!(machine.store().settle().is_err());
-    assert!(!is_woken() && !is_woken());
-    machine.sim.fs.set_space(None);
-    assert!(is_woken() && !is_woken());
-    machine.store().settle().unwrap();
-    machine.append_numbers(10, 12);
-}
-
-#[test]
-fn clients_leave_the_reserve_to_the_coordinator_and_get_space_back_by_themselves() {
-    for durability in [DurabilityLevel::SyncSync, DurabilityLevel::AsyncAsync] {
-        let config = LogConfig { durability, ..Machine::small_segments() };
-        let options = StoreOptions { reserve_bytes: 4 << 20, ..Machine::with_journal() };
-        let machine = Machine::with_options(SimEnv::new(1), config, options);
-        machine.append_numbers(0, 5);
-        machine.sim.fs.set_space(Some(3 << 20));
-        machine.store().settle().unwrap();
-        let error = machine.try_append("no", ProducerStamp::NONE).unwrap_err();
-        assert!(matches!(error, AppendError::Storage(LogError::DirFull { .. })), "{error}");
-        let own = AppendOptions { origin: AppendOrigin::Coordinator, now: machine.now() };
-        let batch = batch_at(&[(0, "record 5")], BatchOptions::default());
-        put(&machine.log(), &batch, own).unwrap();
-        machine.log().delete_records(Offset(2)).unwrap();
-        machine.store().checkpoint().unwrap();
-        machine.sim.fs.set_space(Some(5 << 20));
-        machine.store().settle().unwrap();
-        machine.append_numbers(6, 8);
-        assert_eq!(machine.records().unwrap(), numbers(2, 8), "level {durability}");
-    }
-}
-
-#[test]
-fn a_start_in_the_reserve_leaves_it_to_the_coordinator_from_the_first_record_on() {
-    for durability in [DurabilityLevel::SyncSync, DurabilityLevel::AsyncAsync] {
-        let config = LogConfig { durability, ..Machine::small_segments() };
-        let options = StoreOptions { reserve_bytes: 4 << 20, ..Machine::with_journal() };
-        let mut machine = Machine::with_options(SimEnv::new(1), config, options);
-        machine.append_numbers(0, 5);
-        machine.sim.fs.set_space(Some(3 << 20));
-        machine.kill();
-        let error = machine.try_append("no", ProducerStamp::NONE).unwrap_err();
-        assert!(matches!(error, AppendError::Storage(LogError::DirFull { .. })), "{error}");
-        let own = AppendOptions { origin: AppendOrigin::Coordinator, now: machine.now() };
-        put(&machine.log(), &batch_at(&[(0, "record 5")], BatchOptions::default()), own).unwrap();
-    }
-}
-
-#[test]
-fn retention_makes_space_where_nothing_can_be_settled() {
-    let config = LogConfig {
-        retention_bytes: Some(500),
-        cleanup: CleanupPolicy { delete: true, compact: false },
-        file_delete_delay_ms: 0,
-        ..Machine::small_segments()
-    };
-    let machine = Machine::synced(1, &config);
-    machine.append_numbers(0, 40);
-    machine.store().checkpoint().unwrap();
-    machine.append_numbers(40, 50);
-    machine.sim.fs.set_space(Some(10));
-    assert!(machine.store().settle().is_err());
-    assert!(machine.try_append("no", ProducerStamp::NONE).is_err());
-    assert!(machine.log().apply_retention(machine.now(), Offset(50)).unwrap() > 1);
-    let later = riverrun_types::TimestampMs(machine.now().0 + 1);
-    machine.log().apply_retention(later, Offset(50)).unwrap();
-    machine.store().settle().unwrap();
-    machine.append_numbers(50, 52);
-    let start = machine.log().log_start_offset().unwrap().0;
-    assert_eq!(machine.records().unwrap(), numbers(start, 52));
 }
 
 #[test]
@@ -376,37 +203,6 @@ fn a_dir_that_dies_in_a_recovery_and_cannot_be_read_back_keeps_nothing_but_its_p
     assert!(has_held, "no write failed after another had got through");
 }
 
-#[test]
-fn what_is_aside_for_a_dir_that_stays_away_is_neither_forgotten_nor_put_aside_again() {
-    let pair = Pair::new(Machine::with_journal());
-    for number in 0..6 {
-        pair.append(0, &format!("record {number}")).unwrap();
-    }
-    let expected = pair.values(0);
-    let Pair { sim, options, store, .. } = pair;
-    sim.fs.kill();
-    drop(store);
-    sim.fs.rename("/one".as_ref(), "/away".as_ref()).unwrap();
-    sim.fs.open("/one".as_ref(), OpenMode::CreateNew).unwrap();
-    let mut counts = vec![];
-    for epoch in 2..5 {
-        drop(Pair::start(sim.clone(), options.clone(), epoch).unwrap());
-        let names = sim.fs.read_dir("/journal".as_ref()).unwrap();
-        let held = names.iter().filter(|entry| entry.name.to_str().unwrap().starts_with("held-"));
-        counts.push(held.count());
-    }
-    assert!(counts[0] > 0 && counts.iter().all(|count| *count == counts[0]), "{counts:?}");
-    sim.fs.remove_file("/one".as_ref()).unwrap();
-    sim.fs.rename("/away".as_ref(), "/one".as_ref()).unwrap();
-    // A start that ends before it has recovered anything.
-    let store = LogStore::open(&sim.env(), &DIRS.map(PathBuf::from), options.clone()).unwrap();
-    let _nothing_to_cover = store.checkpoint();
-    let error = store.close().unwrap_err();
-    assert!(matches!(error, LogError::NotSettled { .. }), "{error}");
-    let pair = Pair::start(sim, options, 5).unwrap();
-    assert_eq!(pair.values(0), expected);
-}
-
 /// Bytes of what the journal keeps aside.
 fn aside_bytes(sim: &SimEnv) -> u64 {
     let names = sim.fs.read_dir("/journal".as_ref()).unwrap();
@@ -497,85 +293,6 @@ fn a_dir_that_fails_after_records_were_deleted_does_not_pin_the_journal() {
 }
 
 #[test]
-fn a_partition_that_recovery_had_no_room_for_is_back_when_there_is_some() {
-    let other = PartitionId { index: 1, ..crate::machine::ID };
-    for space in [0, 300, 1000, 2000] {
-        for settled in [0, 15, 30] {
-            let mut machine = Machine::synced(1, &Machine::small_segments());
-            let value = "x".repeat(400);
-            for number in 0..30 {
-                machine.append_numbers(number, number + 1);
-                for _ in 0..12 {
-                    machine.try_append_to(other, &value, ProducerStamp::NONE).unwrap();
-                }
-                if number + 1 == settled {
-                    machine.store().settle().unwrap();
-                }
-            }
-            let dir = machine.partition_dir();
-            machine.sim.fs.crash();
-            machine.store = None;
-            // What the cut has left of its segments would be written over, which needs no room.
-            let _is_left = machine.sim.fs.remove_dir_all(&dir);
-            let (env, dirs) = (machine.sim.env(), [crate::machine::DIR.into()]);
-            machine.options = Machine::settled_at_start();
-            let store = LogStore::open(&env, &dirs, machine.options.clone()).unwrap();
-            // The first partition has no room. What is put aside afterwards has.
-            let place = |id| {
-                machine.sim.fs.set_space((id == crate::machine::ID).then_some(space));
-                Place::In(0, machine.config.clone())
-            };
-            let report = store.recover(LeaderEpoch(2), place).unwrap();
-            assert_eq!(report.offline.len(), 1, "space {space}, {settled} settled");
-            assert_eq!(report.offline[0].1.kind(), ErrorKind::Retry);
-            machine.store = Some(store);
-            machine.sim.fs.set_space(Some(0));
-            assert!(machine.store().settle().is_err());
-            assert!(machine.records().is_err() && machine.try_append("no", ProducerStamp::NONE).is_err());
-            machine.sim.fs.set_space(None);
-            machine.store().checkpoint().unwrap();
-            assert!(machine.records().is_err(), "it was not tried again");
-            machine.store().settle().unwrap();
-            assert_eq!(machine.records().unwrap(), numbers(0, 30), "space {space}");
-            machine.append_numbers(30, 33);
-            if settled == 15 {
-                machine.store().checkpoint().unwrap();
-                assert!(machine.store().journals().all(|journal| journal.held().is_empty()));
-            }
-            machine.crash();
-            assert_eq!(machine.records().unwrap(), numbers(0, 33), "space {space}");
-            assert_eq!(machine.records_of(other).unwrap().len(), 360);
-        }
-    }
-}
-
-#[test]
-fn a_dir_that_cannot_even_be_read_does_not_pin_the_journal_and_has_everything_when_it_is_back() {
-    for settled in [3, 6] {
-        let pair = Pair::new(Machine::with_journal());
-        for number in 0..6 {
-            pair.append(0, &format!("record {number}")).unwrap();
-            if number + 1 == settled {
-                pair.store.settle().unwrap();
-            }
-        }
-        let expected = pair.values(0);
-        pair.append(1, "other").unwrap();
-        pair.sim.fs.make_unreadable(Some("/one".as_ref())).unwrap();
-        pair.go_round(1);
-        assert_eq!(pair.store.journals().next().unwrap().held().len(), 1);
-        pair.sim.fs.make_unreadable(None).unwrap();
-        pair.sim.fs.crash();
-        let Pair { sim, options, epoch, store, .. } = pair;
-        drop(store);
-        let pair = Pair::start(sim, options, epoch + 1).unwrap();
-        assert!(pair.report.offline.is_empty(), "{:?}", pair.report);
-        assert_eq!(pair.values(0), expected);
-        assert_eq!(pair.append(0, "after").unwrap(), Offset(6));
-    }
-}
-
-#[test]
 fn what_was_aside_for_a_dir_is_not_forgotten_when_its_partition_turns_out_to_lack_something() {
     let pair = Pair::new(Machine::with_journal());
     for number in 0..6 {
@@ -644,32 +361,6 @@ fn much_of_one_partition_is_put_aside_in_files_that_a_start_can_read_one_by_one(
     let pair = pair.kill();
     assert!(pair.report.offline.is_empty(), "{:?}", pair.report);
     assert_eq!(pair.values(0).len(), 140);
-}
-
-#[test]
-fn what_comes_while_a_dir_cannot_be_read_is_put_aside_as_well() {
-    let pair = Pair::new(Machine::with_journal());
-    pair.append(0, "record 0").unwrap();
-    pair.store.settle().unwrap();
-    pair.sim.fs.make_unreadable(Some("/one".as_ref())).unwrap();
-    // It fails with the first write, and until then it acks what only the journal has.
-    for number in 1..9 {
-        pair.append(0, &format!("record {number}")).unwrap();
-        pair.append(1, "other").unwrap();
-    }
-    pair.sim.fs.fail_write_after(0);
-    assert!(pair.store.settle().is_err());
-    assert!(pair.store.dir_failure(0).is_some());
-    let value = "x".repeat(200_000);
-    for _ in 0..40 {
-        pair.append(1, &value).unwrap();
-        assert!(pair.used_bytes() < 3 << 20, "the journal is pinned");
-        pair.store.settle().expect("what failed before has said so");
-    }
-    pair.sim.fs.make_unreadable(None).unwrap();
-    let pair = pair.kill();
-    let expected: Vec<_> = (0..9).map(|number| format!("record {number}")).collect();
-    assert_eq!(pair.values(0), expected);
 }
 
 #[test]
@@ -779,27 +470,4 @@ fn a_batch_that_is_deleted_in_part_is_put_aside_whole_when_its_dir_fails_after_a
     assert!(pair.report.offline.is_empty(), "{:?}", pair.report);
     assert_eq!(pair.log(0).log_start_offset().unwrap(), Offset(3));
     assert_eq!(pair.append(0, "after").unwrap(), Offset(10));
-}
-
-/// After a start the index is opened first, to be added to: without this nothing would ever be written, and the dir would
-/// take what it cannot keep.
-#[test]
-fn a_dir_whose_index_cannot_be_opened_when_something_is_settled_has_failed() {
-    let pair = Pair::new(Machine::with_journal());
-    for number in 0..6 {
-        pair.append(0, &format!("record {number}")).unwrap();
-    }
-    let Pair { sim, options, epoch, store, .. } = pair;
-    store.close().unwrap();
-    drop(store);
-    let pair = Pair::start(sim, options, epoch + 1).unwrap();
-    pair.append(0, &"x".repeat(10_000)).unwrap();
-    pair.sim.fs.make_unreadable(Some("/one".as_ref())).unwrap();
-    let settled = pair.store.settle().and_then(|()| pair.store.checkpoint());
-    assert!(settled.is_err() && pair.store.dir_failure(0).is_some(), "{settled:?}");
-    assert!(pair.append(0, "no more").is_err());
-    pair.append(1, "other").unwrap();
-    pair.sim.fs.make_unreadable(None).unwrap();
-    let pair = pair.kill();
-    assert_eq!(pair.values(0).len(), 7);
 }

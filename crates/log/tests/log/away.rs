@@ -1,0 +1,191 @@
+//! Log dirs that are missing or away, or that cannot be opened or read, beside a journal that others need.
+
+use std::path::PathBuf;
+
+use riverrun_env::sim::SimEnv;
+use riverrun_env::{FileSystem, OpenMode};
+use riverrun_log::{AppendError, LogError, LogStore, StoreOptions};
+use riverrun_types::Offset;
+
+use crate::machine::Machine;
+use crate::pair::{DIRS, Pair};
+
+#[test]
+fn a_dir_that_cannot_be_opened_does_not_keep_the_others_from_being_used() {
+    let sim = SimEnv::new(1);
+    let file = sim.fs.open("/one".as_ref(), OpenMode::CreateNew).unwrap();
+    file.write_all_at(b"not a directory", 0).unwrap();
+    let pair = Pair::start(sim, Machine::with_journal(), 1).unwrap();
+    assert!(pair.store.dir_failure(0).is_some() && pair.store.dir_failure(1).is_none());
+    let error = pair.append(0, "no").unwrap_err();
+    assert!(matches!(error, AppendError::Storage(LogError::DirFailed { .. })), "{error}");
+    assert!(matches!(pair.log(0).log_end_offset(), Err(LogError::DirFailed { .. })));
+    assert_eq!(pair.append(1, "yes").unwrap(), Offset(0));
+    pair.store.checkpoint().unwrap();
+    pair.store.close().unwrap();
+    let nothing = LogStore::open(&pair.sim.env(), &["/one".into()], StoreOptions::default());
+    assert!(nothing.is_err(), "without any dir there is nothing to open");
+}
+
+#[test]
+fn a_dir_that_is_missing_at_a_start_gets_its_entries_when_it_is_back() {
+    let pair = Pair::new(Machine::with_journal());
+    for number in 0..6 {
+        pair.append(0, &format!("record {number}")).unwrap();
+    }
+    let expected = pair.values(0);
+    let Pair { sim, options, store, .. } = pair;
+    sim.fs.kill();
+    drop(store);
+    sim.fs.rename("/one".as_ref(), "/away".as_ref()).unwrap();
+    let file = sim.fs.open("/one".as_ref(), OpenMode::CreateNew).unwrap();
+    drop(file);
+    let pair = Pair::start(sim, options, 2).unwrap();
+    assert_eq!(pair.report.held_entries, 6);
+    pair.go_round(1);
+    let Pair { sim, options, store, .. } = pair;
+    sim.fs.kill();
+    drop(store);
+    sim.fs.remove_file("/one".as_ref()).unwrap();
+    sim.fs.rename("/away".as_ref(), "/one".as_ref()).unwrap();
+    let pair = Pair::start(sim, options, 3).unwrap();
+    assert_eq!(pair.values(0), expected);
+}
+
+/// An empty mount point is not the dir whose place it has.
+#[test]
+fn a_dir_that_is_away_at_a_start_is_left_alone_and_gets_its_entries_when_it_is_back() {
+    let pair = Pair::new(Machine::with_journal());
+    for number in 0..6 {
+        pair.append(0, &format!("record {number}")).unwrap();
+    }
+    let expected = pair.values(0);
+    let Pair { sim, mut options, store, .. } = pair;
+    sim.fs.kill();
+    drop(store);
+    sim.fs.rename("/one".as_ref(), "/away".as_ref()).unwrap();
+    sim.fs.create_dir_all("/one".as_ref()).unwrap();
+    options.absent_dirs.insert("/one".into(), "not mounted".to_owned());
+    let pair = Pair::start(sim, options, 2).unwrap();
+    assert_eq!(pair.store.dir_failure(0).unwrap().to_string(), "log dir /one has failed: not mounted");
+    assert_eq!(pair.report.held_entries, 6);
+    assert!(matches!(pair.log(0).log_end_offset(), Err(LogError::DirFailed { .. })));
+    let deleted = pair.store.delete(pair.log(0).id(), 0);
+    assert!(matches!(deleted, Err(LogError::DirFailed { .. })), "what is away is not gone: {deleted:?}");
+    pair.go_round(1);
+    pair.store.close().unwrap();
+    assert_eq!(pair.sim.fs.read_dir("/one".as_ref()).unwrap().len(), 0);
+    let Pair { sim, mut options, store, .. } = pair;
+    drop(store);
+    sim.fs.remove_dir("/one".as_ref()).unwrap();
+    sim.fs.rename("/away".as_ref(), "/one".as_ref()).unwrap();
+    options.absent_dirs.clear();
+    let pair = Pair::start(sim, options, 3).unwrap();
+    assert_eq!(pair.values(0), expected);
+}
+
+#[test]
+fn what_is_aside_for_a_dir_that_stays_away_is_neither_forgotten_nor_put_aside_again() {
+    let pair = Pair::new(Machine::with_journal());
+    for number in 0..6 {
+        pair.append(0, &format!("record {number}")).unwrap();
+    }
+    let expected = pair.values(0);
+    let Pair { sim, options, store, .. } = pair;
+    sim.fs.kill();
+    drop(store);
+    sim.fs.rename("/one".as_ref(), "/away".as_ref()).unwrap();
+    sim.fs.open("/one".as_ref(), OpenMode::CreateNew).unwrap();
+    let mut counts = vec![];
+    for epoch in 2..5 {
+        drop(Pair::start(sim.clone(), options.clone(), epoch).unwrap());
+        let names = sim.fs.read_dir("/journal".as_ref()).unwrap();
+        let held = names.iter().filter(|entry| entry.name.to_str().unwrap().starts_with("held-"));
+        counts.push(held.count());
+    }
+    assert!(counts[0] > 0 && counts.iter().all(|count| *count == counts[0]), "{counts:?}");
+    sim.fs.remove_file("/one".as_ref()).unwrap();
+    sim.fs.rename("/away".as_ref(), "/one".as_ref()).unwrap();
+    // A start that ends before it has recovered anything.
+    let store = LogStore::open(&sim.env(), &DIRS.map(PathBuf::from), options.clone()).unwrap();
+    let _nothing_to_cover = store.checkpoint();
+    let error = store.close().unwrap_err();
+    assert!(matches!(error, LogError::NotSettled { .. }), "{error}");
+    let pair = Pair::start(sim, options, 5).unwrap();
+    assert_eq!(pair.values(0), expected);
+}
+
+#[test]
+fn a_dir_that_cannot_even_be_read_does_not_pin_the_journal_and_has_everything_when_it_is_back() {
+    for settled in [3, 6] {
+        let pair = Pair::new(Machine::with_journal());
+        for number in 0..6 {
+            pair.append(0, &format!("record {number}")).unwrap();
+            if number + 1 == settled {
+                pair.store.settle().unwrap();
+            }
+        }
+        let expected = pair.values(0);
+        pair.append(1, "other").unwrap();
+        pair.sim.fs.make_unreadable(Some("/one".as_ref())).unwrap();
+        pair.go_round(1);
+        assert_eq!(pair.store.journals().next().unwrap().held().len(), 1);
+        pair.sim.fs.make_unreadable(None).unwrap();
+        pair.sim.fs.crash();
+        let Pair { sim, options, epoch, store, .. } = pair;
+        drop(store);
+        let pair = Pair::start(sim, options, epoch + 1).unwrap();
+        assert!(pair.report.offline.is_empty(), "{:?}", pair.report);
+        assert_eq!(pair.values(0), expected);
+        assert_eq!(pair.append(0, "after").unwrap(), Offset(6));
+    }
+}
+
+#[test]
+fn what_comes_while_a_dir_cannot_be_read_is_put_aside_as_well() {
+    let pair = Pair::new(Machine::with_journal());
+    pair.append(0, "record 0").unwrap();
+    pair.store.settle().unwrap();
+    pair.sim.fs.make_unreadable(Some("/one".as_ref())).unwrap();
+    // It fails with the first write, and until then it acks what only the journal has.
+    for number in 1..9 {
+        pair.append(0, &format!("record {number}")).unwrap();
+        pair.append(1, "other").unwrap();
+    }
+    pair.sim.fs.fail_write_after(0);
+    assert!(pair.store.settle().is_err());
+    assert!(pair.store.dir_failure(0).is_some());
+    let value = "x".repeat(200_000);
+    for _ in 0..40 {
+        pair.append(1, &value).unwrap();
+        assert!(pair.used_bytes() < 3 << 20, "the journal is pinned");
+        pair.store.settle().expect("what failed before has said so");
+    }
+    pair.sim.fs.make_unreadable(None).unwrap();
+    let pair = pair.kill();
+    let expected: Vec<_> = (0..9).map(|number| format!("record {number}")).collect();
+    assert_eq!(pair.values(0), expected);
+}
+
+/// After a start the index is opened first, to be added to: without this nothing would ever be written, and the dir would
+/// take what it cannot keep.
+#[test]
+fn a_dir_whose_index_cannot_be_opened_when_something_is_settled_has_failed() {
+    let pair = Pair::new(Machine::with_journal());
+    for number in 0..6 {
+        pair.append(0, &format!("record {number}")).unwrap();
+    }
+    let Pair { sim, options, epoch, store, .. } = pair;
+    store.close().unwrap();
+    drop(store);
+    let pair = Pair::start(sim, options, epoch + 1).unwrap();
+    pair.append(0, &"x".repeat(10_000)).unwrap();
+    pair.sim.fs.make_unreadable(Some("/one".as_ref())).unwrap();
+    let settled = pair.store.settle().and_then(|()| pair.store.checkpoint());
+    assert!(settled.is_err() && pair.store.dir_failure(0).is_some(), "{settled:?}");
+    assert!(pair.append(0, "no more").is_err());
+    pair.append(1, "other").unwrap();
+    pair.sim.fs.make_unreadable(None).unwrap();
+    let pair = pair.kill();
+    assert_eq!(pair.values(0).len(), 7);
+}
