@@ -21,6 +21,7 @@ use thiserror::Error;
 use crate::checkpoint::{
     CHECKPOINT_FILE, DirCheckpoint, PartitionCheckpoint, encode_snapshot, snapshot_file,
 };
+use crate::compaction::swap::Misfit;
 use crate::error::LogError;
 use crate::index::{IndexCursor, IndexHeader};
 use crate::log_dir::LOCK_FILE;
@@ -156,7 +157,7 @@ impl Repair {
     /// Changes nothing.
     pub fn plan(&self) -> Result<Option<Cut>, RepairError> {
         let listing = Listing::read(&self.env, &self.dir)?;
-        if listing.is_swapping {
+        if listing.is_swapping.clone().map_err(Misfit::into_error)? {
             return Err(RepairError::Compacting { dir: self.dir.clone() });
         }
         self.check_beginning(&listing)?;

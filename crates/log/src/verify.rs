@@ -19,13 +19,11 @@ pub use files::LogDirFiles;
 use segment::{Facts, Flaw, Half, IndexContent, SegmentCheck};
 
 use crate::checkpoint::PartitionCheckpoint;
+use crate::compaction::swap::{self, Misfit};
 use crate::error::LogError;
 use crate::index::IndexHeader;
 use crate::partition_files::PRODUCERS_SUFFIX;
 use crate::segment::{INDEX_SUFFIX, LOG_SUFFIX, parse_name};
-
-/// Ending of the files of a compaction that takes its place.
-const SWAP_SUFFIX: &str = ".swap";
 
 /// How bad something that is wrong is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -114,24 +112,25 @@ pub(crate) struct Listing {
     /// Base offset and bytes of each `.log`, in order.
     pub(crate) logs: Vec<(Offset, u64)>,
     snapshots: Vec<Offset>,
-    /// A compaction was interrupted while it put its segment into place.
-    pub(crate) is_swapping: bool,
+    /// Whether a compaction was interrupted while it put its segment into place, so that the next start ends it. A start
+    /// refuses one that does not fit.
+    pub(crate) is_swapping: Result<bool, Misfit>,
 }
 
 impl Listing {
     /// Fails if the directory is not there.
     pub(crate) fn read(env: &Env, dir: &Path) -> Result<Self, LogError> {
         let entries = env.fs.read_dir(dir).map_err(|error| LogError::io(dir, error))?;
-        let mut listing = Self { logs: Vec::new(), snapshots: Vec::new(), is_swapping: false };
+        let (mut logs, mut snapshots, mut names) = (Vec::new(), Vec::new(), Vec::new());
         for entry in entries.iter().filter(|entry| !entry.is_dir) {
             let Some(name) = entry.name.to_str() else { continue };
-            listing.logs.extend(parse_name(name, LOG_SUFFIX).map(|base| (base, entry.len)));
-            listing.snapshots.extend(parse_name(name, PRODUCERS_SUFFIX));
-            listing.is_swapping |= name.ends_with(SWAP_SUFFIX);
+            logs.extend(parse_name(name, LOG_SUFFIX).map(|base| (base, entry.len)));
+            snapshots.extend(parse_name(name, PRODUCERS_SUFFIX));
+            names.push(name.to_owned());
         }
-        listing.logs.sort_unstable();
-        listing.snapshots.sort_unstable();
-        Ok(listing)
+        logs.sort_unstable();
+        snapshots.sort_unstable();
+        Ok(Self { logs, snapshots, is_swapping: swap::is_unfinished(dir, &names) })
     }
 
     /// What is known of each segment, and the path of its `.log`.
@@ -164,9 +163,14 @@ impl Verification<'_> {
     /// Compares the segments that are there with what the checkpoint says.
     fn check_listing(&mut self, listing: &Listing) {
         self.report.segments = listing.logs.len();
-        if listing.is_swapping {
-            let what = "a compaction was interrupted; the next start brings it to its end".to_owned();
-            self.find(self.dir.to_path_buf(), 0, Weight::TornTail, what);
+        match &listing.is_swapping {
+            Ok(false) => {}
+            Ok(true) => {
+                let what = "a compaction was interrupted; the next start brings it to its end".to_owned();
+                self.find(self.dir.to_path_buf(), 0, Weight::TornTail, what);
+            }
+            // A start refuses it, and the partition with it.
+            Err(Misfit { path, what }) => self.find(path.clone(), 0, Weight::Damage, what.clone()),
         }
         let Some(known) = self.known.filter(|known| known.log_start < known.recovery_point) else { return };
         let what = match listing.logs.first() {

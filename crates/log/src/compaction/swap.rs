@@ -147,20 +147,45 @@ pub fn is_committed(name: &str) -> bool {
 pub fn recover(fs: &dyn FileSystem, dir: &Path) -> Result<bool, LogError> {
     let write = |error| LogError::write(dir, error);
     let names = names(fs, dir).map_err(write)?;
-    let committed: Vec<_> = names.iter().filter_map(|name| parse_swap(name, LOG)).collect();
-    for range in &committed {
-        check_fits(range, dir, &names, &committed)?;
-    }
+    let committed = committed(dir, &names).map_err(Misfit::into_error)?;
     recover_listed(fs, dir, &names, &committed).map_err(write)
 }
 
-/// Fails if a swap cannot be of the segments that are there.
+/// Whether these names in `dir` tell of a swap that [`recover`] would finish or undo.
+pub(crate) fn is_unfinished(dir: &Path, names: &[String]) -> Result<bool, Misfit> {
+    let committed = committed(dir, names)?;
+    Ok(!committed.is_empty() || names.iter().any(|name| parse_swap(name, INDEX).is_some()))
+}
+
+/// A swap that cannot be of the segments that are there: nobody finishes or undoes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Misfit {
+    /// Its log.
+    pub(crate) path: PathBuf,
+    pub(crate) what: String,
+}
+
+impl Misfit {
+    pub(crate) fn into_error(self) -> LogError {
+        LogError::corrupt(&self.path, 0, self.what)
+    }
+}
+
+/// The swaps that have passed the point of no return.
+fn committed(dir: &Path, names: &[String]) -> Result<Vec<Range<Offset>>, Misfit> {
+    let committed: Vec<_> = names.iter().filter_map(|name| parse_swap(name, LOG)).collect();
+    for range in &committed {
+        check_fits(range, dir, names, &committed)?;
+    }
+    Ok(committed)
+}
+
 fn check_fits(
     range: &Range<Offset>,
     dir: &Path,
     names: &[String],
     committed: &[Range<Offset>],
-) -> Result<(), LogError> {
+) -> Result<(), Misfit> {
     let bases = names.iter().filter_map(|name| parse_name(name, LOG));
     let next = bases.filter(|base| *base >= range.end).min();
     let reaches_further = |other: &&Range<Offset>| {
@@ -173,7 +198,7 @@ fn check_fits(
         _ => return Ok(()),
     };
     let what = format!("a compaction of offsets {} to {} was overtaken: {what}", range.start, range.end);
-    Err(LogError::corrupt(&swap_path(dir, range, LOG), 0, what))
+    Err(Misfit { path: swap_path(dir, range, LOG), what })
 }
 
 fn recover_listed(

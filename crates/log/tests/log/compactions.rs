@@ -9,10 +9,10 @@ use riverrun_env::FileSystem;
 use riverrun_env::sim::SimEnv;
 use riverrun_log::compaction::execute::{CleanOutcome, CleanerOptions, Unhindered};
 use riverrun_log::config::{CleanupPolicy, LogConfig};
-use riverrun_log::{CompactOptions, LogError, StoreOptions};
+use riverrun_log::{CompactOptions, LogError, Repair, RepairError, StoreOptions, Weight, verify_partition};
 use riverrun_types::{self as types, Offset};
 
-use crate::machine::{DIR, Machine};
+use crate::machine::{DIR, ID, Machine};
 
 /// Of segments as they are appended to.
 const SMALL: u32 = 1000;
@@ -213,7 +213,20 @@ fn a_swap_that_was_overtaken_takes_its_partition_offline_and_is_left_alone() {
         assert!(matches!(&error, LogError::Corrupt { path: found, .. } if *found == path), "{error}");
         assert_eq!(machine.content(&path), b"of another time");
     }
+    let (env, dir) = (machine.sim.env(), machine.partition_dir());
+    machine.store.take().unwrap().close().unwrap();
+    let report = verify_partition(&env, &dir, ID).unwrap();
+    let damage: Vec<_> = report.findings.iter().filter(|found| found.weight == Weight::Damage).collect();
+    assert_eq!(damage.iter().map(|found| &found.path).collect::<Vec<_>>(), [&path], "{report:?}");
+    let error = Repair::open(&env, &dir, ID).unwrap().plan().unwrap_err();
+    let is_named =
+        |error: &LogError| matches!(error, LogError::Corrupt { path: found, .. } if *found == path);
+    assert!(
+        matches!(&error, RepairError::Log(error) if is_named(error)),
+        "no start brings it to its end: {error}"
+    );
     machine.sim.fs.remove_file(&path).unwrap();
+    assert_eq!(verify_partition(&env, &dir, ID).unwrap().findings, []);
     machine.kill();
     check(&machine, "when it is moved away");
 }
