@@ -1,5 +1,6 @@
 //! `riverrun log`, `riverrun config check|docs`, help: what works without a server.
 
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use crate::common::{Server, finish, riverrun, run};
@@ -50,6 +51,47 @@ fn a_flipped_byte_is_found_and_named() {
     assert!(bad.text().contains("DAMAGED") && bad.text().contains("00000.log at byte 0"), "{}", bad.text());
     assert_eq!(std::fs::read(&file).expect("readable"), bytes, "verify changes nothing");
     run(&["log", "dump", partition.to_str().expect("text")]).ended(5);
+}
+
+#[test]
+fn what_lies_behind_a_link_is_checked_and_a_link_to_nothing_is_told() {
+    let (dir, partition) = stopped_data();
+    let elsewhere = tempfile::tempdir().expect("a directory");
+    let moved = elsewhere.path().join("moved");
+    std::fs::rename(&partition, &moved).expect("moved");
+    symlink(&moved, &partition).expect("linked");
+    symlink(dir.path(), dir.path().join("logs/round")).expect("linked");
+    let (data, linked) = (dir.path().to_str().expect("text"), partition.to_str().expect("text"));
+    let count = |report: &serde_json::Value| report["partitions"].as_array().expect("a list").len();
+    let good = run(&["log", "verify", data, "--json"]).ended(0).json();
+    assert_eq!(good["findings"], 0);
+    assert_eq!(run(&["log", "repair", data]).ended(0).text(), "nothing has to be cut\n");
+    assert_eq!(count(&run(&["log", "verify", linked, "--json"]).ended(0).json()), 1);
+
+    symlink("/no/such/path", dir.path().join("dead")).expect("linked");
+    let dead = run(&["log", "verify", data, "--json"]).ended(3).json();
+    assert_eq!((count(&dead), dead["problems"].as_array().expect("a list").len()), (count(&good), 1));
+    for command in ["verify", "repair"] {
+        let told = run(&["log", command, data]).ended(3);
+        assert!(
+            told.text().contains("not checked: ") && told.text().contains("dead, a link: "),
+            "{}",
+            told.text()
+        );
+    }
+
+    let file = moved.join(format!("{:020}.log", 0));
+    let mut bytes = std::fs::read(&file).expect("readable");
+    bytes[30] ^= 1;
+    std::fs::write(&file, &bytes).expect("writable");
+    let bad = run(&["log", "verify", data]).ended(5);
+    assert!(bad.text().contains("DAMAGED") && bad.text().contains("00000.log at byte 0"), "{}", bad.text());
+    let repair = run(&["log", "repair", data]).ended(5);
+    assert!(repair.text().contains(&format!("log repair {linked} --cut")), "{}", repair.text());
+    run(&["log", "repair", linked, "--cut"]).ended(0);
+    assert_eq!(std::fs::read(&file).expect("readable").len(), 0);
+    std::fs::remove_file(dir.path().join("dead")).expect("removed");
+    run(&["log", "verify", data]).ended(0);
 }
 
 #[test]

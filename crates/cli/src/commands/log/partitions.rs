@@ -1,8 +1,12 @@
 //! Finding what there is to check below a path: partitions, log dirs, the metadata directory, journals.
+//!
+//! Links to directories are followed, as a server follows them, and each directory is looked at once, however many
+//! links lead to it. What cannot be looked at is told, and the rest is found all the same.
 
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use riverrun_types::{PartitionId, TopicId};
 
@@ -26,6 +30,13 @@ pub(super) struct PartitionDir {
     pub(super) id: PartitionId,
 }
 
+/// A directory, or a link, that could not be looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Unread {
+    pub(super) path: PathBuf,
+    pub(super) failure: Failure,
+}
+
 /// What lies at or below a path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Found {
@@ -34,17 +45,17 @@ pub(super) struct Found {
     pub(super) log_dirs: Vec<PathBuf>,
     pub(super) metadata: Vec<PathBuf>,
     pub(super) journals: Vec<PathBuf>,
+    pub(super) unread: Vec<Unread>,
 }
 
 impl Found {
     /// Looks at `path`, which may be a data directory, a log dir, a topic's directory, a partition's, or that of the
     /// metadata or of a journal.
     pub(super) fn at(path: &Path) -> Result<Self, Failure> {
-        let failed = |error: &io::Error| Failure::io(path.display(), error);
-        // The topic's id is in the name of the directory above, which a relative path may not show.
-        let root = fs::canonicalize(path).map_err(|error| failed(&error))?;
-        let mut found = Self::default();
-        found.collect(&root, DEPTH_MAX).map_err(|error| failed(&error))?;
+        let mut walk = Walk::default();
+        let walked = absolute(path).and_then(|root| walk.all(&root));
+        walked.map_err(|error| Failure::io(path.display(), &error))?;
+        let mut found = walk.found;
         if found == Self::default() {
             let text = format!("{}: nothing of a server is here", path.display());
             return Err(Failure::new(Exit::NotFound, text).advise(
@@ -58,41 +69,172 @@ impl Found {
         found.log_dirs.sort();
         Ok(found)
     }
+}
 
-    fn collect(&mut self, dir: &Path, depth: usize) -> io::Result<()> {
-        if let Some(id) = partition_id(dir) {
-            self.partitions.push(PartitionDir { path: dir.to_path_buf(), id });
-            return Ok(());
-        }
-        let mut directories = Vec::new();
-        let (mut is_log_dir, mut is_metadata, mut is_journal) = (false, false, false);
-        for entry in fs::read_dir(dir)? {
-            let entry = entry?;
-            let name = entry.file_name();
-            // Not followed: a link could lead round in a circle.
-            if entry.file_type()?.is_dir() {
-                directories.push(entry.path());
-            } else if let Some(name) = name.to_str() {
-                is_log_dir |= LOG_DIR_FILES.contains(&name);
-                is_metadata |= METADATA_FILES.contains(&name) || is_metadata_log(name);
-                is_journal |= name.ends_with(JOURNAL_SUFFIX);
+/// A way through directories.
+///
+/// Invariants: the sets hold real paths, without links.
+#[derive(Debug, Default)]
+struct Walk {
+    found: Found,
+    /// Partitions' directories that were found.
+    partitions: BTreeSet<PathBuf>,
+    /// Directories of which it is known what they are.
+    known: BTreeSet<PathBuf>,
+    /// How deep was looked below directories. What lies below a topic's follows from its name, which a link may give it.
+    depths: BTreeMap<(PathBuf, Option<TopicId>), usize>,
+    /// Links to directories that are to be followed, and how deep.
+    links: VecDeque<(PathBuf, usize)>,
+}
+
+impl Walk {
+    /// Goes through `root` and what lies below, and then where links lead to: what can be reached without one is known
+    /// by that path. Fails if the root cannot be read.
+    fn all(&mut self, root: &Path) -> io::Result<()> {
+        self.enter(root, DEPTH_MAX)?;
+        while let Some((link, depth)) = self.links.pop_front() {
+            if let Err(error) = self.enter(&link, depth) {
+                self.skip(&link, "a link", &error);
             }
         }
-        self.log_dirs.extend(is_log_dir.then(|| dir.to_path_buf()));
-        self.metadata.extend(is_metadata.then(|| dir.to_path_buf()));
-        self.journals.extend(is_journal.then(|| dir.to_path_buf()));
-        for directory in directories.iter().filter(|_| depth > 0) {
-            self.collect(directory, depth - 1)?;
+        Ok(())
+    }
+
+    fn enter(&mut self, dir: &Path, depth: usize) -> io::Result<()> {
+        let real = fs::canonicalize(dir)?;
+        if let Some(partition) = PartitionDir::named(dir, &real) {
+            if self.partitions.insert(real) {
+                self.found.partitions.push(partition);
+            }
+            return Ok(());
         }
+        let key = (real, name_of(dir).and_then(topic_id));
+        if self.depths.get(&key).is_some_and(|looked| *looked >= depth) {
+            return Ok(());
+        }
+        let entries = Entries::of(dir)?;
+        self.depths.insert(key.clone(), depth);
+        if self.known.insert(key.0) {
+            self.classify(dir, &entries);
+        }
+        if depth == 0 {
+            return Ok(());
+        }
+        self.links.extend(entries.links.into_iter().map(|link| (link, depth - 1)));
+        for directory in entries.directories {
+            if let Err(error) = self.enter(&directory, depth - 1) {
+                self.skip(&directory, "a directory", &error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes what the directory `dir` is, by the names in it, and what of it cannot be looked at.
+    fn classify(&mut self, dir: &Path, entries: &Entries) {
+        let has = |is_one: fn(&str) -> bool| entries.files.iter().any(|name| is_one(name));
+        let found = &mut self.found;
+        found.log_dirs.extend(has(is_log_dir_file).then(|| dir.to_path_buf()));
+        found.metadata.extend(has(is_metadata_file).then(|| dir.to_path_buf()));
+        found.journals.extend(has(|name| name.ends_with(JOURNAL_SUFFIX)).then(|| dir.to_path_buf()));
+        for (link, error) in &entries.dead {
+            self.skip(link, "a link", error);
+        }
+    }
+
+    fn skip(&mut self, path: &Path, kind: &str, error: &io::Error) {
+        let failure = Failure::io(format_args!("{}, {kind}", path.display()), error);
+        self.found.unread.push(Unread { path: path.to_path_buf(), failure });
+    }
+}
+
+/// What a directory holds, by name.
+#[derive(Debug, Default)]
+struct Entries {
+    directories: Vec<PathBuf>,
+    /// Links to directories.
+    links: Vec<PathBuf>,
+    /// Links that lead to nothing, or nobody knows where.
+    dead: Vec<(PathBuf, io::Error)>,
+    files: Vec<String>,
+}
+
+impl Entries {
+    fn of(dir: &Path) -> io::Result<Self> {
+        let mut entries = Self::default();
+        for entry in fs::read_dir(dir)? {
+            entries.take(&entry?)?;
+        }
+        entries.directories.sort();
+        entries.links.sort();
+        Ok(entries)
+    }
+
+    fn take(&mut self, entry: &fs::DirEntry) -> io::Result<()> {
+        let (path, kind) = (entry.path(), entry.file_type()?);
+        if kind.is_dir() {
+            self.directories.push(path);
+            return Ok(());
+        }
+        if kind.is_symlink() {
+            match fs::metadata(&path) {
+                Ok(target) if target.is_dir() => {
+                    self.links.push(path);
+                    return Ok(());
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    self.dead.push((path, error));
+                    return Ok(());
+                }
+            }
+        }
+        self.files.extend(entry.file_name().to_str().map(str::to_owned));
         Ok(())
     }
 }
 
 impl PartitionDir {
+    /// The partition whose files lie at `path`, if that is the directory of one.
+    pub(super) fn at(path: &Path) -> io::Result<Option<Self>> {
+        let dir = absolute(path)?;
+        let real = fs::canonicalize(&dir)?;
+        Ok(Self::named(&dir, &real))
+    }
+
+    /// The partition in the directory `dir`, whose path without links is `real`: by the names by which it was reached,
+    /// else by its own.
+    fn named(dir: &Path, real: &Path) -> Option<Self> {
+        [dir, real]
+            .into_iter()
+            .find_map(|path| Some(Self { path: path.to_path_buf(), id: partition_id(path)? }))
+    }
+
     /// The log dir that it lies in.
     pub(super) fn log_dir(&self) -> Option<&Path> {
         self.path.parent()?.parent()
     }
+}
+
+/// The path from the root, by the names that were given: a link may be what names a topic or a partition. Names that
+/// lead upwards depend on what links lead to.
+fn absolute(path: &Path) -> io::Result<PathBuf> {
+    if path.components().any(|part| part == Component::ParentDir) {
+        fs::canonicalize(path)
+    } else {
+        std::path::absolute(path)
+    }
+}
+
+fn name_of(dir: &Path) -> Option<&str> {
+    dir.file_name()?.to_str()
+}
+
+fn is_log_dir_file(name: &str) -> bool {
+    LOG_DIR_FILES.contains(&name)
+}
+
+fn is_metadata_file(name: &str) -> bool {
+    METADATA_FILES.contains(&name) || is_metadata_log(name)
 }
 
 fn is_metadata_log(name: &str) -> bool {
@@ -102,9 +244,9 @@ fn is_metadata_log(name: &str) -> bool {
 }
 
 /// The partition whose files lie in `dir`, as the names of the directory and of the one above say.
-pub(super) fn partition_id(dir: &Path) -> Option<PartitionId> {
-    let index = dir.file_name()?.to_str()?;
-    let topic = topic_id(dir.parent()?.file_name()?.to_str()?)?;
+fn partition_id(dir: &Path) -> Option<PartitionId> {
+    let index = name_of(dir)?;
+    let topic = topic_id(name_of(dir.parent()?)?)?;
     let is_canonical =
         index == "0" || (!index.starts_with('0') && index.bytes().all(|byte| byte.is_ascii_digit()));
     if !is_canonical {
@@ -126,6 +268,8 @@ fn topic_id(name: &str) -> Option<TopicId> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
 
     const TOPIC: TopicId = TopicId([7; 16]);
@@ -165,6 +309,78 @@ mod tests {
         let topic = Found::at(&dir.path().join("logs").join(TOPIC_DIR)).expect("found");
         assert!(topic.log_dirs.is_empty() && topic.metadata.is_empty(), "{topic:?}");
         assert_eq!(Found::at(&dir.path().join("meta")).expect("found").partitions, []);
+    }
+
+    #[test]
+    fn links_to_directories_are_followed_and_each_directory_is_found_once() {
+        let (dir, elsewhere) = (data_dir(), tempfile::tempdir().expect("a directory"));
+        let topic = dir.path().join("logs").join(TOPIC_DIR);
+        // A partition's directory, a topic's and a log dir that lie on other disks; their own names tell nothing.
+        fs::rename(topic.join("1"), elsewhere.path().join("moved")).expect("moved");
+        symlink(elsewhere.path().join("moved"), topic.join("1")).expect("linked");
+        fs::create_dir_all(elsewhere.path().join("topic/3")).expect("made");
+        let other_topic = dir.path().join("logs/08080808-0808-0808-0808-080808080808");
+        symlink(elsewhere.path().join("topic"), &other_topic).expect("linked");
+        fs::create_dir_all(elsewhere.path().join("disk").join(TOPIC_DIR).join("2")).expect("made");
+        fs::write(elsewhere.path().join("disk/directory.id"), "").expect("written");
+        symlink(elsewhere.path().join("disk"), dir.path().join("logs2")).expect("linked");
+        // Ways round, and to what is found without a link.
+        symlink(dir.path(), dir.path().join("logs/round")).expect("linked");
+        symlink(topic.join("0"), dir.path().join("again")).expect("linked");
+        symlink(&topic, dir.path().join("a topic")).expect("linked");
+        symlink(dir.path().join("logs"), dir.path().join("a log dir")).expect("linked");
+
+        let found = Found::at(dir.path()).expect("found");
+        let paths: Vec<_> = found.partitions.iter().map(|partition| partition.path.clone()).collect();
+        let logs2 = dir.path().join("logs2");
+        let expected =
+            [topic.join("0"), topic.join("1"), other_topic.join("3"), logs2.join(TOPIC_DIR).join("2")];
+        assert_eq!(paths, expected);
+        let indexes: Vec<_> = found.partitions.iter().map(|partition| partition.id.index).collect();
+        assert_eq!(indexes, [0, 1, 3, 2]);
+        assert_eq!(found.log_dirs, [dir.path().join("logs"), logs2]);
+        assert_eq!((found.metadata.len(), found.unread.len()), (1, 0), "{found:?}");
+
+        for path in [topic.join("1"), other_topic.join("3")] {
+            let partition = PartitionDir::at(&path).expect("readable").expect("a partition");
+            assert_eq!(partition.path, path);
+            assert_eq!(Found::at(&path).expect("found").partitions, [partition]);
+        }
+        let partition = PartitionDir::at(&dir.path().join("again")).expect("readable").expect("a partition");
+        assert_eq!(partition.path, fs::canonicalize(topic.join("0")).expect("there"));
+    }
+
+    #[test]
+    fn a_directory_that_only_a_link_names_is_found_though_it_was_passed_without() {
+        let dir = data_dir();
+        let topic = dir.path().join("logs").join(TOPIC_DIR);
+        fs::create_dir_all(dir.path().join("disk/topic/3")).expect("made");
+        fs::create_dir_all(dir.path().join("disk/four")).expect("made");
+        symlink(dir.path().join("disk/four"), topic.join("4")).expect("linked");
+        let other_topic = dir.path().join("logs/08080808-0808-0808-0808-080808080808");
+        symlink(dir.path().join("disk/topic"), &other_topic).expect("linked");
+        let found = Found::at(dir.path()).expect("found");
+        let paths: Vec<_> = found.partitions.iter().map(|partition| partition.path.clone()).collect();
+        assert_eq!(paths, [topic.join("0"), topic.join("1"), topic.join("4"), other_topic.join("3")]);
+    }
+
+    #[test]
+    fn a_link_that_leads_nowhere_is_told_and_the_rest_is_found() {
+        let dir = data_dir();
+        let (dead, circle) = (dir.path().join("logs/dead"), dir.path().join("meta/circle"));
+        symlink("/no/such/path", &dead).expect("linked");
+        symlink(&circle, &circle).expect("linked");
+        let found = Found::at(dir.path()).expect("found");
+        assert_eq!(found.partitions.len(), 2);
+        let unread: Vec<_> =
+            found.unread.iter().map(|unread| (unread.path.clone(), unread.failure.exit)).collect();
+        assert_eq!(unread, [(dead.clone(), Exit::NotFound), (circle, Exit::Failed)]);
+        assert!(found.unread[0].failure.message().contains("logs/dead, a link: "), "{found:?}");
+        // Alone, it is no reason to say that nothing is here.
+        let alone = tempfile::tempdir().expect("a directory");
+        symlink("/no/such/path", alone.path().join("logs")).expect("linked");
+        assert_eq!(Found::at(alone.path()).expect("found").unread.len(), 1);
+        assert_eq!(Found::at(&dead).expect_err("nothing").exit, Exit::NotFound);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use riverrun_log::{Cut, CutOptions, LogError, Repair, RepairError};
 use serde::Serialize;
 
 use super::log_failure;
-use super::partitions::{Found, PartitionDir};
+use super::partitions::{Found, PartitionDir, Unread};
 use crate::exit::{Exit, Failure};
 use crate::text::number;
 use crate::text::output::OutputArgs;
@@ -28,9 +28,13 @@ Without --cut nothing is changed: it says where the log of each damaged partitio
 made beside it or in --backup. Intact records behind the damage go with it only if --discard-
 intact says how many they are. An index alone needs no repair: a server makes it anew.
 
+Links to directories are followed, and each directory is looked at once. A link that leads nowhere
+and a directory that cannot be read are listed as not checked.
+
 Stop the server first, in order; a log dir in use is refused.
 
-Exit code 0 if nothing has to be cut, or it was cut; 5 if something would have to be.";
+Exit code 0 if nothing has to be cut, or it was cut; 5 if something would have to be; else that of
+the first path that could not be checked.";
 
 /// Flags of `log repair`.
 #[derive(Args, Debug)]
@@ -55,6 +59,14 @@ pub(crate) struct RepairArgs {
 #[derive(Serialize)]
 struct Report {
     partitions: Vec<PartitionReport>,
+    /// Paths that could not be checked.
+    problems: Vec<Problem>,
+}
+
+#[derive(Serialize)]
+struct Problem {
+    path: String,
+    what: String,
 }
 
 #[derive(Serialize)]
@@ -81,19 +93,20 @@ struct CutReport {
 
 pub(super) fn run(args: &RepairArgs) -> Result<(), Failure> {
     let found = Found::at(&args.path)?;
-    if args.cut && super::partitions::partition_id(&absolute(&args.path)?).is_none() {
+    if args.cut && !is_partition(&args.path)? {
         let text = format!("{}: --cut takes the directory of one partition", args.path.display());
         return Err(Failure::usage(text).advise("riverrun log repair PATH   (lists the damaged ones)"));
     }
     check_stopped(&found)?;
-    let mut report = Report { partitions: Vec::new() };
+    let problems = found.unread.iter().map(Problem::from).collect();
+    let mut report = Report { partitions: Vec::new(), problems };
     for partition in found.partitions {
         report.partitions.push(repair(args, &partition)?);
     }
     args.output.print(&report, text)?;
     let open = report.partitions.iter().filter(|partition| partition.cut.is_some() && !partition.is_done);
     match open.count() {
-        0 => Ok(()),
+        0 => found.unread.into_iter().next().map_or(Ok(()), |unread| Err(unread.failure)),
         count => {
             let message = format!("{count} partition(s) with something to cut; nothing was changed");
             Err(Failure::new(Exit::CheckFailed, message))
@@ -120,8 +133,9 @@ fn check_stopped(found: &Found) -> Result<(), Failure> {
     Ok(())
 }
 
-fn absolute(path: &Path) -> Result<PathBuf, Failure> {
-    path.canonicalize().map_err(|error| Failure::io(path.display(), &error))
+fn is_partition(path: &Path) -> Result<bool, Failure> {
+    let partition = PartitionDir::at(path).map_err(|error| Failure::io(path.display(), &error))?;
+    Ok(partition.is_some())
 }
 
 fn repair(args: &RepairArgs, partition: &PartitionDir) -> Result<PartitionReport, Failure> {
@@ -146,6 +160,12 @@ fn repair(args: &RepairArgs, partition: &PartitionDir) -> Result<PartitionReport
 
 fn text_of(path: &Path) -> String {
     path.to_string_lossy().into_owned()
+}
+
+impl From<&Unread> for Problem {
+    fn from(unread: &Unread) -> Self {
+        Self { path: text_of(&unread.path), what: unread.failure.message().to_owned() }
+    }
 }
 
 impl From<Cut> for CutReport {
@@ -189,6 +209,9 @@ fn text(report: &Report) -> String {
     }
     if text.is_empty() {
         text.push_str("nothing has to be cut\n");
+    }
+    for problem in &report.problems {
+        writeln!(text, "not checked: {}", problem.what).expect("a String takes every text");
     }
     text
 }

@@ -15,7 +15,7 @@ use riverrun_log::{Finding, LogDirFiles, Weight, verify_partition_of};
 use serde::Serialize;
 
 use super::log_failure;
-use super::partitions::{Found, PartitionDir};
+use super::partitions::{Found, PartitionDir, Unread};
 use crate::exit::{Exit, Failure};
 use crate::text::number;
 use crate::text::output::OutputArgs;
@@ -30,6 +30,9 @@ Examples:
 What is checked: segments, indexes and producer snapshots of partitions; checkpoint, log starts,
 identity and metadata mark of log dirs; files of journals; snapshot and log of the metadata. All
 paths are gone through, whatever is found, and nothing is changed.
+
+Links to directories are followed, and each directory is checked once. A link that leads nowhere
+and a directory that cannot be read are listed as not checked.
 
 Exit code 5 if anything is damaged; else that of the first path that could not be checked (3:
 nothing of a server is there); else 0. What a crash has left above the last checkpoint (a torn
@@ -151,6 +154,9 @@ impl Verification {
                 Ok(report) => self.report.partitions.push(report),
                 Err(failure) => self.problem(&path, failure),
             }
+        }
+        for Unread { path, failure } in found.unread {
+            self.problem(&path, failure);
         }
     }
 
