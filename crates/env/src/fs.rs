@@ -26,7 +26,7 @@ pub enum OpenMode {
     CreateOrOpen,
 }
 
-/// One entry of a directory.
+/// One entry of a directory. A link stands for what it leads to; one that leads nowhere, for a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirEntry {
     /// The entry's name, without the directory.

@@ -1,6 +1,7 @@
 //! One table of behaviours that the real and the simulated file system both have to show.
 
 use std::io::{self, ErrorKind, IoSlice};
+use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use riverrun_env::sim::SimFileSystem;
@@ -40,6 +41,33 @@ fn real_and_simulated_files_behave_alike() {
         sim.create_dir_all(path).unwrap();
         check(&sim, path).unwrap_or_else(|error| panic!("simulated: {name}: {error}"));
     }
+}
+
+/// The simulated file system has no links.
+#[test]
+fn a_link_is_listed_as_what_it_leads_to() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    std::fs::create_dir(at("dir")).unwrap();
+    std::fs::write(at("file"), [7; 1000]).unwrap();
+    for (to, link) in
+        [("dir", "dir link"), ("file", "file link"), ("nothing", "dead link"), ("round", "round")]
+    {
+        symlink(at(to), at(link)).unwrap();
+    }
+    let mut entries = RealFileSystem.read_dir(directory.path()).unwrap();
+    entries.sort_by(|one, other| one.name.cmp(&other.name));
+    let listed: Vec<_> = entries.iter().map(|entry| (entry.name.to_str().unwrap(), entry.is_dir)).collect();
+    let expected = [
+        ("dead link", false),
+        ("dir", true),
+        ("dir link", true),
+        ("file", false),
+        ("file link", false),
+        ("round", false),
+    ];
+    assert_eq!(listed, expected);
+    assert_eq!([1, 2, 3, 4].map(|index: usize| entries[index].len), [0, 0, 1000, 1000]);
 }
 
 fn kind<T>(result: io::Result<T>) -> Option<ErrorKind> {

@@ -84,6 +84,8 @@ impl FileSystem for RealFileSystem {
             // An entry that vanished since it was listed is as good as one that was never there.
             let metadata = match entry.metadata() {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                // One that leads nowhere is still a name that is taken.
+                Ok(link) if link.is_symlink() => fs::metadata(entry.path()).unwrap_or(link),
                 result => result?,
             };
             let is_dir = metadata.is_dir();

@@ -1,6 +1,6 @@
 //! The same log on the real file system.
 
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,6 +50,37 @@ fn records_survive_a_restart_and_ranges_can_be_sent() {
             store.close().unwrap();
         }
     }
+}
+
+#[test]
+fn a_partition_behind_a_link_is_known_without_a_checkpoint() {
+    let directory = tempfile::tempdir().unwrap();
+    let dirs = [directory.path().join("logs")];
+    let open = || LogStore::open(&Env::real(), &dirs, StoreOptions::default()).unwrap();
+    let config = Arc::new(LogConfig::default());
+    let store = open();
+    let mut paths = Vec::new();
+    for index in 0..3 {
+        let log = store.partition(partition(index), 0, config.clone(), LeaderEpoch(1)).unwrap();
+        let batch = batch_at(&[(NOW.0, "record")], BatchOptions::default());
+        put(&log, &batch, AppendOptions { origin: AppendOrigin::Client, now: NOW }).unwrap();
+        paths.push(log.path());
+    }
+    store.close().unwrap();
+    drop(store);
+    // One partition lies elsewhere, and then the topic with all of them.
+    let topic = paths[0].parent().unwrap();
+    for (from, to) in [(&*paths[1], "moved partition"), (topic, "moved topic")] {
+        let to = directory.path().join(to);
+        std::fs::rename(from, &to).unwrap();
+        symlink(&to, from).unwrap();
+    }
+    std::fs::remove_file(dirs[0].join("checkpoint")).unwrap();
+    let store = open();
+    let known: Vec<_> = store.known(0).iter().map(|known| known.id).collect();
+    assert_eq!(known, [0, 1, 2].map(partition));
+    let log = store.partition(partition(1), 0, config, LeaderEpoch(2)).unwrap();
+    assert_eq!(log.log_end_offset().unwrap(), Offset(1));
 }
 
 #[test]
