@@ -32,7 +32,12 @@ use crate::{JournalError, JournalId, RecoveredEntry};
 
 const MAGIC: [u8; 8] = *b"RRheldxx";
 const VERSION: u16 = 1;
-const HEADER_BYTES: usize = 8 + 2 + 2 + 16 + 4;
+const VERSION_AT: usize = MAGIC.len();
+const ZERO_AT: usize = VERSION_AT + 2;
+const ID_AT: usize = ZERO_AT + 2;
+const COUNT_AT: usize = ID_AT + 16;
+const HEADER_BYTES: usize = COUNT_AT + 4;
+const _: () = assert!(HEADER_BYTES == 8 + 2 + 2 + 16 + 4);
 const CHECKSUM_BYTES: usize = 4;
 const PREFIX: &str = "held-";
 /// Ending of a file until it is whole.
@@ -91,17 +96,49 @@ impl HeldFile {
         dir: &Path,
         id: JournalId,
     ) -> Result<Vec<RecoveredEntry>, JournalError> {
+        Ok(self.read_placed(env, dir, id)?.into_iter().map(|held| held.entry).collect())
+    }
+
+    /// The same with the places of the entries in the file.
+    pub(crate) fn read_placed(
+        &self,
+        env: &Env,
+        dir: &Path,
+        id: JournalId,
+    ) -> Result<Vec<HeldEntry>, JournalError> {
         let path = self.path(dir);
         let bytes =
             read_whole(&*env.fs, &path, FILE_BYTES_MAX).map_err(|error| JournalError::io(&path, error))?;
-        decode(&bytes.into(), id).map_err(|error| match error {
+        decode(&bytes.into(), id).map_err(|Flaw { position, why }| match why {
             NoFrame::Foreign(what) => JournalError::format(&path, what),
             NoFrame::Damaged(what) => JournalError::corrupt(
                 &path,
-                0,
+                position,
                 format!("{what}; restore the file from a copy, or remove it to give up the entries in it"),
             ),
         })
+    }
+}
+
+/// An entry that is held aside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldEntry {
+    /// Where it begins, in bytes from the start of its file.
+    pub position: u64,
+    /// What it is, or was: see [`RecoveredEntry::is_damaged`].
+    pub entry: RecoveredEntry,
+}
+
+/// Why a file cannot be read, and where in it that shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Flaw {
+    position: u64,
+    why: NoFrame,
+}
+
+impl Flaw {
+    fn damage(position: usize, what: &'static str) -> Self {
+        Self { position: position as u64, why: NoFrame::Damaged(what) }
     }
 }
 
@@ -132,35 +169,69 @@ fn encode(id: JournalId, entries: &[RecoveredEntry]) -> Vec<u8> {
 }
 
 /// Reads a whole file.
-pub(crate) fn decode(bytes: &Bytes, id: JournalId) -> Result<Vec<RecoveredEntry>, NoFrame> {
-    let version = bytes.get(8..10).map(|version| u16::from_be_bytes([version[0], version[1]]));
+fn decode(bytes: &Bytes, id: JournalId) -> Result<Vec<HeldEntry>, Flaw> {
+    let version = bytes.get(VERSION_AT..ZERO_AT).map(|version| u16::from_be_bytes([version[0], version[1]]));
+    let foreign =
+        |position: usize, what: String| Flaw { position: position as u64, why: NoFrame::Foreign(what) };
     if bytes.starts_with(&MAGIC)
         && let Some(version) = version.filter(|version| *version > VERSION)
     {
-        return Err(NoFrame::Foreign(format!(
+        let what = format!(
             "held entries of format version {version}, and this program knows versions up to {VERSION}"
-        )));
+        );
+        return Err(foreign(VERSION_AT, what));
     }
-    let damaged = NoFrame::Damaged("the file does not match its checksum");
-    let (content, checksum) = bytes.split_last_chunk::<CHECKSUM_BYTES>().ok_or(damaged.clone())?;
-    let is_intact = crc32c::crc32c(content).to_be_bytes() == *checksum;
-    if !is_intact || !content.starts_with(&MAGIC) || version != Some(VERSION) || content.len() < HEADER_BYTES
-    {
-        return Err(damaged);
+    let content = checked_content(bytes, version)?;
+    if content[ID_AT..COUNT_AT] != id.0 {
+        let what = "the entries held in this file are of a journal whose files are not here: bring these back, or move this \
+                    file away, too, to give up the entries in it";
+        return Err(foreign(ID_AT, what.to_owned()));
     }
-    let (id_found, count) = content[12..HEADER_BYTES].split_at(16);
-    if *id_found != id.0 {
-        return Err(NoFrame::Foreign(
-            "the entries held in this file are of a journal whose files are not here: bring these back, or move this file \
-             away, too, to give up the entries in it"
-                .into(),
-        ));
+    read_entries(&content)
+}
+
+/// All but the checksum, which it matches. It begins with a header.
+fn checked_content(bytes: &Bytes, version: Option<u16>) -> Result<Bytes, Flaw> {
+    let Some((content, checksum)) = bytes.split_last_chunk::<CHECKSUM_BYTES>() else {
+        return Err(Flaw::damage(0, "the file ends in its header"));
+    };
+    if !content.starts_with(&MAGIC) {
+        return Err(Flaw::damage(0, "no file of held entries begins so"));
     }
-    let count = u32::from_be_bytes([count[0], count[1], count[2], count[3]]) as usize;
-    if count > content.len() / LOOSE_BYTES {
-        return Err(damaged);
+    if version != Some(VERSION) {
+        return Err(Flaw::damage(VERSION_AT, "there was never such a version"));
+    }
+    if content.len() < HEADER_BYTES {
+        return Err(Flaw::damage(content.len(), "the file ends in its header"));
     }
     let content = bytes.slice_ref(content);
-    let mut at = HEADER_BYTES;
-    (0..count).map(|_| decode_loose(&content, &mut at)).collect()
+    if crc32c::crc32c(&content).to_be_bytes() == *checksum {
+        return Ok(content);
+    }
+    // Where it is damaged the checksum of all does not tell, but those of the payloads may.
+    let what = "the file does not match its checksum, though all payloads match theirs";
+    let flaw = read_entries(&content).err().unwrap_or(Flaw::damage(0, what));
+    Err(match flaw.why {
+        NoFrame::Damaged(_) => flaw,
+        NoFrame::Foreign(_) => Flaw { why: NoFrame::Damaged("there was never such an entry"), ..flaw },
+    })
+}
+
+/// The entries of a file, which end where it ends.
+fn read_entries(content: &Bytes) -> Result<Vec<HeldEntry>, Flaw> {
+    let count = &content[COUNT_AT..HEADER_BYTES];
+    let count = u32::from_be_bytes([count[0], count[1], count[2], count[3]]) as usize;
+    if count > content.len() / LOOSE_BYTES {
+        return Err(Flaw::damage(COUNT_AT, "it counts more entries than there is room for"));
+    }
+    let (mut entries, mut at) = (Vec::new(), HEADER_BYTES);
+    for _ in 0..count {
+        let position = at as u64;
+        let entry = decode_loose(content, &mut at).map_err(|why| Flaw { position, why })?;
+        entries.push(HeldEntry { position, entry });
+    }
+    if at < content.len() {
+        return Err(Flaw::damage(at, "something follows the last entry"));
+    }
+    Ok(entries)
 }

@@ -73,9 +73,10 @@ pub use entry::{
     EntryHeader, EntryKind, EntryOwner, JournalId, RecoveredEntry, StoredEntry, StreamId, Submission, Wants,
 };
 pub use error::{DamagedEntry, JournalError};
+pub use held::HeldEntry;
 pub use journal::{FirstUse, Journal};
 pub use metrics::{BUCKETS, JournalMetrics, TimeHistogram};
 pub use options::{FILE_BYTES_MAX, FILE_BYTES_MIN, JournalOptions, SyncMethod};
-pub use recovery::{JournalFinding, verify};
+pub use recovery::{JournalFinding, verify, verify_with_held};
 pub use replay::Replay;
 pub use riverrun_types::Position;

@@ -30,7 +30,7 @@ mod closed;
 mod verify;
 
 pub(crate) use closed::put_aside_damaged;
-pub use verify::{JournalFinding, verify};
+pub use verify::{JournalFinding, verify, verify_with_held};
 
 #[cfg(test)]
 mod tests;
@@ -181,12 +181,15 @@ fn held_up_to(
 ) -> Result<HashMap<StreamId, Position>, JournalError> {
     let mut held_up_to = HashMap::new();
     for held in &listing.held {
-        for entry in held.read(env, dir, id)? {
-            let last: &mut Position = held_up_to.entry(entry.header.stream).or_default();
-            *last = (*last).max(entry.position);
-        }
+        held.read(env, dir, id)?.iter().for_each(|entry| note_held(&mut held_up_to, entry));
     }
     Ok(held_up_to)
+}
+
+/// Takes an entry into what is known of each stream: the last one of it that is held.
+fn note_held(held_up_to: &mut HashMap<StreamId, Position>, entry: &RecoveredEntry) {
+    let last = held_up_to.entry(entry.header.stream).or_default();
+    *last = (*last).max(entry.position);
 }
 
 fn list(env: &Env, dir: &Path) -> Result<Listing, JournalError> {

@@ -386,13 +386,20 @@ fn what_a_frame_behind_a_torn_one_calls_settled_may_be_damaged() {
     }
 }
 
-/// A journal that keeps entries aside, and the path of each of its own files.
+/// A journal that keeps an entry aside, and the path of each of its own files.
 fn with_held() -> (SimEnv, Vec<PathBuf>) {
+    with_held_of(&[50])
+}
+
+/// The same of entries with payloads of so many bytes.
+fn with_held_of(sizes: &[usize]) -> (SimEnv, Vec<PathBuf>) {
     let sim = SimEnv::new(1);
     let env = sim.env();
     let history = History::default();
     let (journal, ..) = open(&env, options()).unwrap();
-    history.store(&journal, 50, Wants::Sync).unwrap();
+    for bytes in sizes {
+        history.store(&journal, *bytes, Wants::Sync).unwrap();
+    }
     drop(journal);
     let (journal, found, _) = open(&env, options()).unwrap();
     journal.hold("dir", &found).unwrap();
@@ -461,6 +468,65 @@ fn a_damaged_file_of_held_entries_is_refused_at_every_byte() {
         file.write_all_at(&bytes, 0).unwrap();
     }
     open(&env, options()).unwrap();
+}
+
+#[test]
+fn damage_of_held_entries_is_named_with_its_place() {
+    const HEADER_BYTES: usize = 32;
+    const ROW_BYTES: usize = 64;
+    let sizes = [50, 70];
+    let (sim, _) = with_held_of(&sizes);
+    let env = sim.env();
+    let bytes = read_whole(&*env.fs, Path::new(HELD), 1 << 20).unwrap();
+    let file = env.fs.open(Path::new(HELD), OpenMode::ReadWrite).unwrap();
+    let second = HEADER_BYTES + ROW_BYTES + sizes[0];
+    assert_eq!(bytes.len(), second + ROW_BYTES + sizes[1] + 4);
+    let told = || {
+        let findings = verify(&env, Path::new(DIR)).unwrap();
+        let [finding] = &findings[..] else { panic!("{findings:?}") };
+        assert_eq!(finding.path, Path::new(HELD));
+        usize::try_from(finding.position).unwrap()
+    };
+    for (flipped, position) in [
+        (0, 0),
+        // The version, a count that is far too large, and one that is a little.
+        (9, 8),
+        (30, 28),
+        (31, bytes.len() - 4),
+        (HEADER_BYTES + ROW_BYTES, HEADER_BYTES),
+        (second - 1, HEADER_BYTES),
+        (second + ROW_BYTES + 3, second),
+        // The size in a row, and its stream, of which nothing else speaks.
+        (second + ROW_BYTES - 5, second),
+        (second + 8, 0),
+        (bytes.len() - 1, 0),
+    ] {
+        file.write_all_at(&[bytes[flipped] ^ 1], flipped as u64).unwrap();
+        assert_eq!(told(), position, "byte {flipped}");
+        file.write_all_at(&bytes[flipped..=flipped], flipped as u64).unwrap();
+    }
+    for (len, position) in [(second + 10, second), (HEADER_BYTES + 8, 28), (20, 16), (2, 0)] {
+        file.set_len(len as u64).unwrap();
+        assert_eq!(told(), position, "cut at {len}");
+        file.write_all_at(&bytes, 0).unwrap();
+    }
+    assert_eq!(verify(&env, Path::new(DIR)).unwrap(), []);
+}
+
+#[test]
+fn what_is_held_may_be_damaged_in_the_journals_own_files() {
+    let (sim, files) = with_held();
+    let env = sim.env();
+    let first = b"entry 0 ";
+    for path in &files {
+        let bytes = read_whole(&*env.fs, path, 1 << 30).unwrap();
+        let Some(at) = bytes.windows(first.len()).position(|window| window == first) else { continue };
+        env.fs.open(path, OpenMode::ReadWrite).unwrap().write_all_at(b"x", at as u64).unwrap();
+    }
+    let findings = verify(&env, Path::new(DIR)).unwrap();
+    assert!(!findings.is_empty() && findings.iter().all(|finding| finding.is_settled), "{findings:?}");
+    let (_journal, entries, damaged) = open(&env, options()).unwrap();
+    assert_eq!((entries.len(), damaged), (1, 0), "a start finds it where it is held");
 }
 
 /// Files of three lives, of which the last was ended in order, with all settled if `is_settled`.

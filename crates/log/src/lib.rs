@@ -75,5 +75,8 @@ pub use partition_log::{
 };
 pub use repair::{Cut, CutOptions, Repair, RepairError};
 pub use store::{JournalMark, KnownPartition, LogStore, Place, RecoveryReport, StoreOptions};
-pub use verify::{Finding, LogDirFiles, VerifyReport, Weight, verify_partition, verify_partition_of};
+pub use verify::{
+    Aside, Finding, JournalReport, LogDirFiles, VerifyReport, Weight, partition_hit, verify_journal,
+    verify_partition, verify_partition_of,
+};
 pub use write_cache::WriteCache;

@@ -6,6 +6,7 @@
 //! cuts off, and from what lies below the log start, which nobody reads. Needs no server; with one running, the
 //! active segment's tail may show as damage that is none.
 
+mod aside;
 pub(crate) mod boundaries;
 mod files;
 pub(crate) mod segment;
@@ -15,6 +16,7 @@ use std::path::{Path, PathBuf};
 use riverrun_env::{Env, OpenMode};
 use riverrun_types::{Offset, PartitionId};
 
+pub use aside::{Aside, JournalReport, partition_hit, verify_journal};
 pub use files::LogDirFiles;
 use segment::{Facts, Flaw, Half, IndexContent, SegmentCheck};
 
@@ -28,6 +30,8 @@ use crate::segment::{INDEX_SUFFIX, LOG_SUFFIX, parse_name};
 /// How bad something that is wrong is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Weight {
+    /// Nothing is wrong: a journal keeps records of the partition aside, which are in no log yet.
+    Aside,
     /// It lies below the log start, where nobody reads any more.
     BelowLogStart,
     /// Records that inflate to more than is read here: their batch is intact by its checksum, and nobody looked inside.
@@ -43,6 +47,7 @@ impl Weight {
     /// The word for it in programs' output.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Aside => "aside",
             Self::BelowLogStart => "below-log-start",
             Self::NotChecked => "not-checked",
             Self::TornTail => "torn-tail",
@@ -51,7 +56,7 @@ impl Weight {
     }
 }
 
-/// Something that is wrong.
+/// Something that is wrong, or that has to be known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The file.
@@ -75,7 +80,7 @@ pub struct VerifyReport {
     pub records: u64,
     /// Bytes of them.
     pub bytes: u64,
-    /// What is wrong, in the order of the files. Empty: nothing.
+    /// What is wrong, in the order of the files, and what lies aside. Empty: nothing.
     pub findings: Vec<Finding>,
 }
 
@@ -84,19 +89,21 @@ pub struct VerifyReport {
 pub fn verify_partition(env: &Env, dir: &Path, partition: PartitionId) -> Result<VerifyReport, LogError> {
     let log_dir = dir.parent().and_then(Path::parent);
     let files = log_dir.map(|path| LogDirFiles::read(env, path)).transpose()?;
-    verify_partition_of(env, dir, partition, files.as_ref())
+    verify_partition_of(env, dir, partition, files.as_ref(), &[])
 }
 
-/// As [`verify_partition`], by what the files of its log dir say, which were read before.
+/// As [`verify_partition`], by what the files of its log dir say, and by what journals keep `aside`, of this partition and
+/// of others. Both were read before.
 pub fn verify_partition_of(
     env: &Env,
     dir: &Path,
     partition: PartitionId,
     log_dir: Option<&LogDirFiles>,
+    aside: &[Aside],
 ) -> Result<VerifyReport, LogError> {
     let known = log_dir.and_then(|files| files.partition(partition));
     let listing = Listing::read(env, dir)?;
-    let mut verification = Verification { dir, known, report: VerifyReport::default() };
+    let mut verification = Verification { dir, known, end: None, report: VerifyReport::default() };
     verification.check_listing(&listing);
     for (facts, path) in listing.segments(dir, known) {
         verification.segment(env, facts, &path, partition)?;
@@ -104,6 +111,8 @@ pub fn verify_partition_of(
     let current = known.and_then(|known| known.producers_at);
     let snapshots = files::check_snapshots(env, dir, partition, &listing.snapshots, current)?;
     verification.report.findings.extend(snapshots);
+    let aside: Vec<_> = aside.iter().filter(|aside| aside.partition == partition).collect();
+    verification.check_aside(&listing, &aside);
     Ok(verification.report)
 }
 
@@ -156,7 +165,18 @@ impl Listing {
 struct Verification<'a> {
     dir: &'a Path,
     known: Option<&'a PartitionCheckpoint>,
+    /// Of the last segment, once that was read.
+    end: Option<LogEnd>,
     report: VerifyReport,
+}
+
+/// Where the last segment ends.
+struct LogEnd {
+    path: PathBuf,
+    position: u64,
+    offset: Offset,
+    /// Nothing is wrong with the segment itself.
+    is_sound: bool,
 }
 
 impl Verification<'_> {
@@ -213,10 +233,41 @@ impl Verification<'_> {
                 let what = format!("it cannot be read: {error}");
                 self.find(log_path.to_path_buf(), check.position(), Weight::Damage, what);
             }
-            Ok(_) if facts.next_base.is_none() => self.check_reaches(log_path, &check, &file.len()),
+            Ok(_) if facts.next_base.is_none() => {
+                self.end = Some(LogEnd {
+                    path: log_path.to_path_buf(),
+                    position: check.position(),
+                    offset: check.end(),
+                    is_sound: check.flaws.iter().all(|flaw| flaw.is_unchecked || flaw.half == Half::Index),
+                });
+                self.check_reaches(log_path, &check, &file.len());
+            }
             Ok(_) => {}
         }
         Ok(())
+    }
+
+    /// Tells what lies aside, and whether the log reaches up to it, as far as no checkpoint covers that.
+    fn check_aside(&mut self, listing: &Listing, aside: &[&Aside]) {
+        self.report.findings.extend(aside.iter().map(|aside| aside.note()));
+        let first_base = listing.logs.first().map_or(Offset::ZERO, |(base, _)| *base);
+        let log_start = self.known.map_or(first_base, |known| known.log_start.max(first_base));
+        let covered = self.known.map_or(log_start, |known| known.recovery_point.max(log_start));
+        let (path, position, end) = match &self.end {
+            Some(end) if end.is_sound => (end.path.clone(), end.position, end.offset),
+            None if listing.logs.is_empty() => (self.dir.to_path_buf(), 0, log_start),
+            // What is wrong there was told.
+            _ => return,
+        };
+        let uncovered = aside.iter().filter(|aside| aside.end > covered);
+        if let Some(start) =
+            uncovered.map(|aside| aside.start).min().filter(|start| *start > end.max(log_start))
+        {
+            let what = format!(
+                "the log ends at offset {end}, and what lies aside of it begins at {start}: what is between is in neither"
+            );
+            self.find(path, position, Weight::Damage, what);
+        }
     }
 
     /// Whether the last segment ends above all that was synced.

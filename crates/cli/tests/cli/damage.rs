@@ -145,6 +145,52 @@ fn a_log_dir_that_does_not_open_takes_its_partitions_offline_and_nobody_makes_up
 }
 
 #[test]
+fn what_a_journal_keeps_aside_is_told_with_its_partition_and_is_no_damage() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let [one, two] = ["one", "two"].map(|name| dir.path().join(name));
+    let dirs = format!("log.dirs={},{}", text(&one), text(&two));
+    let start = || Server::on(dir.path(), &["--set", &dirs]);
+    let mut server = start();
+    server.run(&["topic", "create", "t", "--partitions", "2"]).ended(0);
+    let feed = |server: &Server| {
+        for partition in ["0", "1"] {
+            server.feed(&["produce", "t", "--partition", partition], b"record\n").ended(0);
+        }
+    };
+    feed(&server);
+    assert_eq!(server.interrupt(), 0);
+    let server = start();
+    feed(&server);
+    // Killed: what was appended last is in the journal only.
+    drop(server);
+    let away = dir.path().join("away");
+    std::fs::rename(&two, &away).and_then(|()| std::fs::write(&two, "no directory")).expect("replaced");
+    assert_eq!(start().interrupt(), 0);
+    std::fs::remove_file(&two).and_then(|()| std::fs::rename(&away, &two)).expect("back");
+
+    let told = run(&["log", "verify", text(dir.path()), "--json"]).ended(0).json();
+    let partitions = told["partitions"].as_array().expect("partitions");
+    let findings: Vec<_> =
+        partitions.iter().flat_map(|partition| partition["findings"].as_array().expect("findings")).collect();
+    assert_eq!((findings.len(), &told["damage"]), (1, &0.into()), "{told}");
+    assert_eq!(findings[0]["weight"], "aside", "{told}");
+    let what = findings[0]["what"].as_str().expect("text");
+    assert!(what.starts_with("1 entry of partition ") && what.contains("from offset 1 up to 2"), "{what}");
+    let shown = run(&["log", "verify", text(dir.path())]).ended(0).text();
+    assert!(shown.contains("good, more aside") && shown.contains("[aside]"), "{shown}");
+    // Its partition is not among these paths.
+    let journal = dir.path().join("journal");
+    let told = run(&["log", "verify", text(&journal), "--json"]).ended(0).json();
+    assert_eq!(told["directories"][0]["findings"][0]["weight"], "aside", "{told}");
+
+    let mut server = start();
+    assert_eq!(server.run(&["consume", "t"]).ended(0).text(), "record\n".repeat(4));
+    assert_eq!(server.interrupt(), 0);
+    let told = run(&["log", "verify", text(dir.path()), "--json"]).ended(0).json();
+    assert_eq!(told["findings"], 0, "{told}");
+}
+
+#[test]
 fn a_log_dir_that_does_not_open_is_told_of_once_and_not_for_each_partition_of_group_offsets() {
     let dir = tempfile::tempdir().expect("a directory");
     let [one, two] = ["one", "two"].map(|name| dir.path().join(name));

@@ -3,16 +3,18 @@
 //! Reads every frame and every payload, as a replay of everything would, and changes nothing. Tells damage from the
 //! torn tail that a crash leaves and from what is settled, which nobody reads any more.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use riverrun_env::{Env, OpenMode};
+use riverrun_types::Position;
 
-use super::{Excluded, Walk, id_of, older_of, walk};
+use super::{Excluded, Walk, id_of, note_held, older_of, walk};
 use crate::files::FileName;
 use crate::headless;
-use crate::held::HeldFile;
+use crate::held::{HeldEntry, HeldFile};
 use crate::reader::FrameReader;
-use crate::{JournalError, JournalId};
+use crate::{JournalError, JournalId, StreamId};
 
 /// Something that is wrong with a journal's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,22 +29,35 @@ pub struct JournalFinding {
     pub is_torn_tail: bool,
     /// It is durable elsewhere, so that nobody reads it here any more.
     pub is_settled: bool,
+    /// Whose it is, if it hits a single entry.
+    pub stream: Option<StreamId>,
 }
 
 /// Looks through the journal in `dir`. Fails only if the system cannot read.
 pub fn verify(env: &Env, dir: &Path) -> Result<Vec<JournalFinding>, JournalError> {
-    let mut verification = Verification { env, dir, findings: Vec::new() };
+    verify_with_held(env, dir, |_, _| {})
+}
+
+/// As [`verify`]; and shows `each` what is held aside in each file that can be read, in the order of their numbers, with
+/// the file's path.
+pub fn verify_with_held(
+    env: &Env,
+    dir: &Path,
+    each: impl FnMut(&Path, &[HeldEntry]),
+) -> Result<Vec<JournalFinding>, JournalError> {
+    let mut verification = Verification { env, dir, findings: Vec::new(), each };
     verification.run()?;
     Ok(verification.findings)
 }
 
-struct Verification<'a> {
+struct Verification<'a, E> {
     env: &'a Env,
     dir: &'a Path,
     findings: Vec<JournalFinding>,
+    each: E,
 }
 
-impl Verification<'_> {
+impl<E: FnMut(&Path, &[HeldEntry])> Verification<'_, E> {
     fn run(&mut self) -> Result<(), JournalError> {
         let (mut names, mut held) = (Vec::new(), Vec::new());
         for entry in self.env.fs.read_dir(self.dir).map_err(|error| JournalError::io(self.dir, error))? {
@@ -57,13 +72,13 @@ impl Verification<'_> {
             }
         }
         files.sort_by_key(|(_, file)| file.header.start);
+        held.sort_unstable();
         let id = self.noted(id_of(self.env, &files))?;
         if let Some(id) = id {
-            self.check_files(&mut files)?;
             // Where no header is intact nobody knows whose they are.
-            if !files.is_empty() || names.is_empty() {
-                self.check_held(&held, id)?;
-            }
+            let is_told = !files.is_empty() || names.is_empty();
+            let held_up_to = if is_told { self.check_held(&held, id)? } else { HashMap::new() };
+            self.check_files(&mut files, held_up_to)?;
         }
         self.excuse_needless()
     }
@@ -89,12 +104,19 @@ impl Verification<'_> {
             Err(JournalError::Format { path, what }) => (path, 0, what),
             Err(error) => return Err(error),
         };
-        self.find(path, position, what, false, false);
+        self.find(path, position, what, false);
         Ok(None)
     }
 
-    fn find(&mut self, path: PathBuf, position: u64, what: String, is_torn_tail: bool, is_settled: bool) {
-        self.findings.push(JournalFinding { path, position, what, is_torn_tail, is_settled });
+    fn find(&mut self, path: PathBuf, position: u64, what: String, is_settled: bool) {
+        self.findings.push(JournalFinding {
+            path,
+            position,
+            what,
+            is_torn_tail: false,
+            is_settled,
+            stream: None,
+        });
     }
 
     fn open(&mut self, name: FileName) -> Result<Option<FrameReader>, JournalError> {
@@ -103,12 +125,16 @@ impl Verification<'_> {
         self.noted(FrameReader::open(path, file))
     }
 
-    fn check_files(&mut self, files: &mut [(FileName, FrameReader)]) -> Result<(), JournalError> {
+    fn check_files(
+        &mut self,
+        files: &mut [(FileName, FrameReader)],
+        held: HashMap<StreamId, Position>,
+    ) -> Result<(), JournalError> {
         let Some((_, last)) = files.last_mut() else { return Ok(()) };
         let walked = walk(last);
         let walk = self.noted(walked)?.unwrap_or_default();
         let in_headers = files.iter().map(|(_, file)| file.header.settled).max().unwrap_or(0);
-        let excluded = Excluded { settled: in_headers.max(walk.settled), ..Excluded::default() };
+        let excluded = Excluded { settled: in_headers.max(walk.settled), held };
         let Some(older) = self.noted(older_of(files, excluded.settled, walk.end))? else { return Ok(()) };
         for ((_, file), older) in files.iter_mut().zip(older) {
             self.check_frames(file, older.frames_end, &walk, &excluded)?;
@@ -133,7 +159,7 @@ impl Verification<'_> {
                     let next = file.next_frame(position, end)?;
                     let is_settled = next.unwrap_or(end) <= excluded.settled;
                     let at = position - file.header.start;
-                    self.find(file.path.clone(), at, what.to_owned(), false, is_settled);
+                    self.find(file.path.clone(), at, what.to_owned(), is_settled);
                     let Some(next) = next.filter(|_| is_settled) else { return Ok(()) };
                     position = next;
                     continue;
@@ -142,11 +168,14 @@ impl Verification<'_> {
             let bytes = file.bytes_of(&frame)?;
             for (row, payload) in frame.entries(&bytes) {
                 if !row.is_payload(&payload) {
-                    let is_settled = excluded.has(row.header.stream, row.position);
-                    let is_torn = position >= walk.synced;
-                    let what = "the payload of an entry does not match its checksum".to_owned();
-                    let at = row.position.0 - file.header.start;
-                    self.find(file.path.clone(), at, what, is_torn, is_settled);
+                    self.findings.push(JournalFinding {
+                        path: file.path.clone(),
+                        position: row.position.0 - file.header.start,
+                        what: "the payload of an entry does not match its checksum".to_owned(),
+                        is_torn_tail: position >= walk.synced,
+                        is_settled: excluded.has(row.header.stream, row.position),
+                        stream: Some(row.header.stream),
+                    });
                 }
             }
             position = frame.end();
@@ -154,16 +183,33 @@ impl Verification<'_> {
         Ok(())
     }
 
-    fn check_held(&mut self, held: &[HeldFile], id: JournalId) -> Result<(), JournalError> {
+    /// Answers for each stream the last entry of it that is held: of what was there up to it, a start reads no more.
+    fn check_held(
+        &mut self,
+        held: &[HeldFile],
+        id: JournalId,
+    ) -> Result<HashMap<StreamId, Position>, JournalError> {
+        let mut held_up_to = HashMap::new();
         for file in held {
-            let read = file.read(self.env, self.dir, id);
-            for lost in self.noted(read)?.unwrap_or_default().iter().filter(|entry| entry.is_damaged()) {
-                let (from, stream) = (lost.header.base_offset, lost.header.stream);
-                let what =
-                    format!("records of stream {stream} from offset {from} on are damaged and not in it");
-                self.find(file.path(self.dir), 0, what, false, false);
+            let read = file.read_placed(self.env, self.dir, id);
+            let Some(entries) = self.noted(read)? else { continue };
+            let path = file.path(self.dir);
+            for HeldEntry { position, entry } in entries.iter().filter(|held| held.entry.is_damaged()) {
+                let from = entry.header.base_offset;
+                self.findings.push(JournalFinding {
+                    path: path.clone(),
+                    position: *position,
+                    what: format!("records from offset {from} on are damaged and not in it"),
+                    is_torn_tail: false,
+                    is_settled: false,
+                    stream: Some(entry.header.stream),
+                });
+            }
+            (self.each)(&path, &entries);
+            for HeldEntry { entry, .. } in entries {
+                note_held(&mut held_up_to, &entry);
             }
         }
-        Ok(())
+        Ok(held_up_to)
     }
 }

@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 use riverrun_env::FileSystem;
 use riverrun_journal::{Journal, verify};
 use riverrun_log::config::LogConfig;
-use riverrun_log::{LogError, LogStore, Place};
+use riverrun_log::{
+    Aside, LogDirFiles, LogError, LogStore, Place, Weight, partition_hit, verify_journal, verify_partition_of,
+};
 use riverrun_records::{BatchOptions, ProducerStamp};
-use riverrun_types::{LeaderEpoch, PartitionId};
+use riverrun_types::{LeaderEpoch, Offset, PartitionId};
 
-use crate::machine::{ID, Machine, batch_at, numbers, put};
+use crate::machine::{DIR, ID, Machine, batch_at, numbers, put};
 
 const OTHER: PartitionId = PartitionId { index: 1, ..ID };
 const JOURNAL: &str = "/journal";
@@ -114,6 +116,49 @@ fn a_partition_whose_entry_was_damaged_in_the_journal_stays_offline_until_someon
         machine.restart();
         assert_eq!(machine.records().unwrap().len(), left.len() + 1);
     }
+}
+
+#[test]
+fn verification_tells_what_lies_aside_and_whose_entry_is_damaged() {
+    let machine = damaged(2);
+    let (env, dir) = (machine.sim.env(), machine.partition_dir());
+    let report = verify_journal(&env, Path::new(JOURNAL)).unwrap();
+    let held = held_files(&machine);
+    let (settled, damage): (Vec<_>, Vec<_>) = report.findings.iter().partition(|finding| finding.is_settled);
+    let hit: Vec<_> = damage.iter().map(|finding| (&finding.path, partition_hit(finding))).collect();
+    assert_eq!(hit, [(&held[0], Some(ID))], "{report:?}");
+    assert!(damage[0].position > 0, "{report:?}");
+    // What is damaged in the journal's own file nobody reads there any more.
+    assert!(
+        !settled.is_empty() && settled.iter().all(|finding| partition_hit(finding) == Some(ID)),
+        "{report:?}"
+    );
+    let [aside] = &report.aside[..] else { panic!("{report:?}") };
+    assert_eq!((&aside.path, aside.partition, aside.entries), (&held[0], ID, 6));
+    assert_eq!((aside.start, aside.end), (Offset(0), Offset(6)));
+    let files = LogDirFiles::read(&env, Path::new(DIR)).unwrap();
+    let report = verify_partition_of(&env, &dir, ID, Some(&files), &report.aside).unwrap();
+    let weights: Vec<_> = report.findings.iter().map(|finding| finding.weight).collect();
+    assert!(weights.contains(&Weight::Aside) && !weights.contains(&Weight::Damage), "{report:?}");
+}
+
+#[test]
+fn a_log_that_does_not_reach_up_to_what_lies_aside_is_damaged() {
+    let mut machine = Machine::synced(1, &LogConfig::default());
+    machine.append_numbers(0, 6);
+    let dir = machine.partition_dir();
+    machine.store.take().unwrap().close().unwrap();
+    let verified = |start, end, partition| {
+        let path = Path::new("/journal/held-x-00000000").to_path_buf();
+        let (start, end) = (Offset(start), Offset(end));
+        let aside = Aside { path, position: 32, partition, entries: 1, bytes: 70, start, end };
+        let report = verify_partition_of(&machine.sim.env(), &dir, ID, None, &[aside]).unwrap();
+        report.findings.iter().map(|finding| finding.weight).collect::<Vec<_>>()
+    };
+    assert_eq!(verified(6, 7, ID), [Weight::Aside]);
+    assert_eq!(verified(0, 6, ID), [Weight::Aside]);
+    assert_eq!(verified(7, 8, ID), [Weight::Aside, Weight::Damage]);
+    assert!(verified(7, 8, OTHER).is_empty(), "another partition's");
 }
 
 #[test]

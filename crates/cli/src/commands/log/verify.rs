@@ -3,15 +3,16 @@
 //! Goes over all that lies at or below the paths, whatever it finds in some of it, and tells damage from what is
 //! harmless: a tail that a crash has left, and what lies below the log start.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use riverrun_broker::{MetadataError, MetadataFinding, verify_identity, verify_mark, verify_metadata};
 use riverrun_env::Env;
-use riverrun_journal::{JournalError, JournalFinding, verify as verify_journal};
-use riverrun_log::{Finding, LogDirFiles, Weight, verify_partition_of};
+use riverrun_journal::JournalFinding;
+use riverrun_log::{Aside, Finding, LogDirFiles, Weight, partition_hit, verify_journal, verify_partition_of};
+use riverrun_types::PartitionId;
 use serde::Serialize;
 
 use super::log_failure;
@@ -37,12 +38,15 @@ and a directory that cannot be read are listed as not checked.
 Exit code 5 if anything is damaged; else that of the first path that could not be checked (3:
 nothing of a server is there); else 0. What a crash has left above the last checkpoint (a torn
 tail, which the next start cuts off), damage below the log start, records that inflate to more than
-is read here, and what of a journal is settled are listed and count as good.
+is read here, and what of a journal is settled are listed and count as good. So does what a journal
+keeps aside of a partition; that is known if the journal's directory lies at or below a path.
 
 Stop the server first: while it writes, files may look damaged that are not.";
 
 /// The weight of damage in a part of a journal that is durable elsewhere.
 const SETTLED: &str = "settled";
+/// What a journal's directory is called.
+const JOURNAL: &str = "journal";
 
 /// Flags of `log verify`.
 #[derive(Args, Debug)]
@@ -105,10 +109,14 @@ struct Problem {
 }
 
 pub(super) fn run(args: &VerifyArgs) -> Result<(), Failure> {
-    let mut verification =
-        Verification { env: Env::real(), log_dirs: BTreeMap::new(), report: Report::default() };
-    for path in &args.paths {
-        match Found::at(path) {
+    let mut verification = Verification::default();
+    let found: Vec<_> = args.paths.iter().map(|path| (path, Found::at(path))).collect();
+    // What journals keep aside is told with the partitions that it belongs to.
+    for path in found.iter().filter_map(|(_, found)| found.as_ref().ok()).flat_map(|found| &found.journals) {
+        verification.read_journal(path);
+    }
+    for (path, found) in found {
+        match found {
             Ok(found) => verification.check(found),
             Err(failure) => verification.problem(path, failure),
         }
@@ -128,7 +136,26 @@ struct Verification {
     env: Env,
     /// What log dirs say of their partitions; none of those that say nothing.
     log_dirs: BTreeMap<PathBuf, Option<LogDirFiles>>,
+    /// What was found in journals and is yet to be told.
+    journals: BTreeMap<PathBuf, Result<Vec<FindingReport>, Failure>>,
+    /// What journals keep aside.
+    aside: Vec<Aside>,
+    /// The partitions that were checked.
+    partitions: BTreeSet<PartitionId>,
     report: Report,
+}
+
+impl Default for Verification {
+    fn default() -> Self {
+        Self {
+            env: Env::real(),
+            log_dirs: BTreeMap::new(),
+            journals: BTreeMap::new(),
+            aside: Vec::new(),
+            partitions: BTreeSet::new(),
+            report: Report::default(),
+        }
+    }
 }
 
 impl Verification {
@@ -140,9 +167,9 @@ impl Verification {
             self.directory(&path, "metadata", findings);
         }
         for path in found.journals {
-            let findings = verify_journal(&self.env, &path).map_err(|error| journal_failure(&error));
-            let findings = findings.map(|found| found.into_iter().map(FindingReport::from).collect());
-            self.directory(&path, "journal", findings);
+            if let Some(findings) = self.journals.remove(&path) {
+                self.directory(&path, JOURNAL, findings);
+            }
         }
         for path in found.log_dirs {
             let findings = self.log_dir(&path);
@@ -174,6 +201,19 @@ impl Verification {
         }
     }
 
+    /// Notes what is wrong with a journal and what it keeps aside, once.
+    fn read_journal(&mut self, path: &Path) {
+        if self.journals.contains_key(path) {
+            return;
+        }
+        let report = verify_journal(&self.env, path).map_err(|error| log_failure(&error));
+        let findings = report.map(|report| {
+            self.aside.extend(report.aside);
+            report.findings.into_iter().map(FindingReport::from).collect()
+        });
+        self.journals.insert(path.to_path_buf(), findings);
+    }
+
     fn log_dir(&mut self, path: &Path) -> Result<Vec<FindingReport>, Failure> {
         let files = LogDirFiles::read(&self.env, path).map_err(|error| log_failure(&error))?;
         let identity = verify_identity(&self.env, path).map_err(|error| metadata_failure(&error))?;
@@ -186,21 +226,12 @@ impl Verification {
         Ok(findings)
     }
 
-    /// What the log dir of a partition says of it, read once.
-    fn files_of(&mut self, partition: &PartitionDir) -> Option<&LogDirFiles> {
-        let path = partition.log_dir()?;
-        if !self.log_dirs.contains_key(path) {
-            let files = LogDirFiles::read(&self.env, path).ok();
-            self.log_dirs.insert(path.to_path_buf(), files);
-        }
-        self.log_dirs.get(path)?.as_ref()
-    }
-
     fn partition(&mut self, partition: PartitionDir) -> Result<PartitionReport, Failure> {
-        let env = self.env.clone();
-        let files = self.files_of(&partition);
+        let files = files_of(&self.env, &mut self.log_dirs, &partition);
         let PartitionDir { path, id } = partition;
-        let report = verify_partition_of(&env, &path, id, files).map_err(|error| log_failure(&error))?;
+        let report = verify_partition_of(&self.env, &path, id, files, &self.aside);
+        let report = report.map_err(|error| log_failure(&error))?;
+        self.partitions.insert(id);
         Ok(PartitionReport {
             path: text_of(&path),
             topic_id: id.topic.to_string(),
@@ -213,7 +244,21 @@ impl Verification {
         })
     }
 
+    /// Tells with a journal what it keeps aside of partitions that are not among those that were checked.
+    fn tell_of_others(&mut self) {
+        for aside in self.aside.iter().filter(|aside| !self.partitions.contains(&aside.partition)) {
+            let is_its = |directory: &&mut DirectoryReport| {
+                directory.kind == JOURNAL
+                    && aside.path.parent().map(text_of).as_ref() == Some(&directory.path)
+            };
+            if let Some(journal) = self.report.directories.iter_mut().find(is_its) {
+                journal.findings.push(aside.note().into());
+            }
+        }
+    }
+
     fn finish(mut self) -> Report {
+        self.tell_of_others();
         let weights: Vec<_> = self.report.all_findings().map(|finding| finding.weight).collect();
         self.report.findings = weights.len();
         self.report.damage = weights.iter().filter(|weight| **weight == Weight::Damage.name()).count();
@@ -221,11 +266,20 @@ impl Verification {
     }
 }
 
-fn metadata_failure(error: &MetadataError) -> Failure {
-    Failure::new(Exit::Failed, error.to_string())
+/// What the log dir of a partition says of it, read once.
+fn files_of<'a>(
+    env: &Env,
+    log_dirs: &'a mut BTreeMap<PathBuf, Option<LogDirFiles>>,
+    partition: &PartitionDir,
+) -> Option<&'a LogDirFiles> {
+    let path = partition.log_dir()?;
+    if !log_dirs.contains_key(path) {
+        log_dirs.insert(path.to_path_buf(), LogDirFiles::read(env, path).ok());
+    }
+    log_dirs.get(path)?.as_ref()
 }
 
-fn journal_failure(error: &JournalError) -> Failure {
+fn metadata_failure(error: &MetadataError) -> Failure {
     Failure::new(Exit::Failed, error.to_string())
 }
 
@@ -257,7 +311,12 @@ impl From<MetadataFinding> for FindingReport {
 
 impl From<JournalFinding> for FindingReport {
     fn from(finding: JournalFinding) -> Self {
-        let JournalFinding { path, position, what, is_torn_tail, is_settled } = finding;
+        let partition = partition_hit(&finding);
+        let JournalFinding { path, position, what, is_torn_tail, is_settled, .. } = finding;
+        let what = match partition {
+            Some(partition) => format!("{what}, of partition {partition}"),
+            None => what,
+        };
         let weight = match (is_settled, is_torn_tail) {
             (true, _) => SETTLED,
             (false, true) => Weight::TornTail.name(),
@@ -327,6 +386,8 @@ fn result(findings: &[FindingReport]) -> &'static str {
         "torn tail"
     } else if has(Weight::NotChecked) {
         "not checked"
+    } else if has(Weight::Aside) {
+        "good, more aside"
     } else {
         "good"
     }
