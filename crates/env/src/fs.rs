@@ -124,6 +124,9 @@ pub trait Volume: Send + Sync + fmt::Debug {
     /// Whether [`Self::sync`] fails when something that it stands for was lost when the system tried to write it, now or
     /// since the volume was opened. Where it does not, a sync of each file by itself does.
     fn tells_of_lost_writes(&self) -> bool;
+
+    /// Whether what lies at `path` is of this file system, so that [`Self::sync`] stands for it.
+    fn holds(&self, path: &Path) -> io::Result<bool>;
 }
 
 /// An open directory.

@@ -1,7 +1,7 @@
 //! One log dir: its lock and owner, its checkpoint, and the handles of its partitions.
 //!
-//! A checkpoint syncs the whole file system of the dir at once, through one descriptor that stays open for as long
-//! as the dir is in use, and then replaces the checkpoint file. A sync that fails makes the dir fail for good: what
+//! A checkpoint syncs the whole file system of the dir at once, and those to which links in it lead, through descriptors
+//! that stay open for as long as the dir is in use, and then replaces the checkpoint file. A sync that fails makes the dir fail for good: what
 //! was not synced may be lost although it can still be read, and no later sync would say so. So does a write that
 //! fails for another reason than want of space, quota, descriptors or memory. Where a sync of the file system does not say
 //! what was lost, each segment that the checkpoint covers is synced by itself as well.
@@ -12,6 +12,7 @@
 
 mod checkpointing;
 mod device;
+mod volumes;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -21,11 +22,12 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
-use riverrun_env::{ChangeError, Env, File, LockGuard, Volume, is_shortage, read_whole};
+use riverrun_env::{ChangeError, Env, File, LockGuard, is_shortage, read_whole};
 use riverrun_types::{LeaderEpoch, Offset, PartitionId, Position, TopicId};
 
 pub(crate) use self::checkpointing::Coverage;
 use self::device::Looks;
+use self::volumes::Volumes;
 use crate::checkpoint::{CHECKPOINT_FILE, DecodeError, DirCheckpoint, PartitionCheckpoint};
 use crate::config::LogConfig;
 use crate::error::LogError;
@@ -68,7 +70,7 @@ pub(crate) struct LogDir {
     shared: Arc<StoreShared>,
     path: PathBuf,
     /// None of a dir that could not be opened: it has failed then.
-    volume: Option<Arc<dyn Volume>>,
+    volumes: Option<Volumes>,
     /// What is written to see whether the device takes anything.
     device: Option<Arc<dyn File>>,
     looks: Mutex<Looks>,
@@ -113,10 +115,10 @@ impl LogDir {
             io::ErrorKind::WouldBlock => LogError::Locked { path: path.to_path_buf() },
             _ => LogError::io(path, error),
         })?;
-        let volume = env.fs.open_volume(path).map_err(io)?;
+        let volumes = Volumes::open(&*env.fs, path).map_err(io)?;
         if is_new {
             // The names above it are as volatile as the files in it.
-            volume.sync().map_err(io)?;
+            volumes.sync().map_err(io)?;
         }
         let checkpoint = read_checkpoint(env, path)?;
         let (log_starts, moves) = LogStarts::open(&*env.fs, path, checkpoint.generation)?;
@@ -129,7 +131,7 @@ impl LogDir {
         }
         let dir = Self {
             path: path.to_path_buf(),
-            volume: Some(volume),
+            volumes: Some(volumes),
             device: Some(device::open(&*env.fs, path)?),
             looks: Mutex::default(),
             lock: Mutex::new(Some(lock)),
@@ -167,7 +169,7 @@ impl LogDir {
         };
         Self {
             path: path.to_path_buf(),
-            volume: None,
+            volumes: None,
             device: None,
             looks: Mutex::default(),
             lock: Mutex::new(None),
@@ -219,7 +221,7 @@ impl LogDir {
 
     /// Whether there was something to open: otherwise it has failed for as long as the process lives.
     pub(crate) fn is_open(&self) -> bool {
-        self.volume.is_some()
+        self.volumes.is_some()
     }
 
     /// Fails if there was nothing to open.
@@ -262,6 +264,16 @@ impl LogDir {
 
     pub(crate) fn partition_path(&self, id: PartitionId) -> PathBuf {
         self.path.join(topic_dir(id)).join(id.index.to_string())
+    }
+
+    /// Has checkpoints include a partition's directory, if it is there, also on another file system than the dir's own.
+    /// A dir that has failed has no checkpoints any more.
+    pub(crate) fn include(&self, directory: &Path) -> Result<(), LogError> {
+        let Some(volumes) = self.volumes.as_ref().filter(|_| !self.has_failed()) else { return Ok(()) };
+        match volumes.include(&*self.env.fs, directory) {
+            Err(LogError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(()),
+            included => included,
+        }
     }
 
     /// The handle of a partition; made if there is none.
@@ -573,6 +585,8 @@ impl LogDir {
             // Some file systems want room for a name that only changes (XFS), and none to remove one. Nobody opens what is
             // left of it if this is cut short: whoever deletes it has given it up durably.
             Err(error) if is_shortage(&error) => path,
+            // Its topic's directory is a link, or a mount.
+            Err(error) if error.kind() == io::ErrorKind::CrossesDevices => path,
             Err(error) if error.kind() == io::ErrorKind::NotFound => path,
             Err(error) => return Err(LogError::io(&path, error)),
         };
@@ -585,8 +599,15 @@ impl LogDir {
     fn remove_if_empty(&self, path: &Path) -> Result<(), LogError> {
         match self.env.fs.remove_dir(path) {
             Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => self.remove_link_if_empty(path),
             removed => gone(removed, path),
         }
+    }
+
+    /// The same of a link to a topic's directory. What it leads to stays, empty.
+    fn remove_link_if_empty(&self, path: &Path) -> Result<(), LogError> {
+        let entries = self.env.fs.read_dir(path).map_err(|error| LogError::io(path, error))?;
+        if entries.is_empty() { gone(self.env.fs.remove_file(path), path) } else { Ok(()) }
     }
 
     /// Removes what an interrupted deletion has left.

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use crate::Volume;
@@ -16,6 +17,7 @@ const TELLING_KERNEL: (u32, u32) = (5, 8);
 #[derive(Debug)]
 pub(super) struct RealVolume {
     directory: File,
+    device: u64,
     tells_of_lost_writes: bool,
 }
 
@@ -24,7 +26,8 @@ impl RealVolume {
         let directory = File::open(path)?;
         let type_id = u64::try_from(rustix::fs::fstatfs(&directory)?.f_type).unwrap_or_default();
         let tells_of_lost_writes = type_id != OVERLAYFS_MAGIC && kernel_version()? >= TELLING_KERNEL;
-        Ok(Self { directory, tells_of_lost_writes })
+        let device = directory.metadata()?.dev();
+        Ok(Self { directory, device, tells_of_lost_writes })
     }
 }
 
@@ -35,6 +38,10 @@ impl Volume for RealVolume {
 
     fn tells_of_lost_writes(&self) -> bool {
         self.tells_of_lost_writes
+    }
+
+    fn holds(&self, path: &Path) -> io::Result<bool> {
+        Ok(fs::metadata(path)?.dev() == self.device)
     }
 }
 
@@ -51,6 +58,18 @@ fn parse_release(release: &str) -> Option<(u32, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_volume_holds_what_is_of_its_own_file_system() {
+        let directory = tempfile::tempdir().unwrap();
+        let volume = RealVolume::open(directory.path()).unwrap();
+        let below = directory.path().join("below");
+        assert_eq!(volume.holds(&below).unwrap_err().kind(), io::ErrorKind::NotFound);
+        fs::create_dir(&below).unwrap();
+        assert!(volume.holds(&below).unwrap());
+        std::os::unix::fs::symlink("/proc", directory.path().join("link")).unwrap();
+        assert!(!volume.holds(&directory.path().join("link")).unwrap());
+    }
 
     #[test]
     fn kernels_are_told_apart_by_their_release() {

@@ -82,6 +82,8 @@ pub(super) struct Disk {
     random: SplitMix,
     /// Lock files that are held.
     pub(super) locked: BTreeSet<Inode>,
+    /// The root of a file system of its own.
+    pub(super) mounted: Option<Inode>,
     /// Counts the lives of the process: handles of an earlier life are dead.
     pub(super) life: u64,
     /// Writes, syncs and directory changes that were carried out.
@@ -148,6 +150,7 @@ impl Disk {
             changes: Vec::new(),
             random: SplitMix::new(seed),
             locked: BTreeSet::new(),
+            mounted: None,
             life: 0,
             operations: 0,
             syncs: 0,
@@ -408,6 +411,10 @@ impl Disk {
     pub(super) fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
         self.check_device_of(from)?;
         let (from, to) = (self.resolve_entry(from)?, self.resolve_entry(to)?);
+        let mounted = self.mounted();
+        if mounted.contains(&from.0) != mounted.contains(&to.0) {
+            return Err(io::ErrorKind::CrossesDevices.into());
+        }
         let inode = *self.directory(from.0)?.live.get(&from.1).ok_or(io::ErrorKind::NotFound)?;
         if let Some(replaced) = self.directory(to.0)?.live.get(&to.1)
             && matches!(self.nodes.get(replaced), Some(Node::Directory(directory)) if !directory.live.is_empty())
@@ -607,9 +614,17 @@ impl Disk {
     }
 
     /// Syncs all files below a directory, as if they were a file system of their own, and all names.
+    /// What is of the file system that a test has mounted.
+    pub(super) fn mounted(&self) -> BTreeSet<Inode> {
+        let below = |root| self.reachable(root, |directory| &directory.live);
+        self.mounted.map(below).unwrap_or_default()
+    }
+
     pub(super) fn sync_volume(&mut self, directory: Inode) -> io::Result<()> {
         let fails = self.pass_sync()?;
-        let below = self.reachable(directory, |directory| &directory.live);
+        let mounted = self.mounted();
+        let mut below = self.reachable(directory, |directory| &directory.live);
+        below.retain(|inode| mounted.contains(inode) == mounted.contains(&directory));
         let fails = fails || below.iter().any(|inode| self.check_device(*inode).is_err());
         for (inode, node) in self.nodes.iter_mut().filter(|(inode, _)| below.contains(inode)) {
             match node {

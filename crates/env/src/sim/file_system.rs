@@ -201,6 +201,15 @@ impl SimFileSystem {
         self.disk.lock().full = path.map(Path::to_path_buf);
     }
 
+    /// Makes what lies at and below `path` a file system of its own: a sync of the one around it leaves the files there as
+    /// they are, and nothing is renamed across.
+    pub fn mount(&self, path: &Path) -> io::Result<()> {
+        self.with(|disk| {
+            disk.mounted = Some(disk.resolve(path)?);
+            Ok(())
+        })
+    }
+
     /// Says that what lies below `path` is a volume of so many bytes. How many of them are left is not changed by that.
     pub fn set_total_bytes(&self, path: &Path, bytes: u64) {
         self.volumes.lock().insert(path.to_path_buf(), bytes);
@@ -378,6 +387,13 @@ impl Volume for SimVolume {
 
     fn tells_of_lost_writes(&self) -> bool {
         self.disk.lock().untold.is_none()
+    }
+
+    fn holds(&self, path: &Path) -> io::Result<bool> {
+        let disk = self.disk.lock();
+        disk.check_alive(self.life)?;
+        let (inode, mounted) = (disk.resolve(path)?, disk.mounted());
+        Ok(mounted.contains(&inode) == mounted.contains(&self.directory))
     }
 }
 

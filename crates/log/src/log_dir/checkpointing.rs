@@ -64,9 +64,9 @@ impl LogDir {
 
     /// Syncs everything that is in the dir, and fails if something of what was captured is lost.
     fn sync(&self, captured: &[Captured]) -> Result<(), LogError> {
-        let volume = self.volume.as_ref().ok_or(LogError::Closed)?;
-        volume.sync().map_err(|error| self.fail(&self.path, &error))?;
-        if !volume.tells_of_lost_writes() {
+        let volumes = self.volumes.as_ref().ok_or(LogError::Closed)?;
+        volumes.sync().map_err(|error| self.fail(&self.path, &error))?;
+        if !volumes.tell_of_lost_writes() {
             for Captured { log, .. } in captured {
                 log.sync_uncovered().map_err(|error| self.judge(error))?;
             }

@@ -37,6 +37,7 @@ const PAGE_BYTES: u64 = 4096;
 /// Where the checkpoint cannot be believed it may have told that the segments go on alone: then they count.
 pub(super) fn recover(log: &PartitionLog, replay_from: Option<Offset>) -> Result<Arc<OpenLog>, LogError> {
     let home = log.home();
+    log.dir.include(&home.dir)?;
     let mut files = partition_files::list(&home)?;
     let checkpoint =
         log.dir.checkpointed(log.id).unwrap_or_else(|| PartitionCheckpoint::starting_at(Offset::ZERO));

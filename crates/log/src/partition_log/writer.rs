@@ -154,6 +154,7 @@ impl PartitionLog {
         let home = &log.home;
         if log.view().segments.is_empty() {
             home.fs.create_dir_all(&home.dir).map_err(|error| LogError::write(&home.dir, error))?;
+            self.dir.include(&home.dir)?;
         }
         let base_offset = writer.end;
         writer.complete_active()?;

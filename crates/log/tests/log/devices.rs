@@ -10,7 +10,7 @@ use riverrun_log::{AppendError, AppendOptions, LogError, PartitionLog, StoreOpti
 use riverrun_records::BatchOptions;
 use riverrun_types::{ErrorKind, LeaderEpoch, Offset, PartitionId, TimestampMs, TopicId};
 
-use crate::machine::{Machine, batch_at, put};
+use crate::machine::{ID, Machine, batch_at, numbers, put};
 use crate::pair::{Pair, synced};
 
 /// Something that is done with the first dir.
@@ -303,4 +303,31 @@ fn a_dir_that_fails_between_what_a_start_has_found_and_what_came_since_loses_nei
         assert_eq!(pair.values(0), expected, "fault {fault}");
     }
     assert!(failures >= 4, "only {failures} faults were met");
+}
+
+/// As a link in a log dir, or a mount, has it.
+#[test]
+fn what_a_checkpoint_says_of_a_partition_on_another_file_system_is_on_its_disk() {
+    for is_topic in [false, true] {
+        let mut machine = Machine::synced(1, &Machine::small_segments());
+        let dir = machine.partition_dir();
+        let mut count = 0;
+        if is_topic {
+            let topic = dir.parent().unwrap();
+            machine.sim.fs.create_dir_all(topic).unwrap();
+            machine.sim.fs.mount(topic).unwrap();
+        } else {
+            count = 3;
+            machine.append_numbers(0, count);
+            machine.store().checkpoint().unwrap();
+            machine.sim.fs.mount(&dir).unwrap();
+            machine.kill();
+        }
+        machine.append_numbers(count, 40);
+        machine.store().checkpoint().unwrap();
+        machine.crash();
+        assert_eq!(machine.records().unwrap(), numbers(0, 40), "the whole topic: {is_topic}");
+        machine.store().delete(ID, 0).unwrap();
+        assert!(!machine.sim.fs.exists(&dir).unwrap());
+    }
 }

@@ -53,7 +53,7 @@ fn records_survive_a_restart_and_ranges_can_be_sent() {
 }
 
 #[test]
-fn a_partition_behind_a_link_is_known_without_a_checkpoint() {
+fn a_partition_behind_a_link_is_known_without_a_checkpoint_and_can_be_deleted() {
     let directory = tempfile::tempdir().unwrap();
     let dirs = [directory.path().join("logs")];
     let open = || LogStore::open(&Env::real(), &dirs, StoreOptions::default()).unwrap();
@@ -81,6 +81,10 @@ fn a_partition_behind_a_link_is_known_without_a_checkpoint() {
     assert_eq!(known, [0, 1, 2].map(partition));
     let log = store.partition(partition(1), 0, config, LeaderEpoch(2)).unwrap();
     assert_eq!(log.log_end_offset().unwrap(), Offset(1));
+    (0..3).for_each(|index| store.delete(partition(index), 0).unwrap());
+    assert!(topic.symlink_metadata().is_err(), "the link goes with the last partition");
+    let count = |name: &str| std::fs::read_dir(directory.path().join(name)).unwrap().count();
+    assert!(count("moved topic") == 0 && count("moved partition") > 0);
 }
 
 #[test]
