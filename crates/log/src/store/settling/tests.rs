@@ -72,7 +72,7 @@ fn a_level_changes_although_what_comes_before_it_fills_the_journal() {
     append(&log, 100);
     log.set_config(level(DurabilityLevel::AsyncAsync));
     let elapsed = time_of(|| store.settle().unwrap());
-    assert!(elapsed < Duration::from_secs(5), "{elapsed:?}");
+    assert!(elapsed < Duration::from_secs(25), "{elapsed:?}");
     assert_eq!(log.level_reached(), DurabilityLevel::AsyncAsync);
     assert_eq!(other.watermarks().synced, Offset(LARGE_COUNT), "they came before");
     append(&log, 100);
@@ -92,7 +92,7 @@ fn a_change_of_level_does_not_wait_for_a_partition_that_is_deleted() {
     let switches: Vec<_> = [&log, &other].into_iter().filter_map(|log| log.begin_switch().unwrap()).collect();
     store.delete(id(0), 0).unwrap();
     let elapsed = time_of(|| store.cover_switches(&switches).unwrap());
-    assert!(elapsed < Duration::from_secs(5), "{elapsed:?}");
+    assert!(elapsed < Duration::from_secs(25), "{elapsed:?}");
     assert!(switches.into_iter().all(|switch| switch.finish() == crate::partition_log::Switched::Done));
     assert_eq!(other.level_reached(), DurabilityLevel::AsyncAsync);
 }
