@@ -122,7 +122,7 @@ async function legends(page, where) {
 
 async function details(page, where) {
   for (const one of await page.locator("details").all()) {
-    const within = one.locator("table, pre").first();
+    const within = one.locator("table, pre, ul").first();
     check(!(await within.isVisible()), `${where}: details are open before anybody asks`);
     await one.locator("summary").click();
     check(await within.isVisible(), `${where}: "${await one.locator("summary").textContent()}" shows nothing`);
@@ -138,6 +138,8 @@ async function filters(page, where) {
     await filter.selectOption(title);
     const shown = await page.locator("section.group h2").allTextContents();
     check(shown.length === 1 && shown[0] === title, `${where}: chose "${title}" and found "${shown}"`);
+    const surrounded = await page.locator("#environment li").allTextContents();
+    check(surrounded.length > 0 && surrounded.every((one) => one === title), `${where}: chose "${title}" and found the environment of "${surrounded}"`);
   }
   await filter.selectOption("");
   check((await page.locator("section.group").count()) === titles.length - 1, `${where}: not all are there again`);
@@ -157,7 +159,9 @@ function reckoning() {
   const middles = [[], [3], [4, 1], [9, 1, 2, 4], [5, null, 1, 0, 2], [0, 900, 0]].map((values) => middle(values, (value) => value));
   if (JSON.stringify(middles) !== "[null,3,2.5,3,1.5,0]") found.push(`medians are ${JSON.stringify(middles)}`);
   for (const [title, runs] of groups) {
-    const works = new Set(runs.map((run) => JSON.stringify([run.scale, run.workers, run.replication.used, run.files])));
+    const machine = ({ cpu_model: processor, cores, memory_bytes: memory, kernel }) => [processor, cores, memory, kernel];
+    const work = (run) => [run.scale, run.workers, run.replication.used, run.files, machine(run.environment)];
+    const works = new Set(runs.map((run) => JSON.stringify(work(run))));
     if (works.size > 1) found.push(`"${title}" has runs of different work side by side`);
   }
   return found;
@@ -225,6 +229,31 @@ function figures() {
   return found;
 }
 
+// Runs within the page: whether every measurement of a machine stands there once, each run under its own and with its figure.
+function surroundings() {
+  const found = [];
+  const stored = JSON.parse(document.getElementById("data").textContent).map(({ riverrun }) => riverrun);
+  const told = [...document.querySelectorAll("#environment section")];
+  const different = new Set(stored.map((run) => JSON.stringify({ ...run.environment, servers: null }))).size;
+  if (told.length !== different) found.push(`${different} measurements of machines are told as ${told.length}`);
+  const titlesOf = (section) => [...section.querySelectorAll("li")].map((one) => one.textContent);
+  for (const [title, runs] of groups) {
+    const section = [...document.querySelectorAll("section.group")].find((one) => one.querySelector("h2").textContent === title);
+    for (const { started } of runs) {
+      const { kernel, loopback } = stored.find((run) => run.started === started).environment;
+      const limit = `loopback TCP ${(loopback.bytes_per_s / 1e6).toLocaleString("en", { maximumFractionDigits: 0 })} MB/s`;
+      const own = told.filter((one) => titlesOf(one).includes(title) && one.textContent.includes(kernel) && one.querySelector("h3").textContent.includes(limit));
+      const link = own.length === 1 && section.querySelector(`a[href="#${own[0].querySelector("h3").id}"]`);
+      if (!link || !link.textContent.includes(limit)) found.push(`"${title}" of ${started} stands in ${own.length} environments, or names another`);
+    }
+  }
+  for (const link of document.querySelectorAll("#environment a")) {
+    const target = document.querySelector(link.getAttribute("href"));
+    if (!target || target.textContent !== link.textContent) found.push(`the environment's "${link.textContent}" leads elsewhere`);
+  }
+  return found;
+}
+
 async function overview(page, where) {
   const links = await page.locator(".overview a").all();
   check(links.length > 0 && links.length === (await page.locator("section.group").count()), `${where}: the overview does not name every workload`);
@@ -262,7 +291,7 @@ async function look(browser, url, scheme, width, pictures) {
   const where = `${scheme}, ${width} wide`;
   const before = problems.length;
   const [context, page] = await open(browser, url, scheme, width, where);
-  for (const within of [reckoning, figures]) {
+  for (const within of [reckoning, figures, surroundings]) {
     for (const problem of await page.evaluate(within)) problems.push(`${where}: ${problem}`);
   }
   await page.screenshot({ path: path.join(pictures, `${scheme}-${width}.png`) });

@@ -274,8 +274,15 @@ function notesOf(runs) {
   return shared.concat(runs.flatMap((run) => run.notes.filter((note) => !isShared(note)).map((note) => `${run.label}: ${note}`)));
 }
 
+// Which of the environments these runs had.
+function measuredWhere(runs) {
+  const all = new Map(runs.map((run) => [environmentAnchor(run), measuredOn(run)]));
+  const links = [...all].flatMap(([to, text], at) => [at > 0 ? " and " : "Measured on ", element("a", { href: `#${to}` }, text)]);
+  return element("p", { class: "meaning" }, ...links);
+}
+
 function group(title, runs) {
-  const section = element("section", { class: "group" }, element("h2", { id: anchor(title) }, title));
+  const section = element("section", { class: "group" }, element("h2", { id: anchor(title) }, title), measuredWhere(runs));
   const charts = [
     throughput(runs),
     latencies(runs, "publish", "Publish latency by percentile"),
@@ -304,28 +311,55 @@ function megabytes(bytesPerS) {
   return `${number(bytesPerS / 1e6, 0)} MB/s`;
 }
 
-function environment(run) {
-  const machine = run.environment;
-  const server = machine.servers.map((one) => `${one.name} at ${one.bootstrap}${one.software ? `, ${one.software}` : ""}`).join("; ");
-  const disk = machine.disk;
+// The machine of a measurement and its limit, in a line.
+function measuredOn(run) {
+  const { cpu_model: processor, cores, loopback: limit } = run.environment;
+  const which = machines.length > 1 ? `${machineName(run)}: ` : "";
+  return `${which}${processor || "unknown processor"}, ${cores} cores${limit ? `; loopback TCP ${loopback(limit)}` : ""}`;
+}
+
+function environmentFacts(runs) {
+  const found = runs[0].environment;
+  const named = (one) => `${one.name} at ${one.bootstrap}${one.software ? `, ${one.software}` : ""}`;
+  const servers = new Set(runs.flatMap((run) => run.environment.servers.map(named)));
+  const disk = found.disk;
   return facts([
-    ["As it was for", `${run.title}, ${day(run)} UTC`],
-    ["Processor", `${machine.cpu_model || "unknown"}, ${machine.cores} cores`],
-    ["Memory", machine.memory_bytes && `${number(machine.memory_bytes / 2 ** 30, 1)} GiB`],
-    ["Kernel", machine.kernel],
-    ["File system", machine.file_system && `${machine.file_system.kind} on ${machine.file_system.source} (${machine.file_system.options})`],
+    ["Runs", `${runs.length}, ${days(runs)}`],
+    ["Processor", `${found.cpu_model || "unknown"}, ${found.cores} cores`],
+    ["Memory", found.memory_bytes && `${number(found.memory_bytes / 2 ** 30, 1)} GiB`],
+    ["Kernel", found.kernel],
+    ["File system", found.file_system && `${found.file_system.kind} on ${found.file_system.source} (${found.file_system.options})`],
     ["Disk, sequential", disk && megabytes(disk.sequential_bytes_per_s)],
     // Older results do not have it.
     ["Page cache, one writer", disk && disk.page_cache_bytes_per_s && megabytes(disk.page_cache_bytes_per_s)],
     ["Disk, 4 KiB write and sync", disk && `p50 ${time(disk.sync_4k.p50_us)}, p99 ${time(disk.sync_4k.p99_us)}, max ${time(disk.sync_4k.max_us)}`],
-    ["Loopback TCP", machine.loopback && loopback(machine.loopback)],
-    ["TCP congestion control", machine.tcp_congestion_control],
-    ["Load average before", machine.load_average],
-    ["vm.*", Object.entries(machine.vm).map(([key, value]) => `${key}=${value}`).join(" ")],
-    ["Transparent huge pages", machine.transparent_hugepage],
-    ["Client", machine.client],
-    ["Server", server],
+    ["Loopback TCP", found.loopback && loopback(found.loopback)],
+    ["TCP congestion control", found.tcp_congestion_control],
+    ["Load average before", found.load_average],
+    ["vm.*", Object.entries(found.vm).map(([key, value]) => `${key}=${value}`).join(" ")],
+    ["Transparent huge pages", found.transparent_hugepage],
+    ["Client", found.client],
+    [servers.size > 1 ? "Servers" : "Server", [...servers].join("; ")],
   ]);
+}
+
+function environment(runs) {
+  const titles = [...new Set(runs.map((run) => run.title))];
+  const links = titles.map((title) => element("li", {}, element("a", { href: `#${anchor(title)}` }, title)));
+  const told = element("summary", {}, titles.length === 1 ? "Its workload" : `Its ${titles.length} workloads`);
+  return element("section", { class: "measured" }, element("h3", { id: environmentAnchor(runs[0]) }, measuredOn(runs[0])),
+    environmentFacts(runs), element("details", {}, told, element("ul", {}, ...links)));
+}
+
+// What these runs were measured on, each measurement once, with what belongs to it.
+function environments(runs) {
+  const wanted = measurements.map((one) => runs.filter((run) => run.measurement === one)).filter((found) => found.length > 0);
+  return [element("h2", {}, wanted.length > 1 ? "Environments" : "Environment"), ...wanted.map(environment)];
+}
+
+function days(runs) {
+  const all = runs.map(day).sort();
+  return all[0] === all[all.length - 1] ? `${all[0]} UTC` : `${all[0]} to ${all[all.length - 1]} UTC`;
 }
 
 function day(run) {
@@ -342,6 +376,18 @@ function driver(run) {
 results.sort((one, other) => (one.started < other.started ? -1 : 1));
 for (const run of results) run.series = driver(run) === "" ? run.server : `${run.server}, ${driver(run)}`;
 const series = [...new Set(results.map((run) => run.series))];
+// A machine is what its results know of it; a measurement is what a command found out of it before its first run: all of the
+// environment but the servers, of which each run has its own.
+for (const run of results) {
+  const { cpu_model: processor, cores, memory_bytes: memory, kernel } = run.environment;
+  run.machine = JSON.stringify([processor, cores, memory, kernel]);
+  run.measurement = JSON.stringify({ ...run.environment, servers: null });
+}
+const machines = [...new Set(results.map((run) => run.machine))];
+const measurements = [...new Set(results.map((run) => run.measurement))];
+function machineName(run) {
+  return `machine ${machines.indexOf(run.machine) + 1}`;
+}
 // What makes runs of one title different work, which are neither repetitions of each other nor to be compared: each with how
 // it is told where a title has several.
 function kinds(run) {
@@ -351,6 +397,7 @@ function kinds(run) {
   };
   const replicas = run.replication && run.replication.used;
   return [
+    ["machine", run.machine, () => machineName(run)],
     ["scale", run.scale, () => `scale ${run.scale}`],
     ["workers", run.workers, () => (run.workers > 1 ? `${run.workers} workers` : "one process")],
     ["replicas", replicas, () => `replicas ${replicas}`],
@@ -387,6 +434,10 @@ for (const runs of groups.values()) {
 
 function anchor(title) {
   return `workload-${[...groups.keys()].indexOf(title)}`;
+}
+
+function environmentAnchor(run) {
+  return `environment-${measurements.indexOf(run.measurement)}`;
 }
 
 // The median of a figure over the repetitions of a run: of an even number the mean of the two in the middle.
@@ -435,8 +486,9 @@ function overview(wanted) {
 }
 
 const servers = [...new Set(results.map((run) => run.server))];
+const places = machines.length > 1 ? `, on ${machines.length} machines` : "";
 document.getElementById("summary").textContent =
-  `${results.length} runs of ${groups.size} workloads on ${servers.join(", ")}; ${day(results[0])} to ${day(results[results.length - 1])} UTC`;
+  `${results.length} runs of ${groups.size} workloads on ${servers.join(", ")}${places}; ${days(results)}`;
 const filter = document.getElementById("filter");
 filter.append(element("option", { value: "" }, "all workloads"), ...[...groups.keys()].map((title) => element("option", { value: title }, title)));
 
@@ -445,12 +497,7 @@ function show() {
   const parts = wanted.map(([title, runs]) => group(title, runs));
   if (wanted.length > 1) parts.unshift(overview(wanted));
   document.getElementById("runs").replaceChildren(...parts);
+  document.getElementById("environment").replaceChildren(...environments(wanted.flatMap(([, runs]) => runs)));
 }
 filter.addEventListener("change", show);
 show();
-
-const machines = new Map(results.map((run) => [run.server, run]));
-document.getElementById("environment").append(
-  element("h2", {}, "Environment"),
-  ...[...machines].flatMap(([name, run]) => [element("h3", {}, name), environment(run)]),
-);
