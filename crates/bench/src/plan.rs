@@ -3,7 +3,7 @@
 //! Owns the one form in which producers, consumers, topics and rates reach the runner and its workers, so that neither
 //! knows of file formats. A plan is complete: nothing in it is still to be chosen, random numbers come from its seed.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -152,6 +152,16 @@ impl Plan {
         topics
     }
 
+    /// The topics that its consumers read, and how many partitions each must have for that.
+    pub fn read_topics(&self) -> BTreeMap<&str, usize> {
+        let mut topics = BTreeMap::new();
+        for (topic, partitions) in self.consumers.iter().flat_map(|consumer| consumer.source.topics()) {
+            let least = topics.entry(topic).or_insert(partitions);
+            *least = partitions.max(*least);
+        }
+        topics
+    }
+
     /// Partitions that are assigned to all consumers together, where a topic has so many. The members of a group share its.
     pub(crate) fn assigned(&self, partitions_of: impl Fn(&str) -> u64) -> u64 {
         let (mut groups, mut assigned) = (HashSet::new(), 0);
@@ -235,12 +245,27 @@ impl Source {
         }
     }
 
+    /// Each topic that it names, and how many partitions it must have so that those that are named are there.
+    fn topics(&self) -> impl Iterator<Item = (&str, usize)> {
+        let (topics, partitions) = self.parts();
+        let least = |index: Option<i32>| {
+            index.and_then(|index| usize::try_from(index).ok()).map_or(1, |index| index + 1)
+        };
+        let named = partitions.iter().map(move |(topic, index)| (topic.as_str(), least(*index)));
+        topics.iter().map(|topic| (topic.as_str(), 1)).chain(named)
+    }
+
+    /// Topics that are shared, and partitions that are not.
+    fn parts(&self) -> (&[String], &[(String, Option<i32>)]) {
+        match self {
+            Self::Group(topics) => (topics, &[]),
+            Self::Partitions(partitions) => (&[], partitions),
+        }
+    }
+
     /// The topics of which it names no partition.
     fn whole_topics(&self) -> impl Iterator<Item = &str> {
-        let (topics, partitions) = match self {
-            Self::Group(topics) => (topics.as_slice(), [].as_slice()),
-            Self::Partitions(partitions) => ([].as_slice(), partitions.as_slice()),
-        };
+        let (topics, partitions) = self.parts();
         let whole = partitions.iter().filter(|(_, index)| index.is_none()).map(|(topic, _)| topic);
         topics.iter().chain(whole).map(String::as_str)
     }
@@ -619,5 +644,6 @@ mod tests {
             "a whole topic for each of them, and one partition of another"
         );
         assert_eq!(plan.found_topics(), BTreeSet::from(["u"]));
+        assert_eq!(plan.read_topics(), BTreeMap::from([("t", 4), ("u", 1)]), "partition 3 is the fourth");
     }
 }

@@ -35,6 +35,12 @@ pub enum RunError {
         /// How many there are.
         found: usize,
     },
+    /// Topics that are only read are not there, and no earlier run of the same command makes them.
+    #[error("there is nothing to read: no topic {}", named(.topics))]
+    Missing {
+        /// Which.
+        topics: Vec<String>,
+    },
     /// A topic that was there before holds records, which the run would take for its own.
     #[error(
         "topic {topic} holds records already, which would count as the run's own: delete it, or name another"
@@ -118,6 +124,7 @@ impl RunError {
             Self::Client(error) | Self::Topic { error, .. } => error.kind(),
             Self::Load(error) => error.kind(),
             Self::Partitions { .. }
+            | Self::Missing { .. }
             | Self::NotEmpty { .. }
             | Self::SentToBefore { .. }
             | Self::Assigned { .. }
@@ -129,6 +136,15 @@ impl RunError {
             }
         }
     }
+}
+
+/// Topics that an error names; of more it says how many.
+const NAMED_MAX: usize = 10;
+
+fn named(topics: &[String]) -> String {
+    let (told, more) = topics.split_at(topics.len().min(NAMED_MAX));
+    let of_more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+    told.join(", ") + &of_more
 }
 
 fn cause(error: Option<&String>) -> String {

@@ -229,15 +229,30 @@ impl Topics {
     /// Deletes what was made, also what was asked for and not answered yet. What cannot be deleted is logged: the figures
     /// are right all the same.
     pub(super) async fn delete(mut self) {
+        self.delete_unless(|_| false).await;
+    }
+
+    /// The same, but for topics that are to stay for now. Whoever calls may be dropped meanwhile, and call again.
+    pub(super) async fn delete_unless(&mut self, stays: impl Fn(&str) -> bool) {
         // What could not be made was told before, or nobody wants to know any more.
         drop(self.made.answer().await);
-        for chunk in self.made.names.chunks(TOPICS_PER_REQUEST) {
+        let gone: Vec<_> = self.made.names.iter().filter(|name| !stays(name)).cloned().collect();
+        for chunk in gone.chunks(TOPICS_PER_REQUEST) {
             for (topic, result) in self.admin.delete_topics(chunk).await {
-                if let Err(error) = result {
-                    tracing::warn!(%error, topic, "a topic of the run stays behind");
+                match result {
+                    // As after an earlier call whose answer nobody waited for.
+                    Err(error) if error.code() == Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION) => {}
+                    Err(error) => tracing::warn!(%error, topic, "a topic of the run stays behind"),
+                    Ok(()) => {}
                 }
             }
+            self.made.names.retain(|name| !chunk.contains(name));
         }
+    }
+
+    /// Whether there is nothing to delete.
+    pub(super) fn is_empty(&self) -> bool {
+        self.made.names.is_empty() && self.made.asked.is_none()
     }
 }
 
@@ -316,7 +331,7 @@ async fn check_assigned(admin: &Admin, plan: &Plan) -> Result<Sizes, RunError> {
     if partitions > PLACES_MAX { Err(RunError::Assigned { partitions }) } else { Ok(found) }
 }
 
-/// Connects to a server that has enough of itself for a plan, and learns how it is asked for durability.
+/// Connects to a server that has enough of itself for a plan and what it only reads, and learns how it is asked for durability.
 async fn connect(
     bootstrap: &str,
     plan: &Plan,
@@ -328,6 +343,7 @@ async fn connect(
     if !plan.topics.is_empty() && usize::try_from(wanted).is_ok_and(|wanted| wanted > servers) {
         return Err(RunError::Replication { wanted, servers });
     }
+    check_read(&admin, plan).await?;
     let durability = match plan.durability {
         Some(durability) => configs(durability, knows_durability(&admin).await?),
         None => Vec::new(),
@@ -402,6 +418,31 @@ fn check_size(topic: &TopicPlan, found: &TopicInfo) -> Result<(), RunError> {
     let (wanted, found) = (topic.partitions, found.partitions.len());
     if found < wanted as usize {
         return Err(RunError::Partitions { topic: topic.name.clone(), wanted, found });
+    }
+    Ok(())
+}
+
+/// Refuses a plan that reads what is neither there nor made for it: it would wait for records that nobody sends until its
+/// time is over, and count none.
+async fn check_read(admin: &Admin, plan: &Plan) -> Result<(), RunError> {
+    let made: HashMap<_, _> =
+        plan.topics.iter().map(|topic| (topic.name.as_str(), topic.partitions as usize)).collect();
+    let mut read = plan.read_topics();
+    read.retain(|topic, wanted| made.get(topic).is_none_or(|count| count < wanted));
+    let found = find(admin, read.keys().copied()).await?;
+    let count =
+        |topic: &str| found.get(topic).map(|found| found.partitions.len()).or(made.get(topic).copied());
+    let is_missing = |topic: &&str| count(topic).is_none();
+    let missing: Vec<_> = read.keys().copied().filter(is_missing).map(str::to_owned).collect();
+    if !missing.is_empty() {
+        return Err(RunError::Missing { topics: missing });
+    }
+    for (topic, wanted) in read {
+        let found = count(topic).unwrap_or_default();
+        if found < wanted {
+            let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
+            return Err(RunError::Partitions { topic: topic.to_owned(), wanted, found });
+        }
     }
     Ok(())
 }

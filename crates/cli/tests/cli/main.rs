@@ -4,6 +4,7 @@ mod admin;
 mod bench;
 mod bench_ends;
 mod bench_groups;
+mod bench_specs;
 mod common;
 mod damage;
 mod demo;

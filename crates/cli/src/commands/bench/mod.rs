@@ -5,6 +5,7 @@
 mod list;
 mod report;
 mod run;
+mod turns;
 mod worker;
 
 use clap::Subcommand;

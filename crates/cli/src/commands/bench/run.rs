@@ -1,6 +1,6 @@
 //! `bench run`: jobs on servers, interleaved, a result file for each.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,16 +10,17 @@ use riverrun_bench::environment::disk::DiskMeasurement;
 use riverrun_bench::environment::{Environment, ServerRecord, is_here, loopback};
 use riverrun_bench::jobs::{DriverFile, Job, jobs};
 use riverrun_bench::omb::PlanOptions;
-use riverrun_bench::plan::{Durability, Plan};
+use riverrun_bench::plan::{Durability, Plan, TopicPlan};
 use riverrun_bench::process::software_of;
 use riverrun_bench::result::{OURS, RunLabel, document};
 use riverrun_bench::runner::{
-    Event, PageCache, RunError, RunOptions, RunOutcome, SearchOptions, ServerTarget, check, check_workers,
-    run as run_plan,
+    Event, HeldTopics, PageCache, RunError, RunOptions, RunOutcome, SearchOptions, ServerTarget, check,
+    check_workers, run as run_plan,
 };
 use serde_json::Value;
 
 use super::report::line_of;
+use super::turns::{Turn, Work, is_read_later, turns};
 use crate::exit::{Exit, Failure};
 use crate::signals::StopSignals;
 use crate::text::output::{OutputArgs, print_json, print_text};
@@ -103,46 +104,43 @@ pub(crate) async fn run(args: RunArgs) -> Result<(), Failure> {
         let servers = args.servers(&job)?;
         match args.left_out(&plan, servers.len()) {
             Some(reason) => eprintln!("{} is left out: {reason}", plan.name),
-            None => work.push((job, servers)),
+            None => work.push(Work::new(job, servers, &plan)),
         }
     }
     if work.is_empty() {
         return Err(Failure::usage("there is nothing to run"));
     }
-    args.check(&work, &mut stop).await?;
+    let turns = turns(&work, args.rounds);
+    args.check(&turns, &mut stop).await?;
     let output = &args.output;
     std::fs::create_dir_all(output).map_err(|error| Failure::io(output.display(), &error))?;
     let environment = environment(args.data_dir.as_deref())?;
-    let mut session = Session { environment, args: &args, stop, is_stopped: false };
+    let mut session = Session { environment, args: &args, stop, stops: 0, held: HeldTopics::default() };
     let mut documents = Vec::new();
     let mut failures = Vec::new();
     let mut interrupted = Ok(());
-    'all: for round in 1..=args.rounds {
-        for (job, servers) in &work {
-            // Servers take turns to begin, so that none always has a rested machine.
-            let first = job.first_server(&work[0].0, servers.len(), round);
-            for server in servers[first..].iter().chain(&servers[..first]) {
-                match session.run(job, server, round).await {
-                    Ok(document) => documents.push(document),
-                    Err(failure) if failure.exit == Exit::Interrupted => {
-                        interrupted = Err(failure);
-                        break 'all;
-                    }
-                    Err(failure) => {
-                        failure.tell(args.form.json);
-                        failures.push(failure.exit);
-                    }
-                }
-                interrupted = session.go_on();
-                if interrupted.is_err() {
-                    break 'all;
-                }
+    for (at, turn) in turns.iter().enumerate() {
+        match session.run(turn, &turns[at + 1..]).await {
+            Ok(document) => documents.push(document),
+            Err(failure) if failure.exit == Exit::Interrupted => {
+                interrupted = Err(failure);
+                break;
+            }
+            Err(failure) => {
+                failure.tell(args.form.json);
+                failures.push(failure.exit);
             }
         }
+        interrupted = session.go_on();
+        if interrupted.is_err() {
+            break;
+        }
     }
+    let ended = session.end().await;
     if args.form.json {
         print_json(&documents)?;
     }
+    ended?;
     interrupted?;
     match failures.first() {
         None => Ok(()),
@@ -186,7 +184,7 @@ impl RunArgs {
     }
 
     /// Fails with what any of the runs would fail with before it sends anything.
-    async fn check(&self, work: &[(Job, Vec<ServerTarget>)], stop: &mut StopSignals) -> Result<(), Failure> {
+    async fn check(&self, turns: &[Turn<'_>], stop: &mut StopSignals) -> Result<(), Failure> {
         let options = self.run_options();
         let checked = tokio::select! {
             checked = check_workers(&options) => checked,
@@ -194,20 +192,22 @@ impl RunArgs {
         };
         checked.map_err(|error| failure(&error))?;
         let mut sent_to = HashMap::<&str, BTreeSet<String>>::new();
+        let mut held = HashMap::<&str, BTreeMap<String, TopicPlan>>::new();
         // The second round finds what the first leaves, and so do the others.
-        for _ in 0..self.rounds.min(2) {
-            for (job, servers) in work {
-                let plan = job.plan(&self.plan_options(&run_name()), self.scale)?;
-                for server in servers {
-                    let sent_to = sent_to.entry(&server.bootstrap).or_default();
-                    let checked = tokio::select! {
-                        checked = check(&plan, server, &options, sent_to) => checked,
-                        () = stop.next() => Err(RunError::Stopped),
-                    };
-                    let about = || format!("{} on {}", plan.name, server.name);
-                    checked.map_err(|error| failure(&error).about(about()))?;
-                }
-            }
+        for (at, turn) in turns.iter().enumerate().take_while(|(_, turn)| turn.round <= 2) {
+            let (server, held) = (turn.server, held.entry(&turn.server.bootstrap).or_default());
+            let mut plan = turn.job.plan(&self.plan_options(&run_name()), self.scale)?;
+            // What an earlier run makes and leaves to it is as if it made that itself.
+            plan.topics.extend(held.values().filter(|topic| turn.finds(&topic.name)).cloned());
+            let sent_to = sent_to.entry(&server.bootstrap).or_default();
+            let checked = tokio::select! {
+                checked = check(&plan, server, &options, sent_to) => checked,
+                () = stop.next() => Err(RunError::Stopped),
+            };
+            let about = || format!("{} on {}", plan.name, server.name);
+            checked.map_err(|error| failure(&error).about(about()))?;
+            held.extend(plan.topics.into_iter().map(|topic| (topic.name.clone(), topic)));
+            held.retain(|topic, _| is_read_later(&turns[at + 1..], server, topic));
         }
         Ok(())
     }
@@ -280,26 +280,42 @@ struct Session<'a> {
     environment: Environment,
     args: &'a RunArgs,
     stop: StopSignals,
-    /// Whether somebody has wished for an end.
-    is_stopped: bool,
+    /// How often somebody has wished for an end.
+    stops: u32,
+    /// Topics that later runs read.
+    held: HeldTopics,
 }
 
 impl Session<'_> {
     /// Fails if no other run is wanted.
     fn go_on(&self) -> Result<(), Failure> {
-        if self.is_stopped { Err(failure(&RunError::Stopped)) } else { Ok(()) }
+        if self.stops > 0 { Err(failure(&RunError::Stopped)) } else { Ok(()) }
     }
 
-    async fn run(&mut self, job: &Job, server: &ServerTarget, round: u32) -> Result<Value, Failure> {
+    /// Makes a run, before those that are left.
+    async fn run(&mut self, turn: &Turn<'_>, left: &[Turn<'_>]) -> Result<Value, Failure> {
         self.hear_stop().await;
         self.go_on()?;
+        let result = self.measure(turn, left).await;
+        // What a run that failed was to fill is not there for those that would read it.
+        let is_filled = |topic: &str| result.is_ok() || !turn.makes(topic);
+        let stays = |topic: &str| is_filled(topic) && is_read_later(left, turn.server, topic);
+        tokio::select! {
+            () = self.held.release(&turn.server.bootstrap, stays) => {}
+            () = self.stop.next() => self.stops += 1,
+        }
+        result
+    }
+
+    async fn measure(&mut self, turn: &Turn<'_>, left: &[Turn<'_>]) -> Result<Value, Failure> {
+        let Turn { job, server, round, .. } = *turn;
         let started = format_time(now());
         let plan = job.plan(&self.args.plan_options(&run_name()), self.args.scale)?;
         eprintln!("\n{} on {}", plan.name, server.name);
         let software = server.pid.and_then(software_of);
         let is_server_here = server.is_here().await;
         let page_cache = self.drop_page_cache(is_server_here);
-        let outcome = self.run_plan(&plan, server).await?;
+        let outcome = self.run_plan(&plan, server, left).await?;
         let record = ServerRecord {
             software: software.clone(),
             is_elsewhere: !is_server_here,
@@ -335,20 +351,55 @@ impl Session<'_> {
     async fn hear_stop(&mut self) {
         tokio::select! {
             biased;
-            () = self.stop.next() => self.is_stopped = true,
+            () = self.stop.next() => self.stops += 1,
             () = std::future::ready(()) => {}
         }
     }
 
-    async fn run_plan(&mut self, plan: &Plan, server: &ServerTarget) -> Result<RunOutcome, Failure> {
+    async fn run_plan(
+        &mut self,
+        plan: &Plan,
+        server: &ServerTarget,
+        left: &[Turn<'_>],
+    ) -> Result<RunOutcome, Failure> {
+        let about = |error| failure(&error).about(format!("{} on {}", plan.name, server.name));
+        self.hold(plan, server, left).await.map_err(about)?;
         let options = self.args.run_options();
-        let (stop, is_stopped) = (&mut self.stop, &mut self.is_stopped);
+        let (stop, stops) = (&mut self.stop, &mut self.stops);
         let stopped = async || {
             stop.next().await;
-            *is_stopped = true;
+            *stops += 1;
         };
-        let outcome = run_plan(plan, server, &options, &mut tell, stopped).await;
-        outcome.map_err(|error| failure(&error).about(format!("{} on {}", plan.name, server.name)))
+        run_plan(plan, server, &options, &mut tell, stopped).await.map_err(about)
+    }
+
+    /// Makes the topics of a plan that runs after it read: those that it finds there it leaves.
+    async fn hold(&mut self, plan: &Plan, server: &ServerTarget, left: &[Turn<'_>]) -> Result<(), RunError> {
+        let stays = |topic: &str| is_read_later(left, server, topic);
+        let held = tokio::select! {
+            biased;
+            () = self.stop.next() => {
+                self.stops += 1;
+                return Err(RunError::Stopped);
+            }
+            held = self.held.make(&server.bootstrap, plan, stays) => held?,
+        };
+        if held > 0 {
+            eprintln!("  {held} topic(s) stay after it: a later run reads them");
+        }
+        Ok(())
+    }
+
+    /// Deletes what is held still, after a wish for an end and unless there was another.
+    async fn end(mut self) -> Result<(), Failure> {
+        if self.stops > 1 || self.held.is_empty() {
+            return Ok(());
+        }
+        eprintln!("topics that later runs were to read are deleted; to leave them, stop it again");
+        tokio::select! {
+            () = self.held.release_all() => Ok(()),
+            () = self.stop.next() => Err(failure(&RunError::StoppedAtOnce)),
+        }
     }
 
     fn drop_page_cache(&self, is_server_here: bool) -> PageCache {
@@ -421,6 +472,8 @@ fn file_name(workload: &str, server: &str, started: &str) -> String {
 fn failure(error: &RunError) -> Failure {
     match error {
         RunError::Client(error) | RunError::Topic { error, .. } => Failure::from(error.clone()),
+        RunError::Missing { .. } => Failure::new(Exit::NotFound, error.to_string())
+            .advise("a spec that makes it may be named before the one that reads it"),
         RunError::Stopped | RunError::StoppedAtOnce => Failure::new(Exit::Interrupted, error.to_string()),
         RunError::Replication { .. }
         | RunError::Partitions { .. }
