@@ -50,12 +50,14 @@ pub struct Job {
     pub case: Vec<(String, String)>,
     /// Texts of the files it came from, by name.
     pub files: Vec<(String, String)>,
+    /// Whether it is run with the drivers that were named: suites and specs bring their settings with them.
+    pub takes_drivers: bool,
     turn: usize,
     source: Source,
 }
 
 /// The jobs that `what` names: a workload or suite file (YAML), a Trogdor spec (JSON), or an embedded suite or scenario.
-/// A workload is run with each of the drivers.
+/// A workload is run with each of the drivers; the others have none of them.
 pub fn jobs(what: &str, drivers: &[DriverFile]) -> Result<Vec<Job>, InputError> {
     let path = Path::new(what);
     if !path.is_file() {
@@ -88,6 +90,7 @@ fn of_scenario(scenario: &Scenario, turn: usize) -> Result<Vec<Job>, InputError>
         scenario: scenario.scenario.clone(),
         case: case.label,
         files: vec![(scenario.path(), scenario.text.clone())],
+        takes_drivers: false,
         turn: turn + case.turn,
         source: Source::Workload {
             workload: Box::new(case.workload),
@@ -104,6 +107,7 @@ fn of_spec(file: &str, text: String, spec: Spec) -> Job {
         scenario: String::new(),
         case: Vec::new(),
         files: vec![(file.to_owned(), text)],
+        takes_drivers: false,
         turn: 0,
         source: Source::Spec(Box::new(spec)),
     }
@@ -122,7 +126,7 @@ fn of_workload(path: &Path, text: &str, workload: &Workload, driver: &DriverFile
         driver: Box::new(driver.driver.clone()),
         directory: directory_of(path),
     };
-    Job { suite: file, scenario: String::new(), case, files, turn: 0, source }
+    Job { suite: file, scenario: String::new(), case, files, takes_drivers: true, turn: 0, source }
 }
 
 /// Where a file lies, from the root on: one that is named without its directory has others above it, too.
@@ -235,6 +239,8 @@ topicConfig: min.insync.replicas=2\ncommonConfig: bootstrap.servers=h:1\n";
   producersPerTopic: 1, producerRate: 5, testDurationMinutes: 2}\n";
         let own = jobs(&write("own.yaml", scenario), &drivers).expect("a scenario");
         assert_eq!((own.len(), own[0].suite.as_str(), own[0].scenario.as_str()), (1, "X", "y"));
+        let takers = [&of_workload[0], &of_workload[1], &spec, &own[0]].map(|job| job.takes_drivers);
+        assert_eq!(takers, [true, true, false, false]);
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! Trogdor's specs that belong together: one reads what another of the same command sends.
+//! Trogdor's specs that belong together: one reads what another of the same command sends. And what a command names in vain.
 
 use std::path::Path;
 
 use rustix::process::Signal;
 
-use crate::bench::{Files, number, wait_for_line};
+use crate::bench::{Files, WORKLOAD, number, wait_for_line};
 use crate::common::{Server, riverrun, run, signal, wait};
 
 /// The spec that sends these many records to the topics of both, and the one that reads as many.
@@ -94,4 +94,29 @@ fn topics_that_are_only_read_must_be_there_before_any_run() {
         "no topic bar1, bar10, bar11, bar12, bar2, bar3, bar4, bar5, bar6, bar7 and 2 more",
     );
     assert!(!has_topics(&server));
+}
+
+#[test]
+fn drivers_are_for_workload_files_and_what_is_run_without_them_is_told() {
+    let files = Files::new();
+    let Pair { produce, .. } = Pair::new(&files, 10, 10);
+    let workload = files.write("w.yaml", WORKLOAD);
+    let driver =
+        files.write("d.yaml", "name: d\ndriverClass: x.KafkaBenchmarkDriver\nreplicationFactor: 1\n");
+    let told = |what: &[&str], exit: i32| {
+        let flags = ["bench", "run", "-d", &driver, "--server", "127.0.0.1:1", "-o", &files.output()];
+        run(&[&flags, what].concat()).ended(exit).stderr
+    };
+    let refused = "--drivers: there is no workload file to run with them";
+    for what in [&["A/mixed"][..], &[&produce], &["D", &produce]] {
+        assert!(told(what, 2).contains(refused), "{what:?}");
+    }
+    let without = |what: &str| format!("{what} is run without --drivers");
+    // The server is not there, so that all of them end at once.
+    let mixed = told(&[&workload, "A/mixed", &produce], 4);
+    assert!(mixed.contains(&without("A/mixed")) && mixed.contains(&without(&produce)), "{mixed}");
+    assert!(
+        !mixed.contains(&without(&workload)) && !told(&[&workload], 4).contains("without --drivers"),
+        "{mixed}"
+    );
 }

@@ -40,7 +40,8 @@ pub(crate) struct RunArgs {
     /// A/catch-up
     #[arg(required = true)]
     what: Vec<String>,
-    /// Driver files (YAML), for workload files; each workload is run with each of them
+    /// Driver files (YAML), for workload files; each workload is run with each of them. Suites and specs bring their
+    /// settings with them
     #[arg(short, long, value_name = "FILE", value_delimiter = ',')]
     drivers: Vec<PathBuf>,
     /// A server, as NAME=HOST:PORT, or NAME=HOST:PORT@PID to watch its process on this machine; several are run in
@@ -161,10 +162,32 @@ impl RunArgs {
             drivers.push(DriverFile::default_driver());
         }
         let mut all = Vec::new();
+        let mut without_drivers = Vec::new();
         for (others, what) in self.what.iter().enumerate() {
-            all.extend(jobs(what, &drivers)?.into_iter().map(|job| job.after(others)));
+            let jobs = jobs(what, &drivers)?;
+            if !jobs.iter().any(|job| job.takes_drivers) {
+                without_drivers.push(what.as_str());
+            }
+            all.extend(jobs.into_iter().map(|job| job.after(others)));
+        }
+        if !self.drivers.is_empty() {
+            self.check_drivers(&without_drivers)?;
         }
         Ok(all)
+    }
+
+    /// Refuses drivers that nothing is run with, and tells what is run without them.
+    fn check_drivers(&self, without: &[&str]) -> Result<(), Failure> {
+        if without.len() == self.what.len() {
+            let reason = "--drivers: there is no workload file to run with them";
+            return Err(Failure::usage(reason).advise(
+                "suites and specs bring their settings with them; --server says where they run, and `bench list NAME` shows a file to change",
+            ));
+        }
+        for what in without {
+            eprintln!("{what} is run without --drivers: it brings its settings with it");
+        }
+        Ok(())
     }
 
     /// Whether a run has one of the durabilities that were named, if any were.
