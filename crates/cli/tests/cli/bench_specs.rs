@@ -36,8 +36,8 @@ fn a_spec_reads_what_one_before_it_has_sent() {
     let files = Files::new();
     // One more than counts, which the producer sends at first.
     let Pair { produce, consume } = Pair::new(&files, 300, 301);
-    let results = files.bench(&server, &[&produce, &consume, &consume, "--rounds", "2"]);
-    assert_eq!(results.len(), 6);
+    let results = files.bench(&server, &[&produce, &consume, "--rounds", "2"]);
+    assert_eq!(results.len(), 4);
     for run in results.iter().filter(|one| one["workload"] == consume.as_str()) {
         let totals = &run["riverrun"]["totals"];
         assert_eq!(totals["received"], 301, "{totals}");
@@ -52,7 +52,9 @@ fn topics_that_later_runs_were_to_read_are_gone_after_a_stop() {
     let files = Files::new();
     let Pair { produce, consume } = Pair::new(&files, 10, 1_000_000);
     let output = files.output();
-    let args = ["bench", "run", "-o", &output, "--server", server.bootstrap(), &produce, &consume];
+    // The second would read them, too.
+    let what = [&*produce, &consume, &consume];
+    let args = [&["bench", "run", "-o", &output, "--server", server.bootstrap()][..], &what].concat();
     let mut running = riverrun(&args).spawn().expect("the binary runs");
     wait_for_line(&mut running, &format!("{consume} on {}", server.bootstrap()));
     assert!(has_topics(&server));
