@@ -3,7 +3,7 @@
 //!
 //! One that is away has failed until a start that finds it; the others go on, and without any the start is refused. Its path
 //! is left as it is: what was made there would lie on another disk, and hide below the right one later. If a file in it
-//! says that its records are lost and that the owner knows, it is not away but empty, and taken into use again.
+//! says that its records are lost and that the owner knows, it is not away but empty, and begins anew.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -60,7 +60,8 @@ fn absence(env: &Env, image: &Image, configured: &[PathBuf], path: &Path) -> Opt
     }
     Some(format!(
         "{what}, but {partitions} partitions lie in it. Is its disk mounted? Start again once it is; or, if its records \
-         are lost for good, make a file {ACCEPT_LOSS_FILE} in it and start again"
+         are lost for good, make a file {ACCEPT_LOSS_FILE} in it and start again: they are given up then, also if the disk \
+         is found later"
     ))
 }
 

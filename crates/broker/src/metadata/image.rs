@@ -52,6 +52,9 @@ impl Topic {
     }
 }
 
+/// Log dirs at most of which is remembered that their records were given up.
+const GIVEN_UP_DIRS_MAX: usize = 1024;
+
 /// A directory of records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LogDir {
@@ -76,6 +79,8 @@ pub(crate) struct Image {
     added_partitions: i64,
     topics_generation: u64,
     log_dirs: Vec<LogDir>,
+    /// Ids of log dirs whose records were given up, and the start at which they were. The oldest ones go at the bound.
+    given_up_dirs: Arc<BTreeMap<String, i32>>,
     /// What clients have said, and what holds where they have said nothing, which is not in the metadata log.
     cordon: Option<Cordon>,
     default_cordon: Cordon,
@@ -96,6 +101,7 @@ impl Image {
             added_partitions: 0,
             topics_generation: 0,
             log_dirs: Vec::new(),
+            given_up_dirs: Arc::default(),
             cordon: None,
             default_cordon: Cordon::none(),
             by_name: ShardedMap::new(),
@@ -157,6 +163,11 @@ impl Image {
         &self.log_dirs
     }
 
+    /// The start at which the records of the log dir of this id were given up, if they were.
+    pub(crate) fn given_up_at(&self, id: &str) -> Option<i32> {
+        self.given_up_dirs.get(id).copied()
+    }
+
     /// Paths of the log dirs, in the order of their indexes.
     pub(crate) fn log_dir_paths(&self) -> Vec<&Path> {
         self.log_dirs.iter().map(|dir| dir.path.as_path()).collect()
@@ -197,6 +208,12 @@ impl Image {
         self.added_partitions
     }
 
+    /// Whether the log dir of this index has partitions, or may have files of deleted ones.
+    pub(crate) fn is_needed(&self, log_dir: u16) -> bool {
+        let dir = self.log_dirs.get(usize::from(log_dir));
+        dir.is_some_and(|dir| dir.partition_count > 0) || self.doomed_in(log_dir) > 0
+    }
+
     /// Every producer id that was given out is below this.
     pub(crate) fn producer_ids_end(&self) -> i64 {
         self.producer_ids_end
@@ -230,6 +247,8 @@ impl Image {
                 let dir = self.log_dirs.get_mut(usize::from(index)).ok_or("an unknown log dir moved")?;
                 dir.path = path.into();
             }
+            Record::LogDirReplaced { index, id } => self.replace_log_dir(index, id)?,
+            Record::LogDirGivenUp { id, start } => self.give_up(id, start),
             Record::LogDirRemoved { index } => self.remove_log_dir(index)?,
             Record::LogDirsCordoned { cordon } => self.set_cordon(cordon)?,
             Record::TopicCreated { id, name, dirs, configs } => self.add_topic(id, &name, &dirs, configs)?,
@@ -320,10 +339,31 @@ impl Image {
         Ok(())
     }
 
+    fn replace_log_dir(&mut self, index: u16, id: String) -> Result<(), String> {
+        let had_records = self.is_needed(index);
+        let dir = self.log_dirs.get_mut(usize::from(index)).ok_or("an unknown log dir was replaced")?;
+        let before = std::mem::replace(&mut dir.id, id);
+        if had_records {
+            self.give_up(before, self.epoch.0);
+        }
+        Ok(())
+    }
+
+    fn give_up(&mut self, id: String, start: i32) {
+        let dirs = Arc::make_mut(&mut self.given_up_dirs);
+        dirs.insert(id, start);
+        if dirs.len() > GIVEN_UP_DIRS_MAX {
+            let oldest = dirs.iter().min_by_key(|(_, start)| **start).map(|(id, _)| id.clone());
+            oldest.map(|id| dirs.remove(&id));
+        }
+    }
+
     /// Everything that names log dirs by their index goes with those behind the one that is removed.
     fn remove_log_dir(&mut self, index: u16) -> Result<(), String> {
-        let dir = self.log_dirs.get(usize::from(index)).ok_or("an unknown log dir was removed")?;
-        if dir.partition_count > 0 || self.doomed_in(index) > 0 {
+        if usize::from(index) >= self.log_dirs.len() {
+            return Err("an unknown log dir was removed".to_owned());
+        }
+        if self.is_needed(index) {
             return Err("a log dir was removed that was needed".to_owned());
         }
         self.log_dirs.remove(usize::from(index));
@@ -371,6 +411,9 @@ impl Image {
             id: dir.id.clone(),
             path: dir.path.to_string_lossy().into_owned(),
         });
+        let given_up = self.given_up_dirs.iter();
+        let given_up = given_up.map(|(id, start)| Record::LogDirGivenUp { id: id.clone(), start: *start });
+        let dirs = dirs.chain(given_up);
         let cordon = self.cordon.clone().map(|cordon| Record::LogDirsCordoned { cordon: Some(cordon) });
         let topics = self.topics().filter(|topic| !topic.is_mounted).map(|topic| Record::TopicCreated {
             id: topic.id,
@@ -384,5 +427,41 @@ impl Image {
         let doomed =
             self.doomed.iter().map(|(id, dirs)| Record::TopicDoomed { id: *id, dirs: dirs.to_vec() });
         started.into_iter().chain([producers, added]).chain(dirs).chain(cordon).chain(topics).chain(doomed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metadata::testing::image;
+
+    #[test]
+    fn the_oldest_of_too_many_log_dirs_that_were_given_up_are_forgotten() {
+        let mut image = image(1);
+        let topic = TopicId([1; 16]);
+        image.apply(Record::TopicDoomed { id: topic, dirs: vec![0] }).expect("fits");
+        let replaced = |index, id: i32| Record::LogDirReplaced { index, id: format!("new-{id}") };
+        let max = i32::try_from(GIVEN_UP_DIRS_MAX).expect("few");
+        for start in 1..=max + 2 {
+            image.apply(Record::NodeStarted { epoch: start }).expect("fits");
+            image.apply(replaced(0, start)).expect("fits");
+        }
+        let mut again = Image::new(&Head {
+            cluster_id: "c".into(),
+            node_id: 1,
+            generation: 0,
+            frames: 0,
+            is_last: false,
+        });
+        image.to_records().for_each(|record| again.apply(record).expect("fits"));
+        for image in [&image, &again] {
+            let at = ["0", "new-1", "new-2", &format!("new-{max}"), &format!("new-{}", max + 1)];
+            let at = at.map(|id| image.given_up_at(id));
+            assert_eq!(at, [None, None, Some(3), Some(max + 1), Some(max + 2)]);
+        }
+        image.apply(Record::TopicDiscarded { id: topic }).expect("fits");
+        image.apply(replaced(0, -1)).expect("fits");
+        assert_eq!(image.given_up_at(&format!("new-{}", max + 2)), None, "it held nothing");
+        image.apply(replaced(1, 0)).expect_err("there is no such log dir");
     }
 }

@@ -3,11 +3,12 @@
 //! Partitions remember their log dir by index, so the directories must be recognised whatever their order and paths
 //! are at the next start. Refuses directories of another cluster or node, records without an owner, and a configuration
 //! that leaves out a known directory in which something lies; one that holds nothing is forgotten then, and is a new one
-//! when it comes back. Repairs a damaged or lost identity file in a directory that still holds its records. A known
+//! when it comes back. Where its owner gives up what was in a directory, another one, of a new id, takes its place, and the
+//! old id is remembered: a directory that has it is refused from then on, because what was acked since lies in the other.
+//! Repairs a damaged or lost identity file in a directory that still holds its records. A known
 //! directory that the system cannot read, or that is [away](super::absent_dirs), keeps the others from nothing: its
 //! partitions are offline.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,7 +27,7 @@ use super::unknown::is_lost_topic;
 
 /// The identity file's name in each log dir.
 pub(crate) const IDENTITY_FILE: &str = "directory.id";
-/// A file of this name in an empty log dir says that its records are lost and that the owner knows.
+/// A file of this name in an empty log dir says that its records are lost and that the owner knows. It counts for one start.
 pub(crate) const ACCEPT_LOSS_FILE: &str = "accept-loss";
 /// Log dirs at most.
 pub(crate) const LOG_DIRS_MAX: usize = 256;
@@ -38,7 +39,7 @@ const WHAT: &str = "log directory";
 enum Found {
     /// The known log dir of this index.
     Known(usize),
-    /// One of ours that the metadata does not know yet, with its id.
+    /// One of ours that the metadata does not know, with its id, which is durable in it.
     New(String),
 }
 
@@ -57,20 +58,20 @@ pub(super) fn claim(
         return Err(MetadataError::LogDir { path: configured[LOG_DIRS_MAX].clone(), reason });
     }
     let mut seen: Vec<bool> = image.log_dirs().iter().map(|dir| absent.contains(&dir.path)).collect();
-    let mut added = BTreeSet::new();
+    let mut new: Vec<(String, &PathBuf)> = Vec::new();
     let mut records = Vec::new();
     for path in configured.iter().filter(|path| !absent.contains(path)) {
-        let path_text = path.to_string_lossy().into_owned();
         let is_copy = match identify(env, image, path).or_else(|error| without_disk(image, path, error))? {
             Found::Known(index) => {
                 if image.log_dirs()[index].path != *path {
-                    records.push(Record::LogDirMoved { index: index_of(index), path: path_text });
+                    records.push(Record::LogDirMoved { index: index_of(index), path: text_of(path) });
                 }
                 std::mem::replace(&mut seen[index], true)
             }
             Found::New(id) => {
-                records.push(Record::LogDirAdded { id: id.clone(), path: path_text });
-                !added.insert(id)
+                let is_copy = new.iter().any(|(other, _)| *other == id);
+                new.push((id, path));
+                is_copy
             }
         };
         if is_copy {
@@ -78,12 +79,20 @@ pub(super) fn claim(
             return Err(MetadataError::LogDir { path: path.clone(), reason });
         }
     }
+    for (id, path) in new {
+        records.push(match replaced_by(env, image, path, &seen)? {
+            Some(index) => {
+                seen[index] = true;
+                Record::LogDirReplaced { index: index_of(index), id }
+            }
+            None => Record::LogDirAdded { id, path: text_of(path) },
+        });
+    }
     let left_out = image.log_dirs().iter().enumerate().filter(|(index, _)| !seen[*index]);
     // The last one first: those behind one that goes get other indexes.
     for (index, dir) in left_out.rev() {
         if let Some(reason) = why_needed(env, image, index_of(index), accepts_loss) {
-            let reason = format!("log.dirs does not name it any more, but {reason}");
-            return Err(MetadataError::LogDir { path: dir.path.clone(), reason });
+            return Err(not_seen(&dir.path, configured, &reason));
         }
         tracing::warn!(dir = %dir.path.display(), "log.dirs does not name this log dir any more, which holds nothing");
         records.push(Record::LogDirRemoved { index: index_of(index) });
@@ -91,8 +100,66 @@ pub(super) fn claim(
     Ok(records)
 }
 
+/// The known log dir whose place the new one at `path` takes: it lay there and is not among those that were `seen`. So it
+/// held nothing, or a file in the new one says that its owner gives up what it held.
+///
+/// The new one's identity is durable before the metadata tells of it, and the file goes only after that. So what a crash
+/// leaves in between comes here again, and ends in the same way; if the lost directory is back by then, it is known yet, and
+/// nothing has been written elsewhere.
+fn replaced_by(env: &Env, image: &Image, path: &Path, seen: &[bool]) -> Result<Option<usize>, MetadataError> {
+    let Some(index) = known_at(image, path).filter(|index| !seen[*index]) else { return Ok(None) };
+    if image.is_needed(index_of(index)) {
+        if !is_loss_accepted(env, path)? {
+            return Ok(None);
+        }
+        tracing::warn!(dir = %path.display(), "a log dir begins anew: what it held is given up, as its owner wishes");
+    }
+    Ok(Some(index))
+}
+
+/// Removes the files by which owners have accepted a loss: it is durable in the metadata, and what is lost next is another
+/// matter. One that cannot be removed changes nothing as long as the directory says whose it is.
+pub(super) fn end_acceptance(env: &Env, log_dirs: &[PathBuf]) {
+    for path in log_dirs.iter().map(|dir| dir.join(ACCEPT_LOSS_FILE)) {
+        match env.fs.remove_file(&path) {
+            Ok(()) => tracing::info!(path = %path.display(), "removed: it has counted for this start"),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "the file cannot be removed; remove it by hand");
+            }
+        }
+    }
+}
+
+fn is_loss_accepted(env: &Env, dir: &Path) -> Result<bool, MetadataError> {
+    let path = dir.join(ACCEPT_LOSS_FILE);
+    env.fs.exists(&path).map_err(MetadataError::io("look at", path))
+}
+
+/// The log dir that lay at this path at the last start.
+fn known_at(image: &Image, path: &Path) -> Option<usize> {
+    image.log_dirs().iter().position(|dir| dir.path == path)
+}
+
+fn text_of(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
 fn index_of(index: usize) -> u16 {
     u16::try_from(index).expect("an image has no more log dirs than that")
+}
+
+/// A known directory that is at none of the configured paths, and needed for this reason.
+fn not_seen(path: &Path, configured: &[PathBuf], reason: &str) -> MetadataError {
+    let reason = if configured.iter().any(|other| other == path) {
+        format!(
+            "another directory lies in its place, but {reason}. If its records are lost for good, a file \
+             {ACCEPT_LOSS_FILE} in the other one gives them up"
+        )
+    } else {
+        format!("log.dirs does not name it any more, but {reason}")
+    };
+    MetadataError::LogDir { path: path.to_owned(), reason }
 }
 
 /// Why the server cannot do without a known directory, with the way out.
@@ -143,7 +210,7 @@ fn without_disk(image: &Image, path: &Path, error: MetadataError) -> Result<Foun
         source.kind(),
         io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied
     ));
-    match image.log_dirs().iter().position(|dir| dir.path == path).filter(|_| is_disk) {
+    match known_at(image, path).filter(|_| is_disk) {
         Some(index) => {
             tracing::error!(dir = %path.display(), %error, "a log dir cannot be used; its partitions are offline");
             Ok(Found::Known(index))
@@ -154,7 +221,7 @@ fn without_disk(image: &Image, path: &Path, error: MetadataError) -> Result<Foun
 
 fn identify(env: &Env, image: &Image, path: &Path) -> Result<Found, MetadataError> {
     make_durable(&*env.fs, path).map_err(MetadataError::io("make the directory", path))?;
-    let known = image.log_dirs().iter().position(|dir| dir.path == path);
+    let known = known_at(image, path);
     match read_identity(env, path)? {
         Some(Ok(identity)) => {
             // Whoever wrote it may have been killed before its name was durable.
@@ -192,6 +259,9 @@ fn recognise(image: &Image, path: &Path, identity: DirIdentity) -> Result<Found,
             node: image.node_id().0,
         });
     }
+    if let Some(reason) = why_refused(image, &identity) {
+        return Err(MetadataError::LogDir { path: path.to_owned(), reason });
+    }
     let known = image.log_dirs().iter().position(|dir| dir.id == identity.dir);
     Ok(known.map_or(Found::New(identity.dir), Found::Known))
 }
@@ -208,24 +278,18 @@ fn without_identity(
         None if holds_records => {
             Err(not_recognised(path, &format!("it holds records, but no {IDENTITY_FILE}"), true))
         }
-        None => {
-            let id = random_id(&*env.random).to_string();
-            write_identity(env, image, path, &id)?;
-            Ok(Found::New(id))
-        }
-        Some(index) if holds_records || image.log_dirs()[index].partition_count == 0 => {
-            repair(env, image, path, index, "the identity file is missing")
-        }
-        Some(index) => {
-            let accepts = path.join(ACCEPT_LOSS_FILE);
-            if env.fs.exists(&accepts).map_err(MetadataError::io("look at", &accepts))? {
-                return repair(env, image, path, index, "it was emptied, and its owner accepts the loss");
-            }
+        Some(index) if holds_records => repair(env, image, path, index, "the identity file is missing"),
+        Some(index) if image.log_dirs()[index].partition_count > 0 && !is_loss_accepted(env, path)? => {
             fail(format!(
                 "it is empty, but {} partitions lay in it at the last start; if another directory has them now, start \
                  without this one first",
                 image.log_dirs()[index].partition_count
             ))
+        }
+        Some(_) | None => {
+            let id = random_id(&*env.random).to_string();
+            write_identity(env, image, path, &id)?;
+            Ok(Found::New(id))
         }
     }
 }
@@ -234,6 +298,24 @@ fn repair(env: &Env, image: &Image, path: &Path, index: usize, reason: &str) -> 
     tracing::warn!(dir = %path.display(), reason, "the identity of a log dir is written anew");
     write_identity(env, image, path, &image.log_dirs()[index].id)?;
     Ok(Found::Known(index))
+}
+
+/// Why a directory that has come back is not used, if its records were given up.
+fn why_refused(image: &Image, identity: &DirIdentity) -> Option<String> {
+    let start = image.given_up_at(&identity.dir)?;
+    Some(format!(
+        "its records were given up at start {start}, and another directory is used in its place since then, which lies below \
+         it if it was mounted there. Unmount it or move it away; to use it as a new log dir, under another path, remove \
+         all that is in it"
+    ))
+}
+
+/// The same of the directory at `path`, if it says whose it is.
+pub(super) fn why_given_up(env: &Env, image: &Image, path: &Path) -> Option<String> {
+    match read_identity(env, path) {
+        Ok(Some(Ok(identity))) => why_refused(image, &identity),
+        _ => None,
+    }
 }
 
 /// `None`: there is no identity file. An inner error is the reason why it does not read.
@@ -287,12 +369,15 @@ pub(crate) fn check_unowned(env: &Env, configured: &[PathBuf], meta: &Path) -> R
     Ok(())
 }
 
-/// Whether a directory says that it is this server's, or was known as one of its log dirs and does not say anything
-/// else.
+/// Whether a directory says that it is this server's and was not given up, or was known as one of its log dirs and does
+/// not say anything else.
 pub(super) fn is_ours(env: &Env, image: &Image, path: &Path) -> bool {
     match read_identity(env, path) {
-        Ok(Some(Ok(found))) => *found.cluster == **image.cluster_id() && found.node == image.node_id().0,
-        _ => image.log_dirs().iter().any(|dir| dir.path == path),
+        Ok(Some(Ok(found))) => {
+            let is_own = *found.cluster == **image.cluster_id() && found.node == image.node_id().0;
+            is_own && image.given_up_at(&found.dir).is_none()
+        }
+        _ => known_at(image, path).is_some(),
     }
 }
 

@@ -19,6 +19,10 @@ pub(crate) enum Record {
     LogDirAdded { id: String, path: String },
     /// A log dir was found under another path.
     LogDirMoved { index: u16, path: String },
+    /// Another directory, of this id, has taken the place of a log dir. That one's records are given up, if it had any.
+    LogDirReplaced { index: u16, id: String },
+    /// A snapshot's word for a log dir whose records were given up at this start.
+    LogDirGivenUp { id: String, start: i32 },
     /// A log dir that held nothing is none any more. From here on each of those behind it has the index before its own.
     LogDirRemoved { index: u16 },
     /// A client has said which log dirs take no new partitions; none: the server's configuration says it again.
@@ -144,6 +148,8 @@ mod tests {
             Record::LogDirsCordoned { cordon: None },
             Record::LogDirRemoved { index: 7 },
             Record::AddedPartitionsCounted { count: 1 << 40 },
+            Record::LogDirReplaced { index: 7, id: "a".into() },
+            Record::LogDirGivenUp { id: "b".into(), start: 8 },
         ];
         let json = to_json(&records);
         assert!(!json.contains(&0));

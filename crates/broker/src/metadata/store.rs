@@ -174,6 +174,7 @@ impl Store {
             }
         })?;
         store.write_marks();
+        log_dirs::end_acceptance(env, &present);
         if accepts_loss {
             env.fs.remove_file(&accept).map_err(MetadataError::io("remove", accept))?;
         }

@@ -9,6 +9,7 @@ use riverrun_env::Env;
 
 use super::error::MetadataError;
 use super::frames::FrameError;
+use super::image::Image;
 use super::marks::{self, Marks};
 use super::unknown::UnknownTopics;
 use super::{journals, log_dirs, store};
@@ -54,6 +55,7 @@ pub fn verify_metadata(
                 let older = Marks::read(env, image, log_dirs).check(image, dir).err();
                 findings.extend(older.map(finding).transpose()?);
                 findings.extend(unknown(&UnknownTopics::find(env, image, log_dirs)));
+                findings.extend(given_up(env, image, log_dirs));
             }
         }
         Err(error) => findings.push(finding(error)?),
@@ -71,6 +73,13 @@ fn unknown(found: &UnknownTopics) -> impl Iterator<Item = MetadataFinding> {
     };
     let topics = found.topics().map(move |path| lost(path, "topic"));
     topics.chain(found.partitions().map(move |path| lost(path, "partition")))
+}
+
+fn given_up(env: &Env, image: &Image, log_dirs: &[PathBuf]) -> impl Iterator<Item = MetadataFinding> {
+    log_dirs.iter().filter_map(|dir| {
+        let what = log_dirs::why_given_up(env, image, dir)?;
+        Some(MetadataFinding::damage(dir.join(log_dirs::IDENTITY_FILE), 0, what))
+    })
 }
 
 /// Checks the file in the log dir `dir` that says whose it is.

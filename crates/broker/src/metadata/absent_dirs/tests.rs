@@ -4,7 +4,7 @@ use riverrun_env::{FileSystem as _, OpenMode};
 use super::*;
 use crate::config::TopicOverrides;
 use crate::metadata::testing::options;
-use crate::metadata::{NewTopic, Store};
+use crate::metadata::{Cordon, NewTopic, Store, verify_metadata};
 
 fn open(sim: &SimEnv, dirs: &[&str]) -> Result<Store, String> {
     Store::open(&sim.env(), &options(dirs)).map_err(|error| error.to_string())
@@ -50,9 +50,158 @@ fn an_emptied_log_dir_is_away_and_left_alone_until_its_owner_accepts_the_loss() 
         drop(store);
         assert_eq!(sim.fs.read_dir("/a".as_ref()).expect("readable").len(), 0, "start {round}");
     }
-    sim.fs.open("/a/accept-loss".as_ref(), OpenMode::CreateNew).expect("made");
+    accept_loss(&sim, "/a");
     assert_eq!(away(&sim, &["/a", "/b"]), Ok(vec![]));
-    assert!(is_there(&sim, "/a/directory.id"));
+    assert!(is_there(&sim, "/a/directory.id") && !is_there(&sim, "/a/accept-loss"));
+    empty(&sim, "/a");
+    assert_eq!(away(&sim, &["/a", "/b"]), Ok(vec!["/a".into()]), "another loss is another matter");
+}
+
+/// Unmounts what lies at `/b`, which is at `/lost` then, and leaves an empty mount point.
+fn unmount(sim: &SimEnv) {
+    sim.fs.rename("/b".as_ref(), "/lost".as_ref()).expect("moved");
+    sim.fs.create_dir_all("/b".as_ref()).and_then(|()| sim.fs.sync_dir("/".as_ref())).expect("made");
+}
+
+/// Mounts it again, over what was made at `/b` meanwhile.
+fn mount(sim: &SimEnv) {
+    sim.fs.rename("/b".as_ref(), "/below".as_ref()).expect("hidden");
+    sim.fs.rename("/lost".as_ref(), "/b".as_ref()).expect("moved back");
+}
+
+fn accept_loss(sim: &SimEnv, dir: &str) {
+    sim.fs.open(&Path::new(dir).join("accept-loss"), OpenMode::CreateNew).expect("made");
+    sim.fs.sync_dir(dir.as_ref()).expect("synced");
+}
+
+fn identity(sim: &SimEnv, dir: &str) -> String {
+    read_identity(&sim.env(), dir.as_ref()).expect("readable").expect("there").expect("whole").dir
+}
+
+#[test]
+fn a_log_dir_that_was_given_up_is_refused_by_name_when_it_is_back_until_it_is_cleared() {
+    let sim = used(&["/a", "/b"]);
+    let id_before = identity(&sim, "/b");
+    unmount(&sim);
+    accept_loss(&sim, "/b");
+    let store = open(&sim, &["/a", "/b"]).expect("begins anew");
+    assert_ne!(identity(&sim, "/b"), id_before);
+    // A topic that is gone by the time that the disk is back.
+    sim.fs.create_dir_all("/lost/3f2a9c1e-0b7d-4e55-8c3a-5d1f6e7a8b90/0".as_ref()).expect("made");
+    drop(store);
+    mount(&sim);
+    let refused = |dirs: &[&str], at: &str| {
+        let error = away(&sim, dirs).expect_err("given up");
+        let told = format!("log dir {at}: its records were given up at start 2,");
+        assert!(error.starts_with(&told) && error.contains("Unmount it or move it away"), "{error}");
+    };
+    let accept = Path::new("/meta/accept-metadata-loss");
+    sim.fs.open(accept, OpenMode::CreateNew).expect("made");
+    refused(&["/a", "/b"], "/b");
+    sim.fs.remove_file(accept).expect("removed");
+    refused(&["/a", "/b"], "/b");
+    let dirs = ["/a", "/b"].map(PathBuf::from);
+    let found = verify_metadata(&sim.env(), "/meta".as_ref(), &dirs).expect("readable");
+    let [finding] = &found[..] else { panic!("{found:?}") };
+    assert!(finding.path.ends_with("b/directory.id") && finding.what.contains("given up"), "{finding:?}");
+    unmount(&sim);
+    sim.fs.remove_dir("/b".as_ref()).expect("empty");
+    sim.fs.rename("/below".as_ref(), "/b".as_ref()).expect("seen again");
+    for stops in [false, true] {
+        let store = open(&sim, &["/a", "/b"]).expect("the one that is used since");
+        if stops {
+            store.close().expect("closed");
+        }
+        drop(store);
+        refused(&["/a", "/b", "/lost"], "/lost");
+    }
+    empty(&sim, "/lost");
+    assert_eq!(away(&sim, &["/a", "/b", "/lost"]), Ok(vec![]));
+}
+
+#[test]
+fn a_start_that_gives_up_a_log_dir_may_be_cut_short_anywhere() {
+    let dirs = ["/a", "/b"];
+    let prepared = || {
+        let sim = used(&dirs);
+        unmount(&sim);
+        accept_loss(&sim, "/b");
+        sim
+    };
+    let lost = identity(&prepared(), "/lost");
+    let (mut stop, mut refused, mut between) = (0, 0, 0);
+    loop {
+        let sim = prepared();
+        sim.fs.stop_after(stop);
+        let is_answered = open(&sim, &dirs).is_ok();
+        for (index, state) in sim.crash_states(50).enumerate() {
+            let case = format!("stop {stop}, state {index}");
+            let back = state.crash_states(1).next().expect("the disk itself");
+            let store = open(&state, &dirs).unwrap_or_else(|error| panic!("{case}: {error}"));
+            let used = store.image().log_dirs()[1].id.clone();
+            assert!(store.absent_dirs().is_empty() && store.image().log_dirs().len() == 2, "{case}");
+            assert!(used == identity(&state, "/b") && used != lost, "{case}");
+            assert!(store.image().given_up_at(&lost).is_some(), "{case}");
+            assert!(!is_there(&state, "/b/accept-loss"), "{case}");
+            drop(store);
+            // The disk is found just then.
+            mount(&back);
+            match open(&back, &dirs) {
+                Ok(store) => {
+                    assert!(!is_answered, "{case}: nobody is told of what was acked since");
+                    assert_eq!(store.image().log_dirs()[1].id, lost, "{case}");
+                    between += usize::from(is_there(&back, "/below/directory.id"));
+                }
+                Err(error) => {
+                    assert!(error.contains("given up"), "{case}: {error}");
+                    refused += 1;
+                }
+            }
+        }
+        if is_answered {
+            break;
+        }
+        stop += 1;
+    }
+    assert!(
+        stop > 10 && refused > 0 && between > 0,
+        "{stop} operations, {refused} refused, {between} in between"
+    );
+}
+
+#[test]
+fn what_lies_in_the_place_of_an_empty_log_dir_takes_it_until_partitions_are_there() {
+    let sim = SimEnv::new(1);
+    let open_all = || open(&sim, &["/a", "/b"]).expect("opens");
+    let store = open_all();
+    store.change(|draft| draft.set_cordon(Some(Cordon::Dirs(vec![0])))).expect("changed");
+    drop(store);
+    let ids = |store: &Store| store.image().log_dirs().iter().map(|dir| dir.id.clone()).collect::<Vec<_>>();
+    unmount(&sim);
+    let other = ids(&open_all());
+    mount(&sim);
+    let store = open_all();
+    assert!(ids(&store)[0] == other[0] && ids(&store)[1] != other[1], "nothing was in either");
+    assert_eq!(store.image().given_up_at(&other[1]), None);
+    assert!(store.image().is_cordoned(0) && !store.image().is_cordoned(1));
+    drop(store);
+    sim.fs.rename("/b".as_ref(), "/lost".as_ref()).expect("moved");
+    sim.fs.rename("/below".as_ref(), "/b".as_ref()).expect("seen again");
+    let store = open_all();
+    let new = NewTopic { name: "t".into(), partition_count: 1, configs: TopicOverrides::new() };
+    store.change(|draft| draft.create_topic(new)).expect("changed").expect("made");
+    drop(store);
+    mount(&sim);
+    let refused = || away(&sim, &["/a", "/b"]).expect_err("it has partitions");
+    let error = refused();
+    assert!(error.contains("/b: another directory lies in its place, but 1 partitions are in it"), "{error}");
+    assert!(error.contains("accept-loss"), "{error}");
+    accept_loss(&sim, "/b");
+    assert_eq!(away(&sim, &["/a", "/b"]), Ok(vec![]), "as the message says");
+    sim.fs.rename("/b".as_ref(), "/lost".as_ref()).expect("moved");
+    sim.fs.rename("/below".as_ref(), "/b".as_ref()).expect("seen again");
+    let error = refused();
+    assert!(error.contains("/b: its records were given up at start 5"), "{error}");
 }
 
 #[test]
