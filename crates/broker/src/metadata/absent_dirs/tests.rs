@@ -87,7 +87,8 @@ fn a_log_dir_that_was_given_up_is_refused_by_name_when_it_is_back_until_it_is_cl
     let store = open(&sim, &["/a", "/b"]).expect("begins anew");
     assert_ne!(identity(&sim, "/b"), id_before);
     // A topic that is gone by the time that the disk is back.
-    sim.fs.create_dir_all("/lost/3f2a9c1e-0b7d-4e55-8c3a-5d1f6e7a8b90/0".as_ref()).expect("made");
+    let gone = "3f2a9c1e-0b7d-4e55-8c3a-5d1f6e7a8b90/0";
+    sim.fs.create_dir_all(&Path::new("/lost").join(gone)).expect("made");
     drop(store);
     mount(&sim);
     let refused = |dirs: &[&str], at: &str| {
@@ -95,11 +96,12 @@ fn a_log_dir_that_was_given_up_is_refused_by_name_when_it_is_back_until_it_is_cl
         let told = format!("log dir {at}: its records were given up at start 2,");
         assert!(error.starts_with(&told) && error.contains("Unmount it or move it away"), "{error}");
     };
+    refused(&["/a", "/b"], "/b");
     let accept = Path::new("/meta/accept-metadata-loss");
     sim.fs.open(accept, OpenMode::CreateNew).expect("made");
     refused(&["/a", "/b"], "/b");
     sim.fs.remove_file(accept).expect("removed");
-    refused(&["/a", "/b"], "/b");
+    assert!(is_there(&sim, &format!("/b/{gone}")), "nothing in it is renamed");
     let dirs = ["/a", "/b"].map(PathBuf::from);
     let found = verify_metadata(&sim.env(), "/meta".as_ref(), &dirs).expect("readable");
     let [finding] = &found[..] else { panic!("{found:?}") };
