@@ -22,6 +22,7 @@ use crate::fetch::catch_up::CatchUp;
 use crate::fetch::session::SessionCache;
 use crate::groups::Groups;
 use crate::health::OpenFailures;
+use crate::log_limit::REMOVAL_TROUBLE;
 use crate::metadata::{self, Image, JournalRegistry, Topic};
 use crate::metrics::SharedMetrics;
 use crate::mounts::{MountedQueue, Mounts};
@@ -139,7 +140,9 @@ impl Broker {
         let Some(current) = image.topic_by_id(topic.id) else {
             self.partitions.remove(placement.id);
             if let Err(error) = self.logs.delete(placement.id, placement.dir) {
-                tracing::warn!(partition = %placement.id, %error, "files of a deleted topic stay");
+                REMOVAL_TROUBLE.warn(|suppressed| {
+                    tracing::warn!(partition = %placement.id, %error, suppressed, "files of a deleted topic stay");
+                });
             }
             return Err(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
         };

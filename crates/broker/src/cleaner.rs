@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 
 use crate::broker::Broker;
 use crate::error::is_log_trouble;
+use crate::log_limit::UPKEEP_TROUBLE;
 use crate::partitions::Partition;
 use crate::shutdown::{StopSignal, stopped};
 use crate::uncleanable::Turn;
@@ -95,7 +96,10 @@ async fn work(control: Arc<Control>, state: Arc<Mutex<State>>) {
 
 /// Puts a log behind all others.
 fn note_failure(broker: &Broker, topic: &str, id: PartitionId, error: &LogError) {
-    tracing::error!(%topic, partition = id.index, %error, "compaction failed; it is tried again after a rest");
+    UPKEEP_TROUBLE.warn(|suppressed| {
+        let what = "compaction failed; it is tried again after a rest";
+        tracing::error!(%topic, partition = id.index, %error, suppressed, "{what}");
+    });
     let may_pass = match error {
         LogError::Io { source, .. } => is_shortage(source),
         error => matches!(error, LogError::DirFull { .. }),
@@ -164,7 +168,8 @@ fn claim(broker: &Broker, state: &Mutex<State>) -> Option<(Arc<str>, Arc<Partiti
     state.looks.keep_only(&kept);
     broker.uncleanable.keep_only(&kept);
     let (mut first, mut last) = (Vec::new(), Vec::new());
-    for kept in kept.iter().filter(|kept| is_compacted(broker, kept)) {
+    let is_to_look_at = |kept: &&Kept| !kept.is_in_failed_dir(broker) && is_compacted(broker, kept);
+    for kept in kept.iter().filter(is_to_look_at) {
         let due = match broker.uncleanable.turn(kept.known.id, broker.env.clock.monotonic()) {
             Turn::First => &mut first,
             Turn::Last => &mut last,
@@ -347,5 +352,33 @@ mod tests {
         run();
         assert!(size() < before, "{} of {before}", size());
         assert_eq!(broker.health().troubles, [""; 0]);
+    }
+
+    #[test]
+    fn logs_of_a_log_dir_that_has_failed_are_passed_over() {
+        let sim = SimEnv::new(1);
+        let config = [("data.dir", "/data"), ("log.roll.ms", "1000"), ("log.dirs", "/one,/two")];
+        let broker =
+            open_broker(sim.env(), BrokerConfig::from_pairs(config).expect("valid")).expect("starts");
+        let filled = ["a", "b", "c", "d"].map(|name| fill(&broker, name, 10));
+        let in_two: Vec<_> = filled.iter().filter(|(_, path)| path.starts_with("/two")).collect();
+        assert_eq!(in_two.len(), 2);
+        sim.fs.kill_device(Some("/two".as_ref())).expect("there");
+        checkpoint(&broker);
+        sim.fs.kill_device(None).expect("none");
+        sim.clock.advance(Duration::from_secs(1_000_000));
+        let before = in_two.iter().map(|(id, _)| broker.partitions.get(*id).expect("live").log.size_bytes());
+        let before: Vec<_> = before.collect();
+        let (control, _stop) = control(&broker);
+        let state = Mutex::new(State::default());
+        let mut cleaned = 0;
+        while clean_filthiest(&control, &state) {
+            cleaned += 1;
+            assert!(cleaned < 100, "it comes to an end");
+        }
+        let told = broker.health().troubles;
+        assert!(told.len() == 1 && told[0].contains("/two"), "only the dir is in trouble: {told:?}");
+        let after = in_two.iter().map(|(id, _)| broker.partitions.get(*id).expect("live").log.size_bytes());
+        assert_eq!(before, after.collect::<Vec<_>>());
     }
 }

@@ -128,50 +128,20 @@ pub(crate) fn is_our_trouble(code: ErrorCode) -> bool {
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
     use riverrun_types::{PartitionId, TopicId};
-    use tracing::span::{Attributes, Id, Record};
-    use tracing::{Event, Metadata, Subscriber};
 
     use super::*;
-
-    /// Counts what its thread logs.
-    struct Lines(Arc<AtomicUsize>);
-
-    impl Subscriber for Lines {
-        fn enabled(&self, _: &Metadata<'_>) -> bool {
-            true
-        }
-
-        fn new_span(&self, _: &Attributes<'_>) -> Id {
-            Id::from_u64(1)
-        }
-
-        fn record(&self, _: &Id, _: &Record<'_>) {}
-
-        fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-        fn event(&self, _: &Event<'_>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-
-        fn enter(&self, _: &Id) {}
-
-        fn exit(&self, _: &Id) {}
-    }
+    use crate::testing::log_lines;
 
     /// The lines that a hundred requests leave in the log which fail with this error, and what each client is told.
     fn lines_of(error: &MetadataError, told: ErrorCode) -> usize {
-        let lines = Arc::default();
-        tracing::subscriber::with_default(Lines(Arc::clone(&lines)), || {
+        log_lines(|| {
             for _ in 0..100 {
                 assert_eq!(metadata_error(error), told);
             }
-        });
-        lines.load(Ordering::Relaxed)
+        })
     }
 
     #[test]

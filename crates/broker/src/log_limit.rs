@@ -16,6 +16,12 @@ pub(crate) static STORAGE_TROUBLE: LogLimit =
 /// Metadata that cannot be changed: each request that would change it meets the trouble again.
 pub(crate) static METADATA_TROUBLE: LogLimit =
     LogLimit::slowing_down(Duration::from_secs(1), Duration::from_mins(1));
+/// Partitions with which a job of the upkeep fails: a disk takes many of them with it, and the job comes again.
+pub(crate) static UPKEEP_TROUBLE: LogLimit =
+    LogLimit::slowing_down(Duration::from_secs(1), Duration::from_mins(1));
+/// Partitions of deleted topics whose files cannot be removed.
+pub(crate) static REMOVAL_TROUBLE: LogLimit =
+    LogLimit::slowing_down(Duration::from_secs(1), Duration::from_mins(1));
 /// Files of topics that the metadata does not know: each look over all partitions finds them again.
 pub(crate) static UNKNOWN_TOPICS: LogLimit = LogLimit::new(Duration::from_hours(1));
 /// Journals that cannot be settled: every cycle meets the trouble again.

@@ -3,13 +3,16 @@
 //! A mark beside the segment tells of it, but a partition is opened at its first use only, and until then nobody would be
 //! told. So the marks are looked for once after a start, in the background, and what has one is opened: that checks it
 //! again and either takes the mark away or has health and metrics tell. Costs a look at the names in each partition's
-//! directory; nothing waits for it.
+//! directory; nothing waits for it. Partitions of a log dir that has failed are passed over: all of them are in trouble, and
+//! the next start looks again.
 
 use std::sync::Arc;
 
+use riverrun_log::LogError;
 use riverrun_types::PartitionId;
 
 use crate::broker::Broker;
+use crate::log_limit::UPKEEP_TROUBLE;
 use crate::shutdown::StopSignal;
 
 /// Looks at all partitions once; ends between two of them when `stop` turns true.
@@ -40,8 +43,87 @@ fn look(broker: &Broker, stop: &StopSignal) {
 
 /// Whether a partition has a mark, or may have one: who opens it then finds out.
 fn is_marked(broker: &Broker, id: PartitionId, dir: usize) -> bool {
-    broker.logs.has_damage_mark(id, dir).unwrap_or_else(|error| {
-        tracing::warn!(partition = %id, %error, "whether damage was found in a partition cannot be read");
-        true
-    })
+    match broker.logs.has_damage_mark(id, dir) {
+        Ok(is_marked) => is_marked,
+        Err(LogError::DirFailed { .. }) => false,
+        Err(error) => {
+            UPKEEP_TROUBLE.warn(|suppressed| {
+                let what = "whether damage was found in a partition cannot be read";
+                tracing::warn!(partition = %id, %error, suppressed, "{what}");
+            });
+            true
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    use riverrun_env::sim::SimEnv;
+    use riverrun_types::TimestampMs;
+
+    use super::*;
+    use crate::config::BrokerConfig;
+    use crate::metadata::NewTopic;
+    use crate::start::open_broker;
+    use crate::testing::{log_lines, record};
+
+    const PARTITIONS: i32 = 80;
+
+    /// A server that is started anew, where half of so many partitions lie in `/two`; and where in it.
+    fn started(sim: &SimEnv) -> (Arc<Broker>, PathBuf) {
+        let start = || {
+            let config = BrokerConfig::from_pairs([("data.dir", "/data"), ("log.dirs", "/one,/two")]);
+            open_broker(sim.env(), config.expect("valid")).expect("starts")
+        };
+        let before = start();
+        let configs = [("durability".to_owned(), "4".to_owned())].into();
+        let new = NewTopic { name: "t".to_owned(), partition_count: PARTITIONS, configs };
+        let topic = before.metadata.change(|draft| draft.create_topic(new)).expect("changed").expect("made");
+        let mut path = None;
+        for index in 0..PARTITIONS {
+            let partition = before.partition(&topic, index).expect("there");
+            partition.append(record(TimestampMs(0), b"value"), before.append_options()).expect("taken");
+            partition.write_staged().expect("written");
+            if topic.log_dir(index) == Some(1) {
+                path = partition.log.path().parent().map(Path::to_owned);
+            }
+        }
+        before.logs.close().expect("closed");
+        before.metadata.close().expect("closed");
+        drop(before);
+        (start(), path.expect("half of them"))
+    }
+
+    fn look_once(broker: &Broker) -> usize {
+        let (_stop, stopping) = tokio::sync::watch::channel(false);
+        log_lines(|| look(broker, &stopping))
+    }
+
+    #[test]
+    fn partitions_of_a_device_that_is_dead_are_not_opened_and_no_line_each() {
+        let sim = SimEnv::new(1);
+        let (broker, _) = started(&sim);
+        sim.fs.kill_device(Some("/two".as_ref())).expect("there");
+        let lines = look_once(&broker);
+        assert!(lines < 10, "{lines} lines");
+        assert!(broker.logs.dir_failure(1).is_some());
+        assert_eq!(look_once(&broker), 0, "its failure was told");
+        assert_eq!(broker.partitions.all().len(), 0);
+        let troubles = broker.health().troubles;
+        assert!(!troubles.iter().any(|trouble| trouble.starts_with("partition ")), "{troubles:?}");
+    }
+
+    #[test]
+    fn partitions_that_the_server_may_not_look_into_are_no_line_each() {
+        let sim = SimEnv::new(1);
+        let (broker, topic) = started(&sim);
+        sim.fs.forbid(Some(&topic)).expect("there");
+        let lines = look_once(&broker);
+        assert!(lines < 10, "{lines} lines");
+        assert!(broker.logs.dir_failure(1).is_none(), "the device is well");
+        let troubles = broker.health().troubles;
+        assert!(troubles.iter().any(|trouble| trouble.starts_with("partition t-")), "{troubles:?}");
+    }
 }

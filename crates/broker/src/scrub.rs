@@ -14,6 +14,7 @@ use riverrun_log::scrub::{order, rate};
 
 use crate::broker::Broker;
 use crate::error::is_log_trouble;
+use crate::log_limit::UPKEEP_TROUBLE;
 use crate::shutdown::{StopSignal, stopped};
 use crate::upkeep::{Kept, kept_partitions};
 
@@ -104,6 +105,9 @@ fn pass(broker: &Arc<Broker>, interval: Duration, stop: StopSignal) {
 }
 
 fn scrub(broker: &Broker, kept: &Kept, control: &Control) {
+    if kept.is_in_failed_dir(broker) {
+        return;
+    }
     control.on_io(LOOK_BYTES);
     // Only a log that has sealed segments is opened: most of many have none.
     let dir = kept.topic.log_dir(kept.known.id.index);
@@ -115,9 +119,58 @@ fn scrub(broker: &Broker, kept: &Kept, control: &Control) {
     match partition.log.scrub(control) {
         Ok(scrubbed) => _ = broker.scrub.bytes.fetch_add(scrubbed.bytes, Ordering::Relaxed),
         Err(error) if is_log_trouble(&error) => {
-            let (topic, partition) = (&*kept.topic.name, kept.known.id.index);
-            tracing::error!(topic, partition, %error, "the scrub found damage, or could not read");
+            UPKEEP_TROUBLE.warn(|suppressed| {
+                let (topic, partition) = (&*kept.topic.name, kept.known.id.index);
+                let what = "the scrub found damage, or could not read";
+                tracing::error!(topic, partition, %error, suppressed, "{what}");
+            });
         }
         Err(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use riverrun_env::sim::SimEnv;
+    use riverrun_types::TimestampMs;
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::config::BrokerConfig;
+    use crate::metadata::NewTopic;
+    use crate::start::open_broker;
+    use crate::testing::record;
+
+    #[test]
+    fn a_log_dir_that_has_failed_is_not_scrubbed_and_the_others_are() {
+        let sim = SimEnv::new(1);
+        let config = BrokerConfig::from_pairs([("data.dir", "/data"), ("log.dirs", "/one,/two")]);
+        let broker = open_broker(sim.env(), config.expect("valid")).expect("starts");
+        let configs = [("segment.bytes", "1048576"), ("durability", "4")];
+        let configs = configs.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let new = NewTopic { name: "t".to_owned(), partition_count: 2, configs };
+        let topic = broker.metadata.change(|draft| draft.create_topic(new)).expect("changed").expect("made");
+        for index in 0..2 {
+            let partition = broker.partition(&topic, index).expect("there");
+            for timestamp in 0..4 {
+                let batch = record(TimestampMs(timestamp), &vec![7; 400_000]);
+                partition.append(batch, broker.append_options()).expect("taken");
+                partition.write_staged().expect("written");
+            }
+        }
+        let (_stop, stop) = watch::channel(false);
+        let pace = Mutex::new(IoPace::new(None));
+        let control = Control { broker: Arc::clone(&broker), pace, stop };
+        let scrub_all = || {
+            let before = broker.scrub.bytes();
+            kept_partitions(&broker).iter().for_each(|kept| scrub(&broker, kept, &control));
+            broker.scrub.bytes() - before
+        };
+        let of_both = scrub_all();
+        sim.fs.kill_device(Some("/two".as_ref())).expect("there");
+        crate::upkeep::checkpoint(&broker);
+        sim.fs.kill_device(None).expect("none");
+        assert!(of_both > 0 && broker.logs.dir_failure(1).is_some());
+        assert_eq!(scrub_all(), of_both / 2);
     }
 }

@@ -1,13 +1,48 @@
-//! What tests put into a server that runs.
+//! What tests put into a server that runs, and what they count in its log.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::BytesMut;
 use riverrun_records::{BatchBuilder, BatchOptions};
 use riverrun_types::TimestampMs;
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
 
 use crate::broker::Broker;
 use crate::metadata::{NewTopic, Topic};
+
+/// Counts the warnings and errors that its thread logs.
+struct Lines(Arc<AtomicUsize>);
+
+impl Subscriber for Lines {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= Level::WARN
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, _: &Event<'_>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// How many warnings and errors this work leaves in the log, on this thread.
+pub(crate) fn log_lines(work: impl FnOnce()) -> usize {
+    let lines = Arc::default();
+    tracing::subscriber::with_default(Lines(Arc::clone(&lines)), work);
+    lines.load(Ordering::Relaxed)
+}
 
 /// A batch of one record, as it comes from a client.
 pub(crate) fn record(timestamp: TimestampMs, value: &[u8]) -> BytesMut {

@@ -12,6 +12,7 @@ use riverrun_types::{PartitionId, TopicId};
 
 use crate::broker::Broker;
 use crate::config::{BrokerConfig, TopicOverrides};
+use crate::log_limit::REMOVAL_TROUBLE;
 use crate::metadata::{Draft, MetadataError, NewTopic, OFFSETS_TOPIC, Topic, TopicError};
 use crate::shutdown::StopSignal;
 
@@ -135,7 +136,9 @@ impl Broker {
             self.partitions.remove(id);
             self.open_failures.forget(id);
             if let Err(error) = self.logs.delete(id, usize::from(*dir)) {
-                tracing::warn!(partition = %id, %error, "files of a deleted topic stay");
+                REMOVAL_TROUBLE.warn(|suppressed| {
+                    tracing::warn!(partition = %id, %error, suppressed, "files of a deleted topic stay");
+                });
                 is_gone = false;
             }
         }

@@ -1,7 +1,8 @@
 //! Work that time asks for: rolling, retention, compaction, checkpoints, forgetting.
 //!
 //! Each job is one task that sleeps, then works on the blocking pool, so that the disk's time is nobody else's. A
-//! job that fails for one partition is logged and goes on with the next. Retention and compaction touch only what a
+//! job that fails for one partition is logged and goes on with the next. Partitions of a log dir that has failed are passed
+//! over: nothing is written there, and that was told once for all of them. Retention and compaction touch only what a
 //! checkpoint covers; where something is due that none has covered, they make one.
 
 use std::collections::{HashMap, HashSet};
@@ -17,7 +18,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::broker::Broker;
 use crate::config::TopicOverrides;
 use crate::error::is_log_trouble;
-use crate::log_limit::UNKNOWN_TOPICS;
+use crate::log_limit::{UNKNOWN_TOPICS, UPKEEP_TROUBLE};
 use crate::metadata::Topic;
 use crate::partitions::Partition;
 use crate::shutdown::{StopSignal, stopped};
@@ -116,6 +117,12 @@ impl Kept {
     /// The live partition; it is opened if it is closed. One that cannot be opened has been logged, and is offline.
     pub(crate) fn open(&self, broker: &Broker) -> Option<Arc<Partition>> {
         broker.partition(&self.topic, self.known.id.index).ok()
+    }
+
+    /// Whether the log dir that it lies in has failed.
+    pub(crate) fn is_in_failed_dir(&self, broker: &Broker) -> bool {
+        let dir = self.topic.log_dir(self.known.id.index);
+        dir.is_some_and(|dir| broker.logs.dir_failure(dir).is_some())
     }
 }
 
@@ -218,6 +225,9 @@ fn look_at_all(broker: &Broker, looks: &Mutex<Looks>) -> bool {
     looks.keep_only(&kept);
     let mut awaits_checkpoint = false;
     for kept in kept {
+        if kept.is_in_failed_dir(broker) {
+            continue;
+        }
         let options = broker.config.topic_options(&kept.topic.name, &kept.topic.configs);
         let retention_ms = u64::try_from(options.retention_ms).unwrap_or(u64::MAX);
         let period = Duration::from_millis(retention_ms.min(options.segment_ms) / LOOKS_PER_RETENTION);
@@ -235,8 +245,10 @@ fn look_at_all(broker: &Broker, looks: &Mutex<Looks>) -> bool {
             // Once more after segments went: what is left may be due as well, and their files are removed later.
             Ok((0, false)) if !log.awaits_removals() => looks.note(&kept, log, covered, monotonic),
             Err(error) if is_log_trouble(&error) => {
-                let topic = &kept.topic.name;
-                tracing::error!(%topic, partition = partition.id.index, %error, "retention failed");
+                UPKEEP_TROUBLE.warn(|suppressed| {
+                    let (topic, partition) = (&*kept.topic.name, partition.id.index);
+                    tracing::error!(topic, partition, %error, suppressed, "retention failed");
+                });
             }
             Ok(_) | Err(_) => {}
         }
@@ -286,7 +298,7 @@ mod tests {
     use crate::config::BrokerConfig;
     use crate::metadata::NewTopic;
     use crate::start::open_broker;
-    use crate::testing::record;
+    use crate::testing::{log_lines, record};
 
     #[test]
     fn files_of_a_topic_that_the_metadata_does_not_know_are_left_alone() {
@@ -311,6 +323,66 @@ mod tests {
         let failed: Vec<bool> = (0..2).map(|dir| broker.logs.dir_failure(dir).is_some()).collect();
         assert_eq!(failed, [false, true]);
         broker.logs.close().expect("the other one stops in order");
+    }
+
+    /// Partitions of a topic of which each has a record, half of them in `/two`. Lines of one each would be many.
+    const MANY: i32 = 80;
+
+    fn many_partitions(sim: &SimEnv) -> (Arc<Broker>, Arc<Topic>) {
+        let config = BrokerConfig::from_pairs([("data.dir", "/data"), ("log.dirs", "/one,/two")]);
+        let broker = open_broker(sim.env(), config.expect("valid")).expect("starts");
+        let configs = [("retention.ms", "1000"), ("durability", "4")];
+        let configs = configs.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let new = NewTopic { name: "t".to_owned(), partition_count: MANY, configs };
+        let topic = broker.metadata.change(|draft| draft.create_topic(new)).expect("changed").expect("made");
+        for index in 0..MANY {
+            let partition = broker.partition(&topic, index).expect("there");
+            partition.append(record(TimestampMs(0), b"value"), broker.append_options()).expect("taken");
+            partition.write_staged().expect("written");
+        }
+        (broker, topic)
+    }
+
+    /// A few are the dir's own, or are rate-limited.
+    fn assert_few_lines(of: &str, work: impl FnOnce()) {
+        let lines = log_lines(work);
+        assert!(lines < 10, "{of}: {lines} lines");
+    }
+
+    #[test]
+    fn a_log_dir_that_fails_while_the_server_runs_is_no_line_for_each_of_its_partitions() {
+        let sim = SimEnv::new(1);
+        let (broker, topic) = many_partitions(&sim);
+        sim.clock.advance(Duration::from_secs(1_000_000));
+        let looks = Mutex::new(Looks::default());
+        sim.fs.kill_device(Some("/two".as_ref())).expect("there");
+        assert_few_lines("a checkpoint", || checkpoint(&broker));
+        assert!(broker.logs.dir_failure(1).is_some() && broker.logs.dir_failure(0).is_none());
+        assert_eq!(log_lines(|| _ = look_at_all(&broker, &looks)), 0, "its failure was told");
+        let size = |index| {
+            let dir = topic.log_dir(index);
+            (dir, broker.partition(&topic, index).map(|partition| partition.log.size_bytes()))
+        };
+        let is_emptied = |index| matches!(size(index), (Some(0), Ok(0)));
+        apply_retention(&broker, &looks);
+        assert_eq!((0..MANY).filter(|index| is_emptied(*index)).count(), 40, "the other dir goes on");
+        let id = topic.id;
+        broker.metadata.change(|draft| draft.delete_topic(id).is_ok()).expect("changed");
+        assert_few_lines("the deletion", || broker.discard_topics(&[id]));
+    }
+
+    #[test]
+    fn retention_that_finds_a_dead_device_first_is_no_line_for_each_partition() {
+        let sim = SimEnv::new(1);
+        let (broker, _) = many_partitions(&sim);
+        checkpoint(&broker);
+        sim.clock.advance(Duration::from_secs(1_000_000));
+        sim.fs.kill_device(Some("/two".as_ref())).expect("there");
+        let looks = Mutex::new(Looks::default());
+        assert_few_lines("the first look", || apply_retention(&broker, &looks));
+        broker.logs.look_at_devices();
+        assert!(broker.logs.dir_failure(1).is_some());
+        assert_eq!(log_lines(|| _ = look_at_all(&broker, &looks)), 0, "its failure was told");
     }
 
     /// Three segments of which retention takes two, and nobody appends any more.

@@ -357,13 +357,14 @@ impl LogStore {
     }
 
     /// Whether damage was found in a partition before this start, by the names of its files. Opens none of them. Fails if
-    /// these cannot be read; a partition without a directory has none.
+    /// these cannot be read, or the dir has failed; a partition without a directory has none.
     pub fn has_damage_mark(&self, id: PartitionId, dir_index: usize) -> Result<bool, LogError> {
         let dir = &self.dirs[dir_index];
+        dir.check_usable()?;
         let path = dir.partition_path(id);
         let names = match dir.env().fs.read_dir(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-            read => read.map_err(|error| LogError::io(&path, error))?,
+            read => read.map_err(|error| dir.judge_at_once(LogError::io(&path, error)))?,
         };
         let is_mark = |name: &str| name.ends_with(DAMAGED_SUFFIX);
         let is_marked = names.iter().any(|entry| entry.name.to_str().is_some_and(is_mark));

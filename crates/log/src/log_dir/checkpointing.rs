@@ -96,7 +96,8 @@ impl LogDir {
 
     pub(super) fn capture(&self, dirty: Vec<PartitionId>) -> (Vec<Captured>, Coverage) {
         let mut captured = Vec::with_capacity(dirty.len());
-        let mut coverage = Coverage::Complete;
+        let mut left_out = None;
+        let mut left_out_count = 0_usize;
         let mut pace = Pace::new(&self.env, &self.shared, &self.hurry);
         for id in dirty {
             pace.step();
@@ -107,13 +108,19 @@ impl LogDir {
                 Err(error) => {
                     let error = self.judge(error);
                     // It stays dirty, and the checkpoint says of it what it said before.
-                    tracing::warn!(partition = %id, %error, "left out of the checkpoint");
                     self.mark_dirty(id);
-                    coverage = Coverage::Partial;
+                    left_out.get_or_insert((id, error));
+                    left_out_count += 1;
                 }
             }
         }
-        (captured, coverage)
+        let Some((first, error)) = left_out else { return (captured, Coverage::Complete) };
+        // One line for all of them: a device that fails takes many with it.
+        tracing::warn!(
+            path = %self.path.display(), partitions = left_out_count, %first, %error,
+            "partitions are left out of the checkpoint"
+        );
+        (captured, Coverage::Partial)
     }
 
     /// The dir is used from now on, so that the file must not say any more that the server stopped cleanly. Where there is
