@@ -217,6 +217,17 @@ impl IndexCursor {
         self.max_timestamp = self.max_timestamp.max(header.max_timestamp());
         self.running_checksum = crc32c::crc32c_append(self.running_checksum, stamp);
     }
+
+    /// Takes in a damaged batch at the cursor, of which only the stamp may be believed, and that it ends at `end`.
+    pub(crate) fn pass_damaged(&mut self, end: u64, stamp: &Stamp) {
+        self.position = end;
+        self.running_checksum = crc32c::crc32c_append(self.running_checksum, stamp);
+    }
+}
+
+/// Said where the batches before an entry at `position` have another running checksum.
+pub(crate) fn not_written(position: u64) -> String {
+    format!("the batches from here to byte {position} are not those that were written (running checksum)")
 }
 
 /// The stamp of a whole batch.

@@ -30,7 +30,7 @@ use crate::producer_state::{EncodedProducers, ProducerStates};
 use crate::scan::ScanStop;
 use crate::segment::{FilePool, Home, INDEX_SUFFIX, Segment};
 use crate::verify::boundaries::Boundaries;
-use crate::verify::segment::{Facts, Half, IndexContent, SegmentCheck};
+use crate::verify::segment::{Facts, Flaw, Half, IndexContent, SegmentCheck};
 use crate::verify::{Listing, LogDirFiles, Weight, weight};
 
 /// `index.interval.bytes` of an index that is made anew: Kafka's default.
@@ -194,10 +194,8 @@ impl Repair {
         let file = open(&self.env, path, OpenMode::Read)?;
         let mut check = SegmentCheck::new(facts, index);
         check.run(&*file, u64::MAX).map_err(|error| LogError::io(path, error))?;
-        let is_bad = |weight: Weight| weight == Weight::Damage;
-        let flaw =
-            check.flaws.iter().find(|flaw| flaw.half == Half::Log && is_bad(weight(flaw, self.known())));
-        if let Some(flaw) = flaw {
+        let is_damage = |flaw: &&Flaw| flaw.half == Half::Log && weight(flaw, self.known()) == Weight::Damage;
+        if let Some(flaw) = check.flaws.iter().filter(is_damage).min_by_key(|flaw| flaw.position) {
             let (position, log_end, what) = (flaw.position, flaw.from, flaw.what.clone());
             return Ok(Some(Damage { position, log_end, what }));
         }
@@ -360,7 +358,7 @@ impl Repair {
                 segment.push_entry(entry);
             }
         }
-        if let Some(entry) = cursor.end_entry(scan.expected()) {
+        if let Some(entry) = cursor.end_entry(cut.log_end) {
             segment.push_entry(entry);
         }
         segment.store_tail()?;

@@ -49,6 +49,15 @@ pub(crate) struct ScannedBatch {
     pub(crate) stamp: Stamp,
 }
 
+impl ScannedBatch {
+    /// Whether it may come where offset `expected` is next, if the log is synced up to `synced`. Gaps come from compaction,
+    /// which stays below; and there a batch begins.
+    pub(crate) fn may_come_at(&self, expected: Offset, synced: Offset) -> bool {
+        let base = self.header.base_offset();
+        base == expected || base == synced || self.header.next_offset() <= synced
+    }
+}
+
 /// What the header of every batch of a scan has to keep to.
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
@@ -142,6 +151,11 @@ impl<'f> BatchScan<'f> {
         self.search
     }
 
+    /// The offset that the segment begins at.
+    pub(crate) fn base_offset(&self) -> Offset {
+        self.bounds.base_offset
+    }
+
     /// Where the next batch begins, or the damage.
     pub(crate) fn position(&self) -> u64 {
         self.position
@@ -150,6 +164,24 @@ impl<'f> BatchScan<'f> {
     /// The offset below which no batch may begin now.
     pub(crate) fn expected(&self) -> Offset {
         self.expected
+    }
+
+    /// Has no offset below `offset` come from here on: what the batches before say of it is not believed.
+    pub(crate) fn expect(&mut self, offset: Offset) {
+        if offset != self.expected {
+            self.expected = offset;
+            self.search = None;
+        }
+    }
+
+    /// Whether the damage at the position is that a batch begins there whose offset is too low. Then it may be the batches
+    /// before it that are damaged: no CRC covers their offsets.
+    pub(crate) fn is_too_low(&mut self) -> io::Result<bool> {
+        match self.header() {
+            Ok(header) => Ok(matches!(header, Err(HeaderFlaw::TooLow { .. }))),
+            Err(ScanStop::Io(error)) => Err(error),
+            Err(ScanStop::Damage { .. }) => Ok(false),
+        }
     }
 
     /// The next batch, with its CRC checked; none at the end.
@@ -239,14 +271,18 @@ impl<'f> BatchScan<'f> {
 
     /// The header of the next batch, which lies before the end and has offsets that may come here; none at the end.
     fn next_header(&mut self) -> Result<Option<BatchHeader>, ScanStop> {
-        let (bounds, position, expected) = (self.bounds, self.position, self.expected);
-        if position >= bounds.end {
+        if self.position >= self.bounds.end {
             return Ok(None);
         }
+        self.header()?.map(Some).map_err(|flaw| self.damage(flaw.to_string()))
+    }
+
+    /// The header at the position, which lies before the end.
+    fn header(&mut self) -> Result<Result<BatchHeader, HeaderFlaw>, ScanStop> {
+        let (bounds, position, expected) = (self.bounds, self.position, self.expected);
         let left = usize::try_from(bounds.end - position).unwrap_or(usize::MAX);
         let bytes = self.at(position, left.min(layout::HEADER_BYTES))?;
-        let header = bounds.header(bytes, position, expected);
-        header.map(Some).map_err(|flaw| self.damage(flaw.to_string()))
+        Ok(bounds.header(bytes, position, expected))
     }
 
     /// Compares the CRC of the next batch, whose header this is.

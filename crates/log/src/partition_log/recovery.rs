@@ -267,6 +267,9 @@ impl Opening<'_> {
         let expected = base.plus(i64::from(entry.relative_offset));
         let mut scan = BatchScan::new(&*file, base, expected, position, size_bytes);
         let mut stale_to = 0;
+        // Up to here the offsets are not in doubt, which no CRC covers: those below the recovery point as long as they have
+        // no gaps.
+        let mut certain = expected;
         let damage = loop {
             let before = scan.expected();
             if self.replay_from.is_some_and(|from| before >= from) {
@@ -277,7 +280,12 @@ impl Opening<'_> {
             match scan.next_batch() {
                 Ok(None) => break None,
                 Ok(Some(batch)) => match self.check_batch(&batch, before) {
-                    Ok(()) => self.take(&segment, &mut cursor, &batch),
+                    Ok(()) => {
+                        if batch.header.base_offset() == certain || before >= self.recovery_point {
+                            certain = scan.expected();
+                        }
+                        self.take(&segment, &mut cursor, &batch);
+                    }
                     Err(what) => break Some((batch.position, what, before)),
                 },
                 Err(ScanStop::Damage { position, what }) => break Some((position, what, before)),
@@ -287,7 +295,7 @@ impl Opening<'_> {
         let end = match damage {
             None => SegmentEnd::Whole(scan.expected()),
             Some((position, what, expected)) => {
-                self.check_may_cut(&segment, &mut scan, position, &what, expected, has_next)?;
+                self.check_may_cut(&segment, &mut scan, position, &what, certain, has_next)?;
                 cut(&segment, position, &what)?;
                 SegmentEnd::Cut(expected)
             }
@@ -323,7 +331,7 @@ impl Opening<'_> {
     /// recovery point.
     fn check_batch(&self, batch: &ScannedBatch, expected: Offset) -> Result<(), String> {
         let header = &batch.header;
-        if self.is_trusted && expected >= self.recovery_point && header.base_offset() != expected {
+        if self.is_trusted && !batch.may_come_at(expected, self.recovery_point) {
             return Err(format!("offset {} where {expected} must come", header.base_offset()));
         }
         let newest = self.epochs.latest().map_or(LeaderEpoch(0), |entry| entry.epoch);
@@ -339,18 +347,18 @@ impl Opening<'_> {
         scan: &mut BatchScan<'_>,
         position: u64,
         what: &str,
-        expected: Offset,
+        certain: Offset,
         has_next: bool,
     ) -> Result<(), LogError> {
         let corrupt = |what: &str| Err(LogError::corrupt(&segment.log_path(), position, what));
-        if self.has_lost(expected) {
+        if self.has_lost(certain) {
             return corrupt(what);
         }
         if self.is_trusted {
             return Ok(());
         }
         // It may be what a client has sent as a value: then nothing is cut, and the log is not opened.
-        let follows = has_next || scan.skip_damage().map_err(|stop| segment.scan_failed(stop))?;
+        let follows = has_next || has_intact(scan).map_err(|stop| segment.scan_failed(stop))?;
         if follows { corrupt(&format!("{what}, and intact batches follow")) } else { Ok(()) }
     }
 
@@ -539,6 +547,16 @@ impl Opening<'_> {
             latest_epoch: self.epochs.latest().map(|entry| entry.epoch),
             generation: 0,
         }
+    }
+}
+
+/// Whether an intact batch begins where a scan has stopped or behind. The offsets before may be what is wrong: they do not
+/// count.
+fn has_intact(scan: &mut BatchScan<'_>) -> Result<bool, ScanStop> {
+    scan.expect(scan.base_offset());
+    match scan.next_batch() {
+        Err(ScanStop::Damage { .. }) => scan.skip_damage(),
+        batch => Ok(batch?.is_some()),
     }
 }
 

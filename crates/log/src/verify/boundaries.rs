@@ -14,7 +14,7 @@ use riverrun_records::{BatchHeader, layout};
 use riverrun_types::Offset;
 
 use super::segment::IndexContent;
-use crate::index::IndexEntry;
+use crate::index::{IndexEntry, STAMP_BYTES, Stamp};
 use crate::scan::{BatchScan, ScanStop};
 
 /// What is known of where a segment's batches begin.
@@ -29,8 +29,8 @@ pub(crate) struct Boundaries<'f, 'i> {
 
 /// What follows damage.
 pub(crate) enum Behind<'f> {
-    /// The damaged batch says where it ends, and an intact one begins there.
-    Batch(BatchScan<'f>),
+    /// The damaged batch, whose stamp this is, says where it ends, and an intact one begins there.
+    Batch(BatchScan<'f>, Stamp),
     /// The index says that a batch begins there; others may lie before it.
     Entry(BatchScan<'f>),
     /// Nobody knows, or the damaged batch says that it is the last one.
@@ -57,9 +57,11 @@ impl<'f, 'i> Boundaries<'f, 'i> {
         let entry = self.entries.get(next).filter(is_inside);
         // No batch reaches over a boundary.
         let end_max = entry.map_or(self.size_bytes, |entry| u64::from(entry.position));
-        if let Some(end) = self.claimed_end(position)?.filter(|end| *end <= end_max) {
+        if let Some((end, stamp)) = self.claimed_end(position)?.filter(|(end, _)| *end <= end_max) {
             match self.scan(end, expected).next_batch() {
-                Ok(Some(batch)) => return Ok(Behind::Batch(self.scan(end, batch.header.base_offset()))),
+                Ok(Some(batch)) => {
+                    return Ok(Behind::Batch(self.scan(end, batch.header.base_offset()), stamp));
+                }
                 Err(ScanStop::Io(error)) => return Err(error),
                 Ok(None) | Err(ScanStop::Damage { .. }) => {}
             }
@@ -74,45 +76,51 @@ impl<'f, 'i> Boundaries<'f, 'i> {
     pub(crate) fn pass(&self, scan: &BatchScan<'_>, stop: ScanStop) -> Result<BatchScan<'f>, ScanStop> {
         let ScanStop::Damage { position, .. } = stop else { return Err(stop) };
         match self.behind(position, scan.expected())? {
-            Behind::Batch(next) | Behind::Entry(next) => Ok(next),
+            Behind::Batch(next, _) | Behind::Entry(next) => Ok(next),
             Behind::Unknown => Err(stop),
         }
     }
 
-    /// Where the batch at `position` ends, as its header says.
-    fn claimed_end(&self, position: u64) -> io::Result<Option<u64>> {
-        let mut header = [0; layout::HEADER_BYTES];
-        if position + header.len() as u64 > self.size_bytes {
+    /// Where the batch at `position` ends, as its header says, and its stamp.
+    fn claimed_end(&self, position: u64) -> io::Result<Option<(u64, Stamp)>> {
+        let mut bytes = [0; layout::HEADER_BYTES];
+        if position + bytes.len() as u64 > self.size_bytes {
             return Ok(None);
         }
-        self.file.read_exact_at(&mut header, position)?;
-        Ok(BatchHeader::parse(&header).ok().map(|header| position + header.size_bytes() as u64))
+        self.file.read_exact_at(&mut bytes, position)?;
+        let stamp = *bytes.first_chunk::<STAMP_BYTES>().expect("a header is longer");
+        Ok(BatchHeader::parse(&bytes).ok().map(|header| (position + header.size_bytes() as u64, stamp)))
     }
 
-    /// Records of the intact batches from the boundary at `position` on. Where a search has to find them, what a client has
-    /// sent as a value may be among them, but never hides what lies behind the next boundary that is known.
-    pub(crate) fn count_records(&self, position: u64, expected: Offset) -> io::Result<u64> {
+    /// Records of the intact batches from the boundary at `position` on, behind which no offset below `expected` comes. Where a
+    /// search has to find them, what a client has sent as a value may be among them, but never hides what lies behind the
+    /// next boundary that is known. Nor does a batch whose offset was raised hide those behind it.
+    pub(crate) fn count_records(&self, position: u64, mut expected: Offset) -> io::Result<u64> {
         let (mut scan, mut records) = (self.scan(position, expected), 0);
         loop {
             match scan.next_batch() {
                 Ok(None) => return Ok(records),
                 Ok(Some(batch)) => records += u64::from(batch.header.record_count().unsigned_abs()),
                 Err(ScanStop::Io(error)) => return Err(error),
+                Err(ScanStop::Damage { .. }) if scan.expected() > expected && scan.is_too_low()? => {
+                    scan.expect(expected);
+                }
                 Err(ScanStop::Damage { position, .. }) => match self.behind(position, scan.expected())? {
-                    Behind::Batch(next) => scan = next,
+                    Behind::Batch(next, _) => scan = next,
                     Behind::Entry(next) => {
-                        records += self.search(&scan, next.position())?;
+                        records += self.search(position, expected, next.position())?;
+                        expected = next.expected();
                         scan = next;
                     }
-                    Behind::Unknown => return Ok(records + self.search(&scan, self.size_bytes)?),
+                    Behind::Unknown => return Ok(records + self.search(position, expected, self.size_bytes)?),
                 },
             }
         }
     }
 
-    /// Records of what looks like intact batches between the damage that `damaged` stands at and `end`.
-    fn search(&self, damaged: &BatchScan<'_>, end: u64) -> io::Result<u64> {
-        let mut scan = BatchScan::new(self.file, self.base, damaged.expected(), damaged.position(), end);
+    /// Records of what looks like intact batches between the damage at `position` and `end`, with no offset below `expected`.
+    fn search(&self, position: u64, expected: Offset, end: u64) -> io::Result<u64> {
+        let mut scan = BatchScan::new(self.file, self.base, expected, position, end);
         let mut records = 0;
         loop {
             match scan.next_batch() {

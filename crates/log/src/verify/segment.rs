@@ -3,7 +3,12 @@
 //!
 //! Goes over every batch's CRC and over the running checksums of the index, which find a flipped bit in what a
 //! batch's own CRC leaves out and a batch that was replaced by another valid one. Behind damage it goes on where a batch is
-//! known to begin, and looks for one that is intact where nobody knows; the checksums count again from the next entry on.
+//! known to begin, and looks for one that is intact where nobody knows.
+//!
+//! What a batch's CRC leaves out, its base offset above all, is proved by the next entry of the index only. So what is
+//! wrong between two entries is told once the second one is reached: if its checksum is right, with the headers of damaged
+//! batches as they lie there, all is as it was told; if it is not, the damage begins at the first entry, and nobody knows
+//! which batches between the two are right. Where no entry follows, only offsets without gaps vouch for the batches before.
 //! An index that is damaged itself is a flaw and proves nothing. Of one that is longer than its `.log` lets it be, no more
 //! is read.
 
@@ -17,7 +22,7 @@ use riverrun_types::Offset;
 use super::boundaries::{Behind, Boundaries};
 use crate::error::LogError;
 use crate::index::{
-    ENTRY_BYTES, EntryCodec, HEADER_BYTES, IndexCursor, IndexEntry, IndexHeader, entry_position,
+    ENTRY_BYTES, EntryCodec, HEADER_BYTES, IndexCursor, IndexEntry, IndexHeader, entry_position, not_written,
 };
 use crate::scan::{BatchScan, ScanStop, ScannedBatch, Search};
 use crate::segment::LOG_SUFFIX;
@@ -45,6 +50,13 @@ pub(crate) struct Flaw {
     pub(crate) until: Option<Offset>,
     /// Nothing is known to be wrong: the records are more than a bound allows to look at.
     pub(crate) is_unchecked: bool,
+}
+
+impl Flaw {
+    fn new(half: Half, at: Boundary, what: impl Into<String>, until: Option<Offset>) -> Self {
+        let Boundary { position, offset: from } = at;
+        Self { half, position, what: what.into(), from, until, is_unchecked: false }
+    }
 }
 
 /// The entries of an index, as far as they are intact.
@@ -158,17 +170,18 @@ pub(crate) struct Counts {
     pub(crate) bytes: u64,
 }
 
-/// A boundary up to which an entry of the index has proved the batches.
+/// A boundary between batches, and the offset after those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Proven {
-    pub(crate) position: u64,
-    pub(crate) offset: Offset,
+struct Boundary {
+    position: u64,
+    offset: Offset,
 }
 
 /// A check that is under way.
 ///
 /// Invariants: `cursor` stands at a boundary; what it says of the batches before is right as long as `is_summed`;
-/// entries below `next_entry` lie at or before it; there is a `search` once damage was met.
+/// entries below `next_entry` lie at or before it; there is a `search` once damage was met; `proven <= joined`; all of
+/// `pending` lies behind `proven`.
 #[derive(Debug)]
 pub(crate) struct SegmentCheck {
     facts: Facts,
@@ -177,7 +190,12 @@ pub(crate) struct SegmentCheck {
     cursor: IndexCursor,
     expected: Offset,
     is_summed: bool,
-    proven: Proven,
+    /// Up to here an entry of the index has proved the batches.
+    proven: Boundary,
+    /// From `proven` up to here each batch begins at the offset where the one before it ends.
+    joined: Boundary,
+    /// What is wrong behind `proven`, as far as it is known before the next entry is.
+    pending: Vec<Flaw>,
     search: Option<Search>,
     /// Where batches begin is only guessed from here on.
     is_guessing: bool,
@@ -197,13 +215,16 @@ enum Stop {
 
 impl SegmentCheck {
     pub(crate) fn new(facts: Facts, index: IndexContent) -> Self {
+        let start = Boundary { position: 0, offset: facts.base };
         let mut check = Self {
             facts,
             next_entry: 0,
             cursor: IndexCursor::at(facts.base, IndexEntry::START, u32::MAX),
             expected: facts.base,
             is_summed: true,
-            proven: Proven { position: 0, offset: facts.base },
+            proven: start,
+            joined: start,
+            pending: Vec::new(),
             search: None,
             is_guessing: false,
             counts: Counts::default(),
@@ -212,7 +233,7 @@ impl SegmentCheck {
         };
         if let Some((position, what)) = check.index.flaw.clone() {
             let from = check.index.whole_up_to(position, facts.base);
-            check.find(Half::Index, position, what, from, None);
+            check.find(Half::Index, Boundary { position, offset: from }, what, None);
         }
         check
     }
@@ -228,7 +249,7 @@ impl SegmentCheck {
     }
 
     /// Goes on over about `bytes_max` bytes; `true` at the end. Behind damage it may search as many more for what
-    /// follows, and tells of the damage once that is found. Fails if the system cannot read.
+    /// follows, and tells of the damage once the next entry of the index is reached. Fails if the system cannot read.
     pub(crate) fn run(&mut self, file: &dyn File, bytes_max: u64) -> io::Result<bool> {
         let len = file.len()?;
         let size_bytes = self.facts.size_bytes.min(len);
@@ -236,12 +257,16 @@ impl SegmentCheck {
         scan.resume(self.search.take());
         let stop = self.walk(&mut scan, file, bytes_max);
         self.search = scan.into_search();
+        if matches!(stop, Ok(Stop::Paused)) {
+            return Ok(false);
+        }
+        // No entry follows that says more.
+        self.flaws.append(&mut self.pending);
         match stop? {
-            Stop::Paused => return Ok(false),
-            Stop::NothingFollows => {}
+            Stop::Paused | Stop::NothingFollows => {}
             Stop::Ended if len < self.facts.size_bytes => {
                 let what = format!("the file ends here, where {} bytes were", self.facts.size_bytes);
-                self.find(Half::Log, len, what, self.expected, self.facts.next_base);
+                self.find(Half::Log, self.at(len), what, self.facts.next_base);
             }
             Stop::Ended => self.check_end(),
         }
@@ -253,6 +278,7 @@ impl SegmentCheck {
         loop {
             self.expected = scan.expected();
             self.pass_entries();
+            scan.expect(self.expected);
             if self.cursor.position >= stop || !scan.search_within(bytes_max)? {
                 return Ok(Stop::Paused);
             }
@@ -263,17 +289,14 @@ impl SegmentCheck {
                     self.take(scan, &batch)?;
                 }
                 Err(ScanStop::Io(error)) => return Err(error),
-                Err(ScanStop::Damage { position, what }) => {
-                    if let Some(next) = self.known_behind(scan, file)? {
-                        self.pass_damage(scan.expected(), position, what, Some(next.expected()));
-                        *scan = next;
-                        self.cursor.position = scan.position();
+                Err(ScanStop::Damage { what, .. }) => {
+                    if self.pass_damage(scan, file, &what)? {
                         continue;
                     }
                     if !scan.search_within(bytes_max)? {
                         return Ok(Stop::Paused);
                     }
-                    if !self.skip(scan, position, what)? {
+                    if !self.skip(scan, what)? {
                         return Ok(Stop::NothingFollows);
                     }
                 }
@@ -281,52 +304,91 @@ impl SegmentCheck {
         }
     }
 
-    fn find(
-        &mut self,
-        half: Half,
-        position: u64,
-        what: impl Into<String>,
-        from: Offset,
-        until: Option<Offset>,
-    ) {
-        self.flaws.push(Flaw { half, position, what: what.into(), from, until, is_unchecked: false });
+    /// `position`, with the offset after the last intact batch so far.
+    fn at(&self, position: u64) -> Boundary {
+        Boundary { position, offset: self.expected }
     }
 
-    /// A scan from where the batches go on behind the damage that `scan` stands at, if that is known.
-    fn known_behind<'f>(
+    fn find(&mut self, half: Half, at: Boundary, what: impl Into<String>, until: Option<Offset>) {
+        self.flaws.push(Flaw::new(half, at, what, until));
+    }
+
+    /// Notes what is wrong until the next entry says whether the batches before it are right.
+    fn suspect(&mut self, at: Boundary, what: impl Into<String>, until: Option<Offset>) {
+        self.pending.push(Flaw::new(Half::Log, at, what, until));
+    }
+
+    /// Goes on behind the damage that `scan` stands at, if it is known where the batches do; `false` if it is not.
+    fn pass_damage<'f>(
         &mut self,
-        scan: &BatchScan<'_>,
+        scan: &mut BatchScan<'f>,
         file: &'f dyn File,
-    ) -> io::Result<Option<BatchScan<'f>>> {
+        what: &str,
+    ) -> io::Result<bool> {
         if self.is_guessing {
-            return Ok(None);
+            return Ok(false);
         }
         let size_bytes = self.facts.size_bytes.min(file.len()?);
         let boundaries = Boundaries::new(file, self.facts.base, size_bytes, &self.index);
         match boundaries.behind(scan.position(), scan.expected())? {
-            Behind::Batch(next) | Behind::Entry(next) => return Ok(Some(next)),
+            Behind::Batch(next, stamp) => {
+                self.suspect_here(scan, what, Some(next.expected()))?;
+                self.cursor.pass_damaged(next.position(), &stamp);
+                *scan = next;
+            }
+            Behind::Entry(next) => {
+                self.suspect_here(scan, what, Some(next.expected()))?;
+                self.blame(next.position(), next.expected());
+                self.is_summed = false;
+                self.cursor.position = next.position();
+                *scan = next;
+            }
             Behind::Unknown => self.is_guessing = true,
         }
-        Ok(None)
+        Ok(!self.is_guessing)
     }
 
     /// Steps over damage to what looks like the next intact batch; `false` if there is none. It may be what a client has sent
     /// as a value: it is counted, and does not say where the damage ends.
-    fn skip(&mut self, scan: &mut BatchScan<'_>, position: u64, what: String) -> io::Result<bool> {
-        let from = scan.expected();
+    fn skip(&mut self, scan: &mut BatchScan<'_>, what: String) -> io::Result<bool> {
+        self.suspect_here(scan, &what, self.facts.next_base)?;
+        self.flaws.append(&mut self.pending);
         let is_found = match scan.skip_damage() {
             Ok(is_found) => is_found,
             Err(ScanStop::Io(error)) => return Err(error),
             Err(ScanStop::Damage { .. }) => false,
         };
-        self.pass_damage(from, position, what, self.facts.next_base);
+        self.is_summed = false;
         self.cursor.position = scan.position();
         Ok(is_found)
     }
 
-    fn pass_damage(&mut self, from: Offset, position: u64, what: String, until: Option<Offset>) {
-        self.find(Half::Log, position, what, from, until);
-        self.is_summed = false;
+    /// Suspects the batch that `scan` stands at. If its offset is too low, that of one before it may be too high instead: then
+    /// all are suspected from where offsets have a gap.
+    fn suspect_here(
+        &mut self,
+        scan: &mut BatchScan<'_>,
+        what: &str,
+        until: Option<Offset>,
+    ) -> io::Result<()> {
+        let here = self.at(scan.position());
+        if scan.is_too_low()? && self.joined != here {
+            self.suspect(self.joined, format!("{what}, at byte {}", here.position), until);
+        } else {
+            self.suspect(here, what, until);
+        }
+        Ok(())
+    }
+
+    /// Tells of the batches between what is proven and the entry at `position`, which says `offset`: they are not those that
+    /// were written, and nobody knows which of them.
+    fn blame(&mut self, position: u64, offset: Offset) {
+        let what = match self.pending.drain(..).next() {
+            Some(first) if first.position == self.proven.position => first.what,
+            Some(first) => format!("{}; byte {}: {}", not_written(position), first.position, first.what),
+            None => not_written(position),
+        };
+        self.find(Half::Log, self.proven, what, Some(offset));
     }
 
     /// Compares with the entries up to the cursor.
@@ -346,20 +408,19 @@ impl SegmentCheck {
     fn compare(&mut self, entry: &IndexEntry) {
         let offset = self.facts.base.plus(i64::from(entry.relative_offset));
         let position = u64::from(entry.position);
+        let from_proven = Boundary { position, offset: self.proven.offset };
         if position != self.cursor.position {
             let what = "an entry that points into a batch";
-            self.find(Half::Index, position, what, self.proven.offset, Some(offset));
+            self.find(Half::Index, from_proven, what, Some(offset));
         } else if entry.running_checksum != self.cursor.running_checksum {
-            let what = format!(
-                "the batches from here to byte {position} are not those that were written (running checksum)"
-            );
-            self.find(Half::Log, self.proven.position, what, self.proven.offset, Some(offset));
+            self.blame(position, offset);
             self.adopt(entry);
         } else if offset < self.expected || entry.max_timestamp < self.cursor.max_timestamp {
             let what = "an entry that contradicts the batches before it";
-            self.find(Half::Index, position, what, self.proven.offset, Some(offset));
+            self.find(Half::Index, from_proven, what, Some(offset));
         } else {
-            self.proven = Proven { position, offset: self.expected };
+            self.flaws.append(&mut self.pending);
+            self.prove();
         }
     }
 
@@ -368,7 +429,14 @@ impl SegmentCheck {
         self.cursor.running_checksum = entry.running_checksum;
         self.cursor.max_timestamp = entry.max_timestamp;
         self.is_summed = true;
-        self.proven = Proven { position: self.cursor.position, offset: self.expected };
+        self.expected = self.facts.base.plus(i64::from(entry.relative_offset));
+        self.prove();
+    }
+
+    /// All before the cursor is proven, or was told of.
+    fn prove(&mut self) {
+        self.proven = self.at(self.cursor.position);
+        self.joined = self.proven;
     }
 
     fn check_end(&mut self) {
@@ -377,13 +445,17 @@ impl SegmentCheck {
         let indexed = last.map_or(0, |entry| u64::from(entry.position));
         if indexed > position {
             let what = format!("ends here, where the index goes on to {indexed}");
-            return self.find(Half::Log, position, what, end, self.facts.next_base);
+            return self.find(Half::Log, self.at(position), what, self.facts.next_base);
         }
         let Some(next_base) = self.facts.next_base else { return };
         let is_whole = self.index.flaw.is_none();
         if is_whole && indexed < position {
             let what = "the index of a complete segment lacks its end";
-            self.find(Half::Index, indexed, what, end, Some(next_base));
+            self.find(Half::Index, self.at(indexed), what, Some(next_base));
+        }
+        if end > next_base {
+            let what = format!("ends at offset {end}, above the next segment's {next_base}");
+            return self.find(Half::Log, self.joined, what, Some(end));
         }
         // Compaction may have removed the last batches. Then the index says where they ended; an empty segment has
         // no entry that could.
@@ -392,41 +464,40 @@ impl SegmentCheck {
             _ if position == 0 || !is_whole => next_base,
             _ => end,
         };
-        if end > next_base || indexed_end != next_base {
-            let end = if end > next_base { end } else { indexed_end };
-            let what = format!("ends at offset {end}, and the next segment begins at {next_base}");
-            self.find(Half::Log, position, what, end.min(next_base), Some(next_base.max(end)));
+        if indexed_end != next_base {
+            let what = format!("ends at offset {indexed_end}, and the next segment begins at {next_base}");
+            self.find(Half::Log, self.at(position), what, Some(next_base.max(indexed_end)));
         }
     }
 
     fn check_gap(&mut self, batch: &ScannedBatch) {
-        let (expected, found) = (self.expected, batch.header.base_offset());
-        let is_gapless = self.facts.gapless_from.is_some_and(|from| expected >= from);
+        let expected = self.expected;
+        let may_come = self.facts.gapless_from.is_none_or(|from| batch.may_come_at(expected, from));
         // Behind damage there is a gap, which was told of.
-        if is_gapless && self.is_summed && found != expected {
+        if self.is_summed && !may_come {
+            let found = batch.header.base_offset();
             let what = format!("offset {found} where {expected} must come");
-            self.find(Half::Log, batch.position, what, expected, Some(found));
+            self.suspect(self.at(batch.position), what, Some(found));
         }
     }
 
     /// Counts a batch, and walks its records if that is wanted.
     fn take(&mut self, scan: &BatchScan<'_>, batch: &ScannedBatch) -> io::Result<()> {
         self.cursor.pass(&batch.header, &batch.stamp);
+        let (base, next) = (batch.header.base_offset(), batch.header.next_offset());
+        if self.joined == (Boundary { position: batch.position, offset: base }) {
+            self.joined = Boundary { position: self.cursor.position, offset: next };
+        }
         let mut records = u64::from(batch.header.record_count().unsigned_abs());
         if self.facts.walks_records {
             match count_records(&scan.bytes_of(batch)?) {
                 Ok(count) => records = count,
                 Err(error) => {
-                    let (from, until) = (batch.header.base_offset(), batch.header.next_offset());
-                    self.flaws.push(Flaw {
-                        half: Half::Log,
-                        position: batch.position,
-                        what: error.to_string(),
-                        from,
-                        until: Some(until),
-                        is_unchecked: !error.is_damage(),
-                    });
-                    if error.is_damage() {
+                    let is_unchecked = !error.is_damage();
+                    let at = Boundary { position: batch.position, offset: base };
+                    let flaw = Flaw::new(Half::Log, at, error.to_string(), Some(next));
+                    self.pending.push(Flaw { is_unchecked, ..flaw });
+                    if !is_unchecked {
                         return Ok(());
                     }
                 }

@@ -3,16 +3,21 @@
 use std::path::{Path, PathBuf};
 
 use riverrun_env::FileSystem;
-use riverrun_log::{LogError, VerifyReport, verify_partition};
+use riverrun_log::config::LogConfig;
+use riverrun_log::{LogError, VerifyReport, Weight, verify_partition};
 use riverrun_types::{ErrorKind, Offset, PartitionId};
 
 use crate::machine::{ID, Machine, batch_at, numbers, put};
 
 const OTHER: PartitionId = PartitionId { index: 1, ..ID };
 
-/// A log of three segments that was closed in order, and its paths.
+/// A log of several segments that was closed in order, and its paths.
 fn closed_log() -> (Machine, Vec<PathBuf>) {
-    let mut machine = Machine::new(1, Machine::small_segments());
+    closed_log_of(Machine::small_segments())
+}
+
+fn closed_log_of(config: LogConfig) -> (Machine, Vec<PathBuf>) {
+    let mut machine = Machine::new(1, config);
     machine.append_numbers(0, 30);
     let dir = machine.partition_dir();
     let paths = machine.files().iter().map(|name| dir.join(name)).collect();
@@ -46,20 +51,24 @@ fn verification_finds_nothing_in_an_intact_log() {
 
 #[test]
 fn verification_finds_every_flipped_bit_of_every_file() {
-    let (machine, paths) = closed_log();
-    let dir = paths[0].parent().unwrap();
-    for path in &paths {
-        let intact = machine.content(path);
-        for position in 0..intact.len() {
-            let mut damaged = intact.clone();
-            damaged[position] ^= 1 << (position % 8);
-            machine.put_content(path, &damaged);
-            let report = verify(&machine, ID, dir);
-            assert!(!report.findings.is_empty(), "{} byte {position}", path.display());
-            let finding = &report.findings[0];
-            assert_eq!(finding.path.file_stem(), path.file_stem(), "byte {position}: {finding:?}");
+    for config in [Machine::small_segments(), Machine::spaced_entries()] {
+        let (machine, paths) = closed_log_of(config);
+        let dir = paths[0].parent().unwrap();
+        for path in &paths {
+            let intact = machine.content(path);
+            for position in 0..intact.len() {
+                let mut damaged = intact.clone();
+                damaged[position] ^= 1 << (position % 8);
+                machine.put_content(path, &damaged);
+                let report = verify(&machine, ID, dir);
+                assert!(!report.findings.is_empty(), "{} byte {position}", path.display());
+                let finding = &report.findings[0];
+                assert_eq!(finding.path.file_stem(), path.file_stem(), "byte {position}: {finding:?}");
+                let is_log = path.extension().unwrap() == "log";
+                assert!(!is_log || finding.weight == Weight::Damage, "byte {position}: {finding:?}");
+            }
+            machine.put_content(path, &intact);
         }
-        machine.put_content(path, &intact);
     }
 }
 

@@ -9,7 +9,7 @@ use riverrun_env::FileSystem;
 use riverrun_env::sim::SimEnv;
 use riverrun_log::config::LogConfig;
 use riverrun_log::{
-    LogDirFiles, LogError, PartitionLog, ReadError, RecoveryReport, StoreOptions, verify_partition,
+    LogDirFiles, LogError, PartitionLog, ReadError, RecoveryReport, StoreOptions, Weight, verify_partition,
 };
 use riverrun_records::{BatchOptions, Batches, UnverifiedBatch};
 use riverrun_types::{Offset, TimestampMs};
@@ -27,12 +27,15 @@ fn time_of(offset: i64) -> TimestampMs {
     TimestampMs(FIRST_TIME + offset * 3_600_000)
 }
 
-fn config() -> LogConfig {
-    LogConfig { segment_bytes: 300, index_interval_bytes: 150, ..LogConfig::default() }
+/// Segments of a few batches, with an index entry for each batch or for all of a segment's.
+fn configs() -> [LogConfig; 2] {
+    let small = LogConfig { segment_bytes: 300, index_interval_bytes: 150, ..LogConfig::default() };
+    [small.clone(), LogConfig { segment_bytes: 500, index_interval_bytes: 500, ..small }]
 }
 
 /// A log dir that was lived in, on a machine that is off, and every file with its bytes.
 struct Image {
+    config: LogConfig,
     sim: SimEnv,
     files: Vec<(PathBuf, Vec<u8>)>,
     /// What [`first_found`] finds.
@@ -41,8 +44,8 @@ struct Image {
 
 /// Idempotent records, one in each batch, in several segments, all of them synced; then the first ones are deleted, and
 /// the process dies.
-fn lived_in() -> Image {
-    let mut machine = Machine::new(1, config());
+fn lived_in(config: LogConfig) -> Image {
+    let mut machine = Machine::new(1, config.clone());
     for offset in 0..RECORDS {
         machine.sim.clock.set_wall(time_of(offset));
         append(&machine, offset);
@@ -53,7 +56,7 @@ fn lived_in() -> Image {
     machine.store = None;
     let mut files = Vec::new();
     collect(&machine, Path::new(DIR), &mut files);
-    let mut image = Image { sim: machine.sim, files, found: Vec::new() };
+    let mut image = Image { config, sim: machine.sim, files, found: Vec::new() };
     image.found = first_found(&image, None);
     assert!(image.found.iter().all(|found| matches!(found, Ok(Some(_)))));
     image
@@ -84,7 +87,8 @@ fn machine_with(image: &Image, damaged: Option<(&Path, &[u8])>) -> Machine {
     let sim = image.sim.crash_states(1).next().expect("a disk on which all is synced has one state");
     let options = StoreOptions::default();
     let recovered = RecoveryReport::default();
-    let machine = Machine { sim, config: Arc::new(config()), epoch: 2, options, store: None, recovered };
+    let config = Arc::new(image.config.clone());
+    let machine = Machine { sim, config, epoch: 2, options, store: None, recovered };
     if let Some((path, bytes)) = damaged {
         machine.put_content(path, bytes);
     }
@@ -193,7 +197,12 @@ fn check(image: &Image, path: &Path, bytes: &[u8], damage: &str) {
     let env = machine.sim.env();
     let findings = LogDirFiles::read(&env, Path::new(DIR)).unwrap().findings().to_vec();
     let report = verify_partition(&env, &image.partition_dir(), ID).unwrap();
-    let is_found = findings.iter().chain(&report.findings).any(|finding| finding.path == path);
+    let of_it: Vec<_> =
+        findings.iter().chain(&report.findings).filter(|finding| finding.path == path).collect();
+    let is_found = !of_it.is_empty();
+    // All of it was synced.
+    let is_torn = is_found && of_it.iter().all(|finding| finding.weight == Weight::TornTail);
+    assert!(!has_extension(path, "log") || !is_torn, "{}, {damage}: {of_it:?}", path.display());
     // Entries that lack at the end of the last index may never have been written: nothing depends on them.
     let is_last_index = image.files.iter().rfind(|(path, _)| has_extension(path, "index")).unwrap().0 == path;
     let lacks_entries = is_last_index && bytes.len() >= 44 && (bytes.len() - 44).is_multiple_of(24);
@@ -238,15 +247,18 @@ impl Image {
 }
 
 fn check_all(is_wanted: impl Fn(&Path) -> bool) -> usize {
-    let image = lived_in();
+    configs().into_iter().map(|config| check_each(&lived_in(config), &is_wanted)).sum()
+}
+
+fn check_each(image: &Image, is_wanted: impl Fn(&Path) -> bool) -> usize {
     let mut count = 0;
     for (path, bytes) in image.files.iter().filter(|(path, _)| is_wanted(path)) {
         let front = if path.ends_with("log-starts") { FRONT_BYTES } else { bytes.len() };
         for position in 0..front {
             let mut flipped = bytes.clone();
             flipped[position] ^= 1 << (position % 8);
-            check(&image, path, &flipped, &format!("byte {position}"));
-            check(&image, path, &bytes[..position], &format!("cut at {position}"));
+            check(image, path, &flipped, &format!("byte {position}"));
+            check(image, path, &bytes[..position], &format!("cut at {position}"));
             count += 2;
         }
     }
@@ -255,11 +267,13 @@ fn check_all(is_wanted: impl Fn(&Path) -> bool) -> usize {
 
 #[test]
 fn without_damage_everything_is_seen() {
-    let image = lived_in();
-    let mut machine = machine_with(&image, None);
-    assert_eq!(see(&image, &mut machine), Ok(intact()));
-    let logs = image.files.iter().filter(|(path, _)| has_extension(path, "log"));
-    assert!(logs.count() >= 3);
+    for config in configs() {
+        let image = lived_in(config);
+        let mut machine = machine_with(&image, None);
+        assert_eq!(see(&image, &mut machine), Ok(intact()));
+        let logs = image.files.iter().filter(|(path, _)| has_extension(path, "log"));
+        assert!(logs.count() >= 2);
+    }
 }
 
 #[test]

@@ -113,6 +113,11 @@ impl Machine {
         LogConfig { segment_bytes: 1000, index_interval_bytes: 1, ..LogConfig::default() }
     }
 
+    /// The same with an index entry for each few batches.
+    pub(crate) fn spaced_entries() -> LogConfig {
+        LogConfig { index_interval_bytes: 300, ..Self::small_segments() }
+    }
+
     pub(crate) fn start(&mut self) -> Result<(), LogError> {
         self.epoch += 1;
         let store = LogStore::open(&self.sim.env(), &[PathBuf::from(DIR)], self.options.clone())?;

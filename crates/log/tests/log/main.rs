@@ -17,6 +17,7 @@ mod failures;
 mod flips;
 mod forged;
 mod front;
+mod headers;
 mod journal;
 mod level_crashes;
 mod machine;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use riverrun_env::sim::SimEnv;
 use riverrun_env::{FileSystem, OpenMode};
+use riverrun_log::config::LogConfig;
 use riverrun_log::{Cut, CutOptions, LogError, Repair, RepairError, SegmentDump, verify_partition};
 
 use crate::machine::{DIR, ID, Machine, numbers, stamp};
@@ -13,7 +14,11 @@ const RECORDS: i64 = 14;
 
 /// A log of two segments that was closed in order, and the paths of its `.log` files.
 fn closed_log(sim: SimEnv) -> (Machine, Vec<PathBuf>) {
-    let mut machine = Machine::on(sim, Machine::small_segments());
+    closed_log_of(sim, Machine::small_segments())
+}
+
+fn closed_log_of(sim: SimEnv, config: LogConfig) -> (Machine, Vec<PathBuf>) {
+    let mut machine = Machine::on(sim, config);
     machine.append_numbers(0, RECORDS);
     let paths = machine.log_paths();
     assert_eq!(paths.len(), 2);
@@ -124,24 +129,26 @@ fn intact_records_go_only_with_their_count() {
 
 #[test]
 fn wherever_a_byte_is_flipped_the_repaired_log_is_a_prefix_of_what_was_written() {
-    let (machine, paths) = closed_log(SimEnv::new(1));
-    let pristine = image(&machine);
-    for path in &paths {
-        for position in 0..machine.content(path).len() {
-            let (mut machine, paths) = closed_log(SimEnv::new(1));
-            flip(&machine, path, position);
-            let cut = plan(&machine, &paths).unwrap();
-            assert!(cut.path < *path || cut.position <= position as u64, "{cut:?}, byte {position}");
-            open(&machine, &paths).cut(&cut, &consent(&cut)).unwrap();
-            assert_eq!(plan(&machine, &paths), None, "byte {position}");
-            machine.start().unwrap();
-            let records = machine.records().unwrap();
-            let count = i64::try_from(records.len()).unwrap();
-            assert_eq!(count, cut.log_end.0, "byte {position}");
-            assert_eq!(records, numbers(0, count), "byte {position}");
+    for config in [Machine::small_segments(), Machine::spaced_entries()] {
+        let (machine, paths) = closed_log_of(SimEnv::new(1), config.clone());
+        let pristine = image(&machine);
+        for path in &paths {
+            for position in 0..machine.content(path).len() {
+                let (mut machine, paths) = closed_log_of(SimEnv::new(1), config.clone());
+                flip(&machine, path, position);
+                let cut = plan(&machine, &paths).unwrap();
+                assert!(cut.path < *path || cut.position <= position as u64, "{cut:?}, byte {position}");
+                open(&machine, &paths).cut(&cut, &consent(&cut)).unwrap();
+                assert_eq!(plan(&machine, &paths), None, "byte {position}");
+                machine.start().unwrap();
+                let records = machine.records().unwrap();
+                let count = i64::try_from(records.len()).unwrap();
+                assert_eq!(count, cut.log_end.0, "byte {position}");
+                assert_eq!(records, numbers(0, count), "byte {position}");
+            }
         }
+        assert_eq!(image(&machine), pristine);
     }
-    assert_eq!(image(&machine), pristine);
 }
 
 #[test]
