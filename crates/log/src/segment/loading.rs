@@ -1,7 +1,8 @@
 //! Bringing a segment's index into memory: checked against its `.log`, trusted as far as recovery allows, or rebuilt.
 //!
 //! An entry is believed because of its checksum, a complete index because its last entry is the end of the `.log`.
-//! What is missing or damaged is made anew from the batches; what contradicts them is corruption of the `.log`.
+//! What is missing or damaged is made anew from the batches, which have to be those that the entries speak of that are left;
+//! what contradicts them is corruption of the `.log`.
 
 use std::io;
 use std::sync::Arc;
@@ -13,8 +14,9 @@ use riverrun_types::Offset;
 use super::{Extent, Index, LOOKUP_ENTRIES, LookupError, Segment};
 use crate::error::LogError;
 use crate::fields::DecodeError;
-use crate::index::{self, ENTRY_BYTES, HEADER_BYTES, IndexCursor, IndexEntry, entry_position};
+use crate::index::{self, ENTRY_BYTES, HEADER_BYTES, IndexCursor, IndexEntry, entry_position, not_written};
 use crate::scan::BatchScan;
+use crate::verify::segment::IndexContent;
 
 /// `index.interval.bytes` of an index that is rebuilt: Kafka's default.
 const REBUILD_INTERVAL_BYTES: u32 = 4096;
@@ -197,9 +199,8 @@ impl Segment {
             Some(extent) => extent.size_bytes,
             None => u64::from(index.last.position),
         };
-        let is_written = !self.home.has_failed.load(Ordering::Acquire);
-        let file = if is_written { Some(self.start_index_anew(error)?) } else { None };
-        let (entries, expected) = self.scan_entries(&*log, end)?;
+        // What is left of the old one stays as long as it may refute the log.
+        let (entries, expected) = self.scan_entries(&*log, end, &self.entries_left(log_len))?;
         if let Some(extent) = self.extent()
             && expected > extent.next_offset
         {
@@ -207,10 +208,11 @@ impl Segment {
             return Err(LogError::corrupt(&self.log_path(), end, what));
         }
         let last = entries.last().copied().unwrap_or(IndexEntry::START);
-        let Some(file) = file else {
+        if self.home.has_failed.load(Ordering::Acquire) {
             *index = Index { is_loaded: true, stored: 0, tail: entries, last };
             return Ok(());
-        };
+        }
+        let file = self.start_index_anew(error)?;
         let numbered = (0_u32..).zip(&entries);
         let bytes: Vec<u8> = numbered.flat_map(|(number, entry)| self.codec.encode(number, *entry)).collect();
         let written = file.write_all_at(&bytes, entry_position(0));
@@ -220,14 +222,37 @@ impl Segment {
         Ok(())
     }
 
-    /// The entries for the batches up to `end`, the last one for the end itself, and the offset after them.
-    fn scan_entries(&self, log: &dyn File, end: u64) -> Result<(Vec<IndexEntry>, Offset), LogError> {
+    /// The intact entries of an index that is damaged. What cannot be read proves nothing.
+    fn entries_left(&self, log_bytes: u64) -> Vec<IndexEntry> {
+        let Ok(file) = self.index_file_once(OpenMode::ReadWrite) else { return Vec::new() };
+        let header = self.home.index_header(self.base_offset);
+        IndexContent::read_file(&*file, header, log_bytes).map(|content| content.entries).unwrap_or_default()
+    }
+
+    /// The entries for the batches up to `end`, the last one for the end itself, and the offset after them. Fails if
+    /// `known` entries have other checksums: an index made anew would vouch for what they refute.
+    fn scan_entries(
+        &self,
+        log: &dyn File,
+        end: u64,
+        known: &[IndexEntry],
+    ) -> Result<(Vec<IndexEntry>, Offset), LogError> {
         let mut entries = Vec::new();
+        let (mut known, mut proven) = (known.iter().peekable(), 0);
         let mut cursor = IndexCursor::at(self.base_offset, IndexEntry::START, REBUILD_INTERVAL_BYTES);
         let mut scan = BatchScan::new(log, self.base_offset, self.base_offset, 0, end);
         while let Some(batch) = scan.next_batch().map_err(|stop| self.scan_failed(stop))? {
             entries.extend(cursor.entry_due(batch.header.base_offset()));
             cursor.pass(&batch.header, &batch.stamp);
+            while let Some(entry) = known.next_if(|entry| u64::from(entry.position) <= cursor.position) {
+                if u64::from(entry.position) != cursor.position {
+                    continue;
+                }
+                if entry.running_checksum != cursor.running_checksum {
+                    return Err(LogError::corrupt(&self.log_path(), proven, not_written(cursor.position)));
+                }
+                proven = cursor.position;
+            }
         }
         let expected = scan.expected();
         // Compaction may have removed the last batches: a sealed segment still ends where the next one begins.

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use riverrun_env::FileSystem;
+use riverrun_log::compaction::execute::Unhindered;
 use riverrun_log::config::LogConfig;
 use riverrun_log::{Cut, CutOptions, LogError, Repair, SegmentDump, Weight, verify_partition};
 use riverrun_records::layout;
@@ -230,5 +231,28 @@ fn a_start_without_a_checkpoint_cuts_nothing_behind_a_flipped_offset() {
             assert!(matches!(error, LogError::Corrupt { .. }), "offset {offset}, bit {bit}: {error}");
             assert_eq!(machine.content(&path), before, "offset {offset}, bit {bit}");
         }
+    }
+}
+
+#[test]
+fn an_index_that_is_made_anew_vouches_for_nothing_that_the_old_one_refutes() {
+    for is_scrubbed in [false, true] {
+        let mut machine = Machine::new(1, Machine::small_segments());
+        machine.append_numbers(0, RECORDS);
+        machine.restart();
+        machine.log().ensure_open().unwrap();
+        let path = machine.log_paths().remove(0);
+        // A leader epoch, which no CRC covers, and an entry of the index that lies elsewhere.
+        let position = position_of(&machine, &path, 4);
+        flip(&machine, &path, position + layout::LEADER_EPOCH + 3, 2);
+        flip(&machine, &path.with_extension("index"), 44 + 24 + 1, 1);
+        let error = if is_scrubbed {
+            machine.log().scrub(&Unhindered).expect_err("damage")
+        } else {
+            machine.records().expect_err("damage")
+        };
+        assert!(matches!(&error, LogError::Corrupt { path: at, .. } if *at == path), "{error}");
+        machine.restart();
+        machine.log().ensure_open().expect_err("the damage is still there");
     }
 }
