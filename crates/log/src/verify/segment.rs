@@ -296,7 +296,7 @@ impl SegmentCheck {
                     if !scan.search_within(bytes_max)? {
                         return Ok(Stop::Paused);
                     }
-                    if !self.skip(scan, what)? {
+                    if !self.skip(scan, &what)? {
                         return Ok(Stop::NothingFollows);
                     }
                 }
@@ -350,8 +350,8 @@ impl SegmentCheck {
 
     /// Steps over damage to what looks like the next intact batch; `false` if there is none. It may be what a client has sent
     /// as a value: it is counted, and does not say where the damage ends.
-    fn skip(&mut self, scan: &mut BatchScan<'_>, what: String) -> io::Result<bool> {
-        self.suspect_here(scan, &what, self.facts.next_base)?;
+    fn skip(&mut self, scan: &mut BatchScan<'_>, what: &str) -> io::Result<bool> {
+        self.suspect_here(scan, what, self.facts.next_base)?;
         self.flaws.append(&mut self.pending);
         let is_found = match scan.skip_damage() {
             Ok(is_found) => is_found,
