@@ -16,7 +16,7 @@ pub(crate) use aside::DIR_PREFIX;
 pub use recovery::Place;
 pub use settling::JournalMark;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -152,6 +152,8 @@ pub struct LogStore {
     replays: Mutex<Vec<Replay>>,
     /// Partitions that had no room for what the journals have of them.
     waiting: Mutex<Vec<Arc<PartitionLog>>>,
+    /// Names under which the journals kept something aside when they were opened.
+    found_aside: HashSet<String>,
     /// Partitions that nobody knows and of which the journals keep something aside.
     unknown: Mutex<Vec<PartitionId>>,
     /// Held while tails are settled and journals get files back: one at a time.
@@ -175,6 +177,7 @@ impl LogStore {
             journals.push(Arc::new(journal));
             replays.push(replay);
         }
+        let found_aside = journals.iter().flat_map(|journal: &Arc<Journal>| journal.held()).collect();
         let open_logs = OpenLogs::new(options.open_logs_max, options.open_files_max);
         let shared = Arc::new(StoreShared::new(open_logs, journals, options));
         let dirs = open_dirs(env, dirs, &shared)?;
@@ -183,6 +186,7 @@ impl LogStore {
             dirs,
             replays: Mutex::new(replays),
             waiting: Mutex::default(),
+            found_aside,
             unknown: Mutex::default(),
             settling: Mutex::default(),
             is_troubled: AtomicBool::new(false),

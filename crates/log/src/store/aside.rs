@@ -4,6 +4,9 @@
 //! own. It comes back with the next start, and goes once the dir has it all under a checkpoint. So does what a
 //! partition cannot take because something is missing before it, or in it: that keeps the partition offline at every
 //! start, until someone has restored its log, moved the file away, or deleted the topic.
+//!
+//! A log dir's name here is its path's. Another dir may lie there at the next start: what is found under such a name may be
+//! any dir's, and goes once all of them have what recovery has brought under a checkpoint.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -133,9 +136,9 @@ impl LogDir {
         unreadable.try_for_each(|(index, logs)| self.put_aside_unread(index, logs))
     }
 
-    /// Forgets what was put aside for this dir and for partitions of it that have it all now. A partition that is
-    /// offline lacks something.
-    pub(super) fn release_held(&self) -> Result<(), LogError> {
+    /// Forgets what was put aside for partitions of this dir that have it all now, and for the dir itself if what lies
+    /// under its name `is_own`. A partition that is offline lacks something.
+    fn release_held(&self, is_own: bool) -> Result<(), LogError> {
         for (index, journal) in self.shared().journals.iter().enumerate() {
             let names = journal.held();
             if names.is_empty() {
@@ -156,7 +159,9 @@ impl LogDir {
                     own.insert(name);
                 }
             }
-            own.insert(self.held_name());
+            if is_own {
+                own.insert(self.held_name());
+            }
             for name in names.iter().filter(|name| own.contains(*name) && !needed.contains(*name)) {
                 journal.release_held(name).map_err(LogError::Journal)?;
             }
@@ -166,14 +171,21 @@ impl LogDir {
 }
 
 impl LogStore {
-    /// Forgets what was put aside under names that nobody comes for: of a log dir that lay elsewhere then, and of
-    /// partitions that were unknown then. Recovery has written it or put it aside anew, so it goes once every dir has
-    /// all of it under a checkpoint.
-    pub(super) fn release_foreign(&self) -> Result<(), LogError> {
+    /// Forgets what was put aside for dirs that have just covered all that they have, and for partitions of theirs. What was
+    /// found under the name of a dir, or under one that nobody comes for, recovery has written, to whichever dirs it belongs,
+    /// or put aside anew: it goes once every dir has all of it under a checkpoint.
+    pub(super) fn release_held(&self, complete: &[&LogDir]) -> Result<(), LogError> {
         let mut open = self.dirs.iter().filter(|dir| dir.is_open());
-        if !open.all(|dir| dir.has_covered_recovery()) {
-            return Ok(());
+        let is_recovery_covered = open.all(|dir| dir.has_covered_recovery());
+        for dir in complete {
+            dir.release_held(is_recovery_covered || !self.found_aside.contains(&dir.held_name()))?;
         }
+        if is_recovery_covered { self.release_foreign() } else { Ok(()) }
+    }
+
+    /// Forgets what was put aside under names that nobody comes for: of a log dir that lay elsewhere then, and of
+    /// partitions that were unknown then.
+    fn release_foreign(&self) -> Result<(), LogError> {
         let current: HashSet<_> = self.dirs.iter().map(|dir| dir.held_name()).collect();
         let has_unknown = !self.unknown.lock().is_empty();
         let is_foreign = |name: &String| match name.as_str() {

@@ -167,9 +167,12 @@ impl LogStore {
         result
     }
 
-    fn for_each(&self, action: impl Fn(&LogDir) -> Result<(), LogError>) -> Result<(), LogError> {
+    fn for_each<'a>(
+        &'a self,
+        mut action: impl FnMut(&'a LogDir) -> Result<(), LogError>,
+    ) -> Result<(), LogError> {
         let open = self.dirs.iter().filter(|dir| dir.is_open());
-        let act = |dir: &Arc<LogDir>| {
+        let act = |dir: &'a Arc<LogDir>| {
             let result = action(dir);
             // Also for what others have met.
             dir.look_if_asked().and(result)
@@ -196,11 +199,17 @@ impl LogStore {
         haste: Haste,
         is_wanted: impl Fn(&LogDir) -> bool,
     ) -> Result<(), LogError> {
-        let result = self.for_each(|dir| if is_wanted(dir) { dir.cover(delivered, haste) } else { Ok(()) });
+        let mut complete = Vec::new();
+        let result = self.for_each(|dir| {
+            if is_wanted(dir) && dir.cover(delivered, haste)? == Coverage::Complete {
+                complete.push(dir);
+            }
+            Ok(())
+        });
         if self.shared.check_recovered().is_err() {
             return result;
         }
-        let result = result.and(self.release_deleted()).and(self.release_foreign());
+        let result = result.and(self.release_held(&complete)).and(self.release_deleted());
         for dir in self.dirs.iter().filter(|dir| dir.is_open()) {
             dir.put_aside_if_uncovered(delivered);
         }
@@ -286,21 +295,22 @@ struct Relief {
 impl LogDir {
     /// Settles and makes a checkpoint. If that takes in everything, the dir needs nothing below `delivered` any more.
     /// Where only some partitions could be settled the checkpoint takes in these, so that what is put aside is of the
-    /// others.
-    fn cover(&self, delivered: &[Position], haste: Haste) -> Result<(), LogError> {
+    /// others. Before the recovery nothing is complete: the journals have what no checkpoint can cover yet.
+    fn cover(&self, delivered: &[Position], haste: Haste) -> Result<Coverage, LogError> {
         let settled = self.settle(haste);
-        if settled.as_ref().is_err_and(LogError::is_full) {
+        if let Err(error) = &settled
+            && error.is_full()
+        {
             // There is no room for a checkpoint either, and a cycle that fails is soon tried again.
-            return settled;
+            return Err(error.clone());
         }
         let coverage = self.checkpoint(false, haste);
         settled?;
-        // Before the recovery the journals have what no checkpoint can cover yet.
-        if coverage? == Coverage::Complete && self.shared().check_recovered().is_ok() {
-            self.covered.lock().copy_from_slice(delivered);
-            self.note_recovery_covered();
-            self.release_held()?;
+        if coverage? == Coverage::Partial || self.shared().check_recovered().is_err() {
+            return Ok(Coverage::Partial);
         }
-        Ok(())
+        self.covered.lock().copy_from_slice(delivered);
+        self.note_recovery_covered();
+        Ok(Coverage::Complete)
     }
 }

@@ -21,6 +21,7 @@ mod headers;
 mod journal;
 mod level_crashes;
 mod machine;
+mod moved_dirs;
 mod no_space;
 mod pair;
 mod planted;
