@@ -13,6 +13,7 @@ use riverrun_env::is_shortage;
 use riverrun_log::compaction::execute::{CleanerControl, CleanerOptions};
 use riverrun_log::compaction::pace::IoPace;
 use riverrun_log::compaction::plan::{Cleanable, filthiest};
+use riverrun_log::producer_state::AppendOrigin;
 use riverrun_log::{CompactOptions, LogError};
 use riverrun_types::PartitionId;
 use tokio::task::JoinSet;
@@ -20,6 +21,7 @@ use tokio::task::JoinSet;
 use crate::broker::Broker;
 use crate::error::is_log_trouble;
 use crate::log_limit::UPKEEP_TROUBLE;
+use crate::metadata::is_internal;
 use crate::partitions::Partition;
 use crate::shutdown::{StopSignal, stopped};
 use crate::uncleanable::Turn;
@@ -120,6 +122,7 @@ fn clean(control: &Control, state: &Mutex<State>, topic: &str, partition: &Parti
     let options = CompactOptions {
         now: broker.env.clock.wall(),
         high_watermark: partition.high_watermark(),
+        origin: origin_of(topic),
         cleaner: CleanerOptions {
             dedupe_buffer_bytes: upkeep.log_cleaner_dedupe_buffer_size / upkeep.log_cleaner_threads.max(1),
             ..CleanerOptions::default()
@@ -187,6 +190,11 @@ fn is_compacted(broker: &Broker, kept: &Kept) -> bool {
     options.cleanup_policy.iter().any(|policy| policy == "compact")
 }
 
+/// Who appends to the logs of a topic, and so whether they may use the reserve of their log dir.
+fn origin_of(topic: &str) -> AppendOrigin {
+    if is_internal(topic) { AppendOrigin::Coordinator } else { AppendOrigin::Client }
+}
+
 /// Looks at one log, unless nothing can have changed since the last look.
 fn assess(broker: &Broker, state: &mut State, kept: &Kept) -> Option<Candidate> {
     let (now, monotonic) = (broker.env.clock.wall(), broker.env.clock.monotonic());
@@ -198,7 +206,11 @@ fn assess(broker: &Broker, state: &mut State, kept: &Kept) -> Option<Candidate> 
     let covered = partition.log.recovery_point();
     // A log that needs compacting but was never rolled is rolled by its time.
     let (log, high_watermark) = (&partition.log, partition.high_watermark());
-    let looked = log.roll_if_due(now).and_then(|_| {
+    let rolled = log.roll_if_due(now).and_then(|is_rolled| match origin_of(&kept.topic.name) {
+        AppendOrigin::Coordinator if !is_rolled => log.roll_in_reserve(),
+        _ => Ok(is_rolled),
+    });
+    let looked = rolled.and_then(|_| {
         let cleanable = log.cleanable(now, high_watermark)?;
         let awaits_checkpoint =
             !cleanable.is_due(&log.config()) && log.compaction_awaits_checkpoint(now, high_watermark)?;
@@ -240,7 +252,7 @@ mod tests {
 
     use super::*;
     use crate::config::BrokerConfig;
-    use crate::metadata::NewTopic;
+    use crate::metadata::{NewTopic, OFFSETS_TOPIC};
     use crate::start::open_broker;
 
     /// A compacted topic whose first segment holds `records` records of one key, all synced; and its directory.
@@ -321,6 +333,33 @@ mod tests {
         run();
         assert!(size(bad) < before.0);
         assert_eq!(broker.health().troubles, [""; 0]);
+    }
+
+    #[test]
+    fn group_offsets_are_compacted_in_the_reserve_before_their_segment_is_full() {
+        let sim = SimEnv::new(1);
+        // No segment is ended for its age.
+        let options =
+            [("data.dir", "/data"), ("log.dir.reserve.bytes", "100000"), ("log.roll.ms", "9000000000000000")];
+        let config = BrokerConfig::from_pairs(options).expect("valid");
+        let broker = open_broker(sim.env(), config).expect("starts");
+        let (own, _) = fill(&broker, OFFSETS_TOPIC, 100);
+        let (clients, _) = fill(&broker, "t", 100);
+        let size = |id: PartitionId| broker.partitions.get(id).expect("live").log.size_bytes();
+        let before = size(own);
+        let (control, _stop) = control(&broker);
+        // Whatever was seen before.
+        let run = || {
+            let state = Mutex::new(State::default());
+            while clean_filthiest(&control, &state) {}
+        };
+        run();
+        assert_eq!((size(own), size(clients)), (before, before), "there is room");
+        sim.fs.set_space(Some(50_000));
+        broker.logs.measure_space();
+        run();
+        assert!(size(own) < before / 10, "{} of {before}", size(own));
+        assert_eq!(size(clients), before);
     }
 
     #[test]

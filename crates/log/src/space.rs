@@ -3,8 +3,9 @@
 //! The reserve is for what must go on while producers wait: group offsets, deletion, checkpoints. The dir is measured now
 //! and then and after each shortage, not at each append; when space comes back, the next measurement finds it. What was
 //! appended since, and what only the journal has yet, will need room as well and is taken off: otherwise a burst of
-//! producers would be through the reserve before anybody looks. Compaction keeps off the reserve as well, and has the dir
-//! measured before each piece that it writes.
+//! producers would be through the reserve before anybody looks. Compaction of clients' logs keeps off the reserve as well;
+//! that of the server's own may use it, because nothing else takes the group offsets back that go on in it, but for a floor
+//! that these need meanwhile. Both have the dir measured before each piece that they write.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
@@ -12,6 +13,12 @@ use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
 use crate::error::LogError;
 use crate::producer_state::AppendOrigin;
 use crate::write_cache::take_off;
+
+/// Compaction of the server's own logs leaves this share of the reserve.
+const FLOOR_SHARE: u64 = 8;
+/// In the reserve, an own log's active segment that has this share of it is not waited for any longer. Group offsets lie in 50
+/// logs unless configured otherwise.
+const ROLL_SHARE: u64 = 128;
 
 const AMPLE: u8 = 0;
 /// Less is left than the reserve.
@@ -66,11 +73,20 @@ impl Space {
         if has_room && !self.is_full() { Ok(()) } else { Err(self.refusal(dir)) }
     }
 
-    /// Bytes that can be written without touching the reserve, as it was measured last; none to a full dir.
-    pub(crate) fn room_bytes(&self) -> u64 {
+    /// Bytes that compaction of a log that `origin` appends to may write, as it was measured last; none to a full dir.
+    pub(crate) fn room_bytes(&self, origin: AppendOrigin) -> u64 {
+        let kept_bytes = match origin {
+            AppendOrigin::Client => self.reserve_bytes,
+            AppendOrigin::Coordinator => self.reserve_bytes / FLOOR_SHARE,
+        };
         let left_bytes = self.left_bytes.load(Ordering::Relaxed);
-        let room_bytes = u64::try_from(left_bytes).unwrap_or(0).saturating_sub(self.reserve_bytes);
+        let room_bytes = u64::try_from(left_bytes).unwrap_or(0).saturating_sub(kept_bytes);
         if self.is_full() { 0 } else { room_bytes }
+    }
+
+    /// How large the active segment of an own log may become now before compaction should get at it.
+    pub(crate) fn own_active_bytes_max(&self) -> u64 {
+        if self.is_in_reserve() { self.reserve_bytes / ROLL_SHARE } else { u64::MAX }
     }
 
     /// The answer to what there is no room for.
@@ -174,20 +190,25 @@ mod tests {
     }
 
     #[test]
-    fn the_room_beside_the_reserve_is_what_is_left_of_the_last_measurement() {
+    fn the_room_beside_what_is_kept_is_what_is_left_of_the_last_measurement() {
         let space = Space::new(1000);
         space.add_unsettled(200);
         space.measured(3000, space.unsettled_bytes());
-        assert_eq!(space.room_bytes(), 1800);
+        assert_eq!(space.room_bytes(Client), 1800);
+        assert_eq!(space.room_bytes(Coordinator), 2675, "an eighth of the reserve stays");
+        assert_eq!(space.own_active_bytes_max(), u64::MAX);
         space.take(500);
-        assert_eq!(space.room_bytes(), 1300);
+        assert_eq!(space.room_bytes(Client), 1300);
         space.take(2000);
-        assert_eq!(space.room_bytes(), 0, "in the reserve");
+        assert_eq!(space.room_bytes(Client), 0, "in the reserve");
+        assert_eq!(space.room_bytes(Coordinator), 175);
+        assert_eq!(space.own_active_bytes_max(), 7);
         space.take(2000);
-        assert_eq!(space.room_bytes(), 0, "less than nothing is left");
+        assert_eq!(space.room_bytes(Client), 0, "less than nothing is left");
         space.measured(3000, 0);
         space.found_full();
-        assert_eq!(space.room_bytes(), 0, "nobody knows whether any of it can be used");
+        let room = [Client, Coordinator].map(|origin| space.room_bytes(origin));
+        assert_eq!(room, [0, 0], "nobody knows whether any of it can be used");
     }
 
     #[test]

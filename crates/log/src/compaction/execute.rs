@@ -6,7 +6,7 @@
 //! and the dirty point moves only at the end. What a group has written and will not use is removed at once.
 //!
 //! What takes a group's place is written beside it, and is as large at most: a group begins only where there is room for
-//! that, and goes on only as long as there is room for the next piece.
+//! that, if the run asks ahead, and goes on only as long as there is room for the next piece.
 //!
 //! Sees the log through [`CompactionTarget`], so that the log decides what its readers may see meanwhile.
 
@@ -103,6 +103,8 @@ pub(crate) struct CleanJob<'a> {
     pub(crate) group_bytes_max: u32,
     /// Of the log dir.
     pub(crate) room: RoomCheck<'a>,
+    /// Begins no group for which there is no room as it is, instead of finding out how much of it stays.
+    pub(crate) asks_ahead: bool,
     pub(crate) options: CleanerOptions,
     pub(crate) now: TimestampMs,
     /// Seed of the offset map: random, so that nobody can construct two keys that look alike.
@@ -256,8 +258,11 @@ impl GroupRun<'_> {
         Ok(end != GroupEnd::Stopped)
     }
 
-    /// Fails if there is no room for the group as it is.
+    /// Fails if there is no room for the group as it is and the run wants it to be there.
     fn check_room(&self) -> Result<(), LogError> {
+        if !self.job.asks_ahead {
+            return Ok(());
+        }
         let bytes = self.segments.iter().map(|segment| segment.facts.size_bytes).sum();
         (self.job.room)(index_bytes_max(bytes, self.job.config.index_interval_bytes).saturating_add(bytes))
     }

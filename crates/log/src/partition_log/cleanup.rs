@@ -13,6 +13,7 @@ use riverrun_types::{Offset, TimestampMs};
 
 use super::PartitionLog;
 use super::open::{OpenLog, View};
+use super::writer::ActiveSegment;
 use crate::error::{LogError, ReadError};
 use crate::partition_files::{self, DELETED_SUFFIX};
 use crate::retention::{RetentionDecision, RetentionInput, SegmentFacts, decide};
@@ -115,12 +116,20 @@ impl PartitionLog {
     /// get at a log that nobody appends to any more. Returns whether it did.
     pub fn roll_if_due(&self, now: TimestampMs) -> Result<bool, LogError> {
         let config = self.config();
+        self.roll_if(|active| active.cursor.position > 0 && active.is_too_old(now, &config, now))
+    }
+
+    /// Ends the active segment if the log dir is in its reserve and a small share of that lies in it, so that compaction gets
+    /// at it before it is full: for logs that use the reserve. Returns whether it did.
+    pub fn roll_in_reserve(&self) -> Result<bool, LogError> {
+        let bytes_max = self.dir.space().own_active_bytes_max();
+        self.roll_if(|active| active.cursor.position > bytes_max)
+    }
+
+    fn roll_if(&self, is_due: impl FnOnce(&ActiveSegment) -> bool) -> Result<bool, LogError> {
         let log = self.open()?;
         let mut writer = log.writer.lock();
-        let is_due = writer
-            .active
-            .as_ref()
-            .is_some_and(|active| active.cursor.position > 0 && active.is_too_old(now, &config, now));
+        let is_due = writer.active.as_ref().is_some_and(is_due);
         if is_due && !log.appender.lock().is_retired {
             self.dir.check_usable()?;
             writer.seal_active().map_err(|error| self.dir.judge(error))?;

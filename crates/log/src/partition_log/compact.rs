@@ -4,7 +4,8 @@
 //! recovery point for damage.
 //!
 //! Compaction keeps off the log dir's reserve. Of a log of which some segment is too large for the room that there is, what
-//! lies below that segment is compacted.
+//! lies below that segment is compacted. The server's own logs go on in the reserve, and would use it up: their compaction may
+//! use it, too, and asks for no more than it writes, because hardly anything stays of most of what they hold.
 
 use std::sync::Arc;
 
@@ -21,6 +22,7 @@ use crate::compaction::plan::{Cleanable, CompactionInput, assess};
 use crate::compaction::swap::Swap;
 use crate::compaction::write::index_bytes_max;
 use crate::error::LogError;
+use crate::producer_state::AppendOrigin;
 use crate::segment::{Extent, Segment};
 
 /// What a run of compaction is given.
@@ -30,6 +32,8 @@ pub struct CompactOptions<'a> {
     pub now: TimestampMs,
     /// Nothing at or above it is compacted.
     pub high_watermark: Offset,
+    /// Who appends to the log: the coordinator's may use most of the log dir's reserve.
+    pub origin: AppendOrigin,
     /// Options of the cleaner.
     pub cleaner: CleanerOptions,
     /// Where the run is slowed down or stopped.
@@ -83,7 +87,7 @@ impl PartitionLog {
         unfinished: &mut Option<UnfinishedSwap>,
         options: CompactOptions<'_>,
     ) -> Result<Option<CleanOutcome>, LogError> {
-        let room_bytes = self.room_bytes();
+        let (origin, room_bytes) = (options.origin, self.room_bytes(options.origin));
         let Some((cleanable, segments)) = self.fitting(log, options, room_bytes)? else { return Ok(None) };
         // What is written anew gets new checksums: the old ones prove first that it is what was written, also where that is
         // known of what was in memory once. The batches' own are looked at while they are read.
@@ -109,7 +113,8 @@ impl PartitionLog {
             config: &config,
             group_bytes_max: u32::try_from(group_room_bytes)
                 .map_or(config.segment_bytes, |bytes| bytes.min(config.segment_bytes)),
-            room: &|bytes| self.check_room(bytes),
+            room: &|bytes| self.check_room(bytes, origin),
+            asks_ahead: origin == AppendOrigin::Client,
             options: options.cleaner,
             now: options.now,
             seed: [random.next_u64(), random.next_u64()],
@@ -142,8 +147,8 @@ impl PartitionLog {
         Ok(())
     }
 
-    /// What a run may touch where there is room for so many bytes: what is cleanable, or what of that lies below the first
-    /// segment that is too large for it. None if nothing is cleanable.
+    /// What a run may touch where there is room for so many bytes: what is cleanable, or, if it asks ahead, what of that lies
+    /// below the first segment that is too large for it. None if nothing is cleanable.
     fn fitting(
         &self,
         log: &OpenLog,
@@ -154,6 +159,12 @@ impl PartitionLog {
         let (cleanable, segments) = self.survey(log, options.now, until)?;
         if cleanable.cleanable_bytes == 0 {
             return Ok(None);
+        }
+        if room_bytes == 0 {
+            return Err(self.no_room());
+        }
+        if options.origin == AppendOrigin::Coordinator {
+            return Ok(Some((cleanable, segments)));
         }
         let interval_bytes = self.config().index_interval_bytes;
         let is_too_large = |segment: &&SourceSegment| {
@@ -169,13 +180,13 @@ impl PartitionLog {
     }
 
     /// Bytes that may be written to the log dir now.
-    fn room_bytes(&self) -> u64 {
+    fn room_bytes(&self, origin: AppendOrigin) -> u64 {
         self.dir.measure_space();
-        self.dir.space().room_bytes()
+        self.dir.space().room_bytes(origin)
     }
 
-    fn check_room(&self, bytes: u64) -> Result<(), LogError> {
-        if bytes <= self.room_bytes() { Ok(()) } else { Err(self.no_room()) }
+    fn check_room(&self, bytes: u64, origin: AppendOrigin) -> Result<(), LogError> {
+        if bytes <= self.room_bytes(origin) { Ok(()) } else { Err(self.no_room()) }
     }
 
     fn no_room(&self) -> LogError {

@@ -1,18 +1,23 @@
 //! Compaction of a log that is in use, where the system refuses something or has little room: what compaction keeps is
 //! there afterwards, whatever comes next, and nothing else is left behind.
 
+use std::cell::Cell;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
 use riverrun_env::FileSystem;
 use riverrun_env::sim::SimEnv;
-use riverrun_log::compaction::execute::{CleanOutcome, CleanerOptions, Unhindered};
+use riverrun_log::compaction::execute::{CleanOutcome, CleanerControl, CleanerOptions, Unhindered};
 use riverrun_log::config::{CleanupPolicy, LogConfig};
-use riverrun_log::{CompactOptions, LogError, Repair, RepairError, StoreOptions, Weight, verify_partition};
+use riverrun_log::producer_state::AppendOrigin;
+use riverrun_log::{
+    AppendOptions, CompactOptions, LogError, Repair, RepairError, StoreOptions, Weight, verify_partition,
+};
+use riverrun_records::{BatchBuilder, BatchOptions, ProducerStamp};
 use riverrun_types::{self as types, Offset};
 
-use crate::machine::{DIR, ID, Machine};
+use crate::machine::{DIR, ID, Machine, put};
 
 /// Of segments as they are appended to.
 const SMALL: u32 = 1000;
@@ -53,11 +58,21 @@ fn append(machine: &mut Machine, segment_bytes: u32, count: i64) {
 
 /// Compacts into segments of at most so many bytes.
 fn compact(machine: &mut Machine, segment_bytes: u32) -> Result<Option<CleanOutcome>, LogError> {
+    compact_of(machine, segment_bytes, AppendOrigin::Client, &Unhindered)
+}
+
+/// The same of a log that `origin` appends to.
+fn compact_of(
+    machine: &mut Machine,
+    segment_bytes: u32,
+    origin: AppendOrigin,
+    control: &dyn CleanerControl,
+) -> Result<Option<CleanOutcome>, LogError> {
     set_segment_bytes(machine, segment_bytes);
     let log = machine.log();
     let cleaner = CleanerOptions { dedupe_buffer_bytes: 100_000, load_factor: 0.9 };
     let high_watermark = log.log_end_offset()?;
-    log.compact(CompactOptions { now: machine.now(), high_watermark, cleaner, control: &Unhindered })
+    log.compact(CompactOptions { now: machine.now(), high_watermark, origin, cleaner, control })
 }
 
 /// The last record of each key is there, and of the others none that was never appended.
@@ -280,4 +295,117 @@ fn what_lies_below_a_segment_for_which_there_is_no_room_is_compacted() {
     let outcome = compact(&mut machine, SMALL).unwrap().unwrap();
     assert_eq!(outcome.first_dirty, Some(Offset(*bases.last().unwrap())));
     check(&machine, "with room");
+}
+
+/// Below that compaction of the server's own logs does not go.
+const FLOOR: u64 = RESERVE / 8;
+
+/// A log that the server itself appends to, in segments of so many bytes.
+fn own_log(segment_bytes: u32) -> Machine {
+    let options = StoreOptions { reserve_bytes: RESERVE, ..StoreOptions::default() };
+    Machine::with_options(SimEnv::new(1), LogConfig { segment_bytes, ..compacted_only() }, options)
+}
+
+/// Appends as the server does: one record with this key, as long as it is to be.
+fn commit(machine: &Machine, key: usize, value: &str) {
+    let mut batch = BatchBuilder::new(BatchOptions::default());
+    batch.append(machine.now(), Some(key.to_string().as_bytes()), Some(value.as_bytes()), &[]).unwrap();
+    let options = AppendOptions { origin: AppendOrigin::Coordinator, ..machine.append_options() };
+    put(&machine.log(), &batch.build().unwrap(), options).unwrap();
+}
+
+/// Sees how little room there is while a compaction runs.
+struct Lowest<'a> {
+    machine: &'a SimEnv,
+    bytes: Cell<u64>,
+}
+
+impl CleanerControl for Lowest<'_> {
+    fn on_io(&self, _bytes: u64) {
+        let now = self.machine.fs.available_bytes(DIR.as_ref()).unwrap();
+        self.bytes.set(self.bytes.get().min(now));
+    }
+
+    fn is_stopped(&self) -> bool {
+        false
+    }
+}
+
+/// Compacts a log of the server's own. Answers how little room there was meanwhile as well.
+fn compact_own(machine: &mut Machine) -> (Result<Option<CleanOutcome>, LogError>, u64) {
+    machine.store().checkpoint().unwrap();
+    let (sim, segment_bytes) = (machine.sim.clone(), machine.config.segment_bytes);
+    let lowest = Lowest { machine: &sim, bytes: Cell::new(u64::MAX) };
+    let outcome = compact_of(machine, segment_bytes, AppendOrigin::Coordinator, &lowest);
+    (outcome, lowest.bytes.get())
+}
+
+#[test]
+fn what_the_server_appends_itself_goes_on_in_the_reserve_for_longer_than_that_would_last_alone() {
+    // A segment is larger than what may be written when it is full.
+    let mut machine = own_log(400_000);
+    machine.sim.fs.set_space(Some(RESERVE / 4 * 3));
+    machine.store().measure_space();
+    let (mut round, mut appended, mut compactions) = (0, 0, 0);
+    while appended < 4 * RESERVE {
+        round += 1;
+        for key in 0..5 {
+            let value = format!("{round} {}", "x".repeat(4000));
+            appended += value.len() as u64;
+            commit(&machine, key, &value);
+        }
+        if machine.log_paths().len() > 1 {
+            let (outcome, lowest) = compact_own(&mut machine);
+            compactions += u32::from(outcome.unwrap().is_some());
+            assert!(lowest > FLOOR, "{lowest}");
+        }
+    }
+    assert!(compactions > 5, "{compactions}");
+    assert!(machine.try_append("no", ProducerStamp::NONE).is_err(), "clients wait");
+    machine.store().checkpoint().unwrap();
+    machine.crash();
+    let found = machine.records().unwrap();
+    let last: Vec<_> =
+        found.iter().rev().take(5).map(|(_, value)| value.split(' ').next().unwrap()).collect();
+    assert_eq!(last, [round.to_string().as_str(); 5], "the last value of each key");
+}
+
+#[test]
+fn a_compaction_that_would_use_the_reserve_up_stops_at_the_floor_and_gives_back_what_it_wrote() {
+    let mut machine = own_log(700_000);
+    // So that something would change.
+    commit(&machine, 0, "superseded");
+    for key in 0..90 {
+        commit(&machine, key, &"x".repeat(10_000));
+    }
+    assert!(machine.log_paths().len() > 1);
+    machine.store().checkpoint().unwrap();
+    machine.sim.fs.set_space(Some(FLOOR + 600_000));
+    let before = (machine.files(), available(&machine), machine.records().unwrap());
+    let (outcome, lowest) = compact_own(&mut machine);
+    assert!(matches!(outcome, Err(LogError::DirFull { .. })), "{outcome:?}");
+    assert!(
+        (FLOOR..FLOOR + 200_000).contains(&lowest),
+        "{lowest}: it has used the reserve, but for the floor"
+    );
+    assert_eq!((machine.files(), available(&machine), machine.records().unwrap()), before);
+    let error = compact(&mut machine, 700_000).unwrap_err();
+    assert!(matches!(error, LogError::DirFull { .. }), "a client's log: {error}");
+}
+
+#[test]
+fn the_active_segment_of_an_own_log_is_not_waited_for_in_the_reserve() {
+    let mut machine = own_log(700_000);
+    let share = usize::try_from(RESERVE / 128).unwrap();
+    commit(&machine, 0, "superseded");
+    commit(&machine, 0, &"x".repeat(share));
+    assert!(!machine.log().roll_in_reserve().unwrap(), "there is room");
+    machine.sim.fs.set_space(Some(RESERVE - 1));
+    machine.store().measure_space();
+    assert!(machine.log().roll_in_reserve().unwrap());
+    commit(&machine, 0, "newest");
+    assert!(!machine.log().roll_in_reserve().unwrap(), "it is small");
+    assert!(compact_own(&mut machine).0.unwrap().is_some());
+    let offsets: Vec<_> = machine.records().unwrap().into_iter().map(|(offset, _)| offset).collect();
+    assert_eq!(offsets, [1, 2]);
 }

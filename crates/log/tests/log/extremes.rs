@@ -39,6 +39,7 @@ fn compact(machine: &Machine) -> Result<Option<CleanOutcome>, LogError> {
     let options = CompactOptions {
         now: machine.now(),
         high_watermark: log.log_end_offset().unwrap(),
+        origin: AppendOrigin::Client,
         cleaner: CleanerOptions::default(),
         control: &Unhindered,
     };

@@ -63,8 +63,13 @@ fn a_failed_sync_of_names_in_a_swap_is_the_dirs_failure() {
         machine.store().checkpoint().unwrap();
         machine.sim.fs.fail_sync_after(sync);
         let cleaner = CleanerOptions { dedupe_buffer_bytes: 10_000, load_factor: 0.9 };
-        let options =
-            CompactOptions { now: machine.now(), high_watermark: Offset(30), cleaner, control: &Unhindered };
+        let options = CompactOptions {
+            now: machine.now(),
+            high_watermark: Offset(30),
+            origin: AppendOrigin::Client,
+            cleaner,
+            control: &Unhindered,
+        };
         if machine.log().compact(options).is_ok() {
             break;
         }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use riverrun_log::compaction::execute::{CleanerControl, CleanerOptions, Unhindered};
 use riverrun_log::config::{CleanupPolicy, LogConfig};
+use riverrun_log::producer_state::AppendOrigin;
 use riverrun_log::{CompactOptions, CutOptions, LogError, ReadError, Repair, verify_partition};
 use riverrun_types::{Offset, PartitionId, TimestampMs};
 
@@ -244,6 +245,7 @@ fn compaction(machine: &Machine) -> CompactOptions<'static> {
     CompactOptions {
         now: TimestampMs(machine.now().0 + 1_000_000_000),
         high_watermark: Offset(RECORDS),
+        origin: AppendOrigin::Client,
         cleaner: CleanerOptions::default(),
         control: &Unhindered,
     }

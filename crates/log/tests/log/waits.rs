@@ -108,7 +108,13 @@ fn retention_passes_over_a_log_that_is_being_compacted() {
     let (log, now) = (machine.log(), machine.now());
     let control = RetentionMeanwhile { log: &log, now, found: RefCell::default() };
     let cleaner = CleanerOptions { dedupe_buffer_bytes: 10_000, load_factor: 0.9 };
-    let options = CompactOptions { now, high_watermark: Offset(30), cleaner, control: &control };
+    let options = CompactOptions {
+        now,
+        high_watermark: Offset(30),
+        origin: AppendOrigin::Client,
+        cleaner,
+        control: &control,
+    };
     assert!(log.compact(options).unwrap().is_some());
     let found = control.found.into_inner();
     assert!(found.len() > 2 && found.iter().all(|found| matches!(found, Ok(0))), "{found:?}");

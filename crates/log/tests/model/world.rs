@@ -359,8 +359,15 @@ impl World {
         let buffer_bytes = self.dice.pick(&[24 * 8, 24 * 100]);
         let cleaner = CleanerOptions { dedupe_buffer_bytes: buffer_bytes, load_factor: 0.9 };
         let control = StopAfter(Cell::new(self.dice.pick(&[u64::MAX, u64::MAX, self.dice.below(60)])));
-        let outcome =
-            log.compact(CompactOptions { now, high_watermark, cleaner, control: &control }).unwrap();
+        let outcome = log
+            .compact(CompactOptions {
+                now,
+                high_watermark,
+                origin: AppendOrigin::Client,
+                cleaner,
+                control: &control,
+            })
+            .unwrap();
         let Some(outcome) = outcome else { return };
         let is_complete = outcome.first_dirty.is_some();
         let reached = outcome.first_dirty.map_or(reached, |offset| offset.0);

@@ -163,6 +163,7 @@ impl TestLog {
             config: &self.config,
             group_bytes_max: self.config.segment_bytes,
             room: &|bytes| self.room.as_ref().map_or(Ok(()), |room| room.check(bytes)),
+            asks_ahead: true,
             options: self.options,
             now: self.now,
             seed: [8, 9],
