@@ -1,7 +1,7 @@
 //! Files and directories as the server sees them.
 //!
 //! Owns the traits, the two operations built from them that everybody needs ([`atomic_replace`] and [`read_whole`]),
-//! and what an error says about the disk ([`ChangeError`], [`is_shortage`]). Positions are explicit everywhere: there is no shared file cursor, so a handle may be used by
+//! and what an error says about the disk ([`ChangeError`], [`is_shortage`], [`is_device_error`]). Positions are explicit everywhere: there is no shared file cursor, so a handle may be used by
 //! many threads at once.
 
 use std::ffi::OsString;
@@ -237,6 +237,11 @@ pub fn is_shortage(error: &io::Error) -> bool {
             | io::ErrorKind::OutOfMemory
     );
     is_storage || matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
+}
+
+/// Whether the device did not give or take what it was asked for (EIO): it has a bad sector, or is dead.
+pub fn is_device_error(error: &io::Error) -> bool {
+    Errno::from_io_error(error) == Some(Errno::IO)
 }
 
 /// Replaces the file at `path` by `bytes` in one step: a reader, also one after a crash, finds the old bytes or

@@ -4,7 +4,9 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use riverrun_env::sim::{PlantedBug, SimFileSystem};
-use riverrun_env::{ChangeError, FileSystem, OpenMode, atomic_replace, is_shortage, read_whole};
+use riverrun_env::{
+    ChangeError, FileSystem, OpenMode, atomic_replace, is_device_error, is_shortage, read_whole,
+};
 
 fn content(fs: &SimFileSystem, path: &str) -> Option<Vec<u8>> {
     read_whole(fs, Path::new(path), 1 << 20).ok()
@@ -351,8 +353,17 @@ fn bad_sectors_end_the_reads_before_them_and_fail_those_that_begin_in_them() {
     assert_eq!((exact(0, 4), exact(6, 4)), (Ok(()), Ok(())));
     assert!(exact(0, 5).is_err_and(|kind| kind != ErrorKind::UnexpectedEof));
     assert_eq!(exact(6, 5), Err(ErrorKind::UnexpectedEof));
+    let exact_is_device_error =
+        |position| is_device_error(&file.read_exact_at(&mut [0; 5], position).unwrap_err());
+    assert!(exact_is_device_error(0) && !exact_is_device_error(6));
     fs.break_sectors("/f".as_ref(), 0..0).unwrap();
     assert_eq!(read(0, 10).unwrap(), b"0123456789");
+    fs.break_sectors("/f".as_ref(), 4..6).unwrap();
+    file.set_len(5).unwrap();
+    assert_eq!(read(4, 1), None);
+    file.set_len(4).unwrap();
+    file.write_all_at(b"4567", 4).unwrap();
+    assert_eq!(read(0, 10).unwrap(), b"01234567", "other sectors were taken for it");
 }
 
 #[test]

@@ -532,6 +532,7 @@ impl Disk {
         }
         self.space = self.space.map(|space| space + old.saturating_sub(len) as u64);
         self.file_mut(inode)?.set_len(len);
+        self.bad_sectors.retain(|file, bad| *file != inode || bad.start < len as u64);
         Ok(())
     }
 

@@ -162,7 +162,8 @@ impl SimFileSystem {
     }
 
     /// Makes these bytes of the file at `path` unreadable, and no others of it: a read that begins there fails with an
-    /// input/output error, and one that comes to them ends before. None, if there are no bytes in the range.
+    /// input/output error, and one that comes to them ends before. None, if there are no bytes in the range. A file that is
+    /// cut before them is rid of them.
     pub fn break_sectors(&self, path: &Path, bytes: Range<u64>) -> io::Result<()> {
         self.disk.lock().break_sectors(path, bytes)
     }
