@@ -79,6 +79,7 @@ pub(crate) fn log_error(error: &LogError) -> ErrorCode {
         | LogError::Io { .. }
         | LogError::Write { .. }
         | LogError::Corrupt { .. }
+        | LogError::Unreadable { .. }
         | LogError::Format { .. }
         | LogError::Locked { .. }
         | LogError::DirFailed { .. } => ErrorCode::KAFKA_STORAGE_ERROR,

@@ -154,6 +154,7 @@ impl Broker {
         troubles.extend(dirs().filter_map(|dir| Some(self.logs.dir_shortage(dir)?.to_string())));
         troubles.extend(self.offline_partitions());
         troubles.extend(self.unwritable_partitions());
+        troubles.extend(self.unreadable_partitions());
         troubles.extend(self.unknown_partitions());
         troubles.extend(self.uncleanable_partitions());
         troubles.extend([self.metadata.copy_trouble(), self.journals.copy_trouble()].into_iter().flatten());
@@ -191,6 +192,16 @@ impl Broker {
         let (first, reason) = unwritable.iter().min_by_key(|(id, _)| *id)?;
         let name = name_of(&self.metadata.image(), *first);
         Some(format!("partition {name} takes no records: {reason}{}", and_others(unwritable.len() - 1)))
+    }
+
+    /// Partitions that are served but for what the disk does not give back; one line, however many they are.
+    fn unreadable_partitions(&self) -> Option<String> {
+        let closed = self.open_failures.all();
+        let mut unreadable = self.logs.unreadable();
+        unreadable.retain(|(id, _)| !closed.contains_key(id));
+        let (first, place) = unreadable.iter().min_by_key(|(id, _)| *id)?;
+        let name = name_of(&self.metadata.image(), *first);
+        Some(format!("partition {name} is served in part: {place}{}", and_others(unreadable.len() - 1)))
     }
 
     /// What keeps logs from being compacted that are otherwise well; one line, however many they are.

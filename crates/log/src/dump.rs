@@ -65,7 +65,7 @@ impl Iterator for SegmentDump {
                 self.position = self.end;
                 Some(Err(match stop {
                     ScanStop::Io(error) => LogError::io(&self.path, error),
-                    ScanStop::Damage { position, what } => LogError::corrupt(&self.path, position, what),
+                    ScanStop::Damage { position, what, .. } => LogError::corrupt(&self.path, position, what),
                 }))
             }
         }

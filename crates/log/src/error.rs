@@ -13,6 +13,7 @@ use riverrun_records::BatchError;
 use riverrun_types::{DurabilityLevel, ErrorKind, Offset, PartitionId};
 use thiserror::Error;
 
+use crate::bad_sector::bad_sector;
 use crate::fields::DecodeError;
 use crate::producer_state::SequenceError;
 
@@ -45,6 +46,15 @@ pub enum LogError {
         position: u64,
         /// What is wrong there.
         what: String,
+    },
+    /// The disk does not give back this place of a segment: it has a bad sector there. What lies around it is read as
+    /// before, and nobody knows whether it stays so.
+    #[error("{} cannot be read at byte {position}: the disk answers with an error", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Where in it.
+        position: u64,
     },
     /// A batch that is what was written, and that inflates to more than anybody here reads, or has no memory for. It
     /// is left alone, and so is the partition.
@@ -134,8 +144,12 @@ pub enum LogError {
 }
 
 impl LogError {
+    /// What an error of the system says of the file; [`LogError::Unreadable`] if it tells where a bad sector is.
     pub(crate) fn io(path: &Path, source: io::Error) -> Self {
-        Self::Io { path: path.to_path_buf(), source: Arc::new(source) }
+        match bad_sector(&source) {
+            Some(position) => Self::Unreadable { path: path.to_path_buf(), position },
+            None => Self::Io { path: path.to_path_buf(), source: Arc::new(source) },
+        }
     }
 
     /// Judges an error of a write. Shortages pass, and a name that someone took away is not the disk's fault; all else
@@ -180,6 +194,7 @@ impl LogError {
             | Self::JournalFailed(_)
             | Self::Write { .. }
             | Self::Corrupt { .. }
+            | Self::Unreadable { .. }
             | Self::Unprocessed { .. }
             | Self::Format { .. }
             | Self::DirFailed { .. } => ErrorKind::GiveUp,

@@ -32,6 +32,9 @@ pub enum DecodeError {
     /// The checksum does not match the bytes.
     #[error("the checksum of {0} does not match")]
     Checksum(&'static str),
+    /// The disk does not give back this byte of the file.
+    #[error("byte {0} cannot be read: the disk answers with an error")]
+    Unreadable(u64),
 }
 
 impl DecodeError {

@@ -41,6 +41,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod bad_sector;
 pub mod checkpoint;
 pub mod compaction;
 pub mod config;

@@ -380,7 +380,8 @@ impl LogDir {
                 self.measure_space();
                 error
             }
-            LogError::Io { source, .. } if source.kind() != io::ErrorKind::NotFound => {
+            LogError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => error,
+            LogError::Io { .. } | LogError::Unreadable { .. } => {
                 self.ask_for_look();
                 // What has failed before explains it.
                 self.check_usable().err().unwrap_or(error)

@@ -3,7 +3,8 @@
 //!
 //! Guarantees bounded memory: a batch that fits the window is handed out as a slice, a larger one is only passed
 //! over for its checksum unless the caller asks for its bytes. Damage is an answer, not a panic, and names the
-//! position where the intact part ends. From the first damage on all batches come from one search ([`Search`]), so that
+//! position where the intact part ends. A bad sector fails the batch that it lies in and none before; who saves what can be
+//! saved may take it for damage ([`BatchScan::over_bad_sectors`]). From the first damage on all batches come from one search ([`Search`]), so that
 //! the time that a scan takes follows the bytes, whatever they claim to be.
 
 mod combine;
@@ -17,6 +18,7 @@ use riverrun_records::{BatchError, BatchHeader, CorruptCause, layout};
 use riverrun_types::{LeaderEpoch, Offset};
 use thiserror::Error;
 
+use crate::bad_sector::{bad_sector, read_exact, read_over};
 use crate::index::{OFFSET_SPAN_MAX, STAMP_BYTES, Stamp};
 use riverrun_env::File;
 use search::Next;
@@ -32,7 +34,12 @@ pub(crate) enum ScanStop {
     /// The system failed to read.
     Io(io::Error),
     /// There is no intact batch at this position.
-    Damage { position: u64, what: String },
+    Damage {
+        position: u64,
+        what: String,
+        /// The byte there that the disk does not give back, if that is all that is known to be wrong.
+        unreadable_at: Option<u64>,
+    },
 }
 
 impl From<io::Error> for ScanStop {
@@ -117,6 +124,7 @@ pub(crate) struct BatchScan<'f> {
     window_start: u64,
     search: Option<Search>,
     searched_bytes: u64,
+    passes_bad_sectors: bool,
 }
 
 impl<'f> BatchScan<'f> {
@@ -138,7 +146,13 @@ impl<'f> BatchScan<'f> {
             window_start: position,
             search: None,
             searched_bytes: 0,
+            passes_bad_sectors: false,
         }
+    }
+
+    /// Has what the disk does not give back taken for damage, instead of failing.
+    pub(crate) fn over_bad_sectors(self) -> Self {
+        Self { passes_bad_sectors: true, ..self }
     }
 
     /// Goes on with the search of an earlier scan of the same file, which had come to where this one begins.
@@ -203,7 +217,7 @@ impl<'f> BatchScan<'f> {
             self.at(self.position, size)?.to_vec()
         } else {
             let mut bytes = vec![0; size];
-            self.file.read_exact_at(&mut bytes, self.position)?;
+            read_exact(self.file, &mut bytes, self.position)?;
             bytes
         };
         self.position += size as u64;
@@ -214,7 +228,7 @@ impl<'f> BatchScan<'f> {
     /// All bytes of a batch that this scan has just handed out.
     pub(crate) fn bytes_of(&self, batch: &ScannedBatch) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; batch.header.size_bytes()];
-        self.file.read_exact_at(&mut bytes, batch.position)?;
+        read_exact(self.file, &mut bytes, batch.position)?;
         Ok(bytes)
     }
 
@@ -242,11 +256,19 @@ impl<'f> BatchScan<'f> {
     /// Whether that is known; then neither [`Self::next_batch`] nor [`Self::skip_damage`] has to search.
     pub(crate) fn search_within(&mut self, bytes_max: u64) -> io::Result<bool> {
         let Some(search) = &mut self.search else { return Ok(true) };
+        let (file, passes_bad_sectors) = (self.file, self.passes_bad_sectors);
+        let read = |window: &mut [u8], from: u64| {
+            if passes_bad_sectors {
+                read_over(file, window, from).map(|_| ())
+            } else {
+                read_exact(file, window, from)
+            }
+        };
         while search.next(self.position, self.expected) == Next::Undecided {
             if self.searched_bytes >= bytes_max {
                 return Ok(false);
             }
-            self.searched_bytes += search.read_on(self.file, self.position, self.expected)?;
+            self.searched_bytes += search.read_on(read, self.position, self.expected)?;
         }
         Ok(true)
     }
@@ -266,7 +288,15 @@ impl<'f> BatchScan<'f> {
 
     fn damage(&mut self, what: impl Into<String>) -> ScanStop {
         self.begin_search();
-        ScanStop::Damage { position: self.position, what: what.into() }
+        ScanStop::Damage { position: self.position, what: what.into(), unreadable_at: None }
+    }
+
+    /// What stops the scan where a read of the next batch has failed.
+    fn read_failed(&mut self, error: io::Error) -> ScanStop {
+        let Some(bad) = bad_sector(&error).filter(|_| self.passes_bad_sectors) else { return error.into() };
+        self.begin_search();
+        let (position, what) = (self.position, error.to_string());
+        ScanStop::Damage { position, what, unreadable_at: Some(bad) }
     }
 
     /// The header of the next batch, which lies before the end and has offsets that may come here; none at the end.
@@ -329,7 +359,14 @@ impl<'f> BatchScan<'f> {
             let wanted = usize::try_from(self.bounds.end - at).unwrap_or(usize::MAX).min(WINDOW_BYTES);
             self.window.resize(wanted, 0);
             self.window_start = at;
-            self.file.read_exact_at(&mut self.window, at)?;
+            if let Err(error) = read_exact(self.file, &mut self.window, at) {
+                // What lies before a bad sector was read.
+                let read = bad_sector(&error).map_or(0, |bad| bad - at);
+                self.window.truncate(usize::try_from(read).expect("inside the window"));
+                if self.window.len() < len {
+                    return Err(self.read_failed(error));
+                }
+            }
         }
         let start = usize::try_from(at - self.window_start).expect("inside the window");
         Ok(&self.window[start..start + len])

@@ -3,7 +3,8 @@
 //! Owns what is read and in which order; when, and on which thread, is the caller's. Checks what `riverrun log verify`
 //! checks, but for the records inside of batches. Leaves the page cache as it was: what lay in it is read from there
 //! and stays, what did not is read from the disk and dropped again. Damage takes the partition offline; below the log
-//! start it is passed over; in an index alone it makes the index anew.
+//! start it is passed over; in an index alone it makes the index anew. A segment that the disk does not give back as a whole
+//! is left there, and the others are read.
 //!
 //! The pure part is [`order`] and [`rate`]: from where, and how fast.
 
@@ -16,7 +17,7 @@ use riverrun_types::Offset;
 
 use crate::compaction::execute::CleanerControl;
 use crate::error::LogError;
-use crate::partition_log::PartitionLog;
+use crate::partition_log::{OpenLog, PartitionLog};
 use crate::segment::{Extent, Segment};
 use crate::verify::segment::{Facts, Flaw, Half, SegmentCheck};
 
@@ -51,13 +52,17 @@ pub struct Scrubbed {
     pub bytes: u64,
     /// Indexes that were damaged and made anew.
     pub indexes_rebuilt: usize,
+    /// Sealed segments that the disk does not give back as a whole.
+    pub unreadable: usize,
 }
 
 impl PartitionLog {
     /// Checks all sealed segments. Blocks for the disk and for what `control` makes of each step. Damage takes the
-    /// partition offline, and is the error.
+    /// partition offline, and is the error. What the disk does not give back is remembered, unless its whole log dir fails
+    /// then.
     pub fn scrub(&self, control: &dyn CleanerControl) -> Result<Scrubbed, LogError> {
-        let segments = self.open()?.view().segments;
+        let log = self.open()?;
+        let segments = log.view().segments;
         let mut scrubbed = Scrubbed::default();
         for (segment, extent) in sealed(&segments) {
             if control.is_stopped() {
@@ -66,10 +71,25 @@ impl PartitionLog {
             match self.scrub_segment(segment, extent, control, &mut scrubbed) {
                 // Retention or compaction took the files away.
                 Err(LogError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+                Err(error @ LogError::Unreadable { .. }) => {
+                    self.pass_unreadable(&log, error)?;
+                    scrubbed.unreadable += 1;
+                }
                 result => result.inspect_err(|error| self.note_damage(error))?,
             }
         }
         Ok(scrubbed)
+    }
+
+    /// Leaves a segment that cannot be read as a whole, unless that is so because the device is dead.
+    fn pass_unreadable(&self, log: &OpenLog, error: LogError) -> Result<(), LogError> {
+        let error = self.dir().judge_at_once(error);
+        if !matches!(error, LogError::Unreadable { .. }) {
+            return Err(error);
+        }
+        tracing::error!(partition = %self.id(), %error, "the scrub leaves the rest of this segment");
+        self.note_unreadable(log, &error);
+        Ok(())
     }
 
     fn scrub_segment(
@@ -104,7 +124,10 @@ impl PartitionLog {
             }
             self.judge_flaws(segment, &mut check, scrubbed)?;
         }
-        scrubbed.segments += usize::from(is_done);
+        if is_done {
+            scrubbed.segments += 1;
+            self.forget_unreadable(segment);
+        }
         Ok(())
     }
 
@@ -126,12 +149,14 @@ impl PartitionLog {
         }
         let log_start = self.open()?.view().log_start;
         for flaw in std::mem::take(&mut check.flaws) {
-            let Flaw { half, position, what, .. } = &flaw;
+            let Flaw { half, position, what, unreadable_at, .. } = &flaw;
             if is_below(&flaw, log_start) {
                 tracing::warn!(
                     path = %segment.log_path().display(), position, what,
                     "the scrub passes over damage below the log start"
                 );
+            } else if let Some(position) = *unreadable_at {
+                return Err(LogError::Unreadable { path: segment.log_path(), position });
             } else if *half == Half::Log {
                 return Err(LogError::corrupt(&segment.log_path(), *position, what.clone()));
             } else {

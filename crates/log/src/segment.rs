@@ -25,6 +25,7 @@ use files::FileSlot;
 pub(crate) use proof::Effort;
 use proof::Proved;
 
+use crate::bad_sector::{self, bad_sector, read_exact};
 use crate::error::LogError;
 use crate::fields::DecodeError;
 use crate::index::{ENTRY_BYTES, EntryCodec, IndexEntry, IndexHeader, entry_position};
@@ -235,7 +236,7 @@ impl Segment {
     }
 
     fn open_file(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn File>, LogError> {
-        self.home.fs.open(path, mode).map_err(|error| LogError::io(path, error))
+        self.home.fs.open(path, mode).map_err(|error| LogError::io(path, bad_sector::at(0, error)))
     }
 
     /// Closes the files that nobody has used since the last call.
@@ -348,7 +349,18 @@ impl Segment {
     fn lookup_failed(&self, error: LookupError) -> LogError {
         match error {
             LookupError::Log(error) => error,
+            LookupError::Damage(DecodeError::Unreadable(position)) => {
+                LogError::Unreadable { path: self.index_path(), position }
+            }
             LookupError::Damage(source) => LogError::Format { path: self.index_path(), source },
+        }
+    }
+
+    /// An index that the disk does not give back can be made anew as one that is damaged.
+    fn index_read_failed(&self, error: io::Error) -> LookupError {
+        match bad_sector(&error) {
+            Some(position) => LookupError::Damage(DecodeError::Unreadable(position)),
+            None => LookupError::Log(LogError::io(&self.index_path(), error)),
         }
     }
 
@@ -388,11 +400,11 @@ impl Segment {
 
     fn read_entries(&self, file: &dyn File, first: u32, count: u32) -> Result<Vec<IndexEntry>, LookupError> {
         let mut bytes = vec![0; count as usize * ENTRY_BYTES];
-        match file.read_exact_at(&mut bytes, entry_position(first)) {
+        match read_exact(file, &mut bytes, entry_position(first)) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 return Err(LookupError::Damage(DecodeError::Truncated("a segment's index")));
             }
-            read => read.map_err(|error| LogError::io(&self.index_path(), error))?,
+            read => read.map_err(|error| self.index_read_failed(error))?,
         }
         let numbered = (first..).zip(bytes.chunks_exact(ENTRY_BYTES));
         numbered.map(|(number, bytes)| Ok(self.codec.decode(number, bytes)?)).collect()
@@ -402,14 +414,14 @@ impl Segment {
     pub(crate) fn scan_failed(&self, stop: ScanStop) -> LogError {
         match stop {
             ScanStop::Io(error) => LogError::io(&self.log_path(), error),
-            ScanStop::Damage { position, what } => LogError::corrupt(&self.log_path(), position, what),
+            ScanStop::Damage { position, what, .. } => LogError::corrupt(&self.log_path(), position, what),
         }
     }
 
     /// The header of the batch at the boundary `position`, which must lie below `end`.
     pub(crate) fn header_at(&self, log: &dyn File, position: u64, end: u64) -> Result<BatchHeader, LogError> {
         let mut bytes = [0; layout::HEADER_BYTES];
-        match log.read_exact_at(&mut bytes, position) {
+        match read_exact(log, &mut bytes, position) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 return Err(LogError::corrupt(&self.log_path(), position, "the file ends inside a batch"));
             }

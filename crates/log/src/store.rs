@@ -348,6 +348,14 @@ impl LogStore {
         handles.filter_map(|log| Some((log.id(), log.unwritable()?))).collect()
     }
 
+    /// Partitions of which the disk does not give back some place, as far as anybody has seen since the start, and the place:
+    /// what lies around it is served. Opens nothing, and passes over those that are being opened at the moment, and over log
+    /// dirs that have failed as a whole.
+    pub fn unreadable(&self) -> Vec<(PartitionId, LogError)> {
+        let handles = self.dirs.iter().filter(|dir| !dir.has_failed()).flat_map(|dir| dir.handles());
+        handles.filter_map(|log| Some((log.id(), log.unreadable()?))).collect()
+    }
+
     /// Whether nobody can read a partition, as far as anybody has seen: its log dir could not be opened, or its files are
     /// not what they should be. Where only writing has failed, reads go on. Opens nothing, and waits for nobody.
     pub fn is_offline(&self, id: PartitionId, dir_index: usize) -> bool {

@@ -295,7 +295,7 @@ pub(crate) fn weight(flaw: &Flaw, known: Option<&PartitionCheckpoint>) -> Weight
         Weight::BelowLogStart
     } else if flaw.is_unchecked {
         Weight::NotChecked
-    } else if flaw.from >= known.recovery_point {
+    } else if flaw.from >= known.recovery_point && flaw.unreadable_at.is_none() {
         Weight::TornTail
     } else {
         Weight::Damage

@@ -43,6 +43,9 @@ fn put_damage(encoder: &mut DescriptorEncoder<'_>, broker: &Broker) -> fmt::Resu
     let unwritable = count(broker.logs.unwritable().len() as u64);
     let help = "Partitions that take no records because what they have cannot be written to their log dir";
     put(encoder, "partitions_unwritable", help, None, &unwritable)?;
+    let unreadable = count(broker.logs.unreadable().len() as u64);
+    let help = "Partitions of which the disk does not give back some place";
+    put(encoder, "partitions_unreadable", help, None, &unreadable)?;
     let uncleanable = count(broker.uncleanable.all().len() as u64);
     let help = "Partitions whose last compaction failed";
     put(encoder, "partitions_uncleanable", help, None, &uncleanable)?;

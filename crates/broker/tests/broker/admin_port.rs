@@ -94,7 +94,7 @@ fn lag_is_shown_after_a_restart_before_anybody_asks_for_the_group() {
 }
 
 /// Every metric that a server offers, without the endings of kinds.
-const NAMES: [&str; 42] = [
+const NAMES: [&str; 43] = [
     "process_cpu_seconds",
     "process_open_fds",
     "process_resident_memory_bytes",
@@ -123,6 +123,7 @@ const NAMES: [&str; 42] = [
     "riverrun_log_start_offset",
     "riverrun_partitions_offline",
     "riverrun_partitions_uncleanable",
+    "riverrun_partitions_unreadable",
     "riverrun_partitions_unwritable",
     "riverrun_received_bytes",
     "riverrun_request_duration_seconds",

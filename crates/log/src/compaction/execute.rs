@@ -378,7 +378,7 @@ impl<'a> SegmentReader<'a> {
         let position = self.scan.position();
         let next = self.scan.next_bytes().map_err(|stop| match stop {
             ScanStop::Io(error) => LogError::io(path, error),
-            ScanStop::Damage { position, what } => LogError::corrupt(path, position, what),
+            ScanStop::Damage { position, what, .. } => LogError::corrupt(path, position, what),
         })?;
         let Some(bytes) = next else { return Ok(None) };
         self.position = position;

@@ -22,6 +22,7 @@ mod replay;
 mod switch;
 mod tail;
 mod times;
+mod unreadable;
 mod unsettled;
 mod unwritable;
 mod writer;
@@ -55,6 +56,7 @@ use crate::log_dir::LogDir;
 use crate::producer_state::ProducerView;
 use crate::segment::Home;
 use crate::store::KnownPartition;
+use unreadable::Unreadable;
 
 /// What stands behind the handle at the moment.
 #[derive(Debug)]
@@ -84,6 +86,7 @@ pub struct PartitionLog {
     state: RwLock<State>,
     /// What was found to be damaged since the log was opened.
     damage: OnceLock<LogError>,
+    unreadable: Arc<Unreadable>,
     /// The journal may hold something of it that no checkpoint covers, although no log is open that knows of it.
     has_journal_tail: AtomicBool,
     /// Something was staged once: at a level that does not go through the journal.
@@ -112,6 +115,7 @@ impl PartitionLog {
             opening: Mutex::default(),
             state: RwLock::new(State::Closed),
             damage: OnceLock::new(),
+            unreadable: Arc::default(),
             has_journal_tail: AtomicBool::new(false),
             has_staged: AtomicBool::new(false),
             is_deleted: AtomicBool::new(false),
@@ -379,6 +383,7 @@ impl PartitionLog {
                 if log.writer.lock().is_dirty {
                     self.dir.mark_dirty(self.id);
                 }
+                self.unreadable.forget_opening();
                 *state = State::Open(log.clone());
                 self.last_use.store(self.dir.open_logs().insert(&self.this), Ordering::Relaxed);
                 // Who has changed the options meanwhile has found it closed, and where it goes on in the journal against them.
@@ -389,6 +394,7 @@ impl PartitionLog {
             }
             Err(error) => {
                 let error = self.dir.judge(error);
+                self.note_opening_unreadable(&error);
                 if error.is_lasting() {
                     tracing::error!(partition = %self.id, %error, "partition goes offline");
                     *state = State::Offline(error.clone());

@@ -37,8 +37,12 @@ impl PartitionLog {
     }
 
     /// Takes the partition offline if the error says that its files are damaged, where records are that are not deleted. The
-    /// first such error stays the answer, and the next start knows which segment it was, unless the whole dir has failed.
+    /// first such error stays the answer, and the next start knows which segment it was, unless the whole dir has failed. What
+    /// the disk does not give back is remembered, and no more.
     pub(crate) fn note_damage(&self, error: &LogError) {
+        if let Some(log) = self.current_log() {
+            self.note_unreadable(&log, error);
+        }
         if !error.is_lasting() || self.is_of_deleted(error) {
             return;
         }

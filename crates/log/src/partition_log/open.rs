@@ -14,6 +14,7 @@ use super::compact::UnfinishedSwap;
 use super::journaled::JournalOwner;
 use super::read::RecentReads;
 use super::tail::{Piece, Tail};
+use super::unreadable::Unreadable;
 use super::unwritable::Unwritable;
 use super::writer::SegmentWriter;
 use crate::epochs::EpochCache;
@@ -60,6 +61,12 @@ impl View {
     /// Index of the segment that holds `offset`, or would.
     pub(crate) fn segment_of(&self, offset: Offset) -> Option<usize> {
         self.segments.partition_point(|segment| segment.base_offset <= offset).checked_sub(1)
+    }
+
+    /// The segment that begins at `base`.
+    pub(crate) fn segment_at(&self, base: Offset) -> Option<&Arc<Segment>> {
+        let index = self.segments.binary_search_by_key(&base, |segment| segment.base_offset).ok()?;
+        self.segments.get(index)
     }
 
     /// Largest timestamp of segment `index`.
@@ -162,6 +169,8 @@ pub(crate) struct OpenLog {
     /// Bytes of it that no checkpoint covers, since the start.
     pub(super) held_bytes: AtomicU64,
     pub(super) unwritable: Unwritable,
+    /// The partition's.
+    pub(super) unreadable: Arc<Unreadable>,
     pub(crate) home: Arc<Home>,
     pub(crate) writer: Mutex<SegmentWriter>,
     pub(crate) appender: Mutex<Appender>,
@@ -209,6 +218,7 @@ impl OpenLog {
             held_end: AtomicI64::new(0),
             held_bytes: AtomicU64::new(0),
             unwritable: Unwritable::default(),
+            unreadable: handle.unreadable.clone(),
             log_start: AtomicI64::new(parts.view.log_start.0),
             home: parts.home,
             producers: Mutex::new(parts.writer.producers.clone()),
@@ -258,9 +268,17 @@ impl OpenLog {
 
     /// Changes what readers see of the segments.
     pub(crate) fn update_view(&self, change: impl FnOnce(&mut View)) {
+        let unreadable = self.unreadable.base();
         let mut shown = self.shown.lock();
+        let find = |view: &View| unreadable.and_then(|base| view.segment_at(base).cloned());
+        let before = find(&shown.view);
         change(&mut shown.view);
         self.log_start.store(shown.view.log_start.0, Ordering::Release);
+        let after = find(&shown.view);
+        drop(shown);
+        if let Some(gone) = before.filter(|before| !after.is_some_and(|after| Arc::ptr_eq(before, &after))) {
+            self.unreadable.forget_in(gone.base_offset);
+        }
     }
 
     pub(crate) fn epochs(&self) -> MutexGuard<'_, EpochCache> {

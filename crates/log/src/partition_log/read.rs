@@ -15,6 +15,7 @@ use riverrun_types::Offset;
 use super::PartitionLog;
 use super::open::{OpenLog, View};
 use super::tail::TailSlice;
+use crate::bad_sector::read_exact;
 use crate::error::{LogError, ReadError};
 use crate::index::IndexEntry;
 use crate::segment::{Effort, Segment};
@@ -67,7 +68,7 @@ impl Chunk {
         match self {
             Self::File { file, position, len } => {
                 let mut bytes = vec![0; *len];
-                file.read_exact_at(&mut bytes, *position)?;
+                read_exact(&**file, &mut bytes, *position)?;
                 Ok(bytes.into())
             }
             Self::Memory(bytes) => Ok(bytes.clone()),
@@ -254,13 +255,14 @@ impl OpenLog {
         let segment = &view.segments[index];
         let size_bytes = view.extent(index).size_bytes;
         segment.forget_if_evicted(start, start.saturating_add(limits.bytes_max))?;
-        let end = find_end(view, index, start, limits.while_unproved(segment, start, size_bytes))?;
+        let limits = limits.while_unproved(segment, start, size_bytes);
+        let (end, Effort { bytes, met_disk }) = find_proved(view, index, start, limits)?;
         if end.position > start {
-            let Effort { bytes, met_disk } = segment.prove(start, end.position)?;
+            self.note_read(segment, &(start..end.position));
             (slice.proved_bytes, slice.met_disk) = (bytes, met_disk);
             slice.next_offset = end.offset;
             slice.len = usize::try_from(end.position - start).unwrap_or(usize::MAX);
-            slice.chunks.push(chunk(&view.segments[index], start, slice.len)?);
+            slice.chunks.push(chunk(segment, start, slice.len)?);
             self.remember(view, index, end);
         } else if limits.min_one {
             // No reader would ever get past a batch that claims to reach too far.
@@ -338,6 +340,29 @@ fn boundary(segment: &Segment, entry: IndexEntry) -> Boundary {
     Boundary { position: u64::from(entry.position), offset }
 }
 
+/// The last boundary that the limits allow, and what it took to prove the batches up to there. Where the disk does not give
+/// back what lies between, the batches before that are enough.
+fn find_proved(
+    view: &View,
+    index: usize,
+    start: u64,
+    limits: Limits,
+) -> Result<(Boundary, Effort), LogError> {
+    let segment = &view.segments[index];
+    let find = |limits| {
+        let end = find_end(view, index, start, limits)?;
+        Ok((end, segment.prove(start, end.position)?))
+    };
+    match find(limits) {
+        Err(LogError::Unreadable { path, position }) if position > start => {
+            let before = Limits { bytes_max: position - start, min_one: false, ..limits };
+            let found = find(before).ok().filter(|(end, _)| end.position > start);
+            found.ok_or(LogError::Unreadable { path, position })
+        }
+        found => found,
+    }
+}
+
 /// The last boundary that the limits allow.
 fn find_end(view: &View, index: usize, start: u64, limits: Limits) -> Result<Boundary, LogError> {
     let segment = &view.segments[index];
@@ -371,7 +396,10 @@ fn walk_to_end(
     let log = segment.log_file()?;
     let mut end = from;
     while end.position < size_bytes {
-        let header = segment.header_at(&*log, end.position, size_bytes)?;
+        let header = match segment.header_at(&*log, end.position, size_bytes) {
+            Err(LogError::Unreadable { .. }) if end.position > start => break,
+            header => header?,
+        };
         let next =
             Boundary { position: end.position + header.size_bytes() as u64, offset: header.next_offset() };
         let fits = next.position - start <= limits.bytes_max || (limits.min_one && end.position == start);

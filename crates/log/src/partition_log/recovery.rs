@@ -288,7 +288,7 @@ impl Opening<'_> {
                     }
                     Err(what) => break Some((batch.position, what, before)),
                 },
-                Err(ScanStop::Damage { position, what }) => break Some((position, what, before)),
+                Err(ScanStop::Damage { position, what, .. }) => break Some((position, what, before)),
                 Err(stop) => return Err(segment.scan_failed(stop)),
             }
         };

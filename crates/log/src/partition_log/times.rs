@@ -9,6 +9,7 @@ use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
 use super::PartitionLog;
 use super::open::{OpenLog, View};
 use super::tail::Piece;
+use crate::bad_sector::read_exact;
 use crate::error::LogError;
 use crate::segment::{Extent, Segment};
 
@@ -93,7 +94,8 @@ fn find_in_segment(
         segment.forget_if_evicted(position, position + 1)?;
         let header = segment.header_at(&*log, position, extent.size_bytes)?;
         let mut bytes = vec![0; header.size_bytes()];
-        log.read_exact_at(&mut bytes, position).map_err(|error| LogError::io(&segment.log_path(), error))?;
+        let read = read_exact(&*log, &mut bytes, position);
+        read.map_err(|error| LogError::io(&segment.log_path(), error))?;
         let end = position + header.size_bytes() as u64;
         let is_candidate = header.max_timestamp() >= timestamp && header.last_offset() >= log_start;
         found = if is_candidate {

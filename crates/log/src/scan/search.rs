@@ -19,7 +19,6 @@ use std::collections::binary_heap::PeekMut;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::{io, mem};
 
-use riverrun_env::File;
 use riverrun_records::{BatchHeader, layout};
 use riverrun_types::Offset;
 
@@ -122,8 +121,14 @@ impl Search {
         if self.looked_upto.max(position) >= self.bounds.end { Next::Nothing } else { Next::Undecided }
     }
 
-    /// Reads on where [`Self::next`] is undecided about the same position and offset. Answers how many bytes it read.
-    pub(super) fn read_on(&mut self, file: &dyn File, position: u64, expected: Offset) -> io::Result<u64> {
+    /// Reads on, by `read`, where [`Self::next`] is undecided about the same position and offset. Answers how many bytes it
+    /// read.
+    pub(super) fn read_on(
+        &mut self,
+        read: impl FnOnce(&mut [u8], u64) -> io::Result<()>,
+        position: u64,
+        expected: Offset,
+    ) -> io::Result<u64> {
         if self.candidates.is_empty() {
             self.begin_pass(self.looked_upto.max(position));
         }
@@ -132,7 +137,7 @@ impl Search {
         let len = usize::try_from(left).unwrap_or(usize::MAX).min(self.limits.window_bytes);
         let mut window = mem::take(&mut self.window);
         window.resize(len, 0);
-        file.read_exact_at(&mut window, start)?;
+        read(&mut window, start)?;
         // A header that the window cuts off is the next one's.
         let is_last = len as u64 == left;
         let upto = if is_last { self.bounds.end } else { start + (len - (layout::HEADER_BYTES - 1)) as u64 };

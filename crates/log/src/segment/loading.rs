@@ -12,12 +12,15 @@ use riverrun_env::{File, OpenMode};
 use riverrun_types::Offset;
 
 use super::{Extent, Index, LOOKUP_ENTRIES, LookupError, Segment};
+use crate::bad_sector::{self, read_exact};
 use crate::error::LogError;
 use crate::fields::DecodeError;
 use crate::index::{self, ENTRY_BYTES, HEADER_BYTES, IndexCursor, IndexEntry, entry_position, not_written};
 use crate::scan::BatchScan;
 use crate::verify::segment::IndexContent;
 
+/// Bytes that are read at once only to see that they can be.
+const READ_THROUGH_BYTES: usize = 256 * 1024;
 /// `index.interval.bytes` of an index that is rebuilt: Kafka's default.
 const REBUILD_INTERVAL_BYTES: u32 = 4096;
 
@@ -95,7 +98,7 @@ impl Segment {
         if len < HEADER_BYTES as u64 {
             return Err(LookupError::Damage(DecodeError::Truncated("a segment's index")));
         }
-        file.read_exact_at(&mut header, 0).map_err(|error| LogError::io(&path, error))?;
+        read_exact(&*file, &mut header, 0).map_err(|error| self.index_read_failed(error))?;
         match self.home.index_header(self.base_offset).check(&header) {
             Err(source @ DecodeError::NewerVersion { .. }) => {
                 return Err(LookupError::Log(LogError::Format { path, source }));
@@ -123,11 +126,28 @@ impl Segment {
             Ok(found) => (stored, last) = found,
             Err(LookupError::Log(error)) => return Err(error),
             Err(LookupError::Damage(error)) => {
+                if matches!(error, DecodeError::Unreadable(_)) {
+                    self.read_through()?;
+                }
                 self.start_index_anew(&error)?;
             }
         }
         *self.index.lock() = Index { is_loaded: true, stored, tail: Vec::new(), last };
         Ok(last)
+    }
+
+    /// Fails if the `.log` cannot be read, as where the device is away for a moment: then its index may be as good as before.
+    fn read_through(&self) -> Result<(), LogError> {
+        let (log, path) = (self.log_file()?, self.log_path());
+        let mut window = vec![0; READ_THROUGH_BYTES];
+        let mut position = 0;
+        loop {
+            let read = log.read_at(&mut window, position);
+            match read.map_err(|error| LogError::io(&path, bad_sector::at(position, error)))? {
+                0 => return Ok(()),
+                bytes => position += bytes as u64,
+            }
+        }
     }
 
     fn trusted_prefix(
@@ -199,7 +219,7 @@ impl Segment {
             Some(extent) => extent.size_bytes,
             None => u64::from(index.last.position),
         };
-        // What is left of the old one stays as long as it may refute the log.
+        // What is left of the old one stays as long as it may refute the log, or the log cannot be read.
         let (entries, expected) = self.scan_entries(&*log, end, &self.entries_left(log_len))?;
         if let Some(extent) = self.extent()
             && expected > extent.next_offset

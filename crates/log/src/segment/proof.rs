@@ -18,6 +18,7 @@ use riverrun_records::{BatchHeader, layout};
 use riverrun_types::Offset;
 
 use super::{LookupError, Segment};
+use crate::bad_sector::{bad_sector, read_exact};
 use crate::error::LogError;
 use crate::index::{IndexCursor, IndexEntry, STAMP_BYTES};
 use crate::scan::{BatchScan, ScanStop};
@@ -293,6 +294,15 @@ impl Segment {
         }
     }
 
+    /// No offset from here on lies in the stretch of the index that has the byte at `position`: nothing of it can be proved
+    /// without that byte.
+    pub(crate) fn end_of_stretch(&self, position: u64) -> Offset {
+        match self.first_entry_from(position + 1) {
+            Ok(Some(entry)) => self.base_offset.plus(i64::from(entry.relative_offset)),
+            _ => self.extent().map_or(Offset(i64::MAX), |extent| extent.next_offset),
+        }
+    }
+
     /// The first entry at or behind `position`, if there is one.
     pub(crate) fn first_entry_from(&self, position: u64) -> Result<Option<IndexEntry>, LogError> {
         match self.find_entry_from(position) {
@@ -345,7 +355,14 @@ impl Headers<'_> {
             let wanted = if is_near { WINDOW_BYTES.min(left) } else { 0 };
             self.window.resize(wanted.max(layout::HEADER_BYTES), 0);
             self.window_start = position;
-            self.log.read_exact_at(&mut self.window, position)?;
+            if let Err(error) = read_exact(self.log, &mut self.window, position) {
+                // What lies before a bad sector was read.
+                let read = bad_sector(&error).map_or(0, |bad| bad - position);
+                self.window.truncate(usize::try_from(read).expect("inside the window"));
+                if self.window.len() < layout::HEADER_BYTES {
+                    return Err(error);
+                }
+            }
         }
         self.last = position;
         let at = usize::try_from(position - self.window_start).expect("inside the window");

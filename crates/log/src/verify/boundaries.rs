@@ -5,6 +5,8 @@
 //! length first, which counts if an intact batch begins behind it; then the index, of which a client writes nothing. Only
 //! where both are silent is a search the last resort.
 //!
+//! What the disk does not give back is damage here.
+//!
 //! A search is enough to count what there may be. Nothing is served or kept that only a search has found.
 
 use std::io;
@@ -14,6 +16,7 @@ use riverrun_records::{BatchHeader, layout};
 use riverrun_types::Offset;
 
 use super::segment::IndexContent;
+use crate::bad_sector::read_over;
 use crate::index::{IndexEntry, STAMP_BYTES, Stamp};
 use crate::scan::{BatchScan, ScanStop};
 
@@ -45,7 +48,7 @@ impl<'f, 'i> Boundaries<'f, 'i> {
 
     /// A scan from a boundary on.
     pub(crate) fn scan(&self, position: u64, expected: Offset) -> BatchScan<'f> {
-        BatchScan::new(self.file, self.base, expected, position, self.size_bytes)
+        BatchScan::new(self.file, self.base, expected, position, self.size_bytes).over_bad_sectors()
     }
 
     /// What follows a batch that is damaged, which begins at `position`: that has to be known as a boundary. No offset below
@@ -87,7 +90,9 @@ impl<'f, 'i> Boundaries<'f, 'i> {
         if position + bytes.len() as u64 > self.size_bytes {
             return Ok(None);
         }
-        self.file.read_exact_at(&mut bytes, position)?;
+        if !read_over(self.file, &mut bytes, position)?.is_empty() {
+            return Ok(None);
+        }
         let stamp = *bytes.first_chunk::<STAMP_BYTES>().expect("a header is longer");
         Ok(BatchHeader::parse(&bytes).ok().map(|header| (position + header.size_bytes() as u64, stamp)))
     }
@@ -120,8 +125,8 @@ impl<'f, 'i> Boundaries<'f, 'i> {
 
     /// Records of what looks like intact batches between the damage at `position` and `end`, with no offset below `expected`.
     fn search(&self, position: u64, expected: Offset, end: u64) -> io::Result<u64> {
-        let mut scan = BatchScan::new(self.file, self.base, expected, position, end);
-        let mut records = 0;
+        let scan = BatchScan::new(self.file, self.base, expected, position, end);
+        let (mut scan, mut records) = (scan.over_bad_sectors(), 0);
         loop {
             match scan.next_batch() {
                 Ok(None) => return Ok(records),

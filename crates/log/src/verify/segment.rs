@@ -10,7 +10,7 @@
 //! batches as they lie there, all is as it was told; if it is not, the damage begins at the first entry, and nobody knows
 //! which batches between the two are right. Where no entry follows, only offsets without gaps vouch for the batches before.
 //! An index that is damaged itself is a flaw and proves nothing. Of one that is longer than its `.log` lets it be, no more
-//! is read.
+//! is read. What the disk does not give back is passed over as damage is.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -20,7 +20,9 @@ use riverrun_records::{BatchError, UnverifiedBatch, layout};
 use riverrun_types::Offset;
 
 use super::boundaries::{Behind, Boundaries};
+use crate::bad_sector::read_over;
 use crate::error::LogError;
+use crate::fields::DecodeError;
 use crate::index::{
     ENTRY_BYTES, EntryCodec, HEADER_BYTES, IndexCursor, IndexEntry, IndexHeader, entry_position, not_written,
 };
@@ -50,13 +52,22 @@ pub(crate) struct Flaw {
     pub(crate) until: Option<Offset>,
     /// Nothing is known to be wrong: the records are more than a bound allows to look at.
     pub(crate) is_unchecked: bool,
+    /// Nothing is known to be wrong but that the disk does not give back this byte of the `.log`.
+    pub(crate) unreadable_at: Option<u64>,
 }
 
 impl Flaw {
     fn new(half: Half, at: Boundary, what: impl Into<String>, until: Option<Offset>) -> Self {
         let Boundary { position, offset: from } = at;
-        Self { half, position, what: what.into(), from, until, is_unchecked: false }
+        Self { half, position, what: what.into(), from, until, is_unchecked: false, unreadable_at: None }
     }
+}
+
+/// Why a check cannot go on at a batch.
+struct Obstacle {
+    what: String,
+    /// As in [`Flaw`].
+    unreadable_at: Option<u64>,
 }
 
 /// The entries of an index, as far as they are intact.
@@ -92,7 +103,9 @@ impl IndexContent {
         if len < HEADER_BYTES as u64 {
             return Ok(Self::broken(0, "the index has no header"));
         }
-        file.read_exact_at(&mut head, 0)?;
+        if let Some(unread) = read_over(file, &mut head, 0)?.first() {
+            return Ok(Self::broken(unread.start, DecodeError::Unreadable(unread.start).to_string()));
+        }
         if let Err(error) = header.check(&head) {
             return Ok(Self::broken(0, error.to_string()));
         }
@@ -115,7 +128,10 @@ impl IndexContent {
         let mut position = entry_position(0);
         while position < end {
             let len = usize::try_from(end - position).unwrap_or(usize::MAX).min(buffer.len());
-            file.read_exact_at(&mut buffer[..len], position)?;
+            if let Some(unread) = read_over(file, &mut buffer[..len], position)?.first() {
+                let what = DecodeError::Unreadable(unread.start).to_string();
+                self.flaw.get_or_insert((unread.start, what));
+            }
             for (chunk, number) in buffer[..len].chunks(ENTRY_BYTES).zip(&mut numbers) {
                 match codec.decode(number, chunk) {
                     Ok(entry) => self.entries.push(entry),
@@ -253,7 +269,8 @@ impl SegmentCheck {
     pub(crate) fn run(&mut self, file: &dyn File, bytes_max: u64) -> io::Result<bool> {
         let len = file.len()?;
         let size_bytes = self.facts.size_bytes.min(len);
-        let mut scan = BatchScan::new(file, self.facts.base, self.expected, self.cursor.position, size_bytes);
+        let scan = BatchScan::new(file, self.facts.base, self.expected, self.cursor.position, size_bytes);
+        let mut scan = scan.over_bad_sectors();
         scan.resume(self.search.take());
         let stop = self.walk(&mut scan, file, bytes_max);
         self.search = scan.into_search();
@@ -289,14 +306,15 @@ impl SegmentCheck {
                     self.take(scan, &batch)?;
                 }
                 Err(ScanStop::Io(error)) => return Err(error),
-                Err(ScanStop::Damage { what, .. }) => {
-                    if self.pass_damage(scan, file, &what)? {
+                Err(ScanStop::Damage { what, unreadable_at, .. }) => {
+                    let obstacle = Obstacle { what, unreadable_at };
+                    if self.pass_damage(scan, file, &obstacle)? {
                         continue;
                     }
                     if !scan.search_within(bytes_max)? {
                         return Ok(Stop::Paused);
                     }
-                    if !self.skip(scan, &what)? {
+                    if !self.skip(scan, &obstacle)? {
                         return Ok(Stop::NothingFollows);
                     }
                 }
@@ -323,7 +341,7 @@ impl SegmentCheck {
         &mut self,
         scan: &mut BatchScan<'f>,
         file: &'f dyn File,
-        what: &str,
+        obstacle: &Obstacle,
     ) -> io::Result<bool> {
         if self.is_guessing {
             return Ok(false);
@@ -332,13 +350,13 @@ impl SegmentCheck {
         let boundaries = Boundaries::new(file, self.facts.base, size_bytes, &self.index);
         match boundaries.behind(scan.position(), scan.expected())? {
             Behind::Batch(next, stamp) => {
-                self.suspect_here(scan, what, Some(next.expected()))?;
+                self.suspect_here(scan, obstacle, Some(next.expected()))?;
                 self.cursor.pass_damaged(next.position(), &stamp);
                 *scan = next;
             }
             Behind::Entry(next) => {
-                self.suspect_here(scan, what, Some(next.expected()))?;
-                self.blame(next.position(), next.expected());
+                self.suspect_here(scan, obstacle, Some(next.expected()))?;
+                self.blame_unless_unreadable(next.position(), next.expected());
                 self.is_summed = false;
                 self.cursor.position = next.position();
                 *scan = next;
@@ -350,8 +368,8 @@ impl SegmentCheck {
 
     /// Steps over damage to what looks like the next intact batch; `false` if there is none. It may be what a client has sent
     /// as a value: it is counted, and does not say where the damage ends.
-    fn skip(&mut self, scan: &mut BatchScan<'_>, what: &str) -> io::Result<bool> {
-        self.suspect_here(scan, what, self.facts.next_base)?;
+    fn skip(&mut self, scan: &mut BatchScan<'_>, obstacle: &Obstacle) -> io::Result<bool> {
+        self.suspect_here(scan, obstacle, self.facts.next_base)?;
         self.flaws.append(&mut self.pending);
         let is_found = match scan.skip_damage() {
             Ok(is_found) => is_found,
@@ -368,16 +386,30 @@ impl SegmentCheck {
     fn suspect_here(
         &mut self,
         scan: &mut BatchScan<'_>,
-        what: &str,
+        obstacle: &Obstacle,
         until: Option<Offset>,
     ) -> io::Result<()> {
+        let Obstacle { what, unreadable_at } = obstacle;
         let here = self.at(scan.position());
-        if scan.is_too_low()? && self.joined != here {
-            self.suspect(self.joined, format!("{what}, at byte {}", here.position), until);
+        let flaw = if scan.is_too_low()? && self.joined != here {
+            Flaw::new(Half::Log, self.joined, format!("{what}, at byte {}", here.position), until)
         } else {
-            self.suspect(here, what, until);
-        }
+            Flaw::new(Half::Log, here, what, until)
+        };
+        self.pending.push(Flaw { unreadable_at: *unreadable_at, ..flaw });
         Ok(())
+    }
+
+    /// Tells of the batches between what is proven and the entry at `position`, which says `offset`, where a header of theirs is
+    /// in no batch: nobody knows which of them were written. If the disk does not give it back, nothing else is known to be wrong.
+    fn blame_unless_unreadable(&mut self, position: u64, offset: Offset) {
+        if self.pending.iter().any(|flaw| flaw.unreadable_at.is_none()) {
+            return self.blame(position, offset);
+        }
+        if let Some(first) = self.pending.drain(..).next() {
+            let flaw = Flaw::new(Half::Log, self.proven, first.what, Some(offset));
+            self.flaws.push(Flaw { unreadable_at: first.unreadable_at, ..flaw });
+        }
     }
 
     /// Tells of the batches between what is proven and the entry at `position`, which says `offset`: they are not those that

@@ -35,6 +35,7 @@ mod starts;
 mod storms;
 mod threads;
 mod unknown;
+mod unreadable;
 mod unwritable;
 mod waits;
 mod write_cache;

@@ -11,6 +11,7 @@ use crate::config::{BrokerConfig, TopicOverrides};
 use crate::context::{ConnectionInfo, Principal};
 use crate::fetch::session::PartitionRef;
 use crate::metadata::{NewTopic, Topic};
+use crate::metrics::Format;
 use crate::start::open_broker;
 use crate::testing::record;
 
@@ -195,4 +196,43 @@ fn a_log_dir_that_hangs_keeps_no_new_consumer_from_the_others() {
         release.send(()).expect("it hangs");
         assert_eq!(first.await.expect("ends"), [true]);
     });
+}
+
+/// What one fetch of one partition on a new connection gets: its error and how many records, by their bytes.
+fn fetch_one(broker: &Arc<Broker>, index: usize, offset: i64) -> (ErrorCode, usize) {
+    let plan = plan([wanted((index, &Offset(offset)))].into_iter());
+    let pass = runtime().block_on(read_all(broker, &context(), &plan, LIMITS, None));
+    (pass.answers[0].error, pass.bytes / VALUE_BYTES)
+}
+
+const VALUE_BYTES: usize = 100_000;
+
+#[test]
+fn a_bad_sector_is_told_of_and_keeps_nobody_from_what_lies_around_it() {
+    let sim = SimEnv::new(1);
+    let (broker, topic) = cold(&sim, &[(4, VALUE_BYTES), (1, VALUE_BYTES)]);
+    let log = Arc::clone(&broker.partition(&topic, 0).expect("there").log);
+    log.ensure_open().expect("it is well");
+    let path = log.path().join(format!("{:020}.log", 0));
+    // In the second record.
+    sim.fs.break_sectors(&path, 150_000..150_512).expect("there");
+    let got = [0, 1, 2, 3].map(|offset| fetch_one(&broker, 0, offset));
+    let failed = (ErrorCode::KAFKA_STORAGE_ERROR, 0);
+    assert_eq!(got, [(ErrorCode::NONE, 1), failed, (ErrorCode::NONE, 2), (ErrorCode::NONE, 1)]);
+    assert_eq!(fetch_one(&broker, 1, 0), (ErrorCode::NONE, 1), "another partition");
+    append(&broker, &topic, 0, 10);
+    assert!(!broker.is_offline(&topic, 0));
+    let troubles = broker.health().troubles;
+    let place = format!("partition t-0 is served in part: {} cannot be read at byte 150000", path.display());
+    assert!(matches!(&troubles[..], [told] if told.starts_with(&place)), "{troubles:?}");
+    let count = |broker: &Arc<Broker>| {
+        let metrics = broker.metrics.exposition(Format::OpenMetrics).expect("rendered");
+        let line = metrics.lines().find(|line| line.starts_with("riverrun_partitions_unreadable{}"));
+        line.and_then(|line| line.rsplit(' ').next()).map(str::to_owned)
+    };
+    assert_eq!(count(&broker).as_deref(), Some("1"));
+    sim.fs.break_sectors(&path, 0..0).expect("there");
+    assert_eq!(fetch_one(&broker, 0, 1), (ErrorCode::NONE, 3));
+    assert_eq!(broker.health().troubles, [""; 0]);
+    assert_eq!(count(&broker).as_deref(), Some("0"));
 }

@@ -34,7 +34,9 @@ fn log_failure(error: &riverrun_log::LogError) -> Failure {
         riverrun_log::LogError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
             Exit::NotFound
         }
-        riverrun_log::LogError::Corrupt { .. } | riverrun_log::LogError::Format { .. } => Exit::CheckFailed,
+        riverrun_log::LogError::Corrupt { .. }
+        | riverrun_log::LogError::Unreadable { .. }
+        | riverrun_log::LogError::Format { .. } => Exit::CheckFailed,
         _ => Exit::Failed,
     };
     Failure::new(exit, error.to_string())

@@ -1,0 +1,92 @@
+//! Reading segments from a disk that does not give back all that it was given.
+//!
+//! A bad sector fails the reads that touch it and no others, so whoever reads wants to know where it is
+//! ([`read_exact`], [`bad_sector`]), and whoever saves what can be saved reads on behind it ([`read_over`]). What that
+//! returns in its place is made up: it is for counting and copying, and nothing of it is ever served.
+
+use std::io;
+use std::ops::Range;
+
+use riverrun_env::{File, is_device_error};
+use thiserror::Error;
+
+/// The page cache takes no less than this from a disk: around a bad sector as much cannot be read.
+const BLOCK_BYTES: u64 = 4096;
+
+/// A read has come to a position of a file that the disk does not give back.
+#[derive(Clone, Copy, Debug, Error)]
+#[error("byte {0} cannot be read: the disk answers with an error")]
+struct BadSector(u64);
+
+/// Where the bad sector is that an error of [`read_exact`] is about, if it is about one.
+pub(crate) fn bad_sector(error: &io::Error) -> Option<u64> {
+    error.get_ref()?.downcast_ref().map(|BadSector(position)| *position)
+}
+
+/// An error of a file's use at `position`, which tells of that if it is the disk's.
+pub(crate) fn at(position: u64, error: io::Error) -> io::Error {
+    if is_device_error(&error) { io::Error::other(BadSector(position)) } else { error }
+}
+
+/// As [`File::read_exact_at`]; of a bad sector the error says where it is. `buffer` has what lies before it then.
+pub(crate) fn read_exact(file: &dyn File, buffer: &mut [u8], position: u64) -> io::Result<()> {
+    let mut done = 0;
+    while done < buffer.len() {
+        let from = position + done as u64;
+        match file.read_at(&mut buffer[done..], from) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(read) => done += read,
+            Err(error) => return Err(at(from, error)),
+        }
+    }
+    Ok(())
+}
+
+/// As [`read_exact`], with zeros in the place of what cannot be read, whose positions it answers.
+pub(crate) fn read_over(file: &dyn File, buffer: &mut [u8], position: u64) -> io::Result<Vec<Range<u64>>> {
+    let end = position + buffer.len() as u64;
+    let index = |at: u64| usize::try_from(at - position).expect("inside the buffer");
+    let (mut unread, mut from) = (Vec::new(), position);
+    while let Err(error) = read_exact(file, &mut buffer[index(from)..], from) {
+        let Some(bad) = bad_sector(&error) else { return Err(error) };
+        let upto = (bad - bad % BLOCK_BYTES).saturating_add(BLOCK_BYTES).min(end);
+        buffer[index(bad)..index(upto)].fill(0);
+        unread.push(bad..upto);
+        from = upto;
+    }
+    Ok(unread)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use riverrun_env::sim::SimEnv;
+    use riverrun_env::{FileSystem, OpenMode};
+
+    use super::*;
+
+    #[test]
+    fn what_lies_around_a_bad_sector_is_read_and_where_it_is_is_told() {
+        let (sim, path) = (SimEnv::new(1), Path::new("/file"));
+        let file = sim.fs.open(path, OpenMode::CreateNew).unwrap();
+        file.write_all_at(&[7; 10_000], 0).unwrap();
+        sim.fs.break_sectors(path, 5000..5100).unwrap();
+        let mut buffer = vec![1; 9000];
+        let error = read_exact(&*file, &mut buffer, 1000).unwrap_err();
+        assert_eq!(bad_sector(&error), Some(5000), "{error}");
+        assert!(buffer[..4000].iter().all(|byte| *byte == 7));
+        assert_eq!(read_over(&*file, &mut buffer, 1000).unwrap(), [5000..8192]);
+        let is_zero = |index: usize| (4000..7192).contains(&index);
+        assert!(buffer.iter().enumerate().all(|(index, byte)| *byte == if is_zero(index) { 0 } else { 7 }));
+
+        assert_eq!(
+            read_over(&*file, &mut buffer[..100], 5050).unwrap(),
+            [5050..5150],
+            "it ends in the block"
+        );
+        assert_eq!(read_over(&*file, &mut buffer[..100], 0).unwrap(), []);
+        let error = read_over(&*file, &mut buffer, 1001).unwrap_err();
+        assert_eq!((error.kind(), bad_sector(&error)), (io::ErrorKind::UnexpectedEof, None));
+    }
+}

@@ -1,0 +1,400 @@
+//! Bad sectors in segments and their indexes: what lies around them is served, one place is told of until it is well or
+//! gone, and nobody else notices.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use riverrun_env::FileSystem;
+use riverrun_log::compaction::execute::{CleanerOptions, Unhindered};
+use riverrun_log::config::{CleanupPolicy, LogConfig};
+use riverrun_log::producer_state::AppendOrigin;
+use riverrun_log::{CompactOptions, LogError, ReadError, Repair, SegmentDump, Weight, verify_partition};
+use riverrun_records::ProducerStamp;
+use riverrun_types::{Offset, PartitionId};
+
+use crate::machine::{ID, Machine, numbers};
+
+const OTHER: PartitionId = PartitionId { index: 1, ..ID };
+const RECORDS: i64 = 30;
+/// The batch that is hit.
+const HIT: i64 = 3;
+
+/// A log of some sealed segments and an active one, opened after an orderly stop, and the paths of the `.log` files.
+fn reopened(config: LogConfig) -> (Machine, Vec<PathBuf>) {
+    let mut machine = Machine::new(1, config);
+    machine.append_numbers(0, RECORDS);
+    machine.restart();
+    machine.log().ensure_open().unwrap();
+    let paths = machine.log_paths();
+    assert!(paths.len() >= 3);
+    (machine, paths)
+}
+
+fn position_of(machine: &Machine, path: &Path, offset: i64) -> u64 {
+    let mut batches = SegmentDump::open(&machine.sim.env(), path).unwrap().map(Result::unwrap);
+    batches.find(|batch| batch.header.base_offset() == Offset(offset)).unwrap().position
+}
+
+/// Breaks the sector with some bytes of a batch, from its byte `from` on; answers where that is.
+fn break_batch(machine: &Machine, path: &Path, offset: i64, from: u64) -> u64 {
+    let position = position_of(machine, path, offset) + from;
+    machine.sim.fs.break_sectors(path, position..position + 10).unwrap();
+    position
+}
+
+fn heal(machine: &Machine, path: &Path) {
+    machine.sim.fs.break_sectors(path, 0..0).unwrap();
+}
+
+fn read(machine: &Machine, offset: i64) -> Result<Offset, ReadError> {
+    machine.log().read(Offset(offset), 1 << 20, Offset(RECORDS), true).map(|slice| slice.next_offset)
+}
+
+fn check_unreadable(error: &LogError, file: &Path, at: u64) {
+    let LogError::Unreadable { path, position } = error else { panic!("{error}") };
+    assert_eq!((&**path, *position), (file, at));
+}
+
+/// Reads what is hit; the place is told of after that.
+fn meet(machine: &Machine, path: &Path, position: u64) {
+    let Err(ReadError::Storage(error)) = read(machine, HIT) else { panic!("it cannot be read") };
+    check_unreadable(&error, path, position);
+    check_told(machine, path, position);
+}
+
+fn check_told(machine: &Machine, path: &Path, position: u64) {
+    let told = machine.store().unreadable();
+    let [(ID, error)] = &told[..] else { panic!("{told:?}") };
+    check_unreadable(error, path, position);
+}
+
+fn is_told(machine: &Machine) -> bool {
+    !machine.store().unreadable().is_empty()
+}
+
+fn weights(machine: &Machine, path: &Path) -> Vec<(PathBuf, Weight)> {
+    let report = verify_partition(&machine.sim.env(), path.parent().unwrap(), ID).unwrap();
+    report.findings.into_iter().map(|finding| (finding.path, finding.weight)).collect()
+}
+
+#[test]
+fn all_but_the_batch_in_a_bad_sector_is_served_and_the_place_is_told_until_it_is_read_well() {
+    for from in [0, 30, 70] {
+        let (machine, paths) = reopened(Machine::small_segments());
+        let position = break_batch(&machine, &paths[0], HIT, from);
+        assert_eq!(read(&machine, 0).unwrap(), Offset(HIT), "what lies before");
+        assert!(!is_told(&machine), "nobody has met it");
+        meet(&machine, &paths[0], position);
+        for offset in (0..RECORDS).filter(|offset| *offset != HIT) {
+            let next = read(&machine, offset).unwrap();
+            assert!(next > Offset(offset) && (offset > HIT || next <= Offset(HIT)), "{offset}: {next}");
+        }
+        assert!(machine.log().failure().is_none() && machine.store().damaged().is_empty());
+        assert_eq!(machine.append("goes on"), Offset(RECORDS));
+        check_told(&machine, &paths[0], position);
+        heal(&machine, &paths[0]);
+        assert!(read(&machine, HIT + 1).unwrap() > Offset(HIT + 1), "not what was hit");
+        check_told(&machine, &paths[0], position);
+        assert_eq!(machine.records().unwrap()[..30], numbers(0, RECORDS));
+        assert!(!is_told(&machine));
+    }
+}
+
+#[test]
+fn what_this_server_wrote_is_read_from_the_disk_before_the_place_is_forgotten() {
+    let machine = Machine::new(1, Machine::small_segments());
+    machine.append_numbers(0, RECORDS);
+    let path = machine.log_paths().remove(0);
+    let position = break_batch(&machine, &path, HIT, 0);
+    let tell = || machine.log().read(Offset(HIT), 1, Offset(RECORDS), true);
+    assert!(tell().is_err());
+    check_told(&machine, &path, position);
+    assert_eq!(read(&machine, 0).unwrap(), Offset(HIT));
+    assert!(tell().is_err());
+    check_told(&machine, &path, position);
+    heal(&machine, &path);
+    assert_eq!(machine.records().unwrap(), numbers(0, RECORDS));
+    assert!(!is_told(&machine));
+}
+
+#[test]
+fn a_log_that_was_closed_meanwhile_is_still_told_of() {
+    let (machine, paths) = reopened(Machine::small_segments());
+    let position = break_batch(&machine, &paths[0], HIT, 70);
+    meet(&machine, &paths[0], position);
+    machine.store().close_idle(Duration::ZERO);
+    assert_eq!(machine.store().close_idle(Duration::ZERO), 1);
+    check_told(&machine, &paths[0], position);
+    assert_eq!(read(&machine, 0).unwrap(), Offset(HIT));
+    check_told(&machine, &paths[0], position);
+    heal(&machine, &paths[0]);
+    assert_eq!(machine.records().unwrap(), numbers(0, RECORDS));
+    assert!(!is_told(&machine));
+}
+
+#[test]
+fn the_scrub_reads_the_other_segments_and_tells_what_it_could_not_read() {
+    let (machine, paths) = reopened(Machine::small_segments());
+    let position = break_batch(&machine, &paths[0], HIT, 70);
+    let scrubbed = machine.log().scrub(&Unhindered).unwrap();
+    assert_eq!((scrubbed.unreadable, scrubbed.segments), (1, paths.len() - 2));
+    check_told(&machine, &paths[0], position);
+    heal(&machine, &paths[0]);
+    let scrubbed = machine.log().scrub(&Unhindered).unwrap();
+    assert_eq!((scrubbed.unreadable, scrubbed.segments), (0, paths.len() - 1));
+    assert!(!is_told(&machine));
+
+    break_batch(&machine, &paths[0], HIT, 70);
+    let mut bytes = machine.content(&paths[1]);
+    bytes[70] ^= 1;
+    machine.put_content(&paths[1], &bytes);
+    let error = machine.log().scrub(&Unhindered).unwrap_err();
+    assert!(matches!(&error, LogError::Corrupt { path, .. } if *path == paths[1]), "{error}");
+    assert!(!is_told(&machine), "it is offline");
+}
+
+#[test]
+fn a_scrub_that_meets_a_dead_device_fails_its_log_dir() {
+    let (machine, paths) = reopened(Machine::small_segments());
+    machine.log().scrub(&Unhindered).unwrap();
+    let dir = paths[0].parent().unwrap().parent().unwrap().parent().unwrap();
+    machine.sim.fs.kill_device(Some(dir)).unwrap();
+    let error = machine.log().scrub(&Unhindered).unwrap_err();
+    assert!(matches!(error, LogError::DirFailed { .. }), "{error}");
+    assert!(!is_told(&machine), "the whole dir is");
+}
+
+#[test]
+fn what_lies_below_the_log_start_is_nobodys_trouble() {
+    let (machine, paths) = reopened(Machine::small_segments());
+    let position = break_batch(&machine, &paths[0], HIT, 70);
+    meet(&machine, &paths[0], position);
+    machine.log().delete_records(Offset(HIT + 1)).unwrap();
+    assert!(!is_told(&machine));
+    let scrubbed = machine.log().scrub(&Unhindered).unwrap();
+    assert_eq!((scrubbed.unreadable, scrubbed.segments), (0, paths.len() - 1));
+    assert!(!is_told(&machine));
+}
+
+#[test]
+fn a_place_is_forgotten_with_its_segment() {
+    let (machine, paths) = reopened(LogConfig { retention_bytes: Some(1000), ..Machine::small_segments() });
+    let position = break_batch(&machine, &paths[0], HIT, 70);
+    meet(&machine, &paths[0], position);
+    assert!(machine.log().apply_retention(machine.now(), Offset(RECORDS)).unwrap() > 0);
+    assert!(!is_told(&machine), "retention");
+
+    let (machine, paths) = reopened(Machine::small_segments());
+    let position = break_batch(&machine, &paths[0], HIT, 70);
+    meet(&machine, &paths[0], position);
+    machine.store().delete(ID, 0).unwrap();
+    assert!(!is_told(&machine), "deletion");
+}
+
+#[test]
+fn compaction_cannot_take_a_place_that_it_cannot_read_and_forgets_it_with_the_segment() {
+    let cleanup = CleanupPolicy { delete: false, compact: true };
+    let mut machine = Machine::new(1, LogConfig { cleanup, ..Machine::small_segments() });
+    for _ in 0..RECORDS {
+        machine.append("again and again");
+    }
+    machine.restart();
+    machine.log().ensure_open().unwrap();
+    let path = machine.log_paths().remove(0);
+    let position = break_batch(&machine, &path, HIT, 70);
+    let compact = || {
+        let cleaner = CleanerOptions { dedupe_buffer_bytes: 10_000, load_factor: 0.9 };
+        let (now, high_watermark) = (machine.now(), Offset(RECORDS));
+        machine.log().compact(CompactOptions {
+            now,
+            high_watermark,
+            origin: AppendOrigin::Client,
+            cleaner,
+            control: &Unhindered,
+        })
+    };
+    check_unreadable(&compact().unwrap_err(), &path, position);
+    check_told(&machine, &path, position);
+    heal(&machine, &path);
+    assert!(compact().unwrap().unwrap().stats.records_after < 3);
+    assert!(!is_told(&machine));
+}
+
+#[test]
+fn a_lookup_by_time_that_meets_a_bad_sector_takes_nothing_offline() {
+    let (machine, paths) = reopened(LogConfig { index_interval_bytes: 1 << 20, ..Machine::small_segments() });
+    let position = break_batch(&machine, &paths[0], 0, 70);
+    let error = machine.log().offset_for_timestamp(machine.now()).unwrap_err();
+    check_unreadable(&error, &paths[0], position);
+    check_told(&machine, &paths[0], position);
+    assert!(machine.log().failure().is_none());
+}
+
+#[test]
+fn a_start_passes_a_bad_sector_below_the_checkpoint_and_waits_for_one_above_it() {
+    for is_covered in [true, false] {
+        let mut machine = Machine::new(1, Machine::small_segments());
+        machine.append_numbers(0, RECORDS);
+        machine.try_append_to(OTHER, "other", ProducerStamp::NONE).unwrap();
+        if is_covered {
+            machine.store().checkpoint().unwrap();
+        }
+        let path = machine.log_paths().remove(0);
+        let position = break_batch(&machine, &path, HIT, 70);
+        machine.kill();
+        assert_eq!(machine.records_of(OTHER).unwrap().len(), 1);
+        if !is_covered {
+            check_unreadable(&machine.log().ensure_open().unwrap_err(), &path, position);
+            check_told(&machine, &path, position);
+            heal(&machine, &path);
+            machine.log().ensure_open().unwrap();
+            assert!(!is_told(&machine));
+            assert_eq!(machine.records().unwrap(), numbers(0, RECORDS), "nothing was cut");
+            continue;
+        }
+        assert_eq!(read(&machine, 0).unwrap(), Offset(HIT));
+        meet(&machine, &path, position);
+        assert_eq!(machine.append("goes on"), Offset(RECORDS));
+    }
+}
+
+#[test]
+fn a_partition_that_a_start_cannot_read_up_to_where_the_journal_goes_on_waits_alone_and_comes_back() {
+    let mut machine = Machine::synced(1, &Machine::small_segments());
+    machine.append_numbers(0, 5);
+    machine.store().checkpoint().unwrap();
+    machine.append_numbers(5, RECORDS);
+    machine.try_append_to(OTHER, "other", ProducerStamp::NONE).unwrap();
+    machine.store().settle().unwrap();
+    let path = machine.log_paths().remove(0);
+    let position = break_batch(&machine, &path, HIT, 70);
+    machine.sim.fs.kill();
+    machine.store = None;
+    // It would say where the journal goes on.
+    machine.sim.fs.remove_file(&path.with_extension("index")).unwrap();
+    machine.start().unwrap();
+    let [(ID, error)] = &machine.recovered.offline[..] else { panic!("{:?}", machine.recovered) };
+    check_unreadable(error, &path, position);
+    assert_eq!(machine.records_of(OTHER).unwrap().len(), 1);
+    heal(&machine, &path);
+    machine.store().settle().unwrap();
+    assert_eq!(machine.records().unwrap(), numbers(0, RECORDS));
+    assert!(!is_told(&machine) && machine.store().damaged().is_empty());
+}
+
+#[test]
+fn an_index_with_a_bad_sector_is_made_anew() {
+    for position in [3, 50, 100] {
+        for is_scrubbed in [true, false] {
+            let (machine, paths) = reopened(Machine::small_segments());
+            let index = paths[0].with_extension("index");
+            machine.sim.fs.break_sectors(&index, position..position + 1).unwrap();
+            assert_eq!(weights(&machine, &paths[0]), [(index, Weight::Damage)]);
+            if is_scrubbed {
+                machine.log().scrub(&Unhindered).unwrap();
+            }
+            assert_eq!(machine.records().unwrap(), numbers(0, RECORDS), "{position}");
+            assert_eq!(machine.log().scrub(&Unhindered).unwrap().indexes_rebuilt, 0);
+            assert_eq!(weights(&machine, &paths[0]), []);
+        }
+    }
+}
+
+#[test]
+fn the_index_of_a_segment_that_is_appended_to_is_made_anew_where_it_cannot_be_read() {
+    for position in [3, 50] {
+        let (mut machine, paths) = reopened(Machine::small_segments());
+        let last = paths.last().unwrap();
+        let index = last.with_extension("index");
+        machine.store.take().unwrap().close().unwrap();
+        let before = machine.content(&index);
+        machine.sim.fs.break_sectors(&index, position..before.len() as u64).unwrap();
+        machine.sim.fs.break_sectors(last, 10..20).unwrap();
+        machine.start().unwrap();
+        check_unreadable(&machine.log().ensure_open().unwrap_err(), last, 10);
+        machine.sim.fs.break_sectors(&index, 0..0).unwrap();
+        assert_eq!(machine.content(&index), before, "it is of use still");
+        machine.sim.fs.break_sectors(&index, position..before.len() as u64).unwrap();
+        heal(&machine, last);
+        assert_eq!(machine.records().unwrap(), numbers(0, RECORDS));
+        machine.append_numbers(RECORDS, RECORDS + 10);
+        machine.restart();
+        assert_eq!(machine.records().unwrap(), numbers(0, RECORDS + 10));
+    }
+}
+
+#[test]
+fn an_index_stays_until_its_log_can_be_read() {
+    let (machine, paths) = reopened(Machine::small_segments());
+    let index = paths[0].with_extension("index");
+    let mut bytes = machine.content(&index);
+    bytes[50] ^= 1;
+    machine.put_content(&index, &bytes);
+    let position = break_batch(&machine, &paths[0], HIT, 70);
+    check_unreadable(&machine.records().unwrap_err(), &paths[0], position);
+    assert_eq!(machine.content(&index), bytes);
+    heal(&machine, &paths[0]);
+    assert_eq!(machine.records().unwrap(), numbers(0, RECORDS));
+}
+
+#[test]
+fn damage_that_was_found_before_is_not_taken_for_mended_where_it_cannot_be_read() {
+    let (mut machine, paths) = reopened(Machine::small_segments());
+    let intact = machine.content(&paths[0]);
+    let mut bytes = intact.clone();
+    bytes[70] ^= 1;
+    machine.put_content(&paths[0], &bytes);
+    machine.log().scrub(&Unhindered).unwrap_err();
+    machine.store.take().unwrap().close().unwrap();
+    machine.put_content(&paths[0], &intact);
+    break_batch(&machine, &paths[0], HIT, 70);
+    for is_readable in [false, true] {
+        machine.start().unwrap();
+        if is_readable {
+            assert_eq!(machine.records().unwrap(), numbers(0, RECORDS));
+        } else {
+            let error = machine.records().unwrap_err();
+            assert!(matches!(&error, LogError::Corrupt { path, .. } if *path == paths[0]), "{error}");
+            assert_eq!(machine.store().damaged().len(), 1);
+            machine.store.take().unwrap().close().unwrap();
+            heal(&machine, &paths[0]);
+        }
+    }
+}
+
+#[test]
+fn verify_names_what_cannot_be_read_and_reads_all_else() {
+    for from in [0, 30, 70] {
+        let (mut machine, paths) = reopened(Machine::small_segments());
+        machine.store.take().unwrap().close().unwrap();
+        let batch = position_of(&machine, &paths[0], HIT);
+        let position = break_batch(&machine, &paths[0], HIT, from);
+        let report = verify_partition(&machine.sim.env(), paths[0].parent().unwrap(), ID).unwrap();
+        let [finding] = &report.findings[..] else { panic!("{report:?}") };
+        assert_eq!((&finding.path, finding.position, finding.weight), (&paths[0], batch, Weight::Damage));
+        assert!(finding.what.starts_with(&format!("byte {position} cannot be read")), "{}", finding.what);
+        assert_eq!(report.records, u64::try_from(RECORDS).unwrap() - 1);
+    }
+}
+
+/// What a kill has left above the checkpoint is no torn tail where it cannot be read: the next start does not cut it.
+#[test]
+fn what_cannot_be_read_above_the_checkpoint_is_damage() {
+    let mut machine = Machine::new(1, Machine::small_segments());
+    machine.append_numbers(0, RECORDS);
+    let path = machine.log_paths().remove(0);
+    machine.sim.fs.kill();
+    machine.store = None;
+    break_batch(&machine, &path, HIT, 70);
+    assert_eq!(weights(&machine, &path), [(path, Weight::Damage)]);
+}
+
+#[test]
+fn nothing_is_cut_for_what_cannot_be_read_below_the_log_start() {
+    let (mut machine, paths) = reopened(Machine::small_segments());
+    machine.log().delete_records(Offset(HIT + 1)).unwrap();
+    machine.store.take().unwrap().close().unwrap();
+    break_batch(&machine, &paths[0], HIT, 70);
+    let repair = Repair::open(&machine.sim.env(), paths[0].parent().unwrap(), ID).unwrap();
+    assert_eq!(repair.plan().unwrap(), None);
+}
