@@ -74,7 +74,7 @@ pub use error::{AppendError, LogError, ReadError};
 pub use partition_log::{
     AppendOptions, Appended, Chunk, CompactOptions, LogObserver, PartitionLog, ProducedBatch, ReadSlice,
 };
-pub use repair::{Cut, CutOptions, Repair, RepairError};
+pub use repair::{Backup, Cut, CutOptions, Repair, RepairError};
 pub use store::{JournalMark, KnownPartition, LogStore, Place, RecoveryReport, StoreOptions};
 pub use verify::{
     Aside, Finding, JournalReport, LogDirFiles, VerifyReport, Weight, partition_hit, verify_journal,

@@ -8,6 +8,8 @@
 //!
 //! Order of the steps: backup, cut, later segments, index, directory, checkpoint; each is durable before the next. A
 //! repair that is cut short leaves the partition offline, and the next one goes on from there.
+//!
+//! What the disk does not give back is damage. In the copies there are zeros in its place, and who reads them is told so.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,6 +20,7 @@ use riverrun_records::BatchHeader;
 use riverrun_types::{ErrorKind, Offset, PartitionId};
 use thiserror::Error;
 
+use crate::bad_sector::read_over;
 use crate::checkpoint::{
     CHECKPOINT_FILE, DirCheckpoint, PartitionCheckpoint, encode_snapshot, snapshot_file,
 };
@@ -127,6 +130,15 @@ pub struct CutOptions {
     pub backup: Option<PathBuf>,
     /// How many intact records may go with the damage.
     pub discard_intact: Option<u64>,
+}
+
+/// A copy of what was cut.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backup {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Bytes that the disk did not give back: there are zeros in their place.
+    pub unread_bytes: u64,
 }
 
 /// A partition that nobody else uses, to be looked at and repaired.
@@ -242,8 +254,8 @@ impl Repair {
         boundaries.count_records(position, expected).map_err(|error| LogError::io(path, error))
     }
 
-    /// Cuts as planned. Durable when it returns; answers the files that hold what was cut.
-    pub fn cut(&self, cut: &Cut, options: &CutOptions) -> Result<Vec<PathBuf>, RepairError> {
+    /// Cuts as planned. Durable when it returns; answers the copies of what was cut.
+    pub fn cut(&self, cut: &Cut, options: &CutOptions) -> Result<Vec<Backup>, RepairError> {
         match options.discard_intact {
             None if cut.intact_records > 0 => {
                 return Err(RepairError::IntactFollow { records: cut.intact_records });
@@ -270,7 +282,7 @@ impl Repair {
     }
 
     /// Copies what goes into `backup`, synced.
-    fn back_up(&self, cut: &Cut, backup: &Path) -> Result<Vec<PathBuf>, RepairError> {
+    fn back_up(&self, cut: &Cut, backup: &Path) -> Result<Vec<Backup>, RepairError> {
         let io = |error| LogError::io(backup, error);
         self.env.fs.create_dir_all(backup).map_err(io)?;
         let indexes = cut.later.iter().map(|path| path.with_extension(&INDEX_SUFFIX[1..]));
@@ -284,7 +296,7 @@ impl Repair {
     }
 
     /// Copies a file from `from` on; none if there is nothing.
-    fn copy(&self, path: &Path, from: u64, backup: &Path) -> Result<Option<PathBuf>, RepairError> {
+    fn copy(&self, path: &Path, from: u64, backup: &Path) -> Result<Option<Backup>, RepairError> {
         let source = match self.env.fs.open(path, OpenMode::Read) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             source => source.map_err(|error| LogError::io(path, error))?,
@@ -299,8 +311,9 @@ impl Repair {
             io::ErrorKind::AlreadyExists => RepairError::BackupExists { path: copy.clone() },
             _ => LogError::io(&copy, error).into(),
         })?;
-        copy_bytes(&*source, from, &*target).map_err(|error| LogError::io(&copy, error))?;
-        Ok(Some(copy))
+        let copied = copy_bytes(&*source, from, &*target);
+        let unread_bytes = copied.map_err(|error| LogError::io(&copy, error))?;
+        Ok(Some(Backup { path: copy, unread_bytes }))
     }
 
     /// Cuts the file and removes those that follow it, the last one first: what a crash leaves is a log without gaps.
@@ -464,16 +477,17 @@ fn open(env: &Env, path: &Path, mode: OpenMode) -> Result<Arc<dyn File>, LogErro
     env.fs.open(path, mode).map_err(|error| LogError::io(path, error))
 }
 
-/// Copies all bytes from `from` on to the beginning of `target`, and syncs it.
-fn copy_bytes(source: &dyn File, from: u64, target: &dyn File) -> io::Result<()> {
+/// Copies all bytes from `from` on to the beginning of `target`, and syncs it. Answers how many could not be read.
+fn copy_bytes(source: &dyn File, from: u64, target: &dyn File) -> io::Result<u64> {
     let mut buffer = vec![0; COPY_BYTES];
-    let mut done = 0;
-    loop {
-        let read = source.read_at(&mut buffer, from + done)?;
-        if read == 0 {
-            return target.sync_all();
-        }
-        target.write_all_at(&buffer[..read], done)?;
-        done += read as u64;
+    let (len, mut position, mut unread_bytes) = (source.len()?, from, 0);
+    while position < len {
+        let piece = usize::try_from(len - position).unwrap_or(usize::MAX).min(COPY_BYTES);
+        let unread = read_over(source, &mut buffer[..piece], position)?;
+        unread_bytes += unread.iter().map(|range| range.end - range.start).sum::<u64>();
+        target.write_all_at(&buffer[..piece], position - from)?;
+        position += piece as u64;
     }
+    target.sync_all()?;
+    Ok(unread_bytes)
 }

@@ -92,7 +92,7 @@ fn a_damaged_tail_is_cut_at_the_first_damage_and_what_goes_is_kept() {
     let backups = open(&machine, &paths).cut(&cut, &CutOptions::default()).unwrap();
     assert_eq!(backups.len(), 1);
     let position = usize::try_from(cut.position).unwrap();
-    assert_eq!(machine.content(&backups[0]), &damaged[position..]);
+    assert_eq!(machine.content(&backups[0].path), &damaged[position..]);
     let report = verify_partition(&machine.sim.env(), dir_of(last), ID).unwrap();
     assert_eq!(report.findings, [], "nothing is wrong any more, the index included");
 
@@ -101,7 +101,7 @@ fn a_damaged_tail_is_cut_at_the_first_damage_and_what_goes_is_kept() {
     machine.append_numbers(RECORDS - 1, RECORDS + 5);
     machine.crash();
     assert_eq!(machine.records().unwrap()[..13], numbers(0, RECORDS - 1));
-    assert!(machine.sim.fs.exists(&backups[0]).unwrap(), "the server leaves the backup alone");
+    assert!(machine.sim.fs.exists(&backups[0].path).unwrap(), "the server leaves the backup alone");
 }
 
 #[test]

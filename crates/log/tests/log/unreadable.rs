@@ -8,7 +8,9 @@ use riverrun_env::FileSystem;
 use riverrun_log::compaction::execute::{CleanerOptions, Unhindered};
 use riverrun_log::config::{CleanupPolicy, LogConfig};
 use riverrun_log::producer_state::AppendOrigin;
-use riverrun_log::{CompactOptions, LogError, ReadError, Repair, SegmentDump, Weight, verify_partition};
+use riverrun_log::{
+    CompactOptions, CutOptions, LogError, ReadError, Repair, SegmentDump, Weight, verify_partition,
+};
 use riverrun_records::ProducerStamp;
 use riverrun_types::{Offset, PartitionId};
 
@@ -387,6 +389,50 @@ fn what_cannot_be_read_above_the_checkpoint_is_damage() {
     machine.store = None;
     break_batch(&machine, &path, HIT, 70);
     assert_eq!(weights(&machine, &path), [(path, Weight::Damage)]);
+}
+
+#[test]
+fn a_cut_goes_through_a_bad_sector_with_the_count_of_what_is_intact_behind_it() {
+    // Large enough for a sector to be a part of the batch only.
+    let config = LogConfig { segment_bytes: 1_000_000, index_interval_bytes: 1, ..LogConfig::default() };
+    for (has_index, is_header_hit) in [(true, false), (false, false), (true, true), (false, true)] {
+        let mut machine = Machine::new(1, config.clone());
+        let value = |number: i64| format!("{number} {}", "x".repeat(10_000));
+        (0..6).for_each(|number| _ = machine.append(&value(number)));
+        let path = machine.log_paths().remove(0);
+        machine.store.take().unwrap().close().unwrap();
+        let bytes = machine.content(&path);
+        // Where the next batch begins in it, that one is lost, too.
+        let hit = if is_header_hit { HIT - 1 } else { HIT };
+        let start = position_of(&machine, &path, hit);
+        let inside = if is_header_hit { position_of(&machine, &path, HIT) } else { start + 9000 };
+        let sector = inside - inside % 4096;
+        machine.sim.fs.break_sectors(&path, sector..sector + 4096).unwrap();
+        if !has_index {
+            machine.sim.fs.remove_file(&path.with_extension("index")).unwrap();
+        }
+        let dir = path.parent().unwrap();
+        let repair = || Repair::open(&machine.sim.env(), dir, ID).unwrap();
+        let cut = repair().plan().unwrap().unwrap();
+        assert_eq!((&cut.path, cut.position, cut.log_end), (&path, start, Offset(hit)));
+        assert!(cut.what.starts_with(&format!("byte {sector} cannot be read")), "{}", cut.what);
+        assert_eq!(cut.intact_records, 2, "{has_index} {is_header_hit}");
+        let options = CutOptions { backup: None, discard_intact: Some(2) };
+        let backups = repair().cut(&cut, &options).unwrap();
+        let [backup] = &backups[..] else { panic!("{backups:?}") };
+        assert_eq!(backup.unread_bytes, 4096);
+        let mut copied = bytes[usize::try_from(start).unwrap()..].to_vec();
+        let hole = usize::try_from(sector - start).unwrap();
+        copied[hole..hole + 4096].fill(0);
+        assert!(machine.content(&backup.path) == copied, "all that can be read is saved");
+        assert_eq!(weights(&machine, &path), []);
+        machine.start().unwrap();
+        let kept: Vec<_> = (0..hit).map(|number| (number, value(number))).collect();
+        assert!(machine.records().unwrap() == kept);
+        (hit..6).for_each(|number| _ = machine.append(&value(number)));
+        machine.restart();
+        assert_eq!(machine.records().unwrap().len(), 6);
+    }
 }
 
 #[test]

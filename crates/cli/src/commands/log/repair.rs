@@ -28,6 +28,9 @@ Without --cut nothing is changed: it says where the log of each damaged partitio
 made beside it or in --backup. Intact records behind the damage go with it only if --discard-
 intact says how many they are. An index alone needs no repair: a server makes it anew.
 
+What the disk does not give back (a bad sector) is damage here, too. The copy has zeros in its
+place; try to copy the file by other means first.
+
 Links to directories are followed, and each directory is looked at once. A link that leads nowhere
 and a directory that cannot be read are listed as not checked.
 
@@ -78,6 +81,8 @@ struct PartitionReport {
     cut: Option<CutReport>,
     is_done: bool,
     backups: Vec<String>,
+    /// Of what was copied, where the copies have zeros instead.
+    unread_bytes: u64,
 }
 
 #[derive(Serialize)]
@@ -154,7 +159,8 @@ fn repair(args: &RepairArgs, partition: &PartitionDir) -> Result<PartitionReport
         partition: id.index,
         is_done: cut.is_some() && args.cut,
         cut: cut.map(CutReport::from),
-        backups: backups.iter().map(|path| text_of(path)).collect(),
+        backups: backups.iter().map(|backup| text_of(&backup.path)).collect(),
+        unread_bytes: backups.iter().map(|backup| backup.unread_bytes).sum(),
     })
 }
 
@@ -231,6 +237,13 @@ fn describe(text: &mut String, partition: &PartitionReport, cut: &CutReport) -> 
     for path in &partition.backups {
         writeln!(text, "  copy: {path}")?;
     }
+    if partition.unread_bytes > 0 {
+        let size = number::bytes(partition.unread_bytes);
+        writeln!(
+            text,
+            "  not read: {size} of it, which the disk does not give back: the copy has zeros there"
+        )?;
+    }
     if !partition.is_done {
         let consent = match cut.intact_records {
             0 => String::new(),
@@ -239,4 +252,40 @@ fn describe(text: &mut String, partition: &PartitionReport, cut: &CutReport) -> 
         writeln!(text, "  riverrun log repair {} --cut{consent}", partition.path)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_copy_of_a_cut_lacks_is_told() {
+        let cut = CutReport {
+            file: "a.log".to_owned(),
+            position: 100,
+            what: "byte 4096 cannot be read".to_owned(),
+            log_end_offset: 7,
+            bytes: 10_000,
+            intact_records: 0,
+            later_segments: Vec::new(),
+        };
+        let partition = |unread_bytes| PartitionReport {
+            path: "0".to_owned(),
+            topic_id: "topic".to_owned(),
+            partition: 0,
+            cut: None,
+            is_done: true,
+            backups: vec!["a.log.cut-100".to_owned()],
+            unread_bytes,
+        };
+        let told = |unread_bytes| {
+            let mut text = String::new();
+            describe(&mut text, &partition(unread_bytes), &cut).expect("a String takes every text");
+            text
+        };
+        assert!(told(0).ends_with("copy: a.log.cut-100\n"), "{}", told(0));
+        let lacking =
+            "  not read: 4.1 kB of it, which the disk does not give back: the copy has zeros there\n";
+        assert_eq!(told(4096), told(0) + lacking);
+    }
 }
