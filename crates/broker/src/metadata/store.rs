@@ -236,11 +236,13 @@ impl Store {
         let has_added = image.added_partitions() > self.image.load().added_partitions();
         let image = Arc::new(image);
         self.image.store(Arc::clone(&image));
-        if has_added {
-            self.write_marks();
-        }
         if writer.log.end() >= writer.snapshot_at_bytes {
             self.snapshot(&mut writer, &image);
+        }
+        drop(writer);
+        // A log dir that hangs holds up whoever adds partitions, and not the other changes.
+        if has_added {
+            self.write_marks();
         }
         Ok(outcome)
     }

@@ -15,8 +15,8 @@ use super::PartitionLog;
 use super::cleanup::segment_facts;
 use super::open::{OpenLog, View};
 use crate::compaction::execute::{
-    CleanJob, CleanOutcome, CleanerControl, CleanerOptions, CompactionTarget, Replacement, SourceSegment,
-    clean,
+    CleanJob, CleanOutcome, CleanStats, CleanerControl, CleanerOptions, CompactionTarget, Replacement,
+    SourceSegment, clean,
 };
 use crate::compaction::plan::{Cleanable, CompactionInput, assess};
 use crate::compaction::swap::Swap;
@@ -24,6 +24,9 @@ use crate::compaction::write::index_bytes_max;
 use crate::error::LogError;
 use crate::producer_state::AppendOrigin;
 use crate::segment::{Extent, Segment};
+
+/// Bytes of a segment that are compared with its index before the next look at whether to go on.
+const COMPARED_BYTES: u64 = 1 << 20;
 
 /// What a run of compaction is given.
 #[derive(Clone, Copy)]
@@ -89,14 +92,8 @@ impl PartitionLog {
     ) -> Result<Option<CleanOutcome>, LogError> {
         let (origin, room_bytes) = (options.origin, self.room_bytes(options.origin));
         let Some((cleanable, segments)) = self.fitting(log, options, room_bytes)? else { return Ok(None) };
-        // What is written anew gets new checksums: the old ones prove first that it is what was written, also where that is
-        // known of what was in memory once. The batches' own are looked at while they are read.
-        for segment in log.view().segments.iter() {
-            if let Some(extent) =
-                segment.extent().filter(|_| segment.base_offset < cleanable.first_uncleanable)
-            {
-                segment.compare_headers(0, extent.size_bytes)?;
-            }
+        if !compare_headers(&log.view(), cleanable.first_uncleanable, options.control)? {
+            return Ok(Some(CleanOutcome { first_dirty: None, stats: CleanStats::default() }));
         }
         let random = &self.dir.env().random;
         let last_offsets = log.writer.lock().producers.last_offsets();
@@ -274,4 +271,23 @@ fn replace(view: &mut View, replacement: &Replacement, new: Segment) {
     }
     view.set_segments(segments);
     view.generation += 1;
+}
+
+/// What is written anew gets new checksums: the old ones prove first that it is what was written, also where that is known of
+/// what was in memory once. The batches' own are looked at while they are read. False if stopped.
+fn compare_headers(view: &View, upto: Offset, control: &dyn CleanerControl) -> Result<bool, LogError> {
+    for segment in view.segments.iter().filter(|segment| segment.base_offset < upto) {
+        let Some(Extent { size_bytes, .. }) = segment.extent() else { continue };
+        let mut position = 0;
+        while position < size_bytes {
+            if control.is_stopped() {
+                return Ok(false);
+            }
+            let end = size_bytes.min(position + COMPARED_BYTES);
+            let (_, compared_upto) = segment.compare_headers(position, end)?;
+            control.on_io(compared_upto - position);
+            position = compared_upto;
+        }
+    }
+    Ok(true)
 }

@@ -301,8 +301,9 @@ impl PartitionLog {
 
     fn go_offline(&self, state: &mut State, error: LogError) -> LogError {
         let error = self.dir.judge_at_once(error);
-        if matches!(error, LogError::DirFailed { .. }) {
-            // The dir has said so, for all its partitions.
+        let is_known = matches!(&*state, State::Offline(known) if known.to_string() == error.to_string());
+        if is_known || matches!(error, LogError::DirFailed { .. }) {
+            // It was said before, or the dir has said so for all its partitions.
             tracing::debug!(partition = %self.id, %error, "partition goes offline");
         } else {
             tracing::error!(partition = %self.id, %error, "partition goes offline");

@@ -2,8 +2,8 @@
 //!
 //! Whoever looks for the next intact batch finds what looks like one, and a client may have sent just that as a value: it
 //! shows once the batch around it is damaged, with any offset that the client chose. So the damaged batch is asked for its
-//! length first, which counts if an intact batch begins behind it; then the index, of which a client writes nothing. Only
-//! where both are silent is a search the last resort.
+//! length first, which counts if an entry of the index or an intact batch lies behind it; then the index, of which a
+//! client writes nothing. Only where both are silent is a search the last resort.
 //!
 //! What the disk does not give back is damage here.
 //!
@@ -32,7 +32,7 @@ pub(crate) struct Boundaries<'f, 'i> {
 
 /// What follows damage.
 pub(crate) enum Behind<'f> {
-    /// The damaged batch, whose stamp this is, says where it ends, and an intact one begins there.
+    /// The damaged batch, whose stamp this is, says where it ends, and there is an entry of the index or an intact batch.
     Batch(BatchScan<'f>, Stamp),
     /// The index says that a batch begins there; others may lie before it.
     Entry(BatchScan<'f>),
@@ -60,7 +60,14 @@ impl<'f, 'i> Boundaries<'f, 'i> {
         let entry = self.entries.get(next).filter(is_inside);
         // No batch reaches over a boundary.
         let end_max = entry.map_or(self.size_bytes, |entry| u64::from(entry.position));
+        let at_entry =
+            entry.map(|entry| self.scan(end_max, self.base.plus(i64::from(entry.relative_offset))));
         if let Some((end, stamp)) = self.claimed_end(position)?.filter(|(end, _)| *end <= end_max) {
+            if end == end_max
+                && let Some(next) = at_entry
+            {
+                return Ok(Behind::Batch(next, stamp));
+            }
             match self.scan(end, expected).next_batch() {
                 Ok(Some(batch)) => {
                     return Ok(Behind::Batch(self.scan(end, batch.header.base_offset()), stamp));
@@ -69,10 +76,7 @@ impl<'f, 'i> Boundaries<'f, 'i> {
                 Ok(None) | Err(ScanStop::Damage { .. }) => {}
             }
         }
-        Ok(entry.map_or(Behind::Unknown, |entry| {
-            let offset = self.base.plus(i64::from(entry.relative_offset));
-            Behind::Entry(self.scan(u64::from(entry.position), offset))
-        }))
+        Ok(at_entry.map_or(Behind::Unknown, Behind::Entry))
     }
 
     /// Goes on behind what has stopped `scan`, if that is damage and it is known where; hands it back otherwise.

@@ -115,12 +115,18 @@ fn without_an_index_the_cut_is_where_offsets_have_a_gap() {
 
 #[test]
 fn a_batch_whose_records_are_damaged_is_all_that_is_cut_before_what_follows() {
-    let (machine, paths) = closed(one_segment());
-    let position = position_of(&machine, &paths[0], 9);
-    flip(&machine, &paths[0], position + layout::RECORDS, 1);
-    assert_eq!(found(&machine, &paths), [(position as u64, Weight::Damage)]);
-    let cut = repair(&machine, &paths).unwrap();
-    assert_eq!((cut.position, cut.log_end, cut.intact_records), (position as u64, Offset(9), 20));
+    // One before another batch, and the last one, before an entry of the index.
+    for (offset, intact) in [(9, 20), (RECORDS - 1, 0)] {
+        let (machine, paths) = closed(one_segment());
+        let position = position_of(&machine, &paths[0], offset);
+        flip(&machine, &paths[0], position + layout::RECORDS, 1);
+        assert_eq!(found(&machine, &paths), [(position as u64, Weight::Damage)]);
+        let cut = repair(&machine, &paths).unwrap();
+        assert_eq!(
+            (cut.position, cut.log_end, cut.intact_records),
+            (position as u64, Offset(offset), intact)
+        );
+    }
 }
 
 #[test]

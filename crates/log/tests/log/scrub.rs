@@ -251,6 +251,37 @@ fn compaction(machine: &Machine) -> CompactOptions<'static> {
     }
 }
 
+/// Counts what is read and written, and stops a run at once or never.
+struct Counting {
+    bytes: Cell<u64>,
+    is_stopped: bool,
+}
+
+impl CleanerControl for Counting {
+    fn on_io(&self, bytes: u64) {
+        self.bytes.set(self.bytes.get() + bytes);
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.is_stopped
+    }
+}
+
+#[test]
+fn what_compaction_compares_first_counts_as_read_and_a_stop_ends_it() {
+    let cleanup = CleanupPolicy { delete: false, compact: true };
+    let (machine, paths) = reopened(LogConfig { cleanup, ..Machine::small_segments() });
+    let sealed = machine.content(&paths[0]).len() as u64;
+    for is_stopped in [true, false] {
+        let control = Counting { bytes: Cell::new(0), is_stopped };
+        let options = CompactOptions { control: &control, ..compaction(&machine) };
+        let outcome = machine.log().compact(options).unwrap().expect("something to do");
+        assert_eq!(outcome.first_dirty.is_none(), is_stopped);
+        let least = if is_stopped { 0 } else { outcome.stats.read_bytes + sealed };
+        assert!(control.bytes.get() >= least && (control.bytes.get() == 0) == is_stopped, "{least}");
+    }
+}
+
 #[test]
 fn compaction_that_finds_damage_takes_the_partition_offline_and_writes_nothing() {
     let config =
