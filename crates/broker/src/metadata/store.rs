@@ -40,7 +40,7 @@ use super::draft::{Draft, random_id};
 use super::error::{MetadataError, TopicError};
 use super::image::Image;
 use super::log_dirs;
-use super::marks::Marks;
+use super::marks::{Marks, Progress};
 use super::records::{Head, to_json};
 use super::unknown::UnknownTopics;
 
@@ -155,30 +155,35 @@ impl Store {
             may_lack_changes,
             _lock: lock,
         };
-        let mut records =
-            log_dirs::claim(env, &store.image(), &options.log_dirs, &store.absent, accepts_loss)?;
-        let taken_back = store.rehearse(|draft| {
-            for record in &records {
-                draft.record(record.clone());
-            }
-            store.unknown.take_back(draft.image())
-        })?;
-        records.extend(taken_back);
-        store.change(|draft| {
-            if accepts_loss {
-                draft.skip_what_is_lost(told);
-            }
-            draft.start_node();
-            for record in records {
-                draft.record(record);
-            }
-        })?;
+        store.count_start(options, accepts_loss.then_some(told))?;
         store.write_marks();
         log_dirs::end_acceptance(env, &present);
         if accepts_loss {
             env.fs.remove_file(&accept).map_err(MetadataError::io("remove", accept))?;
         }
         Ok(store)
+    }
+
+    /// Counts one more start, and takes down what became of the log dirs. With the loss accepted, beyond what they `told`.
+    fn count_start(&self, options: &StoreOptions, told: Option<Progress>) -> Result<(), MetadataError> {
+        let mut records =
+            log_dirs::claim(&self.env, &self.image(), &options.log_dirs, &self.absent, told.is_some())?;
+        let taken_back = self.rehearse(|draft| {
+            for record in &records {
+                draft.record(record.clone());
+            }
+            self.unknown.take_back(draft.image())
+        })?;
+        records.extend(taken_back);
+        self.change(|draft| {
+            if let Some(told) = told {
+                draft.skip_what_is_lost(told);
+            }
+            draft.start_node();
+            for record in records {
+                draft.record(record);
+            }
+        })
     }
 
     /// Ends the metadata in order: all of it is in one snapshot that no log follows. Durable when it returns. Changes
