@@ -13,6 +13,7 @@ mod history;
 mod recorder;
 
 use std::fs;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -34,6 +35,8 @@ use super::{Mode, Settings};
 /// Small, so that they roll often.
 const SEGMENT_BYTES: u64 = 256 << 10;
 
+/// Where the control file has the id of the boot in which the queue was used last.
+const BOOT_AT: u64 = 64;
 /// Room for what a run of hundreds of cycles keeps. The image is sparse.
 const DISK_BYTES: u64 = 8 << 30;
 
@@ -103,9 +106,21 @@ async fn power_cycles(run: &mut Run, disk: &mut Disk, cycles: u64) -> anyhow::Re
         run.kill_all()?;
         run.mark()?;
         disk.restore()?;
+        end_boot(&run.queue)?;
         run.crashed()?;
     }
     Ok(())
+}
+
+/// A cut of power ends the boot as well. In the same one a queue does not forget that a sync has failed, which the disk may
+/// have taken just before the file system was down.
+fn end_boot(queue: &Path) -> anyhow::Result<()> {
+    let control = queue.join("queue.control");
+    if !control.try_exists()? {
+        return Ok(());
+    }
+    let file = fs::File::options().write(true).open(&control)?;
+    file.write_all_at(&[0; 16], BOOT_AT).context("the boot's id cannot be written")
 }
 
 fn judge_power(run: &mut Run) -> anyhow::Result<()> {
