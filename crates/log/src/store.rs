@@ -28,6 +28,7 @@ use riverrun_env::Env;
 use riverrun_journal::{Journal, JournalId, JournalOptions, Replay};
 use riverrun_types::{DurabilityLevel, LeaderEpoch, Offset, PartitionId};
 
+use self::back::Waiting;
 use crate::config::LogConfig;
 use crate::error::LogError;
 use crate::log_dir::LogDir;
@@ -150,8 +151,8 @@ pub struct LogStore {
     dirs: Vec<Arc<LogDir>>,
     /// What the journals' earlier lives have left, until it is recovered.
     replays: Mutex<Vec<Replay>>,
-    /// Partitions that had no room for what the journals have of them.
-    waiting: Mutex<Vec<Arc<PartitionLog>>>,
+    /// Partitions that could not take what the journals have of them, for want of room mostly.
+    waiting: Mutex<Vec<Waiting>>,
     /// Names under which the journals kept something aside when they were opened.
     found_aside: HashSet<String>,
     /// Partitions that nobody knows and of which the journals keep something aside.

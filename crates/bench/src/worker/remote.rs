@@ -1,7 +1,8 @@
 //! A worker in another process or on another machine: the same orders, over a connection.
 //!
-//! Owns the protocol: one JSON document on each line, a request and its answer in turn. Both sides bound what they read,
-//! and a worker how long it waits for a first request.
+//! Owns the protocol: one JSON document on each line, a request and its answer in turn; the first says of which version the
+//! runner is, which has to be the worker's. Both sides bound what they read, and a worker how long it waits for a first
+//! request.
 //! A worker does what whoever connects tells it, which is to send load to any server that it can reach: it belongs on an
 //! address that only the runner reaches. When the connection ends, so does its load: at once where it is closed, and after
 //! a minute where the other side is gone without a word, as when its machine or the network is.
@@ -37,8 +38,12 @@ const GONE_AFTER: Duration = Duration::from_mins(1);
 /// After so much silence the other system is asked whether it is there, and so often from then on.
 const PROBE_EVERY: Duration = Duration::from_secs(10);
 
+/// Of both sides, which have no form of messages in common that is older.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 #[derive(Debug, Serialize, Deserialize)]
 enum Request {
+    Hello { version: String },
     Prepare(Box<LoadShare>),
     Order(Order),
     Take,
@@ -222,8 +227,14 @@ async fn next_request(lines: &mut Lines) -> Result<Option<Request>, String> {
 async fn work(lines: &mut Lines, load: &mut Option<Load>, patience: Duration) -> Result<(), String> {
     let first = timeout(patience, next_request(lines)).await;
     let mut next = first.map_err(|_| "it asks for nothing".to_owned())??;
+    let mut is_known = false;
     while let Some(request) = next {
         let answer = match (request, &mut *load) {
+            (Request::Hello { version }, _) => {
+                is_known = version == VERSION;
+                if is_known { Answer::Done } else { Answer::Failed(other_version(&version)) }
+            }
+            _ if !is_known => Answer::Failed("it was not told the runner's version".to_owned()),
             (Request::Prepare(share), None) => match Load::prepare(*share).await {
                 Ok(prepared) => {
                     *load = Some(prepared);
@@ -256,6 +267,10 @@ async fn work(lines: &mut Lines, load: &mut Option<Load>, patience: Duration) ->
     Ok(())
 }
 
+fn other_version(runner: &str) -> String {
+    format!("it is of version {VERSION}, and the runner of {runner}: they have to be of one version")
+}
+
 /// A worker elsewhere, as its runner sees it.
 ///
 /// Invariants: `unanswered` requests have no answer yet; all but the last of them were asked by somebody who is gone.
@@ -280,9 +295,16 @@ impl RemoteWorker {
     pub(crate) async fn prepare(address: &str, share: LoadShare) -> Result<Self, RunError> {
         let stream = Self::connect(address).await?;
         let mut worker = Self { address: address.to_owned(), lines: Lines::new(stream), unanswered: 0 };
-        match worker.ask(&Request::Prepare(Box::new(share))).await? {
-            Answer::Done => Ok(worker),
-            answer => Err(worker.strange(&answer)),
+        worker.ask_done(&Request::Hello { version: VERSION.to_owned() }).await?;
+        worker.ask_done(&Request::Prepare(Box::new(share))).await?;
+        Ok(worker)
+    }
+
+    /// Asks for what is only done.
+    async fn ask_done(&mut self, request: &Request) -> Result<(), RunError> {
+        match self.ask(request).await? {
+            Answer::Done => Ok(()),
+            answer => Err(self.strange(&answer)),
         }
     }
 
@@ -314,10 +336,7 @@ impl RemoteWorker {
     }
 
     pub(crate) async fn order(&mut self, order: Order) -> Result<(), RunError> {
-        match self.ask(&Request::Order(order)).await? {
-            Answer::Done => Ok(()),
-            answer => Err(self.strange(&answer)),
-        }
+        self.ask_done(&Request::Order(order)).await
     }
 
     pub(crate) async fn take(&mut self) -> Result<Taken, RunError> {
@@ -451,6 +470,29 @@ mod tests {
             // It may end with a reset: not all that was sent was read.
             let _ = stranger.read_to_string(&mut answer).await;
             assert!(answer.contains("the request cannot be read") && answer.ends_with('\n'), "{answer}");
+            RemoteWorker::prepare(&address, idle_share()).await.expect("it serves the next");
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn a_runner_of_another_version_or_of_none_is_told_so_and_gets_no_load() {
+        beside_a_worker(async |address| {
+            for hello in [r#"{"Hello":{"version":"0.0.1"}}"#, r#""Take""#] {
+                let mut runner = Lines::new(TcpStream::connect(&address).await.expect("it listens"));
+                let hello: Request = serde_json::from_str(hello).expect("a request");
+                let prepare = Request::Prepare(Box::new(idle_share()));
+                for (request, reason) in
+                    [(&hello, "version"), (&prepare, "was not told the runner's version")]
+                {
+                    runner.send(request).await.expect("it reads");
+                    let answer = runner.receive().await.expect("it answers");
+                    let Some(Answer::Failed(message)) = answer else { panic!("{answer:?}") };
+                    assert!(message.contains(reason), "{message}");
+                }
+            }
+            let message = other_version("0.0.1");
+            assert!(message.contains(VERSION) && message.contains("0.0.1"), "{message}");
             RemoteWorker::prepare(&address, idle_share()).await.expect("it serves the next");
         })
         .await;

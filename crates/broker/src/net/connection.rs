@@ -138,7 +138,8 @@ impl Dispatched {
 
 /// Invariants: responses leave in the order in which their requests came; `waiting` is at most
 /// `requests_max` long; `frame_since` is set exactly while part of a frame has arrived, and time in line for memory is
-/// taken out of it; `grown_at` is when the large frame was given memory last, or got in line for it;
+/// taken out of it; `grown_at` is when the large frame was given memory last, or got in line for it, and `filling` how long
+/// it had since, as far as this server has looked;
 /// `turns` counts what came into `waiting` and what left it; `read_ahead` is charged with what a read takes beyond an
 /// ordinary one.
 pub(crate) struct Connection<'a, D> {
@@ -152,6 +153,7 @@ pub(crate) struct Connection<'a, D> {
     read_at: Instant,
     large_frame: Option<Charge>,
     grown_at: Instant,
+    filling: Duration,
     judged_at: Instant,
     /// Memory of reads beyond the ordinary ones.
     read_ahead: Vec<Charge>,
@@ -262,6 +264,7 @@ impl<'a, D: Dispatch> Connection<'a, D> {
             traffic,
             large_frame: None,
             grown_at: Instant::now(),
+            filling: Duration::ZERO,
             judged_at: Instant::now(),
             read_ahead: Vec::new(),
             waiting: FuturesOrdered::new(),
@@ -477,8 +480,8 @@ impl<'a, D: Dispatch> Connection<'a, D> {
         if wanted <= held {
             return true;
         }
-        self.grown_at = Instant::now();
-        self.judged_at = self.grown_at;
+        let now = Instant::now();
+        (self.grown_at, self.judged_at, self.filling) = (now, now, Duration::ZERO);
         charge.grow(wanted - held, length - held)
     }
 
@@ -486,21 +489,22 @@ impl<'a, D: Dispatch> Connection<'a, D> {
         let now = Instant::now();
         // The client is not late: nobody took what it sent.
         self.frame_since = self.frame_since.map(|since| since + now.duration_since(self.grown_at));
-        self.grown_at = now;
-        self.judged_at = now;
+        (self.grown_at, self.judged_at, self.filling) = (now, now, Duration::ZERO);
     }
 
-    /// Closes a large frame that does not fill the memory which it was given while others wait for memory.
+    /// Closes a large frame that does not fill the memory which it was given while others wait for memory. A time in which
+    /// nobody looked counts as little: the machine stood still then, or had no CPU for the client either.
     fn judge_large(&mut self) -> Result<(), Closed> {
         if !self.is_judged() {
             return Ok(());
         }
         let now = Instant::now();
+        self.filling += now.duration_since(self.judged_at).min(2 * JUDGE_PERIOD);
         self.judged_at = now;
         let Some(charge) = &self.large_frame else { return Ok(()) };
         let Some(patience) = charge.patience() else { return Ok(()) };
         let time_max = patience + Duration::from_millis((charge.bytes() / ARRIVAL_BYTES_PER_MS) as u64);
-        if now.duration_since(self.grown_at) > time_max {
+        if self.filling > time_max {
             return Err(Closed::HoldsUpOthers);
         }
         Ok(())

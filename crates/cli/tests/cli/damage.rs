@@ -306,6 +306,40 @@ fn intact_records_go_only_if_they_are_counted_and_the_copy_goes_where_it_is_told
 }
 
 #[test]
+fn a_partition_that_no_cut_mends_keeps_the_others_from_nothing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut server = Server::on(dir.path(), &[]);
+    for topic in ["first", "second", "third"] {
+        server.feed(&["produce", topic], b"one\n").ended(0);
+        server.feed(&["produce", topic], b"two\n").ended(0);
+    }
+    assert_eq!(server.interrupt(), 0);
+    let logs: Vec<_> =
+        files(dir.path()).into_iter().filter(|path| path.ends_with("00000000000000000000.log")).collect();
+    let [first, second, third] = &logs[..] else { panic!("{logs:?}") };
+    flip(first, positions(first)[1] + 65);
+    std::fs::remove_file(second).expect("there");
+    flip(third, positions(third)[1] + 65);
+    let listed = run(&["log", "repair", text(dir.path()), "--json"]).ended(5).json();
+    let cuts: Vec<_> =
+        listed["partitions"].as_array().expect("a list").iter().map(|one| &one["cut"]["file"]).collect();
+    assert_eq!(cuts, [text(first), text(third)]);
+    let [problem] = &listed["problems"].as_array().expect("a list")[..] else { panic!("{listed}") };
+    assert!(text(second).starts_with(problem["path"].as_str().expect("a path")), "{listed}");
+    let told = problem["what"].as_str().expect("a text");
+    assert!(told.contains("the beginning of the log is missing"), "{told}");
+    for log in [first, third] {
+        run(&["log", "repair", text(log.parent().expect("a directory")), "--cut"]).ended(0);
+    }
+    let left = run(&["log", "repair", text(dir.path())]).ended(5);
+    assert!(
+        left.text().contains("not checked: ") && left.stderr.contains("restore the missing files"),
+        "{}",
+        left.stderr
+    );
+}
+
+#[test]
 fn a_server_that_runs_is_not_repaired_though_no_partition_has_files() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut server = Server::on(dir.path(), &[]);

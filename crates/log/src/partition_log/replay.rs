@@ -301,9 +301,7 @@ impl PartitionLog {
 
     fn go_offline(&self, state: &mut State, error: LogError) -> LogError {
         let error = self.dir.judge_at_once(error);
-        let is_known = matches!(&*state, State::Offline(known) if known.to_string() == error.to_string());
-        if is_known || matches!(error, LogError::DirFailed { .. }) {
-            // It was said before, or the dir has said so for all its partitions.
+        if is_told(state, &error) {
             tracing::debug!(partition = %self.id, %error, "partition goes offline");
         } else {
             tracing::error!(partition = %self.id, %error, "partition goes offline");
@@ -329,6 +327,12 @@ impl PartitionLog {
     pub(crate) fn is_offline(&self) -> bool {
         matches!(&*self.state.read(), State::Offline(_))
     }
+}
+
+/// Whether it was said before that a partition in this state is offline for this reason, or its dir has said so for all.
+fn is_told(state: &State, error: &LogError) -> bool {
+    let is_known = matches!(state, State::Offline(known) if known.to_string() == error.to_string());
+    is_known || matches!(error, LogError::DirFailed { .. })
 }
 
 /// Copies the bytes of entries, which share their memory with whatever else is in the journal's file.
@@ -391,7 +395,7 @@ impl OpenLog {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
+    use std::path::{Path, PathBuf};
 
     use bytes::Bytes;
     use riverrun_env::sim::SimEnv;
@@ -431,6 +435,17 @@ mod tests {
         assert_eq!(bytes(&after), bytes(&before));
         let is_alone: Vec<bool> = after.iter().map(|entry| entry.piece.bytes.is_unique()).collect();
         assert_eq!(is_alone, [false, false, true, true, true, true]);
+    }
+
+    #[test]
+    fn why_a_partition_is_offline_is_told_once_and_by_its_dir_if_that_has_failed() {
+        let error = |what: &str| LogError::corrupt(Path::new("/logs/0.log"), 7, what);
+        let offline = State::Offline(error("first"));
+        assert!(is_told(&offline, &error("first")));
+        assert!(!is_told(&offline, &error("second")));
+        assert!(!is_told(&State::Closed, &error("first")));
+        let failed = LogError::DirFailed { path: PathBuf::from("/logs"), reason: "dead".into() };
+        assert!(is_told(&State::Closed, &failed));
     }
 
     /// A log whose first records are under a checkpoint, so many of them in one append.

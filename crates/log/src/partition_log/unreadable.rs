@@ -128,13 +128,13 @@ impl PartitionLog {
     }
 
     fn remember(&self, place: Place) {
-        let error = place.error.clone();
-        if self.unreadable.set(place) {
-            tracing::error!(
-                partition = %self.id, %error,
-                "a place of the partition cannot be read: what lies around it is served"
-            );
+        let (error, keeps_closed) = (place.error.clone(), place.until.is_none());
+        if !self.unreadable.set(place) {
+            return;
         }
+        let effect =
+            if keeps_closed { "the partition cannot be opened" } else { "what lies around it is served" };
+        tracing::error!(partition = %self.id, %error, effect, "a place of the partition cannot be read");
     }
 
     /// The segment was read to its end.

@@ -2,13 +2,17 @@
 //!
 //! What the journals have of them was put aside then. Once there is room it is written as recovery would have done it,
 //! and nobody uses a partition before all of it is. Only so many at a time: their entries are in memory meanwhile.
+//!
+//! Each attempt reads all that was put aside, so one that fails is followed by a pause. Where something else than room is
+//! missing, the right to open a file for one, it doubles from [`PAUSE_MIN`] up to [`PAUSE_MAX`].
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use riverrun_journal::{Journal, RecoveredEntry};
-use riverrun_types::PartitionId;
+use riverrun_types::{ErrorKind, PartitionId};
 
 use super::LogStore;
 use super::aside::held_name_of;
@@ -19,36 +23,76 @@ use crate::producer_state::AppendOrigin;
 
 /// Beyond so many bytes no other partition is begun in one cycle.
 const CYCLE_BYTES: usize = 64 * 1024 * 1024;
+/// After the first attempt that fails, none is made for so long.
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+/// No pause is longer.
+const PAUSE_MAX: Duration = Duration::from_mins(1);
+
+/// A partition that is to be brought back.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    log: Arc<PartitionLog>,
+    /// No attempt is made before, by monotonic time.
+    not_before: Duration,
+    /// What follows the next attempt that fails.
+    pause: Duration,
+}
+
+impl Waiting {
+    pub(super) fn new(log: Arc<PartitionLog>) -> Self {
+        Self { log, not_before: Duration::ZERO, pause: PAUSE_MIN }
+    }
+
+    fn is_due(&self, now: Duration) -> bool {
+        now >= self.not_before && self.log.dir().check_writable(AppendOrigin::Client).is_ok()
+    }
+
+    fn after_failure(self, error: &LogError, now: Duration) -> Self {
+        let not_before = now.saturating_add(self.pause);
+        let grown = if error.kind() == ErrorKind::Retry { PAUSE_MIN } else { self.pause * 2 };
+        Self { not_before, pause: grown.min(PAUSE_MAX), ..self }
+    }
+}
 
 impl LogStore {
     /// Tries again to write what there was no room for. The first error is returned.
     pub(super) fn bring_back(&self) -> Result<(), LogError> {
-        let waiting = std::mem::take(&mut *self.waiting.lock());
-        let has_room = |log: &Arc<PartitionLog>| log.dir().check_writable(AppendOrigin::Client).is_ok();
-        let (tried, left): (Vec<_>, Vec<_>) = waiting.into_iter().partition(has_room);
+        let now = self.now();
+        let mut waiting = std::mem::take(&mut *self.waiting.lock());
+        // Some were deleted meanwhile.
+        waiting.retain(|waiting| waiting.log.is_waiting());
+        let (due, left): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|waiting| waiting.is_due(now));
         self.waiting.lock().extend(left);
+        let mut of_journals: HashMap<_, Vec<_>> = HashMap::new();
+        for waiting in due {
+            let index = self.shared.journal_index_of(waiting.log.id());
+            of_journals.entry(index).or_default().push(waiting);
+        }
         let mut result = Ok(());
         for (index, journal) in self.shared.journals.iter().enumerate() {
-            let is_of_it = |log: &&Arc<PartitionLog>| self.shared.journal_index_of(log.id()) == Some(index);
-            let logs: Vec<_> = tried.iter().filter(is_of_it).cloned().collect();
-            result = result.and(self.bring_back_from(journal, &logs));
+            if let Some(due) = of_journals.remove(&Some(index)) {
+                result = result.and(self.bring_back_from(journal, due));
+            }
         }
         result
     }
 
-    fn bring_back_from(&self, journal: &Journal, logs: &[Arc<PartitionLog>]) -> Result<(), LogError> {
-        if logs.is_empty() {
-            return Ok(());
-        }
-        let mut read = read_aside(journal, logs);
+    fn bring_back_from(&self, journal: &Journal, due: Vec<Waiting>) -> Result<(), LogError> {
+        let mut read = read_aside(journal, &due);
         let mut result = read.as_ref().map(|_| ()).map_err(Clone::clone);
-        for log in logs {
-            let entries = read.as_mut().ok().and_then(|read| read.remove(&log.id()));
-            let replayed = entries.map(|entries| replay_again(log, &entries));
-            if !matches!(replayed, Some(Ok(()))) {
-                self.waiting.lock().push(log.clone());
-            }
-            result = result.and(replayed.unwrap_or(Ok(())));
+        for waiting in due {
+            let left = match read.as_mut().map(|read| read.remove(&waiting.log.id())) {
+                Err(error) => waiting.after_failure(error, self.now()),
+                // Others come first in this cycle.
+                Ok(None) => waiting,
+                Ok(Some(entries)) => {
+                    let Err(error) = replay_again(&waiting.log, &entries) else { continue };
+                    let left = waiting.after_failure(&error, self.now());
+                    result = result.and(Err(error));
+                    left
+                }
+            };
+            self.waiting.lock().push(left);
         }
         result
     }
@@ -57,12 +101,12 @@ impl LogStore {
 /// What is aside of as many of the partitions as may be brought back at once.
 fn read_aside(
     journal: &Journal,
-    logs: &[Arc<PartitionLog>],
+    due: &[Waiting],
 ) -> Result<HashMap<PartitionId, Vec<RecoveredEntry>>, LogError> {
+    let logs = || due.iter().map(|waiting| &waiting.log);
     let mut found: HashMap<_, Vec<_>> = HashMap::new();
-    let ids: HashMap<_, _> = logs.iter().map(|log| (crate::shared::stream_of(log.id()), log.id())).collect();
-    let names: BTreeSet<_> =
-        logs.iter().flat_map(|log| [log.dir().held_name(), held_name_of(log.id())]).collect();
+    let ids: HashMap<_, _> = logs().map(|log| (crate::shared::stream_of(log.id()), log.id())).collect();
+    let names: BTreeSet<_> = logs().flat_map(|log| [log.dir().held_name(), held_name_of(log.id())]).collect();
     let mut passed_over = BTreeSet::new();
     let mut bytes = 0;
     for name in names {

@@ -13,6 +13,7 @@ use riverrun_journal::{Journal, Position, RecoveredEntry, Replay};
 use riverrun_types::{LeaderEpoch, Offset, PartitionId};
 
 use super::aside::{UNKNOWN_NAME, held_name_of, is_of_dir, is_of_partition};
+use super::back::Waiting;
 use super::{LogStore, RecoveryReport};
 use crate::config::LogConfig;
 use crate::error::LogError;
@@ -210,7 +211,7 @@ impl Recovery<'_> {
         let waits = !error.is_lasting();
         self.note_offline(log.id(), log.take_offline(error));
         if waits && log.dir().check_usable().is_ok() {
-            self.store.waiting.lock().push(log);
+            self.store.waiting.lock().push(Waiting::new(log));
         }
     }
 

@@ -182,7 +182,7 @@ impl LogStore {
     }
 
     /// By monotonic time.
-    fn now(&self) -> Duration {
+    pub(super) fn now(&self) -> Duration {
         self.dirs.first().map_or(Duration::ZERO, |dir| dir.env().clock.monotonic())
     }
 

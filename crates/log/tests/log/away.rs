@@ -30,9 +30,7 @@ fn a_dir_that_cannot_be_opened_does_not_keep_the_others_from_being_used() {
 #[test]
 fn a_dir_that_is_missing_at_a_start_gets_its_entries_when_it_is_back() {
     let pair = Pair::new(Machine::with_journal());
-    for number in 0..6 {
-        pair.append(0, &format!("record {number}")).unwrap();
-    }
+    pair.append_numbers(0, 0..6);
     let expected = pair.values(0);
     let Pair { sim, options, store, .. } = pair;
     sim.fs.kill();
@@ -56,9 +54,7 @@ fn a_dir_that_is_missing_at_a_start_gets_its_entries_when_it_is_back() {
 #[test]
 fn a_dir_that_is_away_at_a_start_is_left_alone_and_gets_its_entries_when_it_is_back() {
     let pair = Pair::new(Machine::with_journal());
-    for number in 0..6 {
-        pair.append(0, &format!("record {number}")).unwrap();
-    }
+    pair.append_numbers(0, 0..6);
     let expected = pair.values(0);
     let Pair { sim, mut options, store, .. } = pair;
     sim.fs.kill();
@@ -87,9 +83,7 @@ fn a_dir_that_is_away_at_a_start_is_left_alone_and_gets_its_entries_when_it_is_b
 #[test]
 fn what_is_aside_for_a_dir_that_stays_away_is_neither_forgotten_nor_put_aside_again() {
     let pair = Pair::new(Machine::with_journal());
-    for number in 0..6 {
-        pair.append(0, &format!("record {number}")).unwrap();
-    }
+    pair.append_numbers(0, 0..6);
     let expected = pair.values(0);
     let Pair { sim, options, store, .. } = pair;
     sim.fs.kill();
@@ -119,12 +113,9 @@ fn what_is_aside_for_a_dir_that_stays_away_is_neither_forgotten_nor_put_aside_ag
 fn a_dir_that_cannot_even_be_read_does_not_pin_the_journal_and_has_everything_when_it_is_back() {
     for settled in [3, 6] {
         let pair = Pair::new(Machine::with_journal());
-        for number in 0..6 {
-            pair.append(0, &format!("record {number}")).unwrap();
-            if number + 1 == settled {
-                pair.store.settle().unwrap();
-            }
-        }
+        pair.append_numbers(0, 0..settled);
+        pair.store.settle().unwrap();
+        pair.append_numbers(0, settled..6);
         let expected = pair.values(0);
         pair.append(1, "other").unwrap();
         pair.sim.fs.make_unreadable(Some("/one".as_ref())).unwrap();
@@ -172,9 +163,7 @@ fn what_comes_while_a_dir_cannot_be_read_is_put_aside_as_well() {
 #[test]
 fn a_dir_whose_index_cannot_be_opened_when_something_is_settled_has_failed() {
     let pair = Pair::new(Machine::with_journal());
-    for number in 0..6 {
-        pair.append(0, &format!("record {number}")).unwrap();
-    }
+    pair.append_numbers(0, 0..6);
     let Pair { sim, options, epoch, store, .. } = pair;
     store.close().unwrap();
     drop(store);

@@ -18,12 +18,9 @@ use crate::pair::{DIRS, Pair, synced};
 #[test]
 fn a_dir_that_has_failed_does_not_pin_the_journal_and_has_everything_after_the_next_start() {
     let mut pair = Pair::new(Machine::with_journal());
-    for number in 0..6 {
-        pair.append(0, &format!("record {number}")).unwrap();
-        if number == 2 {
-            pair.store.settle().unwrap();
-        }
-    }
+    pair.append_numbers(0, 0..3);
+    pair.store.settle().unwrap();
+    pair.append_numbers(0, 3..6);
     let expected = pair.values(0);
     pair.append(1, "other").unwrap();
     pair.sim.fs.fail_sync_after(0);
@@ -275,12 +272,9 @@ fn what_is_aside_for_a_dir_that_fails_at_every_start_is_put_aside_once() {
 fn a_dir_that_fails_after_records_were_deleted_does_not_pin_the_journal() {
     for deleted in [2, 4, 6] {
         let pair = Pair::new(Machine::with_journal());
-        for number in 0..6 {
-            pair.append(0, &format!("record {number}")).unwrap();
-            if number == 3 {
-                pair.store.settle().unwrap();
-            }
-        }
+        pair.append_numbers(0, 0..4);
+        pair.store.settle().unwrap();
+        pair.append_numbers(0, 4..6);
         pair.log(0).delete_records(Offset(deleted)).unwrap();
         pair.append(1, "other").unwrap();
         pair.sim.fs.fail_sync_after(0);
@@ -300,16 +294,12 @@ fn a_dir_that_fails_after_records_were_deleted_does_not_pin_the_journal() {
 #[test]
 fn what_was_aside_for_a_dir_is_not_forgotten_when_its_partition_turns_out_to_lack_something() {
     let pair = Pair::new(Machine::with_journal());
-    for number in 0..6 {
-        pair.append(0, &format!("record {number}")).unwrap();
-    }
+    pair.append_numbers(0, 0..6);
     pair.sim.fs.fail_sync_after(0);
     assert!(pair.store.checkpoint().is_err() && pair.store.dir_failure(0).is_some());
     pair.go_round(1);
     let pair = pair.kill();
-    for number in 6..9 {
-        pair.append(0, &format!("record {number}")).unwrap();
-    }
+    pair.append_numbers(0, 6..9);
     let Pair { sim, options, store, .. } = pair;
     sim.fs.crash();
     drop(store);
@@ -371,9 +361,7 @@ fn much_of_one_partition_is_put_aside_in_files_that_a_start_can_read_one_by_one(
 #[test]
 fn a_log_that_a_failed_checkpoint_has_looked_at_is_not_closed_before_it_is_put_aside() {
     let pair = Pair::new(StoreOptions { open_logs_max: 1, ..Machine::with_journal() });
-    for number in 0..6 {
-        pair.append(0, &format!("record {number}")).unwrap();
-    }
+    pair.append_numbers(0, 0..6);
     let expected = pair.values(0);
     pair.store.settle().unwrap();
     // Its last segment ends by time, and another partition needs its place.
@@ -394,9 +382,7 @@ fn a_log_that_a_failed_checkpoint_has_looked_at_is_not_closed_before_it_is_put_a
 fn a_segment_that_cannot_be_cut_after_recovery_costs_nothing_that_the_journal_has() {
     for (options, is_at_start) in [(Machine::with_journal(), false), (Machine::settled_at_start(), true)] {
         let pair = Pair::new(options);
-        for number in 0..6 {
-            pair.append(0, &format!("record {number}")).unwrap();
-        }
+        pair.append_numbers(0, 0..6);
         let expected = pair.values(0);
         pair.store.settle().unwrap();
         // More lies in the segment than the journal's part.
@@ -428,12 +414,9 @@ fn a_segment_that_cannot_be_cut_after_recovery_costs_nothing_that_the_journal_ha
 fn a_dir_that_fails_with_what_a_start_has_found_has_everything_after_the_next_start() {
     for write in 0..2 {
         let mut pair = Pair::new(Machine::with_journal());
-        for number in 0..6 {
-            pair.append(0, &format!("record {number}")).unwrap();
-            if number == 2 {
-                pair.store.settle().unwrap();
-            }
-        }
+        pair.append_numbers(0, 0..3);
+        pair.store.settle().unwrap();
+        pair.append_numbers(0, 3..6);
         pair.append(1, "other").unwrap();
         let expected = pair.values(0);
         pair = pair.kill();

@@ -118,6 +118,17 @@ impl Machine {
         LogConfig { index_interval_bytes: 300, ..Self::small_segments() }
     }
 
+    /// A log of some sealed segments and an active one, opened after an orderly stop, and the paths of the `.log` files.
+    pub(crate) fn reopened(config: LogConfig, records: i64) -> (Self, Vec<PathBuf>) {
+        let mut machine = Self::new(1, config);
+        machine.append_numbers(0, records);
+        machine.restart();
+        machine.log().ensure_open().unwrap();
+        let paths = machine.log_paths();
+        assert!(paths.len() >= 2);
+        (machine, paths)
+    }
+
     pub(crate) fn start(&mut self) -> Result<(), LogError> {
         self.epoch += 1;
         let store = LogStore::open(&self.sim.env(), &[PathBuf::from(DIR)], self.options.clone())?;

@@ -1,5 +1,6 @@
 //! A server with two log dirs and one journal, for tests of what becomes of one dir when the other is in trouble.
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -87,6 +88,11 @@ impl Pair {
         let batch = batch_at(&[(now.0, value)], BatchOptions::default());
         let options = AppendOptions { origin: AppendOrigin::Client, now };
         put(&self.log(dir), &batch, options).map(|appended| appended.base_offset)
+    }
+
+    /// Appends a record for each of the numbers, which names it.
+    pub(crate) fn append_numbers(&self, dir: usize, numbers: Range<i64>) {
+        numbers.for_each(|number| _ = self.append(dir, &format!("record {number}")).unwrap());
     }
 
     pub(crate) fn values(&self, dir: usize) -> Vec<String> {

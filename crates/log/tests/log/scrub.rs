@@ -14,17 +14,6 @@ use crate::machine::{ID, Machine, batch_at, numbers, put};
 const OTHER: PartitionId = PartitionId { index: 1, ..ID };
 const RECORDS: i64 = 14;
 
-/// A log of a sealed segment and an active one, opened after an orderly stop, and the paths of the `.log` files.
-fn reopened(config: LogConfig) -> (Machine, Vec<PathBuf>) {
-    let mut machine = Machine::new(1, config);
-    machine.append_numbers(0, RECORDS);
-    machine.restart();
-    machine.log().ensure_open().unwrap();
-    let paths = machine.log_paths();
-    assert!(paths.len() >= 2);
-    (machine, paths)
-}
-
 fn flip(machine: &Machine, path: &Path, position: usize) {
     let mut bytes = machine.content(path);
     bytes[position] ^= 0x10;
@@ -45,7 +34,7 @@ fn assert_offline(machine: &Machine, error: &LogError, file: &Path) {
 
 #[test]
 fn an_intact_log_is_read_to_its_end_and_stays_as_it_is() {
-    let (machine, paths) = reopened(Machine::small_segments());
+    let (machine, paths) = Machine::reopened(Machine::small_segments(), RECORDS);
     let before: Vec<_> = paths.iter().map(|path| machine.content(path)).collect();
     let scrubbed = machine.log().scrub(&Unhindered).unwrap();
     assert_eq!((scrubbed.segments, scrubbed.bytes), (paths.len() - 1, before[0].len() as u64));
@@ -56,13 +45,13 @@ fn an_intact_log_is_read_to_its_end_and_stays_as_it_is() {
 
 #[test]
 fn the_scrub_finds_every_flipped_byte_of_a_sealed_segment_and_every_cut() {
-    let (pristine, paths) = reopened(Machine::small_segments());
+    let (pristine, paths) = Machine::reopened(Machine::small_segments(), RECORDS);
     let bytes = pristine.content(&paths[0]);
     for position in 0..bytes.len() {
         let mut flipped = bytes.clone();
         flipped[position] ^= 1 << (position % 8);
         for damaged in [&flipped[..], &bytes[..position]] {
-            let (machine, _) = reopened(Machine::small_segments());
+            let (machine, _) = Machine::reopened(Machine::small_segments(), RECORDS);
             machine.put_content(&paths[0], damaged);
             let error = machine.log().scrub(&Unhindered).expect_err("damage");
             assert_offline(&machine, &error, &paths[0]);
@@ -72,7 +61,7 @@ fn the_scrub_finds_every_flipped_byte_of_a_sealed_segment_and_every_cut() {
 
 #[test]
 fn what_is_flipped_after_it_was_read_is_found_by_the_scrub() {
-    let (machine, paths) = reopened(Machine::small_segments());
+    let (machine, paths) = Machine::reopened(Machine::small_segments(), RECORDS);
     assert_eq!(machine.records().unwrap(), numbers(0, RECORDS));
     let intact = machine.content(&paths[0]);
     flip(&machine, &paths[0], 70);
@@ -88,10 +77,10 @@ fn what_is_flipped_after_it_was_read_is_found_by_the_scrub() {
 
 #[test]
 fn a_damaged_index_is_made_anew_and_nothing_goes_offline() {
-    let (pristine, paths) = reopened(Machine::small_segments());
+    let (pristine, paths) = Machine::reopened(Machine::small_segments(), RECORDS);
     let index = paths[0].with_extension("index");
     for position in 44..pristine.content(&index).len() {
-        let (machine, _) = reopened(Machine::small_segments());
+        let (machine, _) = Machine::reopened(Machine::small_segments(), RECORDS);
         flip(&machine, &index, position);
         machine.log().scrub(&Unhindered).unwrap();
         let report = verify_partition(&machine.sim.env(), paths[0].parent().unwrap(), ID).unwrap();
@@ -102,7 +91,7 @@ fn a_damaged_index_is_made_anew_and_nothing_goes_offline() {
 
 #[test]
 fn damage_below_the_log_start_is_passed_over() {
-    let (machine, paths) = reopened(Machine::small_segments());
+    let (machine, paths) = Machine::reopened(Machine::small_segments(), RECORDS);
     machine.log().delete_records(Offset(3)).unwrap();
     flip(&machine, &paths[0], 100);
     machine.log().scrub(&Unhindered).unwrap();
@@ -119,7 +108,7 @@ fn damage_below_the_log_start_is_passed_over_by_who_looks_for_a_time_or_compacts
         LogConfig { segment_bytes: 1000, index_interval_bytes: 300, cleanup, ..LogConfig::default() };
     // What a CRC covers, and what none does.
     for position in [70, 7, 15] {
-        let (machine, paths) = reopened(config.clone());
+        let (machine, paths) = Machine::reopened(config.clone(), RECORDS);
         machine.log().delete_records(Offset(9)).unwrap();
         flip(&machine, &paths[0], position);
         let found = machine.log().offset_for_timestamp(TimestampMs(0)).unwrap();
@@ -133,14 +122,14 @@ fn damage_below_the_log_start_is_passed_over_by_who_looks_for_a_time_or_compacts
 #[test]
 fn a_batch_that_is_deleted_may_be_damaged_beside_one_that_is_not() {
     let config = LogConfig { segment_bytes: 1000, ..LogConfig::default() };
-    let (machine, paths) = reopened(config.clone());
+    let (machine, paths) = Machine::reopened(config.clone(), RECORDS);
     machine.log().delete_records(Offset(3)).unwrap();
     flip(&machine, &paths[0], 70);
     let found = machine.log().offset_for_timestamp(TimestampMs(0)).unwrap();
     assert_eq!(found.map(|(_, offset, _)| offset), Some(Offset(3)));
     assert_eq!(machine.records().unwrap(), numbers(3, RECORDS));
 
-    let (machine, paths) = reopened(config);
+    let (machine, paths) = Machine::reopened(config, RECORDS);
     machine.log().delete_records(Offset(3)).unwrap();
     flip(&machine, &paths[0], 7);
     let error = machine.log().offset_for_timestamp(TimestampMs(0)).expect_err("up to the next boundary");
@@ -170,7 +159,7 @@ impl CleanerControl for RetentionMeanwhile<'_> {
 
 #[test]
 fn what_is_found_in_a_segment_that_went_meanwhile_means_nothing() {
-    let (machine, paths) = reopened(Machine::small_segments());
+    let (machine, paths) = Machine::reopened(Machine::small_segments(), RECORDS);
     flip(&machine, &paths[0], 100);
     let control = RetentionMeanwhile { machine: &machine, path: paths[0].clone(), calls: Cell::new(0) };
     let scrubbed = machine.log().scrub(&control).unwrap();
@@ -180,7 +169,7 @@ fn what_is_found_in_a_segment_that_went_meanwhile_means_nothing() {
 
 #[test]
 fn a_read_that_finds_damage_takes_only_that_partition_offline_until_a_restart() {
-    let (mut machine, paths) = reopened(Machine::small_segments());
+    let (mut machine, paths) = Machine::reopened(Machine::small_segments(), RECORDS);
     let intact = machine.content(&paths[0]);
     // The base offset of a batch in the middle, which no CRC covers.
     let third = intact.len() / 12 * 2;
@@ -200,7 +189,7 @@ fn a_read_that_finds_damage_takes_only_that_partition_offline_until_a_restart() 
 #[test]
 fn what_the_scrub_has_found_is_known_at_every_start_until_the_segment_is_restored_or_cut() {
     for (is_settled_by_cut, is_crash) in [(false, false), (false, true), (true, false)] {
-        let (mut machine, paths) = reopened(Machine::small_segments());
+        let (mut machine, paths) = Machine::reopened(Machine::small_segments(), RECORDS);
         let intact = machine.content(&paths[0]);
         flip(&machine, &paths[0], 100);
         machine.log().scrub(&Unhindered).expect_err("damage");
@@ -234,7 +223,7 @@ fn what_the_scrub_has_found_is_known_at_every_start_until_the_segment_is_restore
 #[test]
 fn a_lookup_by_time_that_finds_damage_takes_the_partition_offline() {
     let config = LogConfig { index_interval_bytes: 1 << 20, ..Machine::small_segments() };
-    let (machine, paths) = reopened(config);
+    let (machine, paths) = Machine::reopened(config, RECORDS);
     flip(&machine, &paths[0], 70);
     let now = machine.now();
     let error = machine.log().offset_for_timestamp(now).expect_err("damage");
@@ -270,7 +259,7 @@ impl CleanerControl for Counting {
 #[test]
 fn what_compaction_compares_first_counts_as_read_and_a_stop_ends_it() {
     let cleanup = CleanupPolicy { delete: false, compact: true };
-    let (machine, paths) = reopened(LogConfig { cleanup, ..Machine::small_segments() });
+    let (machine, paths) = Machine::reopened(LogConfig { cleanup, ..Machine::small_segments() }, RECORDS);
     let sealed = machine.content(&paths[0]).len() as u64;
     for is_stopped in [true, false] {
         let control = Counting { bytes: Cell::new(0), is_stopped };
@@ -288,7 +277,7 @@ fn compaction_that_finds_damage_takes_the_partition_offline_and_writes_nothing()
         LogConfig { cleanup: CleanupPolicy { delete: false, compact: true }, ..Machine::small_segments() };
     // What was read before may be another on the disk by now.
     for (position, is_read) in [7, 15, 70].into_iter().flat_map(|byte| [(byte, false), (byte, true)]) {
-        let (machine, paths) = reopened(config.clone());
+        let (machine, paths) = Machine::reopened(config.clone(), RECORDS);
         if is_read {
             machine.records().unwrap();
         }

@@ -1,5 +1,7 @@
 //! Log dirs that are full or keep a reserve, and what makes room in them.
 
+use std::time::Duration;
+
 use riverrun_env::FileSystem;
 use riverrun_env::sim::SimEnv;
 use riverrun_log::config::{CleanupPolicy, LogConfig};
@@ -148,6 +150,7 @@ fn a_partition_that_recovery_had_no_room_for_is_back_when_there_is_some() {
             machine.sim.fs.set_space(None);
             machine.store().checkpoint().unwrap();
             assert!(machine.records().is_err(), "it was not tried again");
+            machine.sim.clock.advance(Duration::from_secs(1));
             machine.store().settle().unwrap();
             assert_eq!(machine.records().unwrap(), numbers(0, 30), "space {space}");
             machine.append_numbers(30, 33);

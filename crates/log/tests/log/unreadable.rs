@@ -21,17 +21,6 @@ const RECORDS: i64 = 30;
 /// The batch that is hit.
 const HIT: i64 = 3;
 
-/// A log of some sealed segments and an active one, opened after an orderly stop, and the paths of the `.log` files.
-fn reopened(config: LogConfig) -> (Machine, Vec<PathBuf>) {
-    let mut machine = Machine::new(1, config);
-    machine.append_numbers(0, RECORDS);
-    machine.restart();
-    machine.log().ensure_open().unwrap();
-    let paths = machine.log_paths();
-    assert!(paths.len() >= 3);
-    (machine, paths)
-}
-
 fn position_of(machine: &Machine, path: &Path, offset: i64) -> u64 {
     let mut batches = SegmentDump::open(&machine.sim.env(), path).unwrap().map(Result::unwrap);
     batches.find(|batch| batch.header.base_offset() == Offset(offset)).unwrap().position
@@ -42,6 +31,12 @@ fn break_batch(machine: &Machine, path: &Path, offset: i64, from: u64) -> u64 {
     let position = position_of(machine, path, offset) + from;
     machine.sim.fs.break_sectors(path, position..position + 10).unwrap();
     position
+}
+
+/// The offset that the first entry of a segment's index says, if the segment begins at 0.
+fn first_entry(machine: &Machine, path: &Path) -> i64 {
+    let index = machine.content(&path.with_extension("index"));
+    u32::from_be_bytes(index[44..48].try_into().unwrap()).into()
 }
 
 fn heal(machine: &Machine, path: &Path) {
@@ -82,7 +77,7 @@ fn weights(machine: &Machine, path: &Path) -> Vec<(PathBuf, Weight)> {
 #[test]
 fn all_but_the_batch_in_a_bad_sector_is_served_and_the_place_is_told_until_it_is_read_well() {
     for from in [0, 30, 70] {
-        let (machine, paths) = reopened(Machine::small_segments());
+        let (machine, paths) = Machine::reopened(Machine::small_segments(), RECORDS);
         let position = break_batch(&machine, &paths[0], HIT, from);
         assert_eq!(read(&machine, 0).unwrap(), Offset(HIT), "what lies before");
         assert!(!is_told(&machine), "nobody has met it");
@@ -121,7 +116,7 @@ fn what_this_server_wrote_is_read_from_the_disk_before_the_place_is_forgotten() 
 
 #[test]
 fn a_log_that_was_closed_meanwhile_is_still_told_of() {
-    let (machine, paths) = reopened(Machine::small_segments());
+    let (machine, paths) = Machine::reopened(Machine::small_segments(), RECORDS);
     let position = break_batch(&machine, &paths[0], HIT, 70);
     meet(&machine, &paths[0], position);
     machine.store().close_idle(Duration::ZERO);
@@ -136,7 +131,7 @@ fn a_log_that_was_closed_meanwhile_is_still_told_of() {
 
 #[test]
 fn the_scrub_reads_the_other_segments_and_tells_what_it_could_not_read() {
-    let (machine, paths) = reopened(Machine::small_segments());
+    let (machine, paths) = Machine::reopened(Machine::small_segments(), RECORDS);
     let position = break_batch(&machine, &paths[0], HIT, 70);
     let scrubbed = machine.log().scrub(&Unhindered).unwrap();
     assert_eq!((scrubbed.unreadable, scrubbed.segments), (1, paths.len() - 2));
@@ -157,7 +152,7 @@ fn the_scrub_reads_the_other_segments_and_tells_what_it_could_not_read() {
 
 #[test]
 fn a_scrub_that_meets_a_dead_device_fails_its_log_dir() {
-    let (machine, paths) = reopened(Machine::small_segments());
+    let (machine, paths) = Machine::reopened(Machine::small_segments(), RECORDS);
     machine.log().scrub(&Unhindered).unwrap();
     let dir = paths[0].parent().unwrap().parent().unwrap().parent().unwrap();
     machine.sim.fs.kill_device(Some(dir)).unwrap();
@@ -168,7 +163,7 @@ fn a_scrub_that_meets_a_dead_device_fails_its_log_dir() {
 
 #[test]
 fn what_lies_below_the_log_start_is_nobodys_trouble() {
-    let (machine, paths) = reopened(Machine::small_segments());
+    let (machine, paths) = Machine::reopened(Machine::small_segments(), RECORDS);
     let position = break_batch(&machine, &paths[0], HIT, 70);
     meet(&machine, &paths[0], position);
     machine.log().delete_records(Offset(HIT + 1)).unwrap();
@@ -180,13 +175,14 @@ fn what_lies_below_the_log_start_is_nobodys_trouble() {
 
 #[test]
 fn a_place_is_forgotten_with_its_segment() {
-    let (machine, paths) = reopened(LogConfig { retention_bytes: Some(1000), ..Machine::small_segments() });
+    let (machine, paths) =
+        Machine::reopened(LogConfig { retention_bytes: Some(1000), ..Machine::small_segments() }, RECORDS);
     let position = break_batch(&machine, &paths[0], HIT, 70);
     meet(&machine, &paths[0], position);
     assert!(machine.log().apply_retention(machine.now(), Offset(RECORDS)).unwrap() > 0);
     assert!(!is_told(&machine), "retention");
 
-    let (machine, paths) = reopened(Machine::small_segments());
+    let (machine, paths) = Machine::reopened(Machine::small_segments(), RECORDS);
     let position = break_batch(&machine, &paths[0], HIT, 70);
     meet(&machine, &paths[0], position);
     machine.store().delete(ID, 0).unwrap();
@@ -224,7 +220,8 @@ fn compaction_cannot_take_a_place_that_it_cannot_read_and_forgets_it_with_the_se
 
 #[test]
 fn a_lookup_by_time_that_meets_a_bad_sector_takes_nothing_offline() {
-    let (machine, paths) = reopened(LogConfig { index_interval_bytes: 1 << 20, ..Machine::small_segments() });
+    let (machine, paths) =
+        Machine::reopened(LogConfig { index_interval_bytes: 1 << 20, ..Machine::small_segments() }, RECORDS);
     let position = break_batch(&machine, &paths[0], 0, 70);
     let error = machine.log().offset_for_timestamp(machine.now()).unwrap_err();
     check_unreadable(&error, &paths[0], position);
@@ -285,10 +282,35 @@ fn a_partition_that_a_start_cannot_read_up_to_where_the_journal_goes_on_waits_al
 }
 
 #[test]
+fn a_partition_that_comes_back_in_vain_is_tried_again_after_pauses_that_grow() {
+    let mut machine = Machine::synced(1, &Machine::small_segments());
+    machine.append_numbers(0, 5);
+    machine.store().checkpoint().unwrap();
+    machine.append_numbers(5, RECORDS);
+    machine.store().settle().unwrap();
+    let path = machine.log_paths().remove(0);
+    machine.sim.fs.kill();
+    machine.store = None;
+    machine.sim.fs.remove_file(&path.with_extension("index")).unwrap();
+    let sector = break_batch(&machine, &path, HIT, 70);
+    machine.start().unwrap();
+    for pause in [1, 2, 4, 8, 16, 32, 60, 60] {
+        check_unreadable(&machine.store().settle().unwrap_err(), &path, sector);
+        machine.store().settle().expect("nothing is tried");
+        machine.sim.clock.advance(Duration::from_millis(pause * 1000 - 1));
+        machine.store().settle().expect("nothing is tried yet");
+        machine.sim.clock.advance(Duration::from_millis(1));
+    }
+    heal(&machine, &path);
+    machine.store().settle().unwrap();
+    assert_eq!(machine.records().unwrap(), numbers(0, RECORDS));
+}
+
+#[test]
 fn an_index_with_a_bad_sector_is_made_anew() {
     for position in [3, 50, 100] {
         for is_scrubbed in [true, false] {
-            let (machine, paths) = reopened(Machine::small_segments());
+            let (machine, paths) = Machine::reopened(Machine::small_segments(), RECORDS);
             let index = paths[0].with_extension("index");
             machine.sim.fs.break_sectors(&index, position..position + 1).unwrap();
             assert_eq!(weights(&machine, &paths[0]), [(index, Weight::Damage)]);
@@ -305,7 +327,7 @@ fn an_index_with_a_bad_sector_is_made_anew() {
 #[test]
 fn the_index_of_a_segment_that_is_appended_to_is_made_anew_where_it_cannot_be_read() {
     for position in [3, 50] {
-        let (mut machine, paths) = reopened(Machine::small_segments());
+        let (mut machine, paths) = Machine::reopened(Machine::small_segments(), RECORDS);
         let last = paths.last().unwrap();
         let index = last.with_extension("index");
         machine.store.take().unwrap().close().unwrap();
@@ -327,7 +349,7 @@ fn the_index_of_a_segment_that_is_appended_to_is_made_anew_where_it_cannot_be_re
 
 #[test]
 fn an_index_stays_until_its_log_can_be_read() {
-    let (machine, paths) = reopened(Machine::small_segments());
+    let (machine, paths) = Machine::reopened(Machine::small_segments(), RECORDS);
     let index = paths[0].with_extension("index");
     let mut bytes = machine.content(&index);
     bytes[50] ^= 1;
@@ -341,7 +363,7 @@ fn an_index_stays_until_its_log_can_be_read() {
 
 #[test]
 fn damage_that_was_found_before_is_not_taken_for_mended_where_it_cannot_be_read() {
-    let (mut machine, paths) = reopened(Machine::small_segments());
+    let (mut machine, paths) = Machine::reopened(Machine::small_segments(), RECORDS);
     let intact = machine.content(&paths[0]);
     let mut bytes = intact.clone();
     bytes[70] ^= 1;
@@ -367,7 +389,7 @@ fn damage_that_was_found_before_is_not_taken_for_mended_where_it_cannot_be_read(
 #[test]
 fn verify_names_what_cannot_be_read_and_reads_all_else() {
     for from in [0, 30, 70] {
-        let (mut machine, paths) = reopened(Machine::small_segments());
+        let (mut machine, paths) = Machine::reopened(Machine::small_segments(), RECORDS);
         machine.store.take().unwrap().close().unwrap();
         let batch = position_of(&machine, &paths[0], HIT);
         let position = break_batch(&machine, &paths[0], HIT, from);
@@ -435,9 +457,30 @@ fn a_cut_goes_through_a_bad_sector_with_the_count_of_what_is_intact_behind_it() 
     }
 }
 
+/// Only the headers say which batches lie between two entries of the index.
+#[test]
+fn a_header_that_cannot_be_read_between_two_entries_is_no_damage_for_a_scrub_and_hides_what_follows_up_to_the_second()
+ {
+    let (mut machine, paths) = Machine::reopened(Machine::spaced_entries(), RECORDS);
+    let position = break_batch(&machine, &paths[0], 1, 0);
+    let scrubbed = machine.log().scrub(&Unhindered).unwrap();
+    assert_eq!((scrubbed.unreadable, scrubbed.segments), (1, paths.len() - 2));
+    check_told(&machine, &paths[0], position);
+    assert!(machine.log().failure().is_none() && machine.store().damaged().is_empty());
+
+    machine.store.take().unwrap().close().unwrap();
+    let report = verify_partition(&machine.sim.env(), paths[0].parent().unwrap(), ID).unwrap();
+    let [finding] = &report.findings[..] else { panic!("{report:?}") };
+    assert_eq!((&finding.path, finding.position, finding.weight), (&paths[0], 0, Weight::Damage));
+    assert!(finding.what.starts_with(&format!("byte {position} cannot be read")), "{}", finding.what);
+    let second = first_entry(&machine, &paths[0]);
+    assert!(second > 2, "others lie behind it");
+    assert_eq!(report.records, u64::try_from(RECORDS - (second - 1)).unwrap());
+}
+
 #[test]
 fn nothing_is_cut_for_what_cannot_be_read_below_the_log_start() {
-    let (mut machine, paths) = reopened(Machine::small_segments());
+    let (mut machine, paths) = Machine::reopened(Machine::small_segments(), RECORDS);
     machine.log().delete_records(Offset(HIT + 1)).unwrap();
     machine.store.take().unwrap().close().unwrap();
     break_batch(&machine, &paths[0], HIT, 70);

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use riverrun_env::sim::SimEnv;
-use riverrun_env::{OpenMode, read_whole};
+use riverrun_env::{FileSystem as _, OpenMode, read_whole};
 use riverrun_types::{ErrorKind, LeaderEpoch};
 
 use super::*;
@@ -101,6 +101,36 @@ fn a_change_of_many_topics_costs_one_sync_of_each_log() {
     assert_eq!(rehearsed, LeaderEpoch(2));
     assert_eq!(sim.fs.syncs() - before, 2);
     assert_eq!(store.image().leader_epoch(), LeaderEpoch(1));
+}
+
+#[test]
+fn a_log_dir_that_hangs_with_its_mark_holds_up_no_other_change() {
+    let sim = SimEnv::new(1);
+    sim.fs.create_dir_all("/data/logs".as_ref()).expect("made");
+    let store = Arc::new(open(&sim.env()));
+    create(&store, "t", 1).expect("made");
+    let mark = || sim.fs.read_dir("/data/logs".as_ref()).expect("there").len();
+    assert_eq!(mark(), 2, "the identity and the mark");
+    let syncs = sim.fs.syncs();
+    let (fs, other) = (sim.fs.clone(), Arc::clone(&store));
+    let meanwhile = move || {
+        assert_eq!(
+            fs.syncs() - syncs,
+            2,
+            "the metadata's log and its copy are synced: it is the mark's turn"
+        );
+        assert_eq!(other.image().topic("t").expect("there").partition_count(), 2);
+        // Where the change held the metadata, this would wait for itself.
+        assert!(other.writer.try_lock().is_some());
+        create(&other, "other", 1).expect("made");
+    };
+    let between = sim.fs.clone();
+    sim.fs.during_next_sync(move || {
+        let last = between.clone();
+        between.during_next_sync(move || last.during_next_sync(meanwhile));
+    });
+    store.change(|draft| draft.grow_topic("t", 2).expect("grown")).expect("changed");
+    assert_eq!(names(&store), ["other", "t"]);
 }
 
 #[test]

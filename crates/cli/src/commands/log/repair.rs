@@ -31,8 +31,8 @@ intact says how many they are. An index alone needs no repair: a server makes it
 What the disk does not give back (a bad sector) is damage here, too. The copy has zeros in its
 place; try to copy the file by other means first.
 
-Links to directories are followed, and each directory is looked at once. A link that leads nowhere
-and a directory that cannot be read are listed as not checked.
+Links to directories are followed, and each directory is looked at once. A link that leads nowhere,
+a directory that cannot be read and a partition that no cut would mend are listed as not checked.
 
 Stop the server first, in order; a log dir in use is refused.
 
@@ -103,15 +103,20 @@ pub(super) fn run(args: &RepairArgs) -> Result<(), Failure> {
         return Err(Failure::usage(text).advise("riverrun log repair PATH   (lists the damaged ones)"));
     }
     check_stopped(&found)?;
-    let problems = found.unread.iter().map(Problem::from).collect();
-    let mut report = Report { partitions: Vec::new(), problems };
+    let mut unread = found.unread;
+    let mut partitions = Vec::new();
     for partition in found.partitions {
-        report.partitions.push(repair(args, &partition)?);
+        match repair(args, &partition) {
+            Ok(repaired) => partitions.push(repaired),
+            Err(error) if args.cut || is_of_all(&error) => return Err(failure(&error)),
+            Err(error) => unread.push(Unread { path: partition.path, failure: failure(&error) }),
+        }
     }
+    let report = Report { partitions, problems: unread.iter().map(Problem::from).collect() };
     args.output.print(&report, text)?;
     let open = report.partitions.iter().filter(|partition| partition.cut.is_some() && !partition.is_done);
     match open.count() {
-        0 => found.unread.into_iter().next().map_or(Ok(()), |unread| Err(unread.failure)),
+        0 => unread.into_iter().next().map_or(Ok(()), |unread| Err(unread.failure)),
         count => {
             let message = format!("{count} partition(s) with something to cut; nothing was changed");
             Err(Failure::new(Exit::CheckFailed, message))
@@ -143,15 +148,19 @@ fn is_partition(path: &Path) -> Result<bool, Failure> {
     Ok(partition.is_some())
 }
 
-fn repair(args: &RepairArgs, partition: &PartitionDir) -> Result<PartitionReport, Failure> {
+/// Whether no partition of the log dir can be looked at.
+fn is_of_all(error: &RepairError) -> bool {
+    matches!(error, RepairError::NotStopped { .. } | RepairError::Log(LogError::Locked { .. }))
+}
+
+fn repair(args: &RepairArgs, partition: &PartitionDir) -> Result<PartitionReport, RepairError> {
     let PartitionDir { path, id } = partition;
-    let failed = |error: RepairError| failure(&error);
-    let repair = Repair::open(&Env::real(), path, *id).map_err(failed)?;
-    let cut = repair.plan().map_err(failed)?;
+    let repair = Repair::open(&Env::real(), path, *id)?;
+    let cut = repair.plan()?;
     let mut backups = Vec::new();
     if let Some(cut) = cut.as_ref().filter(|_| args.cut) {
         let options = CutOptions { backup: args.backup.clone(), discard_intact: args.discard_intact };
-        backups = repair.cut(cut, &options).map_err(failed)?;
+        backups = repair.cut(cut, &options)?;
     }
     Ok(PartitionReport {
         path: text_of(path),

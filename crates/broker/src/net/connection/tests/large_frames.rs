@@ -174,6 +174,37 @@ fn who_takes_no_answers_is_not_in_line_for_ever() {
 }
 
 #[test]
+fn a_frame_is_not_late_for_a_time_in_which_the_server_stood_still() {
+    let limits = tight();
+    let budget = Arc::clone(&limits.requests);
+    let (stop, stopped) = tokio::sync::oneshot::channel();
+    let (go_on, gone_on) = mpsc::sync_channel(1);
+    let stand_still = move |_: &mut Connection<'_, SizeOf>| {
+        tokio::spawn(async move {
+            stopped.await.expect("the client says so");
+            // On the only thread of the server, for longer than any frame has.
+            std::thread::sleep(Duration::from_secs(3));
+            go_on.send(()).expect("the client waits");
+        });
+    };
+    let client = move |client: &mut Client| {
+        send_part(client, 2 * MIB, 3 * MIB / 2);
+        wait_until("it was given memory", || budget.used_bytes() >= 2 * MIB);
+        let _others = arrived(&budget, MIB, MIB);
+        let mut overdrawn = in_line(&budget, 2 * MIB, 2 * MIB);
+        assert!(is_granted(&mut overdrawn));
+        let _waiting = in_line(&budget, 2 * MIB, 2 * MIB);
+        stop.send(()).expect("the server waits");
+        gone_on.recv().expect("it goes on");
+        std::thread::sleep(Duration::from_millis(200));
+        client.stream.write_all(&vec![0; MIB / 2]).expect("the server reads");
+        client.unanswered += 1;
+        assert_eq!(client.receive(), 2 * MIB);
+    };
+    serve_with(limits, &SizeOf, stand_still, client).expect("the client closes");
+}
+
+#[test]
 fn a_huge_frame_that_comes_slowly_is_whole_in_the_end_while_nobody_waits() {
     serve(
         |_| {},
