@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use riverrun_env::{AlignedBuffer, Directory, Env, File, OpenMode, is_shortage};
 
@@ -25,6 +26,8 @@ use crate::{JournalError, JournalId, JournalOptions};
 const NAMED: &str = "journal";
 /// Extension of files that hold nothing yet.
 const UNNAMED: &str = "new";
+/// Extension of damaged files that nobody needs.
+const DAMAGED: &str = "damaged";
 
 /// A file of a journal's directory, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,6 +69,18 @@ pub(crate) fn open_to_recover(env: &Env, path: &Path) -> io::Result<Arc<dyn File
             Ok(file)
         }
         result => result,
+    }
+}
+
+/// A name that no damaged file has yet.
+pub(crate) fn free_name(env: &Env, dir: &Path, number: u64) -> Result<PathBuf, JournalError> {
+    let mut number = number;
+    loop {
+        let path = dir.join(format!("{number:08}.{DAMAGED}"));
+        if !env.fs.exists(&path).map_err(|error| JournalError::io(&path, error))? {
+            return Ok(path);
+        }
+        number += 1;
     }
 }
 
@@ -112,7 +127,7 @@ pub(crate) struct CurrentFile {
 }
 
 /// A full file, or one of an earlier life.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct OlderFile {
     /// As one that holds nothing yet, if it was to be used again and there was no space for that.
     pub(crate) name: FileName,
@@ -122,6 +137,8 @@ pub(crate) struct OlderFile {
     pub(crate) frames_end: u64,
     /// What it takes of the volume.
     pub(crate) bytes: u64,
+    /// Set once its reader has met a place that the disk does not give back.
+    pub(crate) has_unread: Arc<AtomicBool>,
 }
 
 /// What a new file's header has to say.
@@ -322,8 +339,9 @@ impl Files {
         // The header, the frame, and a note.
         let needed = frame_bytes + 2 * self.alignment();
         let is_in_reserve = self.is_in_reserve();
-        let oldest = self.older.front().copied();
-        let is_one_settled = oldest.is_some_and(|file| file.frames_end <= claims.settled_on_disk);
+        self.set_unread_aside(claims.settled_on_disk);
+        let oldest = self.older.front().cloned();
+        let is_one_settled = oldest.as_ref().is_some_and(|file| file.frames_end <= claims.settled_on_disk);
         let mut recycled = None;
         let mut file = if let Some(spare) = self.ahead.take(!is_one_settled, needed) {
             self.with_header(spare)
@@ -368,11 +386,36 @@ impl Files {
         Ok(())
     }
 
+    /// Gives settled files with bad sectors another name: writing there again might fail, and someone else may read more of
+    /// them. What cannot be renamed is used again.
+    fn set_unread_aside(&mut self, settled_on_disk: u64) {
+        while let Some(oldest) = self.older.front()
+            && oldest.frames_end <= settled_on_disk
+            && oldest.has_unread.load(Ordering::Relaxed)
+            && oldest.name.is_named
+        {
+            let path = oldest.name.path(&self.dir);
+            let renamed = free_name(&self.env, &self.dir, oldest.name.number).and_then(|aside| {
+                self.env.fs.rename(&path, &aside).map_err(|error| JournalError::io(&path, error))
+            });
+            if let Err(error) = renamed {
+                tracing::warn!(%error, "a settled journal file with bad sectors is used again");
+                return;
+            }
+            tracing::warn!(
+                path = %path.display(),
+                "the disk does not give back all of this journal file, in which all is settled: it is kept with the \
+                 ending .damaged, and may be deleted"
+            );
+            self.older.pop_front();
+        }
+    }
+
     /// Removes files that the journal no longer needs to have its size: recovery may have made one too many, and the
     /// options may have changed. Small ones are of use for as long as the volume is in its reserve. What cannot be removed
     /// is used again instead.
     fn remove_surplus(&mut self, settled_on_disk: u64, is_in_reserve: bool) {
-        while let Some(oldest) = self.older.front().copied()
+        while let Some(oldest) = self.older.front()
             && oldest.frames_end <= settled_on_disk
             && self.older.len() >= self.options.files_max()
             && !(is_in_reserve && self.bytes() <= self.volume.share_bytes())
@@ -514,7 +557,8 @@ impl Files {
             full.room.leave();
             let name = FileName { number: full.number, is_named: true };
             let (start, bytes) = (full.header.start, full.room.filled());
-            self.older.push_back(OlderFile { name, start, frames_end: self.end, bytes });
+            let has_unread = Arc::default();
+            self.older.push_back(OlderFile { name, start, frames_end: self.end, bytes, has_unread });
         }
         self.end = file.header.frames_start();
         self.current = Some(file);

@@ -1,23 +1,20 @@
 //! Files whose header is damaged, where the others show that nothing in them is needed.
 //!
 //! Without its header a file has no place among the others. But each frame in it says its own position, and the other
-//! files say what is settled. So a file is passed over if it has entries that can be told, all of them below that, and no
-//! file is missing that has others. It may not be the last one, of which the others know nothing: a file that is used again,
+//! files say what is settled. So a file is passed over if all of it can be read but the header, if it has entries that can be
+//! told, all of them below that, and if no file is missing that has others. It may not be the last one, of which the others know nothing: a file that is used again,
 //! and has nothing yet but the entries of before, has a higher number than all others. What is passed over is kept under
 //! another name, for whoever wants to see.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use riverrun_env::{Env, File};
 
-use crate::files::{FileName, open_to_recover};
+use crate::files::{FileName, free_name, open_to_recover};
 use crate::reader::{FrameReader, Survey};
 use crate::recovery::check_present;
 use crate::{JournalError, JournalId};
-
-/// Extension of damaged files that nobody needs.
-const DAMAGED: &str = "damaged";
 
 /// Gives the files whose headers are damaged other names, if nothing in them is needed; else fails with `error`, the
 /// damage that was found. Durable when it returns. If it is interrupted, the next call goes on.
@@ -45,18 +42,6 @@ pub(crate) fn needless(env: &Env, dir: &Path) -> Result<Vec<FileName>, JournalEr
         return Ok(Vec::new());
     }
     Ok(files.headless)
-}
-
-/// A name that no damaged file has yet.
-pub(crate) fn free_name(env: &Env, dir: &Path, number: u64) -> Result<PathBuf, JournalError> {
-    let mut number = number;
-    loop {
-        let path = dir.join(format!("{number:08}.{DAMAGED}"));
-        if !env.fs.exists(&path).map_err(|error| JournalError::io(&path, error))? {
-            return Ok(path);
-        }
-        number += 1;
-    }
 }
 
 fn open(env: &Env, path: &Path) -> Result<Arc<dyn File>, JournalError> {
@@ -105,8 +90,8 @@ impl Files {
         let settled = survey(env, &last.path, id)?.settled.max(in_headers).unwrap_or(0);
         let number_max = self.intact.iter().map(|(name, _)| name.number).max();
         for name in &self.headless {
-            let entries_end = survey(env, &name.path(dir), id)?.entries_end;
-            if !(1..=settled).contains(&entries_end) || Some(name.number) > number_max {
+            let Survey { entries_end, is_whole, .. } = survey(env, &name.path(dir), id)?;
+            if !is_whole || !(1..=settled).contains(&entries_end) || Some(name.number) > number_max {
                 return Ok(false);
             }
         }

@@ -1,11 +1,17 @@
 //! Reading the frames of one file, in large pieces and past the page cache where the system allows it.
+//!
+//! A bad sector is damage like any other: zeros take the place of what the disk does not give back, which no checksum
+//! takes for something that was written. But what is damaged so may have been synced, wherever it lies: see
+//! [`FrameReader::is_unread`].
 
 use std::io;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use riverrun_env::{AlignedBuffer, File};
+use riverrun_env::{AlignedBuffer, File, is_device_error};
 
 use crate::frames::{
     ALIGNMENTS, Claim, FRAME_HEADER_BYTES, FileHead, FileHeader, Frame, NoFrame, claim_of, decode_file_head,
@@ -21,6 +27,11 @@ const BLOCK_BYTES: usize = 4096;
 const WAY_OUT: &str = "restore the file from a copy, or move all files of this journal away, those that begin with held- \
                        too, to give up what was not settled";
 
+/// So many places of a file may be bad sectors. Beyond that its disk is dead, and each read may take seconds.
+const UNREAD_MAX: usize = 64;
+/// What is wrong where the disk does not give back what lies there.
+pub(crate) const UNREAD: &str = "the disk answers the reading of what lies there with an error";
+
 /// Pieces of a file, without regard to what is in them.
 struct Window {
     file: Arc<dyn File>,
@@ -28,9 +39,21 @@ struct Window {
     len: u64,
     bytes: Bytes,
     at: u64,
+    /// What the disk did not give back. It is not asked for it again, so that who comes later sees the same.
+    unread: Vec<Range<u64>>,
+    /// Whether there is something in `unread`.
+    has_unread: Arc<AtomicBool>,
 }
 
 impl Window {
+    fn new(file: Arc<dyn File>, len: u64) -> Self {
+        Self { file, len, bytes: Bytes::new(), at: 0, unread: Vec::new(), has_unread: Arc::default() }
+    }
+
+    fn is_unread(&self, bytes: Range<u64>) -> bool {
+        self.unread.iter().any(|unread| unread.start < bytes.end && bytes.start < unread.end)
+    }
+
     /// `len` bytes from `offset` on, or fewer if the file ends before.
     fn read(&mut self, offset: u64, len: usize) -> io::Result<Bytes> {
         let end = self.at + self.bytes.len() as u64;
@@ -49,16 +72,39 @@ impl Window {
         let wanted = wanted.max(WINDOW_BYTES).min(left);
         let mut buffer = AlignedBuffer::zeroed(wanted.next_multiple_of(BLOCK_BYTES), BLOCK_BYTES);
         let mut filled = 0;
-        while filled < buffer.len() {
-            let count = self.file.read_at(&mut buffer[filled..], at + filled as u64)?;
-            filled += count;
-            if count == 0 || !filled.is_multiple_of(BLOCK_BYTES) {
-                break;
+        while filled < wanted {
+            match self.read_some(&mut buffer[filled..], at + filled as u64)? {
+                0 => break,
+                count => filled += count,
             }
         }
         buffer.truncate(filled);
         (self.bytes, self.at) = (Bytes::from_owner(buffer), at);
         Ok(())
+    }
+
+    /// Reads from `offset` on, or zeros if the disk does not give back what lies there: up to the end of its block then.
+    fn read_some(&mut self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let size = buffer.len();
+        let len = |upto: u64| usize::try_from(upto - offset).unwrap_or(usize::MAX).min(size);
+        if let Some(unread) = self.unread.iter().find(|unread| unread.contains(&offset)) {
+            let len = len(unread.end);
+            buffer[..len].fill(0);
+            return Ok(len);
+        }
+        let next = self.unread.iter().map(|unread| unread.start).filter(|start| *start > offset).min();
+        let readable = next.map_or(size, len);
+        match self.file.read_at(&mut buffer[..readable], offset) {
+            Err(error) if is_device_error(&error) && self.unread.len() < UNREAD_MAX => {
+                let end = offset - offset % BLOCK_BYTES as u64 + BLOCK_BYTES as u64;
+                self.unread.push(offset..end);
+                self.has_unread.store(true, Ordering::Relaxed);
+                let len = len(end);
+                buffer[..len].fill(0);
+                Ok(len)
+            }
+            result => result,
+        }
     }
 }
 
@@ -76,13 +122,29 @@ impl FrameReader {
     pub(crate) fn open(path: PathBuf, file: Arc<dyn File>) -> Result<Self, JournalError> {
         let io = |error| JournalError::io(&path, error);
         let len = file.len().map_err(io)?;
-        let mut window = Window { file, len, bytes: Bytes::new(), at: 0 };
+        let mut window = Window::new(file, len);
         let head = window.read(0, BLOCK_BYTES).map_err(io)?;
         match decode_file_head(&head) {
             FileHead::Used(header) => Ok(Self { path, header, len: len.min(header.bytes), window }),
             FileHead::Foreign(what) => Err(JournalError::format(&path, what)),
-            FileHead::Damaged(what) => Err(JournalError::corrupt(&path, 0, format!("{what}; {WAY_OUT}"))),
+            FileHead::Damaged(what) => {
+                let is_unread = window.is_unread(0..BLOCK_BYTES as u64);
+                let what = if is_unread { UNREAD } else { what.as_str() };
+                Err(JournalError::corrupt(&path, 0, format!("{what}; {WAY_OUT}")))
+            }
         }
+    }
+
+    /// Set once something was met that the disk does not give back.
+    pub(crate) fn has_unread(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.window.has_unread)
+    }
+
+    /// Whether something of the `len` bytes from `position` on, which were read, is not what the disk has: nobody knows then
+    /// whether it was synced once.
+    pub(crate) fn is_unread(&self, position: u64, len: usize) -> bool {
+        let offset = self.offset(position);
+        self.window.is_unread(offset..offset + len as u64)
     }
 
     fn offset(&self, position: u64) -> u64 {
@@ -104,6 +166,7 @@ impl FrameReader {
         let bytes_max = self.bytes_from(position);
         let first = self.read(position, FRAME_HEADER_BYTES.min(bytes_max))?;
         let is_here = |claim: Claim| claim.position == position;
+        let mut read = first.len();
         let frame = match table_end(&first, bytes_max) {
             // Also what a client once sent is looked at here, in a file that is used again. It may look like the beginning
             // of a frame with the largest table, in every block: only who knows the journal's id has that table read.
@@ -111,6 +174,7 @@ impl FrameReader {
                 Err(NoFrame::Damaged("the frame there belongs elsewhere"))
             }
             Ok(end) => {
+                read = end;
                 let table = self.read(position, end)?;
                 Frame::decode(&table, self.header.id, position, bytes_max)
             }
@@ -118,6 +182,7 @@ impl FrameReader {
         };
         match frame {
             Ok(frame) => Ok(Ok(frame)),
+            Err(NoFrame::Damaged(_)) if self.is_unread(position, read) => Ok(Err(UNREAD)),
             Err(NoFrame::Damaged(what)) => Ok(Err(what)),
             Err(NoFrame::Foreign(what)) => Err(JournalError::format(&self.path, what)),
         }
@@ -169,13 +234,15 @@ pub(crate) struct Survey {
     pub(crate) entries_end: u64,
     /// The most that an intact frame says is settled; none where none is intact.
     pub(crate) settled: Option<u64>,
+    /// Whether the disk gave back everything behind the block with the file's header.
+    pub(crate) is_whole: bool,
 }
 
 impl Survey {
     /// Looks at every place in a file where a frame of journal `id` may begin, also a damaged one or one that was cut.
     pub(crate) fn of(file: Arc<dyn File>, id: JournalId) -> io::Result<Self> {
         let len = file.len()?;
-        let mut window = Window { file, len, bytes: Bytes::new(), at: 0 };
+        let mut window = Window::new(file, len);
         let mut survey = Self::default();
         for offset in (0..len).step_by(*ALIGNMENTS.start() as usize) {
             let first = window.read(offset, FRAME_HEADER_BYTES)?;
@@ -190,6 +257,7 @@ impl Survey {
                 survey.settled = survey.settled.max(Some(frame.settled()));
             }
         }
+        survey.is_whole = !window.is_unread(BLOCK_BYTES as u64..len);
         Ok(survey)
     }
 }

@@ -21,7 +21,7 @@ use crate::ahead::Ahead;
 use crate::files::{CurrentFile, FileName, Files, NoRoom, OlderFile, open_to_recover};
 use crate::frames::{EntryToEncode, FileHeader, Frame, FrameHeader, encode_frame, frame_bytes};
 use crate::held::HeldFile;
-use crate::reader::FrameReader;
+use crate::reader::{FrameReader, UNREAD};
 use crate::replay::{Replay, ReplayFile};
 use crate::volume::Volume;
 use crate::{JournalError, JournalId, JournalOptions, RecoveredEntry, StreamId};
@@ -285,7 +285,7 @@ fn older_of(
         }
         let frames_end = next.map_or(last_end, |next| next.header.previous_end);
         let (start, bytes) = (file.header.start, file.bytes_from(file.header.start) as u64);
-        older.push(OlderFile { name: *name, start, frames_end, bytes });
+        older.push(OlderFile { name: *name, start, frames_end, bytes, has_unread: file.has_unread() });
     }
     Ok(older)
 }
@@ -321,6 +321,10 @@ fn walk(file: &mut FrameReader) -> Result<Walk, JournalError> {
     }
     if file.is_cut_at(walk.end)? {
         return Err(file.corrupt(walk.end, "the file was cut there"));
+    }
+    if file.frame_at(walk.end)?.is_err_and(|what| what == UNREAD) {
+        // Nobody knows what lies there: no torn tail, or the last that was synced.
+        return Err(file.corrupt(walk.end, UNREAD));
     }
     if walk.end < walk.synced {
         let what = file.frame_at(walk.end)?.err().unwrap_or("no frame begins there");
@@ -382,12 +386,14 @@ fn read_tail(
     for position in walk.frames.iter().map(|(position, _)| *position).filter(|position| *position >= from) {
         let Ok(frame) = file.frame_at(position)? else { break };
         let bytes = file.bytes_of(&frame)?;
-        let Some(entries) = intact_entries(&frame, &bytes) else {
+        let Some(kept) = needed_entries(&frame, &bytes, excluded) else {
+            if file.is_unread(position, frame.bytes) {
+                // It may have been synced.
+                return Err(file.corrupt(position, UNREAD));
+            }
             tracing::warn!(path = %file.path.display(), position, "a torn group ends the journal");
             break;
         };
-        let kept = entries.into_iter().filter(|entry| !excluded.has(entry.header.stream, entry.position));
-        let kept: Vec<_> = kept.collect();
         if !kept.is_empty() {
             tail.push(kept);
         }
@@ -395,8 +401,8 @@ fn read_tail(
     Ok(tail)
 }
 
-/// `None` if a payload is damaged.
-fn intact_entries(frame: &Frame, bytes: &Bytes) -> Option<Vec<RecoveredEntry>> {
+/// The entries of a frame that are not `excluded`; `None` if the payload of one is damaged.
+fn needed_entries(frame: &Frame, bytes: &Bytes, excluded: &Excluded) -> Option<Vec<RecoveredEntry>> {
     let entry = |(row, payload): (&crate::frames::EntryRow, Bytes)| {
         row.is_payload(&payload).then_some(RecoveredEntry {
             header: row.header,
@@ -404,7 +410,8 @@ fn intact_entries(frame: &Frame, bytes: &Bytes) -> Option<Vec<RecoveredEntry>> {
             position: row.position,
         })
     };
-    frame.entries(bytes).map(entry).collect()
+    let needed = frame.entries(bytes).filter(|(row, _)| !excluded.has(row.header.stream, row.position));
+    needed.map(entry).collect()
 }
 
 /// Writes the tail to a file of its own, which is the current one then. Its frames are durable when this returns.

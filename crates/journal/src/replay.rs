@@ -13,12 +13,14 @@ use riverrun_types::Position;
 
 use crate::frames::Frame;
 use crate::held::HeldFile;
-use crate::reader::FrameReader;
+use crate::reader::{FrameReader, UNREAD};
 use crate::recovery::Excluded;
 use crate::{DamagedEntry, EntryHeader, JournalError, JournalId, RecoveredEntry};
 
 /// Payloads in bytes that are given at once, and a frame more: a file may be larger than memory should hold.
 const PART_BYTES: usize = 64 * 1024 * 1024;
+/// What is wrong with an entry that can be read.
+pub(crate) const MISMATCH: &str = "the payload of an entry does not match its checksum";
 
 /// A file to read, and the position where its frames end.
 pub(crate) struct ReplayFile {
@@ -64,7 +66,9 @@ impl ReplayFile {
             if row.is_payload(&payload) {
                 take(RecoveredEntry { header: row.header, payload, position: row.position });
             } else {
-                damaged.push(damaged_entry(row.header, &self.reader.path, row.position));
+                let is_unread = self.reader.is_unread(frame.header.position, frame.bytes);
+                let what = if is_unread { UNREAD } else { MISMATCH };
+                damaged.push(damaged_entry(row.header, &self.reader.path, row.position, what));
             }
         }
         Ok(frame.end())
@@ -132,7 +136,7 @@ impl Replay {
         for held in &self.held {
             let (path, entries) = (held.path(&self.dir), held.read(&self.env, &self.dir, self.id)?);
             let marks = entries.iter().filter(|entry| entry.is_damaged());
-            damaged.extend(marks.map(|mark| damaged_entry(mark.header, &path, mark.position)));
+            damaged.extend(marks.map(|mark| damaged_entry(mark.header, &path, mark.position, MISMATCH)));
         }
         for file in &mut self.files {
             let mut position = file.next;
@@ -171,7 +175,6 @@ impl Replay {
     }
 }
 
-fn damaged_entry(header: EntryHeader, path: &Path, position: Position) -> DamagedEntry {
-    let what = "the payload does not match its checksum".into();
-    DamagedEntry { header, path: path.to_path_buf(), position, what }
+fn damaged_entry(header: EntryHeader, path: &Path, position: Position, what: &str) -> DamagedEntry {
+    DamagedEntry { header, path: path.to_path_buf(), position, what: what.to_owned() }
 }

@@ -11,8 +11,7 @@ use std::path::Path;
 use riverrun_env::Env;
 
 use super::list;
-use crate::files::{FileName, open_to_recover};
-use crate::headless::free_name;
+use crate::files::{FileName, free_name, open_to_recover};
 use crate::reader::{FrameReader, Survey};
 use crate::{JournalError, JournalId};
 

@@ -13,7 +13,8 @@ use super::{Excluded, Walk, id_of, note_held, older_of, walk};
 use crate::files::FileName;
 use crate::headless;
 use crate::held::{HeldEntry, HeldFile};
-use crate::reader::FrameReader;
+use crate::reader::{FrameReader, UNREAD};
+use crate::replay::MISMATCH;
 use crate::{JournalError, JournalId, StreamId};
 
 /// Something that is wrong with a journal's file.
@@ -168,11 +169,13 @@ impl<E: FnMut(&Path, &[HeldEntry])> Verification<'_, E> {
             let bytes = file.bytes_of(&frame)?;
             for (row, payload) in frame.entries(&bytes) {
                 if !row.is_payload(&payload) {
+                    let is_unread = file.is_unread(position, frame.bytes);
+                    let what = if is_unread { UNREAD } else { MISMATCH };
                     self.findings.push(JournalFinding {
                         path: file.path.clone(),
                         position: row.position.0 - file.header.start,
-                        what: "the payload of an entry does not match its checksum".to_owned(),
-                        is_torn_tail: position >= walk.synced,
+                        what: what.to_owned(),
+                        is_torn_tail: position >= walk.synced && !is_unread,
                         is_settled: excluded.has(row.header.stream, row.position),
                         stream: Some(row.header.stream),
                     });
