@@ -48,7 +48,7 @@ pub enum StartError {
     #[error(transparent)]
     Log(#[from] LogError),
     /// The disk does not let a journal be opened.
-    #[error("a journal cannot be opened: {source}. {way_out}")]
+    #[error("a journal cannot be read: {source}. {way_out}")]
     Journal {
         /// What the system said of which file.
         source: JournalError,
@@ -148,12 +148,12 @@ fn refuse_queues(env: &Env, config: &BrokerConfig) -> Result<(), StartError> {
     Ok(())
 }
 
-fn without_journal(error: LogError, journals: &JournalRegistry) -> StartError {
+fn without_journal(error: LogError, way_out: String) -> StartError {
     match error {
         LogError::Journal(source @ (JournalError::Io { .. } | JournalError::Write { .. }))
             if source.kind() == ErrorKind::GiveUp =>
         {
-            StartError::Journal { source, way_out: journals.way_out() }
+            StartError::Journal { source, way_out }
         }
         error => error.into(),
     }
@@ -180,7 +180,7 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
     let dirs: Vec<_> = image.log_dirs().iter().map(|dir| dir.path.clone()).collect();
     let journals = Arc::new(JournalRegistry::open(&env, &meta_dir)?);
     let logs = LogStore::open(&env, &dirs, log_store_options(&config, &metadata, &journals));
-    let logs = Arc::new(logs.map_err(|error| without_journal(error, &journals))?);
+    let logs = Arc::new(logs.map_err(|error| without_journal(error, journals.way_out()))?);
     let config = Arc::new(config);
     let network = &config.network;
     let budgets = Budgets {
@@ -258,6 +258,7 @@ fn produce_gate(logs: &Arc<LogStore>) -> Arc<ProduceGate> {
 
 /// Brings what the journals hold into the logs. Partitions that cannot take theirs go offline, and health tells.
 fn recover(broker: &Broker) -> Result<(), StartError> {
+    let way_out = broker.journals.way_out();
     broker.journals.begin(&broker.config.journal_dirs(), &used_journals(broker))?;
     for (index, journal) in broker.logs.journals().enumerate() {
         let journals = Arc::clone(&broker.journals);
@@ -271,7 +272,8 @@ fn recover(broker: &Broker) -> Result<(), StartError> {
     let lost = |id: PartitionId| {
         if image.doomed().contains_key(&id.topic) { Place::Deleted } else { Place::Unknown }
     };
-    let report = broker.logs.recover(broker.epoch(), |id| known(id).unwrap_or_else(|| lost(id)))?;
+    let recovered = broker.logs.recover(broker.epoch(), |id| known(id).unwrap_or_else(|| lost(id)));
+    let report = recovered.map_err(|error| without_journal(error, way_out))?;
     tell_offline(broker, &report);
     tell_unknown(broker, &report);
     if report.entries + report.dropped_entries + report.held_entries > 0 {

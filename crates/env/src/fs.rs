@@ -244,6 +244,20 @@ pub fn is_device_error(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::IO)
 }
 
+/// How many bytes of a file come before the first that the device does not give back, or before its end.
+pub fn readable_bytes(fs: &dyn FileSystem, path: &Path) -> io::Result<u64> {
+    let file = fs.open(path, OpenMode::Read)?;
+    let (mut buffer, mut position) = ([0; 4096], 0);
+    loop {
+        match file.read_at(&mut buffer, position) {
+            Ok(0) => return Ok(position),
+            Ok(count) => position += count as u64,
+            Err(error) if is_device_error(&error) => return Ok(position),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 /// Replaces the file at `path` by `bytes` in one step: a reader, also one after a crash, finds the old bytes or
 /// the new ones and nothing between. Durable when it returns. All that has to be opened is opened first: with too
 /// few descriptors it fails before it has changed anything. Where there is no space it gives back what it took.

@@ -31,7 +31,7 @@ pub use aligned::AlignedBuffer;
 pub use clock::Clock;
 pub use fs::{
     ChangeError, DirEntry, Directory, File, FileSystem, LockGuard, OpenMode, Volume, atomic_replace,
-    is_device_error, is_shortage, read_whole,
+    is_device_error, is_shortage, read_whole, readable_bytes,
 };
 pub use prefetch::{prefetch, prefetch_arc, prefetch_at, prefetch_shared};
 pub use random::Random;

@@ -23,7 +23,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use riverrun_env::{Env, OpenMode, atomic_replace, is_device_error, read_whole};
+use riverrun_env::{Env, atomic_replace, is_device_error, read_whole, readable_bytes};
 
 use crate::files::parse_number;
 use crate::frames::{LOOSE_BYTES, NoFrame, decode_loose, encode_loose};
@@ -111,7 +111,8 @@ impl HeldFile {
         let decoded = match read_whole(&*env.fs, &path, FILE_BYTES_MAX) {
             Ok(bytes) => decode(&bytes.into(), id),
             Err(error) if is_device_error(&error) => {
-                let position = readable_bytes(env, &path).map_err(|error| JournalError::io(&path, error))?;
+                let position =
+                    readable_bytes(&*env.fs, &path).map_err(|error| JournalError::io(&path, error))?;
                 Err(Flaw { position, why: NoFrame::Damaged(UNREAD) })
             }
             Err(error) => return Err(JournalError::io(&path, error)),
@@ -146,20 +147,6 @@ struct Flaw {
 impl Flaw {
     fn damage(position: usize, what: &'static str) -> Self {
         Self { position: position as u64, why: NoFrame::Damaged(what) }
-    }
-}
-
-/// How many bytes of a file come before the first that the disk does not give back.
-fn readable_bytes(env: &Env, path: &Path) -> io::Result<u64> {
-    let file = env.fs.open(path, OpenMode::Read)?;
-    let (mut buffer, mut position) = ([0; 4096], 0);
-    loop {
-        match file.read_at(&mut buffer, position) {
-            Ok(0) => return Ok(position),
-            Ok(count) => position += count as u64,
-            Err(error) if is_device_error(&error) => return Ok(position),
-            Err(error) => return Err(error),
-        }
     }
 }
 

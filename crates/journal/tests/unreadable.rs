@@ -104,7 +104,7 @@ fn a_bad_sector_anywhere_costs_the_entry_in_it_at_most_or_is_refused_and_all_is_
                 let killed = Killed::after(lives, &SIZES);
                 killed.used(&killed.files()[number])
             };
-            for position in (0..used + 2 * BLOCK).step_by(SECTOR as usize) {
+            for position in (0..used / SECTOR + 2 * BLOCK / SECTOR).map(|sector| sector * SECTOR) {
                 let context = format!("{lives} lives, file {number}, byte {position}");
                 let killed = Killed::after(lives, &SIZES);
                 let path = killed.files().remove(number);

@@ -22,7 +22,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
-use riverrun_env::{ChangeError, Env, File, LockGuard, is_shortage, read_whole};
+use riverrun_env::{ChangeError, Env, File, LockGuard, is_device_error, is_shortage, read_whole};
 use riverrun_types::{LeaderEpoch, Offset, PartitionId, Position, TopicId};
 
 pub(crate) use self::checkpointing::Coverage;
@@ -764,13 +764,15 @@ fn list_partitions(env: &Env, dir: &Path) -> Result<Vec<PartitionId>, LogError> 
     Ok(partitions)
 }
 
-/// The checkpoint. If it is damaged or missing, every partition that is there is looked at from its beginning, whenever
+/// The checkpoint. If it is damaged, missing or in a bad sector, every partition that is there is looked at from its beginning, whenever
 /// that is: what is written in its place says which ones they are, so that a later start does not take them for new.
 fn read_checkpoint(env: &Env, dir: &Path) -> Result<DirCheckpoint, LogError> {
     let path = dir.join(CHECKPOINT_FILE);
     let read = read_whole(&*env.fs, &path, CHECKPOINT_BYTES_MAX);
     let reason = match read {
         Err(error) if error.kind() == io::ErrorKind::NotFound => "it is missing".to_owned(),
+        // Where the whole disk is dead, the next steps fail.
+        Err(error) if is_device_error(&error) => format!("it cannot be read: {error}"),
         Err(error) => return Err(LogError::io(&path, error)),
         Ok(bytes) => match DirCheckpoint::decode(&bytes) {
             Ok(checkpoint) => return Ok(checkpoint),

@@ -18,7 +18,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use riverrun_env::{ChangeError, File, FileSystem, OpenMode};
+use riverrun_env::{ChangeError, File, FileSystem, OpenMode, is_device_error};
 use riverrun_types::{Offset, PartitionId, TopicId};
 
 use crate::error::LogError;
@@ -66,13 +66,21 @@ impl LogStarts {
         if !fs.exists(&path).map_err(io)? {
             riverrun_env::atomic_replace(fs, &path, &empty_file()).map_err(|error| io(error.into()))?;
         }
-        let bytes = riverrun_env::read_whole(fs, &path, FILE_BYTES_MAX).map_err(io)?;
-        let content = match decode(&bytes) {
+        let decoded = match riverrun_env::read_whole(fs, &path, FILE_BYTES_MAX) {
+            Ok(bytes) => match decode(&bytes) {
+                Err(source @ DecodeError::NewerVersion { .. }) => {
+                    return Err(LogError::Format { path, source });
+                }
+                decoded => decoded.map_err(|error| error.to_string()),
+            },
+            Err(error) if is_device_error(&error) => Err(error.to_string()),
+            Err(error) => return Err(io(error)),
+        };
+        let content = match decoded {
             Ok(content) => content,
-            Err(source @ DecodeError::NewerVersion { .. }) => return Err(LogError::Format { path, source }),
-            Err(error) => {
+            Err(reason) => {
                 tracing::error!(
-                    path = %path.display(), %error,
+                    path = %path.display(), reason,
                     "the log starts are unusable and begin anew: deleted records may show again"
                 );
                 riverrun_env::atomic_replace(fs, &path, &empty_file()).map_err(|error| io(error.into()))?;

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 
-use riverrun_env::{Env, atomic_replace, read_whole};
+use riverrun_env::{Env, atomic_replace, is_device_error, read_whole};
 
 use crate::config::Mount;
 use crate::metadata::{MetadataError, check_name};
@@ -25,6 +25,10 @@ pub(super) fn remember(env: &Env, dir: &Path, mounts: &[Mount]) -> Result<BTreeS
     let known = match read_whole(&*env.fs, &path, FILE_BYTES_MAX) {
         Ok(bytes) => parse(&bytes),
         Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeSet::new(),
+        Err(error) if is_device_error(&error) => {
+            tracing::error!(path = %path.display(), %error, "which queues were mounted is forgotten");
+            BTreeSet::new()
+        }
         Err(error) => return Err(MetadataError::io("read", path)(error)),
     };
     let now: BTreeSet<String> = mounts.iter().map(|mount| mount.topic.clone()).collect();
@@ -71,5 +75,9 @@ mod tests {
         assert_eq!(names(&[mount("a"), mount("b")]), ["a", "b"]);
         assert_eq!(names(&[mount("c")]), ["a", "b", "c"]);
         assert_eq!(names(&[]), ["a", "b", "c"]);
+        sim.fs.break_sectors(&dir.join(FILE), 0..1).expect("a file");
+        assert!(names(&[]).is_empty(), "the disk has forgotten them");
+        assert_eq!(names(&[mount("c")]), ["c"]);
+        assert_eq!(names(&[]), ["c"]);
     }
 }

@@ -153,6 +153,80 @@ fn a_damaged_journal_file_stops_a_start_only_if_the_server_was_not_stopped_in_or
     assert!(error.contains("00000000.journal") && error.contains("restore the file"), "{error}");
 }
 
+/// All files below a directory, in the order of their names.
+fn files_below(sim: &SimEnv, dir: &Path) -> Vec<PathBuf> {
+    let mut entries = sim.fs.read_dir(dir).expect("a directory");
+    entries.sort_by(|one, other| one.name.cmp(&other.name));
+    let below = |entry: riverrun_env::DirEntry| {
+        let path = dir.join(entry.name);
+        if entry.is_dir { files_below(sim, &path) } else { vec![path] }
+    };
+    entries.into_iter().flat_map(below).collect()
+}
+
+/// A server that has records in its segments and, if it was killed, others in its journal only.
+fn ended(is_killed: bool) -> (SimEnv, TopicId) {
+    let sim = SimEnv::new(1);
+    let broker = start(&sim);
+    let topic = create(&broker, "kept");
+    append(&broker, &topic);
+    broker.logs.checkpoint().expect("covered");
+    if is_killed {
+        append(&broker, &topic);
+        sim.fs.kill();
+    } else {
+        broker.logs.close().expect("settled");
+        broker.journals.finish().expect("written");
+        broker.metadata.close().expect("written");
+    }
+    drop(broker);
+    (sim, topic.id)
+}
+
+#[test]
+fn a_start_passes_a_bad_sector_in_any_of_its_files_or_names_it_with_a_way_out() {
+    let mut refused = vec![];
+    for is_killed in [false, true] {
+        let files = files_below(&ended(is_killed).0, Path::new("/data"));
+        assert!(files.len() > 10, "{files:?}");
+        for (path, bytes) in files.iter().flat_map(|path| [(path, 512), (path, 1 << 40)]) {
+            let (sim, id) = ended(is_killed);
+            sim.fs.break_sectors(path, 0..bytes).expect("there");
+            let config = BrokerConfig::from_pairs([("data.dir", "/data")]).expect("valid");
+            let context = format!("{}, {bytes} bytes, killed: {is_killed}", path.display());
+            match open_broker(sim.env(), config).map_err(|error| error.to_string()) {
+                Ok(broker) => {
+                    let topic = broker.metadata.image().topic_by_id(id).cloned().expect("known");
+                    let hit =
+                        path.strip_prefix("/data/logs").ok().and_then(|path| path.parent()?.file_name());
+                    let is_hit = |index: i32| hit.is_some_and(|hit| *hit == *index.to_string());
+                    for index in (0..2).filter(|index| !is_hit(*index)) {
+                        let partition = broker.partition(&topic, index);
+                        let partition = partition.unwrap_or_else(|error| panic!("{context}: {error:?}"));
+                        let end = partition
+                            .log
+                            .log_end_offset()
+                            .unwrap_or_else(|error| panic!("{context}: {error}"));
+                        assert_eq!(end, Offset(1 + i64::from(is_killed)), "{context}");
+                    }
+                }
+                Err(error) => {
+                    assert!(error.contains(&*path.to_string_lossy()), "{context}: {error}");
+                    assert!(
+                        ["restore", "accept-loss"].iter().any(|way| error.contains(way)),
+                        "{context}: {error}"
+                    );
+                    refused.push((path.clone(), is_killed, bytes == 512));
+                }
+            }
+        }
+    }
+    // After a stop in order, all that says that nothing in it is needed has to be gone.
+    let journal = PathBuf::from("/data/journal/00000000.journal");
+    let refusals = [(false, false), (true, true), (true, false)];
+    assert_eq!(refused, refusals.map(|(is_killed, is_one)| (journal.clone(), is_killed, is_one)));
+}
+
 #[test]
 fn what_keeps_a_server_from_listening_is_told_by_its_kind() {
     let told = |kind: io::ErrorKind| {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use riverrun_env::{Env, read_whole};
+use riverrun_env::{Env, is_device_error, read_whole, readable_bytes};
 use riverrun_types::{Offset, PartitionId};
 
 use super::{Finding, Weight};
@@ -91,7 +91,7 @@ impl LogDirFiles {
             self.find(CHECKPOINT_FILE, 0, Weight::Damage, "the checkpoint is missing");
             return Ok(None);
         };
-        match DirCheckpoint::decode(&bytes) {
+        match bytes.and_then(|bytes| DirCheckpoint::decode(&bytes)) {
             Ok(checkpoint) => Ok(Some(checkpoint)),
             Err(error) => {
                 self.find(CHECKPOINT_FILE, 0, Weight::Damage, error.to_string());
@@ -109,7 +109,7 @@ impl LogDirFiles {
             self.find(LOG_STARTS_FILE, 0, Weight::Damage, "the log starts are missing");
             return Ok(Vec::new());
         };
-        match log_starts::decode(&bytes) {
+        match bytes.and_then(|bytes| log_starts::decode(&bytes)) {
             Err(error) => {
                 self.find(LOG_STARTS_FILE, 0, Weight::Damage, error.to_string());
                 Ok(Vec::new())
@@ -125,11 +125,17 @@ impl LogDirFiles {
     }
 }
 
-/// The bytes of a file; none if it is not there.
-fn read_if_there(env: &Env, path: &Path) -> Result<Option<Vec<u8>>, LogError> {
+/// The bytes of a file, or which of them the disk does not give back; none if it is not there.
+fn read_if_there(env: &Env, path: &Path) -> Result<Option<Result<Vec<u8>, DecodeError>>, LogError> {
+    let io = |error| LogError::io(path, error);
     match read_whole(&*env.fs, path, FILE_BYTES_MAX) {
+        Ok(bytes) => Ok(Some(Ok(bytes))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        read => read.map(Some).map_err(|error| LogError::io(path, error)),
+        Err(error) if is_device_error(&error) => {
+            let position = readable_bytes(&*env.fs, path).map_err(io)?;
+            Ok(Some(Err(DecodeError::Unreadable(position))))
+        }
+        Err(error) => Err(io(error)),
     }
 }
 
@@ -145,7 +151,7 @@ pub(super) fn check_snapshots(
     for offset in there {
         let path = dir.join(snapshot_file(*offset));
         let Some(bytes) = read_if_there(env, &path)? else { continue };
-        if let Err(error) = decode_snapshot(&bytes, partition, *offset) {
+        if let Err(error) = bytes.and_then(|bytes| decode_snapshot(&bytes, partition, *offset)) {
             findings.push(snapshot_finding(path, &error));
         }
     }

@@ -9,12 +9,13 @@ use riverrun_log::compaction::execute::{CleanerOptions, Unhindered};
 use riverrun_log::config::{CleanupPolicy, LogConfig};
 use riverrun_log::producer_state::AppendOrigin;
 use riverrun_log::{
-    CompactOptions, CutOptions, LogError, ReadError, Repair, SegmentDump, Weight, verify_partition,
+    CompactOptions, CutOptions, LogDirFiles, LogError, ReadError, Repair, SegmentDump, Weight,
+    verify_partition,
 };
 use riverrun_records::ProducerStamp;
 use riverrun_types::{Offset, PartitionId};
 
-use crate::machine::{ID, Machine, numbers};
+use crate::machine::{DIR, ID, Machine, numbers};
 
 const OTHER: PartitionId = PartitionId { index: 1, ..ID };
 const RECORDS: i64 = 30;
@@ -486,4 +487,52 @@ fn nothing_is_cut_for_what_cannot_be_read_below_the_log_start() {
     break_batch(&machine, &paths[0], HIT, 70);
     let repair = Repair::open(&machine.sim.env(), paths[0].parent().unwrap(), ID).unwrap();
     assert_eq!(repair.plan().unwrap(), None);
+}
+
+#[test]
+fn a_checkpoint_and_log_starts_in_a_bad_sector_are_made_anew() {
+    for name in ["checkpoint", "log-starts"] {
+        let (mut machine, _) = Machine::reopened(Machine::small_segments(), RECORDS);
+        machine.store.take().unwrap().close().unwrap();
+        let path = Path::new(DIR).join(name);
+        machine.sim.fs.break_sectors(&path, 5..10).unwrap();
+        let files = LogDirFiles::read(&machine.sim.env(), Path::new(DIR)).unwrap();
+        let [finding] = files.findings() else { panic!("{:?}", files.findings()) };
+        assert_eq!((&finding.path, finding.weight), (&path, Weight::Damage));
+        assert!(finding.what.contains("byte 5 "), "{}", finding.what);
+        machine.start().unwrap();
+        assert!(machine.store().dir_failure(0).is_none(), "{name}");
+        assert_eq!(machine.records().unwrap(), numbers(0, RECORDS), "{name}");
+        machine.append_numbers(RECORDS, RECORDS + 3);
+        machine.restart();
+        assert!(!machine.content(&path).is_empty(), "{name} can be read");
+        assert_eq!(machine.records().unwrap(), numbers(0, RECORDS + 3), "{name}");
+    }
+}
+
+#[test]
+fn an_entry_of_a_journal_in_a_bad_sector_takes_its_partition_offline_and_no_other() {
+    let mut machine = Machine::synced(1, &LogConfig::default());
+    let value = |number: i64| format!("{number}{}", "x".repeat(20_000));
+    for number in 0..4 {
+        assert_eq!(machine.append(&value(number)), Offset(number));
+        machine.try_append_to(OTHER, "other", ProducerStamp::NONE).unwrap();
+    }
+    machine.sim.fs.kill();
+    machine.store = None;
+    let path = Path::new("/journal/00000000.journal");
+    let bytes = machine.content(path);
+    let begin = value(2)[..100].to_owned();
+    let position = bytes.windows(100).position(|window| window == begin.as_bytes()).unwrap() as u64;
+    let sector = position.next_multiple_of(4096);
+    machine.sim.fs.break_sectors(path, sector..sector + 4096).unwrap();
+    for _ in 0..2 {
+        machine.start().unwrap();
+        let [(ID, error)] = &machine.recovered.offline[..] else { panic!("{:?}", machine.recovered) };
+        assert!(matches!(error, LogError::Corrupt { .. }), "{error}");
+        assert_eq!(machine.records_of(OTHER).unwrap().len(), 4);
+        assert!(machine.records().is_err());
+        machine.sim.fs.kill();
+        machine.store = None;
+    }
 }

@@ -31,7 +31,7 @@ Examples:
 What is checked: segments, indexes and producer snapshots of partitions; checkpoint, log starts,
 identity and metadata mark of log dirs; files of journals; snapshot and log of the metadata. All
 paths are gone through, whatever is found, and nothing is changed. What the disk does not give back
-(a bad sector) of a segment or an index is damage, and the rest of it is checked.
+(a bad sector) is damage, and all else is checked.
 
 Links to directories are followed, and each directory is checked once. A link that leads nowhere
 and a directory that cannot be read are listed as not checked.
