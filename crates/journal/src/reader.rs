@@ -71,20 +71,31 @@ impl Window {
         let wanted = usize::try_from(offset - at).map_err(io::Error::other)? + len;
         let wanted = wanted.max(WINDOW_BYTES).min(left);
         let mut buffer = AlignedBuffer::zeroed(wanted.next_multiple_of(BLOCK_BYTES), BLOCK_BYTES);
-        let mut filled = 0;
+        let (mut filled, mut is_by_block) = (0, false);
         while filled < wanted {
-            match self.read_some(&mut buffer[filled..], at + filled as u64)? {
-                0 => break,
-                count => filled += count,
+            let block_end = (filled + 1).next_multiple_of(BLOCK_BYTES);
+            let end = if is_by_block { block_end } else { buffer.len() };
+            match self.read_some(&mut buffer[filled..end], at + filled as u64) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                // Past the page cache a read fails whole, wherever in it the bad sector is.
+                Err(error) if is_device_error(&error) && !is_by_block => is_by_block = true,
+                Err(error) if is_device_error(&error) && self.unread.len() < UNREAD_MAX => {
+                    buffer[filled..block_end].fill(0);
+                    self.unread.push(at + filled as u64..at + block_end as u64);
+                    self.has_unread.store(true, Ordering::Relaxed);
+                    filled = block_end;
+                }
+                Err(error) => return Err(error),
             }
         }
-        buffer.truncate(filled);
+        buffer.truncate(filled.min(left));
         (self.bytes, self.at) = (Bytes::from_owner(buffer), at);
         Ok(())
     }
 
-    /// Reads from `offset` on, or zeros if the disk does not give back what lies there: up to the end of its block then.
-    fn read_some(&mut self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    /// Reads from `offset` on, and has zeros where the disk has failed to give something back before.
+    fn read_some(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let size = buffer.len();
         let len = |upto: u64| usize::try_from(upto - offset).unwrap_or(usize::MAX).min(size);
         if let Some(unread) = self.unread.iter().find(|unread| unread.contains(&offset)) {
@@ -94,17 +105,7 @@ impl Window {
         }
         let next = self.unread.iter().map(|unread| unread.start).filter(|start| *start > offset).min();
         let readable = next.map_or(size, len);
-        match self.file.read_at(&mut buffer[..readable], offset) {
-            Err(error) if is_device_error(&error) && self.unread.len() < UNREAD_MAX => {
-                let end = offset - offset % BLOCK_BYTES as u64 + BLOCK_BYTES as u64;
-                self.unread.push(offset..end);
-                self.has_unread.store(true, Ordering::Relaxed);
-                let len = len(end);
-                buffer[..len].fill(0);
-                Ok(len)
-            }
-            result => result,
-        }
+        self.file.read_at(&mut buffer[..readable], offset)
     }
 }
 

@@ -15,7 +15,7 @@ use riverrun_journal::{
 };
 use riverrun_types::ErrorKind;
 
-/// What the disk gives back or not.
+/// What a disk may fail to give back, and what the system reads at least.
 const SECTOR: u64 = 512;
 const BLOCK: u64 = 4096;
 /// Entries that have a block, several, and parts of one.
@@ -104,11 +104,11 @@ fn a_bad_sector_anywhere_costs_the_entry_in_it_at_most_or_is_refused_and_all_is_
                 let killed = Killed::after(lives, &SIZES);
                 killed.used(&killed.files()[number])
             };
-            for position in (0..used / SECTOR + 2 * BLOCK / SECTOR).map(|sector| sector * SECTOR) {
+            for position in (0..used / BLOCK + 3).map(|block| block * BLOCK) {
                 let context = format!("{lives} lives, file {number}, byte {position}");
                 let killed = Killed::after(lives, &SIZES);
                 let path = killed.files().remove(number);
-                killed.break_at(&path, position, SECTOR);
+                killed.break_at(&path, position, BLOCK);
                 let findings = killed.verify();
                 assert!(findings.iter().all(|finding| !finding.is_torn_tail), "{context}: {findings:?}");
                 match killed.open() {
@@ -135,7 +135,7 @@ fn a_bad_sector_anywhere_costs_the_entry_in_it_at_most_or_is_refused_and_all_is_
             }
         }
     }
-    assert!(refused > 10 && costly > 50, "{refused} {costly}");
+    assert!(refused > 15 && costly > 10, "{refused} {costly}");
 }
 
 #[test]

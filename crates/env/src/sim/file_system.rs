@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use rustix::io::Errno;
 
 use super::crash_states::CrashStates;
 use super::disk::{Disk, Inode, PlantedBug};
@@ -162,8 +163,8 @@ impl SimFileSystem {
     }
 
     /// Makes these bytes of the file at `path` unreadable, and no others of it: a read that begins there fails with an
-    /// input/output error, and one that comes to them ends before. None, if there are no bytes in the range. A file that is
-    /// cut before them is rid of them.
+    /// input/output error, and one that comes to them ends before; past the page cache it fails as a whole, as Linux has it.
+    /// None, if there are no bytes in the range. A file that is cut before them is rid of them.
     pub fn break_sectors(&self, path: &Path, bytes: Range<u64>) -> io::Result<()> {
         self.disk.lock().break_sectors(path, bytes)
     }
@@ -469,6 +470,9 @@ impl File for SimFile {
         let mut disk = self.fs.disk.lock();
         disk.check_alive(self.life)?;
         let len = disk.readable_len(self.inode, position, buffer.len())?;
+        if self.is_direct && len < buffer.len() {
+            return Err(Errno::IO.into());
+        }
         let buffer = &mut buffer[..len];
         let position = usize::try_from(position).map_err(io::Error::other)?;
         let image = disk.file_mut(self.inode)?;
