@@ -239,9 +239,11 @@ pub fn is_shortage(error: &io::Error) -> bool {
     is_storage || matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
-/// Whether the device did not give or take what it was asked for (EIO): it has a bad sector, or is dead.
+/// Whether the device did not give or take what it was asked for: it has a bad sector, or is dead. Linux says EIO; past the
+/// page cache it hands on what the block layer has: ENODATA for a medium error, EILSEQ where protection information does not
+/// match (`blk_errors` in its `block/blk-core.c`).
 pub fn is_device_error(error: &io::Error) -> bool {
-    Errno::from_io_error(error) == Some(Errno::IO)
+    matches!(Errno::from_io_error(error), Some(Errno::IO | Errno::NODATA | Errno::ILSEQ))
 }
 
 /// How many bytes of a file come before the first that the device does not give back, or before its end.

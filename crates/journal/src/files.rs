@@ -339,7 +339,9 @@ impl Files {
         // The header, the frame, and a note.
         let needed = frame_bytes + 2 * self.alignment();
         let is_in_reserve = self.is_in_reserve();
-        self.set_unread_aside(claims.settled_on_disk);
+        if !is_in_reserve {
+            self.set_unread_aside(claims.settled_on_disk);
+        }
         let oldest = self.older.front().cloned();
         let is_one_settled = oldest.as_ref().is_some_and(|file| file.frames_end <= claims.settled_on_disk);
         let mut recycled = None;

@@ -49,7 +49,7 @@ fn open(env: &Env, path: &Path) -> Result<Arc<dyn File>, JournalError> {
 }
 
 fn survey(env: &Env, path: &Path, id: JournalId) -> Result<Survey, JournalError> {
-    Survey::of(open(env, path)?, id).map_err(|error| JournalError::io(path, error))
+    Survey::of(path, open(env, path)?, id).map_err(|error| JournalError::io(path, error))
 }
 
 /// The files of a journal that have a name.

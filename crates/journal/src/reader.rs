@@ -6,7 +6,7 @@
 
 use std::io;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -26,6 +26,9 @@ const BLOCK_BYTES: usize = 4096;
 /// The way out that every message about damage ends with.
 const WAY_OUT: &str = "restore the file from a copy, or move all files of this journal away, those that begin with held- \
                        too, to give up what was not settled";
+/// What comes before it where the disk does not give something back.
+const WAY_OUT_OF_UNREAD: &str = "bring its disk back, or copy the file with zeros for what cannot be read and put the copy in \
+                                 its place, which gives up no more than that if a start takes it; else";
 
 /// So many places of a file may be bad sectors. Beyond that its disk is dead, and each read may take seconds.
 const UNREAD_MAX: usize = 64;
@@ -34,6 +37,7 @@ pub(crate) const UNREAD: &str = "the disk answers the reading of what lies there
 
 /// Pieces of a file, without regard to what is in them.
 struct Window {
+    path: PathBuf,
     file: Arc<dyn File>,
     /// Size of the file.
     len: u64,
@@ -46,8 +50,9 @@ struct Window {
 }
 
 impl Window {
-    fn new(file: Arc<dyn File>, len: u64) -> Self {
-        Self { file, len, bytes: Bytes::new(), at: 0, unread: Vec::new(), has_unread: Arc::default() }
+    fn new(path: &Path, file: Arc<dyn File>, len: u64) -> Self {
+        let (path, bytes, at) = (path.to_path_buf(), Bytes::new(), 0);
+        Self { path, file, len, bytes, at, unread: Vec::new(), has_unread: Arc::default() }
     }
 
     fn is_unread(&self, bytes: Range<u64>) -> bool {
@@ -81,6 +86,8 @@ impl Window {
                 // Past the page cache a read fails whole, wherever in it the bad sector is.
                 Err(error) if is_device_error(&error) && !is_by_block => is_by_block = true,
                 Err(error) if is_device_error(&error) && self.unread.len() < UNREAD_MAX => {
+                    let position = at + filled as u64;
+                    tracing::warn!(path = %self.path.display(), position, %error, "a place cannot be read");
                     buffer[filled..block_end].fill(0);
                     self.unread.push(at + filled as u64..at + block_end as u64);
                     self.has_unread.store(true, Ordering::Relaxed);
@@ -123,7 +130,7 @@ impl FrameReader {
     pub(crate) fn open(path: PathBuf, file: Arc<dyn File>) -> Result<Self, JournalError> {
         let io = |error| JournalError::io(&path, error);
         let len = file.len().map_err(io)?;
-        let mut window = Window::new(file, len);
+        let mut window = Window::new(&path, file, len);
         let head = window.read(0, BLOCK_BYTES).map_err(io)?;
         match decode_file_head(&head) {
             FileHead::Used(header) => Ok(Self { path, header, len: len.min(header.bytes), window }),
@@ -131,7 +138,7 @@ impl FrameReader {
             FileHead::Damaged(what) => {
                 let is_unread = window.is_unread(0..BLOCK_BYTES as u64);
                 let what = if is_unread { UNREAD } else { what.as_str() };
-                Err(JournalError::corrupt(&path, 0, format!("{what}; {WAY_OUT}")))
+                Err(JournalError::corrupt(&path, 0, with_way_out(what)))
             }
         }
     }
@@ -224,7 +231,15 @@ impl FrameReader {
 
     /// An error about what lies at `position`.
     pub(crate) fn corrupt(&self, position: u64, what: &str) -> JournalError {
-        JournalError::corrupt(&self.path, self.offset(position), format!("{what}; {WAY_OUT}"))
+        JournalError::corrupt(&self.path, self.offset(position), with_way_out(what))
+    }
+}
+
+fn with_way_out(what: &str) -> String {
+    if what == UNREAD {
+        format!("{what}; {WAY_OUT_OF_UNREAD} {WAY_OUT}")
+    } else {
+        format!("{what}; {WAY_OUT}")
     }
 }
 
@@ -241,9 +256,9 @@ pub(crate) struct Survey {
 
 impl Survey {
     /// Looks at every place in a file where a frame of journal `id` may begin, also a damaged one or one that was cut.
-    pub(crate) fn of(file: Arc<dyn File>, id: JournalId) -> io::Result<Self> {
+    pub(crate) fn of(path: &Path, file: Arc<dyn File>, id: JournalId) -> io::Result<Self> {
         let len = file.len()?;
-        let mut window = Window::new(file, len);
+        let mut window = Window::new(path, file, len);
         let mut survey = Self::default();
         for offset in (0..len).step_by(*ALIGNMENTS.start() as usize) {
             let first = window.read(offset, FRAME_HEADER_BYTES)?;
@@ -265,8 +280,6 @@ impl Survey {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use riverrun_env::OpenMode;
     use riverrun_env::sim::SimEnv;
 

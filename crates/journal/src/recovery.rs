@@ -384,7 +384,8 @@ fn read_tail(
 ) -> Result<Vec<Vec<RecoveredEntry>>, JournalError> {
     let mut tail = Vec::new();
     for position in walk.frames.iter().map(|(position, _)| *position).filter(|position| *position >= from) {
-        let Ok(frame) = file.frame_at(position)? else { break };
+        // It was intact a moment ago.
+        let frame = file.frame_at(position)?.map_err(|what| file.corrupt(position, what))?;
         let bytes = file.bytes_of(&frame)?;
         let Some(kept) = needed_entries(&frame, &bytes, excluded) else {
             if file.is_unread(position, frame.bytes) {

@@ -1,8 +1,8 @@
 //! Reading what earlier lives have left: held entries first, then the journal's files in the order of positions.
 //!
 //! Everything here was synced, so nothing is cut: a frame that is not there ends the replay with an error that names
-//! file and position, unless it is settled. A damaged payload in an intact frame costs its own entry only, which is
-//! reported beside.
+//! file and position, unless it is settled. So does what the disk does not give back. A damaged payload in an intact frame costs
+//! its own entry only, which is reported beside.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -65,10 +65,11 @@ impl ReplayFile {
             }
             if row.is_payload(&payload) {
                 take(RecoveredEntry { header: row.header, payload, position: row.position });
+            } else if self.reader.is_unread(frame.header.position, frame.bytes) {
+                // The disk may give it back the next time: it is not to be given up now.
+                return Err(self.reader.corrupt(row.position.0, UNREAD));
             } else {
-                let is_unread = self.reader.is_unread(frame.header.position, frame.bytes);
-                let what = if is_unread { UNREAD } else { MISMATCH };
-                damaged.push(damaged_entry(row.header, &self.reader.path, row.position, what));
+                damaged.push(damaged_entry(row.header, &self.reader.path, row.position));
             }
         }
         Ok(frame.end())
@@ -136,7 +137,7 @@ impl Replay {
         for held in &self.held {
             let (path, entries) = (held.path(&self.dir), held.read(&self.env, &self.dir, self.id)?);
             let marks = entries.iter().filter(|entry| entry.is_damaged());
-            damaged.extend(marks.map(|mark| damaged_entry(mark.header, &path, mark.position, MISMATCH)));
+            damaged.extend(marks.map(|mark| damaged_entry(mark.header, &path, mark.position)));
         }
         for file in &mut self.files {
             let mut position = file.next;
@@ -175,6 +176,6 @@ impl Replay {
     }
 }
 
-fn damaged_entry(header: EntryHeader, path: &Path, position: Position, what: &str) -> DamagedEntry {
-    DamagedEntry { header, path: path.to_path_buf(), position, what: what.to_owned() }
+fn damaged_entry(header: EntryHeader, path: &Path, position: Position) -> DamagedEntry {
+    DamagedEntry { header, path: path.to_path_buf(), position, what: MISMATCH.to_owned() }
 }

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use super::crash_states::CrashStates;
 use super::disk::{Disk, Inode, PlantedBug};
-use crate::{DirEntry, Directory, File, FileSystem, LockGuard, OpenMode, Volume};
+use crate::{DirEntry, Directory, File, FileSystem, LockGuard, OpenMode, Volume, is_device_error};
 
 /// A file opened past the page cache takes multiples of this.
 const DIRECT_BLOCK_BYTES: usize = 512;
@@ -163,7 +163,8 @@ impl SimFileSystem {
     }
 
     /// Makes these bytes of the file at `path` unreadable, and no others of it: a read that begins there fails with an
-    /// input/output error, and one that comes to them ends before; past the page cache it fails as a whole, as Linux has it.
+    /// input/output error, and one that comes to them ends before; past the page cache it fails as a whole, with the
+    /// error of the block layer, as Linux has it.
     /// None, if there are no bytes in the range. A file that is cut before them is rid of them.
     pub fn break_sectors(&self, path: &Path, bytes: Range<u64>) -> io::Result<()> {
         self.disk.lock().break_sectors(path, bytes)
@@ -469,10 +470,11 @@ impl File for SimFile {
         self.wait_for_read();
         let mut disk = self.fs.disk.lock();
         disk.check_alive(self.life)?;
-        let len = disk.readable_len(self.inode, position, buffer.len())?;
-        if self.is_direct && len < buffer.len() {
-            return Err(Errno::IO.into());
-        }
+        let len = match disk.readable_len(self.inode, position, buffer.len()) {
+            Ok(len) if self.is_direct && len < buffer.len() => return Err(Errno::NODATA.into()),
+            Err(error) if self.is_direct && is_device_error(&error) => return Err(Errno::NODATA.into()),
+            len => len?,
+        };
         let buffer = &mut buffer[..len];
         let position = usize::try_from(position).map_err(io::Error::other)?;
         let image = disk.file_mut(self.inode)?;

@@ -71,7 +71,7 @@ fn files_without_need(env: &Env, dir: &Path, id: JournalId) -> Result<Option<Vec
     for &name in &named {
         let path = name.path(dir);
         let file = open_to_recover(env, &path).map_err(|error| JournalError::io(&path, error))?;
-        let survey = Survey::of(file.clone(), id).map_err(|error| JournalError::io(&path, error))?;
+        let survey = Survey::of(&path, file.clone(), id).map_err(|error| JournalError::io(&path, error))?;
         let header = match FrameReader::open(path, file) {
             Ok(reader) if reader.header.id == id => Some(reader.header),
             Err(JournalError::Corrupt { .. }) => None,

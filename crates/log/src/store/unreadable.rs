@@ -25,7 +25,13 @@ impl LogDir {
         }
         let wanted: HashMap<_, _> = logs.iter().map(|log| (stream_of(log.id()), log)).collect();
         let mut replay = journal.reread(covered).map_err(LogError::Journal)?;
+        let mut damaged_count = 0;
         while let Some(mut entries) = replay.next().map_err(LogError::Journal)? {
+            // One that is damaged is not there any more, but what comes behind it must not hide that.
+            let damaged = &replay.damaged()[damaged_count..];
+            entries.extend(damaged.iter().map(RecoveredEntry::damaged));
+            entries.sort_by_key(|entry| entry.position);
+            damaged_count = replay.damaged().len();
             entries.retain(|entry| {
                 let log = wanted.get(&entry.header.stream);
                 log.is_some_and(|log| log.held_end().is_none_or(|end| entry.header.base_offset >= end))
@@ -37,14 +43,16 @@ impl LogDir {
                 }
             }
         }
-        match replay.damaged().iter().find(|damaged| wanted.contains_key(&damaged.header.stream)) {
-            None => Ok(()),
-            Some(damaged) => Err(LogError::corrupt(
-                &damaged.path,
-                damaged.position.0,
-                format!("{}; it is of partition {}", damaged.what, partition_of(damaged.header.stream)),
-            )),
+        for damaged in replay.damaged() {
+            if wanted.contains_key(&damaged.header.stream) {
+                tracing::error!(
+                    path = %damaged.path.display(), position = damaged.position.0, what = damaged.what,
+                    partition = %partition_of(damaged.header.stream), offset = damaged.header.base_offset.0,
+                    "an entry of the journal that a failed log dir may need is damaged: that is put aside in its place"
+                );
+            }
         }
+        Ok(())
     }
 
     /// Behind the last record of an entry, if it holds records.

@@ -1,9 +1,9 @@
 //! Log dirs that are missing or away, or that cannot be opened or read, beside a journal that others need.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use riverrun_env::sim::SimEnv;
-use riverrun_env::{FileSystem, OpenMode};
+use riverrun_env::{FileSystem, OpenMode, read_whole};
 use riverrun_log::{AppendError, LogError, LogStore, StoreOptions};
 use riverrun_types::Offset;
 
@@ -130,6 +130,35 @@ fn a_dir_that_cannot_even_be_read_does_not_pin_the_journal_and_has_everything_wh
         assert_eq!(pair.values(0), expected);
         assert_eq!(pair.append(0, "after").unwrap(), Offset(6));
     }
+}
+
+#[test]
+fn what_the_journal_has_damaged_of_a_dir_that_cannot_be_read_is_not_passed_over_when_it_is_back() {
+    let pair = Pair::new(Machine::with_journal());
+    pair.append_numbers(0, 0..6);
+    pair.append(1, "other").unwrap();
+    pair.store.settle().unwrap();
+    pair.sim.fs.make_unreadable(Some("/one".as_ref())).unwrap();
+    flip_in_journal(&pair, b"record 3");
+    pair.go_round(1);
+    assert!(!pair.store.journals().next().unwrap().held().is_empty());
+    pair.sim.fs.make_unreadable(None).unwrap();
+    pair.sim.fs.crash();
+    let Pair { sim, options, epoch, store, .. } = pair;
+    drop(store);
+    let pair = Pair::start(sim, options, epoch + 1).unwrap();
+    let [(_, error)] = &pair.report.offline[..] else { panic!("{:?}", pair.report) };
+    assert!(error.to_string().contains("records from offset 3 on were damaged"), "{error}");
+}
+
+/// Changes a byte of what lies in the journal's first file.
+fn flip_in_journal(pair: &Pair, what: &[u8]) {
+    let path = Path::new("/journal/00000000.journal");
+    let bytes = read_whole(&*pair.sim.fs, path, 1 << 30).unwrap();
+    let position = bytes.windows(what.len()).position(|window| window == what).unwrap();
+    let file = pair.sim.fs.open(path, OpenMode::ReadWrite).unwrap();
+    file.write_all_at(b"R", position as u64).unwrap();
+    file.sync_all().unwrap();
 }
 
 #[test]

@@ -511,7 +511,7 @@ fn a_checkpoint_and_log_starts_in_a_bad_sector_are_made_anew() {
 }
 
 #[test]
-fn an_entry_of_a_journal_in_a_bad_sector_takes_its_partition_offline_and_no_other() {
+fn an_entry_of_a_journal_in_a_bad_sector_is_refused_and_with_zeros_in_its_place_costs_its_own_partition() {
     let mut machine = Machine::synced(1, &LogConfig::default());
     let value = |number: i64| format!("{number}{}", "x".repeat(20_000));
     for number in 0..4 {
@@ -523,9 +523,16 @@ fn an_entry_of_a_journal_in_a_bad_sector_takes_its_partition_offline_and_no_othe
     let path = Path::new("/journal/00000000.journal");
     let bytes = machine.content(path);
     let begin = value(2)[..100].to_owned();
-    let position = bytes.windows(100).position(|window| window == begin.as_bytes()).unwrap() as u64;
+    let position = bytes.windows(100).position(|window| window == begin.as_bytes()).unwrap();
     let sector = position.next_multiple_of(4096);
-    machine.sim.fs.break_sectors(path, sector..sector + 4096).unwrap();
+    machine.sim.fs.break_sectors(path, sector as u64..sector as u64 + 4096).unwrap();
+    let error = machine.start().unwrap_err().to_string();
+    assert!(error.contains("00000000.journal") && error.contains("copy the file with zeros"), "{error}");
+    heal(&machine, path);
+
+    let mut copy = bytes;
+    copy[sector..sector + 4096].fill(0);
+    machine.put_content(path, &copy);
     for _ in 0..2 {
         machine.start().unwrap();
         let [(ID, error)] = &machine.recovered.offline[..] else { panic!("{:?}", machine.recovered) };
