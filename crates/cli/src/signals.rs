@@ -10,8 +10,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exit::{Exit, Failure};
 
-/// A signal that comes so soon after the last one repeats it. Nobody presses Ctrl-C twice in that time.
-const REPEAT: Duration = Duration::from_millis(100);
+/// A signal that is heard so soon after the last one repeats it. A machine that stalls hears the second one late, and whoever
+/// presses Ctrl-C twice in that time only has to press it again.
+const REPEAT: Duration = Duration::from_millis(500);
 
 /// The wishes for an end, from when this was made on: also one that comes while nobody waits for it.
 pub(crate) struct StopSignals {

@@ -233,7 +233,7 @@ fn what_waits_for_a_server_that_stands_still_ends_with_the_second_signal() {
         for run in &runs {
             signal(run, Signal::INT);
         }
-        std::thread::sleep(Duration::from_millis(500));
+        std::thread::sleep(Duration::from_secs(1));
     }
     let begun = Instant::now();
     let told = runs.map(|run| finish(run, b"").ended(130).text());
