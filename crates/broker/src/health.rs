@@ -152,6 +152,8 @@ impl Broker {
         troubles.extend(self.logs.journals().filter_map(waits));
         troubles.extend(self.logs.journals().filter_map(full_journal));
         troubles.extend(dirs().filter_map(|dir| Some(self.logs.dir_shortage(dir)?.to_string())));
+        let stuck = self.logs.stuck_dirs();
+        troubles.extend(stuck.iter().map(|(dir, reason)| stuck_dir(dir, reason)));
         troubles.extend(self.offline_partitions());
         troubles.extend(self.unwritable_partitions());
         troubles.extend(self.unreadable_partitions());
@@ -260,6 +262,11 @@ fn full_journal(journal: &Journal) -> Option<String> {
         journal.dir().display(),
         full_for.as_secs()
     ))
+}
+
+/// A log dir for which the journals keep all that comes, until they are full.
+fn stuck_dir(dir: &Path, reason: &str) -> String {
+    format!("the journals keep what log dir {} cannot take: {reason}", dir.display())
 }
 
 /// The end of a line about one of several partitions.

@@ -90,8 +90,8 @@ impl Files {
         let settled = survey(env, &last.path, id)?.settled.max(in_headers).unwrap_or(0);
         let number_max = self.intact.iter().map(|(name, _)| name.number).max();
         for name in &self.headless {
-            let Survey { entries_end, is_whole, .. } = survey(env, &name.path(dir), id)?;
-            if !is_whole || !(1..=settled).contains(&entries_end) || Some(name.number) > number_max {
+            let Survey { entries_end, unread, .. } = survey(env, &name.path(dir), id)?;
+            if !unread.is_empty() || !(1..=settled).contains(&entries_end) || Some(name.number) > number_max {
                 return Ok(false);
             }
         }

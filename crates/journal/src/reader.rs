@@ -24,11 +24,12 @@ const WINDOW_BYTES: usize = 1024 * 1024;
 /// What is read begins and ends at multiples of this, or at the end of the file.
 const BLOCK_BYTES: usize = 4096;
 /// The way out that every message about damage ends with.
-const WAY_OUT: &str = "restore the file from a copy, or move all files of this journal away, those that begin with held- \
-                       too, to give up what was not settled";
+/// A server that runs meets damage as well, and writes to the files.
+const WAY_OUT: &str = "restore the file from a copy while the server is stopped, or move all files of this journal away then, \
+                       those that begin with held- too, to give up what was not settled";
 /// What comes before it where the disk does not give something back.
-const WAY_OUT_OF_UNREAD: &str = "bring its disk back, or copy the file with zeros for what cannot be read and put the copy in \
-                                 its place, which gives up no more than that if a start takes it; else";
+const WAY_OUT_OF_UNREAD: &str = "bring its disk back, or stop the server, copy the file with zeros for what cannot be read, \
+                                 and put the copy in its place, which gives up no more than that if a start takes it; else";
 
 /// So many places of a file may be bad sectors. Beyond that its disk is dead, and each read may take seconds.
 const UNREAD_MAX: usize = 64;
@@ -244,14 +245,16 @@ fn with_way_out(what: &str) -> String {
 }
 
 /// What the frames in a file tell of what is needed, without regard to its header and to their order.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Survey {
     /// Where the last of what may be a frame with entries ends.
     pub(crate) entries_end: u64,
+    /// Where the last of what may be a frame of any kind ends.
+    pub(crate) frames_end: u64,
     /// The most that an intact frame says is settled; none where none is intact.
     pub(crate) settled: Option<u64>,
-    /// Whether the disk gave back everything behind the block with the file's header.
-    pub(crate) is_whole: bool,
+    /// Which bytes of the file the disk did not give back behind the block with the file's header.
+    pub(crate) unread: Vec<Range<u64>>,
 }
 
 impl Survey {
@@ -263,6 +266,7 @@ impl Survey {
         for offset in (0..len).step_by(*ALIGNMENTS.start() as usize) {
             let first = window.read(offset, FRAME_HEADER_BYTES)?;
             let Some(claim) = claim_of(&first, id) else { continue };
+            survey.frames_end = survey.frames_end.max(claim.end);
             if claim.has_entries {
                 survey.entries_end = survey.entries_end.max(claim.end);
             }
@@ -273,7 +277,8 @@ impl Survey {
                 survey.settled = survey.settled.max(Some(frame.settled()));
             }
         }
-        survey.is_whole = !window.is_unread(BLOCK_BYTES as u64..len);
+        survey.unread = window.unread;
+        survey.unread.retain(|unread| unread.end > BLOCK_BYTES as u64);
         Ok(survey)
     }
 }

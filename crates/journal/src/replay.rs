@@ -22,6 +22,9 @@ const PART_BYTES: usize = 64 * 1024 * 1024;
 /// What is wrong with an entry that can be read.
 pub(crate) const MISMATCH: &str = "the payload of an entry does not match its checksum";
 
+/// Which entries are asked for.
+type IsWanted<'a> = &'a dyn Fn(&EntryHeader, Position) -> bool;
+
 /// A file to read, and the position where its frames end.
 pub(crate) struct ReplayFile {
     pub(crate) reader: FrameReader,
@@ -48,19 +51,20 @@ impl ReplayFile {
         }
     }
 
-    /// Gives the entries of the frame at `position` that are not `excluded`, and adds those whose payloads are damaged to
-    /// `damaged`. Answers where the next frame begins.
+    /// Gives the entries of the frame at `position` that are wanted and not `excluded`, and adds those whose payloads are
+    /// damaged to `damaged`. Answers where the next frame begins.
     fn read_frame(
         &mut self,
         position: u64,
         excluded: &Excluded,
+        is_wanted: IsWanted<'_>,
         mut take: impl FnMut(RecoveredEntry),
         damaged: &mut Vec<DamagedEntry>,
     ) -> Result<u64, JournalError> {
         let frame = self.frame_from(position, excluded.settled)?;
         let bytes = self.reader.bytes_of(&frame)?;
         for (row, payload) in frame.entries(&bytes) {
-            if excluded.has(row.header.stream, row.position) {
+            if excluded.has(row.header.stream, row.position) || !is_wanted(&row.header, row.position) {
                 continue;
             }
             if row.is_payload(&payload) {
@@ -118,11 +122,18 @@ impl Replay {
     /// the replay is over: what comes later must not be served without what is missing.
     #[expect(clippy::should_implement_trait, reason = "an iterator of results would go on after an error")]
     pub fn next(&mut self) -> Result<Option<Vec<RecoveredEntry>>, JournalError> {
+        self.next_of(&|_, _| true)
+    }
+
+    /// As [`Self::next`], of the entries only that are wanted: damage in the payloads of others is nobody's loss.
+    pub fn next_of(&mut self, is_wanted: IsWanted<'_>) -> Result<Option<Vec<RecoveredEntry>>, JournalError> {
         if let Some(held) = self.held.pop_front() {
-            return held.read(&self.env, &self.dir, self.id).map(Some).inspect_err(|_| self.end());
+            let mut entries = held.read(&self.env, &self.dir, self.id).inspect_err(|_| self.end())?;
+            entries.retain(|entry| is_wanted(&entry.header, entry.position));
+            return Ok(Some(entries));
         }
         let Some(mut file) = self.files.pop_front() else { return Ok(None) };
-        let entries = self.read(&mut file).inspect_err(|_| self.end())?;
+        let entries = self.read(&mut file, is_wanted).inspect_err(|_| self.end())?;
         if file.next < file.end {
             self.files.push_front(file);
         }
@@ -142,7 +153,7 @@ impl Replay {
         for file in &mut self.files {
             let mut position = file.next;
             while position < file.end {
-                position = file.read_frame(position, &self.excluded, |_| {}, &mut damaged)?;
+                position = file.read_frame(position, &self.excluded, &|_, _| true, |_| {}, &mut damaged)?;
             }
         }
         Ok(damaged)
@@ -163,14 +174,18 @@ impl Replay {
         &self.damaged
     }
 
-    fn read(&mut self, file: &mut ReplayFile) -> Result<Vec<RecoveredEntry>, JournalError> {
+    fn read(
+        &mut self,
+        file: &mut ReplayFile,
+        is_wanted: IsWanted<'_>,
+    ) -> Result<Vec<RecoveredEntry>, JournalError> {
         let (mut entries, mut bytes) = (Vec::new(), 0);
         while file.next < file.end && bytes < self.part_bytes {
             let take = |entry: RecoveredEntry| {
                 bytes += entry.payload.len();
                 entries.push(entry);
             };
-            file.next = file.read_frame(file.next, &self.excluded, take, &mut self.damaged)?;
+            file.next = file.read_frame(file.next, &self.excluded, is_wanted, take, &mut self.damaged)?;
         }
         Ok(entries)
     }

@@ -317,6 +317,43 @@ fn a_header_that_cannot_be_read_is_a_damaged_one() {
     assert_eq!(killed.named(".damaged").len(), 1);
 }
 
+/// Who says that a journal was closed may say it of an older time.
+#[test]
+fn what_cannot_be_read_above_all_that_was_settled_when_a_journal_was_closed_is_not_put_aside() {
+    for is_used_again in [false, true] {
+        let killed = Killed { sim: SimEnv::new(1), history: History::default() };
+        let (journal, ..) = killed.open().unwrap();
+        killed.history.store(&journal, 60, Wants::Sync).unwrap();
+        killed.history.settle(&journal);
+        let id = journal.id();
+        journal.close().unwrap();
+        drop(journal);
+        let mut path = killed.files().remove(0);
+        // Right behind the note of the stop, or where the first frame of the next life begins.
+        let mut position = killed.used(&path).next_multiple_of(BLOCK);
+        if is_used_again {
+            let (journal, ..) = killed.open().unwrap();
+            killed.history.store(&journal, 9000, Wants::Sync).unwrap();
+            killed.sim.fs.kill();
+            drop(journal);
+            (path, position) = (killed.files().remove(1), BLOCK);
+        }
+        killed.break_at(&path, position, BLOCK);
+        let env = killed.sim.env();
+        let opened = Journal::open_closed(&env, Path::new(DIR), options(), Some(id));
+        if is_used_again {
+            check_refused(&opened.map(drop).unwrap_err(), &path, "used again");
+            killed.heal(&path);
+            let (_journal, found, _) = killed.open().unwrap();
+            assert_eq!(killed.history.check(&found).unwrap(), [1]);
+        } else {
+            let (_journal, mut replay) = opened.unwrap();
+            assert_eq!(read_all(&mut replay).unwrap(), []);
+            assert_eq!(killed.named(".damaged").len(), 1);
+        }
+    }
+}
+
 /// The others say that all is settled that can be read in it.
 #[test]
 fn a_file_without_a_header_of_which_more_cannot_be_read_is_not_passed_over() {

@@ -113,6 +113,11 @@ impl StoreShared {
         }
     }
 
+    /// Why what some dirs need cannot be put aside, as of the last try.
+    pub(crate) fn aside_troubles(&self) -> Vec<(PathBuf, String)> {
+        self.aside_trouble.lock().iter().map(|(dir, error)| (dir.clone(), error.clone())).collect()
+    }
+
     /// Fails while the journals' earlier lives are not in the logs.
     pub(crate) fn check_recovered(&self) -> Result<(), LogError> {
         if self.is_recovered.load(Ordering::Acquire) { Ok(()) } else { Err(LogError::NotRecovered) }

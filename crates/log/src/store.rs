@@ -349,6 +349,11 @@ impl LogStore {
         handles.filter_map(|log| Some((log.id(), log.unwritable()?))).collect()
     }
 
+    /// Log dirs for which the journals keep what they cannot take, because it cannot be put aside either, and why.
+    pub fn stuck_dirs(&self) -> Vec<(PathBuf, String)> {
+        self.shared.aside_troubles()
+    }
+
     /// Partitions of which the disk does not give back some place, as far as anybody has seen since the start, and the place:
     /// what lies around it is served. Opens nothing, and passes over those that are being opened at the moment, and over log
     /// dirs that have failed as a whole.

@@ -2,10 +2,12 @@
 //!
 //! Whoever opened it says that it was closed so; that alone may be out of date, as where an older copy of what says it was
 //! restored. So the files are asked, too, the damaged ones as far as anything can be read in them: each frame with entries
-//! has to lie below what some intact frame or header says is settled, and so have those of a file that is missing. Where
-//! nothing intact is left to say so, nothing is settled. Then no file is needed any more, and the journal begins anew, with
-//! an id and positions of its own. What is damaged is kept under another name, for whoever wants to see.
+//! has to lie below what some intact frame or header says is settled, and so has what the disk does not give back, and the
+//! frames of a file that is missing. Where nothing intact is left to say so, nothing is settled. Then no file is needed any
+//! more, and the journal begins anew, with an id and positions of its own. What is damaged is kept under another name, for
+//! whoever wants to see.
 
+use std::ops::Range;
 use std::path::Path;
 
 use riverrun_env::Env;
@@ -66,7 +68,8 @@ fn clear(env: &Env, dir: &Path, file: Found, error: &JournalError) -> Result<(),
 fn files_without_need(env: &Env, dir: &Path, id: JournalId) -> Result<Option<Vec<Found>>, JournalError> {
     let listing = list(env, dir)?;
     let named: Vec<_> = listing.files.iter().copied().filter(|name| name.is_named).collect();
-    let (mut entries_end, mut settled) = (0, None);
+    let (mut entries_end, mut frames_end, mut settled) = (0, 0, None);
+    let mut unread = Vec::new();
     let mut files = Vec::with_capacity(named.len());
     for &name in &named {
         let path = name.path(dir);
@@ -78,13 +81,23 @@ fn files_without_need(env: &Env, dir: &Path, id: JournalId) -> Result<Option<Vec
             Err(error @ JournalError::Io { .. }) => return Err(error),
             _ => return Ok(None),
         };
+        if header.is_none() && !survey.unread.is_empty() {
+            return Ok(None);
+        }
+        let start = header.map_or(0, |header| header.start);
+        unread.extend(survey.unread.iter().map(|unread| start + unread.start..start + unread.end));
         let said = header.map(|header| header.settled).max(survey.settled);
         files.push(Found { name, is_header_damaged: header.is_none(), settled: said });
         let is_next = |before: &FileName| before.number.checked_add(1) == Some(name.number);
         let missing_end = header.filter(|_| !named.iter().any(is_next)).map(|header| header.previous_end);
         entries_end = entries_end.max(survey.entries_end).max(missing_end.unwrap_or(0));
+        frames_end = frames_end.max(survey.frames_end);
         settled = said.max(settled);
     }
-    let is_needed = settled.is_none_or(|settled| entries_end > settled) || !listing.held.is_empty();
+    let Some(settled) = settled.filter(|_| listing.held.is_empty()) else { return Ok(None) };
+    // Nothing was written behind the note of a stop: a later life has begun a file of its own.
+    let is_behind_note = |unread: &Range<u64>| unread.start == settled && frames_end == settled;
+    let may_hold_more = |unread: &Range<u64>| unread.end > settled && !is_behind_note(unread);
+    let is_needed = entries_end > settled || unread.iter().any(may_hold_more);
     Ok((!is_needed).then_some(files))
 }

@@ -82,6 +82,9 @@ impl LogDir {
         let is_pressing = self.space().is_full() && self.shared().is_journal_half_full();
         if has_failed || is_pressing {
             self.put_aside(delivered, Needed::All);
+        } else if !self.shared().is_journal_half_full() {
+            // Whatever could not be put aside before needs not be, until the journals need their files again.
+            self.shared().note_aside(self.path(), Ok(()));
         }
     }
 

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use riverrun_journal::{Journal, Position, RecoveredEntry, Replay};
+use riverrun_journal::{EntryHeader, Journal, Position, RecoveredEntry, Replay};
 use riverrun_types::{LeaderEpoch, Offset, PartitionId};
 
 use super::aside::{UNKNOWN_NAME, held_name_of, is_of_dir, is_of_partition};
@@ -236,7 +236,11 @@ impl Recovery<'_> {
         }
         let mut replay = journal.reread(Position(0)).map_err(LogError::Journal)?;
         let mut damaged_count = 0;
-        while let Some(mut entries) = replay.next().map_err(LogError::Journal)? {
+        let is_needed = |header: &EntryHeader, position: Position| {
+            let id = partition_of(header.stream);
+            partly.contains_key(&id) && aside.get(&id).is_none_or(|last| position > *last)
+        };
+        while let Some(mut entries) = replay.next_of(&is_needed).map_err(LogError::Journal)? {
             entries.extend(replay.damaged()[damaged_count..].iter().map(RecoveredEntry::damaged));
             damaged_count = replay.damaged().len();
             hold_again(journal, entries, &partly, &aside)?;

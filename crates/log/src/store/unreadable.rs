@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use riverrun_journal::RecoveredEntry;
+use riverrun_journal::{EntryHeader, Position, RecoveredEntry};
 use riverrun_types::Offset;
 
 use crate::error::LogError;
@@ -24,40 +24,40 @@ impl LogDir {
             return Ok(());
         }
         let wanted: HashMap<_, _> = logs.iter().map(|log| (stream_of(log.id()), log)).collect();
+        // A bad sector in what others have sent is none of theirs, nor is one in what is aside already.
+        let is_unheld = |header: &EntryHeader, _: Position| {
+            let log = wanted.get(&header.stream);
+            log.is_some_and(|log| log.held_end().is_none_or(|end| header.base_offset >= end))
+        };
         let mut replay = journal.reread(covered).map_err(LogError::Journal)?;
         let mut damaged_count = 0;
-        while let Some(mut entries) = replay.next().map_err(LogError::Journal)? {
+        while let Some(mut entries) = replay.next_of(&is_unheld).map_err(LogError::Journal)? {
             // One that is damaged is not there any more, but what comes behind it must not hide that.
             let damaged = &replay.damaged()[damaged_count..];
             entries.extend(damaged.iter().map(RecoveredEntry::damaged));
             entries.sort_by_key(|entry| entry.position);
-            damaged_count = replay.damaged().len();
-            entries.retain(|entry| {
-                let log = wanted.get(&entry.header.stream);
-                log.is_some_and(|log| log.held_end().is_none_or(|end| entry.header.base_offset >= end))
-            });
             journal.hold(&self.held_name(), &entries).map_err(LogError::Journal)?;
             for entry in &entries {
-                if let (Some(log), Some(end)) = (wanted.get(&entry.header.stream), self.end_of(entry)) {
-                    log.note_held(end, entry.payload.len() as u64);
+                if let Some(log) = wanted.get(&entry.header.stream) {
+                    log.note_held(self.end_of(entry), entry.payload.len() as u64);
                 }
             }
-        }
-        for damaged in replay.damaged() {
-            if wanted.contains_key(&damaged.header.stream) {
+            for damaged in damaged {
                 tracing::error!(
                     path = %damaged.path.display(), position = damaged.position.0, what = damaged.what,
                     partition = %partition_of(damaged.header.stream), offset = damaged.header.base_offset.0,
                     "an entry of the journal that a failed log dir may need is damaged: that is put aside in its place"
                 );
             }
+            damaged_count = replay.damaged().len();
         }
         Ok(())
     }
 
-    /// Behind the last record of an entry, if it holds records.
-    fn end_of(&self, entry: &RecoveredEntry) -> Option<Offset> {
+    /// Behind the last record of an entry; behind its first one if nobody knows how many it had.
+    fn end_of(&self, entry: &RecoveredEntry) -> Offset {
         let now = self.env().clock.wall();
-        Piece::of_entry(&entry.header, entry.payload.clone(), now).map(|piece| piece.next_offset)
+        let piece = Piece::of_entry(&entry.header, entry.payload.clone(), now);
+        piece.map_or_else(|| entry.header.base_offset.next(), |piece| piece.next_offset)
     }
 }

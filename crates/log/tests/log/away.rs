@@ -151,13 +151,124 @@ fn what_the_journal_has_damaged_of_a_dir_that_cannot_be_read_is_not_passed_over_
     assert!(error.to_string().contains("records from offset 3 on were damaged"), "{error}");
 }
 
-/// Changes a byte of what lies in the journal's first file.
+/// A value that has blocks of the disk to itself.
+fn large_value(what: &str) -> String {
+    format!("{what}{}", "y".repeat(20_000))
+}
+
+/// Breaks a block of the payload of the entry with such a value.
+fn break_in_journal(pair: &Pair, what: &[u8]) {
+    let (path, position) = place_in_journal(pair, what);
+    let position = position.next_multiple_of(4096);
+    pair.sim.fs.break_sectors(&path, position..position + 4096).unwrap();
+}
+
+/// How many files of entries the journal has aside.
+fn held_files(pair: &Pair) -> usize {
+    let names = pair.sim.fs.read_dir("/journal".as_ref()).unwrap();
+    names.iter().filter(|entry| entry.name.to_str().unwrap().starts_with("held-")).count()
+}
+
+#[test]
+fn a_bad_sector_in_what_another_dir_has_sent_does_not_keep_the_journal_for_one_that_cannot_be_read() {
+    let pair = Pair::new(Machine::with_journal());
+    pair.append(0, "record 0").unwrap();
+    pair.append(1, &large_value("other")).unwrap();
+    pair.append(0, "record 1").unwrap();
+    let expected = pair.values(0);
+    pair.store.settle().unwrap();
+    pair.sim.fs.make_unreadable(Some("/one".as_ref())).unwrap();
+    break_in_journal(&pair, b"other");
+    pair.go_round(1);
+    assert_eq!(pair.store.stuck_dirs(), []);
+    pair.sim.fs.make_unreadable(None).unwrap();
+    pair.sim.fs.crash();
+    let Pair { sim, options, epoch, store, .. } = pair;
+    drop(store);
+    let pair = Pair::start(sim, options, epoch + 1).unwrap();
+    assert!(pair.report.offline.is_empty(), "{:?}", pair.report);
+    assert_eq!(pair.values(0), expected);
+}
+
+/// The only copy may lie there, and the disk may give it back.
+#[test]
+fn a_bad_sector_in_what_a_dir_has_sent_that_cannot_be_read_keeps_the_journal_and_is_told() {
+    for is_damaged in [false, true] {
+        let pair = Pair::new(Machine::with_journal());
+        for number in 0..6 {
+            pair.append(0, &large_value(&format!("record {number}"))).unwrap();
+            // What lies behind the third one is in another file.
+            pair.append(1, &"x".repeat(if number == 3 { 430_000 } else { 10 })).unwrap();
+        }
+        let expected = pair.values(0);
+        pair.store.settle().unwrap();
+        pair.sim.fs.make_unreadable(Some("/one".as_ref())).unwrap();
+        if is_damaged {
+            flip_in_journal(&pair, b"record 3");
+        }
+        let (file, _) = place_in_journal(&pair, b"record 4");
+        assert_ne!(file, place_in_journal(&pair, b"ecord 3").0);
+        break_in_journal(&pair, b"record 4");
+        fill_journal(&pair);
+        let [(dir, reason)] = &pair.store.stuck_dirs()[..] else { panic!("{:?}", pair.store.stuck_dirs()) };
+        assert_eq!(dir, Path::new("/one"));
+        assert!(reason.contains(file.to_str().unwrap()) && reason.contains("stop the server"), "{reason}");
+        let before = held_files(&pair);
+        for _ in 0..5 {
+            let _one_dir_has_failed = pair.store.settle();
+            assert_eq!(held_files(&pair), before, "what is aside is put there once more");
+        }
+
+        pair.sim.fs.break_sectors(&file, 0..0).unwrap();
+        let _one_dir_has_failed = pair.store.settle();
+        assert_eq!(pair.store.stuck_dirs(), []);
+        pair.go_round(1);
+        pair.sim.fs.make_unreadable(None).unwrap();
+        pair.sim.fs.crash();
+        let Pair { sim, options, epoch, store, .. } = pair;
+        drop(store);
+        let pair = Pair::start(sim, options, epoch + 1).unwrap();
+        match &pair.report.offline[..] {
+            [] => assert!(!is_damaged && pair.values(0) == expected),
+            [(_, error)] => {
+                let error = error.to_string();
+                assert!(is_damaged && error.contains("records from offset 3 on were damaged"), "{error}");
+            }
+            offline => panic!("{offline:?}"),
+        }
+    }
+}
+
+/// Until its files cannot be used again any more.
+fn fill_journal(pair: &Pair) {
+    let value = "x".repeat(200_000);
+    for _ in 0..10 {
+        if pair.used_bytes() < 5 << 19 {
+            pair.append(1, &value).unwrap();
+        }
+        let _one_dir_has_failed = pair.store.settle();
+    }
+    assert!(pair.used_bytes() >= 5 << 19, "the journal goes on");
+}
+
+/// In which of the journal's files something lies, and where.
+fn place_in_journal(pair: &Pair, what: &[u8]) -> (PathBuf, u64) {
+    let names = pair.sim.fs.read_dir("/journal".as_ref()).unwrap();
+    let paths = names.iter().map(|entry| Path::new("/journal").join(&entry.name));
+    let found =
+        paths.filter(|path| path.extension().is_some_and(|ending| ending == "journal")).find_map(|path| {
+            let bytes = read_whole(&*pair.sim.fs, &path, 1 << 30).unwrap();
+            let position = bytes.windows(what.len()).position(|window| window == what)?;
+            Some((path, position as u64))
+        });
+    found.unwrap()
+}
+
+/// Changes a byte of what lies in the journal.
 fn flip_in_journal(pair: &Pair, what: &[u8]) {
-    let path = Path::new("/journal/00000000.journal");
-    let bytes = read_whole(&*pair.sim.fs, path, 1 << 30).unwrap();
-    let position = bytes.windows(what.len()).position(|window| window == what).unwrap();
-    let file = pair.sim.fs.open(path, OpenMode::ReadWrite).unwrap();
-    file.write_all_at(b"R", position as u64).unwrap();
+    let (path, position) = place_in_journal(pair, what);
+    let file = pair.sim.fs.open(&path, OpenMode::ReadWrite).unwrap();
+    file.write_all_at(b"R", position).unwrap();
     file.sync_all().unwrap();
 }
 
