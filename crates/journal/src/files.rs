@@ -11,13 +11,13 @@ use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use riverrun_env::{AlignedBuffer, Directory, Env, File, OpenMode, is_shortage};
 
 use crate::ahead::Ahead;
 use crate::frames::FileHeader;
 use crate::making::{FileMaker, MadeFile};
+use crate::reader::UnreadFiles;
 use crate::room::{FIRST_STEP_BYTES, Room};
 use crate::volume::Volume;
 use crate::{JournalError, JournalId, JournalOptions};
@@ -127,7 +127,7 @@ pub(crate) struct CurrentFile {
 }
 
 /// A full file, or one of an earlier life.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct OlderFile {
     /// As one that holds nothing yet, if it was to be used again and there was no space for that.
     pub(crate) name: FileName,
@@ -137,8 +137,6 @@ pub(crate) struct OlderFile {
     pub(crate) frames_end: u64,
     /// What it takes of the volume.
     pub(crate) bytes: u64,
-    /// Set once its reader has met a place that the disk does not give back.
-    pub(crate) has_unread: Arc<AtomicBool>,
 }
 
 /// What a new file's header has to say.
@@ -170,6 +168,7 @@ pub(crate) struct Files {
     pub(crate) next_number: u64,
     pub(crate) ahead: Arc<Ahead>,
     pub(crate) volume: Volume,
+    pub(crate) unread: UnreadFiles,
 }
 
 impl Files {
@@ -342,7 +341,7 @@ impl Files {
         if !is_in_reserve {
             self.set_unread_aside(claims.settled_on_disk);
         }
-        let oldest = self.older.front().cloned();
+        let oldest = self.older.front().copied();
         let is_one_settled = oldest.as_ref().is_some_and(|file| file.frames_end <= claims.settled_on_disk);
         let mut recycled = None;
         let mut file = if let Some(spare) = self.ahead.take(!is_one_settled, needed) {
@@ -393,8 +392,7 @@ impl Files {
     fn set_unread_aside(&mut self, settled_on_disk: u64) {
         while let Some(oldest) = self.older.front()
             && oldest.frames_end <= settled_on_disk
-            && oldest.has_unread.load(Ordering::Relaxed)
-            && oldest.name.is_named
+            && self.unread.has(&oldest.name.path(&self.dir))
         {
             let path = oldest.name.path(&self.dir);
             let renamed = free_name(&self.env, &self.dir, oldest.name.number).and_then(|aside| {
@@ -409,6 +407,7 @@ impl Files {
                 "the disk does not give back all of this journal file, in which all is settled: it is kept with the \
                  ending .damaged, and may be deleted"
             );
+            self.unread.forget(&path);
             self.older.pop_front();
         }
     }
@@ -499,6 +498,7 @@ impl Files {
         if oldest.name.is_named {
             let (from, to) = (oldest.name.path(&self.dir), maker.path());
             self.env.fs.rename(&from, &to).map_err(|error| NoRoom::of(&from, error))?;
+            self.unread.forget(&from);
             oldest.name = FileName { number: maker.number, is_named: false };
             self.next_number += 1;
             dir.sync().map_err(|error| NoRoom::failed(&self.dir, error))?;
@@ -559,8 +559,7 @@ impl Files {
             full.room.leave();
             let name = FileName { number: full.number, is_named: true };
             let (start, bytes) = (full.header.start, full.room.filled());
-            let has_unread = Arc::default();
-            self.older.push_back(OlderFile { name, start, frames_end: self.end, bytes, has_unread });
+            self.older.push_back(OlderFile { name, start, frames_end: self.end, bytes });
         }
         self.end = file.header.frames_start();
         self.current = Some(file);

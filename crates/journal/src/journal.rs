@@ -115,6 +115,7 @@ impl Journal {
             counters: Counters::default(),
             first_use: Mutex::default(),
             lock: Mutex::new(Some(lock)),
+            unread: recovered.files.unread.clone(),
         });
         let (id, volume) = (recovered.files.id, recovered.files.volume.clone());
         let writer =

@@ -4,13 +4,14 @@
 //! takes for something that was written. But what is damaged so may have been synced, wherever it lies: see
 //! [`FrameReader::is_unread`].
 
+use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use riverrun_env::{AlignedBuffer, File, is_device_error};
 
 use crate::frames::{
@@ -25,8 +26,8 @@ const WINDOW_BYTES: usize = 1024 * 1024;
 const BLOCK_BYTES: usize = 4096;
 /// The way out that every message about damage ends with.
 /// A server that runs meets damage as well, and writes to the files.
-const WAY_OUT: &str = "restore the file from a copy while the server is stopped, or move all files of this journal away then, \
-                       those that begin with held- too, to give up what was not settled";
+const WAY_OUT: &str = "with the server stopped, restore the file from a copy, or move all files of this journal away, those \
+                       that begin with held- too, to give up what was not settled";
 /// What comes before it where the disk does not give something back.
 const WAY_OUT_OF_UNREAD: &str = "bring its disk back, or stop the server, copy the file with zeros for what cannot be read, \
                                  and put the copy in its place, which gives up no more than that if a start takes it; else";
@@ -46,14 +47,33 @@ struct Window {
     at: u64,
     /// What the disk did not give back. It is not asked for it again, so that who comes later sees the same.
     unread: Vec<Range<u64>>,
-    /// Whether there is something in `unread`.
-    has_unread: Arc<AtomicBool>,
+    /// Where the file is noted once there is something in `unread`.
+    noted_in: UnreadFiles,
+}
+
+/// Files of which the disk does not give back all, by their paths: nobody writes to them again.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct UnreadFiles(Arc<Mutex<BTreeSet<PathBuf>>>);
+
+impl UnreadFiles {
+    fn note(&self, path: &Path) {
+        self.0.lock().insert(path.to_path_buf());
+    }
+
+    pub(crate) fn has(&self, path: &Path) -> bool {
+        self.0.lock().contains(path)
+    }
+
+    /// The file is there no longer, or in use again.
+    pub(crate) fn forget(&self, path: &Path) {
+        self.0.lock().remove(path);
+    }
 }
 
 impl Window {
     fn new(path: &Path, file: Arc<dyn File>, len: u64) -> Self {
         let (path, bytes, at) = (path.to_path_buf(), Bytes::new(), 0);
-        Self { path, file, len, bytes, at, unread: Vec::new(), has_unread: Arc::default() }
+        Self { path, file, len, bytes, at, unread: Vec::new(), noted_in: UnreadFiles::default() }
     }
 
     fn is_unread(&self, bytes: Range<u64>) -> bool {
@@ -91,7 +111,7 @@ impl Window {
                     tracing::warn!(path = %self.path.display(), position, %error, "a place cannot be read");
                     buffer[filled..block_end].fill(0);
                     self.unread.push(at + filled as u64..at + block_end as u64);
-                    self.has_unread.store(true, Ordering::Relaxed);
+                    self.noted_in.note(&self.path);
                     filled = block_end;
                 }
                 Err(error) => return Err(error),
@@ -144,9 +164,13 @@ impl FrameReader {
         }
     }
 
-    /// Set once something was met that the disk does not give back.
-    pub(crate) fn has_unread(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.window.has_unread)
+    /// Has the file noted there as soon as something is met that the disk does not give back.
+    pub(crate) fn noted_in(mut self, unread: &UnreadFiles) -> Self {
+        if !self.window.unread.is_empty() {
+            unread.note(&self.path);
+        }
+        self.window.noted_in = unread.clone();
+        self
     }
 
     /// Whether something of the `len` bytes from `position` on, which were read, is not what the disk has: nobody knows then
@@ -278,7 +302,8 @@ impl Survey {
             }
         }
         survey.unread = window.unread;
-        survey.unread.retain(|unread| unread.end > BLOCK_BYTES as u64);
+        // The smallest alignment has frames in the block with the header: those that come behind tell of them.
+        survey.unread.retain(|unread| unread.end > BLOCK_BYTES as u64 || survey.frames_end == 0);
         Ok(survey)
     }
 }

@@ -21,7 +21,7 @@ use crate::ahead::Ahead;
 use crate::files::{CurrentFile, FileName, Files, NoRoom, OlderFile, open_to_recover};
 use crate::frames::{EntryToEncode, FileHeader, Frame, FrameHeader, encode_frame, frame_bytes};
 use crate::held::HeldFile;
-use crate::reader::{FrameReader, UNREAD};
+use crate::reader::{FrameReader, UNREAD, UnreadFiles};
 use crate::replay::{Replay, ReplayFile};
 use crate::volume::Volume;
 use crate::{JournalError, JournalId, JournalOptions, RecoveredEntry, StreamId};
@@ -96,7 +96,8 @@ const fn trusts_page_cache() -> bool {
 pub(crate) fn recover(env: &Env, dir: &Path, options: JournalOptions) -> Result<Recovered, JournalError> {
     let listing = list(env, dir)?;
     make_names_durable(env, dir, &listing)?;
-    let mut found = open_files(env, dir, &listing)?;
+    let unread = UnreadFiles::default();
+    let mut found = open_files(env, dir, &listing, &unread)?;
     let walk = match found.last_mut() {
         Some((_, last)) => walk(last)?,
         None => Walk::default(),
@@ -105,6 +106,7 @@ pub(crate) fn recover(env: &Env, dir: &Path, options: JournalOptions) -> Result<
     let in_headers = found.iter().map(|(_, file)| file.header.settled).max().unwrap_or(0);
     let settled = in_headers.max(walk.settled);
     files.older = older_of(&found, settled, files.end)?.into();
+    files.unread = unread;
     let held = held_up_to(env, dir, files.id, &listing)?;
     let excluded = Excluded { settled, held };
     let tail = match found.last_mut() {
@@ -169,6 +171,7 @@ fn files_of(
         next_number: listing.files.iter().map(|name| name.number + 1).max().unwrap_or(0),
         ahead: Arc::new(Ahead::new(volume.clone())),
         volume,
+        unread: UnreadFiles::default(),
     })
 }
 
@@ -231,6 +234,7 @@ fn open_files(
     env: &Env,
     dir: &Path,
     listing: &Listing,
+    unread: &UnreadFiles,
 ) -> Result<Vec<(FileName, FrameReader)>, JournalError> {
     let mut found = Vec::new();
     for name in listing.files.iter().filter(|name| name.is_named) {
@@ -241,7 +245,7 @@ fn open_files(
             open_to_recover(env, &path)
         };
         let file = file.map_err(|error| JournalError::io(&path, error))?;
-        found.push((*name, FrameReader::open(path, file)?));
+        found.push((*name, FrameReader::open(path, file)?.noted_in(unread)));
     }
     found.sort_by_key(|(_, file)| file.header.start);
     Ok(found)
@@ -285,7 +289,7 @@ fn older_of(
         }
         let frames_end = next.map_or(last_end, |next| next.header.previous_end);
         let (start, bytes) = (file.header.start, file.bytes_from(file.header.start) as u64);
-        older.push(OlderFile { name: *name, start, frames_end, bytes, has_unread: file.has_unread() });
+        older.push(OlderFile { name: *name, start, frames_end, bytes });
     }
     Ok(older)
 }
@@ -452,7 +456,7 @@ fn rewrite(
     let current = files.current.as_ref().map(|current| current.path.clone());
     let path: PathBuf = current.unwrap_or_default();
     let file = open_to_recover(&files.env, &path).map_err(|error| JournalError::io(&path, error))?;
-    Ok(ReplayFile::new(FrameReader::open(path, file)?, position))
+    Ok(ReplayFile::new(FrameReader::open(path, file)?.noted_in(&files.unread), position))
 }
 
 /// Makes a file without a name, with room up to `filled`, and not much more if there is no space for that. If there is

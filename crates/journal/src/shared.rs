@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use riverrun_env::{Env, LockGuard};
 
 use crate::metrics::Counters;
+use crate::reader::UnreadFiles;
 use crate::{FirstUse, JournalError, JournalId, Submission};
 
 /// An entry in the queue.
@@ -69,6 +70,8 @@ pub(crate) struct Shared {
     pub(crate) first_use: Mutex<Option<FirstUse>>,
     /// Released once nobody writes any more.
     pub(crate) lock: Mutex<Option<Box<dyn LockGuard>>>,
+    /// Files that are kept once all in them is settled.
+    pub(crate) unread: UnreadFiles,
 }
 
 impl Shared {

@@ -338,7 +338,7 @@ fn what_cannot_be_read_above_all_that_was_settled_when_a_journal_was_closed_is_n
             drop(journal);
             (path, position) = (killed.files().remove(1), BLOCK);
         }
-        killed.break_at(&path, position, BLOCK);
+        killed.break_at(&path, position, 3 * BLOCK);
         let env = killed.sim.env();
         let opened = Journal::open_closed(&env, Path::new(DIR), options(), Some(id));
         if is_used_again {

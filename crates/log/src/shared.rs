@@ -1,7 +1,7 @@
 //! What all log dirs of a store use together: journals, the write cache, the bound of open logs.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -35,8 +35,6 @@ pub(crate) struct StoreShared {
     pub(crate) switches: Mutex<Switches>,
     /// How many partitions of each topic have reached another level since somebody asked.
     reached: Mutex<BTreeMap<(TopicId, DurabilityLevel), usize>>,
-    /// Why what a log dir needs could not be put aside, when that was tried last.
-    aside_trouble: Mutex<BTreeMap<PathBuf, String>>,
 }
 
 impl StoreShared {
@@ -52,7 +50,6 @@ impl StoreShared {
             has_damage_marks: AtomicBool::new(false),
             switches: Mutex::default(),
             reached: Mutex::default(),
-            aside_trouble: Mutex::default(),
         }
     }
 
@@ -99,25 +96,6 @@ impl StoreShared {
         }
     }
 
-    /// Says why what a dir needs cannot be put aside, once for each reason: every cycle tries again, and meets the same.
-    pub(crate) fn note_aside(&self, dir: &Path, result: Result<(), LogError>) {
-        let mut trouble = self.aside_trouble.lock();
-        let Err(error) = result else {
-            trouble.remove(dir);
-            return;
-        };
-        let error = error.to_string();
-        if trouble.get(dir) != Some(&error) {
-            tracing::error!(path = %dir.display(), error, "the journals keep what the log dir cannot take");
-            trouble.insert(dir.to_path_buf(), error);
-        }
-    }
-
-    /// Why what some dirs need cannot be put aside, as of the last try.
-    pub(crate) fn aside_troubles(&self) -> Vec<(PathBuf, String)> {
-        self.aside_trouble.lock().iter().map(|(dir, error)| (dir.clone(), error.clone())).collect()
-    }
-
     /// Fails while the journals' earlier lives are not in the logs.
     pub(crate) fn check_recovered(&self) -> Result<(), LogError> {
         if self.is_recovered.load(Ordering::Acquire) { Ok(()) } else { Err(LogError::NotRecovered) }
@@ -129,7 +107,11 @@ impl StoreShared {
 
     /// Fails once the store is being closed: nothing more is appended.
     pub(crate) fn check_appending(&self) -> Result<(), LogError> {
-        if self.is_closing.load(Ordering::Acquire) { Err(LogError::Closed) } else { Ok(()) }
+        if self.is_closing() { Err(LogError::Closed) } else { Ok(()) }
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::Acquire)
     }
 
     pub(crate) fn stop_appending(&self) {

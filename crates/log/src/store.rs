@@ -9,10 +9,11 @@
 mod aside;
 mod back;
 mod recovery;
+mod retry;
 mod settling;
 mod unreadable;
 
-pub(crate) use aside::DIR_PREFIX;
+pub(crate) use aside::{AsideTrouble, DIR_PREFIX};
 pub use recovery::Place;
 pub use settling::JournalMark;
 
@@ -351,7 +352,7 @@ impl LogStore {
 
     /// Log dirs for which the journals keep what they cannot take, because it cannot be put aside either, and why.
     pub fn stuck_dirs(&self) -> Vec<(PathBuf, String)> {
-        self.shared.aside_troubles()
+        self.dirs.iter().filter_map(|dir| Some((dir.path().to_path_buf(), dir.aside_trouble()?))).collect()
     }
 
     /// Partitions of which the disk does not give back some place, as far as anybody has seen since the start, and the place:

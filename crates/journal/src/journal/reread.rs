@@ -57,7 +57,8 @@ impl Journal {
             let opened =
                 open_to_recover(env, &path).map_err(|error| (error.kind(), JournalError::io(&path, error)));
             let read = opened.and_then(|file| {
-                FrameReader::open(path, file).map_err(|error| (io::ErrorKind::InvalidData, error))
+                let reader = FrameReader::open(path, file).map(|reader| reader.noted_in(&self.shared.unread));
+                reader.map_err(|error| (io::ErrorKind::InvalidData, error))
             });
             match read {
                 Ok(reader) => readers.push(reader),

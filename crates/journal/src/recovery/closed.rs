@@ -68,7 +68,8 @@ fn clear(env: &Env, dir: &Path, file: Found, error: &JournalError) -> Result<(),
 fn files_without_need(env: &Env, dir: &Path, id: JournalId) -> Result<Option<Vec<Found>>, JournalError> {
     let listing = list(env, dir)?;
     let named: Vec<_> = listing.files.iter().copied().filter(|name| name.is_named).collect();
-    let (mut entries_end, mut frames_end, mut settled) = (0, 0, None);
+    let (mut entries_end, mut settled) = (0, None);
+    // Positions, and where the frames of their file end.
     let mut unread = Vec::new();
     let mut files = Vec::with_capacity(named.len());
     for &name in &named {
@@ -85,19 +86,20 @@ fn files_without_need(env: &Env, dir: &Path, id: JournalId) -> Result<Option<Vec
             return Ok(None);
         }
         let start = header.map_or(0, |header| header.start);
-        unread.extend(survey.unread.iter().map(|unread| start + unread.start..start + unread.end));
+        let positions = survey.unread.iter().map(|unread| start + unread.start..start + unread.end);
+        unread.extend(positions.map(|unread| (unread, survey.frames_end)));
         let said = header.map(|header| header.settled).max(survey.settled);
         files.push(Found { name, is_header_damaged: header.is_none(), settled: said });
         let is_next = |before: &FileName| before.number.checked_add(1) == Some(name.number);
         let missing_end = header.filter(|_| !named.iter().any(is_next)).map(|header| header.previous_end);
         entries_end = entries_end.max(survey.entries_end).max(missing_end.unwrap_or(0));
-        frames_end = frames_end.max(survey.frames_end);
         settled = said.max(settled);
     }
     let Some(settled) = settled.filter(|_| listing.held.is_empty()) else { return Ok(None) };
-    // Nothing was written behind the note of a stop: a later life has begun a file of its own.
-    let is_behind_note = |unread: &Range<u64>| unread.start == settled && frames_end == settled;
-    let may_hold_more = |unread: &Range<u64>| unread.end > settled && !is_behind_note(unread);
+    // Nothing was written to a file behind the note of a stop: a later life has begun one of its own.
+    let may_hold_more = |(unread, frames_end): &(Range<u64>, u64)| {
+        unread.end > settled && (unread.start < settled || *frames_end != settled)
+    };
     let is_needed = entries_end > settled || unread.iter().any(may_hold_more);
     Ok((!is_needed).then_some(files))
 }

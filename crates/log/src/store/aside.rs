@@ -15,6 +15,7 @@ use riverrun_journal::{EntryHeader, EntryKind, Journal, Position, RecoveredEntry
 use riverrun_types::{Offset, PartitionId};
 
 use super::LogStore;
+use super::retry::Retry;
 use crate::error::LogError;
 use crate::log_dir::LogDir;
 use crate::partition_log::{PartitionLog, Piece};
@@ -75,6 +76,14 @@ enum Needed {
     Delivered,
 }
 
+/// Why what a log dir needs could not be put aside. Each attempt may read the journals' files, and those of a disk that
+/// does not give back all of them slowly.
+#[derive(Debug)]
+pub(crate) struct AsideTrouble {
+    error: String,
+    retry: Retry,
+}
+
 impl LogDir {
     /// Puts aside what the dir still needs of the journals, if it has failed, or if it is full and a journal is needed.
     pub(super) fn put_aside_if_stuck(&self, delivered: &[Position]) {
@@ -84,7 +93,7 @@ impl LogDir {
             self.put_aside(delivered, Needed::All);
         } else if !self.shared().is_journal_half_full() {
             // Whatever could not be put aside before needs not be, until the journals need their files again.
-            self.shared().note_aside(self.path(), Ok(()));
+            self.note_aside(Ok(()));
         }
     }
 
@@ -92,7 +101,9 @@ impl LogDir {
     /// other partitions of the dir go on.
     pub(super) fn put_aside_if_uncovered(&self, delivered: &[Position]) {
         let is_covered = self.covered.lock().iter().zip(delivered).all(|(covered, end)| covered >= end);
-        if !is_covered && self.shared().is_journal_half_full() {
+        if is_covered && self.check_usable().is_ok() && !self.space().is_full() {
+            self.note_aside(Ok(()));
+        } else if !is_covered && self.shared().is_journal_half_full() {
             self.put_aside(delivered, Needed::Delivered);
         } else {
             self.put_aside_if_stuck(delivered);
@@ -100,6 +111,10 @@ impl LogDir {
     }
 
     fn put_aside(&self, delivered: &[Position], needed: Needed) {
+        let is_resting = |trouble: &AsideTrouble| !trouble.retry.is_due(self.env().clock.monotonic());
+        if !self.shared().is_closing() && self.aside_trouble.lock().as_ref().is_some_and(is_resting) {
+            return;
+        }
         let ends: Vec<_> = match needed {
             Needed::All => delivered.iter().map(|_| Position(u64::MAX)).collect(),
             Needed::Delivered => delivered.to_vec(),
@@ -109,7 +124,29 @@ impl LogDir {
             self.covered.lock().copy_from_slice(delivered);
             self.handles().iter().for_each(|log| log.uncount_held());
         }
-        self.shared().note_aside(self.path(), result);
+        self.note_aside(result);
+    }
+
+    /// Says why what the dir needs cannot be put aside, once for each reason: the next attempts meet the same.
+    fn note_aside(&self, result: Result<(), LogError>) {
+        let mut trouble = self.aside_trouble.lock();
+        let Err(error) = result else {
+            *trouble = None;
+            return;
+        };
+        let before = trouble.take();
+        let retry = before.as_ref().map(|trouble| trouble.retry).unwrap_or_default();
+        let retry = retry.after_failure(&error, self.env().clock.monotonic());
+        let error = error.to_string();
+        if before.is_none_or(|before| before.error != error) {
+            tracing::error!(path = %self.path().display(), error, "the journals keep what the log dir cannot take");
+        }
+        *trouble = Some(AsideTrouble { error, retry });
+    }
+
+    /// Why what the dir needs of the journals could not be put aside, if it was needed when that was tried last.
+    pub(super) fn aside_trouble(&self) -> Option<String> {
+        self.aside_trouble.lock().as_ref().map(|trouble| trouble.error.clone())
     }
 
     /// Puts aside what each partition has that needs its journal below the end that is given for that.

@@ -3,8 +3,7 @@
 //! What the journals have of them was put aside then. Once there is room it is written as recovery would have done it,
 //! and nobody uses a partition before all of it is. Only so many at a time: their entries are in memory meanwhile.
 //!
-//! Each attempt reads all that was put aside, so one that fails is followed by a pause. Where something else than room is
-//! missing, the right to open a file for one, it doubles from [`PAUSE_MIN`] up to [`PAUSE_MAX`].
+//! Each attempt reads all that was put aside, so one that fails is followed by a pause.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -12,45 +11,37 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use riverrun_journal::{Journal, RecoveredEntry};
-use riverrun_types::{ErrorKind, PartitionId};
+use riverrun_types::PartitionId;
 
 use super::LogStore;
 use super::aside::held_name_of;
 use super::recovery::piece_of;
+use super::retry::Retry;
 use crate::error::LogError;
 use crate::partition_log::{PartitionLog, TailEntry};
 use crate::producer_state::AppendOrigin;
 
 /// Beyond so many bytes no other partition is begun in one cycle.
 const CYCLE_BYTES: usize = 64 * 1024 * 1024;
-/// After the first attempt that fails, none is made for so long.
-const PAUSE_MIN: Duration = Duration::from_secs(1);
-/// No pause is longer.
-const PAUSE_MAX: Duration = Duration::from_mins(1);
 
 /// A partition that is to be brought back.
 #[derive(Debug)]
 pub(super) struct Waiting {
     log: Arc<PartitionLog>,
-    /// No attempt is made before, by monotonic time.
-    not_before: Duration,
-    /// What follows the next attempt that fails.
-    pause: Duration,
+    retry: Retry,
 }
 
 impl Waiting {
     pub(super) fn new(log: Arc<PartitionLog>) -> Self {
-        Self { log, not_before: Duration::ZERO, pause: PAUSE_MIN }
+        Self { log, retry: Retry::default() }
     }
 
     fn is_due(&self, now: Duration) -> bool {
-        now >= self.not_before && self.log.dir().check_writable(AppendOrigin::Client).is_ok()
+        self.retry.is_due(now) && self.log.dir().check_writable(AppendOrigin::Client).is_ok()
     }
 
     fn after_failure(self, error: &LogError, now: Duration) -> Self {
-        let not_before = now.saturating_add(self.pause);
-        let grown = if error.kind() == ErrorKind::Retry { PAUSE_MIN } else { self.pause * 2 };
-        Self { not_before, pause: grown.min(PAUSE_MAX), ..self }
+        Self { retry: self.retry.after_failure(error, now), ..self }
     }
 }
 

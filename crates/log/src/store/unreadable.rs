@@ -23,11 +23,14 @@ impl LogDir {
         if journal.delivered() <= covered {
             return Ok(());
         }
-        let wanted: HashMap<_, _> = logs.iter().map(|log| (stream_of(log.id()), log)).collect();
-        // A bad sector in what others have sent is none of theirs, nor is one in what is aside already.
+        let wanted = logs.iter().map(|log| (stream_of(log.id()), (log, log.recovery_point())));
+        let wanted: HashMap<_, _> = wanted.collect();
+        // A bad sector in what others have sent is none of theirs, nor is one in what a checkpoint covers or is aside.
         let is_unheld = |header: &EntryHeader, _: Position| {
-            let log = wanted.get(&header.stream);
-            log.is_some_and(|log| log.held_end().is_none_or(|end| header.base_offset >= end))
+            wanted.get(&header.stream).is_some_and(|(log, covered)| {
+                let end = log.held_end().unwrap_or(*covered).max(*covered);
+                header.base_offset >= end
+            })
         };
         let mut replay = journal.reread(covered).map_err(LogError::Journal)?;
         let mut damaged_count = 0;
@@ -38,7 +41,7 @@ impl LogDir {
             entries.sort_by_key(|entry| entry.position);
             journal.hold(&self.held_name(), &entries).map_err(LogError::Journal)?;
             for entry in &entries {
-                if let Some(log) = wanted.get(&entry.header.stream) {
+                if let Some((log, _)) = wanted.get(&entry.header.stream) {
                     log.note_held(self.end_of(entry), entry.payload.len() as u64);
                 }
             }

@@ -1,14 +1,18 @@
 //! Log dirs that are missing or away, or that cannot be opened or read, beside a journal that others need.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use riverrun_env::sim::SimEnv;
 use riverrun_env::{FileSystem, OpenMode, read_whole};
 use riverrun_log::{AppendError, LogError, LogStore, StoreOptions};
-use riverrun_types::Offset;
+use riverrun_types::{Offset, TimestampMs};
 
 use crate::machine::Machine;
 use crate::pair::{DIRS, Pair};
+
+/// What failed is tried again after so long at the latest.
+const PAUSE_MAX: Duration = Duration::from_mins(1);
 
 #[test]
 fn a_dir_that_cannot_be_opened_does_not_keep_the_others_from_being_used() {
@@ -181,7 +185,40 @@ fn a_bad_sector_in_what_another_dir_has_sent_does_not_keep_the_journal_for_one_t
     break_in_journal(&pair, b"other");
     pair.go_round(1);
     assert_eq!(pair.store.stuck_dirs(), []);
+    let is_kept = pair.sim.fs.exists("/journal/00000000.damaged".as_ref()).unwrap();
+    assert!(is_kept, "what a journal cannot read it must not write to");
     pair.sim.fs.make_unreadable(None).unwrap();
+    pair.sim.fs.crash();
+    let Pair { sim, options, epoch, store, .. } = pair;
+    drop(store);
+    let pair = Pair::start(sim, options, epoch + 1).unwrap();
+    assert!(pair.report.offline.is_empty(), "{:?}", pair.report);
+    assert_eq!(pair.values(0), expected);
+}
+
+/// Another partition of the dir keeps the checkpoint from covering all of it.
+#[test]
+fn a_bad_sector_in_what_a_checkpoint_covers_of_a_partition_does_not_keep_the_journal() {
+    let pair = Pair::new(Machine::with_journal());
+    let sick = pair.beside();
+    pair.append_to(&sick, "settled").unwrap();
+    pair.store.checkpoint().unwrap();
+    assert!(sick.roll_if_due(TimestampMs(i64::MAX / 2)).unwrap());
+    pair.sim.fs.rename(&sick.path(), "/elsewhere".as_ref()).unwrap();
+    pair.append(0, &large_value("covered")).unwrap();
+    pair.append_to(&sick, "sick").unwrap();
+    pair.store.settle().unwrap_err();
+    pair.store.checkpoint().unwrap_err();
+    assert_eq!((pair.log(0).recovery_point(), sick.recovery_point()), (Offset(1), Offset(1)));
+    pair.append(0, "after").unwrap();
+    let _one_partition_cannot = pair.store.settle();
+    let expected = pair.values(0);
+    pair.sim.fs.make_unreadable(Some("/one".as_ref())).unwrap();
+    break_in_journal(&pair, b"covered");
+    pair.go_round(1);
+    assert_eq!(pair.store.stuck_dirs(), []);
+    pair.sim.fs.make_unreadable(None).unwrap();
+    pair.sim.fs.rename("/elsewhere".as_ref(), &sick.path()).unwrap();
     pair.sim.fs.crash();
     let Pair { sim, options, epoch, store, .. } = pair;
     drop(store);
@@ -215,11 +252,15 @@ fn a_bad_sector_in_what_a_dir_has_sent_that_cannot_be_read_keeps_the_journal_and
         assert!(reason.contains(file.to_str().unwrap()) && reason.contains("stop the server"), "{reason}");
         let before = held_files(&pair);
         for _ in 0..5 {
+            pair.sim.clock.advance(PAUSE_MAX);
             let _one_dir_has_failed = pair.store.settle();
             assert_eq!(held_files(&pair), before, "what is aside is put there once more");
         }
 
         pair.sim.fs.break_sectors(&file, 0..0).unwrap();
+        let _one_dir_has_failed = pair.store.settle();
+        assert_eq!(pair.store.stuck_dirs().len(), 1, "it reads slowly, and is not asked in each cycle");
+        pair.sim.clock.advance(PAUSE_MAX);
         let _one_dir_has_failed = pair.store.settle();
         assert_eq!(pair.store.stuck_dirs(), []);
         pair.go_round(1);

@@ -5,13 +5,11 @@ use std::time::Duration;
 
 use riverrun_env::FileSystem;
 use riverrun_journal::{Journal, RecoveredEntry};
-use riverrun_log::producer_state::AppendOrigin;
-use riverrun_log::{AppendError, AppendOptions, LogError, PartitionLog, StoreOptions};
-use riverrun_records::BatchOptions;
-use riverrun_types::{ErrorKind, LeaderEpoch, Offset, PartitionId, TimestampMs, TopicId};
+use riverrun_log::{AppendError, LogError, StoreOptions};
+use riverrun_types::{ErrorKind, Offset, PartitionId, TimestampMs, TopicId};
 
-use crate::machine::{ID, Machine, batch_at, numbers, put};
-use crate::pair::{Pair, synced};
+use crate::machine::{ID, Machine, numbers};
+use crate::pair::Pair;
 
 /// Something that is done with the first dir.
 type Use = fn(&Pair);
@@ -175,11 +173,6 @@ fn aside(pair: &Pair) -> (u64, Vec<PartitionId>) {
     (held.map(|entry| entry.len).sum(), ids)
 }
 
-fn append_to(pair: &Pair, log: &PartitionLog, value: &str) -> Result<Offset, AppendError> {
-    let options = AppendOptions { origin: AppendOrigin::Client, now: pair.sim.env().clock.wall() };
-    put(log, &batch_at(&[(0, value)], BatchOptions::default()), options).map(|appended| appended.base_offset)
-}
-
 /// Whoever took its directory away is not the disk: only this partition cannot be written to.
 fn take_directory_away(pair: &Pair) {
     pair.append(0, "record").unwrap();
@@ -228,19 +221,18 @@ fn what_a_dir_that_has_failed_leaves_in_memory_takes_no_room_from_a_partition_of
 fn a_partition_that_alone_cannot_be_written_to_takes_nothing_once_it_is_aside_and_the_others_go_on() {
     let pair = Pair::new(Machine::with_journal());
     let (sick, value) = (pair.log(0), "x".repeat(200_000));
-    let id = PartitionId { index: 2, ..sick.id() };
-    let well = pair.store.partition(id, 0, synced(), LeaderEpoch(pair.epoch)).unwrap();
+    let well = pair.beside();
     take_directory_away(&pair);
     let mut taken = vec![];
     for _ in 0..60 {
-        match append_to(&pair, &sick, &value) {
+        match pair.append_to(&sick, &value) {
             Ok(offset) => taken.push(offset),
             Err(error) => {
                 assert!(matches!(error, AppendError::Storage(LogError::Aside(_))), "{error}");
                 assert_eq!(error.kind(), ErrorKind::Retry);
             }
         }
-        append_to(&pair, &well, &value).unwrap();
+        pair.append_to(&well, &value).unwrap();
         let _one_partition_cannot = pair.store.settle();
         assert!(pair.used_bytes() < 3 << 20, "the journal is pinned");
     }
@@ -255,7 +247,7 @@ fn a_partition_that_alone_cannot_be_written_to_takes_nothing_once_it_is_aside_an
 
     pair.sim.fs.create_dir_all(&sick.path()).unwrap();
     pair.store.settle().unwrap();
-    assert_eq!(append_to(&pair, &sick, "after").unwrap(), last.next());
+    assert_eq!(pair.append_to(&sick, "after").unwrap(), last.next());
     pair.store.checkpoint().unwrap();
     assert!(!pair.store.has_aside());
     assert_eq!(pair.store.journals().map(Journal::used_bytes).sum::<u64>(), 0);

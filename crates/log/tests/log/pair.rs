@@ -84,10 +84,20 @@ impl Pair {
     }
 
     pub(crate) fn append(&self, dir: usize, value: &str) -> Result<Offset, AppendError> {
+        self.append_to(&self.log(dir), value)
+    }
+
+    pub(crate) fn append_to(&self, log: &PartitionLog, value: &str) -> Result<Offset, AppendError> {
         let now = self.sim.env().clock.wall();
         let batch = batch_at(&[(now.0, value)], BatchOptions::default());
         let options = AppendOptions { origin: AppendOrigin::Client, now };
-        put(&self.log(dir), &batch, options).map(|appended| appended.base_offset)
+        put(log, &batch, options).map(|appended| appended.base_offset)
+    }
+
+    /// Another partition of the first dir.
+    pub(crate) fn beside(&self) -> Arc<PartitionLog> {
+        let id = PartitionId { index: 2, ..partition(0) };
+        self.store.partition(id, 0, synced(), LeaderEpoch(self.epoch)).unwrap()
     }
 
     /// Appends a record for each of the numbers, which names it.

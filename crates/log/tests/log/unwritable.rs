@@ -1,7 +1,6 @@
 //! Partitions that alone cannot be written to: they take no more records, lose none, and hold up nobody.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use riverrun_env::FileSystem;
@@ -9,10 +8,10 @@ use riverrun_journal::JournalOptions;
 use riverrun_log::producer_state::AppendOrigin;
 use riverrun_log::{AppendError, AppendOptions, LogError, PartitionLog, StoreOptions};
 use riverrun_records::BatchOptions;
-use riverrun_types::{ErrorKind, LeaderEpoch, PartitionId, TimestampMs};
+use riverrun_types::{ErrorKind, TimestampMs};
 
 use crate::machine::{Machine, batch_at, put};
-use crate::pair::{Pair, synced, values_of};
+use crate::pair::{Pair, values_of};
 
 const CACHE_BYTES: u64 = 1 << 20;
 /// A record has this as its key and as its value: five fit into the write cache.
@@ -23,12 +22,6 @@ const AWAY: &str = "/away";
 fn pair() -> Pair {
     let journal = JournalOptions::with_bytes(64 << 20);
     Pair::new(StoreOptions { write_cache_bytes: CACHE_BYTES, journal, ..Machine::with_journal() })
-}
-
-/// Another partition of the first dir.
-fn beside(pair: &Pair) -> Arc<PartitionLog> {
-    let id = PartitionId { index: 2, ..pair.log(0).id() };
-    pair.store.partition(id, 0, synced(), LeaderEpoch(pair.epoch)).unwrap()
 }
 
 fn value(number: usize) -> String {
@@ -82,7 +75,7 @@ fn assert_goes_on(pair: &Pair, logs: &[&PartitionLog]) {
 #[test]
 fn a_busy_partition_that_alone_cannot_be_written_to_holds_up_nobody_and_loses_nothing() {
     let pair = pair();
-    let (sick, beside, other) = (pair.log(0), beside(&pair), pair.log(1));
+    let (sick, beside, other) = (pair.log(0), pair.beside(), pair.log(1));
     take_directory_away(&pair, &sick);
     let mut taken = vec!["settled".to_owned()];
     for number in 0..40 {
@@ -112,7 +105,7 @@ fn a_busy_partition_that_alone_cannot_be_written_to_holds_up_nobody_and_loses_no
     drop(store);
     let pair = Pair::start(sim, options, epoch + 1).unwrap();
     assert!(pair.report.offline.is_empty(), "{:?}", pair.report.offline);
-    assert_eq!([&pair.log(0), &self::beside(&pair), &pair.log(1)].map(|log| values_of(log)), expected);
+    assert_eq!([&pair.log(0), &pair.beside(), &pair.log(1)].map(|log| values_of(log)), expected);
     pair.store.settle().unwrap();
     append(&pair, &pair.log(0), "goes on").unwrap();
 }

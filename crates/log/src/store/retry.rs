@@ -1,0 +1,40 @@
+//! When to try again what costs too much to be tried in each cycle.
+
+use std::time::Duration;
+
+use riverrun_types::ErrorKind;
+
+use crate::error::LogError;
+
+/// After the first attempt that fails, none is made for so long.
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+/// No pause is longer.
+const PAUSE_MAX: Duration = Duration::from_mins(1);
+
+/// When the next attempt is made. Where something else than room is missing, the right to open a file for one, or a sector
+/// that the disk does not give back, the pause doubles with each attempt.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Retry {
+    /// No attempt is made before, by monotonic time.
+    not_before: Duration,
+    /// What follows the next attempt that fails.
+    pause: Duration,
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self { not_before: Duration::ZERO, pause: PAUSE_MIN }
+    }
+}
+
+impl Retry {
+    pub(super) fn is_due(&self, now: Duration) -> bool {
+        now >= self.not_before
+    }
+
+    pub(super) fn after_failure(self, error: &LogError, now: Duration) -> Self {
+        let not_before = now.saturating_add(self.pause);
+        let grown = if error.kind() == ErrorKind::Retry { PAUSE_MIN } else { self.pause * 2 };
+        Self { not_before, pause: grown.min(PAUSE_MAX) }
+    }
+}
