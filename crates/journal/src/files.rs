@@ -498,7 +498,6 @@ impl Files {
         if oldest.name.is_named {
             let (from, to) = (oldest.name.path(&self.dir), maker.path());
             self.env.fs.rename(&from, &to).map_err(|error| NoRoom::of(&from, error))?;
-            self.unread.forget(&from);
             oldest.name = FileName { number: maker.number, is_named: false };
             self.next_number += 1;
             dir.sync().map_err(|error| NoRoom::failed(&self.dir, error))?;

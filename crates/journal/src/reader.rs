@@ -51,7 +51,7 @@ struct Window {
     noted_in: UnreadFiles,
 }
 
-/// Files of which the disk does not give back all, by their paths: nobody writes to them again.
+/// Files of which the disk does not give back all, by their paths: once they are full nobody writes to them again.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UnreadFiles(Arc<Mutex<BTreeSet<PathBuf>>>);
 
@@ -64,16 +64,16 @@ impl UnreadFiles {
         self.0.lock().contains(path)
     }
 
-    /// The file is there no longer, or in use again.
+    /// There is no such file any more.
     pub(crate) fn forget(&self, path: &Path) {
         self.0.lock().remove(path);
     }
 }
 
 impl Window {
-    fn new(path: &Path, file: Arc<dyn File>, len: u64) -> Self {
-        let (path, bytes, at) = (path.to_path_buf(), Bytes::new(), 0);
-        Self { path, file, len, bytes, at, unread: Vec::new(), noted_in: UnreadFiles::default() }
+    fn new(path: &Path, file: Arc<dyn File>, len: u64, noted_in: &UnreadFiles) -> Self {
+        let (path, bytes, at, noted_in) = (path.to_path_buf(), Bytes::new(), 0, noted_in.clone());
+        Self { path, file, len, bytes, at, unread: Vec::new(), noted_in }
     }
 
     fn is_unread(&self, bytes: Range<u64>) -> bool {
@@ -149,9 +149,18 @@ pub(crate) struct FrameReader {
 impl FrameReader {
     /// Reads the file's header; refuses a file without one.
     pub(crate) fn open(path: PathBuf, file: Arc<dyn File>) -> Result<Self, JournalError> {
+        Self::open_noted(path, file, &UnreadFiles::default())
+    }
+
+    /// As [`Self::open`], and has the file noted in `unread` as soon as something is met that the disk does not give back.
+    pub(crate) fn open_noted(
+        path: PathBuf,
+        file: Arc<dyn File>,
+        unread: &UnreadFiles,
+    ) -> Result<Self, JournalError> {
         let io = |error| JournalError::io(&path, error);
         let len = file.len().map_err(io)?;
-        let mut window = Window::new(&path, file, len);
+        let mut window = Window::new(&path, file, len, unread);
         let head = window.read(0, BLOCK_BYTES).map_err(io)?;
         match decode_file_head(&head) {
             FileHead::Used(header) => Ok(Self { path, header, len: len.min(header.bytes), window }),
@@ -162,15 +171,6 @@ impl FrameReader {
                 Err(JournalError::corrupt(&path, 0, with_way_out(what)))
             }
         }
-    }
-
-    /// Has the file noted there as soon as something is met that the disk does not give back.
-    pub(crate) fn noted_in(mut self, unread: &UnreadFiles) -> Self {
-        if !self.window.unread.is_empty() {
-            unread.note(&self.path);
-        }
-        self.window.noted_in = unread.clone();
-        self
     }
 
     /// Whether something of the `len` bytes from `position` on, which were read, is not what the disk has: nobody knows then
@@ -285,7 +285,7 @@ impl Survey {
     /// Looks at every place in a file where a frame of journal `id` may begin, also a damaged one or one that was cut.
     pub(crate) fn of(path: &Path, file: Arc<dyn File>, id: JournalId) -> io::Result<Self> {
         let len = file.len()?;
-        let mut window = Window::new(path, file, len);
+        let mut window = Window::new(path, file, len, &UnreadFiles::default());
         let mut survey = Self::default();
         for offset in (0..len).step_by(*ALIGNMENTS.start() as usize) {
             let first = window.read(offset, FRAME_HEADER_BYTES)?;

@@ -245,7 +245,7 @@ fn open_files(
             open_to_recover(env, &path)
         };
         let file = file.map_err(|error| JournalError::io(&path, error))?;
-        found.push((*name, FrameReader::open(path, file)?.noted_in(unread)));
+        found.push((*name, FrameReader::open_noted(path, file, unread)?));
     }
     found.sort_by_key(|(_, file)| file.header.start);
     Ok(found)
@@ -456,7 +456,7 @@ fn rewrite(
     let current = files.current.as_ref().map(|current| current.path.clone());
     let path: PathBuf = current.unwrap_or_default();
     let file = open_to_recover(&files.env, &path).map_err(|error| JournalError::io(&path, error))?;
-    Ok(ReplayFile::new(FrameReader::open(path, file)?.noted_in(&files.unread), position))
+    Ok(ReplayFile::new(FrameReader::open_noted(path, file, &files.unread)?, position))
 }
 
 /// Makes a file without a name, with room up to `filled`, and not much more if there is no space for that. If there is

@@ -273,6 +273,30 @@ fn a_file_with_a_bad_sector_is_not_written_to_again_and_stays_under_another_name
 }
 
 #[test]
+fn what_a_journal_in_use_meets_when_it_reads_its_files_is_not_written_to_again() {
+    // In the header, and in a payload.
+    for position in [0, 2 * BLOCK] {
+        let killed = Killed { sim: SimEnv::new(1), history: History::default() };
+        let (journal, ..) = killed.open().unwrap();
+        for _ in 0..4 {
+            killed.history.store(&journal, 20_000, Wants::Sync).unwrap();
+        }
+        killed.history.settle(&journal);
+        let from = killed.history.store(&journal, 20_000, Wants::Sync).unwrap();
+        let hit = killed.files().remove(0);
+        killed.break_at(&hit, position, BLOCK);
+        let mut replay = journal.reread(from).unwrap();
+        while replay.next().unwrap().is_some() {}
+        for _ in 0..40 {
+            killed.history.settle(&journal);
+            killed.history.store(&journal, 20_000, Wants::Sync).unwrap();
+        }
+        let aside = hit.with_extension("damaged");
+        assert_eq!(killed.named(".damaged"), [aside], "byte {position}");
+    }
+}
+
+#[test]
 fn a_disk_that_gives_back_nothing_is_not_asked_for_every_sector() {
     let killed = Killed { sim: SimEnv::new(1), history: History::default() };
     let env = killed.sim.env();

@@ -38,7 +38,7 @@ use crate::partition_log::PartitionLog;
 use crate::producer_state::AppendOrigin;
 use crate::shared::StoreShared;
 use crate::space::{Measured, Space};
-use crate::store::{AsideTrouble, DIR_PREFIX, KnownPartition};
+use crate::store::{DIR_PREFIX, FailedReread, KnownPartition};
 
 /// Name of the lock file in a log dir.
 pub(crate) const LOCK_FILE: &str = "lock";
@@ -99,7 +99,9 @@ pub(crate) struct LogDir {
     /// Up to where each journal is not needed for this dir.
     pub(crate) covered: Mutex<Vec<Position>>,
     /// Why what it needs of the journals could not be put aside when that was tried last.
-    pub(crate) aside_trouble: Mutex<Option<AsideTrouble>>,
+    pub(crate) aside_trouble: Mutex<Option<String>>,
+    /// By the journal's index, what has failed and is not tried in each cycle.
+    pub(crate) failed_rereads: Mutex<HashMap<usize, FailedReread>>,
     /// A checkpoint has taken in all that recovery has brought.
     has_covered_recovery: AtomicBool,
     /// What was there at the start is synced, whoever has left it.
@@ -153,6 +155,7 @@ impl LogDir {
             hurry: Hurry::default(),
             covered: Mutex::new(vec![Position(0); shared.journals.len()]),
             aside_trouble: Mutex::default(),
+            failed_rereads: Mutex::default(),
             has_covered_recovery: AtomicBool::new(false),
             has_synced_found: AtomicBool::new(was_clean || !holds_topics(env, path)?),
             shared: shared.clone(),
@@ -196,6 +199,7 @@ impl LogDir {
             hurry: Hurry::default(),
             covered: Mutex::new(vec![Position(0); shared.journals.len()]),
             aside_trouble: Mutex::default(),
+            failed_rereads: Mutex::default(),
             has_covered_recovery: AtomicBool::new(false),
             has_synced_found: AtomicBool::new(true),
             shared: shared.clone(),

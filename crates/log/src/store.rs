@@ -13,9 +13,10 @@ mod retry;
 mod settling;
 mod unreadable;
 
-pub(crate) use aside::{AsideTrouble, DIR_PREFIX};
+pub(crate) use aside::DIR_PREFIX;
 pub use recovery::Place;
 pub use settling::JournalMark;
+pub(crate) use unreadable::FailedReread;
 
 use std::collections::{BTreeMap, HashSet};
 use std::io;
@@ -160,7 +161,7 @@ pub struct LogStore {
     unknown: Mutex<Vec<PartitionId>>,
     /// Held while tails are settled and journals get files back: one at a time.
     settling: Mutex<()>,
-    /// The last attempt to settle has failed.
+    /// The last attempt to settle has failed, or to put something aside.
     is_troubled: AtomicBool,
 }
 

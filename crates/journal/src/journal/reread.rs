@@ -57,7 +57,7 @@ impl Journal {
             let opened =
                 open_to_recover(env, &path).map_err(|error| (error.kind(), JournalError::io(&path, error)));
             let read = opened.and_then(|file| {
-                let reader = FrameReader::open(path, file).map(|reader| reader.noted_in(&self.shared.unread));
+                let reader = FrameReader::open_noted(path, file, &self.shared.unread);
                 reader.map_err(|error| (io::ErrorKind::InvalidData, error))
             });
             match read {

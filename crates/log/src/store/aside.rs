@@ -15,7 +15,6 @@ use riverrun_journal::{EntryHeader, EntryKind, Journal, Position, RecoveredEntry
 use riverrun_types::{Offset, PartitionId};
 
 use super::LogStore;
-use super::retry::Retry;
 use crate::error::LogError;
 use crate::log_dir::LogDir;
 use crate::partition_log::{PartitionLog, Piece};
@@ -76,14 +75,6 @@ enum Needed {
     Delivered,
 }
 
-/// Why what a log dir needs could not be put aside. Each attempt may read the journals' files, and those of a disk that
-/// does not give back all of them slowly.
-#[derive(Debug)]
-pub(crate) struct AsideTrouble {
-    error: String,
-    retry: Retry,
-}
-
 impl LogDir {
     /// Puts aside what the dir still needs of the journals, if it has failed, or if it is full and a journal is needed.
     pub(super) fn put_aside_if_stuck(&self, delivered: &[Position]) {
@@ -111,10 +102,6 @@ impl LogDir {
     }
 
     fn put_aside(&self, delivered: &[Position], needed: Needed) {
-        let is_resting = |trouble: &AsideTrouble| !trouble.retry.is_due(self.env().clock.monotonic());
-        if !self.shared().is_closing() && self.aside_trouble.lock().as_ref().is_some_and(is_resting) {
-            return;
-        }
         let ends: Vec<_> = match needed {
             Needed::All => delivered.iter().map(|_| Position(u64::MAX)).collect(),
             Needed::Delivered => delivered.to_vec(),
@@ -130,23 +117,16 @@ impl LogDir {
     /// Says why what the dir needs cannot be put aside, once for each reason: the next attempts meet the same.
     fn note_aside(&self, result: Result<(), LogError>) {
         let mut trouble = self.aside_trouble.lock();
-        let Err(error) = result else {
-            *trouble = None;
-            return;
-        };
-        let before = trouble.take();
-        let retry = before.as_ref().map(|trouble| trouble.retry).unwrap_or_default();
-        let retry = retry.after_failure(&error, self.env().clock.monotonic());
-        let error = error.to_string();
-        if before.is_none_or(|before| before.error != error) {
+        let error = result.err().map(|error| error.to_string());
+        if let Some(error) = error.as_ref().filter(|error| trouble.as_ref() != Some(error)) {
             tracing::error!(path = %self.path().display(), error, "the journals keep what the log dir cannot take");
         }
-        *trouble = Some(AsideTrouble { error, retry });
+        *trouble = error;
     }
 
     /// Why what the dir needs of the journals could not be put aside, if it was needed when that was tried last.
     pub(super) fn aside_trouble(&self) -> Option<String> {
-        self.aside_trouble.lock().as_ref().map(|trouble| trouble.error.clone())
+        self.aside_trouble.lock().clone()
     }
 
     /// Puts aside what each partition has that needs its journal below the end that is given for that.

@@ -33,8 +33,10 @@ impl Retry {
     }
 
     pub(super) fn after_failure(self, error: &LogError, now: Duration) -> Self {
-        let not_before = now.saturating_add(self.pause);
-        let grown = if error.kind() == ErrorKind::Retry { PAUSE_MIN } else { self.pause * 2 };
-        Self { not_before, pause: grown.min(PAUSE_MAX) }
+        let (pause, next) = match error.kind() {
+            ErrorKind::Retry => (PAUSE_MIN, PAUSE_MIN),
+            _ => (self.pause, (self.pause * 2).min(PAUSE_MAX)),
+        };
+        Self { not_before: now.saturating_add(pause), pause: next }
     }
 }

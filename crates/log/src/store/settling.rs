@@ -163,7 +163,9 @@ impl LogStore {
 
     fn end_cycle(&self, result: Result<(), LogError>) -> Result<(), LogError> {
         self.measure_space();
-        self.is_troubled.store(result.is_err(), Ordering::Relaxed);
+        // For a dir whose entries cannot be put aside, too, nothing gets better by trying at once.
+        let is_stuck = self.dirs.iter().any(|dir| dir.aside_trouble().is_some());
+        self.is_troubled.store(result.is_err() || is_stuck, Ordering::Relaxed);
         result
     }
 

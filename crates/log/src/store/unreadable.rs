@@ -9,15 +9,44 @@ use std::sync::Arc;
 use riverrun_journal::{EntryHeader, Position, RecoveredEntry};
 use riverrun_types::Offset;
 
+use super::retry::Retry;
 use crate::error::LogError;
 use crate::log_dir::LogDir;
 use crate::partition_log::{PartitionLog, Piece};
 use crate::shared::{partition_of, stream_of};
 
+/// Why a journal could not be read. The next attempt meets the same, and is slow: around a bad sector a disk is asked for
+/// block after block.
+#[derive(Debug)]
+pub(crate) struct FailedReread {
+    error: LogError,
+    retry: Retry,
+}
+
 impl LogDir {
     /// Puts aside what `logs` need of a journal, read from the journal itself. What was not delivered a moment ago
-    /// is left for the next time.
+    /// is left for the next time. Where that has failed, it is tried again after a pause, and with a stop.
     pub(super) fn put_aside_unread(&self, index: usize, logs: &[Arc<PartitionLog>]) -> Result<(), LogError> {
+        let now = self.env().clock.monotonic();
+        let retry = match self.failed_rereads.lock().get(&index) {
+            Some(failed) if !failed.retry.is_due(now) && !self.shared().is_closing() => {
+                return Err(failed.error.clone());
+            }
+            failed => failed.map(|failed| failed.retry).unwrap_or_default(),
+        };
+        let result = self.reread(index, logs);
+        let mut failed = self.failed_rereads.lock();
+        match &result {
+            Ok(()) => _ = failed.remove(&index),
+            Err(error) => {
+                let retry = retry.after_failure(error, self.env().clock.monotonic());
+                failed.insert(index, FailedReread { error: error.clone(), retry });
+            }
+        }
+        result
+    }
+
+    fn reread(&self, index: usize, logs: &[Arc<PartitionLog>]) -> Result<(), LogError> {
         let journal = &self.shared().journals[index];
         let covered = self.covered.lock()[index];
         if journal.delivered() <= covered {

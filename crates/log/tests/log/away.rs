@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use riverrun_env::sim::SimEnv;
-use riverrun_env::{FileSystem, OpenMode, read_whole};
+use riverrun_env::{Clock, FileSystem, OpenMode, RealClock, read_whole};
 use riverrun_log::{AppendError, LogError, LogStore, StoreOptions};
 use riverrun_types::{Offset, TimestampMs};
 
@@ -250,6 +250,14 @@ fn a_bad_sector_in_what_a_dir_has_sent_that_cannot_be_read_keeps_the_journal_and
         let [(dir, reason)] = &pair.store.stuck_dirs()[..] else { panic!("{:?}", pair.store.stuck_dirs()) };
         assert_eq!(dir, Path::new("/one"));
         assert!(reason.contains(file.to_str().unwrap()) && reason.contains("stop the server"), "{reason}");
+        pair.store.wake_settling();
+        let clock = RealClock::new();
+        let begun = clock.monotonic();
+        assert!(pair.store.wait_for_settling(Duration::from_secs(9)));
+        assert!(
+            clock.monotonic() >= begun + Duration::from_millis(200),
+            "cycles that lead to nothing follow each other"
+        );
         let before = held_files(&pair);
         for _ in 0..5 {
             pair.sim.clock.advance(PAUSE_MAX);
