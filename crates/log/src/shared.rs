@@ -107,11 +107,7 @@ impl StoreShared {
 
     /// Fails once the store is being closed: nothing more is appended.
     pub(crate) fn check_appending(&self) -> Result<(), LogError> {
-        if self.is_closing() { Err(LogError::Closed) } else { Ok(()) }
-    }
-
-    pub(crate) fn is_closing(&self) -> bool {
-        self.is_closing.load(Ordering::Acquire)
+        if self.is_closing.load(Ordering::Acquire) { Err(LogError::Closed) } else { Ok(()) }
     }
 
     pub(crate) fn stop_appending(&self) {

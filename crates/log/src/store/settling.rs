@@ -230,6 +230,8 @@ impl LogStore {
     /// Empties the journals and closes them. Nothing is left in them if this succeeds.
     pub(super) fn close_journals(&self) -> Result<(), LogError> {
         let drained = self.drain();
+        // This is the last chance.
+        self.dirs.iter().for_each(|dir| dir.forget_failed_rereads());
         let mut result = drained.and(self.checkpoint_for_good());
         for journal in &self.shared.journals {
             result = result.and(journal.close().map_err(LogError::Journal));

@@ -25,13 +25,11 @@ pub(crate) struct FailedReread {
 
 impl LogDir {
     /// Puts aside what `logs` need of a journal, read from the journal itself. What was not delivered a moment ago
-    /// is left for the next time. Where that has failed, it is tried again after a pause, and with a stop.
+    /// is left for the next time. Where that has failed, it is tried again after a pause.
     pub(super) fn put_aside_unread(&self, index: usize, logs: &[Arc<PartitionLog>]) -> Result<(), LogError> {
         let now = self.env().clock.monotonic();
         let retry = match self.failed_rereads.lock().get(&index) {
-            Some(failed) if !failed.retry.is_due(now) && !self.shared().is_closing() => {
-                return Err(failed.error.clone());
-            }
+            Some(failed) if !failed.retry.is_due(now) => return Err(failed.error.clone()),
             failed => failed.map(|failed| failed.retry).unwrap_or_default(),
         };
         let result = self.reread(index, logs);
@@ -44,6 +42,11 @@ impl LogDir {
             }
         }
         result
+    }
+
+    /// Has the next attempt made at once.
+    pub(super) fn forget_failed_rereads(&self) {
+        self.failed_rereads.lock().clear();
     }
 
     fn reread(&self, index: usize, logs: &[Arc<PartitionLog>]) -> Result<(), LogError> {

@@ -227,18 +227,41 @@ fn a_bad_sector_in_what_a_checkpoint_covers_of_a_partition_does_not_keep_the_jou
     assert_eq!(pair.values(0), expected);
 }
 
+/// Six records of a dir in two files of the journal, of which the second begins with the fifth record.
+fn in_two_files() -> Pair {
+    let pair = Pair::new(Machine::with_journal());
+    for number in 0..6 {
+        pair.append(0, &large_value(&format!("record {number}"))).unwrap();
+        pair.append(1, &"x".repeat(if number == 3 { 430_000 } else { 10 })).unwrap();
+    }
+    pair.store.settle().unwrap();
+    pair
+}
+
+#[test]
+fn a_stop_reads_what_could_not_be_read_a_moment_ago() {
+    let pair = in_two_files();
+    let expected = pair.values(0);
+    pair.sim.fs.make_unreadable(Some("/one".as_ref())).unwrap();
+    let (file, _) = place_in_journal(&pair, b"record 4");
+    break_in_journal(&pair, b"record 4");
+    fill_journal(&pair);
+    assert_eq!(pair.store.stuck_dirs().len(), 1);
+    pair.sim.fs.break_sectors(&file, 0..0).unwrap();
+    pair.store.close().unwrap();
+    let Pair { sim, options, epoch, store, .. } = pair;
+    drop(store);
+    sim.fs.make_unreadable(None).unwrap();
+    let pair = Pair::start(sim, options, epoch + 1).unwrap();
+    assert_eq!(pair.values(0), expected);
+}
+
 /// The only copy may lie there, and the disk may give it back.
 #[test]
 fn a_bad_sector_in_what_a_dir_has_sent_that_cannot_be_read_keeps_the_journal_and_is_told() {
     for is_damaged in [false, true] {
-        let pair = Pair::new(Machine::with_journal());
-        for number in 0..6 {
-            pair.append(0, &large_value(&format!("record {number}"))).unwrap();
-            // What lies behind the third one is in another file.
-            pair.append(1, &"x".repeat(if number == 3 { 430_000 } else { 10 })).unwrap();
-        }
+        let pair = in_two_files();
         let expected = pair.values(0);
-        pair.store.settle().unwrap();
         pair.sim.fs.make_unreadable(Some("/one".as_ref())).unwrap();
         if is_damaged {
             flip_in_journal(&pair, b"record 3");
