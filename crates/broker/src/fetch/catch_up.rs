@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use riverrun_env::File;
@@ -20,6 +21,9 @@ use super::readers::{ReaderId, Readers, Stretch};
 
 /// Fetches and ranges of a connection that may have to wait for the disk after one that had to.
 const COLD_FOR: u32 = 16;
+
+/// After so long nothing of what was sent is on its way any more, as long as the reader is not slow.
+const DROP_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// A file by identity. It is not kept open for this: once the log has closed or removed it, there is nothing to drop.
 #[derive(Clone, Debug)]
@@ -183,8 +187,19 @@ impl FarRead {
     pub(crate) fn finish(self) {
         let old = self.catch_up.readers.lock().sent(self.id, self.stretch);
         if !old.is_empty() {
-            tokio::task::spawn_blocking(move || old.iter().for_each(drop_cached));
+            tokio::spawn(drop_twice(old));
         }
+    }
+}
+
+/// The system passes over what the network still holds on to, without a word, and with large pages over all of a stretch:
+/// so it is asked a second time.
+async fn drop_twice(stretches: Vec<Stretch<FileRef>>) {
+    let stretches = Arc::new(stretches);
+    for pause in [Duration::ZERO, DROP_AGAIN_AFTER] {
+        tokio::time::sleep(pause).await;
+        let stretches = Arc::clone(&stretches);
+        tokio::task::spawn_blocking(move || stretches.iter().for_each(drop_cached));
     }
 }
 
