@@ -42,6 +42,12 @@ pub(crate) enum Kit {
     Kcat,
     /// A browser, and a directory with what drives it and our program for that.
     Browser,
+    /// `mkfs.ext4` on the path.
+    Ext4,
+    /// `mkfs.xfs` on the path.
+    Xfs,
+    /// `strace` on the path.
+    Strace,
 }
 
 /// Where things are: the checkout, and what was installed.
@@ -124,7 +130,7 @@ impl Toolbox {
             results.filter_map(|result| result.err().map(|error| format!("{error:#}"))).collect()
         });
         if !failures.is_empty() {
-            bail!("the clients could not be installed\n{}", failures.join("\n"));
+            bail!("not all could be installed\n{}", failures.join("\n"));
         }
         Ok(())
     }
@@ -139,6 +145,9 @@ impl Toolbox {
             Kit::Node => self.install_node()?,
             Kit::Kcat => install_from_debian("kcat", "kcat", "-V")?,
             Kit::Browser => self.install_browser()?,
+            Kit::Ext4 => install_from_debian("e2fsprogs", "mkfs.ext4", "-V")?,
+            Kit::Xfs => install_from_debian("xfsprogs", "mkfs.xfs", "-V")?,
+            Kit::Strace => install_from_debian("strace", "strace", "--version")?,
         }
         println!("ready {:<44} {:>7.2} s", format!("{kit:?}").to_lowercase(), begun.elapsed().as_secs_f64());
         Ok(())

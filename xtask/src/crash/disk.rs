@@ -20,6 +20,7 @@ use clap::ValueEnum;
 use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
 
 use crate::clients::exec;
+use crate::clients::install::Kit;
 
 /// Making, mounting and unmounting take less.
 const TOOL_LIMIT: Duration = Duration::from_mins(1);
@@ -59,6 +60,15 @@ impl FileSystem {
             Self::Xfs => "xfs",
             Self::Ext4 => "ext4",
             Self::Tmpfs => "tmpfs",
+        }
+    }
+
+    /// What has to be installed for it.
+    pub(super) fn kit(self) -> Option<Kit> {
+        match self {
+            Self::Xfs => Some(Kit::Xfs),
+            Self::Ext4 => Some(Kit::Ext4),
+            Self::Tmpfs => None,
         }
     }
 

@@ -198,7 +198,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     if settings.binary.is_none() && !options.queue {
         toolbox.install(&BTreeSet::from([Kit::Server]))?;
     }
-    if let Err(error) = allowed(options.mode, &settings) {
+    if let Err(error) = allowed(options.mode, &settings, &toolbox) {
         if !options.where_allowed {
             return Err(error);
         }
@@ -213,12 +213,17 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     result.with_context(|| kept(&settings.dir))
 }
 
-/// Whether this machine lets a mode do what it needs.
-fn allowed(mode: Mode, settings: &Settings) -> anyhow::Result<()> {
+/// Whether this machine has, or can be given, what a mode needs, and lets the mode do it.
+fn allowed(mode: Mode, settings: &Settings, toolbox: &Toolbox) -> anyhow::Result<()> {
     if mode == Mode::SyncErrors {
+        toolbox.install(&BTreeSet::from([Kit::Strace]))?;
         sync_errors::allowed()?;
     }
-    if mode.needs_image() { disk::allowed(settings.fs) } else { Ok(()) }
+    if mode.needs_image() {
+        toolbox.install(&settings.fs.kit().into_iter().collect())?;
+        disk::allowed(settings.fs)?;
+    }
+    Ok(())
 }
 
 fn kept(dir: &Path) -> String {
