@@ -527,6 +527,11 @@ impl LogDir {
         self.has_failed.load(Ordering::Acquire)
     }
 
+    /// Whether the dir has failed or is full.
+    pub(crate) fn takes_nothing(&self) -> bool {
+        self.has_failed() || self.space.is_full()
+    }
+
     /// For those who have only the files: set once the dir has failed.
     pub(crate) fn failed_flag(&self) -> Arc<AtomicBool> {
         self.has_failed.clone()

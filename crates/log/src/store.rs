@@ -38,7 +38,6 @@ use crate::open_logs::OpenLogs;
 use crate::partition_files::DAMAGED_SUFFIX;
 use crate::partition_log::{PartitionLog, counterpart};
 use crate::shared::StoreShared;
-use crate::space::Space;
 use crate::verify::Listing;
 use crate::write_cache::WriteCache;
 
@@ -201,19 +200,19 @@ impl LogStore {
         &self.shared.cache
     }
 
-    /// Whether who appends should be held up until there is room in the write cache. What waits there for room on a disk
-    /// does not count, because nobody knows for how long: who would append to the same journal or log dir is refused, and
-    /// the others take no more than the cache. What waits for both counts twice, so that they may take as much more. What a
-    /// partition has that [alone cannot be written to](Self::unwritable) has left the cache's count, as far as there was
-    /// room beside it.
+    /// Whether who appends should be held up until there is room in the write cache. What waits there for room on a disk, or
+    /// for a log dir that has failed, does not count, because nobody knows for how long: who would append to the same journal
+    /// or log dir is refused, and the others take no more than the cache. What waits for both counts twice, so that they may
+    /// take as much more. What a partition has that [alone cannot be written to](Self::unwritable) has left the cache's
+    /// count, as far as there was room beside it.
     pub fn is_write_cache_full(&self) -> bool {
         let cache = self.write_cache();
         if !cache.is_full() {
             return false;
         }
         let in_journals: u64 = self.journals().map(Journal::waiting_bytes).sum();
-        let full_dirs = self.dirs.iter().map(|dir| dir.space()).filter(|space| space.is_full());
-        let in_dirs: u64 = full_dirs.map(Space::unsettled_bytes).sum();
+        let stuck_dirs = self.dirs.iter().filter(|dir| dir.takes_nothing());
+        let in_dirs: u64 = stuck_dirs.map(|dir| dir.space().unsettled_bytes()).sum();
         cache.bytes().saturating_sub(in_journals + in_dirs) >= cache.bytes_max()
     }
 
@@ -346,7 +345,7 @@ impl LogStore {
     /// Partitions that alone take no more records, because what they have cannot be written, and why: their log dirs can be
     /// written to. Opens nothing, and passes over those that are being opened at the moment.
     pub fn unwritable(&self) -> Vec<(PartitionId, LogError)> {
-        let well = self.dirs.iter().filter(|dir| !dir.has_failed() && !dir.space().is_full());
+        let well = self.dirs.iter().filter(|dir| !dir.takes_nothing());
         let handles = well.flat_map(|dir| dir.handles());
         handles.filter_map(|log| Some((log.id(), log.unwritable()?))).collect()
     }

@@ -104,6 +104,15 @@ impl PartitionLog {
         Ok(())
     }
 
+    /// What lies in segments that no checkpoint covers and was not put aside yet, also if it was deleted: both ends are such
+    /// of entries of a journal.
+    pub(crate) fn unheld_settled(&self) -> Range<Offset> {
+        let Some(log) = self.current_log() else { return Offset::ZERO..Offset::ZERO };
+        let writer = log.writer.lock();
+        let begin = writer.recovery_point.max(Offset(log.held_end.load(Ordering::Relaxed)));
+        begin..writer.end.max(begin)
+    }
+
     /// Everything below was put aside; none of a log that is not open.
     pub(crate) fn held_end(&self) -> Option<Offset> {
         self.current_log().map(|log| Offset(log.held_end.load(Ordering::Relaxed)))
@@ -134,8 +143,7 @@ impl OpenLog {
         let mut shown = self.shown.lock();
         let cache = &self.dir.shared().cache;
         // A dir that takes nothing more keeps what it has, maybe until the next start: it takes no room from others.
-        let is_stuck = self.dir.has_failed() || self.dir.space().is_full();
-        let room_bytes = (!is_stuck).then(|| cache.room_aside_bytes());
+        let room_bytes = (!self.dir.takes_nothing()).then(|| cache.room_aside_bytes());
         let aside_before = shown.tail.aside_bytes();
         let bytes = shown.tail.uncount_below(end, room_bytes);
         cache.move_aside(aside_before, shown.tail.aside_bytes());

@@ -9,6 +9,7 @@
 //! any dir's, and goes once all of them have what recovery has brought under a checkpoint.
 
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use riverrun_journal::{EntryHeader, EntryKind, Journal, Position, RecoveredEntry};
@@ -101,17 +102,28 @@ impl LogDir {
         }
     }
 
+    /// A journal for which that fails keeps no other.
     fn put_aside(&self, delivered: &[Position], needed: Needed) {
-        let ends: Vec<_> = match needed {
-            Needed::All => delivered.iter().map(|_| Position(u64::MAX)).collect(),
-            Needed::Delivered => delivered.to_vec(),
-        };
-        let result = self.put_aside_below(&ends);
-        if result.is_ok() {
-            self.covered.lock().copy_from_slice(delivered);
-            self.handles().iter().for_each(|log| log.uncount_held());
+        let mut result = Ok(());
+        for (index, delivered) in delivered.iter().copied().enumerate() {
+            let end = match needed {
+                Needed::All => Position(u64::MAX),
+                Needed::Delivered => delivered,
+            };
+            let put = self.put_aside_of(index, end);
+            if put.is_ok() {
+                self.covered.lock()[index] = delivered;
+                self.logs_of(index).for_each(|log| log.uncount_held());
+            }
+            result = result.and(put);
         }
         self.note_aside(result);
+    }
+
+    /// The partitions whose journal is the one at `index`.
+    fn logs_of(&self, index: usize) -> impl Iterator<Item = Arc<PartitionLog>> {
+        let logs = self.handles().into_iter();
+        logs.filter(move |log| self.shared().journal_index_of(log.id()) == Some(index))
     }
 
     /// Says why what the dir needs cannot be put aside, once for each reason: the next attempts meet the same.
@@ -129,31 +141,50 @@ impl LogDir {
         self.aside_trouble.lock().clone()
     }
 
-    /// Puts aside what each partition has that needs its journal below the end that is given for that.
-    fn put_aside_below(&self, ends: &[Position]) -> Result<(), LogError> {
-        let settled = self.covered.lock().iter().min().copied().unwrap_or_default();
-        let mut batches: Vec<_> = self.shared().journals.iter().map(Batch::new).collect();
-        let mut unreadable = vec![Vec::new(); batches.len()];
-        for log in self.handles() {
-            let Some(index) = self.shared().journal_index_of(log.id()) else { continue };
-            loop {
-                match log.take_unheld(&(settled..ends[index]), BATCH_BYTES) {
-                    Ok(unheld) => batches[index].add(&log, unheld),
-                    Err(error) => {
-                        tracing::debug!(partition = %log.id(), %error, "read back from the journal instead");
-                        unreadable[index].push(log);
-                        break;
-                    }
-                }
-                if batches[index].bytes < BATCH_BYTES {
-                    break;
-                }
-                batches[index].hold(&self.held_name())?;
+    /// Puts aside what the partitions have that needs one journal below `end`.
+    fn put_aside_of(&self, index: usize, end: Position) -> Result<(), LogError> {
+        let covered = self.covered.lock()[index];
+        let mut batch = Batch::new(&self.shared().journals[index]);
+        let mut unreadable = Vec::new();
+        for log in self.logs_of(index) {
+            let is_readable = !self.is_known_unreadable(index, log.id());
+            if !is_readable || !self.hold_unheld(&log, &(covered..end), &mut batch)? {
+                unreadable.push(log);
             }
         }
-        batches.iter_mut().try_for_each(|batch| batch.hold(&self.held_name()))?;
-        let mut unreadable = unreadable.iter().enumerate().filter(|(_, logs)| !logs.is_empty());
-        unreadable.try_for_each(|(index, logs)| self.put_aside_unread(index, logs))
+        batch.hold(&self.held_name())?;
+        // Where nothing was delivered since the last time, what cannot be read is none of what the journal has.
+        if unreadable.is_empty() || self.shared().journals[index].delivered() <= covered {
+            return Ok(());
+        }
+        self.put_aside_unread(index, covered, &unreadable)?;
+        // What comes behind the segments is in memory.
+        for log in &unreadable {
+            self.hold_unheld(log, &(covered..end), &mut batch)?;
+        }
+        batch.hold(&self.held_name())
+    }
+
+    /// Puts aside what a partition has, the last part of it with the next one's. Whether it can be read.
+    fn hold_unheld(
+        &self,
+        log: &Arc<PartitionLog>,
+        unsettled: &Range<Position>,
+        batch: &mut Batch<'_>,
+    ) -> Result<bool, LogError> {
+        loop {
+            match log.take_unheld(unsettled, BATCH_BYTES) {
+                Ok(unheld) => batch.add(log, unheld),
+                Err(error) => {
+                    tracing::debug!(partition = %log.id(), %error, "read back from the journal instead");
+                    return Ok(false);
+                }
+            }
+            if batch.bytes < BATCH_BYTES {
+                return Ok(true);
+            }
+            batch.hold(&self.held_name())?;
+        }
     }
 
     /// Forgets what was put aside for partitions of this dir that have it all now, and for the dir itself if what lies
@@ -164,10 +195,9 @@ impl LogDir {
             if names.is_empty() {
                 continue;
             }
-            let is_here = |log: &PartitionLog| self.shared().journal_index_of(log.id()) == Some(index);
             let mut needed = HashSet::new();
             let mut own = HashSet::new();
-            for log in self.handles().iter().filter(|log| is_here(log)) {
+            for log in self.logs_of(index) {
                 let name = held_name_of(log.id());
                 if log.is_offline() {
                     // What is aside for the partition alone is there in whole, if it is offline for that.

@@ -3,11 +3,11 @@
 //! What was settled since the last checkpoint is in segments that nobody can read, and maybe on no disk; the journal has
 //! it all until its files are used again. So it is read there, once, which is slow, and nothing else waits for it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use riverrun_journal::{EntryHeader, Position, RecoveredEntry};
-use riverrun_types::Offset;
+use riverrun_types::{Offset, PartitionId};
 
 use super::retry::Retry;
 use crate::error::LogError;
@@ -20,25 +20,43 @@ use crate::shared::{partition_of, stream_of};
 #[derive(Debug)]
 pub(crate) struct FailedReread {
     error: LogError,
+    /// For which partitions it was read, because their segments cannot be. They are not asked either until the next attempt:
+    /// a device that is gone may take its time for each.
+    partitions: HashSet<PartitionId>,
     retry: Retry,
 }
 
 impl LogDir {
-    /// Puts aside what `logs` need of a journal, read from the journal itself. What was not delivered a moment ago
-    /// is left for the next time. Where that has failed, it is tried again after a pause.
-    pub(super) fn put_aside_unread(&self, index: usize, logs: &[Arc<PartitionLog>]) -> Result<(), LogError> {
+    /// Whether the next attempt to read back what the partition needs of a journal has to wait.
+    pub(super) fn is_known_unreadable(&self, index: usize, partition: PartitionId) -> bool {
+        let now = self.env().clock.monotonic();
+        let failed = self.failed_rereads.lock();
+        let waits =
+            |failed: &FailedReread| !failed.retry.is_due(now) && failed.partitions.contains(&partition);
+        failed.get(&index).is_some_and(waits)
+    }
+
+    /// Puts aside what the segments of `logs` have that no checkpoint covers, read from the journal itself. Where that has
+    /// failed, it is tried again after a pause.
+    pub(super) fn put_aside_unread(
+        &self,
+        index: usize,
+        covered: Position,
+        logs: &[Arc<PartitionLog>],
+    ) -> Result<(), LogError> {
         let now = self.env().clock.monotonic();
         let retry = match self.failed_rereads.lock().get(&index) {
             Some(failed) if !failed.retry.is_due(now) => return Err(failed.error.clone()),
             failed => failed.map(|failed| failed.retry).unwrap_or_default(),
         };
-        let result = self.reread(index, logs);
+        let result = self.reread(index, covered, logs);
         let mut failed = self.failed_rereads.lock();
         match &result {
             Ok(()) => _ = failed.remove(&index),
             Err(error) => {
                 let retry = retry.after_failure(error, self.env().clock.monotonic());
-                failed.insert(index, FailedReread { error: error.clone(), retry });
+                let partitions = logs.iter().map(|log| log.id()).collect();
+                failed.insert(index, FailedReread { error: error.clone(), partitions, retry });
             }
         }
         result
@@ -49,20 +67,14 @@ impl LogDir {
         self.failed_rereads.lock().clear();
     }
 
-    fn reread(&self, index: usize, logs: &[Arc<PartitionLog>]) -> Result<(), LogError> {
+    fn reread(&self, index: usize, covered: Position, logs: &[Arc<PartitionLog>]) -> Result<(), LogError> {
         let journal = &self.shared().journals[index];
-        let covered = self.covered.lock()[index];
-        if journal.delivered() <= covered {
-            return Ok(());
-        }
-        let wanted = logs.iter().map(|log| (stream_of(log.id()), (log, log.recovery_point())));
+        let wanted = logs.iter().map(|log| (stream_of(log.id()), (log, log.unheld_settled())));
         let wanted: HashMap<_, _> = wanted.collect();
-        // A bad sector in what others have sent is none of theirs, nor is one in what a checkpoint covers or is aside.
+        // A bad sector in what others have sent is none of theirs, nor is one in what a checkpoint covers, is aside or
+        // lies in memory.
         let is_unheld = |header: &EntryHeader, _: Position| {
-            wanted.get(&header.stream).is_some_and(|(log, covered)| {
-                let end = log.held_end().unwrap_or(*covered).max(*covered);
-                header.base_offset >= end
-            })
+            wanted.get(&header.stream).is_some_and(|(_, unheld)| unheld.contains(&header.base_offset))
         };
         let mut replay = journal.reread(covered).map_err(LogError::Journal)?;
         let mut damaged_count = 0;
@@ -85,6 +97,10 @@ impl LogDir {
                 );
             }
             damaged_count = replay.damaged().len();
+        }
+        // In the place of what is damaged there is a mark.
+        for (log, unheld) in wanted.values() {
+            log.note_held(unheld.end, 0);
         }
         Ok(())
     }

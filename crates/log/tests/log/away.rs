@@ -311,6 +311,78 @@ fn a_bad_sector_in_what_a_dir_has_sent_that_cannot_be_read_keeps_the_journal_and
     }
 }
 
+#[test]
+fn what_cannot_be_put_aside_of_a_failed_dir_takes_no_room_in_the_write_cache() {
+    let pair = Pair::new(StoreOptions { write_cache_bytes: 1 << 20, ..Machine::with_journal() });
+    pair.append(0, &large_value("settled")).unwrap();
+    pair.store.settle().unwrap();
+    for _ in 0..6 {
+        pair.append(0, &"x".repeat(100_000)).unwrap();
+    }
+    assert!(pair.store.is_write_cache_full());
+    pair.sim.fs.make_unreadable(Some("/one".as_ref())).unwrap();
+    break_in_journal(&pair, b"settled");
+    pair.sim.fs.fail_write_after(0);
+    assert!(pair.store.settle().is_err());
+    assert_eq!(pair.store.stuck_dirs().len(), 1);
+    assert!(!pair.store.is_write_cache_full(), "the other dir's producers stand still");
+    for _ in 0..6 {
+        pair.append(1, &"x".repeat(100_000)).unwrap();
+    }
+    assert!(pair.store.is_write_cache_full(), "what others have is bounded");
+    let _one_dir_has_failed = pair.store.settle();
+    assert!(!pair.store.is_write_cache_full());
+}
+
+#[test]
+fn what_lies_in_memory_of_a_dir_that_cannot_be_read_is_put_aside_from_there() {
+    for is_unreadable in [false, true] {
+        let pair = Pair::new(Machine::with_journal());
+        pair.append(0, "settled").unwrap();
+        pair.store.settle().unwrap();
+        for number in 0..2 {
+            pair.append(0, &large_value(&format!("tail {number}"))).unwrap();
+        }
+        let expected = pair.values(0);
+        pair.sim.fs.make_unreadable(Some("/one".as_ref())).unwrap();
+        if is_unreadable {
+            break_in_journal(&pair, b"tail 0");
+        } else {
+            flip_in_journal(&pair, b"tail 0");
+        }
+        pair.sim.fs.fail_write_after(0);
+        assert!(pair.store.settle().is_err());
+        pair.go_round(1);
+        assert_eq!(pair.store.stuck_dirs(), []);
+        pair.sim.fs.make_unreadable(None).unwrap();
+        let pair = pair.kill();
+        assert!(pair.report.offline.is_empty(), "{:?}", pair.report);
+        assert_eq!(pair.values(0), expected);
+    }
+}
+
+#[test]
+fn a_bad_sector_in_one_journal_keeps_no_other() {
+    let journal_dirs = vec!["/journal".into(), "/journal2".into()];
+    let pair = Pair::new(StoreOptions { journal_dirs, ..Machine::with_journal() });
+    let [sick, well] = [0, 1].map(|journal| {
+        let mut indexes = (0..100).map(|number| number * 2 + i32::try_from(journal).unwrap());
+        indexes.find_map(|index| pair.partition_in(index, journal)).unwrap()
+    });
+    assert_eq!([sick.id().index % 2, well.id().index % 2], [0, 1], "one of each dir");
+    pair.append_to(&sick, &large_value("settled")).unwrap();
+    pair.store.settle().unwrap();
+    pair.sim.fs.make_unreadable(Some("/one".as_ref())).unwrap();
+    break_in_journal(&pair, b"settled");
+    let used_bytes = || pair.store.journals().nth(1).unwrap().used_bytes();
+    for _ in 0..40 {
+        pair.append_to(&well, &"x".repeat(200_000)).unwrap();
+        let _one_dir_has_failed = pair.store.settle();
+        assert!(used_bytes() < 3 << 20, "the journal is pinned");
+    }
+    assert!(pair.store.dir_failure(0).is_some() && pair.store.dir_failure(1).is_none());
+}
+
 /// Until its files cannot be used again any more.
 fn fill_journal(pair: &Pair) {
     let value = "x".repeat(200_000);

@@ -100,6 +100,18 @@ impl Pair {
         self.store.partition(id, 0, synced(), LeaderEpoch(self.epoch)).unwrap()
     }
 
+    /// The partition of an index, in the dir that it has at a start, if its records go through the journal at `journal`. That
+    /// is seen by a record.
+    pub(crate) fn partition_in(&self, index: i32, journal: usize) -> Option<Arc<PartitionLog>> {
+        let dir = usize::try_from(index).unwrap() % DIRS.len();
+        let id = PartitionId { index, ..partition(0) };
+        let log = self.store.partition(id, dir, synced(), LeaderEpoch(self.epoch)).unwrap();
+        let used_bytes = || self.store.journals().nth(journal).unwrap().used_bytes();
+        let before = used_bytes();
+        self.append_to(&log, "which?").unwrap();
+        (used_bytes() > before).then_some(log)
+    }
+
     /// Appends a record for each of the numbers, which names it.
     pub(crate) fn append_numbers(&self, dir: usize, numbers: Range<i64>) {
         numbers.for_each(|number| _ = self.append(dir, &format!("record {number}")).unwrap());
