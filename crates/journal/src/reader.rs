@@ -4,7 +4,7 @@
 //! takes for something that was written. But what is damaged so may have been synced, wherever it lies: see
 //! [`FrameReader::is_unread`].
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -51,17 +51,19 @@ struct Window {
     noted_in: UnreadFiles,
 }
 
-/// Files of which the disk does not give back all, by their paths: once they are full nobody writes to them again.
+/// Files of which the disk does not give back all, by their paths, and the places in each: once they are full nobody writes
+/// to them again. A reader gives up a file with more than [`UNREAD_MAX`] places, and the next one finds the same ones mostly.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct UnreadFiles(Arc<Mutex<BTreeSet<PathBuf>>>);
+pub(crate) struct UnreadFiles(Arc<Mutex<BTreeMap<PathBuf, BTreeSet<u64>>>>);
 
 impl UnreadFiles {
-    fn note(&self, path: &Path) {
-        self.0.lock().insert(path.to_path_buf());
+    /// Whether the place is new.
+    fn note(&self, path: &Path, position: u64) -> bool {
+        self.0.lock().entry(path.to_path_buf()).or_default().insert(position)
     }
 
     pub(crate) fn has(&self, path: &Path) -> bool {
-        self.0.lock().contains(path)
+        self.0.lock().contains_key(path)
     }
 
     /// There is no such file any more.
@@ -108,10 +110,11 @@ impl Window {
                 Err(error) if is_device_error(&error) && !is_by_block => is_by_block = true,
                 Err(error) if is_device_error(&error) && self.unread.len() < UNREAD_MAX => {
                     let position = at + filled as u64;
-                    tracing::warn!(path = %self.path.display(), position, %error, "a place cannot be read");
+                    if self.noted_in.note(&self.path, position) {
+                        tracing::warn!(path = %self.path.display(), position, %error, "a place cannot be read");
+                    }
                     buffer[filled..block_end].fill(0);
                     self.unread.push(at + filled as u64..at + block_end as u64);
-                    self.noted_in.note(&self.path);
                     filled = block_end;
                 }
                 Err(error) => return Err(error),
