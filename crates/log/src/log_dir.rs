@@ -11,6 +11,7 @@
 //! left to who settles: a sync may take long, and who has met the error may be somebody whom others wait for.
 
 mod checkpointing;
+mod deletion;
 mod device;
 mod volumes;
 
@@ -42,8 +43,6 @@ use crate::store::{DIR_PREFIX, FailedReread, KnownPartition};
 
 /// Name of the lock file in a log dir.
 pub(crate) const LOCK_FILE: &str = "lock";
-/// What a partition's or topic's directory is called from its deletion until it is gone.
-const DELETED_PREFIX: &str = "deleted-";
 /// The checkpoint in bytes at most: millions of partitions.
 const CHECKPOINT_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 /// The reserve of a log dir is this share of its volume at most.
@@ -573,70 +572,6 @@ impl LogDir {
         self.handles().iter().filter(|log| log.close_if_idle(now, older_than)).count()
     }
 
-    /// Removes a partition. Its directory is renamed first, so that it is gone at once under its name, unless there is no
-    /// space for the other name. Who is interrupted must come again.
-    pub(crate) fn delete(&self, id: PartitionId) -> Result<(), LogError> {
-        // A dir that was let go of may be another server's by now.
-        self.check_open()?;
-        self.delete_in_use(id).map_err(|error| self.judge(error))
-    }
-
-    fn delete_in_use(&self, id: PartitionId) -> Result<(), LogError> {
-        let log = self.partitions.lock().remove(&id);
-        if let Some(log) = log {
-            log.mark_deleted();
-        }
-        {
-            let mut memory = self.memory.lock();
-            memory.is_unwritten |= memory.checkpoint.partitions.remove(&id).is_some();
-        }
-        // That its files are not at the path now does not say that they are gone.
-        self.check_opened()?;
-        let path = self.partition_path(id);
-        let renamed = self.path.join(format!("{DELETED_PREFIX}{}-{}", topic_dir(id), id.index));
-        let doomed = match self.env.fs.rename(&path, &renamed) {
-            Ok(()) => renamed,
-            // Some file systems want room for a name that only changes (XFS), and none to remove one. Nobody opens what is
-            // left of it if this is cut short: whoever deletes it has given it up durably.
-            Err(error) if is_shortage(&error) => path,
-            // Its topic's directory is a link, or a mount.
-            Err(error) if error.kind() == io::ErrorKind::CrossesDevices => path,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => path,
-            Err(error) => return Err(LogError::io(&path, error)),
-        };
-        gone(self.env.fs.remove_dir_all(&doomed), &doomed)?;
-        self.remove_if_empty(&self.path.join(topic_dir(id)))
-    }
-
-    /// Removes the topic's directory with its last partition, also one that went before the process ended: metadata that
-    /// has forgotten the topic would count as lost while the directory is there.
-    fn remove_if_empty(&self, path: &Path) -> Result<(), LogError> {
-        match self.env.fs.remove_dir(path) {
-            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::NotADirectory => self.remove_link_if_empty(path),
-            removed => gone(removed, path),
-        }
-    }
-
-    /// The same of a link to a topic's directory. What it leads to stays, empty.
-    fn remove_link_if_empty(&self, path: &Path) -> Result<(), LogError> {
-        let entries = self.env.fs.read_dir(path).map_err(|error| LogError::io(path, error))?;
-        if entries.is_empty() { gone(self.env.fs.remove_file(path), path) } else { Ok(()) }
-    }
-
-    /// Removes what an interrupted deletion has left.
-    fn remove_leftovers(&self) -> Result<(), LogError> {
-        let entries = self.env.fs.read_dir(&self.path).map_err(|error| LogError::io(&self.path, error))?;
-        let doomed = entries.iter().filter(|entry| {
-            entry.is_dir && entry.name.to_str().is_some_and(|name| name.starts_with(DELETED_PREFIX))
-        });
-        for entry in doomed {
-            let path = self.path.join(&entry.name);
-            self.env.fs.remove_dir_all(&path).map_err(|error| LogError::io(&path, error))?;
-        }
-        Ok(())
-    }
-
     /// Checkpoints, closes every partition and lets go of the dir. Later calls on the handles fail. While a journal holds
     /// what could not be brought into the segments, the dir does not count as closed in order. Nor does one that has
     /// failed, which is told of and keeps nobody from closing.
@@ -673,14 +608,6 @@ impl LogDir {
             log.shut();
         }
         self.lock.lock().take();
-    }
-}
-
-/// Judges a removal; fine if there was nothing.
-fn gone(removed: io::Result<()>, path: &Path) -> Result<(), LogError> {
-    match removed {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(LogError::io(path, error)),
-        _ => Ok(()),
     }
 }
 
