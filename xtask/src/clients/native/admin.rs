@@ -24,16 +24,19 @@ pub(super) async fn topics(bench: &Bench<'_>) -> anyhow::Result<()> {
     fails_with("only validated", absent, ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
     let created = only(admin.create_topics(vec![topic], false).await)?;
     same("created", &(created.partitions, created.replication), &(3, 1))?;
-    let described = only(admin.describe_topics(std::slice::from_ref(&name)).await)?;
+    // Another thread of Kafka's takes it in.
+    let describe = async || only(admin.describe_topics(std::slice::from_ref(&name)).await);
+    let begun = Instant::now();
+    while describe().await.is_err() && begun.elapsed() < PATIENCE {
+        tokio::time::sleep(SHORT).await;
+    }
+    let described = describe().await?;
     same("its id", &described.id, &created.id)?;
     same("partitions", &described.partition_count(), &3)?;
     let listed = admin.list_topics().await?;
     same("listed", &listed.iter().filter(|topic| topic.name == name).count(), &1)?;
     only(admin.create_partitions(&BTreeMap::from([(name.clone(), 5)]), false).await)?;
-    // Another thread of Kafka's takes it in.
-    let count = async || {
-        only(admin.describe_topics(std::slice::from_ref(&name)).await).map(|topic| topic.partition_count())
-    };
+    let count = async || describe().await.map(|topic| topic.partition_count());
     let begun = Instant::now();
     while count().await? != 5 && begun.elapsed() < PATIENCE {
         tokio::time::sleep(SHORT).await;
