@@ -448,6 +448,7 @@ impl Opening<'_> {
             .checkpoint
             .log_start
             .max(self.segments.first().map_or(Offset::ZERO, |first| first.segment.base_offset));
+        let has_segments = !self.segments.is_empty();
         // With the journal's part the end may be beyond the start yet.
         let (active, end) = if end < log_start && !self.is_replay {
             (Some(self.start_over(log_start)?), log_start)
@@ -461,7 +462,8 @@ impl Opening<'_> {
             active,
             end,
             producers: self.producers,
-            recovery_point: self.recovery_point.min(end),
+            // Without segments nothing lies below the end that would have to be recovered.
+            recovery_point: if has_segments { self.recovery_point.min(end) } else { end },
             is_dirty: self.is_dirty,
             snapshot: self.snapshot,
             snapshots,

@@ -408,6 +408,22 @@ fn reached_levels_are_counted_for_each_topic_and_told_once() {
 }
 
 #[test]
+fn the_level_of_a_log_that_has_nothing_but_a_log_start_changes() {
+    let mut machine = Machine::with_options(SimEnv::new(1), LogConfig::default(), Machine::with_journal());
+    machine.append_numbers(0, 6);
+    machine.log().delete_records(Offset(4)).unwrap();
+    machine.sim.fs.remove_dir_all(&machine.partition_dir()).unwrap();
+    machine.kill();
+    assert_eq!(machine.log().watermarks(), Watermarks { appended: Offset(0), synced: Offset(0) });
+    machine.log().ensure_open().unwrap();
+    assert_eq!(machine.log().watermarks(), Watermarks { appended: Offset(4), synced: Offset(4) });
+    change_level(&mut machine, DurabilityLevel::SyncSync);
+    assert_eq!(machine.append("after"), Offset(4));
+    machine.crash();
+    assert_eq!(machine.records().unwrap(), [(4, "after".to_owned())]);
+}
+
+#[test]
 fn a_level_that_was_changed_while_the_server_was_down_is_reached_after_recovery() {
     let mut machine = Machine::synced(1, &Machine::small_segments());
     machine.append_numbers(0, 6);

@@ -336,9 +336,9 @@ impl Storm {
         drop(store);
         self.note(format!("restart {how}"));
         self.sim.fs.make_unreadable(None).unwrap();
-        self.forgotten = (self.below(6) == 0).then(|| self.parts[self.pick()].id);
         // What a power cut has left there is still to be put right.
-        let was_away = self.away.is_some();
+        let was_away = self.away.is_some() || self.forgotten.is_some();
+        self.forgotten = (self.below(6) == 0).then(|| self.parts[self.pick()].id);
         self.bring_dir_back();
         if self.below(6) == 0 {
             self.take_dir_away();
