@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use riverrun_log::{KnownPartition, PartitionLog};
+use riverrun_log::{KnownPartition, LogError, PartitionLog};
 use riverrun_types::{Offset, PartitionId};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
@@ -257,8 +257,12 @@ fn look_at_all(broker: &Broker, looks: &Mutex<Looks>) -> bool {
 }
 
 pub(crate) fn checkpoint(broker: &Broker) {
-    if let Err(error) = broker.logs.checkpoint() {
-        tracing::error!(%error, "a checkpoint failed; a restart has more to look at");
+    match broker.logs.checkpoint() {
+        Ok(()) => {}
+        Err(error @ LogError::DirFailed { .. }) => {
+            tracing::debug!(%error, "no checkpoint of a dir that has said so")
+        }
+        Err(error) => tracing::error!(%error, "a checkpoint failed; a restart has more to look at"),
     }
     broker.logs.look_at_devices();
     broker.forget_discarded();

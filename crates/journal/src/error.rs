@@ -25,7 +25,7 @@ pub enum JournalError {
     /// A write or a sync failed: the journal is poisoned, and nothing is acked any more. Nobody knows what the disk
     /// holds of what was not synced before, and no later sync would tell.
     #[error(
-        "{}: writing failed, and the journal takes nothing more until a restart has looked at the disk: {source}",
+        "{}: writing or syncing failed, and the journal takes nothing more until a restart has looked at the disk: {source}",
         path.display()
     )]
     Write {

@@ -257,6 +257,13 @@ impl FrameReader {
         Ok(claim.filter(fits).is_some_and(|claim| claim.end - position > bytes as u64))
     }
 
+    /// Whether something lies at `position`, where no frame is intact, that says to be one of that place: a group that was torn,
+    /// or has been damaged since.
+    pub(crate) fn is_torn_at(&mut self, position: u64) -> Result<bool, JournalError> {
+        let first = self.read(position, FRAME_HEADER_BYTES.min(self.bytes_from(position)))?;
+        Ok(claim_of(&first, self.header.id).is_some_and(|claim| claim.position == position))
+    }
+
     /// An error about what lies at `position`.
     pub(crate) fn corrupt(&self, position: u64, what: &str) -> JournalError {
         JournalError::corrupt(&self.path, self.offset(position), with_way_out(what))

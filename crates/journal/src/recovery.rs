@@ -84,7 +84,12 @@ struct Walk {
     /// The same. What is settled was durable elsewhere before a frame could say so: that stays true whatever became of
     /// the frames beside it, and whether or not it was synced itself. Only to use files again takes one that was.
     settled: u64,
+    /// A frame begins behind the chain and is not whole.
+    is_torn: bool,
 }
+
+/// What is said of such a frame.
+const TORN: &str = "a torn group ends the journal";
 
 /// Whether what the page cache shows is served as it is: a bug that a test plants, to see that it is found.
 #[cfg(not(test))]
@@ -315,7 +320,7 @@ fn walk(file: &mut FrameReader) -> Result<Walk, JournalError> {
     let begin = chain_start(&found, file.header.frames_start(), settled);
     // A later frame may say that what ends the chain was synced once.
     let synced = found.iter().map(|frame| frame.synced).fold(file.header.synced, u64::max);
-    let mut walk = Walk { end: begin, frames: Vec::new(), synced, settled };
+    let mut walk = Walk { end: begin, frames: Vec::new(), synced, settled, is_torn: false };
     for frame in found.iter().skip_while(|frame| frame.start < begin) {
         if frame.start != walk.end {
             break;
@@ -334,6 +339,7 @@ fn walk(file: &mut FrameReader) -> Result<Walk, JournalError> {
         let what = file.frame_at(walk.end)?.err().unwrap_or("no frame begins there");
         return Err(file.corrupt(walk.end, what));
     }
+    walk.is_torn = file.is_torn_at(walk.end)?;
     Ok(walk)
 }
 
@@ -396,12 +402,15 @@ fn read_tail(
                 // It may have been synced.
                 return Err(file.corrupt(position, UNREAD));
             }
-            tracing::warn!(path = %file.path.display(), position, "a torn group ends the journal");
-            break;
+            tracing::warn!(path = %file.path.display(), position, "{TORN}");
+            return Ok(tail);
         };
         if !kept.is_empty() {
             tail.push(kept);
         }
+    }
+    if walk.is_torn {
+        tracing::warn!(path = %file.path.display(), position = walk.end, "{TORN}");
     }
     Ok(tail)
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use riverrun_env::{Env, OpenMode};
 use riverrun_types::Position;
 
-use super::{Excluded, Walk, id_of, note_held, older_of, walk};
+use super::{Excluded, TORN, Walk, id_of, note_held, older_of, walk};
 use crate::files::FileName;
 use crate::headless;
 use crate::held::{HeldEntry, HeldFile};
@@ -134,6 +134,16 @@ impl<E: FnMut(&Path, &[HeldEntry])> Verification<'_, E> {
         let Some((_, last)) = files.last_mut() else { return Ok(()) };
         let walked = walk(last);
         let walk = self.noted(walked)?.unwrap_or_default();
+        if walk.is_torn {
+            self.findings.push(JournalFinding {
+                path: last.path.clone(),
+                position: walk.end - last.header.start,
+                what: TORN.to_owned(),
+                is_torn_tail: true,
+                is_settled: false,
+                stream: None,
+            });
+        }
         let in_headers = files.iter().map(|(_, file)| file.header.settled).max().unwrap_or(0);
         let excluded = Excluded { settled: in_headers.max(walk.settled), held };
         let Some(older) = self.noted(older_of(files, excluded.settled, walk.end))? else { return Ok(()) };

@@ -320,10 +320,9 @@ fn what_cannot_be_put_aside_of_a_failed_dir_takes_no_room_in_the_write_cache() {
         pair.append(0, &"x".repeat(100_000)).unwrap();
     }
     assert!(pair.store.is_write_cache_full());
-    pair.sim.fs.make_unreadable(Some("/one".as_ref())).unwrap();
     break_in_journal(&pair, b"settled");
-    pair.sim.fs.fail_write_after(0);
-    assert!(pair.store.settle().is_err());
+    pair.sim.fs.kill_device(Some("/one".as_ref())).unwrap();
+    let _one_dir_has_failed = pair.store.settle();
     assert_eq!(pair.store.stuck_dirs().len(), 1);
     assert!(!pair.store.is_write_cache_full(), "the other dir's producers stand still");
     for _ in 0..6 {
@@ -344,17 +343,15 @@ fn what_lies_in_memory_of_a_dir_that_cannot_be_read_is_put_aside_from_there() {
             pair.append(0, &large_value(&format!("tail {number}"))).unwrap();
         }
         let expected = pair.values(0);
-        pair.sim.fs.make_unreadable(Some("/one".as_ref())).unwrap();
         if is_unreadable {
             break_in_journal(&pair, b"tail 0");
         } else {
             flip_in_journal(&pair, b"tail 0");
         }
-        pair.sim.fs.fail_write_after(0);
-        assert!(pair.store.settle().is_err());
+        pair.sim.fs.kill_device(Some("/one".as_ref())).unwrap();
         pair.go_round(1);
         assert_eq!(pair.store.stuck_dirs(), []);
-        pair.sim.fs.make_unreadable(None).unwrap();
+        pair.sim.fs.kill_device(None).unwrap();
         let pair = pair.kill();
         assert!(pair.report.offline.is_empty(), "{:?}", pair.report);
         assert_eq!(pair.values(0), expected);
