@@ -260,7 +260,7 @@ pub(crate) fn checkpoint(broker: &Broker) {
     match broker.logs.checkpoint() {
         Ok(()) => {}
         Err(error @ LogError::DirFailed { .. }) => {
-            tracing::debug!(%error, "no checkpoint of a dir that has said so")
+            tracing::debug!(%error, "no checkpoint of a dir that has said so");
         }
         Err(error) => tracing::error!(%error, "a checkpoint failed; a restart has more to look at"),
     }
