@@ -72,6 +72,9 @@ struct Storm {
     topics: u8,
     /// A disk may have failed since the start: what is only in the page cache may be lost.
     has_trouble: bool,
+    /// A cut of power, or trouble, may have torn what lies in segments, and no checkpoint of everything has been made since:
+    /// the journal has it all.
+    is_torn: bool,
     away: Option<usize>,
     /// A partition that nobody knows since the start.
     forgotten: Option<PartitionId>,
@@ -103,6 +106,7 @@ impl Storm {
             sent: 0,
             topics: 1,
             has_trouble: false,
+            is_torn: false,
             away: None,
             forgotten: None,
             dies_at: u64::MAX,
@@ -202,6 +206,7 @@ impl Storm {
             74..79 => {
                 let result = self.store().checkpoint();
                 self.note(format!("checkpoint: {result:?}"));
+                self.is_torn &= result.is_err() || self.away.is_some() || self.forgotten.is_some();
             }
             79..84 => self.change_level(),
             84..87 => self.delete_records(),
@@ -336,9 +341,9 @@ impl Storm {
         drop(store);
         self.note(format!("restart {how}"));
         self.sim.fs.make_unreadable(None).unwrap();
-        // What a power cut has left there is still to be put right.
-        let was_away = self.away.is_some() || self.forgotten.is_some();
         self.forgotten = (self.below(6) == 0).then(|| self.parts[self.pick()].id);
+        // What a power cut has left there is still to be put right.
+        let was_away = self.away.is_some();
         self.bring_dir_back();
         if self.below(6) == 0 {
             self.take_dir_away();
@@ -348,7 +353,8 @@ impl Storm {
         }
         self.options.journal_async_write ^= self.below(8) == 0;
         let is_cut = how == 2 || how == 3;
-        let is_calm = !is_cut && !self.has_trouble && !was_away && self.away.is_none();
+        self.is_torn |= is_cut || self.has_trouble;
+        let is_calm = !self.is_torn && !was_away && self.away.is_none();
         let is_damaged = is_calm && self.below(4) == 0;
         if is_damaged {
             self.damage_checkpoint();
