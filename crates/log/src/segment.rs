@@ -235,6 +235,13 @@ impl Segment {
         synced.map_err(|error| LogError::sync(&self.log_path(), error))
     }
 
+    /// Syncs both files.
+    pub(crate) fn sync(&self) -> Result<(), LogError> {
+        self.sync_log()?;
+        let synced = self.index_file_once(OpenMode::ReadWrite)?.sync_data();
+        synced.map_err(|error| LogError::sync(&self.index_path(), error))
+    }
+
     fn open_file(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn File>, LogError> {
         self.home.fs.open(path, mode).map_err(|error| LogError::io(path, bad_sector::at(0, error)))
     }

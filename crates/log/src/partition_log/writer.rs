@@ -235,11 +235,17 @@ impl SegmentWriter {
 
     /// Makes the active segment's files as they are to be once it is sealed, and gives back what space they do not need: the
     /// next one may need it. It can still be appended to.
+    ///
+    /// If all of it lies below the recovery point, that is durable when this returns: a start takes such a segment as its
+    /// files say, and what a recovery has cut off of them must not come back with a power cut.
     fn complete_active(&mut self) -> Result<(), LogError> {
         self.complete_index()?;
         self.cut_stale()?;
         self.give_space_back();
-        Ok(())
+        match &self.active {
+            Some(active) if self.end <= self.recovery_point => active.segment.sync(),
+            _ => Ok(()),
+        }
     }
 
     /// Seals the active segment, which is complete.

@@ -185,8 +185,8 @@ impl Segment {
     }
 
     /// Cuts the index file down to what is known to be in it. Not synced, because there may be one for each partition of a
-    /// server: until a checkpoint has synced it, entries that come back with a power cut lie above the recovery point, where
-    /// nobody believes them.
+    /// server: until a checkpoint has synced it, or it is sealed below the recovery point, entries that come back with a power
+    /// cut lie above that, where nobody believes them.
     pub(crate) fn cut_index_file(&self) -> Result<(), LogError> {
         let len = entry_position(self.index.lock().stored);
         let file = self.index_file_once(OpenMode::ReadWrite)?;

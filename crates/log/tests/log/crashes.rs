@@ -188,3 +188,30 @@ fn producers_survive_what_their_records_survive() {
         assert!(machine.try_append("next", stamp(9, last + 2)).is_err(), "{context}: a gap is a gap");
     });
 }
+
+/// What a recovery has cut off of an index is back after the next cut of power, unless somebody has synced it: above the
+/// recovery point nobody believes it, but a segment that was sealed there is taken as its files say.
+#[test]
+fn an_index_that_a_recovery_has_cut_stays_cut_when_its_segment_is_sealed_at_the_recovery_point() {
+    let (mut sealed, mut torn) = (0, 0);
+    for seed in 0..300 {
+        let mut machine = Machine::new(seed, Machine::small_segments());
+        machine.append_numbers(0, 3);
+        machine.store().checkpoint().unwrap();
+        machine.append("lost with the power");
+        // A recovery that finds it writes the index to its end.
+        machine.kill();
+        machine.log().ensure_open().unwrap();
+        machine.crash();
+        if machine.log().log_end_offset().unwrap() == Offset(3) {
+            torn += 1;
+            machine.append(&"too large for the first segment ".repeat(13));
+            assert_eq!(machine.log_paths().len(), 2);
+            machine.crash();
+        }
+        sealed += usize::from(machine.log_paths().len() == 2);
+        let found = machine.records().unwrap();
+        assert_eq!(found[..3], numbers(0, 3), "seed {seed}");
+    }
+    assert!(torn > 20 && sealed > 20, "{torn} {sealed}");
+}
