@@ -142,7 +142,7 @@ fn a_sector_that_fails_from_some_read_on_ends_no_journal_early() {
     // Files of several windows.
     let options = JournalOptions::with_bytes(32 << 20);
     for sizes in [[300_000; ENTRIES], [9000; ENTRIES]] {
-        let mut refused = 0;
+        let (mut refused, mut files) = (0, Vec::new());
         for reads in 0..20 {
             let (sim, history) = (SimEnv::new(1), History::default());
             let (journal, ..) = open(&sim.env(), options).unwrap();
@@ -150,6 +150,8 @@ fn a_sector_that_fails_from_some_read_on_ends_no_journal_early() {
                 sizes.iter().map(|bytes| history.store(&journal, *bytes, Wants::Sync).unwrap().0).collect();
             sim.fs.kill();
             drop(journal);
+            let names = sim.fs.read_dir(Path::new(DIR)).unwrap();
+            files.push(names.into_iter().map(|entry| entry.name).collect::<Vec<_>>());
             let last = positions[ENTRIES - 1] - positions[ENTRIES - 1] % BLOCK;
             fail_after(&sim.fs, reads, last);
             match open(&sim.env(), options) {
@@ -166,7 +168,7 @@ fn a_sector_that_fails_from_some_read_on_ends_no_journal_early() {
                 }
             }
         }
-        assert!((2..20).contains(&refused), "{refused}");
+        assert!((2..20).contains(&refused), "{refused} of entries of {} bytes, in {files:?}", sizes[0]);
     }
 }
 
