@@ -66,6 +66,9 @@ impl PartitionLog {
         };
         let mut writer = log.writer.lock();
         writer.recovery_point = writer.recovery_point.max(captured.recovery_point);
+        if let Some(active) = &mut writer.active {
+            active.has_unsynced_cut = false;
+        }
         log.note_held_covered(captured.recovery_point);
         log.remove_old_snapshots(&mut writer, captured.producers_at);
         self.marks.sync_to(captured.recovery_point);

@@ -512,6 +512,7 @@ impl Opening<'_> {
             allocated: Some(cursor.position),
             stale_to: 0,
             begun_to: cursor.position,
+            has_unsynced_cut: self.is_dirty,
             cursor,
             first_timestamp,
             opened_at: self.now,

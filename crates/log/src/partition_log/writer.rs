@@ -52,6 +52,8 @@ pub(crate) struct ActiveSegment {
     pub(crate) stale_to: u64,
     /// The disk was told, or is being told, to begin with what lies below.
     pub(crate) begun_to: u64,
+    /// A recovery may have cut its index, or may have yet to cut what is stale, and no checkpoint came after it.
+    pub(crate) has_unsynced_cut: bool,
 }
 
 /// What changes with the segments, and what a checkpoint says of them.
@@ -169,6 +171,7 @@ impl PartitionLog {
             allocated: Some(0),
             stale_to: 0,
             begun_to: 0,
+            has_unsynced_cut: false,
         });
         log.update_view(|view| {
             let mut segments = view.segments.to_vec();
@@ -236,14 +239,16 @@ impl SegmentWriter {
     /// Makes the active segment's files as they are to be once it is sealed, and gives back what space they do not need: the
     /// next one may need it. It can still be appended to.
     ///
-    /// If all of it lies below the recovery point, that is durable when this returns: a start takes such a segment as its
-    /// files say, and what a recovery has cut off of them must not come back with a power cut.
+    /// If all of it lies below the recovery point, what a recovery has cut off of them is gone for good when this returns: a
+    /// start takes such a segment as its files say, and it must not come back with a power cut.
     fn complete_active(&mut self) -> Result<(), LogError> {
         self.complete_index()?;
         self.cut_stale()?;
         self.give_space_back();
         match &self.active {
-            Some(active) if self.end <= self.recovery_point => active.segment.sync(),
+            Some(active) if active.has_unsynced_cut && self.end <= self.recovery_point => {
+                active.segment.sync()
+            }
             _ => Ok(()),
         }
     }

@@ -62,12 +62,7 @@ pub(super) fn line_of(document: &Value) -> String {
     let ours = &document[OURS];
     let totals = &ours["totals"];
     let mut parts = vec![
-        format!(
-            "{} on {}: {}",
-            document["workload"].as_str().unwrap_or_default(),
-            ours["server"].as_str().unwrap_or_default(),
-            rate(totals, "publish", "published")
-        ),
+        rate(totals, "publish", "published"),
         rate(totals, "consume", "read"),
         backlog(&ours["backlog"]),
         disk_full(&ours["diskFull"]),
@@ -76,7 +71,8 @@ pub(super) fn line_of(document: &Value) -> String {
         format!("durability {}", durability(&ours["durability"])),
     ];
     parts.retain(|part| !part.is_empty());
-    parts.join("; ")
+    let workload = document["workload"].as_str().unwrap_or_default();
+    format!("{workload} on {}: {}", ours["server"].as_str().unwrap_or_default(), parts.join("; "))
 }
 
 fn number(value: &Value) -> f64 {
@@ -186,5 +182,11 @@ durability level 4";
         paced[OURS]["totals"]["publishToLoopback"] = 0.0004.into();
         paced[OURS]["totals"]["publishToUnpacedLoopback"] = 0.0001.into();
         assert!(line_of(&paced).contains(" (2.5 MB/s) published"), "a trace of a limit is not told");
+        let reading = json!({"workload": "w", OURS: {"server": "s", "totals": {"consumeRate": 500.0, "consumeBytesRate": 3e5}}});
+        assert!(
+            line_of(&reading).starts_with("w on s: 500 rec/s (0.3 MB/s) read; "),
+            "{}",
+            line_of(&reading)
+        );
     }
 }

@@ -11,7 +11,7 @@ use riverrun_bench::environment::{Environment, ServerRecord, is_here, loopback};
 use riverrun_bench::jobs::{DriverFile, Job, jobs};
 use riverrun_bench::omb::PlanOptions;
 use riverrun_bench::plan::{Durability, Plan, TopicPlan};
-use riverrun_bench::process::software_of;
+use riverrun_bench::process::{ProcessRun, software_of};
 use riverrun_bench::result::{OURS, RunLabel, document};
 use riverrun_bench::runner::{
     Event, HeldTopics, PageCache, RunError, RunOptions, RunOutcome, SearchOptions, ServerTarget, check,
@@ -362,10 +362,10 @@ impl Session<'_> {
         };
         let document = document(&plan, &outcome, &label, &environment, &page_cache);
         self.write(&document, &plan.name, &server.name, &started)?;
-        match &outcome.left {
+        match wrong_with(outcome.left.as_ref(), outcome.figures.server) {
             None => Ok(document),
-            Some(error) => {
-                Err(failure(error).about(format!("{} on {}, whose result is kept", plan.name, server.name)))
+            Some(wrong) => {
+                Err(wrong.about(format!("{} on {}, whose result is kept", plan.name, server.name)))
             }
         }
     }
@@ -492,6 +492,13 @@ fn file_name(workload: &str, server: &str, started: &str) -> String {
     format!("{}-{}-{}.json", plain(workload, 150), plain(server, 60), plain(time, 30).replace('T', "-"))
 }
 
+/// Why a run that has a result was none in order: what it has `left`, or that its server did not live to the end.
+fn wrong_with(left: Option<&RunError>, server: Option<ProcessRun>) -> Option<Failure> {
+    let has_ended = server.is_some_and(|server| server.ended);
+    let ended = || has_ended.then(|| Failure::new(Exit::Unreachable, "the server's process has ended"));
+    left.map(failure).or_else(ended)
+}
+
 fn failure(error: &RunError) -> Failure {
     match error {
         RunError::Client(error) | RunError::Topic { error, .. } => Failure::from(error.clone()),
@@ -537,6 +544,15 @@ mod tests {
     struct Line {
         #[command(flatten)]
         run: RunArgs,
+    }
+
+    #[test]
+    fn a_run_whose_server_has_ended_fails() {
+        let wrong = |ended| wrong_with(None, Some(ProcessRun { ended, ..ProcessRun::default() }));
+        assert_eq!(wrong(true).map(|failure| failure.exit), Some(Exit::Unreachable));
+        assert_eq!((wrong(false), wrong_with(None, None)), (None, None));
+        let stopped = wrong_with(Some(&RunError::Stopped), None);
+        assert_eq!(stopped.map(|failure| failure.exit), Some(Exit::Interrupted));
     }
 
     #[test]
