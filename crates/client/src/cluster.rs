@@ -264,9 +264,11 @@ impl Cluster {
         let mut seen = Vec::with_capacity(answer.topics.len());
         for topic in &answer.topics {
             let name = topic.name.as_deref().unwrap_or_default().to_owned();
-            match ClientError::check(topic.error_code, None) {
-                Ok(()) => {
-                    let info = Arc::new(topic_info(topic, &name, &known.nodes));
+            let told = ClientError::check(topic.error_code, None)
+                .and_then(|()| topic_info(topic, &name, &known.nodes));
+            match told {
+                Ok(info) => {
+                    let info = Arc::new(info);
                     known.topics.insert(name, (Arc::clone(&info), now));
                     seen.push(Ok(info));
                 }
@@ -542,11 +544,21 @@ fn is_settled(partition: &PartitionInfo) -> bool {
     partition.leader.is_some() || !partition.unusable.is_empty()
 }
 
-fn topic_info(topic: &MetadataResponseTopic<'_>, name: &str, nodes: &BTreeMap<i32, Node>) -> TopicInfo {
+/// What is said of a topic. Its partitions are found by their places from here on, so none may be left out.
+fn topic_info(
+    topic: &MetadataResponseTopic<'_>,
+    name: &str,
+    nodes: &BTreeMap<i32, Node>,
+) -> Result<TopicInfo, ClientError> {
     let infos = topic.partitions.iter().map(|partition| partition_info(partition, nodes));
     let mut partitions: Vec<PartitionInfo> = infos.collect();
     partitions.sort_by_key(|partition| partition.index);
-    TopicInfo { name: name.to_owned(), id: topic.topic_id, internal: topic.is_internal, partitions }
+    let strays = partitions.iter().zip(0..).find(|(partition, place)| partition.index != *place);
+    if let Some((partition, place)) = strays {
+        let what = format!("where {name} has a partition {place}, it says {}", partition.index);
+        return Err(ClientError::Impossible { api: ApiKey::Metadata, what });
+    }
+    Ok(TopicInfo { name: name.to_owned(), id: topic.topic_id, internal: topic.is_internal, partitions })
 }
 
 fn partition_info(partition: &MetadataResponsePartition, nodes: &BTreeMap<i32, Node>) -> PartitionInfo {

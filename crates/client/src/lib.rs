@@ -107,8 +107,9 @@
 //! # What is copied
 //!
 //! Of a record that is sent, key, value and headers are copied once, into its batch, by [`Producer::send`] as by
-//! [`Producer::send_ref`]. From there the socket takes them; compression writes the batch once more, and so does a new
-//! producer epoch for a batch that was made already.
+//! [`Producer::send_ref`]. A batch that becomes much larger than the one before it in its partition grows, by which what is in it
+//! is copied again, as often as it doubles: where batches stay large this happens to the first. From there the socket takes
+//! them; compression writes the batch once more, and so does a new producer epoch for a batch that was made already.
 //!
 //! What is fetched is read into memory of its own for each answer, but for its first 16 KiB at most, which are read before
 //! its length is known, and copied. Where the records of a partition are more than half of an answer they stay there, and
@@ -144,6 +145,12 @@
 //! a consumer for as long as it is polled: [`Consumer::trouble`] tells what keeps it from its work. The rest is a
 //! [`ClientError`], whose [`kind`](ClientError::kind) says what to do: retry, fix the request, or give up. Answers of a
 //! server that cannot be true are errors, too, and never a panic.
+//!
+//! # What is not there
+//!
+//! TLS, SASL and transactions, whose options are refused by name. A time that a server with quotas asks to wait for
+//! (`throttle_time_ms`) is not waited for: such a server answers later by itself. A producer keeps what it knows of each topic
+//! that it has sent to, however long ago; Kafka's forgets it after `metadata.max.idle.ms`.
 //!
 //! # Numbers
 //!

@@ -235,10 +235,10 @@ async fn ask_leader(
     };
     wanted
         .iter()
-        .map(|(partition, _)| {
+        .map(|(partition, spec)| {
             let missing =
                 || ClientError::Incomplete { api: ApiKey::ListOffsets, missing: partition.to_string() };
-            find(partition).ok_or_else(missing).and_then(|answer| read(partition, answer))
+            find(partition).ok_or_else(missing).and_then(|answer| read(partition, *spec, answer))
         })
         .collect()
 }
@@ -268,9 +268,15 @@ fn request<'a>(wanted: &[&'a Wanted], isolation: Isolation) -> ListOffsetsReques
 
 fn read(
     partition: &TopicPartition,
+    spec: OffsetSpec,
     answer: &ListOffsetsPartitionResponse,
 ) -> Result<Option<FoundOffset>, ClientError> {
     ClientError::check(answer.error_code, Some(&partition.to_string()))?;
+    // There may be no record with a timestamp, but a partition begins and ends somewhere.
+    if answer.offset < 0 && matches!(spec, OffsetSpec::Earliest | OffsetSpec::Latest) {
+        let what = format!("{partition} begins or ends at offset {}", answer.offset);
+        return Err(ClientError::Impossible { api: ApiKey::ListOffsets, what });
+    }
     Ok((answer.offset >= 0).then(|| FoundOffset {
         offset: Offset(answer.offset),
         timestamp: (answer.timestamp >= 0).then_some(TimestampMs(answer.timestamp)),

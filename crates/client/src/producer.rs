@@ -169,6 +169,7 @@ impl Producer {
         record: &RecordRef<'_>,
         waiter: &mut W,
     ) -> Result<Option<W::Handle>, ClientError> {
+        record.check()?;
         let reserved_bytes = record.size_bound_bytes();
         if !self.accumulator.try_reserve(reserved_bytes)? {
             return Ok(None);

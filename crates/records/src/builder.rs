@@ -272,6 +272,11 @@ impl BatchBuilder {
         self.buffer.len()
     }
 
+    /// Bytes of memory that the batch has so far, header included: what of them is not used yet is room for further records.
+    pub fn capacity_bytes(&self) -> usize {
+        self.buffer.capacity()
+    }
+
     /// Bytes of the batch so far if its records compress to `ratio` of their size, 1.0 for not at all.
     #[expect(clippy::cast_possible_truncation, reason = "an estimate, and far below 2^52")]
     pub fn estimated_size_bytes(&self, ratio: f64) -> usize {

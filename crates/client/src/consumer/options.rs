@@ -140,7 +140,8 @@ options! {
     poll_records: usize = "max.poll.records", Kind::Int(1, WIRE_MAX), Some("500");
     /// Whether the checksum of each batch is compared before it is read.
     check_crcs: bool = "check.crcs", Kind::Bool, Some("true");
-    /// Rack or zone of this consumer: leaders send it to a replica there if there is one (KIP-392).
+    /// Rack or zone of this consumer: leaders send it to a replica there if there is one (KIP-392), and its group hears of
+    /// it (KIP-881, KIP-848).
     rack: Option<String> = "client.rack", Kind::Text("a name, or empty"), None;
 }
 
@@ -191,12 +192,38 @@ impl ConsumerOptions {
         if self.assignors.is_empty() && self.group_protocol == GroupProtocol::Classic {
             return invalid("the classic protocol needs an assignor");
         }
+        self.check_protocol()?;
         let classic = self.group.is_some() && self.group_protocol == GroupProtocol::Classic;
         if classic && self.heartbeat_interval >= self.session_timeout {
             return invalid("heartbeat.interval.ms must be below session.timeout.ms");
         }
         self.check_own()?;
         self.cluster.check_own()
+    }
+
+    /// Refuses what the group's protocol has no use for, as Kafka's consumer does: there the server, or the leader, decides.
+    fn check_protocol(&self) -> Result<(), ClientError> {
+        let defaults = Self::defaults(ClusterOptions::new(""));
+        let (protocol, unused) = match self.group_protocol {
+            GroupProtocol::Classic => {
+                ("classic", [("group.remote.assignor", self.server_assignor.is_some())].to_vec())
+            }
+            GroupProtocol::Consumer => (
+                "consumer",
+                [
+                    ("partition.assignment.strategy", self.assignors != defaults.assignors),
+                    ("session.timeout.ms", self.session_timeout != defaults.session_timeout),
+                    ("heartbeat.interval.ms", self.heartbeat_interval != defaults.heartbeat_interval),
+                ]
+                .to_vec(),
+            ),
+        };
+        match unused.into_iter().find(|(_, is_set)| *is_set) {
+            Some((name, _)) => {
+                Err(ClientError::Invalid(format!("{name} cannot be set with group.protocol={protocol}")))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Names the client where nobody did.
@@ -303,6 +330,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_the_group_s_protocol_has_no_use_for_is_refused() {
+        let check = |protocol, name, value| {
+            let given = [("bootstrap.servers", "a:1"), ("group.id", "g"), ("group.protocol", protocol)];
+            ConsumerOptions::from_properties(given.into_iter().chain([(name, value)])).unwrap().check()
+        };
+        for (protocol, other, name, value) in [
+            ("consumer", "classic", "session.timeout.ms", "30000"),
+            ("consumer", "classic", "heartbeat.interval.ms", "1000"),
+            ("consumer", "classic", "partition.assignment.strategy", "range"),
+            ("classic", "consumer", "group.remote.assignor", "uniform"),
+        ] {
+            let refused = check(protocol, name, value).unwrap_err().to_string();
+            assert!(refused.contains(name) && refused.contains(protocol), "{refused}");
+            assert!(check(other, name, value).is_ok(), "{other} {name}");
+        }
+    }
+
+    #[test]
     fn a_reset_may_go_back_by_a_time() {
         for (text, seconds) in [("PT1H", 3600), ("P1D", 86_400), ("P1DT2H3M4S", 93_784), ("PT90S", 90)] {
             let reset = OffsetReset::from_text(&format!("by_duration:{text}"));
@@ -354,7 +399,7 @@ mod tests {
             refused.contains("heartbeat.interval.ms") && refused.contains("session.timeout.ms"),
             "{refused}"
         );
-        assert!(check(&[]).is_ok() && check(&[("group.id", "g"), ("group.protocol", "CONSUMER")]).is_ok());
+        assert!(check(&[]).is_ok());
     }
 
     #[test]

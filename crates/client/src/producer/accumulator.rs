@@ -3,22 +3,23 @@
 //! Owns the topics that the producer has met, the bound on buffered bytes, and the question when everything up to
 //! a point is settled. Senders append under one short lock; the sender task takes whole batches out.
 
+mod space;
 mod state;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use riverrun_types::{ErrorKind, NodeId, ProducerEpoch, ProducerId, TimestampMs};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use self::space::Space;
 use self::state::State;
 use super::batch::{Batch, BatchShape, Ended, QueueKey, Spare};
 use super::delivery::BatchPlace;
-use super::exchange::in_us;
 use super::listener::Enlist;
 use super::metrics::ProducerMetrics;
 use super::options::ProducerOptions;
@@ -36,11 +37,12 @@ const SPARE_BUFFERS: usize = 8;
 /// And of so many at most, however small they are: none of it counts as taken from the producer's buffer.
 const SPARE_BUFFERS_MAX: usize = 256;
 
+/// An open batch may hold so much more of the buffer than it takes memory, as a part of a full one: to be exact with each record
+/// would cost more than it is worth.
+const UNEVEN_PART: usize = 4;
+
 /// What `telling` is while nobody is told.
 const NOBODY: u64 = u64::MAX;
-
-/// The buffer's room is given back in so many parts at most while somebody waits for it.
-const BUFFER_LUMPS: usize = 16;
 
 /// Looks for batches that were tried for too long in the time that they are tried for.
 const EXPIRY_LOOKS: u32 = 16;
@@ -115,9 +117,8 @@ pub(super) struct DrainPlan<'a> {
 /// What is asked for with each turn of the sender stands apart from the state: its lock is taken for each record, and who
 /// waits for it sleeps.
 ///
-/// Invariants: `space` has as many permits as bytes are free, but for those in `freed`; a batch's bytes are freed with its
-/// outcome. Once `closed` is set, no record comes that was not in the state at the next look at it. `spare` is memory of
-/// full batches. `id_spent` tells whether some partition has no epoch left, so that the producer needs another id. `telling` is
+/// Invariants: `space` holds what no batch has; a batch's bytes are freed with its outcome. Once `closed` is set, no record comes that was not in the state at the next look at it. `spare` is memory of
+/// full batches. `ended` is set when the sender task is gone. `id_spent` tells whether some partition has no epoch left, so that the producer needs another id. `telling` is
 /// the first of the batches that have left `unresolved` while somebody is still being told of their outcomes: those of one
 /// call at most, for only the sender task settles.
 #[derive(Debug)]
@@ -125,13 +126,10 @@ pub(super) struct Accumulator {
     options: Arc<ProducerOptions>,
     shape: BatchShape,
     state: Mutex<State>,
-    space: Semaphore,
-    short_of_space: AtomicUsize,
-    space_wait_us: AtomicU64,
-    freed: AtomicUsize,
-    lump_bytes: usize,
+    space: Space,
     closed: AtomicBool,
     abandoned: AtomicBool,
+    ended: AtomicBool,
     id_spent: AtomicBool,
     telling: AtomicU64,
     spare: Mutex<Vec<Spare>>,
@@ -146,17 +144,13 @@ impl Accumulator {
             shape: BatchShape {
                 compression: options.compression,
                 level: options.compression_level(),
-                full_bytes: options.batch_bytes,
+                full_bytes: options.batch_bytes.min(options.buffer_bytes),
             },
             state: Mutex::default(),
-            // No machine has more memory than that.
-            space: Semaphore::new(options.buffer_bytes.min(Semaphore::MAX_PERMITS)),
-            short_of_space: AtomicUsize::new(0),
-            space_wait_us: AtomicU64::new(0),
-            freed: AtomicUsize::new(0),
-            lump_bytes: options.buffer_bytes / BUFFER_LUMPS,
+            space: Space::new(options.buffer_bytes),
             closed: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
             id_spent: AtomicBool::new(false),
             telling: AtomicU64::new(NOBODY),
             spare: Mutex::default(),
@@ -210,46 +204,30 @@ impl Accumulator {
                 return Err(ClientError::RecordTooLarge { bytes, option, limit });
             }
         }
-        let permit = self.space.try_acquire_many(u32::try_from(bytes).unwrap_or(u32::MAX));
-        Ok(permit.map(tokio::sync::SemaphorePermit::forget).is_ok())
+        self.space.try_take(bytes)
     }
 
-    /// The same, but waits for the room.
+    /// The same, but waits for the room. Batches do not linger meanwhile.
     pub(super) async fn reserve(&self, bytes: usize) -> Result<(), ClientError> {
         if self.try_reserve(bytes)? {
             return Ok(());
         }
-        // Batches do not linger while somebody waits for their bytes.
-        let _waiting = Waiting::new(self);
-        self.wake.notify_one();
-        let permits = u32::try_from(bytes).unwrap_or(u32::MAX);
-        let permit = self.space.acquire_many(permits).await.map_err(|_| ClientError::Closed)?;
-        permit.forget();
-        Ok(())
+        self.space.take(bytes, &self.wake).await
     }
 
     /// Gives bytes back.
     pub(super) fn release(&self, bytes: usize) {
-        self.space.add_permits(bytes);
-    }
-
-    /// Gives the bytes of a batch back. While somebody waits for room it comes in lumps: who was woken up for every batch
-    /// would be asleep again after a few records. The sender sees to what is left with [`release_freed`](Self::release_freed).
-    fn free(&self, bytes: usize) {
-        let freed = self.freed.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        if freed >= self.lump_bytes || self.short_of_space.load(Ordering::Relaxed) == 0 {
-            self.release_freed();
-        }
+        self.space.give_back(bytes);
     }
 
     /// Bytes that were freed and not given back yet.
     pub(super) fn freed_bytes(&self) -> usize {
-        self.freed.load(Ordering::Relaxed)
+        self.space.freed_bytes()
     }
 
     /// Gives back what was freed.
     pub(super) fn release_freed(&self) {
-        self.release(self.freed.swap(0, Ordering::Relaxed));
+        self.space.give_back_freed();
     }
 
     /// Whether there is a place for a record, as far as it says itself where it goes.
@@ -296,16 +274,21 @@ impl Accumulator {
         };
         let (handle, look) = if let Some(open) = queue.open(reserved_bytes) {
             let handle = open.append(record, timestamp, reserved_bytes, waiter)?;
+            self.even_out(open, self.shape.full_bytes / UNEVEN_PART);
             let goes = open.is_full() && queue.takes_off(in_flight_max);
             if goes {
                 state.list(key);
             }
             (handle, goes)
         } else {
-            let mut batch = state.new_batch(key, self.shape, || self.spare().pop());
+            if let Some(last) = queue.last() {
+                self.even_out(last, 0);
+            }
+            let mut batch = state.new_batch(key, self.shape, reserved_bytes, || self.spare().pop());
             let handle = batch.append(record, timestamp, reserved_bytes, waiter)?;
+            self.even_out(&mut batch, 0);
             let look = state.begin(batch, self.options.linger, in_flight_max);
-            (handle, look || self.short_of_space.load(Ordering::Relaxed) > 0)
+            (handle, look || self.space.is_short())
         };
         if let Choice::Sticky(partition) = choice {
             state.topics[at].placed(partition, reserved_bytes);
@@ -320,7 +303,7 @@ impl Accumulator {
     /// Takes out what may be sent now, at most one request for each node.
     pub(super) fn drain(&self, plan: &mut DrainPlan<'_>) -> Drained {
         let mut state = self.lock();
-        let pressed = self.is_closed() || self.short_of_space.load(Ordering::Relaxed) > 0;
+        let pressed = self.is_closed() || self.space.is_short();
         let fresh_allowed = plan.fresh_allowed && !self.is_id_spent();
         let rules = SendRules {
             now: plan.now,
@@ -505,8 +488,26 @@ impl Accumulator {
             return Turn::Refused(node);
         }
         *bytes += batch_bytes;
-        drained.requests.entry(node).or_default().extend(queue.take(producer));
+        let mut batch = queue.take(producer);
+        if let Some(batch) = &mut batch {
+            self.even_out(batch, 0);
+        }
+        drained.requests.entry(node).or_default().extend(batch);
         Turn::Taken
+    }
+
+    /// Has a batch hold as much of the buffer as it takes memory, if it is off by more than so many bytes: each record came
+    /// with room of its own, and the batch had some for it, or has grown.
+    fn even_out(&self, batch: &mut Batch, off_bytes: usize) {
+        let memory_bytes = batch.memory_bytes();
+        if batch.reserved_bytes.abs_diff(memory_bytes) <= off_bytes {
+            return;
+        }
+        match memory_bytes.checked_sub(batch.reserved_bytes) {
+            Some(missing) => self.space.take_at_once(missing),
+            None => self.space.free(batch.reserved_bytes - memory_bytes),
+        }
+        batch.reserved_bytes = memory_bytes;
     }
 
     /// Ends a batch that is not under way any more. `broken`: its sequence numbers leave a gap. Its records' senders are told
@@ -554,7 +555,7 @@ impl Accumulator {
     fn tell(&self, Ended { batch, result }: Ended) {
         let reserved_bytes = batch.reserved_bytes;
         let memory = batch.finish(result);
-        self.free(reserved_bytes);
+        self.space.free(reserved_bytes);
         if let Some(memory) = memory {
             self.keep(memory);
         }
@@ -565,7 +566,7 @@ impl Accumulator {
         if memory.buffer.capacity() < self.shape.full_bytes {
             return;
         }
-        let wanted = self.lump_bytes / memory.buffer.capacity().max(1);
+        let wanted = self.space.lump_bytes() / memory.buffer.capacity().max(1);
         let mut spare = self.spare();
         if spare.len() < wanted.clamp(SPARE_BUFFERS, SPARE_BUFFERS_MAX) {
             spare.push(memory);
@@ -704,7 +705,9 @@ impl Accumulator {
     fn is_told(&self, target: u64) -> bool {
         let settled = self.lock().unresolved.first().is_none_or(|first| *first >= target);
         // SYNC: told. Pairs with the stores in `settle` and `end`.
-        settled && self.telling.load(Ordering::Acquire) >= target
+        let is_told = settled && self.telling.load(Ordering::Acquire) >= target;
+        // SYNC: ended. Pairs with the release in `end_of_sender`.
+        is_told || self.ended.load(Ordering::Acquire)
     }
 
     /// Has something counted.
@@ -717,9 +720,9 @@ impl Accumulator {
         let state = self.lock();
         ProducerMetrics {
             buffer_bytes: self.options.buffer_bytes,
-            buffer_free_bytes: self.space.available_permits() + self.freed_bytes(),
-            senders_waiting: self.short_of_space.load(Ordering::Relaxed),
-            buffer_wait_us: self.space_wait_us.load(Ordering::Relaxed),
+            buffer_free_bytes: self.space.free_bytes(),
+            senders_waiting: self.space.waiting(),
+            buffer_wait_us: self.space.wait_us(),
             batches_waiting: state.unresolved.len(),
             ..state.counts
         }
@@ -737,6 +740,18 @@ impl Accumulator {
         // SYNC: abandoned. Pairs with the acquire in `is_abandoned`.
         self.abandoned.store(true, Ordering::Release);
         self.close();
+    }
+
+    /// Fails what waits, and takes nothing more: nobody sends any longer. What is under way fails by itself.
+    pub(super) fn end_of_sender(&self) {
+        self.close();
+        self.space.close();
+        for batch in self.take_all() {
+            self.settle(batch, Err(ClientError::Closed), false);
+        }
+        // SYNC: ended. Pairs with the acquire in `is_told`: what could be told has been.
+        self.ended.store(true, Ordering::Release);
+        self.settled.notify_waiters();
     }
 
     /// Whether nothing that waits is to be sent any more.
@@ -771,26 +786,6 @@ fn give_up_missing(state: &mut State, key: QueueKey, drained: &mut Drained) {
     } else {
         state.hold(key, None);
         drained.leaderless.insert(Arc::clone(&state.topics[key.topic].name));
-    }
-}
-
-/// Counts a sender that waits for room, for as long as it does.
-struct Waiting<'a> {
-    accumulator: &'a Accumulator,
-    since: Instant,
-}
-
-impl<'a> Waiting<'a> {
-    fn new(accumulator: &'a Accumulator) -> Self {
-        accumulator.short_of_space.fetch_add(1, Ordering::Relaxed);
-        Self { accumulator, since: Instant::now() }
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.accumulator.short_of_space.fetch_sub(1, Ordering::Relaxed);
-        self.accumulator.space_wait_us.fetch_add(in_us(self.since.elapsed()), Ordering::Relaxed);
     }
 }
 

@@ -17,8 +17,9 @@ use super::listener::{Audience, Enlist, RecordPlace};
 use super::record::RecordRef;
 use crate::error::ClientError;
 
-/// Room that a batch's buffer has at first, where the batches before were not full.
-pub(super) const CAPACITY_BYTES: usize = 8 * 1024;
+/// Memory that a batch takes beside that of its records, about: its place in a queue, its outcome, and room for the first of
+/// those who are told of it.
+pub(super) const BATCH_BYTES: usize = 1024;
 /// Ids from one batch to the next: as many parts as a batch may be split into lie between.
 pub(super) const ID_STEP: u64 = 1 << 20;
 
@@ -63,7 +64,7 @@ pub(super) struct Batch {
     id_span: u64,
     pub(super) key: QueueKey,
     pub(super) created: Instant,
-    /// Bytes of the producer's buffer that its records hold.
+    /// Bytes of the producer's buffer that it holds.
     pub(super) reserved_bytes: usize,
     outcome: Arc<Outcome>,
     audience: Audience,
@@ -185,6 +186,15 @@ impl Batch {
             Body::Open(builder) => builder.size_bytes(),
             Body::Sealed { bytes, .. } => bytes.len(),
         }
+    }
+
+    /// Bytes of memory that it takes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let records = match &self.body {
+            Body::Open(builder) => builder.capacity_bytes(),
+            Body::Sealed { bytes, .. } => bytes.len(),
+        };
+        BATCH_BYTES + records
     }
 
     /// Name of its topic.

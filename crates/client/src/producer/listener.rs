@@ -24,7 +24,7 @@ impl Callback {
 }
 
 /// Notes of one batch for which there is room at first.
-const NOTES: usize = 16;
+const NOTES: usize = 4;
 /// Groups whose memory is kept for the next batch.
 const GROUPS_KEPT: usize = 2;
 

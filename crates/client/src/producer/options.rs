@@ -10,6 +10,9 @@ use crate::cluster::ClusterOptions;
 use crate::error::ClientError;
 use crate::options::{Kind, options};
 
+/// The only level of the LZ4 encoder, by Kafka's name for it.
+const LZ4_LEVEL: i32 = 9;
+
 /// Bytes above which a batch's size means nothing: the format counts them in 31 bits.
 const BATCH_BYTES_MAX: i64 = i32::MAX as i64;
 
@@ -34,7 +37,7 @@ options! {
         Kind::Choice(&["none", "gzip", "snappy", "lz4", "zstd"]), Some("none");
     /// How hard gzip tries: from 1, the fastest, to 9, the smallest; -1 for its own default.
     gzip_level: i32 = "compression.gzip.level", Kind::OneOrInt(-1, 1, 9), Some("-1");
-    /// Taken for the sake of settings that have it: the LZ4 encoder here has one level.
+    /// The LZ4 encoder here has one level: with `compression.type=lz4` only the default is taken.
     lz4_level: i32 = "compression.lz4.level", Kind::Int(1, 17), Some("9");
     /// How hard Zstandard tries: the higher, the slower and the smaller.
     zstd_level: i32 = "compression.zstd.level", Kind::Int(-131_072, 22), Some("3");
@@ -43,8 +46,8 @@ options! {
     /// Bytes of a batch, before compression, at which it is sent without waiting. A longer record goes alone. With 0
     /// every record is a batch.
     batch_bytes: usize = "batch.size", Kind::Int(0, BATCH_BYTES_MAX), Some("16384");
-    /// Bytes of records that are not delivered yet at most; sending waits above that. A record that is longer than all of it
-    /// is refused.
+    /// Bytes that batches take which are not delivered yet at most, their records, the room in them and 1 KiB for each; sending
+    /// waits above that. Callbacks and notes do not count. A record that is longer than all of it is refused.
     buffer_bytes: usize = "buffer.memory", Kind::Int(0, i64::MAX), Some("33554432");
     /// Bytes of one request's records, and so of one record, at most: a longer one is refused, and with 0 each.
     request_bytes_max: usize = "max.request.size", Kind::Int(0, BATCH_BYTES_MAX), Some("1048576");
@@ -125,6 +128,9 @@ impl ProducerOptions {
         if self.idempotent && self.retries == 0 {
             return invalid("an idempotent producer needs retries of at least 1");
         }
+        if self.compression == Compression::Lz4 && self.lz4_level != LZ4_LEVEL {
+            return invalid("the lz4 codec of this client has one level: compression.lz4.level is 9");
+        }
         self.check_own()?;
         self.cluster.check_own()
     }
@@ -133,9 +139,8 @@ impl ProducerOptions {
     pub(super) fn compression_level(&self) -> Option<i32> {
         match self.compression {
             Compression::Gzip => Some(self.gzip_level),
-            Compression::Lz4 => Some(self.lz4_level),
             Compression::Zstd => Some(self.zstd_level),
-            Compression::None | Compression::Snappy => None,
+            Compression::None | Compression::Snappy | Compression::Lz4 => None,
         }
     }
 
@@ -156,20 +161,18 @@ mod tests {
     #[test]
     fn each_codec_has_its_level_and_that_of_the_codec_in_use_counts() {
         let given = |codec| {
-            let levels = [
-                ("compression.gzip.level", "7"),
-                ("compression.lz4.level", "2"),
-                ("compression.zstd.level", "-5"),
-            ];
+            let levels = [("compression.gzip.level", "7"), ("compression.zstd.level", "-5")];
             let more = [("bootstrap.servers", "a:1"), ("compression.type", codec)];
             ProducerOptions::from_properties(levels.into_iter().chain(more)).unwrap()
         };
         for (codec, level) in
-            [("gzip", Some(7)), ("lz4", Some(2)), ("zstd", Some(-5)), ("snappy", None), ("none", None)]
+            [("gzip", Some(7)), ("lz4", None), ("zstd", Some(-5)), ("snappy", None), ("none", None)]
         {
             assert_eq!(given(codec).compression_level(), level, "{codec}");
             assert!(given(codec).check().is_ok(), "{codec}");
         }
+        let fast = |codec| ProducerOptions { lz4_level: 1, ..given(codec) };
+        assert!(fast("lz4").check().is_err() && fast("zstd").check().is_ok(), "it is not in use");
         let zero = |codec| ProducerOptions { gzip_level: 0, ..given(codec) };
         assert!(zero("gzip").check().is_err() && zero("zstd").check().is_err());
     }

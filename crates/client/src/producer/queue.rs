@@ -121,6 +121,11 @@ impl PartitionQueue {
         !self.waiting.back().is_some_and(|batch| batch.has_room(record_bytes))
     }
 
+    /// The latest batch, of those that wait.
+    pub(super) fn last(&mut self) -> Option<&mut Batch> {
+        self.waiting.back_mut()
+    }
+
     /// Bytes of the latest batch.
     pub(super) fn last_bytes(&self) -> usize {
         self.waiting.back().map_or(self.taken_bytes, Batch::size_bytes)

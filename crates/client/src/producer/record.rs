@@ -6,6 +6,8 @@ use bytes::Bytes;
 use riverrun_records::Header;
 use riverrun_types::{Offset, TimestampMs};
 
+use crate::error::ClientError;
+
 /// Bytes that a record takes beside its key, value and headers, at most: lengths, deltas, attributes.
 const RECORD_OVERHEAD_BYTES: usize = 40;
 /// Bytes that a header takes beside its key and value, at most.
@@ -95,6 +97,16 @@ impl<'a> RecordRef<'a> {
     #[must_use]
     pub fn with_partition(self, partition: i32) -> Self {
         Self { partition: Some(partition), ..self }
+    }
+
+    /// Refuses what no record may be. Times below 0 say on the wire that there is none.
+    pub(super) fn check(&self) -> Result<(), ClientError> {
+        match self.timestamp {
+            Some(TimestampMs(time)) if time < 0 => {
+                Err(ClientError::Invalid(format!("a record's timestamp is {time}, and is below 0")))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Bytes in a batch at most.

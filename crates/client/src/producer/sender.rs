@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt as _};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use riverrun_protocol::InitProducerIdRequest;
+use riverrun_protocol::{ApiKey, InitProducerIdRequest};
 use riverrun_types::{ErrorKind, NodeId, ProducerEpoch, ProducerId};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -80,6 +80,15 @@ pub(super) struct Sender {
     identity_pauses: Pauses,
     /// When room that was freed has to be given back, however little it is.
     release_at: Option<Instant>,
+}
+
+/// However it ends: also with its runtime, or with a panic in somebody's partitioner.
+impl Drop for Sender {
+    fn drop(&mut self) {
+        // What is under way first: its records are told when it is dropped.
+        self.events.clear();
+        self.accumulator.end_of_sender();
+    }
 }
 
 impl Sender {
@@ -422,5 +431,11 @@ async fn ask_identity(cluster: &Cluster) -> Result<(ProducerId, ProducerEpoch), 
     let frame = cluster.call_any(&request).await?;
     let answer = frame.decode::<InitProducerIdRequest<'_>>()?;
     ClientError::check(answer.error_code, None)?;
-    Ok((ProducerId(answer.producer_id), ProducerEpoch(answer.producer_epoch)))
+    let (id, epoch) = (answer.producer_id, answer.producer_epoch);
+    // With these the server would take batches as those of nobody, again and again.
+    if id < 0 || epoch < 0 {
+        let what = format!("the producer's id is {id}, its epoch {epoch}");
+        return Err(ClientError::Impossible { api: ApiKey::InitProducerId, what });
+    }
+    Ok((ProducerId(id), ProducerEpoch(epoch)))
 }

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use riverrun_client::{
-    Admin, Cluster, Consumer, ErrorCode, Producer, ProducerOptions, ProducerRecord, StartAt, TopicPartition,
+    Admin, ClientError, Cluster, Consumer, ErrorCode, Producer, ProducerOptions, ProducerRecord, StartAt,
+    TopicPartition,
 };
 use riverrun_protocol::find_coordinator_response::Coordinator;
 use riverrun_protocol::metadata_response::MetadataResponseBroker;
@@ -58,6 +59,29 @@ async fn a_topic_can_be_used_when_one_of_its_partitions_has_a_leader() {
     let topic = topic.expect("without waiting for the other").unwrap();
     let led: Vec<_> = topic.partitions.iter().map(|partition| partition.leader.is_some()).collect();
     assert_eq!(led, [true, false]);
+}
+
+/// Partitions are found by their places.
+#[tokio::test]
+async fn a_topic_that_is_told_of_in_part_or_twice_is_not_believed() {
+    for indexes in [[0, 2], [1, 1], [-1, 0]] {
+        let server = ScriptedServer::start(move |call| match call.key {
+            ApiKey::Metadata => {
+                let mut metadata = call.metadata_of_epoch(0);
+                for (partition, index) in metadata.topics[0].partitions.iter_mut().zip(indexes) {
+                    partition.partition_index = index;
+                }
+                // Who connects asks for no topic.
+                metadata.topics.truncate(call.nth);
+                call.answer(&metadata)
+            }
+            _ => Reply::Usual,
+        })
+        .await;
+        let cluster = Cluster::connect(server.options()).await.unwrap();
+        let told = cluster.topic("t", false).await;
+        assert!(matches!(told, Err(ClientError::Impossible { .. })), "{indexes:?}: {told:?}");
+    }
 }
 
 /// The first of two servers stops to answer anything while the second is well.

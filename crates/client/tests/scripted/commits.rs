@@ -27,7 +27,8 @@ use riverrun_protocol::{
 use riverrun_types::Offset;
 
 use crate::consumer::{
-    BEGIN, END, Told, committed, nothing_committed, offsets, options, partition, records, server, wait_for,
+    BEGIN, END, Told, committed, member_options, nothing_committed, offsets, options, partition, records,
+    server, wait_for,
 };
 use crate::groups::classic_group;
 use crate::server::{Call, Reply, ScriptedServer, TOPIC_ID};
@@ -485,13 +486,8 @@ async fn a_commit_that_is_tried_again_ends_with_the_membership_that_it_was_begun
             let heard = Arc::clone(&told);
             let mut group = Group { gives_up, first: None, gave_up: false, joins: 0, told: heard };
             let server = server(move |call| group.answer(call)).await;
-            let mut options = ConsumerOptions {
-                group: Some("g".to_owned()),
-                group_protocol,
-                heartbeat_interval: Duration::from_millis(10),
-                auto_commit: false,
-                ..options(&server)
-            };
+            let mut options =
+                ConsumerOptions { auto_commit: false, ..member_options(&server, group_protocol) };
             options.cluster.retry_timeout = Duration::from_mins(1);
             if !gives_up {
                 options.rebalance_timeout = Duration::from_secs(2);

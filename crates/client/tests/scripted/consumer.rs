@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use riverrun_client::{
-    ClientError, CommittedOffset, Consumer, ConsumerOptions, ConsumerRecord, ErrorCode, OffsetReset,
-    OffsetSpec, Record, StartAt, TopicPartition,
+    ClientError, CommittedOffset, Consumer, ConsumerOptions, ConsumerRecord, ErrorCode, GroupProtocol,
+    OffsetReset, OffsetSpec, Record, StartAt, TopicPartition,
 };
 use riverrun_protocol::fetch_response::{FetchableTopicResponse, PartitionData};
 use riverrun_protocol::list_offsets_response::{ListOffsetsPartitionResponse, ListOffsetsTopicResponse};
@@ -83,6 +83,10 @@ fn answer_fetch_in(call: &Call<'_>, found: &[(i32, i16, Vec<u8>)], session_id: i
 }
 
 fn listed(call: &Call<'_>) -> Reply {
+    call.answer(&offsets_of(call))
+}
+
+fn offsets_of<'a>(call: &'a Call<'_>) -> ListOffsetsResponse<'a> {
     let request = call.decode::<ListOffsetsRequest<'_>>();
     let partition = |wanted: &riverrun_protocol::list_offsets_request::ListOffsetsPartition| {
         let offset = match wanted.timestamp {
@@ -101,7 +105,7 @@ fn listed(call: &Call<'_>) -> Reply {
         name: topic.name.clone(),
         partitions: topic.partitions.iter().map(partition).collect(),
     });
-    call.answer(&ListOffsetsResponse { topics: topics.collect(), ..ListOffsetsResponse::default() })
+    ListOffsetsResponse { topics: topics.collect(), ..ListOffsetsResponse::default() }
 }
 
 /// A server with records in every partition. `meddle` may answer in its place.
@@ -123,6 +127,15 @@ pub(crate) fn options(server: &ScriptedServer) -> ConsumerOptions {
     let mut options = ConsumerOptions::new(server.options());
     options.offset_reset = OffsetReset::Earliest;
     options.fetch_wait_max = Duration::from_millis(10);
+    options
+}
+
+/// Of a member of group g that gives frequent signs of life: where the server says how often, it says so itself.
+pub(crate) fn member_options(server: &ScriptedServer, group_protocol: GroupProtocol) -> ConsumerOptions {
+    let mut options = ConsumerOptions { group: Some("g".to_owned()), group_protocol, ..options(server) };
+    if group_protocol == GroupProtocol::Classic {
+        options.heartbeat_interval = Duration::from_millis(10);
+    }
     options
 }
 
@@ -350,6 +363,28 @@ async fn what_needs_a_group_is_refused_without_one() {
     assert!(matches!(consumer.commit().await, Err(ClientError::Invalid(_))));
     let committed = consumer.assign(vec![(partition(0), StartAt::Committed)]).await;
     assert!(matches!(committed, Err(ClientError::Invalid(_))));
+}
+
+/// With no error beside it, so that who takes it for the place of no record would leave the partition out.
+#[tokio::test]
+async fn a_partition_that_ends_nowhere_is_an_error() {
+    let server = server(|call| {
+        (call.key == ApiKey::ListOffsets).then(|| {
+            let mut answer = offsets_of(call);
+            answer.topics[0].partitions[0].offset = -1;
+            call.answer(&answer)
+        })
+    })
+    .await;
+    let consumer = Consumer::new(options(&server)).await.unwrap();
+    for spec in [OffsetSpec::Earliest, OffsetSpec::Latest] {
+        let found = consumer.find_offsets(vec![(partition(0), spec)], Duration::ZERO).await;
+        assert!(matches!(found[0].1, Err(ClientError::Impossible { .. })), "{found:?}");
+    }
+    assert!(matches!(consumer.end_offsets(&[partition(0)]).await, Err(ClientError::Impossible { .. })));
+    let by_time = vec![(partition(0), OffsetSpec::MaxTimestamp)];
+    let found = consumer.find_offsets(by_time, Duration::ZERO).await;
+    assert!(matches!(found[0].1, Ok(None)), "it has no record: {found:?}");
 }
 
 /// What a task can be spawned with.

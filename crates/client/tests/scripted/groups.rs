@@ -19,7 +19,8 @@ use riverrun_protocol::{
 use riverrun_types::{Offset, TopicId};
 
 use crate::consumer::{
-    END, POLL, Told, committed, nothing_committed, options, partition, records, server, tell, wait_for,
+    END, POLL, Told, committed, member_options, nothing_committed, options, partition, records, server, tell,
+    wait_for,
 };
 use crate::patterns::versions;
 use crate::server::{Call, Reply, ScriptedServer, TOPIC_ID};
@@ -28,7 +29,8 @@ use crate::server::{Call, Reply, ScriptedServer, TOPIC_ID};
 pub(crate) fn joined(call: &Call<'_>, told: &Told, taken: usize) -> Reply {
     let request = call.decode::<JoinGroupRequest<'_>>();
     let subscription = decode_subscription(&request.protocols[taken].metadata).unwrap();
-    tell(told, format!("join owning {}", subscription.owned_partitions.len()));
+    let rack = subscription.rack_id.map_or_else(String::new, |rack| format!(" in {rack}"));
+    tell(told, format!("join owning {}{rack}", subscription.owned_partitions.len()));
     call.answer(&JoinGroupResponse {
         generation_id: i32::try_from(call.nth).unwrap(),
         protocol_name: Some(request.protocols[taken].name.clone()),
@@ -233,12 +235,9 @@ async fn silent_member(group_protocol: GroupProtocol) -> Vec<String> {
     })
     .await;
     let mut consumer = Consumer::new(ConsumerOptions {
-        group: Some("g".to_owned()),
-        group_protocol,
-        heartbeat_interval: Duration::from_millis(10),
         rebalance_timeout: Duration::from_millis(300),
         auto_commit: false,
-        ..options(&server)
+        ..member_options(&server, group_protocol)
     })
     .await
     .unwrap();
@@ -286,12 +285,7 @@ async fn a_member_gives_signs_of_life_while_its_look_for_topics_is_not_answered(
             _ => classic_group(call, &told, &ready),
         })
         .await;
-        let mut options = ConsumerOptions {
-            group: Some("g".to_owned()),
-            group_protocol,
-            heartbeat_interval: Duration::from_millis(10),
-            ..options(&server)
-        };
+        let mut options = member_options(&server, group_protocol);
         options.cluster.metadata_max_age = Duration::from_millis(100);
         options.cluster.request_timeout = Duration::from_mins(1);
         let mut consumer = Consumer::new(options).await.unwrap();
@@ -433,6 +427,9 @@ pub(crate) fn server_side_group(call: &Call<'_>, told: &Told, ready: &Arc<Mutex<
     let reply = match call.key {
         ApiKey::ConsumerGroupHeartbeat => {
             let request = call.decode::<ConsumerGroupHeartbeatRequest<'_>>();
+            if let Some(rack) = &request.rack_id {
+                tell(told, format!("in {rack}"));
+            }
             if let Some(owned) = &request.topic_partitions {
                 let owned: Vec<i32> = owned.iter().flat_map(|topic| topic.partitions.clone()).collect();
                 tell(told, format!("epoch {} owns {owned:?}", request.member_epoch));
@@ -456,6 +453,33 @@ pub(crate) fn server_side_group(call: &Call<'_>, told: &Told, ready: &Arc<Mutex<
         _ => return None,
     };
     Some(reply)
+}
+
+#[tokio::test]
+async fn a_group_hears_of_its_member_s_rack_once() {
+    for (group_protocol, expected) in
+        [(GroupProtocol::Classic, "join owning 0 in r"), (GroupProtocol::Consumer, "in r")]
+    {
+        let (told, ready) = (Told::default(), Arc::default());
+        let heard = Arc::clone(&told);
+        let server = server(move |call| match group_protocol {
+            GroupProtocol::Classic => classic_group(call, &heard, &ready),
+            GroupProtocol::Consumer => server_side_group(call, &heard, &ready),
+        })
+        .await;
+        let mut consumer = Consumer::new(ConsumerOptions {
+            group: Some("g".to_owned()),
+            rack: Some("r".to_owned()),
+            group_protocol,
+            ..options(&server)
+        })
+        .await
+        .unwrap();
+        consumer.subscribe(&["t".to_owned()]).await.unwrap();
+        wait_for(&mut consumer, "partitions", |consumer| !consumer.assignment().is_empty()).await;
+        let told = told.lock().unwrap().clone();
+        assert_eq!(told.iter().filter(|one| *one == expected).count(), 1, "{told:?}");
+    }
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use riverrun_protocol::metadata_response::MetadataResponseBroker;
 use riverrun_protocol::produce_response::{PartitionProduceResponse, TopicProduceResponse};
 use riverrun_protocol::{ApiKey, ProduceRequest, ProduceResponse, Records};
 use riverrun_records::UnverifiedBatch;
-use riverrun_types::{Offset, TopicId};
+use riverrun_types::{Offset, TimestampMs, TopicId};
 
 use crate::leaders::{Looks, has_slowed_down, look_without_leader, looked_after};
 use crate::server::{Call, PARTITIONS, Reply, ScriptedServer, TOPIC_ID};
@@ -519,6 +519,65 @@ async fn a_server_that_gives_no_producer_id_fails_the_records_and_says_why() {
     let producer = producer(&server, |_| {}).await;
     let error = send(&producer).await.await.unwrap_err();
     assert_eq!(error.code(), Some(ErrorCode::CLUSTER_AUTHORIZATION_FAILED));
+}
+
+#[tokio::test]
+async fn a_producer_id_that_cannot_be_is_not_believed() {
+    for (producer_id, producer_epoch) in [(-1, 0), (7, -1)] {
+        let server = ScriptedServer::start(move |call| match call.key {
+            ApiKey::InitProducerId => call.answer(&riverrun_protocol::InitProducerIdResponse {
+                producer_id,
+                producer_epoch,
+                ..Default::default()
+            }),
+            _ => Reply::Usual,
+        })
+        .await;
+        let producer = producer(&server, |_| {}).await;
+        let error = send(&producer).await.await.unwrap_err();
+        assert!(
+            matches!(error, ClientError::Impossible { api: ApiKey::InitProducerId, .. }),
+            "{producer_id}, {producer_epoch}: {error}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_record_of_a_time_that_cannot_be_is_refused() {
+    let (server, _) = server(|_, _, _| None).await;
+    let producer = producer(&server, |_| {}).await;
+    let at = |time| ProducerRecord { timestamp: Some(TimestampMs(time)), ..ProducerRecord::new("t", "v") };
+    let error = producer.send(at(-1)).await.unwrap_err();
+    assert!(matches!(&error, ClientError::Invalid(text) if text.contains("-1")), "{error}");
+    assert!(producer.send(at(0)).await.unwrap().await.is_ok());
+}
+
+/// Of whoever is left in another, nobody waits for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_producer_whose_runtime_has_ended_fails_what_it_had_and_what_comes() {
+    let (server, _) = server(|_, _, _| Some(Reply::Silence)).await;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let options = ProducerOptions {
+        linger: Duration::from_hours(1),
+        buffer_bytes: 4000,
+        ..ProducerOptions::new(server.options())
+    };
+    let task = async {
+        let producer = Producer::new(options).await.unwrap();
+        let first = send(&producer).await;
+        (producer, first)
+    };
+    let (producer, first) = runtime.spawn(task).await.unwrap();
+    runtime.shutdown_background();
+    let limit = Duration::from_mins(1);
+    let outcome = tokio::time::timeout(limit, first).await.expect("it has its outcome");
+    assert!(matches!(outcome, Err(ClientError::Closed)), "{outcome:?}");
+    tokio::time::timeout(limit, producer.flush()).await.expect("nothing is left to wait for");
+    let large = [0; 3000];
+    for value in [&b"v"[..], &large, &large] {
+        let sent = tokio::time::timeout(limit, producer.send_ref(&RecordRef::new("t", value))).await;
+        assert!(matches!(sent.expect("it says so"), Err(ClientError::Closed)));
+    }
 }
 
 #[tokio::test]

@@ -40,6 +40,11 @@ async fn member_with(
         ..options(server)
     };
     change(&mut options);
+    if options.group_protocol == GroupProtocol::Consumer {
+        // There the server decides.
+        let usual = ConsumerOptions::new(server.options());
+        (options.assignors, options.heartbeat_interval) = (usual.assignors, usual.heartbeat_interval);
+    }
     let mut consumer = Consumer::new(options).await.unwrap();
     consumer.subscribe(topics).await.unwrap();
     let at_end = |consumer: &Consumer, index| consumer.position(&partition(index)) == Some(Offset(END));

@@ -10,19 +10,16 @@ use riverrun_protocol::{
     HeartbeatResponse,
 };
 
-use crate::consumer::{Told, options, server, tell, wait_for};
+use crate::consumer::{Told, member_options, options, server, tell, wait_for};
 use crate::groups::{classic_group, server_side_group};
 use crate::server::{Call, Reply, ScriptedServer};
 
 async fn member(server: &ScriptedServer, group_protocol: GroupProtocol, interval: Duration) -> Consumer {
-    let mut consumer = Consumer::new(ConsumerOptions {
-        group: Some("g".to_owned()),
-        group_protocol,
-        heartbeat_interval: interval,
-        ..options(server)
-    })
-    .await
-    .unwrap();
+    let mut options = member_options(server, group_protocol);
+    if group_protocol == GroupProtocol::Classic {
+        options.heartbeat_interval = interval;
+    }
+    let mut consumer = Consumer::new(options).await.unwrap();
     consumer.subscribe(&["t"]).await.unwrap();
     consumer
 }

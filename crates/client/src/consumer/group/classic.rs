@@ -234,6 +234,7 @@ impl ClassicMember {
                 })
                 .collect(),
             generation_id: self.assigned_in,
+            rack_id: self.context.options.rack.as_deref().map(Into::into),
             ..ConsumerProtocolSubscription::default()
         };
         Ok(encode_subscription(&subscription, VERSION_MAX)?)

@@ -221,12 +221,12 @@ impl ServerSideMember {
             member_id: identity.member_id.as_str().into(),
             member_epoch: identity.epoch,
             instance_id: identity.instance_id.as_deref().filter(|_| first).map(Into::into),
+            rack_id: options.rack.as_deref().filter(|_| first).map(Into::into),
             rebalance_timeout_ms: if first { wire_ms(options.rebalance_timeout) } else { -1 },
             subscribed_topic_names: said.as_ref().map(names),
             subscribed_topic_regex: pattern.map(Into::into),
             server_assignor: options.server_assignor.as_deref().filter(|_| first).map(Into::into),
             topic_partitions: (self.detail >= Detail::Owned).then(|| wire_partitions(&self.owned)),
-            ..ConsumerGroupHeartbeatRequest::default()
         };
         let frame = self.context.coordinator.call(Lane::Group, &request, CallLimits::default()).await?;
         let answer = frame.decode::<ConsumerGroupHeartbeatRequest<'_>>()?;

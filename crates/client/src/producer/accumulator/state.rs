@@ -5,14 +5,18 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use riverrun_records::layout;
 use riverrun_types::NodeId;
 use tokio::time::Instant;
 
-use crate::producer::batch::{Batch, BatchShape, CAPACITY_BYTES, Ended, ID_STEP, QueueKey, Spare};
+use crate::producer::batch::{Batch, BatchShape, Ended, ID_STEP, QueueKey, Spare};
 use crate::producer::delivery::Outcome;
 use crate::producer::metrics::ProducerMetrics;
 use crate::producer::queue::PartitionQueue;
 use crate::producer::topics::{Leaders, Topic};
+
+/// Room for records that a partition's first batch has, and the most that one has at first where the one before was small.
+const ROOM_BYTES: usize = 8 * 1024;
 
 /// Invariants: `index` names the place of each topic in `topics`, which never shrinks; `last` is the place of the topic
 /// that was asked for last; `active`, `held` and `leaderless` together hold each queue with `listed` once, and every queue
@@ -145,18 +149,23 @@ impl State {
         counts.batch_bytes += batch.size_bytes() as u64;
     }
 
-    /// A batch for a partition. Where the one before was large, this one will be, and has the room at once.
+    /// A batch for a partition, whose first record takes at most so many bytes. Where the one before was large, this one will
+    /// be, and has the room at once; where it was small, there is not much more than that one needed: with many partitions
+    /// such batches are what fills the buffer.
     pub(super) fn new_batch(
         &mut self,
         key: QueueKey,
         shape: BatchShape,
+        record_bytes: usize,
         spare: impl FnOnce() -> Option<Spare>,
     ) -> Batch {
-        let large = self.queue(key).is_some_and(|queue| queue.last_bytes() > shape.full_bytes / 2);
-        let memory = if large {
-            spare().unwrap_or_else(|| Vec::with_capacity(shape.full_bytes).into())
+        let last_bytes = self.queue(key).map_or(0, |queue| queue.last_bytes());
+        let least = layout::HEADER_BYTES + record_bytes;
+        let memory = if last_bytes > shape.full_bytes / 2 {
+            spare().unwrap_or_else(|| Vec::with_capacity(shape.full_bytes.max(least)).into())
         } else {
-            Vec::with_capacity(CAPACITY_BYTES.min(shape.full_bytes)).into()
+            let room = if last_bytes == 0 { ROOM_BYTES } else { last_bytes * 2 };
+            Vec::with_capacity(room.min(ROOM_BYTES).min(shape.full_bytes).max(least)).into()
         };
         let outcome = Outcome::new(Arc::clone(&self.topics[key.topic].name), key.partition);
         Batch::new(self.next_batch, key, outcome, shape, memory)

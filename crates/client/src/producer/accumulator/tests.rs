@@ -11,6 +11,7 @@ use riverrun_types::{LeaderEpoch, Offset, TopicId};
 use super::*;
 use crate::cluster::{ClusterOptions, PartitionInfo};
 use crate::producer::Delivery;
+use crate::producer::batch::BATCH_BYTES;
 use crate::producer::listener::Callback;
 use crate::producer::partitioner::partition_of_key;
 use crate::producer::topics::GONE_GRACE;
@@ -130,7 +131,8 @@ fn a_batch_does_not_linger_when_the_partitioner_has_left_it() {
 
 #[tokio::test]
 async fn sending_waits_for_room_and_what_is_there_no_longer_lingers() {
-    let accumulator = accumulator(|options| options.buffer_bytes = 1100);
+    // Enough for two batches, and not for another record of the second one's size.
+    let accumulator = accumulator(|options| options.buffer_bytes = 2 * BATCH_BYTES + 1260);
     append(&accumulator, &record(0, 900));
     assert_eq!(partitions(&drain(&accumulator)).len(), 1, "a full batch");
     append(&accumulator, &record(1, 100));
@@ -159,17 +161,18 @@ fn while_as_much_as_may_be_is_under_way_the_sender_is_left_alone() {
 
 #[tokio::test]
 async fn room_is_given_back_in_lumps_while_somebody_waits_for_it() {
-    let accumulator = accumulator(|options| options.buffer_bytes = 16_000);
-    for _ in 0..70 {
+    const EACH: usize = BATCH_BYTES + 281;
+    let accumulator = accumulator(|options| options.buffer_bytes = 16 * (4 * EACH + 100));
+    for _ in 0..64 {
         append(&accumulator, &record(0, 180));
     }
-    let mut waiting = Box::pin(accumulator.reserve(700));
+    let mut waiting = Box::pin(accumulator.reserve(1700));
     assert!(waiting.as_mut().now_or_never().is_none());
     for _ in 0..4 {
         deliver(&accumulator, drain(&accumulator));
         assert!(waiting.as_mut().now_or_never().is_none());
     }
-    assert_eq!(accumulator.freed_bytes(), 4 * 220);
+    assert_eq!(accumulator.freed_bytes(), 4 * EACH);
     deliver(&accumulator, drain(&accumulator));
     assert_eq!(accumulator.freed_bytes(), 0, "a sixteenth of the buffer");
     assert!(waiting.now_or_never().is_some());
@@ -455,6 +458,48 @@ fn a_look_says_whether_another_may_take_more() {
     assert!(first.more, "the second had no room in the request");
     let (second, ..) = look(&accumulator, true, true, now);
     assert_eq!((second.requests.len(), second.more), (1, false));
+}
+
+/// How many records of so many bytes have room at once, each in the batch that it belongs to.
+fn records_with_room(accumulator: &Accumulator, bytes: usize) -> usize {
+    let record = record(0, bytes);
+    let reserved_bytes = record.size_bound_bytes();
+    let mut count = 0;
+    while accumulator.try_reserve(reserved_bytes).unwrap() {
+        accumulator.append(&record, TimestampMs(1), reserved_bytes, &mut None).unwrap();
+        count += 1;
+    }
+    count
+}
+
+#[test]
+fn the_buffer_holds_what_batches_take_and_not_their_records_alone() {
+    for (batch_bytes, bytes, least, most) in [
+        (0, 10, 800, 1000),
+        // Beside which a record of that length has only 17 or so.
+        (16_384, 10, 50_000, 62_000),
+        (16_384, 1000, 900, 1000),
+    ] {
+        let accumulator = accumulator(|options| {
+            options.buffer_bytes = 1 << 20;
+            options.batch_bytes = batch_bytes;
+        });
+        let count = records_with_room(&accumulator, bytes);
+        assert!((least..most).contains(&count), "{batch_bytes}, {bytes}: {count}");
+        let free_bytes = accumulator.space.free_bytes();
+        accumulator.close();
+        let mut taken_bytes = 0;
+        while !accumulator.is_done() {
+            let batches = drain(&accumulator);
+            taken_bytes += batches.iter().map(Batch::memory_bytes).sum::<usize>();
+            deliver(&accumulator, batches);
+        }
+        let uneven_bytes = batch_bytes / UNEVEN_PART;
+        assert!(free_bytes + taken_bytes + uneven_bytes >= 1 << 20, "{free_bytes}, {taken_bytes}");
+        // What is owed is of one batch at most.
+        assert!(taken_bytes < (1 << 20) + BATCH_BYTES + batch_bytes, "{taken_bytes}");
+        assert_eq!(accumulator.space.free_bytes(), 1 << 20);
+    }
 }
 
 #[test]

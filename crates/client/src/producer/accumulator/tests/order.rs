@@ -36,7 +36,7 @@ fn refuse(accumulator: &Accumulator, batch: Batch, code: ErrorCode) {
 fn what_is_delivered_before_an_earlier_batch_is_told_after_it() {
     let accumulator = accumulator(|options| options.buffer_bytes = 10_000);
     let (batches, mut deliveries) = under_way(&accumulator, 3);
-    let free_before = accumulator.space.available_permits();
+    let free_before = accumulator.space.free_bytes();
     let mut flush = Box::pin(accumulator.flush());
     let [first, second, third] = batches.try_into().unwrap();
     refuse(&accumulator, first, ErrorCode::REQUEST_TIMED_OUT);
@@ -44,10 +44,7 @@ fn what_is_delivered_before_an_earlier_batch_is_told_after_it() {
     accumulator.settle(third, Err(ClientError::Closed), false);
     assert!(!deliveries.iter_mut().any(is_told));
     assert!(flush.as_mut().now_or_never().is_none());
-    assert_eq!(
-        (accumulator.space.available_permits(), accumulator.metrics().batches_waiting),
-        (free_before, 3)
-    );
+    assert_eq!((accumulator.space.free_bytes(), accumulator.metrics().batches_waiting), (free_before, 3));
     let again = drain(&accumulator).remove(0);
     settle_at(&accumulator, again, 10);
     assert!(flush.now_or_never().is_some());
@@ -57,7 +54,7 @@ fn what_is_delivered_before_an_earlier_batch_is_told_after_it() {
     ));
     let metrics = accumulator.metrics();
     assert_eq!((metrics.records_delivered, metrics.records_failed, metrics.batches_waiting), (3, 1, 0));
-    assert_eq!(accumulator.space.available_permits(), 10_000);
+    assert_eq!(accumulator.space.free_bytes(), 10_000);
 }
 
 #[test]
