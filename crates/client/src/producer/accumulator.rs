@@ -742,12 +742,19 @@ impl Accumulator {
         self.close();
     }
 
-    /// Fails what waits, and takes nothing more: nobody sends any longer. What is under way fails by itself.
+    /// Fails what waits, and takes nothing more: nobody sends any longer. What was under way has failed by itself.
     pub(super) fn end_of_sender(&self) {
         self.close();
         self.space.close();
-        for batch in self.take_all() {
-            self.settle(batch, Err(ClientError::Closed), false);
+        let left: Vec<Ended> = {
+            let mut state = self.lock();
+            let queues = state.topics.iter_mut().flat_map(|topic| &mut topic.queues);
+            let left = queues.flat_map(PartitionQueue::end_all).collect();
+            state.unresolved.clear();
+            left
+        };
+        for ended in left {
+            self.tell(ended);
         }
         // SYNC: ended. Pairs with the acquire in `is_told`: what could be told has been.
         self.ended.store(true, Ordering::Release);

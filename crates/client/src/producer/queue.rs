@@ -11,6 +11,7 @@ use riverrun_types::{ProducerEpoch, ProducerId};
 use tokio::time::Instant;
 
 use super::batch::{Batch, Ended};
+use crate::error::ClientError;
 
 /// Batches of one partition that may be under way at once: as many as a server remembers of an idempotent producer.
 pub(super) const IN_FLIGHT_MAX: usize = 5;
@@ -243,6 +244,16 @@ impl PartitionQueue {
     /// Takes the next batch if it has been tried for too long.
     pub(super) fn take_expired(&mut self, now: Instant, timeout: Duration) -> Option<Batch> {
         self.waiting.pop_front_if(|batch| batch.created + timeout <= now)
+    }
+
+    /// Takes everything out, in the order of the records: what has its outcome with that, the rest with none but the end.
+    pub(super) fn end_all(&mut self) -> Vec<Ended> {
+        let closed = |batch| Ended { batch, result: Err(ClientError::Closed) };
+        let mut all: Vec<Ended> = std::mem::take(&mut self.waiting).into_iter().map(closed).collect();
+        all.extend(std::mem::take(&mut self.early).into_values());
+        all.sort_by_key(|ended| ended.batch.id);
+        self.untold.clear();
+        all
     }
 
     /// Takes everything that waits.

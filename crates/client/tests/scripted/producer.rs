@@ -557,23 +557,29 @@ async fn a_record_of_a_time_that_cannot_be_is_refused() {
 async fn a_producer_whose_runtime_has_ended_fails_what_it_had_and_what_comes() {
     let (server, _) = server(|_, _, _| Some(Reply::Silence)).await;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let options = ProducerOptions {
-        linger: Duration::from_hours(1),
-        buffer_bytes: 4000,
-        ..ProducerOptions::new(server.options())
-    };
+    let options =
+        ProducerOptions { batch_bytes: 0, buffer_bytes: 8000, ..ProducerOptions::new(server.options()) };
     let task = async {
         let producer = Producer::new(options).await.unwrap();
-        let first = send(&producer).await;
-        (producer, first)
+        let mut sent = Vec::new();
+        for _ in 0..3 {
+            sent.push(send(&producer).await);
+        }
+        while producer.metrics().requests_in_flight == 0 {
+            tokio::task::yield_now().await;
+        }
+        (producer, sent)
     };
-    let (producer, first) = runtime.spawn(task).await.unwrap();
+    let (producer, sent) = runtime.spawn(task).await.unwrap();
     runtime.shutdown_background();
     let limit = Duration::from_mins(1);
-    let outcome = tokio::time::timeout(limit, first).await.expect("it has its outcome");
-    assert!(matches!(outcome, Err(ClientError::Closed)), "{outcome:?}");
+    for delivery in sent {
+        let outcome =
+            tokio::time::timeout(limit, delivery).await.expect("under way or not, it has its outcome");
+        assert!(matches!(outcome, Err(ClientError::Closed)), "{outcome:?}");
+    }
     tokio::time::timeout(limit, producer.flush()).await.expect("nothing is left to wait for");
-    let large = [0; 3000];
+    let large = [0; 7000];
     for value in [&b"v"[..], &large, &large] {
         let sent = tokio::time::timeout(limit, producer.send_ref(&RecordRef::new("t", value))).await;
         assert!(matches!(sent.expect("it says so"), Err(ClientError::Closed)));

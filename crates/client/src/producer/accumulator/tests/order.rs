@@ -58,6 +58,24 @@ fn what_is_delivered_before_an_earlier_batch_is_told_after_it() {
 }
 
 #[test]
+fn when_nobody_sends_any_longer_each_has_the_outcome_that_is_known() {
+    let accumulator = accumulator(|_| {});
+    let (batches, mut deliveries) = under_way(&accumulator, 2);
+    deliveries.push(append(&accumulator, &record(0, BYTES)));
+    let flush = accumulator.flush();
+    let [first, second] = batches.try_into().unwrap();
+    settle_at(&accumulator, second, 11);
+    drop(first);
+    accumulator.end_of_sender();
+    assert!(matches!(
+        [told(&mut deliveries[0]), told(&mut deliveries[1]), told(&mut deliveries[2])],
+        [Some(Err(ClientError::Closed)), Some(Ok(11)), Some(Err(ClientError::Closed))]
+    ));
+    assert!(flush.now_or_never().is_some());
+    assert_eq!(accumulator.metrics().batches_waiting, 0);
+}
+
+#[test]
 fn what_was_tried_for_too_long_is_told_after_what_is_under_way_before_it() {
     let accumulator = accumulator(|_| {});
     let (mut batches, mut deliveries) = under_way(&accumulator, 1);
