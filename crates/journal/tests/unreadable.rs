@@ -135,14 +135,14 @@ fn a_bad_sector_anywhere_is_refused_where_it_is_needed_and_all_is_back_with_it()
     assert!(refused > 25 && passed >= 4, "{refused} {passed}");
 }
 
-/// Which of its reads a start makes of what is read twice.
+/// Which of its reads a start makes of what is read twice, and in which order, is a matter of the threads that read ahead.
 #[test]
 fn a_sector_that_fails_from_some_read_on_ends_no_journal_early() {
     const ENTRIES: usize = 12;
     // Files of several windows.
     let options = JournalOptions::with_bytes(32 << 20);
     for sizes in [[300_000; ENTRIES], [9000; ENTRIES]] {
-        let (mut refused, mut files) = (0, Vec::new());
+        let mut refused = 0;
         for reads in 0..20 {
             let (sim, history) = (SimEnv::new(1), History::default());
             let (journal, ..) = open(&sim.env(), options).unwrap();
@@ -150,8 +150,6 @@ fn a_sector_that_fails_from_some_read_on_ends_no_journal_early() {
                 sizes.iter().map(|bytes| history.store(&journal, *bytes, Wants::Sync).unwrap().0).collect();
             sim.fs.kill();
             drop(journal);
-            let names = sim.fs.read_dir(Path::new(DIR)).unwrap();
-            files.push(names.into_iter().map(|entry| entry.name).collect::<Vec<_>>());
             let last = positions[ENTRIES - 1] - positions[ENTRIES - 1] % BLOCK;
             fail_after(&sim.fs, reads, last);
             match open(&sim.env(), options) {
@@ -168,7 +166,8 @@ fn a_sector_that_fails_from_some_read_on_ends_no_journal_early() {
                 }
             }
         }
-        assert!((2..20).contains(&refused), "{refused} of entries of {} bytes, in {files:?}", sizes[0]);
+        // The first is before all others, and the last one comes when all was read.
+        assert!((1..20).contains(&refused), "{refused} of entries of {} bytes", sizes[0]);
     }
 }
 
