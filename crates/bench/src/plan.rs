@@ -162,6 +162,12 @@ impl Plan {
         topics
     }
 
+    /// The topic that a server is asked about for all: the first of those that are made, or else of those that are read.
+    pub fn asked_topic(&self) -> Option<&str> {
+        let made = self.topics.first().map(|topic| topic.name.as_str());
+        made.or_else(|| self.read_topics().into_keys().next())
+    }
+
     /// Partitions that are assigned to all consumers together, where a topic has so many. The members of a group share its.
     pub(crate) fn assigned(&self, partitions_of: impl Fn(&str) -> u64) -> u64 {
         let (mut groups, mut assigned) = (HashSet::new(), 0);

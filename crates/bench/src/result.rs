@@ -13,7 +13,8 @@ use crate::omb::omb_result;
 use crate::plan::{Durability, Plan, Replicas, Shrunk, TargetRate};
 use crate::process::ProcessRun;
 use crate::runner::{
-    BacklogFigures, DiskFullFigures, LogDirFigures, MemberFigures, PageCache, RunOutcome, Second, WorkerRun,
+    BacklogFigures, DiskFullFigures, FoundRate, LogDirFigures, MemberFigures, PageCache, RunOutcome, Second,
+    WorkerRun,
 };
 
 /// The key under which everything of ours stands.
@@ -97,6 +98,9 @@ struct Ours<'a> {
     /// Where consumers are members of groups.
     #[serde(skip_serializing_if = "Option::is_none")]
     members: Option<MemberFigures>,
+    /// Where the rate was searched for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    search: Option<FoundRate>,
     backlog: Option<BacklogDocument>,
     disk_full: Option<DiskFullFigures>,
     log_dirs: &'a [LogDirFigures],
@@ -259,6 +263,7 @@ fn ours<'a>(
         publish_delay: LatencyFigures::of(&figures.delay),
         end_to_end: LatencyFigures::of(&figures.end_to_end),
         members: figures.members,
+        search: figures.search,
         backlog: figures.backlog.map(|backlog| BacklogDocument::new(backlog, environment.loopback)),
         disk_full: figures.disk_full,
         log_dirs: &outcome.log_dirs,

@@ -18,8 +18,8 @@ use crate::process::ProcessRun;
 use crate::random::SeededRandom;
 use crate::result::{RunLabel, document};
 use crate::runner::{
-    BacklogFigures, DiskFullFigures, Figures, LogDirFigures, MemberFigures, PageCache, RunOutcome, Second,
-    WorkerRun,
+    BacklogFigures, DiskFullFigures, Figures, FoundRate, LogDirFigures, MemberFigures, PageCache, RunOutcome,
+    Second, WorkerRun,
 };
 use crate::worker::Counts;
 
@@ -44,6 +44,8 @@ struct Made {
     backlog: bool,
     scale: f64,
     workers: usize,
+    /// Records a second; 0 for a search.
+    rate: u64,
     /// What its file has more.
     more: &'static str,
     note: Option<&'static str>,
@@ -72,6 +74,7 @@ impl Made {
             backlog: false,
             scale: 0.25,
             workers: 2,
+            rate: 3000,
             more: "",
             note: None,
             machine: FIRST,
@@ -85,9 +88,10 @@ impl Made {
     fn document(&self, number: u64) -> Value {
         let text = format!(
             "name: '{}'\ntopics: 1\npartitionsPerTopic: 16\nmessageSize: 512\nproducersPerTopic: 3
-subscriptionsPerTopic: {}\nconsumerPerSubscription: 1\nproducerRate: 3000\ntestDurationMinutes: 1\n{}",
+subscriptionsPerTopic: {}\nconsumerPerSubscription: 1\nproducerRate: {}\ntestDurationMinutes: 1\n{}",
             self.title.replace('\'', "''"),
             u32::from(self.reads),
+            self.rate,
             self.more
         );
         let workload = Workload::parse("fixture", &text).expect("a workload");
@@ -165,6 +169,11 @@ topicConfig: min.insync.replicas=1\n";
             drained_bytes: 54_000 * 512,
             drained: true,
             publish_meanwhile: Some(figures.publish.summary()),
+        });
+        figures.search = (self.rate == 0).then_some(FoundRate {
+            kept_up: 40_000.0,
+            refused: Some(80_000.0),
+            period_s: 3.0,
         });
         figures.disk_full = self.note.map(|_| DiskFullFigures {
             full_at_s: 0.25,
@@ -273,7 +282,7 @@ fn results() -> String {
     }
     // The same title, and neither repetitions nor to be compared.
     made.push(Made { workers: 1, ..Made::of(repeated, "riverrun", 3) });
-    made.push(Made { more: "keyCount: 5\n", ..Made::of(repeated, "riverrun", 3) });
+    made.push(Made { rate: 0, more: "keyCount: 5\n", ..Made::of(repeated, "riverrun", 3) });
     made.extend(["riverrun", "kafka"].map(|server| Made { machine: OTHER, ..Made::of(repeated, server, 1) }));
     let note = Some("of the <i>last</i> run nothing was acked");
     made.push(Made { note, seconds: 1, ..Made::of(HOSTILE, "riverrun", 1) });

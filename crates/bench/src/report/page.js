@@ -57,6 +57,7 @@ const meanwhile = (run) => run.backlog && run.backlog.publishMeanwhile && run.ba
 const ROWS = [
   ["Durability of acked records", durability, String],
   ["Published, records/s", (run) => run.totals.publishRate, number, true],
+  ["Highest rate kept up, records/s", (run) => run.search && run.search.keptUp, number, true],
   ["Published, MB/s", (run) => run.totals.publishBytesRate / 1e6, number, true],
   ["Published, share of loopback TCP", (run) => run.totals.publishToLoopback, share],
   ["Published, share of it without pacing", (run) => run.totals.publishToUnpacedLoopback, share],
@@ -229,6 +230,14 @@ function asked(figures) {
   return figures.used === figures.wanted ? figures.used : `${figures.used}, where the file says ${figures.wanted}`;
 }
 
+// Older results do not say what a search has found.
+function rateOf({ setup, search }) {
+  if (setup.rate === "fixed") return `${setup.wantedRate} records/s`;
+  if (!search) return setup.rate;
+  const end = search.refused ? `${brief(search.refused)} was not` : "none above it was tried";
+  return `searched: ${brief(search.keptUp)} records/s kept up for ${search.periodS} s, ${end}`;
+}
+
 function setup(run) {
   const { setup, replication } = run;
   const settings = (all) => Object.entries(all).map(([key, value]) => `${key}=${value}`).join(" ");
@@ -238,7 +247,7 @@ function setup(run) {
     // Older results do not say it.
     ["Members of groups with partitions", run.members && `${run.members.assigned} of ${run.members.members}`],
     ["Bytes of a value", setup.valueBytes],
-    ["Rate", setup.rate === "fixed" ? `${setup.wantedRate} records/s` : setup.rate],
+    ["Rate", rateOf(run)],
     ["In flight, at most", setup.inFlight],
     ["Warm-up and measurement, s", `${number(setup.warmupS, 0)}, ${number(run.totals.testS, run.totals.testS < 10 ? 1 : 0)}`],
     ["Durability wanted", run.durability.asked],

@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::disk_full::DiskFullFigures;
 use super::fleet::WorkerRun;
 use super::groups::MemberFigures;
+use super::search::FoundRate;
 use crate::histogram::{Latencies, LatencySummary};
 use crate::process::ProcessRun;
 use crate::worker::{Counts, Taken};
@@ -127,6 +128,8 @@ pub struct Figures {
     pub periods: Vec<Period>,
     /// Of the members of groups, where there are groups.
     pub members: Option<MemberFigures>,
+    /// What a search for a rate has found.
+    pub search: Option<FoundRate>,
     /// Of a backlog.
     pub backlog: Option<BacklogFigures>,
     /// Of a full disk.

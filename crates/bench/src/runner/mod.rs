@@ -24,6 +24,6 @@ pub use self::groups::MemberFigures;
 pub use self::held::HeldTopics;
 pub use self::page_cache::PageCache;
 pub use self::run::{Event, RunOptions, RunOutcome, check, check_workers, run};
-pub use self::search::{RateSearch, SearchOptions};
+pub use self::search::{FoundRate, RateSearch, SearchOptions};
 pub use self::target::{ParseTargetError, ServerTarget};
 pub use self::topics::LogDirFigures;

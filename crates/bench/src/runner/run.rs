@@ -436,6 +436,7 @@ impl<'a> Run<'a> {
             self.go_on_searching().await?;
         }
         recorder.figures.backlog = backlog.map(BacklogWatch::finish);
+        recorder.figures.search = self.search.as_ref().map(RateSearch::found);
         // Dropped here: whatever is left to be waited for, the disk is free.
         recorder.figures.disk_full = self.disk.take().map(|disk| disk.figures());
         Ok(recorder)
@@ -556,7 +557,13 @@ impl<'a> Run<'a> {
         notes.extend(figures.members.and_then(|members| members.note()));
         if self.plan.rate == TargetRate::Search {
             notes.push(
-                "the rate was searched for: latencies are also those of rates that were too high".to_owned(),
+                "the rate was searched for: latencies, and the mean, are also those of rates that were too low or too high"
+                    .to_owned(),
+            );
+        }
+        if figures.search.is_some_and(|found| !found.is_settled()) {
+            notes.push(
+                "the search ended before it met a rate that was not kept up: a longer one may find a higher rate".to_owned(),
             );
         }
         if self.is_warmup_left {

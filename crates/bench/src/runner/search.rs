@@ -7,6 +7,8 @@
 
 use std::time::Duration;
 
+use serde::Serialize;
+
 /// Records that may be left to do, where the environment does not say, at least.
 const BACKLOG_RECORDS_MIN: u64 = 1000;
 /// The same as a share of the records of a second. At high rates so many are always on their way, between a producer's
@@ -60,6 +62,38 @@ impl SearchOptions {
     }
 }
 
+/// What a search has found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FoundRate {
+    /// Records a second: the most that was kept up for one period, as it was wanted or as it was acked, whichever is less; 0
+    /// where none was.
+    pub kept_up: f64,
+    /// The least rate above that which was not kept up; none where the search ended before it met one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused: Option<f64>,
+    /// How long a period was.
+    pub period_s: f64,
+}
+
+impl FoundRate {
+    fn keeps_up(&mut self, rate: f64) {
+        self.kept_up = self.kept_up.max(rate);
+        self.refused = self.refused.filter(|refused| *refused > self.kept_up);
+    }
+
+    fn refuses(&mut self, rate: f64) {
+        if rate > self.kept_up {
+            self.refused = Some(self.refused.map_or(rate, |least| least.min(rate)));
+        }
+    }
+
+    /// Whether a longer search would hardly find a higher one.
+    pub fn is_settled(&self) -> bool {
+        self.refused.is_some()
+    }
+}
+
 /// A search.
 ///
 /// Invariants: `ramp` lies between the options' bounds; the rate is above 0.
@@ -70,12 +104,20 @@ pub struct RateSearch {
     ramp: f64,
     sent_before: u64,
     received_before: u64,
+    found: FoundRate,
 }
 
 impl RateSearch {
     /// Begins.
     pub fn new(options: SearchOptions) -> Self {
-        Self { options, rate: options.start_rate, ramp: options.ramp_max, sent_before: 0, received_before: 0 }
+        let found = FoundRate { period_s: options.period.as_secs_f64(), ..FoundRate::default() };
+        let (rate, ramp) = (options.start_rate, options.ramp_max);
+        Self { options, rate, ramp, sent_before: 0, received_before: 0, found }
+    }
+
+    /// What it has found so far.
+    pub fn found(&self) -> FoundRate {
+        self.found
     }
 
     /// The rate now.
@@ -100,6 +142,7 @@ impl RateSearch {
         if left > self.limit(self.options.publish_backlog) {
             return self.slow_down(seconds, expected, left, sent);
         }
+        self.found.keeps_up(self.rate.min(sent / seconds));
         self.ramp = (self.ramp * 2.0).min(self.options.ramp_max);
         self.rate += self.rate * self.ramp;
         self.rate
@@ -121,6 +164,7 @@ impl RateSearch {
     fn slow_down(&mut self, seconds: f64, expected: f64, left: f64, done: f64) -> f64 {
         /// A search that found nothing goes on from here.
         const RATE_MIN: f64 = 1.0;
+        self.found.refuses(self.rate);
         self.ramp = (self.ramp / 2.0).max(self.options.ramp_min);
         let next = (expected - left).min(done).max(0.0);
         self.rate = (next / seconds).max(RATE_MIN);
@@ -175,6 +219,28 @@ mod tests {
                 assert!((0.85..2.0).contains(&(mean / capacity)), "{capacity}: {mean}, {rates:?}");
             }
         }
+    }
+
+    #[test]
+    fn what_was_found_is_the_most_that_was_kept_up_and_whether_more_was_not() {
+        let second = Duration::from_secs(1);
+        let mut search = RateSearch::new(SearchOptions { period: second, ..SearchOptions::default() });
+        let found = |search: &RateSearch| (search.found().kept_up, search.found().refused);
+        assert_eq!(found(&search), (0.0, None));
+        search.next(second, 10_000, None);
+        assert_eq!(found(&search), (10_000.0, None), "it was all that was tried");
+        // 18,500 of 20,000, which is near enough to count as kept up.
+        search.next(second, 28_500, None);
+        assert_eq!((found(&search), search.found().is_settled()), ((18_500.0, None), false));
+        assert!((search.rate() - 40_000.0).abs() < 1e-6);
+        search.next(second, 53_500, None);
+        assert_eq!((found(&search), search.found().is_settled()), ((18_500.0, Some(40_000.0)), true));
+        // 25,000 is what was done of them.
+        search.next(second, 78_500, None);
+        assert_eq!(found(&search), (25_000.0, Some(40_000.0)));
+        let rate = search.rate();
+        search.next(second, 78_500, None);
+        assert_eq!(found(&search), (25_000.0, Some(rate.min(40_000.0))), "the least of those above");
     }
 
     #[test]

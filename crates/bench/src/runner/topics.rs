@@ -218,10 +218,10 @@ impl Topics {
         all
     }
 
-    /// How durable acked records of the first topic are.
+    /// How durable acked records are, as the server says of one topic.
     pub(super) async fn durability(&self, plan: &Plan) -> Result<Option<TopicDurability>, RunError> {
-        match plan.topics.first() {
-            Some(topic) => Ok(Some(TopicDurability::of(&self.admin, &topic.name).await?)),
+        match plan.asked_topic() {
+            Some(topic) => Ok(Some(TopicDurability::of(&self.admin, topic).await?)),
             None => Ok(None),
         }
     }

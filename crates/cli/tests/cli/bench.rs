@@ -96,6 +96,25 @@ fn a_workload_runs_on_servers_in_turn_and_a_page_shows_them_side_by_side() {
 }
 
 #[test]
+fn a_search_tells_the_rate_that_it_has_found() {
+    let server = Server::start();
+    let files = Files::new();
+    let text =
+        WORKLOAD.replace("producerRate: 500", "producerRate: 0").replace("Minutes: 0.05", "Minutes: 0.15");
+    let (workload, output) = (files.write("w.yaml", &text), files.output());
+    let args =
+        ["bench", "run", "--keep-page-cache", "-o", &output, "--server", server.bootstrap(), &workload];
+    let line = run(&args).ended(0).text();
+    let result = std::fs::read_dir(&output).unwrap().next().expect("one result").unwrap().path();
+    let result: Value = serde_json::from_slice(&std::fs::read(result).unwrap()).unwrap();
+    let found = &result["riverrun"]["search"];
+    // It begins with 10,000, of which a busy machine may keep up less.
+    assert!(number(&found["keptUp"]) > 0.0, "{found}");
+    let told = format!("{:.0} rec/s kept up for 3 s, ", number(&found["keptUp"]));
+    assert!(line.contains(&told), "{told}: {line}");
+}
+
+#[test]
 fn a_stall_of_one_second_shows_in_the_percentiles() {
     let server = Server::start();
     let files = Files::new();
@@ -302,6 +321,7 @@ fn a_spec_may_name_partitions_of_one_topic_and_the_whole_of_another() {
   "consumerNode": null, "bootstrapServers": "nowhere:1", "targetMessagesPerSec": null, "maxMessages": 150,
   "consumerGroup": null, "consumerConf": {"fetch.min.bytes": 1}, "adminClientConf": null, "activeTopics": ["part:0", "whole"] }"#;
     let result = files.bench(&server, &[&files.write("s.json", spec)]).remove(0);
+    assert_eq!(result["riverrun"]["durability"]["reached"], "1", "of what is read, as nothing is made");
     let totals = &result["riverrun"]["totals"];
     assert_eq!(totals["received"], 150, "half of one, all of the other: {totals}");
     assert!(number(&totals["testS"]) < 50.0, "it is over with its last record: {totals}");

@@ -62,6 +62,7 @@ pub(super) fn line_of(document: &Value) -> String {
     let ours = &document[OURS];
     let totals = &ours["totals"];
     let mut parts = vec![
+        search(&ours["search"]),
         rate(totals, "publish", "published"),
         rate(totals, "consume", "read"),
         backlog(&ours["backlog"]),
@@ -87,6 +88,17 @@ fn rate(totals: &Value, key: &str, word: &str) -> String {
     }
     let share = shares(&totals[format!("{key}ToLoopback")], &totals[format!("{key}ToUnpacedLoopback")]);
     format!("{records:.0} rec/s ({:.1} MB/s{share}) {word}", bytes / 1e6)
+}
+
+/// The rates after it are means of all that were tried, as a note says.
+fn search(found: &Value) -> String {
+    let Some(kept_up) = found["keptUp"].as_f64() else { return String::new() };
+    let seconds = number(&found["periodS"]);
+    let end = match found["refused"].as_f64() {
+        Some(refused) => format!("{refused:.0} was not"),
+        None => "none above it was tried".to_owned(),
+    };
+    format!("{kept_up:.0} rec/s kept up for {seconds} s, {end}")
 }
 
 /// What part of the loopback interface a rate took, as any program finds that, and without pacing.
@@ -164,6 +176,15 @@ meanwhile publish p50 1.50, p99 20.00, p99.9 30.00, max 40.00 ms";
         assert_eq!(disk_full(&json!({"firstAckS": 0.254})), "first ack 0.25 s after the disk had room again");
         assert_eq!(disk_full(&json!({"fullAtS": 1.0})), "no ack after the disk had room again");
         assert_eq!((backlog(&Value::Null), disk_full(&Value::Null)), (String::new(), String::new()));
+    }
+
+    #[test]
+    fn a_search_is_told_with_where_it_ended() {
+        let found = json!({"keptUp": 40_000.4, "refused": 80_000.0, "periodS": 3.0});
+        assert_eq!(search(&found), "40000 rec/s kept up for 3 s, 80000 was not");
+        let unsettled = json!({"keptUp": 40_000.4, "periodS": 3.0});
+        assert_eq!(search(&unsettled), "40000 rec/s kept up for 3 s, none above it was tried");
+        assert_eq!(search(&Value::Null), "");
     }
 
     #[test]

@@ -452,15 +452,12 @@ impl Session<'_> {
 
 /// The server of a run, as the run knows it.
 fn record_of(server: &ServerTarget, plan: &Plan, outcome: &RunOutcome) -> ServerRecord {
-    let durability = plan.topics.first().zip(outcome.durability.as_ref());
+    let durability = plan.asked_topic().zip(outcome.durability.as_ref());
     ServerRecord {
         name: server.name.clone(),
         bootstrap: server.bootstrap.clone(),
         is_watched: server.pid.is_some(),
-        durability: durability
-            .map(|(topic, level)| (topic.name.clone(), level.clone()))
-            .into_iter()
-            .collect(),
+        durability: durability.map(|(topic, level)| (topic.to_owned(), level.clone())).into_iter().collect(),
         ..ServerRecord::default()
     }
 }
