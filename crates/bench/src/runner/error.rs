@@ -112,6 +112,12 @@ pub enum RunError {
     /// It was stopped, and then again while its topics were being deleted.
     #[error("stopped at once: topics that were made for it stay behind")]
     StoppedAtOnce,
+    /// The server's process ended before there was anything to measure.
+    #[error("the server's process {pid} has ended")]
+    ServerEnded {
+        /// Its id.
+        pid: u32,
+    },
     /// The server's process cannot be watched.
     #[error("{0}")]
     Process(#[from] io::Error),
@@ -131,9 +137,11 @@ impl RunError {
             | Self::Replication { .. }
             | Self::DiskFull(_)
             | Self::Process(_) => ErrorKind::FixRequest,
-            Self::NotReady { .. } | Self::Worker { .. } | Self::Stopped | Self::StoppedAtOnce => {
-                ErrorKind::Retry
-            }
+            Self::NotReady { .. }
+            | Self::Worker { .. }
+            | Self::Stopped
+            | Self::StoppedAtOnce
+            | Self::ServerEnded { .. } => ErrorKind::Retry,
         }
     }
 }

@@ -277,13 +277,14 @@ impl<'a> Run<'a> {
         watch: Option<ProcessWatch>,
         tell: &mut dyn FnMut(Event<'_>),
     ) -> Result<Figures, RunError> {
-        self.wait_until_ready().await?;
+        self.wait_until_ready(watch.as_ref()).await?;
         if !self.plan.warmup.is_zero() {
             tell(Event::Phase("warm-up"));
-            self.warm_up(tell).await?;
+            self.warm_up(watch.as_ref(), tell).await?;
         }
         tell(Event::Phase("measurement"));
         let members = self.groups.look(&self.fleet.held().await?);
+        check_alive(watch.as_ref())?;
         let mut usage = (usage(watch.as_ref())?, FleetUsage::begin(self.fleet.usage().await?));
         let recorder = self.measure(&mut usage, tell).await?;
         // As the rates: processor time that goes into what comes late is not of the measurement.
@@ -326,7 +327,7 @@ impl<'a> Run<'a> {
     /// Each producer sends a record, which each group reads. Groups are waited for until they are complete: a member that comes
     /// late reads nothing until then, and what is measured would be of fewer of them. They are not waited for longer than
     /// records: a group may have members that are none of the run's.
-    async fn wait_until_ready(&mut self) -> Result<(), RunError> {
+    async fn wait_until_ready(&mut self, watch: Option<&ProcessWatch>) -> Result<(), RunError> {
         let partitions: u32 = self.plan.topics.iter().map(|topic| topic.partitions).sum();
         let clients = self.plan.producers.len() + self.plan.consumers.len();
         let each = partitions.saturating_add(u32::try_from(clients).unwrap_or(u32::MAX));
@@ -337,6 +338,7 @@ impl<'a> Run<'a> {
         let begun = tokio::time::Instant::now();
         loop {
             tokio::time::sleep(READY_LOOK_EVERY).await;
+            check_alive(watch)?;
             self.take().await?;
             let is_late = begun.elapsed() > allowed;
             if self.totals.acked >= sent && self.totals.received >= expected {
@@ -374,13 +376,18 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    async fn warm_up(&mut self, tell: &mut dyn FnMut(Event<'_>)) -> Result<(), RunError> {
+    async fn warm_up(
+        &mut self,
+        watch: Option<&ProcessWatch>,
+        tell: &mut dyn FnMut(Event<'_>),
+    ) -> Result<(), RunError> {
         self.produce(None).await?;
         self.ticks.reset();
         let mut recorder = Recorder::new();
         self.begin_reading().await?;
         while recorder.elapsed() < self.plan.warmup {
             let taken = self.tick().await?;
+            check_alive(watch)?;
             self.go_on_searching().await?;
             tell(Event::Second(recorder.add(&taken, self.backlog(), self.wanted_rate().map(Rate::get))));
         }
@@ -598,6 +605,14 @@ impl<'a> Run<'a> {
     }
 }
 
+/// Fails if the server's process has ended: nobody waits for what it will not do.
+fn check_alive(watch: Option<&ProcessWatch>) -> Result<(), RunError> {
+    match watch {
+        Some(watch) if watch.usage().is_err() => Err(RunError::ServerEnded { pid: watch.pid() }),
+        _ => Ok(()),
+    }
+}
+
 /// This process first, then the server's.
 fn usage(watch: Option<&ProcessWatch>) -> Result<RunUsage, RunError> {
     let watches = std::iter::once(ProcessWatch::own()?).chain(watch.cloned()).collect();
@@ -673,7 +688,7 @@ consumerPerSubscription: 1\nproducersPerTopic: 1\nproducerRate: 7\ntestDurationM
             std::future::pending::<()>().await;
         };
         let waited = async {
-            run.wait_until_ready().await.expect("records are read");
+            run.wait_until_ready(None).await.expect("records are read");
             begun.elapsed()
         };
         let waited = tokio::select! {

@@ -35,9 +35,17 @@ fn unknown(settings: &Properties, tables: &[&[OptionDef]], of: &str) -> Vec<Stri
     names.map(|name| format!("{of} setting {name} is not one of this client's, and has no effect")).collect()
 }
 
-/// What is to be said of settings that the client does not have. Fails with a value that it does not take.
+/// What is to be said of settings that the client does not have. Fails with a value that it does not take, and with records
+/// that a producer of these settings would refuse.
 pub(crate) fn check(load: &LoadPlan) -> Result<Vec<String>, ClientError> {
-    producer(&load.producer_settings, "")?;
+    let options = producer(&load.producer_settings, "")?;
+    for (option, limit) in
+        [("max.request.size", options.request_bytes_max), ("buffer.memory", options.buffer_bytes)]
+    {
+        if load.value_bytes > limit {
+            return Err(ClientError::RecordTooLarge { bytes: load.value_bytes, option, limit });
+        }
+    }
     consumer(load, "")?;
     let of_producer = unknown(&load.producer_settings, &PRODUCER, "producer");
     Ok([of_producer, unknown(&load.consumer_settings, &CONSUMER, "consumer")].concat())
@@ -104,6 +112,20 @@ mod tests {
         let own = load("max.poll.interval.ms=700");
         assert_eq!(consumer(&own, "a:1").expect("a time").rebalance_timeout, Duration::from_millis(700));
         assert_eq!(unknown(&read.consumer_settings, &CONSUMER, "consumer").len(), 1);
+    }
+
+    #[test]
+    fn records_that_no_request_would_hold_are_refused_before_the_run() {
+        let check_of = |settings: &str| {
+            let producer_settings = Properties::parse(settings);
+            check(&LoadPlan { value_bytes: 2000, producer_settings, ..load("") })
+                .map_err(|error| error.to_string())
+        };
+        assert!(check_of("").is_ok());
+        for name in ["max.request.size", "buffer.memory"] {
+            let refused = check_of(&format!("{name}=1999")).expect_err(name);
+            assert!(refused.contains("2000") && refused.contains(name), "{refused}");
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::Child;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -141,10 +142,15 @@ fn a_stall_of_one_second_shows_in_the_percentiles() {
 
 /// Reads the progress of a command until a line tells this, and lets the rest go.
 pub(crate) fn wait_for_line(child: &mut Child, wanted: &str) {
+    drop(lines_after(child, wanted));
+}
+
+/// Reads the progress of a command until a line tells this, and the rest meanwhile.
+pub(crate) fn lines_after(child: &mut Child, wanted: &str) -> JoinHandle<String> {
     let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
     let found = lines.by_ref().map_while(Result::ok).any(|line| line.trim() == wanted);
     assert!(found, "the command ended without {wanted:?}");
-    std::thread::spawn(move || lines.for_each(drop));
+    std::thread::spawn(move || lines.map_while(Result::ok).collect::<Vec<_>>().join("\n"))
 }
 
 /// The results of a command whose progress was read.

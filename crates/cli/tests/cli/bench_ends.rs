@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::bench::{Files, WORKLOAD, number, wait_for_line};
+use crate::bench::{Files, WORKLOAD, lines_after, number, wait_for_line};
 use crate::common::{Server, riverrun, run, signal, wait};
 
 #[test]
@@ -47,6 +47,26 @@ fn a_run_that_is_stopped_leaves_no_topics() {
     assert_eq!(wait(&mut running).code(), Some(130));
     assert_eq!(results_of(&files), 0);
     assert!(server.run(&["topic", "list"]).ended(0).text().lines().all(|line| !line.contains("test-topic")));
+}
+
+#[test]
+fn a_server_that_ends_before_the_measurement_is_told_and_not_waited_for() {
+    let mut server = Server::start();
+    let files = Files::new();
+    let text = WORKLOAD.replace("warmupDurationMinutes: 0.01", "warmupDurationMinutes: 1");
+    let (workload, output) = (files.write("w.yaml", &text), files.output());
+    let target = format!("{}@{}", server.bootstrap(), server.child.id());
+    let args = ["bench", "run", "--keep-page-cache", "-o", &output, "--server", &target, &workload];
+    let mut running = riverrun(&args).spawn().expect("the binary runs");
+    let told = lines_after(&mut running, "warm-up");
+    signal(&server.child, Signal::KILL);
+    wait(&mut server.child);
+    let killed = Instant::now();
+    assert_eq!(wait(&mut running).code(), Some(4));
+    assert!(killed.elapsed() < Duration::from_secs(30), "{:?}", killed.elapsed());
+    let told = told.join().expect("it reads to the end");
+    let reason = format!("the server's process {} has ended", server.child.id());
+    assert!(told.contains(&reason), "{told}");
 }
 
 #[test]

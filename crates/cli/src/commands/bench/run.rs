@@ -508,7 +508,7 @@ fn failure(error: &RunError) -> Failure {
         | RunError::SentToBefore { .. }
         | RunError::Assigned { .. }
         | RunError::DiskFull(_) => Failure::usage(error.to_string()),
-        RunError::NotReady { .. } | RunError::Worker { .. } => {
+        RunError::NotReady { .. } | RunError::Worker { .. } | RunError::ServerEnded { .. } => {
             Failure::new(Exit::Unreachable, error.to_string())
         }
         RunError::Load(_) | RunError::Process(_) => Failure::new(Exit::Failed, error.to_string()),

@@ -61,8 +61,11 @@ impl PartitionerChoice {
 }
 
 impl OptionValue for PartitionerChoice {
+    /// Of a class, also without its package.
     fn from_text(text: &str) -> Option<Self> {
-        NAMES.into_iter().find(|(name, _)| *name == text).map(|(_, choice)| choice)
+        let is_it =
+            |name: &str| name == text || name.rsplit_once('.').is_some_and(|(_, class)| class == text);
+        NAMES.into_iter().find(|(name, _)| is_it(name)).map(|(_, choice)| choice)
     }
 
     fn to_text(&self) -> String {

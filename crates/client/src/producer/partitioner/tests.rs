@@ -245,6 +245,9 @@ fn each_name_does_with_keys_what_kafka_s_class_of_that_name_does() {
         ("org.apache.kafka.clients.producer.internals.DefaultPartitioner", true),
         ("org.apache.kafka.clients.producer.UniformStickyPartitioner", false),
         ("org.apache.kafka.clients.producer.RoundRobinPartitioner", false),
+        ("DefaultPartitioner", true),
+        ("UniformStickyPartitioner", false),
+        ("RoundRobinPartitioner", false),
     ] {
         let options = ProducerOptions::from_properties([("partitioner.class", name)]).unwrap();
         let chosen = options.partitioner.for_topic(&options, 1).choose(&record, &topic);
