@@ -115,6 +115,18 @@ pub struct PartitionInfo {
 }
 
 impl PartitionInfo {
+    /// One that nobody says anything of but that it is there.
+    fn untold(index: i32) -> Self {
+        Self {
+            index,
+            leader: None,
+            leader_epoch: LeaderEpoch::UNKNOWN,
+            replicas: Vec::new(),
+            in_sync: Vec::new(),
+            unusable: Vec::new(),
+        }
+    }
+
     /// Who leads this partition of a topic, or why nobody does.
     pub fn led(&self, topic: &str) -> Result<NodeId, ClientError> {
         let code = match self.leader {
@@ -544,21 +556,40 @@ fn is_settled(partition: &PartitionInfo) -> bool {
     partition.leader.is_some() || !partition.unusable.is_empty()
 }
 
-/// What is said of a topic. Its partitions are found by their places from here on, so none may be left out.
 fn topic_info(
     topic: &MetadataResponseTopic<'_>,
     name: &str,
     nodes: &BTreeMap<i32, Node>,
 ) -> Result<TopicInfo, ClientError> {
-    let infos = topic.partitions.iter().map(|partition| partition_info(partition, nodes));
-    let mut partitions: Vec<PartitionInfo> = infos.collect();
-    partitions.sort_by_key(|partition| partition.index);
-    let strays = partitions.iter().zip(0..).find(|(partition, place)| partition.index != *place);
-    if let Some((partition, place)) = strays {
-        let what = format!("where {name} has a partition {place}, it says {}", partition.index);
-        return Err(ClientError::Impossible { api: ApiKey::Metadata, what });
-    }
+    let told = topic.partitions.iter().map(|partition| partition_info(partition, nodes)).collect();
+    let partitions = by_place(told).map_err(|what| ClientError::Impossible {
+        api: ApiKey::Metadata,
+        what: format!("{name} has {what}"),
+    })?;
     Ok(TopicInfo { name: name.to_owned(), id: topic.topic_id, internal: topic.is_internal, partitions })
+}
+
+/// Partitions that are not told of, for each that is, at most.
+const HOLES_MAX: usize = 10;
+
+/// Partitions by their places, by which they are found from here on. One that is left out has no leader: servers of a cluster
+/// with ZooKeeper do not tell of those that nobody has led yet. Fails with what cannot be.
+fn by_place(told: Vec<PartitionInfo>) -> Result<Vec<PartitionInfo>, String> {
+    let (count, least) = (told.len(), told.iter().map(|partition| partition.index).min());
+    let mut by_index: BTreeMap<i32, PartitionInfo> = told.into_iter().map(|one| (one.index, one)).collect();
+    let last = by_index.last_key_value().map_or(-1, |(index, _)| *index);
+    if let Some(least) = least.filter(|least| *least < 0) {
+        return Err(format!("a partition {least}"));
+    }
+    if by_index.len() < count {
+        return Err("a partition twice".to_owned());
+    }
+    if usize::try_from(last).is_ok_and(|last| last > count.saturating_mul(HOLES_MAX)) {
+        return Err(format!("a partition {last} beside {} others", count - 1));
+    }
+    Ok((0..=last)
+        .map(|index| by_index.remove(&index).unwrap_or_else(|| PartitionInfo::untold(index)))
+        .collect())
 }
 
 fn partition_info(partition: &MetadataResponsePartition, nodes: &BTreeMap<i32, Node>) -> PartitionInfo {

@@ -96,16 +96,17 @@ options! {
     /// offer. This member gives up nothing while it joins again if cooperative-sticky is all that it offers, and everything
     /// if it offers another one, too, whichever the group takes: as with Kafka's consumers, a group moves to
     /// cooperative-sticky when its members, which offer it by default, are restarted one by one without range. Kafka's class
-    /// names are taken, too.
+    /// names are taken, too. With the consumer protocol only the default is taken.
     assignors: Vec<Assignor> = "partition.assignment.strategy",
         Kind::List("a list of range, roundrobin and cooperative-sticky"), Some("range,cooperative-sticky");
-    /// KIP-848: the server's assignor; not set for its default.
+    /// KIP-848: the server's assignor; not set for its default. Refused with the classic protocol.
     server_assignor: Option<String> = "group.remote.assignor", Kind::Text("a name, or empty"), None;
     /// Name of this member that outlives it (static membership): it does not leave the group when it ends.
     instance_id: Option<String> = "group.instance.id", Kind::Text("a name, or empty"), None;
-    /// Classic protocol: silence after which the group takes a member for dead.
+    /// Classic protocol: silence after which the group takes a member for dead. With KIP-848 the server says it, and only the
+    /// default is taken.
     session_timeout: Duration = "session.timeout.ms", Kind::Millis(1, WIRE_MAX), Some("45000");
-    /// Classic protocol: time between signs of life. With KIP-848 the server says it.
+    /// Classic protocol: time between signs of life. With KIP-848 the server says it, and only the default is taken.
     heartbeat_interval: Duration = "heartbeat.interval.ms", Kind::Millis(1, WIRE_MAX), Some("3000");
     /// Time between two polls. A consumer that is not polled for so long leaves its group, so that others read on, and
     /// joins again with the next poll. It is also the time in which members give up partitions in a rebalance.
@@ -201,7 +202,8 @@ impl ConsumerOptions {
         self.cluster.check_own()
     }
 
-    /// Refuses what the group's protocol has no use for, as Kafka's consumer does: there the server, or the leader, decides.
+    /// Refuses what the group's protocol has no use for and is not left at its default, as Kafka's consumer does with what is
+    /// set at all: there the server, or the leader, decides.
     fn check_protocol(&self) -> Result<(), ClientError> {
         let defaults = Self::defaults(ClusterOptions::new(""));
         let (protocol, unused) = match self.group_protocol {

@@ -117,10 +117,11 @@ pub(super) struct DrainPlan<'a> {
 /// What is asked for with each turn of the sender stands apart from the state: its lock is taken for each record, and who
 /// waits for it sleeps.
 ///
-/// Invariants: `space` holds what no batch has; a batch's bytes are freed with its outcome. Once `closed` is set, no record comes that was not in the state at the next look at it. `spare` is memory of
-/// full batches. `ended` is set when the sender task is gone. `id_spent` tells whether some partition has no epoch left, so that the producer needs another id. `telling` is
-/// the first of the batches that have left `unresolved` while somebody is still being told of their outcomes: those of one
-/// call at most, for only the sender task settles.
+/// Invariants: `space` holds what no batch has; a batch's bytes are freed with its outcome. Once `closed` is set, no record
+/// comes that was not in the state at the next look at it. `ended` is set when the sender task is gone. `spare` is memory of
+/// full batches. `id_spent` tells whether some partition has no epoch left, so that the producer needs another id. `telling`
+/// is the first of the batches that have left `unresolved` while somebody is still being told of their outcomes: those of
+/// one call at most, for only the sender task settles.
 #[derive(Debug)]
 pub(super) struct Accumulator {
     options: Arc<ProducerOptions>,

@@ -17,9 +17,9 @@ use super::listener::{Audience, Enlist, RecordPlace};
 use super::record::RecordRef;
 use crate::error::ClientError;
 
-/// Memory that a batch takes beside that of its records, about: its place in a queue, its outcome, and room for the first of
-/// those who are told of it.
-pub(super) const BATCH_BYTES: usize = 1024;
+/// Memory that a batch takes beside that of its records and of those who are told of them, about: its place in a queue, what
+/// makes it, its outcome.
+pub(super) const BATCH_BYTES: usize = 640;
 /// Ids from one batch to the next: as many parts as a batch may be split into lie between.
 pub(super) const ID_STEP: u64 = 1 << 20;
 
@@ -50,7 +50,12 @@ impl BatchShape {
 #[derive(Debug)]
 enum Body {
     Open(Box<BatchBuilder>),
-    Sealed { bytes: Bytes, stamp: ProducerStamp },
+    /// `memory_bytes` is what `bytes` take, which may be more than they are.
+    Sealed {
+        bytes: Bytes,
+        memory_bytes: usize,
+        stamp: ProducerStamp,
+    },
 }
 
 /// A batch of records for one partition.
@@ -192,9 +197,9 @@ impl Batch {
     pub(super) fn memory_bytes(&self) -> usize {
         let records = match &self.body {
             Body::Open(builder) => builder.capacity_bytes(),
-            Body::Sealed { bytes, .. } => bytes.len(),
+            Body::Sealed { memory_bytes, .. } => *memory_bytes,
         };
-        BATCH_BYTES + records
+        BATCH_BYTES + records + self.audience.memory_bytes()
     }
 
     /// Name of its topic.
@@ -262,22 +267,23 @@ impl Batch {
     /// The same, and the memory that the records were written into, where they lie in it no longer.
     pub(super) fn seal_and_spare(&mut self) -> Result<(Bytes, Option<Spare>), BatchError> {
         let stamp = self.stamp.unwrap_or(ProducerStamp::NONE);
-        if let Body::Sealed { bytes, stamp: old } = &mut self.body {
+        if let Body::Sealed { bytes, memory_bytes, stamp: old } = &mut self.body {
             if *old != stamp {
                 let mut patched = bytes.to_vec();
                 patch_producer(&mut patched, stamp);
-                (*bytes, *old) = (patched.into(), stamp);
+                (*memory_bytes, *bytes, *old) = (patched.capacity(), patched.into(), stamp);
             }
             return Ok((bytes.clone(), None));
         }
-        let empty = Body::Sealed { bytes: Bytes::new(), stamp };
+        let empty = Body::Sealed { bytes: Bytes::new(), memory_bytes: 0, stamp };
         let Body::Open(mut builder) = std::mem::replace(&mut self.body, empty) else {
             return Err(BatchError::CompressFailed(self.shape.compression));
         };
         builder.set_producer(stamp);
         let (built, buffer) = builder.build_and_buffer()?;
+        let memory_bytes = built.capacity();
         let built = Bytes::from(built);
-        self.body = Body::Sealed { bytes: built.clone(), stamp };
+        self.body = Body::Sealed { bytes: built.clone(), memory_bytes, stamp };
         Ok((built, buffer.map(Spare::from)))
     }
 

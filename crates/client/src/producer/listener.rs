@@ -147,6 +147,12 @@ impl Audience {
         self.groups.push(Box::new(group));
     }
 
+    /// Bytes of memory that it takes, without what callbacks own.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let groups: usize = self.groups.iter().map(|group| group.memory_bytes()).sum();
+        self.callbacks.capacity() * size_of::<(RecordPlace, Callback)>() + groups
+    }
+
     /// Tells all, and forgets them; some of the memory is kept.
     pub(super) fn tell(&mut self, outcome: &Outcome, result: &Result<BatchPlace, ClientError>) {
         for (place, callback) in std::mem::take(&mut self.callbacks) {
@@ -183,6 +189,9 @@ trait Group: Any + Send {
 
     fn split_off(&mut self, at: i32) -> Option<Box<dyn Group>>;
 
+    /// Bytes of memory that it takes.
+    fn memory_bytes(&self) -> usize;
+
     /// Forgets the listener and the notes.
     fn clear(&mut self);
 }
@@ -211,6 +220,10 @@ impl<L: DeliveryListener> Group for ListenerGroup<L> {
             noted.place.index -= at;
         }
         Some(Box::new(Self { listener: self.listener.clone(), noted }))
+    }
+
+    fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + self.noted.capacity() * size_of::<Noted<L::Note>>()
     }
 
     fn clear(&mut self) {

@@ -46,8 +46,9 @@ options! {
     /// Bytes of a batch, before compression, at which it is sent without waiting. A longer record goes alone. With 0
     /// every record is a batch.
     batch_bytes: usize = "batch.size", Kind::Int(0, BATCH_BYTES_MAX), Some("16384");
-    /// Bytes that batches take which are not delivered yet at most, their records, the room in them and 1 KiB for each; sending
-    /// waits above that. Callbacks and notes do not count. A record that is longer than all of it is refused.
+    /// Bytes of memory that batches take which are not delivered yet, at most; sending waits above that. Beside its records and
+    /// the room for more a batch counts with 640 bytes and what it keeps for callbacks and notes, so that many small ones, as
+    /// with thousands of partitions, fill the buffer with fewer records. A record that is longer than all of it is refused.
     buffer_bytes: usize = "buffer.memory", Kind::Int(0, i64::MAX), Some("33554432");
     /// Bytes of one request's records, and so of one record, at most: a longer one is refused, and with 0 each.
     request_bytes_max: usize = "max.request.size", Kind::Int(0, BATCH_BYTES_MAX), Some("1048576");

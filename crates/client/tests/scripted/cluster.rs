@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use riverrun_client::{
     Admin, ClientError, Cluster, Consumer, ErrorCode, Producer, ProducerOptions, ProducerRecord, StartAt,
-    TopicPartition,
+    TopicInfo, TopicPartition,
 };
 use riverrun_protocol::find_coordinator_response::Coordinator;
 use riverrun_protocol::metadata_response::MetadataResponseBroker;
@@ -61,25 +61,36 @@ async fn a_topic_can_be_used_when_one_of_its_partitions_has_a_leader() {
     assert_eq!(led, [true, false]);
 }
 
-/// Partitions are found by their places.
-#[tokio::test]
-async fn a_topic_that_is_told_of_in_part_or_twice_is_not_believed() {
-    for indexes in [[0, 2], [1, 1], [-1, 0]] {
-        let server = ScriptedServer::start(move |call| match call.key {
-            ApiKey::Metadata => {
-                let mut metadata = call.metadata_of_epoch(0);
-                for (partition, index) in metadata.topics[0].partitions.iter_mut().zip(indexes) {
-                    partition.partition_index = index;
-                }
-                // Who connects asks for no topic.
-                metadata.topics.truncate(call.nth);
-                call.answer(&metadata)
+/// What a client learns of a topic of which two partitions with these indexes are told.
+async fn told_of(indexes: [i32; 2]) -> Result<Arc<TopicInfo>, ClientError> {
+    let server = ScriptedServer::start(move |call| match call.key {
+        ApiKey::Metadata => {
+            let mut metadata = call.metadata_of_epoch(0);
+            for (partition, index) in metadata.topics[0].partitions.iter_mut().zip(indexes) {
+                partition.partition_index = index;
             }
-            _ => Reply::Usual,
-        })
-        .await;
-        let cluster = Cluster::connect(server.options()).await.unwrap();
-        let told = cluster.topic("t", false).await;
+            // Who connects asks for no topic.
+            metadata.topics.truncate(call.nth);
+            call.answer(&metadata)
+        }
+        _ => Reply::Usual,
+    })
+    .await;
+    Cluster::connect(server.options()).await.unwrap().topic("t", false).await
+}
+
+/// As by a cluster with ZooKeeper while nobody has led it yet.
+#[tokio::test]
+async fn a_partition_that_is_not_told_of_is_there_without_a_leader() {
+    let topic = told_of([3, 1]).await.unwrap();
+    let led: Vec<_> = topic.partitions.iter().map(|one| (one.index, one.leader.is_some())).collect();
+    assert_eq!(led, [(0, false), (1, true), (2, false), (3, true)]);
+}
+
+#[tokio::test]
+async fn partitions_that_cannot_be_are_not_believed() {
+    for indexes in [[1, 1], [-1, 0], [0, i32::MAX], [0, 21]] {
+        let told = told_of(indexes).await;
         assert!(matches!(told, Err(ClientError::Impossible { .. })), "{indexes:?}: {told:?}");
     }
 }

@@ -15,7 +15,7 @@ use crate::producer::metrics::ProducerMetrics;
 use crate::producer::queue::PartitionQueue;
 use crate::producer::topics::{Leaders, Topic};
 
-/// Room for records that a partition's first batch has, and the most that one has at first where the one before was small.
+/// Room for records that a partition's first batch has.
 const ROOM_BYTES: usize = 8 * 1024;
 
 /// Invariants: `index` names the place of each topic in `topics`, which never shrinks; `last` is the place of the topic
@@ -150,8 +150,8 @@ impl State {
     }
 
     /// A batch for a partition, whose first record takes at most so many bytes. Where the one before was large, this one will
-    /// be, and has the room at once; where it was small, there is not much more than that one needed: with many partitions
-    /// such batches are what fills the buffer.
+    /// be, and has the room at once; else there is not much more than that one needed: with many partitions such batches are
+    /// what fills the buffer.
     pub(super) fn new_batch(
         &mut self,
         key: QueueKey,
@@ -164,8 +164,8 @@ impl State {
         let memory = if last_bytes > shape.full_bytes / 2 {
             spare().unwrap_or_else(|| Vec::with_capacity(shape.full_bytes.max(least)).into())
         } else {
-            let room = if last_bytes == 0 { ROOM_BYTES } else { last_bytes * 2 };
-            Vec::with_capacity(room.min(ROOM_BYTES).min(shape.full_bytes).max(least)).into()
+            let room = if last_bytes == 0 { ROOM_BYTES } else { last_bytes + last_bytes / 4 };
+            Vec::with_capacity(room.min(shape.full_bytes).max(least)).into()
         };
         let outcome = Outcome::new(Arc::clone(&self.topics[key.topic].name), key.partition);
         Batch::new(self.next_batch, key, outcome, shape, memory)

@@ -12,7 +12,7 @@ use super::*;
 use crate::cluster::{ClusterOptions, PartitionInfo};
 use crate::producer::Delivery;
 use crate::producer::batch::BATCH_BYTES;
-use crate::producer::listener::Callback;
+use crate::producer::listener::{Callback, DeliveryListener, Noting, SettledRecords};
 use crate::producer::partitioner::partition_of_key;
 use crate::producer::topics::GONE_GRACE;
 
@@ -462,20 +462,54 @@ fn a_look_says_whether_another_may_take_more() {
 
 /// How many records of so many bytes have room at once, each in the batch that it belongs to.
 fn records_with_room(accumulator: &Accumulator, bytes: usize) -> usize {
+    records_with_room_told(accumulator, bytes, || None::<Callback>)
+}
+
+/// The same with somebody to be told of each.
+fn records_with_room_told<W: Enlist>(
+    accumulator: &Accumulator,
+    bytes: usize,
+    mut waiter: impl FnMut() -> W,
+) -> usize {
     let record = record(0, bytes);
     let reserved_bytes = record.size_bound_bytes();
     let mut count = 0;
     while accumulator.try_reserve(reserved_bytes).unwrap() {
-        accumulator.append(&record, TimestampMs(1), reserved_bytes, &mut None).unwrap();
+        accumulator.append(&record, TimestampMs(1), reserved_bytes, &mut waiter()).unwrap();
         count += 1;
     }
     count
 }
 
+struct Unheard;
+
+impl DeliveryListener for Unheard {
+    type Note = [u64; 8];
+
+    fn settled(&self, _: &SettledRecords<'_, Self::Note>) {}
+}
+
+#[test]
+fn what_is_kept_to_tell_of_records_counts_too() {
+    let buffer = || {
+        accumulator(|options| {
+            options.buffer_bytes = 1 << 20;
+            options.batch_bytes = 16_384;
+        })
+    };
+    let untold = records_with_room(&buffer(), 0);
+    let listener = Arc::new(Unheard);
+    let noted = records_with_room_told(&buffer(), 0, || Noting { listener: &listener, note: Some([0; 8]) });
+    let called = records_with_room_told(&buffer(), 0, || Some(Callback::new(|_| {})));
+    // A note takes 80 bytes here, a callback 32, and a record 7 of its own.
+    assert!(noted * 80 < 1 << 20 && called * 32 < 1 << 20, "{untold} {noted} {called}");
+    assert!(untold > 4 * called && called > noted && noted > 5000, "{untold} {noted} {called}");
+}
+
 #[test]
 fn the_buffer_holds_what_batches_take_and_not_their_records_alone() {
     for (batch_bytes, bytes, least, most) in [
-        (0, 10, 800, 1000),
+        (0, 10, 1000, 1600),
         // Beside which a record of that length has only 17 or so.
         (16_384, 10, 50_000, 62_000),
         (16_384, 1000, 900, 1000),
