@@ -5,7 +5,7 @@
 
 use thiserror::Error;
 
-use riverrun_types::ErrorKind;
+use riverrun_types::{ErrorKind, Offset, PartitionId};
 
 /// Why bytes of one of our own files were refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -32,6 +32,14 @@ pub enum DecodeError {
     /// The checksum does not match the bytes.
     #[error("the checksum of {0} does not match")]
     Checksum(&'static str),
+    /// The index is intact, and of another segment.
+    #[error("this is the index of partition {partition}, of its segment from offset {base_offset} on")]
+    OtherSegment {
+        /// Whose it is.
+        partition: PartitionId,
+        /// Where that segment begins.
+        base_offset: Offset,
+    },
     /// The disk does not give back this byte of the file.
     #[error("byte {0} cannot be read: the disk answers with an error")]
     Unreadable(u64),

@@ -25,7 +25,7 @@
 //! change of either; a newer one is refused by name.
 
 use riverrun_records::{BatchHeader, layout};
-use riverrun_types::{Offset, PartitionId, TimestampMs};
+use riverrun_types::{Offset, PartitionId, TimestampMs, TopicId};
 
 use crate::fields::{DecodeError, FieldReader};
 
@@ -84,15 +84,20 @@ impl IndexHeader {
         if found > INDEX_VERSION {
             return Err(DecodeError::NewerVersion { name: NAME, found, supported: INDEX_VERSION });
         }
-        // With the checksum right, any other difference means another segment's index.
         let (body, checksum) = bytes.split_at(HEADER_BODY_BYTES);
         if crc32c::crc32c(body).to_be_bytes() != checksum {
             return Err(DecodeError::Checksum(NAME));
         }
-        if *bytes == self.encode() {
+        let zero = reader.u16(NAME)?;
+        let topic = TopicId(reader.array(NAME)?);
+        let partition = PartitionId { topic, index: reader.i32(NAME)? };
+        let base_offset = Offset(reader.i64(NAME)?);
+        if zero != 0 {
+            Err(DecodeError::Invalid(NAME))
+        } else if (Self { partition, base_offset }) == self {
             Ok(())
         } else {
-            Err(DecodeError::Invalid("the partition of a segment's index"))
+            Err(DecodeError::OtherSegment { partition, base_offset })
         }
     }
 
@@ -240,8 +245,6 @@ pub(crate) fn stamp_of(batch: &[u8]) -> Stamp {
 
 #[cfg(test)]
 mod tests {
-    use riverrun_types::TopicId;
-
     use super::*;
 
     fn header(index: i32) -> IndexHeader {
@@ -277,7 +280,8 @@ mod tests {
     #[test]
     fn what_belongs_to_another_segment_or_place_is_refused() {
         let bytes = header(3).encode();
-        assert_eq!(header(4).check(&bytes), Err(DecodeError::Invalid("the partition of a segment's index")));
+        let IndexHeader { partition, base_offset } = header(3);
+        assert_eq!(header(4).check(&bytes), Err(DecodeError::OtherSegment { partition, base_offset }));
         let entry = header(3).codec().encode(9, ENTRY);
         assert!(header(4).codec().decode(9, &entry).is_err());
         assert!(header(3).codec().decode(8, &entry).is_err());

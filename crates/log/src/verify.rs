@@ -247,7 +247,8 @@ impl Verification<'_> {
         Ok(())
     }
 
-    /// Tells what lies aside, and whether the log reaches up to it, as far as no checkpoint covers that.
+    /// Tells what lies aside, and whether the log reaches up to it and it goes on without a gap, as far as no checkpoint covers
+    /// that.
     fn check_aside(&mut self, listing: &Listing, aside: &[&Aside]) {
         self.report.findings.extend(aside.iter().map(|aside| aside.note()));
         let first_base = listing.logs.first().map_or(Offset::ZERO, |(base, _)| *base);
@@ -259,14 +260,28 @@ impl Verification<'_> {
             // What is wrong there was told.
             _ => return,
         };
-        let uncovered = aside.iter().filter(|aside| aside.end > covered);
-        if let Some(start) =
-            uncovered.map(|aside| aside.start).min().filter(|start| *start > end.max(log_start))
-        {
+        let mut uncovered = aside.iter().filter(|aside| aside.end > covered);
+        let Some(first) = uncovered.next() else { return };
+        if first.start > end.max(log_start) {
+            let start = first.start;
             let what = format!(
                 "the log ends at offset {end}, and what lies aside of it begins at {start}: what is between is in neither"
             );
             self.find(path, position, Weight::Damage, what);
+        }
+        let mut before = first;
+        let mut reached = first.end.max(end);
+        for aside in uncovered {
+            if aside.start > reached && before.is_end_known {
+                let what = format!(
+                    "what lies aside of the partition goes on at offset {} where {reached} must come: what is between is \
+                     not there",
+                    aside.start
+                );
+                self.find(aside.path.clone(), aside.position, Weight::Damage, what);
+            }
+            reached = reached.max(aside.end);
+            before = aside;
         }
     }
 

@@ -15,8 +15,10 @@ use super::{Extent, Index, LOOKUP_ENTRIES, LookupError, Segment};
 use crate::bad_sector::{self, read_exact};
 use crate::error::LogError;
 use crate::fields::DecodeError;
-use crate::index::{self, ENTRY_BYTES, HEADER_BYTES, IndexCursor, IndexEntry, entry_position, not_written};
-use crate::scan::BatchScan;
+use crate::index::{
+    self, ENTRY_BYTES, HEADER_BYTES, IndexCursor, IndexEntry, IndexHeader, entry_position, not_written,
+};
+use crate::scan::{BatchScan, ScanStop};
 use crate::verify::segment::IndexContent;
 
 /// Bytes that are read at once only to see that they can be.
@@ -103,6 +105,10 @@ impl Segment {
             Err(source @ DecodeError::NewerVersion { .. }) => {
                 return Err(LookupError::Log(LogError::Format { path, source }));
             }
+            Err(source @ DecodeError::OtherSegment { partition, base_offset }) => {
+                self.check_not_of(IndexHeader { partition, base_offset }, &*file)?;
+                return Err(LookupError::Damage(source));
+            }
             checked => checked?,
         }
         let entries = (len - HEADER_BYTES as u64) / ENTRY_BYTES as u64;
@@ -112,6 +118,49 @@ impl Segment {
             None => IndexEntry::START,
         };
         Ok((stored, last))
+    }
+
+    /// Fails if the index of another segment fits the `.log` beside it: both lie in the wrong place then, and an index that is
+    /// made anew would vouch for them here. One that does not fit is the only one of the two that does.
+    fn check_not_of(&self, other: IndexHeader, index: &dyn File) -> Result<(), LogError> {
+        let (log, path) = (self.log_file()?, self.log_path());
+        let log_bytes = log.len().map_err(|error| LogError::io(&path, error))?;
+        let content = IndexContent::read_file(index, other, log_bytes);
+        let content = content.map_err(|error| LogError::io(&self.index_path(), error))?;
+        // Without an entry nobody can tell which of the two it is.
+        let fits = match content.entries.first() {
+            Some(first) => self.has_boundary(&*log, other.base_offset, first)?,
+            None => log_bytes > 0,
+        };
+        if fits {
+            let IndexHeader { partition, base_offset } = other;
+            let what = format!(
+                "the index beside it is that of partition {partition} from offset {base_offset} on, and fits it: both lie in \
+                 the wrong place"
+            );
+            return Err(LogError::corrupt(&path, 0, what));
+        }
+        Ok(())
+    }
+
+    /// Whether the batches of the `.log`, as those of a segment from `base_offset` on, are what this entry says.
+    fn has_boundary(
+        &self,
+        log: &dyn File,
+        base_offset: Offset,
+        entry: &IndexEntry,
+    ) -> Result<bool, LogError> {
+        let mut cursor = IndexCursor::at(base_offset, IndexEntry::START, REBUILD_INTERVAL_BYTES);
+        let mut scan = BatchScan::new(log, base_offset, base_offset, 0, u64::from(entry.position));
+        loop {
+            match scan.next_batch() {
+                Ok(Some(batch)) => cursor.pass(&batch.header, &batch.stamp),
+                Ok(None) => break,
+                Err(ScanStop::Damage { .. }) => return Ok(false),
+                Err(ScanStop::Io(error)) => return Err(LogError::io(&self.log_path(), error)),
+            }
+        }
+        Ok(cursor.position == u64::from(entry.position) && cursor.running_checksum == entry.running_checksum)
     }
 
     /// Loads the index for recovery: keeps the entries that `is_trusted` accepts, as far as they are intact and

@@ -33,6 +33,8 @@ pub struct Aside {
     pub start: Offset,
     /// Where they end; after a damaged one, a record behind its beginning at least.
     pub end: Offset,
+    /// Whether they end there, because the last of them is not damaged.
+    pub is_end_known: bool,
 }
 
 /// What was found in a journal's directory.
@@ -54,7 +56,8 @@ pub fn verify_journal(env: &Env, dir: &Path) -> Result<JournalReport, LogError> 
             let partition = partition_of(held.entry.header.stream);
             let (end, flaw) = end_of(path, held);
             wrong.extend(flaw);
-            files.entry(partition).or_insert_with(|| Aside::begin(path, held)).add(held, end);
+            let aside = files.entry(partition).or_insert_with(|| Aside::begin(path, held));
+            aside.add(held, end);
         }
         aside.extend(files.into_values());
     };
@@ -91,7 +94,8 @@ impl Aside {
         let start = first.entry.header.base_offset;
         let partition = partition_of(first.entry.header.stream);
         let path = path.to_path_buf();
-        Self { path, position: first.position, partition, entries: 0, bytes: 0, start, end: start }
+        let position = first.position;
+        Self { path, position, partition, entries: 0, bytes: 0, start, end: start, is_end_known: true }
     }
 
     fn add(&mut self, held: &HeldEntry, end: Offset) {
@@ -99,11 +103,12 @@ impl Aside {
         self.bytes += held.entry.payload.len() as u64;
         self.start = self.start.min(held.entry.header.base_offset);
         self.end = self.end.max(end);
+        self.is_end_known = !held.entry.is_damaged();
     }
 
     /// Says that it is there. Nothing is wrong with it.
     pub fn note(&self) -> Finding {
-        let Self { path, position, partition, entries, bytes, start, end } = self;
+        let Self { path, position, partition, entries, bytes, start, end, .. } = self;
         let noun = if *entries == 1 { "entry" } else { "entries" };
         let what = format!(
             "{entries} {noun} of partition {partition} kept aside, {bytes} bytes from offset {start} up to {end}: the next \

@@ -148,17 +148,28 @@ fn a_log_that_does_not_reach_up_to_what_lies_aside_is_damaged() {
     machine.append_numbers(0, 6);
     let dir = machine.partition_dir();
     machine.store.take().unwrap().close().unwrap();
-    let verified = |start, end, partition| {
+    let aside = |start, end, partition| {
         let path = Path::new("/journal/held-x-00000000").to_path_buf();
         let (start, end) = (Offset(start), Offset(end));
-        let aside = Aside { path, position: 32, partition, entries: 1, bytes: 70, start, end };
-        let report = verify_partition_of(&machine.sim.env(), &dir, ID, None, &[aside]).unwrap();
+        Aside { path, position: 32, partition, entries: 1, bytes: 70, start, end, is_end_known: true }
+    };
+    let verified_all = |aside: &[Aside]| {
+        let report = verify_partition_of(&machine.sim.env(), &dir, ID, None, aside).unwrap();
         report.findings.iter().map(|finding| finding.weight).collect::<Vec<_>>()
     };
+    let verified = |start, end, partition| verified_all(&[aside(start, end, partition)]);
     assert_eq!(verified(6, 7, ID), [Weight::Aside]);
     assert_eq!(verified(0, 6, ID), [Weight::Aside]);
     assert_eq!(verified(7, 8, ID), [Weight::Aside, Weight::Damage]);
     assert!(verified(7, 8, OTHER).is_empty(), "another partition's");
+    let [first, second, third] = [(6, 8), (8, 9), (9, 12)].map(|(start, end)| aside(start, end, ID));
+    let parts =
+        |parts: &[&Aside]| verified_all(&parts.iter().map(|part| (*part).clone()).collect::<Vec<_>>());
+    assert_eq!(parts(&[&first, &second, &third]), [Weight::Aside; 3]);
+    assert_eq!(parts(&[&first, &third]), [Weight::Aside, Weight::Aside, Weight::Damage], "one is missing");
+    assert_eq!(parts(&[&second, &first]), [Weight::Aside, Weight::Aside, Weight::Damage], "they are swapped");
+    let damaged = Aside { is_end_known: false, ..first };
+    assert_eq!(parts(&[&damaged, &third]), [Weight::Aside; 2], "which was told of itself");
 }
 
 #[test]

@@ -190,6 +190,47 @@ fn files_of_another_partition_are_found() {
     assert!(report.findings.iter().any(|finding| finding.what.contains("running checksum")), "{report:?}");
 }
 
+/// With its index a segment has right checksums everywhere, so that an index made anew would vouch for it.
+#[test]
+fn a_segment_that_lies_in_the_directory_of_another_partition_is_not_served_there() {
+    let mut machine = Machine::new(1, Machine::small_segments());
+    machine.append_numbers(0, 30);
+    for number in 0..30 {
+        let value = format!("secret {number}");
+        let batch = batch_at(&[(machine.now().0, &value)], riverrun_records::BatchOptions::default());
+        put(&machine.partition(OTHER), &batch, machine.append_options()).unwrap();
+    }
+    let (ours, theirs) = (machine.partition_dir(), machine.partition(OTHER).path());
+    let logs: Vec<_> = machine.log_paths().iter().map(|path| path.file_name().unwrap().to_owned()).collect();
+    machine.store.take().unwrap().close().unwrap();
+    assert!(logs.len() > 2, "the first, others, and the last");
+    for name in logs {
+        let pair = [PathBuf::from(&name), Path::new(&name).with_extension("index")];
+        let intact = pair.clone().map(|name| machine.content(&ours.join(name)));
+        for name in &pair {
+            machine.put_content(&ours.join(name), &machine.content(&theirs.join(name)));
+        }
+        let report = verify(&machine, ID, &ours);
+        let whose = format!("the index of partition {OTHER}");
+        assert!(report.findings.iter().any(|finding| finding.what.contains(&whose)), "{report:?}");
+        for _ in 0..2 {
+            machine.start().unwrap();
+            let error = machine.records().unwrap_err();
+            let LogError::Corrupt { path, what, .. } = &error else { panic!("{name:?}: {error}") };
+            assert_eq!(*path, ours.join(&name));
+            assert!(what.contains("lie in the wrong place") && what.contains(&OTHER.to_string()), "{what}");
+            machine.sim.fs.kill();
+            machine.store = None;
+        }
+        for (name, intact) in pair.iter().zip(&intact) {
+            machine.put_content(&ours.join(name), intact);
+        }
+        machine.start().unwrap();
+        assert_eq!(machine.records().unwrap(), numbers(0, 30), "all is back where its files are");
+        machine.store.take().unwrap().close().unwrap();
+    }
+}
+
 #[test]
 fn a_torn_tail_is_cut_and_what_lies_below_the_checkpoint_never() {
     let mut machine = Machine::new(1, Machine::small_segments());
