@@ -309,13 +309,13 @@ impl<'a> Report<'a> {
     }
 
     fn document(&self, figures: &ReadFigures, timed_out: bool) -> Value {
-        let fetching = figures.time.saturating_sub(figures.joining);
+        let fetching = figures.fetching();
         let rate = |count: u64, time| lines::per_second(count as f64, time);
         json!({
             "start_timestamp_ms": self.wall.0,
             "seconds": figures.time.as_secs_f64(),
             "rebalance_seconds": figures.joining.as_secs_f64(),
-            "fetch_seconds": fetching.as_secs_f64(),
+            "fetch_seconds": figures.time.saturating_sub(figures.joining).as_secs_f64(),
             "records": figures.records,
             "bytes": figures.bytes,
             "records_per_second": rate(figures.records, figures.time),

@@ -98,12 +98,20 @@ pub(super) struct ReadFigures {
 }
 
 impl ReadFigures {
+    /// What joining has left of the time, where that is long enough for a rate: of less than a millisecond it would be one of
+    /// thousands of millions.
+    pub(super) fn fetching(&self) -> Duration {
+        let fetching = self.time.saturating_sub(self.joining);
+        if fetching < Duration::from_millis(1) { Duration::ZERO } else { fetching }
+    }
+
     /// The columns after the first two: sizes and rates by all of the time, then by what joining has left of it.
     pub(super) fn columns(&self) -> String {
-        // The tools count in whole milliseconds, and so the columns agree with each other.
+        // The tools count in whole milliseconds, and so the columns agree with each other. Of none of them their row of all
+        // has a rate of `Infinity` and those of parts have 0, which is a number to whoever reads columns.
         let (time_ms, joining_ms) = (self.time.as_millis(), self.joining.as_millis());
         let fetching_ms = time_ms.saturating_sub(joining_ms);
-        let fetching = self.time.saturating_sub(self.joining);
+        let fetching = if fetching_ms == 0 { Duration::ZERO } else { self.fetching() };
         let (size, count) = (mib(self.bytes_lately), self.records_lately as f64);
         format!(
             "{:.4}, {:.4}, {}, {:.4}, {joining_ms}, {fetching_ms}, {:.4}, {:.4}",
@@ -227,6 +235,23 @@ mod tests {
         let kafka = "time, threadId, data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec, \
                      rebalance.time.ms, fetch.time.ms, fetch.MB.sec, fetch.nMsg.sec";
         assert_eq!(read_header(true), kafka);
+    }
+
+    #[test]
+    fn a_fetch_of_less_than_a_millisecond_has_no_rate() {
+        let fetched_in = |us| {
+            let joining = Duration::from_micros(2_000_300);
+            let time = joining + Duration::from_micros(us);
+            let (bytes, records) = (1_048_576, 500);
+            let (bytes_lately, records_lately) = (bytes, records);
+            let figures = ReadFigures { bytes, records, bytes_lately, records_lately, time, joining };
+            let columns = figures.columns();
+            columns.split(", ").skip(5).map(str::to_owned).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(fetched_in(0), "0 0.0000 0.0000");
+        assert_eq!(fetched_in(600), "0 0.0000 0.0000");
+        assert_eq!(fetched_in(900), "1 0.0000 0.0000", "two clock ticks apart, and less than one");
+        assert_eq!(fetched_in(2000), "2 500.0000 250000.0000");
     }
 
     #[test]
