@@ -95,6 +95,9 @@ struct Ours<'a> {
     publish: Option<LatencyFigures>,
     publish_delay: Option<LatencyFigures>,
     end_to_end: Option<LatencyFigures>,
+    /// Where nobody sends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    poll: Option<LatencyFigures>,
     /// Where consumers are members of groups.
     #[serde(skip_serializing_if = "Option::is_none")]
     members: Option<MemberFigures>,
@@ -262,6 +265,7 @@ fn ours<'a>(
         publish: LatencyFigures::of(&figures.publish),
         publish_delay: LatencyFigures::of(&figures.delay),
         end_to_end: LatencyFigures::of(&figures.end_to_end),
+        poll: LatencyFigures::of(&figures.poll),
         members: figures.members,
         search: figures.search,
         backlog: figures.backlog.map(|backlog| BacklogDocument::new(backlog, environment.loopback)),

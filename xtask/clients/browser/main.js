@@ -187,6 +187,7 @@ function figures() {
     ["Read, records/s", (run) => run.totals.consumeRate],
     ["Publish p99", (run) => run.publish && run.publish.p99_us],
     ["End to end max", (run) => run.endToEnd && run.endToEnd.max_us],
+    ["Poll p99", (run) => run.poll && run.poll.p99_us],
     ["Server CPU, s", (run) => run.serverUsage.cpu_s],
   ];
   const texts = (node, selector) => [...node.querySelectorAll(selector)].map((one) => one.textContent);

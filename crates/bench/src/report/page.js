@@ -72,7 +72,7 @@ const ROWS = [
   ["Publish p99 while the backlog is read", meanwhile, time, false],
   ["Acked while the disk was full, records", (run) => run.diskFull && run.diskFull.ackedMeanwhile, number, true],
   ["Room again: time to the first ack, s", (run) => run.diskFull && run.diskFull.firstAckS, number, false],
-  ...[["Publish", "publish"], ["End to end", "endToEnd"]].flatMap(([name, key]) =>
+  ...[["Publish", "publish"], ["End to end", "endToEnd"], ["Poll", "poll"]].flatMap(([name, key]) =>
     [["mean", "mean_us"], ["p50", "p50_us"], ["p99", "p99_us"], ["p99.9", "p999_us"], ["p99.99", "p9999_us"], ["max", "max_us"]]
       .map(([label, field]) => [`${name} ${label}`, (run) => run[key] && run[key][field], time, false])),
   ["Not delivered, records", (run) => run.totals.failed, number],
@@ -296,6 +296,7 @@ function group(title, runs) {
     throughput(runs),
     latencies(runs, "publish", "Publish latency by percentile"),
     latencies(runs, "endToEnd", "End-to-end latency by percentile"),
+    latencies(runs, "poll", "Latency of polls by percentile"),
     latencyOverTime(runs, "publish", "Publish latency over time"),
     latencyOverTime(runs, "endToEnd", "End-to-end latency over time"),
   ];

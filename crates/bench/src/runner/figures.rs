@@ -122,6 +122,8 @@ pub struct Figures {
     /// From that time to the moment in which it was read, or the least that it can have waited for that; once for each
     /// group, also of what was not delivered.
     pub end_to_end: Latencies,
+    /// How long consumers waited for the poll that brought a record, once for each record; only where nobody sends.
+    pub poll: Latencies,
     /// By the second.
     pub seconds: Vec<Second>,
     /// By ten seconds.
@@ -285,6 +287,7 @@ impl Recorder {
         self.figures.publish.merge(&taken.publish);
         self.figures.delay.merge(&taken.delay);
         self.figures.end_to_end.merge(&taken.end_to_end);
+        self.figures.poll.merge(&taken.poll);
         self.undelivered.merge(&taken.undelivered);
     }
 

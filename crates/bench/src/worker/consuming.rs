@@ -67,6 +67,9 @@ pub(super) struct Consuming {
     pub(super) meter: usize,
     pub(super) gate: watch::Receiver<Gate>,
     pub(super) is_paused: bool,
+    pub(super) are_polls_timed: bool,
+    /// Since when it has asked for the records that come next.
+    pub(super) asked: Option<Instant>,
 }
 
 impl Consuming {
@@ -102,18 +105,25 @@ impl Consuming {
         if !wait_until(self.pace.due(), &mut self.gate).await {
             return Ok(Vec::new());
         }
+        let asked = *self.asked.get_or_insert_with(Instant::now);
         let batch = tokio::select! {
             polled = self.consumer.poll(POLL_MAX) => polled?,
             _ = self.gate.changed() => Vec::new(),
         };
         self.pace.records += batch.len() as u64;
+        if !batch.is_empty() {
+            self.asked = None;
+            if self.are_polls_timed {
+                self.meters.of(self.meter).polled(asked.elapsed(), batch.len() as u64);
+            }
+        }
         Ok(batch)
     }
 
     /// Reads nothing for a moment. It is polled all the same: a member that is not gives up no partition, and those that join
     /// its group would wait for it as long as the gate stays as it is.
     async fn stay(&mut self) -> Result<Vec<ConsumerRecord>, ClientError> {
-        self.is_paused = true;
+        (self.is_paused, self.asked) = (true, None);
         self.consumer.pause(&self.consumer.assignment())?;
         // Without time nothing is fetched of what the group gives meanwhile, before that is paused as well.
         let batch = self.consumer.poll(Duration::ZERO).await?;

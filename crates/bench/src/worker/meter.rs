@@ -70,6 +70,8 @@ pub struct Taken {
     pub end_to_end: Latencies,
     /// Those of `publish` that are of records which were not delivered: they failed, or were never handed over.
     pub undelivered: Latencies,
+    /// Of records that were read: how long their consumer had waited for a poll that brought some.
+    pub poll: Latencies,
     /// The first error, if there was one.
     pub error: Option<String>,
 }
@@ -82,6 +84,7 @@ impl Taken {
         self.delay.merge(&other.delay);
         self.end_to_end.merge(&other.end_to_end);
         self.undelivered.merge(&other.undelivered);
+        self.poll.merge(&other.poll);
         if self.error.is_none() {
             self.error.clone_from(&other.error);
         }
@@ -93,6 +96,7 @@ impl Taken {
         self.delay.clear();
         self.end_to_end.clear();
         self.undelivered.clear();
+        self.poll.clear();
         self.error = None;
     }
 }
@@ -174,6 +178,11 @@ impl Meter {
         for latency in batch.latencies {
             now.end_to_end.record(*latency);
         }
+    }
+
+    /// How long somebody has waited for so many records.
+    pub(super) fn polled(&self, waited: Duration, records: u64) {
+        self.lock().poll.record_many(waited, records);
     }
 
     /// Exchanges what was recorded for `spare`, which is empty.
@@ -275,6 +284,7 @@ mod tests {
             Received { catch_up: false, records: 2, bytes: 30, from_the_future: 1, latencies: &latencies };
         meters.of(3).received(&batch);
         meters.of(3).received(&Received { catch_up: true, latencies: &[], ..batch });
+        meters.of(3).polled(Duration::from_millis(5), 4);
         let taken = meters.take();
         let counts = taken.counts;
         assert_eq!((counts.sent, counts.acked, counts.acked_bytes, counts.failed), (20, 20, 2000, 2));
@@ -286,10 +296,16 @@ mod tests {
         let max_us = taken.publish.max_us();
         assert!((9_000_000..19_000_000).contains(&max_us), "{max_us} us");
         assert_eq!((taken.undelivered.count(), taken.undelivered.max_us()), (2, max_us));
+        assert_eq!((taken.poll.count(), taken.poll.max_us()), (4, 5000));
         assert_eq!(taken.error.as_deref(), Some("first"));
         let again = meters.take();
         assert_eq!(again.counts, Counts::default());
-        assert!(again.publish.is_empty() && again.undelivered.is_empty() && again.error.is_none());
+        assert!(
+            again.publish.is_empty()
+                && again.undelivered.is_empty()
+                && again.poll.is_empty()
+                && again.error.is_none()
+        );
     }
 
     #[test]

@@ -220,6 +220,9 @@ impl Load {
                 meter: self.tasks.len(),
                 gate: gate.subscribe(),
                 is_paused: false,
+                // What others send meanwhile is waited for because it was not there yet.
+                are_polls_timed: self.share.producers_total == 0,
+                asked: None,
             };
             self.tasks.spawn(consuming.run());
         }

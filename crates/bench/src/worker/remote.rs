@@ -85,6 +85,7 @@ struct WireTaken {
     delay: WireLatencies,
     end_to_end: WireLatencies,
     undelivered: WireLatencies,
+    poll: WireLatencies,
     error: Option<String>,
 }
 
@@ -121,6 +122,7 @@ impl From<&Taken> for WireTaken {
             delay: (&taken.delay).into(),
             end_to_end: (&taken.end_to_end).into(),
             undelivered: (&taken.undelivered).into(),
+            poll: (&taken.poll).into(),
             error: taken.error.clone(),
         }
     }
@@ -134,6 +136,7 @@ impl From<WireTaken> for Taken {
             delay: wire.delay.into(),
             end_to_end: wire.end_to_end.into(),
             undelivered: wire.undelivered.into(),
+            poll: wire.poll.into(),
             error: wire.error,
         }
     }
@@ -385,6 +388,7 @@ mod tests {
         (1..5000_u64).for_each(|us| taken.publish.record_us(us * us));
         taken.end_to_end.record_many_us(123_456_789, 3);
         taken.undelivered.record_many_us(4_000, 2);
+        taken.poll.record_many_us(7_000, 3);
         taken.counts.acked = 7;
         taken.error = Some("e".to_owned());
         let text = serde_json::to_string(&WireTaken::from(&taken)).expect("plain data");
@@ -394,6 +398,7 @@ mod tests {
             (&back.publish, &taken.publish),
             (&back.end_to_end, &taken.end_to_end),
             (&back.undelivered, &taken.undelivered),
+            (&back.poll, &taken.poll),
         ];
         for (one, other) in pairs {
             assert_eq!((one.count(), one.max_us()), (other.count(), other.max_us()));

@@ -81,6 +81,10 @@ fn a_workload_runs_on_servers_in_turn_and_a_page_shows_them_side_by_side() {
         assert!((400.0..700.0).contains(&due_rate(totals)), "{totals}");
         assert!(number(&result["publishRate"][0]) > 0.0, "{totals}");
         assert!(all("received", "receivedLate") >= 2.0 * number(&totals["acked"]) - 50.0, "{totals}");
+        let timed = ["acked", "ackedLate", "failed", "overdue", "unacked"].map(|key| number(&totals[key]));
+        let count = number(&ours["publish"]["count"]);
+        assert!((timed.iter().sum::<f64>() - count).abs() < 0.5, "{count} latencies: {totals}");
+        assert!(ours["poll"].is_null(), "who waits for what is sent measures who sends: {}", ours["poll"]);
         assert!(number(&ours["publish"]["p50_us"]) > 0.0 && number(&ours["endToEnd"]["p50_us"]) > 0.0);
         assert_eq!(ours["durability"]["reached"], "1");
         // One for each second, or for more of them where the machine was busy.
@@ -330,6 +334,11 @@ fn a_spec_may_name_partitions_of_one_topic_and_the_whole_of_another() {
     assert_eq!(result["riverrun"]["durability"]["reached"], "1", "of what is read, as nothing is made");
     let totals = &result["riverrun"]["totals"];
     assert_eq!(totals["received"], 150, "half of one, all of the other: {totals}");
+    assert_eq!(
+        result["riverrun"]["poll"]["count"], 150,
+        "each waited for its poll: {}",
+        result["riverrun"]["poll"]
+    );
     assert!(number(&totals["testS"]) < 50.0, "it is over with its last record: {totals}");
 }
 

@@ -69,6 +69,7 @@ pub(super) fn line_of(document: &Value) -> String {
         disk_full(&ours["diskFull"]),
         latency(ours, "publish", "publish"),
         latency(ours, "endToEnd", "end to end"),
+        latency(ours, "poll", "poll"),
         format!("durability {}", durability(&ours["durability"])),
     ];
     parts.retain(|part| !part.is_empty());
