@@ -573,21 +573,21 @@ fn topic_info(
 const HOLES_MAX: usize = 10;
 
 /// Partitions by their places, by which they are found from here on. One that is left out has no leader: servers of a cluster
-/// with ZooKeeper do not tell of those that nobody has led yet. Fails with what cannot be.
+/// with `ZooKeeper` do not tell of those that nobody has led yet. Fails with what cannot be.
 fn by_place(told: Vec<PartitionInfo>) -> Result<Vec<PartitionInfo>, String> {
     let (count, least) = (told.len(), told.iter().map(|partition| partition.index).min());
     let mut by_index: BTreeMap<i32, PartitionInfo> = told.into_iter().map(|one| (one.index, one)).collect();
-    let last = by_index.last_key_value().map_or(-1, |(index, _)| *index);
+    let greatest = by_index.last_key_value().map_or(-1, |(index, _)| *index);
     if let Some(least) = least.filter(|least| *least < 0) {
         return Err(format!("a partition {least}"));
     }
     if by_index.len() < count {
         return Err("a partition twice".to_owned());
     }
-    if usize::try_from(last).is_ok_and(|last| last > count.saturating_mul(HOLES_MAX)) {
-        return Err(format!("a partition {last} beside {} others", count - 1));
+    if usize::try_from(greatest).is_ok_and(|index| index > count.saturating_mul(HOLES_MAX)) {
+        return Err(format!("a partition {greatest} beside {} others", count - 1));
     }
-    Ok((0..=last)
+    Ok((0..=greatest)
         .map(|index| by_index.remove(&index).unwrap_or_else(|| PartitionInfo::untold(index)))
         .collect())
 }

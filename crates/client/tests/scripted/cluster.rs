@@ -79,7 +79,7 @@ async fn told_of(indexes: [i32; 2]) -> Result<Arc<TopicInfo>, ClientError> {
     Cluster::connect(server.options()).await.unwrap().topic("t", false).await
 }
 
-/// As by a cluster with ZooKeeper while nobody has led it yet.
+/// As by a cluster with `ZooKeeper` while nobody has led it yet.
 #[tokio::test]
 async fn a_partition_that_is_not_told_of_is_there_without_a_leader() {
     let topic = told_of([3, 1]).await.unwrap();

@@ -33,10 +33,18 @@ async fn member(
     group: &str,
     more: &Properties<'_>,
 ) -> anyhow::Result<Consumer> {
-    let quick = [("group.id", group), ("heartbeat.interval.ms", "200"), ("metadata.max.age.ms", "500")];
-    let mut consumer = consumer_of(bench, &[&quick, more].concat()).await?;
+    let mut consumer = consumer_of(bench, &quick(group, more)).await?;
     consumer.subscribe(&[topic.to_owned()]).await?;
     Ok(consumer)
+}
+
+/// Settings with which a member soon hears of changes. Of the consumer protocol the server says how often there are signs of life.
+fn quick<'a>(group: &'a str, more: &Properties<'a>) -> Vec<(&'a str, &'a str)> {
+    let mut all = [&[("group.id", group), ("metadata.max.age.ms", "500")], more].concat();
+    if !more.contains(&("group.protocol", "consumer")) {
+        all.push(("heartbeat.interval.ms", "200"));
+    }
+    all
 }
 
 /// Polls all members in turn and hands their records' values over.
@@ -183,9 +191,8 @@ pub(super) async fn pattern(bench: &Bench<'_>, more: &Properties<'_>) -> anyhow:
     let (first, group) = (topic_of(bench, "matches", 2).await?, bench.name("native-pattern"));
     let begin = format!("{first}-");
     topic_of(bench, "does-not-match", 2).await?;
-    let quick =
-        [("group.id", group.as_str()), ("heartbeat.interval.ms", "200"), ("metadata.max.age.ms", "500")];
-    let mut members = vec![consumer_of(bench, &[&quick, more].concat()).await?];
+    let properties = quick(&group, more);
+    let mut members = vec![consumer_of(bench, &properties).await?];
     members[0].subscribe_pattern(&format!("{first}(-[a-z]+)?")).await?;
     settle(&mut members, 2).await?;
     let topic = NewTopic { partitions: Some(3), ..NewTopic::named(format!("{begin}later")) };
@@ -196,7 +203,7 @@ pub(super) async fn pattern(bench: &Bench<'_>, more: &Properties<'_>) -> anyhow:
     members[0].subscribe(std::slice::from_ref(&first)).await?;
     settle(&mut members, 2).await?;
     members.remove(0).close().await?;
-    let mut refused = consumer_of(bench, &[&quick, more].concat()).await?;
+    let mut refused = consumer_of(bench, &properties).await?;
     let subscribed = refused.subscribe_pattern("(").await;
     let found = match subscribed {
         Ok(()) => refused.poll(PATIENCE).await.map(drop),
