@@ -400,6 +400,11 @@ impl<'a> Run<'a> {
     }
 
     async fn go_on_searching(&mut self) -> Result<(), RunError> {
+        if self.judge_rate() { self.produce(None).await } else { Ok(()) }
+    }
+
+    /// Has the search judge the period that is over, and says whether one is.
+    fn judge_rate(&mut self) -> bool {
         let elapsed = self.searched.elapsed();
         let read =
             (self.plan.readers(false) > 0).then(|| (self.totals.received, self.plan.readers(false) as u64));
@@ -407,9 +412,9 @@ impl<'a> Run<'a> {
             // Looks come a little early or late.
             Some(search) if elapsed + LOOK_EVERY / 2 >= self.options.period => {
                 search.next(elapsed, self.totals.acked, read);
-                self.produce(None).await
+                true
             }
-            _ => Ok(()),
+            _ => false,
         }
     }
 
@@ -438,12 +443,13 @@ impl<'a> Run<'a> {
             usage.1.sample(&self.fleet.usage().await?);
             tell(Event::Second(recorder.add(&taken, self.backlog(), self.wanted_rate().map(Rate::get))));
             if done || self.is_over(&recorder, backlog.as_ref()) {
+                self.judge_rate();
                 break;
             }
             self.go_on_searching().await?;
         }
         recorder.figures.backlog = backlog.map(BacklogWatch::finish);
-        recorder.figures.search = self.search.as_ref().map(RateSearch::found);
+        recorder.figures.search = self.search.as_ref().and_then(RateSearch::found);
         // Dropped here: whatever is left to be waited for, the disk is free.
         recorder.figures.disk_full = self.disk.take().map(|disk| disk.figures());
         Ok(recorder)
@@ -568,7 +574,7 @@ impl<'a> Run<'a> {
                     .to_owned(),
             );
         }
-        if figures.search.is_some_and(|found| !found.is_settled()) {
+        if self.plan.rate == TargetRate::Search && figures.search.is_none_or(|found| !found.is_settled()) {
             notes.push(
                 "the search ended before it met a rate that was not kept up: a longer one may find a higher rate".to_owned(),
             );

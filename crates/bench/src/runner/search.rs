@@ -115,9 +115,9 @@ impl RateSearch {
         Self { options, rate, ramp, sent_before: 0, received_before: 0, found }
     }
 
-    /// What it has found so far.
-    pub fn found(&self) -> FoundRate {
-        self.found
+    /// What it has found so far; none before the first period is over.
+    pub fn found(&self) -> Option<FoundRate> {
+        (self.found.kept_up > 0.0 || self.found.refused.is_some()).then_some(self.found)
     }
 
     /// The rate now.
@@ -225,16 +225,17 @@ mod tests {
     fn what_was_found_is_the_most_that_was_kept_up_and_whether_more_was_not() {
         let second = Duration::from_secs(1);
         let mut search = RateSearch::new(SearchOptions { period: second, ..SearchOptions::default() });
-        let found = |search: &RateSearch| (search.found().kept_up, search.found().refused);
-        assert_eq!(found(&search), (0.0, None));
+        assert_eq!(search.found(), None);
+        let found = |search: &RateSearch| search.found().map(|found| (found.kept_up, found.refused)).unwrap();
+        let is_settled = |search: &RateSearch| search.found().unwrap().is_settled();
         search.next(second, 10_000, None);
         assert_eq!(found(&search), (10_000.0, None), "it was all that was tried");
         // 18,500 of 20,000, which is near enough to count as kept up.
         search.next(second, 28_500, None);
-        assert_eq!((found(&search), search.found().is_settled()), ((18_500.0, None), false));
+        assert_eq!((found(&search), is_settled(&search)), ((18_500.0, None), false));
         assert!((search.rate() - 40_000.0).abs() < 1e-6);
         search.next(second, 53_500, None);
-        assert_eq!((found(&search), search.found().is_settled()), ((18_500.0, Some(40_000.0)), true));
+        assert_eq!((found(&search), is_settled(&search)), ((18_500.0, Some(40_000.0)), true));
         // 25,000 is what was done of them.
         search.next(second, 78_500, None);
         assert_eq!(found(&search), (25_000.0, Some(40_000.0)));

@@ -21,7 +21,7 @@ const STAMP_BYTES: usize = size_of::<u64>();
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum GeneratorSpec {
-    /// The same bytes each time: `value`, or `size` zeros.
+    /// The same `size` bytes each time: `value` again and again, or zeros.
     Constant {
         /// Bytes of each.
         #[serde(default, deserialize_with = "lenient::whole")]
@@ -140,7 +140,6 @@ impl GeneratorSpec {
     /// Bytes of a value, about.
     pub(super) fn bytes(&self) -> usize {
         match self {
-            Self::Constant { value: Some(value), .. } if !value.is_empty() => value.len() / 4 * 3,
             Self::Constant { size, .. }
             | Self::Sequential { size, .. }
             | Self::UniformRandom { size, .. }
@@ -262,7 +261,7 @@ impl Generator {
 fn constant(size: usize, value: Option<&str>) -> Bytes {
     let given = value.and_then(|text| base64::engine::general_purpose::STANDARD.decode(text).ok());
     match given {
-        Some(value) if !value.is_empty() => value.into(),
+        Some(value) if !value.is_empty() => value.into_iter().cycle().take(size).collect(),
         _ => vec![0; size].into(),
     }
 }
@@ -331,9 +330,12 @@ mod tests {
     }
 
     #[test]
-    fn constants_are_their_value_or_zeros() {
+    fn constants_are_their_value_again_and_again_or_zeros() {
         assert_eq!(generator(r#"{"type": "constant", "size": 3}"#).next(0).unwrap().as_ref(), [0, 0, 0]);
-        assert_eq!(generator(r#"{"type": "constant", "value": "YWI="}"#).next(0).unwrap().as_ref(), b"ab");
+        for (size, expected) in [(0, ""), (1, "a"), (2, "ab"), (5, "ababa")] {
+            let spec = format!(r#"{{"type": "constant", "size": {size}, "value": "YWI="}}"#);
+            assert_eq!(generator(&spec).next(0).unwrap().as_ref(), expected.as_bytes(), "as Kafka's does");
+        }
         assert_eq!(generator(r#"{"type": "null"}"#).next(0), None);
     }
 

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use riverrun_client::{
     Assignor, ClientError, ClusterOptions, ConsumerOptions, GroupProtocol, OptionDef, ProducerOptions,
+    RecordRef,
 };
 
-use crate::plan::LoadPlan;
+use crate::plan::{KeySource, LoadPlan};
 use crate::properties::Properties;
 
 /// Settings that name classes of Java, or what they do, and mean nothing to anybody else.
@@ -39,16 +40,23 @@ fn unknown(settings: &Properties, tables: &[&[OptionDef]], of: &str) -> Vec<Stri
 /// that a producer of these settings would refuse.
 pub(crate) fn check(load: &LoadPlan) -> Result<Vec<String>, ClientError> {
     let options = producer(&load.producer_settings, "")?;
-    for (option, limit) in
-        [("max.request.size", options.request_bytes_max), ("buffer.memory", options.buffer_bytes)]
-    {
-        if load.value_bytes > limit {
-            return Err(ClientError::RecordTooLarge { bytes: load.value_bytes, option, limit });
-        }
-    }
-    consumer(load, "")?;
+    options.check()?;
+    check_record(load, &options)?;
+    consumer(load, "")?.check()?;
     let of_producer = unknown(&load.producer_settings, &PRODUCER, "producer");
     Ok([of_producer, unknown(&load.consumer_settings, &CONSUMER, "consumer")].concat())
+}
+
+/// Fails with what a producer would refuse every record for: that it is longer than it may hold or send.
+fn check_record(load: &LoadPlan, options: &ProducerOptions) -> Result<(), ClientError> {
+    let key = KeySource::new(&load.keys, load.seed).next(0);
+    let record = RecordRef { key: key.as_deref(), ..RecordRef::new("", &[]) };
+    let bytes = record.size_bound_bytes().saturating_add(load.value_bytes);
+    let limits = [("max.request.size", options.request_bytes_max), ("buffer.memory", options.buffer_bytes)];
+    match limits.into_iter().find(|(_, limit)| bytes > *limit) {
+        Some((option, limit)) => Err(ClientError::RecordTooLarge { bytes, option, limit }),
+        None => Ok(()),
+    }
 }
 
 /// How a producer is set.
@@ -122,9 +130,12 @@ mod tests {
                 .map_err(|error| error.to_string())
         };
         assert!(check_of("").is_ok());
+        // A record is more than its value.
+        assert!(check_of("max.request.size=2039").is_err() && check_of("max.request.size=2200").is_ok());
+        assert!(check_of("acks=1\nenable.idempotence=true").is_err(), "they contradict each other");
         for name in ["max.request.size", "buffer.memory"] {
             let refused = check_of(&format!("{name}=1999")).expect_err(name);
-            assert!(refused.contains("2000") && refused.contains(name), "{refused}");
+            assert!(refused.contains("1999") && refused.contains(name), "{refused}");
         }
     }
 

@@ -185,7 +185,8 @@ impl ConsumerOptions {
         self.auto_commit_interval.filter(|_| self.auto_commit)
     }
 
-    pub(super) fn check(&self) -> Result<(), ClientError> {
+    /// Fails with options that contradict each other, as a consumer of them would.
+    pub fn check(&self) -> Result<(), ClientError> {
         let invalid = |text: &str| Err(ClientError::Invalid(text.to_owned()));
         if self.group.as_ref().is_some_and(String::is_empty) {
             return invalid("a group's name is not empty");

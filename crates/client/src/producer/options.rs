@@ -121,7 +121,8 @@ impl ProducerOptions {
         self.get_own(name).or_else(|| self.cluster.get_own(name))
     }
 
-    pub(super) fn check(&self) -> Result<(), ClientError> {
+    /// Fails with options that contradict each other, as a producer of them would.
+    pub fn check(&self) -> Result<(), ClientError> {
         let invalid = |text: &str| Err(ClientError::Invalid(text.to_owned()));
         if self.idempotent && self.acks != Acks::All {
             return invalid("an idempotent producer needs acks=all");

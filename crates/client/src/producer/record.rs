@@ -110,7 +110,7 @@ impl<'a> RecordRef<'a> {
     }
 
     /// Bytes in a batch at most.
-    pub(super) fn size_bound_bytes(&self) -> usize {
+    pub fn size_bound_bytes(&self) -> usize {
         let field = |bytes: Option<&[u8]>| bytes.map_or(0, <[u8]>::len);
         let header = |header: &Header<'_>| header.key.len() + field(header.value) + HEADER_OVERHEAD_BYTES;
         let headers: usize = self.headers.iter().map(header).sum();
