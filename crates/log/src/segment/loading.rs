@@ -129,7 +129,7 @@ impl Segment {
         let content = content.map_err(|error| LogError::io(&self.index_path(), error))?;
         // Without an entry, as of a short segment that was written to when the server was killed, it proves nothing.
         let Some(first) = content.entries.first() else { return Ok(()) };
-        if self.has_boundary(&*log, other.base_offset, first)? {
+        if u64::from(first.position) <= log_bytes && self.has_boundary(&*log, other.base_offset, first)? {
             let IndexHeader { partition, base_offset } = other;
             let what = format!(
                 "the index beside it is that of partition {partition} from offset {base_offset} on, and fits it: both lie in \

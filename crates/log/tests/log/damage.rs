@@ -190,6 +190,23 @@ fn files_of_another_partition_are_found() {
     assert!(report.findings.iter().any(|finding| finding.what.contains("running checksum")), "{report:?}");
 }
 
+#[test]
+fn the_index_of_a_longer_segment_of_another_partition_is_made_anew() {
+    let mut machine = Machine::new(1, LogConfig::default());
+    machine.append_numbers(0, 3);
+    let long = "x".repeat(10_000);
+    for _ in 0..3 {
+        let batch = batch_at(&[(machine.now().0, &long)], riverrun_records::BatchOptions::default());
+        put(&machine.partition(OTHER), &batch, machine.append_options()).unwrap();
+    }
+    let (ours, theirs) = (machine.partition_dir(), machine.partition(OTHER).path());
+    machine.store.take().unwrap().close().unwrap();
+    let name = "00000000000000000000.index";
+    machine.put_content(&ours.join(name), &machine.content(&theirs.join(name)));
+    machine.start().unwrap();
+    assert_eq!(machine.records().unwrap(), numbers(0, 3));
+}
+
 /// With its index a segment has right checksums everywhere, so that an index made anew would vouch for it.
 #[test]
 fn a_segment_that_lies_in_the_directory_of_another_partition_is_not_served_there() {
