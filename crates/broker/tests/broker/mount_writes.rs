@@ -349,7 +349,12 @@ fn a_queue_that_is_held_keeps_nobody_else_waiting() {
     assert!(goes_on, "nobody waits for the queue");
     drop(held);
     for sequence in 0..3 {
-        assert_eq!(produce(&mut client, TOPIC, 0, &sequenced(7, sequence, "x")), i64::from(sequence));
+        // On a busy machine whoever makes room in the queue may hold it for as long as the server waits.
+        let offset = (0..60).find_map(|_| {
+            let answer = try_produce(&mut client, TOPIC, 0, &sequenced(7, sequence, "x"));
+            (ErrorCode(answer.error_code) != ErrorCode::KAFKA_STORAGE_ERROR).then_some(answer.base_offset)
+        });
+        assert_eq!(offset, Some(i64::from(sequence)));
     }
     appender.append(b"mine").expect("room");
     assert_eq!(read_all(&mut client, TOPIC, 0, 0), ["x", "x", "x", "mine"]);
