@@ -569,8 +569,9 @@ fn topic_info(
     Ok(TopicInfo { name: name.to_owned(), id: topic.topic_id, internal: topic.is_internal, partitions })
 }
 
-/// Partitions that are not told of, for each that is, at most.
+/// Partitions that may be missing beside each that is told of, and beside few of them.
 const HOLES_MAX: usize = 10;
+const HOLES_ALWAYS: usize = 10_000;
 
 /// Partitions by their places, by which they are found from here on. One that is left out has no leader: servers of a cluster
 /// with `ZooKeeper` do not tell of those that nobody has led yet. Fails with what cannot be.
@@ -584,7 +585,8 @@ fn by_place(told: Vec<PartitionInfo>) -> Result<Vec<PartitionInfo>, String> {
     if by_index.len() < count {
         return Err("a partition twice".to_owned());
     }
-    if usize::try_from(greatest).is_ok_and(|index| index > count.saturating_mul(HOLES_MAX)) {
+    let most = count.saturating_mul(HOLES_MAX).max(HOLES_ALWAYS);
+    if usize::try_from(greatest).is_ok_and(|index| index > most) {
         return Err(format!("a partition {greatest} beside {} others", count - 1));
     }
     Ok((0..=greatest)

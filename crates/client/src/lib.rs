@@ -109,7 +109,8 @@
 //! Of a record that is sent, key, value and headers are copied once, into its batch, by [`Producer::send`] as by
 //! [`Producer::send_ref`]. A batch that becomes more than a quarter larger than the one before it in its partition grows, by
 //! which what is in it is copied again, unless that one was more than half full: then it has room for all from the
-//! beginning. From there the socket takes them; compression writes the batch once more, and so does a new producer epoch for a batch that was made already.
+//! beginning. From there the socket takes them; compression writes the batch once more, and so does a new producer epoch for
+//! a batch that was made already.
 //!
 //! What is fetched is read into memory of its own for each answer, but for its first 16 KiB at most, which are read before
 //! its length is known, and copied. Where the records of a partition are more than half of an answer they stay there, and

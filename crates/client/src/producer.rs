@@ -68,7 +68,7 @@ static PRODUCERS: AtomicU64 = AtomicU64::new(1);
 ///
 /// [`send`](Self::send) takes a record that owns its bytes and answers with a future of its outcome;
 /// [`send_ref`](Self::send_ref) borrows them. [`send_with`](Self::send_with) calls back instead: in the order of the
-/// records of each partition, from the task that sends, so a callback must not wait: not for room, a flush, a close or a
+/// records of each partition (but where that task ends with its runtime), from the task that sends, so a callback must not wait: not for room, a flush, a close or a
 /// [`Delivery`], which that task alone could bring about. It may use [`try_send`](Self::try_send). [`send_noted`](Self::send_noted)
 /// tells a listener of all records of a batch at once, which at high rates costs the least. Threads outside of the runtime
 /// use [`send_blocking`](Self::send_blocking); where waiting is not wanted at all there is [`try_send`](Self::try_send).

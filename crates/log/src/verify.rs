@@ -247,8 +247,8 @@ impl Verification<'_> {
         Ok(())
     }
 
-    /// Tells what lies aside, and whether the log reaches up to it and it goes on without a gap, as far as no checkpoint covers
-    /// that.
+    /// Tells what lies aside, and whether the log reaches up to it and it goes on from file to file without a gap, as far as no
+    /// checkpoint covers that.
     fn check_aside(&mut self, listing: &Listing, aside: &[&Aside]) {
         self.report.findings.extend(aside.iter().map(|aside| aside.note()));
         let first_base = listing.logs.first().map_or(Offset::ZERO, |(base, _)| *base);

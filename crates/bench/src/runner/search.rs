@@ -77,17 +77,6 @@ pub struct FoundRate {
 }
 
 impl FoundRate {
-    fn keeps_up(&mut self, rate: f64) {
-        self.kept_up = self.kept_up.max(rate);
-        self.refused = self.refused.filter(|refused| *refused > self.kept_up);
-    }
-
-    fn refuses(&mut self, rate: f64) {
-        if rate > self.kept_up {
-            self.refused = Some(self.refused.map_or(rate, |least| least.min(rate)));
-        }
-    }
-
     /// Whether a longer search would hardly find a higher one.
     pub fn is_settled(&self) -> bool {
         self.refused.is_some()
@@ -104,20 +93,24 @@ pub struct RateSearch {
     ramp: f64,
     sent_before: u64,
     received_before: u64,
-    found: FoundRate,
+    kept_up: f64,
+    /// Every rate that was not kept up.
+    refused: Vec<f64>,
 }
 
 impl RateSearch {
     /// Begins.
     pub fn new(options: SearchOptions) -> Self {
-        let found = FoundRate { period_s: options.period.as_secs_f64(), ..FoundRate::default() };
         let (rate, ramp) = (options.start_rate, options.ramp_max);
-        Self { options, rate, ramp, sent_before: 0, received_before: 0, found }
+        Self { options, rate, ramp, sent_before: 0, received_before: 0, kept_up: 0.0, refused: Vec::new() }
     }
 
-    /// What it has found so far; none before the first period is over.
+    /// What it has found so far, in the warm-up too; none before the first period is over.
     pub fn found(&self) -> Option<FoundRate> {
-        (self.found.kept_up > 0.0 || self.found.refused.is_some()).then_some(self.found)
+        let Self { kept_up, ref refused, .. } = *self;
+        let above = refused.iter().copied().filter(|rate| *rate > kept_up);
+        let (refused, period_s) = (above.min_by(f64::total_cmp), self.options.period.as_secs_f64());
+        (kept_up > 0.0 || refused.is_some()).then_some(FoundRate { kept_up, refused, period_s })
     }
 
     /// The rate now.
@@ -142,7 +135,7 @@ impl RateSearch {
         if left > self.limit(self.options.publish_backlog) {
             return self.slow_down(seconds, expected, left, sent);
         }
-        self.found.keeps_up(self.rate.min(sent / seconds));
+        self.kept_up = self.kept_up.max(self.rate.min(sent / seconds));
         self.ramp = (self.ramp * 2.0).min(self.options.ramp_max);
         self.rate += self.rate * self.ramp;
         self.rate
@@ -164,7 +157,7 @@ impl RateSearch {
     fn slow_down(&mut self, seconds: f64, expected: f64, left: f64, done: f64) -> f64 {
         /// A search that found nothing goes on from here.
         const RATE_MIN: f64 = 1.0;
-        self.found.refuses(self.rate);
+        self.refused.push(self.rate);
         self.ramp = (self.ramp / 2.0).max(self.options.ramp_min);
         let next = (expected - left).min(done).max(0.0);
         self.rate = (next / seconds).max(RATE_MIN);
@@ -242,6 +235,14 @@ mod tests {
         let rate = search.rate();
         search.next(second, 78_500, None);
         assert_eq!(found(&search), (25_000.0, Some(rate.min(40_000.0))), "the least of those above");
+    }
+
+    #[test]
+    fn a_rate_that_was_refused_by_chance_hides_none_that_lies_above_it() {
+        let mut search = RateSearch::new(SearchOptions::default());
+        search.kept_up = 25_000.0;
+        search.refused = vec![40_000.0, 20_000.0, 60_000.0];
+        assert_eq!(search.found().and_then(|found| found.refused), Some(40_000.0));
     }
 
     #[test]

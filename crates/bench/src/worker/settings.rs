@@ -42,7 +42,8 @@ pub(crate) fn check(load: &LoadPlan) -> Result<Vec<String>, ClientError> {
     let options = producer(&load.producer_settings, "")?;
     options.check()?;
     check_record(load, &options)?;
-    consumer(load, "")?.check()?;
+    // Who is in a group has its name from the plan.
+    ConsumerOptions { group: Some("checked".to_owned()), ..consumer(load, "")? }.check()?;
     let of_producer = unknown(&load.producer_settings, &PRODUCER, "producer");
     Ok([of_producer, unknown(&load.consumer_settings, &CONSUMER, "consumer")].concat())
 }
@@ -51,12 +52,7 @@ pub(crate) fn check(load: &LoadPlan) -> Result<Vec<String>, ClientError> {
 fn check_record(load: &LoadPlan, options: &ProducerOptions) -> Result<(), ClientError> {
     let key = KeySource::new(&load.keys, load.seed).next(0);
     let record = RecordRef { key: key.as_deref(), ..RecordRef::new("", &[]) };
-    let bytes = record.size_bound_bytes().saturating_add(load.value_bytes);
-    let limits = [("max.request.size", options.request_bytes_max), ("buffer.memory", options.buffer_bytes)];
-    match limits.into_iter().find(|(_, limit)| bytes > *limit) {
-        Some((option, limit)) => Err(ClientError::RecordTooLarge { bytes, option, limit }),
-        None => Ok(()),
-    }
+    options.check_record_bytes(record.size_bound_bytes().saturating_add(load.value_bytes))
 }
 
 /// How a producer is set.
@@ -133,6 +129,8 @@ mod tests {
         // A record is more than its value.
         assert!(check_of("max.request.size=2039").is_err() && check_of("max.request.size=2200").is_ok());
         assert!(check_of("acks=1\nenable.idempotence=true").is_err(), "they contradict each other");
+        let late = check(&load("session.timeout.ms=1000\nheartbeat.interval.ms=3000"));
+        assert!(late.is_err(), "as these do");
         for name in ["max.request.size", "buffer.memory"] {
             let refused = check_of(&format!("{name}=1999")).expect_err(name);
             assert!(refused.contains("1999") && refused.contains(name), "{refused}");

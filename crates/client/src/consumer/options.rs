@@ -206,23 +206,19 @@ impl ConsumerOptions {
     /// Refuses what the group's protocol has no use for and is not left at its default, as Kafka's consumer does with what is
     /// set at all: there the server, or the leader, decides.
     fn check_protocol(&self) -> Result<(), ClientError> {
-        let defaults = Self::defaults(ClusterOptions::new(""));
-        let (protocol, unused) = match self.group_protocol {
-            GroupProtocol::Classic => {
-                ("classic", [("group.remote.assignor", self.server_assignor.is_some())].to_vec())
-            }
-            GroupProtocol::Consumer => (
-                "consumer",
-                [
-                    ("partition.assignment.strategy", self.assignors != defaults.assignors),
-                    ("session.timeout.ms", self.session_timeout != defaults.session_timeout),
-                    ("heartbeat.interval.ms", self.heartbeat_interval != defaults.heartbeat_interval),
-                ]
-                .to_vec(),
-            ),
-        };
-        match unused.into_iter().find(|(_, is_set)| *is_set) {
-            Some((name, _)) => {
+        use GroupProtocol::{Classic, Consumer};
+        let usual = Self::defaults(ClusterOptions::new(""));
+        // Set, where it has no use.
+        let table = [
+            ("group.remote.assignor", Classic, self.server_assignor.is_some()),
+            ("partition.assignment.strategy", Consumer, self.assignors != usual.assignors),
+            ("session.timeout.ms", Consumer, self.session_timeout != usual.session_timeout),
+            ("heartbeat.interval.ms", Consumer, self.heartbeat_interval != usual.heartbeat_interval),
+        ];
+        let protocol = self.group_protocol;
+        match table.into_iter().find(|(_, useless_in, is_set)| *is_set && *useless_in == protocol) {
+            Some((name, ..)) => {
+                let protocol = protocol.to_text();
                 Err(ClientError::Invalid(format!("{name} cannot be set with group.protocol={protocol}")))
             }
             None => Ok(()),

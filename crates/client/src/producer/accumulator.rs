@@ -196,15 +196,7 @@ impl Accumulator {
     /// Takes room for a record of so many bytes, and says whether there was. The caller gives it back with
     /// [`release`](Self::release), or leaves it to the batch that takes the record.
     pub(super) fn try_reserve(&self, bytes: usize) -> Result<bool, ClientError> {
-        // What is longer than the whole buffer would wait for ever.
-        for (option, limit) in [
-            ("max.request.size", self.options.request_bytes_max),
-            ("buffer.memory", self.options.buffer_bytes),
-        ] {
-            if bytes > limit {
-                return Err(ClientError::RecordTooLarge { bytes, option, limit });
-            }
-        }
+        self.options.check_record_bytes(bytes)?;
         self.space.try_take(bytes)
     }
 
@@ -747,16 +739,22 @@ impl Accumulator {
     pub(super) fn end_of_sender(&self) {
         self.close();
         self.space.close();
-        let left: Vec<Ended> = {
+        let left = {
             let mut state = self.lock();
             let queues = state.topics.iter_mut().flat_map(|topic| &mut topic.queues);
-            let left = queues.flat_map(PartitionQueue::end_all).collect();
-            state.unresolved.clear();
+            let left: Vec<Ended> = queues.flat_map(PartitionQueue::end_all).collect();
+            // SYNC: told. Before it is seen that the batches have left; `ended` says when all were told.
+            self.telling.store(0, Ordering::Relaxed);
+            for ended in &left {
+                state.leave(ended);
+            }
             left
         };
         for ended in left {
             self.tell(ended);
         }
+        // Those that were under way told their records themselves.
+        self.lock().unresolved.clear();
         // SYNC: ended. Pairs with the acquire in `is_told`: what could be told has been.
         self.ended.store(true, Ordering::Release);
         self.settled.notify_waiters();

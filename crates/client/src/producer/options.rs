@@ -137,6 +137,15 @@ impl ProducerOptions {
         self.cluster.check_own()
     }
 
+    /// Fails where no record may be so long: no request would hold it, or it would wait for ever for room in the buffer.
+    pub fn check_record_bytes(&self, bytes: usize) -> Result<(), ClientError> {
+        let limits = [("max.request.size", self.request_bytes_max), ("buffer.memory", self.buffer_bytes)];
+        match limits.into_iter().find(|(_, limit)| bytes > *limit) {
+            Some((option, limit)) => Err(ClientError::RecordTooLarge { bytes, option, limit }),
+            None => Ok(()),
+        }
+    }
+
     /// The level of the codec in use, if it has levels.
     pub(super) fn compression_level(&self) -> Option<i32> {
         match self.compression {

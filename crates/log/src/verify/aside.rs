@@ -33,7 +33,7 @@ pub struct Aside {
     pub start: Offset,
     /// Where they end; after a damaged one, a record behind its beginning at least.
     pub end: Offset,
-    /// Whether they end there, because the last of them is not damaged.
+    /// Whether they end there, because nothing is wrong with the last of them.
     pub is_end_known: bool,
 }
 
@@ -55,9 +55,10 @@ pub fn verify_journal(env: &Env, dir: &Path) -> Result<JournalReport, LogError> 
         for held in entries {
             let partition = partition_of(held.entry.header.stream);
             let (end, flaw) = end_of(path, held);
+            let is_end_known = flaw.is_none() && !held.entry.is_damaged();
             wrong.extend(flaw);
             let aside = files.entry(partition).or_insert_with(|| Aside::begin(path, held));
-            aside.add(held, end);
+            aside.add(held, end, is_end_known);
         }
         aside.extend(files.into_values());
     };
@@ -98,12 +99,12 @@ impl Aside {
         Self { path, position, partition, entries: 0, bytes: 0, start, end: start, is_end_known: true }
     }
 
-    fn add(&mut self, held: &HeldEntry, end: Offset) {
+    fn add(&mut self, held: &HeldEntry, end: Offset, is_end_known: bool) {
         self.entries += 1;
         self.bytes += held.entry.payload.len() as u64;
         self.start = self.start.min(held.entry.header.base_offset);
         self.end = self.end.max(end);
-        self.is_end_known = !held.entry.is_damaged();
+        self.is_end_known = is_end_known;
     }
 
     /// Says that it is there. Nothing is wrong with it.

@@ -72,7 +72,9 @@ fn when_nobody_sends_any_longer_each_has_the_outcome_that_is_known() {
         [Some(Err(ClientError::Closed)), Some(Ok(11)), Some(Err(ClientError::Closed))]
     ));
     assert!(flush.now_or_never().is_some());
-    assert_eq!(accumulator.metrics().batches_waiting, 0);
+    let metrics = accumulator.metrics();
+    assert_eq!(metrics.batches_waiting, 0);
+    assert_eq!((metrics.records_delivered, metrics.records_failed), (2, 1), "but for the one under way");
 }
 
 #[test]
