@@ -234,7 +234,7 @@ function asked(figures) {
 function rateOf({ setup, search }) {
   if (setup.rate === "fixed") return `${setup.wantedRate} records/s`;
   if (!search) return setup.rate;
-  const end = search.refused ? `${brief(search.refused)} was not` : "none above it was tried";
+  const end = search.refused ? `${brief(search.refused)} was not` : "none above it was tried for as long";
   return `searched: ${brief(search.keptUp)} records/s kept up for ${search.periodS} s, ${end}`;
 }
 

@@ -576,7 +576,7 @@ impl<'a> Run<'a> {
         }
         if self.plan.rate == TargetRate::Search && figures.search.is_none_or(|found| !found.is_settled()) {
             notes.push(
-                "the search ended before it met a rate that was not kept up: a longer one may find a higher rate".to_owned(),
+                "the search ended before a rate was tried for a whole period and not kept up: a longer one may find a higher rate".to_owned(),
             );
         }
         if self.is_warmup_left {

@@ -225,15 +225,24 @@ async fn a_cooperative_member_commits_and_gives_up_only_what_it_must() {
     assert_eq!(told, expected);
 }
 
+/// A server of a group of this protocol.
+pub(crate) async fn group_server(
+    group_protocol: GroupProtocol,
+    told: Told,
+    ready: Arc<Mutex<bool>>,
+) -> ScriptedServer {
+    server(move |call| match group_protocol {
+        GroupProtocol::Classic => classic_group(call, &told, &ready),
+        GroupProtocol::Consumer => server_side_group(call, &told, &ready),
+    })
+    .await
+}
+
 /// What the group hears of a consumer that is polled, then not, then again.
 async fn silent_member(group_protocol: GroupProtocol) -> Vec<String> {
     let (told, ready) = (Told::default(), Arc::default());
     let heard = Arc::clone(&told);
-    let server = server(move |call| match group_protocol {
-        GroupProtocol::Classic => classic_group(call, &heard, &ready),
-        GroupProtocol::Consumer => server_side_group(call, &heard, &ready),
-    })
-    .await;
+    let server = group_server(group_protocol, heard, ready).await;
     let mut consumer = Consumer::new(ConsumerOptions {
         rebalance_timeout: Duration::from_millis(300),
         auto_commit: false,
@@ -462,19 +471,10 @@ async fn a_group_hears_of_its_member_s_rack_once() {
     {
         let (told, ready) = (Told::default(), Arc::default());
         let heard = Arc::clone(&told);
-        let server = server(move |call| match group_protocol {
-            GroupProtocol::Classic => classic_group(call, &heard, &ready),
-            GroupProtocol::Consumer => server_side_group(call, &heard, &ready),
-        })
-        .await;
-        let mut consumer = Consumer::new(ConsumerOptions {
-            group: Some("g".to_owned()),
-            rack: Some("r".to_owned()),
-            group_protocol,
-            ..options(&server)
-        })
-        .await
-        .unwrap();
+        let server = group_server(group_protocol, heard, ready).await;
+        let member = member_options(&server, group_protocol);
+        let mut consumer =
+            Consumer::new(ConsumerOptions { rack: Some("r".to_owned()), ..member }).await.unwrap();
         consumer.subscribe(&["t".to_owned()]).await.unwrap();
         wait_for(&mut consumer, "partitions", |consumer| !consumer.assignment().is_empty()).await;
         let told = told.lock().unwrap().clone();

@@ -22,7 +22,7 @@ use crate::commits::refused;
 use crate::consumer::{
     END, Told, committed, nothing_committed, options, partition, records, server, tell, wait_for,
 };
-use crate::groups::{classic_group, joined, server_side_group};
+use crate::groups::{classic_group, group_server, joined, server_side_group};
 use crate::patterns::versions;
 use crate::server::{Call, Reply, ScriptedServer, TOPIC_ID};
 
@@ -263,11 +263,7 @@ async fn what_the_group_takes_back_is_committed_by_hand_before_it_is_given_up() 
     for group_protocol in [GroupProtocol::Classic, GroupProtocol::Consumer] {
         let (told, ready) = (Told::default(), Arc::new(Mutex::new(false)));
         let (heard, rebalance) = (Arc::clone(&told), Arc::clone(&ready));
-        let server = server(move |call| match group_protocol {
-            GroupProtocol::Classic => classic_group(call, &heard, &rebalance),
-            GroupProtocol::Consumer => server_side_group(call, &heard, &rebalance),
-        })
-        .await;
+        let server = group_server(group_protocol, heard, rebalance).await;
         let mut consumer = member_with(&server, &["t"], |options| {
             options.assignors = vec![Assignor::Range];
             options.group_protocol = group_protocol;

@@ -97,7 +97,7 @@ fn search(found: &Value) -> String {
     let seconds = number(&found["periodS"]);
     let end = match found["refused"].as_f64() {
         Some(refused) => format!("{refused:.0} was not"),
-        None => "none above it was tried".to_owned(),
+        None => "none above it was tried for as long".to_owned(),
     };
     format!("{kept_up:.0} rec/s kept up for {seconds} s, {end}")
 }
@@ -184,7 +184,7 @@ meanwhile publish p50 1.50, p99 20.00, p99.9 30.00, max 40.00 ms";
         let found = json!({"keptUp": 40_000.4, "refused": 80_000.0, "periodS": 3.0});
         assert_eq!(search(&found), "40000 rec/s kept up for 3 s, 80000 was not");
         let unsettled = json!({"keptUp": 40_000.4, "periodS": 3.0});
-        assert_eq!(search(&unsettled), "40000 rec/s kept up for 3 s, none above it was tried");
+        assert_eq!(search(&unsettled), "40000 rec/s kept up for 3 s, none above it was tried for as long");
         assert_eq!(search(&Value::Null), "");
     }
 
