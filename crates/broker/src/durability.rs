@@ -57,12 +57,14 @@ mod tests {
     use std::time::Duration;
 
     use riverrun_env::sim::SimEnv;
-    use riverrun_types::{Offset, TimestampMs, TopicId};
+    use riverrun_log::Appended;
+    use riverrun_types::{Acks, Offset, TimestampMs, TopicId};
 
     use super::*;
     use crate::config::{BrokerConfig, TopicOverrides};
+    use crate::partitions::{AckWaiter, Partition};
     use crate::start::open_broker;
-    use crate::testing::topic_with_a_record;
+    use crate::testing::{record, topic_with_a_record};
 
     fn start(sim: &SimEnv) -> Arc<Broker> {
         let config = BrokerConfig::from_pairs([("data.dir", "/data")]).expect("valid");
@@ -133,6 +135,61 @@ mod tests {
             let level = level.parse().expect("a number");
             assert_eq!(now(&broker, id), (level, level, 0));
         }
+    }
+
+    /// A record that is appended, and written if the journal does not do that.
+    fn appended(partition: &Partition, broker: &Broker) -> Appended {
+        let staged = partition.append(record(TimestampMs(0), b"value"), broker.append_options());
+        partition.write_staged().expect("written");
+        staged.expect("taken")
+    }
+
+    #[test]
+    fn nothing_is_acked_unsynced_at_a_level_that_nobody_settles_for() {
+        let sim = SimEnv::new(1);
+        let broker = start(&sim);
+        let topic = topic_with_a_record(&broker, 1, TimestampMs(0));
+        let partition = broker.partition(&topic, 0).expect("there");
+        let before = appended(&partition, &broker);
+        assert_eq!(partition.outcome(before, Acks::All), Some(Ok(())));
+        let waiter = Arc::new(AckWaiter::default());
+        let mut last = before;
+        for (ticket, level) in (0..).zip(["1", "2", "1", "4", "3"]) {
+            set_level(&broker, topic.id, level);
+            last = appended(&partition, &broker);
+            let syncs = level.parse::<DurabilityLevel>().expect("a level").syncs_locally();
+            for acks in [Acks::Leader, Acks::All] {
+                assert_eq!(partition.outcome(last, acks), (!syncs).then_some(Ok(())), "level {level}");
+            }
+            partition.expect_ack(last, Acks::All, ticket, &waiter);
+            // Levels 2 and 4 let those go that level 1 has held.
+            assert_eq!(partition.waiting_acks(), usize::from(syncs), "level {level}");
+        }
+        assert_eq!(partition.outcome(before, Acks::All), None, "a duplicate of it is promised as much");
+        // A checkpoint has synced it, also where nobody changes the level.
+        broker.logs.checkpoint().expect("made");
+        assert_eq!((partition.waiting_acks(), partition.outcome(last, Acks::All)), (0, Some(Ok(()))));
+        assert!((0..5).all(|ticket| !waiter.has_failed(ticket)));
+        let staged = appended(&partition, &broker);
+        assert_eq!((now(&broker, topic.id).1, partition.outcome(staged, Acks::All)), (4, None));
+        broker.logs.settle().expect("settled");
+        assert_eq!((now(&broker, topic.id).1, partition.outcome(staged, Acks::All)), (3, Some(Ok(()))));
+    }
+
+    #[test]
+    fn a_level_that_does_not_sync_is_promised_once_it_is_reached() {
+        let sim = SimEnv::new(1);
+        let broker = start(&sim);
+        let topic = topic_with_a_record(&broker, 1, TimestampMs(0));
+        let partition = broker.partition(&topic, 0).expect("there");
+        set_level(&broker, topic.id, "1");
+        broker.logs.settle().expect("settled");
+        for level in ["2", "1", "4"] {
+            set_level(&broker, topic.id, level);
+            assert_eq!(partition.log.level_promised(), DurabilityLevel::SyncSync, "{level}");
+        }
+        broker.logs.settle().expect("settled");
+        assert_eq!(partition.log.level_promised(), DurabilityLevel::AsyncAsync);
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! A partition is opened when it is first touched and closed when it has been idle; one that nobody touches
 //! costs nothing here. Readers see nothing above the high watermark, and nobody is acked above the ack offset; both
-//! follow from the level that the log has reached and its watermarks, by [`visible_offset`] and [`ack_offset`].
+//! follow from the log's watermarks, by [`visible_offset`] and [`ack_offset`]: what is visible from the level that the log
+//! has reached, and what is acked from the one that it promises, which may still have to be reached.
 
 mod acks;
 mod id_hasher;
@@ -113,7 +114,7 @@ impl Partition {
     fn judge(&self) -> impl Fn(Appended, Acks) -> Decision + use<'_> {
         // The watermarks first: a level that is reached after they were read holds for them, too.
         let marks = self.log.watermarks();
-        let level = self.log.level_reached();
+        let level = self.log.level_promised();
         move |staged, acks| {
             if self.is_withdrawn() || self.log.is_lost(&staged) {
                 return Some(Err(NotDurable));

@@ -71,7 +71,12 @@ impl PartitionLog {
         }
         log.note_held_covered(captured.recovery_point);
         log.remove_old_snapshots(&mut writer, captured.producers_at);
+        drop(writer);
         self.marks.sync_to(captured.recovery_point);
+        // Acks may wait for it: of a log that is to sync and does not go through the journal yet.
+        if self.level_promised() != self.level_reached() {
+            self.marks.tell_advanced();
+        }
     }
 }
 

@@ -47,7 +47,7 @@ impl PartitionLog {
         }
         let shared = self.dir.shared();
         shared.check_appending()?;
-        let level = self.level_reached();
+        let level = self.level_promised();
         let journal = shared.journal_of(self.id).ok_or(LogError::NoJournal { level })?;
         let bytes = piece.bytes.len() as u64;
         self.dir.add_unsettled(bytes);

@@ -40,17 +40,20 @@ pub(super) struct Marks {
     synced: AtomicI64,
     /// The level reached, 1 to 4; 0 of a log that was never opened.
     level: AtomicU8,
+    /// The level that the options ask for, 1 to 4.
+    wanted: AtomicU8,
     loss_count: AtomicU64,
     losses: Mutex<VecDeque<Loss>>,
     observer: Mutex<Option<Weak<dyn LogObserver>>>,
 }
 
 impl Marks {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(wanted: DurabilityLevel) -> Self {
         Self {
             appended: AtomicI64::new(0),
             synced: AtomicI64::new(0),
             level: AtomicU8::new(0),
+            wanted: AtomicU8::new(wanted.number()),
             loss_count: AtomicU64::new(0),
             losses: Mutex::default(),
             observer: Mutex::new(None),
@@ -77,17 +80,23 @@ impl Marks {
 
     /// The level that what is appended now reaches.
     pub(super) fn level(&self) -> Option<DurabilityLevel> {
-        match self.level.load(Ordering::Acquire) {
-            1 => Some(DurabilityLevel::SyncSync),
-            2 => Some(DurabilityLevel::SyncAsync),
-            3 => Some(DurabilityLevel::AsyncSync),
-            4 => Some(DurabilityLevel::AsyncAsync),
-            _ => None,
-        }
+        level_of(self.level.load(Ordering::Acquire))
     }
 
     pub(super) fn set_level(&self, level: DurabilityLevel) {
         self.level.store(level.number(), Ordering::Release);
+    }
+
+    /// The options ask for this level from now on.
+    pub(super) fn want_level(&self, level: DurabilityLevel) {
+        self.wanted.store(level.number(), Ordering::Release);
+    }
+
+    /// The level that acks of now have to keep: the one that is wanted where it syncs, whether or not it is reached; else
+    /// the one that is reached.
+    pub(super) fn level_promised(&self) -> Option<DurabilityLevel> {
+        let wanted = level_of(self.wanted.load(Ordering::Acquire));
+        wanted.filter(|level| level.syncs_locally()).or_else(|| self.level()).or(wanted)
     }
 
     /// How many losses there were so far.
@@ -140,6 +149,16 @@ impl Marks {
     }
 }
 
+fn level_of(number: u8) -> Option<DurabilityLevel> {
+    match number {
+        1 => Some(DurabilityLevel::SyncSync),
+        2 => Some(DurabilityLevel::SyncAsync),
+        3 => Some(DurabilityLevel::AsyncSync),
+        4 => Some(DurabilityLevel::AsyncAsync),
+        _ => None,
+    }
+}
+
 impl fmt::Debug for Marks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Marks")
@@ -156,7 +175,7 @@ mod tests {
 
     #[test]
     fn what_was_in_the_log_before_a_loss_is_not_lost_and_what_came_again_is_not_either() {
-        let marks = Marks::new();
+        let marks = Marks::new(DurabilityLevel::AsyncAsync);
         assert!(!marks.is_lost(0, Offset(100)));
         marks.lose_from(Offset(10));
         assert!(!marks.is_lost(0, Offset(10)), "it ends where the log was intact");
@@ -168,8 +187,26 @@ mod tests {
     }
 
     #[test]
+    fn a_promise_is_that_of_the_wanted_level_if_it_syncs_else_of_the_one_reached() {
+        use DurabilityLevel::{AsyncAsync, AsyncSync, SyncAsync, SyncSync};
+        for (reached, wanted, promised) in [
+            (None, SyncSync, SyncSync),
+            (None, AsyncAsync, AsyncAsync),
+            (Some(AsyncAsync), SyncSync, SyncSync),
+            (Some(SyncAsync), AsyncSync, AsyncSync),
+            (Some(SyncSync), AsyncAsync, SyncSync),
+            (Some(AsyncAsync), SyncAsync, AsyncAsync),
+        ] {
+            let marks = Marks::new(AsyncAsync);
+            reached.into_iter().for_each(|level| marks.set_level(level));
+            marks.want_level(wanted);
+            assert_eq!(marks.level_promised(), Some(promised), "{reached:?} and {wanted}");
+        }
+    }
+
+    #[test]
     fn losses_that_were_forgotten_count_as_losses() {
-        let marks = Marks::new();
+        let marks = Marks::new(DurabilityLevel::AsyncAsync);
         for _ in 0..=LOSSES_MAX {
             marks.lose_from(Offset(10));
         }

@@ -110,8 +110,8 @@ impl PartitionLog {
             id,
             dir,
             epoch: AtomicI32::new(epoch.0),
+            marks: Marks::new(config.durability),
             config: RwLock::new(config),
-            marks: Marks::new(),
             opening: Mutex::default(),
             state: RwLock::new(State::Closed),
             damage: OnceLock::new(),
@@ -151,9 +151,19 @@ impl PartitionLog {
 
     /// Puts other options into force from the next operation on, or from the end of the log's opening if that is under way.
     pub fn set_config(&self, config: Arc<LogConfig>) {
-        *self.config.write() = config;
+        let promised = self.level_promised();
+        {
+            // Together, so that of two changes at once the same one wins in both places.
+            let mut current = self.config.write();
+            self.marks.want_level(config.durability);
+            *current = config;
+        }
         if let Some(log) = self.current_log() {
             self.follow_config(&log);
+        }
+        if self.level_promised() != promised {
+            // Acks may have waited for a sync that is not promised any more.
+            self.marks.tell_advanced();
         }
     }
 
@@ -249,6 +259,13 @@ impl PartitionLog {
     /// change is under way.
     pub fn level_reached(&self) -> DurabilityLevel {
         self.marks.level().unwrap_or_else(|| self.config().durability)
+    }
+
+    /// The level that acks have to keep from now on. A level that syncs is promised as soon as the options ask for it: who
+    /// appends while it is not reached yet waits until a sync has covered the records all the same. One that does not sync
+    /// counts only once it is reached.
+    pub fn level_promised(&self) -> DurabilityLevel {
+        self.marks.level_promised().unwrap_or_else(|| self.config().durability)
     }
 
     /// Has `observer` told of every advance and every loss from now on; there is one observer.

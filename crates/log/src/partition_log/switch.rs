@@ -3,7 +3,8 @@
 //! Recovery takes what the journal has above the last checkpoint for the log's end. So when appends begin to go
 //! elsewhere nothing may lie above that checkpoint: what is appended meanwhile is staged, everything before it is
 //! brought into the segments and under a checkpoint, and then what was staged goes the new way. Nothing is refused,
-//! lost or reordered; acks wait for as long as the checkpoint takes, and the old level counts until then.
+//! lost or reordered; acks wait for as long as the checkpoint takes. Until then the old level is the one that is reached,
+//! and a level that syncs is [promised](PartitionLog::level_promised) all the same.
 
 use std::sync::Arc;
 
