@@ -46,6 +46,7 @@ pub mod checkpoint;
 pub mod compaction;
 pub mod config;
 mod dump;
+mod early_rolls;
 pub mod epochs;
 mod error;
 mod fields;

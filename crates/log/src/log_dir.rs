@@ -31,6 +31,7 @@ use self::device::Looks;
 use self::volumes::Volumes;
 use crate::checkpoint::{CHECKPOINT_FILE, DecodeError, DirCheckpoint, PartitionCheckpoint};
 use crate::config::LogConfig;
+use crate::early_rolls::EarlyRolls;
 use crate::error::LogError;
 use crate::log_starts::LogStarts;
 use crate::open_logs::OpenLogs;
@@ -87,6 +88,7 @@ pub(crate) struct LogDir {
     /// Set before the first partition goes offline: nobody looks at each as long as it is not.
     has_met_trouble: AtomicBool,
     space: Space,
+    early_rolls: EarlyRolls,
     /// Partitions that have a tail.
     tails: Mutex<Vec<Weak<PartitionLog>>>,
     /// Held while tails are settled.
@@ -148,6 +150,7 @@ impl LogDir {
             failure: Mutex::default(),
             has_met_trouble: AtomicBool::new(false),
             space: Space::new(reserve_bytes(env, path, shared)),
+            early_rolls: EarlyRolls::new(),
             tails: Mutex::default(),
             settling: Mutex::default(),
             write_backs: RwLock::default(),
@@ -192,6 +195,7 @@ impl LogDir {
             failure: Mutex::new(Some(reason)),
             has_met_trouble: AtomicBool::new(false),
             space: Space::new(reserve_bytes(env, path, shared)),
+            early_rolls: EarlyRolls::new(),
             tails: Mutex::default(),
             settling: Mutex::default(),
             write_backs: RwLock::default(),
@@ -448,6 +452,11 @@ impl LogDir {
 
     pub(crate) fn space(&self) -> &Space {
         &self.space
+    }
+
+    /// How often its logs may end small segments.
+    pub(crate) fn early_rolls(&self) -> &EarlyRolls {
+        &self.early_rolls
     }
 
     /// To be held while the disk is told to begin with what was settled, and until an error of that is judged.

@@ -41,7 +41,7 @@ options! {
     delete_retention_ms: u64 = "delete.retention.ms", Long(0, i64::MAX), Some("86400000");
     /// What an acked record survives. 1: loss of power on every node; 2: loss of a minority of nodes; 3: loss of power
     /// on one node; 4: a crash of the process. On a server of one node 1 is as 3, and 2 as 4. It may change while the
-    /// topic is in use. Riverrun's own config.
+    /// topic is in use: acks keep a level that syncs as soon as the change is answered. Riverrun's own config.
     durability: DurabilityLevel = "durability", Int(1, 4), Some("1");
     /// Milliseconds between a segment's removal from the log and that of its file.
     file_delete_delay_ms: u64 = "file.delete.delay.ms", Long(0, i64::MAX), Some("60000");
@@ -95,11 +95,12 @@ options! {
     retention_ms: i64 = "retention.ms", Long(-1, i64::MAX), Some("604800000");
     /// Bytes of one segment file.
     segment_bytes: u32 = "segment.bytes", Int(1_048_576, i32::MAX), Some("1073741824");
-    /// Bytes of one segment's index at most; a full index ends the segment.
+    /// Bytes of one segment's index at most; a full index ends the segment, but not again and again one of less than 1 MiB.
     segment_index_bytes: u32 = "segment.index.bytes", Int(4, i32::MAX), Some("10485760");
     /// Milliseconds by which the end of a segment is varied, so that not all partitions begin a new one at once.
     segment_jitter_ms: u64 = "segment.jitter.ms", Long(0, i64::MAX), Some("0");
-    /// Milliseconds after which a segment ends even if it is not full.
+    /// Milliseconds after which a segment ends even if it is not full: one of less than 1 MiB not more often than once a
+    /// second in the long run.
     segment_ms: u64 = "segment.ms", Long(1, i64::MAX), Some("604800000");
     /// Whether a replica that lags may become the leader.
     unclean_leader_election_enable: bool = "unclean.leader.election.enable", Bool, Some("false"),

@@ -84,6 +84,15 @@ impl View {
         }
         self.segments = Arc::new(segments);
     }
+
+    /// Adds a new, empty segment behind the last one, which is sealed. Costs no more with many segments than with few,
+    /// unless somebody holds an older view.
+    pub(crate) fn push_segment(&mut self, segment: Arc<Segment>) {
+        self.sealed_bytes += self.last_bytes;
+        self.last_bytes = 0;
+        self.last_max_timestamp = TimestampMs::NONE;
+        Arc::make_mut(&mut self.segments).push(segment);
+    }
 }
 
 /// What readers see, and the bytes of it that lie in memory: both change together.

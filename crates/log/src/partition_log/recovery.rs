@@ -18,6 +18,7 @@ use super::open::{OpenLog, OpenParts, View};
 use super::writer::{ActiveSegment, SegmentWriter, record_producer};
 use crate::checkpoint::{PartitionCheckpoint, decode_snapshot, snapshot_file};
 use crate::config::LogConfig;
+use crate::early_rolls::Allowance;
 use crate::epochs::EpochCache;
 use crate::error::LogError;
 use crate::index::{IndexCursor, IndexEntry};
@@ -467,6 +468,7 @@ impl Opening<'_> {
             is_dirty: self.is_dirty,
             snapshot: self.snapshot,
             snapshots,
+            early_rolls: Allowance::of_log(),
         };
         let first_dirty = self.checkpoint.first_dirty;
         let parts = OpenParts { home: self.home, writer, view, epochs: self.epochs, first_dirty };

@@ -4,6 +4,7 @@
 //! It works for appends that go straight to the segments as for the tail that is settled. After an error the segments
 //! are as they were after the last run that got through: what may have reached a file beyond lies beyond its end.
 
+use std::cell::LazyCell;
 use std::io::IoSlice;
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ use super::PartitionLog;
 use super::open::OpenLog;
 use super::tail::Piece;
 use crate::config::LogConfig;
+use crate::early_rolls::{Allowance, SMALL_SEGMENT_BYTES};
 use crate::error::LogError;
 use crate::index::{ENTRY_BYTES, IndexCursor, IndexEntry, OFFSET_SPAN_MAX, stamp_of};
 use crate::producer_state::{BatchPlace, ProducerStates, SequencedBatch};
@@ -72,6 +74,19 @@ pub(crate) struct SegmentWriter {
     pub(crate) snapshot: Option<Offset>,
     /// Offsets of the producer snapshots that exist.
     pub(crate) snapshots: Vec<Offset>,
+    /// How often it may end small segments.
+    pub(crate) early_rolls: Allowance,
+}
+
+/// Whether a segment ends before another batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Roll {
+    /// It goes on.
+    No,
+    /// It ends, small as it is: that was allowed.
+    Early,
+    /// It has to end.
+    Due,
 }
 
 /// A part of a segment that the disk is to begin with.
@@ -106,8 +121,9 @@ impl PartitionLog {
         while let Some(first) = left.first() {
             self.make_room(log, writer, first, &config)?;
             self.mark_dirty(writer);
+            let may_roll_early = LazyCell::new(|| self.may_roll_early(&writer.early_rolls));
             let active = writer.active.as_mut().expect("there is an active segment with room");
-            let run = active.plan(left, &config);
+            let run = active.plan(left, &config, || *may_roll_early);
             let (written, rest) = left.split_at(run.count);
             active.write(written, run)?;
             writer.pass(written);
@@ -134,14 +150,24 @@ impl PartitionLog {
         piece: &Piece,
         config: &LogConfig,
     ) -> Result<(), LogError> {
-        let must_roll = |active: &ActiveSegment| {
+        let roll = writer.active.as_ref().map_or(Roll::Due, |active| {
             let entry_count = active.segment.entry_count();
-            active.must_roll(&active.cursor, entry_count, active.first_timestamp, piece, config)
-        };
-        if writer.active.as_ref().is_some_and(|active| !must_roll(active)) {
+            let may_roll_early = || self.may_roll_early(&writer.early_rolls);
+            active.roll(&active.cursor, entry_count, active.first_timestamp, piece, config, may_roll_early)
+        });
+        if roll == Roll::No {
             return Ok(());
         }
-        self.start_segment(log, writer, config, piece.now)
+        self.start_segment(log, writer, config, piece.now)?;
+        if roll == Roll::Early {
+            let now = self.dir.env().clock.monotonic();
+            self.dir.early_rolls().take(&mut writer.early_rolls, now);
+        }
+        Ok(())
+    }
+
+    fn may_roll_early(&self, allowance: &Allowance) -> bool {
+        self.dir.early_rolls().may(allowance, self.dir.env().clock.monotonic())
     }
 
     /// Makes the segment that the next batch goes to, and seals the active one, if there is one: where there is no room for
@@ -173,13 +199,7 @@ impl PartitionLog {
             begun_to: 0,
             has_unsynced_cut: false,
         });
-        log.update_view(|view| {
-            let mut segments = view.segments.to_vec();
-            segments.push(segment);
-            view.set_segments(segments);
-            view.last_bytes = 0;
-            view.last_max_timestamp = TimestampMs::NONE;
-        });
+        log.update_view(|view| view.push_segment(segment));
         Ok(())
     }
 
@@ -290,31 +310,40 @@ impl SegmentWriter {
 }
 
 impl ActiveSegment {
-    /// Kafka's conditions: no room by size, time, index or offsets. Asked of the segment as it is or as it will be.
-    fn must_roll(
+    /// Kafka's conditions: no room by size, time, index or offsets. Asked of the segment as it is or as it will be. While it
+    /// is small, time and index count only if the log [may end it](crate::early_rolls).
+    fn roll(
         &self,
         cursor: &IndexCursor,
         entry_count: u32,
         first_timestamp: Option<TimestampMs>,
         piece: &Piece,
         config: &LogConfig,
-    ) -> bool {
+        may_roll_early: impl FnOnce() -> bool,
+    ) -> Roll {
         if cursor.position == 0 {
-            return false;
+            return Roll::No;
         }
         let last_offset = piece.next_offset.plus(-1);
         if last_offset.0 - self.segment.base_offset.0 >= OFFSET_SPAN_MAX {
-            return true;
+            return Roll::Due;
         }
         let size_bytes = cursor.position + piece.bytes.len() as u64;
         // It lies there already, and what lies behind it would be cut: the journal may have that damaged.
         if size_bytes <= self.stale_to {
-            return false;
+            return Roll::No;
+        }
+        if size_bytes > u64::from(config.segment_bytes) {
+            return Roll::Due;
         }
         let index_bytes = u64::from(entry_count + 1) * ENTRY_BYTES as u64;
-        size_bytes > u64::from(config.segment_bytes)
-            || index_bytes > u64::from(config.segment_index_bytes)
-            || self.spans_too_much(first_timestamp, piece.max_timestamp, config, piece.now)
+        let is_asked_for = index_bytes > u64::from(config.segment_index_bytes)
+            || self.spans_too_much(first_timestamp, piece.max_timestamp, config, piece.now);
+        match (is_asked_for, cursor.position >= SMALL_SEGMENT_BYTES) {
+            (true, true) => Roll::Due,
+            (true, false) if may_roll_early() => Roll::Early,
+            (true | false, _) => Roll::No,
+        }
     }
 
     /// Whether a record of `timestamp` would make the segment span more than it may.
@@ -340,13 +369,17 @@ impl ActiveSegment {
     }
 
     /// As many of the pieces as fit, and at least the first; nothing changes yet.
-    fn plan(&self, pieces: &[Piece], config: &LogConfig) -> Run {
+    fn plan(&self, pieces: &[Piece], config: &LogConfig, may_roll_early: impl Fn() -> bool) -> Run {
         let mut run =
             Run { count: 0, cursor: self.cursor, entries: Vec::new(), first_timestamp: self.first_timestamp };
         let stored = self.segment.entry_count();
-        for piece in pieces {
+        let ends_before = |run: &Run, piece: &Piece| {
             let entry_count = stored + u32::try_from(run.entries.len()).unwrap_or(u32::MAX);
-            if run.count > 0 && self.must_roll(&run.cursor, entry_count, run.first_timestamp, piece, config) {
+            self.roll(&run.cursor, entry_count, run.first_timestamp, piece, config, &may_roll_early)
+                != Roll::No
+        };
+        for piece in pieces {
+            if run.count > 0 && ends_before(&run, piece) {
                 break;
             }
             run.take(piece);
@@ -476,6 +509,27 @@ mod tests {
 
     use super::*;
     use crate::store::{LogStore, StoreOptions};
+
+    #[test]
+    fn a_segment_is_added_without_copying_the_list_of_the_others() {
+        let sim = SimEnv::new(1);
+        let store = LogStore::open(&sim.env(), &[PathBuf::from("/logs")], StoreOptions::default()).unwrap();
+        let id = PartitionId { topic: TopicId([1; 16]), index: 0 };
+        let log = store.partition(id, 0, Arc::new(LogConfig::default()), LeaderEpoch(1)).unwrap();
+        let open = log.open().unwrap();
+        let mut writer = open.writer.lock();
+        let mut add = |base| {
+            writer.end = Offset(base);
+            log.start_segment(&open, &mut writer, &log.config(), TimestampMs(0)).unwrap();
+            Arc::as_ptr(&open.shown.lock().view.segments)
+        };
+        let first = add(0);
+        assert!((1..50).all(|base| add(base) == first));
+        let held = open.view();
+        let other = add(50);
+        assert!(other != first && (51..60).all(|base| add(base) == other));
+        assert_eq!((held.segments.len(), open.view().segments.len()), (50, 60));
+    }
 
     #[test]
     fn a_deletion_waits_for_who_is_making_the_partition_s_first_segment() {

@@ -1,12 +1,13 @@
 //! Appending: offsets, rules, rolls, duplicates, what is stamped on a batch.
 
+use riverrun_env::sim::SimEnv;
 use riverrun_log::config::{CleanupPolicy, LogConfig};
 use riverrun_log::producer_state::{AppendOrigin, SequenceError};
 use riverrun_log::{AppendError, AppendOptions};
 use riverrun_records::{
     BatchError, BatchOptions, Compression, ProducerStamp, TimestampType, UnverifiedBatch,
 };
-use riverrun_types::{ErrorKind, LeaderEpoch, Offset, TimestampMs};
+use riverrun_types::{DurabilityLevel, ErrorKind, LeaderEpoch, Offset, TimestampMs};
 
 use crate::machine::{Machine, batch_at, numbers, put, stamp};
 
@@ -57,6 +58,45 @@ fn segments_roll_when_their_records_span_too_much_time_and_when_the_index_is_ful
     machine.append_numbers(0, 10);
     assert!(machine.files().len() >= 4, "{:?}", machine.files());
     assert_eq!(machine.records().unwrap(), numbers(0, 10));
+}
+
+#[test]
+fn small_segments_end_as_often_as_allowed_and_grow_otherwise() {
+    let by_index = LogConfig { segment_index_bytes: 4, index_interval_bytes: 0, ..LogConfig::default() };
+    let by_time = LogConfig { segment_ms: 1, ..LogConfig::default() };
+    for config in [by_index, by_time] {
+        for durability in [DurabilityLevel::AsyncAsync, DurabilityLevel::SyncSync] {
+            let config = LogConfig { durability, ..config.clone() };
+            let machine = Machine::with_options(SimEnv::new(1), config, Machine::with_journal());
+            let append = |number: i64| {
+                // Timestamps that lie apart, however fast they come.
+                let batch = batch_at(&[(number * 10, &format!("record {number}"))], BatchOptions::default());
+                put(&machine.log(), &batch, machine.append_options()).unwrap();
+            };
+            let segments = || {
+                machine.store().settle().unwrap();
+                machine.log_paths().len()
+            };
+            (0..500).for_each(append);
+            assert_eq!(segments(), 1 + 64, "{durability} {:?}", machine.config);
+            machine.sim.clock.advance(std::time::Duration::from_secs(3));
+            (500..600).for_each(append);
+            assert_eq!(segments(), 1 + 64 + 3);
+            assert_eq!(machine.records().unwrap(), numbers(0, 600));
+        }
+    }
+}
+
+#[test]
+fn a_segment_that_is_not_small_ends_when_its_index_is_full() {
+    let config = LogConfig { segment_index_bytes: 4, index_interval_bytes: 0, ..LogConfig::default() };
+    let machine = Machine::new(1, config);
+    let large = "x".repeat(300_000);
+    (0..200).for_each(|_| _ = machine.append("small"));
+    let before = machine.log_paths().len();
+    // Each value stands in its record twice: two of these make a segment that is not small.
+    (0..8).for_each(|_| _ = machine.append(&large));
+    assert_eq!(machine.log_paths().len(), before + 3);
 }
 
 #[test]
