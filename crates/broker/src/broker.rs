@@ -22,6 +22,7 @@ use crate::fetch::catch_up::CatchUp;
 use crate::fetch::session::SessionCache;
 use crate::groups::Groups;
 use crate::health::OpenFailures;
+use crate::log_account::LogAccount;
 use crate::log_limit::REMOVAL_TROUBLE;
 use crate::metadata::{self, Image, JournalRegistry, Topic};
 use crate::metrics::SharedMetrics;
@@ -87,6 +88,8 @@ pub(crate) struct Broker {
     pub(crate) uncleanable: Uncleanable,
     /// Held while open logs are told the options of an image, so that the last they hear is the newest.
     pub(crate) applying_configs: Mutex<()>,
+    /// What became of the lines of the process's log; set where whoever writes it tells.
+    pub(crate) log_account: OnceLock<Arc<LogAccount>>,
     /// What clients of each listener are told; set once the listeners are bound and ports are known.
     pub(crate) advertised: OnceLock<Vec<Listener>>,
 }

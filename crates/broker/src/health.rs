@@ -168,6 +168,7 @@ impl Broker {
         let note = |path: &Path| format!("log dir {} is cordoned: it gets no new partitions", path.display());
         let mut notes: Vec<String> = cordoned.map(|(_, dir)| note(&dir.path)).collect();
         notes.extend(topics_set_aside(self.metadata.set_aside()));
+        notes.extend(self.log_account.get().and_then(|account| account.note()));
         Health { troubles, notes }
     }
 

@@ -21,6 +21,7 @@ mod fetch;
 mod groups;
 mod handlers;
 mod health;
+mod log_account;
 mod log_limit;
 mod marked;
 mod metadata;
@@ -40,6 +41,7 @@ mod topics;
 mod uncleanable;
 mod upkeep;
 
+pub use log_account::LogAccount;
 pub use metadata::{
     FrameError, MetadataError, MetadataFinding, verify_identity, verify_mark, verify_metadata,
 };

@@ -23,6 +23,7 @@ use crate::admin;
 use crate::broker::Broker;
 use crate::config::{BrokerConfig, ConfigError, Listener as ListenerAddress, Origin, Settings};
 use crate::health::nothing_to_write_to;
+use crate::log_account::LogAccount;
 use crate::mounts::Watchers;
 use crate::net::connection::ConnectionLimits;
 use crate::net::listener::{Bound, ConnectionBounds, ConnectionCounts, Listener, ListenerLimits, bind};
@@ -80,6 +81,7 @@ pub enum StopError {
 pub struct ServerBuilder {
     settings: Settings,
     env: Option<Env>,
+    log: Arc<LogAccount>,
     has_data_dir: bool,
     has_listeners: bool,
 }
@@ -104,6 +106,12 @@ impl ServerBuilder {
         Self { env: Some(env), ..self }
     }
 
+    /// Lets the server tell what became of the log lines of this process.
+    #[must_use]
+    pub fn log_account(self, log: Arc<LogAccount>) -> Self {
+        Self { log, ..self }
+    }
+
     /// Starts the server.
     pub fn start(mut self) -> Result<Server, StartError> {
         let temporary = if self.has_data_dir {
@@ -118,7 +126,7 @@ impl ServerBuilder {
             self = self.set("listeners", "PLAINTEXT://127.0.0.1:0")?;
         }
         let env = self.env.unwrap_or_else(Env::real);
-        let mut server = Server::start_on(env, BrokerConfig::new(self.settings)?)?;
+        let mut server = Server::start_on(env, BrokerConfig::new(self.settings)?, self.log)?;
         server.temporary = temporary;
         Ok(server)
     }
@@ -130,12 +138,12 @@ impl Server {
         ServerBuilder::default()
     }
 
-    /// Starts a server with this configuration.
-    pub fn start(config: BrokerConfig) -> Result<Self, StartError> {
-        Self::start_on(Env::real(), config)
+    /// Starts a server with this configuration, which tells in `/health` and its metrics what became of the log.
+    pub fn start(config: BrokerConfig, log: Arc<LogAccount>) -> Result<Self, StartError> {
+        Self::start_on(Env::real(), config, log)
     }
 
-    fn start_on(env: Env, config: BrokerConfig) -> Result<Self, StartError> {
+    fn start_on(env: Env, config: BrokerConfig, log: Arc<LogAccount>) -> Result<Self, StartError> {
         let durability = config.topic_defaults.level();
         let journal_dirs = config.journal_dirs();
         let (stop, stopping) = watch::channel(false);
@@ -144,7 +152,7 @@ impl Server {
         let report = move |outcome| ready.send(outcome).unwrap_or_default();
         let thread = std::thread::Builder::new()
             .name("riverrun".to_owned())
-            .spawn(move || run(env, config, &stopper, stopping, report))
+            .spawn(move || run(env, config, log, &stopper, stopping, report))
             .map_err(StartError::Thread)?;
         let addresses = started.recv().map_err(|_| StartError::Died)??;
         Ok(Self { addresses, durability, journal_dirs, stop, thread: Some(thread), temporary: None })
@@ -219,6 +227,7 @@ impl fmt::Debug for Server {
 fn run(
     env: Env,
     config: BrokerConfig,
+    log: Arc<LogAccount>,
     stop: &watch::Sender<bool>,
     stopping: StopSignal,
     report: impl FnOnce(Result<Addresses, StartError>),
@@ -231,6 +240,7 @@ fn run(
         }
     };
     let Started { broker, addresses, tasks } = started;
+    broker.log_account.get_or_init(|| log);
     let watchers = match Watchers::start(&broker.mounts) {
         Ok(watchers) => watchers,
         Err(error) => {

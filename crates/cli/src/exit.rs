@@ -13,6 +13,8 @@ use riverrun_protocol::ErrorCode;
 use riverrun_types::Offset;
 use serde_json::{Value, json};
 
+use crate::logging;
+
 /// What the process tells its parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
@@ -114,9 +116,9 @@ impl Failure {
     /// Says on stderr what went wrong: to people, or to programs as one JSON object on a line of its own.
     pub(crate) fn tell(&self, json: bool) {
         if json {
-            eprintln!("{}", self.to_json());
+            logging::say(&self.to_json().to_string());
         } else {
-            eprintln!("{self}");
+            logging::say(&self.to_string());
         }
     }
 

@@ -22,8 +22,11 @@ fn main() -> ExitCode {
         Ok(parsed) => parsed,
         Err(failure) => return failure.report(true),
     };
-    let outcome = logging::start(cli.log_level.as_deref(), cli.command.default_log_level());
-    match outcome.and_then(|()| commands::run(cli.command)) {
+    let _last_lines = match logging::start(cli.log_level.as_deref(), cli.command.default_log_level()) {
+        Ok(last_lines) => last_lines,
+        Err(failure) => return failure.report(json),
+    };
+    match commands::run(cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(json),
     }

@@ -38,6 +38,6 @@ pub use mount::Mount;
 pub use network::NetworkOptions;
 pub use per_ip::ConnectionsOfIp;
 pub(crate) use server::CORDONED_LOG_DIRS;
-pub use server::ServerOptions;
+pub use server::{LogFormat, ServerOptions};
 pub use topic::{TopicOptions, TopicOverrides, definition as topic_definition};
 pub use upkeep::UpkeepOptions;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use riverrun_types::limits;
 
-use super::definition::Kind::{Bool, Int, List, Long, Text};
+use super::definition::Kind::{Bool, Choice, Int, List, Long, Text};
 use super::definition::{Accept, options};
 use super::mount::Mount;
 
@@ -58,6 +58,9 @@ options! {
     /// Address of the HTTP port for `/metrics` and `/health`. It has no access control, so it should stay on a
     /// loopback address. Not set: no such port.
     admin_listen: Option<std::net::SocketAddr> = "admin.listen", Text("an address and port such as 127.0.0.1:9644"), None;
+    /// How `riverrun serve` writes a line of its log: as text for people, or as a JSON object with `timestamp`, `level`,
+    /// `target`, `message` and `fields`. A server inside a program logs as that program wants it.
+    log_format: LogFormat = "log.format", Choice(&["text", "json"]), Some("text");
     /// Whether a client that asks for a topic that does not exist makes it, with `num.partitions` partitions.
     auto_create_topics_enable: bool = "auto.create.topics.enable", Bool, Some("true");
     /// Whether topics may be deleted.
@@ -74,6 +77,25 @@ options! {
     producer_id_expiration_ms: u64 = "producer.id.expiration.ms", Int(1, i32::MAX), Some("86400000");
     /// Milliseconds between two searches for producers to forget.
     producer_id_expiration_check_interval_ms: u64 = "producer.id.expiration.check.interval.ms", Int(1, i32::MAX), Some("600000");
+}
+
+/// The form of a line of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// For programs: one object on each line.
+    Json,
+}
+
+impl super::definition::FromOption for LogFormat {
+    fn from_option(text: Option<&str>) -> Result<Self, String> {
+        match text {
+            Some("text") => Ok(Self::Text),
+            Some("json") => Ok(Self::Json),
+            _ => Err("it must be one of text, json".to_owned()),
+        }
+    }
 }
 
 impl super::definition::FromOption for std::net::SocketAddr {

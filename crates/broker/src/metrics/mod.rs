@@ -7,6 +7,7 @@ mod format;
 mod journals;
 mod network;
 mod partitions;
+mod parts;
 mod process;
 mod storage;
 
@@ -112,6 +113,7 @@ impl Metrics {
         self.registry.register_collector(Box::new(network::NetworkCollector::new(broker.clone())));
         self.registry.register_collector(Box::new(journals::JournalCollector::new(broker.clone())));
         self.registry.register_collector(Box::new(storage::StorageCollector::new(broker.clone())));
+        self.registry.register_collector(Box::new(parts::PartsCollector::new(broker.clone())));
     }
 
     /// Counts a finished request.

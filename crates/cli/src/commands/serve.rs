@@ -1,8 +1,9 @@
 //! `riverrun serve`: a server until it is told to stop.
 //!
-//! Guarantees that the first Ctrl-C, SIGTERM or SIGHUP closes the files in order and ends with exit code 0, and that a second
-//! one ends the process at once, which the next start recovers from; two that come together count as one. A server that
-//! stops by itself, because its disks have failed, ends the process with an exit code of its own.
+//! Guarantees that nothing of the server waits for whoever reads stdout or stderr, or ends because nobody does. The first
+//! Ctrl-C, SIGTERM or SIGHUP closes the files in order and ends with exit code 0, and a second one ends the process at
+//! once, which the next start recovers from; two that come together count as one. A server that stops by itself, because
+//! its disks have failed, ends the process with an exit code of its own.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -17,6 +18,7 @@ use serde::Serialize;
 
 use crate::args::OWN_VARIABLES;
 use crate::exit::{Exit, Failure};
+use crate::logging;
 use crate::signals::StopSignals;
 use crate::text::output::OutputArgs;
 
@@ -51,6 +53,9 @@ pub(crate) struct ServeArgs {
     /// Where /metrics and /health are served over HTTP [default: nowhere]
     #[arg(long, value_name = "HOST:PORT")]
     admin: Option<String>,
+    /// How a line of the log on stderr is written: text, or json for one object on each line [default: text]
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<String>,
     /// Configuration file (TOML)
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -82,6 +87,7 @@ struct Ready {
 pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let output = args.output;
     let config = load(args)?;
+    logging::set_format(config.server.log_format);
     // Before the server starts, which takes its measure from the limit.
     raise_descriptors();
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -109,8 +115,9 @@ async fn serve(config: BrokerConfig, output: OutputArgs) -> Result<(), Failure> 
     let mut stop = StopSignals::new()?;
     let data = absolute(&config.server.data_dir);
     let admin = config.server.admin_listen;
-    let server = Server::start(config).map_err(|error| cannot_start(&error, &data, admin))?;
-    output.print(&ready(&server, data.to_string_lossy().into_owned()), ready_line)?;
+    let server =
+        Server::start(config, logging::account()).map_err(|error| cannot_start(&error, &data, admin))?;
+    print_ready(ready(&server, data.to_string_lossy().into_owned()), output)?;
     tokio::select! {
         () = stop.next() => tracing::info!("stopping; a second signal stops at once"),
         () = server.stopping() => {}
@@ -122,10 +129,21 @@ async fn serve(config: BrokerConfig, output: OutputArgs) -> Result<(), Failure> 
             Err(error) => Err(Failure::new(Exit::Failed, format!("the server did not stop cleanly: {error}"))),
         },
         () = stop.next() => {
-            eprintln!("stopped at once; the next start recovers");
+            logging::say("stopped at once; the next start recovers");
             std::process::exit(Exit::Interrupted as i32);
         }
     }
+}
+
+/// Prints the line by a thread of its own: whoever reads stdout may have stopped or gone, and the server runs without.
+fn print_ready(ready: Ready, output: OutputArgs) -> Result<(), Failure> {
+    let print = move || {
+        if let Err(error) = output.try_print(&ready, ready_line) {
+            tracing::warn!(%error, "the line that says that the server is ready could not be printed");
+        }
+    };
+    let thread = std::thread::Builder::new().name("riverrun-ready".to_owned()).spawn(print);
+    thread.map(drop).map_err(|error| Failure::io("cannot start a thread", &error))
 }
 
 fn not_in_order(error: &StopError) -> Failure {
@@ -157,6 +175,7 @@ fn naming_flag(mut error: ConfigError, args: &ServeArgs) -> ConfigError {
             ("data.dir", "--data", args.data.is_some()),
             ("listeners", "--listen", args.listen.is_some()),
             ("admin.listen", "--admin", args.admin.is_some()),
+            ("log.format", "--log-format", args.log_format.is_some()),
             ("mounts", "--mount", !args.mounts.is_empty()),
         ];
         let flag = named.iter().find(|(option, _, is_given)| option == key && *is_given);
@@ -180,6 +199,7 @@ fn flags(args: &ServeArgs) -> Result<Vec<(String, String)>, Failure> {
         ("data.dir", args.data.as_ref().map(|path| path_text(path)).transpose()?),
         ("listeners", args.listen.as_ref().map(|address| format!("PLAINTEXT://{address}"))),
         ("admin.listen", args.admin.clone()),
+        ("log.format", args.log_format.clone()),
         ("mounts", (!args.mounts.is_empty()).then(|| args.mounts.join(","))),
     ];
     let named = named.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));

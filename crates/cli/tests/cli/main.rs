@@ -15,3 +15,4 @@ mod perf;
 mod queue;
 mod records;
 mod serve;
+mod server_log;

@@ -1,0 +1,36 @@
+//! Metrics of the server's own parts, read from the live server at each scrape: its log.
+
+use std::fmt;
+use std::sync::Weak;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+
+use super::journals::put_counter;
+use crate::broker::Broker;
+
+/// Reads the server that it belongs to; shows nothing once that is gone.
+pub(super) struct PartsCollector {
+    broker: Weak<Broker>,
+}
+
+impl PartsCollector {
+    pub(super) fn new(broker: Weak<Broker>) -> Self {
+        Self { broker }
+    }
+}
+
+impl fmt::Debug for PartsCollector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PartsCollector").finish_non_exhaustive()
+    }
+}
+
+impl Collector for PartsCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let Some(broker) = self.broker.upgrade() else { return Ok(()) };
+        let lost = broker.log_account.get().map_or(0, |account| account.lost_lines());
+        let help = "Lines of the log that are lost: nobody read them in time, or they could not be written";
+        put_counter(&mut encoder, "log_lines_lost", help, None, &[(Vec::new(), lost)])
+    }
+}

@@ -1,0 +1,142 @@
+//! The log of `riverrun serve`, and what the server does while nobody reads it.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::common::{finish, riverrun, signal, wait};
+
+/// A server whose log goes into a socket, with where it can be asked.
+struct Logging {
+    child: Child,
+    log: Option<UnixStream>,
+    ready: Value,
+    _dir: tempfile::TempDir,
+}
+
+impl Logging {
+    /// Starts one; `full` leaves no room in the socket.
+    fn start(full: bool, flags: &[&str]) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (log, mut into) = UnixStream::pair().expect("a pair");
+        into.set_nonblocking(true).expect("set");
+        while full && into.write(&[b'-'; 4096]).is_ok() {}
+        into.set_nonblocking(false).expect("set");
+        let data = dir.path().to_str().expect("text");
+        let basic = ["serve", "--json", "--data", data, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+        let mut child =
+            riverrun(&[&basic, flags].concat()).stderr(OwnedFd::from(into)).spawn().expect("the binary runs");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("readable");
+        let ready = serde_json::from_str(&line).expect("a JSON line");
+        Self { child, log: Some(log), ready, _dir: dir }
+    }
+
+    fn run(&self, args: &[&str]) {
+        let bootstrap = self.ready["bootstrap"].as_str().expect("an address");
+        let child = riverrun(args).env("RIVERRUN_BOOTSTRAP", bootstrap).spawn();
+        finish(child.expect("the binary runs"), b"").ended(0);
+    }
+
+    /// Asks for so much that is refused that lines are lost, or says why not.
+    fn until_lines_are_lost(&self) -> String {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            let mut client = TcpStream::connect(self.ready["bootstrap"].as_str().expect("an address"))
+                .expect("the server takes connections");
+            client.write_all(&(-1_i32).to_be_bytes()).expect("taken");
+            // The server closes it.
+            let _ = client.read(&mut [0]);
+            let health = self.get("/health");
+            if health.contains("lines") {
+                return health;
+            }
+            assert!(Instant::now() < deadline, "{health}");
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+
+    fn get(&self, path: &str) -> String {
+        let mut admin = TcpStream::connect(self.ready["admin"].as_str().expect("an address")).expect("there");
+        write!(admin, "GET {path} HTTP/1.0\r\n\r\n").expect("taken");
+        let mut answer = String::new();
+        admin.read_to_string(&mut answer).expect("answered");
+        answer
+    }
+
+    /// Stops it and gives back its exit code.
+    fn stop(&mut self) -> Option<i32> {
+        let begun = Instant::now();
+        signal(&self.child, Signal::TERM);
+        let code = wait(&mut self.child).code();
+        assert!(begun.elapsed() < Duration::from_secs(10), "a stop took {:?}", begun.elapsed());
+        code
+    }
+}
+
+impl Drop for Logging {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_log_whose_reader_has_gone_stops_nothing() {
+    let mut server = Logging::start(false, &[]);
+    server.log = None;
+    let health = server.until_lines_are_lost();
+    assert!(
+        health.contains(" 200 ") && health.contains("the log cannot be written: Broken pipe"),
+        "{health}"
+    );
+    let lost = server.get("/metrics");
+    let lost = lost.lines().find(|line| line.starts_with("riverrun_log_lines_lost_total{"));
+    assert!(lost.is_some_and(|line| !line.ends_with(" 0")), "{lost:?}");
+    // What the thread that settles logs is lost, and it goes on.
+    server.run(&["topic", "create", "t"]);
+    server.run(&["config", "set", "--topic", "t", "durability=4"]);
+    server.run(&["config", "set", "--topic", "t", "durability=2"]);
+    assert_eq!(server.stop(), Some(0));
+}
+
+#[test]
+fn a_log_that_nobody_reads_stops_neither_clients_nor_a_stop() {
+    let mut server = Logging::start(true, &[]);
+    for _ in 0..3 {
+        let mut client =
+            TcpStream::connect(server.ready["bootstrap"].as_str().expect("an address")).expect("taken");
+        client.write_all(&(-1_i32).to_be_bytes()).expect("taken");
+        let _ = client.read(&mut [0]);
+    }
+    server.run(&["topic", "create", "t"]);
+    assert!(server.get("/health").contains(" 200 "));
+    assert_eq!(server.stop(), Some(0));
+}
+
+#[test]
+fn a_log_in_json_is_an_object_on_each_line() {
+    let mut server = Logging::start(false, &["--log-format", "json"]);
+    assert_eq!(server.stop(), Some(0));
+    let mut text = String::new();
+    server.log.take().expect("there").read_to_string(&mut text).expect("text");
+    assert!(text.contains("stopping"), "{text}");
+    for line in text.lines() {
+        let line: Value = serde_json::from_str(line).expect("an object");
+        for (name, is_right) in [
+            ("timestamp", line["timestamp"].is_string()),
+            ("level", line["level"].is_string()),
+            ("target", line["target"].is_string()),
+            ("message", line["message"].is_string()),
+            ("fields", line["fields"].is_object()),
+        ] {
+            assert!(is_right, "{name} of {line}");
+        }
+    }
+}
