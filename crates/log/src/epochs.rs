@@ -72,24 +72,30 @@ impl EpochCache {
     }
 
     /// Where `requested` ended, as `OffsetForLeaderEpoch` answers it: the largest known epoch that is not newer
-    /// than the requested one, and the offset at which the epoch after it began.
+    /// than the requested one, and the offset at which the epoch after it began. `leading` is the epoch of the next
+    /// append; where nothing was appended in it yet, it begins at `log_end`, as a leader of Kafka notes when it begins.
     ///
     /// - The latest epoch ends at `log_end`.
     /// - An epoch older than all that are known answers itself and the start of the oldest known one: its records
     ///   are gone, and the reader has to go on there.
     /// - An epoch that is newer than all, or unknown (-1), answers (-1, -1).
-    pub fn end_offset_for(&self, requested: LeaderEpoch, log_end: Offset) -> (LeaderEpoch, Offset) {
-        const UNDEFINED: (LeaderEpoch, Offset) = (LeaderEpoch::UNKNOWN, Offset(-1));
-        if requested.0 < 0 {
-            return UNDEFINED;
+    pub fn end_offset_for(
+        &self,
+        requested: LeaderEpoch,
+        leading: LeaderEpoch,
+        log_end: Offset,
+    ) -> (LeaderEpoch, Offset) {
+        let latest = self.latest().map_or(leading, |last| last.epoch.max(leading));
+        if requested.0 < 0 || requested > latest {
+            return (LeaderEpoch::UNKNOWN, Offset(-1));
         }
-        if self.latest().is_some_and(|last| last.epoch == requested) {
+        if requested == latest {
             return (requested, log_end);
         }
         let after = self.entries.partition_point(|entry| entry.epoch <= requested);
-        let Some(higher) = self.entries.get(after) else { return UNDEFINED };
+        let end = self.entries.get(after).map_or(log_end, |higher| higher.start_offset);
         let floor = after.checked_sub(1).map_or(requested, |index| self.entries[index].epoch);
-        (floor, higher.start_offset)
+        (floor, end)
     }
 
     /// The epoch in which the record at `offset` was appended, if it is known.

@@ -10,11 +10,15 @@
 //! | newer epoch, first sequence not 0 | `OutOfOrder` |
 //! | same epoch, follows the last sequence (0 follows 2^31-1) | append |
 //! | same epoch, anything else | `OutOfOrder` |
-//! | producer unknown (never seen, expired, or pushed out by the bound) | append, whatever its sequence |
+//! | producer unknown, and the log has never held a record: first sequence 0 | append |
+//! | producer unknown, and the log has never held a record: anything else | `OutOfOrder` |
+//! | producer unknown otherwise (never seen, expired, or pushed out by the bound) | append, whatever its sequence |
 //! | from the coordinator | only the epoch is checked |
 //!
 //! The row about unknown producers is deliberate: `UNKNOWN_PRODUCER_ID` made clients of short-retention topics fail
-//! for no reason, and since KIP-360 the state is rebuilt from whatever arrives.
+//! for no reason, and since KIP-360 the state is rebuilt from whatever arrives. A log that never held a record has lost
+//! nothing: there the batches before this one are still to come, and taking it would shut them out for ever. Kafka does so
+//! from 4.5 on.
 //!
 //! One difference from Kafka: a producer expires by the time at which it last appended, not by its records'
 //! timestamps. Somebody who loads last year's data keeps the protection against duplicates while loading.
@@ -197,7 +201,8 @@ impl ProducerStates {
         self.get(producer).is_some()
     }
 
-    /// Judges the batches of one append, in their order; batches without a producer id pass.
+    /// Judges the batches of one append, in their order; batches without a producer id pass. `has_history`: the log holds
+    /// or has held records, so that a producer may have been forgotten.
     ///
     /// Nothing changes: once the batches are in the log, the caller [`record`](Self::record)s them. The append as
     /// a whole is a duplicate if one of its batches is.
@@ -205,6 +210,7 @@ impl ProducerStates {
         &self,
         batches: &[SequencedBatch],
         origin: AppendOrigin,
+        has_history: bool,
     ) -> Result<SequenceVerdict, SequenceError> {
         // What earlier batches of this same append will have made of their producers.
         let mut staged: BTreeMap<ProducerId, (ProducerEpoch, i32)> = BTreeMap::new();
@@ -217,8 +223,10 @@ impl ProducerStates {
             }
             let tail =
                 staged.get(&batch.producer_id).copied().or_else(|| known.and_then(ProducerEntry::tail));
-            if let Some((epoch, last_sequence)) = tail {
-                check_follows(batch, epoch, last_sequence, origin)?;
+            match tail {
+                Some((epoch, last_sequence)) => check_follows(batch, epoch, last_sequence, origin)?,
+                None if !has_history => check_sequence(batch, 0, origin)?,
+                None => {}
             }
             // A single batch, which is what clients send, costs no allocation.
             if batches.len() > 1 {
@@ -381,8 +389,13 @@ fn check_follows(
         return Err(SequenceError::InvalidEpoch { producer_id, current: epoch, found: batch.epoch });
     }
     let expected = if batch.epoch == epoch { next_sequence(last_sequence) } else { 0 };
-    if origin == AppendOrigin::Client && batch.first_sequence != expected {
-        return Err(SequenceError::OutOfOrder { producer_id, expected, found: batch.first_sequence });
+    check_sequence(batch, expected, origin)
+}
+
+fn check_sequence(batch: &SequencedBatch, expected: i32, origin: AppendOrigin) -> Result<(), SequenceError> {
+    let (producer_id, found) = (batch.producer_id, batch.first_sequence);
+    if origin == AppendOrigin::Client && found != expected {
+        return Err(SequenceError::OutOfOrder { producer_id, expected, found });
     }
     Ok(())
 }

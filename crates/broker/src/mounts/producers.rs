@@ -38,7 +38,7 @@ impl Producers {
 
     /// Judges a client's batch.
     pub(super) fn check(&self, batch: SequencedBatch) -> Result<SequenceVerdict, SequenceError> {
-        let verdict = self.states.check(&[batch], AppendOrigin::Client)?;
+        let verdict = self.states.check(&[batch], AppendOrigin::Client, true)?;
         match self.awaited.get(&batch.producer_id) {
             Some(awaited)
                 if awaited.epoch == batch.epoch && is_after(batch.first_sequence, awaited.sequence) =>

@@ -307,7 +307,7 @@ fn a_start_remembers_the_producers_of_the_last_segments() {
             let batch =
                 riverrun_log::ProducedBatch::check(sent(sequence, &[7; 1200]), &LogConfig::default(), NOW);
             let batch = [batch.expect("whole").sequenced()];
-            let verdict = producers.check(&batch, riverrun_log::producer_state::AppendOrigin::Client);
+            let verdict = producers.check(&batch, riverrun_log::producer_state::AppendOrigin::Client, true);
             matches!(verdict, Ok(riverrun_log::producer_state::SequenceVerdict::Duplicate(_)))
         };
         (0..12).filter(|sequence| repeated(*sequence)).collect::<Vec<_>>()

@@ -35,10 +35,23 @@ fn the_end_of_an_epoch_is_the_start_of_the_next_one() {
         (i32::MAX, (-1, -1)),
     ];
     for (requested, (epoch, end)) in cases {
-        let found = cache.end_offset_for(LeaderEpoch(requested), Offset(50));
+        let found = cache.end_offset_for(LeaderEpoch(requested), LeaderEpoch(7), Offset(50));
         assert_eq!(found, (LeaderEpoch(epoch), Offset(end)), "epoch {requested}");
     }
-    assert_eq!(EpochCache::new().end_offset_for(LeaderEpoch(0), Offset(9)), (LeaderEpoch(-1), Offset(-1)));
+}
+
+#[test]
+fn an_epoch_without_records_begins_at_the_log_end() {
+    let ends = |entries: &[(i32, i64)], requested: i32| {
+        let found = cache(entries).end_offset_for(LeaderEpoch(requested), LeaderEpoch(5), Offset(9));
+        (found.0.0, found.1.0)
+    };
+    for (requested, expected) in [(2, (2, 9)), (5, (5, 9)), (6, (-1, -1)), (-1, (-1, -1))] {
+        assert_eq!(ends(&[], requested), expected, "no records, epoch {requested}");
+    }
+    for (requested, expected) in [(1, (1, 0)), (2, (2, 9)), (4, (2, 9)), (5, (5, 9)), (6, (-1, -1))] {
+        assert_eq!(ends(&[(2, 0)], requested), expected, "records of epoch 2, epoch {requested}");
+    }
 }
 
 #[test]

@@ -82,8 +82,10 @@ impl PartitionLog {
         let loss_count = self.marks.loss_count();
         let log_start = log.log_start();
         let mut producers = prepared.has_producers().then(|| log.producers());
-        let duplicate =
-            producers.as_deref().map(|producers| find_duplicate(producers, &prepared, options.origin));
+        let has_history = appender.next_offset > Offset::ZERO;
+        let duplicate = producers
+            .as_deref()
+            .map(|producers| find_duplicate(producers, &prepared, options.origin, has_history));
         if let Some(place) = duplicate.transpose()?.flatten() {
             drop(producers);
             log.check_not_lost(&place)?;
@@ -235,15 +237,16 @@ fn find_duplicate(
     producers: &ProducerStates,
     prepared: &Prepared,
     origin: AppendOrigin,
+    has_history: bool,
 ) -> Result<Option<BatchPlace>, AppendError> {
     let verdict = match origin {
         AppendOrigin::Client => {
             let first = prepared.batches().next().map(|batch| batch.sequenced());
-            producers.check(first.as_slice(), origin)?
+            producers.check(first.as_slice(), origin, has_history)?
         }
         AppendOrigin::Coordinator => {
             let batches: Vec<SequencedBatch> = prepared.batches().map(|batch| batch.sequenced()).collect();
-            producers.check(&batches, origin)?
+            producers.check(&batches, origin, has_history)?
         }
     };
     match verdict {

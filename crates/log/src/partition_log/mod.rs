@@ -334,7 +334,7 @@ impl PartitionLog {
         self.failure().or_else(|| self.current_log()?.journal_failure.get().cloned())
     }
 
-    /// The epoch of the newest record.
+    /// The epoch of the newest record; none if there was none.
     pub fn latest_epoch(&self) -> Result<Option<LeaderEpoch>, LogError> {
         Ok(self.open()?.shown.lock().view.latest_epoch)
     }
@@ -343,7 +343,7 @@ impl PartitionLog {
     pub fn epoch_end_offset(&self, epoch: LeaderEpoch) -> Result<(LeaderEpoch, Offset), LogError> {
         let log = self.open()?;
         let end = log.end();
-        Ok(log.epochs().end_offset_for(epoch, end))
+        Ok(log.epochs().end_offset_for(epoch, self.leader_epoch(), end))
     }
 
     /// The epoch in which the record at `offset` was appended.

@@ -59,16 +59,28 @@ fn each_row_of_the_table_of_verdicts_holds() {
         ("no producer id", batch(-1, -1, -1, -1), Ok(Append)),
     ];
     for (name, incoming, expected) in cases {
-        assert_eq!(states.check(&[incoming], AppendOrigin::Client), expected, "{name}");
+        assert_eq!(states.check(&[incoming], AppendOrigin::Client, true), expected, "{name}");
+    }
+}
+
+#[test]
+fn only_sequence_0_begins_a_log_that_never_held_a_record() {
+    let states = ProducerStates::new();
+    let check =
+        |sequence, origin, has_history| states.check(&[batch(7, 1, sequence, sequence)], origin, has_history);
+    let (client, coordinator) = (AppendOrigin::Client, AppendOrigin::Coordinator);
+    assert_eq!(check(5, client, false), out_of_order(0, 5));
+    for (sequence, origin, has_history) in [(0, client, false), (5, client, true), (-1, coordinator, false)] {
+        assert_eq!(check(sequence, origin, has_history), Ok(SequenceVerdict::Append));
     }
 }
 
 #[test]
 fn sequences_wrap_after_the_largest() {
     let states = with_sequences(&[MAX - 19, MAX - 9]);
-    let follows = states.check(&[batch(7, 1, 0, 4)], AppendOrigin::Client);
+    let follows = states.check(&[batch(7, 1, 0, 4)], AppendOrigin::Client, true);
     assert_eq!(follows, Ok(SequenceVerdict::Append), "0 follows 2^31-1");
-    assert_eq!(states.check(&[batch(7, 1, 1, 4)], AppendOrigin::Client), out_of_order(0, 1));
+    assert_eq!(states.check(&[batch(7, 1, 1, 4)], AppendOrigin::Client, true), out_of_order(0, 1));
 
     let across = with_sequences(&[MAX - 4]);
     let again = states_check_one(&across, batch(7, 1, MAX - 4, 4));
@@ -80,13 +92,13 @@ fn states_check_one(
     states: &ProducerStates,
     incoming: SequencedBatch,
 ) -> Result<SequenceVerdict, SequenceError> {
-    states.check(&[incoming], AppendOrigin::Client)
+    states.check(&[incoming], AppendOrigin::Client, true)
 }
 
 #[test]
 fn several_batches_of_one_append_follow_one_another() {
     let states = with_sequences(&[0]);
-    let check = |batches: &[SequencedBatch]| states.check(batches, AppendOrigin::Client);
+    let check = |batches: &[SequencedBatch]| states.check(batches, AppendOrigin::Client, true);
     assert_eq!(check(&[batch(7, 1, 10, 14), batch(7, 1, 15, 15)]), Ok(SequenceVerdict::Append));
     assert_eq!(check(&[batch(7, 1, 10, 14), batch(7, 1, 16, 16)]), out_of_order(15, 16));
     assert_eq!(check(&[batch(7, 2, 0, 4), batch(7, 2, 5, 5)]), Ok(SequenceVerdict::Append));
@@ -96,7 +108,7 @@ fn several_batches_of_one_append_follow_one_another() {
 #[test]
 fn the_coordinator_is_held_to_its_epoch_only() {
     let states = with_sequences(&[0]);
-    let check = |incoming| states.check(&[incoming], AppendOrigin::Coordinator);
+    let check = |incoming| states.check(&[incoming], AppendOrigin::Coordinator, true);
     assert_eq!(check(batch(7, 1, -1, -1)), Ok(SequenceVerdict::Append));
     assert!(matches!(check(batch(7, 0, -1, -1)), Err(SequenceError::InvalidEpoch { .. })));
 }
@@ -105,9 +117,9 @@ fn the_coordinator_is_held_to_its_epoch_only() {
 fn a_new_epoch_forgets_the_batches_of_the_old_one() {
     let mut states = with_sequences(&[0, 10]);
     states.record(batch(7, 2, 0, 9), place(200, 209), TimestampMs(5));
-    let again = states.check(&[batch(7, 2, 0, 9)], AppendOrigin::Client);
+    let again = states.check(&[batch(7, 2, 0, 9)], AppendOrigin::Client, true);
     assert_eq!(again, Ok(SequenceVerdict::Duplicate(place(200, 209))), "not the one of epoch 1");
-    assert!(states.check(&[batch(7, 1, 10, 19)], AppendOrigin::Client).is_err());
+    assert!(states.check(&[batch(7, 1, 10, 19)], AppendOrigin::Client, true).is_err());
     let view: Vec<_> = states.views().collect();
     let expected = ProducerView {
         producer_id: ProducerId(7),

@@ -1,9 +1,10 @@
 //! Reading: ranges, limits, lookups by time.
 
+use riverrun_env::sim::SimEnv;
 use riverrun_log::config::LogConfig;
 use riverrun_log::{Chunk, ReadError};
 use riverrun_records::BatchOptions;
-use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
+use riverrun_types::{DurabilityLevel, LeaderEpoch, Offset, TimestampMs};
 
 use crate::machine::{Machine, batch_at, numbers, put};
 
@@ -121,6 +122,28 @@ fn a_time_finds_the_first_record_that_is_not_older() {
         let largest = machine.log().max_timestamp().unwrap().unwrap();
         assert_eq!(largest.0, TimestampMs(base + 483));
         assert_eq!(largest.1, Offset(97));
+    }
+}
+
+#[test]
+fn the_largest_timestamp_is_of_a_record_that_is_there() {
+    for level in [DurabilityLevel::SyncSync, DurabilityLevel::AsyncAsync] {
+        let config = LogConfig { durability: level, ..Machine::small_segments() };
+        let machine = Machine::with_options(SimEnv::new(1), config, Machine::with_journal());
+        let log = machine.log();
+        let base = machine.now().0 - 100_000;
+        for number in 0..60_i64 {
+            let records = [(base - number * 10, "a"), (base - number * 10 - 3, "b")];
+            put(&log, &batch_at(&records, BatchOptions::default()), machine.append_options()).unwrap();
+        }
+        for deleted in [0, 1, 2, 57, 118, 119] {
+            log.delete_records(Offset(deleted)).unwrap();
+            let (at, later) = (deleted / 2, deleted % 2);
+            let expected = (TimestampMs(base - at * 10 - later * 3), Offset(deleted), LeaderEpoch(1));
+            assert_eq!(log.max_timestamp().unwrap(), Some(expected), "{level}, from {deleted} on");
+        }
+        log.delete_records(Offset(120)).unwrap();
+        assert_eq!(log.max_timestamp().unwrap(), None);
     }
 }
 

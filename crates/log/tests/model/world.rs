@@ -262,8 +262,17 @@ impl World {
             (Some(last), 5) => self.append_next(id, last.epoch + 1, 0),
             (Some(last), _) => self.append_next(id, last.epoch, next_sequence(last.last_sequence)),
             // Near the largest, so that sequences wrap.
+            (None, _) if self.oracle.end() == 0 => self.begin_log(id),
             (None, _) => self.append_next(id, 0, self.dice.pick(&[0, i32::MAX - 20])),
         }
+    }
+
+    /// A log that never held a record begins with no later batch of a producer than its first.
+    fn begin_log(&mut self, id: i64) {
+        let refused = self.append(&self.draw_records(), stamp(id, 0, i32::MAX - 20));
+        let is_gap = matches!(refused, Err(AppendError::Sequence(SequenceError::OutOfOrder { .. })));
+        assert!(is_gap, "{refused:?}");
+        self.append_next(id, 0, 0);
     }
 
     fn append_next(&mut self, id: i64, epoch: i16, first_sequence: i32) {
