@@ -42,10 +42,18 @@ fn batch_error(error: &BatchError) -> ErrorCode {
         BatchError::Corrupt(_) | BatchError::UnsupportedMagic(_) => ErrorCode::CORRUPT_MESSAGE,
         BatchError::TooLarge { .. } => ErrorCode::MESSAGE_TOO_LARGE,
         BatchError::UnsupportedCompression(_) => ErrorCode::UNSUPPORTED_COMPRESSION_TYPE,
-        BatchError::InvalidTimestamp(_) => ErrorCode::INVALID_TIMESTAMP,
+        BatchError::InvalidTimestamp { .. } => ErrorCode::INVALID_TIMESTAMP,
         BatchError::UnsupportedLevel { .. } | BatchError::CompressFailed(_) => {
             ErrorCode::UNKNOWN_SERVER_ERROR
         }
+    }
+}
+
+/// The record of its batch, counted from 0, for which an append was refused; the first where no single one is to blame.
+pub(crate) fn refused_record(error: &AppendError) -> i32 {
+    match error {
+        AppendError::Batch(BatchError::InvalidTimestamp { record, .. }) => *record,
+        _ => 0,
     }
 }
 

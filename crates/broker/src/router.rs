@@ -153,18 +153,29 @@ pub(crate) fn respond_spliced(call: Call, response: &impl Encode, external: Vec<
     }
 }
 
-/// librdkafka, asking for all topics in a flexible version of Metadata, leaves three bytes of an array count that
-/// it had reserved. Kafka does not look behind a message, so nobody noticed: its clients need the same from us.
-const METADATA_LEFTOVER_BYTES: usize = 3;
+/// Whether bytes behind a body are passed over. Kafka does not look behind a message, so nobody noticed that these
+/// clients send them; each is named here, and any other leftover is a request that was not understood.
+///
+/// - librdkafka, asking for all topics in a flexible version of Metadata, leaves three bytes of an array count that it
+///   had reserved.
+/// - librdkafka 1.0 to 1.3 sends four bytes of zeros behind the empty body of `ApiVersions` version 0, which is its first
+///   request: without an answer it cannot connect at all.
+fn is_known_leftover(call: Call, leftover: &[u8]) -> bool {
+    match (call.key, call.version) {
+        (ApiKey::Metadata, _) => leftover.len() == 3,
+        (ApiKey::ApiVersions, 0) => leftover == [0; 4],
+        _ => false,
+    }
+}
 
 /// Decodes the body, which must end where the frame ends.
 pub(crate) fn decode<'a, R: Request<'a>>(call: Call, frame: &'a [u8]) -> Result<R, DecodeError> {
     let mut decoder = Decoder::new(&frame[call.body_at..]);
     let request = R::decode(&mut decoder, call.version)?;
-    if call.key == ApiKey::Metadata && decoder.remaining() == METADATA_LEFTOVER_BYTES {
-        return Ok(request);
+    let leftover = &frame[frame.len() - decoder.remaining()..];
+    if !is_known_leftover(call, leftover) {
+        decoder.finish()?;
     }
-    decoder.finish()?;
     Ok(request)
 }
 
@@ -232,7 +243,7 @@ pub(crate) fn served_keys() -> impl Iterator<Item = ApiKey> {
 
 #[cfg(test)]
 mod tests {
-    use riverrun_protocol::{DescribeClusterRequest, MetadataRequest};
+    use riverrun_protocol::{ApiVersionsRequest, DescribeClusterRequest, MetadataRequest};
 
     use super::*;
 
@@ -247,6 +258,16 @@ mod tests {
     fn librdkafka_asks_for_all_topics_with_three_bytes_too_many() {
         let request: MetadataRequest<'_> = decode(call(ApiKey::Metadata, 13), LIBRDKAFKA_ALL_TOPICS).unwrap();
         assert!(request.topics.is_none());
+    }
+
+    #[test]
+    fn old_librdkafka_asks_for_versions_with_four_zeros_too_many() {
+        let asked = |version, leftover: &[u8]| {
+            decode::<ApiVersionsRequest<'_>>(call(ApiKey::ApiVersions, version), leftover).map(|_| ())
+        };
+        assert_eq!(asked(0, &[0; 4]), Ok(()));
+        assert_eq!(asked(0, &[0, 0, 0, 1]), Err(DecodeError::TrailingBytes(4)));
+        assert_eq!(asked(1, &[0; 4]), Err(DecodeError::TrailingBytes(4)));
     }
 
     #[test]

@@ -193,7 +193,7 @@ impl BatchBuilder {
         let timestamp_delta = timestamp
             .0
             .checked_sub(self.base_timestamp.unwrap_or(timestamp).0)
-            .ok_or(BatchError::InvalidTimestamp(timestamp))?;
+            .ok_or(BatchError::InvalidTimestamp { timestamp, record: offset_delta })?;
         let encoding = Encoding { timestamp_delta, offset_delta, key, value };
         let body_bytes = fields_bytes(&encoding) + headers_bytes(headers);
         check_record_bytes(body_bytes)?;

@@ -38,8 +38,13 @@ pub enum BatchError {
         level: i32,
     },
     /// A record's timestamp lies outside what is allowed, or a producer claims to know the append time.
-    #[error("timestamp {} is not allowed here", .0.0)]
-    InvalidTimestamp(TimestampMs),
+    #[error("timestamp {} of record {record} is not allowed here", .timestamp.0)]
+    InvalidTimestamp {
+        /// The first that is not allowed.
+        timestamp: TimestampMs,
+        /// Its record, counted from 0 in the batch.
+        record: i32,
+    },
     /// An encoder failed, which with memory as its target means that there was none left.
     #[error("{0} failed to compress")]
     CompressFailed(Compression),

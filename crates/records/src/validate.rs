@@ -82,7 +82,7 @@ fn check_header(header: &BatchHeader) -> Result<(), BatchError> {
         return Err(InvalidCause::BaseOffset.into());
     }
     if header.timestamp_type() == TimestampType::LogAppendTime {
-        return Err(BatchError::InvalidTimestamp(header.max_timestamp()));
+        return Err(BatchError::InvalidTimestamp { timestamp: header.max_timestamp(), record: 0 });
     }
     check_counts(header)?;
     check_producer(header)
@@ -154,13 +154,10 @@ fn check_record(
         return Err(InvalidCause::MissingKey.into());
     }
     let base = header.base_timestamp();
-    let timestamp = base
-        .0
-        .checked_add(shape.timestamp_delta)
-        .map(TimestampMs)
-        .ok_or(BatchError::InvalidTimestamp(base))?;
+    let refused = |timestamp| BatchError::InvalidTimestamp { timestamp, record: shape.offset_delta };
+    let timestamp = base.0.checked_add(shape.timestamp_delta).map(TimestampMs).ok_or(refused(base))?;
     match rules.timestamps {
-        Some(bounds) if !bounds.allow(timestamp) => Err(BatchError::InvalidTimestamp(timestamp)),
+        Some(bounds) if !bounds.allow(timestamp) => Err(refused(timestamp)),
         _ => Ok(timestamp),
     }
 }

@@ -191,7 +191,10 @@ fn attributes_that_a_client_may_not_set_are_refused() {
     }
     let mut claimed = good(Compression::None);
     patch_log_append_time(&mut claimed, TimestampMs(BASE));
-    assert_eq!(validate(&claimed), Err(BatchError::InvalidTimestamp(TimestampMs(BASE))));
+    assert_eq!(
+        validate(&claimed),
+        Err(BatchError::InvalidTimestamp { timestamp: TimestampMs(BASE), record: 0 })
+    );
 }
 
 #[test]
@@ -326,7 +329,7 @@ fn timestamps_are_bounded_where_a_topic_bounds_them() {
     assert!(with_clock(BASE, 0, 0).is_ok());
     assert!(with_clock(BASE + 10, 10, 0).is_ok());
     assert!(with_clock(BASE - 10, 0, 10).is_ok());
-    let refused = Err(BatchError::InvalidTimestamp(TimestampMs(BASE)));
+    let refused = Err(BatchError::InvalidTimestamp { timestamp: TimestampMs(BASE), record: 0 });
     assert_eq!(with_clock(BASE + 11, 10, i64::MAX), refused);
     assert_eq!(with_clock(BASE - 11, i64::MAX, 10), refused);
     assert!(with_clock(0, i64::MAX, i64::MAX).is_ok());
@@ -336,7 +339,7 @@ fn timestamps_are_bounded_where_a_topic_bounds_them() {
 fn a_timestamp_past_the_range_of_the_format_is_refused() {
     let mut bytes = with_payload(Compression::None, &[12, 0, 2, 0, 1, 1, 0], 1);
     bytes[layout::BASE_TIMESTAMP..layout::MAX_TIMESTAMP].copy_from_slice(&i64::MAX.to_be_bytes());
-    let refused = Err(BatchError::InvalidTimestamp(TimestampMs(i64::MAX)));
+    let refused = Err(BatchError::InvalidTimestamp { timestamp: TimestampMs(i64::MAX), record: 0 });
     assert_eq!(validate(&seal(bytes)), refused);
 }
 

@@ -274,7 +274,7 @@ fn a_builder_is_unchanged_by_a_record_that_does_not_fit() {
     fill(&mut builder, &sample());
     let before = builder.size_bytes();
     let refused = builder.append(TimestampMs(i64::MIN), None, None, &[]);
-    assert_eq!(refused, Err(BatchError::InvalidTimestamp(TimestampMs(i64::MIN))));
+    assert_eq!(refused, Err(BatchError::InvalidTimestamp { timestamp: TimestampMs(i64::MIN), record: 3 }));
     assert_eq!((builder.size_bytes(), builder.record_count()), (before, 3));
     assert_eq!(read(&verify(&builder.build().expect("a batch"))), sample());
 }

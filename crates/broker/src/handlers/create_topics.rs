@@ -167,6 +167,7 @@ fn answer(
             topic_id: topic.id,
             num_partitions: topic.partition_count(),
             replication_factor: 1,
+            error_message: None,
             configs: Some(shown_configs(config, &topic)),
             ..Default::default()
         },

@@ -25,7 +25,6 @@ pub(crate) async fn handle(
     let refused = |code: ErrorCode, message: &'static str| DescribeClusterResponse {
         error_code: code.0,
         error_message: Some(message.into()),
-        endpoint_type: request.endpoint_type,
         ..Default::default()
     };
     match request.endpoint_type {

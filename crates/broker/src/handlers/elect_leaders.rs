@@ -2,7 +2,7 @@
 //!
 //! Every partition has one replica, which leads it: there is never anything to elect. Partitions that are named are
 //! answered with `ELECTION_NOT_NEEDED`; a request for all is answered with an empty list, as by Kafka, which
-//! tells only what changed.
+//! tells only what changed. A type of election that Kafka does not know is `INVALID_REQUEST`.
 
 use std::sync::Arc;
 
@@ -13,6 +13,9 @@ use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource};
 use crate::metadata::Topic;
 
+/// Kafka's numbers of a preferred and an unclean election (KIP-460).
+const ELECTION_TYPES: [i8; 2] = [0, 1];
+
 pub(crate) async fn handle(
     broker: &Arc<Broker>,
     context: &RequestContext,
@@ -21,6 +24,10 @@ pub(crate) async fn handle(
 ) -> ElectLeadersResponse<'static> {
     if !context.authorize(Operation::Alter, Resource::Cluster) {
         let error_code = ErrorCode::CLUSTER_AUTHORIZATION_FAILED.0;
+        return ElectLeadersResponse { error_code, ..Default::default() };
+    }
+    if !ELECTION_TYPES.contains(&request.election_type) {
+        let error_code = ErrorCode::INVALID_REQUEST.0;
         return ElectLeadersResponse { error_code, ..Default::default() };
     }
     let image = broker.metadata.image();

@@ -176,22 +176,21 @@ impl Listing<'_> {
         if let Some(queue) = self.broker.mounted(found, asked.partition_index) {
             return find_mounted(queue?, asked.timestamp);
         }
-        find(&*self.broker.partition(found, asked.partition_index)?, asked.timestamp)
+        let epoch = self.broker.leader_epoch(found);
+        find(&*self.broker.partition(found, asked.partition_index)?, epoch, asked.timestamp)
     }
 }
 
 /// What was found: a record's timestamp (none for the ends of the log), an offset, and its epoch.
 type Found = Option<(TimestampMs, Offset, LeaderEpoch)>;
 
-fn find(partition: &Partition, timestamp: i64) -> Result<Found, ErrorCode> {
+/// The end of the log has the epoch of its leader, as the start has where no record is.
+fn find(partition: &Partition, leading: LeaderEpoch, timestamp: i64) -> Result<Found, ErrorCode> {
     let log = &partition.log;
     let found = match timestamp {
-        LATEST => {
-            let epoch = log.latest_epoch().map_err(|trouble| error::log_error(&trouble))?;
-            Ok(Some((TimestampMs::NONE, partition.high_watermark(), epoch.unwrap_or(LeaderEpoch::UNKNOWN))))
-        }
+        LATEST => Ok(Some((TimestampMs::NONE, partition.high_watermark(), leading))),
         EARLIEST | EARLIEST_LOCAL => log.log_start_offset().and_then(|start| {
-            let epoch = log.epoch_of(start)?.unwrap_or(LeaderEpoch::UNKNOWN);
+            let epoch = log.epoch_of(start)?.unwrap_or(leading);
             Ok(Some((TimestampMs::NONE, start, epoch)))
         }),
         MAX_TIMESTAMP => log.max_timestamp(),

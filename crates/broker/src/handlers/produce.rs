@@ -525,6 +525,9 @@ fn append(broker: &Broker, terms: Terms, topic: &str, target: Target, batches: &
             let code = error::append_error(&error);
             complain(broker, topic, target.index, &error);
             let mut answer = Answer::refused(target.index, code, Some(error.to_string()));
+            for named in &mut answer.response.record_errors {
+                named.batch_index = error::refused_record(&error);
+            }
             if code == ErrorCode::NOT_LEADER_OR_FOLLOWER && version >= LEADER_SINCE {
                 let (leader_id, leader_epoch) = (broker.node_id().0, broker.epoch().0);
                 answer.response.current_leader = LeaderIdAndEpoch { leader_id, leader_epoch };
@@ -571,7 +574,7 @@ fn accepted(index: i32, appended: &Appended) -> PartitionProduceResponse<'static
 fn refused(index: i32, code: ErrorCode, message: Option<String>) -> PartitionProduceResponse<'static> {
     // Java's producer shows the batch's message only if it names a record; the batch is refused as a whole.
     let record_errors = match (&message, code) {
-        (Some(text), ErrorCode::INVALID_RECORD) => {
+        (Some(text), ErrorCode::INVALID_RECORD | ErrorCode::INVALID_TIMESTAMP) => {
             vec![BatchIndexAndErrorMessage {
                 batch_index: 0,
                 batch_index_error_message: Some(text.clone().into()),

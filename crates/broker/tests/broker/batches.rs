@@ -3,8 +3,8 @@
 
 use riverrun_protocol::{ErrorCode, ProduceRequest};
 use riverrun_records::ProducerStamp;
-use riverrun_records::{BatchOptions, Compression, compress, increment_sequence, layout};
-use riverrun_types::{ProducerEpoch, ProducerId};
+use riverrun_records::{BatchBuilder, BatchOptions, Compression, compress, increment_sequence, layout};
+use riverrun_types::{ProducerEpoch, ProducerId, TimestampMs};
 
 use crate::support::{
     Client, assert_serves, batch, batch_with, create_topic, produce, produce_request, read_all, server,
@@ -327,15 +327,18 @@ fn a_sequence_wraps_after_its_largest_number() {
     let server = server();
     let mut client = Client::new(&server);
     create_topic(&mut client, "t", 1, &[]);
+    let first = try_produce(&mut client, "t", 0, &stamped(0, i32::MAX - 1, &["a"]));
+    assert_eq!(ErrorCode(first.error_code), ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER);
+    produce(&mut client, "t", 0, &batch(&["of another one"]));
     // A producer that is not known may begin anywhere: its earlier batches may have been deleted.
-    assert_eq!(produce(&mut client, "t", 0, &stamped(0, i32::MAX - 1, &["a"])), 0);
-    assert_eq!(produce(&mut client, "t", 0, &stamped(0, i32::MAX, &["b", "c", "d"])), 1);
+    assert_eq!(produce(&mut client, "t", 0, &stamped(0, i32::MAX - 1, &["a"])), 1);
+    assert_eq!(produce(&mut client, "t", 0, &stamped(0, i32::MAX, &["b", "c", "d"])), 2);
     assert_eq!(increment_sequence(i32::MAX, 3), 2);
-    assert_eq!(produce(&mut client, "t", 0, &stamped(0, 2, &["e"])), 4);
+    assert_eq!(produce(&mut client, "t", 0, &stamped(0, 2, &["e"])), 5);
     let gap = try_produce(&mut client, "t", 0, &stamped(0, 4, &["f"]));
     assert_eq!(ErrorCode(gap.error_code), ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER);
     let duplicate = try_produce(&mut client, "t", 0, &stamped(0, i32::MAX, &["b", "c", "d"]));
-    assert_eq!((ErrorCode(duplicate.error_code), duplicate.base_offset), (ErrorCode::NONE, 1));
+    assert_eq!((ErrorCode(duplicate.error_code), duplicate.base_offset), (ErrorCode::NONE, 2));
 }
 
 #[test]
@@ -390,4 +393,21 @@ fn timestamps_of_append_time_are_the_servers() {
     let sound = unverified.verify().unwrap();
     assert_eq!(sound.max_timestamp().0, answer.log_append_time_ms);
     assert_eq!(values(stored), ["x"]);
+}
+
+#[test]
+fn a_record_of_the_future_is_named_in_the_refusal() {
+    let server = server();
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "t", 1, &[("message.timestamp.after.max.ms", "1000")]);
+    let now = 1_000_000_000_000;
+    let mut builder = BatchBuilder::new(BatchOptions::default());
+    for timestamp in [now, now, 100 * now] {
+        builder.append(TimestampMs(timestamp), None, Some(b"v"), &[]).expect("fits");
+    }
+    let answer = try_produce(&mut client, "t", 0, &builder.build().expect("records"));
+    assert_eq!(ErrorCode(answer.error_code), ErrorCode::INVALID_TIMESTAMP);
+    let named: Vec<i32> = answer.record_errors.iter().map(|error| error.batch_index).collect();
+    assert_eq!(named, [2]);
+    assert!(answer.record_errors[0].batch_index_error_message.is_some());
 }

@@ -9,9 +9,10 @@ use riverrun_protocol::delete_records_request::{DeleteRecordsPartition, DeleteRe
 use riverrun_protocol::delete_topics_request::DeleteTopicState;
 use riverrun_protocol::fetch_request::{FetchPartition, FetchTopic, ForgottenTopic};
 use riverrun_protocol::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
+use riverrun_protocol::offset_for_leader_epoch_request::{OffsetForLeaderPartition, OffsetForLeaderTopic};
 use riverrun_protocol::{
     ApiVersionsRequest, DeleteRecordsRequest, DeleteTopicsRequest, ErrorCode, FetchRequest, FetchResponse,
-    ListOffsetsRequest, MetadataRequest,
+    ListOffsetsRequest, MetadataRequest, OffsetForLeaderEpochRequest,
 };
 use riverrun_records::{BatchOptions, Compression, UnverifiedBatch};
 use riverrun_types::TimestampMs;
@@ -44,6 +45,27 @@ fn batches_of_every_codec_come_back_as_they_went() {
         // Offset and epoch are patched; the rest, compressed records and checksum, is what was sent.
         assert_eq!(records(&data)[16..], bytes[16..], "{compression:?}");
         assert_eq!((data.high_watermark, data.last_stable_offset), (50, 50));
+    }
+}
+
+#[test]
+fn an_empty_partition_has_the_epoch_of_its_leader() {
+    let server = server();
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "t", 1, &[]);
+    for timestamp in [-1, -2] {
+        let partition = ListOffsetsPartition { timestamp, ..Default::default() };
+        let topic = ListOffsetsTopic { name: "t".into(), partitions: vec![partition] };
+        let request = ListOffsetsRequest { replica_id: -1, topics: vec![topic], ..Default::default() };
+        let answer = client.call(&request, 7).topics.remove(0).partitions.remove(0);
+        assert_eq!((answer.offset, answer.leader_epoch), (0, 1), "{timestamp}");
+    }
+    for (leader_epoch, expected) in [(0, (0, 0)), (1, (1, 0)), (2, (-1, -1))] {
+        let asked = OffsetForLeaderPartition { leader_epoch, ..Default::default() };
+        let topic = OffsetForLeaderTopic { topic: "t".into(), partitions: vec![asked] };
+        let request = OffsetForLeaderEpochRequest { replica_id: -1, topics: vec![topic] };
+        let answer = client.call(&request, 4).topics.remove(0).partitions.remove(0);
+        assert_eq!((answer.leader_epoch, answer.end_offset), expected, "{leader_epoch}");
     }
 }
 

@@ -436,8 +436,9 @@ fn the_cluster_and_its_log_dirs_are_described_in_every_version() {
         });
     }
     let controllers = DescribeClusterRequest { endpoint_type: 2, ..Default::default() };
-    let code = wire.look(&controllers, 1, |response| ErrorCode(response.error_code));
-    assert_eq!(code, ErrorCode::MISMATCHED_ENDPOINT_TYPE);
+    let refused =
+        wire.look(&controllers, 1, |response| (ErrorCode(response.error_code), response.endpoint_type));
+    assert_eq!(refused, (ErrorCode::MISMATCHED_ENDPOINT_TYPE, 1));
     for version in ApiKey::DescribeLogDirs.versions() {
         wire.look(&DescribeLogDirsRequest { topics: None }, version, |response| {
             assert_eq!(response.results.len(), 1);
@@ -462,6 +463,9 @@ fn there_is_never_a_leader_to_elect() {
         let all = ElectLeadersRequest { topic_partitions: None, ..Default::default() };
         assert!(wire.look(&all, version, |response| response.replica_election_results.is_empty()));
     }
+    let unknown = ElectLeadersRequest { election_type: 5, ..Default::default() };
+    let code = wire.look(&unknown, 2, |response| ErrorCode(response.error_code));
+    assert_eq!(code, ErrorCode::INVALID_REQUEST);
 }
 
 #[test]
