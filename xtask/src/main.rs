@@ -6,6 +6,8 @@
 )]
 
 #[cfg(feature = "bench")]
+mod attack;
+#[cfg(feature = "bench")]
 mod bench;
 mod clients;
 #[cfg(feature = "bench")]
@@ -30,6 +32,21 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
+    /// Attacks the server in every way we know, with an honest client beside that must not notice
+    #[cfg(feature = "bench")]
+    Attack(attack::Options),
+    /// Attacks as `attack` tells it: started by that alone
+    #[cfg(feature = "bench")]
+    #[command(hide = true)]
+    AttackAttacker(attack::AttackerOptions),
+    /// Burns processor time as `attack` tells it: started by that alone
+    #[cfg(feature = "bench")]
+    #[command(hide = true)]
+    AttackBurner(attack::BurnOptions),
+    /// Produces and fetches while `attack` attacks: started by that alone
+    #[cfg(feature = "bench")]
+    #[command(hide = true)]
+    AttackHonest(attack::HonestOptions),
     /// Measures the server side by side with Kafka
     #[cfg(feature = "bench")]
     Bench(bench::Options),
@@ -61,6 +78,14 @@ enum Task {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().task {
+        #[cfg(feature = "bench")]
+        Task::Attack(options) => attack::run(&options),
+        #[cfg(feature = "bench")]
+        Task::AttackAttacker(options) => attack::be_attacker(&options),
+        #[cfg(feature = "bench")]
+        Task::AttackBurner(options) => attack::be_burner(&options),
+        #[cfg(feature = "bench")]
+        Task::AttackHonest(options) => attack::be_honest(&options),
         #[cfg(feature = "bench")]
         Task::Bench(options) => bench::run(&options),
         Task::Clients(options) => clients::run(&options),

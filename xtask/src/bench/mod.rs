@@ -13,7 +13,7 @@ mod machine;
 mod metrics;
 mod mount;
 mod probe;
-mod procfs;
+pub(crate) mod procfs;
 mod queue;
 mod startup;
 mod table;

@@ -13,11 +13,14 @@ use serde::Serialize;
 /// Time between two looks at the threads of a process.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 
+/// A thread that has less of a processor than this is not busy.
+const BUSY_SHARE: f64 = 0.1;
+
 /// Index of the user time among the fields after a process's name; the system time follows it.
 const USER_TIME_FIELD: usize = 11;
 
 /// User and system time of a process since it began.
-pub(super) fn cpu_seconds(process: u32) -> anyhow::Result<f64> {
+pub(crate) fn cpu_seconds(process: u32) -> anyhow::Result<f64> {
     let path = format!("/proc/{process}/stat");
     let text = fs::read_to_string(&path).with_context(|| format!("{path} cannot be read"))?;
     let ticks = parse_stat(&text).with_context(|| format!("{path} is not as expected"))?.ticks;
@@ -26,14 +29,14 @@ pub(super) fn cpu_seconds(process: u32) -> anyhow::Result<f64> {
 
 /// Memory of a process in bytes that lies in RAM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Memory {
-    pub(super) resident_bytes: u64,
+pub(crate) struct Memory {
+    pub(crate) resident_bytes: u64,
     /// The most that it ever was.
-    pub(super) peak_bytes: u64,
+    pub(crate) peak_bytes: u64,
 }
 
 impl Memory {
-    pub(super) fn of(process: u32) -> anyhow::Result<Self> {
+    pub(crate) fn of(process: u32) -> anyhow::Result<Self> {
         let path = format!("/proc/{process}/status");
         let text = fs::read_to_string(&path).with_context(|| format!("{path} cannot be read"))?;
         parse_status(&text).with_context(|| format!("{path} is not as expected"))
@@ -103,19 +106,19 @@ struct Thread {
 /// Looks at all threads of one process from time to time.
 ///
 /// Invariants: the samples of a thread ascend in time; a thread that ended keeps its last one.
-pub(super) struct ThreadSampler {
+pub(crate) struct ThreadSampler {
     begun: Instant,
     last: Option<Duration>,
     threads: BTreeMap<String, Thread>,
 }
 
 impl ThreadSampler {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { begun: Instant::now(), last: None, threads: BTreeMap::new() }
     }
 
     /// To be called often: looks only when [`SAMPLE_INTERVAL`] has passed.
-    pub(super) fn look(&mut self, process: u32) {
+    pub(crate) fn look(&mut self, process: u32) {
         let now = self.begun.elapsed();
         if self.last.is_some_and(|last| now < last + SAMPLE_INTERVAL) {
             return;
@@ -146,6 +149,15 @@ impl ThreadSampler {
     /// Processor time of all threads, as far as it was seen.
     pub(super) fn cpu_seconds(&self) -> f64 {
         seconds(self.threads.values().filter_map(|thread| thread.samples.last()).map(|last| last.ticks).sum())
+    }
+
+    /// Threads that were busy for more than a tenth of so many seconds.
+    pub(crate) fn busy_threads(&self, over_seconds: f64) -> usize {
+        let used = |thread: &Thread| {
+            let ticks = |sample: Option<&Sample>| sample.map_or(0, |sample| sample.ticks);
+            seconds(ticks(thread.samples.last()) - ticks(thread.samples.first()))
+        };
+        self.threads.values().filter(|thread| used(thread) > over_seconds * BUSY_SHARE).count()
     }
 
     /// The busiest thread over the last `window` that was sampled, among those whose name `counts`; `None` if there

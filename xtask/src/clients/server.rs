@@ -164,12 +164,17 @@ impl<'a> Launch<'a> {
 
     /// Starts the process and does not wait for it. What it prints is added to `server.log`.
     pub(crate) fn spawn(&self) -> anyhow::Result<Server> {
+        let log = OpenOptions::new().create(true).append(true).open(self.dir.join(LOG_FILE))?;
+        self.spawn_logging_to(log.try_clone()?.into(), log.into())
+    }
+
+    /// As [`spawn`](Self::spawn), with another place for what it prints.
+    pub(crate) fn spawn_logging_to(&self, stdout: Stdio, stderr: Stdio) -> anyhow::Result<Server> {
         let mut command = match self.kind {
             ServerKind::Riverrun => self.riverrun(),
             ServerKind::Kafka => self.kafka(),
         };
-        let log = OpenOptions::new().create(true).append(true).open(self.dir.join(LOG_FILE))?;
-        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        command.stdin(Stdio::null()).stdout(stdout).stderr(stderr);
         let child = command.spawn().with_context(|| format!("could not start {command:?}"))?;
         Ok(Server {
             kind: self.kind,
@@ -229,6 +234,11 @@ impl Server {
     /// `host:port` for clients.
     pub(crate) fn bootstrap(&self) -> String {
         format!("127.0.0.1:{}", self.port)
+    }
+
+    /// The port for clients.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
     }
 
     /// The port of ours where its metrics are.

@@ -6,7 +6,7 @@
 
 mod codec;
 mod emit;
-mod schema;
+pub(crate) mod schema;
 mod types;
 
 use std::collections::BTreeMap;
@@ -77,6 +77,18 @@ fn add_module_lists(schema: &[SchemaFile], files: &mut Files) {
     let messages: Vec<_> =
         schema.iter().filter(|file| file.group.is_none()).flat_map(|file| &file.messages).collect();
     files.insert("mod.rs".into(), emit::module_list(&messages, &inner, "One module per message."));
+}
+
+/// The schema of this checkout.
+#[cfg_attr(not(feature = "bench"), expect(dead_code, reason = "the attacks speak the protocol"))]
+pub(crate) fn load_schema() -> Result<Vec<SchemaFile>> {
+    load(&protocol_crate().join("schema"))
+}
+
+/// The request of a file that describes an api.
+#[cfg_attr(not(feature = "bench"), expect(dead_code, reason = "the attacks speak the protocol"))]
+pub(crate) fn request_of(file: &SchemaFile) -> Option<&Message> {
+    file.messages.iter().find(|message| matches!(message.role, Role::Request { .. }))
 }
 
 /// Reads every schema file, in order of name.

@@ -1,0 +1,332 @@
+//! The attacker: a process of its own, so that what it does to itself is not done to the honest client.
+//!
+//! It makes its requests first, says `ready`, waits for a line, attacks until its time is over, and tells what came of it.
+//! Guarantees that it ends by itself: every wait on a socket has a limit, every worker a largest number of shots.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::Ipv4Addr;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
+
+use super::wire::{Conn, Dial};
+use super::{generated, rows};
+use crate::bench::procfs::{self, ThreadSampler};
+use crate::clients::exec;
+
+/// After a connection that failed or was closed, a worker waits for so long, so that no attack is a storm of connections
+/// that is not meant to be one.
+const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(20);
+
+/// Shots of one worker at most, however fast they are.
+const SHOTS_MAX: u64 = 1_000_000;
+
+/// Workers that are late are not waited for longer.
+const LATE_MAX: Duration = Duration::from_secs(5);
+
+/// The time that an attacker has to make its requests, in a build without optimisation too.
+const ARM_LIMIT: Duration = Duration::from_mins(2);
+
+/// Addresses that the workers of an attack come from in turn.
+const SOURCES: u8 = 20;
+
+/// Where an attack comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ValueEnum)]
+pub(super) enum From {
+    /// Other addresses of the loopback network than the honest client's
+    Others,
+    /// One other address
+    One,
+    /// The honest client's own address
+    Own,
+}
+
+impl From {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Others => "others",
+            Self::One => "one",
+            Self::Own => "own",
+        }
+    }
+
+    fn address(self, worker: usize) -> Ipv4Addr {
+        match self {
+            Self::Others => {
+                Ipv4Addr::new(127, 0, 9, 1 + u8::try_from(worker % usize::from(SOURCES)).unwrap_or(0))
+            }
+            Self::One => Ipv4Addr::new(127, 0, 9, 1),
+            Self::Own => Ipv4Addr::LOCALHOST,
+        }
+    }
+}
+
+/// Arguments of the attacker, which the suite starts itself.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct AttackerOptions {
+    /// The attack
+    #[arg(long)]
+    name: String,
+    /// The server's port
+    #[arg(long)]
+    port: u16,
+    /// The server's admin port
+    #[arg(long)]
+    admin: u16,
+    /// Seconds that it lasts
+    #[arg(long)]
+    seconds: f64,
+    /// Where it comes from
+    #[arg(long, value_enum)]
+    from: From,
+}
+
+/// What came of an attack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Tally {
+    /// Times that a worker did what it does.
+    pub(super) shots: u64,
+    /// Of them, those after which the server had answered all.
+    pub(super) answered: u64,
+    /// Those that ended with a closed connection or an error.
+    pub(super) failed: u64,
+    /// Requests that were to be refused and were not.
+    pub(super) let_in: u64,
+    /// Processor time of the attacker itself.
+    pub(super) cpu_seconds: f64,
+}
+
+impl Tally {
+    pub(super) fn add(&mut self, other: Self) {
+        self.shots += other.shots;
+        self.answered += other.answered;
+        self.failed += other.failed;
+        self.let_in += other.let_in;
+        self.cpu_seconds += other.cpu_seconds;
+    }
+}
+
+/// What a shot came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shot {
+    /// The server answered.
+    Answered,
+    /// Nothing was waited for.
+    Sent,
+    /// The server did what it has to refuse.
+    LetIn,
+}
+
+/// The server as the attacker knows it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target {
+    pub(super) port: u16,
+    pub(super) admin: u16,
+    pub(super) from: From,
+    seconds: f64,
+}
+
+/// One of an attack's connections, or of its series of connections.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Worker {
+    target: Target,
+    pub(super) index: usize,
+    /// Counts the shots of this worker.
+    pub(super) shot: u64,
+    deadline: Instant,
+}
+
+impl Worker {
+    /// What is left of the attack.
+    pub(super) fn left(&self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now())
+    }
+
+    pub(super) fn connect(&self) -> io::Result<Conn> {
+        self.connect_to(self.target.port, None)
+    }
+
+    /// With a receive buffer of so many bytes.
+    pub(super) fn connect_narrow(&self, receive_buffer: usize) -> io::Result<Conn> {
+        self.connect_to(self.target.port, Some(receive_buffer))
+    }
+
+    pub(super) fn connect_admin(&self) -> io::Result<Conn> {
+        self.connect_to(self.target.admin, None)
+    }
+
+    fn connect_to(&self, port: u16, receive_buffer: Option<usize>) -> io::Result<Conn> {
+        let source = self.target.from.address(self.index);
+        let (patience, until) = (self.left(), Some(self.deadline));
+        Conn::open(Dial { port, source, patience, until, receive_buffer })
+    }
+
+    /// Waits, but not beyond the attack's end.
+    pub(super) fn pause(&self, time: Duration) {
+        thread::sleep(time.min(self.left()));
+    }
+}
+
+impl Target {
+    /// Says that all is ready, waits for the word, and lets the workers shoot until the time is over. A shot gets its worker
+    /// and what that has kept since the last one.
+    pub(super) fn storm<K: Default>(
+        &self,
+        workers: usize,
+        shot: impl Fn(&Worker, &mut K) -> anyhow::Result<Shot> + Sync,
+    ) -> anyhow::Result<Tally> {
+        println!("ready");
+        let mut word = String::new();
+        ensure!(io::stdin().read_line(&mut word)? > 0, "nobody gives the word");
+        let deadline = Instant::now() + Duration::from_secs_f64(self.seconds);
+        let cpu_seconds = procfs::cpu_seconds(std::process::id())?;
+        let counts = Counts::default();
+        thread::scope(|scope| {
+            for index in 0..workers {
+                let (counts, shot) = (&counts, &shot);
+                scope.spawn(move || {
+                    let mut worker = Worker { target: *self, index, shot: 0, deadline };
+                    let mut kept = K::default();
+                    while !worker.left().is_zero() && worker.shot < SHOTS_MAX {
+                        counts.note(&worker, &shot(&worker, &mut kept));
+                        worker.shot += 1;
+                    }
+                });
+            }
+        });
+        let cpu_seconds = procfs::cpu_seconds(std::process::id())? - cpu_seconds;
+        Ok(Tally { cpu_seconds, ..counts.tally() })
+    }
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    shots: AtomicU64,
+    answered: AtomicU64,
+    failed: AtomicU64,
+    let_in: AtomicU64,
+}
+
+impl Counts {
+    fn note(&self, worker: &Worker, result: &anyhow::Result<Shot>) {
+        let add = |count: &AtomicU64| count.fetch_add(1, Ordering::Relaxed);
+        add(&self.shots);
+        match result {
+            Ok(Shot::Answered) => drop(add(&self.answered)),
+            Ok(Shot::Sent) => {}
+            Ok(Shot::LetIn) => drop((add(&self.answered), add(&self.let_in))),
+            // The attack's end is no fault of the server.
+            Err(_) if worker.left().is_zero() => {}
+            Err(_) => {
+                add(&self.failed);
+                worker.pause(PAUSE_AFTER_ERROR);
+            }
+        }
+    }
+
+    fn tally(&self) -> Tally {
+        let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Tally {
+            shots: get(&self.shots),
+            answered: get(&self.answered),
+            failed: get(&self.failed),
+            let_in: get(&self.let_in),
+            cpu_seconds: 0.0,
+        }
+    }
+}
+
+/// What the process does.
+pub(super) fn serve(options: &AttackerOptions) -> anyhow::Result<()> {
+    let AttackerOptions { port, admin, from, seconds, .. } = *options;
+    let target = Target { port, admin, from, seconds };
+    let tally = match rows::named(&options.name) {
+        Some(attack) => attack.act(&target)?,
+        None => generated::act(&options.name, &target)?,
+    };
+    println!("{}", serde_json::to_string(&tally)?);
+    Ok(())
+}
+
+/// An attacker that has not begun yet. Guarantees that the process is gone when the value is dropped.
+pub(super) struct Armed {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    seconds: f64,
+}
+
+/// What is asked of an attacker.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Order<'a> {
+    pub(super) name: &'a str,
+    pub(super) ports: [u16; 2],
+    pub(super) seconds: f64,
+    pub(super) from: From,
+}
+
+impl Armed {
+    /// Starts the process and waits until it has made its requests.
+    pub(super) fn start(order: Order<'_>) -> anyhow::Result<Self> {
+        let Order { name, ports: [port, admin], seconds, from } = order;
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["attack-attacker", "--name", name, "--from", from.name()]);
+        command.args(["--port", &port.to_string(), "--admin", &admin.to_string()]);
+        command.args(["--seconds", &seconds.to_string()]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let input = child.stdin.take().context("the pipe was asked for")?;
+        let output = BufReader::new(child.stdout.take().context("the pipe was asked for")?);
+        let mut armed = Self { child, input, output, seconds };
+        let begun = Instant::now();
+        let mut line = String::new();
+        armed.output.read_line(&mut line)?;
+        ensure!(line.trim_end() == "ready", "the attacker {name} does not get ready: {line}");
+        ensure!(begun.elapsed() < ARM_LIMIT, "the attacker {name} takes too long to get ready");
+        Ok(armed)
+    }
+
+    /// Gives the word and waits for the end; `watch` is called all the time with the process's id.
+    pub(super) fn fire(mut self, mut watch: impl FnMut(u32)) -> anyhow::Result<Tally> {
+        writeln!(self.input, "go")?;
+        let deadline = Instant::now() + Duration::from_secs_f64(self.seconds) + LATE_MAX;
+        while self.child.try_wait()?.is_none() {
+            ensure!(Instant::now() < deadline, "the attacker does not end");
+            watch(self.child.id());
+            thread::sleep(Duration::from_millis(10));
+        }
+        let mut line = String::new();
+        self.output.read_line(&mut line)?;
+        serde_json::from_str(&line).with_context(|| format!("the attacker says {line:?}"))
+    }
+}
+
+impl Drop for Armed {
+    fn drop(&mut self) {
+        // Both fail only if the process is gone already, which is what is wanted.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// Threads of some process that were busy while it was watched.
+pub(super) fn busy_threads(sampler: &ThreadSampler, seconds: f64) -> u32 {
+    u32::try_from(sampler.busy_threads(seconds)).unwrap_or(u32::MAX)
+}
+
+/// Waits for a child of the suite that ends by itself.
+pub(super) fn finish(mut child: Child, limit: Duration) -> anyhow::Result<()> {
+    match exec::wait(&mut child, limit)? {
+        Some(status) if status.success() => Ok(()),
+        Some(status) => bail!("a child of the suite ended with {status}"),
+        None => {
+            child.kill()?;
+            child.wait()?;
+            bail!("a child of the suite did not end within {} s", limit.as_secs())
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! What of an attack is borne and what is not: figures in, faults out.
+//!
+//! The honest client's pairs during an attack are held against those of a control run in which as much processor time was
+//! burnt for nothing. Of several such pairs of runs the median of their p99 counts, so that one of which the machine has
+//! held up a side decides nothing; the slowest of all counts as it is.
+
+use std::time::Duration;
+
+use super::honest::{Seen, Shape};
+
+/// The honest p99 during an attack is at most so many times that of the control run, or
+const TIMES_MAX: f64 = 1.2;
+
+/// so much above it, whichever is more.
+const ABOVE_MAX: Duration = Duration::from_millis(5);
+
+/// Pairs in a phase below which a p99 says nothing.
+const SAMPLES_MIN: usize = 20;
+
+/// What one honest client saw in all phases of one kind.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Samples {
+    /// The microseconds of each pair, by phase, in ascending order.
+    phases: Vec<Vec<u64>>,
+    failed: u64,
+    errors: Vec<String>,
+}
+
+impl Samples {
+    pub(super) fn add(&mut self, mut seen: Seen) {
+        seen.pairs_us.sort_unstable();
+        self.phases.push(seen.pairs_us);
+        self.failed += seen.failed;
+        self.errors.extend(seen.errors);
+    }
+
+    /// The median of the phases' values that 99 of 100 pairs do not exceed; of two the larger.
+    pub(super) fn p99(&self) -> Duration {
+        let at = |sorted: &Vec<u64>| (sorted.len() * 99).div_ceil(100).saturating_sub(1);
+        let of = |sorted: &Vec<u64>| sorted.get(at(sorted)).copied().unwrap_or_default();
+        let mut p99s: Vec<_> = self.phases.iter().map(of).collect();
+        p99s.sort_unstable();
+        Duration::from_micros(p99s.get(p99s.len() / 2).copied().unwrap_or_default())
+    }
+
+    pub(super) fn slowest(&self) -> Duration {
+        Duration::from_micros(
+            self.phases.iter().filter_map(|sorted| sorted.last()).copied().max().unwrap_or_default(),
+        )
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.phases.iter().map(Vec::len).sum()
+    }
+}
+
+/// What one honest client saw.
+#[derive(Clone, Debug)]
+pub(super) struct Witness {
+    pub(super) shape: Shape,
+    pub(super) attack: Samples,
+    /// When the attack was over.
+    pub(super) after: Samples,
+    pub(super) control: Samples,
+}
+
+impl Witness {
+    pub(super) fn new(shape: Shape) -> Self {
+        let none = Samples::default;
+        Self { shape, attack: none(), after: none(), control: none() }
+    }
+
+    /// Whether the machine itself held the honest client up, so that nothing can be said of the server.
+    pub(super) fn is_disturbed(&self) -> bool {
+        self.control.slowest() > self.shape.slowest_allowed() || self.control.failed > 0
+    }
+
+    /// The p99 that is borne.
+    pub(super) fn p99_allowed(&self) -> Duration {
+        let control = self.control.p99();
+        control.mul_f64(TIMES_MAX).max(control + ABOVE_MAX)
+    }
+
+    /// What is not borne, in words.
+    pub(super) fn faults(&self) -> Vec<String> {
+        let name = self.shape.name();
+        let mut faults = Vec::new();
+        for (phase, samples) in [("during", &self.attack), ("after", &self.after)] {
+            if samples.failed > 0 {
+                faults.push(format!(
+                    "{name}, {phase} it: {} failed: {}",
+                    samples.failed,
+                    samples.errors.first().map_or("", String::as_str)
+                ));
+            }
+            if samples.slowest() > self.shape.slowest_allowed() {
+                let allowed = ms(self.shape.slowest_allowed());
+                faults.push(format!("{name}, {phase} it: slowest {} ms > {allowed}", ms(samples.slowest())));
+            }
+        }
+        if self.attack.count() < SAMPLES_MIN || self.control.count() < SAMPLES_MIN {
+            let (attack, control) = (self.attack.count(), self.control.count());
+            faults.push(format!("{name}: {attack} and {control} pairs say nothing"));
+        } else if self.attack.p99() > self.p99_allowed() {
+            let (p99, allowed) = (ms(self.attack.p99()), ms(self.p99_allowed()));
+            faults.push(format!("{name}: p99 {p99} ms > {allowed} (control {})", ms(self.control.p99())));
+        }
+        faults
+    }
+}
+
+/// Milliseconds for people.
+pub(super) fn ms(duration: Duration) -> String {
+    let ms = duration.as_secs_f64() * 1e3;
+    if ms < 10.0 { format!("{ms:.1}") } else { format!("{ms:.0}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples(pairs_ms: &[u64]) -> Samples {
+        let mut samples = Samples::default();
+        let in_us = |ms: &u64| ms * 1000;
+        samples.add(Seen { pairs_us: pairs_ms.iter().map(in_us).collect(), ..Seen::default() });
+        samples
+    }
+
+    fn witness(attack: &[u64], after: &[u64], control: &[u64]) -> Witness {
+        let [attack, after, control] = [attack, after, control].map(samples);
+        Witness { attack, after, control, ..Witness::new(Shape::Small) }
+    }
+
+    #[test]
+    fn five_milliseconds_above_a_fast_control_are_borne() {
+        assert_eq!(witness(&[6; 100], &[1], &[1; 100]).faults(), [""; 0]);
+        let faults = witness(&[7; 100], &[1], &[1; 100]).faults();
+        assert_eq!(faults, ["small: p99 7.0 ms > 6.0 (control 1.0)"]);
+    }
+
+    #[test]
+    fn a_fifth_above_a_slow_control_is_borne() {
+        assert_eq!(witness(&[120; 100], &[1], &[100; 100]).faults(), [""; 0]);
+        assert_eq!(witness(&[121; 100], &[1], &[100; 100]).faults().len(), 1);
+    }
+
+    #[test]
+    fn one_pair_of_a_quarter_second_is_a_fault_during_and_after() {
+        let long = [&[1; 200][..], &[251]].concat();
+        assert_eq!(witness(&long, &[1], &[1; 100]).faults(), ["small, during it: slowest 251 ms > 250"]);
+        assert_eq!(witness(&[1; 99], &[251], &[1; 100]).faults(), ["small, after it: slowest 251 ms > 250"]);
+        assert_eq!(witness(&[1; 99], &[250], &[1; 100]).faults(), [""; 0]);
+    }
+
+    #[test]
+    fn a_failed_pair_is_a_fault() {
+        let mut witness = witness(&[1; 100], &[1], &[1; 100]);
+        witness.attack.failed = 1;
+        witness.attack.errors.push("closed".to_owned());
+        assert_eq!(witness.faults(), ["small, during it: 1 failed: closed"]);
+    }
+
+    #[test]
+    fn a_phase_without_pairs_proves_nothing() {
+        assert_eq!(witness(&[1; 19], &[1], &[1; 100]).faults(), ["small: 19 and 100 pairs say nothing"]);
+        assert_eq!(witness(&[1; 100], &[1], &[]).faults().len(), 1);
+    }
+
+    #[test]
+    fn a_control_that_was_held_up_says_that_the_machine_is_busy() {
+        assert!(witness(&[1], &[1], &[300]).is_disturbed());
+        assert!(!witness(&[300], &[300], &[250]).is_disturbed());
+    }
+
+    #[test]
+    fn one_phase_of_three_that_was_held_up_decides_nothing() {
+        let mut witness = witness(&[1; 100], &[1], &[1; 100]);
+        let held_up = || Seen { pairs_us: vec![100_000; 100], ..Seen::default() };
+        witness.attack.add(held_up());
+        witness.attack.add(Seen { pairs_us: vec![1000; 100], ..Seen::default() });
+        assert_eq!(witness.faults(), [""; 0]);
+        witness.attack.add(held_up());
+        assert_eq!(witness.faults(), ["small: p99 100 ms > 6.0 (control 1.0)"]);
+    }
+
+    #[test]
+    fn the_p99_of_a_hundred_is_the_second_largest() {
+        let mut pairs = vec![1; 98];
+        pairs.extend([7, 9]);
+        assert_eq!(samples(&pairs).p99(), Duration::from_millis(7));
+    }
+}

@@ -1,0 +1,266 @@
+//! `cargo xtask attack`: the real server under attack, with an honest client beside that must not notice.
+//!
+//! Owns the options and the order of a run. Each attack is a process of its own, bounded in time and number; the honest client
+//! is one too, and produces and fetches a small record every 20 ms. In turns with each attack there is a control run in which
+//! as much processor time is burnt for nothing. How to run it and what it has found is in `docs/long-runs.md`.
+
+mod attacker;
+mod burn;
+mod generated;
+mod honest;
+mod judge;
+mod rig;
+mod rows;
+mod run;
+mod wire;
+
+use std::collections::BTreeSet;
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context, bail, ensure};
+use clap::Args;
+
+pub(crate) use attacker::AttackerOptions;
+pub(crate) use burn::BurnOptions;
+pub(crate) use honest::HonestOptions;
+
+use crate::clients::checkout;
+use crate::clients::install::{Kit, Toolbox};
+use attacker::From;
+use rig::Place;
+use rows::Attack;
+use run::{Field, Outcome, Plan};
+
+/// Pairs of an attack and a control run, in the long form from other addresses and from the honest client's own.
+const PAIRS: u32 = 10;
+const PAIRS_OWN: u32 = 2;
+
+/// Seconds of an attack.
+const SECONDS: f64 = 8.0;
+
+/// The same in the short form, which has two minutes for all.
+const SHORT_PAIRS: u32 = 1;
+const SHORT_SECONDS: f64 = 2.0;
+
+/// Pairs of the second try of the short form.
+const AGAIN_PAIRS: u32 = 3;
+
+/// Where the figures of the generated part are, unless another file is named.
+const FIGURES: &str = "target/attack-figures.txt";
+
+/// Seconds of the run in which a fault is planted.
+const PLANTED_SECONDS: f64 = 1.5;
+
+/// A run that a busy machine has disturbed is made again at most so often.
+const DISTURBED_MAX: u32 = 3;
+
+/// Arguments of `cargo xtask attack`.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// The attacks of the gate, one pair each; what fails is tried once more
+    #[arg(long)]
+    short: bool,
+    /// Only these attacks, for example `lists,unread`; all when absent
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Pairs of an attack and a control run
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    pairs: Option<u32>,
+    /// Seconds that an attack lasts
+    #[arg(long)]
+    seconds: Option<f64>,
+    /// Port of the server, whose admin port is the next one; free ones when absent
+    #[arg(long)]
+    port: Option<u16>,
+    /// A server to attack instead of the one of this checkout, which is built first
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
+    /// Directory for the data of the servers; one in the system's directory for temporary files when absent
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// A file with a line for each attack that has passed: those are not made again, and others are added
+    #[arg(long, value_name = "FILE")]
+    tally: Option<PathBuf>,
+    /// Every list of every request that is offered, long, instead of the attacks by hand; writes docs/attacks.md. `--only`
+    /// names requests then, and `--tally` the file of the figures
+    #[arg(long, conflicts_with_all = ["short", "pairs", "seconds"])]
+    generated: bool,
+    /// Say what the attacks are, and make none
+    #[arg(long)]
+    list: bool,
+}
+
+/// What an honest client's process does.
+pub(crate) fn be_honest(options: &HonestOptions) -> anyhow::Result<()> {
+    honest::serve(options)
+}
+
+/// What an attacker's process does.
+pub(crate) fn be_attacker(options: &AttackerOptions) -> anyhow::Result<()> {
+    attacker::serve(options)
+}
+
+/// What a burner's process does.
+pub(crate) fn be_burner(options: &BurnOptions) -> anyhow::Result<()> {
+    burn::serve(options)
+}
+
+/// One attack of a run.
+#[derive(Clone, Copy)]
+struct Turn {
+    attack: &'static dyn Attack,
+    plan: Plan,
+}
+
+impl Turn {
+    /// How it is named in the tally.
+    fn name(&self) -> String {
+        format!("{} from {}", self.attack.name(), self.plan.from.name())
+    }
+}
+
+/// Attacks the server as the options say; an error if it did not bear one.
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+    if options.list {
+        for attack in rows::ALL {
+            println!("{:<22} {}", attack.name(), attack.about());
+        }
+        return Ok(());
+    }
+    let toolbox = Toolbox::new(checkout()?);
+    if options.binary.is_none() {
+        toolbox.install(&BTreeSet::from([Kit::Server]))?;
+    }
+    let place = place(options, &toolbox);
+    rig::clear(&place.dir)?;
+    fs::create_dir_all(&place.dir)?;
+    let field = Field { place: &place, toolbox: &toolbox };
+    find_planted(field)?;
+    if options.generated {
+        run_generated(options, field)?;
+    } else {
+        run_by_hand(options, field)?;
+    }
+    rig::clear(&place.dir)
+}
+
+fn run_generated(options: &Options, field: Field<'_>) -> anyhow::Result<()> {
+    let checkout = checkout()?;
+    let figures = options.tally.clone().unwrap_or_else(|| checkout.join(FIGURES));
+    generated::run(field, &generated::Plan { only: &options.only, figures, checkout })
+}
+
+fn run_by_hand(options: &Options, field: Field<'_>) -> anyhow::Result<()> {
+    let turns = turns(options)?;
+    let done = done(options.tally.as_deref())?;
+    let begun = Instant::now();
+    let mut failed = Vec::new();
+    for turn in turns.into_iter().filter(|turn| !done.contains(&turn.name())) {
+        let outcome = take_turn(field, turn, options.short)?;
+        if outcome.faults.is_empty() {
+            note_done(options.tally.as_deref(), &turn.name())?;
+        } else {
+            failed.push(turn.name());
+        }
+    }
+    println!("{} attacks had passed before; {:.0} s", done.len(), begun.elapsed().as_secs_f64());
+    if !failed.is_empty() {
+        bail!("{} attacks were not borne: {}", failed.len(), failed.join(", "));
+    }
+    Ok(())
+}
+
+fn place(options: &Options, toolbox: &Toolbox) -> Place {
+    let name = format!("riverrun-attack-{}", std::process::id());
+    Place {
+        dir: options.dir.clone().unwrap_or_else(|| std::env::temp_dir().join(name)),
+        binary: options.binary.clone().unwrap_or_else(|| toolbox.server_binary()),
+        ports: options.port.map(|port| [port, port + 1]),
+    }
+}
+
+/// What is attacked how, in order.
+fn turns(options: &Options) -> anyhow::Result<Vec<Turn>> {
+    for name in &options.only {
+        ensure!(rows::named(name).is_some(), "no attack is named {name}");
+    }
+    let is_meant = |attack: &&&'static dyn Attack| {
+        options.only.is_empty() || options.only.iter().any(|name| name == attack.name())
+    };
+    let mut turns = Vec::new();
+    for attack in rows::ALL.iter().filter(is_meant) {
+        let turn = |pairs, seconds, from| Turn {
+            attack: *attack,
+            plan: Plan {
+                pairs: options.pairs.unwrap_or(pairs),
+                seconds: options.seconds.unwrap_or(seconds),
+                from,
+                freeze: false,
+            },
+        };
+        if options.short {
+            turns.extend(attack.short().map(|from| turn(SHORT_PAIRS, SHORT_SECONDS, from)));
+        } else {
+            turns.push(turn(PAIRS, SECONDS, From::Others));
+            turns.push(turn(PAIRS_OWN, SECONDS, From::Own));
+        }
+    }
+    Ok(turns)
+}
+
+/// A run that would find nothing proves nothing: a server that stands still for an instant has to be found.
+fn find_planted(field: Field<'_>) -> anyhow::Result<()> {
+    let plan = Plan { pairs: 1, seconds: PLANTED_SECONDS, from: From::Others, freeze: true };
+    let outcome = run::attack(field, &rows::NOTHING, plan)?;
+    let found = outcome.faults.iter().find(|fault| fault.contains("slowest"));
+    let found = found.context("a server that stood still for 300 ms was not found: the suite is bad")?;
+    println!("planted    a server that stands still for 300 ms is found: {found}");
+    Ok(())
+}
+
+/// Makes an attack, and again where the machine was too busy to say anything; in the short form also once if it was not
+/// borne, since a machine that others use may hold up the attacked run alone.
+fn take_turn(field: Field<'_>, mut turn: Turn, short: bool) -> anyhow::Result<Outcome> {
+    let mut disturbed = 0;
+    let mut again = short;
+    loop {
+        let outcome = run::attack(field, turn.attack, turn.plan).with_context(|| turn.name())?;
+        let verdict = if outcome.faults.is_empty() { "borne" } else { "NOT BORNE" };
+        println!("{verdict:<10} {:<32} {outcome}", turn.name());
+        for fault in &outcome.faults {
+            println!("           {fault}");
+        }
+        if outcome.faults.is_empty() {
+            return Ok(outcome);
+        }
+        if outcome.is_disturbed() && disturbed < DISTURBED_MAX {
+            disturbed += 1;
+            println!(
+                "           the control run was held up, too: the machine is busy, and it is made again"
+            );
+        } else if again {
+            again = false;
+            turn.plan.pairs = AGAIN_PAIRS;
+            println!("           once more, with {AGAIN_PAIRS} pairs");
+        } else {
+            return Ok(outcome);
+        }
+    }
+}
+
+/// The attacks that a tally says have passed.
+fn done(tally: Option<&Path>) -> anyhow::Result<BTreeSet<String>> {
+    match tally {
+        Some(path) if path.exists() => Ok(fs::read_to_string(path)?.lines().map(str::to_owned).collect()),
+        _ => Ok(BTreeSet::new()),
+    }
+}
+
+fn note_done(tally: Option<&Path>, name: &str) -> anyhow::Result<()> {
+    let Some(path) = tally else { return Ok(()) };
+    let mut file = OpenOptions::new().create(true).append(true).open(path)?;
+    Ok(writeln!(file, "{name}")?)
+}

@@ -1,0 +1,298 @@
+//! The server under attack, and what is watched of it: its answers to `/health`, its memory, its log.
+//!
+//! Guarantees that the server is gone when the value is dropped.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{PipeReader, Write};
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::honest;
+use super::rows::{Ground, LogReader};
+use super::wire::{Conn, Dial, http_get};
+use crate::bench::procfs::{self, Memory};
+use crate::clients::install::Toolbox;
+use crate::clients::server::{Launch, Server, ServerKind};
+
+/// Between two looks at a server that is watched.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A server that lives answers `/health` within this, on a busy machine too.
+const HEALTH_PATIENCE: Duration = Duration::from_secs(2);
+
+/// A server that was started answers within this.
+const START_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Options whose bytes the server may hold, at their defaults, each 128 MiB: `queued.max.request.bytes`,
+/// `queued.max.response.bytes`, `write.cache.bytes`.
+const OPTION_BYTES: u64 = 3 * (128 << 20);
+
+/// What comes on top of them: 64 KiB for each of 1,000 connections, one batch that is being inflated (100 MiB) with what it
+/// is recompressed to, and what the allocator has not given back.
+const BESIDES_BYTES: u64 = 300 << 20;
+
+/// A log that says more in one run tells nobody anything.
+const LOG_BYTES_MAX: u64 = 2 << 20;
+
+/// Of a pipe that nobody reads.
+const PIPE_BYTES: usize = 4096;
+
+/// What a thread says that panics.
+const PANICKED: &str = " panicked at ";
+
+/// What was seen of a server while it was watched.
+#[derive(Debug, Default)]
+struct Watched {
+    /// What `/health` said besides that all is well.
+    told: Mutex<BTreeSet<String>>,
+    /// The longest time for which it was not answered, in milliseconds.
+    silent_ms: AtomicU64,
+    ended: AtomicBool,
+}
+
+/// Where servers come from and where their data go.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) dir: PathBuf,
+    pub(super) binary: PathBuf,
+    /// The port and the admin port, unless any free ones will do.
+    pub(super) ports: Option<[u16; 2]>,
+}
+
+/// A server that is watched.
+pub(super) struct Rig<'a> {
+    server: Server,
+    launch: Launch<'a>,
+    ground: Ground,
+    watched: Arc<Watched>,
+    looking: Option<JoinHandle<()>>,
+    /// Resident bytes before the attack.
+    resting_bytes: u64,
+    /// The end of a pipe that nobody reads.
+    unread: Option<PipeReader>,
+}
+
+impl<'a> Rig<'a> {
+    /// Starts a server on fresh data.
+    pub(super) fn start(place: &Place, toolbox: &'a Toolbox, ground: Ground) -> anyhow::Result<Self> {
+        let mut launch = Launch::prepare(ServerKind::Riverrun, toolbox, place.dir.join("server"))?
+            .with_binary(place.binary.clone())
+            .with_own_settings(ground.settings.iter().copied());
+        if let Some(ports) = place.ports {
+            launch = launch.with_ports(ports);
+        }
+        if let Some(descriptors) = ground.descriptors {
+            let limit = format!("ulimit -n {descriptors} && exec \"$0\" \"$@\"");
+            launch = launch.wrapped_in(["sh", "-c", &limit]);
+        }
+        let (server, unread) = spawn(&launch, ground.log_reader)?;
+        let mut rig =
+            Self { server, launch, ground, watched: Arc::default(), looking: None, resting_bytes: 0, unread };
+        rig.wait_until_ready()?;
+        rig.watch()?;
+        Ok(rig)
+    }
+
+    fn wait_until_ready(&mut self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + START_PATIENCE;
+        while !honest::answers(self.port(), Duration::from_secs(1)) {
+            self.server.must_run()?;
+            ensure!(Instant::now() < deadline, "the server does not answer");
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    fn watch(&mut self) -> anyhow::Result<()> {
+        let (watched, admin) = (Arc::clone(&self.watched), self.server.admin_port());
+        let looking = thread::Builder::new().name("watch".into()).spawn(move || watch(&watched, admin))?;
+        self.looking = Some(looking);
+        Ok(())
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        self.server.port()
+    }
+
+    pub(super) fn ports(&self) -> [u16; 2] {
+        [self.server.port(), self.server.admin_port()]
+    }
+
+    pub(super) fn process_id(&self) -> u32 {
+        self.server.process_id()
+    }
+
+    /// Keeps the process from running for so long.
+    pub(super) fn freeze(&self, time: Duration) {
+        let Some(id) = Pid::from_raw(self.process_id().cast_signed()) else { return };
+        // A process that has ended cannot be frozen; whoever looks at it next says so.
+        let _ = kill_process(id, Signal::STOP);
+        thread::sleep(time);
+        let _ = kill_process(id, Signal::CONT);
+    }
+
+    pub(super) fn cpu_seconds(&self) -> anyhow::Result<f64> {
+        procfs::cpu_seconds(self.process_id())
+    }
+
+    /// A connection for what is no attack.
+    pub(super) fn connect(&self) -> anyhow::Result<Conn> {
+        let source = Ipv4Addr::LOCALHOST;
+        let (port, patience) = (self.port(), START_PATIENCE);
+        let dial = Dial { port, source, patience, until: None, receive_buffer: None };
+        Ok(Conn::open(dial)?)
+    }
+
+    /// To be called before the attack, when everything that belongs there is there.
+    pub(super) fn rest(&mut self) -> anyhow::Result<()> {
+        self.resting_bytes = self.resident_bytes()?;
+        Ok(())
+    }
+
+    pub(super) fn resident_bytes(&self) -> anyhow::Result<u64> {
+        Ok(Memory::of(self.process_id())?.resident_bytes)
+    }
+
+    /// The most memory that the process ever had.
+    pub(super) fn peak_bytes(&self) -> anyhow::Result<u64> {
+        Ok(Memory::of(self.process_id())?.peak_bytes)
+    }
+
+    pub(super) fn budget_bytes(&self) -> u64 {
+        self.resting_bytes + OPTION_BYTES + BESIDES_BYTES
+    }
+
+    /// What of the server itself is not borne, in words.
+    pub(super) fn faults(&mut self, takes_admin_port: bool, words: &[&str]) -> anyhow::Result<Vec<String>> {
+        let mut faults = Vec::new();
+        if let Err(error) = self.server.must_run() {
+            return Ok(vec![format!("{error:#}")]);
+        }
+        let (peak, budget) = (self.peak_bytes()?, self.budget_bytes());
+        if peak > budget {
+            faults.push(format!("{} MiB of memory, its budget is {}", peak >> 20, budget >> 20));
+        }
+        let silent = Duration::from_millis(self.watched.silent_ms.load(Ordering::Relaxed));
+        if silent > HEALTH_PATIENCE && !takes_admin_port {
+            faults.push(format!("/health was not answered for {:.1} s", silent.as_secs_f64()));
+        }
+        if http_get(self.server.admin_port(), "/health", HEALTH_PATIENCE).is_err() {
+            faults.push("/health is not answered afterwards".to_owned());
+        }
+        if self.ground.log_reader == LogReader::Works {
+            faults.extend(log_faults(&self.launch.log()?, words));
+        }
+        Ok(faults)
+    }
+
+    /// What `/health` has said besides that all is well.
+    pub(super) fn told(&self) -> BTreeSet<String> {
+        self.watched.told.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Ends the server in order; how long that took.
+    pub(super) fn stop(&mut self) -> anyhow::Result<Duration> {
+        self.end_watch();
+        let begun = Instant::now();
+        self.server.stop()?;
+        Ok(begun.elapsed())
+    }
+
+    /// Starts the server again on the same data; how long it took to answer.
+    pub(super) fn restart(&mut self) -> anyhow::Result<Duration> {
+        let begun = Instant::now();
+        (self.server, self.unread) = spawn(&self.launch, self.ground.log_reader)?;
+        self.wait_until_ready()?;
+        Ok(begun.elapsed())
+    }
+
+    fn end_watch(&mut self) {
+        self.watched.ended.store(true, Ordering::Relaxed);
+        if let Some(looking) = self.looking.take() {
+            drop(looking.join());
+        }
+    }
+}
+
+impl Drop for Rig<'_> {
+    fn drop(&mut self) {
+        self.end_watch();
+    }
+}
+
+/// Starts the process; with it the end of a pipe that has to stay open.
+fn spawn(launch: &Launch<'_>, log_reader: LogReader) -> anyhow::Result<(Server, Option<PipeReader>)> {
+    match log_reader {
+        LogReader::Works => Ok((launch.spawn()?, None)),
+        LogReader::Gone => {
+            let (reader, writer) = std::io::pipe()?;
+            drop(reader);
+            Ok((launch.spawn_logging_to(Stdio::from(writer.try_clone()?), Stdio::from(writer))?, None))
+        }
+        LogReader::Paused => {
+            let (reader, mut writer) = std::io::pipe()?;
+            rustix::pipe::fcntl_setpipe_size(&writer, PIPE_BYTES)?;
+            writer.write_all(&vec![b'-'; PIPE_BYTES])?;
+            let stdout = File::options().write(true).open("/dev/null")?;
+            Ok((launch.spawn_logging_to(Stdio::from(stdout), Stdio::from(writer))?, Some(reader)))
+        }
+    }
+}
+
+fn watch(watched: &Watched, admin: u16) {
+    let mut answered = Instant::now();
+    while !watched.ended.load(Ordering::Relaxed) {
+        if let Ok((status, body)) = http_get(admin, "/health", HEALTH_PATIENCE) {
+            answered = Instant::now();
+            if status != 200 {
+                watched.told.lock().unwrap_or_else(PoisonError::into_inner).insert(body.trim().to_owned());
+            }
+        }
+        let silent_ms = u64::try_from(answered.elapsed().as_millis()).unwrap_or(u64::MAX);
+        watched.silent_ms.fetch_max(silent_ms, Ordering::Relaxed);
+        thread::sleep(LOOK_INTERVAL);
+    }
+}
+
+fn log_faults(log: &str, words: &[&str]) -> Vec<String> {
+    let mut faults: Vec<_> =
+        log.lines().filter(|line| line.contains(PANICKED)).take(3).map(str::to_owned).collect();
+    if log.len() as u64 > LOG_BYTES_MAX {
+        faults.push(format!("{} MiB of log", log.len() >> 20));
+    }
+    if !words.is_empty() && !words.iter().any(|word| log.contains(word)) {
+        faults.push(format!("the log says nothing of {}", words.join(" or ")));
+    }
+    faults
+}
+
+/// Empties a directory of an earlier run.
+pub(super) fn clear(dir: &Path) -> anyhow::Result<()> {
+    if dir.exists() {
+        fs::remove_dir_all(dir).with_context(|| format!("{} could not be removed", dir.display()))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_a_flood_and_silence_in_the_log_are_faults() {
+        assert_eq!(log_faults("INFO ready\n", &[]), [""; 0]);
+        assert_eq!(log_faults("thread 'a' panicked at x\n", &[]), ["thread 'a' panicked at x"]);
+        assert_eq!(log_faults(&"x".repeat(3 << 20), &[]), ["3 MiB of log"]);
+        assert_eq!(log_faults("INFO ready\n", &["slow"]), ["the log says nothing of slow"]);
+        assert_eq!(log_faults("WARN a slow client\n", &["slow", "late"]), [""; 0]);
+    }
+}

@@ -1,0 +1,193 @@
+//! The attacks that are written by hand, each one kind of stopping or starving others, and what each needs.
+
+mod admin;
+mod connections;
+mod creation;
+mod deletes;
+mod frames;
+mod groups;
+mod inflate;
+mod internal;
+mod lists;
+mod log_reader;
+mod nothing;
+mod patterns;
+mod segments;
+mod sessions;
+mod unread;
+
+use anyhow::{Context, ensure};
+use riverrun_protocol::create_topics_request::{CreatableTopic, CreatableTopicConfig};
+use riverrun_protocol::{CreateTopicsRequest, FindCoordinatorRequest};
+
+use super::attacker::{From, Tally, Target};
+use super::honest::Shape;
+use super::wire::Conn;
+
+/// Elements of a list that fill a request of several megabytes.
+const MANY: usize = 990_000;
+
+/// Topics by name, with their errors' text.
+const CREATE_TOPICS_VERSION: i16 = 5;
+
+/// Asked for one group by name.
+const FIND_COORDINATOR_VERSION: i16 = 2;
+
+/// Where the server's log goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum LogReader {
+    /// Into a file.
+    #[default]
+    Works,
+    /// Into a pipe whose reader has gone.
+    Gone,
+    /// Into a pipe that is full, and that nobody reads.
+    Paused,
+}
+
+/// What the server under attack is started with.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Ground {
+    /// `name=value` settings.
+    pub(super) settings: &'static [&'static str],
+    /// Descriptors that the process may have, where they are to be few.
+    pub(super) descriptors: Option<u32>,
+    pub(super) log_reader: LogReader,
+}
+
+/// One kind of attack.
+pub(super) trait Attack: Sync {
+    fn name(&self) -> &'static str;
+
+    /// What it does, in a line.
+    fn about(&self) -> &'static str;
+
+    /// Where it comes from in the short form; none if it is not part of it.
+    fn short(&self) -> Option<From> {
+        None
+    }
+
+    fn ground(&self) -> Ground {
+        Ground::default()
+    }
+
+    /// The honest clients that stand beside.
+    fn beside(&self) -> &'static [Shape] {
+        &[Shape::Small]
+    }
+
+    /// What has to be there before; not part of the attack.
+    fn prepare(&self, _conn: &mut Conn) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    /// The attack itself, in the attacker's process.
+    fn act(&self, target: &Target) -> anyhow::Result<Tally>;
+
+    /// Words of which the server's log has to carry one afterwards.
+    fn told(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Whether `/health` may be unanswered for as long as the attack lasts.
+    fn takes_admin_port(&self) -> bool {
+        false
+    }
+
+    /// What else is not borne, while the server still runs.
+    fn check(&self, _conn: &mut Conn) -> anyhow::Result<()> {
+        Ok(())
+    }
+}
+
+/// Every attack, in the order of a run.
+pub(super) const ALL: &[&dyn Attack] = &[
+    &lists::Lists,
+    &unread::Unread,
+    &unread::Abandoned,
+    &sessions::Sessions,
+    &frames::HalfFrames,
+    &frames::Garbage,
+    &inflate::Inflate,
+    &patterns::LongPatterns,
+    &patterns::ManyTopics,
+    &groups::Storm,
+    &deletes::SameRecords,
+    &creation::Metadata,
+    &creation::TopicsInTurn,
+    &internal::Commits,
+    &internal::Keys,
+    &segments::TinySegments,
+    &admin::Slow,
+    &connections::Idle,
+    &connections::Churn,
+    &log_reader::Gone,
+    &log_reader::Paused,
+];
+
+/// No attack at all, for a server with a planted fault.
+pub(super) const NOTHING: nothing::Nothing = nothing::Nothing;
+
+/// The attack of this name.
+pub(super) fn named(name: &str) -> Option<&'static dyn Attack> {
+    ALL.iter().copied().chain([&NOTHING as &dyn Attack]).find(|attack| attack.name() == name)
+}
+
+/// Makes a topic, or says with which error that is refused.
+fn create_topic(
+    conn: &mut Conn,
+    name: &str,
+    partitions: i32,
+    configs: &[(&str, &str)],
+) -> anyhow::Result<Result<(), i16>> {
+    let configs = configs
+        .iter()
+        .map(|(name, value)| CreatableTopicConfig { name: (*name).into(), value: Some((*value).into()) });
+    let topic = CreatableTopic {
+        name: name.into(),
+        num_partitions: partitions,
+        replication_factor: 1,
+        configs: configs.collect(),
+        ..CreatableTopic::default()
+    };
+    let request =
+        CreateTopicsRequest { topics: vec![topic], timeout_ms: 30_000, ..CreateTopicsRequest::default() };
+    let mut buffer = Vec::new();
+    let answer = conn.call(&request, CREATE_TOPICS_VERSION, &mut buffer)?;
+    let topic = answer.topics.first().context("the server says nothing of the topic")?;
+    Ok(if topic.error_code == 0 { Ok(()) } else { Err(topic.error_code) })
+}
+
+/// Makes a topic that has to be there.
+fn must_create_topic(
+    conn: &mut Conn,
+    name: &str,
+    partitions: i32,
+    configs: &[(&str, &str)],
+) -> anyhow::Result<()> {
+    let created = create_topic(conn, name, partitions, configs)?;
+    ensure!(created.is_ok(), "{name} cannot be made: error {created:?}");
+    Ok(())
+}
+
+/// Lets the server make what it keeps of groups.
+fn find_coordinator(conn: &mut Conn, group: &str) -> anyhow::Result<()> {
+    let request = FindCoordinatorRequest { key: group.into(), ..FindCoordinatorRequest::default() };
+    let mut buffer = Vec::new();
+    conn.call(&request, FIND_COORDINATOR_VERSION, &mut buffer)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_attack_has_a_name_of_its_own() {
+        let names: BTreeSet<_> = ALL.iter().map(|attack| attack.name()).collect();
+        assert_eq!(names.len(), ALL.len());
+        assert!(ALL.iter().all(|attack| named(attack.name()).is_some()));
+    }
+}

@@ -1,0 +1,91 @@
+//! Connections: many that do nothing, and many one after another.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use riverrun_protocol::ApiVersionsRequest;
+use riverrun_records::Compression;
+
+use super::{Attack, Ground, must_create_topic};
+use crate::attack::attacker::{From, Shot, Tally, Target};
+use crate::attack::wire::{Conn, batch, frame, produce_frame, produced};
+
+/// Workers, and connections that each holds.
+const WORKERS: usize = 50;
+const HELD: usize = 26;
+
+/// Descriptors that the server has, which these connections would exhaust.
+const DESCRIPTORS: u32 = 1024;
+
+/// Partitions that are made afterwards, each with a log of its own.
+const PARTITIONS: i32 = 3;
+
+/// Idle connections, as many as the process has descriptors.
+pub(super) struct Idle;
+
+impl Attack for Idle {
+    fn name(&self) -> &'static str {
+        "idle-connections"
+    }
+
+    fn about(&self) -> &'static str {
+        "1,300 connections that say nothing, with 1,024 descriptors"
+    }
+
+    fn short(&self) -> Option<From> {
+        Some(From::Others)
+    }
+
+    fn ground(&self) -> Ground {
+        Ground { descriptors: Some(DESCRIPTORS), ..Ground::default() }
+    }
+
+    fn told(&self) -> &'static [&'static str] {
+        &["connection", "descriptor"]
+    }
+
+    fn act(&self, target: &Target) -> anyhow::Result<Tally> {
+        target.storm(WORKERS, |worker, held: &mut Vec<Conn>| {
+            if held.len() >= HELD {
+                worker.pause(Duration::from_millis(300));
+                return Ok(Shot::Sent);
+            }
+            held.push(worker.connect()?);
+            Ok(Shot::Sent)
+        })
+    }
+
+    fn check(&self, conn: &mut Conn) -> anyhow::Result<()> {
+        must_create_topic(conn, "later", PARTITIONS, &[])?;
+        let records = batch(Compression::None, &[b"v"])?;
+        for partition in 0..PARTITIONS {
+            conn.send(&produce_frame("later", &[(partition, &records)])?)?;
+            let result = produced(&conn.answer()?)?;
+            ensure!(result.is_ok(), "a new partition takes no records: error {result:?}");
+        }
+        Ok(())
+    }
+}
+
+/// Connections that are opened, ask one thing and are closed, as fast as they can be.
+pub(super) struct Churn;
+
+impl Attack for Churn {
+    fn name(&self) -> &'static str {
+        "connection-storm"
+    }
+
+    fn about(&self) -> &'static str {
+        "8 workers connect, ask for versions and close, as fast as they can"
+    }
+
+    fn act(&self, target: &Target) -> anyhow::Result<Tally> {
+        let request = frame(&ApiVersionsRequest::default(), 0)?;
+        target.storm(8, |worker, (): &mut ()| {
+            let mut conn = worker.connect()?;
+            conn.send(&request)?;
+            conn.skip_answer()?;
+            Ok(Shot::Answered)
+        })
+    }
+}

@@ -1,0 +1,105 @@
+//! Records in the topics that the server keeps for itself.
+
+use riverrun_protocol::offsets_topic::{self, OffsetCommitKey, OffsetCommitValue};
+use riverrun_records::{BatchBuilder, BatchOptions, Compression};
+
+use super::{Attack, find_coordinator};
+use crate::attack::attacker::{From, Shot, Tally, Target, Worker};
+use crate::attack::wire::{Conn, batch, now_ms, produce_frame_as, produced};
+
+/// The topic of groups' offsets.
+const TOPIC: &str = "__consumer_offsets";
+
+/// The client id of Kafka's own tools, which lets nobody in by itself.
+const ADMIN_CLIENT: &str = "__admin_client";
+
+/// Its partitions, over which the batches go in turn.
+const PARTITIONS: u64 = 50;
+
+/// Forged commits of one batch, and the metadata of each.
+const COMMITS: i32 = 3200;
+const METADATA_BYTES: usize = 30_000;
+
+/// Records with garbage keys of one batch.
+const GARBAGE: usize = 100_000;
+
+/// Commits that no group made.
+pub(super) struct Commits;
+
+impl Attack for Commits {
+    fn name(&self) -> &'static str {
+        "internal-commits"
+    }
+
+    fn about(&self) -> &'static str {
+        "forged commits of 30 kB each, 3,200 in a compressed batch, to __consumer_offsets"
+    }
+
+    fn short(&self) -> Option<From> {
+        Some(From::Others)
+    }
+
+    fn prepare(&self, conn: &mut Conn) -> anyhow::Result<()> {
+        find_coordinator(conn, "g")
+    }
+
+    fn act(&self, target: &Target) -> anyhow::Result<Tally> {
+        let commits = forged_commits()?;
+        target.storm(1, |worker, conn| write(&commits, worker, conn))
+    }
+}
+
+/// Records that are nothing the server knows.
+pub(super) struct Keys;
+
+impl Attack for Keys {
+    fn name(&self) -> &'static str {
+        "internal-garbage"
+    }
+
+    fn about(&self) -> &'static str {
+        "100,000 records of no meaning in a compressed batch, to __consumer_offsets"
+    }
+
+    fn prepare(&self, conn: &mut Conn) -> anyhow::Result<()> {
+        find_coordinator(conn, "g")
+    }
+
+    fn act(&self, target: &Target) -> anyhow::Result<Tally> {
+        let garbage = batch(Compression::Zstd, &vec![b"".as_slice(); GARBAGE])?;
+        target.storm(1, |worker, conn| write(&garbage, worker, conn))
+    }
+}
+
+/// Offsets of one group with as much beside them as fits.
+fn forged_commits() -> anyhow::Result<Vec<u8>> {
+    let metadata = "m".repeat(METADATA_BYTES);
+    let now = now_ms()?;
+    let value = OffsetCommitValue {
+        offset: 1,
+        metadata: metadata.as_str().into(),
+        commit_timestamp: now.0,
+        ..OffsetCommitValue::default()
+    };
+    let value = offsets_topic::encode_value(&value, 3)?;
+    let options = BatchOptions { compression: Compression::Zstd, ..BatchOptions::default() };
+    let mut builder = BatchBuilder::new(options);
+    for partition in 0..COMMITS {
+        let key = OffsetCommitKey { group: "forged".into(), topic: "t".into(), partition };
+        builder.append(now, Some(&offsets_topic::encode_key(&key)?), Some(&value), &[])?;
+    }
+    Ok(builder.build()?)
+}
+
+/// Sends a batch; one that is taken was let in.
+fn write(records: &[u8], worker: &Worker, kept: &mut Option<Conn>) -> anyhow::Result<Shot> {
+    let partition = i32::try_from(worker.shot % PARTITIONS)?;
+    let mut conn = match kept.take() {
+        Some(conn) => conn,
+        None => worker.connect()?,
+    };
+    conn.send(&produce_frame_as(ADMIN_CLIENT, TOPIC, &[(partition, records)])?)?;
+    let result = produced(&conn.answer()?)?;
+    *kept = Some(conn);
+    Ok(if result.is_ok() { Shot::LetIn } else { Shot::Answered })
+}

@@ -1,0 +1,111 @@
+//! Whoever reads the server's log has gone, or does not read, while clients make it say something.
+
+use std::time::Duration;
+
+use riverrun_protocol::IncrementalAlterConfigsRequest;
+use riverrun_protocol::incremental_alter_configs_request::{AlterConfigsResource, AlterableConfig};
+use riverrun_records::Compression;
+
+use super::{Attack, Ground, LogReader, must_create_topic};
+use crate::attack::attacker::{From, Shot, Tally, Target};
+use crate::attack::wire::{Conn, batch, frame, produce_frame};
+
+/// Connections that make the server say something.
+const WORKERS: usize = 2;
+
+const TOPIC: &str = "levels";
+
+/// What is no request, and what is said of it.
+const GARBAGE: &[u8] = b"\xff\xff\xff\xff";
+
+/// The resource type of topics.
+const TOPIC_RESOURCE: i8 = 2;
+
+/// The reader has gone.
+pub(super) struct Gone;
+
+/// The reader is there, and does not read.
+pub(super) struct Paused;
+
+impl Attack for Gone {
+    fn name(&self) -> &'static str {
+        "log-reader-gone"
+    }
+
+    fn about(&self) -> &'static str {
+        "who reads stderr has gone; 2 connections alter a topic's level, and send garbage"
+    }
+
+    fn short(&self) -> Option<From> {
+        Some(From::Others)
+    }
+
+    fn ground(&self) -> Ground {
+        Ground { log_reader: LogReader::Gone, ..Ground::default() }
+    }
+
+    fn prepare(&self, conn: &mut Conn) -> anyhow::Result<()> {
+        must_create_topic(conn, TOPIC, 1, &[])
+    }
+
+    fn act(&self, target: &Target) -> anyhow::Result<Tally> {
+        alter_levels(target)
+    }
+}
+
+impl Attack for Paused {
+    fn name(&self) -> &'static str {
+        "log-reader-paused"
+    }
+
+    fn about(&self) -> &'static str {
+        "stderr is a pipe that is full; 2 connections alter a topic's level, and send garbage"
+    }
+
+    fn short(&self) -> Option<From> {
+        Some(From::Others)
+    }
+
+    fn ground(&self) -> Ground {
+        Ground { log_reader: LogReader::Paused, ..Ground::default() }
+    }
+
+    fn prepare(&self, conn: &mut Conn) -> anyhow::Result<()> {
+        must_create_topic(conn, TOPIC, 1, &[])
+    }
+
+    fn act(&self, target: &Target) -> anyhow::Result<Tally> {
+        alter_levels(target)
+    }
+}
+
+fn alter_levels(target: &Target) -> anyhow::Result<Tally> {
+    let records = batch(Compression::None, &[b"v"])?;
+    let produce = produce_frame(TOPIC, &[(0, &records)])?;
+    target.storm(WORKERS, |worker, (): &mut ()| {
+        let mut garbage = worker.connect()?;
+        garbage.send(GARBAGE)?;
+        let level = if worker.shot.is_multiple_of(2) { "4" } else { "1" };
+        let mut conn = worker.connect()?;
+        conn.send(&frame(&alter(level), 0)?)?;
+        conn.skip_answer()?;
+        conn.send(&produce)?;
+        conn.skip_answer()?;
+        worker.pause(Duration::from_millis(20));
+        Ok(Shot::Answered)
+    })
+}
+
+fn alter(level: &str) -> IncrementalAlterConfigsRequest<'_> {
+    let config = AlterableConfig {
+        name: "durability".into(),
+        value: Some(level.into()),
+        ..AlterableConfig::default()
+    };
+    let resource = AlterConfigsResource {
+        resource_type: TOPIC_RESOURCE,
+        resource_name: TOPIC.into(),
+        configs: vec![config],
+    };
+    IncrementalAlterConfigsRequest { resources: vec![resource], ..IncrementalAlterConfigsRequest::default() }
+}

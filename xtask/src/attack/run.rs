@@ -1,0 +1,281 @@
+//! One attack against one server: in turns with control runs, and judged at the end.
+
+use std::fmt;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+
+use super::attacker::{Armed, From, Order, Tally, busy_threads};
+use super::burn::{self, Effort};
+use super::honest::{Honest, Shape};
+use super::judge::{Witness, ms};
+use super::rig::{Place, Rig};
+use super::rows::{Attack, Ground};
+use crate::bench::procfs::ThreadSampler;
+use crate::clients::install::Toolbox;
+
+/// What is seen before the first attack, for what the honest clients cost by themselves.
+const QUIET: Duration = Duration::from_millis(800);
+
+/// What is seen after each attack, before the control run.
+const AFTER: Duration = Duration::from_secs(1);
+
+/// An attack has to be over for the honest clients within this, or the control run would say nothing.
+const CALM_MAX: Duration = Duration::from_secs(20);
+
+/// What is looked at to see whether it is.
+const CALM_LOOK: Duration = Duration::from_millis(400);
+
+/// For how long a server is frozen that has to be found, and when.
+const FREEZE: Duration = Duration::from_millis(300);
+const FREEZE_AFTER: Duration = Duration::from_millis(500);
+
+/// A server stops within this, whatever is unsettled, and starts within it.
+const STOP_MAX: Duration = Duration::from_secs(5);
+const START_MAX: Duration = Duration::from_secs(5);
+
+/// A wait that is longer is one that `/health` has to have said something about.
+const STALL: Duration = Duration::from_secs(1);
+
+/// A control run that burnt nothing would say nothing.
+const CPU_SECONDS_MIN: f64 = 0.01;
+
+/// How an attack is run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    pub(super) pairs: u32,
+    pub(super) seconds: f64,
+    pub(super) from: From,
+    /// The fault that is planted: the server is stopped for a while.
+    pub(super) freeze: bool,
+}
+
+/// What an attack came to.
+#[derive(Clone, Debug)]
+pub(super) struct Outcome {
+    pub(super) witnesses: Vec<Witness>,
+    pub(super) tally: Tally,
+    pub(super) effort: Effort,
+    pub(super) peak_bytes: u64,
+    pub(super) budget_bytes: u64,
+    pub(super) stop: Duration,
+    pub(super) faults: Vec<String>,
+}
+
+impl Outcome {
+    /// Whether the machine itself held an honest client up in a control run.
+    pub(super) fn is_disturbed(&self) -> bool {
+        self.witnesses.iter().any(Witness::is_disturbed)
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Tally { shots, answered, failed, .. } = self.tally;
+        write!(
+            f,
+            "{shots} shots, {answered} answered, {failed} failed; {:.1} s of processors in {} threads; ",
+            self.effort.cpu_seconds, self.effort.threads
+        )?;
+        for witness in &self.witnesses {
+            let Witness { attack, after, control, .. } = witness;
+            write!(
+                f,
+                "{} p99 {} of {} allowed, slowest {}, after {}, control {}/{}; ",
+                witness.shape.name(),
+                ms(attack.p99()),
+                ms(witness.p99_allowed()),
+                ms(attack.slowest()),
+                ms(after.slowest()),
+                ms(control.p99()),
+                ms(control.slowest()),
+            )?;
+        }
+        let (peak, budget) = (self.peak_bytes >> 20, self.budget_bytes >> 20);
+        write!(f, "{peak} of {budget} MiB; stop {} ms", ms(self.stop))
+    }
+}
+
+/// Where an attack is run.
+#[derive(Clone, Copy)]
+pub(super) struct Field<'a> {
+    pub(super) place: &'a Place,
+    pub(super) toolbox: &'a Toolbox,
+}
+
+/// Runs an attack that was written by hand.
+pub(super) fn attack(field: Field<'_>, attack: &dyn Attack, plan: Plan) -> anyhow::Result<Outcome> {
+    let mut bout = Bout::begin(field, attack.ground(), attack.beside())?;
+    attack.prepare(&mut bout.rig.connect()?).context("what the attack needs cannot be made")?;
+    bout.rest()?;
+    for _ in 0..plan.pairs {
+        bout.pair(attack.name(), plan)?;
+    }
+    let mut faults = bout.faults(attack.takes_admin_port(), attack.told())?;
+    if let Err(error) = bout.rig.connect().and_then(|mut conn| attack.check(&mut conn)) {
+        faults.push(format!("{error:#}"));
+    }
+    bout.end(faults)
+}
+
+/// A server with honest clients.
+pub(super) struct Bout<'a> {
+    pub(super) rig: Rig<'a>,
+    honest: Vec<(Honest, Witness)>,
+    /// Processor time that the server takes in a second for the honest clients alone.
+    quiet_cpu_share: f64,
+    /// What is not borne beyond what the witnesses say.
+    faults: Vec<String>,
+    pub(super) tally: Tally,
+    pub(super) effort: Effort,
+}
+
+impl<'a> Bout<'a> {
+    pub(super) fn begin(field: Field<'a>, ground: Ground, beside: &[Shape]) -> anyhow::Result<Self> {
+        let rig = Rig::start(field.place, field.toolbox, ground)?;
+        let start = |shape: &Shape| Ok((Honest::start(*shape, rig.port())?, Witness::new(*shape)));
+        let honest = beside.iter().map(start).collect::<anyhow::Result<_>>()?;
+        let (tally, effort) = <_>::default();
+        Ok(Self { rig, honest, quiet_cpu_share: 0.0, faults: Vec::new(), tally, effort })
+    }
+
+    /// Looks at the server while nobody attacks it.
+    pub(super) fn rest(&mut self) -> anyhow::Result<()> {
+        let (begun, cpu_seconds) = (Instant::now(), self.rig.cpu_seconds()?);
+        thread::sleep(QUIET);
+        self.quiet_cpu_share = (self.rig.cpu_seconds()? - cpu_seconds) / begun.elapsed().as_secs_f64();
+        self.rig.rest()
+    }
+
+    /// The attack, a while after it, and the control run.
+    pub(super) fn pair(&mut self, name: &str, plan: Plan) -> anyhow::Result<()> {
+        let order = Order { name, ports: self.rig.ports(), seconds: plan.seconds, from: plan.from };
+        let armed = Armed::start(order)?;
+        self.forget()?;
+        let effort = self.fire(armed, plan)?;
+        self.note(|witness| &mut witness.attack)?;
+        thread::sleep(AFTER);
+        self.note(|witness| &mut witness.after)?;
+        self.calm()?;
+        burn::burn(effort, plan.seconds)?;
+        self.note(|witness| &mut witness.control)?;
+        self.effort.cpu_seconds += effort.cpu_seconds;
+        self.effort.threads = self.effort.threads.max(effort.threads);
+        Ok(())
+    }
+
+    /// Waits until the attack is over for the honest clients, too.
+    fn calm(&mut self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + CALM_MAX;
+        loop {
+            thread::sleep(CALM_LOOK);
+            let mut calm = true;
+            for (honest, witness) in &mut self.honest {
+                let seen = honest.phase()?;
+                let limit_us = witness.shape.slowest_allowed().as_micros();
+                let is_slow = seen.pairs_us.iter().any(|pair| u128::from(*pair) > limit_us);
+                calm &= seen.failed == 0 && !seen.pairs_us.is_empty() && !is_slow;
+            }
+            if calm {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                self.faults.push(format!("honest clients are held up {} s after it", CALM_MAX.as_secs()));
+                return Ok(());
+            }
+        }
+    }
+
+    /// Lets the attacker attack; what it and the server on its behalf took.
+    fn fire(&mut self, armed: Armed, plan: Plan) -> anyhow::Result<Effort> {
+        let mut freeze = plan.freeze;
+        let seconds = plan.seconds;
+        let (mut attacker, mut server) = (ThreadSampler::new(), ThreadSampler::new());
+        let (begun, cpu_seconds) = (Instant::now(), self.rig.cpu_seconds()?);
+        let server_id = self.rig.process_id();
+        let tally = armed.fire(|attacker_id| {
+            attacker.look(attacker_id);
+            server.look(server_id);
+            if freeze && begun.elapsed() > FREEZE_AFTER {
+                freeze = false;
+                self.rig.freeze(FREEZE);
+            }
+        })?;
+        let elapsed_s = begun.elapsed().as_secs_f64();
+        let taken = self.rig.cpu_seconds()? - cpu_seconds - self.quiet_cpu_share * elapsed_s;
+        self.tally.add(tally);
+        Ok(Effort {
+            cpu_seconds: (taken + tally.cpu_seconds).max(CPU_SECONDS_MIN),
+            threads: busy_threads(&attacker, seconds) + busy_threads(&server, seconds),
+        })
+    }
+
+    /// What was seen since the last call belongs to no phase.
+    fn forget(&mut self) -> anyhow::Result<()> {
+        self.honest.iter_mut().try_for_each(|(honest, _)| honest.phase().map(drop))
+    }
+
+    fn note(&mut self, phase: impl Fn(&mut Witness) -> &mut super::judge::Samples) -> anyhow::Result<()> {
+        for (honest, witness) in &mut self.honest {
+            phase(witness).add(honest.phase()?);
+        }
+        Ok(())
+    }
+
+    /// What is not borne, while the server runs.
+    pub(super) fn faults(&mut self, takes_admin_port: bool, words: &[&str]) -> anyhow::Result<Vec<String>> {
+        let mut faults: Vec<_> = self.honest.iter().flat_map(|(_, witness)| witness.faults()).collect();
+        faults.append(&mut self.faults);
+        faults.extend(self.rig.faults(takes_admin_port, words)?);
+        let stalled = self.honest.iter().any(|(_, witness)| witness.attack.slowest() > STALL);
+        if stalled && self.rig.told().is_empty() {
+            faults.push("/health said all the time that all is well".to_owned());
+        }
+        if self.tally.shots == 0 {
+            faults.push("the attacker did nothing, which proves nothing".to_owned());
+        }
+        if self.tally.let_in > 0 {
+            faults.push(format!("{} requests were let in that are to be refused", self.tally.let_in));
+        }
+        Ok(faults)
+    }
+
+    /// Stops the server, starts it again and looks for what was acked.
+    pub(super) fn end(mut self, mut faults: Vec<String>) -> anyhow::Result<Outcome> {
+        let (peak_bytes, budget_bytes) = (self.rig.peak_bytes()?, self.rig.budget_bytes());
+        let stop = match self.rig.stop() {
+            Ok(stop) => stop,
+            Err(error) => {
+                faults.push(format!("{error:#}"));
+                Duration::MAX
+            }
+        };
+        if stop > STOP_MAX {
+            faults.push(format!("a stop took {:.1} s", stop.as_secs_f64()));
+        } else {
+            self.look_again(&mut faults)?;
+        }
+        let witnesses = self.honest.into_iter().map(|(_, witness)| witness).collect();
+        let (tally, effort) = (self.tally, self.effort);
+        Ok(Outcome { witnesses, tally, effort, peak_bytes, budget_bytes, stop, faults })
+    }
+
+    /// After a restart.
+    fn look_again(&mut self, faults: &mut Vec<String>) -> anyhow::Result<()> {
+        let start = self.rig.restart()?;
+        if start > START_MAX {
+            faults.push(format!("a start took {:.1} s", start.as_secs_f64()));
+        }
+        for (honest, witness) in &mut self.honest {
+            let kept = honest.verify()?;
+            if kept.missing > 0 || kept.acked == 0 {
+                let name = witness.shape.name();
+                faults.push(format!("{name}: {} of {} acked records are gone", kept.missing, kept.acked));
+            }
+        }
+        let after = self.rig.faults(true, &[])?.into_iter();
+        faults.extend(after.map(|fault| format!("after a restart: {fault}")));
+        Ok(())
+    }
+}
