@@ -5,6 +5,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The identity that a connection has proved, in Kafka's `Type:name` form.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -33,6 +34,36 @@ pub(crate) struct ConnectionInfo {
     pub(crate) listener: Arc<str>,
     /// Who it is.
     pub(crate) principal: Principal,
+    /// Requests of it that are worked on aside: nothing that came after them is started.
+    aside: AtomicUsize,
+}
+
+/// Counts one request that is worked on aside, while it lives.
+#[derive(Debug)]
+pub(crate) struct WorkAside(Arc<ConnectionInfo>);
+
+impl ConnectionInfo {
+    /// A connection that has not authenticated.
+    pub(crate) fn new(id: u64, peer: SocketAddr, listener: Arc<str>) -> Self {
+        Self { id, peer, listener, principal: Principal::anonymous(), aside: AtomicUsize::new(0) }
+    }
+
+    /// A request of this connection is worked on aside from now on, until the result is dropped.
+    pub(crate) fn begin_aside(self: &Arc<Self>) -> WorkAside {
+        self.aside.fetch_add(1, Ordering::Relaxed);
+        WorkAside(Arc::clone(self))
+    }
+
+    /// Whether a request of this connection is worked on aside.
+    pub(crate) fn is_aside(&self) -> bool {
+        self.aside.load(Ordering::Relaxed) > 0
+    }
+}
+
+impl Drop for WorkAside {
+    fn drop(&mut self) {
+        self.0.aside.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// What every handler knows about the sender of one request.

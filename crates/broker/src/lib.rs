@@ -11,6 +11,7 @@
 //! ```
 
 mod admin;
+mod aside;
 mod broker;
 mod cleaner;
 pub mod config;

@@ -4,6 +4,10 @@
 //! outside of the advertised range, a body that does not decode. Those close the connection, because a response
 //! in a version that the client did not ask for cannot be read by it; `ApiVersions` alone answers in version 0
 //! with `UNSUPPORTED_VERSION`, which is how a newer client finds out (KIP-511).
+//!
+//! Decides where a request is worked on: on the thread that read it while it has little to do, else [aside](crate::aside). It
+//! is decoded with the bound of what has little to do at first; one that has more elements, or would have a large answer, is
+//! decoded again, aside and in its turn, within [its own bound](Bound), and what it takes is charged.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,9 +16,11 @@ use std::time::Duration;
 use bytes::BytesMut;
 use riverrun_protocol::{ApiKey, DecodeError, Decoder, Encode, Request, RequestHeader, encode_response};
 
+use crate::aside::{Aside, Stopping};
 use crate::broker::Broker;
 use crate::context::{ConnectionInfo, RequestContext};
 use crate::handlers;
+use crate::handlers::bounds::{Bound, Place, SMALL_ANSWER_BYTES_MAX, SMALL_BYTES_MAX, SMALL_ELEMENTS_MAX};
 use crate::net::budget::Charge;
 use crate::net::connection::{Dispatch, Dispatched};
 use crate::net::response::{Outcome, Part, ResponseFrame};
@@ -23,6 +29,7 @@ use crate::net::response::{Outcome, Part, ResponseFrame};
 #[derive(Debug)]
 pub(crate) struct Router {
     broker: Arc<Broker>,
+    aside: Aside,
 }
 
 /// What the header said, kept for the response.
@@ -36,8 +43,8 @@ pub(crate) struct Call {
 }
 
 impl Router {
-    pub(crate) fn new(broker: Arc<Broker>) -> Self {
-        Self { broker }
+    pub(crate) fn new(broker: Arc<Broker>, aside: Aside) -> Self {
+        Self { broker, aside }
     }
 }
 
@@ -73,9 +80,12 @@ impl Dispatch for Router {
             ApiKey::SyncGroup => timed(broker, call, |broker| async move {
                 handlers::sync_group::handle(&broker, &context, call, frame, charge).await
             }),
-            _ => timed(broker, call, |broker| async move {
-                holding(charge, route(&broker, &context, call, &frame)).await
-            }),
+            _ => {
+                let aside = self.aside.clone();
+                timed(broker, call, |broker| {
+                    answer(Job { broker, aside, context, call, frame, _charge: charge })
+                })
+            }
         };
         Dispatched { response, coding_bytes }
     }
@@ -101,6 +111,66 @@ async fn holding(charge: Charge, handled: impl Future<Output = Outcome>) -> Outc
     let outcome = handled.await;
     drop(charge);
     outcome
+}
+
+/// A request with all that working on it takes, so that it can be done anywhere.
+struct Job {
+    broker: Arc<Broker>,
+    aside: Aside,
+    context: RequestContext,
+    call: Call,
+    frame: BytesMut,
+    /// The frame's memory, held until the request is answered.
+    _charge: Charge,
+}
+
+/// How much a request may come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Room {
+    /// What is worked on without waiting for others that do much.
+    Small,
+    /// What its bound allows.
+    Bounded,
+}
+
+/// It is more than there is room for.
+struct TooMuch;
+
+/// Works on a request where it belongs.
+async fn answer(job: Job) -> Outcome {
+    let is_small = job.frame.len() <= SMALL_BYTES_MAX;
+    let is_here = Bound::of(job.call.key).place == Place::Here;
+    if is_here
+        && is_small
+        && let Ok(outcome) = route(&job, Room::Small).await
+    {
+        return outcome;
+    }
+    // Until it is answered nothing that came after it is started.
+    let _alone = job.context.connection.begin_aside();
+    let aside = job.aside.clone();
+    let worked = aside.run(async move {
+        if !is_here
+            && is_small
+            && let Ok(outcome) = route(&job, Room::Small).await
+        {
+            return outcome;
+        }
+        let _turn = job.aside.turn(job.context.connection.peer.ip()).await;
+        let worked = route(&job, Room::Bounded).await;
+        worked.unwrap_or_else(|TooMuch| too_much(job.call.key))
+    });
+    worked.await.unwrap_or_else(|Stopping| stopping())
+}
+
+/// The end of a connection whose request is beyond its bound.
+pub(crate) fn too_much(key: ApiKey) -> Outcome {
+    Outcome::Close(Bound::of(key).refusal())
+}
+
+/// The end of a connection whose request was not answered before the server stopped.
+pub(crate) fn stopping() -> Outcome {
+    Outcome::Close("the server stops".to_owned())
 }
 
 type Read = (Call, RequestContext);
@@ -170,30 +240,56 @@ fn is_known_leftover(call: Call, leftover: &[u8]) -> bool {
 
 /// Decodes the body, which must end where the frame ends.
 pub(crate) fn decode<'a, R: Request<'a>>(call: Call, frame: &'a [u8]) -> Result<R, DecodeError> {
-    let mut decoder = Decoder::new(&frame[call.body_at..]);
+    decode_within(call, frame, Bound::of(call.key).elements_max).map(|(request, _)| request)
+}
+
+/// The same if it has no more elements than these; answers how many it has.
+pub(crate) fn decode_within<'a, R: Request<'a>>(
+    call: Call,
+    frame: &'a [u8],
+    elements_max: usize,
+) -> Result<(R, usize), DecodeError> {
+    let mut decoder = Decoder::bounded(&frame[call.body_at..], elements_max);
     let request = R::decode(&mut decoder, call.version)?;
+    let elements = elements_max - decoder.objects_left();
     let leftover = &frame[frame.len() - decoder.remaining()..];
     if !is_known_leftover(call, leftover) {
         decoder.finish()?;
     }
-    Ok(request)
+    Ok((request, elements))
 }
 
-/// Builds the table of handlers that take a decoded request and return a response, and the list of its keys.
+/// Builds the table of handlers that take a decoded request and return a response, and the list of its keys. Where the answer
+/// to a few elements may be large, `weighed` names those whose handler tells how large it will be about.
 macro_rules! handlers {
-    ($($key:ident => $handler:ident),* $(,)?) => {
+    ($($key:ident => $handler:ident $(weighed by $answer_bytes:ident)?),* $(,)?) => {
         const ROUTED_KEYS: &[ApiKey] = &[$(ApiKey::$key),*];
 
-        async fn route(broker: &Arc<Broker>, context: &RequestContext, call: Call, frame: &[u8]) -> Outcome {
+        /// Works on a request if there is room for it.
+        async fn route(job: &Job, room: Room) -> Result<Outcome, TooMuch> {
+            let Job { broker, aside, context, call, frame, .. } = job;
+            let (call, bound) = (*call, Bound::of(call.key));
+            let elements_max = match room {
+                Room::Small => SMALL_ELEMENTS_MAX.min(bound.elements_max),
+                Room::Bounded => bound.elements_max,
+            };
             match call.key {
-                $(ApiKey::$key => match decode(call, frame) {
-                    Ok(request) => {
-                        let response = handlers::$handler::handle(broker, context, request, call.version).await;
-                        respond(call, &response)
-                    }
-                    Err(error) => Outcome::Close(format!("{}: {error}", call.key)),
+                $(ApiKey::$key => {
+                    let (request, elements) = match decode_within(call, frame, elements_max) {
+                        Ok(decoded) => decoded,
+                        Err(DecodeError::TooManyObjects) => return Err(TooMuch),
+                        Err(error) => return Ok(Outcome::Close(format!("{}: {error}", call.key))),
+                    };
+                    let answer_bytes = 0 $(+ handlers::$handler::$answer_bytes(broker, &request, call.version))?;
+                    let _memory = match room {
+                        Room::Small if answer_bytes > SMALL_ANSWER_BYTES_MAX => return Err(TooMuch),
+                        Room::Small => None,
+                        Room::Bounded => Some(aside.charge(elements * bound.element_bytes + answer_bytes).await),
+                    };
+                    let response = handlers::$handler::handle(broker, context, request, call.version).await;
+                    Ok(respond(call, &response))
                 },)*
-                other => Outcome::Close(format!("{other} is not supported")),
+                other => Ok(Outcome::Close(format!("{other} is not supported"))),
             }
         }
     };
@@ -205,16 +301,16 @@ handlers! {
     ConsumerGroupDescribe => consumer_group_describe,
     ConsumerGroupHeartbeat => consumer_group_heartbeat,
     CreatePartitions => create_partitions,
-    CreateTopics => create_topics,
+    CreateTopics => create_topics weighed by answer_bytes,
     DeleteGroups => delete_groups,
     DeleteRecords => delete_records,
     DeleteTopics => delete_topics,
     DescribeCluster => describe_cluster,
-    DescribeConfigs => describe_configs,
+    DescribeConfigs => describe_configs weighed by answer_bytes,
     DescribeGroups => describe_groups,
-    DescribeLogDirs => describe_log_dirs,
+    DescribeLogDirs => describe_log_dirs weighed by answer_bytes,
     DescribeProducers => describe_producers,
-    DescribeTopicPartitions => describe_topic_partitions,
+    DescribeTopicPartitions => describe_topic_partitions weighed by answer_bytes,
     ElectLeaders => elect_leaders,
     FindCoordinator => find_coordinator,
     GetTelemetrySubscriptions => get_telemetry_subscriptions,
@@ -222,12 +318,12 @@ handlers! {
     IncrementalAlterConfigs => incremental_alter_configs,
     InitProducerId => init_producer_id,
     LeaveGroup => leave_group,
-    ListGroups => list_groups,
+    ListGroups => list_groups weighed by answer_bytes,
     ListOffsets => list_offsets,
-    Metadata => metadata,
+    Metadata => metadata weighed by answer_bytes,
     OffsetCommit => offset_commit,
     OffsetDelete => offset_delete,
-    OffsetFetch => offset_fetch,
+    OffsetFetch => offset_fetch weighed by answer_bytes,
     OffsetForLeaderEpoch => offset_for_leader_epoch,
 }
 

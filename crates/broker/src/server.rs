@@ -16,10 +16,12 @@ use riverrun_env::Env;
 use riverrun_types::DurabilityLevel;
 use tempfile::TempDir;
 use thiserror::Error;
+use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::admin;
+use crate::aside::{self, Aside};
 use crate::broker::Broker;
 use crate::config::{BrokerConfig, ConfigError, Listener as ListenerAddress, Origin, Settings};
 use crate::health::nothing_to_write_to;
@@ -36,6 +38,8 @@ use crate::upkeep;
 
 /// Time that tasks get to end at a stop before they are cut off.
 const STOP_GRACE: Duration = Duration::from_secs(5);
+/// The part of the memory for requests that those aside may take beside it, for what they are decoded to.
+const ASIDE_SHARE: usize = 2;
 /// Connections to the admin port that may wait to be taken.
 const ADMIN_BACKLOG: u32 = 16;
 
@@ -232,7 +236,7 @@ fn run(
     stopping: StopSignal,
     report: impl FnOnce(Result<Addresses, StartError>),
 ) -> Result<(), StopError> {
-    let (runtime, started) = match build(env, config, &stopping) {
+    let (Runtimes { network: runtime, aside }, started) = match build(env, config, &stopping) {
         Ok(built) => built,
         Err(error) => {
             report(Err(error));
@@ -258,6 +262,7 @@ fn run(
     report(Ok(addresses));
     let failure = runtime.block_on(serve(&broker, tasks, stop, stopping));
     runtime.shutdown_timeout(STOP_GRACE);
+    aside.shutdown_timeout(STOP_GRACE);
     settler.stop();
     drop(watchers);
     let closed = close(&broker);
@@ -305,34 +310,39 @@ fn close_logs(broker: &Broker) -> Result<(), StopError> {
     broker.journals.finish().map_err(|error| StopError::Unclean(error.to_string()))
 }
 
+/// Where the server's tasks run.
+struct Runtimes {
+    network: Runtime,
+    /// For requests that have much to do.
+    aside: Runtime,
+}
+
 struct Started {
     broker: Arc<Broker>,
     addresses: Addresses,
     tasks: JoinSet<()>,
 }
 
-fn build(
-    env: Env,
-    config: BrokerConfig,
-    stopping: &StopSignal,
-) -> Result<(tokio::runtime::Runtime, Started), StartError> {
+fn build(env: Env, config: BrokerConfig, stopping: &StopSignal) -> Result<(Runtimes, Started), StartError> {
     let threads = config.server.num_network_threads.unwrap_or_else(available_cores);
-    let runtime = tokio::runtime::Builder::new_multi_thread()
+    let network = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)
         .thread_name("riverrun-worker")
         .enable_all()
         .build()
         .map_err(StartError::Thread)?;
+    let aside = aside::runtime().map_err(StartError::Thread)?;
     // Before anything is made on disk: a server whose addresses another one has leaves no trace. Of two that start at
     // once, both get this far, and one fails when it begins to listen.
     let sockets = Sockets::bind(&config)?;
     let broker = open_broker(env, config)?;
     let started = {
         // Sockets belong to the runtime in which they begin to listen.
-        let _inside = runtime.enter();
-        listen(&broker, sockets, stopping)?
+        let _inside = network.enter();
+        let memory_bytes = broker.config.network.queued_max_request_bytes / ASIDE_SHARE;
+        listen(&broker, Aside::on(&aside, memory_bytes), sockets, stopping)?
     };
-    Ok((runtime, started))
+    Ok((Runtimes { network, aside }, started))
 }
 
 /// The addresses of a server, taken, and closed to clients until it is ready for them.
@@ -360,10 +370,15 @@ fn available_cores() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
-fn listen(broker: &Arc<Broker>, sockets: Sockets, stopping: &StopSignal) -> Result<Started, StartError> {
+fn listen(
+    broker: &Arc<Broker>,
+    aside: Aside,
+    sockets: Sockets,
+    stopping: &StopSignal,
+) -> Result<Started, StartError> {
     let config = Arc::clone(&broker.config);
     let limits = listener_limits(broker);
-    let router = Arc::new(Router::new(Arc::clone(broker)));
+    let router = Arc::new(Router::new(Arc::clone(broker), aside));
     let counts = Arc::new(ConnectionCounts::default());
     let mut tasks = JoinSet::new();
     let mut bound = Vec::new();

@@ -37,7 +37,18 @@ pub struct Decoder<'a> {
 impl<'a> Decoder<'a> {
     /// A decoder at the first byte of `bytes`, with the full budget of objects.
     pub fn new(bytes: &'a [u8]) -> Self {
-        Self { rest: bytes, objects_left: limits::REQUEST_OBJECTS_MAX }
+        Self::bounded(bytes, limits::REQUEST_OBJECTS_MAX)
+    }
+
+    /// A decoder at the first byte of `bytes`, of a message that may hold so many objects: elements of arrays and tagged
+    /// fields, over all of it. One more is [`DecodeError::TooManyObjects`], before any memory is taken for it.
+    pub fn bounded(bytes: &'a [u8], objects_max: usize) -> Self {
+        Self { rest: bytes, objects_left: objects_max.min(limits::REQUEST_OBJECTS_MAX) }
+    }
+
+    /// Objects that the rest of the message may hold.
+    pub fn objects_left(&self) -> usize {
+        self.objects_left
     }
 
     /// Bytes not read yet.

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use super::held::HELD_STEPS_MAX;
 use super::*;
-use crate::context::{ConnectionInfo, Principal};
+use crate::context::ConnectionInfo;
 use crate::handlers;
 use crate::start::open_broker;
 
@@ -76,12 +76,7 @@ fn topic_id(broker: &Broker) -> TopicId {
 }
 
 fn context() -> RequestContext {
-    let connection = ConnectionInfo {
-        id: 1,
-        peer: SocketAddr::from(([127, 0, 0, 1], 1)),
-        listener: Arc::from("PLAINTEXT"),
-        principal: Principal::anonymous(),
-    };
+    let connection = ConnectionInfo::new(1, SocketAddr::from(([127, 0, 0, 1], 1)), Arc::from("PLAINTEXT"));
     RequestContext { connection: Arc::new(connection), client_id: Arc::from("test") }
 }
 

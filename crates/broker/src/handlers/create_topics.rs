@@ -26,6 +26,14 @@ const SERVERS_DEFAULT: i32 = -1;
 /// Why one topic is refused.
 type Refusal = (ErrorCode, String);
 
+/// Memory of one answer: the topic's configuration.
+const ANSWER_BYTES: usize = 6 * 1024;
+
+/// Memory of the answer, about.
+pub(crate) fn answer_bytes(_broker: &Broker, request: &CreateTopicsRequest<'_>, _version: i16) -> usize {
+    request.topics.len().min(CREATED_TOPICS_MAX) * ANSWER_BYTES
+}
+
 pub(crate) async fn handle(
     broker: &Arc<Broker>,
     context: &RequestContext,

@@ -158,7 +158,7 @@ mod tests {
 
     use super::*;
     use crate::config::BrokerConfig;
-    use crate::context::{ConnectionInfo, Principal};
+    use crate::context::ConnectionInfo;
     use crate::metadata::NewTopic;
     use crate::partitions::Partition;
     use crate::start::open_broker;
@@ -184,12 +184,8 @@ mod tests {
     }
 
     async fn delete(broker: &Arc<Broker>, name: &'static str) -> ErrorCode {
-        let connection = ConnectionInfo {
-            id: 1,
-            peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
-            listener: Arc::from("PLAINTEXT"),
-            principal: Principal::anonymous(),
-        };
+        let connection =
+            ConnectionInfo::new(1, SocketAddr::from((Ipv4Addr::LOCALHOST, 1)), Arc::from("PLAINTEXT"));
         let context = RequestContext { connection: Arc::new(connection), client_id: Arc::from("") };
         let topics = vec![DeleteTopicState { name: Some(name.into()), ..Default::default() }];
         let request = DeleteTopicsRequest { topics, ..Default::default() };

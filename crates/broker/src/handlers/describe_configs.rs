@@ -6,16 +6,18 @@
 //! durable a topic is now, too. A resource that is named more than once is described once. Leaves out: broker loggers,
 //! client metrics and groups.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
+use bytes::BytesMut;
 use riverrun_protocol::describe_configs_request::DescribeConfigsResource;
 use riverrun_protocol::describe_configs_response::{
     DescribeConfigsResourceResult, DescribeConfigsResult, DescribeConfigsSynonym,
 };
-use riverrun_protocol::{DescribeConfigsRequest, DescribeConfigsResponse, ErrorCode};
+use riverrun_protocol::{DescribeConfigsRequest, Encode, EncodeError, Encoder, ErrorCode};
 
-use super::bounds::{DESCRIBED_RESOURCES_MAX, once};
 use super::config_resource::{ConfigResource, Refusal, find};
+use crate::aside::give_way;
 use crate::broker::Broker;
 use crate::config::CORDONED_LOG_DIRS;
 use crate::config::describe::{
@@ -26,27 +28,63 @@ use crate::durability::Durability;
 use crate::metadata::{Image, Topic};
 use crate::mounts::MountedQueue;
 
+/// First version with tagged fields.
+const FLEXIBLE_SINCE: i16 = 4;
+
+/// Memory of one answer, as it is sent and while it is put together.
+const ANSWER_BYTES: usize = 8 * 1024;
+
+/// Memory of the answer, about.
+pub(crate) fn answer_bytes(_broker: &Broker, request: &DescribeConfigsRequest<'_>, _version: i16) -> usize {
+    request.resources.len() * ANSWER_BYTES
+}
+
+/// The response, whose results are encoded one by one as they are made: they take some ten times as much before, and a
+/// client may ask for all topics at once.
+pub(crate) struct Described {
+    count: usize,
+    results: Result<BytesMut, EncodeError>,
+}
+
+impl Encode for Described {
+    fn encode(&self, encoder: &mut Encoder, version: i16) -> Result<(), EncodeError> {
+        let results = self.results.as_ref().map_err(|error| *error)?;
+        let is_flexible = version >= FLEXIBLE_SINCE;
+        let throttle_time_ms = 0;
+        encoder.i32(throttle_time_ms);
+        let too_long = |_| EncodeError::TooLong(self.count);
+        if is_flexible {
+            encoder.varint(u32::try_from(self.count + 1).map_err(too_long)?);
+        } else {
+            encoder.i32(i32::try_from(self.count).map_err(too_long)?);
+        }
+        encoder.raw(results);
+        if is_flexible {
+            encoder.no_tagged_fields();
+        }
+        Ok(())
+    }
+}
+
 pub(crate) async fn handle(
     broker: &Arc<Broker>,
     context: &RequestContext,
     request: DescribeConfigsRequest<'_>,
-    _version: i16,
-) -> DescribeConfigsResponse<'static> {
+    version: i16,
+) -> Described {
     let image = broker.metadata.image();
     let wants = Wants { synonyms: request.include_synonyms, documentation: request.include_documentation };
-    let resources = once(&request.resources, DESCRIBED_RESOURCES_MAX, |resource| {
-        (resource.resource_type, &*resource.resource_name)
-    });
-    let results = resources.map(|(resource, allowed)| {
-        let entries = match allowed {
-            Ok(()) => entries(broker, &image, context, resource),
-            Err(code) => {
-                Err((code, format!("More than {DESCRIBED_RESOURCES_MAX} resources in one request.")))
-            }
-        };
-        answer(resource, entries, wants)
-    });
-    DescribeConfigsResponse { results: results.collect(), ..Default::default() }
+    let mut seen = HashSet::new();
+    let mut encoder = Encoder::new();
+    let mut outcome = Ok(());
+    for resource in &request.resources {
+        if outcome.is_ok() && seen.insert((resource.resource_type, &*resource.resource_name)) {
+            let result = answer(resource, entries(broker, &image, context, resource), wants);
+            outcome = result.encode(&mut encoder, version);
+            give_way().await;
+        }
+    }
+    Described { count: seen.len(), results: outcome.map(|()| encoder.into_parts().0) }
 }
 
 /// What a client wants to know of each option besides its value.
@@ -144,5 +182,37 @@ fn shown(entry: ConfigEntry, wants: Wants) -> DescribeConfigsResourceResult<'sta
         synonyms: synonyms.collect(),
         config_type: entry.type_code,
         documentation: wants.documentation.then(|| entry.documentation.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use riverrun_protocol::{ApiKey, DescribeConfigsResponse, encode_response};
+
+    use super::*;
+
+    #[test]
+    fn results_encoded_one_by_one_are_the_response() {
+        let result = |name: &str| DescribeConfigsResult {
+            error_code: 0,
+            resource_type: 2,
+            resource_name: name.to_owned().into(),
+            ..Default::default()
+        };
+        let results = [result("a"), result("b")];
+        for version in 1..=4 {
+            let mut encoder = Encoder::new();
+            for result in &results {
+                result.encode(&mut encoder, version).expect("encoded");
+            }
+            let described = Described { count: results.len(), results: Ok(encoder.into_parts().0) };
+            let whole = DescribeConfigsResponse { results: results.to_vec(), ..Default::default() };
+            let [streamed, whole] = [
+                encode_response(ApiKey::DescribeConfigs, version, 7, &described),
+                encode_response(ApiKey::DescribeConfigs, version, 7, &whole),
+            ]
+            .map(|frame| frame.expect("encoded").bytes);
+            assert_eq!(streamed, whole, "version {version}");
+        }
     }
 }

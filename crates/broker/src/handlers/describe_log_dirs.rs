@@ -15,12 +15,21 @@ use riverrun_protocol::describe_log_dirs_response::{
 use riverrun_protocol::{DescribeLogDirsRequest, DescribeLogDirsResponse, ErrorCode};
 use riverrun_types::PartitionId;
 
+use super::bounds::partitions_bytes;
 use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource};
 use crate::metadata::{Image, Topic, absolute};
 
 /// Partitions of topics that the client asks for; no entry: not at all.
 type Wanted = BTreeMap<String, BTreeSet<i32>>;
+
+/// Memory that a partition takes in the answer, and to find its size.
+const PARTITION_BYTES: usize = 120;
+
+/// Memory of the answer, about: the sizes of all partitions are gathered, whichever are named.
+pub(crate) fn answer_bytes(broker: &Broker, _request: &DescribeLogDirsRequest<'_>, _version: i16) -> usize {
+    partitions_bytes(broker, PARTITION_BYTES)
+}
 
 pub(crate) async fn handle(
     broker: &Arc<Broker>,

@@ -14,11 +14,29 @@ use riverrun_protocol::describe_topic_partitions_response::{
 use riverrun_protocol::{DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse, ErrorCode};
 use riverrun_types::LeaderEpoch;
 
+use super::bounds::partitions_bytes;
 use super::operations;
 use super::standing::Standing;
 use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource};
 use crate::metadata::{Image, Topic, check_name, is_internal};
+
+/// Memory of one topic among all, whose names are put in order.
+const NAME_BYTES: usize = 60;
+/// Memory of one partition in the answer.
+const PARTITION_BYTES: usize = 300;
+
+/// Memory of the answer, about. There are no more topics than partitions.
+pub(crate) fn answer_bytes(
+    broker: &Broker,
+    request: &DescribeTopicPartitionsRequest<'_>,
+    _version: i16,
+) -> usize {
+    let asked = usize::try_from(request.response_partition_limit).unwrap_or(0);
+    let names = if request.topics.is_empty() { partitions_bytes(broker, NAME_BYTES) } else { 0 };
+    let page = asked.min(broker.config.server.max_request_partition_size_limit) * PARTITION_BYTES;
+    names + page.min(partitions_bytes(broker, PARTITION_BYTES))
+}
 
 pub(crate) async fn handle(
     broker: &Arc<Broker>,

@@ -9,6 +9,14 @@ use riverrun_protocol::{ListGroupsRequest, ListGroupsResponse};
 use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource};
 
+/// The part of a group's memory that its answer takes at most: an id, and a few words.
+const ANSWER_SHARE: usize = 4;
+
+/// Memory of the answer at most.
+pub(crate) fn answer_bytes(broker: &Broker, _request: &ListGroupsRequest<'_>, _version: i16) -> usize {
+    broker.groups.memory_bytes() / ANSWER_SHARE
+}
+
 pub(crate) async fn handle(
     broker: &Arc<Broker>,
     context: &RequestContext,

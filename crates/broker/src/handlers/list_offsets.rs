@@ -17,6 +17,7 @@ use riverrun_protocol::list_offsets_response::{ListOffsetsPartitionResponse, Lis
 use riverrun_protocol::{ErrorCode, ListOffsetsRequest, ListOffsetsResponse};
 use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
 
+use crate::aside::give_way;
 use crate::broker::{Broker, TopicKey};
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
@@ -117,7 +118,10 @@ impl Listing<'_> {
         let mut answers = Vec::with_capacity(questions.len());
         while let Some(question) = questions.get(answers.len()) {
             match self.searched_dir(*question) {
-                None => answers.push(self.answer(*question)),
+                None => {
+                    answers.push(self.answer(*question));
+                    give_way().await;
+                }
                 Some(log_dir) => {
                     let search = || self.search(log_dir, questions, &mut answers);
                     self.broker.catch_up.wait_aside(log_dir, search).await;
@@ -240,7 +244,7 @@ mod tests {
 
     use super::*;
     use crate::config::BrokerConfig;
-    use crate::context::{ConnectionInfo, Principal};
+    use crate::context::ConnectionInfo;
     use crate::start::open_broker;
     use crate::testing::topic_with_a_record;
 
@@ -255,12 +259,8 @@ mod tests {
     }
 
     async fn list(broker: &Arc<Broker>, timestamp: i64) -> ListOffsetsPartitionResponse {
-        let connection = ConnectionInfo {
-            id: 1,
-            peer: SocketAddr::from(([127, 0, 0, 1], 1)),
-            listener: Arc::from("PLAINTEXT"),
-            principal: Principal::anonymous(),
-        };
+        let connection =
+            ConnectionInfo::new(1, SocketAddr::from(([127, 0, 0, 1], 1)), Arc::from("PLAINTEXT"));
         let context = RequestContext { connection: Arc::new(connection), client_id: Arc::from("test") };
         let asked = ListOffsetsPartition { timestamp, current_leader_epoch: -1, ..Default::default() };
         let topics = vec![ListOffsetsTopic { name: "t".into(), partitions: vec![asked] }];

@@ -16,8 +16,10 @@ use riverrun_protocol::metadata_response::{
 use riverrun_protocol::{ErrorCode, MetadataRequest, MetadataResponse};
 use riverrun_types::{NodeId, TopicId};
 
+use super::bounds::partitions_bytes;
 use super::operations;
 use super::standing::Standing;
+use crate::aside::give_way;
 use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
@@ -28,13 +30,34 @@ const EMPTY_IS_NONE_SINCE: i16 = 1;
 /// First version in which a topic may have no name in the response.
 const NAME_MAY_BE_NULL_SINCE: i16 = 12;
 
+/// Memory of one partition in the answer.
+const PARTITION_BYTES: usize = 300;
+
+/// Memory of the answer, about.
+pub(crate) fn answer_bytes(broker: &Broker, request: &MetadataRequest<'_>, version: i16) -> usize {
+    let image = broker.metadata.image();
+    let Some(list) = wanted(request, version) else { return partitions_bytes(broker, PARTITION_BYTES) };
+    let find = |topic: &MetadataRequestTopic<'_>| match &topic.name {
+        Some(name) if topic.topic_id.is_zero() => image.topic(name).map(Arc::clone),
+        _ => image.topic_by_id(topic.topic_id).map(Arc::clone),
+    };
+    let count = |topic: Arc<Topic>| usize::try_from(topic.partition_count()).unwrap_or(0);
+    let partitions: usize = distinct(list).into_iter().filter_map(find).map(count).sum();
+    partitions * PARTITION_BYTES
+}
+
+/// The topics that are named; none: all.
+fn wanted<'r, 'a>(request: &'r MetadataRequest<'a>, version: i16) -> Option<&'r [MetadataRequestTopic<'a>]> {
+    request.topics.as_deref().filter(|list| version >= EMPTY_IS_NONE_SINCE || !list.is_empty())
+}
+
 pub(crate) async fn handle(
     broker: &Arc<Broker>,
     context: &RequestContext,
     request: MetadataRequest<'_>,
     version: i16,
 ) -> MetadataResponse<'static> {
-    let wanted = request.topics.as_deref().filter(|list| version >= EMPTY_IS_NONE_SINCE || !list.is_empty());
+    let wanted = wanted(&request, version);
     let refused = match wanted {
         Some(list) if request.allow_auto_topic_creation && broker.config.server.auto_create_topics_enable => {
             create_missing(broker, context, list).await
@@ -50,10 +73,21 @@ pub(crate) async fn handle(
         tells_operations: request.include_topic_authorized_operations,
         version,
     };
-    let topics = match wanted {
-        None => view.all(),
-        Some(list) => distinct(list).into_iter().map(|topic| view.wanted(topic)).collect(),
-    };
+    let mut topics = Vec::new();
+    match wanted {
+        None => {
+            for topic in image.topics_sorted() {
+                topics.extend(view.may_describe(&topic.name).then(|| view.describe(topic)));
+                give_way().await;
+            }
+        }
+        Some(list) => {
+            for topic in distinct(list) {
+                topics.push(view.wanted(topic));
+                give_way().await;
+            }
+        }
+    }
     let cluster_authorized_operations = if request.include_cluster_authorized_operations {
         operations::on_cluster(context)
     } else {
@@ -118,11 +152,6 @@ struct View<'a> {
 }
 
 impl View<'_> {
-    fn all(&self) -> Vec<MetadataResponseTopic<'static>> {
-        let topics = self.image.topics_sorted().into_iter();
-        topics.filter(|topic| self.may_describe(&topic.name)).map(|topic| self.describe(topic)).collect()
-    }
-
     fn may_describe(&self, name: &str) -> bool {
         self.context.authorize(Operation::Describe, Resource::Topic(name))
     }

@@ -10,7 +10,7 @@
 
 pub(crate) mod alter_configs;
 pub(crate) mod api_versions;
-mod bounds;
+pub(crate) mod bounds;
 mod config_change;
 mod config_resource;
 pub(crate) mod consumer_group_describe;

@@ -17,6 +17,21 @@ use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource};
 use crate::groups;
 
+/// Memory of an answer with all offsets of a group that is charged at most: how many there are is not known before it is made.
+const ALL_OFFSETS_BYTES: usize = 16 * 1024 * 1024;
+
+/// Memory of the answer, beside that of what is named, at most.
+pub(crate) fn answer_bytes(broker: &Broker, request: &OffsetFetchRequest<'_>, version: i16) -> usize {
+    let wants_all = match version {
+        MANY_SINCE.. => request.groups.iter().any(|group| group.topics.is_none()),
+        _ => request.topics.is_none(),
+    };
+    if wants_all { broker.groups.memory_bytes().min(ALL_OFFSETS_BYTES) } else { 0 }
+}
+
+/// First version that asks for several groups.
+const MANY_SINCE: i16 = 8;
+
 pub(crate) async fn handle(
     broker: &Arc<Broker>,
     context: &RequestContext,

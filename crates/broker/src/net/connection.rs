@@ -2,7 +2,8 @@
 //!
 //! Requests of one connection are pipelined: each is polled once as it arrives, which is when a handler does
 //! what must happen in order (append, state change), and its response waits for those before it. All that arrived
-//! together is started before any of it goes on, and what is answered then leaves with one write. Nothing is
+//! together is started before any of it goes on, and what is answered then leaves with one write. While a request is worked
+//! on aside, nothing that came after it is started, and it ends if the client leaves. Nothing is
 //! read while responses that nobody takes pile up: a client that does not read is slowed, not buffered.
 //! Refuses frames outside of their bounds and clients that neither finish a frame nor stay active.
 
@@ -18,11 +19,11 @@ use bytes::{BufMut as _, BytesMut};
 use futures_util::stream::{FuturesOrdered, StreamExt as _};
 use riverrun_protocol::ApiKey;
 use thiserror::Error;
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncReadExt as _, Interest};
 use tokio::net::TcpStream;
 use tokio::sync::SemaphorePermit;
 use tokio::task::{block_in_place, yield_now};
-use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, sleep_until};
 
 use super::budget::{Charge, MemoryBudget};
 use super::frame::{FrameBuffer, FrameLengthError};
@@ -48,6 +49,8 @@ const SHARING_TIME: Duration = Duration::from_secs(1);
 const ARRIVAL_BYTES_PER_MS: usize = 64 * 1024;
 /// How often it is looked at whether it does.
 const JUDGE_PERIOD: Duration = Duration::from_millis(50);
+/// How often it is looked at whether a client is still there whose request is worked on aside.
+const LOOK_PERIOD: Duration = Duration::from_millis(100);
 /// Bytes that one read takes at most while a client sends much at once.
 const READ_BYTES_MAX: usize = 1024 * 1024;
 /// How often deadlines are looked at unless they are shorter, and the age at which an unused read buffer is given
@@ -221,6 +224,8 @@ impl Future for Unanswered {
 /// Why requests that have arrived are not started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stall {
+    /// One of them is worked on aside, which is the last that was started.
+    Aside,
     /// Too much is unanswered or unsent.
     Answers,
     /// The next one carries records, and there is no room for them.
@@ -241,6 +246,8 @@ enum Event {
     TooLittle,
     /// It is time to look whether the large frame comes on.
     Judge,
+    /// It is time to look whether the client is still there.
+    Look,
     Tick,
 }
 
@@ -305,13 +312,15 @@ impl<'a, D: Dispatch> Connection<'a, D> {
                 () = sleep_until(self.read_at + GATHER_TIME_MAX), if may_read && self.gather.is_marked() => Event::TooLittle,
                 // After the socket was looked at: what has come already is never late.
                 () = sleep_until(self.judged_at + JUDGE_PERIOD), if is_judged => Event::Judge,
+                () = sleep(LOOK_PERIOD), if stall == Some(Stall::Aside) => Event::Look,
                 _ = tick.tick() => Event::Tick,
             };
             match event {
                 Event::Answered(outcome) => self.take_turn(outcome),
                 Event::Readable if self.read().await? => {}
                 Event::Readable => return Ok(()),
-                Event::Admitted => {}
+                Event::Look if has_left(&self.stream).await => return Ok(()),
+                Event::Admitted | Event::Look => {}
                 Event::Granted => self.note_granted(),
                 Event::TooLittle => {
                     let mark = self.gather.timed_out(Instant::now());
@@ -329,6 +338,9 @@ impl<'a, D: Dispatch> Connection<'a, D> {
             && self.waiting.len() < self.limits.requests_max
             && self.unsent_bytes() < UNSENT_BYTES_MAX
         {
+            if self.info.is_aside() {
+                return Ok(Some(Stall::Aside));
+            }
             let Some(bytes) = self.frames.whole_frame_bytes()? else {
                 self.note_progress();
                 return Ok(None);
@@ -698,6 +710,16 @@ impl<'a, D: Dispatch> Connection<'a, D> {
 /// Polls once here and now, whatever comes of it.
 async fn poll_once(response: &mut Response) -> Poll<Outcome> {
     poll_fn(|context| Poll::Ready(response.as_mut().poll(context))).await
+}
+
+/// Whether the client takes no answer any more. What it has sent is not read for this.
+async fn has_left(stream: &TcpStream) -> bool {
+    let mut ready = pin!(stream.ready(Interest::READABLE));
+    match poll_fn(|context| Poll::Ready(ready.as_mut().poll(context))).await {
+        Poll::Ready(Ok(ready)) => ready.is_read_closed(),
+        Poll::Ready(Err(_)) => true,
+        Poll::Pending => false,
+    }
 }
 
 /// Waits until a large frame has the memory that it is in line for.

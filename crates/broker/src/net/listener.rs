@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 
 use super::connection::{Closed, Connection, ConnectionLimits, Dispatch};
 use crate::config::NetworkOptions;
-use crate::context::{ConnectionInfo, Principal};
+use crate::context::ConnectionInfo;
 use crate::log_limit;
 use crate::metrics::SharedMetrics;
 use crate::shutdown::{StopSignal, stopped};
@@ -180,12 +180,8 @@ impl<D: Dispatch + 'static> Listener<D> {
         if is_local(&stream, peer) {
             choose_local_congestion_control(&stream);
         }
-        let info = Arc::new(ConnectionInfo {
-            id: self.counts.next_id.fetch_add(1, Ordering::Relaxed),
-            peer,
-            listener: Arc::clone(&self.name),
-            principal: Principal::anonymous(),
-        });
+        let id = self.counts.next_id.fetch_add(1, Ordering::Relaxed);
+        let info = Arc::new(ConnectionInfo::new(id, peer, Arc::clone(&self.name)));
         let (metrics, dispatch) = (Arc::clone(&self.metrics), Arc::clone(&self.dispatch));
         let limits = self.limits.connection.clone();
         connections.spawn(async move {
@@ -225,7 +221,7 @@ impl Drop for ClosedOnDrop<'_> {
 }
 
 fn log_closed(who: &ConnectionInfo, closed: &Closed) {
-    let ConnectionInfo { id, peer, listener, principal } = who;
+    let ConnectionInfo { id, peer, listener, principal, .. } = who;
     match closed {
         Closed::Io(error) => tracing::debug!(id, %peer, %error, "connection lost"),
         Closed::Idle(_) => tracing::debug!(id, %peer, %closed, "connection closed"),

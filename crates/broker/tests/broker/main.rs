@@ -23,6 +23,7 @@ mod mounts;
 mod names;
 mod older_metadata;
 mod repeats;
+mod sharing;
 mod topic_admin;
 mod trouble;
 mod upkeep;

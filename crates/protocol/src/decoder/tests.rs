@@ -123,3 +123,22 @@ fn bytes_after_the_end_are_refused() {
     decoder.i8().unwrap();
     assert_eq!(decoder.finish(), Err(DecodeError::TrailingBytes(1)));
 }
+
+#[test]
+fn a_bounded_message_has_no_more_objects_than_its_bound_over_all_its_arrays() {
+    let mut bytes = vec![];
+    for count in [3_u8, 2] {
+        bytes.extend([0, 0, 0, count]);
+        bytes.extend(vec![0; 4 * usize::from(count)]);
+    }
+    let read = |objects_max| {
+        let mut decoder = Decoder::bounded(&bytes, objects_max);
+        decoder.array(false, 4, Decoder::i32)?;
+        decoder.array(false, 4, Decoder::i32)?;
+        Ok(decoder.objects_left())
+    };
+    assert_eq!(read(7), Ok(2));
+    assert_eq!(read(5), Ok(0));
+    assert_eq!(read(4), Err(DecodeError::TooManyObjects));
+    assert_eq!(read(2), Err(DecodeError::TooManyObjects));
+}

@@ -8,7 +8,7 @@ use riverrun_types::TimestampMs;
 
 use super::*;
 use crate::config::{BrokerConfig, TopicOverrides};
-use crate::context::{ConnectionInfo, Principal};
+use crate::context::ConnectionInfo;
 use crate::fetch::session::PartitionRef;
 use crate::metadata::{NewTopic, Topic};
 use crate::metrics::Format;
@@ -31,12 +31,8 @@ fn context() -> RequestContext {
 }
 
 fn context_of(connection: u64) -> RequestContext {
-    let connection = ConnectionInfo {
-        id: connection,
-        peer: SocketAddr::from(([127, 0, 0, 1], 1)),
-        listener: Arc::from("PLAINTEXT"),
-        principal: Principal::anonymous(),
-    };
+    let connection =
+        ConnectionInfo::new(connection, SocketAddr::from(([127, 0, 0, 1], 1)), Arc::from("PLAINTEXT"));
     RequestContext { connection: Arc::new(connection), client_id: Arc::from("test") }
 }
 

@@ -4,16 +4,12 @@ use riverrun_env::sim::SimEnv;
 use riverrun_protocol::create_topics_request::CreatableTopicConfig;
 
 use super::*;
-use crate::context::{ConnectionInfo, Principal};
+use crate::context::ConnectionInfo;
 use crate::metadata::testing::image;
 
 fn context() -> RequestContext {
-    let connection = ConnectionInfo {
-        id: 1,
-        peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
-        listener: Arc::from("PLAINTEXT"),
-        principal: Principal::anonymous(),
-    };
+    let connection =
+        ConnectionInfo::new(1, SocketAddr::from((Ipv4Addr::LOCALHOST, 1)), Arc::from("PLAINTEXT"));
     RequestContext { connection: Arc::new(connection), client_id: Arc::from("") }
 }
 

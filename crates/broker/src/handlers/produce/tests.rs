@@ -10,7 +10,7 @@ use riverrun_types::TimestampMs;
 
 use super::*;
 use crate::config::{BrokerConfig, TopicOverrides};
-use crate::context::{ConnectionInfo, Principal};
+use crate::context::ConnectionInfo;
 use crate::metadata::NewTopic;
 use crate::start::open_broker;
 
@@ -26,12 +26,8 @@ fn broker(codec: &str) -> Arc<Broker> {
 }
 
 fn context() -> RequestContext {
-    let connection = ConnectionInfo {
-        id: 1,
-        peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
-        listener: Arc::from("PLAINTEXT"),
-        principal: Principal::anonymous(),
-    };
+    let connection =
+        ConnectionInfo::new(1, SocketAddr::from((Ipv4Addr::LOCALHOST, 1)), Arc::from("PLAINTEXT"));
     RequestContext { connection: Arc::new(connection), client_id: Arc::from("") }
 }
 

@@ -1,5 +1,6 @@
 //! Gathering over real sockets: whatever the mark, everything that was sent is answered, and soon.
 
+mod aside;
 mod large_frames;
 mod sharing;
 mod stalls;
@@ -13,7 +14,6 @@ use riverrun_protocol::Frame;
 use socket2::SockRef;
 
 use super::*;
-use crate::context::Principal;
 use crate::net::listener::bind;
 
 /// Longer than anything takes, even on a busy machine.
@@ -183,7 +183,7 @@ fn serve_on<D: Dispatch>(
         let (stream, peer) = listening.accept().await.expect("a connection");
         SockRef::from(&stream).set_recv_buffer_size(RECEIVE_BUFFER_BYTES).expect("a socket option");
         told.send(stream.as_fd().try_clone_to_owned().expect("a descriptor")).expect("the client waits");
-        let info = ConnectionInfo { id: 0, peer, listener: "TEST".into(), principal: Principal::anonymous() };
+        let info = ConnectionInfo::new(0, peer, "TEST".into());
         let traffic = TrafficMetrics::default();
         let mut connection = Connection::new(stream, Arc::new(info), limits, dispatch, &traffic);
         prepare(&mut connection);
