@@ -15,6 +15,11 @@ pub(crate) fn count(value: u64) -> String {
     text
 }
 
+/// A count of records.
+pub(crate) fn records(value: u64) -> String {
+    if value == 1 { "1 record".to_owned() } else { format!("{} records", count(value)) }
+}
+
 /// Bytes in decimal units.
 pub(crate) fn bytes(value: u64) -> String {
     const UNITS: [&str; 5] = ["kB", "MB", "GB", "TB", "PB"];
@@ -57,6 +62,7 @@ mod tests {
             assert_eq!(count(value), text);
         }
         assert_eq!(count(u64::MAX), "18,446,744,073,709,551,615");
+        assert_eq!([0, 1, 2000].map(records), ["0 records", "1 record", "2,000 records"]);
     }
 
     #[test]

@@ -44,6 +44,15 @@ fn a_record_that_no_request_may_hold_is_refused_with_what_to_do() {
 }
 
 #[test]
+fn a_partition_that_a_topic_does_not_have_is_refused_at_once() {
+    let server = Server::start();
+    server.run(&["topic", "create", "six", "--partitions", "6"]).ended(0);
+    let refused =
+        server.feed(&["produce", "six", "--partition", "77", "--timeout", "600"], b"one\n").ended(3);
+    assert!(refused.stderr.contains("six has 6 partition(s)"), "{}", refused.stderr);
+}
+
+#[test]
 fn keys_headers_and_deletions_are_kept() {
     let server = Server::start();
     let flags = ["produce", "users", "--key-separator", "=>", "--null-value", "", "--header", "source=test"];
@@ -172,7 +181,7 @@ fn what_is_not_there_or_wrong_has_its_exit_code_and_advice() {
     server.run(&["produce", "there", "--file", "/no/such/file"]).ended(3);
     let no_separator = server.feed(&["produce", "there", "--key-separator", ":"], b"a:1\nb\n").ended(2);
     assert!(no_separator.stderr.contains("line 2"), "{}", no_separator.stderr);
-    assert!(no_separator.stderr.contains("1 records"), "{}", no_separator.stderr);
+    assert!(no_separator.stderr.contains("1 record"), "{}", no_separator.stderr);
     server.run(&["produce", "there", "--acks", "1"]).ended(2);
     server.run(&["consume", "there", "--group", "g", "--from", "7"]).ended(2);
     let unreachable = run(&["topic", "list", "--bootstrap", "127.0.0.1:1"]).ended(4);

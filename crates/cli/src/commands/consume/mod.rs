@@ -42,8 +42,9 @@ is `end`. With a group it goes on from what is committed, commits what was print
 the partitions that it was given have been read. What fails is tried again, but not longer than
 --timeout. A partition that is offline keeps the others from nothing: it is named on stderr, and
 if it is not back within --timeout, the exit code is 4 when the rest has been read. With --follow
-it is waited for. A batch that is damaged ends it with exit code 5, and the error names where. A key
-or value that is not there is printed as null. On a terminal control characters are escaped.";
+a partition, and a server that was there at the start, is waited for without a bound. A batch that is
+damaged ends it with exit code 5, and the error names where. A key or value that is not there is
+printed as null. On a terminal control characters are escaped.";
 
 /// Flags of `consume`.
 #[derive(Args, Debug)]
@@ -127,14 +128,15 @@ pub(crate) async fn run(args: ConsumeArgs) -> Result<(), Failure> {
     let consumer = Consumer::new(args.options()?).await?;
     let format = if args.json { Format::Json } else { args.format.clone() };
     let printer = Printer::new(format, std::io::stdout().is_terminal());
-    let limits = Limits { records: args.max, trouble: args.client.timeout() };
+    let trouble = (!args.follows()).then(|| args.client.timeout());
+    let limits = Limits { records: args.max, trouble };
     let mut reading = Reading::new(consumer, printer, limits, args.group.is_some());
     let outcome = read(&mut reading, &args).await;
     let count = reading.printed();
     let closed = reading.close(outcome.is_ok()).await;
     if std::io::stderr().is_terminal() {
         let hint = if args.follows() { "" } else { "; --follow waits for more" };
-        eprintln!("{} records{hint}", number::count(count));
+        eprintln!("{}{hint}", number::records(count));
     }
     outcome.and(closed)
 }

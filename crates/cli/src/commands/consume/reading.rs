@@ -33,8 +33,8 @@ const LEAVE_WAIT: Duration = Duration::from_secs(1);
 pub(super) struct Limits {
     /// After so many records.
     pub(super) records: Option<u64>,
-    /// When something has not worked for so long.
-    pub(super) trouble: Duration,
+    /// When something has not worked for so long; never where what comes is followed.
+    pub(super) trouble: Option<Duration>,
 }
 
 /// What is read.

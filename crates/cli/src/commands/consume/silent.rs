@@ -18,8 +18,8 @@ const ADVICE: &str = "--timeout with more seconds, or look at the server's log";
 ///
 /// Invariants: all that is in `told` and `given_up` is in trouble; it leaves both when it answers again.
 pub(super) struct Silent {
-    /// How long something may not work.
-    patience: Duration,
+    /// How long something may not work; without a bound, nothing is given up.
+    patience: Option<Duration>,
     told: BTreeSet<TopicPartition>,
     given_up: BTreeMap<TopicPartition, ClientError>,
     /// Whether the trouble of all that there is was told of.
@@ -27,7 +27,7 @@ pub(super) struct Silent {
 }
 
 impl Silent {
-    pub(super) fn new(patience: Duration) -> Self {
+    pub(super) fn new(patience: Option<Duration>) -> Self {
         Self { patience, told: BTreeSet::new(), given_up: BTreeMap::new(), told_all: false }
     }
 
@@ -51,7 +51,11 @@ impl Silent {
     }
 
     fn tells(&self, trouble: &Trouble) -> bool {
-        trouble.lasts() >= TELL_AFTER.min(self.patience)
+        trouble.lasts() >= self.patience.map_or(TELL_AFTER, |patience| TELL_AFTER.min(patience))
+    }
+
+    fn gives_up(&self, trouble: &Trouble) -> bool {
+        self.patience.is_some_and(|patience| trouble.lasts() >= patience)
     }
 
     fn take_partitions(&mut self, troubles: BTreeMap<TopicPartition, Trouble>) {
@@ -63,7 +67,7 @@ impl Silent {
             if self.tells(&trouble) && self.told.insert(partition.clone()) {
                 eprintln!("{partition} does not answer, and is tried again: {}", trouble.error);
             }
-            if trouble.lasts() >= self.patience {
+            if self.gives_up(&trouble) {
                 self.given_up.insert(partition, trouble.error);
             }
         }
@@ -71,10 +75,12 @@ impl Silent {
 
     fn take_all(&mut self, trouble: Option<Trouble>) -> Result<(), Failure> {
         let Some(trouble) = trouble.filter(|trouble| self.tells(trouble)) else {
-            self.told_all = false;
+            if std::mem::take(&mut self.told_all) {
+                eprintln!("reading goes on");
+            }
             return Ok(());
         };
-        if trouble.lasts() >= self.patience {
+        if self.gives_up(&trouble) {
             let after = format!("given up after {} s", trouble.lasts().as_secs());
             return Err(Failure::from(trouble.error).about(after).advise(ADVICE));
         }
@@ -100,7 +106,7 @@ impl Silent {
         let text = format!(
             "{}{more}: no answer for {} s, and so not read to the end: {error}",
             names.join(", "),
-            self.patience.as_secs()
+            self.patience.unwrap_or_default().as_secs()
         );
         Some(Failure::new(Exit::Unreachable, text).advise(ADVICE))
     }

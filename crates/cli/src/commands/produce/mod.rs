@@ -209,6 +209,7 @@ pub(crate) async fn run(args: ProduceArgs) -> Result<(), Failure> {
         Failure::io(name.display(), &error)
     })?;
     let producer = Producer::new(options).await?;
+    check_partition(&producer, &args).await?;
     let progress = Progress::start(&opened);
     let null_value = args.null_value.as_ref().map(|text| text.clone().into_bytes());
     let records = read_on_thread(opened.input, shape, null_value)?;
@@ -231,6 +232,18 @@ pub(crate) async fn run(args: ProduceArgs) -> Result<(), Failure> {
         eprintln!("{summary}");
     }
     outcome.and(drained)
+}
+
+/// Refuses a partition that the topic does not have. A topic that is not there yet may be made by the first record.
+async fn check_partition(producer: &Producer, args: &ProduceArgs) -> Result<(), Failure> {
+    let Some(partition) = args.partition else { return Ok(()) };
+    match producer.cluster().topic(&args.topic, false).await {
+        Ok(topic) if partition >= topic.partition_count() => {
+            let has = format!("topic {} has {} partition(s), from 0 on", args.topic, topic.partition_count());
+            Err(Failure::new(Exit::NotFound, format!("there is no partition {partition}: {has}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 type ReadResult = Result<InputRecord, InputError>;

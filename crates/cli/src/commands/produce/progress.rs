@@ -33,7 +33,7 @@ impl Progress {
 
     pub(super) fn set_records(&self, records: u64) {
         if records.is_multiple_of(UPDATE_RECORDS) && !self.bar.is_hidden() {
-            self.bar.set_message(format!("{} records", number::count(records)));
+            self.bar.set_message(number::records(records));
             self.bar.set_position(self.position.load(Ordering::Relaxed));
         }
     }

@@ -61,8 +61,8 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} records ({}) to {} partition(s) in {:.2} s, {} records/s",
-            number::count(self.acked),
+            "{} ({}) to {} partition(s) in {:.2} s, {} records/s",
+            number::records(self.acked),
             number::bytes(self.bytes),
             self.partitions.len(),
             self.seconds,

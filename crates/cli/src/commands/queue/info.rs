@@ -84,5 +84,5 @@ fn text(info: &Info) -> String {
 pub(crate) fn verify(args: &InfoArgs) -> Result<(), Failure> {
     let records = open(args)?.verify().map_err(|error| queue_failure(&error))?;
     args.output
-        .print(&Verified { records }, |found| format!("{} records, all good\n", number::count(found.records)))
+        .print(&Verified { records }, |found| format!("{}, all good\n", number::records(found.records)))
 }
