@@ -32,6 +32,7 @@ use crate::net::gate::ProduceGate;
 use crate::net::inflating::InflatingLeave;
 use crate::partitions::{Partition, Partitions, Placement};
 use crate::scrub::ScrubProgress;
+use crate::supervisor::Supervisor;
 use crate::topics::Discarded;
 use crate::uncleanable::Uncleanable;
 
@@ -74,6 +75,7 @@ pub(crate) struct Broker {
     pub(crate) catch_up: Arc<CatchUp>,
     pub(crate) budgets: Budgets,
     pub(crate) metrics: SharedMetrics,
+    pub(crate) supervisor: Arc<Supervisor>,
     /// Somebody found no room for records in a log dir.
     pub(crate) shortage: Notify,
     /// What requests with records pass.

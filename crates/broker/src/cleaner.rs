@@ -5,6 +5,7 @@
 //! holds up no other one: see [`crate::uncleanable`].
 
 use std::collections::HashSet;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use riverrun_log::compaction::plan::{Cleanable, filthiest};
 use riverrun_log::producer_state::AppendOrigin;
 use riverrun_log::{CompactOptions, LogError};
 use riverrun_types::PartitionId;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 
 use crate::broker::Broker;
 use crate::error::is_log_trouble;
@@ -24,6 +25,7 @@ use crate::log_limit::UPKEEP_TROUBLE;
 use crate::metadata::is_internal;
 use crate::partitions::Partition;
 use crate::shutdown::{StopSignal, stopped};
+use crate::supervisor::aside;
 use crate::uncleanable::Turn;
 use crate::upkeep::{Kept, Looks, checkpoint, kept_partitions};
 
@@ -67,8 +69,22 @@ pub(crate) async fn run(broker: Arc<Broker>, mut stop: StopSignal) {
         let control = Control { broker: Arc::clone(&broker), pace: Arc::clone(&pace), stop: stop.clone() };
         workers.spawn(work(Arc::new(control), Arc::clone(&state)));
     }
-    stopped(&mut stop).await;
-    while workers.join_next().await.is_some() {}
+    tokio::select! {
+        () = stopped(&mut stop) => {}
+        // Before a stop a worker ends by a panic only.
+        Some(ended) = workers.join_next() => pass_on_panic(ended),
+    }
+    while let Some(ended) = workers.join_next().await {
+        pass_on_panic(ended);
+    }
+}
+
+fn pass_on_panic(ended: Result<(), JoinError>) {
+    if let Err(failed) = ended
+        && failed.is_panic()
+    {
+        resume_unwind(failed.into_panic());
+    }
 }
 
 /// A rate above all that a disk can do is none.
@@ -84,8 +100,8 @@ async fn work(control: Arc<Control>, state: Arc<Mutex<State>>) {
     let mut stop = control.stop.clone();
     loop {
         let (for_run, state) = (Arc::clone(&control), Arc::clone(&state));
-        let cleaned = tokio::task::spawn_blocking(move || clean_filthiest(&for_run, &state)).await;
-        if matches!(cleaned, Ok(true)) && !*stop.borrow() {
+        let cleaned = aside(move || clean_filthiest(&for_run, &state)).await;
+        if cleaned == Some(true) && !*stop.borrow() {
             continue;
         }
         let backoff = Duration::from_millis(control.broker.config.upkeep.log_cleaner_backoff_ms);

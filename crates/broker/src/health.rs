@@ -130,6 +130,17 @@ impl Broker {
         !topic.is_mounted && topic.log_dir(index).is_some_and(|dir| self.logs.is_offline(id, dir))
     }
 
+    /// Tells the supervisor of threads that journals have started and that have died.
+    fn look_at_journal_threads(&self) {
+        for journal in self.logs.journals() {
+            let name = journal_thread(journal);
+            match journal.dead_thread() {
+                Some(thread) => self.supervisor.dead(&name, &format!("its thread {thread} panicked")),
+                None => self.supervisor.lives(&name),
+            }
+        }
+    }
+
     /// Why nothing can be written any more, if that is so. Waits for nothing.
     fn storage_failure(&self) -> Option<String> {
         if let Some(reason) = self.metadata.known_failure() {
@@ -162,6 +173,7 @@ impl Broker {
         troubles.extend([self.metadata.copy_trouble(), self.journals.copy_trouble()].into_iter().flatten());
         troubles.extend(self.groups.failed_shard(&*self.env.clock).map(groups_failed));
         troubles.extend(self.mounts.troubles());
+        troubles.splice(0..0, self.supervisor.troubles());
         let image = self.metadata.image();
         let dirs = image.log_dirs().iter().enumerate();
         let cordoned = dirs.filter(|(index, _)| image.is_cordoned(*index));
@@ -241,6 +253,10 @@ impl Broker {
     }
 }
 
+fn journal_thread(journal: &Journal) -> String {
+    format!("journal {}", journal.dir().display())
+}
+
 /// How often a server looks whether it can write anything at all.
 const STORAGE_CHECK: Duration = Duration::from_millis(200);
 
@@ -248,6 +264,7 @@ const STORAGE_CHECK: Duration = Duration::from_millis(200);
 /// only a restart on a disk that works helps. A server that stayed would keep its clients from noticing.
 pub(crate) async fn nothing_to_write_to(broker: &Broker) -> String {
     loop {
+        broker.look_at_journal_threads();
         if let Some(reason) = broker.storage_failure() {
             return reason;
         }

@@ -36,6 +36,7 @@ mod server;
 mod settle;
 mod shutdown;
 mod start;
+mod supervisor;
 #[cfg(test)]
 mod testing;
 mod topics;

@@ -7,6 +7,9 @@ use tokio::time::Instant;
 
 /// Bad frames and bad requests.
 pub(crate) static BAD_CLIENTS: LogLimit = LogLimit::new(Duration::from_secs(1));
+/// Connections whose task panicked: whoever has found a request that does it sends it again.
+pub(crate) static CONNECTION_PANICS: LogLimit =
+    LogLimit::slowing_down(Duration::from_secs(1), Duration::from_mins(1));
 /// Connections above the bounds.
 pub(crate) static REFUSED_CONNECTIONS: LogLimit = LogLimit::new(Duration::from_secs(1));
 /// Partitions that cannot be opened, read or appended to: each request that names one meets the trouble again. What

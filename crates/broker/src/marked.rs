@@ -14,12 +14,11 @@ use riverrun_types::PartitionId;
 use crate::broker::Broker;
 use crate::log_limit::UPKEEP_TROUBLE;
 use crate::shutdown::StopSignal;
+use crate::supervisor::aside;
 
 /// Looks at all partitions once; ends between two of them when `stop` turns true.
 pub(crate) async fn run(broker: Arc<Broker>, stop: StopSignal) {
-    if let Err(error) = tokio::task::spawn_blocking(move || look(&broker, &stop)).await {
-        tracing::error!(%error, "the look for marks of damage failed");
-    }
+    aside(move || look(&broker, &stop)).await;
 }
 
 fn look(broker: &Broker, stop: &StopSignal) {

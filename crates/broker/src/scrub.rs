@@ -16,6 +16,7 @@ use crate::broker::Broker;
 use crate::error::is_log_trouble;
 use crate::log_limit::UPKEEP_TROUBLE;
 use crate::shutdown::{StopSignal, stopped};
+use crate::supervisor::aside;
 use crate::upkeep::{Kept, kept_partitions};
 
 /// The first pass begins so long after the start, or after one interval if that is shorter: a server that is often
@@ -80,9 +81,7 @@ pub(crate) async fn run(broker: Arc<Broker>, interval: Duration, mut stop: StopS
         }
         let begun = broker.env.clock.monotonic();
         let (for_pass, stop) = (Arc::clone(&broker), stop.clone());
-        if let Err(error) = tokio::task::spawn_blocking(move || pass(&for_pass, interval, stop)).await {
-            tracing::error!(%error, "a pass of the scrub failed");
-        }
+        aside(move || pass(&for_pass, interval, stop)).await;
         let took = broker.env.clock.monotonic().saturating_sub(begun);
         pause = interval.saturating_sub(took).max(Duration::from_millis(1));
     }

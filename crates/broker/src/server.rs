@@ -2,10 +2,11 @@
 //!
 //! Owns the runtime, the listeners and the tasks. Guarantees that when [`Server::start`] returns, clients can
 //! connect, and that when [`Server::stop`] returns, nothing of the server is left but its files, which need no
-//! recovery. A server whose disks have all failed stops by itself.
+//! recovery. A server whose disks have all failed, or one of whose threads has died, stops by itself.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
@@ -33,6 +34,7 @@ use crate::router::Router;
 use crate::settle::Settler;
 use crate::shutdown::{StopSignal, stopped};
 use crate::start::{StartError, open_broker};
+use crate::supervisor::panic_text;
 use crate::topics;
 use crate::upkeep;
 
@@ -74,6 +76,9 @@ pub enum StopError {
     /// It stopped by itself: no log dir takes writes any more, or the metadata does not.
     #[error("the server stopped by itself: {0}")]
     StorageFailed(String),
+    /// It stopped by itself: one of its threads has died, which is a fault of the server. Its files are as after a kill.
+    #[error("the server stopped by itself: {0}; the next start recovers")]
+    ThreadDied(String),
     /// It was told to stop, and not everything could be written.
     #[error("the server did not stop cleanly: {0}")]
     Unclean(String),
@@ -156,7 +161,7 @@ impl Server {
         let report = move |outcome| ready.send(outcome).unwrap_or_default();
         let thread = std::thread::Builder::new()
             .name("riverrun".to_owned())
-            .spawn(move || run(env, config, log, &stopper, stopping, report))
+            .spawn(move || run_caught(env, config, log, &stopper, stopping, report))
             .map_err(StartError::Thread)?;
         let addresses = started.recv().map_err(|_| StartError::Died)??;
         Ok(Self { addresses, durability, journal_dirs, stop, thread: Some(thread), temporary: None })
@@ -227,6 +232,22 @@ impl fmt::Debug for Server {
     }
 }
 
+/// The server's thread, whose panic is the server's end as well.
+fn run_caught(
+    env: Env,
+    config: BrokerConfig,
+    log: Arc<LogAccount>,
+    stop: &watch::Sender<bool>,
+    stopping: StopSignal,
+    report: impl FnOnce(Result<Addresses, StartError>),
+) -> Result<(), StopError> {
+    let outcome = catch_unwind(AssertUnwindSafe(|| run(env, config, log, stop, stopping, report)));
+    outcome.unwrap_or_else(|panic| {
+        stop.send_replace(true);
+        Err(StopError::ThreadDied(format!("the thread riverrun panicked: {}", panic_text(&*panic))))
+    })
+}
+
 /// The server's thread: starts, reports, serves until told to stop or until nothing can be written, closes.
 fn run(
     env: Env,
@@ -245,7 +266,7 @@ fn run(
     };
     let Started { broker, addresses, tasks } = started;
     broker.log_account.get_or_init(|| log);
-    let watchers = match Watchers::start(&broker.mounts) {
+    let watchers = match Watchers::start(&broker.mounts, &broker.supervisor) {
         Ok(watchers) => watchers,
         Err(error) => {
             report(Err(StartError::Thread(error)));
@@ -265,11 +286,11 @@ fn run(
     aside.shutdown_timeout(STOP_GRACE);
     settler.stop();
     drop(watchers);
-    let closed = close(&broker);
-    match failure {
-        Some(reason) => Err(StopError::StorageFailed(reason)),
-        None => closed,
+    if let Some(died @ StopError::ThreadDied(_)) = failure {
+        return Err(died);
     }
+    let closed = close(&broker);
+    failure.map_or(closed, Err)
 }
 
 /// Lets the tasks work until the server stops, and waits for their end. Returns why it stopped, if it was by itself.
@@ -278,13 +299,14 @@ async fn serve(
     mut tasks: JoinSet<()>,
     stop: &watch::Sender<bool>,
     mut stopping: StopSignal,
-) -> Option<String> {
+) -> Option<StopError> {
     let failure = tokio::select! {
         () = stopped(&mut stopping) => None,
-        reason = nothing_to_write_to(broker) => Some(reason),
+        reason = broker.supervisor.death() => Some(StopError::ThreadDied(reason)),
+        reason = nothing_to_write_to(broker) => Some(StopError::StorageFailed(reason)),
     };
     if let Some(reason) = &failure {
-        tracing::error!(reason, "the server stops by itself");
+        tracing::error!("{reason}");
         stop.send_replace(true);
     }
     let ended = tokio::time::timeout(STOP_GRACE, async { while tasks.join_next().await.is_some() {} }).await;
@@ -394,6 +416,7 @@ fn listen(
             limits: limits.clone(),
             counts: Arc::clone(&counts),
             metrics: Arc::clone(&broker.metrics),
+            supervisor: Arc::clone(&broker.supervisor),
             dispatch: Arc::clone(&router),
         });
     }
@@ -410,12 +433,15 @@ fn listen(
         advertised.first().map(|first| format!("{}:{}", first.host, first.port)).unwrap_or_default();
     broker.advertised.get_or_init(|| advertised);
     // Before the first request: what a request deletes it removes itself.
-    tasks.spawn(topics::resume_removals(broker, stopping));
+    let supervisor = &broker.supervisor;
+    supervisor.ends_with(stopping.clone());
+    tasks.spawn(supervisor.errand("resume-removals", topics::resume_removals(broker, stopping)));
     for listener in listeners {
-        tasks.spawn(listener.run(stopping.clone()));
+        let name = format!("listener {}", listener.name);
+        tasks.spawn(supervisor.task(&name, listener.run(stopping.clone())));
     }
     if let Some(socket) = admin_socket {
-        tasks.spawn(admin::run(socket, Arc::clone(broker), stopping.clone()));
+        tasks.spawn(supervisor.task("admin", admin::run(socket, Arc::clone(broker), stopping.clone())));
     }
     upkeep::spawn(broker, stopping, &mut tasks);
     Ok(Started {
@@ -468,5 +494,60 @@ fn listener_limits(broker: &Broker) -> ListenerLimits {
             produce_gate: Arc::clone(&broker.produce_gate),
             inflating: Arc::clone(&broker.inflating),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::{Ipv4Addr, TcpStream};
+
+    use bytes::BytesMut;
+    use riverrun_env::sim::SimEnv;
+
+    use super::*;
+    use crate::context::ConnectionInfo;
+    use crate::net::budget::Charge;
+    use crate::net::connection::{Dispatch, Dispatched};
+
+    /// A bug that a request brings to light.
+    struct Panics;
+
+    impl Dispatch for Panics {
+        fn dispatch(&self, _: &Arc<ConnectionInfo>, _: BytesMut, _: Charge) -> Dispatched {
+            panic!("planted")
+        }
+    }
+
+    #[test]
+    fn a_request_that_panics_ends_its_connection_and_no_other() {
+        let config = BrokerConfig::from_pairs([("data.dir", "/data")]).expect("valid");
+        let broker = open_broker(SimEnv::new(1).env(), config).expect("starts");
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("started");
+        let _inside = runtime.enter();
+        let socket =
+            bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).expect("bound").listen(5).expect("listens");
+        let address = socket.local_addr().expect("bound");
+        let listener = Listener {
+            name: Arc::from("PLAINTEXT"),
+            socket,
+            limits: listener_limits(&broker),
+            counts: Arc::default(),
+            metrics: Arc::clone(&broker.metrics),
+            supervisor: Arc::clone(&broker.supervisor),
+            dispatch: Arc::new(Panics),
+        };
+        let (stop, stopping) = watch::channel(false);
+        broker.supervisor.ends_with(stopping.clone());
+        let running = runtime.spawn(broker.supervisor.task("listener", listener.run(stopping)));
+        for panics in 1..3 {
+            let mut client = TcpStream::connect(address).expect("the listener goes on");
+            client.write_all(&[&10_u32.to_be_bytes()[..], &[0; 10]].concat()).expect("taken");
+            assert_eq!(client.read(&mut [0]).expect("closed"), 0);
+            assert_eq!(broker.supervisor.connection_panics(), panics);
+        }
+        assert_eq!(broker.supervisor.troubles(), [""; 0]);
+        stop.send_replace(true);
+        runtime.block_on(running).expect("it ends");
     }
 }

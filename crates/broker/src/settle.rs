@@ -33,9 +33,8 @@ impl Settler {
     pub(crate) fn start(broker: &Arc<Broker>) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let (for_thread, stopping) = (Arc::clone(broker), Arc::clone(&stop));
-        let thread = std::thread::Builder::new()
-            .name("riverrun-settle".to_owned())
-            .spawn(move || run(&for_thread, &stopping))?;
+        let run = move || run(&for_thread, &stopping);
+        let thread = broker.supervisor.thread("riverrun-settle", run)?;
         Ok(Self { broker: Arc::clone(broker), stop, thread })
     }
 
@@ -43,9 +42,8 @@ impl Settler {
     pub(crate) fn stop(self) {
         self.stop.store(true, Ordering::Release);
         self.broker.logs.wake_settling();
-        if self.thread.join().is_err() {
-            tracing::error!("the thread that settles has panicked");
-        }
+        // The supervisor has caught its panic.
+        let _ = self.thread.join();
     }
 }
 

@@ -15,6 +15,7 @@ use crate::config::{BrokerConfig, TopicOverrides};
 use crate::log_limit::REMOVAL_TROUBLE;
 use crate::metadata::{Draft, MetadataError, NewTopic, OFFSETS_TOPIC, Topic, TopicError};
 use crate::shutdown::StopSignal;
+use crate::supervisor::aside;
 
 /// Deleted topics whose files are gone, while the journals may still have records of them. The metadata remembers them
 /// that long: what a start finds of a topic that nobody knows is kept.
@@ -191,9 +192,7 @@ pub(crate) fn resume_removals(
                 return;
             }
             let broker = Arc::clone(&broker);
-            if let Err(error) = tokio::task::spawn_blocking(move || broker.discard_topics(&[id])).await {
-                tracing::error!(topic = %id, %error, "removing a deleted topic failed");
-            }
+            aside(move || broker.discard_topics(&[id])).await;
         }
     }
 }

@@ -9,6 +9,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use riverrun_log::{KnownPartition, LogError, PartitionLog};
 use riverrun_types::{Offset, PartitionId};
@@ -22,6 +24,7 @@ use crate::log_limit::{UNKNOWN_TOPICS, UPKEEP_TROUBLE};
 use crate::metadata::Topic;
 use crate::partitions::Partition;
 use crate::shutdown::{StopSignal, stopped};
+use crate::supervisor::aside;
 use crate::{cleaner, groups, marked, scrub};
 
 /// How long after a full log dir made retention run it may run again.
@@ -35,23 +38,27 @@ pub(crate) fn spawn(broker: &Arc<Broker>, stop: &StopSignal, tasks: &mut JoinSet
     let upkeep = &broker.config.upkeep;
     let every = |ms: u64| Duration::from_millis(ms.max(1));
     let server = &broker.config.server;
-    tasks.spawn(groups::run_timer(Arc::clone(broker), stop.clone()));
-    tasks.spawn(groups::run_retries(Arc::clone(broker), stop.clone()));
-    tasks.spawn(marked::run(Arc::clone(broker), stop.clone()));
-    tasks.spawn(sync_found(Arc::clone(broker)));
+    let supervisor = &broker.supervisor;
+    let mut start = |name, work: BoxFuture<'static, ()>| _ = tasks.spawn(supervisor.task(name, work));
+    start("group-timer", groups::run_timer(Arc::clone(broker), stop.clone()).boxed());
+    start("group-retries", groups::run_retries(Arc::clone(broker), stop.clone()).boxed());
     let looks = Arc::new(Mutex::new(Looks::default()));
-    tasks.spawn(make_room(Arc::clone(broker), stop.clone(), Arc::clone(&looks)));
+    start("make-room", make_room(Arc::clone(broker), stop.clone(), Arc::clone(&looks)).boxed());
     let retention = move |broker: &Broker| apply_retention(broker, &looks);
-    tasks.spawn(job(broker, stop, every(upkeep.log_retention_check_interval_ms), retention));
-    tasks.spawn(job(broker, stop, every(upkeep.log_flush_offset_checkpoint_interval_ms), checkpoint));
-    tasks.spawn(job(broker, stop, every(server.producer_id_expiration_check_interval_ms), expire_producers));
-    tasks.spawn(job(broker, stop, IDLE_CHECK, close_idle));
+    start("retention", job(broker, stop, every(upkeep.log_retention_check_interval_ms), retention).boxed());
+    let interval = every(upkeep.log_flush_offset_checkpoint_interval_ms);
+    start("checkpoint", job(broker, stop, interval, checkpoint).boxed());
+    let interval = every(server.producer_id_expiration_check_interval_ms);
+    start("producer-expiration", job(broker, stop, interval, expire_producers).boxed());
+    start("idle-check", job(broker, stop, IDLE_CHECK, close_idle).boxed());
     if upkeep.log_cleaner_enable {
-        tasks.spawn(cleaner::run(Arc::clone(broker), stop.clone()));
+        start("cleaner", cleaner::run(Arc::clone(broker), stop.clone()).boxed());
     }
     if let Ok(interval_ms @ 1..) = u64::try_from(upkeep.log_scrub_interval_ms) {
-        tasks.spawn(scrub::run(Arc::clone(broker), every(interval_ms), stop.clone()));
+        start("scrub", scrub::run(Arc::clone(broker), every(interval_ms), stop.clone()).boxed());
     }
+    tasks.spawn(supervisor.errand("marks", marked::run(Arc::clone(broker), stop.clone())));
+    tasks.spawn(supervisor.errand("sync-found", sync_found(Arc::clone(broker))));
 }
 
 /// Runs `work` every `period`, first after one period.
@@ -73,18 +80,14 @@ fn job(
                 _ = ticks.tick() => {}
             }
             let (broker, work) = (Arc::clone(&broker), Arc::clone(&work));
-            if let Err(error) = tokio::task::spawn_blocking(move || work(&broker)).await {
-                tracing::error!(%error, "a job of the upkeep failed");
-            }
+            aside(move || work(&broker)).await;
         }
     }
 }
 
 /// Has synced what a process that did not stop in order has left, while clients are served already.
 async fn sync_found(broker: Arc<Broker>) {
-    if let Err(error) = tokio::task::spawn_blocking(move || broker.logs.sync_found()).await {
-        tracing::error!(%error, "syncing what was found at the start failed");
-    }
+    aside(move || broker.logs.sync_found()).await;
 }
 
 /// Lets retention take what it may whenever a log dir is full, instead of at its next turn.
@@ -95,10 +98,7 @@ async fn make_room(broker: Arc<Broker>, mut stop: StopSignal, looks: Arc<Mutex<L
             () = broker.shortage.notified() => {}
         }
         let (for_work, looks) = (Arc::clone(&broker), Arc::clone(&looks));
-        let work = move || apply_retention(&for_work, &looks);
-        if let Err(error) = tokio::task::spawn_blocking(work).await {
-            tracing::error!(%error, "making room failed");
-        }
+        aside(move || apply_retention(&for_work, &looks)).await;
         tokio::select! {
             () = stopped(&mut stop) => return,
             () = tokio::time::sleep(ROOM_PAUSE) => {}

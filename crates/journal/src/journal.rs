@@ -114,6 +114,7 @@ impl Journal {
             oldest: AtomicU64::new(recovered.oldest),
             counters: Counters::default(),
             first_use: Mutex::default(),
+            dead_thread: OnceLock::new(),
             lock: Mutex::new(Some(lock)),
             unread: recovered.files.unread.clone(),
         });
@@ -297,6 +298,11 @@ impl Journal {
     /// Why the journal takes nothing more, if it has failed.
     pub fn failure(&self) -> Option<JournalError> {
         self.shared.queue.lock().failure.clone()
+    }
+
+    /// The thread of the journal's own that has died of a panic, if one has.
+    pub fn dead_thread(&self) -> Option<&'static str> {
+        self.shared.dead_thread.get().copied()
     }
 
     /// What the system is short of, if the journal waits for that: entries that were submitted are not stored meanwhile.

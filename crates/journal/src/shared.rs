@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
@@ -68,6 +69,8 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     /// What is to be done before the first entries are written.
     pub(crate) first_use: Mutex<Option<FirstUse>>,
+    /// The journal's thread that has died of a panic.
+    pub(crate) dead_thread: OnceLock<&'static str>,
     /// Released once nobody writes any more.
     pub(crate) lock: Mutex<Option<Box<dyn LockGuard>>>,
     /// Files that are kept once all in them is settled.

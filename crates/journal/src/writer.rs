@@ -83,8 +83,20 @@ struct Alarm {
 impl Drop for Alarm {
     fn drop(&mut self) {
         if std::thread::panicking() {
+            self.shared.dead_thread.get_or_init(|| "journal");
             let error = io::Error::other("the journal's thread has panicked");
             self.shared.fail(std::iter::empty(), &JournalError::write(&self.dir, error));
+        }
+    }
+}
+
+/// Says so if the thread that works ahead dies of a panic: what it was doing nobody would do.
+struct AheadAlarm(Arc<Shared>);
+
+impl Drop for AheadAlarm {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.dead_thread.get_or_init(|| "journal-ahead");
         }
     }
 }
@@ -92,6 +104,7 @@ impl Drop for Alarm {
 /// The thread that works ahead; it ends with the journal's.
 struct Helper {
     ahead: Arc<Ahead>,
+    shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -103,7 +116,12 @@ impl Helper {
         }
         let ahead = self.ahead.clone();
         let builder = std::thread::Builder::new().name("journal-ahead".into());
-        match builder.spawn(move || ahead.run()) {
+        let alarm = AheadAlarm(self.shared.clone());
+        let run = move || {
+            let _alarm = alarm;
+            ahead.run();
+        };
+        match builder.spawn(run) {
             Ok(thread) => self.thread = Some(thread),
             Err(error) => tracing::warn!(%error, "nothing is made ahead for the journal"),
         }
@@ -166,7 +184,7 @@ impl Writer {
     /// Works until the journal is closed, dropped or has failed.
     pub(crate) fn run(mut self) {
         let _alarm = Alarm { shared: self.shared.clone(), dir: self.files.dir.clone() };
-        let mut helper = Helper { ahead: self.ahead(), thread: None };
+        let mut helper = Helper { ahead: self.ahead(), shared: self.shared.clone(), thread: None };
         loop {
             let turn = self.turn();
             if std::mem::take(&mut self.is_ahead_wanted) {

@@ -468,11 +468,32 @@ fn an_owner_that_panics_fails_the_journal_instead_of_hanging_everybody() {
         owner: Arc::new(Panicking),
     };
     journal.submit(submission).unwrap();
+    assert_eq!(journal.dead_thread(), None);
     while journal.failure().is_none() {
         std::thread::yield_now();
     }
     let history = History::default();
     assert!(matches!(history.store(&journal, 1, Wants::Sync), Err(JournalError::Write { .. })));
+    assert_eq!(journal.dead_thread(), Some("journal"));
+}
+
+#[test]
+fn a_panic_at_the_disk_acks_nothing_and_fails_the_journal() {
+    for method in METHODS {
+        let sim = SimEnv::new(1);
+        let (journal, _, _) = open(&sim.env(), small_options(method)).unwrap();
+        let history = History::default();
+        history.store(&journal, 10, Wants::Sync).unwrap();
+        let delivered = journal.delivered();
+        sim.fs.during_next_sync(|| panic!("planted"));
+        history.submit(&journal, 10, Wants::Sync).unwrap();
+        while journal.failure().is_none() {
+            std::thread::yield_now();
+        }
+        assert_eq!(journal.delivered(), delivered, "nobody had synced it");
+        assert!(journal.dead_thread().is_some());
+        assert!(history.submit(&journal, 10, Wants::Sync).is_err());
+    }
 }
 
 #[test]

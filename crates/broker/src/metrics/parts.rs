@@ -1,4 +1,4 @@
-//! Metrics of the server's own parts, read from the live server at each scrape: its log.
+//! Metrics of the server's own parts, read from the live server at each scrape: its threads and its log.
 
 use std::fmt;
 use std::sync::Weak;
@@ -7,6 +7,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 
 use super::journals::put_counter;
+use super::partitions::{Series, put};
 use crate::broker::Broker;
 
 /// Reads the server that it belongs to; shows nothing once that is gone.
@@ -31,6 +32,13 @@ impl Collector for PartsCollector {
         let Some(broker) = self.broker.upgrade() else { return Ok(()) };
         let lost = broker.log_account.get().map_or(0, |account| account.lost_lines());
         let help = "Lines of the log that are lost: nobody read them in time, or they could not be written";
-        put_counter(&mut encoder, "log_lines_lost", help, None, &[(Vec::new(), lost)])
+        put_counter(&mut encoder, "log_lines_lost", help, None, &[(Vec::new(), lost)])?;
+        let parts = broker.supervisor.parts();
+        let up = |(name, is_alive): (String, bool)| (vec![("thread", name)], i64::from(is_alive));
+        let up: Series = parts.into_iter().map(up).collect();
+        put(&mut encoder, "thread_up", "Whether a thread or task of the server is alive", None, &up)?;
+        let panics = [(Vec::new(), broker.supervisor.connection_panics())];
+        let help = "Connections that were closed because their task panicked";
+        put_counter(&mut encoder, "connection_panics", help, None, &panics)
     }
 }

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use super::{MountedQueue, Mounts};
+use crate::supervisor::Supervisor;
 
 /// Time between two looks at a queue's directory.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -45,21 +46,27 @@ pub(crate) struct Watchers {
 
 impl Watchers {
     /// Starts the threads of each queue.
-    pub(crate) fn start(mounts: &Mounts) -> io::Result<Self> {
+    pub(crate) fn start(mounts: &Mounts, supervisor: &Arc<Supervisor>) -> io::Result<Self> {
         let mut watchers = Self::default();
         for queue in mounts.all() {
-            watchers.spawn(queue, "riverrun-mount", MountedQueue::watch)?;
+            watchers.spawn(supervisor, queue, "riverrun-mount", MountedQueue::watch)?;
             if queue.is_writable() {
-                watchers.spawn(queue, "riverrun-intake", MountedQueue::take_in)?;
+                watchers.spawn(supervisor, queue, "riverrun-intake", MountedQueue::take_in)?;
             }
         }
         Ok(watchers)
     }
 
-    fn spawn(&mut self, queue: &Arc<MountedQueue>, name: &str, work: fn(&MountedQueue)) -> io::Result<()> {
-        let thread = std::thread::Builder::new().name(name.to_owned());
+    fn spawn(
+        &mut self,
+        supervisor: &Arc<Supervisor>,
+        queue: &Arc<MountedQueue>,
+        name: &str,
+        work: fn(&MountedQueue),
+    ) -> io::Result<()> {
         let worked = Arc::clone(queue);
-        self.running.push((Arc::clone(queue), thread.spawn(move || work(&worked))?));
+        let thread = supervisor.thread(&format!("{name} {}", queue.name()), move || work(&worked))?;
+        self.running.push((Arc::clone(queue), thread));
         Ok(())
     }
 }
@@ -70,10 +77,9 @@ impl Drop for Watchers {
             queue.sleeper.stop();
             queue.stop_taking_in();
         }
-        for (queue, thread) in self.running.drain(..) {
-            if thread.join().is_err() {
-                tracing::error!(topic = &**queue.name(), "the thread of a mounted queue panicked");
-            }
+        for (_, thread) in self.running.drain(..) {
+            // The supervisor has caught its panic.
+            let _ = thread.join();
         }
     }
 }

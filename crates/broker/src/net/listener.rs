@@ -4,10 +4,12 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 use riverrun_types::tcp::LOCAL_CONGESTION_CONTROL;
 use rustix::net::sockopt;
@@ -21,6 +23,7 @@ use crate::context::ConnectionInfo;
 use crate::log_limit;
 use crate::metrics::SharedMetrics;
 use crate::shutdown::{StopSignal, stopped};
+use crate::supervisor::{Supervisor, panic_text};
 
 /// Pause after a failed accept: it is mostly the limit of open files, and a loop would burn a core.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
@@ -141,6 +144,7 @@ pub(crate) struct Listener<D> {
     pub(crate) limits: ListenerLimits,
     pub(crate) counts: Arc<ConnectionCounts>,
     pub(crate) metrics: SharedMetrics,
+    pub(crate) supervisor: Arc<Supervisor>,
     pub(crate) dispatch: Arc<D>,
 }
 
@@ -160,6 +164,7 @@ impl<D: Dispatch + 'static> Listener<D> {
                         tokio::time::sleep(ACCEPT_RETRY).await;
                     }
                 },
+                // The panic of a task was caught.
                 Some(_) = connections.join_next() => {}
             }
         }
@@ -184,14 +189,20 @@ impl<D: Dispatch + 'static> Listener<D> {
         let info = Arc::new(ConnectionInfo::new(id, peer, Arc::clone(&self.name)));
         let (metrics, dispatch) = (Arc::clone(&self.metrics), Arc::clone(&self.dispatch));
         let limits = self.limits.connection.clone();
+        let supervisor = Arc::clone(&self.supervisor);
         connections.spawn(async move {
             let _counted = counted;
             metrics.traffic.opened();
             let closing = ClosedOnDrop(&metrics);
             let who = Arc::clone(&info);
             let connection = Connection::new(stream, info, limits, dispatch.as_ref(), &metrics.traffic);
-            if let Err(closed) = connection.serve().await {
-                log_closed(&who, &closed);
+            match AssertUnwindSafe(connection.serve()).catch_unwind().await {
+                Ok(Ok(())) => {}
+                Ok(Err(closed)) => log_closed(&who, &closed),
+                Err(panic) => {
+                    supervisor.connection_panicked();
+                    log_panic(&who, panic_text(&*panic));
+                }
             }
             drop(closing);
         });
@@ -218,6 +229,13 @@ impl Drop for ClosedOnDrop<'_> {
     fn drop(&mut self) {
         self.0.traffic.closed();
     }
+}
+
+fn log_panic(who: &ConnectionInfo, reason: &str) {
+    let ConnectionInfo { id, peer, listener, .. } = who;
+    log_limit::CONNECTION_PANICS.warn(|suppressed| {
+        tracing::error!(id, %peer, %listener, suppressed, reason, "connection closed: its task panicked");
+    });
 }
 
 fn log_closed(who: &ConnectionInfo, closed: &Closed) {

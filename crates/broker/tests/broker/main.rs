@@ -10,6 +10,7 @@ mod batches;
 mod catch_up;
 mod cordon;
 mod damage;
+mod dead_threads;
 mod disk;
 mod durability;
 mod fetching;

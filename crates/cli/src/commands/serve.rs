@@ -34,7 +34,7 @@ A flag wins over the environment (RIVERRUN_LOG_RETENTION_MS for log.retention.ms
 the file. `riverrun config docs` prints every option, and `riverrun config check FILE` checks a file.
 Ctrl-C, SIGTERM or SIGHUP stop the server cleanly; a second one stops it at once. Under nohup, SIGHUP
 is ignored. When every log dir has failed, or the metadata has, the server stops by itself with exit
-code 7.";
+code 7; when one of its threads has died, which is a fault of the server, with exit code 1.";
 
 /// With fewer descriptors than this a server of many partitions and connections opens and closes files all the time,
 /// and lets connections wait.
@@ -151,7 +151,7 @@ fn not_in_order(error: &StopError) -> Failure {
     match error {
         StopError::StorageFailed(_) => Failure::new(Exit::StorageFailed, message)
             .advise("look at the disk (dmesg), mend it, and start again; acked records are recovered"),
-        StopError::Unclean(_) => Failure::new(Exit::Failed, message),
+        StopError::ThreadDied(_) | StopError::Unclean(_) => Failure::new(Exit::Failed, message),
     }
 }
 
