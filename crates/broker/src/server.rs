@@ -84,8 +84,11 @@ pub enum StopError {
     Unclean(String),
 }
 
-/// Collects options for a server in this process. Without any, it listens on a free loopback port and keeps its
-/// data in a temporary directory that goes with it.
+/// What a group waits for more members at first. A server in a process, mostly a test's, has few, and waits in vain.
+const REBALANCE_DELAY: &str = "group.initial.rebalance.delay.ms";
+
+/// Collects options for a server in this process. Without any, it listens on a free loopback port, keeps its
+/// data in a temporary directory that goes with it, and lets the first member of a classic group wait for no others.
 #[derive(Debug, Default)]
 pub struct ServerBuilder {
     settings: Settings,
@@ -93,6 +96,7 @@ pub struct ServerBuilder {
     log: Arc<LogAccount>,
     has_data_dir: bool,
     has_listeners: bool,
+    has_rebalance_delay: bool,
 }
 
 impl ServerBuilder {
@@ -106,6 +110,7 @@ impl ServerBuilder {
         self.settings.set(key, value, Origin::Flag)?;
         self.has_data_dir |= key == "data.dir";
         self.has_listeners |= key == "listeners";
+        self.has_rebalance_delay |= key == REBALANCE_DELAY;
         Ok(self)
     }
 
@@ -133,6 +138,9 @@ impl ServerBuilder {
         }
         if !self.has_listeners {
             self = self.set("listeners", "PLAINTEXT://127.0.0.1:0")?;
+        }
+        if !self.has_rebalance_delay {
+            self = self.set(REBALANCE_DELAY, "0")?;
         }
         let env = self.env.unwrap_or_else(Env::real);
         let mut server = Server::start_on(env, BrokerConfig::new(self.settings)?, self.log)?;

@@ -193,7 +193,7 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
         Broker {
             partitions: Partitions::new(Arc::clone(&logs), image.leader_epoch()),
             mounts,
-            groups: Groups::new(&config, &env),
+            groups: Groups::new(&config),
             fetch_sessions: SessionCache::new(network.max_incremental_fetch_session_cache_slots),
             catch_up: CatchUp::new(network.catchup_reads_max, dirs.len(), network.catchup_distance_bytes),
             budgets,

@@ -3,7 +3,7 @@
 //! Owns what both kinds of group have in common, so that offsets, admin requests and expiry ask one type.
 
 use riverrun_protocol::ErrorCode;
-use riverrun_types::{TimestampMs, TopicId};
+use riverrun_types::TopicId;
 
 use crate::GroupConfig;
 use crate::GroupMemory;
@@ -13,6 +13,7 @@ use crate::memory::Room;
 use crate::offsets::GroupOffsets;
 use crate::records;
 use crate::step::OffsetsRecord;
+use crate::time::{Ages, Moment, Now, Stamp};
 
 /// What a group is, beside its offsets.
 #[derive(Debug)]
@@ -27,7 +28,7 @@ pub(crate) enum Group {
 
 /// A group with everything that the shard keeps of it.
 ///
-/// Invariants: a `Simple` group holds at least one offset once a step is over; `scheduled` is at or before the
+/// Invariants: a `Simple` group holds at least one offset once a step is over, or `lingers`; `scheduled` is at or before the
 /// group's next deadline, and stands in the shard's timers if it is set; once a step is over, `charged_bytes` is what it
 /// takes.
 #[derive(Debug)]
@@ -37,9 +38,11 @@ pub(crate) struct GroupEntry {
     /// Its committed offsets.
     pub(crate) offsets: GroupOffsets,
     /// When the shard looks at its deadlines next.
-    pub(crate) scheduled: Option<TimestampMs>,
+    pub(crate) scheduled: Option<Moment>,
     /// What of the memory of all groups is counted as its own.
     pub(crate) charged_bytes: usize,
+    /// Whether it is there though nothing is left of it, until the next sweep: its last offset was deleted.
+    pub(crate) lingers: bool,
 }
 
 /// Memory of a group beside its members and offsets: its places in the shard's maps, and the state of either protocol.
@@ -48,7 +51,7 @@ const GROUP_BYTES: usize = 1_024;
 impl GroupEntry {
     /// A group of this kind without offsets or timers.
     pub(crate) fn new(group: Group) -> Self {
-        Self { group, offsets: GroupOffsets::default(), scheduled: None, charged_bytes: 0 }
+        Self { group, offsets: GroupOffsets::default(), scheduled: None, charged_bytes: 0, lingers: false }
     }
 
     /// Memory of a group of this id in which there is nothing.
@@ -81,11 +84,11 @@ pub(crate) struct Committer<'a> {
 }
 
 impl Group {
-    /// The kind's name in ListGroups.
+    /// The kind's name in ListGroups, as Kafka writes it there.
     pub(crate) fn type_name(&self) -> &'static str {
         match self {
-            Self::Simple | Self::Classic(_) => "Classic",
-            Self::Consumer(_) => "Consumer",
+            Self::Simple | Self::Classic(_) => "classic",
+            Self::Consumer(_) => "consumer",
         }
     }
 
@@ -125,11 +128,30 @@ impl Group {
         }
     }
 
-    /// Since when an offset committed at `committed` counts as unused; `None` while the group keeps it alive.
-    pub(crate) fn unused_since(&self, committed: TimestampMs) -> Option<TimestampMs> {
+    /// For how long an offset committed at `committed` has been unused; `None` while the group keeps it alive.
+    pub(crate) fn unused_ms(&self, committed: Stamp, ages: &Ages) -> Option<i64> {
         match self {
-            Self::Simple | Self::Consumer(_) => Some(committed),
-            Self::Classic(group) => group.unused_since(committed),
+            Self::Simple => Some(ages.of(committed)),
+            Self::Classic(group) => group.unused_ms(committed, ages),
+            Self::Consumer(group) => Some(group.unused_ms(committed, ages)),
+        }
+    }
+
+    /// The record of a group without members whose time was written down by a clock that has been set since.
+    pub(crate) fn correct_time(&mut self, group_id: &str, now: Now) -> Option<OffsetsRecord> {
+        match self {
+            Self::Simple => None,
+            Self::Classic(group) => group.correct_time(now),
+            Self::Consumer(group) => group.correct_time(group_id, now),
+        }
+    }
+
+    /// How many sets of names [`Self::is_subscribed_to`] may look into.
+    pub(crate) fn names_sets(&self) -> usize {
+        match self {
+            Self::Simple => 0,
+            Self::Classic(_) => 1,
+            Self::Consumer(group) => group.names_sets(),
         }
     }
 
@@ -187,7 +209,7 @@ impl Group {
     }
 
     /// Gives every member a new session, after a load: nobody could heartbeat while nobody listened.
-    pub(crate) fn restart_sessions(&mut self, now: TimestampMs, config: &GroupConfig) {
+    pub(crate) fn restart_sessions(&mut self, now: Moment, config: &GroupConfig) {
         match self {
             Self::Simple => {}
             Self::Classic(group) => group.restart_sessions(now),
@@ -205,7 +227,7 @@ impl Group {
     }
 
     /// When something is due next.
-    pub(crate) fn next_deadline(&self) -> Option<TimestampMs> {
+    pub(crate) fn next_deadline(&self) -> Option<Moment> {
         match self {
             Self::Simple => None,
             Self::Classic(group) => group.next_deadline(),

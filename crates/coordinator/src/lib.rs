@@ -14,13 +14,12 @@
 //! records of its old kind are deleted in the same step. Offsets survive the change.
 //!
 //! ```
-//! use riverrun_coordinator::{GroupConfig, GroupMemory, ReplyToken, RequestContext, Shard};
+//! use riverrun_coordinator::{GroupConfig, GroupMemory, Now, ReplyToken, RequestContext, Shard};
 //! use riverrun_protocol::HeartbeatRequest;
-//! use riverrun_types::TimestampMs;
 //!
 //! let mut shard = Shard::new(GroupConfig::default(), GroupMemory::new(256 << 20));
 //! let context = RequestContext {
-//!     now: TimestampMs(1_000),
+//!     now: Now::simulated(1_000),
 //!     token: ReplyToken(7),
 //!     client_id: "example",
 //!     client_host: "/127.0.0.1",
@@ -46,6 +45,7 @@ mod refusal;
 mod replay;
 mod shard;
 mod step;
+mod time;
 mod topics;
 
 pub use config::GroupConfig;
@@ -55,4 +55,5 @@ pub use offsets::{CommittedOffset, offset_fetch_groups, offset_fetch_response};
 pub use refusal::{refuse_join_group, refuse_offset_commit, refuse_offset_fetch};
 pub use shard::Shard;
 pub use step::{GroupResponse, OffsetsRecord, Reply, ReplyToken, RequestContext, Step};
+pub use time::{Moment, Now, Stamp};
 pub use topics::TopicMetadata;

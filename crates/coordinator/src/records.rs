@@ -14,6 +14,7 @@ use riverrun_types::{LeaderEpoch, Offset, TimestampMs, TopicId};
 use crate::error::ReplayError;
 use crate::offsets::CommittedOffset;
 use crate::step::OffsetsRecord;
+use crate::time::Stamp;
 
 /// The one version of an offset's value that has an expiry of its own.
 const OFFSET_WITH_EXPIRY_VERSION: i16 = 1;
@@ -66,7 +67,7 @@ pub(crate) fn offset_commit(
         offset: offset.offset.0,
         leader_epoch: offset.leader_epoch.0,
         metadata: (&*offset.metadata).into(),
-        commit_timestamp: offset.committed_at.0,
+        commit_timestamp: offset.committed_at.wall.0,
         expire_timestamp: offset.expires_at.unwrap_or(TimestampMs::NONE).0,
         topic_id: offset.topic_id,
     };
@@ -85,7 +86,7 @@ pub(crate) fn read_offset(value: &[u8]) -> Result<CommittedOffset, ReplayError> 
         offset: Offset(value.offset),
         leader_epoch: LeaderEpoch(value.leader_epoch),
         metadata: (&*value.metadata).into(),
-        committed_at: TimestampMs(value.commit_timestamp),
+        committed_at: Stamp::recorded(TimestampMs(value.commit_timestamp)),
         expires_at: (value.expire_timestamp >= 0).then_some(TimestampMs(value.expire_timestamp)),
         topic_id: value.topic_id,
     })
@@ -98,7 +99,7 @@ pub(crate) fn read_legacy_offset(value: &[u8]) -> Result<CommittedOffset, Replay
         offset: Offset(value.offset),
         leader_epoch: LeaderEpoch::UNKNOWN,
         metadata: (&*value.metadata).into(),
-        committed_at: TimestampMs(value.commit_timestamp),
+        committed_at: Stamp::recorded(TimestampMs(value.commit_timestamp)),
         expires_at: None,
         topic_id: TopicId::ZERO,
     })
@@ -125,7 +126,7 @@ mod tests {
             offset: Offset(42),
             leader_epoch: LeaderEpoch(if expires_at.is_some() { -1 } else { 5 }),
             metadata: "note".into(),
-            committed_at: TimestampMs(1_000),
+            committed_at: Stamp::recorded(TimestampMs(1_000)),
             expires_at: expires_at.map(TimestampMs),
             topic_id,
         }

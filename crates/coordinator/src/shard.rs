@@ -13,33 +13,39 @@ use riverrun_protocol::{
     ErrorCode, HeartbeatRequest, HeartbeatResponse, JoinGroupRequest, LeaveGroupRequest, LeaveGroupResponse,
     SyncGroupRequest,
 };
-use riverrun_types::{TimestampMs, limits};
+use riverrun_types::limits;
 
 use crate::GroupConfig;
 use crate::GroupMemory;
 use crate::classic::{ClassicGroup, Parked, Turn, join_error, leave_response, sync_error};
 use crate::group::{Group, GroupEntry};
 use crate::memory::{Room, Share};
-use crate::offsets::CommittedOffset;
+use crate::offsets::{CommittedOffset, Sweep};
 use crate::step::{GroupResponse, OffsetsRecord, RequestContext, Step};
+use crate::time::{Moment, Now, Stamp};
 
 /// A group's id in bytes at most. Kafka has no such bound of its own.
 const GROUP_ID_BYTES_MAX: usize = 1_024;
 /// A static member's instance id in bytes at most: Kafka's clients allow what a topic's name may be.
 const INSTANCE_ID_BYTES_MAX: usize = limits::TOPIC_NAME_BYTES_MAX;
 
+/// From this version on a SyncGroup says which protocol it means (KIP-559).
+const SYNC_PROTOCOL_VERSION: i16 = 5;
+
 /// The groups of one partition.
 ///
 /// Invariants: `timers` holds exactly the `scheduled` of every group; there are at most `groups_max` groups, unless
 /// the log held more; `share` is what all groups are charged for; after each call no group is left that has neither members, offsets, a record nor anybody on
-/// the way in.
+/// the way in, but for those that linger.
 #[derive(Debug)]
 pub struct Shard {
     pub(crate) config: GroupConfig,
     pub(crate) groups: BTreeMap<Arc<str>, GroupEntry>,
-    timers: BTreeSet<(TimestampMs, Arc<str>)>,
-    /// When expired offsets were looked for last, or the load was over; unset until then.
-    swept_at: Option<TimestampMs>,
+    timers: BTreeSet<(Moment, Arc<str>)>,
+    /// When the load was over; unset until then.
+    pub(crate) loaded_at: Option<Now>,
+    /// The looking for expired offsets.
+    pub(crate) sweep: Sweep,
     /// What its groups take of the memory of all.
     pub(crate) share: Share,
 }
@@ -48,7 +54,14 @@ impl Shard {
     /// A shard without groups, whose groups share this memory with those of the server's other shards.
     pub fn new(config: GroupConfig, memory: Arc<GroupMemory>) -> Self {
         let share = Share::new(memory);
-        Self { config, groups: BTreeMap::new(), timers: BTreeSet::new(), swept_at: None, share }
+        Self {
+            config,
+            groups: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            loaded_at: None,
+            sweep: Sweep::default(),
+            share,
+        }
     }
 
     /// Replaces the options: what is decided from now on goes by these.
@@ -57,11 +70,12 @@ impl Shard {
     }
 
     /// All records are replayed: members get a new session, and time begins to count.
-    pub fn on_loaded(&mut self, now: TimestampMs) -> Step {
-        self.swept_at = Some(now);
+    pub fn on_loaded(&mut self, now: Now) -> Step {
+        self.loaded_at = Some(now);
+        self.sweep = Sweep::ended(now);
         let mut turn = Turn::new(now, &self.config);
         for entry in self.groups.values_mut() {
-            entry.group.restart_sessions(now, &self.config);
+            entry.group.restart_sessions(now.moment, &self.config);
             if let Group::Classic(group) = &mut entry.group {
                 group.shrink_after_load(&mut turn);
             }
@@ -74,35 +88,34 @@ impl Shard {
     }
 
     /// When [`Shard::expire`] has something to do; `None` as long as there is nothing to wait for.
-    pub fn next_deadline(&self) -> Option<TimestampMs> {
+    pub fn next_deadline(&self) -> Option<Moment> {
         let sweep = self.next_sweep().filter(|_| !self.groups.is_empty());
         self.timers.first().map(|(at, _)| *at).into_iter().chain(sweep).min()
     }
 
     /// When expired offsets are looked for next.
-    fn next_sweep(&self) -> Option<TimestampMs> {
-        let interval_ms = self.config.offsets_retention_check_interval_ms.max(1);
-        self.swept_at.map(|at| TimestampMs(at.0.saturating_add(interval_ms)))
+    fn next_sweep(&self) -> Option<Moment> {
+        self.loaded_at?;
+        Some(self.sweep.is_due_at(self.config.offsets_retention_check_interval_ms.max(1)))
     }
 
     /// Acts on everything that is due by now: sessions, rebalances, expired offsets.
-    pub fn expire(&mut self, now: TimestampMs) -> Step {
+    pub fn expire(&mut self, now: Now) -> Step {
         let mut step = Step::default();
         while let Some((at, _)) = self.timers.first()
-            && *at <= now
+            && *at <= now.moment
             && let Some((_, group_id)) = self.timers.pop_first()
         {
             step.append(self.expire_group(now, &group_id));
         }
-        if self.next_sweep().is_some_and(|at| at <= now) {
-            self.swept_at = Some(now);
+        if self.next_sweep().is_some_and(|at| at <= now.moment) {
             step.append(self.sweep(now));
         }
         step
     }
 
     /// Acts on what is due in one group, whose timer was taken out.
-    fn expire_group(&mut self, now: TimestampMs, group_id: &Arc<str>) -> Step {
+    fn expire_group(&mut self, now: Now, group_id: &Arc<str>) -> Step {
         let Some(entry) = self.groups.get_mut(group_id) else { return Step::default() };
         entry.scheduled = None;
         let mut turn = Turn::new(now, &self.config);
@@ -142,7 +155,7 @@ impl Shard {
     /// is left alone: its members and the newcomer could not agree on anything.
     fn open_classic(
         &mut self,
-        now: TimestampMs,
+        now: Now,
         request: &JoinGroupRequest<'_>,
     ) -> Result<Vec<OffsetsRecord>, ErrorCode> {
         let group_id = &*request.group_id;
@@ -165,7 +178,7 @@ impl Shard {
             }
             _ => {}
         }
-        let group = ClassicGroup::new(group_id.into(), now);
+        let group = ClassicGroup::new(group_id.into(), Some(Stamp::now(now)));
         self.replace(group_id, Group::Classic(Box::new(group)))
     }
 
@@ -195,6 +208,10 @@ impl Shard {
     pub fn sync_group(&mut self, context: &RequestContext<'_>, request: &SyncGroupRequest<'_>) -> Step {
         let group_id = &*request.group_id;
         let refused = |error| Step::reply(context.token, sync_error(error));
+        let is_named = request.protocol_type.is_some() && request.protocol_name.is_some();
+        if context.api_version >= SYNC_PROTOCOL_VERSION && !is_named {
+            return refused(ErrorCode::INCONSISTENT_GROUP_PROTOCOL);
+        }
         if group_id.is_empty() {
             return refused(ErrorCode::INVALID_GROUP_ID);
         }
@@ -305,7 +322,8 @@ impl Shard {
         if matches!(&entry.group, Group::Classic(group) if group.is_vanishing()) {
             entry.group = Group::Simple;
         }
-        if matches!(entry.group, Group::Simple) && entry.offsets.is_empty() {
+        entry.lingers &= entry.offsets.is_empty() && matches!(entry.group, Group::Simple);
+        if matches!(entry.group, Group::Simple) && entry.offsets.is_empty() && !entry.lingers {
             return self.forget(group_id);
         }
         let deadline = entry.group.next_deadline();
@@ -333,7 +351,7 @@ impl Shard {
 
     /// Sees to it that the group is looked at by `deadline`. A timer that is earlier stays: it is cheaper to wake up
     /// in vain once than to move the timer with each heartbeat.
-    pub(crate) fn wake_by(&mut self, group_id: &str, deadline: Option<TimestampMs>) {
+    pub(crate) fn wake_by(&mut self, group_id: &str, deadline: Option<Moment>) {
         let Some((group_id, entry)) = self.groups.get_key_value(group_id) else { return };
         let (group_id, scheduled) = (group_id.clone(), entry.scheduled);
         let keep = match (scheduled, deadline) {

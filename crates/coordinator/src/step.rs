@@ -9,7 +9,8 @@ use riverrun_protocol::{
     ConsumerGroupHeartbeatResponse, HeartbeatResponse, JoinGroupResponse, LeaveGroupResponse,
     OffsetCommitResponse, OffsetDeleteResponse, SyncGroupResponse,
 };
-use riverrun_types::TimestampMs;
+
+use crate::time::Now;
 
 /// Names one request that is in flight, so that its reply finds the way back. The shell chooses it and never uses
 /// one twice.
@@ -19,8 +20,8 @@ pub struct ReplyToken(pub u64);
 /// What the shell knows about a request beside its body.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestContext<'a> {
-    /// The wall clock at arrival.
-    pub now: TimestampMs,
+    /// The clocks at arrival.
+    pub now: Now,
     /// Where the reply goes.
     pub token: ReplyToken,
     /// The request header's client id, empty if there was none.

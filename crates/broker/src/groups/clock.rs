@@ -1,61 +1,29 @@
-//! The time that shards are fed.
-//!
-//! Guarantees that it passes as time does: a wall clock that is set forward would end every session and expire every
-//! offset at once, and one that is set back would keep the dead alive. It begins at the wall clock's time, so that
-//! what is stored with a group is a date.
+//! The clocks as shards are fed them: [`riverrun_coordinator::Now`] says which is for what.
 
-use std::fmt;
-use std::sync::Arc;
-use std::time::Duration;
-
+use riverrun_coordinator::{Moment, Now};
 use riverrun_env::Clock;
-use riverrun_types::TimestampMs;
 
-/// Wall time at the server's start, and what has passed since by the monotonic clock.
-pub(super) struct GroupClock {
-    clock: Arc<dyn Clock>,
-    wall_at_start: TimestampMs,
-    monotonic_at_start: Duration,
-}
-
-impl GroupClock {
-    /// Begins now.
-    pub(super) fn new(clock: &Arc<dyn Clock>) -> Self {
-        Self { wall_at_start: clock.wall(), monotonic_at_start: clock.monotonic(), clock: Arc::clone(clock) }
-    }
-
-    /// The time for groups.
-    pub(super) fn now(&self) -> TimestampMs {
-        let passed = self.clock.monotonic().saturating_sub(self.monotonic_at_start);
-        let passed_ms = i64::try_from(passed.as_millis()).unwrap_or(i64::MAX);
-        TimestampMs(self.wall_at_start.0.saturating_add(passed_ms))
-    }
-}
-
-impl fmt::Debug for GroupClock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GroupClock").field("wall_at_start", &self.wall_at_start).finish_non_exhaustive()
-    }
+/// All clocks, read now.
+pub(super) fn now(clock: &dyn Clock) -> Now {
+    let ms = |time: std::time::Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
+    Now { moment: Moment(ms(clock.monotonic())), passed_ms: ms(clock.boot()), wall: clock.wall() }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use riverrun_env::sim::SimClock;
+    use riverrun_types::TimestampMs;
 
     use super::*;
 
     #[test]
-    fn time_passes_but_does_not_jump_with_the_wall_clock() {
-        let sim = Arc::new(SimClock::new());
-        sim.advance(Duration::from_secs(7));
-        let start = sim.wall();
-        let clock = GroupClock::new(&(Arc::clone(&sim) as Arc<dyn Clock>));
-        assert_eq!(clock.now(), start);
-        sim.advance(Duration::from_secs(2));
-        sim.set_wall(TimestampMs(start.0 + 1_000_000_000));
-        assert_eq!(clock.now(), TimestampMs(start.0 + 2_000));
-        sim.set_wall(TimestampMs(0));
-        sim.advance(Duration::from_secs(1));
-        assert_eq!(clock.now(), TimestampMs(start.0 + 3_000));
+    fn each_clock_is_fed_as_it_shows_now() {
+        let clock = SimClock::new();
+        clock.advance(Duration::from_secs(2));
+        clock.suspend(Duration::from_secs(5));
+        clock.set_wall(TimestampMs(9));
+        assert_eq!(now(&clock), Now { moment: Moment(2_000), passed_ms: 7_000, wall: TimestampMs(9) });
     }
 }

@@ -24,12 +24,13 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use parking_lot::{Mutex, MutexGuard};
 use riverrun_coordinator::{
-    GroupConfig, GroupMemory, GroupResponse, Reply, ReplyToken, RequestContext as GroupContext, Shard, Step,
+    GroupConfig, GroupMemory, GroupResponse, Now, Reply, ReplyToken, RequestContext as GroupContext, Shard,
+    Step,
 };
-use riverrun_env::{Clock, Env};
+use riverrun_env::Clock;
 use riverrun_log::Appended;
 use riverrun_protocol::ErrorCode;
-use riverrun_types::{Acks, TimestampMs, TopicId};
+use riverrun_types::{Acks, TopicId};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 
@@ -40,7 +41,6 @@ use crate::log_limit::{GROUP_MEMORY_SHORTAGE, GROUP_TROUBLE};
 use crate::metadata::{Image, OFFSETS_TOPIC};
 use crate::partitions::{AckWaiter, NotDurable, Partition};
 
-use clock::GroupClock;
 use held::{Held, Parked, Release};
 use load::LoadError;
 pub(crate) use names::shard_of;
@@ -97,7 +97,7 @@ enum SlotState {
     /// Nobody has asked for it yet.
     #[default]
     NotLoaded,
-    Loaded(Loaded),
+    Loaded(Box<Loaded>),
     /// It could not be loaded, or not append. Nobody tries again before this monotonic time, nor before it is decided
     /// what comes of the last batch that was appended.
     Failed {
@@ -280,12 +280,11 @@ pub(crate) struct Groups {
     next_token: AtomicU64,
     /// Permits to read a shard for somebody who asks for all of them.
     turns: Semaphore,
-    clock: GroupClock,
     timer: timer::Alarm,
 }
 
 impl Groups {
-    pub(crate) fn new(config: &BrokerConfig, env: &Env) -> Self {
+    pub(crate) fn new(config: &BrokerConfig) -> Self {
         Self {
             config: group_config(config),
             stuck_after: Duration::from_millis(config.groups.offsets_commit_timeout_ms),
@@ -295,7 +294,6 @@ impl Groups {
             parked: Parked::default(),
             next_token: AtomicU64::new(0),
             turns: Semaphore::new(READS_MAX),
-            clock: GroupClock::new(&env.clock),
             timer: timer::Alarm::default(),
         }
     }
@@ -379,7 +377,7 @@ impl Groups {
         &self,
         broker: &Arc<Broker>,
         group_id: &str,
-        handle: impl FnOnce(&mut Shard, TimestampMs) -> (T, Step),
+        handle: impl FnOnce(&mut Shard, Now) -> (T, Step),
     ) -> Result<T, ErrorCode> {
         let shard = self.loaded(broker, group_id).await?;
         self.slots()?[shard].check_room()?;
@@ -545,7 +543,7 @@ impl Groups {
         // Under one lock, so that no request meets a shard whose sessions have not begun.
         let mut state = slot.state.lock();
         match loaded {
-            Ok(loaded) => *state = SlotState::Loaded(loaded),
+            Ok(loaded) => *state = SlotState::Loaded(Box::new(loaded)),
             Err(error) => {
                 slot.fail(&mut state, clock, &error);
                 return Err(error.code());
@@ -596,7 +594,7 @@ impl Groups {
         broker: &Broker,
         index: usize,
         notice: Option<oneshot::Sender<()>>,
-        run: impl FnOnce(&mut Shard, TimestampMs) -> Step,
+        run: impl FnOnce(&mut Shard, Now) -> Step,
     ) -> Result<(), ErrorCode> {
         let mut state = self.slots()?[index].state(&*broker.env.clock);
         self.step_on(broker, index, &mut state, notice, run)
@@ -608,10 +606,10 @@ impl Groups {
         index: usize,
         state: &mut SlotState,
         notice: Option<oneshot::Sender<()>>,
-        run: impl FnOnce(&mut Shard, TimestampMs) -> Step,
+        run: impl FnOnce(&mut Shard, Now) -> Step,
     ) -> Result<(), ErrorCode> {
         let loaded = state.loaded_mut().ok_or(ErrorCode::NOT_COORDINATOR)?;
-        let step = run(&mut loaded.shard, self.clock.now());
+        let step = run(&mut loaded.shard, clock::now(&*broker.env.clock));
         self.tell_of_shortage();
         let slot = &self.slots()?[index];
         if let Err(error) = batches::append(broker, &loaded.partition, &step.records, &mut loaded.last) {

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use riverrun_types::TimestampMs;
+use riverrun_coordinator::Moment;
 use tokio::sync::Notify;
 
+use super::clock;
 use crate::broker::Broker;
 use crate::shutdown::{StopSignal, stopped};
 
@@ -28,7 +29,7 @@ impl Default for Alarm {
 
 impl Alarm {
     /// Sees to it that the timer wakes at `deadline` or before.
-    pub(super) fn set(&self, deadline: TimestampMs) {
+    pub(super) fn set(&self, deadline: Moment) {
         if self.at_ms.fetch_min(deadline.0, Ordering::AcqRel) > deadline.0 {
             self.sooner.notify_one();
         }
@@ -36,7 +37,8 @@ impl Alarm {
 
     async fn rings(&self, broker: &Broker) {
         loop {
-            let wait_ms = self.at_ms.load(Ordering::Acquire).saturating_sub(broker.groups.clock.now().0);
+            let wait_ms =
+                self.at_ms.load(Ordering::Acquire).saturating_sub(clock::now(&*broker.env.clock).moment.0);
             let Ok(wait_ms @ 1..) = u64::try_from(wait_ms) else { return };
             let sleep = tokio::time::sleep(Duration::from_millis(wait_ms).min(SLEEP_MAX));
             tokio::select! {
@@ -80,7 +82,7 @@ async fn serve_deadlines(broker: &Arc<Broker>) {
         broker.groups.timer.rings(broker).await;
         // Steps that follow set it again; one that runs meanwhile is seen by the loop below or sets it itself.
         broker.groups.timer.at_ms.store(i64::MAX, Ordering::Release);
-        let now = broker.groups.clock.now();
+        let now = clock::now(&*broker.env.clock).moment;
         for (index, slot) in broker.groups.slots.get().into_iter().flatten().enumerate() {
             let deadline =
                 slot.state(&*broker.env.clock).loaded().and_then(|loaded| loaded.shard.next_deadline());

@@ -104,7 +104,7 @@ fn configuration_is_read_set_and_refused() {
 fn a_group_goes_on_from_what_it_has_printed() {
     let server = Server::start();
     server.feed(&["produce", "ten"], b"0\n1\n2\n3\n4\n5\n6\n7\n8\n9\n").ended(0);
-    let types = [("classic", "Classic"), ("consumer", "Consumer")];
+    let types = [("classic", "classic"), ("consumer", "consumer")];
     for (protocol, kind) in types {
         let group = format!("readers-{protocol}");
         let consume = ["consume", "ten", "--group", &group, "--group-protocol", protocol];
@@ -131,7 +131,7 @@ fn a_group_goes_on_from_what_it_has_printed() {
     let text = server.run(&["group", "list"]).ended(0).text();
     let lines: Vec<Vec<_>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(lines[0], ["GROUP", "TYPE", "STATE", "PROTOCOL"]);
-    assert_eq!(lines[1], ["readers-classic", "Classic", "Empty", "consumer"]);
+    assert_eq!(lines[1], ["readers-classic", "classic", "Empty", "consumer"]);
 }
 
 #[test]

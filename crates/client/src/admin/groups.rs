@@ -19,9 +19,9 @@ use crate::error::ClientError;
 use crate::topic_partition::TopicPartition;
 
 /// Name of the KIP-848 kind of group in listings.
-const TYPE_CONSUMER: &str = "Consumer";
+const TYPE_CONSUMER: &str = "consumer";
 /// Name of the other kind.
-const TYPE_CLASSIC: &str = "Classic";
+const TYPE_CLASSIC: &str = "classic";
 /// State in which the classic describe shows a group that does not exist.
 const STATE_DEAD: &str = "Dead";
 
@@ -34,7 +34,7 @@ pub struct GroupListing {
     pub protocol_type: String,
     /// Its state in Kafka's words, if the server says.
     pub state: Option<String>,
-    /// `Classic` or `Consumer` (KIP-848), if the server says.
+    /// `classic` or `consumer` (KIP-848), if the server says.
     pub group_type: Option<String>,
 }
 
@@ -64,7 +64,7 @@ pub struct GroupMember {
 pub struct GroupDescription {
     /// Its name.
     pub group: String,
-    /// `Classic` or `Consumer` (KIP-848).
+    /// `classic` or `consumer` (KIP-848).
     pub group_type: String,
     /// Its state in Kafka's words.
     pub state: String,

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use riverrun_protocol::JoinGroupRequest;
 use riverrun_protocol::join_group_request::JoinGroupRequestProtocol;
-use riverrun_types::TimestampMs;
 
 use crate::step::{ReplyToken, RequestContext};
+use crate::time::Moment;
 
 /// A member's id. The coordinator makes it from the client id or the instance id and a UUID.
 pub(crate) type MemberId = Arc<str>;
@@ -124,7 +124,7 @@ pub(crate) struct Member {
     /// It has never seen a join complete, so it does not heartbeat yet.
     pub(crate) is_new: bool,
     /// When it is removed unless it is heard of; `None` while a parked request proves it alive.
-    pub(crate) expires_at: Option<TimestampMs>,
+    pub(crate) expires_at: Option<Moment>,
 }
 
 impl Member {
@@ -182,12 +182,13 @@ fn random_uuid(mut bytes: [u8; 16]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::Now;
 
     #[test]
     fn a_long_client_id_is_cut_between_characters() {
         let client_id = "é".repeat(200);
         let context = RequestContext {
-            now: TimestampMs(0),
+            now: Now::simulated(0),
             token: ReplyToken(0),
             client_id: &client_id,
             client_host: "",

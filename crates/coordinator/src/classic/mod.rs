@@ -29,12 +29,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use riverrun_protocol::{ErrorCode, consumer_protocol};
-use riverrun_types::TimestampMs;
 
 use crate::GroupConfig;
 use crate::group::Committer;
 use crate::memory::{Room, Shortage};
-use crate::step::Step;
+use crate::step::{OffsetsRecord, Step};
+use crate::time::{Ages, Moment, Now, Stamp};
 
 pub(crate) use join::{join_error, join_refusal};
 use member::FIRST_MEMBER_BYTES;
@@ -80,7 +80,7 @@ pub(crate) enum JoinTimer {
     /// The first rebalance of an empty group: wait a little for more members, and again if some came.
     Initial {
         /// When to look.
-        at: TimestampMs,
+        at: Moment,
         /// How long this wait is.
         delay_ms: i64,
         /// How much longer it may be prolonged.
@@ -89,13 +89,13 @@ pub(crate) enum JoinTimer {
     /// Whoever has not rejoined by then is out.
     Rebalance {
         /// When.
-        at: TimestampMs,
+        at: Moment,
     },
 }
 
 impl JoinTimer {
     /// When the timer fires.
-    fn at(self) -> TimestampMs {
+    fn at(self) -> Moment {
         match self {
             Self::Initial { at, .. } | Self::Rebalance { at } => at,
         }
@@ -105,7 +105,7 @@ impl JoinTimer {
 /// One input that is being applied to a group: its time, the options, and the step that grows from it.
 pub(crate) struct Turn<'a> {
     /// Now.
-    pub(crate) now: TimestampMs,
+    pub(crate) now: Now,
     /// The options.
     pub(crate) config: &'a GroupConfig,
     /// What comes out.
@@ -116,7 +116,7 @@ pub(crate) struct Turn<'a> {
 
 impl<'a> Turn<'a> {
     /// A turn that has led to nothing yet.
-    pub(crate) fn new(now: TimestampMs, config: &'a GroupConfig) -> Self {
+    pub(crate) fn new(now: Now, config: &'a GroupConfig) -> Self {
         Self { now, config, step: Step::default(), room: None }
     }
 
@@ -131,8 +131,8 @@ impl<'a> Turn<'a> {
     }
 
     /// The moment `ms` from now. Never now itself: a time-out of zero would be due again while it is acted on.
-    fn after(&self, ms: i64) -> TimestampMs {
-        TimestampMs(self.now.0.saturating_add(ms.max(1)))
+    fn after(&self, ms: i64) -> Moment {
+        self.now.moment.after(ms.max(1))
     }
 }
 
@@ -150,7 +150,7 @@ pub(crate) struct ClassicGroup {
     /// The state before this one: a rebalance that began from `Empty` waits out the initial delay.
     previous: State,
     /// When the state was entered; unknown in groups that an old version wrote.
-    state_since: Option<TimestampMs>,
+    state_since: Option<Stamp>,
     generation: i32,
     protocol_type: Option<String>,
     protocol: Option<String>,
@@ -158,7 +158,7 @@ pub(crate) struct ClassicGroup {
     members: BTreeMap<MemberId, Member>,
     static_members: BTreeMap<String, MemberId>,
     /// Ids that were given out and have not joined yet (KIP-394), each with its end.
-    pending: BTreeMap<MemberId, TimestampMs>,
+    pending: BTreeMap<MemberId, Moment>,
     /// Members that owe a sync in this generation.
     pending_sync: BTreeSet<MemberId>,
     awaiting_join: usize,
@@ -176,19 +176,19 @@ pub(crate) struct ClassicGroup {
     /// A member came during the initial delay, so it may be prolonged.
     new_member_added: bool,
     join_timer: Option<JoinTimer>,
-    sync_deadline: Option<TimestampMs>,
+    sync_deadline: Option<Moment>,
     /// Whether a record of the group is in the log, so that deleting it takes a tombstone.
     persisted: bool,
 }
 
 impl ClassicGroup {
     /// A group without members, of which the log knows nothing.
-    pub(crate) fn new(group_id: Arc<str>, now: TimestampMs) -> Self {
+    pub(crate) fn new(group_id: Arc<str>, since: Option<Stamp>) -> Self {
         Self {
             group_id,
             state: State::Empty,
             previous: State::Empty,
-            state_since: Some(now),
+            state_since: since,
             generation: 0,
             protocol_type: None,
             protocol: None,
@@ -276,16 +276,24 @@ impl ClassicGroup {
         }
     }
 
-    /// Since when an offset committed at `committed` is unused: since the group is empty, or, in a stable group of
+    /// For how long an offset committed at `committed` has been unused: since the group is empty, or, in a stable group of
     /// consumers that do not read the topic, since the commit. `None` while the group keeps its offsets (KIP-211).
-    pub(crate) fn unused_since(&self, committed: TimestampMs) -> Option<TimestampMs> {
-        if self.protocol_type.is_none() {
+    pub(crate) fn unused_ms(&self, committed: Stamp, ages: &Ages) -> Option<i64> {
+        let since = if self.protocol_type.is_none() {
             Some(committed)
         } else if self.is_empty() {
             Some(self.state_since.unwrap_or(committed))
         } else {
             (self.is_stable() && self.is_of_consumers() && self.subscribed.is_some()).then_some(committed)
-        }
+        };
+        since.map(|since| ages.of(since))
+    }
+
+    /// The record of an empty group whose time was written down by a clock that has been set since.
+    pub(crate) fn correct_time(&mut self, now: Now) -> Option<OffsetsRecord> {
+        let corrected = self.state_since.filter(|_| self.persisted && self.is_empty())?.corrected(now)?;
+        self.state_since = Some(corrected);
+        Some(self.to_record())
     }
 
     /// Checks that the request comes from a member, and, if it names an instance id, from its present holder.

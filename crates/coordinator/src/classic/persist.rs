@@ -13,6 +13,7 @@ use super::member::{Member, MemberId, Protocol, Terms};
 use super::{ClassicGroup, State};
 use crate::records;
 use crate::step::OffsetsRecord;
+use crate::time::Stamp;
 
 impl ClassicGroup {
     /// The group's record as of now.
@@ -22,7 +23,7 @@ impl ClassicGroup {
             generation: self.generation,
             protocol: self.protocol.as_deref().map(Into::into),
             leader: self.leader.as_deref().map(Into::into),
-            current_state_timestamp: self.state_since.unwrap_or(TimestampMs::NONE).0,
+            current_state_timestamp: self.state_since.map_or(TimestampMs::NONE, |since| since.wall).0,
             members: self.members.iter().map(|(id, member)| self.member_metadata(id, member)).collect(),
         };
         records::group_metadata(&self.group_id, &value)
@@ -49,11 +50,11 @@ impl ClassicGroup {
 
     /// The group that a record describes: stable, or empty without members. Its sessions begin when the load ends.
     pub(crate) fn from_record(group_id: Arc<str>, value: &GroupMetadataValue<'_>) -> Self {
-        let mut group = Self::new(group_id, TimestampMs::NONE);
+        let since = (value.current_state_timestamp >= 0)
+            .then(|| Stamp::recorded(TimestampMs(value.current_state_timestamp)));
+        let mut group = Self::new(group_id, since);
         group.state = if value.members.is_empty() { State::Empty } else { State::Stable };
         group.previous = group.state;
-        group.state_since =
-            (value.current_state_timestamp >= 0).then_some(TimestampMs(value.current_state_timestamp));
         group.generation = value.generation;
         group.protocol_type = (!value.protocol_type.is_empty()).then(|| value.protocol_type.to_string());
         group.protocol = value.protocol.as_deref().map(str::to_owned);

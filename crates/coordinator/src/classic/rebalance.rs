@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 
 use riverrun_protocol::ErrorCode;
 
+use crate::time::Stamp;
+
 use super::{ClassicGroup, JoinTimer, MemberId, State, Turn};
 
 impl ClassicGroup {
@@ -14,7 +16,7 @@ impl ClassicGroup {
     pub(super) fn enter(&mut self, turn: &Turn<'_>, state: State) {
         self.previous = self.state;
         self.state = state;
-        self.state_since = Some(turn.now);
+        self.state_since = Some(Stamp::now(turn.now));
     }
 
     /// Starts a rebalance if none is being prepared, else ends the join phase if nobody is missing any more.

@@ -5,9 +5,9 @@
 use riverrun_protocol::leave_group_request::MemberIdentity;
 use riverrun_protocol::leave_group_response::MemberResponse;
 use riverrun_protocol::{ErrorCode, HeartbeatRequest, LeaveGroupRequest, LeaveGroupResponse};
-use riverrun_types::TimestampMs;
 
 use super::{ClassicGroup, State, Turn};
+use crate::time::Moment;
 
 /// From this version on a request may name several members and the response says how each fared.
 const BATCH_VERSION: i16 = 3;
@@ -84,7 +84,7 @@ impl ClassicGroup {
     }
 
     /// When the member's session ends, unless it is excused.
-    pub(crate) fn session_end(&self, member_id: &str) -> Option<TimestampMs> {
+    pub(crate) fn session_end(&self, member_id: &str) -> Option<Moment> {
         self.members.get(member_id)?.expires_at
     }
 

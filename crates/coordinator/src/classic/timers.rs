@@ -3,7 +3,8 @@
 //! Owns the deadlines of a group. They are acted on in the order of their times.
 
 use riverrun_protocol::ErrorCode;
-use riverrun_types::TimestampMs;
+
+use crate::time::Moment;
 
 use super::{ClassicGroup, JoinTimer, MemberId, State, Turn};
 
@@ -17,7 +18,7 @@ enum Due {
 
 impl ClassicGroup {
     /// When something is due next.
-    pub(crate) fn next_deadline(&self) -> Option<TimestampMs> {
+    pub(crate) fn next_deadline(&self) -> Option<Moment> {
         let sessions = self.members.values().filter_map(|member| member.expires_at);
         let pending = self.pending.values().copied();
         let join = self.join_timer.map(JoinTimer::at);
@@ -27,7 +28,7 @@ impl ClassicGroup {
     /// Acts on everything that is due by now, the earliest first. What that starts is due later than now, so this
     /// ends.
     pub(crate) fn expire(&mut self, turn: &mut Turn<'_>) {
-        while let Some(due) = self.first_due(turn.now) {
+        while let Some(due) = self.first_due(turn.now.moment) {
             match due {
                 Due::Session(id) => self.end_session(turn, &id),
                 Due::Pending(id) => {
@@ -44,7 +45,7 @@ impl ClassicGroup {
     }
 
     /// The earliest deadline that has passed; between equals, joins before syncs before sessions.
-    fn first_due(&self, now: TimestampMs) -> Option<Due> {
+    fn first_due(&self, now: Moment) -> Option<Due> {
         let join = self.join_timer.map(|timer| (timer.at(), 0));
         let sync = self.sync_deadline.map(|at| (at, 1));
         let pending = self.pending.iter().min_by_key(|(_, at)| **at);
@@ -99,10 +100,10 @@ impl ClassicGroup {
     }
 
     /// Starts every member's session anew, after a load.
-    pub(crate) fn restart_sessions(&mut self, now: TimestampMs) {
+    pub(crate) fn restart_sessions(&mut self, now: Moment) {
         for member in self.members.values_mut() {
             let session_timeout_ms = i64::from(member.terms.session_timeout_ms);
-            member.expires_at = Some(TimestampMs(now.0.saturating_add(session_timeout_ms)));
+            member.expires_at = Some(now.after(session_timeout_ms));
         }
     }
 

@@ -6,10 +6,11 @@ use riverrun_protocol::ErrorCode;
 use riverrun_protocol::consumer_group_describe_response::{
     Assignment as DescribedAssignment, DescribedGroup, Member as DescribedMember, TopicPartitions,
 };
-use riverrun_types::{PartitionId, TimestampMs, TopicId};
+use riverrun_types::{PartitionId, TopicId};
 
 use crate::group::Committer;
 use crate::step::OffsetsRecord;
+use crate::time::{Ages, Moment, Now, Stamp};
 use crate::{GroupConfig, TopicMetadata};
 
 use super::ConsumerGroup;
@@ -150,7 +151,7 @@ impl ConsumerGroup {
     }
 
     /// Gives every member a new session, and those that must give up partitions new time for it.
-    pub(crate) fn restart_sessions(&mut self, now: TimestampMs, config: &GroupConfig) {
+    pub(crate) fn restart_sessions(&mut self, now: Moment, config: &GroupConfig) {
         for (id, member) in &self.members {
             self.timers.set_session(id, after(now, config.consumer_session_timeout_ms));
             if member.progress.state == MemberState::UnrevokedPartitions {
@@ -161,15 +162,27 @@ impl ConsumerGroup {
     }
 
     /// When a member is due next.
-    pub(crate) fn next_deadline(&self) -> Option<TimestampMs> {
+    pub(crate) fn next_deadline(&self) -> Option<Moment> {
         self.timers.next()
     }
 
+    /// For how long an offset committed at `committed` that no member reads has been unused: since its commit, and not
+    /// before the group became empty, which Kafka does not know of a group of this protocol.
+    pub(crate) fn unused_ms(&self, committed: Stamp, ages: &Ages) -> i64 {
+        let emptied = self.assigned_at.filter(|_| self.members.is_empty());
+        emptied.map_or(i64::MAX, |at| ages.of(at)).min(ages.of(committed))
+    }
+
+    /// How many sets of names [`Self::is_subscribed_to`] may look into.
+    pub(crate) fn names_sets(&self) -> usize {
+        self.topic_sets.len() + self.patterns.len()
+    }
+
     /// Removes the members that were silent for their session, or did not give up partitions in time.
-    pub(crate) fn expire(&mut self, group_id: &str, now: TimestampMs) -> Vec<OffsetsRecord> {
+    pub(crate) fn expire(&mut self, group_id: &str, now: Now) -> Vec<OffsetsRecord> {
         let mut recorder = Recorder::new(group_id);
-        while let Some(id) = self.timers.overdue(now) {
-            self.fence(&id, &mut recorder);
+        while let Some(id) = self.timers.overdue(now.moment) {
+            self.fence(&id, now, &mut recorder);
         }
         recorder.into_records()
     }

@@ -9,11 +9,12 @@ use riverrun_protocol::consumer_group_heartbeat_response::{
     Assignment as ResponseAssignment, TopicPartitions,
 };
 use riverrun_protocol::{ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, ErrorCode, Str};
-use riverrun_types::{TimestampMs, TopicId};
+use riverrun_types::TopicId;
 
 use crate::assignors::Assignment;
 use crate::memory::Room;
 use crate::step::{OffsetsRecord, RequestContext};
+use crate::time::{Moment, Now};
 use crate::{GroupConfig, TopicMetadata};
 
 use super::ConsumerGroup;
@@ -50,7 +51,7 @@ impl ConsumerGroup {
     ) -> Result<(ConsumerGroupHeartbeatResponse<'static>, Vec<OffsetsRecord>), Refusal> {
         let mut recorder = Recorder::new(&request.group_id);
         let response = if request.member_epoch < JOIN_EPOCH {
-            self.leave(request, &mut recorder)?
+            self.leave(context.now, request, &mut recorder)?
         } else {
             self.stay(context, request, topics, config, room, &mut recorder)?
         };
@@ -60,7 +61,7 @@ impl ConsumerGroup {
     /// Takes the heartbeat of a member for a sign of life, and nothing else of it: there is nothing to record.
     pub(super) fn keep_alive(
         &mut self,
-        now: TimestampMs,
+        now: Moment,
         request: &ConsumerGroupHeartbeatRequest<'_>,
         config: &GroupConfig,
     ) {
@@ -84,6 +85,7 @@ impl ConsumerGroup {
 
     fn leave(
         &mut self,
+        now: Now,
         request: &ConsumerGroupHeartbeatRequest<'_>,
         recorder: &mut Recorder<'_>,
     ) -> Result<ConsumerGroupHeartbeatResponse<'static>, Refusal> {
@@ -96,7 +98,7 @@ impl ConsumerGroup {
             self.timers.set_revocation(&id, None);
             self.commit(Change::Progress(id, Some(away)), recorder);
         } else {
-            self.fence(&id, recorder);
+            self.fence(&id, now, recorder);
         }
         Ok(ConsumerGroupHeartbeatResponse {
             member_id: Some(request.member_id.to_string().into()),
@@ -140,8 +142,8 @@ impl ConsumerGroup {
         self.refresh_epoch(has_changed || patterns_changed, topics, recorder);
         self.refresh_target(topics, context.now, config, room, recorder);
         self.reconcile(&id, has_changed, reported.as_ref(), topics, recorder);
-        self.timers.set_session(&id, after(context.now, config.consumer_session_timeout_ms));
-        self.restart_revocation(&id, &before.progress, context.now);
+        self.timers.set_session(&id, after(context.now.moment, config.consumer_session_timeout_ms));
+        self.restart_revocation(&id, &before.progress, context.now.moment);
         Ok(self.response(&id, &before.progress, request, config))
     }
 
@@ -162,11 +164,15 @@ impl ConsumerGroup {
         reported: Option<&Assignment>,
     ) -> Result<Sender, Refusal> {
         let is_joining = request.member_epoch == JOIN_EPOCH;
+        let is_here = |member: &&Member| member.progress.epoch != STATIC_LEAVE_EPOCH;
+        if is_joining && let Some(known) = self.members.get(id).filter(is_here) {
+            return admit_again(known, request.instance_id.as_deref());
+        }
         if is_joining && let Some(instance_id) = &request.instance_id {
             return self.admit_static(instance_id);
         }
         if is_joining {
-            return Ok(if self.members.contains_key(id) { Sender::Member } else { Sender::New });
+            return Ok(Sender::New);
         }
         let (_, progress) = match &request.instance_id {
             Some(instance_id) => self.static_member(instance_id, id)?,
@@ -315,7 +321,7 @@ impl ConsumerGroup {
 
     /// A member that was told to give up partitions has its rebalance timeout for it, from the last time that it was
     /// told something new.
-    fn restart_revocation(&mut self, id: &MemberId, before: &Progress, now: TimestampMs) {
+    fn restart_revocation(&mut self, id: &MemberId, before: &Progress, now: Moment) {
         let Some(member) = self.members.get(id) else { return };
         if member.progress.state != MemberState::UnrevokedPartitions {
             self.timers.set_revocation(id, None);
@@ -348,6 +354,16 @@ impl ConsumerGroup {
             ..ConsumerGroupHeartbeatResponse::default()
         }
     }
+}
+
+/// A member that joins again under its id did not get the answer when it joined, or is back: a static one, too, which
+/// Kafka refuses while it has not left. It stays who it is.
+fn admit_again(known: &Member, instance_id: Option<&str>) -> Result<Sender, Refusal> {
+    if known.subscription.instance_id.as_deref() == instance_id {
+        return Ok(Sender::Member);
+    }
+    let message = "a member that joins again has the same instance id as before, or none as before";
+    Err(Refusal::new(ErrorCode::INVALID_REQUEST, message))
 }
 
 /// What the member says that it owns, if it says so.
@@ -403,6 +419,6 @@ fn assignment(progress: &Progress) -> ResponseAssignment {
 }
 
 /// The time `delay_ms` after `now`.
-pub(super) fn after(now: TimestampMs, delay_ms: i32) -> TimestampMs {
-    TimestampMs(now.0.saturating_add(i64::from(delay_ms.max(0))))
+pub(super) fn after(now: Moment, delay_ms: i32) -> Moment {
+    now.after(i64::from(delay_ms.max(0)))
 }

@@ -34,6 +34,8 @@ use std::sync::Arc;
 use riverrun_types::{PartitionId, TimestampMs};
 
 use crate::assignors::Assignment;
+use crate::step::OffsetsRecord;
+use crate::time::{Moment, Now, Stamp};
 
 use changes::{Change, ConsumerRecord, Recorder};
 use member::{Member, MemberId, Progress, Subscription};
@@ -65,8 +67,8 @@ pub(crate) struct ConsumerGroup {
     group_epoch: i32,
     metadata_hash: i64,
     assignment_epoch: i32,
-    /// When the target was made; zero before the first.
-    assigned_at_ms: i64,
+    /// When the target was made, or the last member went; unset before.
+    assigned_at: Option<Stamp>,
     members: BTreeMap<MemberId, Member>,
     static_members: BTreeMap<String, MemberId>,
     targets: BTreeMap<MemberId, Assignment>,
@@ -82,9 +84,9 @@ pub(crate) struct ConsumerGroup {
     /// Generation of the topics that `metadata_hash` was computed from.
     hashed_generation: Option<u64>,
     /// Generation of the topics that all patterns were resolved against, and when.
-    patterns_resolved: Option<(u64, TimestampMs)>,
+    patterns_resolved: Option<(u64, Moment)>,
     /// When there was no memory for a new target last.
-    target_put_off_at: Option<TimestampMs>,
+    target_put_off_at: Option<Moment>,
 }
 
 impl ConsumerGroup {
@@ -107,7 +109,7 @@ impl ConsumerGroup {
             }
             Change::TargetEpoch { epoch, assigned_at_ms } => {
                 self.assignment_epoch = epoch;
-                self.assigned_at_ms = assigned_at_ms;
+                self.assigned_at = (assigned_at_ms > 0).then(|| Stamp::recorded(TimestampMs(assigned_at_ms)));
             }
             Change::Member(id, Some(subscription)) => self.set_subscription(id, subscription),
             Change::Member(id, None) => self.remove_member(&id),
@@ -218,10 +220,30 @@ impl ConsumerGroup {
     }
 
     /// Removes a member for good: it left, or its time ran out.
-    fn fence(&mut self, id: &MemberId, recorder: &mut Recorder<'_>) {
+    fn fence(&mut self, id: &MemberId, now: Now, recorder: &mut Recorder<'_>) {
         self.remove_with_records(id, recorder);
         self.drop_unused_patterns(recorder);
         self.commit(Change::Epoch { epoch: self.group_epoch + 1, metadata_hash: HASH_UNKNOWN }, recorder);
+        if self.members.is_empty() {
+            self.record_target(self.assignment_epoch, now, recorder);
+        }
+    }
+
+    /// The record of an empty group whose time was written down by a clock that has been set since.
+    pub(crate) fn correct_time(&mut self, group_id: &str, now: Now) -> Option<OffsetsRecord> {
+        let corrected = self.assigned_at.filter(|_| self.members.is_empty())?.corrected(now)?;
+        let mut recorder = Recorder::new(group_id);
+        let change = Change::TargetEpoch { epoch: self.assignment_epoch, assigned_at_ms: corrected.wall.0 };
+        self.commit(change, &mut recorder);
+        self.assigned_at = Some(corrected);
+        recorder.into_records().pop()
+    }
+
+    /// Records the epoch of the target, and that it is made now. Of a group without members this is when the last one went,
+    /// which no other record has a place for.
+    fn record_target(&mut self, epoch: i32, now: Now, recorder: &mut Recorder<'_>) {
+        self.commit(Change::TargetEpoch { epoch, assigned_at_ms: now.wall.0 }, recorder);
+        self.assigned_at = Some(Stamp::now(now));
     }
 
     fn remove_with_records(&mut self, id: &MemberId, recorder: &mut Recorder<'_>) {

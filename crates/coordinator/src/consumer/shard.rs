@@ -42,7 +42,7 @@ impl Shard {
         if let Some(GroupEntry { group: Group::Consumer(group), .. }) =
             self.groups.get_mut(&*request.group_id)
         {
-            group.keep_alive(context.now, request, &self.config);
+            group.keep_alive(context.now.moment, request, &self.config);
         }
         let response = ConsumerGroupHeartbeatResponse {
             // A client that is told that the coordinator is not there looks for it at once, again and again.
@@ -87,6 +87,9 @@ impl Shard {
     ) -> DescribedGroup<'static> {
         if let Some(Group::Consumer(group)) = self.groups.get(group_id).map(|entry| &entry.group) {
             return group.describe(group_id, topics, &self.config);
+        }
+        if group_id.is_empty() {
+            return DescribedGroup { error_code: ErrorCode::INVALID_GROUP_ID.0, ..DescribedGroup::default() };
         }
         let message = format!("there is no consumer group {group_id:?}");
         DescribedGroup {

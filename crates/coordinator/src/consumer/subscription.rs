@@ -4,12 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use riverrun_types::{TimestampMs, TopicId};
+use riverrun_types::TopicId;
 
 use crate::GroupConfig;
 use crate::TopicMetadata;
 use crate::assignors::{self, Assignment, Assignor, PartitionCounts};
 use crate::memory::Room;
+use crate::time::Now;
 
 use super::changes::{Change, Recorder};
 use super::member::{MemberId, Subscription};
@@ -43,12 +44,12 @@ impl ConsumerGroup {
     pub(super) fn refresh_patterns(
         &mut self,
         topics: &dyn TopicMetadata,
-        now: TimestampMs,
+        now: Now,
         room: Room<'_>,
         recorder: &mut Recorder<'_>,
     ) -> bool {
         let all = self.patterns_resolved.is_none_or(|(generation, at)| {
-            generation != topics.generation() && (now.0 - at.0).abs() >= PATTERN_REFRESH_MS_MIN
+            generation != topics.generation() && now.moment.since(at) >= PATTERN_REFRESH_MS_MIN
         });
         let due = self.pattern_users.keys().filter(|&pattern| all || !self.patterns.contains_key(pattern));
         let due: Vec<String> = due.cloned().collect();
@@ -61,7 +62,7 @@ impl ConsumerGroup {
                 continue;
             }
             let version = topics.generation().cast_signed();
-            let resolved = ResolvedPattern { topics: names, version, resolved_at_ms: now.0 };
+            let resolved = ResolvedPattern { topics: names, version, resolved_at_ms: now.wall.0 };
             let before_bytes = self.patterns.get(pattern).map_or(0, size::resolved_bytes);
             let after_bytes = self.memory_bytes() + size::resolved_bytes(&resolved) - before_bytes;
             if room.check(after_bytes).is_err() {
@@ -74,7 +75,7 @@ impl ConsumerGroup {
         if all {
             let unfinished = || topics.generation().wrapping_sub(1);
             let generation = if is_complete { topics.generation() } else { unfinished() };
-            self.patterns_resolved = Some((generation, now));
+            self.patterns_resolved = Some((generation, now.moment));
         }
         has_changed
     }
@@ -126,31 +127,35 @@ impl ConsumerGroup {
     pub(super) fn refresh_target(
         &mut self,
         topics: &dyn TopicMetadata,
-        now: TimestampMs,
+        now: Now,
         config: &GroupConfig,
         room: Room<'_>,
         recorder: &mut Recorder<'_>,
     ) {
-        let is_too_young = |at_ms: i64| {
-            at_ms != 0 && (0..i64::from(config.consumer_assignment_interval_ms)).contains(&(now.0 - at_ms))
-        };
-        let put_off_at_ms = self.target_put_off_at.map_or(0, |at| at.0);
-        let is_up_to_date = self.assignment_epoch >= self.group_epoch;
-        if is_up_to_date || is_too_young(self.assigned_at_ms) || is_too_young(put_off_at_ms) {
+        if self.assignment_epoch >= self.group_epoch || self.is_target_young(now, config) {
             return;
         }
         let mut changed = self.make_target(topics, config);
         changed.retain(|(id, target)| self.targets.get(id) != Some(target));
         if room.check(self.bytes_with_targets(&changed)).is_err() {
-            self.target_put_off_at = Some(now);
+            self.target_put_off_at = Some(now.moment);
             return;
         }
         self.target_put_off_at = None;
         for (id, target) in changed {
             self.commit(Change::Target(id, Some(target)), recorder);
         }
-        let change = Change::TargetEpoch { epoch: self.group_epoch, assigned_at_ms: now.0 };
-        self.commit(change, recorder);
+        self.record_target(self.group_epoch, now, recorder);
+    }
+
+    /// Whether the last target was made, or put off, so lately that the next one waits. Nobody has anything of the target of
+    /// a group that was empty, so the first member that comes then waits for nobody.
+    fn is_target_young(&self, now: Now, config: &GroupConfig) -> bool {
+        let interval_ms = i64::from(config.consumer_assignment_interval_ms);
+        let is_young = |age_ms: i64| age_ms < interval_ms;
+        let made = self.assigned_at.filter(|_| !self.targets.is_empty());
+        made.and_then(|at| at.passed_since_ms(now)).is_some_and(is_young)
+            || self.target_put_off_at.is_some_and(|at| is_young(now.moment.since(at)))
     }
 
     /// Memory of the group once these members' targets are others.

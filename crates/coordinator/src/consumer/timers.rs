@@ -6,17 +6,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use riverrun_types::TimestampMs;
+use crate::time::Moment;
 
 /// Deadlines of one member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Deadlines {
-    session: TimestampMs,
-    revocation: Option<TimestampMs>,
+    session: Moment,
+    revocation: Option<Moment>,
 }
 
 impl Deadlines {
-    fn first(self) -> TimestampMs {
+    fn first(self) -> Moment {
         self.revocation.map_or(self.session, |revocation| revocation.min(self.session))
     }
 }
@@ -27,18 +27,18 @@ impl Deadlines {
 #[derive(Debug, Default)]
 pub(super) struct Timers {
     by_member: BTreeMap<Arc<str>, Deadlines>,
-    due: BTreeSet<(TimestampMs, Arc<str>)>,
+    due: BTreeSet<(Moment, Arc<str>)>,
 }
 
 impl Timers {
     /// Sets the end of the member's session; a time to revoke stays.
-    pub(super) fn set_session(&mut self, member: &Arc<str>, session: TimestampMs) {
+    pub(super) fn set_session(&mut self, member: &Arc<str>, session: Moment) {
         let revocation = self.by_member.get(member).and_then(|deadlines| deadlines.revocation);
         self.set(member, Deadlines { session, revocation });
     }
 
     /// Sets or removes the member's time to revoke. A member without a session has none: it is not known here.
-    pub(super) fn set_revocation(&mut self, member: &Arc<str>, revocation: Option<TimestampMs>) {
+    pub(super) fn set_revocation(&mut self, member: &Arc<str>, revocation: Option<Moment>) {
         if let Some(&deadlines) = self.by_member.get(member) {
             self.set(member, Deadlines { revocation, ..deadlines });
         }
@@ -52,12 +52,12 @@ impl Timers {
     }
 
     /// The first deadline of all.
-    pub(super) fn next(&self) -> Option<TimestampMs> {
+    pub(super) fn next(&self) -> Option<Moment> {
         self.due.first().map(|(deadline, _)| *deadline)
     }
 
     /// A member whose deadline is at or before `now`, the longest overdue first.
-    pub(super) fn overdue(&self, now: TimestampMs) -> Option<Arc<str>> {
+    pub(super) fn overdue(&self, now: Moment) -> Option<Arc<str>> {
         self.due.first().filter(|(deadline, _)| *deadline <= now).map(|(_, member)| Arc::clone(member))
     }
 
@@ -73,8 +73,8 @@ impl Timers {
 mod tests {
     use super::*;
 
-    fn at(time: i64) -> TimestampMs {
-        TimestampMs(time)
+    fn at(time: i64) -> Moment {
+        Moment(time)
     }
 
     #[test]

@@ -17,6 +17,7 @@ use crate::memory::Room;
 use crate::records;
 use crate::shard::Shard;
 use crate::step::{GroupResponse, OffsetsRecord, RequestContext, Step};
+use crate::time::{Now, Stamp};
 use crate::topics::TopicMetadata;
 
 /// From this version on an unknown group is named as such.
@@ -83,12 +84,7 @@ impl Shard {
     }
 
     /// Finds or makes the group, asks it, and takes the commit as a sign of life.
-    fn admit_commit(
-        &mut self,
-        now: TimestampMs,
-        group_id: &str,
-        committer: &Committer<'_>,
-    ) -> Result<(), ErrorCode> {
+    fn admit_commit(&mut self, now: Now, group_id: &str, committer: &Committer<'_>) -> Result<(), ErrorCode> {
         if !self.groups.contains_key(group_id) {
             if committer.epoch >= 0 && committer.api_version >= GROUP_ID_NOT_FOUND_VERSION {
                 return Err(ErrorCode::GROUP_ID_NOT_FOUND);
@@ -216,12 +212,12 @@ impl Commit<'_> {
         room.check(memory_bytes).map_err(|shortage| shortage.code(ErrorCode::INVALID_COMMIT_OFFSET_SIZE))?;
         let now = self.context.now;
         let retention_ms = self.request.retention_time_ms;
-        let expires_at = (retention_ms >= 0).then_some(TimestampMs(now.0.saturating_add(retention_ms)));
+        let expires_at = (retention_ms >= 0).then_some(TimestampMs(now.wall.0.saturating_add(retention_ms)));
         let committed = CommittedOffset {
             offset: Offset(partition.committed_offset),
             leader_epoch: LeaderEpoch(partition.committed_leader_epoch),
             metadata: metadata.into(),
-            committed_at: now,
+            committed_at: Stamp::now(now),
             expires_at,
             // What is kept here is what a replay of the record gives.
             topic_id: if expires_at.is_some() { TopicId::ZERO } else { topic.id },

@@ -96,12 +96,12 @@ fn delete_topic(
     topics: &dyn TopicMetadata,
     tombstones: &mut Vec<OffsetsRecord>,
 ) -> OffsetDeleteResponseTopic<'static> {
-    let refused = if topics.topic_id(&topic.name).is_none() {
-        ErrorCode::UNKNOWN_TOPIC_OR_PARTITION
-    } else if entry.group.is_subscribed_to(&topic.name) {
-        ErrorCode::GROUP_SUBSCRIBED_TO_TOPIC
-    } else {
-        ErrorCode::NONE
+    let partition_count = topics.topic_id(&topic.name).and_then(|id| topics.partition_count(id)).unwrap_or(0);
+    let is_read = entry.group.is_subscribed_to(&topic.name);
+    let refusal = |partition: i32| match partition {
+        _ if !(0..partition_count).contains(&partition) => ErrorCode::UNKNOWN_TOPIC_OR_PARTITION,
+        _ if is_read => ErrorCode::GROUP_SUBSCRIBED_TO_TOPIC,
+        _ => ErrorCode::NONE,
     };
     let mut response = OffsetDeleteResponseTopic {
         name: topic.name.to_string().into(),
@@ -109,7 +109,10 @@ fn delete_topic(
     };
     for partition in &topic.partitions {
         let index = partition.partition_index;
+        let refused = refusal(index);
         if refused == ErrorCode::NONE && entry.offsets.remove(&topic.name, index) {
+            // Kafka still knows a group without offsets until it looks for such.
+            entry.lingers = true;
             tombstones.push(records::offset_tombstone(group_id, &topic.name, index));
         }
         response
@@ -125,6 +128,7 @@ mod tests {
 
     use super::*;
     use crate::offsets::CommittedOffset;
+    use crate::time::Stamp;
     use crate::{GroupConfig, GroupMemory};
 
     const OLD: TopicId = TopicId([1; 16]);
@@ -138,7 +142,7 @@ mod tests {
                 offset: Offset(7),
                 leader_epoch: LeaderEpoch::UNKNOWN,
                 metadata: "".into(),
-                committed_at: TimestampMs(0),
+                committed_at: Stamp::recorded(TimestampMs(0)),
                 expires_at: None,
                 topic_id: *topic_id,
             };

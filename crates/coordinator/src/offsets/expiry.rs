@@ -2,35 +2,150 @@
 //!
 //! Owns Kafka's rule (KIP-211): offsets expire `offsets.retention.minutes` after the group became empty, or after
 //! the commit where there is no membership or nobody in the group reads the topic; topics that a live group reads
-//! never do. An empty group without offsets goes with the same sweep.
+//! never do. An empty group without offsets goes with the same sweep. A sweep goes over all offsets in slices, so that
+//! nobody waits for it, and writes times anew that a wrong clock has given.
 
+use std::ops::Bound;
 use std::sync::Arc;
 
 use riverrun_types::TimestampMs;
 
 use super::CommittedOffset;
-use crate::group::{Group, GroupEntry};
+use crate::group::Group;
 use crate::records;
 use crate::shard::Shard;
 use crate::step::{OffsetsRecord, Step};
+use crate::time::{Ages, Moment, Now};
+
+/// Groups, offsets and sets of names that are looked at in one step: less than a millisecond, for which requests of the
+/// shard's groups may wait.
+const SLICE_LOOKS_MAX: usize = 2_000;
+
+/// The way of a sweep through the groups.
+///
+/// Invariants: `place` is unset between sweeps.
+#[derive(Debug, Default)]
+pub(crate) struct Sweep {
+    /// When the last one ended, or the last slice of this one.
+    at: Moment,
+    /// Where this one goes on.
+    place: Option<Place>,
+}
+
+/// Behind which group, or inside which behind which offset, a sweep goes on.
+#[derive(Debug)]
+struct Place {
+    group_id: Arc<str>,
+    offset: Option<(Box<str>, i32)>,
+    is_inside: bool,
+}
+
+impl Sweep {
+    /// One that has ended.
+    pub(crate) fn ended(now: Now) -> Self {
+        Self { at: now.moment, place: None }
+    }
+
+    /// When the next slice is due: at once, or in the next sweep.
+    pub(crate) fn is_due_at(&self, interval_ms: i64) -> Moment {
+        if self.place.is_some() { self.at } else { self.at.after(interval_ms) }
+    }
+}
 
 impl Shard {
-    /// Looks at every offset of the shard and removes what has expired.
-    pub(crate) fn sweep(&mut self, now: TimestampMs) -> Step {
+    /// Looks at the next offsets of the shard, and removes what has expired.
+    pub(crate) fn sweep(&mut self, now: Now) -> Step {
         let mut step = Step::default();
-        let group_ids: Vec<Arc<str>> = self.groups.keys().cloned().collect();
-        for group_id in group_ids {
-            let Some(entry) = self.groups.get_mut(&group_id) else { continue };
-            expire_offsets(entry, &group_id, now, self.config.offsets_retention_ms, &mut step.records);
-            if entry.offsets.is_empty() && is_abandoned(&entry.group) {
-                step.records.append(&mut entry.group.tombstones(&group_id));
-                self.forget(&group_id);
-            } else {
-                self.finish(&group_id);
-            }
+        let ages = Ages { now, loaded: self.loaded_at.unwrap_or(now) };
+        let mut looks = 0;
+        let mut place = self.sweep.place.take();
+        while looks < SLICE_LOOKS_MAX
+            && let Some(group_id) = self.group_at(place.as_ref())
+        {
+            let inside =
+                place.take().filter(|place| place.group_id == group_id).and_then(|place| place.offset);
+            let offset = self.sweep_group(&group_id, inside.as_ref(), &ages, &mut looks, &mut step.records);
+            place = Some(Place { is_inside: offset.is_some(), group_id, offset });
         }
+        let goes_on = self.group_at(place.as_ref()).is_some();
+        self.sweep = Sweep { at: now.moment, place: place.filter(|_| goes_on) };
         step
     }
+
+    /// The group that a sweep looks at next.
+    fn group_at(&self, place: Option<&Place>) -> Option<Arc<str>> {
+        let from = match place {
+            None => Bound::Unbounded,
+            Some(place) if place.is_inside => Bound::Included(&*place.group_id),
+            Some(place) => Bound::Excluded(&*place.group_id),
+        };
+        self.groups.range::<str, _>((from, Bound::Unbounded)).next().map(|(group_id, _)| Arc::clone(group_id))
+    }
+
+    /// Looks at a group's offsets behind this one; answers the last that was looked at if there are more.
+    fn sweep_group(
+        &mut self,
+        group_id: &Arc<str>,
+        inside: Option<&(Box<str>, i32)>,
+        ages: &Ages,
+        looks: &mut usize,
+        records: &mut Vec<OffsetsRecord>,
+    ) -> Option<(Box<str>, i32)> {
+        let entry = self.groups.get_mut(group_id)?;
+        *looks += 1;
+        if inside.is_none() {
+            records.extend(entry.group.correct_time(group_id, ages.now));
+        }
+        let mut found = Found::default();
+        let mut is_topic_read: Option<(&str, bool)> = None;
+        for (topic, partition, offset) in entry.offsets.behind(inside) {
+            if *looks >= SLICE_LOOKS_MAX {
+                found.goes_on = true;
+                break;
+            }
+            *looks += 1;
+            let is_read = match is_topic_read {
+                Some((name, is_read)) if name == topic => is_read,
+                _ => {
+                    *looks += entry.group.names_sets();
+                    entry.group.is_subscribed_to(topic)
+                }
+            };
+            is_topic_read = Some((topic, is_read));
+            found.last = Some((topic.into(), partition));
+            let retention_ms = self.config.offsets_retention_ms;
+            if !is_read && has_expired(&entry.group, offset, ages, retention_ms) {
+                found.expired.push((topic.into(), partition));
+            } else if let Some(corrected) = corrected(offset, ages.now) {
+                found.corrected.push((topic.into(), partition, corrected));
+            }
+        }
+        let Found { last, goes_on, expired, corrected } = found;
+        for (topic, partition) in expired {
+            entry.offsets.remove(&topic, partition);
+            records.push(records::offset_tombstone(group_id, &topic, partition));
+        }
+        for (topic, partition, offset) in corrected {
+            records.push(records::offset_commit(group_id, &topic, partition, &offset));
+            entry.offsets.insert(&topic, partition, offset);
+        }
+        if entry.offsets.is_empty() && is_abandoned(&entry.group) {
+            records.append(&mut entry.group.tombstones(group_id));
+            self.forget(group_id);
+        } else {
+            self.finish(group_id);
+        }
+        last.filter(|_| goes_on)
+    }
+}
+
+/// What a slice has found in a group.
+#[derive(Default)]
+struct Found {
+    last: Option<(Box<str>, i32)>,
+    goes_on: bool,
+    expired: Vec<(Box<str>, i32)>,
+    corrected: Vec<(Box<str>, i32, CommittedOffset)>,
 }
 
 /// Whether nobody is in the group or on the way into it.
@@ -41,32 +156,22 @@ fn is_abandoned(group: &Group) -> bool {
     }
 }
 
-/// Removes one group's expired offsets.
-fn expire_offsets(
-    entry: &mut GroupEntry,
-    group_id: &str,
-    now: TimestampMs,
-    retention_ms: i64,
-    tombstones: &mut Vec<OffsetsRecord>,
-) {
-    let mut expired = Vec::new();
-    for (topic, partitions) in entry.offsets.topics() {
-        if entry.group.is_subscribed_to(topic) {
-            continue;
-        }
-        let of_topic =
-            partitions.iter().filter(|(_, offset)| has_expired(&entry.group, offset, now, retention_ms));
-        expired.extend(of_topic.map(|(partition, _)| (topic.to_owned(), *partition)));
-    }
-    for (topic, partition) in expired {
-        entry.offsets.remove(&topic, partition);
-        tombstones.push(records::offset_tombstone(group_id, &topic, partition));
+/// Whether this offset is over. A group that keeps its offsets keeps those with a retention of their own, too.
+fn has_expired(group: &Group, offset: &CommittedOffset, ages: &Ages, retention_ms: i64) -> bool {
+    let Some(unused_ms) = group.unused_ms(offset.committed_at, ages) else { return false };
+    match offset.expires_at {
+        Some(at) => ages.of(offset.committed_at) >= at.0.saturating_sub(offset.committed_at.wall.0),
+        None => unused_ms >= retention_ms,
     }
 }
 
-/// Whether this offset is over. A group that keeps its offsets keeps those with a retention of their own, too.
-fn has_expired(group: &Group, offset: &CommittedOffset, now: TimestampMs, retention_ms: i64) -> bool {
-    let Some(unused_since) = group.unused_since(offset.committed_at) else { return false };
-    let expires_at = offset.expires_at.unwrap_or(TimestampMs(unused_since.0.saturating_add(retention_ms)));
-    now >= expires_at
+/// The offset with the time at which it was committed, if a clock that has been set since told another one.
+fn corrected(offset: &CommittedOffset, now: Now) -> Option<CommittedOffset> {
+    let committed_at = offset.committed_at.corrected(now)?;
+    let by_ms = committed_at.wall.0.saturating_sub(offset.committed_at.wall.0);
+    let expires_at = offset.expires_at.map(|at| TimestampMs(at.0.saturating_add(by_ms)));
+    Some(CommittedOffset { committed_at, expires_at, ..offset.clone() })
 }
+
+#[cfg(test)]
+mod tests;

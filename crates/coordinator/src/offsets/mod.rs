@@ -9,9 +9,13 @@ mod expiry;
 mod fetch;
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use riverrun_types::{LeaderEpoch, Offset, TimestampMs, TopicId};
 
+use crate::time::Stamp;
+
+pub(crate) use expiry::Sweep;
 pub use fetch::{offset_fetch_groups, offset_fetch_response};
 
 /// One committed offset.
@@ -24,7 +28,7 @@ pub struct CommittedOffset {
     /// Whatever the client wants to keep beside it.
     pub metadata: Box<str>,
     /// When it was committed.
-    pub committed_at: TimestampMs,
+    pub committed_at: Stamp,
     /// When it expires whatever the group does, if an old client asked for its own retention.
     pub expires_at: Option<TimestampMs>,
     /// Id of the topic for which it was committed. [`TopicId::ZERO`] if nobody knows: a record with a retention of its own
@@ -142,6 +146,21 @@ impl GroupOffsets {
     /// The topics with their offsets, in order of names and partitions.
     pub(crate) fn topics(&self) -> impl Iterator<Item = (&str, &BTreeMap<i32, CommittedOffset>)> {
         self.by_topic.iter().map(|(topic, partitions)| (&**topic, partitions))
+    }
+
+    /// Every offset with its topic and partition behind this place, or from the first on.
+    pub(crate) fn behind(
+        &self,
+        place: Option<&(Box<str>, i32)>,
+    ) -> impl Iterator<Item = (&str, i32, &CommittedOffset)> {
+        let from = place.map_or(Bound::Unbounded, |(topic, _)| Bound::Included(&**topic));
+        let topics = self.by_topic.range::<str, _>((from, Bound::Unbounded));
+        topics.flat_map(move |(topic, partitions)| {
+            let last = place.filter(|(last, _)| last == topic);
+            let from = last.map_or(Bound::Unbounded, |(_, partition)| Bound::Excluded(*partition));
+            let partitions = partitions.range((from, Bound::Unbounded));
+            partitions.map(move |(partition, offset)| (&**topic, *partition, offset))
+        })
     }
 
     /// Every offset with its topic and partition.

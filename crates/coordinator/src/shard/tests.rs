@@ -217,7 +217,7 @@ impl World {
     fn new(memory_max_bytes: usize) -> Self {
         let memory = GroupMemory::new(memory_max_bytes);
         let mut shard = Shard::new(config(), Arc::clone(&memory));
-        let step = shard.on_loaded(TimestampMs(0));
+        let step = shard.on_loaded(Now::simulated(0));
         assert_eq!(step, Step::default());
         Self {
             memory,
@@ -262,7 +262,7 @@ impl World {
         self.asked.insert(token, group);
         let mut random = [0; 16];
         random[8..].copy_from_slice(&self.requests.to_be_bytes());
-        let now = TimestampMs(self.now);
+        let now = Now::simulated(self.now);
         let context = RequestContext { now, token, client_id: "c", client_host: "/h", api_version, random };
         let step = send(&mut self.shard, &context);
         self.took(step);
@@ -288,7 +288,7 @@ impl World {
     fn check(&self) {
         for (group_id, entry) in &self.shard.groups {
             match &entry.group {
-                Group::Simple => assert!(!entry.offsets.is_empty(), "{group_id} is nothing"),
+                Group::Simple => assert!(!entry.offsets.is_empty() || entry.lingers, "{group_id} is nothing"),
                 Group::Classic(group) => {
                     check_invariants(group);
                     assert!(!group.is_vanishing(), "{group_id} is nothing");
@@ -489,7 +489,7 @@ impl World {
             && at.0 <= until
         {
             self.now = self.now.max(at.0);
-            let step = self.shard.expire(TimestampMs(self.now));
+            let step = self.shard.expire(Now::simulated(self.now));
             self.took(step);
             assert!(self.shard.next_deadline().is_none_or(|at| at.0 > self.now), "the same deadline again");
         }
@@ -501,7 +501,7 @@ impl World {
         self.waiting.clear();
         self.shard = replayed(self.log.iter(), &self.memory);
         assert!(self.memory.held_bytes() == 0, "what the last shard held is given back");
-        let step = self.shard.on_loaded(TimestampMs(self.now));
+        let step = self.shard.on_loaded(Now::simulated(self.now));
         self.took(step);
     }
 }

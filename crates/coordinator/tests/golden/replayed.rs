@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use riverrun_coordinator::{GroupMemory, OffsetsRecord, Shard};
+use riverrun_coordinator::{GroupMemory, Now, OffsetsRecord, Shard};
 use riverrun_protocol::ListGroupsRequest;
-use riverrun_types::TimestampMs;
 
 use crate::consumer;
 use crate::show;
@@ -36,7 +35,7 @@ fn told(world: &World, shard: &Shard, other: &Shard) -> Vec<String> {
     let mut told: Vec<String> = offsets.map(|offset| format!("{offset:?}")).collect();
     let others: Vec<_> = other.list_groups(&ListGroupsRequest::default());
     for group in shard.list_groups(&ListGroupsRequest::default()) {
-        if group.group_type == "Consumer" {
+        if group.group_type == "consumer" {
             told.push(consumer::described(&shard.consumer_group_describe(&group.group_id, &world.topics)));
         }
         let is_settled = matches!(&*group.group_state, "Stable" | "Empty");
@@ -65,7 +64,7 @@ pub(crate) fn check(world: &World) {
     }
     // What was replayed is alive: it takes requests and time.
     let mut full = full;
-    let step = full.on_loaded(TimestampMs(world.now));
+    let step = full.on_loaded(Now::simulated(world.now));
     assert!(step.replies.is_empty());
     assert!(full.group_count() == 0 || full.next_deadline().is_some());
 }

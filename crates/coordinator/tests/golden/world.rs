@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use riverrun_coordinator::{
-    GroupConfig, GroupMemory, OffsetsRecord, ReplyToken, RequestContext, Shard, Step, TopicMetadata as _,
+    GroupConfig, GroupMemory, Now, OffsetsRecord, ReplyToken, RequestContext, Shard, Step, TopicMetadata as _,
 };
 use riverrun_protocol::join_group_request::JoinGroupRequestProtocol;
 use riverrun_protocol::leave_group_request::MemberIdentity;
@@ -17,7 +17,7 @@ use riverrun_protocol::{
     ConsumerProtocolSubscription, HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, ListGroupsRequest,
     OffsetCommitRequest, OffsetDeleteRequest, SyncGroupRequest, consumer_protocol,
 };
-use riverrun_types::{TimestampMs, TopicId};
+use riverrun_types::TopicId;
 
 use crate::consumer;
 use crate::show;
@@ -127,7 +127,7 @@ impl World {
             now: 0,
             requests: 0,
         };
-        assert_eq!(world.shard.on_loaded(TimestampMs(0)), Step::default());
+        assert_eq!(world.shard.on_loaded(Now::simulated(0)), Step::default());
         world
     }
 
@@ -223,7 +223,7 @@ impl World {
             && at.0 <= until
         {
             self.now = self.now.max(at.0);
-            let step = self.shard.expire(TimestampMs(self.now));
+            let step = self.shard.expire(Now::simulated(self.now));
             let shown = self.took(step);
             if !shown.is_empty() {
                 write!(printed, "at {}\n{shown}", self.now).unwrap();
@@ -238,7 +238,7 @@ impl World {
         for record in &self.log {
             self.shard.replay(&record.key, record.value.as_deref()).unwrap();
         }
-        let step = self.shard.on_loaded(TimestampMs(self.now));
+        let step = self.shard.on_loaded(Now::simulated(self.now));
         self.took(step)
     }
 
@@ -289,12 +289,12 @@ impl World {
         random[8..].copy_from_slice(&digits.to_be_bytes());
         let default_version = match name {
             "join" | "commit" => 9,
-            "sync" | "leave" => 5,
-            "heartbeat" => 4,
+            "leave" => 5,
+            "heartbeat" | "sync" => 4,
             _ => 0,
         };
         let context = RequestContext {
-            now: TimestampMs(self.now),
+            now: Now::simulated(self.now),
             token: ReplyToken(self.requests),
             client_id: args.text("as").unwrap_or("client"),
             client_host: "/127.0.0.1",

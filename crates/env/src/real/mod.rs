@@ -43,6 +43,13 @@ impl Clock for RealClock {
     fn monotonic(&self) -> Duration {
         self.start.elapsed()
     }
+
+    fn boot(&self) -> Duration {
+        let boot = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        // Never negative, since it counts from the boot.
+        let seconds = u64::try_from(boot.tv_sec).unwrap_or_default();
+        Duration::new(seconds, u32::try_from(boot.tv_nsec).unwrap_or_default())
+    }
 }
 
 /// The operating system's random numbers.

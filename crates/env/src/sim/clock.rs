@@ -21,12 +21,15 @@ pub struct SimClock {
 struct State {
     wall_ms: i64,
     monotonic: Duration,
+    asleep: Duration,
 }
 
 impl SimClock {
     /// A clock at the start of a simulated world.
     pub fn new() -> Self {
-        Self { state: Mutex::new(State { wall_ms: START_MS, monotonic: Duration::ZERO }) }
+        Self {
+            state: Mutex::new(State { wall_ms: START_MS, monotonic: Duration::ZERO, asleep: Duration::ZERO }),
+        }
     }
 
     /// Another clock that shows the same.
@@ -39,6 +42,13 @@ impl SimClock {
         let mut state = self.state.lock();
         state.wall_ms += i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
         state.monotonic += by;
+    }
+
+    /// Lets the machine sleep for so long: wall time and boot time go on.
+    pub fn suspend(&self, time: Duration) {
+        let mut state = self.state.lock();
+        state.wall_ms += i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
+        state.asleep += time;
     }
 
     /// Sets the wall clock alone, as an administrator would.
@@ -61,6 +71,11 @@ impl Clock for SimClock {
     fn monotonic(&self) -> Duration {
         self.state.lock().monotonic
     }
+
+    fn boot(&self) -> Duration {
+        let state = self.state.lock();
+        state.monotonic + state.asleep
+    }
 }
 
 #[cfg(test)]
@@ -75,5 +90,13 @@ mod tests {
         clock.set_wall(TimestampMs(7));
         assert_eq!(clock.wall(), TimestampMs(7));
         assert_eq!(clock.monotonic(), Duration::from_secs(2));
+    }
+
+    #[test]
+    fn monotonic_time_alone_stands_still_while_the_machine_sleeps() {
+        let clock = SimClock::new();
+        clock.suspend(Duration::from_secs(3));
+        assert_eq!((clock.monotonic(), clock.boot()), (Duration::ZERO, Duration::from_secs(3)));
+        assert_eq!(clock.wall(), TimestampMs(START_MS + 3_000));
     }
 }

@@ -156,7 +156,7 @@ pub(super) async fn producers(bench: &Bench<'_>) -> anyhow::Result<()> {
 
 pub(super) async fn groups(bench: &Bench<'_>) -> anyhow::Result<()> {
     let admin = admin_of(bench).await?;
-    for (protocol, kind) in [("classic", "Classic"), ("consumer", "Consumer")] {
+    for (protocol, kind) in [("classic", "classic"), ("consumer", "consumer")] {
         let (topic, group) = (topic_of(bench, "groups", 2).await?, bench.name("native-groups"));
         produce_to(bench, &topic, "v", 20, &[]).await?;
         let mut member = consumer_of(bench, &[("group.id", &group), ("group.protocol", protocol)]).await?;

@@ -233,7 +233,7 @@ mod tests {
             let partitions: Vec<_> = committed.iter().copied().map(partition).collect();
             Group {
                 name: "g".to_owned(),
-                r#type: "Classic".to_owned(),
+                r#type: "classic".to_owned(),
                 state: "Stable".to_owned(),
                 assignor: "range".to_owned(),
                 epoch: None,

@@ -2,11 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use riverrun_types::TimestampMs;
-
 use crate::consumer::ConsumerGroup;
 use crate::group::Group;
-use crate::{GroupConfig, GroupMemory, OffsetsRecord, Shard};
+use crate::{GroupConfig, GroupMemory, Now, OffsetsRecord, Shard};
 
 use super::memory::check_memory;
 use super::world::{Client, GROUP, World};
@@ -19,7 +17,7 @@ fn hard_state(group: &ConsumerGroup) -> String {
         group.group_epoch,
         group.metadata_hash,
         group.assignment_epoch,
-        group.assigned_at_ms,
+        group.assigned_at.map_or(0, |at| at.wall.0),
         group.members,
         group.static_members,
         group.targets,
@@ -37,7 +35,7 @@ fn load<'a>(records: impl IntoIterator<Item = &'a OffsetsRecord>, now_ms: i64) -
     for record in records {
         shard.replay(&record.key, record.value.as_deref()).unwrap();
     }
-    assert!(shard.on_loaded(TimestampMs(now_ms)).records.is_empty());
+    assert!(shard.on_loaded(Now::simulated(now_ms)).records.is_empty());
     shard
 }
 

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use riverrun_protocol::consumer_group_heartbeat_request::TopicPartitions;
 use riverrun_protocol::{ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, ErrorCode};
-use riverrun_types::{TimestampMs, TopicId};
+use riverrun_types::TopicId;
 
 use crate::assignors::Assignment;
 use crate::consumer::ConsumerGroup;
 use crate::group::Group;
+use crate::time::Now;
 use crate::{
     GroupConfig, GroupMemory, GroupResponse, OffsetsRecord, ReplyToken, RequestContext, Shard, Step,
     TopicMetadata,
@@ -83,7 +84,7 @@ pub(super) struct World {
 impl World {
     pub(super) fn new(config: GroupConfig) -> Self {
         let mut shard = Shard::new(config, GroupMemory::unbounded());
-        assert_eq!(shard.on_loaded(TimestampMs(0)), Step::default());
+        assert_eq!(shard.on_loaded(Now::simulated(0)), Step::default());
         Self { shard, topics: Topics::default(), log: Vec::new(), now_ms: 0 }
     }
 
@@ -94,7 +95,7 @@ impl World {
         for record in &self.log {
             self.shard.replay(&record.key, record.value.as_deref()).unwrap();
         }
-        assert_eq!(self.shard.on_loaded(TimestampMs(self.now_ms)), Step::default());
+        assert_eq!(self.shard.on_loaded(Now::simulated(self.now_ms)), Step::default());
         memory
     }
 
@@ -117,7 +118,7 @@ impl World {
 
     fn context(&self) -> RequestContext<'static> {
         RequestContext {
-            now: TimestampMs(self.now_ms),
+            now: Now::simulated(self.now_ms),
             token: ReplyToken(1),
             client_id: "client",
             client_host: "/127.0.0.1",
@@ -141,7 +142,7 @@ impl World {
         let until_ms = self.now_ms + ms;
         while let Some(at) = self.shard.next_deadline().filter(|at| at.0 <= until_ms) {
             self.now_ms = self.now_ms.max(at.0);
-            let mut step = self.shard.expire(TimestampMs(self.now_ms));
+            let mut step = self.shard.expire(Now::simulated(self.now_ms));
             self.log.append(&mut step.records);
         }
         self.now_ms = until_ms;
