@@ -172,6 +172,7 @@ impl Broker {
         troubles.extend(self.uncleanable_partitions());
         troubles.extend([self.metadata.copy_trouble(), self.journals.copy_trouble()].into_iter().flatten());
         troubles.extend(self.groups.failed_shard(&*self.env.clock).map(groups_failed));
+        troubles.extend(self.groups.cut_shard().map(groups_cut));
         troubles.extend(self.mounts.troubles());
         troubles.splice(0..0, self.supervisor.troubles());
         let image = self.metadata.image();
@@ -312,6 +313,13 @@ fn topics_set_aside(paths: &[PathBuf]) -> Option<String> {
          groups are dropped because their topic is missing",
         paths.len()
     ))
+}
+
+fn groups_cut((shard, records): (usize, u64)) -> String {
+    format!(
+        "{records} records in partition {shard} of {OFFSETS_TOPIC} are left out: groups would exceed their bounds \
+         (groups.memory.max.bytes)"
+    )
 }
 
 fn groups_failed(shard: usize) -> String {

@@ -42,6 +42,7 @@ pub(crate) fn spawn(broker: &Arc<Broker>, stop: &StopSignal, tasks: &mut JoinSet
     let mut start = |name, work: BoxFuture<'static, ()>| _ = tasks.spawn(supervisor.task(name, work));
     start("group-timer", groups::run_timer(Arc::clone(broker), stop.clone()).boxed());
     start("group-retries", groups::run_retries(Arc::clone(broker), stop.clone()).boxed());
+    start("group-patterns", groups::run_patterns(Arc::clone(broker), stop.clone()).boxed());
     let looks = Arc::new(Mutex::new(Looks::default()));
     start("make-room", make_room(Arc::clone(broker), stop.clone(), Arc::clone(&looks)).boxed());
     let retention = move |broker: &Broker| apply_retention(broker, &looks);

@@ -36,6 +36,9 @@ pub enum ReplayError {
         /// What does not fit.
         detail: &'static str,
     },
+    /// The bounds of groups leave no room for what it tells of.
+    #[error("there is no room for what a group record tells of")]
+    NoRoom,
 }
 
 impl ReplayError {

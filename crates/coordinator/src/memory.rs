@@ -40,6 +40,11 @@ impl GroupMemory {
         self.max_bytes
     }
 
+    /// Whether there is room for nothing more.
+    pub(crate) fn is_full(&self) -> bool {
+        self.held_bytes() >= self.max_bytes
+    }
+
     /// Bytes that all groups take.
     pub fn held_bytes(&self) -> usize {
         self.held_bytes.load(Ordering::Relaxed)

@@ -1,7 +1,8 @@
 //! Replay: the records of a partition, in their order, become the groups again.
 //!
 //! Owns what each record does to the shard. A record that does not decode leaves the shard as it was; records of
-//! types that belong to others, such as share groups, are passed over.
+//! types that belong to others, such as share groups, are passed over. The bounds of groups hold here, too, whoever has
+//! written the log: what a record would add beyond them is left out.
 
 use riverrun_protocol::DecodeError;
 use riverrun_protocol::offsets_topic::{GroupMetadataValue, Key};
@@ -12,9 +13,17 @@ use crate::group::{Group, GroupEntry};
 use crate::offsets::CommittedOffset;
 use crate::records;
 use crate::shard::Shard;
+use crate::{GroupConfig, GroupMemory};
+
+/// Whether a record is one of a group, of a version that is known here, as far as it tells by itself.
+pub fn check_record(key: &[u8], value: Option<&[u8]>) -> Result<(), ReplayError> {
+    Key::decode(key).map_err(ReplayError::Key)?;
+    Shard::new(GroupConfig::default(), GroupMemory::new(usize::MAX)).replay(key, value)
+}
 
 impl Shard {
-    /// Applies one record of the log; no value is a tombstone.
+    /// Applies one record of the log; no value is a tombstone. What does not grow always finds room; one record may exceed
+    /// the memory of all groups, by what it holds, and no further one does.
     pub fn replay(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), ReplayError> {
         let key = match Key::decode(key) {
             Ok(key) => key,
@@ -24,63 +33,148 @@ impl Shard {
         match key {
             Key::OffsetCommit(key) => {
                 let offset = value.map(records::read_offset).transpose()?;
-                self.replay_offset(&key.group, &key.topic, key.partition, offset);
+                self.replay_offset(&key.group, &key.topic, key.partition, offset)?;
             }
             Key::LegacyOffsetCommit(key) => {
                 let offset = value.map(records::read_legacy_offset).transpose()?;
-                self.replay_offset(&key.group, &key.topic, key.partition, offset);
+                self.replay_offset(&key.group, &key.topic, key.partition, offset)?;
             }
             Key::GroupMetadata(key) => {
                 let value = value.map(|value| records::read("GroupMetadata", value)).transpose()?;
-                self.replay_group(&key.group, value.as_ref());
+                self.replay_group(&key.group, value.as_ref())?;
             }
             key => self.replay_consumer(&key, value)?,
         }
         Ok(())
     }
 
-    /// Sets or deletes an offset. The groups of a log are taken as they are: bounds are for newcomers.
+    /// Sets or deletes an offset.
     fn replay_offset(
         &mut self,
         group_id: &str,
         topic: &str,
         partition: i32,
         offset: Option<CommittedOffset>,
-    ) {
+    ) -> Result<(), ReplayError> {
+        let (offsets_max, is_full) = (self.config.group_offsets_max, self.share.memory().is_full());
         match offset {
-            Some(offset) => self.entry(group_id).offsets.insert(topic, partition, offset),
+            Some(offset) => {
+                let offsets = &mut self.entry(group_id)?.offsets;
+                let bytes = offsets.memory_bytes_with(topic, partition, offset.metadata.len());
+                let is_one_more = !offsets.contains(topic, partition);
+                if is_full && bytes > offsets.memory_bytes() || is_one_more && offsets.len() >= offsets_max {
+                    return Err(ReplayError::NoRoom);
+                }
+                offsets.insert(topic, partition, offset);
+                self.charge(group_id);
+            }
             None => {
                 if let Some(entry) = self.groups.get_mut(group_id) {
                     entry.offsets.remove(topic, partition);
-                    self.drop_if_bare(group_id);
+                    self.settle_replayed(group_id);
                 }
             }
         }
+        Ok(())
     }
 
     /// Sets or deletes a classic group. A tombstone of a group that has become another kind says nothing new.
-    fn replay_group(&mut self, group_id: &str, value: Option<&GroupMetadataValue<'_>>) {
+    fn replay_group(
+        &mut self,
+        group_id: &str,
+        value: Option<&GroupMetadataValue<'_>>,
+    ) -> Result<(), ReplayError> {
         if let Some(value) = value {
             let group = ClassicGroup::from_record(group_id.into(), value);
-            self.entry(group_id).group = Group::Classic(Box::new(group));
+            let is_full = self.share.memory().is_full();
+            let entry = self.entry(group_id)?;
+            if is_full && group.memory_bytes() > entry.group.memory_bytes() {
+                return Err(ReplayError::NoRoom);
+            }
+            entry.group = Group::Classic(Box::new(group));
+            self.charge(group_id);
         } else if let Some(entry) = self.groups.get_mut(group_id)
             && matches!(entry.group, Group::Classic(_))
         {
             entry.group = Group::Simple;
-            self.drop_if_bare(group_id);
+            self.settle_replayed(group_id);
         }
+        Ok(())
     }
 
     /// The group of this id; made without members if it is not there.
-    pub(crate) fn entry(&mut self, group_id: &str) -> &mut GroupEntry {
-        self.groups.entry(group_id.into()).or_insert_with(|| GroupEntry::new(Group::Simple))
+    pub(crate) fn entry(&mut self, group_id: &str) -> Result<&mut GroupEntry, ReplayError> {
+        if !self.groups.contains_key(group_id) {
+            if self.groups.len() >= self.config.groups_max || self.share.memory().is_full() {
+                return Err(ReplayError::NoRoom);
+            }
+            self.groups.insert(group_id.into(), GroupEntry::new(Group::Simple));
+        }
+        self.groups.get_mut(group_id).ok_or(ReplayError::NoRoom)
     }
 
-    /// Removes a group of which neither membership nor offsets are left.
-    pub(crate) fn drop_if_bare(&mut self, group_id: &str) {
+    /// Counts what a group takes now, or removes one of which neither membership nor offsets are left.
+    pub(crate) fn settle_replayed(&mut self, group_id: &str) {
         let is_bare = |entry: &GroupEntry| matches!(entry.group, Group::Simple) && entry.offsets.is_empty();
         if self.groups.get(group_id).is_some_and(is_bare) {
             self.forget(group_id);
+        } else {
+            self.charge(group_id);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use riverrun_types::{LeaderEpoch, Offset, TimestampMs, TopicId};
+
+    use super::*;
+    use crate::step::OffsetsRecord;
+    use crate::time::Stamp;
+
+    fn commit(group: &str, partition: i32, offset: i64) -> OffsetsRecord {
+        let committed = CommittedOffset {
+            offset: Offset(offset),
+            leader_epoch: LeaderEpoch::UNKNOWN,
+            metadata: "".into(),
+            committed_at: Stamp::recorded(TimestampMs(1)),
+            expires_at: None,
+            topic_id: TopicId::ZERO,
+        };
+        records::offset_commit(group, "t", partition, &committed)
+    }
+
+    fn replay(shard: &mut Shard, record: &OffsetsRecord) -> Result<(), ReplayError> {
+        shard.replay(&record.key, record.value.as_deref())
+    }
+
+    #[test]
+    fn a_load_keeps_to_the_memory_of_all_groups() {
+        let memory = GroupMemory::new(100_000);
+        let mut shard = Shard::new(GroupConfig::default(), Arc::clone(&memory));
+        let forged = (0..10_000).map(|number| commit(&format!("g{}", number % 500), number, 1));
+        let left_out = forged.filter(|record| replay(&mut shard, record).is_err()).count();
+        assert!(left_out > 9_000, "{left_out}");
+        assert!((100_000..110_000).contains(&memory.held_bytes()), "{}", memory.held_bytes());
+        assert!(shard.committed_offsets().next().is_some());
+        // What is there goes on to be right.
+        replay(&mut shard, &commit("g0", 0, 9)).unwrap();
+        let (_, _, _, first) = shard.committed_offsets().next().unwrap();
+        assert_eq!(first.offset, Offset(9));
+        assert!(matches!(replay(&mut shard, &commit("new", 0, 1)), Err(ReplayError::NoRoom)));
+    }
+
+    #[test]
+    fn a_load_keeps_to_the_bounds_on_groups_and_offsets() {
+        let config = GroupConfig { groups_max: 2, group_offsets_max: 3, ..GroupConfig::default() };
+        let mut shard = Shard::new(config, GroupMemory::unbounded());
+        let taken = |shard: &mut Shard, group: &str| {
+            (0..5).filter(|partition| replay(shard, &commit(group, *partition, 1)).is_ok()).count()
+        };
+        let taken: Vec<usize> = ["a", "b", "c"].into_iter().map(|group| taken(&mut shard, group)).collect();
+        assert_eq!(taken, [3, 3, 0]);
+        replay(&mut shard, &commit("a", 0, 2)).unwrap();
     }
 }

@@ -34,8 +34,7 @@ const SYNC_PROTOCOL_VERSION: i16 = 5;
 
 /// The groups of one partition.
 ///
-/// Invariants: `timers` holds exactly the `scheduled` of every group; there are at most `groups_max` groups, unless
-/// the log held more; `share` is what all groups are charged for; after each call no group is left that has neither members, offsets, a record nor anybody on
+/// Invariants: `timers` holds exactly the `scheduled` of every group; there are at most `groups_max` groups; `share` is what all groups are charged for; after each call no group is left that has neither members, offsets, a record nor anybody on
 /// the way in, but for those that linger.
 #[derive(Debug)]
 pub struct Shard {

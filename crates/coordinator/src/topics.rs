@@ -2,6 +2,8 @@
 
 use riverrun_types::TopicId;
 
+use crate::pattern::PatternTopics;
+
 /// The topics as of one moment. The shell implements it over its metadata snapshot.
 pub trait TopicMetadata {
     /// The id of the topic of this name.
@@ -10,8 +12,8 @@ pub trait TopicMetadata {
     fn topic_name(&self, id: TopicId) -> Option<&str>;
     /// How many partitions the topic has.
     fn partition_count(&self, id: TopicId) -> Option<i32>;
-    /// Calls `visit` with the name of every topic, in order of the names.
-    fn visit_topic_names(&self, visit: &mut dyn FnMut(&str));
+    /// The topics that a pattern names, if that is known. It is told at once: whoever has to find it out does so aside.
+    fn topics_of_pattern(&self, pattern: &str) -> PatternTopics;
     /// The racks that hold replicas of the partition; empty where racks are not configured.
     fn partition_racks(&self, id: TopicId, partition: i32) -> Vec<&str>;
     /// Changes whenever a topic is created, deleted or gains partitions, so that groups look again only then.

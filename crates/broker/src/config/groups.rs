@@ -2,7 +2,7 @@
 
 use riverrun_types::{DurabilityLevel, limits};
 
-use super::definition::Kind::{Choice, Choices, Int, Long};
+use super::definition::Kind::{Bool, Choice, Choices, Int, Long};
 use super::definition::{Accept, options};
 
 options! {
@@ -51,6 +51,9 @@ options! {
     offsets_topic_segment_bytes: i32 = "offsets.topic.segment.bytes", Int(1_048_576, i32::MAX), Some("104857600");
     /// Codec of the batches in the topic of group offsets: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.
     offsets_topic_compression_codec: u32 = "offsets.topic.compression.codec", Int(0, 4), Some("0");
+    /// Whether clients may produce to the topic of group offsets. Nobody needs to, but for tools that bring offsets from
+    /// elsewhere: each record must be one of a group then, is not judged otherwise, and counts from the next start on.
+    offsets_topic_client_writes: bool = "offsets.topic.client.writes", Bool, Some("false");
     /// What an acked commit and an acked change of a group survive, as the topic config `durability`, whatever the default
     /// of other topics is. A `durability` that the topic of group offsets sets for itself goes before it.
     offsets_topic_durability: DurabilityLevel = "offsets.topic.durability", Int(1, 4), Some("1");

@@ -1,14 +1,17 @@
 //! Loading a shard: its partition's records are replayed from the beginning.
+//!
+//! Guarantees that the log of the server gets a line about what was passed over or left out, with its number, however many
+//! such records there are. Runs on a thread that may block, with all that takes long before a shard serves.
 
 use std::sync::Arc;
 
-use riverrun_coordinator::{GroupConfig, GroupMemory, Shard};
+use riverrun_coordinator::{GroupConfig, GroupMemory, OffsetsRecord, ReplayError, Shard};
 use riverrun_log::{LogError, ReadError};
 use riverrun_protocol::ErrorCode;
 use riverrun_records::{BatchError, Batches};
-use riverrun_types::Offset;
+use riverrun_types::{Offset, TopicId};
 
-use super::Loaded;
+use super::{Loaded, clock};
 use crate::broker::Broker;
 use crate::metadata::OFFSETS_TOPIC;
 use crate::partitions::Partition;
@@ -16,21 +19,77 @@ use crate::partitions::Partition;
 /// Bytes that are read at a time.
 const READ_BYTES: usize = 1024 * 1024;
 
-/// Opens partition `index` of `__consumer_offsets` and replays it. Blocks for the disk.
+/// Opens partition `index` of `__consumer_offsets` and replays it. Beside the shard, which is ready to serve: the records
+/// that this has led to. Blocks for the disk.
 pub(super) fn load(
     broker: &Arc<Broker>,
     index: usize,
     config: GroupConfig,
     memory: Arc<GroupMemory>,
-) -> Result<Loaded, LoadError> {
+) -> Result<(Loaded, Vec<OffsetsRecord>), LoadError> {
     let image = broker.metadata.image();
     let gone = || LoadError::NotOpened(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
     let topic = image.topic(OFFSETS_TOPIC).ok_or_else(gone)?;
     let number = i32::try_from(index).map_err(|_| gone())?;
     let partition = broker.partition(topic, number).map_err(LoadError::NotOpened)?;
     let mut shard = Shard::new(config, memory);
-    replay(&partition, &mut shard)?;
-    Ok(Loaded { shard, partition, last: None })
+    let mut skipped = Skipped::default();
+    replay(&partition, &mut shard, &mut skipped)?;
+    skipped.tell(index);
+    let mut records = shard.on_loaded(clock::now(&*broker.env.clock)).records;
+    records.extend(drop_offsets(broker, &mut shard));
+    Ok((Loaded { shard, partition, last: None, left_out: skipped.left_out }, records))
+}
+
+/// Drops the offsets of topics that are not there: a topic's deletion may have come while the shard was not there, or a
+/// crash between it and that of its offsets. What may be a topic that the metadata has lost keeps them.
+fn drop_offsets(broker: &Broker, shard: &mut Shard) -> Vec<OffsetsRecord> {
+    if broker.metadata.may_lack_topics() || !broker.logs.unknown_partitions().is_empty() {
+        return Vec::new();
+    }
+    let image = broker.metadata.image();
+    let is_there = |name: &str, id: TopicId| match image.topic(name) {
+        Some(topic) => id.is_zero() || id == topic.id,
+        None => broker.mounts.knows(name),
+    };
+    shard.drop_offsets_unless(is_there).records
+}
+
+/// Records that have led to nothing.
+#[derive(Debug, Default)]
+struct Skipped {
+    /// No records of groups, or none that can be read here.
+    passed_over: u64,
+    /// Those for which the bounds of groups had no room.
+    left_out: u64,
+    /// The first that was passed over, and why.
+    first: Option<(Offset, ReplayError)>,
+}
+
+impl Skipped {
+    fn note(&mut self, offset: Offset, error: ReplayError) {
+        if matches!(error, ReplayError::NoRoom) {
+            self.left_out += 1;
+        } else {
+            self.passed_over += 1;
+            self.first.get_or_insert((offset, error));
+        }
+    }
+
+    fn tell(&self, shard: usize) {
+        if let Some((offset, error)) = &self.first {
+            let (offset, records) = (offset.0, self.passed_over);
+            tracing::warn!(shard, records, offset, %error, "records in {OFFSETS_TOPIC} are passed over; the first is at this offset");
+        }
+        if self.left_out > 0 {
+            let records = self.left_out;
+            tracing::error!(
+                shard,
+                records,
+                "records in {OFFSETS_TOPIC} are left out: groups would exceed their bounds (groups.memory.max.bytes)"
+            );
+        }
+    }
 }
 
 /// Why the groups of a partition are not there.
@@ -63,7 +122,7 @@ impl LoadError {
     }
 }
 
-fn replay(partition: &Partition, shard: &mut Shard) -> Result<(), LoadError> {
+fn replay(partition: &Partition, shard: &mut Shard, skipped: &mut Skipped) -> Result<(), LoadError> {
     let end = partition.high_watermark();
     let mut next = partition.log.log_start_offset()?;
     while next < end {
@@ -77,7 +136,8 @@ fn replay(partition: &Partition, shard: &mut Shard) -> Result<(), LoadError> {
                 let batch = batch
                     .and_then(riverrun_records::UnverifiedBatch::verify)
                     .map_err(|error| LoadError::Batch(next, error))?;
-                replay_batch(shard, &batch).map_err(|error| LoadError::Batch(batch.base_offset(), error))?;
+                replay_batch(shard, &batch, skipped)
+                    .map_err(|error| LoadError::Batch(batch.base_offset(), error))?;
                 next = batch.last_offset().next();
             }
         }
@@ -85,14 +145,42 @@ fn replay(partition: &Partition, shard: &mut Shard) -> Result<(), LoadError> {
     Ok(())
 }
 
-fn replay_batch(shard: &mut Shard, batch: &riverrun_records::Batch<'_>) -> Result<(), BatchError> {
+fn replay_batch(
+    shard: &mut Shard,
+    batch: &riverrun_records::Batch<'_>,
+    skipped: &mut Skipped,
+) -> Result<(), BatchError> {
     for record in &batch.records()? {
         let record = record?;
-        // Anyone may have produced to the topic: what is no group record is passed over, as in Kafka.
+        // Anyone may have produced to the topic once: what is no group record is passed over, as in Kafka.
         let Some(key) = record.key else { continue };
-        if let Err(trouble) = shard.replay(key, record.value) {
-            tracing::warn!(offset = record.offset.0, %trouble, "a record in {OFFSETS_TOPIC} is passed over");
+        if let Err(error) = shard.replay(key, record.value) {
+            skipped.note(record.offset, error);
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::log_lines;
+
+    #[test]
+    fn any_number_of_records_without_effect_is_a_line() {
+        let mut skipped = Skipped::default();
+        assert_eq!(log_lines(|| skipped.tell(0)), 0);
+        for offset in 0..1_000 {
+            let garbage = riverrun_coordinator::check_record(b"no key", None).expect_err("garbage");
+            skipped.note(Offset(offset), garbage);
+        }
+        assert_eq!(log_lines(|| skipped.tell(0)), 1);
+        assert_eq!(
+            (skipped.passed_over, skipped.first.as_ref().map(|first| first.0)),
+            (1_000, Some(Offset(0)))
+        );
+        skipped.note(Offset(9), ReplayError::NoRoom);
+        skipped.note(Offset(10), ReplayError::NoRoom);
+        assert_eq!((log_lines(|| skipped.tell(0)), skipped.left_out), (2, 2));
+    }
 }

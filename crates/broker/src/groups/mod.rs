@@ -8,10 +8,12 @@
 //! often it has failed in a row. A shard in trouble holds back none of the others.
 
 mod batches;
+mod check;
 mod clock;
 mod held;
 mod load;
 mod names;
+mod patterns;
 mod rest;
 mod timer;
 mod topics;
@@ -38,12 +40,15 @@ use crate::broker::Broker;
 use crate::config::BrokerConfig;
 use crate::context::RequestContext;
 use crate::log_limit::{GROUP_MEMORY_SHORTAGE, GROUP_TROUBLE};
-use crate::metadata::{Image, OFFSETS_TOPIC};
+use crate::metadata::OFFSETS_TOPIC;
 use crate::partitions::{AckWaiter, NotDurable, Partition};
 
+pub(crate) use check::check_batch;
 use held::{Held, Parked, Release};
 use load::LoadError;
 pub(crate) use names::shard_of;
+use patterns::Patterns;
+pub(crate) use patterns::run as run_patterns;
 use rest::{Failures, REST};
 pub(crate) use timer::{run as run_timer, run_retries};
 pub(crate) use topics::ImageTopics;
@@ -61,6 +66,8 @@ struct Loaded {
     partition: Arc<Partition>,
     /// The last batch that was appended for it.
     last: Option<Appended>,
+    /// Records that its load has left out, because the bounds of groups had no room for them.
+    left_out: u64,
 }
 
 impl Loaded {
@@ -281,6 +288,7 @@ pub(crate) struct Groups {
     /// Permits to read a shard for somebody who asks for all of them.
     turns: Semaphore,
     timer: timer::Alarm,
+    patterns: Arc<Patterns>,
 }
 
 impl Groups {
@@ -295,7 +303,13 @@ impl Groups {
             next_token: AtomicU64::new(0),
             turns: Semaphore::new(READS_MAX),
             timer: timer::Alarm::default(),
+            patterns: Arc::default(),
         }
+    }
+
+    /// What patterns of subscriptions name.
+    pub(crate) fn patterns(&self) -> &Arc<Patterns> {
+        &self.patterns
     }
 
     /// Runs a request on the shard of `group_id`, and waits for the reply, which may come with a later step.
@@ -460,6 +474,13 @@ impl Groups {
         slots.iter().position(|slot| matches!(*slot.state(clock), SlotState::Failed { .. }))
     }
 
+    /// A shard whose log holds more than the bounds of groups allow, and how many of its records were left out.
+    pub(crate) fn cut_shard(&self) -> Option<(usize, u64)> {
+        let left_out = |slot: &Slot| slot.state.lock().loaded().map_or(0, |loaded| loaded.left_out);
+        let shards = self.slots.get().into_iter().flatten().enumerate();
+        shards.map(|(index, slot)| (index, left_out(slot))).find(|(_, count)| *count > 0)
+    }
+
     /// Drops the offsets of topics that were deleted, durably. Answers the trouble of the last shard that had any; it
     /// drops them when it is loaded again, and what was made under their names meanwhile has no part in them.
     pub(crate) async fn topics_deleted(
@@ -540,27 +561,19 @@ impl Groups {
         let loaded = tokio::task::spawn_blocking(move || load::load(&for_load, index, config, memory))
             .await
             .unwrap_or_else(|ended| Err(LoadError::Ended(ended)));
-        // Under one lock, so that no request meets a shard whose sessions have not begun.
+        // Under one lock, so that no request meets a shard whose timer is not set.
         let mut state = slot.state.lock();
         match loaded {
-            Ok(loaded) => *state = SlotState::Loaded(Box::new(loaded)),
+            Ok((loaded, records)) => {
+                *state = SlotState::Loaded(Box::new(loaded));
+                // They were found aside, so that nobody waits for it.
+                self.step_on(broker, index, &mut state, None, |_, _| Step { records, ..Step::default() })
+            }
             Err(error) => {
                 slot.fail(&mut state, clock, &error);
-                return Err(error.code());
+                Err(error.code())
             }
         }
-        self.step_on(broker, index, &mut state, None, Shard::on_loaded)?;
-        // A topic's deletion may have come while the shard was not there, or a crash between it and that of its offsets.
-        // What may be a topic that the metadata has lost keeps them.
-        if broker.metadata.may_lack_topics() || !broker.logs.unknown_partitions().is_empty() {
-            return Ok(());
-        }
-        let image = broker.metadata.image();
-        let is_there = |name: &str, id: TopicId| match image.topic(name) {
-            Some(topic) => id.is_zero() || id == topic.id,
-            None => broker.mounts.knows(name),
-        };
-        self.step_on(broker, index, &mut state, None, |shard, _| shard.drop_offsets_unless(is_there))
     }
 
     /// Loads every shard, so that offsets expire and lag is shown whether or not anybody asks for a group. What
@@ -709,9 +722,9 @@ fn group_config(config: &BrokerConfig) -> GroupConfig {
     }
 }
 
-/// The topics of an image, as the coordinator sees them.
-pub(crate) fn topics(image: &Arc<Image>) -> ImageTopics {
-    ImageTopics::new(Arc::clone(image))
+/// The topics as of now, as the coordinator sees them.
+pub(crate) fn topics(broker: &Broker) -> ImageTopics {
+    ImageTopics::new(broker.metadata.image(), Arc::clone(broker.groups.patterns()))
 }
 
 #[cfg(test)]

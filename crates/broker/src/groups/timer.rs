@@ -94,6 +94,8 @@ async fn serve_deadlines(broker: &Arc<Broker>) {
                 Some(deadline) => broker.groups.timer.set(deadline),
                 None => {}
             }
+            // What is due may be a slice of much, and each shard's may take as long as one.
+            tokio::task::yield_now().await;
         }
     }
 }

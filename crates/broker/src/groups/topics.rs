@@ -2,19 +2,21 @@
 
 use std::sync::Arc;
 
-use riverrun_coordinator::TopicMetadata;
+use riverrun_coordinator::{PatternTopics, TopicMetadata};
 use riverrun_types::TopicId;
 
+use super::patterns::Patterns;
 use crate::metadata::Image;
 
 /// One image, held for as long as a request runs.
 pub(crate) struct ImageTopics {
     image: Arc<Image>,
+    patterns: Arc<Patterns>,
 }
 
 impl ImageTopics {
-    pub(super) fn new(image: Arc<Image>) -> Self {
-        Self { image }
+    pub(super) fn new(image: Arc<Image>, patterns: Arc<Patterns>) -> Self {
+        Self { image, patterns }
     }
 }
 
@@ -31,10 +33,8 @@ impl TopicMetadata for ImageTopics {
         self.image.topic_by_id(id).map(|topic| topic.partition_count())
     }
 
-    fn visit_topic_names(&self, visit: &mut dyn FnMut(&str)) {
-        for topic in self.image.topics_sorted() {
-            visit(&topic.name);
-        }
+    fn topics_of_pattern(&self, pattern: &str) -> PatternTopics {
+        self.patterns.topics(pattern, &self.image)
     }
 
     fn partition_racks(&self, _id: TopicId, _partition: i32) -> Vec<&str> {

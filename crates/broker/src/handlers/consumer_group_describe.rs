@@ -37,7 +37,7 @@ async fn describe(broker: &Arc<Broker>, context: &RequestContext, group: &str) -
     if !context.authorize(Operation::Describe, Resource::Group(group)) {
         return refused(group, ErrorCode::GROUP_AUTHORIZATION_FAILED);
     }
-    let topics = groups::topics(&broker.metadata.image());
+    let topics = groups::topics(broker);
     let described =
         broker.groups.read(broker, group, |shard| shard.consumer_group_describe(group, &topics)).await;
     described.unwrap_or_else(|code| refused(group, code))

@@ -34,7 +34,11 @@ pub(crate) async fn handle(
     if !context.authorize(Operation::Read, Resource::Group(&request.group_id)) {
         return refused(ErrorCode::GROUP_AUTHORIZATION_FAILED);
     }
-    let topics = groups::topics(&broker.metadata.image());
+    // Nobody else waits while it is found out what the pattern names, and neither does the shard.
+    if let Some(pattern) = request.subscribed_topic_regex.as_deref().filter(|pattern| !pattern.is_empty()) {
+        broker.groups.patterns().find(broker, pattern).await;
+    }
+    let topics = groups::topics(broker);
     let group = &*request.group_id;
     let beat = |shard: &mut Shard, context: &GroupContext<'_>| {
         shard.consumer_group_heartbeat(context, &request, &topics)

@@ -20,7 +20,7 @@ pub(crate) async fn handle(
     if !context.authorize(Operation::Read, Resource::Group(&request.group_id)) {
         return refuse_offset_commit(&request, ErrorCode::GROUP_AUTHORIZATION_FAILED);
     }
-    let topics = groups::topics(&broker.metadata.image());
+    let topics = groups::topics(broker);
     let group = &*request.group_id;
     let handled = broker.groups.request(broker, context, version, group, |shard, context| {
         shard.offset_commit(context, &request, &topics)

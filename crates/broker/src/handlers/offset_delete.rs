@@ -18,7 +18,7 @@ pub(crate) async fn handle(
     if !context.authorize(Operation::Delete, Resource::Group(&request.group_id)) {
         return refused(ErrorCode::GROUP_AUTHORIZATION_FAILED);
     }
-    let topics = groups::topics(&broker.metadata.image());
+    let topics = groups::topics(broker);
     let group = &*request.group_id;
     let handled = broker.groups.request(broker, context, version, group, |shard, context| {
         shard.offset_delete(context, &request, &topics)

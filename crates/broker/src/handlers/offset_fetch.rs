@@ -65,7 +65,7 @@ async fn fetch(
     if !context.authorize(Operation::Describe, Resource::Group(&group.group_id)) {
         return refuse_offset_fetch(group, ErrorCode::GROUP_AUTHORIZATION_FAILED);
     }
-    let topics = groups::topics(&broker.metadata.image());
+    let topics = groups::topics(broker);
     let fetched =
         broker.groups.read(broker, &group.group_id, |shard| shard.offset_fetch(group, version, &topics));
     fetched.await.unwrap_or_else(|code| refuse_offset_fetch(group, known_code(code)))

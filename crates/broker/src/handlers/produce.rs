@@ -30,6 +30,7 @@ use tokio::sync::oneshot;
 use crate::broker::{Broker, TopicKey};
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
+use crate::groups;
 use crate::log_limit::STORAGE_TROUBLE;
 use crate::metadata::{Image, Topic, is_internal};
 use crate::mounts::{self, MountedQueue};
@@ -405,8 +406,6 @@ const NOT_IN_TIME: &str =
     "the records were not durable within the request's timeout; they may still become so";
 const LOST: &str = "the records could not be made durable";
 
-/// Client id with which Kafka's own tools may write to internal topics.
-const ADMIN_CLIENT_ID: &str = "__admin_client";
 const NO_TRANSACTIONS: &str = "transactions are not supported by this server";
 
 /// With acks=0 there is nothing to send; a refused batch ends the connection, which is the only sign that such a
@@ -460,8 +459,8 @@ fn plan_topic(
         if !context.authorize(Operation::Write, Resource::Topic(&topic.name)) {
             return Err(ErrorCode::TOPIC_AUTHORIZATION_FAILED);
         }
-        // The server's own topics take records from nobody else, but for the tool that says it is one.
-        if is_internal(&topic.name) && *context.client_id != *ADMIN_CLIENT_ID {
+        // The server's own topics take records from nobody else, whatever a client says of itself.
+        if is_internal(&topic.name) && !broker.config.groups.offsets_topic_client_writes {
             return Err(ErrorCode::INVALID_TOPIC_EXCEPTION);
         }
         Ok(topic)
@@ -508,6 +507,11 @@ fn append(broker: &Broker, terms: Terms, topic: &str, target: Target, batches: &
     }
     if target.facts.is_transactional {
         return Answer::refused(target.index, ErrorCode::INVALID_TXN_STATE, Some(NO_TRANSACTIONS.into()));
+    }
+    if is_internal(topic)
+        && let Err(error) = groups::check_batch(&batch)
+    {
+        return Answer::refused(target.index, ErrorCode::INVALID_RECORD, Some(error.to_string()));
     }
     let partition = match taker {
         Taker::Partition(partition) => partition,

@@ -13,6 +13,7 @@ use riverrun_types::TopicId;
 
 use crate::assignors::Assignment;
 use crate::memory::Room;
+use crate::pattern::PatternTopics;
 use crate::step::{OffsetsRecord, RequestContext};
 use crate::time::{Moment, Now};
 use crate::{GroupConfig, TopicMetadata};
@@ -20,7 +21,6 @@ use crate::{GroupConfig, TopicMetadata};
 use super::ConsumerGroup;
 use super::changes::{Change, Recorder};
 use super::member::{Member, MemberId, MemberState, Progress, STATIC_LEAVE_EPOCH, Subscription};
-use super::pattern::TopicPattern;
 use super::reconcile::Reconciliation;
 use super::request::{JOIN_EPOCH, Refusal};
 
@@ -130,7 +130,7 @@ impl ConsumerGroup {
             Sender::Successor(predecessor) => self.successor_of(predecessor),
         };
         let subscription = updated(&before.subscription, context, request);
-        self.check_subscription(&before.subscription, &subscription, config)?;
+        self.check_subscription(&before.subscription, &subscription, topics, config)?;
         let known = (!matches!(sender, Sender::New)).then_some(&before.subscription);
         self.check_memory(&id, known, &subscription, topics, room).map_err(Refusal::no_memory)?;
 
@@ -216,6 +216,7 @@ impl ConsumerGroup {
         &self,
         before: &Subscription,
         after: &Subscription,
+        topics: &dyn TopicMetadata,
         config: &GroupConfig,
     ) -> Result<(), Refusal> {
         let size_bytes = after.size_bytes();
@@ -230,16 +231,16 @@ impl ConsumerGroup {
             return Err(Refusal::new(ErrorCode::GROUP_MAX_SIZE_REACHED, message));
         }
         match &after.pattern {
-            Some(pattern) if !self.pattern_users.contains_key(pattern) => self.check_pattern(pattern),
+            Some(pattern) if !self.pattern_users.contains_key(pattern) => self.check_pattern(pattern, topics),
             _ => Ok(()),
         }
     }
 
-    fn check_pattern(&self, pattern: &str) -> Result<(), Refusal> {
-        TopicPattern::compile(pattern).map_err(|error| {
-            let message = format!("the subscription's regular expression is not valid: {error}");
-            Refusal::new(ErrorCode::INVALID_REGULAR_EXPRESSION, message)
-        })?;
+    fn check_pattern(&self, pattern: &str, topics: &dyn TopicMetadata) -> Result<(), Refusal> {
+        if let PatternTopics::Invalid(why) = topics.topics_of_pattern(pattern) {
+            let message = format!("the subscription's regular expression is not valid: {why}");
+            return Err(Refusal::new(ErrorCode::INVALID_REGULAR_EXPRESSION, message));
+        }
         if self.pattern_users.len() < PATTERNS_MAX {
             return Ok(());
         }

@@ -16,7 +16,6 @@ mod admin;
 mod changes;
 mod heartbeat;
 mod member;
-mod pattern;
 mod reconcile;
 mod request;
 mod shard;

@@ -110,10 +110,13 @@ impl Shard {
         if !is_consumer && record.is_tombstone() {
             return Ok(());
         }
-        let entry = self.entry(&group_id);
+        if self.share.memory().is_full() && !record.is_tombstone() {
+            return Err(ReplayError::NoRoom);
+        }
+        let entry = self.entry(&group_id)?;
         if record.deletes_group() {
             entry.group = Group::Simple;
-            self.drop_if_bare(&group_id);
+            self.settle_replayed(&group_id);
             return Ok(());
         }
         if !is_consumer {
@@ -122,6 +125,7 @@ impl Shard {
         if let Group::Consumer(group) = &mut entry.group {
             group.replay(record);
         }
+        self.charge(&group_id);
         Ok(())
     }
 }

@@ -10,9 +10,9 @@ use riverrun_types::TopicId;
 use crate::TopicMetadata;
 use crate::assignors::Assignment;
 use crate::memory::{Room, Shortage};
+use crate::pattern::PatternTopics;
 
 use super::member::{Progress, Subscription};
-use super::subscription::matching_topics;
 use super::{ConsumerGroup, ResolvedPattern, TopicNames};
 
 /// A member beside its texts: itself, its timers, its places in the group's maps.
@@ -116,9 +116,11 @@ impl ConsumerGroup {
         if let Some(pattern) = &subscription.pattern
             && !self.pattern_users.contains_key(pattern)
         {
-            let names = matching_topics(std::slice::from_ref(pattern), topics).pop().unwrap_or_default();
-            bytes += pattern_bytes(pattern) + names_bytes(&names);
-            self.add_unread(&names, topics, &mut ids);
+            bytes += pattern_bytes(pattern);
+            if let PatternTopics::Known(names) = topics.topics_of_pattern(pattern) {
+                bytes += names_bytes(&names);
+                self.add_unread(&names, topics, &mut ids);
+            }
         }
         let partitions = ids.into_iter().filter_map(|id| topics.partition_count(id));
         let partitions: usize = partitions.map(|count| usize::try_from(count).unwrap_or_default()).sum();

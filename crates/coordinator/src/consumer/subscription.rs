@@ -10,11 +10,11 @@ use crate::GroupConfig;
 use crate::TopicMetadata;
 use crate::assignors::{self, Assignment, Assignor, PartitionCounts};
 use crate::memory::Room;
+use crate::pattern::PatternTopics;
 use crate::time::Now;
 
 use super::changes::{Change, Recorder};
 use super::member::{MemberId, Subscription};
-use super::pattern::TopicPattern;
 use super::{ConsumerGroup, HASH_UNKNOWN, ResolvedPattern, TopicNames, size};
 
 /// Patterns are resolved again this long after the last time at the earliest, as Kafka does: each time, every topic
@@ -40,7 +40,8 @@ impl ConsumerGroup {
     }
 
     /// Resolves the patterns that are new, or all if topics have changed since; whether that changed what any of
-    /// them names. For what there is no memory for it is tried again later.
+    /// them names. What is not known yet is asked for again with the next heartbeat; for what there is no memory it is tried
+    /// again later.
     pub(super) fn refresh_patterns(
         &mut self,
         topics: &dyn TopicMetadata,
@@ -56,25 +57,35 @@ impl ConsumerGroup {
         if due.is_empty() {
             return false;
         }
-        let (mut has_changed, mut is_complete) = (false, true);
-        for (pattern, names) in due.iter().zip(matching_topics(&due, topics)) {
-            if self.patterns.get(pattern).is_some_and(|resolved| resolved.topics == names) {
+        let (mut has_changed, mut has_room, mut is_known) = (false, true, true);
+        for pattern in due {
+            let names = match topics.topics_of_pattern(&pattern) {
+                PatternTopics::Known(names) => names,
+                // It was valid once. If it is not any more, or takes too long by now, it goes on with what it named.
+                PatternTopics::Invalid(_) => continue,
+                PatternTopics::Pending => {
+                    is_known = false;
+                    continue;
+                }
+            };
+            if self.patterns.get(&pattern).is_some_and(|resolved| resolved.topics == *names) {
                 continue;
             }
             let version = topics.generation().cast_signed();
-            let resolved = ResolvedPattern { topics: names, version, resolved_at_ms: now.wall.0 };
-            let before_bytes = self.patterns.get(pattern).map_or(0, size::resolved_bytes);
+            let topics = TopicNames::clone(&names);
+            let resolved = ResolvedPattern { topics, version, resolved_at_ms: now.wall.0 };
+            let before_bytes = self.patterns.get(&pattern).map_or(0, size::resolved_bytes);
             let after_bytes = self.memory_bytes() + size::resolved_bytes(&resolved) - before_bytes;
             if room.check(after_bytes).is_err() {
-                is_complete = false;
+                has_room = false;
                 continue;
             }
-            self.commit(Change::Pattern(pattern.clone(), Some(resolved)), recorder);
+            self.commit(Change::Pattern(pattern, Some(resolved)), recorder);
             has_changed = true;
         }
-        if all {
+        if all && is_known {
             let unfinished = || topics.generation().wrapping_sub(1);
-            let generation = if is_complete { topics.generation() } else { unfinished() };
+            let generation = if has_room { topics.generation() } else { unfinished() };
             self.patterns_resolved = Some((generation, now.moment));
         }
         has_changed
@@ -203,22 +214,6 @@ impl ConsumerGroup {
             known.filter_map(|name| Some((votes.get(name.as_str()).copied(), Assignor::by_name(name)?)));
         known.max_by_key(|(votes, _)| *votes).map_or(Assignor::Uniform, |(_, assignor)| assignor)
     }
-}
-
-/// What each pattern names, from one walk over all topics.
-pub(super) fn matching_topics(patterns: &[String], topics: &dyn TopicMetadata) -> Vec<TopicNames> {
-    // Whatever has become a subscription did compile; if an upgrade made it invalid, it names nothing.
-    let compiled: Vec<Option<TopicPattern>> =
-        patterns.iter().map(|pattern| TopicPattern::compile(pattern).ok()).collect();
-    let mut names = vec![TopicNames::new(); patterns.len()];
-    topics.visit_topic_names(&mut |topic| {
-        for (pattern, names) in compiled.iter().zip(&mut names) {
-            if pattern.as_ref().is_some_and(|pattern| pattern.matches(topic)) {
-                names.insert(topic.to_owned());
-            }
-        }
-    });
-    names
 }
 
 fn partition_counts(sets: &[BTreeSet<TopicId>], topics: &dyn TopicMetadata) -> PartitionCounts {

@@ -19,6 +19,7 @@ use super::*;
 use crate::classic::check_invariants;
 use crate::consumer::tests::memory::check_memory;
 use crate::offsets::GroupOffsets;
+use crate::pattern::PatternTopics;
 use crate::step::ReplyToken;
 use crate::topics::TopicMetadata;
 
@@ -41,8 +42,8 @@ impl TopicMetadata for TwoTopics {
         self.topic_name(id).map(|_| 2)
     }
 
-    fn visit_topic_names(&self, visit: &mut dyn FnMut(&str)) {
-        TOPICS.into_iter().for_each(visit);
+    fn topics_of_pattern(&self, _pattern: &str) -> PatternTopics {
+        PatternTopics::Pending
     }
 
     fn partition_racks(&self, _id: TopicId, _partition: i32) -> Vec<&str> {
@@ -499,8 +500,9 @@ impl World {
     /// Restarts the server: who waits is told by the shell.
     fn reload(&mut self) {
         self.waiting.clear();
-        self.shard = replayed(self.log.iter(), &self.memory);
+        self.shard = Shard::new(config(), Arc::clone(&self.memory));
         assert!(self.memory.held_bytes() == 0, "what the last shard held is given back");
+        self.shard = replayed(self.log.iter(), &self.memory);
         let step = self.shard.on_loaded(Now::simulated(self.now));
         self.took(step);
     }

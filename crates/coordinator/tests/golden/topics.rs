@@ -1,8 +1,9 @@
 //! The topics of a script.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use riverrun_coordinator::TopicMetadata;
+use riverrun_coordinator::{PatternTopics, TopicMetadata, TopicPattern};
 use riverrun_types::TopicId;
 
 /// Topics by name, each with its id and number of partitions.
@@ -40,8 +41,14 @@ impl TopicMetadata for Topics {
         self.by_name.values().find(|(other, _)| *other == id).map(|(_, count)| *count)
     }
 
-    fn visit_topic_names(&self, visit: &mut dyn FnMut(&str)) {
-        self.by_name.keys().for_each(|name| visit(name));
+    fn topics_of_pattern(&self, pattern: &str) -> PatternTopics {
+        let compiled = match TopicPattern::compile(pattern) {
+            Ok(compiled) => compiled,
+            Err(error) => return PatternTopics::Invalid(error.to_string()),
+        };
+        let mut workspace = compiled.workspace();
+        let names = self.by_name.keys().filter(|name| compiled.matches(name, &mut workspace));
+        PatternTopics::Known(Arc::new(names.cloned().collect()))
     }
 
     fn partition_racks(&self, _id: TopicId, _partition: i32) -> Vec<&str> {

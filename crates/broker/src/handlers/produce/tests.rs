@@ -1,4 +1,4 @@
-//! How much a request has to inflate or to compress, by its topic's configuration.
+//! How much a request has to inflate or to compress, by its topic's configuration; and who may write to internal topics.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -25,10 +25,10 @@ fn broker(codec: &str) -> Arc<Broker> {
     broker
 }
 
-fn context() -> RequestContext {
+fn context(client_id: &str) -> RequestContext {
     let connection =
         ConnectionInfo::new(1, SocketAddr::from((Ipv4Addr::LOCALHOST, 1)), Arc::from("PLAINTEXT"));
-    RequestContext { connection: Arc::new(connection), client_id: Arc::from("") }
+    RequestContext { connection: Arc::new(connection), client_id: Arc::from(client_id) }
 }
 
 fn batch(compression: Compression) -> Vec<u8> {
@@ -39,6 +39,15 @@ fn batch(compression: Compression) -> Vec<u8> {
 
 /// What is counted of a request with these batches for topics of these names.
 fn coding_bytes(broker: &Arc<Broker>, batches: &[(&'static str, &[u8])]) -> usize {
+    planned(broker, "", batches).map_or(usize::MAX, |(plan, _)| plan.coding_bytes())
+}
+
+/// What is planned for a request with these batches from this client, and its frame.
+fn planned(
+    broker: &Arc<Broker>,
+    client_id: &str,
+    batches: &[(&'static str, &[u8])],
+) -> Result<(Plan, BytesMut), Outcome> {
     let topic = |(name, batch): &(&'static str, &'_ [u8])| {
         let records = Some(Records::Bytes(Vec::leak(batch.to_vec())));
         let partition_data = vec![PartitionProduceData { index: 0, records }];
@@ -52,7 +61,30 @@ fn coding_bytes(broker: &Arc<Broker>, batches: &[(&'static str, &[u8])]) -> usiz
     RequestHeader::decode(&mut decoder).expect("a header");
     let body_at = frame.len() - decoder.remaining();
     let call = Call { key: ApiKey::Produce, version: VERSION, correlation_id: 1, body_at };
-    begin(broker, &context(), call, frame).map_or(usize::MAX, |plan| plan.coding_bytes())
+    begin(broker, &context(client_id), call, frame).map(|plan| (plan, frame.into()))
+}
+
+#[test]
+fn internal_topics_take_no_records_whatever_a_client_says_it_is() {
+    for (allowed, expected) in
+        [("false", ErrorCode::INVALID_TOPIC_EXCEPTION), ("true", ErrorCode::INVALID_RECORD)]
+    {
+        let config =
+            BrokerConfig::from_pairs([("data.dir", "/data"), ("offsets.topic.client.writes", allowed)]);
+        let broker = open_broker(SimEnv::new(1).env(), config.expect("valid")).expect("starts");
+        let (name, configs) = ("__consumer_offsets", TopicOverrides::new());
+        let new = NewTopic { name: name.to_owned(), partition_count: 1, configs };
+        broker.metadata.change(|draft| draft.create_topic(new)).expect("changed").expect("made");
+        for client_id in ["", "__admin_client"] {
+            let batch = batch(Compression::None);
+            let Ok((plan, frame)) = planned(&broker, client_id, &[(name, &batch)]) else {
+                panic!("it does not decode")
+            };
+            let answers = append_all(&broker, VERSION, plan, frame);
+            let code = ErrorCode(answers[0].partitions[0].response.error_code);
+            assert_eq!(code, expected, "{client_id:?}");
+        }
+    }
 }
 
 #[test]

@@ -164,13 +164,11 @@ impl Simulation {
         let mut read: BTreeSet<(TopicId, i32)> = BTreeSet::new();
         let mut expected: BTreeSet<(TopicId, i32)> = BTreeSet::new();
         for client in &self.clients {
-            let pattern = client
-                .pattern
-                .as_ref()
-                .map(|text| super::super::pattern::TopicPattern::compile(text).unwrap());
+            let pattern =
+                client.pattern.as_ref().map(|text| crate::pattern::TopicPattern::compile(text).unwrap());
             for (name, id, partitions) in self.world.topics.iter() {
-                let wants =
-                    client.topics.contains(name) || pattern.as_ref().is_some_and(|it| it.matches(name));
+                let wants = client.topics.contains(name)
+                    || pattern.as_ref().is_some_and(|it| it.matches(name, &mut it.workspace()));
                 if wants {
                     expected.extend((0..partitions).map(|partition| (id, partition)));
                 } else {

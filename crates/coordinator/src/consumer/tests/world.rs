@@ -10,6 +10,7 @@ use riverrun_types::TopicId;
 use crate::assignors::Assignment;
 use crate::consumer::ConsumerGroup;
 use crate::group::Group;
+use crate::pattern::{PatternTopics, TopicPattern};
 use crate::time::Now;
 use crate::{
     GroupConfig, GroupMemory, GroupResponse, OffsetsRecord, ReplyToken, RequestContext, Shard, Step,
@@ -59,8 +60,14 @@ impl TopicMetadata for Topics {
         self.by_name.values().find(|topic| topic.0 == id).map(|topic| topic.1)
     }
 
-    fn visit_topic_names(&self, visit: &mut dyn FnMut(&str)) {
-        self.by_name.keys().for_each(|name| visit(name));
+    fn topics_of_pattern(&self, pattern: &str) -> PatternTopics {
+        let compiled = match TopicPattern::compile(pattern) {
+            Ok(compiled) => compiled,
+            Err(error) => return PatternTopics::Invalid(error.to_string()),
+        };
+        let mut workspace = compiled.workspace();
+        let names = self.by_name.keys().filter(|name| compiled.matches(name, &mut workspace));
+        PatternTopics::Known(Arc::new(names.cloned().collect()))
     }
 
     fn partition_racks(&self, _id: TopicId, _partition: i32) -> Vec<&str> {

@@ -5,6 +5,7 @@ use riverrun_protocol::offset_commit_request::{OffsetCommitRequestPartition, Off
 use riverrun_types::{LeaderEpoch, Offset, TopicId};
 
 use super::*;
+use crate::pattern::PatternTopics;
 use crate::time::Stamp;
 use crate::topics::TopicMetadata;
 use crate::{GroupConfig, GroupMemory, ReplyToken, RequestContext};
@@ -30,8 +31,8 @@ impl TopicMetadata for OneTopic {
         Some(i32::MAX)
     }
 
-    fn visit_topic_names(&self, visit: &mut dyn FnMut(&str)) {
-        visit("t");
+    fn topics_of_pattern(&self, _pattern: &str) -> PatternTopics {
+        PatternTopics::Pending
     }
 
     fn partition_racks(&self, _id: TopicId, _partition: i32) -> Vec<&str> {

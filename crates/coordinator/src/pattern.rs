@@ -1,0 +1,300 @@
+//! Subscriptions by regular expression: which topics a pattern names.
+//!
+//! Kafka compiles these patterns with RE2/J and asks for a match of the whole name. What RE2/J refuses is refused here, too:
+//! counts above [`REPEATS_MAX`], a repetition of a repetition, flags that it does not know. The grammar is the same but for
+//! corners: `\Q...\E` is translated, and classes may nest, which RE2/J reads literally.
+//!
+//! Guarantees that a hostile pattern costs little: its length, its classes of Unicode and its program have bounds, matching
+//! takes the program's size times the name's length at most, and nothing is kept of a match. The shard compiles and
+//! matches nothing: the shell does, aside, and tells it with [`PatternTopics`].
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use regex_automata::nfa::thompson::pikevm::{Cache, PikeVM};
+use regex_automata::nfa::thompson::{self, NFA, WhichCaptures};
+use regex_automata::{Anchored, Input};
+use regex_syntax::ast::parse::ParserBuilder;
+use regex_syntax::ast::{
+    self, Ast, ClassSetItem, Flag, Flags, FlagsItemKind, GroupKind, RepetitionKind, Visitor,
+};
+use regex_syntax::hir::translate::TranslatorBuilder;
+use regex_syntax::hir::{Hir, Look};
+use thiserror::Error;
+
+/// A compiled pattern in bytes at most: room for an alternation of names as long as a pattern may be. Every state may be
+/// looked at for every byte of every topic's name.
+const PROGRAM_BYTES_MAX: usize = 256 * 1024;
+
+/// A pattern in bytes at most: sixteen names of the longest kind. Kafka has no such bound.
+const PATTERN_BYTES_MAX: usize = 4 * 1024;
+
+/// Groups inside each other at most: the parser's stack and ours.
+const NESTING_MAX: u32 = 100;
+
+/// A count of repetitions at most, as in RE2/J.
+const REPEATS_MAX: u32 = 1_000;
+
+/// Classes of a pattern that names characters outside of ASCII, at most: each may be a table of hundreds of ranges, and
+/// topics' names have none of these characters.
+const UNICODE_CLASSES_MAX: usize = 8;
+
+/// What a pattern names, as far as the shell knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PatternTopics {
+    /// All topics whose names it matches.
+    Known(Arc<BTreeSet<String>>),
+    /// That is being found out.
+    Pending,
+    /// It is none that can be used, and why.
+    Invalid(String),
+}
+
+/// Why a pattern is refused.
+#[derive(Debug, Error)]
+pub enum PatternError {
+    /// It is longer than patterns may be.
+    #[error("it has more than {PATTERN_BYTES_MAX} bytes")]
+    TooLong,
+    /// It does not parse.
+    #[error("{0}")]
+    Syntax(String),
+    /// It parses, but RE2/J would refuse it.
+    #[error("{0}")]
+    NotInRe2(&'static str),
+    /// It parses, but its program would be too large.
+    #[error("it is too large once compiled")]
+    TooLarge,
+}
+
+/// A pattern, compiled.
+#[derive(Debug)]
+pub struct TopicPattern(PikeVM);
+
+/// What matching works with. Used for one pattern at a time, for as many names as there are.
+#[derive(Debug)]
+pub struct Workspace(Cache);
+
+impl TopicPattern {
+    /// Compiles `pattern`.
+    pub fn compile(pattern: &str) -> Result<Self, PatternError> {
+        if pattern.len() > PATTERN_BYTES_MAX {
+            return Err(PatternError::TooLong);
+        }
+        let text = unquoted(pattern);
+        let parsed = ParserBuilder::new().nest_limit(NESTING_MAX).build().parse(&text);
+        let parsed = parsed.map_err(|error| PatternError::Syntax(error.kind().to_string()))?;
+        let is_unicode = ast::visit(&parsed, Check::default())?;
+        // Without Unicode a class is a set of bytes, however it is written.
+        let mut translator = TranslatorBuilder::new().unicode(is_unicode).utf8(false).build();
+        let parsed = translator.translate(&text, &parsed);
+        let parsed = parsed.map_err(|error| PatternError::Syntax(error.kind().to_string()))?;
+        // Anchored as a tree and not as text: text around the pattern could change what it means.
+        let whole = Hir::concat(vec![Hir::look(Look::Start), parsed, Hir::look(Look::End)]);
+        let config = thompson::Config::new()
+            .utf8(false)
+            .which_captures(WhichCaptures::Implicit)
+            .nfa_size_limit(Some(PROGRAM_BYTES_MAX));
+        let program = NFA::compiler().configure(config).build_from_hir(&whole);
+        let program = program.map_err(|_| PatternError::TooLarge)?;
+        PikeVM::new_from_nfa(program).map(Self).map_err(|_| PatternError::TooLarge)
+    }
+
+    /// What matching works with.
+    pub fn workspace(&self) -> Workspace {
+        Workspace(self.0.create_cache())
+    }
+
+    /// Whether the whole of `topic` matches. The workspace is one of this pattern.
+    pub fn matches(&self, topic: &str, workspace: &mut Workspace) -> bool {
+        self.0.is_match(&mut workspace.0, Input::new(topic).anchored(Anchored::Yes))
+    }
+
+    /// Memory of the program.
+    pub fn size_bytes(&self) -> usize {
+        self.0.get_nfa().memory_usage()
+    }
+}
+
+/// Walks through a pattern, and ends with whether it needs Unicode.
+#[derive(Debug, Default)]
+struct Check {
+    is_unicode: bool,
+    classes: usize,
+}
+
+impl Check {
+    fn literal(&mut self, literal: &ast::Literal) {
+        self.is_unicode |= !literal.c.is_ascii();
+    }
+
+    fn repetition(repetition: &ast::Repetition) -> Result<(), PatternError> {
+        if matches!(*repetition.ast, Ast::Repetition(_)) {
+            return Err(PatternError::NotInRe2("a repetition is repeated"));
+        }
+        let counts = match &repetition.op.kind {
+            RepetitionKind::Range(
+                ast::RepetitionRange::Exactly(count) | ast::RepetitionRange::AtLeast(count),
+            ) => *count,
+            RepetitionKind::Range(ast::RepetitionRange::Bounded(_, most)) => *most,
+            _ => 0,
+        };
+        if counts > REPEATS_MAX {
+            return Err(PatternError::NotInRe2("a count of repetitions is above 1000"));
+        }
+        Ok(())
+    }
+
+    fn flags(flags: &Flags) -> Result<(), PatternError> {
+        let is_known = |kind: &FlagsItemKind| {
+            !matches!(kind, FlagsItemKind::Flag(Flag::Unicode | Flag::CRLF | Flag::IgnoreWhitespace))
+        };
+        if flags.items.iter().all(|item| is_known(&item.kind)) {
+            Ok(())
+        } else {
+            Err(PatternError::NotInRe2("unrecognized flag"))
+        }
+    }
+}
+
+impl Visitor for Check {
+    type Output = bool;
+    type Err = PatternError;
+
+    fn finish(self) -> Result<bool, PatternError> {
+        if self.is_unicode && self.classes > UNICODE_CLASSES_MAX {
+            return Err(PatternError::TooLarge);
+        }
+        Ok(self.is_unicode)
+    }
+
+    fn visit_pre(&mut self, ast: &Ast) -> Result<(), PatternError> {
+        match ast {
+            Ast::Literal(literal) => self.literal(literal),
+            Ast::ClassUnicode(_) => {
+                self.is_unicode = true;
+                self.classes += 1;
+            }
+            Ast::ClassPerl(_) | Ast::ClassBracketed(_) => self.classes += 1,
+            Ast::Repetition(repetition) => Self::repetition(repetition)?,
+            Ast::Flags(set) => Self::flags(&set.flags)?,
+            Ast::Group(group) => {
+                if let GroupKind::NonCapturing(flags) = &group.kind {
+                    Self::flags(flags)?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn visit_class_set_item_pre(&mut self, item: &ClassSetItem) -> Result<(), PatternError> {
+        match item {
+            ClassSetItem::Literal(literal) => self.literal(literal),
+            ClassSetItem::Range(range) => {
+                self.literal(&range.start);
+                self.literal(&range.end);
+            }
+            ClassSetItem::Unicode(_) => {
+                self.is_unicode = true;
+                self.classes += 1;
+            }
+            ClassSetItem::Perl(_) | ClassSetItem::Bracketed(_) => self.classes += 1,
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// The pattern with what stands between `\Q` and `\E` (or the end) escaped.
+fn unquoted(pattern: &str) -> String {
+    let mut plain = String::with_capacity(pattern.len());
+    let mut rest = pattern;
+    while let Some(position) = rest.find('\\') {
+        let (before, escape) = rest.split_at(position);
+        plain.push_str(before);
+        if let Some(quoted) = escape.strip_prefix("\\Q") {
+            let (literal, after) = quoted.split_once("\\E").unwrap_or((quoted, ""));
+            plain.push_str(&regex_syntax::escape(literal));
+            rest = after;
+        } else {
+            // The escaped character goes along, so that the second half of `\\` begins no escape.
+            let end = escape.char_indices().nth(2).map_or(escape.len(), |(end, _)| end);
+            plain.push_str(&escape[..end]);
+            rest = &escape[end..];
+        }
+    }
+    plain.push_str(rest);
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matches(pattern: &str, topic: &str) -> bool {
+        let pattern = TopicPattern::compile(pattern).expect("a valid pattern");
+        pattern.matches(topic, &mut pattern.workspace())
+    }
+
+    #[test]
+    fn the_whole_name_must_match() {
+        assert!(matches("clicks.*", "clicks-eu"));
+        assert!(!matches("clicks", "clicks-eu"));
+        assert!(!matches("eu", "clicks-eu"));
+        assert!(matches("a|ab", "ab"));
+        assert!(!matches("a|b", "ab"));
+    }
+
+    #[test]
+    fn text_of_the_pattern_cannot_undo_the_anchors() {
+        assert!(matches("(?i)CLICKS", "clicks"));
+        assert!(!matches("(?i)CLICKS", "clicks-eu"));
+        assert!(TopicPattern::compile("a)|(b").is_err());
+    }
+
+    #[test]
+    fn quoted_text_is_literal() {
+        assert!(matches(r"\Qa.b\E.*", "a.b-1"));
+        assert!(!matches(r"\Qa.b\E.*", "axb-1"));
+        assert!(matches(r"\Qa.b", "a.b"));
+        assert!(matches(r"a\\Qb", r"a\Qb"));
+        assert!(matches(r"a\.b\d", "a.b7"));
+    }
+
+    #[test]
+    fn bad_patterns_are_refused() {
+        assert!(matches!(TopicPattern::compile("["), Err(PatternError::Syntax(_))));
+        assert!(matches!(TopicPattern::compile("*"), Err(PatternError::Syntax(_))));
+        assert!(matches!(TopicPattern::compile("(?=a)b"), Err(PatternError::Syntax(_))));
+        assert!(matches!(TopicPattern::compile(r"a\"), Err(PatternError::Syntax(_))));
+        assert!(matches!(TopicPattern::compile("((a{500}){500}){500}"), Err(PatternError::TooLarge)));
+        assert!(matches!(
+            TopicPattern::compile(&"a".repeat(PATTERN_BYTES_MAX + 1)),
+            Err(PatternError::TooLong)
+        ));
+    }
+
+    #[test]
+    fn what_re2_does_not_take_is_refused() {
+        for pattern in ["a{1001}", "a{1,1001}", "x*+", "x**", "x{2}{3}", "(?x)a", "(?u)a", "(?R)a", "(?-u:a)"]
+        {
+            let refused = TopicPattern::compile(pattern);
+            assert!(matches!(refused, Err(PatternError::NotInRe2(_))), "{pattern}: {refused:?}");
+        }
+        assert!(matches("a{1000}", &"a".repeat(1_000)));
+        assert!(matches("(?:x*)+y*?", "xxy"));
+        assert!(matches("(?s)a.*", "a\nb"));
+    }
+
+    #[test]
+    fn classes_of_unicode_match_and_are_few() {
+        assert!(matches(r"\pL+-\p{Nd}[é\pL]*", "clicks-7a"));
+        assert!(matches(r"\w+\d\s?", "clicks7"));
+        for pattern in ["(?i)\\pL".repeat(9), "é[a-z]".repeat(9), "(?i)[\\x{0}-\\x{10FFFF}]".repeat(20)] {
+            let refused = TopicPattern::compile(&pattern);
+            assert!(matches!(refused, Err(PatternError::TooLarge)), "{pattern}: {refused:?}");
+        }
+        assert!(TopicPattern::compile(&"[a-z]".repeat(300)).is_ok());
+    }
+}
