@@ -1,31 +1,73 @@
 //! The admin port: `/metrics` for Prometheus and `/health` for whoever watches the process. Plain HTTP, bound to
-//! loopback unless configured otherwise, of which it warns; it changes nothing.
+//! loopback unless configured otherwise, of which it warns; it changes nothing. It has [few connections](door) at once,
+//! none of them for long, and answers only requests that name [a host which it knows](hosts).
+
+mod door;
+mod hosts;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::net::TcpListener;
 
+pub(crate) use self::door::VISITS_MAX;
+use self::door::{Door, Here};
 use crate::broker::Broker;
 use crate::health::Health;
 use crate::metrics::Format;
 use crate::shutdown::{StopSignal, stopped};
 
+/// How long an answer may still take when the server stops.
+const STOP_TIME_MAX: Duration = Duration::from_secs(1);
+
 /// Serves until `stop` turns true.
-pub(crate) async fn run(socket: TcpListener, broker: Arc<Broker>, mut stop: StopSignal) {
-    let routes =
-        Router::new().route("/metrics", get(metrics)).route("/health", get(health)).with_state(broker);
+pub(crate) async fn run(socket: TcpListener, broker: Arc<Broker>, stop: StopSignal) {
+    let routes = Router::new()
+        .route("/metrics", get(metrics))
+        .route("/health", get(health))
+        .layer(from_fn_with_state(Arc::clone(&broker), check_host))
+        .with_state(broker);
+    let (mut stopping, mut cut_off) = (stop.clone(), stop);
     let stopping = async move {
-        let () = stopped(&mut stop).await;
+        let () = stopped(&mut stopping).await;
     };
-    if let Err(error) = axum::serve(socket, routes).with_graceful_shutdown(stopping).await {
-        tracing::error!(%error, "the admin port failed");
+    let service = routes.into_make_service_with_connect_info::<Here>();
+    let serving = axum::serve(Door::new(socket), service).with_graceful_shutdown(stopping);
+    let cut_off = async move {
+        stopped(&mut cut_off).await;
+        tokio::time::sleep(STOP_TIME_MAX).await;
+    };
+    tokio::select! {
+        served = serving.into_future() => {
+            if let Err(error) = served {
+                tracing::error!(%error, "the admin port failed");
+            }
+        }
+        () = cut_off => {}
     }
+}
+
+/// Refuses what was meant for another host: see [`hosts`].
+async fn check_host(
+    State(broker): State<Arc<Broker>>,
+    ConnectInfo(Here(here)): ConnectInfo<Here>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let names = &broker.config.server.admin_hosts;
+    if hosts::is_known(request.uri(), request.headers(), here, names) {
+        return next.run(request).await;
+    }
+    let text =
+        "this host is not known here; set admin.hosts to the names by which the admin port is reached\n";
+    (StatusCode::MISDIRECTED_REQUEST, text).into_response()
 }
 
 /// Says once what others on the network are let see, if they are.

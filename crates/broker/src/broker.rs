@@ -30,6 +30,7 @@ use crate::mounts::{MountedQueue, Mounts};
 use crate::net::budget::MemoryBudget;
 use crate::net::gate::ProduceGate;
 use crate::net::inflating::InflatingLeave;
+use crate::net::responses::ResponseMemory;
 use crate::partitions::{Partition, Partitions, Placement};
 use crate::scrub::ScrubProgress;
 use crate::supervisor::Supervisor;
@@ -57,7 +58,7 @@ impl TopicKey<'_> {
 #[derive(Debug)]
 pub(crate) struct Budgets {
     pub(crate) requests: Arc<MemoryBudget>,
-    pub(crate) responses: Arc<MemoryBudget>,
+    pub(crate) responses: Arc<ResponseMemory>,
 }
 
 /// All parts of one running server.

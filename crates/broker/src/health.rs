@@ -182,6 +182,8 @@ impl Broker {
         let mut notes: Vec<String> = cordoned.map(|(_, dir)| note(&dir.path)).collect();
         notes.extend(topics_set_aside(self.metadata.set_aside()));
         notes.extend(self.log_account.get().and_then(|account| account.note()));
+        // No trouble: whoever asks for little is served, and whoever does not read is sent away.
+        notes.extend(self.budgets.responses.trouble());
         Health { troubles, notes }
     }
 

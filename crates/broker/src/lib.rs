@@ -11,11 +11,13 @@
 //! ```
 
 mod admin;
+mod answers;
 mod aside;
 mod broker;
 mod cleaner;
 pub mod config;
 mod context;
+mod descriptors;
 mod durability;
 mod error;
 mod fetch;

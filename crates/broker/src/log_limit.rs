@@ -12,6 +12,12 @@ pub(crate) static CONNECTION_PANICS: LogLimit =
     LogLimit::slowing_down(Duration::from_secs(1), Duration::from_mins(1));
 /// Connections above the bounds.
 pub(crate) static REFUSED_CONNECTIONS: LogLimit = LogLimit::new(Duration::from_secs(1));
+/// Connections that are closed to make room for others.
+pub(crate) static DISPLACED_CONNECTIONS: LogLimit =
+    LogLimit::slowing_down(Duration::from_secs(1), Duration::from_mins(1));
+/// Memory for responses that clients do not take, while others wait for it.
+pub(crate) static RESPONSE_MEMORY: LogLimit =
+    LogLimit::slowing_down(Duration::from_secs(1), Duration::from_mins(1));
 /// Partitions that cannot be opened, read or appended to: each request that names one meets the trouble again. What
 /// failed has a line of its own where it failed.
 pub(crate) static STORAGE_TROUBLE: LogLimit =

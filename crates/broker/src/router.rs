@@ -16,6 +16,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use riverrun_protocol::{ApiKey, DecodeError, Decoder, Encode, Request, RequestHeader, encode_response};
 
+use crate::answers;
 use crate::aside::{Aside, Stopping};
 use crate::broker::Broker;
 use crate::context::{ConnectionInfo, RequestContext};
@@ -49,6 +50,10 @@ impl Router {
 }
 
 impl Dispatch for Router {
+    fn expected_bytes(&self, api_key: Option<i16>, frame_bytes: usize) -> Option<usize> {
+        answers::expected_bytes(api_key, frame_bytes)
+    }
+
     fn dispatch(&self, connection: &Arc<ConnectionInfo>, frame: BytesMut, charge: Charge) -> Dispatched {
         let (call, context) = match read_header(connection, &frame) {
             Ok(Ok(read)) => read,

@@ -25,11 +25,13 @@ use crate::admin;
 use crate::aside::{self, Aside};
 use crate::broker::Broker;
 use crate::config::{BrokerConfig, ConfigError, Listener as ListenerAddress, Origin, Settings};
+use crate::descriptors::Descriptors;
 use crate::health::nothing_to_write_to;
 use crate::log_account::LogAccount;
 use crate::mounts::Watchers;
 use crate::net::connection::ConnectionLimits;
-use crate::net::listener::{Bound, ConnectionBounds, ConnectionCounts, Listener, ListenerLimits, bind};
+use crate::net::crowd::{ConnectionBounds, ConnectionCounts};
+use crate::net::listener::{Bound, Listener, ListenerLimits, bind};
 use crate::router::Router;
 use crate::settle::Settler;
 use crate::shutdown::{StopSignal, stopped};
@@ -354,6 +356,7 @@ struct Started {
 }
 
 fn build(env: Env, config: BrokerConfig, stopping: &StopSignal) -> Result<(Runtimes, Started), StartError> {
+    let connections_max = Descriptors::of_process().connections_max(dirs(&config))?;
     let threads = config.server.num_network_threads.unwrap_or_else(available_cores);
     let network = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)
@@ -370,7 +373,8 @@ fn build(env: Env, config: BrokerConfig, stopping: &StopSignal) -> Result<(Runti
         // Sockets belong to the runtime in which they begin to listen.
         let _inside = network.enter();
         let memory_bytes = broker.config.network.queued_max_request_bytes / ASIDE_SHARE;
-        listen(&broker, Aside::on(&aside, memory_bytes), sockets, stopping)?
+        let aside = Aside::on(&aside, memory_bytes);
+        listen(&broker, aside, sockets, connections_max, stopping)?
     };
     Ok((Runtimes { network, aside }, started))
 }
@@ -400,14 +404,20 @@ fn available_cores() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
+/// Log dirs and journal dirs.
+fn dirs(config: &BrokerConfig) -> usize {
+    config.log_dirs().len() + config.journal_dirs().len()
+}
+
 fn listen(
     broker: &Arc<Broker>,
     aside: Aside,
     sockets: Sockets,
+    connections_max: usize,
     stopping: &StopSignal,
 ) -> Result<Started, StartError> {
     let config = Arc::clone(&broker.config);
-    let limits = listener_limits(broker);
+    let limits = listener_limits(broker, connections_max);
     let router = Arc::new(Router::new(Arc::clone(broker), aside));
     let counts = Arc::new(ConnectionCounts::default());
     let mut tasks = JoinSet::new();
@@ -484,11 +494,11 @@ fn bind_error(host: &str, port: u16, source: std::io::Error) -> StartError {
     StartError::Bind { address: format!("{host}:{port}"), source }
 }
 
-fn listener_limits(broker: &Broker) -> ListenerLimits {
+fn listener_limits(broker: &Broker, connections_max: usize) -> ListenerLimits {
     let network = &broker.config.network;
     let buffer = |bytes: i32| usize::try_from(bytes).ok();
     ListenerLimits {
-        connections: Arc::new(ConnectionBounds::new(network)),
+        connections: Arc::new(ConnectionBounds::new(network, connections_max)),
         send_buffer_bytes: buffer(network.socket_send_buffer_bytes),
         receive_buffer_bytes: buffer(network.socket_receive_buffer_bytes),
         connection: ConnectionLimits {
@@ -539,7 +549,7 @@ mod tests {
         let listener = Listener {
             name: Arc::from("PLAINTEXT"),
             socket,
-            limits: listener_limits(&broker),
+            limits: listener_limits(&broker, usize::MAX),
             counts: Arc::default(),
             metrics: Arc::clone(&broker.metrics),
             supervisor: Arc::clone(&broker.supervisor),

@@ -19,6 +19,7 @@ use tokio::sync::Notify;
 
 use crate::broker::{Broker, Budgets};
 use crate::config::{BrokerConfig, ConfigError};
+use crate::descriptors::Descriptors;
 use crate::fetch::catch_up::CatchUp;
 use crate::fetch::session::SessionCache;
 use crate::groups::Groups;
@@ -29,6 +30,7 @@ use crate::mounts::Mounts;
 use crate::net::budget::MemoryBudget;
 use crate::net::gate::ProduceGate;
 use crate::net::inflating::InflatingLeave;
+use crate::net::responses::ResponseMemory;
 use crate::partitions::Partitions;
 use crate::scrub::ScrubProgress;
 use crate::settle::used_journals;
@@ -89,6 +91,17 @@ pub enum StartError {
         /// What is wrong, and what to do.
         reason: String,
     },
+    /// The process may have too few descriptors.
+    #[error(
+        "the system lets this process have {limit} open descriptors, and a server with this configuration needs at least \
+         {needed}: raise the limit (ulimit -n, systemd's LimitNOFILE)"
+    )]
+    Descriptors {
+        /// How many it may have.
+        limit: u64,
+        /// How many it needs.
+        needed: u64,
+    },
     /// The temporary directory cannot be made.
     #[error("cannot make a temporary directory: {0}")]
     TemporaryDirectory(io::Error),
@@ -110,13 +123,11 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// Half of the descriptors that the process may have are for logs: connections and listeners need the others.
 fn log_store_options(
     config: &BrokerConfig,
     metadata: &Store,
     journals: &JournalRegistry,
 ) -> riverrun_log::StoreOptions {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     riverrun_log::StoreOptions {
         journal_dirs: config.journal_dirs(),
         closed_journals: journals.settled(&config.journal_dirs()),
@@ -125,8 +136,7 @@ fn log_store_options(
         write_cache_bytes: config.durability.write_cache_bytes,
         reserve_bytes: config.server.log_dir_reserve_bytes,
         absent_dirs: metadata.absent_dirs().clone(),
-        // `None`: there is no limit.
-        ..riverrun_log::StoreOptions::for_descriptors(limit.current.unwrap_or(u64::MAX))
+        ..Descriptors::of_process().store_options()
     }
 }
 
@@ -185,7 +195,7 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
     let network = &config.network;
     let budgets = Budgets {
         requests: MemoryBudget::new(network.queued_max_request_bytes),
-        responses: MemoryBudget::new(network.queued_max_response_bytes),
+        responses: ResponseMemory::new(network.queued_max_response_bytes),
     };
     let broker = Arc::new_cyclic(|broker| {
         let mut metrics = Metrics::new();

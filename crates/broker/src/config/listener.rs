@@ -56,7 +56,7 @@ impl FromOption for Listener {
     }
 }
 
-fn parse_host(host: &str) -> Result<String, String> {
+pub(super) fn parse_host(host: &str) -> Result<String, String> {
     if let Some(inner) = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
         return inner.parse::<std::net::Ipv6Addr>().map(|_| inner.to_owned()).map_err(|_| FORM.to_owned());
     }

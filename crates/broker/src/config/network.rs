@@ -27,7 +27,9 @@ options! {
     /// Milliseconds from the first byte of a request to its last at most. A client that sends slower is disconnected. While
     /// others wait for memory, a large request has less time: see `queued.max.request.bytes`.
     socket_frame_timeout_ms: u64 = "socket.frame.timeout.ms", Int(1, i32::MAX), Some("60000");
-    /// Open connections at most; further ones are closed at once.
+    /// Open connections at most; further ones are closed at once. Where the process has descriptors for fewer, connections
+    /// that have sent no request in their first second are closed to make room for a new one, then the newest of the address
+    /// that has most; the new one itself if that is its own.
     max_connections: usize = "max.connections", Int(0, i32::MAX), Some("2147483647");
     /// Open connections from one address at most; further ones are closed at once.
     max_connections_per_ip: usize = "max.connections.per.ip", Int(0, i32::MAX), Some("2147483647");
@@ -41,8 +43,9 @@ options! {
     queued_max_requests: usize = "queued.max.requests", Int(1, 65536), Some("500");
     /// Bytes of requests that all connections together may hold; further ones wait unread. Large requests that are not
     /// whole yet hold three quarters of it at most, so that others always pass: those of up to 2 MiB a half, larger
-    /// ones a quarter. Where one waits for that memory, whoever was given some and does not send what it is for within
-    /// two seconds (less where much waits, and at least 0.25; a second more for each 64 MiB) is disconnected. A fetch that
+    /// ones a quarter. Connections whose last large request came whole are given it first, then the source that has least of
+    /// it. Where one waits for that memory, whoever was given some and sends nothing for 250 ms, or does not send what it is
+    /// for within two seconds (less where much waits, and at least 0.25; a second more for each 64 MiB), is disconnected. A fetch that
     /// waits for records counts with what it keeps of its request, and ends after a second if others wait for memory; a
     /// member that waits for its group counts with about 1 KiB. Not counted are 64 KiB of each connection, in which it reads,
     /// and two requests that would else wait for each other: one of up to 2 MiB, and one of up to `socket.request.max.bytes`.
@@ -50,7 +53,16 @@ options! {
     /// The metrics tell what is held (`riverrun_request_memory_bytes`) and how many wait
     /// (`riverrun_requests_waiting_for_memory`). Kafka has no such bound unless it is set.
     queued_max_request_bytes: usize = "queued.max.request.bytes", Long(1_048_576, i64::MAX), Some("134217728");
-    /// Bytes of unsent responses that all connections together may hold before further requests wait.
+    /// Bytes of unsent responses that all connections together may hold before further requests with large answers wait:
+    /// those of more than 64 KiB that are no records, and those for all topics, groups or configs. A source (an IPv4 address,
+    /// or a /64 of IPv6) may begin more while it holds no more than is left, so that whoever holds least comes first. A fetch
+    /// answers with a quarter of what is left for it, as far as its records are in memory, and with 64 KiB or a batch in any
+    /// case; what has a small answer never waits. While others wait, or more is held than there is, a connection that holds
+    /// more than 64 KiB and takes less than a sixty-fourth of that in 200 ms is closed, the largest first. A response of
+    /// more than 64 KiB is not kept, and its connection closed, where half as much again is held as this. `/health` and the
+    /// log say so, and the metrics how much is held (`riverrun_response_memory_bytes`), how many wait
+    /// (`riverrun_requests_waiting_for_response_memory`) and how many were closed
+    /// (`riverrun_connections_closed_for_response_memory_total`).
     queued_max_response_bytes: usize = "queued.max.response.bytes", Long(1_048_576, i64::MAX), Some("134217728");
     /// Bytes of records in one fetch response at most, whatever the client asks for.
     fetch_max_bytes: usize = "fetch.max.bytes", Int(1024, i32::MAX), Some("57671680");

@@ -6,6 +6,7 @@ use riverrun_types::limits;
 
 use super::definition::Kind::{Bool, Choice, Int, List, Long, Text};
 use super::definition::{Accept, options};
+use super::host_name::HostName;
 use super::mount::Mount;
 
 /// Log dirs that take no new partitions.
@@ -56,11 +57,16 @@ options! {
     /// of the metrics.
     num_network_threads: Option<usize> = "num.network.threads", Int(1, 1024), None;
     /// Address of the HTTP port for `/metrics` and `/health`. It has no access control, so it should stay on a
-    /// loopback address. Not set: no such port.
+    /// loopback address. Not set: no such port. It has 16 connections at most; a newcomer takes the place of one that has not
+    /// asked for anything. A connection that has not been answered for 10 seconds ends, and any after a minute.
     admin_listen: Option<std::net::SocketAddr> = "admin.listen", Text("an address and port such as 127.0.0.1:9644"), None;
     /// How `riverrun serve` writes a line of its log: as text for people, or as a JSON object with `timestamp`, `level`,
     /// `target`, `message` and `fields`. A server inside a program logs as that program wants it.
     log_format: LogFormat = "log.format", Choice(&["text", "json"]), Some("text");
+    /// Names by which the admin port is reached, separated by commas. A request that names another host is refused, so that no
+    /// page in a browser can read the port through a name of its own (DNS rebinding). `localhost`, loopback addresses and the
+    /// address at which a request comes in are known already.
+    admin_hosts: Vec<HostName> = "admin.hosts", List("host names separated by commas"), Some("");
     /// Whether a client that asks for a topic that does not exist makes it, with `num.partitions` partitions.
     auto_create_topics_enable: bool = "auto.create.topics.enable", Bool, Some("true");
     /// Whether topics may be deleted.

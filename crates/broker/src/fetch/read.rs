@@ -94,6 +94,7 @@ struct Turn<'a> {
     catch_up: &'a Arc<CatchUp>,
     connection: u64,
     bytes_left: usize,
+    memory_bytes_left: usize,
     /// Whether nothing was found before.
     first: bool,
 }
@@ -164,6 +165,8 @@ struct Reading<'a> {
     left: Option<usize>,
     spent: Spent,
     bytes: usize,
+    /// Bytes in memory that may still be found: an answer holds them until its client has taken it.
+    memory_bytes_left: usize,
     urgent: bool,
 }
 
@@ -190,6 +193,7 @@ impl<'a> Reading<'a> {
             left: None,
             spent: Spent::default(),
             bytes: 0,
+            memory_bytes_left: broker.budgets.responses.fetch_bytes_max(context.connection.peer.ip()),
             urgent: false,
         }
     }
@@ -235,6 +239,7 @@ impl<'a> Reading<'a> {
     fn answer(&mut self, place: usize, is_left: bool) {
         let answer = self.read_one(place, is_left);
         self.bytes += answer.bytes;
+        self.memory_bytes_left = self.memory_bytes_left.saturating_sub(memory_bytes(&answer.parts));
         self.urgent |= answer.error != ErrorCode::NONE || answer.diverging.is_some();
         self.urgent |= answer.bytes > 0 && answer.more;
         self.answers[place] = answer;
@@ -262,6 +267,7 @@ impl<'a> Reading<'a> {
                     catch_up: &broker.catch_up,
                     connection: context.connection.id,
                     bytes_left: self.limits.bytes_max.saturating_sub(self.bytes),
+                    memory_bytes_left: self.memory_bytes_left,
                     first: self.bytes == 0,
                 };
                 match source {
@@ -380,6 +386,7 @@ fn try_read_mounted(queue: &MountedQueue, wanted: &Wanted, turn: Turn<'_>) -> Re
         }
     }
     let bytes_max = usize::try_from(wanted.max_bytes).unwrap_or_default().min(turn.bytes_left);
+    let bytes_max = bytes_max.min(turn.memory_bytes_left);
     let slice = queue.read(wanted.fetch_offset, bytes_max, turn.first)?;
     let bytes = slice.bytes.len();
     let parts = if bytes > 0 { vec![Part::Bytes(slice.bytes.into())] } else { Vec::new() };
@@ -443,7 +450,13 @@ fn try_read(
         });
     }
     let bytes_max = usize::try_from(wanted.max_bytes).unwrap_or_default().min(turn.bytes_left);
-    let slice = partition.log.read(wanted.fetch_offset, bytes_max, high_watermark, turn.first)?;
+    let read = |bytes_max| partition.log.read(wanted.fetch_offset, bytes_max, high_watermark, turn.first);
+    let mut slice = read(bytes_max)?;
+    let in_memory = slice_memory_bytes(&slice);
+    if in_memory > turn.memory_bytes_left {
+        // What lies in files comes before what is in memory.
+        slice = read(slice.len - in_memory + turn.memory_bytes_left)?;
+    }
     let more = slice.next_offset < high_watermark;
     Ok(Answer {
         error: ErrorCode::NONE,
@@ -458,12 +471,24 @@ fn try_read(
     })
 }
 
+fn slice_memory_bytes(slice: &ReadSlice) -> usize {
+    let in_memory = |chunk: &Chunk| match chunk {
+        Chunk::File { .. } => 0,
+        Chunk::Memory(bytes) => bytes.len(),
+    };
+    slice.chunks.iter().map(in_memory).sum()
+}
+
 fn diverging(partition: &Partition, wanted: &Wanted) -> Result<Option<(LeaderEpoch, Offset)>, ReadError> {
     if wanted.last_fetched_epoch.0 < 0 {
         return Ok(None);
     }
     let (epoch, end) = partition.log.epoch_end_offset(wanted.last_fetched_epoch)?;
     Ok((epoch < wanted.last_fetched_epoch || end < wanted.fetch_offset).then_some((epoch, end)))
+}
+
+fn memory_bytes(parts: &[Part]) -> usize {
+    parts.iter().filter(|part| !matches!(part, Part::File { .. })).map(Part::len).sum()
 }
 
 fn parts(slice: ReadSlice, turn: Turn<'_>, log: &Placed, wanted: &Wanted) -> Vec<Part> {

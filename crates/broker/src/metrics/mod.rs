@@ -41,6 +41,7 @@ pub(crate) struct TrafficMetrics {
     connections_open: Gauge<i64, AtomicI64>,
     connections_accepted: Counter,
     connections_refused: Counter,
+    connections_displaced: Counter,
 }
 
 impl TrafficMetrics {
@@ -63,6 +64,10 @@ impl TrafficMetrics {
 
     pub(crate) fn refused(&self) {
         self.connections_refused.inc();
+    }
+
+    pub(crate) fn displaced(&self, connections: usize) {
+        self.connections_displaced.inc_by(connections as u64);
     }
 }
 
@@ -168,8 +173,14 @@ fn register_traffic(registry: &mut Registry, traffic: &TrafficMetrics) {
     );
     registry.register(
         "connections_refused",
-        "Client connections closed at once because of max.connections or max.connections.per.ip",
+        "Client connections closed at once because of max.connections or max.connections.per.ip, or for want of \
+         descriptors",
         traffic.connections_refused.clone(),
+    );
+    registry.register(
+        "connections_displaced",
+        "Client connections closed to make room for others for want of descriptors",
+        traffic.connections_displaced.clone(),
     );
 }
 

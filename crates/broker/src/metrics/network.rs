@@ -8,6 +8,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Unit;
 
+use super::journals::put_counter;
 use super::partitions::put;
 use crate::broker::Broker;
 
@@ -37,6 +38,12 @@ impl Collector for NetworkCollector {
         put(&mut encoder, "request_memory", "Bytes held by requests", bytes, &gauge(requests.held_bytes()))?;
         let unsent = gauge(responses.used_bytes());
         put(&mut encoder, "response_memory", "Bytes held by unsent responses", bytes, &unsent)?;
+        let help = "Requests with large answers that wait for memory for these (queued.max.response.bytes)";
+        put(&mut encoder, "requests_waiting_for_response_memory", help, None, &gauge(responses.waiting()))?;
+        let help =
+            "Connections closed because they took no responses while others waited for the memory of these";
+        let evicted = [(Vec::new(), responses.evicted())];
+        put_counter(&mut encoder, "connections_closed_for_response_memory", help, None, &evicted)?;
         let help = "Large requests that have come in part and wait for memory (queued.max.request.bytes)";
         put(&mut encoder, "requests_waiting_for_memory", help, None, &gauge(requests.in_line()))?;
         let (inflating, waiting) = broker.inflating.counts();

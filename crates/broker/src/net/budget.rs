@@ -1,11 +1,10 @@
 //! A budget of bytes that many connections share.
 //!
-//! Requests are charged *before* their memory is allocated and wait while the budget is spent; responses are
-//! charged as they stand (a request that was admitted must be able to finish, so nothing waits for a response's
-//! charge and no two parties can wait for each other). Refuses nothing: it slows the senders.
+//! Requests are charged *before* their memory is allocated and wait while the budget is spent. Refuses nothing: it slows
+//! the senders.
 //!
 //! A large frame is charged while it arrives, in one of two [lanes](super::lane), which leave a quarter of the budget to
-//! what is whole. Who finds its lane full waits in line, the oldest first, and how long a frame may then take to fill
+//! what is whole. Who finds its lane full waits in line, and how long a frame may then take to fill
 //! what it was given follows from how much waits behind it.
 
 use std::sync::Arc;
@@ -15,7 +14,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
-use super::lane::{Grant, Lane, ORDINARY_BYTES_MAX};
+use super::lane::{Grant, Lane, ORDINARY_BYTES_MAX, Sender};
 use super::wait::{Counted, wait_until};
 
 /// The part of a budget that may be spent on what is only of use, so that it never stands in the way of requests.
@@ -59,6 +58,7 @@ pub(crate) struct Charge {
 
 #[derive(Debug)]
 struct Arrival {
+    sender: Sender,
     is_huge: bool,
     is_whole: bool,
     /// The older, the lower.
@@ -101,11 +101,6 @@ impl MemoryBudget {
         self.in_line() > 0 || self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether more is held than there is.
-    pub(crate) fn is_spent(&self) -> bool {
-        self.used_bytes() > self.capacity_bytes
-    }
-
     /// Takes `bytes`, waiting while others hold too much. A charge larger than the whole budget is admitted
     /// when nothing else is held, so that a legal frame is never stuck.
     pub(crate) async fn charge(self: &Arc<Self>, bytes: usize) -> Charge {
@@ -126,26 +121,20 @@ impl MemoryBudget {
     }
 
     /// Takes `bytes` at once if most of the budget is free: for what is only of use. It counts as arriving.
-    pub(crate) fn try_charge_spare(self: &Arc<Self>, bytes: usize) -> Option<Charge> {
+    pub(crate) fn try_charge_spare(self: &Arc<Self>, bytes: usize, sender: Sender) -> Option<Charge> {
         let has_spare = self.used_bytes().saturating_add(bytes) <= self.capacity_bytes / SPARE_SHARE;
-        let mut charge = self.arriving(0);
+        let mut charge = self.arriving(0, sender);
         (has_spare && charge.try_grow(bytes)).then_some(charge)
     }
 
     /// A charge of nothing yet, for a frame of this length that arrives.
-    pub(crate) fn arriving(self: &Arc<Self>, length: usize) -> Charge {
+    pub(crate) fn arriving(self: &Arc<Self>, length: usize, sender: Sender) -> Charge {
         let is_huge = length > ORDINARY_BYTES_MAX;
         let ticket = self.lane(is_huge).lock().next_ticket();
         let mut charge = self.charged(0);
         charge.arrival =
-            Some(Arrival { is_huge, is_whole: false, ticket, is_overdrawn: false, awaited: None });
+            Some(Arrival { sender, is_huge, is_whole: false, ticket, is_overdrawn: false, awaited: None });
         charge
-    }
-
-    /// Takes `bytes` whatever is held: for what exists already.
-    pub(crate) fn force_charge(self: &Arc<Self>, bytes: usize) -> Charge {
-        self.used_bytes.fetch_add(bytes, Ordering::SeqCst);
-        self.charged(bytes)
     }
 
     /// The charge of bytes that have been taken.
@@ -212,7 +201,9 @@ impl Charge {
             return true;
         }
         let budget = &self.budget;
-        let is_taken = budget.lane(arrival.is_huge).lock().try_take(bytes, |bytes| budget.take(bytes));
+        let (source, mut lane) = (arrival.sender.source, budget.lane(arrival.is_huge).lock());
+        let is_taken = lane.try_take(source, bytes, |bytes| budget.take(bytes));
+        drop(lane);
         if is_taken {
             self.bytes += bytes;
         }
@@ -227,7 +218,7 @@ impl Charge {
         let budget = Arc::clone(&self.budget);
         let Some(arrival) = &mut self.arrival else { return false };
         let mut lane = budget.lane(arrival.is_huge).lock();
-        arrival.awaited = Some((bytes, lane.join(arrival.ticket, bytes, rest)));
+        arrival.awaited = Some((bytes, lane.join(arrival.sender, arrival.ticket, bytes, rest)));
         budget.in_line.fetch_add(1, Ordering::SeqCst);
         // What was released before it was counted told it nothing.
         let served = lane.serve(|bytes| budget.take(bytes));
@@ -291,7 +282,7 @@ impl Charge {
         let Some(arrival) = &mut self.arrival else { return };
         let mut lane = self.budget.lane(arrival.is_huge).lock();
         if !std::mem::replace(&mut arrival.is_whole, true) {
-            lane.give_back(self.bytes);
+            lane.give_back(arrival.sender.source, self.bytes);
         }
         if overdraft {
             lane.end_overdraft(arrival.is_overdrawn);
@@ -326,6 +317,7 @@ mod tests {
     use futures_util::FutureExt as _;
 
     use super::*;
+    use crate::net::source::Source;
 
     #[tokio::test]
     async fn a_charge_waits_until_another_is_given_back() {
@@ -354,6 +346,7 @@ mod tests {
     }
 
     const MIB: usize = 1 << 20;
+    const SENDER: Sender = Sender { source: Source::SOME, is_proven: false };
 
     /// A budget of 8 MiB, half of which is for ordinary frames and a quarter for huge ones.
     fn budget() -> Arc<MemoryBudget> {
@@ -364,20 +357,20 @@ mod tests {
     fn assert_nothing_is_held(budget: &Arc<MemoryBudget>) {
         let held = [&budget.ordinary, &budget.huge].map(|lane| lane.lock().held_bytes());
         assert_eq!((budget.held_bytes(), held, budget.in_line.load(Ordering::SeqCst)), (0, [0, 0], 0));
-        let (ordinary, huge) = (budget.arriving(1), budget.arriving(100 * MIB));
+        let (ordinary, huge) = (budget.arriving(1, SENDER), budget.arriving(100 * MIB, SENDER));
         assert_eq!((ordinary.patience(), huge.patience()), (None, None));
     }
 
     /// A frame that arrives and has this much.
     fn arrived(budget: &Arc<MemoryBudget>, length: usize, bytes: usize) -> Charge {
-        let mut charge = budget.arriving(length);
+        let mut charge = budget.arriving(length, SENDER);
         assert!(charge.try_grow(bytes));
         charge
     }
 
     /// A frame that got in line for the rest of it.
     fn waiting(budget: &Arc<MemoryBudget>, length: usize) -> Charge {
-        let mut charge = budget.arriving(length);
+        let mut charge = budget.arriving(length, SENDER);
         assert!(!charge.grow(length, length) && charge.is_in_line());
         charge
     }
@@ -392,13 +385,13 @@ mod tests {
         let budget = budget();
         let mut ordinary: Vec<_> = (0..4).map(|_| arrived(&budget, MIB, MIB)).collect();
         let huge = arrived(&budget, 9 * MIB, 2 * MIB);
-        assert!(!budget.arriving(MIB).try_grow(1) && budget.try_charge_spare(1).is_none());
+        assert!(!budget.arriving(MIB, SENDER).try_grow(1) && budget.try_charge_spare(1, SENDER).is_none());
         let whole = budget.try_charge(2 * MIB).expect("the rest is for requests that are whole");
         assert!(budget.try_charge(1).is_none());
         drop(whole);
         ordinary[0].settle();
         assert_eq!(budget.used_bytes(), 6 * MIB, "a frame that is whole is held like any request");
-        assert!(budget.arriving(MIB).try_grow(MIB));
+        assert!(budget.arriving(MIB, SENDER).try_grow(MIB));
         drop((ordinary, huge));
         assert_nothing_is_held(&budget);
     }
@@ -420,7 +413,7 @@ mod tests {
     fn the_oldest_frame_in_line_is_served_first_and_one_that_stops_waiting_holds_up_nobody() {
         let budget = budget();
         let mut held: Vec<_> = (0..4).map(|_| arrived(&budget, MIB, MIB)).collect();
-        let mut older = budget.arriving(MIB);
+        let mut older = budget.arriving(MIB, SENDER);
         let mut overdrawn = waiting(&budget, MIB);
         assert!(has_been_granted(&mut overdrawn));
         let (gone, mut younger) = (waiting(&budget, MIB), waiting(&budget, MIB));
@@ -434,6 +427,37 @@ mod tests {
         held.pop();
         let granted_and_gone = waiting_after(&budget, &mut held);
         drop((granted_and_gone, held, older, younger, overdrawn));
+        assert_nothing_is_held(&budget);
+    }
+
+    fn waiting_of(budget: &Arc<MemoryBudget>, address: [u8; 4], is_proven: bool) -> Charge {
+        let sender = Sender { source: Source::of(std::net::IpAddr::from(address)), is_proven };
+        let mut charge = budget.arriving(MIB, sender);
+        assert!(!charge.grow(MIB, MIB));
+        charge
+    }
+
+    #[test]
+    fn who_has_sent_whole_frames_is_served_first_and_then_the_source_that_holds_least() {
+        let budget = budget();
+        let mut held: Vec<_> = (0..4).map(|_| arrived(&budget, MIB, MIB)).collect();
+        let mut overdrawn = waiting(&budget, MIB);
+        assert!(has_been_granted(&mut overdrawn));
+        let mut line = [
+            waiting(&budget, MIB),
+            waiting_of(&budget, [192, 0, 2, 1], false),
+            waiting_of(&budget, [192, 0, 2, 1], false),
+            waiting_of(&budget, [192, 0, 2, 2], false),
+            waiting_of(&budget, [192, 0, 2, 1], true),
+        ];
+        for next in [4, 3, 0] {
+            let granted: Vec<_> = line.iter_mut().map(|charge| !charge.is_in_line()).collect();
+            assert!(!granted[next]);
+            held.pop();
+            assert!(has_been_granted(&mut line[next]), "{next}");
+        }
+        assert_eq!(budget.in_line(), 2);
+        drop((held, overdrawn, line));
         assert_nothing_is_held(&budget);
     }
 
@@ -531,12 +555,5 @@ mod tests {
         assert_eq!((parked.bytes(), budget.used_bytes()), (100, 2 * MIB + 100));
         drop((held, parked, next));
         assert_nothing_is_held(&budget);
-    }
-
-    #[test]
-    fn a_response_is_charged_without_waiting() {
-        let budget = MemoryBudget::new(10);
-        let _held = budget.force_charge(50);
-        assert!(budget.try_charge(1).is_none());
     }
 }

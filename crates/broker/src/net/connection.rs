@@ -26,12 +26,15 @@ use tokio::task::{block_in_place, yield_now};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, sleep_until};
 
 use super::budget::{Charge, MemoryBudget};
+use super::crowd::Standing;
 use super::frame::{FrameBuffer, FrameLengthError};
 use super::gate::ProduceGate;
 use super::gather::{GATHER_TIME_MAX, Gather};
 use super::inflating::{Inflating, InflatingLeave};
+use super::lane::Sender;
 use super::receive_mark;
 use super::response::{Outcome, ResponseFrame};
+use super::responses::{Account, Held, InLine, LOOK_PERIOD, ResponseMemory};
 use super::send::Outbox;
 use crate::context::ConnectionInfo;
 use crate::fetch::catch_up::CatchUp;
@@ -39,18 +42,16 @@ use crate::metrics::TrafficMetrics;
 
 /// Unsent response bytes of one connection after which it starts no further request.
 const UNSENT_BYTES_MAX: usize = 1024 * 1024;
-/// How long a client may take nothing of its responses while those of all clients have spent the memory that there
-/// is for them, which stops everyone.
-const SPENT_PATIENCE: Duration = Duration::from_secs(2);
 /// After once to twice this long, what a client has not taken shares no memory any more.
 const SHARING_TIME: Duration = Duration::from_secs(1);
 /// Bytes for which a frame has a millisecond more than the patience of its lane, to fill the memory that it was given
 /// while others wait for some.
 const ARRIVAL_BYTES_PER_MS: usize = 64 * 1024;
+/// How long nothing may come of a large frame that was given memory, while others wait for some: longer than packets
+/// travel around the world.
+const QUIET_TIME_MAX: Duration = Duration::from_millis(250);
 /// How often it is looked at whether it does.
 const JUDGE_PERIOD: Duration = Duration::from_millis(50);
-/// How often it is looked at whether a client is still there whose request is worked on aside.
-const LOOK_PERIOD: Duration = Duration::from_millis(100);
 /// Bytes that one read takes at most while a client sends much at once.
 const READ_BYTES_MAX: usize = 1024 * 1024;
 /// How often deadlines are looked at unless they are shorter, and the age at which an unused read buffer is given
@@ -71,7 +72,7 @@ pub(crate) struct ConnectionLimits {
     /// Shared by all connections.
     pub(crate) requests: Arc<MemoryBudget>,
     /// Shared by all connections.
-    pub(crate) responses: Arc<MemoryBudget>,
+    pub(crate) responses: Arc<ResponseMemory>,
     /// Shared by all connections.
     pub(crate) catch_up: Arc<CatchUp>,
     /// What requests with records pass; shared by all connections.
@@ -89,7 +90,7 @@ pub(crate) enum Closed {
     BadRequest(String),
     #[error("a frame was not complete after {0:?}")]
     FrameTimeout(Duration),
-    #[error("it takes no responses, and all memory for responses is spent")]
+    #[error("it does not take its responses, and others wait for the memory that these hold")]
     InTheWay,
     #[error("its request arrives too slowly, and others wait for the memory that it was given")]
     HoldsUpOthers,
@@ -111,7 +112,6 @@ impl ConnectionLimits {
     /// Waits until there is memory for a request that stalls for it.
     async fn room_for(&self, stall: Option<Stall>) {
         if let Some(Stall::Memory(bytes)) = stall {
-            self.responses.room_for(0).await;
             self.requests.room_for(bytes).await;
         }
     }
@@ -123,6 +123,11 @@ pub(crate) type Response = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 /// more without being woken: when the Produce requests that arrived with it have been polled, too, and before a request
 /// of another kind is.
 pub(crate) trait Dispatch: Send + Sync {
+    /// Bytes that the answer to a request of that key and length is expected to need; none if it is small.
+    fn expected_bytes(&self, _api_key: Option<i16>, _frame_bytes: usize) -> Option<usize> {
+        None
+    }
+
     fn dispatch(&self, connection: &Arc<ConnectionInfo>, frame: BytesMut, charge: Charge) -> Dispatched;
 }
 
@@ -142,7 +147,7 @@ impl Dispatched {
 /// Invariants: responses leave in the order in which their requests came; `waiting` is at most
 /// `requests_max` long; `frame_since` is set exactly while part of a frame has arrived, and time in line for memory is
 /// taken out of it; `grown_at` is when the large frame was given memory last, or got in line for it, and `filling` how long
-/// it had since, as far as this server has looked;
+/// it had since, as far as this server has looked; `quiet` is how long nothing came, likewise;
 /// `turns` counts what came into `waiting` and what left it; `read_ahead` is charged with what a read takes beyond an
 /// ordinary one.
 pub(crate) struct Connection<'a, D> {
@@ -157,13 +162,22 @@ pub(crate) struct Connection<'a, D> {
     large_frame: Option<Charge>,
     grown_at: Instant,
     filling: Duration,
+    quiet: Duration,
     judged_at: Instant,
+    /// A large frame has become whole.
+    is_proven: bool,
     /// Memory of reads beyond the ordinary ones.
     read_ahead: Vec<Charge>,
     waiting: FuturesOrdered<Unanswered>,
     next_turn: u64,
     turns: Arc<Turns>,
     outbox: Outbox,
+    standing: &'a Standing,
+    /// Of the memory for responses.
+    account: Arc<Account>,
+    /// The next request waits for memory for its response, or has it.
+    in_line: Option<InLine>,
+    reserved: Option<Held>,
     inflating: Inflating,
     /// Why nothing more is served once the outbox is empty.
     refused: Option<String>,
@@ -184,7 +198,9 @@ struct Turns {
 struct Unanswered {
     state: Progress,
     turn: u64,
-    budget: Arc<MemoryBudget>,
+    account: Arc<Account>,
+    /// Until its response is charged.
+    reserved: Option<Held>,
     turns: Arc<Turns>,
 }
 
@@ -197,17 +213,26 @@ enum Progress {
 impl Unanswered {
     /// Charges a response that is ready before its turn, so that a parked request at the head does not let others pile
     /// up behind it. It may wait for long, and shares no memory then.
-    fn weigh(&self, mut outcome: Outcome) -> Outcome {
+    fn weigh(&mut self, mut outcome: Outcome) -> Outcome {
         if let Outcome::Respond(frame) = &mut outcome {
+            let bytes = frame.memory_bytes();
+            let Some(held) = self.account.charge(bytes) else { return not_kept(bytes) };
             if self.turn != self.turns.taken.load(Ordering::Relaxed) {
                 frame.own();
             }
-            let bytes = frame.memory_bytes();
-            frame.charge = Some(self.budget.force_charge(bytes));
+            frame.charge = Some(held);
             self.turns.ready_bytes.fetch_add(bytes, Ordering::Relaxed);
         }
+        self.reserved = None;
         outcome
     }
+}
+
+/// What becomes of a large response while clients that do not read theirs hold far too much.
+fn not_kept(bytes: usize) -> Outcome {
+    Outcome::Close(format!(
+        "its response of {bytes} bytes is not kept, because all memory for responses is spent"
+    ))
 }
 
 impl Future for Unanswered {
@@ -215,7 +240,10 @@ impl Future for Unanswered {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
         match &mut self.state {
-            Progress::Running(response) => response.as_mut().poll(context).map(|outcome| self.weigh(outcome)),
+            Progress::Running(response) => match response.as_mut().poll(context) {
+                Poll::Ready(outcome) => Poll::Ready(self.weigh(outcome)),
+                Poll::Pending => Poll::Pending,
+            },
             Progress::Ready(outcome) => outcome.take().map_or(Poll::Pending, Poll::Ready),
         }
     }
@@ -232,6 +260,8 @@ enum Stall {
     Gate,
     /// There is no memory for the next one, which has so many bytes, while others of this connection hold some.
     Memory(usize),
+    /// There is no memory for what the next one is expected to be answered with.
+    Response,
 }
 
 /// What [`Connection::serve`] saw.
@@ -242,11 +272,15 @@ enum Event {
     Admitted,
     /// The large frame has the memory that it was in line for.
     Granted,
+    /// The next request has memory for its response.
+    Reserved,
+    /// Its responses are in the way.
+    Evicted,
     /// Less than the socket's mark has come for a while.
     TooLittle,
     /// It is time to look whether the large frame comes on.
     Judge,
-    /// It is time to look whether the client is still there.
+    /// It is time to look whether the client is still there, and after all who wait for memory for responses.
     Look,
     Tick,
 }
@@ -258,8 +292,10 @@ impl<'a, D: Dispatch> Connection<'a, D> {
         limits: ConnectionLimits,
         dispatch: &'a D,
         traffic: &'a TrafficMetrics,
+        standing: &'a Standing,
     ) -> Self {
         let outbox = Outbox::new(info.id, Arc::clone(&limits.catch_up));
+        let account = limits.responses.account(info.id, info.peer.ip());
         Self {
             frames: FrameBuffer::new(limits.frame_bytes_max),
             gather: Gather::new(),
@@ -272,12 +308,18 @@ impl<'a, D: Dispatch> Connection<'a, D> {
             large_frame: None,
             grown_at: Instant::now(),
             filling: Duration::ZERO,
+            quiet: Duration::ZERO,
+            is_proven: false,
             judged_at: Instant::now(),
             read_ahead: Vec::new(),
             waiting: FuturesOrdered::new(),
             next_turn: 0,
             turns: Arc::default(),
             outbox,
+            standing,
+            account,
+            in_line: None,
+            reserved: None,
             inflating: Inflating::new(),
             refused: None,
             frame_since: None,
@@ -307,21 +349,26 @@ impl<'a, D: Dispatch> Connection<'a, D> {
                 Some(outcome) = self.waiting.next(), if !self.waiting.is_empty() => Event::Answered(outcome),
                 ready = self.stream.readable(), if may_read => { ready?; Event::Readable }
                 () = granted(&mut self.large_frame), if is_in_line => Event::Granted,
+                () = reserved(&mut self.in_line), if self.in_line.is_some() => Event::Reserved,
+                () = self.account.evicted(), if self.unsent_bytes() > 0 => Event::Evicted,
                 () = self.limits.produce_gate.opened(), if stall == Some(Stall::Gate) => Event::Admitted,
                 () = self.limits.room_for(stall), if matches!(stall, Some(Stall::Memory(_))) => Event::Admitted,
                 () = sleep_until(self.read_at + GATHER_TIME_MAX), if may_read && self.gather.is_marked() => Event::TooLittle,
                 // After the socket was looked at: what has come already is never late.
                 () = sleep_until(self.judged_at + JUDGE_PERIOD), if is_judged => Event::Judge,
-                () = sleep(LOOK_PERIOD), if stall == Some(Stall::Aside) => Event::Look,
+                () = sleep(LOOK_PERIOD), if matches!(stall, Some(Stall::Aside | Stall::Response)) => Event::Look,
                 _ = tick.tick() => Event::Tick,
             };
             match event {
                 Event::Answered(outcome) => self.take_turn(outcome),
                 Event::Readable if self.read().await? => {}
                 Event::Readable => return Ok(()),
-                Event::Look if has_left(&self.stream).await => return Ok(()),
-                Event::Admitted | Event::Look => {}
+                Event::Admitted => {}
                 Event::Granted => self.note_granted(),
+                Event::Reserved => self.reserved = self.in_line.take().map(InLine::take),
+                Event::Look if has_left(&self.stream).await => return Ok(()),
+                Event::Look => self.limits.responses.look(),
+                Event::Evicted => return Err(Closed::InTheWay),
                 Event::TooLittle => {
                     let mark = self.gather.timed_out(Instant::now());
                     self.set_mark(mark);
@@ -336,7 +383,7 @@ impl<'a, D: Dispatch> Connection<'a, D> {
     async fn start_requests(&mut self) -> Result<Option<Stall>, Closed> {
         while self.refused.is_none()
             && self.waiting.len() < self.limits.requests_max
-            && self.unsent_bytes() < UNSENT_BYTES_MAX
+            && self.unsent_bytes() < self.account.unsent_bytes_max(UNSENT_BYTES_MAX)
         {
             if self.info.is_aside() {
                 return Ok(Some(Stall::Aside));
@@ -356,9 +403,13 @@ impl<'a, D: Dispatch> Connection<'a, D> {
                     break;
                 }
             }
+            if !self.reserve_response(api_key, bytes) {
+                return Ok(Some(Stall::Response));
+            }
             let charge = match self.large_frame.take() {
                 Some(mut charge) => {
                     charge.settle();
+                    self.is_proven = true;
                     Some(charge)
                 }
                 None => self.admit(bytes).await,
@@ -366,9 +417,27 @@ impl<'a, D: Dispatch> Connection<'a, D> {
             let Some(charge) = charge else { return Ok(Some(Stall::Memory(bytes))) };
             let Some(frame) = self.frames.take_frame() else { return Ok(None) };
             self.frame_since = None;
+            self.standing.note_asked();
             self.start(frame, charge).await?;
         }
         Ok(Some(Stall::Answers))
+    }
+
+    /// Takes memory for what the next request is expected to be answered with, if that is much; false while it waits for
+    /// it.
+    fn reserve_response(&mut self, api_key: Option<i16>, frame_bytes: usize) -> bool {
+        if self.in_line.is_some() {
+            return false;
+        }
+        if self.reserved.is_some() {
+            return true;
+        }
+        let Some(bytes) = self.dispatch.expected_bytes(api_key, frame_bytes) else { return true };
+        match self.account.reserve(bytes) {
+            Ok(reserved) => self.reserved = Some(reserved),
+            Err(in_line) => self.in_line = Some(in_line),
+        }
+        self.in_line.is_none()
     }
 
     /// Bytes of responses that wait for the socket or for those before them.
@@ -378,6 +447,7 @@ impl<'a, D: Dispatch> Connection<'a, D> {
 
     /// Polls a request for the first time; one that is finished at once costs no further wake-up.
     async fn start(&mut self, frame: BytesMut, charge: Charge) -> Result<(), Closed> {
+        let reserved = self.reserved.take();
         let Dispatched { mut response, coding_bytes } = self.dispatch.dispatch(&self.info, frame, charge);
         let polled = match coding_bytes {
             0 => poll_once(&mut response).await,
@@ -394,7 +464,8 @@ impl<'a, D: Dispatch> Connection<'a, D> {
         let mut unanswered = Unanswered {
             state,
             turn: self.next_turn,
-            budget: Arc::clone(&self.limits.responses),
+            account: Arc::clone(&self.account),
+            reserved,
             turns: Arc::clone(&self.turns),
         };
         self.next_turn += 1;
@@ -467,11 +538,8 @@ impl<'a, D: Dispatch> Connection<'a, D> {
     async fn admit(&mut self, bytes: usize) -> Option<Charge> {
         let limits = &self.limits;
         if self.may_wait() {
-            // Others' unsent responses first: a request that is admitted adds to them.
-            drop(limits.responses.charge(0).await);
             return Some(limits.requests.charge(bytes).await);
         }
-        limits.responses.try_charge(0)?;
         limits.requests.try_charge(bytes)
     }
 
@@ -483,8 +551,8 @@ impl<'a, D: Dispatch> Connection<'a, D> {
     fn admit_large(&mut self) -> bool {
         let charged = self.large_frame.as_ref().map_or(0, Charge::bytes);
         let Some((length, wanted)) = self.frames.large_wanted_bytes(charged) else { return true };
-        let limits = &self.limits;
-        let charge = self.large_frame.get_or_insert_with(|| limits.requests.arriving(length));
+        let (limits, sender) = (&self.limits, self.sender());
+        let charge = self.large_frame.get_or_insert_with(|| limits.requests.arriving(length, sender));
         if charge.is_in_line() {
             return false;
         }
@@ -493,15 +561,21 @@ impl<'a, D: Dispatch> Connection<'a, D> {
             return true;
         }
         let now = Instant::now();
-        (self.grown_at, self.judged_at, self.filling) = (now, now, Duration::ZERO);
+        (self.grown_at, self.judged_at) = (now, now);
+        (self.filling, self.quiet) = (Duration::ZERO, Duration::ZERO);
         charge.grow(wanted - held, length - held)
+    }
+
+    fn sender(&self) -> Sender {
+        Sender { source: self.account.source(), is_proven: self.is_proven }
     }
 
     fn note_granted(&mut self) {
         let now = Instant::now();
         // The client is not late: nobody took what it sent.
         self.frame_since = self.frame_since.map(|since| since + now.duration_since(self.grown_at));
-        (self.grown_at, self.judged_at, self.filling) = (now, now, Duration::ZERO);
+        (self.grown_at, self.judged_at) = (now, now);
+        (self.filling, self.quiet) = (Duration::ZERO, Duration::ZERO);
     }
 
     /// Closes a large frame that does not fill the memory which it was given while others wait for memory. A time in which
@@ -511,12 +585,14 @@ impl<'a, D: Dispatch> Connection<'a, D> {
             return Ok(());
         }
         let now = Instant::now();
-        self.filling += now.duration_since(self.judged_at).min(2 * JUDGE_PERIOD);
+        let time = now.duration_since(self.judged_at).min(2 * JUDGE_PERIOD);
+        self.filling += time;
+        self.quiet += time;
         self.judged_at = now;
         let Some(charge) = &self.large_frame else { return Ok(()) };
         let Some(patience) = charge.patience() else { return Ok(()) };
         let time_max = patience + Duration::from_millis((charge.bytes() / ARRIVAL_BYTES_PER_MS) as u64);
-        if self.filling > time_max {
+        if self.filling > time_max || self.quiet > QUIET_TIME_MAX {
             return Err(Closed::HoldsUpOthers);
         }
         Ok(())
@@ -550,8 +626,10 @@ impl<'a, D: Dispatch> Connection<'a, D> {
         if frame.charge.is_some() {
             // It was weighed when it was ready, and its turn has come.
             self.turns.ready_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        } else if let Some(held) = self.account.charge(bytes) {
+            frame.charge = Some(held);
         } else {
-            frame.charge = Some(self.limits.responses.force_charge(bytes));
+            return self.settle(not_kept(bytes));
         }
         self.outbox.push(frame);
     }
@@ -567,17 +645,20 @@ impl<'a, D: Dispatch> Connection<'a, D> {
             if is_in_line {
                 self.check_line(Instant::now())?;
             }
-            let look_at = looked_at + SPENT_PATIENCE.min(self.limits.idle_time_max);
+            let look_at = looked_at + TICK.min(self.limits.idle_time_max);
             let share_until = shared_since + SHARING_TIME;
             let judge_at = self.is_judged().then(|| self.judged_at + JUDGE_PERIOD);
             tokio::select! {
                 biased;
                 sent = self.outbox.send_some(&self.stream) => {
-                    self.traffic.sent(sent?);
+                    let sent = sent?;
+                    self.traffic.sent(sent);
+                    self.account.sent(sent);
                     sent_at = Instant::now();
                     looked_at = sent_at;
                 }
                 () = granted(&mut self.large_frame), if is_in_line => self.note_granted(),
+                () = self.account.evicted() => return Err(Closed::InTheWay),
                 Some(outcome) = self.waiting.next(), if self.refused.is_none() && !self.waiting.is_empty() => {
                     self.take_turn(outcome);
                 }
@@ -598,12 +679,10 @@ impl<'a, D: Dispatch> Connection<'a, D> {
     /// Closes a connection that takes nothing for too long. Answers when that was looked at last.
     fn check_sending(&self, sent_at: Instant, looked_at: Instant) -> Result<Instant, Closed> {
         let (now, idle) = (Instant::now(), self.limits.idle_time_max);
-        if now.duration_since(looked_at) < SPENT_PATIENCE.min(idle) {
+        if now.duration_since(looked_at) < TICK.min(idle) {
             return Ok(looked_at);
         }
-        if self.limits.responses.is_spent() {
-            return Err(Closed::InTheWay);
-        }
+        self.limits.responses.look();
         if now.duration_since(sent_at) >= idle {
             return Err(Closed::Idle(idle));
         }
@@ -644,6 +723,7 @@ impl<'a, D: Dispatch> Connection<'a, D> {
             Poll::Ready(Ok(read)) => {
                 self.traffic.received(read);
                 self.active_at = Instant::now();
+                self.quiet = Duration::ZERO;
                 if read == room {
                     self.read_more(room);
                 }
@@ -676,7 +756,7 @@ impl<'a, D: Dispatch> Connection<'a, D> {
         let has_filled = read == more && self.large_frame.is_none();
         if has_filled
             && more < READ_BYTES_MAX
-            && let Some(charge) = self.limits.requests.try_charge_spare(more)
+            && let Some(charge) = self.limits.requests.try_charge_spare(more, self.sender())
         {
             self.read_ahead.push(charge);
             self.frames.set_read_bytes(2 * more);
@@ -726,6 +806,13 @@ async fn has_left(stream: &TcpStream) -> bool {
 async fn granted(large_frame: &mut Option<Charge>) {
     if let Some(charge) = large_frame {
         charge.granted().await;
+    }
+}
+
+/// Waits until the next request has the memory for its response that it is in line for.
+async fn reserved(in_line: &mut Option<InLine>) {
+    if let Some(in_line) = in_line {
+        in_line.granted().await;
     }
 }
 

@@ -2,22 +2,33 @@
 //!
 //! Ordinary frames are charged whole, huge ones by doubling, each kind in a lane of its own: so nobody that is ordinary
 //! holds memory while it waits for more, and nobody waits for the huge ones but they. Who finds its lane full waits in
-//! line, the oldest frame first. Huge frames that are half here could wait for each other for ever; so the head of a
+//! line. Connections whose last large frame became whole come first: parts of frames from ever new connections do not hold
+//! up who sends whole ones. Then the source that holds least in the lane, then the oldest frame. Huge frames that are half here could wait for each other for ever; so the head of a
 //! line may overdraw, one frame of a lane at a time, and what it overdraws stands in nobody's way. While somebody waits,
 //! a frame has to fill what it was given within [`Lane::patience`], which shrinks as the line grows: so the wait of
 //! whoever comes depends little on how many wait already, and a client that sends parts of frames gains nothing by
 //! sending more of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
+
+use super::source::Source;
 
 /// The longest frame that is ordinary: twice what Kafka's producers send at most unless told otherwise.
 pub(super) const ORDINARY_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// How long a frame may take to fill what it was given while little waits for it, and however much waits.
 const PATIENCE: Duration = Duration::from_secs(2);
 const PATIENCE_MIN: Duration = Duration::from_millis(250);
+
+/// Who sends a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sender {
+    pub(super) source: Source,
+    /// A large frame of its connection has become whole.
+    pub(super) is_proven: bool,
+}
 
 /// What a frame that waited was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,17 +42,19 @@ pub(super) enum Grant {
 /// A frame in line.
 #[derive(Debug)]
 struct Waiting {
+    sender: Sender,
     bytes: usize,
     rest: usize,
     grant: oneshot::Sender<Grant>,
 }
 
-/// Invariants: `held_bytes <= bytes_max`; `line_bytes` is what the frames in `line` lack; `is_overdrawn` while one frame
+/// Invariants: `held_bytes <= bytes_max`; `held_by` is what of it the frames of each source hold, of those that hold some; `line_bytes` is what the frames in `line` lack; `is_overdrawn` while one frame
 /// has leave to overdraw. Nothing is taken past the line.
 #[derive(Debug)]
 pub(super) struct Lane {
     bytes_max: usize,
     held_bytes: usize,
+    held_by: HashMap<Source, usize>,
     is_overdrawn: bool,
     line: BTreeMap<u64, Waiting>,
     line_bytes: usize,
@@ -50,8 +63,8 @@ pub(super) struct Lane {
 
 impl Lane {
     pub(super) fn new(bytes_max: usize) -> Self {
-        let line = BTreeMap::new();
-        Self { bytes_max, held_bytes: 0, is_overdrawn: false, line, line_bytes: 0, next_ticket: 0 }
+        let (held_by, line) = (HashMap::new(), BTreeMap::new());
+        Self { bytes_max, held_bytes: 0, held_by, is_overdrawn: false, line, line_bytes: 0, next_ticket: 0 }
     }
 
     /// Place in all lines to come of a frame that begins now.
@@ -67,23 +80,35 @@ impl Lane {
     }
 
     /// Takes from the lane, and by `take` from the budget that it is a part of.
-    pub(super) fn try_take(&mut self, bytes: usize, take: impl FnOnce(usize) -> bool) -> bool {
-        self.line.is_empty() && self.take(bytes, take)
+    pub(super) fn try_take(
+        &mut self,
+        source: Source,
+        bytes: usize,
+        take: impl FnOnce(usize) -> bool,
+    ) -> bool {
+        self.line.is_empty() && self.take(source, bytes, take)
     }
 
-    fn take(&mut self, bytes: usize, take: impl FnOnce(usize) -> bool) -> bool {
+    fn take(&mut self, source: Source, bytes: usize, take: impl FnOnce(usize) -> bool) -> bool {
         let is_taken = self.held_bytes.saturating_add(bytes) <= self.bytes_max && take(bytes);
         if is_taken {
             self.held_bytes += bytes;
+            *self.held_by.entry(source).or_default() += bytes;
         }
         is_taken
     }
 
     /// Gets in line for `bytes`, of the `rest` that the frame lacks.
-    pub(super) fn join(&mut self, ticket: u64, bytes: usize, rest: usize) -> oneshot::Receiver<Grant> {
+    pub(super) fn join(
+        &mut self,
+        sender: Sender,
+        ticket: u64,
+        bytes: usize,
+        rest: usize,
+    ) -> oneshot::Receiver<Grant> {
         let (grant, granted) = oneshot::channel();
         self.line_bytes = self.line_bytes.saturating_add(rest);
-        self.line.insert(ticket, Waiting { bytes, rest, grant });
+        self.line.insert(ticket, Waiting { sender, bytes, rest, grant });
         granted
     }
 
@@ -97,9 +122,8 @@ impl Lane {
     /// Gives the head of the line what it waits for, and goes on with the next one; answers how many were served.
     pub(super) fn serve(&mut self, take: impl Fn(usize) -> bool) -> usize {
         let mut served = 0;
-        while let Some((&ticket, head)) = self.line.first_key_value() {
-            let bytes = head.bytes;
-            let grant = if self.take(bytes, &take) {
+        while let Some((ticket, source, bytes)) = self.first() {
+            let grant = if self.take(source, bytes, &take) {
                 Grant::Taken
             } else if !std::mem::replace(&mut self.is_overdrawn, true) {
                 Grant::Overdraft
@@ -116,8 +140,24 @@ impl Lane {
         served
     }
 
-    pub(super) fn give_back(&mut self, bytes: usize) {
+    /// The one that is served next: its ticket, who sends it, and what it waits for.
+    fn first(&self) -> Option<(u64, Source, usize)> {
+        let rank = |(ticket, waiting): &(&u64, &Waiting)| {
+            let Sender { source, is_proven } = waiting.sender;
+            (!is_proven, self.held_by.get(&source).copied().unwrap_or(0), **ticket)
+        };
+        let (&ticket, first) = self.line.iter().min_by_key(rank)?;
+        Some((ticket, first.sender.source, first.bytes))
+    }
+
+    pub(super) fn give_back(&mut self, source: Source, bytes: usize) {
         self.held_bytes -= bytes;
+        if let Some(held) = self.held_by.get_mut(&source) {
+            *held -= bytes;
+            if *held == 0 {
+                self.held_by.remove(&source);
+            }
+        }
     }
 
     pub(super) fn end_overdraft(&mut self, was_overdrawn: bool) {

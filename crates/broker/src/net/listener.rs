@@ -1,16 +1,13 @@
 //! Accepting connections on one listener, within the server's bounds.
 
-use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use parking_lot::Mutex;
 use riverrun_types::tcp::LOCAL_CONGESTION_CONTROL;
 use rustix::net::sockopt;
 use socket2::SockRef;
@@ -18,15 +15,15 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use super::connection::{Closed, Connection, ConnectionLimits, Dispatch};
-use crate::config::NetworkOptions;
+use super::crowd::{ConnectionBounds, ConnectionCounts, Counted, Refused};
 use crate::context::ConnectionInfo;
 use crate::log_limit;
 use crate::metrics::SharedMetrics;
 use crate::shutdown::{StopSignal, stopped};
 use crate::supervisor::{Supervisor, panic_text};
 
-/// Pause after a failed accept: it is mostly the limit of open files, and a loop would burn a core.
-const ACCEPT_RETRY: Duration = Duration::from_millis(50);
+/// Pause after an accept that failed because the system lacks something: a loop would burn a core.
+pub(crate) const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
 /// Bounds and socket options of accepted connections.
 #[derive(Clone, Debug)]
@@ -36,67 +33,6 @@ pub(crate) struct ListenerLimits {
     pub(crate) send_buffer_bytes: Option<usize>,
     pub(crate) receive_buffer_bytes: Option<usize>,
     pub(crate) connection: ConnectionLimits,
-}
-
-/// How many connections there may be.
-#[derive(Debug)]
-pub(crate) struct ConnectionBounds {
-    max: usize,
-    per_ip_max: usize,
-    /// Addresses that have another bound. Canonical, as are those that are counted.
-    of_ip_max: HashMap<IpAddr, usize>,
-}
-
-impl ConnectionBounds {
-    /// The bounds that the options set.
-    pub(crate) fn new(network: &NetworkOptions) -> Self {
-        let overrides = network.max_connections_per_ip_overrides.iter();
-        Self {
-            max: network.max_connections,
-            per_ip_max: network.max_connections_per_ip,
-            of_ip_max: overrides.map(|of_ip| (of_ip.ip, of_ip.connections_max)).collect(),
-        }
-    }
-}
-
-/// Connections that are open, over all listeners.
-#[derive(Debug, Default)]
-pub(crate) struct ConnectionCounts {
-    next_id: AtomicU64,
-    by_ip: Mutex<HashMap<IpAddr, usize>>,
-}
-
-/// One open connection in the counts; dropping it takes it out.
-struct Counted {
-    counts: Arc<ConnectionCounts>,
-    ip: IpAddr,
-}
-
-impl ConnectionCounts {
-    fn admit(self: &Arc<Self>, ip: IpAddr, bounds: &ConnectionBounds) -> Option<Counted> {
-        let ip = ip.to_canonical();
-        let here_max = bounds.of_ip_max.get(&ip).copied().unwrap_or(bounds.per_ip_max);
-        let mut by_ip = self.by_ip.lock();
-        let open: usize = by_ip.values().sum();
-        let here = by_ip.get(&ip).copied().unwrap_or_default();
-        if open >= bounds.max || here >= here_max {
-            return None;
-        }
-        by_ip.insert(ip, here + 1);
-        Some(Counted { counts: Arc::clone(self), ip })
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        let mut by_ip = self.counts.by_ip.lock();
-        if let Some(open) = by_ip.get_mut(&self.ip) {
-            *open -= 1;
-            if *open == 0 {
-                by_ip.remove(&self.ip);
-            }
-        }
-    }
 }
 
 /// An address that is taken, and that nobody can connect to yet.
@@ -123,6 +59,14 @@ impl Bound {
         self.0.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
         TcpListener::from_std(self.0.into())
     }
+}
+
+/// Whether an accept failed for want of something that the next one lacks as well.
+fn is_shortage(error: &io::Error) -> bool {
+    let errno = error.raw_os_error();
+    [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM]
+        .into_iter()
+        .any(|shortage| errno == Some(shortage))
 }
 
 /// Without it everything works as well, only slower.
@@ -161,7 +105,9 @@ impl<D: Dispatch + 'static> Listener<D> {
                         log_limit::REFUSED_CONNECTIONS.warn(|suppressed| {
                             tracing::warn!(listener = %self.name, suppressed, %error, "cannot accept a connection");
                         });
-                        tokio::time::sleep(ACCEPT_RETRY).await;
+                        if is_shortage(&error) {
+                            tokio::time::sleep(ACCEPT_RETRY).await;
+                        }
                     }
                 },
                 // The panic of a task was caught.
@@ -172,12 +118,12 @@ impl<D: Dispatch + 'static> Listener<D> {
     }
 
     fn admit(&self, stream: TcpStream, peer: SocketAddr, connections: &mut JoinSet<()>) {
-        let Some(counted) = self.counts.admit(peer.ip(), &self.limits.connections) else {
-            self.metrics.traffic.refused();
-            log_limit::REFUSED_CONNECTIONS.warn(|suppressed| {
-                tracing::warn!(listener = %self.name, %peer, suppressed, "connection refused: too many are open");
-            });
-            return;
+        let counted = match self.counts.admit(peer.ip(), &self.limits.connections) {
+            Ok((counted, leaving)) => {
+                self.tell_leaving(peer, leaving);
+                counted
+            }
+            Err(refused) => return self.refuse(peer, refused),
         };
         if let Err(error) = self.set_options(&stream) {
             tracing::debug!(%peer, %error, "socket options were not set");
@@ -185,18 +131,24 @@ impl<D: Dispatch + 'static> Listener<D> {
         if is_local(&stream, peer) {
             choose_local_congestion_control(&stream);
         }
-        let id = self.counts.next_id.fetch_add(1, Ordering::Relaxed);
-        let info = Arc::new(ConnectionInfo::new(id, peer, Arc::clone(&self.name)));
+        let info = Arc::new(ConnectionInfo::new(counted.id, peer, Arc::clone(&self.name)));
         let (metrics, dispatch) = (Arc::clone(&self.metrics), Arc::clone(&self.dispatch));
         let limits = self.limits.connection.clone();
         let supervisor = Arc::clone(&self.supervisor);
         connections.spawn(async move {
-            let _counted = counted;
             metrics.traffic.opened();
             let closing = ClosedOnDrop(&metrics);
             let who = Arc::clone(&info);
-            let connection = Connection::new(stream, info, limits, dispatch.as_ref(), &metrics.traffic);
-            match AssertUnwindSafe(connection.serve()).catch_unwind().await {
+            let Counted { standing, .. } = &counted;
+            let connection =
+                Connection::new(stream, info, limits, dispatch.as_ref(), &metrics.traffic, standing);
+            let served = async {
+                tokio::select! {
+                    served = connection.serve() => served,
+                    () = standing.told_to_go() => Ok(()),
+                }
+            };
+            match AssertUnwindSafe(served).catch_unwind().await {
                 Ok(Ok(())) => {}
                 Ok(Err(closed)) => log_closed(&who, &closed),
                 Err(panic) => {
@@ -205,6 +157,31 @@ impl<D: Dispatch + 'static> Listener<D> {
                 }
             }
             drop(closing);
+            drop(counted);
+        });
+    }
+
+    fn refuse(&self, peer: SocketAddr, refused: Refused) {
+        self.metrics.traffic.refused();
+        log_limit::REFUSED_CONNECTIONS.warn(|suppressed| {
+            let why = match refused {
+                Refused::Bound => "too many are open",
+                Refused::Descriptors => "there are no descriptors for more (ulimit -n)",
+            };
+            tracing::warn!(listener = %self.name, %peer, suppressed, "connection refused: {why}");
+        });
+    }
+
+    fn tell_leaving(&self, peer: SocketAddr, leaving: usize) {
+        if leaving == 0 {
+            return;
+        }
+        self.metrics.traffic.displaced(leaving);
+        log_limit::DISPLACED_CONNECTIONS.warn(|suppressed| {
+            tracing::warn!(
+                listener = %self.name, %peer, leaving, suppressed,
+                "connections are closed to make room: there are no descriptors for more (ulimit -n)"
+            );
         });
     }
 
@@ -255,7 +232,6 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use super::*;
-    use crate::config::BrokerConfig;
 
     #[tokio::test]
     async fn a_connection_within_the_machine_is_not_paced() {
@@ -264,26 +240,6 @@ mod tests {
         let (accepted, peer) = listening.accept().await.unwrap();
         assert_eq!(sockopt::tcp_congestion(&accepted).unwrap(), LOCAL_CONGESTION_CONTROL);
         assert!(is_local(&accepted, peer));
-    }
-
-    #[test]
-    fn an_address_may_have_a_bound_of_its_own_however_a_socket_spells_it() {
-        let config = BrokerConfig::from_pairs([
-            ("max.connections.per.ip", "1"),
-            ("max.connections.per.ip.overrides", "192.0.2.1:2, [2001:db8::1]:0"),
-        ]);
-        let bounds = ConnectionBounds::new(&config.expect("valid").network);
-        let counts = Arc::new(ConnectionCounts::default());
-        let [busy, spelt, none, other] =
-            ["192.0.2.1", "::ffff:192.0.2.1", "2001:db8::1", "192.0.2.2"].map(|ip| ip.parse().unwrap());
-        let _first = counts.admit(busy, &bounds).expect("the first of two");
-        let second = counts.admit(spelt, &bounds).expect("the second of two");
-        assert!(counts.admit(busy, &bounds).is_none() && counts.admit(spelt, &bounds).is_none());
-        assert!(counts.admit(none, &bounds).is_none());
-        let _other = counts.admit(other, &bounds).expect("the one of all others");
-        assert!(counts.admit(other, &bounds).is_none());
-        drop(second);
-        assert!(counts.admit(busy, &bounds).is_some());
     }
 
     #[tokio::test]

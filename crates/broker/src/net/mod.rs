@@ -5,6 +5,7 @@
 
 pub(crate) mod budget;
 pub(crate) mod connection;
+pub(crate) mod crowd;
 pub(crate) mod frame;
 pub(crate) mod gate;
 mod gather;
@@ -13,5 +14,7 @@ mod lane;
 pub(crate) mod listener;
 mod receive_mark;
 pub(crate) mod response;
+pub(crate) mod responses;
 pub(crate) mod send;
+pub(crate) mod source;
 mod wait;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use riverrun_env::File;
 use riverrun_protocol::Frame;
 
-use super::budget::Charge;
+use super::responses::Held;
 use crate::fetch::catch_up::FarRead;
 
 /// A piece of a response, in order.
@@ -72,7 +72,7 @@ pub(crate) struct ResponseFrame {
     /// The pieces, the length field first.
     pub(crate) parts: VecDeque<Part>,
     /// Memory of the pieces, held against the server's budget until it is sent.
-    pub(crate) charge: Option<Charge>,
+    pub(crate) charge: Option<Held>,
 }
 
 impl ResponseFrame {

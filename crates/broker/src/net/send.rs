@@ -20,8 +20,8 @@ use rustix::io::{Errno, ReadWriteFlags};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-use super::budget::Charge;
 use super::response::{Part, ResponseFrame};
+use super::responses::Held;
 use crate::fetch::catch_up::{CatchUp, FarRead};
 
 /// Pieces handed to one `writev`.
@@ -48,7 +48,7 @@ struct FileRange {
 pub(crate) struct Outbox {
     parts: VecDeque<Part>,
     old: usize,
-    charges: Vec<Charge>,
+    charges: Vec<Held>,
     connection: u64,
     catch_up: Arc<CatchUp>,
 }

@@ -22,11 +22,46 @@ pub(crate) fn get(address: SocketAddr, path: &str) -> (String, String) {
 fn get_with(address: SocketAddr, path: &str, headers: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).expect("the port is open");
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket option");
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{headers}\r\n").expect("sent");
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n{headers}\r\n")
+        .expect("sent");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("answered");
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
     (head.to_owned(), body.to_owned())
+}
+
+#[test]
+fn a_request_for_a_host_that_is_not_known_is_refused() {
+    let server = server_with(&[("admin.listen", "127.0.0.1:0"), ("admin.hosts", "metrics.example.org")]);
+    let address = server.admin_address().expect("an admin port");
+    for (host, status) in [("localhost", "200"), ("metrics.example.org:80", "200"), ("evil.example", "421")] {
+        for path in ["/health", "/metrics"] {
+            let mut stream = TcpStream::connect(address).expect("the port is open");
+            stream.set_read_timeout(Some(PATIENCE)).expect("a socket option");
+            write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").expect("sent");
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).expect("answered");
+            assert_eq!(answer.split(' ').nth(1), Some(status), "{host} {path}");
+        }
+    }
+}
+
+#[test]
+fn connections_that_do_not_ask_keep_nobody_from_the_admin_port() {
+    let server = server_with(&[("admin.listen", "127.0.0.1:0")]);
+    let address = server.admin_address().expect("an admin port");
+    let slow: Vec<_> = (0..100)
+        .map(|_| {
+            let mut stream = TcpStream::connect(address).expect("the port is open");
+            stream.write_all(b"GET / HTTP/1.1\r\nA: ").expect("sent");
+            stream
+        })
+        .collect();
+    assert!(get(address, "/health").0.contains("200"));
+    let since = Instant::now();
+    server.stop().expect("a clean stop");
+    assert!(since.elapsed() < Duration::from_secs(4), "{:?}", since.elapsed());
+    drop(slow);
 }
 
 #[test]
@@ -94,11 +129,13 @@ fn lag_is_shown_after_a_restart_before_anybody_asks_for_the_group() {
 }
 
 /// Every metric that a server offers, without the endings of kinds.
-const NAMES: [&str; 43] = [
+const NAMES: [&str; 47] = [
     "process_cpu_seconds",
     "process_open_fds",
     "process_resident_memory_bytes",
     "riverrun_connections_accepted",
+    "riverrun_connections_closed_for_response_memory",
+    "riverrun_connections_displaced",
     "riverrun_connections_open",
     "riverrun_connections_refused",
     "riverrun_durability_level",
@@ -119,6 +156,7 @@ const NAMES: [&str; 43] = [
     "riverrun_log_dir_cordoned",
     "riverrun_log_dir_failed",
     "riverrun_log_dir_full",
+    "riverrun_log_lines_lost",
     "riverrun_log_size_bytes",
     "riverrun_log_start_offset",
     "riverrun_partitions_offline",
@@ -130,6 +168,7 @@ const NAMES: [&str; 43] = [
     "riverrun_request_memory_bytes",
     "riverrun_requests_inflating",
     "riverrun_requests_waiting_for_memory",
+    "riverrun_requests_waiting_for_response_memory",
     "riverrun_requests_waiting_to_inflate",
     "riverrun_response_memory_bytes",
     "riverrun_scrub_passes",

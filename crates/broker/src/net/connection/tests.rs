@@ -2,6 +2,7 @@
 
 mod aside;
 mod large_frames;
+mod responses;
 mod sharing;
 mod stalls;
 
@@ -135,7 +136,7 @@ fn limits() -> ConnectionLimits {
         frame_time_max: Duration::from_mins(1),
         idle_time_max: Duration::from_mins(1),
         requests: MemoryBudget::new(64 << 20),
-        responses: MemoryBudget::new(64 << 20),
+        responses: ResponseMemory::new(64 << 20),
         catch_up: CatchUp::new(1, 1, u64::MAX),
         produce_gate: Arc::new(ProduceGate::new(|| true)),
         inflating: Arc::new(InflatingLeave::new()),
@@ -185,7 +186,8 @@ fn serve_on<D: Dispatch>(
         told.send(stream.as_fd().try_clone_to_owned().expect("a descriptor")).expect("the client waits");
         let info = ConnectionInfo::new(0, peer, "TEST".into());
         let traffic = TrafficMetrics::default();
-        let mut connection = Connection::new(stream, Arc::new(info), limits, dispatch, &traffic);
+        let standing = Standing::default();
+        let mut connection = Connection::new(stream, Arc::new(info), limits, dispatch, &traffic, &standing);
         prepare(&mut connection);
         let served = connection.serve().await;
         client.join().expect("the client is content");

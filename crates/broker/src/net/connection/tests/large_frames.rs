@@ -2,8 +2,10 @@
 //! wait, whatever else it does meanwhile.
 
 use super::*;
+use crate::net::source::Source;
 
 const MIB: usize = 1 << 20;
+const OTHER: Sender = Sender { source: Source::SOME, is_proven: false };
 const HUGE: usize = 50 * MIB;
 /// What the large answers below have: more than a socket takes.
 const ANSWER_BYTES: usize = 16 * MIB;
@@ -33,14 +35,14 @@ fn tight() -> ConnectionLimits {
 
 /// A frame of another connection that has this much.
 fn arrived(budget: &Arc<MemoryBudget>, length: usize, bytes: usize) -> Charge {
-    let mut charge = budget.arriving(length);
+    let mut charge = budget.arriving(length, OTHER);
     assert!(charge.try_grow(bytes));
     charge
 }
 
 /// A frame of another connection that gets in line for this much.
 fn in_line(budget: &Arc<MemoryBudget>, length: usize, bytes: usize) -> Charge {
-    let mut charge = budget.arriving(length);
+    let mut charge = budget.arriving(length, OTHER);
     assert!(!charge.grow(bytes, length));
     charge
 }
@@ -196,7 +198,7 @@ fn a_frame_is_not_late_for_a_time_in_which_the_server_stood_still() {
         let _waiting = in_line(&budget, 2 * MIB, 2 * MIB);
         stop.send(()).expect("the server waits");
         gone_on.recv().expect("it goes on");
-        std::thread::sleep(Duration::from_millis(200));
+        std::thread::sleep(QUIET_TIME_MAX / 5);
         client.stream.write_all(&vec![0; MIB / 2]).expect("the server reads");
         client.unanswered += 1;
         assert_eq!(client.receive(), 2 * MIB);
@@ -219,4 +221,33 @@ fn a_huge_frame_that_comes_slowly_is_whole_in_the_end_while_nobody_waits() {
             assert_eq!(client.receive(), length);
         },
     );
+}
+
+#[test]
+fn who_sends_nothing_of_a_large_frame_goes_soon_and_who_sends_some_now_and_then_later() {
+    for (drips, time_max) in [(false, Duration::from_millis(1500)), (true, PATIENCE)] {
+        let limits = tight();
+        let budget = Arc::clone(&limits.requests);
+        let (took, time) = mpsc::sync_channel(1);
+        let client = move |client: &mut Client| {
+            send_part(client, 2 * MIB, 3 * MIB / 2);
+            wait_until("it was given memory", || budget.used_bytes() >= 2 * MIB);
+            let _others = arrived(&budget, MIB, MIB);
+            let mut overdrawn = in_line(&budget, 2 * MIB, 2 * MIB);
+            assert!(is_granted(&mut overdrawn));
+            let mut waiting = in_line(&budget, 2 * MIB, 2 * MIB);
+            let since = Instant::now();
+            wait_until("the other one is given memory", || {
+                if drips {
+                    client.stream.write_all(&[0]).expect("open");
+                }
+                is_granted(&mut waiting)
+            });
+            took.send(since.elapsed()).expect("the test waits");
+        };
+        let served = serve_with(limits, &SizeOf, |_| {}, client);
+        assert!(matches!(served, Err(Closed::HoldsUpOthers)), "{served:?}");
+        let took = time.recv().expect("told");
+        assert!(took >= QUIET_TIME_MAX / 2 && took < time_max, "{took:?}");
+    }
 }

@@ -1,0 +1,87 @@
+//! Memory for responses, over real sockets: who asks for little is served whatever others hold, and who reads nothing goes.
+
+use super::*;
+use crate::net::responses::Held;
+
+/// Sizes of the frames below that are answered with little, and of those that are expected to be answered with much.
+const LITTLE: usize = 40;
+const MUCH: usize = 41;
+const MUCH_BYTES: usize = 16 << 20;
+
+struct Sized;
+
+impl Dispatch for Sized {
+    fn expected_bytes(&self, _: Option<i16>, frame_bytes: usize) -> Option<usize> {
+        (frame_bytes == MUCH).then_some(MUCH_BYTES)
+    }
+
+    fn dispatch(&self, _: &Arc<ConnectionInfo>, frame: BytesMut, _charge: Charge) -> Dispatched {
+        if frame.len() == MUCH {
+            let bytes = BytesMut::zeroed(MUCH_BYTES);
+            let frame = ResponseFrame::assemble(Frame { bytes, splices: Vec::new() }, Vec::new());
+            return Dispatched::at_once(Outcome::Respond(frame));
+        }
+        Dispatched::at_once(size_of_frame(&frame))
+    }
+}
+
+/// What another connection holds.
+fn held(memory: &Arc<ResponseMemory>, bytes: usize) -> Held {
+    let account = memory.account(9, Ipv4Addr::LOCALHOST.into());
+    account.charge(bytes).expect("it exists")
+}
+
+#[test]
+fn small_requests_are_answered_and_large_ones_wait_while_others_hold_all_memory() {
+    let limits = limits();
+    let memory = Arc::clone(&limits.responses);
+    let client = move |client: &mut Client| {
+        let spent = held(&memory, 65 << 20);
+        client.ask(LITTLE);
+        client.send(MUCH);
+        wait_until("it waits", || memory.waiting() == 1);
+        drop(spent);
+        client.stream.read_exact(&mut vec![0; MUCH_BYTES]).expect("the server answers in time");
+        client.unanswered = 0;
+        client.ask(LITTLE);
+    };
+    serve_with(limits, &Sized, |_| {}, client).expect("the client closes");
+}
+
+#[test]
+fn a_client_that_takes_nothing_is_sent_away_once_others_wait() {
+    let limits = limits();
+    let memory = Arc::clone(&limits.responses);
+    let client = move |client: &mut Client| {
+        client.send(MUCH);
+        wait_until("it is answered", || memory.used_bytes() >= MUCH_BYTES);
+        let reader = memory.account(9, Ipv4Addr::new(192, 0, 2, 1).into());
+        let spent = reader.charge(40 << 20).expect("it exists");
+        let other = memory.account(8, Ipv4Addr::new(192, 0, 2, 2).into());
+        let mut in_line = other.reserve(MUCH_BYTES).expect_err("spent");
+        wait_until("it goes", || {
+            reader.sent(1 << 20);
+            memory.look();
+            futures_util::FutureExt::now_or_never(in_line.granted()).is_some()
+        });
+        drop(spent);
+    };
+    let served = serve_with(limits, &Sized, |_| {}, client);
+    assert!(matches!(served, Err(Closed::InTheWay)), "{served:?}");
+}
+
+#[test]
+fn a_request_whose_client_goes_while_it_waits_is_not_worked_off() {
+    let limits = limits();
+    let memory = Arc::clone(&limits.responses);
+    let spent = held(&memory, 65 << 20);
+    let waits = Arc::clone(&memory);
+    let client = move |client: &mut Client| {
+        client.send_together(&[MUCH, LITTLE]);
+        wait_until("it waits", || waits.waiting() == 1);
+    };
+    serve_with(limits, &Sized, |_| {}, client).expect("the client closes");
+    assert_eq!(memory.waiting(), 0);
+    drop(spent);
+    assert_eq!(memory.used_bytes(), 0);
+}

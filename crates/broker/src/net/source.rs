@@ -1,0 +1,54 @@
+//! A source: whom an address stands for, where connections are to share something fairly.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+
+/// Bits of an IPv6 address that name a network; whoever has one has all of its addresses.
+const NETWORK_BITS: u32 = 64;
+
+/// One machine, as far as addresses tell: an IPv4 address, however a socket spells it, or a /64 of IPv6.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Source(IpAddr);
+
+impl Source {
+    /// Any one.
+    #[cfg(test)]
+    pub(crate) const SOME: Self = Self(IpAddr::V6(Ipv6Addr::LOCALHOST));
+
+    /// The source that has this address.
+    pub(crate) fn of(address: IpAddr) -> Self {
+        Self(match address.to_canonical() {
+            IpAddr::V6(ip) if !ip.is_loopback() => {
+                IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & (u128::MAX << NETWORK_BITS)))
+            }
+            other => other,
+        })
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            IpAddr::V6(ip) if !ip.is_loopback() => write!(f, "{ip}/{NETWORK_BITS}"),
+            other => write!(f, "{other}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_is_an_address_however_it_is_spelt_or_a_network_of_ipv6() {
+        for (address, source) in [
+            ("192.0.2.1", "192.0.2.1"),
+            ("::ffff:192.0.2.1", "192.0.2.1"),
+            ("::1", "::1"),
+            ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+            ("2001:db8:1:2::9", "2001:db8:1:2::/64"),
+        ] {
+            assert_eq!(Source::of(address.parse().expect("an address")).to_string(), source);
+        }
+    }
+}
