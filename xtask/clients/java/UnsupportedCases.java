@@ -90,14 +90,9 @@ final class UnsupportedCases {
 
     private static void accessLists(Bench bench) throws Exception {
         try (Admin admin = bench.admin()) {
-            if (bench.isKafka()) {
-                // The Kafka that we start has no authorizer.
-                Bench.fails("access lists", SecurityDisabledException.class,
-                        () -> admin.describeAcls(AclBindingFilter.ANY).values().get());
-            } else {
-                refusedAtOnce("access lists", UnsupportedVersionException.class,
-                        () -> admin.describeAcls(AclBindingFilter.ANY).values().get());
-            }
+            // The Kafka that we start has no authorizer either.
+            Bench.fails("access lists", SecurityDisabledException.class,
+                    () -> admin.describeAcls(AclBindingFilter.ANY).values().get());
         }
     }
 }

@@ -96,6 +96,9 @@ const BOUNDS: &[Bound] = &[
     bound(ApiKey::DeleteRecords, &["topics", "partitions"], PARTITIONS, Place::Aside, 150, A_HUNDRED_THOUSAND),
     bound(ApiKey::InitProducerId, &[], NONE, Place::Here, 50, NO_LIST),
     bound(ApiKey::OffsetForLeaderEpoch, &["topics", "partitions"], PARTITIONS, Place::Here, 150, A_HUNDRED_THOUSAND),
+    bound(ApiKey::DescribeAcls, &[], NONE, Place::Here, 50, NO_LIST),
+    bound(ApiKey::CreateAcls, &["creations"], NAMES, Place::Aside, 150, "one for each of as many topics as a server holds"),
+    bound(ApiKey::DeleteAcls, &["filters"], NAMES, Place::Aside, 150, "one for each of as many topics as a server holds"),
     bound(ApiKey::DescribeConfigs, &["resources", "configuration_keys"], PARTITIONS, Place::Aside, 150, "all topics, each with two options that are asked for"),
     bound(ApiKey::AlterConfigs, &["resources", "configs"], PARTITIONS, Place::Aside, 300, "as many topics, each with two options"),
     bound(ApiKey::DescribeLogDirs, &["topics", "partitions"], PARTITIONS, Place::Aside, 200, A_HUNDRED_THOUSAND),
@@ -109,6 +112,7 @@ const BOUNDS: &[Bound] = &[
     bound(ApiKey::ConsumerGroupHeartbeat, &["subscribed_topic_names", "topic_partitions", "partitions"], PARTITIONS, Place::Here, 150, A_HUNDRED_THOUSAND),
     bound(ApiKey::ConsumerGroupDescribe, &["group_ids"], NAMES, Place::Aside, 300, EACH_GROUP),
     bound(ApiKey::GetTelemetrySubscriptions, &[], NONE, Place::Here, 50, NO_LIST),
+    bound(ApiKey::ListConfigResources, &["resource_types"], WORDS, Place::Aside, 50, "types of resources: there are five"),
     bound(ApiKey::DescribeTopicPartitions, &["topics"], NAMES, Place::Aside, 200, "as many topics as a server holds in use"),
 ];
 

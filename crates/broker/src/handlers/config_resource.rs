@@ -10,8 +10,12 @@ use riverrun_protocol::ErrorCode;
 use crate::config::shown;
 use crate::metadata::{Image, Topic, check_name};
 
-const TOPIC: i8 = 2;
-const BROKER: i8 = 4;
+/// Kafka's numbers of the types of resources that have a configuration.
+pub(crate) const TOPIC: i8 = 2;
+pub(crate) const BROKER: i8 = 4;
+pub(crate) const BROKER_LOGGER: i8 = 8;
+pub(crate) const CLIENT_METRICS: i8 = 16;
+pub(crate) const GROUP: i8 = 32;
 
 /// Why a resource is refused.
 pub(crate) type Refusal = (ErrorCode, String);

@@ -3,6 +3,9 @@
 
 use crate::context::{Operation, RequestContext, Resource};
 
+/// What is said of access control lists, in Kafka's words for a server without an authorizer.
+pub(crate) const NO_AUTHORIZER: &str = "No Authorizer is configured.";
+
 /// What a response holds where the client did not ask.
 pub(crate) const NOT_ASKED: i32 = i32::MIN;
 

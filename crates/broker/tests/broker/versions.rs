@@ -8,8 +8,13 @@ mod group_requests;
 mod topic_requests;
 
 use riverrun_broker::Server;
+use riverrun_protocol::create_acls_request::AclCreation;
+use riverrun_protocol::delete_acls_request::DeleteAclsFilter;
 use riverrun_protocol::{ApiKey, ApiVersionsRequest, DescribeClusterRequest, ErrorCode, ListGroupsRequest};
-use riverrun_protocol::{GetTelemetrySubscriptionsRequest, ListConfigResourcesRequest};
+use riverrun_protocol::{
+    CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest, GetTelemetrySubscriptionsRequest,
+    ListConfigResourcesRequest,
+};
 use riverrun_types::TopicId;
 
 use crate::support::{Client, batch, create_topic, find_coordinator, produce, server, server_with, topic_id};
@@ -112,6 +117,9 @@ fn check(world: &mut World, key: ApiKey, version: i16) {
         ApiKey::DescribeCluster => describe_cluster(world, version),
         ApiKey::GetTelemetrySubscriptions => telemetry(world, version),
         ApiKey::ListConfigResources => list_config_resources(world, version),
+        ApiKey::DescribeAcls => describe_acls(world, version),
+        ApiKey::CreateAcls => create_acls(world, version),
+        ApiKey::DeleteAcls => delete_acls(world, version),
         ApiKey::PushTelemetry => panic!("{key} is advertised and has no test"),
     }
 }
@@ -161,7 +169,49 @@ fn telemetry(world: &mut World, version: i16) {
 }
 
 fn list_config_resources(world: &mut World, version: i16) {
-    assert_ok(world.client.call(&ListConfigResourcesRequest::default(), version).error_code);
+    let told = |world: &mut World, resource_types: &[i8]| {
+        let request = ListConfigResourcesRequest { resource_types: resource_types.to_vec() };
+        let response = world.client.call(&request, version);
+        let told = response.config_resources.into_iter();
+        (
+            response.error_code,
+            told.map(|told| (told.resource_type, told.resource_name.into_owned())).collect::<Vec<_>>(),
+        )
+    };
+    if version == 0 {
+        assert_eq!(told(world, &[]), (0, Vec::new()), "client metrics, of which there are none");
+        return;
+    }
+    let broker = (4, "1".to_owned());
+    let (code, all) = told(world, &[]);
+    assert_ok(code);
+    assert!(all.contains(&broker) && all.contains(&(2, TOPIC.to_owned())), "{all:?}");
+    assert_eq!(told(world, &[4, 4, 8, 16, 32]), (0, vec![broker]));
+    assert_code(told(world, &[4, 3]).0, ErrorCode::UNSUPPORTED_VERSION);
+}
+
+fn describe_acls(world: &mut World, version: i16) {
+    let any = DescribeAclsRequest {
+        resource_type_filter: 1,
+        operation: 1,
+        permission_type: 1,
+        ..Default::default()
+    };
+    assert_code(world.client.call(&any, version).error_code, ErrorCode::SECURITY_DISABLED);
+}
+
+fn create_acls(world: &mut World, version: i16) {
+    let request = CreateAclsRequest { creations: vec![AclCreation::default(); 2] };
+    let codes: Vec<i16> =
+        world.client.call(&request, version).results.iter().map(|result| result.error_code).collect();
+    assert_eq!(codes, [ErrorCode::SECURITY_DISABLED.0; 2]);
+}
+
+fn delete_acls(world: &mut World, version: i16) {
+    let request = DeleteAclsRequest { filters: vec![DeleteAclsFilter::default(); 2] };
+    let codes: Vec<i16> =
+        world.client.call(&request, version).filter_results.iter().map(|result| result.error_code).collect();
+    assert_eq!(codes, [ErrorCode::SECURITY_DISABLED.0; 2]);
 }
 
 #[test]

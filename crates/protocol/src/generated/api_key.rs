@@ -46,6 +46,12 @@ pub enum ApiKey {
     InitProducerId = 22,
     /// Key 23, versions 2 to 4.
     OffsetForLeaderEpoch = 23,
+    /// Key 29, versions 1 to 3.
+    DescribeAcls = 29,
+    /// Key 30, versions 1 to 3.
+    CreateAcls = 30,
+    /// Key 31, versions 1 to 3.
+    DeleteAcls = 31,
     /// Key 32, versions 1 to 4.
     DescribeConfigs = 32,
     /// Key 33, versions 0 to 2.
@@ -102,6 +108,9 @@ impl ApiKey {
         Self::DeleteRecords,
         Self::InitProducerId,
         Self::OffsetForLeaderEpoch,
+        Self::DescribeAcls,
+        Self::CreateAcls,
+        Self::DeleteAcls,
         Self::DescribeConfigs,
         Self::AlterConfigs,
         Self::DescribeLogDirs,
@@ -255,6 +264,27 @@ impl ApiKey {
                 codec: (2, 4),
                 flexible_request: 4,
                 flexible_response: 4,
+            },
+            Self::DescribeAcls => &ApiFacts {
+                name: "DescribeAcls",
+                advertised: (1, 3),
+                codec: (1, 3),
+                flexible_request: 2,
+                flexible_response: 2,
+            },
+            Self::CreateAcls => &ApiFacts {
+                name: "CreateAcls",
+                advertised: (1, 3),
+                codec: (1, 3),
+                flexible_request: 2,
+                flexible_response: 2,
+            },
+            Self::DeleteAcls => &ApiFacts {
+                name: "DeleteAcls",
+                advertised: (1, 3),
+                codec: (1, 3),
+                flexible_request: 2,
+                flexible_response: 2,
             },
             Self::DescribeConfigs => &ApiFacts {
                 name: "DescribeConfigs",
