@@ -74,7 +74,7 @@ pub(crate) fn log_error(error: &LogError) -> ErrorCode {
     match error {
         LogError::Deleted(_) => ErrorCode::UNKNOWN_TOPIC_OR_PARTITION,
         // A server that stops is a leader that moves: clients look for the next one.
-        LogError::Closed | LogError::NotRecovered => ErrorCode::NOT_LEADER_OR_FOLLOWER,
+        LogError::Closed | LogError::OutOfTime | LogError::NotRecovered => ErrorCode::NOT_LEADER_OR_FOLLOWER,
         // It stays as it is, however often it is asked for.
         LogError::Unprocessed { .. } => ErrorCode::UNKNOWN_SERVER_ERROR,
         LogError::DirFull { .. }

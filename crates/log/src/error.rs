@@ -132,6 +132,9 @@ pub enum LogError {
         /// The journal's directory.
         path: PathBuf,
     },
+    /// There is no time left to bring what the journals hold into the segments: the store is being closed.
+    #[error("the log store is being closed, and what the journals hold is left to them")]
+    OutOfTime,
     /// What the journals hold was not brought into the segments yet.
     #[error("the journals' entries are still being recovered")]
     NotRecovered,
@@ -183,6 +186,7 @@ impl LogError {
             // Space may come back: retention, or an administrator, makes some. So may descriptors and memory.
             Self::Io { source, .. } if is_shortage(source) => ErrorKind::Retry,
             Self::Closed
+            | Self::OutOfTime
             | Self::DirFull { .. }
             | Self::NotRecovered
             | Self::NotSettled { .. }

@@ -76,7 +76,7 @@ pub use partition_log::{
     AppendOptions, Appended, Chunk, CompactOptions, LogObserver, PartitionLog, ProducedBatch, ReadSlice,
 };
 pub use repair::{Backup, Cut, CutOptions, Repair, RepairError};
-pub use store::{JournalMark, KnownPartition, LogStore, Place, RecoveryReport, StoreOptions};
+pub use store::{Closed, JournalMark, KnownPartition, LogStore, Place, RecoveryReport, StoreOptions};
 pub use verify::{
     Aside, Finding, JournalReport, LogDirFiles, VerifyReport, Weight, partition_hit, verify_journal,
     verify_partition, verify_partition_of,

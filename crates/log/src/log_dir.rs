@@ -479,24 +479,50 @@ impl LogDir {
         let logs = self.take_tails();
         let mut result = self.cover_lost(&logs);
         let mut pace = Pace::new(&self.env, &self.shared, &self.hurry);
-        let mut logs = logs.into_iter();
-        while let Some(log) = logs.next() {
-            prefetch_next(logs.as_slice());
-            let settled = if self.is_hopeless(&result) { result.clone() } else { log.settle(&mut pace) };
-            if let Err(error) = settled {
-                if error.is_full() {
-                    self.space.found_full();
-                }
-                self.note_tail(Arc::downgrade(&log));
-                result = result.and(Err(error));
-            }
-            drop(log);
-            pace.step();
+        let mut logs: Vec<_> = logs.into_iter().map(|log| ToSettle { log, upto: None }).collect();
+        while !logs.is_empty() {
+            logs = self.settle_shares(logs, &mut result, &mut pace);
         }
         if result.is_ok() && self.space.found_room() {
             tracing::info!(path = %self.path.display(), "the log dir has room again");
         }
         result
+    }
+
+    /// Brings a share of each tail into the segments; returns those of which something is left, in the same order.
+    fn settle_shares(
+        &self,
+        logs: Vec<ToSettle>,
+        result: &mut Result<(), LogError>,
+        pace: &mut Pace<'_>,
+    ) -> Vec<ToSettle> {
+        let mut left = Vec::new();
+        let mut logs = logs.into_iter();
+        while let Some(ToSettle { log, upto }) = logs.next() {
+            prefetch_next(logs.as_slice());
+            let settled = match &*result {
+                Err(error) if self.is_hopeless(error) => Err(error.clone()),
+                _ => log.settle(upto, pace),
+            };
+            match settled {
+                Ok(None) => drop(log),
+                Ok(upto) => left.push(ToSettle { log, upto }),
+                Err(error) => {
+                    if error.is_full() {
+                        self.space.found_full();
+                    }
+                    self.note_tail(Arc::downgrade(&log));
+                    *result = std::mem::replace(result, Ok(())).and(Err(error));
+                }
+            }
+            pace.step();
+        }
+        left
+    }
+
+    /// Fails if the store is being closed and there is no time left to settle.
+    pub(crate) fn check_time(&self) -> Result<(), LogError> {
+        self.shared.check_time(&*self.env.clock)
     }
 
     /// Makes a checkpoint if one of the logs has none that can be believed: where a power cut would tear what is settled
@@ -509,8 +535,8 @@ impl LogDir {
     }
 
     /// Whether what one partition met others would meet too.
-    fn is_hopeless(&self, result: &Result<(), LogError>) -> bool {
-        result.as_ref().is_err_and(|error| error.is_full() || self.check_usable().is_err())
+    fn is_hopeless(&self, error: &LogError) -> bool {
+        error.is_full() || matches!(error, LogError::OutOfTime) || self.check_usable().is_err()
     }
 
     /// The partitions that have a tail, in the order of their ids.
@@ -583,15 +609,18 @@ impl LogDir {
 
     /// Checkpoints, closes every partition and lets go of the dir. Later calls on the handles fail. While a journal holds
     /// what could not be brought into the segments, the dir does not count as closed in order. Nor does one that has
-    /// failed, which is told of and keeps nobody from closing.
-    pub(crate) fn close(&self) -> Result<(), LogError> {
+    /// failed, which is told of and keeps nobody from closing. Returns whether there was time for the checkpoint.
+    pub(crate) fn close(&self) -> Result<bool, LogError> {
         self.is_closed.store(true, Ordering::Release);
         let is_left = |log: &Arc<PartitionLog>| log.tail_end().is_some();
         let is_settled = self.shared.check_recovered().is_ok() && !self.handles().iter().any(is_left);
         let closed = if !self.has_failed() && is_settled {
-            self.checkpoint(true, Haste::AtOnce).map(|_| ())
+            match self.checkpoint(true, Haste::AtOnce) {
+                Err(LogError::OutOfTime) => Ok(false),
+                made => made.map(|_| true),
+            }
         } else {
-            Ok(())
+            Ok(true)
         };
         self.release();
         match self.check_usable() {
@@ -602,7 +631,7 @@ impl LogDir {
                     "this log dir was not stopped in order: its partitions are recovered when it is back, and what \
                      the journals have of them is kept there"
                 );
-                Ok(())
+                Ok(true)
             }
         }
     }
@@ -620,13 +649,19 @@ impl LogDir {
     }
 }
 
+/// A log with a tail, and up to where that is to be brought into the segments: to its end if nothing is said.
+struct ToSettle {
+    log: Arc<PartitionLog>,
+    upto: Option<Offset>,
+}
+
 /// Has brought near what settling one of the next partitions needs.
-fn prefetch_next(coming: &[Arc<PartitionLog>]) {
-    if let Some(log) = coming.get(1) {
-        log.prefetch();
+fn prefetch_next(coming: &[ToSettle]) {
+    if let Some(next) = coming.get(1) {
+        next.log.prefetch();
     }
-    if let Some(log) = coming.first() {
-        log.prefetch_writer();
+    if let Some(next) = coming.first() {
+        next.log.prefetch_writer();
     }
 }
 

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use riverrun_env::Clock;
 use riverrun_journal::{Journal, StreamId};
 use riverrun_types::{DurabilityLevel, PartitionId, TopicId};
 
@@ -16,6 +18,9 @@ use crate::partition_log::{Mode, PartitionLog};
 use crate::store::StoreOptions;
 use crate::switches::Switches;
 use crate::write_cache::WriteCache;
+
+/// No point in time.
+const NO_END: u64 = u64::MAX;
 
 /// Shared by the store and its log dirs.
 #[derive(Debug)]
@@ -29,6 +34,8 @@ pub(crate) struct StoreShared {
     /// Set once nothing of the journals' earlier lives is left to be brought into the logs.
     is_recovered: AtomicBool,
     is_closing: AtomicBool,
+    /// When there is no time left to settle, in nanoseconds of monotonic time; [`NO_END`] while nobody is in haste.
+    settle_until_ns: AtomicU64,
     /// Some partition has a mark of damage: it is checked when it is opened.
     has_damage_marks: AtomicBool,
     /// Partitions whose level is to change.
@@ -47,6 +54,7 @@ impl StoreShared {
             options,
             config: Mutex::default(),
             is_closing: AtomicBool::new(false),
+            settle_until_ns: AtomicU64::new(NO_END),
             has_damage_marks: AtomicBool::new(false),
             switches: Mutex::default(),
             reached: Mutex::default(),
@@ -114,6 +122,25 @@ impl StoreShared {
         self.is_closing.store(true, Ordering::Release);
     }
 
+    /// What is not settled at monotonic time `until` is left to the journals.
+    pub(crate) fn settle_until(&self, until: Duration) {
+        self.settle_until_ns.store(u64::try_from(until.as_nanos()).unwrap_or(NO_END), Ordering::Release);
+    }
+
+    /// Whether the store is to be closed by a certain time.
+    fn is_in_haste(&self) -> bool {
+        self.settle_until_ns.load(Ordering::Acquire) != NO_END
+    }
+
+    /// Fails if there is no time left to settle.
+    pub(crate) fn check_time(&self, clock: &dyn Clock) -> Result<(), LogError> {
+        match self.settle_until_ns.load(Ordering::Acquire) {
+            NO_END => Ok(()),
+            until if clock.monotonic() < Duration::from_nanos(until) => Ok(()),
+            _ => Err(LogError::OutOfTime),
+        }
+    }
+
     pub(crate) fn note_damage_mark(&self) {
         self.has_damage_marks.store(true, Ordering::Relaxed);
     }
@@ -142,6 +169,7 @@ impl StoreShared {
     pub(crate) fn is_pressed(&self) -> bool {
         let is_near = |used: u64, max: u64| used >= max / 4 * 3;
         self.is_closing.load(Ordering::Acquire)
+            || self.is_in_haste()
             || !self.is_recovered.load(Ordering::Acquire)
             || is_near(self.cache.bytes(), self.cache.bytes_max())
             || self

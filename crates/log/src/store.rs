@@ -143,6 +143,28 @@ pub struct RecoveryReport {
     pub offline: Vec<(PartitionId, LogError)>,
 }
 
+/// How a store was closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closed {
+    /// The next start finds nothing to recover.
+    InOrder,
+    /// There was no time for that. The next start reads so many bytes from the journals, and recovers logs at their first use.
+    LeftToJournals {
+        /// What the journals have from the first entry on that is not settled.
+        bytes: u64,
+    },
+}
+
+impl Closed {
+    /// The same where some log dir's last checkpoint was left out.
+    fn or_left(self) -> Self {
+        match self {
+            Self::InOrder => Self::LeftToJournals { bytes: 0 },
+            left @ Self::LeftToJournals { .. } => left,
+        }
+    }
+}
+
 /// The log dirs of one server, and its journals.
 ///
 /// Invariants: every dir is locked by this process until the store is closed or dropped. Dropping syncs nothing.
@@ -419,18 +441,27 @@ impl LogStore {
         self.dirs.iter().map(|dir| dir.close_idle(older_than)).sum()
     }
 
+    /// [`Self::close`] comes next, and settles until monotonic time `until` at most; so does whoever settles or makes a
+    /// checkpoint now, at once.
+    pub fn close_by(&self, until: Duration) {
+        self.shared.settle_until(until);
+        self.wake_settling();
+    }
+
     /// Settles and checkpoints everything, closes all files and lets go of the dirs: the next start finds nothing to
-    /// recover. Handles answer [`LogError::Closed`] from now on. A log dir that [has failed](Self::dir_failure), or
+    /// recover, unless the time for it [is short](Self::close_by). Handles answer [`LogError::Closed`] from now on. A log dir that [has failed](Self::dir_failure), or
     /// does now, is left as it is, which the log tells; what the journals have of it is [kept there](Self::has_aside).
     /// If all of them have, this fails.
-    pub fn close(&self) -> Result<(), LogError> {
+    pub fn close(&self) -> Result<Closed, LogError> {
         self.shared.stop_appending();
         let settled = self.close_journals();
         let closed: Vec<_> = self.dirs.iter().map(|dir| dir.close()).collect();
-        settled.and(closed.into_iter().collect::<Result<(), LogError>>())?;
+        let settled = settled?;
+        let is_in_order = closed.into_iter().collect::<Result<Vec<bool>, LogError>>()?.into_iter().all(|it| it);
         let usable = self.dirs.iter().map(|dir| dir.check_usable());
         // Without any that has not failed nothing was stopped in order.
-        usable.reduce(Result::or).unwrap_or(Ok(()))
+        usable.reduce(Result::or).unwrap_or(Ok(()))?;
+        Ok(if is_in_order { settled } else { settled.or_left() })
     }
 }
 

@@ -40,6 +40,7 @@ impl LogDir {
             return Ok(Coverage::Partial);
         }
         self.check_usable()?;
+        self.check_time()?;
         let (dirty, is_unwritten) = {
             let mut memory = self.memory.lock();
             (std::mem::take(&mut memory.dirty), memory.is_unwritten)
@@ -50,8 +51,9 @@ impl LogDir {
         let (captured, coverage) = self.capture(dirty);
         // What could not be captured may have made the dir fail.
         self.check_usable()?;
+        let in_time = self.check_time();
         let needs_sync = !captured.is_empty() || !self.has_synced_found();
-        let synced = if needs_sync { self.sync(&captured) } else { Ok(()) };
+        let synced = in_time.and_then(|()| if needs_sync { self.sync(&captured) } else { Ok(()) });
         if let Err(error) = synced.and_then(|()| self.write_checkpoint(&captured, is_clean)) {
             // The logs learn from a later one that they are covered.
             for Captured { log, .. } in &captured {
@@ -101,6 +103,11 @@ impl LogDir {
         let mut pace = Pace::new(&self.env, &self.shared, &self.hurry);
         for id in dirty {
             pace.step();
+            if self.check_time().is_err() {
+                // The checkpoint will not be made.
+                self.mark_dirty(id);
+                continue;
+            }
             let Some(log) = self.handle(id) else { continue };
             match log.capture() {
                 Ok(Some(checkpoint)) => captured.push(Captured { log, checkpoint }),

@@ -24,6 +24,10 @@ use crate::shared::stream_of;
 /// A run of the tail that is settled at once, in bytes: what one write takes without holding the writer for long.
 const RUN_BYTES: usize = 1024 * 1024;
 
+/// What is settled of one log before others have their turn: so much takes a disk some hundredths of a second, and with less
+/// a log that is written to steadily would be gone through in many small pieces.
+const SHARE_BYTES: usize = 8 * 1024 * 1024;
+
 /// A run of the tail that was brought into the segments.
 struct Settled {
     bytes: usize,
@@ -79,20 +83,34 @@ impl PartitionLog {
         self.current_log()?.tail_end()
     }
 
-    /// Brings the tail into the segments, as it is when it begins: others wait for their turn. What comes to it meanwhile
-    /// may be left to the next time. Nothing is durable by it that was not before. If that fails for the log alone, it
-    /// takes no more until it succeeds.
-    pub(crate) fn settle(&self, pace: &mut Pace<'_>) -> Result<(), LogError> {
-        let Some(log) = self.current_log() else { return Ok(()) };
+    /// Brings a share of the tail into the segments: others wait for their turn. Returns where the tail ended when this was
+    /// called first, if something below is left: to be called again with that as `upto` when the others had theirs. What has
+    /// come to it since may be left to the next time. Nothing is durable by it that was not before. If it fails for the log
+    /// alone, that takes no more until it succeeds.
+    pub(crate) fn settle(
+        &self,
+        upto: Option<Offset>,
+        pace: &mut Pace<'_>,
+    ) -> Result<Option<Offset>, LogError> {
+        let Some(log) = self.current_log() else { return Ok(None) };
         self.note_synced(&log);
-        let settled = self.settle_tail(&log, pace);
-        log.note_settled(self.id, &settled);
+        let settled = self.settle_share(&log, upto, pace);
+        if !matches!(settled, Err(LogError::OutOfTime)) {
+            log.note_settled(self.id, settled.as_ref().err());
+        }
         settled
     }
 
-    fn settle_tail(&self, log: &OpenLog, pace: &mut Pace<'_>) -> Result<(), LogError> {
-        let Some(end) = log.tail_end() else { return Ok(()) };
+    fn settle_share(
+        &self,
+        log: &OpenLog,
+        upto: Option<Offset>,
+        pace: &mut Pace<'_>,
+    ) -> Result<Option<Offset>, LogError> {
+        let Some(end) = log.tail_end().map(|end| upto.unwrap_or(end)) else { return Ok(None) };
+        let mut share = 0;
         loop {
+            self.dir.check_time()?;
             let (settled, write_back) = {
                 let mut writer = log.writer.lock();
                 (self.settle_run(log, &mut writer)?, writer.take_write_back())
@@ -100,14 +118,18 @@ impl PartitionLog {
             write_back.map_or(Ok(()), |write_back| self.begin_write_back(&write_back))?;
             let Some(settled) = settled else { break };
             pace.wrote(settled.bytes);
+            share += settled.bytes;
             if settled.end >= end {
                 break;
+            }
+            if share >= SHARE_BYTES {
+                return Ok(Some(end));
             }
         }
         if log.tail_end().is_some() {
             self.dir.note_tail(self.this.clone());
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Has the disk begin. What it does not take may be lost although the next sync succeeds, so the dir fails with it as

@@ -55,13 +55,13 @@ impl OpenLog {
     }
 
     /// Notes how settling it has ended.
-    pub(super) fn note_settled(&self, id: PartitionId, settled: &Result<(), LogError>) {
-        match settled {
-            Ok(()) if self.unwritable.is_set() => {
+    pub(super) fn note_settled(&self, id: PartitionId, failure: Option<&LogError>) {
+        match failure {
+            None if self.unwritable.is_set() => {
                 self.unwritable.set(None);
                 tracing::info!(partition = %id, "the partition can be written to again");
             }
-            Err(error) if self.is_own(error) => {
+            Some(error) if self.is_own(error) => {
                 if !self.unwritable.set(Some(error)) {
                     tracing::error!(
                         partition = %id, %error,

@@ -1,7 +1,8 @@
 //! Settling: bringing what the journals hold into the segments, and giving the journals their files back.
 //!
 //! A journal's file is used again when every log dir says that it does not need it: all that was delivered before is
-//! in its segments and under a checkpoint, or was put aside.
+//! in its segments and under a checkpoint, or was put aside. Where the store is to be closed by a certain time, what is not
+//! settled by then is left to the journals, which have it synced: the next start finds it there, as after a kill.
 
 mod levels;
 #[cfg(test)]
@@ -15,7 +16,7 @@ use std::time::Duration;
 use riverrun_journal::{Journal, Position};
 use riverrun_types::{DurabilityLevel, TopicId};
 
-use super::LogStore;
+use super::{Closed, LogStore};
 use super::aside::is_of_partition;
 use crate::error::LogError;
 use crate::log_dir::{Coverage, LogDir};
@@ -183,6 +184,11 @@ impl LogStore {
         results.into_iter().collect()
     }
 
+    /// Fails if the store is to be closed and there is no time left to settle.
+    pub(super) fn check_time(&self) -> Result<(), LogError> {
+        self.dirs.first().map_or(Ok(()), |dir| dir.check_time())
+    }
+
     /// By monotonic time.
     pub(super) fn now(&self) -> Duration {
         self.dirs.first().map_or(Duration::ZERO, |dir| dir.env().clock.monotonic())
@@ -227,20 +233,31 @@ impl LogStore {
         open.map(|dir| dir.covered.lock()[journal]).min().unwrap_or_default()
     }
 
-    /// Empties the journals and closes them. Nothing is left in them if this succeeds.
-    pub(super) fn close_journals(&self) -> Result<(), LogError> {
+    /// Empties the journals, as far as there is time for it, and closes them: all that they have is synced then.
+    pub(super) fn close_journals(&self) -> Result<Closed, LogError> {
         let drained = self.drain();
         // This is the last chance.
         self.dirs.iter().for_each(|dir| dir.forget_failed_rereads());
-        let mut result = drained.and(self.checkpoint_for_good());
+        let mut closed = Closed::InOrder;
+        let mut result = match drained.and(self.checkpoint_for_good()) {
+            Err(LogError::OutOfTime) => {
+                closed = Closed::LeftToJournals { bytes: 0 };
+                Ok(())
+            }
+            result => result,
+        };
         for journal in &self.shared.journals {
             result = result.and(journal.close().map_err(LogError::Journal));
-            // Also what was stored only now.
-            if result.is_ok() && journal.settled() < journal.delivered() {
-                result = Err(LogError::NotSettled { path: journal.dir().to_path_buf() });
+            match &mut closed {
+                Closed::LeftToJournals { bytes } => *bytes += journal.used_bytes(),
+                // Also what was stored only now.
+                Closed::InOrder if result.is_ok() && journal.settled() < journal.delivered() => {
+                    result = Err(LogError::NotSettled { path: journal.dir().to_path_buf() });
+                }
+                Closed::InOrder => {}
             }
         }
-        result
+        result.map(|()| closed)
     }
 
     /// Waits until everything that was submitted has come back, and the journals count it as delivered.
@@ -254,7 +271,7 @@ impl LogStore {
         let mut relief = Relief::default();
         let mut waited = Duration::ZERO;
         let mut delivered = self.delivered();
-        while !is_drained() && waited < DRAIN_WAIT_MAX {
+        while !is_drained() && waited < DRAIN_WAIT_MAX && self.check_time().is_ok() {
             // What cannot be settled the last checkpoint says.
             let _unsettled =
                 self.relieve(&mut relief, |_| self.checkpoint_of(Haste::AtOnce, |dir| !dir.has_failed()));

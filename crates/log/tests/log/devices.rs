@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use riverrun_env::FileSystem;
 use riverrun_journal::{Journal, RecoveredEntry};
-use riverrun_log::{AppendError, LogError, StoreOptions};
+use riverrun_log::{AppendError, Closed, LogError, StoreOptions};
 use riverrun_types::{ErrorKind, Offset, PartitionId, TimestampMs, TopicId};
 
 use crate::machine::{ID, Machine, numbers};
@@ -63,7 +63,7 @@ fn a_dir_fails_with_the_first_use_that_meets_its_dead_device() {
         assert!(matches!(error, AppendError::Storage(LogError::DirFailed { .. })), "{name}: {error}");
         assert_eq!(pair.append(1, "goes on").unwrap(), Offset(3));
         pair.store.checkpoint().unwrap_err();
-        assert_eq!(pair.store.close().map_err(|error| error.to_string()), Ok(()), "{name}");
+        assert_eq!(pair.store.close().map_err(|error| error.to_string()), Ok(Closed::InOrder), "{name}");
         let pair = start_again(pair);
         assert!(pair.report.offline.is_empty(), "{name}: {:?}", pair.report);
         assert_eq!((pair.values(0).len(), pair.values(1).len()), (3, 4), "{name}");
@@ -129,7 +129,7 @@ fn a_stop_that_meets_a_dead_device_stops_the_others_in_order_and_keeps_what_the_
             }
         }
         kill_device(&pair);
-        assert_eq!(pair.store.close().map_err(|error| error.to_string()), Ok(()));
+        assert_eq!(pair.store.close().map_err(|error| error.to_string()), Ok(Closed::InOrder));
         assert!(is_failed(&pair) && pair.store.has_aside());
         let pair = start_again(pair);
         assert!(pair.report.offline.is_empty(), "{:?}", pair.report);

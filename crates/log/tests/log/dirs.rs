@@ -115,7 +115,7 @@ fn logs_that_were_not_opened_since_a_checkpoint_was_damaged_are_not_taken_for_ne
                 put(&log, &batch, machine.append_options()).unwrap();
                 store.close().unwrap();
             }
-            4 => store.close().unwrap(),
+            4 => _ = store.close().unwrap(),
             _ => {}
         }
         drop(store);

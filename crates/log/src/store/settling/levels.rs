@@ -66,7 +66,8 @@ impl LogStore {
         let mut result = Ok(());
         let mut relief = Relief::default();
         let mut waited = Duration::ZERO;
-        while switches.iter().any(Switch::is_draining) && waited < SWITCH_WAIT_MAX {
+        let may_wait = |waited| waited < SWITCH_WAIT_MAX && self.check_time().is_ok();
+        while switches.iter().any(Switch::is_draining) && may_wait(waited) {
             let recycle = |delivered: &[Position]| {
                 self.recycle(delivered, Haste::AtOnce, |dir| dir.check_usable().is_ok())
             };

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use bytes::BytesMut;
 use riverrun_env::sim::SimEnv;
-use riverrun_env::{Env, FileSystem as _};
+use riverrun_env::{Clock as _, Env, FileSystem as _};
 use riverrun_journal::JournalOptions;
 use riverrun_records::{BatchBuilder, BatchOptions};
 use riverrun_types::{LeaderEpoch, Offset, PartitionId, TimestampMs};
@@ -25,9 +25,13 @@ fn level(durability: DurabilityLevel) -> Arc<LogConfig> {
 }
 
 fn open(sim: &SimEnv) -> LogStore {
+    open_with(sim, 4 << 20)
+}
+
+fn open_with(sim: &SimEnv, journal_bytes: u64) -> LogStore {
     let options = StoreOptions {
         journal_dirs: vec![PathBuf::from("/journal")],
-        journal: JournalOptions::with_bytes(4 << 20),
+        journal: JournalOptions::with_bytes(journal_bytes),
         ..StoreOptions::default()
     };
     let store = LogStore::open(&sim.env(), &[PathBuf::from("/logs")], options).unwrap();
@@ -190,11 +194,103 @@ fn a_stop_while_the_journal_is_full_is_one_in_order() {
     let store = open(&sim);
     let log = synced(&store, 0);
     fill_journal(&store, &log);
-    let elapsed = time_of(|| store.close().unwrap());
+    let elapsed = time_of(|| assert_eq!(store.close().unwrap(), Closed::InOrder));
     assert!(elapsed < Duration::from_secs(10), "{elapsed:?}");
     assert_eq!(log.watermarks().synced, Offset(LARGE_COUNT));
     drop((log, store));
     let store = open(&sim);
     assert!(store.was_clean());
     assert_eq!(synced(&store, 0).log_end_offset().unwrap(), Offset(LARGE_COUNT));
+}
+
+/// Room for all that a test appends.
+const LARGE_JOURNAL_BYTES: u64 = 64 << 20;
+
+/// Until the journals have all that was appended.
+fn wait_until_stored(store: &LogStore) {
+    let clock = Env::real().clock;
+    let begun = clock.monotonic();
+    while !store.journals().all(Journal::has_delivered_all) {
+        assert!(clock.monotonic().saturating_sub(begun) < Duration::from_secs(60), "the journal is stuck");
+        std::thread::yield_now();
+    }
+}
+
+/// Three logs, each with more than the disk begins with at once, and where they end.
+fn three_tails(store: &LogStore) -> Vec<(Arc<PartitionLog>, Offset)> {
+    let logs: Vec<_> = (0..3).map(|index| synced(store, index)).collect();
+    for number in 0..33 {
+        append(&logs[number / 11], LARGE_BYTES);
+        // One by one: the simulated clock, by which the journal waits for more, stands still.
+        wait_until_stored(store);
+    }
+    logs.into_iter().map(|log| (log, Offset(11))).collect()
+}
+
+#[test]
+fn a_stop_without_time_leaves_what_is_unsettled_to_the_journal() {
+    for is_cut_short_later in [false, true] {
+        let sim = SimEnv::new(1);
+        let store = open_with(&sim, LARGE_JOURNAL_BYTES);
+        let logs = three_tails(&store);
+        let until = sim.clock.monotonic() + Duration::from_secs(3);
+        store.close_by(until);
+        if is_cut_short_later {
+            // The first log has more than that: the time is over in the middle of it.
+            let clock = sim.clock.clone();
+            sim.fs.during_next_write_back(move || clock.advance(Duration::from_secs(4)));
+        } else {
+            sim.clock.advance(Duration::from_secs(4));
+        }
+        let closed = store.close().unwrap();
+        assert!(matches!(closed, Closed::LeftToJournals { bytes: 2_000_000.. }), "{closed:?}");
+        let settled: Vec<_> = logs.iter().map(|(log, _)| log.tail_end()).collect();
+        assert_eq!(settled, [None; 3], "the handles are shut");
+        drop((logs, store));
+        let start = |sim: &SimEnv| {
+            let store = open_with(sim, LARGE_JOURNAL_BYTES);
+            assert!(!store.was_clean());
+            let ends: Vec<_> = (0..3).map(|index| synced(&store, index).log_end_offset().unwrap()).collect();
+            assert_eq!(ends, [Offset(11); 3]);
+            assert_eq!(store.close().unwrap(), Closed::InOrder);
+        };
+        sim.crash_states(20).for_each(|state| start(&state));
+        start(&sim);
+    }
+}
+
+#[test]
+fn settling_and_checkpoints_that_are_under_way_end_when_the_time_to_stop_is_over() {
+    let sim = SimEnv::new(1);
+    let store = open_with(&sim, LARGE_JOURNAL_BYTES);
+    let logs = three_tails(&store);
+    let clock = sim.clock.clone();
+    store.close_by(clock.monotonic() + Duration::from_secs(3));
+    sim.fs.during_next_write_back(move || clock.advance(Duration::from_secs(4)));
+    assert!(matches!(store.settle(), Err(LogError::OutOfTime)));
+    let left: Vec<_> = logs.iter().map(|(log, end)| log.tail_end() == Some(*end)).collect();
+    assert_eq!(left, [false, true, true], "the first was at it, and the others are left as they are");
+    assert!(matches!(store.checkpoint(), Err(LogError::OutOfTime)));
+    assert!(logs.iter().all(|(log, _)| log.recovery_point() == Offset::ZERO && log.unwritable().is_none()));
+}
+
+#[test]
+fn a_log_with_much_to_settle_lets_the_others_have_their_turn_after_each_share() {
+    let sim = SimEnv::new(1);
+    let store = open_with(&sim, LARGE_JOURNAL_BYTES);
+    let (first, second) = (synced(&store, 0), synced(&store, 1));
+    (0..30).for_each(|_| append(&first, 1_000_000));
+    append(&second, 100);
+    wait_until_stored(&store);
+    let dir = &store.dirs[0];
+    let hurry = crate::pace::Hurry::default();
+    let mut pace = crate::pace::Pace::new(dir.env(), dir.shared(), &hurry);
+    let left = first.settle(None, &mut pace).unwrap();
+    assert_eq!(left, Some(Offset(30)));
+    append(&first, 100);
+    wait_until_stored(&store);
+    assert_eq!(first.settle(left, &mut pace).unwrap(), left);
+    assert_eq!(first.settle(left, &mut pace).unwrap(), None, "what came meanwhile is left to the next time");
+    store.settle().unwrap();
+    assert_eq!((first.tail_end(), second.tail_end()), (None, None));
 }
