@@ -2,18 +2,20 @@
 //!
 //! Owns the runtime, the listeners and the tasks. Guarantees that when [`Server::start`] returns, clients can
 //! connect, and that when [`Server::stop`] returns, nothing of the server is left but its files, which need no
-//! recovery. A server whose disks have all failed, or one of whose threads has died, stops by itself.
+//! recovery, or are left to the next start's where there was no time or no disk that answers: a stop takes seconds. A server
+//! whose disks have all failed, or one of whose threads has died, stops by itself.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use riverrun_env::Env;
+use riverrun_log::Closed;
 use riverrun_types::DurabilityLevel;
 use tempfile::TempDir;
 use thiserror::Error;
@@ -40,8 +42,16 @@ use crate::supervisor::panic_text;
 use crate::topics;
 use crate::upkeep;
 
-/// Time that tasks get to end at a stop before they are cut off.
-const STOP_GRACE: Duration = Duration::from_secs(5);
+/// A stop takes no longer than this, whatever is unsettled and whatever hangs: who supervises servers kills them after ten
+/// seconds and more, and a stop that was cut off by that is none in order.
+const STOP_TIME_MAX: Duration = Duration::from_millis(4500);
+/// The part of it for the tasks of connections and listeners, before they are cut off.
+const TASKS_GRACE: Duration = Duration::from_millis(1500);
+/// The part of it for jobs that work on threads of their own, of either runtime: each looks at the stop signal now and then.
+const JOBS_GRACE: Duration = Duration::from_millis(500);
+/// From the stop on so long what the journals have is brought into the segments; the rest is left to them. The syncs that
+/// come after it have the rest of the time.
+const SETTLING_TIME_MAX: Duration = Duration::from_secs(3);
 /// The part of the memory for requests that those aside may take beside it, for what they are decoded to.
 const ASIDE_SHARE: usize = 2;
 /// Connections to the admin port that may wait to be taken.
@@ -291,16 +301,51 @@ fn run(
         }
     };
     report(Ok(addresses));
-    let failure = runtime.block_on(serve(&broker, tasks, stop, stopping));
-    runtime.shutdown_timeout(STOP_GRACE);
-    aside.shutdown_timeout(STOP_GRACE);
-    settler.stop();
-    drop(watchers);
-    if let Some(died @ StopError::ThreadDied(_)) = failure {
-        return Err(died);
-    }
-    let closed = close(&broker);
+    let (failure, deadline) = runtime.block_on(serve(&broker, tasks, stop, stopping));
+    runtime.shutdown_timeout(JOBS_GRACE.min(deadline.left()));
+    aside.shutdown_timeout(JOBS_GRACE.min(deadline.left()));
+    let has_died = matches!(failure, Some(StopError::ThreadDied(_)));
+    let closed = in_time(&deadline, move || {
+        settler.stop();
+        drop(watchers);
+        if has_died { Ok(()) } else { close(&broker) }
+    });
     failure.map_or(closed, Err)
+}
+
+/// When a stop is to be over, by real time.
+struct Deadline(Instant);
+
+impl Deadline {
+    fn left(&self) -> Duration {
+        self.0.saturating_duration_since(Instant::now())
+    }
+}
+
+/// Closes files on a thread of its own, which is left behind if a disk holds it up beyond the deadline: the end of the
+/// process is the end of it. The next start recovers what it has not come to.
+fn in_time(
+    deadline: &Deadline,
+    close: impl FnOnce() -> Result<(), StopError> + Send + 'static,
+) -> Result<(), StopError> {
+    let (tell, told) = sync_channel(1);
+    let run = move || tell.send(close()).unwrap_or_default();
+    let closer = std::thread::Builder::new().name("riverrun-close".to_owned()).spawn(run);
+    let closer =
+        closer.map_err(|error| StopError::Unclean(format!("no thread to close the files: {error}")))?;
+    match told.recv_timeout(deadline.left()) {
+        Ok(outcome) => {
+            let _ended = closer.join();
+            outcome
+        }
+        Err(RecvTimeoutError::Timeout) => {
+            let what = "a disk does not answer: what was not written there is recovered by the next start";
+            Err(StopError::Unclean(what.to_owned()))
+        }
+        Err(RecvTimeoutError::Disconnected) => {
+            Err(StopError::Unclean("the thread that closes the files has panicked".to_owned()))
+        }
+    }
 }
 
 /// Lets the tasks work until the server stops, and waits for their end. Returns why it stopped, if it was by itself.
@@ -309,7 +354,7 @@ async fn serve(
     mut tasks: JoinSet<()>,
     stop: &watch::Sender<bool>,
     mut stopping: StopSignal,
-) -> Option<StopError> {
+) -> (Option<StopError>, Deadline) {
     let failure = tokio::select! {
         () = stopped(&mut stopping) => None,
         reason = broker.supervisor.death() => Some(StopError::ThreadDied(reason)),
@@ -319,11 +364,13 @@ async fn serve(
         tracing::error!("{reason}");
         stop.send_replace(true);
     }
-    let ended = tokio::time::timeout(STOP_GRACE, async { while tasks.join_next().await.is_some() {} }).await;
+    let deadline = Deadline(Instant::now() + STOP_TIME_MAX);
+    broker.logs.close_by(broker.env.clock.monotonic() + SETTLING_TIME_MAX);
+    let ended = tokio::time::timeout(TASKS_GRACE, async { while tasks.join_next().await.is_some() {} }).await;
     if ended.is_err() {
-        tasks.shutdown().await;
+        tasks.abort_all();
     }
-    failure
+    (failure, deadline)
 }
 
 fn close(broker: &Broker) -> Result<(), StopError> {
@@ -334,7 +381,14 @@ fn close(broker: &Broker) -> Result<(), StopError> {
 }
 
 fn close_logs(broker: &Broker) -> Result<(), StopError> {
-    broker.logs.close().map_err(|error| StopError::Unclean(error.to_string()))?;
+    let closed = broker.logs.close().map_err(|error| StopError::Unclean(error.to_string()))?;
+    if let Closed::LeftToJournals { bytes } = closed {
+        tracing::info!(
+            bytes,
+            "what is not in the segments yet is left to the journals: the next start reads it there"
+        );
+        return Ok(());
+    }
     if broker.logs.has_aside() {
         tracing::warn!("the journals keep records aside that no log has: they must stay as they are");
         return Ok(());

@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use riverrun_journal::Journal;
+use riverrun_log::LogError;
 use riverrun_types::Position;
 
 use crate::broker::Broker;
@@ -58,7 +59,9 @@ fn run(broker: &Broker, stop: &AtomicBool) {
             continue;
         }
         pauses = 0;
-        if let Err(error) = broker.logs.settle() {
+        if let Err(error) = broker.logs.settle()
+            && !matches!(error, LogError::OutOfTime)
+        {
             SETTLING_TROUBLE.warn(|suppressed| {
                 tracing::error!(%error, suppressed, "what the journals hold cannot be brought into the segments");
             });

@@ -45,7 +45,8 @@ pub(crate) fn spawn(broker: &Arc<Broker>, stop: &StopSignal, tasks: &mut JoinSet
     start("group-patterns", groups::run_patterns(Arc::clone(broker), stop.clone()).boxed());
     let looks = Arc::new(Mutex::new(Looks::default()));
     start("make-room", make_room(Arc::clone(broker), stop.clone(), Arc::clone(&looks)).boxed());
-    let retention = move |broker: &Broker| apply_retention(broker, &looks);
+    let stopping = stop.clone();
+    let retention = move |broker: &Broker| apply_retention(broker, &looks, &stopping);
     start("retention", job(broker, stop, every(upkeep.log_retention_check_interval_ms), retention).boxed());
     let interval = every(upkeep.log_flush_offset_checkpoint_interval_ms);
     start("checkpoint", job(broker, stop, interval, checkpoint).boxed());
@@ -98,8 +99,8 @@ async fn make_room(broker: Arc<Broker>, mut stop: StopSignal, looks: Arc<Mutex<L
             () = stopped(&mut stop) => return,
             () = broker.shortage.notified() => {}
         }
-        let (for_work, looks) = (Arc::clone(&broker), Arc::clone(&looks));
-        aside(move || apply_retention(&for_work, &looks)).await;
+        let (for_work, looks, stopping) = (Arc::clone(&broker), Arc::clone(&looks), stop.clone());
+        aside(move || apply_retention(&for_work, &looks, &stopping)).await;
         tokio::select! {
             () = stopped(&mut stop) => return,
             () = tokio::time::sleep(ROOM_PAUSE) => {}
@@ -210,15 +211,16 @@ impl Looks {
 /// What has not grown is looked at again after this share of the time that would make something of it old.
 const LOOKS_PER_RETENTION: u64 = 16;
 
-fn apply_retention(broker: &Broker, looks: &Mutex<Looks>) {
-    if look_at_all(broker, looks) {
+fn apply_retention(broker: &Broker, looks: &Mutex<Looks>, stop: &StopSignal) {
+    if look_at_all(broker, looks, stop) {
         checkpoint(broker);
-        look_at_all(broker, looks);
+        look_at_all(broker, looks, stop);
     }
 }
 
-/// Lets retention take what it may of every partition that is due; whether it would take more after a checkpoint.
-fn look_at_all(broker: &Broker, looks: &Mutex<Looks>) -> bool {
+/// Lets retention take what it may of every partition that is due, until the server stops; whether it would take more after
+/// a checkpoint.
+fn look_at_all(broker: &Broker, looks: &Mutex<Looks>, stop: &StopSignal) -> bool {
     let now = broker.env.clock.wall();
     let monotonic = broker.env.clock.monotonic();
     let mut looks = looks.lock();
@@ -226,6 +228,9 @@ fn look_at_all(broker: &Broker, looks: &Mutex<Looks>) -> bool {
     looks.keep_only(&kept);
     let mut awaits_checkpoint = false;
     for kept in kept {
+        if *stop.borrow() {
+            return false;
+        }
         if kept.is_in_failed_dir(broker) {
             continue;
         }
@@ -260,6 +265,8 @@ fn look_at_all(broker: &Broker, looks: &Mutex<Looks>) -> bool {
 pub(crate) fn checkpoint(broker: &Broker) {
     match broker.logs.checkpoint() {
         Ok(()) => {}
+        // The server stops.
+        Err(LogError::OutOfTime) => return,
         Err(error @ LogError::DirFailed { .. }) => {
             tracing::debug!(%error, "no checkpoint of a dir that has said so");
         }
@@ -298,12 +305,31 @@ mod tests {
     use riverrun_env::sim::SimEnv;
     use riverrun_log::config::LogConfig;
     use riverrun_types::{TimestampMs, TopicId};
+    use tokio::sync::watch;
 
     use super::*;
     use crate::config::BrokerConfig;
     use crate::metadata::NewTopic;
     use crate::start::open_broker;
     use crate::testing::{log_lines, record};
+
+    /// The server does not stop.
+    fn going_on() -> StopSignal {
+        watch::channel(false).1
+    }
+
+    #[test]
+    fn retention_ends_between_two_partitions_when_the_server_stops() {
+        let sim = SimEnv::new(1);
+        let (broker, _) = many_partitions(&sim);
+        sim.clock.advance(Duration::from_hours(1));
+        let sizes = || kept_partitions(&broker).iter().map(|kept| kept.known.size_bytes).sum::<u64>();
+        let before = sizes();
+        apply_retention(&broker, &Mutex::default(), &watch::channel(true).1);
+        assert_eq!(sizes(), before);
+        apply_retention(&broker, &Mutex::default(), &going_on());
+        assert!(sizes() < before);
+    }
 
     #[test]
     fn files_of_a_topic_that_the_metadata_does_not_know_are_left_alone() {
@@ -363,13 +389,13 @@ mod tests {
         sim.fs.kill_device(Some("/two".as_ref())).expect("there");
         assert_few_lines("a checkpoint", || checkpoint(&broker));
         assert!(broker.logs.dir_failure(1).is_some() && broker.logs.dir_failure(0).is_none());
-        assert_eq!(log_lines(|| _ = look_at_all(&broker, &looks)), 0, "its failure was told");
+        assert_eq!(log_lines(|| _ = look_at_all(&broker, &looks, &going_on())), 0, "its failure was told");
         let size = |index| {
             let dir = topic.log_dir(index);
             (dir, broker.partition(&topic, index).map(|partition| partition.log.size_bytes()))
         };
         let is_emptied = |index| matches!(size(index), (Some(0), Ok(0)));
-        apply_retention(&broker, &looks);
+        apply_retention(&broker, &looks, &going_on());
         assert_eq!((0..MANY).filter(|index| is_emptied(*index)).count(), 40, "the other dir goes on");
         let id = topic.id;
         broker.metadata.change(|draft| draft.delete_topic(id).is_ok()).expect("changed");
@@ -384,10 +410,10 @@ mod tests {
         sim.clock.advance(Duration::from_secs(1_000_000));
         sim.fs.kill_device(Some("/two".as_ref())).expect("there");
         let looks = Mutex::new(Looks::default());
-        assert_few_lines("the first look", || apply_retention(&broker, &looks));
+        assert_few_lines("the first look", || apply_retention(&broker, &looks, &going_on()));
         broker.logs.look_at_devices();
         assert!(broker.logs.dir_failure(1).is_some());
-        assert_eq!(log_lines(|| _ = look_at_all(&broker, &looks)), 0, "its failure was told");
+        assert_eq!(log_lines(|| _ = look_at_all(&broker, &looks, &going_on())), 0, "its failure was told");
     }
 
     /// Three segments of which retention takes two, and nobody appends any more.
@@ -533,10 +559,10 @@ mod tests {
         let before = partition.log.size_bytes();
         let looks = Arc::new(Mutex::new(Looks::default()));
         let (for_look, looks_then) = (Arc::clone(&broker), Arc::clone(&looks));
-        sim.fs.during_next_sync(move || assert!(look_at_all(&for_look, &looks_then)));
+        sim.fs.during_next_sync(move || assert!(look_at_all(&for_look, &looks_then, &going_on())));
         checkpoint(&broker);
         assert_eq!(partition.log.size_bytes(), before, "the look came too early");
-        apply_retention(&broker, &looks);
+        apply_retention(&broker, &looks, &going_on());
         assert!(partition.log.size_bytes() < 2_000_000, "{}", partition.log.size_bytes());
     }
 }

@@ -457,7 +457,8 @@ impl LogStore {
         let settled = self.close_journals();
         let closed: Vec<_> = self.dirs.iter().map(|dir| dir.close()).collect();
         let settled = settled?;
-        let is_in_order = closed.into_iter().collect::<Result<Vec<bool>, LogError>>()?.into_iter().all(|it| it);
+        let is_in_order =
+            closed.into_iter().collect::<Result<Vec<bool>, LogError>>()?.into_iter().all(|it| it);
         let usable = self.dirs.iter().map(|dir| dir.check_usable());
         // Without any that has not failed nothing was stopped in order.
         usable.reduce(Result::or).unwrap_or(Ok(()))?;

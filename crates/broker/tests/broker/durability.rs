@@ -733,3 +733,36 @@ fn commits_that_come_together_are_synced_together() {
     assert!(i64::try_from(syncs).expect("few") < COMMITS, "{syncs} syncs");
     assert_eq!(crate::lifecycle::committed(&mut client, "g"), [("t".to_owned(), COMMITS)]);
 }
+
+#[test]
+fn a_stop_takes_seconds_while_a_disk_hangs_and_loses_nothing_that_was_acked() {
+    let sim = SimEnv::new(11);
+    let server = simulated(&sim, &[]);
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "safe", 1, &[("durability", "1")]);
+    let values: Vec<String> = (0..20).map(|round| format!("value {round}")).collect();
+    for value in &values {
+        produce(&mut client, "safe", 0, &batch(&[value]));
+    }
+    let (release, released) = std::sync::mpsc::sync_channel::<()>(1);
+    let (tell, told) = std::sync::mpsc::sync_channel(1);
+    // The next sync is that of the last checkpoint.
+    sim.fs.during_next_sync(move || {
+        tell.send(()).expect("the test waits");
+        let _gone = released.recv();
+    });
+    let begun = Instant::now();
+    let stopped = server.stop();
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    told.recv_timeout(PATIENCE).expect("a sync was under way");
+    assert!(stopped.is_err_and(|error| error.to_string().contains("a disk does not answer")));
+    // The process would have ended here.
+    let mut cut: Vec<SimEnv> = sim.crash_states(3).collect();
+    drop(release);
+    for sim in &mut cut {
+        let server = simulated(sim, &[]);
+        let mut client = Client::new(&server);
+        assert_eq!(read_whole(&mut client, "safe", values.len()), values);
+        server.stop().expect("a clean stop");
+    }
+}

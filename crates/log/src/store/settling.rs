@@ -16,8 +16,8 @@ use std::time::Duration;
 use riverrun_journal::{Journal, Position};
 use riverrun_types::{DurabilityLevel, TopicId};
 
-use super::{Closed, LogStore};
 use super::aside::is_of_partition;
+use super::{Closed, LogStore};
 use crate::error::LogError;
 use crate::log_dir::{Coverage, LogDir};
 use crate::pace::Haste;
