@@ -38,8 +38,7 @@ const COUNTS: [usize; 3] = [1_000, 100_000, 990_000];
 /// Connections at once.
 const CONNECTIONS: [usize; 3] = [1, 4, 20];
 
-/// Seconds of each attack, and the time that is waited for a server to come to rest after it.
-const SECONDS: f64 = 0.8;
+/// The time that is waited for a server to come to rest after an attack.
 const CALM_MAX: Duration = Duration::from_secs(30);
 
 /// The server is started anew after so many lists, so that what one leaves behind does not fall to all that follow.
@@ -134,6 +133,8 @@ pub(super) fn act(name: &str, target: &Target) -> anyhow::Result<Tally> {
 pub(super) struct Plan<'a> {
     /// Requests whose name contains one of these; all when empty.
     pub(super) only: &'a [String],
+    /// Seconds of each attack.
+    pub(super) seconds: f64,
     /// Figures that are there already and those that are added.
     pub(super) figures: PathBuf,
     pub(super) checkout: PathBuf,
@@ -149,7 +150,7 @@ pub(super) fn run(field: Field<'_>, plan: &Plan<'_>) -> anyhow::Result<()> {
         if cells.is_empty() {
             continue;
         }
-        run_cells(field, &cells, |cell, seen| {
+        run_cells(field, &cells, plan.seconds, |cell, seen| {
             println!("{:<90} p99 {:>7.1} slowest {:>7.1} ms", cell.name(), seen.p99_ms, seen.slowest_ms);
             note(&plan.figures, cell, seen)?;
             figures.insert(cell.clone(), seen);
@@ -220,21 +221,22 @@ fn cells(list: &List) -> Vec<Cell> {
 fn run_cells(
     field: Field<'_>,
     cells: &[Cell],
+    seconds: f64,
     mut show: impl FnMut(&Cell, Figures) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let rig = Rig::start(field.place, field.toolbox, Ground::default())?;
     let mut honest = Honest::start(Shape::Small, rig.port())?;
     for cell in cells {
-        let seen = run_cell(&rig, &mut honest, cell).with_context(|| cell.name())?;
+        let seen = run_cell(&rig, &mut honest, cell, seconds).with_context(|| cell.name())?;
         show(cell, seen)?;
         calm(&mut honest);
     }
     Ok(())
 }
 
-fn run_cell(rig: &Rig<'_>, honest: &mut Honest, cell: &Cell) -> anyhow::Result<Figures> {
+fn run_cell(rig: &Rig<'_>, honest: &mut Honest, cell: &Cell, seconds: f64) -> anyhow::Result<Figures> {
     let name = cell.name();
-    let order = Order { name: &name, ports: rig.ports(), seconds: SECONDS, from: From::Others };
+    let order = Order { name: &name, ports: rig.ports(), seconds, from: From::Others };
     let armed = Armed::start(order)?;
     drop(honest.phase()?);
     let before = rig.resident_bytes()?;
@@ -340,7 +342,7 @@ const HEAD: &str = "\
 
 Written by `cargo xtask attack --generated`, which makes each list of each request that the server offers from the schema of the
 protocol: so many elements, all empty, all the same one that exists, each another one, or what nothing can be named. Each was
-sent for 0.8 s on 1, 4 and 20 connections from other addresses, by clients that read the answers and by clients that read nothing,
+sent for half a second on 1, 4 and 20 connections from other addresses, by clients that read the answers and by clients that read nothing,
 while an honest client produced and fetched a small record every 20 ms.
 
 *answer* is the time in milliseconds from the request to the end of its answer on one connection (`-`: none came in time); *MiB* what the

@@ -42,7 +42,7 @@ const FETCH_VERSION: i16 = 11;
 const CREATE_TOPICS_VERSION: i16 = 5;
 
 /// What Kafka says of a topic that is there already.
-const TOPIC_ALREADY_EXISTS: i16 = 36;
+pub(super) const TOPIC_ALREADY_EXISTS: i16 = 36;
 
 /// What an honest client does.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]

@@ -9,6 +9,7 @@ mod burn;
 mod generated;
 mod honest;
 mod judge;
+mod random;
 mod rig;
 mod rows;
 mod run;
@@ -18,7 +19,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
@@ -48,6 +49,9 @@ const SHORT_SECONDS: f64 = 2.0;
 /// Pairs of the second try of the short form.
 const AGAIN_PAIRS: u32 = 3;
 
+/// Seconds of an attack of the generated part, which has thousands.
+const GENERATED_SECONDS: f64 = 0.5;
+
 /// Where the figures of the generated part are, unless another file is named.
 const FIGURES: &str = "target/attack-figures.txt";
 
@@ -59,6 +63,7 @@ const DISTURBED_MAX: u32 = 3;
 
 /// Arguments of `cargo xtask attack`.
 #[derive(Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct Options {
     /// The attacks of the gate, one pair each; what fails is tried once more
     #[arg(long)]
@@ -86,8 +91,17 @@ pub(crate) struct Options {
     tally: Option<PathBuf>,
     /// Every list of every request that is offered, long, instead of the attacks by hand; writes docs/attacks.md. `--only`
     /// names requests then, and `--tally` the file of the figures
-    #[arg(long, conflicts_with_all = ["short", "pairs", "seconds"])]
+    #[arg(long, conflicts_with_all = ["short", "pairs"])]
     generated: bool,
+    /// Attacks, kills, full disks and lost log readers in random order, under the load of `crash`
+    #[arg(long, conflicts_with_all = ["short", "pairs", "seconds", "only", "tally", "generated"])]
+    random: bool,
+    /// Minutes that the random order goes on
+    #[arg(long, default_value_t = 60, requires = "random", value_parser = clap::value_parser!(u64).range(1..))]
+    minutes: u64,
+    /// Where the random choices begin; the time when absent, and printed
+    #[arg(long, requires = "random")]
+    seed: Option<u64>,
     /// Say what the attacks are, and make none
     #[arg(long)]
     list: bool,
@@ -139,7 +153,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     fs::create_dir_all(&place.dir)?;
     let field = Field { place: &place, toolbox: &toolbox };
     find_planted(field)?;
-    if options.generated {
+    if options.random {
+        run_random(options, field)?;
+    } else if options.generated {
         run_generated(options, field)?;
     } else {
         run_by_hand(options, field)?;
@@ -150,7 +166,14 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
 fn run_generated(options: &Options, field: Field<'_>) -> anyhow::Result<()> {
     let checkout = checkout()?;
     let figures = options.tally.clone().unwrap_or_else(|| checkout.join(FIGURES));
-    generated::run(field, &generated::Plan { only: &options.only, figures, checkout })
+    let seconds = options.seconds.unwrap_or(GENERATED_SECONDS);
+    generated::run(field, &generated::Plan { only: &options.only, seconds, figures, checkout })
+}
+
+fn run_random(options: &Options, field: Field<'_>) -> anyhow::Result<()> {
+    let now_us = SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros();
+    let seed = options.seed.map_or_else(|| u64::try_from(now_us), Ok)?;
+    random::run(field, random::Plan { time: Duration::from_mins(options.minutes), seed })
 }
 
 fn run_by_hand(options: &Options, field: Field<'_>) -> anyhow::Result<()> {

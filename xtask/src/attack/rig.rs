@@ -233,11 +233,7 @@ impl Drop for Rig<'_> {
 fn spawn(launch: &Launch<'_>, log_reader: LogReader) -> anyhow::Result<(Server, Option<PipeReader>)> {
     match log_reader {
         LogReader::Works => Ok((launch.spawn()?, None)),
-        LogReader::Gone => {
-            let (reader, writer) = std::io::pipe()?;
-            drop(reader);
-            Ok((launch.spawn_logging_to(Stdio::from(writer.try_clone()?), Stdio::from(writer))?, None))
-        }
+        LogReader::Gone => Ok((launch.clone().unread(true).spawn()?, None)),
         LogReader::Paused => {
             let (reader, mut writer) = std::io::pipe()?;
             rustix::pipe::fcntl_setpipe_size(&writer, PIPE_BYTES)?;

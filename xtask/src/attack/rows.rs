@@ -21,7 +21,7 @@ use riverrun_protocol::create_topics_request::{CreatableTopic, CreatableTopicCon
 use riverrun_protocol::{CreateTopicsRequest, FindCoordinatorRequest};
 
 use super::attacker::{From, Tally, Target};
-use super::honest::Shape;
+use super::honest::{Shape, TOPIC_ALREADY_EXISTS};
 use super::wire::Conn;
 
 /// Elements of a list that fill a request of several megabytes.
@@ -158,7 +158,7 @@ fn create_topic(
     Ok(if topic.error_code == 0 { Ok(()) } else { Err(topic.error_code) })
 }
 
-/// Makes a topic that has to be there.
+/// Makes a topic that has to be there, unless another attack has made it.
 fn must_create_topic(
     conn: &mut Conn,
     name: &str,
@@ -166,7 +166,10 @@ fn must_create_topic(
     configs: &[(&str, &str)],
 ) -> anyhow::Result<()> {
     let created = create_topic(conn, name, partitions, configs)?;
-    ensure!(created.is_ok(), "{name} cannot be made: error {created:?}");
+    ensure!(
+        matches!(created, Ok(()) | Err(TOPIC_ALREADY_EXISTS)),
+        "{name} cannot be made: error {created:?}"
+    );
     Ok(())
 }
 

@@ -79,6 +79,8 @@ pub(crate) struct Launch<'a> {
     data: Option<PathBuf>,
     /// Another binary of ours than the one that was built.
     binary: Option<PathBuf>,
+    /// Whoever reads what ours prints has gone.
+    unread: bool,
     /// A program with its arguments that runs ours, such as a tracer; the server has to stay our child.
     wrapper: Vec<OsString>,
 }
@@ -104,6 +106,7 @@ impl<'a> Launch<'a> {
             jvm_options: &[],
             data: None,
             binary: None,
+            unread: false,
             wrapper: Vec::new(),
         })
     }
@@ -144,6 +147,12 @@ impl<'a> Launch<'a> {
         self
     }
 
+    /// With a pipe whose reader has gone for what the next servers print, or with the log again.
+    pub(crate) fn unread(mut self, unread: bool) -> Self {
+        self.unread = unread;
+        self
+    }
+
     /// With a program and its arguments in front of our server's command line. It has to become the server, or a
     /// kill would not reach that.
     pub(crate) fn wrapped_in(mut self, program: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
@@ -164,6 +173,11 @@ impl<'a> Launch<'a> {
 
     /// Starts the process and does not wait for it. What it prints is added to `server.log`.
     pub(crate) fn spawn(&self) -> anyhow::Result<Server> {
+        if self.unread {
+            let (reader, writer) = io::pipe()?;
+            drop(reader);
+            return self.spawn_logging_to(writer.try_clone()?.into(), writer.into());
+        }
         let log = OpenOptions::new().create(true).append(true).open(self.dir.join(LOG_FILE))?;
         self.spawn_logging_to(log.try_clone()?.into(), log.into())
     }

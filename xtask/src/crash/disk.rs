@@ -45,7 +45,7 @@ const TRIAL_BYTES: u64 = 320 << 20;
 
 /// What the image holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum FileSystem {
+pub(crate) enum FileSystem {
     /// XFS
     Xfs,
     /// ext4
@@ -89,7 +89,7 @@ impl FileSystem {
 ///
 /// Invariants: `mounted` says whether the mount is there; when this is dropped it is not.
 #[derive(Debug)]
-pub(super) struct Disk {
+pub(crate) struct Disk {
     fs: FileSystem,
     image: PathBuf,
     mount: PathBuf,
@@ -98,7 +98,7 @@ pub(super) struct Disk {
 
 impl Disk {
     /// Makes an image of so many bytes in `dir`, and mounts it there.
-    pub(super) fn make(fs: FileSystem, dir: &Path, bytes: u64) -> anyhow::Result<Self> {
+    pub(crate) fn make(fs: FileSystem, dir: &Path, bytes: u64) -> anyhow::Result<Self> {
         let (image, mount) = (dir.join("disk.img"), dir.join("disk"));
         fs::File::create_new(&image)?.set_len(bytes)?;
         fs::create_dir(&mount)?;
@@ -111,12 +111,12 @@ impl Disk {
     }
 
     /// Where it is mounted.
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.mount
     }
 
     /// Bytes that a file could still take.
-    pub(super) fn free_bytes(&self) -> anyhow::Result<u64> {
+    pub(crate) fn free_bytes(&self) -> anyhow::Result<u64> {
         let space = rustix::fs::statvfs(&self.mount)?;
         Ok(space.f_bavail * space.f_frsize)
     }
@@ -148,7 +148,7 @@ impl Disk {
     }
 
     /// Takes away all the room that is left, until [`relieve`](Self::relieve).
-    pub(super) fn fill(&self) -> anyhow::Result<()> {
+    pub(crate) fn fill(&self) -> anyhow::Result<()> {
         let filler = fs::File::create_new(self.mount.join(FILLER))?;
         let (mut bytes, mut piece_bytes) = (0, self.free_bytes()?);
         while piece_bytes >= PIECE_BYTES_MIN {
@@ -165,7 +165,7 @@ impl Disk {
     }
 
     /// Gives back what [`fill`](Self::fill) has taken.
-    pub(super) fn relieve(&self) -> anyhow::Result<()> {
+    pub(crate) fn relieve(&self) -> anyhow::Result<()> {
         Ok(fs::remove_file(self.mount.join(FILLER))?)
     }
 
@@ -214,7 +214,7 @@ fn tool(command: &mut Command) -> anyhow::Result<()> {
 }
 
 /// Whether this machine lets us mount images and shut them down; an error says what is missing.
-pub(super) fn allowed(fs: FileSystem) -> anyhow::Result<()> {
+pub(crate) fn allowed(fs: FileSystem) -> anyhow::Result<()> {
     let dir = std::env::temp_dir().join(format!("riverrun-crash-trial-{}", std::process::id()));
     fs::create_dir(&dir)?;
     let result = Disk::make(fs, &dir, TRIAL_BYTES).and_then(|mut disk| {

@@ -38,22 +38,22 @@ const ERRORS_MAX: usize = 20;
 
 /// How the producers behave.
 #[derive(Clone, Debug)]
-pub(super) struct Shape {
-    pub(super) topic: String,
-    pub(super) partitions: i32,
+pub(crate) struct Shape {
+    pub(crate) topic: String,
+    pub(crate) partitions: i32,
     /// The first of them idempotent and compressing, the last neither; all kinds from three on.
-    pub(super) producers: u32,
-    pub(super) burst_records_max: u64,
+    pub(crate) producers: u32,
+    pub(crate) burst_records_max: u64,
     /// One in so many values is large.
-    pub(super) large_one_in: u64,
-    pub(super) large_bytes_max: usize,
-    pub(super) pause_max: Duration,
+    pub(crate) large_one_in: u64,
+    pub(crate) large_bytes_max: usize,
+    pub(crate) pause_max: Duration,
     /// After which a producer gives a record up.
-    pub(super) delivery_limit: Duration,
+    pub(crate) delivery_limit: Duration,
 }
 
 impl Shape {
-    pub(super) fn usual(topic: &str) -> Self {
+    pub(crate) fn usual(topic: &str) -> Self {
         Self {
             topic: topic.to_owned(),
             partitions: 6,

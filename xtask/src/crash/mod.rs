@@ -6,7 +6,7 @@
 //! found is in `docs/long-runs.md`.
 
 mod binding;
-mod disk;
+pub(crate) mod disk;
 mod disk_full;
 mod event;
 mod flip;
@@ -14,14 +14,14 @@ mod follow;
 mod kill;
 mod ledger;
 mod lives;
-mod load;
+pub(crate) mod load;
 mod payload;
 mod power;
 mod queue;
-mod random;
+pub(crate) mod random;
 mod readback;
 mod recorder;
-mod run;
+pub(crate) mod run;
 mod sync_errors;
 mod tail;
 mod verify;
@@ -134,7 +134,7 @@ impl fmt::Display for Level {
 }
 
 /// What a mode needs to know.
-struct Settings {
+pub(crate) struct Settings {
     cycles: u64,
     fs: FileSystem,
     level: Level,
@@ -163,8 +163,24 @@ impl Settings {
     }
 }
 
+/// What another suite gives that crashes a server among other things.
+pub(crate) struct Guest {
+    pub(crate) seed: u64,
+    pub(crate) dir: PathBuf,
+    /// `name=value` for the server.
+    pub(crate) set: Vec<String>,
+    pub(crate) binary: Option<PathBuf>,
+}
+
+impl From<Guest> for Settings {
+    fn from(guest: Guest) -> Self {
+        let Guest { seed, dir, set, binary } = guest;
+        Self { cycles: 0, fs: FileSystem::Xfs, level: Level(1), seed, flip: false, dir, set, binary }
+    }
+}
+
 /// The load's topic, apart from the number of its partitions.
-fn topic_of(_settings: &Settings, name: &str) -> NewTopic {
+pub(crate) fn topic_of(_settings: &Settings, name: &str) -> NewTopic {
     let configs = [("segment.bytes", SEGMENT_BYTES)];
     let configs = configs.map(|(name, value)| (name.to_owned(), value.to_owned()));
     NewTopic { configs: configs.into(), ..NewTopic::named(name) }

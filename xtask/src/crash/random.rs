@@ -6,14 +6,14 @@ use std::time::Duration;
 
 /// A generator.
 #[derive(Clone, Debug)]
-pub(super) struct Rng(u64);
+pub(crate) struct Rng(u64);
 
 impl Rng {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    pub(super) fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -21,29 +21,29 @@ impl Rng {
     }
 
     /// A number below `end`, or zero if that is zero.
-    pub(super) fn below(&mut self, end: u64) -> u64 {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.next() % end.max(1)
     }
 
     /// A length below `end`, or zero if that is zero.
-    pub(super) fn size_below(&mut self, end: usize) -> usize {
+    pub(crate) fn size_below(&mut self, end: usize) -> usize {
         // What is below a `usize` is one.
         usize::try_from(self.below(end as u64)).unwrap_or_default()
     }
 
     /// True once in so many times.
-    pub(super) fn one_in(&mut self, times: u64) -> bool {
+    pub(crate) fn one_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }
 
     /// A time between none and `limit`, to the microsecond.
-    pub(super) fn up_to(&mut self, limit: Duration) -> Duration {
+    pub(crate) fn up_to(&mut self, limit: Duration) -> Duration {
         let limit_us = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX - 1);
         Duration::from_micros(self.below(limit_us + 1))
     }
 
     /// Another generator, so that one part's draws do not depend on how often another drew.
-    pub(super) fn fork(&mut self) -> Self {
+    pub(crate) fn fork(&mut self) -> Self {
         Self(self.next())
     }
 }

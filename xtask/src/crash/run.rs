@@ -41,13 +41,13 @@ const PANICKED: [&str; 2] = ["thread '", " panicked at "];
 
 /// What may happen to records without being a fault of the server.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Allowed {
+pub(crate) struct Allowed {
     /// Acked records may be gone: the level does not sync, and the power was cut.
-    pub(super) losses: bool,
+    pub(crate) losses: bool,
     /// Those may be that no level has synced: the level changes, and the power is cut.
-    pub(super) unsynced_losses: bool,
+    pub(crate) unsynced_losses: bool,
     /// The producer may have given up: the server was made to refuse. It may never be refused for good.
-    pub(super) failures: bool,
+    pub(crate) failures: bool,
 }
 
 /// Who prints what the run came to.
@@ -81,12 +81,12 @@ pub(super) struct Counts {
 ///
 /// Invariants: everything that lives in `dir` was made by this run; the load and the reader are stopped before the
 /// verdict is formed. From a crash until the positions of groups were looked at the reader is in `held`, not in `tail`.
-pub(super) struct Run<'a> {
+pub(crate) struct Run<'a> {
     pub(super) settings: &'a Settings,
     pub(super) dir: PathBuf,
-    pub(super) launch: Launch<'a>,
+    pub(crate) launch: Launch<'a>,
     pub(super) shared: Shared,
-    pub(super) rng: Rng,
+    pub(crate) rng: Rng,
     pub(super) counts: Counts,
     pub(super) begun: Instant,
     allowed: Allowed,
@@ -101,7 +101,7 @@ pub(super) struct Run<'a> {
 
 impl<'a> Run<'a> {
     /// Prepares a server in `dir`, whose data is at `data`, and starts the recorder.
-    pub(super) fn prepare(
+    pub(crate) fn prepare(
         settings: &'a Settings,
         toolbox: &'a Toolbox,
         dir: &Path,
@@ -157,7 +157,7 @@ impl<'a> Run<'a> {
 
     /// Starts the server and waits until it accepts. After a crash it looks at the positions of groups before the reader
     /// may commit again.
-    pub(super) async fn start(&mut self) -> anyhow::Result<Server> {
+    pub(crate) async fn start(&mut self) -> anyhow::Result<Server> {
         let begun = Instant::now();
         let mut server = self.launch.spawn()?;
         server.wait_until_ready()?;
@@ -203,7 +203,7 @@ impl<'a> Run<'a> {
     }
 
     /// Makes the topic and lets the load and the reader begin.
-    pub(super) async fn begin_load(&mut self, shape: &Shape, topic: NewTopic) -> anyhow::Result<()> {
+    pub(crate) async fn begin_load(&mut self, shape: &Shape, topic: NewTopic) -> anyhow::Result<()> {
         self.begin_load_within(shape, topic, CREATE_LIMIT).await
     }
 
@@ -237,7 +237,7 @@ impl<'a> Run<'a> {
     }
 
     /// To be called after each crash, before another server is started.
-    pub(super) async fn crashed(&mut self) -> anyhow::Result<()> {
+    pub(crate) async fn crashed(&mut self) -> anyhow::Result<()> {
         if let Some(tail) = self.tail.take() {
             self.held = Some(tail.hold().await?);
         }
@@ -263,7 +263,7 @@ impl<'a> Run<'a> {
     }
 
     /// Looks for everything that was acked since the last check. The load goes on meanwhile.
-    pub(super) async fn check(&mut self) -> anyhow::Result<()> {
+    pub(crate) async fn check(&mut self) -> anyhow::Result<()> {
         if self.allowed.unsynced_losses {
             self.look_for_left().await?;
         }
@@ -300,6 +300,11 @@ impl<'a> Run<'a> {
             }));
         }
         self.shared.recorder.record(&events).await
+    }
+
+    /// As [`judge`](Self::judge), for whom an error is all that there is to know.
+    pub(crate) async fn must_be_kept(&mut self) -> anyhow::Result<()> {
+        self.judge().await.map(drop)
     }
 
     /// Ends the load on a server that runs, reads everything back, and judges.
@@ -417,7 +422,7 @@ impl<'a> Run<'a> {
     }
 
     /// Ends the recorder and removes the run's directory.
-    pub(super) fn clear(self) -> anyhow::Result<()> {
+    pub(crate) fn clear(self) -> anyhow::Result<()> {
         let (dir, recorder) = (self.dir, self.shared.recorder);
         // Every other holder of it has ended with the load.
         if let Some(recorder) = Arc::into_inner(recorder) {

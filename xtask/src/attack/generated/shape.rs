@@ -54,6 +54,16 @@ impl Filling {
         }
     }
 
+    fn id(self, index: usize) -> TopicId {
+        let mut id = [0x11; 16];
+        match self {
+            Self::Empty => id = [0; 16],
+            Self::Same => {}
+            Self::Different | Self::Unknown => id[8..].copy_from_slice(&(index as u64).to_be_bytes()),
+        }
+        TopicId(id)
+    }
+
     fn number(self, index: usize) -> i64 {
         let index = i64::try_from(index).unwrap_or_default();
         match self {
@@ -155,7 +165,7 @@ fn write(message: &Message, key: i16, case: &Case, count: usize) -> anyhow::Resu
     header.encode(&mut encoder)?;
     let path: Vec<_> = case.path.split('.').collect();
     let writer = Writer { message, version: case.version, filling: case.filling, count };
-    writer.structure(&mut encoder, message.root(), Some(&path), 0)?;
+    writer.structure(&mut encoder, message.root(), Some(&path), None)?;
     let mut frame = encoder.into_parts().0.to_vec();
     let length = i32::try_from(frame.len() - size_of::<i32>())?;
     frame[..size_of::<i32>()].copy_from_slice(&length.to_be_bytes());
@@ -170,13 +180,14 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// `path` is what leads from here to the long list, if it is in here; `index` numbers the element that this is in.
+    /// `path` is what leads from here to the long list, if it is in here; `index` numbers the element of it that this is in.
+    /// What is in none names what exists, so that the list is looked at.
     fn structure(
         &self,
         encoder: &mut Encoder,
         structure: &Struct,
         path: Option<&[&str]>,
-        index: usize,
+        index: Option<usize>,
     ) -> anyhow::Result<()> {
         for field in structure.fields.iter().filter(|field| is_written(field, self.version)) {
             let inner = path.filter(|path| path.first() == Some(&field.name.as_str()));
@@ -194,7 +205,7 @@ impl Writer<'_> {
         encoder: &mut Encoder,
         field: &Field,
         inner: Option<&[&str]>,
-        index: usize,
+        index: Option<usize>,
     ) -> anyhow::Result<()> {
         let is_null = inner.is_none() && field.default.as_deref() == Some("null");
         if let (true, Some(nullable)) = (is_null, field.nullable)
@@ -211,7 +222,9 @@ impl Writer<'_> {
                     None => 0,
                 };
                 self.length(encoder, count)?;
-                for index in 0..count {
+                let is_long = inner == Some(&[]);
+                for element_index in 0..count {
+                    let index = if is_long { Some(element_index) } else { index };
                     self.value(encoder, element, None, inner, index)?;
                 }
                 Ok(())
@@ -226,10 +239,12 @@ impl Writer<'_> {
         kind: &Type,
         field: Option<&Field>,
         inner: Option<&[&str]>,
-        index: usize,
+        index: Option<usize>,
     ) -> anyhow::Result<()> {
         let flexible = self.message.is_flexible(self.version);
-        let number = || field.and_then(given).unwrap_or_else(|| self.filling.number(index));
+        let filling = index.map_or(Filling::Same, |_| self.filling);
+        let at = index.unwrap_or_default();
+        let number = || field.and_then(given).unwrap_or_else(|| filling.number(at));
         match kind {
             Type::Bool => encoder.bool(field.and_then(|field| field.default.as_deref()) == Some("true")),
             // Numbers that do not fit are all the same.
@@ -240,8 +255,8 @@ impl Writer<'_> {
             Type::Int16 => encoder.i16(i16::try_from(number()).unwrap_or(i16::MAX)),
             Type::Int32 => encoder.i32(i32::try_from(number()).unwrap_or(i32::MAX)),
             Type::Int64 => encoder.i64(number()),
-            Type::Uuid => encoder.uuid(self.id(index)),
-            Type::String => encoder.string(flexible, &self.filling.text(index))?,
+            Type::Uuid => encoder.uuid(filling.id(at)),
+            Type::String => encoder.string(flexible, &filling.text(at))?,
             Type::Bytes => encoder.bytes(flexible, b"")?,
             Type::Records => encoder.nullable_records(flexible, None)?,
             Type::Struct(name) => {
@@ -250,16 +265,6 @@ impl Writer<'_> {
             Type::Array(_) => bail!("a list of lists"),
         }
         Ok(())
-    }
-
-    fn id(&self, index: usize) -> TopicId {
-        let mut id = [0x11; 16];
-        match self.filling {
-            Filling::Empty => id = [0; 16],
-            Filling::Same => {}
-            Filling::Different | Filling::Unknown => id[8..].copy_from_slice(&(index as u64).to_be_bytes()),
-        }
-        TopicId(id)
     }
 
     fn length(&self, encoder: &mut Encoder, count: usize) -> anyhow::Result<()> {
@@ -342,6 +347,7 @@ mod tests {
         assert_eq!(fetch.topics.len(), 1);
         assert_eq!(fetch.topics[0].partitions.len(), 70);
         assert_eq!(fetch.topics[0].partitions[69].partition, 69);
+        assert_eq!(fetch.topics[0].topic, EXISTING, "what holds the list exists");
         assert!(fetch.forgotten_topics_data.is_empty());
     }
 

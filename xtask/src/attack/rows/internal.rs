@@ -5,7 +5,7 @@ use riverrun_records::{BatchBuilder, BatchOptions, Compression};
 
 use super::{Attack, find_coordinator};
 use crate::attack::attacker::{From, Shot, Tally, Target, Worker};
-use crate::attack::wire::{Conn, batch, now_ms, produce_frame_as, produced};
+use crate::attack::wire::{Conn, now_ms, produce_frame_as, produced};
 
 /// The topic of groups' offsets.
 const TOPIC: &str = "__consumer_offsets";
@@ -66,7 +66,7 @@ impl Attack for Keys {
     }
 
     fn act(&self, target: &Target) -> anyhow::Result<Tally> {
-        let garbage = batch(Compression::Zstd, &vec![b"".as_slice(); GARBAGE])?;
+        let garbage = garbage()?;
         target.storm(1, |worker, conn| write(&garbage, worker, conn))
     }
 }
@@ -87,6 +87,17 @@ fn forged_commits() -> anyhow::Result<Vec<u8>> {
     for partition in 0..COMMITS {
         let key = OffsetCommitKey { group: "forged".into(), topic: "t".into(), partition };
         builder.append(now, Some(&offsets_topic::encode_key(&key)?), Some(&value), &[])?;
+    }
+    Ok(builder.build()?)
+}
+
+/// Records whose key has the type of an offset, and ends there.
+fn garbage() -> anyhow::Result<Vec<u8>> {
+    let now = now_ms()?;
+    let options = BatchOptions { compression: Compression::Zstd, ..BatchOptions::default() };
+    let mut builder = BatchBuilder::new(options);
+    for _ in 0..GARBAGE {
+        builder.append(now, Some(&[0, 1]), Some(b""), &[])?;
     }
     Ok(builder.build()?)
 }

@@ -1,0 +1,367 @@
+//! Attacks, kills, full disks and lost log readers in random order, under the crash suite's load and beside an honest client.
+//!
+//! Owns the order, which one seed decides, and the rounds: each has a server of its own on a small disk of its own, where this
+//! machine allows that. What was acked is the crash suite's business: its load is there all the time, and its verdict ends each
+//! round. The honest client has to be served within its bound but while the server is down or its disk is full, and soon after.
+
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use riverrun_client::NewTopic;
+
+use super::attacker::{Armed, From, Order, Tally};
+use super::honest::{Honest, Shape};
+use super::judge::ms;
+use super::rows::{self, Attack};
+use super::run::Field;
+use super::wire::{Conn, Dial};
+use crate::clients::exec;
+use crate::clients::server::Server;
+use crate::crash::disk::{self, Disk, FileSystem};
+use crate::crash::random::Rng;
+use crate::crash::run::{Allowed, Run};
+use crate::crash::{self, Guest, Settings, load};
+
+/// A round: after it the server is stopped, what was acked is looked for, and another one begins with nothing.
+const ROUND: Duration = Duration::from_mins(4);
+
+/// The disk of a round, a file without blocks of its own; and what has to be left of it for the round to go on, so that it is
+/// full only where that is meant.
+const DISK_BYTES: u64 = 6 << 30;
+const FREE_BYTES_MIN: u64 = 2 << 30;
+
+/// The longest attack, and the longest time for which a disk is full.
+const ATTACK_MAX: Duration = Duration::from_secs(5);
+const FULL_MAX: Duration = Duration::from_secs(3);
+
+/// After a restart, and when there is room again, the honest client is served as always within this.
+const CALM_MAX: Duration = Duration::from_secs(20);
+const CALM_LOOK: Duration = Duration::from_millis(400);
+
+/// What kcat writes, and the time that it may take.
+const KCAT_LINES: usize = 1000;
+const KCAT_LIMIT: Duration = Duration::from_secs(30);
+
+/// A server stops within this.
+const STOP_MAX: Duration = Duration::from_secs(5);
+
+/// What a connection for preparations waits for.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Settings that suit the small disk.
+const SETTINGS: &[&str] = &["log.retention.check.interval.ms=500", "log.dir.reserve.bytes=16777216"];
+
+/// How long, and from which seed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    pub(super) time: Duration,
+    pub(super) seed: u64,
+}
+
+/// One thing that happens to a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Attack,
+    /// Two attacks at once.
+    Attacks,
+    Kill,
+    FullDisk,
+    /// A client of another make writes and reads.
+    Kcat,
+    /// A kill, after which nobody reads the log any more, or somebody does again.
+    LogReader,
+}
+
+impl Step {
+    fn draw(rng: &mut Rng, has: Has) -> Self {
+        match rng.below(14) {
+            0..=5 => Self::Attack,
+            6..=8 => Self::Attacks,
+            9..=10 => Self::Kill,
+            11 if has.disk => Self::FullDisk,
+            12 if has.kcat => Self::Kcat,
+            _ => Self::LogReader,
+        }
+    }
+}
+
+/// What this machine has.
+#[derive(Clone, Copy, Debug)]
+struct Has {
+    /// A disk that can be full.
+    disk: bool,
+    kcat: bool,
+}
+
+impl Has {
+    fn look() -> Self {
+        let disk = disk::allowed(FileSystem::Xfs);
+        if let Err(error) = &disk {
+            println!("NOT RUN: full disks: {error:#}");
+        }
+        let kcat = exec::run_ok(Command::new("kcat").arg("-V"), b"", KCAT_LIMIT);
+        if let Err(error) = &kcat {
+            println!("NOT RUN: kcat: {error:#}");
+        }
+        Self { disk: disk.is_ok(), kcat: kcat.is_ok() }
+    }
+}
+
+/// What a run came to.
+#[derive(Debug, Default)]
+struct Counts {
+    rounds: u64,
+    attacks: u64,
+    kills: u64,
+    full: u64,
+    kcat: u64,
+    slowest: Duration,
+    faults: Vec<String>,
+}
+
+/// Goes on for as long as the plan says; an error if anything was not borne.
+pub(super) fn run(field: Field<'_>, plan: Plan) -> anyhow::Result<()> {
+    println!("seed {}", plan.seed);
+    let has = Has::look();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let (begun, mut rng, mut counts) = (Instant::now(), Rng::new(plan.seed), Counts::default());
+    while begun.elapsed() < plan.time {
+        counts.rounds += 1;
+        let until = begun + plan.time.min(begun.elapsed() + ROUND);
+        let name = format!("round-{}", counts.rounds);
+        let dir = field.place.dir.join(&name);
+        std::fs::create_dir(&dir)?;
+        let settings: Settings = Guest {
+            seed: rng.next(),
+            dir: dir.clone(),
+            set: SETTINGS.iter().map(|setting| (*setting).to_owned()).collect(),
+            binary: Some(field.place.binary.clone()),
+        }
+        .into();
+        let round = Round::run(field, &settings, &dir, Terms { until, has }, &mut counts);
+        runtime.block_on(round).with_context(|| name)?;
+        std::fs::remove_dir_all(&dir)?;
+    }
+    let Counts { rounds, attacks, kills, full, kcat, slowest, faults } = counts;
+    println!(
+        "{rounds} rounds, {attacks} attacks, {kills} kills, {full} full disks, kcat {kcat} times; the honest client's slowest pair {} ms",
+        ms(slowest)
+    );
+    ensure!(faults.is_empty(), "{} were not borne:\n  {}", faults.len(), faults.join("\n  "));
+    Ok(())
+}
+
+/// What a round is bound to.
+#[derive(Clone, Copy, Debug)]
+struct Terms {
+    until: Instant,
+    has: Has,
+}
+
+/// A server under load and attack.
+struct Round<'a, 'c> {
+    run: Run<'a>,
+    server: Server,
+    honest: Honest,
+    disk: Option<Disk>,
+    unread: bool,
+    rng: Rng,
+    counts: &'c mut Counts,
+}
+
+impl<'a, 'c> Round<'a, 'c> {
+    async fn run(
+        field: Field<'a>,
+        settings: &'a Settings,
+        dir: &Path,
+        terms: Terms,
+        counts: &'c mut Counts,
+    ) -> anyhow::Result<()> {
+        let disk = terms.has.disk.then(|| Disk::make(FileSystem::Xfs, dir, DISK_BYTES)).transpose()?;
+        let data = disk.as_ref().map_or(dir, Disk::path).join("data");
+        let allowed = Allowed { failures: true, ..Allowed::default() };
+        let mut run = Run::prepare(settings, field.toolbox, dir, data, allowed)?;
+        let server = run.start().await?;
+        let shape = load::Shape::usual("crash");
+        let topic = NewTopic { partitions: Some(shape.partitions), ..crash::topic_of(settings, "crash") };
+        run.begin_load(&shape, topic).await?;
+        let honest = Honest::start(Shape::Small, server.port())?;
+        let rng = run.rng.fork();
+        let mut round = Self { run, server, honest, disk, unread: false, rng, counts };
+        round.prepare()?;
+        while Instant::now() < terms.until && round.has_room()? {
+            let step = Step::draw(&mut round.rng, terms.has);
+            round.step(step).await?;
+        }
+        round.end().await
+    }
+
+    /// What the attacks need is made once.
+    fn prepare(&mut self) -> anyhow::Result<()> {
+        let dial = Dial {
+            port: self.server.port(),
+            source: std::net::Ipv4Addr::LOCALHOST,
+            patience: PATIENCE,
+            until: None,
+            receive_buffer: None,
+        };
+        rows::ALL.iter().try_for_each(|attack| attack.prepare(&mut Conn::open(dial)?))
+    }
+
+    fn has_room(&self) -> anyhow::Result<bool> {
+        let free_bytes = self.disk.as_ref().map(Disk::free_bytes).transpose()?;
+        Ok(free_bytes.is_none_or(|free| free > FREE_BYTES_MIN))
+    }
+
+    async fn step(&mut self, step: Step) -> anyhow::Result<()> {
+        match step {
+            Step::Attack => self.attack(1)?,
+            Step::Attacks => self.attack(2)?,
+            Step::Kill => self.kill().await?,
+            Step::FullDisk => self.fill()?,
+            Step::Kcat => self.kcat()?,
+            Step::LogReader => {
+                self.unread = !self.unread;
+                self.run.launch = self.run.launch.clone().unread(self.unread);
+                self.kill().await?;
+            }
+        }
+        self.server.must_run()?;
+        self.run.check().await
+    }
+
+    /// So many attacks at once.
+    fn attack(&mut self, number: usize) -> anyhow::Result<()> {
+        let attacks: Vec<&dyn Attack> =
+            (0..number).map(|_| rows::ALL[self.rng.size_below(rows::ALL.len())]).collect();
+        let seconds = (Duration::from_secs(1) + self.rng.up_to(ATTACK_MAX)).as_secs_f64();
+        let from = [From::Others, From::One, From::Own][self.rng.size_below(3)];
+        let ports = [self.server.port(), self.server.admin_port()];
+        let arm = |attack: &&dyn Attack| Armed::start(Order { name: attack.name(), ports, seconds, from });
+        let armed = attacks.iter().map(arm).collect::<anyhow::Result<Vec<_>>>()?;
+        drop(self.honest.phase()?);
+        let fired: Vec<_> = armed.into_iter().map(|armed| thread::spawn(|| armed.fire(|_| {}))).collect();
+        let mut tally = Tally::default();
+        for fired in fired {
+            let fired = fired.join().map_err(|_| anyhow::anyhow!("a thread of the suite has panicked"))?;
+            tally.add(fired?);
+        }
+        self.counts.attacks += number as u64;
+        let names: Vec<_> = attacks.iter().map(|attack| attack.name()).collect();
+        self.hold(&format!("{} from {}", names.join(" and "), from.name()), tally)?;
+        self.calm()
+    }
+
+    /// Holds the honest client to its bound.
+    fn hold(&mut self, what: &str, tally: Tally) -> anyhow::Result<()> {
+        let seen = self.honest.phase()?;
+        let slowest = Duration::from_micros(seen.pairs_us.iter().copied().max().unwrap_or_default());
+        self.counts.slowest = self.counts.slowest.max(slowest);
+        println!("{what:<60} {:>6} shots, honest {:>6} ms", tally.shots, ms(slowest));
+        if slowest > Shape::Small.slowest_allowed() {
+            self.fault(&format!("{what}: slowest {} ms", ms(slowest)));
+        }
+        if seen.failed > 0 {
+            self.fault(&format!("{what}: {} failed: {}", seen.failed, seen.errors.join("; ")));
+        }
+        if tally.let_in > 0 {
+            self.fault(&format!("{what}: {} requests were let in", tally.let_in));
+        }
+        Ok(())
+    }
+
+    fn fault(&mut self, fault: &str) {
+        println!("  NOT BORNE: {fault}");
+        self.counts.faults.push(format!("round {}: {fault}", self.counts.rounds));
+    }
+
+    async fn kill(&mut self) -> anyhow::Result<()> {
+        self.server.must_run()?;
+        self.server.kill()?;
+        self.run.crashed().await?;
+        self.server = self.run.start().await?;
+        self.counts.kills += 1;
+        println!("killed, and started again{}", if self.unread { " without a log reader" } else { "" });
+        self.calm()
+    }
+
+    fn fill(&mut self) -> anyhow::Result<()> {
+        let Some(disk) = &self.disk else { return Ok(()) };
+        disk.fill()?;
+        thread::sleep(self.rng.up_to(FULL_MAX));
+        disk.relieve()?;
+        self.counts.full += 1;
+        println!("the disk was full");
+        self.calm()
+    }
+
+    /// Writes lines with kcat, and reads them back.
+    fn kcat(&mut self) -> anyhow::Result<()> {
+        self.counts.kcat += 1;
+        let (address, topic) =
+            (format!("127.0.0.1:{}", self.server.port()), format!("kcat-{}", self.counts.kcat));
+        let kcat = |arguments: &[&str], input: &[u8]| {
+            let mut command = Command::new("kcat");
+            command.args(["-b", &address, "-t", &topic]).args(arguments);
+            exec::run_ok(&mut command, input, KCAT_LIMIT)
+        };
+        kcat(&["-P", "-X", "acks=all"], "line\n".repeat(KCAT_LINES).as_bytes())?;
+        let lines = kcat(&["-C", "-e", "-q", "-o", "beginning"], b"")?.stdout.lines().count();
+        println!("kcat wrote {KCAT_LINES} lines, and read {lines}");
+        if lines != KCAT_LINES {
+            self.fault(&format!("kcat read {lines} of {KCAT_LINES} lines"));
+        }
+        Ok(())
+    }
+
+    /// Waits until the honest client is served as always.
+    fn calm(&mut self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + CALM_MAX;
+        let limit = u64::try_from(Shape::Small.slowest_allowed().as_micros())?;
+        loop {
+            drop(self.honest.phase()?);
+            thread::sleep(CALM_LOOK);
+            let seen = self.honest.phase()?;
+            if seen.failed == 0 && !seen.pairs_us.is_empty() && seen.pairs_us.iter().all(|us| *us < limit) {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                self.fault(&format!("honest clients are held up {} s later", CALM_MAX.as_secs()));
+                return Ok(());
+            }
+        }
+    }
+
+    /// Stops the load, looks for what was acked, and stops the server.
+    async fn end(mut self) -> anyhow::Result<()> {
+        let kept = self.honest.verify()?;
+        if kept.missing > 0 {
+            self.fault(&format!("{} of {} honest records are gone", kept.missing, kept.acked));
+        }
+        self.run.must_be_kept().await?;
+        let begun = Instant::now();
+        self.server.stop()?;
+        if begun.elapsed() > STOP_MAX {
+            self.fault(&format!("a stop took {:.1} s", begun.elapsed().as_secs_f64()));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_drawn_only_where_there_is_one() {
+        let drawn = |disk| {
+            let (mut rng, has) = (Rng::new(7), Has { disk, kcat: false });
+            (0..200).map(|_| Step::draw(&mut rng, has)).any(|step| step == Step::FullDisk)
+        };
+        assert!(drawn(true));
+        assert!(!drawn(false));
+    }
+}
