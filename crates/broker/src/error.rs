@@ -88,6 +88,8 @@ pub(crate) fn log_error(error: &LogError) -> ErrorCode {
         | LogError::Write { .. }
         | LogError::Corrupt { .. }
         | LogError::Unreadable { .. }
+        | LogError::Vanished { .. }
+        | LogError::BeingReshaped(_)
         | LogError::Format { .. }
         | LogError::Locked { .. }
         | LogError::DirFailed { .. } => ErrorCode::KAFKA_STORAGE_ERROR,

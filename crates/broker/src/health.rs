@@ -141,10 +141,14 @@ impl Broker {
         }
     }
 
-    /// Why nothing can be written any more, if that is so. Waits for nothing.
+    /// Why nothing can be written any more, if that is so, or a journal has vanished: what the server has yet to bring into
+    /// the segments is nowhere else then, and stopping brings it there. Waits for nothing.
     fn storage_failure(&self) -> Option<String> {
         if let Some(reason) = self.metadata.known_failure() {
             return Some(metadata_failed(&reason));
+        }
+        if let Some(vanished) = self.logs.journals().find_map(Journal::vanished) {
+            return Some(vanished.to_string());
         }
         let dirs = 0..self.logs.dir_count();
         let failures: Option<Vec<_>> = dirs.map(|dir| self.logs.dir_failure(dir)).collect();

@@ -108,9 +108,10 @@ fn scrub(broker: &Broker, kept: &Kept, control: &Control) {
         return;
     }
     control.on_io(LOOK_BYTES);
-    // Only a log that has sealed segments is opened: most of many have none.
-    let dir = kept.topic.log_dir(kept.known.id.index);
-    if !dir.is_some_and(|dir| broker.logs.has_sealed_segments(kept.known.id, dir)) {
+    // Only a log that has sealed segments is opened, because most of many have none, or one of which something is missing.
+    let Some(dir) = kept.topic.log_dir(kept.known.id.index) else { return };
+    let seems_whole = broker.logs.seems_whole(kept.known.id, dir);
+    if seems_whole && !broker.logs.has_sealed_segments(kept.known.id, dir) {
         return;
     }
     control.on_io(OPEN_BYTES);

@@ -21,7 +21,7 @@ use crate::broker::Broker;
 use crate::config::TopicOverrides;
 use crate::error::is_log_trouble;
 use crate::log_limit::{UNKNOWN_TOPICS, UPKEEP_TROUBLE};
-use crate::metadata::Topic;
+use crate::metadata::{IDENTITY_FILE, Topic};
 use crate::partitions::Partition;
 use crate::shutdown::{StopSignal, stopped};
 use crate::supervisor::aside;
@@ -263,6 +263,8 @@ fn look_at_all(broker: &Broker, looks: &Mutex<Looks>, stop: &StopSignal) -> bool
 }
 
 pub(crate) fn checkpoint(broker: &Broker) {
+    broker.metadata.check_in_place();
+    broker.logs.look_for_vanished(&[IDENTITY_FILE]);
     match broker.logs.checkpoint() {
         Ok(()) => {}
         // The server stops.

@@ -4,7 +4,7 @@
 //! and what an error says about the disk ([`ChangeError`], [`is_shortage`], [`is_device_error`]). Positions are explicit everywhere: there is no shared file cursor, so a handle may be used by
 //! many threads at once.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
@@ -37,6 +37,29 @@ pub struct DirEntry {
     pub len: u64,
 }
 
+/// Which file or directory something is, whatever its name: two of the same identity are one. An identity is given again
+/// only once nothing has it any more, neither a name nor a handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Identity {
+    /// The file system that it is of.
+    pub device: u64,
+    /// Its number there.
+    pub inode: u64,
+}
+
+/// What a file system says of a file or a directory without reading it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// Which one it is.
+    pub identity: Identity,
+    /// Whether it is a directory.
+    pub is_dir: bool,
+    /// How many names it has; 0 once the last one was removed, and nobody finds it any more.
+    pub links: u64,
+    /// Size in bytes of a file; 0 for a directory.
+    pub len: u64,
+}
+
 /// Held while this process owns a lock file. Dropping it, or the end of the process, releases the lock.
 pub trait LockGuard: Send + Sync + fmt::Debug {}
 
@@ -62,6 +85,9 @@ pub trait File: Send + Sync + fmt::Debug {
 
     /// Size in bytes.
     fn len(&self) -> io::Result<u64>;
+
+    /// Which file this is, and whether it still has a name.
+    fn stat(&self) -> io::Result<Stat>;
 
     /// Whether the file holds no bytes.
     fn is_empty(&self) -> io::Result<bool> {
@@ -99,6 +125,12 @@ pub trait File: Send + Sync + fmt::Debug {
     /// waits for nothing, and nothing depends on it.
     fn advise_will_need(&self, _position: u64, _len: u64) {}
 
+    /// The first position from `position` on at which there may be more than the zeros of a hole; none up to the file's end.
+    /// `position` itself where nobody can tell.
+    fn next_data(&self, position: u64) -> io::Result<Option<u64>> {
+        Ok(Some(position))
+    }
+
     /// Whether the byte at `position` lies in the page cache; `false` where nobody can tell. Waits for no disk, but where it
     /// does not lie there the system may begin to read it and what follows.
     fn is_cached(&self, _position: u64) -> bool {
@@ -134,9 +166,19 @@ pub trait Directory: Send + Sync + fmt::Debug {
     /// Makes the directory's entries durable: what was created, renamed or removed directly in it. After an error
     /// the call must not be repeated, as with [`File::sync_data`].
     fn sync(&self) -> io::Result<()>;
+
+    /// Which directory this is, and whether it still has a name.
+    fn stat(&self) -> io::Result<Stat>;
+
+    /// Makes a directory in this one, whatever lies at its path by now; fine if it exists. `NotFound` if this one was
+    /// removed.
+    fn create_dir(&self, name: &OsStr) -> io::Result<()>;
 }
 
 /// Files by path.
+///
+/// Only what is a file is opened as one, and only a directory as that: anything else under the name, such as a FIFO, is
+/// refused with an [`OddFile`] and never waited for.
 pub trait FileSystem: Send + Sync + fmt::Debug {
     /// Opens a file. A file that this call made is durable after a sync of the file and one of its directory.
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>>;
@@ -151,6 +193,9 @@ pub trait FileSystem: Send + Sync + fmt::Debug {
 
     /// Makes a directory and those above it; fine if it exists.
     fn create_dir_all(&self, path: &Path) -> io::Result<()>;
+
+    /// Makes a directory in one that exists; fine if it exists.
+    fn create_dir(&self, path: &Path) -> io::Result<()>;
 
     /// A directory's entries, in no particular order.
     fn read_dir(&self, path: &Path) -> io::Result<Vec<DirEntry>>;
@@ -175,6 +220,9 @@ pub trait FileSystem: Send + Sync + fmt::Debug {
         self.open_dir(path)?.sync()
     }
 
+    /// What lies at `path`; a link stands for what it leads to.
+    fn stat(&self, path: &Path) -> io::Result<Stat>;
+
     /// Whether something exists at `path`.
     fn exists(&self, path: &Path) -> io::Result<bool>;
 
@@ -187,6 +235,40 @@ pub trait FileSystem: Send + Sync + fmt::Debug {
 
     /// Size of the whole file system of `path`, used or not.
     fn total_bytes(&self, path: &Path) -> io::Result<u64>;
+}
+
+/// What was found where a file is wanted, or a directory. It is the source of an [`io::Error`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OddFile {
+    /// What it is, with its article.
+    pub found: &'static str,
+    /// What is wanted there.
+    pub wanted: &'static str,
+}
+
+impl fmt::Display for OddFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "it is {}, where {} is expected", self.found, self.wanted)
+    }
+}
+
+impl std::error::Error for OddFile {}
+
+impl From<OddFile> for io::Error {
+    fn from(odd: OddFile) -> Self {
+        let kind = match odd.found {
+            "a directory" => io::ErrorKind::IsADirectory,
+            _ if odd.wanted == "a directory" => io::ErrorKind::NotADirectory,
+            _ => io::ErrorKind::InvalidInput,
+        };
+        Self::new(kind, odd)
+    }
+}
+
+/// Whether something was refused because it is no file, or no directory, where one is wanted. The disk is as good as
+/// before.
+pub fn is_odd_file(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|source| source.downcast_ref::<OddFile>().is_some())
 }
 
 /// Why a durable change of a file failed, by what is known of the disk since.

@@ -20,6 +20,7 @@ mod aligned;
 mod clock;
 mod fs;
 mod prefetch;
+mod presence;
 mod random;
 mod real;
 pub mod sim;
@@ -30,10 +31,11 @@ use std::sync::Arc;
 pub use aligned::AlignedBuffer;
 pub use clock::Clock;
 pub use fs::{
-    ChangeError, DirEntry, Directory, File, FileSystem, LockGuard, OpenMode, Volume, atomic_replace,
-    is_device_error, is_shortage, read_whole, readable_bytes,
+    ChangeError, DirEntry, Directory, File, FileSystem, Identity, LockGuard, OddFile, OpenMode, Stat, Volume,
+    atomic_replace, is_device_error, is_odd_file, is_shortage, read_whole, readable_bytes,
 };
 pub use prefetch::{prefetch, prefetch_arc, prefetch_at, prefetch_shared};
+pub use presence::Vanishing;
 pub use random::Random;
 pub use real::{RealClock, RealFileSystem, RealRandom, raise_descriptor_limit};
 

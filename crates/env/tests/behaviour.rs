@@ -5,7 +5,10 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use riverrun_env::sim::SimFileSystem;
-use riverrun_env::{AlignedBuffer, FileSystem, OpenMode, RealFileSystem, atomic_replace, read_whole};
+use riverrun_env::{
+    AlignedBuffer, FileSystem, OpenMode, RealFileSystem, atomic_replace, is_device_error, is_odd_file,
+    is_shortage, read_whole,
+};
 
 type Check = fn(&dyn FileSystem, &Path) -> io::Result<()>;
 
@@ -28,6 +31,9 @@ const BEHAVIOURS: &[(&str, Check)] = &[
     ("a file above its bound is not read", bounded_read),
     ("a durable write is read like any other", durable_write),
     ("a file past the page cache takes aligned blocks only", direct),
+    ("a file is known by its identity, whatever its name", identities),
+    ("a directory is known by its identity, and makes others in itself", removed_and_made_directory),
+    ("a directory is no file, and a file no directory", odd_files),
     ("syncs of files, directories and volumes succeed", syncs),
 ];
 
@@ -275,4 +281,85 @@ fn syncs(fs: &dyn FileSystem, dir: &Path) -> io::Result<()> {
     assert!(fs.available_bytes(dir)? > 0);
     assert!(fs.total_bytes(dir)? >= fs.available_bytes(dir)?);
     Ok(())
+}
+
+fn identities(fs: &dyn FileSystem, dir: &Path) -> io::Result<()> {
+    let (path, other) = (dir.join("f"), dir.join("g"));
+    let file = fs.open(&path, OpenMode::CreateNew)?;
+    file.write_all_at(b"abc", 0)?;
+    let stat = fs.stat(&path)?;
+    assert_eq!((stat, stat.is_dir, stat.links, stat.len), (file.stat()?, false, 1, 3));
+    fs.rename(&path, &other)?;
+    assert_eq!((kind(fs.stat(&path)), fs.stat(&other)?), (Some(ErrorKind::NotFound), stat));
+    fs.open(&path, OpenMode::CreateNew)?;
+    assert_ne!(fs.stat(&path)?.identity, stat.identity);
+    fs.rename(&path, &other)?;
+    assert_eq!((file.stat()?.links, file.stat()?.identity), (0, stat.identity));
+    assert_ne!(fs.stat(&other)?.identity, stat.identity);
+    Ok(())
+}
+
+fn removed_and_made_directory(fs: &dyn FileSystem, dir: &Path) -> io::Result<()> {
+    let path = dir.join("d");
+    assert_eq!(kind(fs.create_dir(&path.join("e"))), Some(ErrorKind::NotFound));
+    fs.create_dir(&path)?;
+    fs.create_dir(&path)?;
+    let opened = fs.open_dir(&path)?;
+    let stat = fs.stat(&path)?;
+    assert!(stat.is_dir && stat.links > 0);
+    opened.create_dir("e".as_ref())?;
+    opened.create_dir("e".as_ref())?;
+    assert!(fs.stat(&path.join("e"))?.is_dir);
+    fs.rename(&path, &dir.join("moved"))?;
+    opened.create_dir("f".as_ref())?;
+    assert_eq!((fs.exists(&dir.join("moved").join("f"))?, fs.exists(&path)?), (true, false));
+    fs.remove_dir_all(&dir.join("moved"))?;
+    fs.create_dir(&path)?;
+    assert_eq!((opened.stat()?.identity, opened.stat()?.links), (stat.identity, 0));
+    assert_ne!(fs.stat(&path)?.identity, stat.identity);
+    assert_eq!(kind(opened.create_dir("e".as_ref())), Some(ErrorKind::NotFound));
+    Ok(())
+}
+
+fn odd_files(fs: &dyn FileSystem, dir: &Path) -> io::Result<()> {
+    let (file, directory) = (dir.join("f"), dir.join("d"));
+    fs.open(&file, OpenMode::CreateNew)?;
+    fs.create_dir(&directory)?;
+    for mode in [OpenMode::Read, OpenMode::ReadWrite, OpenMode::CreateOrOpen] {
+        assert_eq!(kind(fs.open(&directory, mode)), Some(ErrorKind::IsADirectory), "{mode:?}");
+    }
+    assert_eq!(kind(fs.open_direct(&directory)), Some(ErrorKind::IsADirectory));
+    assert_eq!(kind(fs.lock(&directory)), Some(ErrorKind::IsADirectory));
+    assert_eq!(kind(fs.open_dir(&file)), Some(ErrorKind::NotADirectory));
+    assert_eq!(kind(fs.open_volume(&file)), Some(ErrorKind::NotADirectory));
+    Ok(())
+}
+
+/// What is no file is refused by what it is, and nobody waits for its other end. Simulated files are files or directories.
+#[test]
+fn a_fifo_a_socket_and_a_device_are_no_files() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let fifo = std::process::Command::new("mkfifo").arg(at("fifo")).status().unwrap();
+    assert!(fifo.success());
+    let _listener = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
+    symlink("/dev/zero", at("device")).unwrap();
+    for (name, what) in [("fifo", "a FIFO"), ("socket", "a socket"), ("device", "a device")] {
+        let path = at(name);
+        let refused = |error: io::Error| {
+            assert!(
+                is_odd_file(&error) && !is_shortage(&error) && !is_device_error(&error),
+                "{name}: {error}"
+            );
+            assert_eq!(error.to_string(), format!("it is {what}, where a file is expected"));
+        };
+        for mode in [OpenMode::Read, OpenMode::ReadWrite, OpenMode::CreateOrOpen] {
+            refused(RealFileSystem.open(&path, mode).unwrap_err());
+        }
+        refused(RealFileSystem.open_direct(&path).unwrap_err());
+        refused(RealFileSystem.lock(&path).unwrap_err());
+        refused(read_whole(&RealFileSystem, &path, 100).unwrap_err());
+        assert_eq!(kind(RealFileSystem.open_dir(&path)), Some(ErrorKind::NotADirectory));
+        assert_eq!(kind(RealFileSystem.read_dir(&path)), Some(ErrorKind::NotADirectory));
+    }
 }

@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use riverrun_env::is_shortage;
+use riverrun_env::{Vanishing, is_shortage};
 use riverrun_types::{ErrorKind, Position};
 use thiserror::Error;
 
@@ -51,6 +51,15 @@ pub enum JournalError {
         path: PathBuf,
         /// What it is instead.
         what: String,
+    },
+    /// The journal's directory, or the file that it writes to, was taken away while it was in use, or something else was put
+    /// in its place: no start would find what is written there. It is poisoned as after a failed write.
+    #[error("{} {how}: the journal takes nothing more", path.display())]
+    Vanished {
+        /// The file or directory.
+        path: PathBuf,
+        /// What became of it.
+        how: Vanishing,
     },
     /// Another process holds the journal.
     #[error("{} is in use by another server; stop it or choose another directory", path.display())]
@@ -104,9 +113,11 @@ impl JournalError {
             Self::Io { source, .. } if is_shortage(source) => ErrorKind::Retry,
             Self::Closed => ErrorKind::Retry,
             Self::Locked { .. } | Self::TooLarge { .. } | Self::Invalid { .. } => ErrorKind::FixRequest,
-            Self::Io { .. } | Self::Write { .. } | Self::Corrupt { .. } | Self::Format { .. } => {
-                ErrorKind::GiveUp
-            }
+            Self::Io { .. }
+            | Self::Write { .. }
+            | Self::Corrupt { .. }
+            | Self::Format { .. }
+            | Self::Vanished { .. } => ErrorKind::GiveUp,
         }
     }
 }

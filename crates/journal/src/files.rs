@@ -17,6 +17,7 @@ use riverrun_env::{AlignedBuffer, Directory, Env, File, OpenMode, is_shortage};
 use crate::ahead::Ahead;
 use crate::frames::FileHeader;
 use crate::making::{FileMaker, MadeFile};
+use crate::presence::FileInUse;
 use crate::reader::UnreadFiles;
 use crate::room::{FIRST_STEP_BYTES, Room};
 use crate::volume::Volume;
@@ -169,6 +170,8 @@ pub(crate) struct Files {
     pub(crate) ahead: Arc<Ahead>,
     pub(crate) volume: Volume,
     pub(crate) unread: UnreadFiles,
+    /// The current file, for who looks whether it is still there.
+    pub(crate) in_use: FileInUse,
 }
 
 impl Files {
@@ -561,6 +564,7 @@ impl Files {
             self.older.push_back(OlderFile { name, start, frames_end: self.end, bytes });
         }
         self.end = file.header.frames_start();
+        self.in_use.set(&file.path, &file.file);
         self.current = Some(file);
     }
 }

@@ -10,13 +10,14 @@ use std::thread::{Builder, JoinHandle, Thread};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use riverrun_env::Env;
+use riverrun_env::{Directory, Env};
 use riverrun_types::Position;
 
 use crate::files::Files;
 use crate::headless::put_aside_settled;
 use crate::held::{HeldFile, check_name};
 use crate::metrics::Counters;
+use crate::presence::check_directory;
 use crate::recovery::{put_aside_damaged, recover};
 use crate::shared::{Queued, Shared, Shortage};
 use crate::volume::Volume;
@@ -53,6 +54,8 @@ pub struct Journal {
     start: Mutex<Start>,
     held: Mutex<Vec<HeldFile>>,
     volume: Volume,
+    /// The directory itself, by which it is known.
+    root: Box<dyn Directory>,
     dir: PathBuf,
     options: JournalOptions,
     id: JournalId,
@@ -93,6 +96,7 @@ impl Journal {
             io::ErrorKind::WouldBlock => JournalError::Locked { path: dir.to_path_buf() },
             _ => JournalError::io(dir, error),
         })?;
+        let root = env.fs.open_dir(dir).map_err(|error| JournalError::io(dir, error))?;
         let recovered = match recover(env, dir, options) {
             Err(error @ JournalError::Corrupt { .. }) => {
                 put_aside_needless(env, dir, closed, error)?;
@@ -117,6 +121,8 @@ impl Journal {
             dead_thread: OnceLock::new(),
             lock: Mutex::new(Some(lock)),
             unread: recovered.files.unread.clone(),
+            in_use: recovered.files.in_use.clone(),
+            vanished: OnceLock::new(),
         });
         let (id, volume) = (recovered.files.id, recovered.files.volume.clone());
         let writer =
@@ -127,6 +133,7 @@ impl Journal {
             start: Mutex::new(Start { writer: Some(writer), thread: None }),
             held: Mutex::new(recovered.held),
             volume,
+            root,
             dir: dir.to_path_buf(),
             options,
             id,
@@ -303,6 +310,41 @@ impl Journal {
     /// The thread of the journal's own that has died of a panic, if one has.
     pub fn dead_thread(&self) -> Option<&'static str> {
         self.shared.dead_thread.get().copied()
+    }
+
+    /// What has vanished of the journal while it was in use, if that is why it has failed.
+    pub fn vanished(&self) -> Option<JournalError> {
+        self.shared.vanished.get().cloned()
+    }
+
+    /// Looks whether the journal's directory and the file that it writes to are still where they were; otherwise it fails.
+    /// What was stored before stays with who was told. Waits for the disk.
+    pub fn check_in_place(&self) {
+        let is_closed = || self.shared.lock.lock().is_none();
+        if self.failure().is_some() || self.shared.vanished.get().is_some() || is_closed() {
+            return;
+        }
+        match self.look() {
+            Ok(()) => {}
+            Err(error @ JournalError::Vanished { .. }) => self.fail_vanished(error),
+            Err(error) => tracing::warn!(%error, "nobody can tell whether the journal is where it was"),
+        }
+    }
+
+    fn look(&self) -> Result<(), JournalError> {
+        let fs = &*self.shared.env.fs;
+        check_directory(fs, &self.dir, &*self.root, LOCK_FILE)?;
+        self.shared.in_use.check(fs)
+    }
+
+    fn fail_vanished(&self, error: JournalError) {
+        self.shared.vanished.get_or_init(|| error);
+        let mut start = self.start.lock();
+        match (self.thread.get(), start.writer.take()) {
+            (Some(thread), _) => thread.unpark(),
+            (None, Some(mut writer)) => _ = writer.turn(),
+            (None, None) => {}
+        }
     }
 
     /// What the system is short of, if the journal waits for that: entries that were submitted are not stored meanwhile.

@@ -61,6 +61,7 @@ mod making;
 mod metrics;
 mod options;
 mod policy;
+mod presence;
 mod reader;
 mod recovery;
 mod replay;

@@ -21,6 +21,7 @@ use crate::ahead::Ahead;
 use crate::files::{CurrentFile, FileName, Files, NoRoom, OlderFile, open_to_recover};
 use crate::frames::{EntryToEncode, FileHeader, Frame, FrameHeader, encode_frame, frame_bytes};
 use crate::held::HeldFile;
+use crate::presence::FileInUse;
 use crate::reader::{FrameReader, UNREAD, UnreadFiles};
 use crate::replay::{Replay, ReplayFile};
 use crate::volume::Volume;
@@ -177,6 +178,7 @@ fn files_of(
         ahead: Arc::new(Ahead::new(volume.clone())),
         volume,
         unread: UnreadFiles::default(),
+        in_use: FileInUse::default(),
     })
 }
 

@@ -206,7 +206,11 @@ impl Writer {
 
     /// One step: stores a group, or does what is due while there is none.
     pub(crate) fn turn(&mut self) -> Turn {
-        let result = if self.gather() { self.store() } else { self.idle() };
+        let result = match self.shared.vanished.get().cloned() {
+            Some(error) => Err(error),
+            None if self.gather() => self.store(),
+            None => self.idle(),
+        };
         match result {
             Ok(turn) => turn,
             Err(error) => {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{DIR, History, header, open, payload, read_all, small_options};
-use riverrun_env::Env;
 use riverrun_env::sim::SimEnv;
+use riverrun_env::{Env, FileSystem as _};
 use riverrun_journal::{
     EntryHeader, EntryOwner, Journal, JournalError, JournalOptions, Position, RecoveredEntry, StoredEntry,
     Submission, SyncMethod, Wants,
@@ -526,5 +526,47 @@ fn a_journal_in_use_gives_again_what_is_not_settled() {
             );
         }
         assert!(positions[59] > Position(3 << 20), "files were used again");
+    }
+}
+
+#[test]
+fn a_journal_that_was_taken_away_fails_and_makes_nothing_in_its_place() {
+    let spoils: [fn(&SimEnv); 4] = [
+        |sim| sim.fs.remove_dir_all(Path::new(DIR)).unwrap(),
+        |sim| sim.fs.rename(Path::new(DIR), Path::new("/away")).unwrap(),
+        |sim| sim.fs.remove_file(&Path::new(DIR).join("lock")).unwrap(),
+        |sim| {
+            let entries = sim.fs.read_dir(Path::new(DIR)).unwrap();
+            let is_file = |name: &&riverrun_env::DirEntry| name.name.to_str().unwrap().ends_with(".journal");
+            for entry in entries.iter().filter(is_file) {
+                sim.fs.remove_file(&Path::new(DIR).join(&entry.name)).unwrap();
+            }
+        },
+    ];
+    for (number, spoil) in spoils.into_iter().enumerate() {
+        for is_used in [true, false] {
+            let sim = SimEnv::new(1);
+            let history = History::default();
+            let (journal, _, _) = open(&sim.env(), small_options(SyncMethod::DirectDsync)).unwrap();
+            if is_used {
+                history.store(&journal, 10, Wants::Sync).unwrap();
+            }
+            journal.check_in_place();
+            assert!(journal.failure().is_none() && journal.vanished().is_none());
+            spoil(&sim);
+            journal.check_in_place();
+            if number == 3 && !is_used {
+                assert!(journal.vanished().is_none(), "there was none");
+                continue;
+            }
+            wait_until(|| journal.failure().is_some());
+            assert!(matches!(journal.failure(), Some(JournalError::Vanished { .. })));
+            assert_eq!(journal.vanished().unwrap().kind(), ErrorKind::GiveUp);
+            assert!(history.store(&journal, 10, Wants::Sync).is_err());
+            assert!(matches!(journal.close(), Err(JournalError::Vanished { .. })));
+            if number < 2 {
+                assert!(!sim.fs.exists(Path::new(DIR)).unwrap());
+            }
+        }
     }
 }

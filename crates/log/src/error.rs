@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use riverrun_env::is_shortage;
+use riverrun_env::{Vanishing, is_odd_file, is_shortage};
 use riverrun_journal::JournalError;
 use riverrun_records::BatchError;
 use riverrun_types::{DurabilityLevel, ErrorKind, Offset, PartitionId};
@@ -56,6 +56,17 @@ pub enum LogError {
         /// Where in it.
         position: u64,
     },
+    /// A file or a directory that was in use is not where it was. What was written to it since may be lost.
+    #[error("{} {how}", path.display())]
+    Vanished {
+        /// The file or directory.
+        path: PathBuf,
+        /// What became of it.
+        how: Vanishing,
+    },
+    /// Files of the log are not where they were, and retention or compaction is at work on them: it is looked again.
+    #[error("files of partition {0} are being removed or replaced")]
+    BeingReshaped(PartitionId),
     /// A batch that is what was written, and that inflates to more than anybody here reads, or has no memory for. It
     /// is left alone, and so is the partition.
     #[error("{}: the batch at byte {position} is intact and cannot be processed: {source}", path.display())]
@@ -155,10 +166,14 @@ impl LogError {
         }
     }
 
-    /// Judges an error of a write. Shortages pass, and a name that someone took away is not the disk's fault; all else
+    /// Judges an error of a write. Shortages pass, and a name that someone took away, or gave to something else, is not the disk's fault; all else
     /// says that the disk does not keep what it is given.
     pub(crate) fn write(path: &Path, source: io::Error) -> Self {
-        let is_name = matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied);
+        let is_name = is_odd_file(&source)
+            || matches!(
+                source.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::PermissionDenied
+            );
         if is_name || is_shortage(&source) { Self::io(path, source) } else { Self::sync(path, source) }
     }
 
@@ -191,6 +206,7 @@ impl LogError {
             | Self::NotRecovered
             | Self::NotSettled { .. }
             | Self::Aside(_)
+            | Self::BeingReshaped(_)
             | Self::LevelWaits(_) => ErrorKind::Retry,
             Self::Journal(source) => source.kind(),
             Self::NoJournal { .. } | Self::Locked { .. } | Self::Deleted(_) => ErrorKind::FixRequest,
@@ -199,6 +215,7 @@ impl LogError {
             | Self::Write { .. }
             | Self::Corrupt { .. }
             | Self::Unreadable { .. }
+            | Self::Vanished { .. }
             | Self::Unprocessed { .. }
             | Self::Format { .. }
             | Self::DirFailed { .. } => ErrorKind::GiveUp,
@@ -216,7 +233,11 @@ impl LogError {
 
     /// Whether the partition stays offline after this, so that the same answer is given without trying again.
     pub(crate) fn is_lasting(&self) -> bool {
-        matches!(self, Self::Corrupt { .. } | Self::Format { .. })
+        match self {
+            Self::Corrupt { .. } | Self::Format { .. } => true,
+            Self::Vanished { how, .. } => *how != Vanishing::Missing,
+            _ => false,
+        }
     }
 }
 

@@ -57,6 +57,7 @@ mod open_logs;
 mod pace;
 mod partition_files;
 mod partition_log;
+mod presence;
 pub mod producer_state;
 mod repair;
 pub mod retention;

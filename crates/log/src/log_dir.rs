@@ -9,10 +9,13 @@
 //! An error of a read may be of one bad sector, or of a device that is gone: after one, and now and then, a small write
 //! that changes nothing is synced, and tells. So a dir that nobody writes to fails as well when its device is dead. That is
 //! left to who settles: a sync may take long, and who has met the error may be somebody whom others wait for.
+//!
+//! A dir that is not what was opened any more fails as well (`presence.rs`), and nothing is made in its place.
 
 mod checkpointing;
 mod deletion;
 mod device;
+mod presence;
 mod volumes;
 
 use std::collections::{BTreeMap, HashMap};
@@ -23,7 +26,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
-use riverrun_env::{ChangeError, Env, File, LockGuard, is_device_error, is_shortage, read_whole};
+use riverrun_env::{ChangeError, Directory, Env, File, LockGuard, is_device_error, is_shortage, read_whole};
 use riverrun_types::{LeaderEpoch, Offset, PartitionId, Position, TopicId};
 
 pub(crate) use self::checkpointing::Coverage;
@@ -69,6 +72,8 @@ pub(crate) struct LogDir {
     env: Env,
     shared: Arc<StoreShared>,
     path: PathBuf,
+    /// The directory itself, by which it is known. None of a dir that could not be opened.
+    root: Option<Box<dyn Directory>>,
     /// None of a dir that could not be opened: it has failed then.
     volumes: Option<Volumes>,
     /// What is written to see whether the device takes anything.
@@ -136,6 +141,7 @@ impl LogDir {
         }
         let dir = Self {
             path: path.to_path_buf(),
+            root: Some(env.fs.open_dir(path).map_err(io)?),
             volumes: Some(volumes),
             device: Some(device::open(&*env.fs, path)?),
             looks: Mutex::default(),
@@ -177,6 +183,7 @@ impl LogDir {
         };
         Self {
             path: path.to_path_buf(),
+            root: None,
             volumes: None,
             device: None,
             looks: Mutex::default(),
@@ -382,11 +389,18 @@ impl LogDir {
         self.check_usable()
     }
 
+    /// Whether a path is the dir's, or one of a file of its own.
+    fn is_own(&self, path: &Path) -> bool {
+        path == self.path || path.parent() == Some(&self.path)
+    }
+
     /// Takes an error of a partition as it is, unless the whole dir fails with it. Waits for no sync.
     pub(crate) fn judge(&self, error: LogError) -> LogError {
         self.note_trouble();
         match &error {
             LogError::Write { path, source } => self.fail(path, source),
+            // One of a file of a partition is noted there.
+            LogError::Vanished { path, .. } if self.is_own(path) => self.fail_vanished(&error),
             LogError::Io { source, .. } if is_shortage(source) => {
                 self.measure_space();
                 error
@@ -512,7 +526,10 @@ impl LogDir {
                         self.space.found_full();
                     }
                     self.note_tail(Arc::downgrade(&log));
-                    *result = std::mem::replace(result, Ok(())).and(Err(error));
+                    // One whose files have vanished for good has said so, and stays as it is: nothing is tried again for it.
+                    if !log.has_vanished() {
+                        *result = std::mem::replace(result, Ok(())).and(Err(error));
+                    }
                 }
             }
             pace.step();
@@ -523,6 +540,12 @@ impl LogDir {
     /// Fails if the store is being closed and there is no time left to settle.
     pub(crate) fn check_time(&self) -> Result<(), LogError> {
         self.shared.check_time(&*self.env.clock)
+    }
+
+    /// Whether something of partitions whose files have vanished is in no segment, and never will be by this process.
+    pub(crate) fn has_left_behind(&self) -> bool {
+        let is_left = |log: &Arc<PartitionLog>| log.has_vanished() && log.tail_end().is_some();
+        self.has_met_trouble.load(Ordering::Acquire) && self.handles().iter().any(is_left)
     }
 
     /// Makes a checkpoint if one of the logs has none that can be believed: where a power cut would tear what is settled
@@ -589,14 +612,29 @@ impl LogDir {
 
     /// The first failure stays the answer.
     fn fail(&self, file: &Path, error: &io::Error) -> LogError {
-        let mut failure = self.failure.lock();
-        let reason = failure.get_or_insert_with(|| {
+        self.fail_once(|| {
             tracing::error!(
                 path = %self.path.display(), file = %file.display(), %error,
                 "a write or sync failed: nothing more is written to this log dir"
             );
             format!("writing or syncing {} failed: {error}", file.display())
-        });
+        })
+    }
+
+    /// The same where it is not what was opened any more.
+    fn fail_vanished(&self, error: &LogError) -> LogError {
+        self.fail_once(|| {
+            tracing::error!(
+                path = %self.path.display(), %error,
+                "a log dir is not what it was: nothing more is written to it, and nothing is made in its place"
+            );
+            error.to_string()
+        })
+    }
+
+    fn fail_once(&self, tell: impl FnOnce() -> String) -> LogError {
+        let mut failure = self.failure.lock();
+        let reason = failure.get_or_insert_with(tell);
         self.has_failed.store(true, Ordering::Release);
         LogError::DirFailed { path: self.path.clone(), reason: reason.clone() }
     }

@@ -23,6 +23,7 @@ use riverrun_types::{Offset, PartitionId, TopicId};
 
 use crate::error::LogError;
 use crate::fields::{DecodeError, FieldReader};
+use crate::presence::check_open_file;
 
 /// Name of the file in a log dir.
 pub(crate) const LOG_STARTS_FILE: &str = "log-starts";
@@ -104,6 +105,11 @@ impl LogStarts {
     /// The file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Fails unless the file is under its name.
+    pub(crate) fn check_in_place(&self, fs: &dyn FileSystem) -> Result<(), LogError> {
+        check_open_file(fs, &self.path, &*self.file)
     }
 
     /// Notes that a log start has moved. Durable when it returns. What a failed write has left is written over by

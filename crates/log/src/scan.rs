@@ -268,6 +268,9 @@ impl<'f> BatchScan<'f> {
             if self.searched_bytes >= bytes_max {
                 return Ok(false);
             }
+            if search.skip_hole(|from| file.next_data(from), self.position)? {
+                continue;
+            }
             self.searched_bytes += search.read_on(read, self.position, self.expected)?;
         }
         Ok(true)

@@ -29,6 +29,7 @@ use crate::bad_sector::{self, bad_sector, read_exact};
 use crate::error::LogError;
 use crate::fields::DecodeError;
 use crate::index::{ENTRY_BYTES, EntryCodec, IndexEntry, IndexHeader, entry_position};
+use crate::presence::check_file;
 use crate::scan::ScanStop;
 use crate::verify::segment::IndexContent;
 
@@ -244,6 +245,11 @@ impl Segment {
 
     fn open_file(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn File>, LogError> {
         self.home.fs.open(path, mode).map_err(|error| LogError::io(path, bad_sector::at(0, error)))
+    }
+
+    /// Fails unless the `.log` file is under its name, with `size_bytes` at least.
+    pub(crate) fn check_in_place(&self, size_bytes: u64) -> Result<(), LogError> {
+        check_file(&*self.home.fs, &self.log_path(), self.log_slot.peek().as_deref(), size_bytes)
     }
 
     /// Closes the files that nobody has used since the last call.

@@ -357,6 +357,33 @@ impl LogStore {
         self.dirs[dir_index].delete(id)
     }
 
+    /// Looks whether log dirs, logs that are open, and journals are still what was opened: directories and files may be taken
+    /// away, or others be put in their place. What is not any more takes nothing from now on. In each log dir the caller keeps
+    /// `files`. Waits for the disk.
+    pub fn look_for_vanished(&self, files: &[&str]) {
+        for dir in self.dirs.iter().filter(|dir| !dir.has_failed()) {
+            if dir.check_with(files).is_ok() {
+                dir.check_open_logs();
+            }
+        }
+        for journal in &self.shared.journals {
+            journal.check_in_place();
+        }
+    }
+
+    /// Whether there may be as many bytes in the files of a partition in log dir `dir_index` as the last checkpoint tells of,
+    /// as far as names and sizes say. Opens none of them. What retention has taken since is missed, too: an opening says what
+    /// is the matter.
+    pub fn seems_whole(&self, id: PartitionId, dir_index: usize) -> bool {
+        let dir = &self.dirs[dir_index];
+        let Some(known) = dir.checkpointed(id).filter(|known| known.log_start < known.recovery_point) else {
+            return true;
+        };
+        let listing = Listing::read(dir.env(), &dir.partition_path(id));
+        listing
+            .is_ok_and(|listing| listing.logs.iter().map(|(_, bytes)| bytes).sum::<u64>() >= known.size_bytes)
+    }
+
     /// Partitions whose files were found to be damaged since the start, and how. Opens nothing, and passes over those
     /// that are being opened at the moment.
     pub fn damaged(&self) -> Vec<(PartitionId, LogError)> {
@@ -369,7 +396,8 @@ impl LogStore {
     pub fn unwritable(&self) -> Vec<(PartitionId, LogError)> {
         let well = self.dirs.iter().filter(|dir| !dir.takes_nothing());
         let handles = well.flat_map(|dir| dir.handles());
-        handles.filter_map(|log| Some((log.id(), log.unwritable()?))).collect()
+        let well = handles.filter(|log| log.damage().is_none());
+        well.filter_map(|log| Some((log.id(), log.unwritable()?))).collect()
     }
 
     /// Log dirs for which the journals keep what they cannot take, because it cannot be put aside either, and why.

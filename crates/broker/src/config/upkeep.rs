@@ -10,7 +10,8 @@ options! {
 
     /// Milliseconds between two searches for segments that retention lets go.
     log_retention_check_interval_ms: u64 = "log.retention.check.interval.ms", Long(1, i64::MAX), Some("300000");
-    /// Milliseconds between two checkpoints of what is on disk. More often means less to look at after a crash.
+    /// Milliseconds between two checkpoints of what is on disk. More often means less to look at after a crash. As often the
+    /// server looks whether files and directories that it uses were taken away or replaced.
     /// Retention and compaction touch only what a checkpoint covers, and make one where something newer is due.
     log_flush_offset_checkpoint_interval_ms: u64 = "log.flush.offset.checkpoint.interval.ms", Int(1, i32::MAX), Some("60000");
     /// Whether topics with the policy `compact` are compacted. Group offsets need it.

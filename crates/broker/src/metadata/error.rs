@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use riverrun_env::is_shortage;
+use riverrun_env::{Vanishing, is_shortage};
 use riverrun_types::ErrorKind;
 use thiserror::Error;
 
@@ -183,8 +183,16 @@ pub enum MetadataError {
     /// The server is stopping.
     #[error("the server is stopping")]
     Stopping,
-    /// An earlier write or sync failed, so nobody knows what the disk holds; only a restart finds out.
-    #[error("metadata cannot change until the server is restarted, because a write failed before: {0}")]
+    /// A file that was in use, or the directory, is not where it was: no start would find what is written there.
+    #[error("{} {how}", path.display())]
+    Vanished {
+        /// The file or directory.
+        path: PathBuf,
+        /// What became of it.
+        how: Vanishing,
+    },
+    /// An earlier write or sync failed, or what was written to has vanished, so nobody knows what the disk holds; only a restart finds out.
+    #[error("metadata cannot change until the server is restarted: {0}")]
     Poisoned(String),
 }
 

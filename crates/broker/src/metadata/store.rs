@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use riverrun_env::{Env, LockGuard};
+use riverrun_env::{Directory, Env, LockGuard, Vanishing};
 use riverrun_types::{ProducerId, TopicId};
 
 use self::files::{Loaded, Snapshot, WriteFailure, load, start_generation, write_copy, write_snapshot};
@@ -44,6 +44,8 @@ use super::marks::{Marks, Progress};
 use super::records::{Head, to_json};
 use super::unknown::UnknownTopics;
 
+/// Name of the lock file in the directory.
+const LOCK_FILE: &str = "lock";
 /// Producer ids that one sync reserves.
 const PRODUCER_IDS_BLOCK: i64 = 1000;
 /// A log shorter than this is not worth a snapshot.
@@ -82,6 +84,8 @@ pub(crate) struct Store {
     unknown: UnknownTopics,
     absent: AbsentDirs,
     may_lack_changes: bool,
+    /// The directory itself, by which it is known.
+    root: Box<dyn Directory>,
     _lock: Box<dyn LockGuard>,
 }
 
@@ -103,9 +107,10 @@ impl Store {
     pub(crate) fn open(env: &Env, options: &StoreOptions) -> Result<Self, MetadataError> {
         let dir = &options.dir;
         make_durable(&*env.fs, dir).map_err(MetadataError::io("make the directory", dir))?;
-        let lock = env.fs.lock(&dir.join("lock")).map_err(|error| match error.kind() {
+        let root = env.fs.open_dir(dir).map_err(MetadataError::io("open the directory", dir))?;
+        let lock = env.fs.lock(&dir.join(LOCK_FILE)).map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => MetadataError::InUse(dir.clone()),
-            _ => MetadataError::io("lock", dir.join("lock"))(error),
+            _ => MetadataError::io("lock", dir.join(LOCK_FILE))(error),
         })?;
         let accept = dir.join(ACCEPT_METADATA_LOSS_FILE);
         let accepts_loss = env.fs.exists(&accept).map_err(MetadataError::io("look at", &accept))?;
@@ -153,6 +158,7 @@ impl Store {
             unknown,
             absent,
             may_lack_changes,
+            root,
             _lock: lock,
         };
         store.count_start(options, accepts_loss.then_some(told))?;
@@ -237,6 +243,7 @@ impl Store {
         if records.is_empty() {
             return Ok(outcome);
         }
+        self.look_for_vanished(&mut writer)?;
         writer.append(&to_json(&records))?;
         let has_added = image.added_partitions() > self.image.load().added_partitions();
         let image = Arc::new(image);
@@ -273,6 +280,36 @@ impl Store {
         let mut image = Image::clone(&self.image());
         image.cordon_by_default(cordon);
         self.image.store(Arc::new(image));
+    }
+
+    /// Looks whether the directory and the log are still where they were; otherwise nothing changes any more: no start
+    /// would find what is written there. Waits for the disk.
+    pub(crate) fn check_in_place(&self) {
+        let mut writer = self.writer.lock();
+        if writer.poison.is_some() || writer.is_closed {
+            return;
+        }
+        if let Err(error) = self.look_for_vanished(&mut writer) {
+            tracing::error!(%error, "the metadata is not where it was: nothing more is written to it");
+        }
+    }
+
+    fn look_for_vanished(&self, writer: &mut Writer) -> Result<(), MetadataError> {
+        let fs = &*self.env.fs;
+        let snapshot = self.dir.join(files::SNAPSHOT);
+        let checks = [
+            (self.dir.clone(), Vanishing::of_directory(fs, &self.dir, &*self.root)),
+            (self.dir.join(LOCK_FILE), Vanishing::of_file(fs, &self.dir.join(LOCK_FILE), None, 0)),
+            (snapshot.clone(), Vanishing::of_file(fs, &snapshot, None, 0)),
+        ];
+        for (path, found) in checks.into_iter().chain(writer.log.check(fs)) {
+            if let Some(how) = found.map_err(MetadataError::io("look at", &path))? {
+                let error = MetadataError::Vanished { path, how };
+                writer.poison = Some(error.to_string());
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     /// Writes the copy of the snapshot for which there was no room, if there is some now. Blocks for the disk.

@@ -28,4 +28,5 @@ mod sharing;
 mod topic_admin;
 mod trouble;
 mod upkeep;
+mod vanished;
 mod versions;

@@ -5,10 +5,11 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::os::unix::fs::FileExt;
 
-use rustix::fs::{Advice, FallocateFlags};
+use rustix::fs::{Advice, FallocateFlags, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags};
 
-use crate::File;
+use super::opening::stat_of;
+use crate::{File, Stat};
 
 /// A file opened by [`crate::RealFileSystem`].
 #[derive(Debug)]
@@ -76,6 +77,10 @@ impl File for RealFile {
         Ok(self.0.metadata()?.len())
     }
 
+    fn stat(&self) -> io::Result<Stat> {
+        Ok(stat_of(&self.0.metadata()?))
+    }
+
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.0.set_len(len)
     }
@@ -128,6 +133,17 @@ impl File for RealFile {
         }
     }
 
+    fn next_data(&self, position: u64) -> io::Result<Option<u64>> {
+        // Every read and write has a position of its own: nobody needs the file's cursor.
+        match rustix::fs::seek(&self.0, SeekFrom::Data(position)) {
+            Ok(data) => Ok(Some(data)),
+            Err(Errno::NXIO) => Ok(None),
+            // A file system that does not know.
+            Err(Errno::INVAL) => Ok(Some(position)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     fn is_cached(&self, position: u64) -> bool {
         self.probe(position) == Ok(1)
     }
@@ -146,6 +162,17 @@ mod tests {
     use rustix::fs::{Mode, OFlags};
 
     use super::*;
+
+    #[test]
+    fn holes_are_passed_over_where_the_file_system_knows_them() {
+        let file = RealFile(tempfile::tempfile().unwrap());
+        file.set_len(1 << 40).unwrap();
+        file.write_all_at(&[1; 10], 1 << 30).unwrap();
+        let first = file.next_data(0).unwrap().unwrap();
+        assert!(first <= 1 << 30);
+        assert_eq!(file.next_data(1 << 30).unwrap(), Some(1 << 30));
+        assert!(file.next_data(1 << 31).unwrap().is_none_or(|data| data == 1 << 31));
+    }
 
     #[test]
     fn what_was_just_written_is_in_memory_and_what_is_not_there_is_not_on_the_disk() {

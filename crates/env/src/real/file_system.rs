@@ -1,5 +1,6 @@
 //! The operating system's file system.
 
+use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::Path;
@@ -9,8 +10,9 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::file::RealFile;
+use super::opening;
 use super::volume::RealVolume;
-use crate::{DirEntry, Directory, File, FileSystem, LockGuard, OpenMode, Volume};
+use crate::{DirEntry, Directory, File, FileSystem, LockGuard, OpenMode, Stat, Volume};
 
 /// Files of the operating system.
 #[derive(Clone, Copy, Debug, Default)]
@@ -39,6 +41,17 @@ impl Directory for RealDirectory {
     fn sync(&self) -> io::Result<()> {
         self.0.sync_all()
     }
+
+    fn stat(&self) -> io::Result<Stat> {
+        Ok(opening::stat_of(&self.0.metadata()?))
+    }
+
+    fn create_dir(&self, name: &OsStr) -> io::Result<()> {
+        match rustix::fs::mkdirat(&self.0, name, Mode::from_raw_mode(0o777)) {
+            Err(Errno::EXIST) => Ok(()),
+            made => Ok(made?),
+        }
+    }
 }
 
 impl FileSystem for RealFileSystem {
@@ -54,19 +67,11 @@ impl FileSystem for RealFileSystem {
                 options.create(true).truncate(false);
             }
         }
-        Ok(Arc::new(RealFile(options.open(path)?)))
+        Ok(Arc::new(RealFile(opening::open_file(path, &mut options, OFlags::empty())?)))
     }
 
     fn open_direct(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        let flags = OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC;
-        match rustix::fs::open(path, flags, Mode::empty()) {
-            Ok(file) => Ok(Arc::new(RealFile(file.into()))),
-            Err(Errno::INVAL) => Err(io::Error::new(
-                io::ErrorKind::Unsupported,
-                format!("{}: the file system has no O_DIRECT", path.display()),
-            )),
-            Err(error) => Err(error.into()),
-        }
+        Ok(Arc::new(RealFile(opening::open_direct(path)?)))
     }
 
     fn open_volume(&self, path: &Path) -> io::Result<Arc<dyn Volume>> {
@@ -75,6 +80,13 @@ impl FileSystem for RealFileSystem {
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
         fs::create_dir_all(path)
+    }
+
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        match fs::create_dir(path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            made => made,
+        }
     }
 
     fn read_dir(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
@@ -115,7 +127,11 @@ impl FileSystem for RealFileSystem {
     }
 
     fn open_dir(&self, path: &Path) -> io::Result<Box<dyn Directory>> {
-        Ok(Box::new(RealDirectory(fs::File::open(path)?)))
+        Ok(Box::new(RealDirectory(opening::open_dir(path)?)))
+    }
+
+    fn stat(&self, path: &Path) -> io::Result<Stat> {
+        Ok(opening::stat_of(&fs::metadata(path)?))
     }
 
     fn exists(&self, path: &Path) -> io::Result<bool> {
@@ -123,7 +139,9 @@ impl FileSystem for RealFileSystem {
     }
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn LockGuard>> {
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        let file = opening::open_file(path, &mut options, OFlags::empty())?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         Ok(Box::new(RealLock { file }))
     }

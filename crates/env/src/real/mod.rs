@@ -3,6 +3,7 @@
 mod descriptors;
 mod file;
 mod file_system;
+mod opening;
 mod volume;
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};

@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use super::opening;
 use crate::Volume;
 
 /// `f_type` of overlayfs (`linux/magic.h`). The pages are those of the file system below, which notes there what it could
@@ -23,7 +24,7 @@ pub(super) struct RealVolume {
 
 impl RealVolume {
     pub(super) fn open(path: &Path) -> io::Result<Self> {
-        let directory = File::open(path)?;
+        let directory = opening::open_dir(path)?;
         let type_id = u64::try_from(rustix::fs::fstatfs(&directory)?.f_type).unwrap_or_default();
         let tells_of_lost_writes = type_id != OVERLAYFS_MAGIC && kernel_version()? >= TELLING_KERNEL;
         let device = directory.metadata()?.dev();

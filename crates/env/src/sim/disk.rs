@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use super::crash_states::Choose;
 use super::image::FileImage;
 use super::random::SplitMix;
+use crate::{Identity, Stat};
 
 /// Identity of a file or directory, never given twice.
 pub(super) type Inode = u64;
@@ -293,7 +294,7 @@ impl Disk {
         if self.dead.is_some() { self.check_readable(inode) } else { Ok(()) }
     }
 
-    fn check_device_of(&self, path: &Path) -> io::Result<()> {
+    pub(super) fn check_device_of(&self, path: &Path) -> io::Result<()> {
         if self.dead.is_some() { self.check_reachable(path) } else { Ok(()) }
     }
 
@@ -394,6 +395,44 @@ impl Disk {
             };
         }
         self.directory(inode).map(|_| ())
+    }
+
+    /// Makes the directory `name` in another one; fine if it is there.
+    pub(super) fn create_dir_in(&mut self, directory: Inode, name: &OsStr) -> io::Result<()> {
+        self.check_device(directory)?;
+        if self.links(directory) == 0 {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        match self.directory(directory)?.live.get(name) {
+            Some(found) => self.directory(*found).map(|_| ()),
+            None => {
+                self.link((directory, name.to_os_string()), Node::Directory(Directory::default())).map(|_| ())
+            }
+        }
+    }
+
+    /// What a file or a directory is.
+    pub(super) fn stat(&self, inode: Inode) -> Stat {
+        let len = match self.nodes.get(&inode) {
+            Some(Node::File(image)) => Some(image.len() as u64),
+            _ => None,
+        };
+        Stat {
+            identity: Identity { device: u64::from(self.mounted().contains(&inode)), inode },
+            is_dir: len.is_none(),
+            links: self.links(inode),
+            len: len.unwrap_or(0),
+        }
+    }
+
+    /// How many names a file or a directory has: one, if it has any, as nothing here gives it another. The root has one that
+    /// nobody can take away.
+    fn links(&self, inode: Inode) -> u64 {
+        let is_named = |node: &Node| match node {
+            Node::Directory(directory) => directory.live.values().any(|named| *named == inode),
+            Node::File(_) => false,
+        };
+        u64::from(inode == ROOT || self.nodes.values().any(is_named))
     }
 
     /// Names in a directory with, for files, their sizes.

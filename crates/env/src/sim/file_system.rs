@@ -1,6 +1,7 @@
 //! The simulated file system as code under test sees it, and the switches with which a test injects faults.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::ops::Range;
@@ -13,7 +14,7 @@ use rustix::io::Errno;
 
 use super::crash_states::CrashStates;
 use super::disk::{Disk, Inode, PlantedBug};
-use crate::{DirEntry, Directory, File, FileSystem, LockGuard, OpenMode, Volume, is_device_error};
+use crate::{DirEntry, Directory, File, FileSystem, LockGuard, OpenMode, Stat, Volume, is_device_error};
 
 /// A file opened past the page cache takes multiples of this.
 const DIRECT_BLOCK_BYTES: usize = 512;
@@ -290,6 +291,21 @@ impl FileSystem for SimFileSystem {
         self.with(|disk| disk.create_dir_all(path))
     }
 
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        self.with(|disk| {
+            let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+            let parent = disk.open_dir(path.parent().unwrap_or(Path::new("")))?;
+            disk.create_dir_in(parent, name)
+        })
+    }
+
+    fn stat(&self, path: &Path) -> io::Result<Stat> {
+        self.with(|disk| {
+            disk.check_device_of(path)?;
+            Ok(disk.stat(disk.resolve(path)?))
+        })
+    }
+
     fn read_dir(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
         let entries = self.with(|disk| disk.list(path))?;
         let entry = |(name, size): (_, Option<u64>)| DirEntry {
@@ -413,6 +429,18 @@ impl Directory for SimDirectory {
         disk.check_alive(self.life)?;
         disk.sync_dir(self.inode)
     }
+
+    fn stat(&self) -> io::Result<Stat> {
+        let disk = self.disk.lock();
+        disk.check_alive(self.life)?;
+        Ok(disk.stat(self.inode))
+    }
+
+    fn create_dir(&self, name: &OsStr) -> io::Result<()> {
+        let mut disk = self.disk.lock();
+        disk.check_alive(self.life)?;
+        disk.create_dir_in(self.inode, name)
+    }
 }
 
 /// An open file of one life of the process.
@@ -513,6 +541,12 @@ impl File for SimFile {
         let mut disk = self.fs.disk.lock();
         disk.check_alive(self.life)?;
         disk.sync_range(self.inode, position, bytes.len())
+    }
+
+    fn stat(&self) -> io::Result<Stat> {
+        let disk = self.fs.disk.lock();
+        disk.check_alive(self.life)?;
+        Ok(disk.stat(self.inode))
     }
 
     fn len(&self) -> io::Result<u64> {

@@ -1,13 +1,16 @@
 //! Files that do what a careless journal would do, around those of another file system. The journal itself has no such
 //! switches.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use riverrun_env::{AlignedBuffer, DirEntry, Directory, Env, File, FileSystem, LockGuard, OpenMode, Volume};
+use riverrun_env::{
+    AlignedBuffer, DirEntry, Directory, Env, File, FileSystem, LockGuard, OpenMode, Stat, Volume,
+};
 
 /// A bug to plant. That recovery trusts the page cache is planted inside, where recovery decides it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +61,14 @@ impl FileSystem for Faulty {
         self.inner.create_dir_all(path)
     }
 
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        self.inner.create_dir(path)
+    }
+
+    fn stat(&self, path: &Path) -> io::Result<Stat> {
+        self.inner.stat(path)
+    }
+
     fn read_dir(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
         self.inner.read_dir(path)
     }
@@ -80,7 +91,7 @@ impl FileSystem for Faulty {
 
     fn open_dir(&self, path: &Path) -> io::Result<Box<dyn Directory>> {
         let inner = self.inner.open_dir(path)?;
-        Ok(if self.bug == Bug::SkipDirectorySync { Box::new(UnsyncedDirectory) } else { inner })
+        Ok(if self.bug == Bug::SkipDirectorySync { Box::new(UnsyncedDirectory(inner)) } else { inner })
     }
 
     fn exists(&self, path: &Path) -> io::Result<bool> {
@@ -101,11 +112,19 @@ impl FileSystem for Faulty {
 }
 
 #[derive(Debug)]
-struct UnsyncedDirectory;
+struct UnsyncedDirectory(Box<dyn Directory>);
 
 impl Directory for UnsyncedDirectory {
     fn sync(&self) -> io::Result<()> {
         Ok(())
+    }
+
+    fn stat(&self) -> io::Result<Stat> {
+        self.0.stat()
+    }
+
+    fn create_dir(&self, name: &OsStr) -> io::Result<()> {
+        self.0.create_dir(name)
     }
 }
 
@@ -171,6 +190,10 @@ impl File for FaultyFile {
             Err(_) if self.bug == Bug::RetryFailedSync => self.inner.sync_data(),
             result => result,
         }
+    }
+
+    fn stat(&self) -> io::Result<Stat> {
+        self.inner.stat()
     }
 
     fn len(&self) -> io::Result<u64> {

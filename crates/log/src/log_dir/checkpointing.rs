@@ -10,6 +10,7 @@ use riverrun_env::{ChangeError, OpenMode, atomic_replace, is_shortage};
 use riverrun_types::PartitionId;
 
 use super::LogDir;
+use super::presence::drop_vanished;
 use crate::checkpoint::{CHECKPOINT_FILE, PartitionCheckpoint, VERSION_BYTE_AT};
 use crate::error::LogError;
 use crate::pace::{Haste, Pace};
@@ -26,7 +27,7 @@ pub(crate) enum Coverage {
 
 /// A partition and what was captured of it.
 pub(super) struct Captured {
-    log: Arc<PartitionLog>,
+    pub(super) log: Arc<PartitionLog>,
     checkpoint: PartitionCheckpoint,
 }
 
@@ -39,7 +40,7 @@ impl LogDir {
         if self.check_open().is_err() && !is_clean {
             return Ok(Coverage::Partial);
         }
-        self.check_usable()?;
+        self.check_in_place()?;
         self.check_time()?;
         let (dirty, is_unwritten) = {
             let mut memory = self.memory.lock();
@@ -48,12 +49,18 @@ impl LogDir {
         if dirty.is_empty() && !is_unwritten && !is_clean {
             return Ok(Coverage::Complete);
         }
-        let (captured, coverage) = self.capture(dirty);
+        let (mut captured, mut coverage) = self.capture(dirty);
         // What could not be captured may have made the dir fail.
         self.check_usable()?;
         let in_time = self.check_time();
         let needs_sync = !captured.is_empty() || !self.has_synced_found();
         let synced = in_time.and_then(|()| if needs_sync { self.sync(&captured) } else { Ok(()) });
+        // Of what was taken away meanwhile the sync says nothing.
+        let synced = synced.and_then(|()| self.check_in_place());
+        if synced.is_ok() && !drop_vanished(&mut captured) {
+            coverage = Coverage::Partial;
+        }
+        let is_clean = is_clean && coverage == Coverage::Complete;
         if let Err(error) = synced.and_then(|()| self.write_checkpoint(&captured, is_clean)) {
             // The logs learn from a later one that they are covered.
             for Captured { log, .. } in &captured {
@@ -99,7 +106,7 @@ impl LogDir {
     pub(super) fn capture(&self, dirty: Vec<PartitionId>) -> (Vec<Captured>, Coverage) {
         let mut captured = Vec::with_capacity(dirty.len());
         let mut left_out = None;
-        let mut left_out_count = 0_usize;
+        let (mut left_out_count, mut vanished_count) = (0_usize, 0_usize);
         let mut pace = Pace::new(&self.env, &self.shared, &self.hurry);
         for id in dirty {
             pace.step();
@@ -112,6 +119,11 @@ impl LogDir {
             match log.capture() {
                 Ok(Some(checkpoint)) => captured.push(Captured { log, checkpoint }),
                 Ok(None) => {}
+                Err(LogError::Vanished { .. }) => {
+                    // It has said so, and the checkpoint says of it what it said before.
+                    self.mark_dirty(id);
+                    vanished_count += 1;
+                }
                 Err(error) => {
                     let error = self.judge(error);
                     // It stays dirty, and the checkpoint says of it what it said before.
@@ -121,7 +133,10 @@ impl LogDir {
                 }
             }
         }
-        let Some((first, error)) = left_out else { return (captured, Coverage::Complete) };
+        let Some((first, error)) = left_out else {
+            let coverage = if vanished_count == 0 { Coverage::Complete } else { Coverage::Partial };
+            return (captured, coverage);
+        };
         // One line for all of them: a device that fails takes many with it.
         tracing::warn!(
             path = %self.path.display(), partitions = left_out_count, %first, %error,

@@ -32,6 +32,7 @@ impl LogDir {
         }
         // That its files are not at the path now does not say that they are gone.
         self.check_opened()?;
+        self.look(&[]).map_err(|error| self.judge(error))?;
         let path = self.partition_path(id);
         let renamed = self.path.join(format!("{DELETED_PREFIX}{}-{}", topic_dir(id), id.index));
         let doomed = match self.env.fs.rename(&path, &renamed) {

@@ -21,7 +21,7 @@ use super::LogDir;
 use crate::error::LogError;
 
 /// Name of the file in a log dir.
-const DEVICE_CHECK_FILE: &str = "device-check";
+pub(super) const DEVICE_CHECK_FILE: &str = "device-check";
 const CONTENT: &[u8; 12] = b"RRdevice\x00\x01\x00\x00";
 /// After errors the device is looked at no more often than this: each look costs a sync.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);

@@ -27,6 +27,7 @@ impl PartitionLog {
         if !writer.is_dirty || log.appender.lock().is_retired {
             return Ok(None);
         }
+        self.check_not_vanished()?;
         writer.cut_stale()?;
         writer.complete_index()?;
         let producers = log.capture_producers(&mut writer)?;

@@ -94,7 +94,7 @@ impl PartitionLog {
     ) -> Result<Option<Offset>, LogError> {
         let Some(log) = self.current_log() else { return Ok(None) };
         self.note_synced(&log);
-        let settled = self.settle_share(&log, upto, pace);
+        let settled = self.check_settles(&log).and_then(|()| self.settle_share(&log, upto, pace));
         if !matches!(settled, Err(LogError::OutOfTime)) {
             log.note_settled(self.id, settled.as_ref().err());
         }

@@ -16,6 +16,7 @@ mod marks;
 mod offline;
 mod open;
 mod prepare;
+mod presence;
 mod read;
 mod recovery;
 mod replay;
@@ -383,6 +384,11 @@ impl PartitionLog {
         }
         self.dir.check_open()?;
         self.dir.check_opened()?;
+        // Files that are not there say nothing of the partition where it is the dir that is not there. Of one that has failed
+        // is read what there is.
+        if !self.dir.has_failed() {
+            self.dir.check_in_place()?;
+        }
         self.dir.shared().check_recovered()?;
         let recovered = recovery::recover(self, None);
         self.take_over(&mut self.state.write(), recovered)

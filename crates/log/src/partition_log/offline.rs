@@ -57,6 +57,11 @@ impl PartitionLog {
                 "its log dir has failed, and not all of the partition can be read back: it goes offline; the next start \
                  brings back what the journal has"
             );
+        } else if matches!(error, LogError::Vanished { .. }) {
+            tracing::error!(
+                partition = %self.id(), %error,
+                "the partition goes offline: the next start finds out what there is of it, and brings back what the journal has"
+            );
         } else {
             tracing::error!(
                 partition = %self.id(), %error,

@@ -49,6 +49,11 @@ impl PartitionLog {
 }
 
 impl OpenLog {
+    /// Whether files of it are away, and may come back.
+    pub(super) fn is_missing(&self) -> bool {
+        matches!(self.unwritable.reason(), Some(LogError::Vanished { .. }))
+    }
+
     /// Refuses an append that would only come on top of what cannot be written.
     pub(super) fn check_takes_more(&self, id: PartitionId) -> Result<(), LogError> {
         if self.unwritable.is_set() || self.is_aside() { Err(LogError::Aside(id)) } else { Ok(()) }
@@ -62,7 +67,8 @@ impl OpenLog {
                 tracing::info!(partition = %id, "the partition can be written to again");
             }
             Some(error) if self.is_own(error) => {
-                if !self.unwritable.set(Some(error)) {
+                // One that is offline has said why.
+                if !self.unwritable.set(Some(error)) && !error.is_lasting() {
                     tracing::error!(
                         partition = %id, %error,
                         "the partition takes no more records until what it has can be written"

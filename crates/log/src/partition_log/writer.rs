@@ -181,7 +181,7 @@ impl PartitionLog {
     ) -> Result<(), LogError> {
         let home = &log.home;
         if log.view().segments.is_empty() {
-            home.fs.create_dir_all(&home.dir).map_err(|error| LogError::write(&home.dir, error))?;
+            self.dir.make_partition_dir(self.id)?;
             self.dir.include(&home.dir)?;
         }
         let base_offset = writer.end;

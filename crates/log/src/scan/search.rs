@@ -121,6 +121,25 @@ impl Search {
         if self.looked_upto.max(position) >= self.bounds.end { Next::Nothing } else { Next::Undecided }
     }
 
+    /// Passes over a hole of the file, which has no batch: `next_data` tells where one ends. Whether there was one.
+    pub(super) fn skip_hole(
+        &mut self,
+        next_data: impl FnOnce(u64) -> io::Result<Option<u64>>,
+        position: u64,
+    ) -> io::Result<bool> {
+        if !self.candidates.is_empty() {
+            return Ok(false);
+        }
+        let (from, end) = (self.looked_upto.max(position), self.bounds.end);
+        let data = next_data(from)?.map_or(end, |data| data.min(end));
+        // A header may begin in the zeros and end behind them.
+        let upto = if data == end { end } else { data.saturating_sub(layout::HEADER_BYTES as u64 - 1) };
+        if upto > from {
+            self.begin_pass(upto);
+        }
+        Ok(upto > from)
+    }
+
     /// Reads on, by `read`, where [`Self::next`] is undecided about the same position and offset. Answers how many bytes it
     /// read.
     pub(super) fn read_on(

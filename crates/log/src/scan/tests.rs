@@ -5,8 +5,8 @@ use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use riverrun_env::Random;
 use riverrun_env::sim::SimRandom;
+use riverrun_env::{Identity, Random, Stat};
 use riverrun_records::layout::{
     ATTRIBUTES, BASE_OFFSET, BASE_TIMESTAMP, CRC, HEADER_BYTES, LAST_OFFSET_DELTA, LEADER_EPOCH, LENGTH,
     LENGTH_END, MAGIC,
@@ -81,6 +81,11 @@ impl File for BytesFile {
 
     fn len(&self) -> io::Result<u64> {
         Ok(self.len)
+    }
+
+    fn stat(&self) -> io::Result<Stat> {
+        let identity = Identity { device: 0, inode: 0 };
+        Ok(Stat { identity, is_dir: false, links: 1, len: self.len })
     }
 
     fn set_len(&self, _len: u64) -> io::Result<()> {

@@ -75,6 +75,11 @@ impl FileSlot {
         kept.file.clone()
     }
 
+    /// As [`Self::get`], but not a use.
+    pub(super) fn peek(&self) -> Option<Arc<dyn File>> {
+        self.kept.lock().file.clone()
+    }
+
     /// The file, opened and kept open if it was not.
     pub(super) fn get_or_open<E>(
         self: &Arc<Self>,

@@ -327,7 +327,10 @@ impl LogDir {
         }
         let coverage = self.checkpoint(false, haste);
         settled?;
-        if coverage? == Coverage::Partial || self.shared().check_recovered().is_err() {
+        if coverage? == Coverage::Partial
+            || self.has_left_behind()
+            || self.shared().check_recovered().is_err()
+        {
             return Ok(Coverage::Partial);
         }
         self.covered.lock().copy_from_slice(delivered);

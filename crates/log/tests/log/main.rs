@@ -37,5 +37,6 @@ mod threads;
 mod unknown;
 mod unreadable;
 mod unwritable;
+mod vanished;
 mod waits;
 mod write_cache;

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use riverrun_env::{DirEntry, Directory, Env, File, FileSystem, LockGuard, OpenMode, Volume};
+use riverrun_env::{DirEntry, Directory, Env, File, FileSystem, LockGuard, OpenMode, Stat, Volume};
 use riverrun_log::{LogStore, Place};
 use riverrun_types::LeaderEpoch;
 
@@ -69,6 +69,10 @@ impl File for Cached {
         self.0.write_durable_at(bytes, position)
     }
 
+    fn stat(&self) -> io::Result<Stat> {
+        self.0.stat()
+    }
+
     fn len(&self) -> io::Result<u64> {
         self.0.len()
     }
@@ -110,6 +114,14 @@ impl FileSystem for LeftOut {
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
         self.inner.create_dir_all(path)
+    }
+
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        self.inner.create_dir(path)
+    }
+
+    fn stat(&self, path: &Path) -> io::Result<Stat> {
+        self.inner.stat(path)
     }
 
     fn read_dir(&self, path: &Path) -> io::Result<Vec<DirEntry>> {

@@ -14,7 +14,7 @@ use crate::metadata::image::Image;
 use crate::metadata::records::{Head, Record, to_json};
 use crate::metadata::verify::MetadataFinding;
 
-const SNAPSHOT: &str = "snapshot";
+pub(super) const SNAPSHOT: &str = "snapshot";
 /// What files are copied to that an owner gives up.
 const DAMAGED_PREFIX: &str = "damaged-";
 const SNAPSHOT_KIND: &str = "metadata snapshot";

@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use riverrun_env::{ChangeError, Env, File, OpenMode, is_shortage};
+use riverrun_env::{ChangeError, Env, File, FileSystem, OpenMode, Vanishing, is_shortage};
 
 use super::files::{WriteFailure, apply_all, content, file_error, parse, read_file};
 use crate::metadata::copies::copy_of;
@@ -53,6 +53,14 @@ impl LogFile {
         }
         directory.sync().map_err(ChangeError::Unknown)?;
         Ok(Self { files, end: bytes.len() as u64, sequence: 1 })
+    }
+
+    /// What became of each of the files, if anything did.
+    pub(super) fn check(&self, fs: &dyn FileSystem) -> [(PathBuf, io::Result<Option<Vanishing>>); 2] {
+        let look = |(file, path): &(Arc<dyn File>, PathBuf)| {
+            (path.clone(), Vanishing::of_file(fs, path, Some(&**file), self.end))
+        };
+        self.files.each_ref().map(look)
     }
 
     pub(super) fn end(&self) -> u64 {

@@ -755,3 +755,42 @@ fn ten_thousand_topics_and_partitions_are_made_and_loaded_fast() {
     assert!(made < Duration::from_mins(1), "{made:?} for 1,002 synced requests");
     assert!(loaded < Duration::from_secs(5), "{loaded:?} to load 20,000 partitions");
 }
+
+#[test]
+fn metadata_that_was_taken_away_takes_no_change_and_nothing_is_made_in_its_place() {
+    let spoils: [fn(&SimEnv); 5] = [
+        |sim| sim.fs.remove_dir_all("/data/meta".as_ref()).expect("removed"),
+        |sim| sim.fs.rename("/data".as_ref(), "/away".as_ref()).expect("renamed"),
+        |sim| {
+            sim.fs.rename("/data/meta".as_ref(), "/away".as_ref()).expect("renamed");
+            sim.fs.create_dir("/data/meta".as_ref()).expect("made");
+        },
+        |sim| {
+            let logs = files(&sim.env()).into_iter().filter(|path| path.to_string_lossy().contains("log-"));
+            logs.for_each(|path| sim.fs.remove_file(&path).expect("removed"));
+        },
+        |sim| sim.fs.remove_file("/data/meta/snapshot".as_ref()).expect("removed"),
+    ];
+    for (number, spoil) in spoils.into_iter().enumerate() {
+        for is_looked_for in [true, false] {
+            let sim = SimEnv::new(1);
+            let store = open(&sim.env());
+            create(&store, "a", 1).expect("made");
+            store.check_in_place();
+            assert_eq!(store.failure(), None);
+            spoil(&sim);
+            if is_looked_for {
+                store.check_in_place();
+                assert!(store.failure().is_some(), "{number}");
+            }
+            let error = create(&store, "b", 1).expect_err("refused");
+            assert_eq!(error.kind(), ErrorKind::GiveUp);
+            assert_eq!((names(&store), store.failure().is_some()), (vec!["a".to_owned()], true), "{number}");
+            store.close().expect("nothing to do");
+            if number < 3 {
+                let found = sim.fs.read_dir("/data/meta".as_ref()).unwrap_or_default();
+                assert!(found.is_empty(), "{number}: {found:?}");
+            }
+        }
+    }
+}

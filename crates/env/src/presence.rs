@@ -1,0 +1,142 @@
+//! Whether what is in use is still what its name leads to.
+//!
+//! Files and directories may be taken away under a running process, or others be put in their place: removed, renamed,
+//! covered by a mount. The system goes on to take what is written to them, and nobody finds it again. So they are known
+//! by their identity, and looked at again: what is open against what its name leads to now, what is not by its size.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+use crate::{Directory, File, FileSystem, Stat};
+
+/// What became of a file or a directory that is in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Vanishing {
+    /// Nothing is under its name. It may come back, if it was renamed.
+    Missing,
+    /// It has no name any more: it goes with the last who has it open.
+    Removed,
+    /// Something else is under its name.
+    Replaced,
+    /// Bytes that it had are missing at its end.
+    Cut,
+}
+
+impl fmt::Display for Vanishing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Missing => "was taken away under the running server",
+            Self::Removed => "was removed under the running server",
+            Self::Replaced => {
+                "is not what the running server has opened: something else was put in its place"
+            }
+            Self::Cut => "was cut under the running server",
+        })
+    }
+}
+
+impl Vanishing {
+    /// What became of a directory that is open, if anything did.
+    pub fn of_directory(fs: &dyn FileSystem, path: &Path, open: &dyn Directory) -> io::Result<Option<Self>> {
+        Ok(Self::compare(open.stat()?, named(fs, path)?))
+    }
+
+    /// The same of a file that is open.
+    pub fn of_open_file(fs: &dyn FileSystem, path: &Path, open: &dyn File) -> io::Result<Option<Self>> {
+        Ok(Self::compare(open.stat()?, named(fs, path)?))
+    }
+
+    /// The same of a file that may be open, and has `len_min` bytes at least.
+    pub fn of_file(
+        fs: &dyn FileSystem,
+        path: &Path,
+        open: Option<&dyn File>,
+        len_min: u64,
+    ) -> io::Result<Option<Self>> {
+        let named = named(fs, path)?;
+        let of_open = match open {
+            Some(open) => Self::compare(open.stat()?, named),
+            None => None,
+        };
+        Ok(of_open.or(match named {
+            None => Some(Self::Missing),
+            Some(stat) if stat.is_dir => Some(Self::Replaced),
+            Some(stat) if stat.len < len_min => Some(Self::Cut),
+            Some(_) => None,
+        }))
+    }
+
+    fn compare(opened: Stat, named: Option<Stat>) -> Option<Self> {
+        match named {
+            Some(named) if named.identity == opened.identity => None,
+            Some(_) => Some(Self::Replaced),
+            None if opened.links == 0 => Some(Self::Removed),
+            None => Some(Self::Missing),
+        }
+    }
+}
+
+/// What lies under a name, if anything does.
+fn named(fs: &dyn FileSystem, path: &Path) -> io::Result<Option<Stat>> {
+    match fs.stat(path) {
+        Ok(stat) => Ok(Some(stat)),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::OpenMode;
+    use crate::sim::SimEnv;
+
+    #[test]
+    fn what_became_of_a_file_is_told_apart() {
+        let sim = SimEnv::new(1);
+        let fs = &*sim.fs;
+        let (path, away) = (Path::new("/d/f"), Path::new("/away"));
+        fs.create_dir_all(Path::new("/d")).unwrap();
+        let file = fs.open(path, OpenMode::CreateNew).unwrap();
+        file.write_all_at(b"abc", 0).unwrap();
+        let look = |open: Option<&dyn File>| Vanishing::of_file(fs, path, open, 3).unwrap();
+        let both = || [look(Some(&*file)), look(None)];
+        assert_eq!(both(), [None; 2]);
+        fs.rename(Path::new("/d"), away).unwrap();
+        assert_eq!(both(), [Some(Vanishing::Missing); 2]);
+        fs.rename(away, Path::new("/d")).unwrap();
+        assert_eq!(both(), [None; 2], "it is back");
+        file.set_len(2).unwrap();
+        assert_eq!(both(), [Some(Vanishing::Cut); 2]);
+        fs.remove_file(path).unwrap();
+        assert_eq!(both(), [Some(Vanishing::Removed), Some(Vanishing::Missing)]);
+        fs.open(path, OpenMode::CreateNew).unwrap().write_all_at(b"another", 0).unwrap();
+        assert_eq!(both(), [Some(Vanishing::Replaced), None], "a closed one is known by its size only");
+        fs.remove_file(path).unwrap();
+        fs.create_dir(path).unwrap();
+        assert_eq!(both(), [Some(Vanishing::Replaced); 2]);
+    }
+
+    #[test]
+    fn what_became_of_a_directory_is_told_apart() {
+        let sim = SimEnv::new(1);
+        let fs = &*sim.fs;
+        let (path, away) = (Path::new("/d"), Path::new("/away"));
+        fs.create_dir(path).unwrap();
+        let open = fs.open_dir(path).unwrap();
+        let look = || Vanishing::of_directory(fs, path, &*open).unwrap();
+        assert_eq!(look(), None);
+        fs.rename(path, away).unwrap();
+        assert_eq!(look(), Some(Vanishing::Missing));
+        fs.create_dir(path).unwrap();
+        assert_eq!(look(), Some(Vanishing::Replaced));
+        fs.remove_dir(path).unwrap();
+        fs.rename(away, path).unwrap();
+        assert_eq!(look(), None);
+        fs.remove_dir(path).unwrap();
+        assert_eq!(look(), Some(Vanishing::Removed));
+    }
+}

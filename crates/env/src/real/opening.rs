@@ -1,0 +1,85 @@
+//! Opening what is a file as one, and what is a directory as that.
+//!
+//! Guarantees that nothing is waited for, whatever lies under the name: a FIFO would keep who opens it until somebody
+//! comes to its other end, and who reads it for ever. What was opened is looked at, not the name, which may change.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::{Identity, OddFile, Stat};
+
+/// What keeps opening from waiting, and from giving the process a terminal. Nothing of it changes how a file is used.
+const NEVER_WAITING: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY);
+const A_FILE: &str = "a file";
+const A_DIRECTORY: &str = "a directory";
+
+/// Opens a file with these options, and the flags of the system beside them.
+pub(super) fn open_file(path: &Path, options: &mut OpenOptions, flags: OFlags) -> io::Result<File> {
+    options.custom_flags(NEVER_WAITING.union(flags).bits().cast_signed());
+    match options.open(path) {
+        Ok(file) => check_file(file),
+        // What cannot be opened at all is told by its name: a socket, or a device that is none.
+        Err(error) => Err(odd_at(path).unwrap_or(error)),
+    }
+}
+
+/// As [`open_file`], of a file that exists, for reading and writing past the page cache.
+pub(super) fn open_direct(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC | NEVER_WAITING;
+    match rustix::fs::open(path, flags, Mode::empty()) {
+        Ok(file) => check_file(file.into()),
+        Err(error) => Err(odd_at(path).unwrap_or_else(|| match error {
+            Errno::INVAL => io::Error::new(
+                io::ErrorKind::Unsupported,
+                format!("{}: the file system has no O_DIRECT", path.display()),
+            ),
+            error => error.into(),
+        })),
+    }
+}
+
+/// Opens a directory.
+pub(super) fn open_dir(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
+}
+
+fn check_file(file: File) -> io::Result<File> {
+    match odd(&file.metadata()?) {
+        Some(odd) => Err(odd.into()),
+        None => Ok(file),
+    }
+}
+
+fn odd_at(path: &Path) -> Option<io::Error> {
+    odd(&fs::metadata(path).ok()?).map(io::Error::from)
+}
+
+/// What it is instead of a file.
+fn odd(metadata: &fs::Metadata) -> Option<OddFile> {
+    let file_type = metadata.file_type();
+    let found = match () {
+        () if file_type.is_file() => return None,
+        () if file_type.is_dir() => A_DIRECTORY,
+        () if file_type.is_fifo() => "a FIFO",
+        () if file_type.is_socket() => "a socket",
+        () => "a device",
+    };
+    Some(OddFile { found, wanted: A_FILE })
+}
+
+/// What the system says of a file or a directory.
+pub(super) fn stat_of(metadata: &fs::Metadata) -> Stat {
+    let is_dir = metadata.is_dir();
+    Stat {
+        identity: Identity { device: metadata.dev(), inode: metadata.ino() },
+        is_dir,
+        links: metadata.nlink(),
+        len: if is_dir { 0 } else { metadata.len() },
+    }
+}

@@ -1,0 +1,79 @@
+//! Whether a log dir, and what is open in it, is still what it was when it was opened.
+//!
+//! A dir fails that was taken away, replaced or covered: what is written there is written to nobody. Nothing is made in
+//! another one that lies at its path by then: it is empty because something is missing, such as a mount.
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use riverrun_types::PartitionId;
+
+use super::checkpointing::Captured;
+use super::device::DEVICE_CHECK_FILE;
+use super::{LOCK_FILE, LogDir, topic_dir};
+use crate::error::LogError;
+use crate::presence::{check_directory, check_file, check_open_file};
+
+impl LogDir {
+    /// Fails if the dir is not what was opened any more; it has failed for good then.
+    pub(crate) fn check_in_place(&self) -> Result<(), LogError> {
+        self.check_usable()?;
+        self.look(&[]).map_err(|error| self.judge(error))
+    }
+
+    /// The same, also of files of these names, which the caller keeps in it.
+    pub(crate) fn check_with(&self, files: &[&str]) -> Result<(), LogError> {
+        self.check_usable()?;
+        self.look(files).map_err(|error| self.judge(error))
+    }
+
+    pub(super) fn look(&self, files: &[&str]) -> Result<(), LogError> {
+        // Who has let go of it knows nothing of it any more.
+        let (Some(root), Ok(())) = (&self.root, self.check_open()) else { return Ok(()) };
+        let fs = &*self.env.fs;
+        check_directory(fs, &self.path, &**root)?;
+        if let Some(device) = &self.device {
+            check_open_file(fs, &self.path.join(DEVICE_CHECK_FILE), &**device)?;
+        }
+        let names = std::iter::once(&LOCK_FILE).chain(files);
+        names.map(|name| self.path.join(name)).try_for_each(|path| check_file(fs, &path, None, 0))?;
+        // While a move is written nobody waits for it here: the next look sees it.
+        let Some(log_starts) = self.log_starts.try_lock() else { return Ok(()) };
+        log_starts.as_ref().map_or(Ok(()), |log_starts| log_starts.check_in_place(fs))
+    }
+
+    /// Makes the directory of a partition, and its topic's in the dir that was opened, wherever that is. Makes nothing
+    /// above them.
+    pub(crate) fn make_partition_dir(&self, id: PartitionId) -> Result<(), LogError> {
+        self.check_in_place()?;
+        let topic = topic_dir(id);
+        let made =
+            |path: &Path, made: std::io::Result<()>| made.map_err(|error| LogError::write(path, error));
+        if let Some(root) = &self.root {
+            made(&self.path.join(&topic), root.create_dir(OsStr::new(&topic)))?;
+        }
+        let path = self.partition_path(id);
+        made(&path, self.env.fs.create_dir(&path))
+    }
+
+    /// Looks at all logs that are open.
+    pub(crate) fn check_open_logs(&self) {
+        for log in self.handles().iter().filter(|_| !self.has_failed()) {
+            // The log has said so.
+            let _is_gone = log.check_in_place();
+        }
+    }
+}
+
+/// Drops those of the captured that are not where they were: nothing may be said of them. Whether none was dropped.
+pub(super) fn drop_vanished(captured: &mut Vec<Captured>) -> bool {
+    let before = captured.len();
+    captured.retain(|captured| {
+        let is_there = captured.log.check_uncovered_in_place().is_ok();
+        if !is_there {
+            captured.log.note_uncovered();
+        }
+        is_there
+    });
+    captured.len() == before
+}

@@ -1,0 +1,43 @@
+//! Fails where what is in use is not what its name leads to any more: see [`Vanishing`].
+
+use std::path::Path;
+
+use riverrun_env::{Directory, File, FileSystem, Vanishing};
+
+use crate::error::LogError;
+
+/// Compares a directory that is open with what its name leads to.
+pub(crate) fn check_directory(
+    fs: &dyn FileSystem,
+    path: &Path,
+    open: &dyn Directory,
+) -> Result<(), LogError> {
+    judge(path, Vanishing::of_directory(fs, path, open))
+}
+
+/// The same of a file.
+pub(crate) fn check_open_file(fs: &dyn FileSystem, path: &Path, open: &dyn File) -> Result<(), LogError> {
+    judge(path, Vanishing::of_open_file(fs, path, open))
+}
+
+/// The same of a file that may be open, and has `len_min` bytes at least.
+pub(crate) fn check_file(
+    fs: &dyn FileSystem,
+    path: &Path,
+    open: Option<&dyn File>,
+    len_min: u64,
+) -> Result<(), LogError> {
+    judge(path, Vanishing::of_file(fs, path, open, len_min))
+}
+
+/// What the system does not tell is no sign: whether the device is well, those see who use it.
+fn judge(path: &Path, found: std::io::Result<Option<Vanishing>>) -> Result<(), LogError> {
+    match found {
+        Ok(Some(how)) => Err(LogError::Vanished { path: path.to_path_buf(), how }),
+        Ok(None) => Ok(()),
+        Err(error) => {
+            tracing::debug!(path = %path.display(), %error, "nobody can tell whether it is where it was");
+            Ok(())
+        }
+    }
+}
