@@ -274,6 +274,7 @@ impl Appender {
         }
         let number = self.head.position / self.core.segments.segment_bytes() + 1;
         let position = number * self.core.segments.segment_bytes();
+        self.core.check_in_place()?;
         // Marks the roll as begun: if this process dies, the next holder of the lock finds the new segment's
         // file.
         self.core.control.set_dirty_end(position);
@@ -406,6 +407,10 @@ impl Appender {
     #[cold]
     fn follow(&mut self) -> Result<(), QueueError> {
         let head = self.core.head()?;
+        // What this appender has published, others may have read.
+        if head.position < self.head.position || head.next_offset < self.head.next_offset {
+            return Err(self.core.control.went_back());
+        }
         if self.segment.base != head.segment_base {
             let number = head.position / self.core.segments.segment_bytes();
             self.segment = self.core.segments.expect(head.segment_base, number)?;

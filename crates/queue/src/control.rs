@@ -7,6 +7,7 @@ use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
@@ -16,7 +17,9 @@ use riverrun_types::{LeaderEpoch, Offset};
 use crate::error::{At as _, Damage, QueueError};
 use crate::layout as at;
 use crate::mapping::{Access, Mapping};
+use crate::opening;
 use crate::protocol::{self, Look, Memory};
+use crate::segment::is_named;
 use crate::sys::{self, Life, LockFile};
 
 /// Name of the control file, by which a directory is known to be a queue's.
@@ -67,6 +70,8 @@ pub(crate) struct Control {
     access: Access,
     segment_bytes: u64,
     queue_id: u128,
+    /// The file of the queue that is not what was opened, once that was seen.
+    lost: OnceLock<PathBuf>,
 }
 
 impl Control {
@@ -83,13 +88,9 @@ impl Control {
         let checksum = crc32c::crc32c(&bytes[..at::IDENTITY_CRC_AT]);
         bytes[at::IDENTITY_CRC_AT..at::IDENTITY_CRC_AT + 4].copy_from_slice(&checksum.to_le_bytes());
         let (new, path) = (dir.join(NEW_CONTROL_NAME), dir.join(CONTROL_NAME));
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .open(&new)
-            .at("create", &new)?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(true);
+        let mut file = opening::open_file(&mut options, &new).at("create", &new)?;
         file.write_all(&bytes).at("write", &new)?;
         let control = Self::map(new.clone(), file, Access::Write)?;
         control.reset(&Mark {
@@ -122,7 +123,7 @@ impl Control {
             return Err(QueueError::damaged(&path, found_bytes.min(at::CONTROL_BYTES as u64), damage));
         }
         let map = Mapping::new(&file, at::CONTROL_BYTES, access).at("map", &path)?;
-        Ok(Self { path, file: file.into(), map, access, segment_bytes, queue_id })
+        Ok(Self { path, file: file.into(), map, access, segment_bytes, queue_id, lost: OnceLock::new() })
     }
 
     #[inline]
@@ -163,7 +164,40 @@ impl Control {
     /// Refuses a mapping that has lost a part of its file.
     #[inline]
     pub(crate) fn check_whole(&self) -> Result<(), QueueError> {
-        if self.map.is_torn() { Err(QueueError::damaged(&self.path, 0, Damage::Unreadable)) } else { Ok(()) }
+        if self.map.is_torn() { Err(self.lost()) } else { Ok(()) }
+    }
+
+    /// What became of the queue.
+    #[cold]
+    fn lost(&self) -> QueueError {
+        match self.lost.get() {
+            Some(path) => QueueError::damaged(path, 0, Damage::Vanished),
+            None => QueueError::damaged(&self.path, 0, Damage::Unreadable),
+        }
+    }
+
+    /// Has [`check_whole`](Self::check_whole) refuse the queue from now on, because a file of it is not what was opened.
+    pub(crate) fn lose(&self, path: &Path) {
+        self.lost.get_or_init(|| path.to_owned());
+        self.map.tear();
+    }
+
+    /// The error of who finds less published than this process has seen.
+    #[cold]
+    pub(crate) fn went_back(&self) -> QueueError {
+        QueueError::damaged(&self.path, at::PUBLISHED_AT as u64, Damage::WentBack)
+    }
+
+    /// Refuses a file that has lost its name, or what it was made with.
+    pub(crate) fn check_in_place(&self) -> Result<(), QueueError> {
+        if !is_named(&self.file, &self.path)? {
+            return Err(QueueError::damaged(&self.path, 0, Damage::Vanished));
+        }
+        let (segment_bytes, queue_id) = read_identity(&self.path, &self.file)?;
+        if (segment_bytes, queue_id) != (self.segment_bytes, self.queue_id) {
+            return Err(QueueError::damaged(&self.path, 0, Damage::Vanished));
+        }
+        Ok(())
     }
 
     pub(crate) fn epoch(&self) -> LeaderEpoch {
@@ -434,7 +468,7 @@ fn mark_checksum(words: &[u64; 5]) -> u32 {
 
 /// Makes the names in `dir` durable.
 pub(crate) fn sync_dir(dir: &Path) -> Result<(), QueueError> {
-    File::open(dir).and_then(|dir| dir.sync_all()).at("sync", dir)
+    opening::open_dir(dir).and_then(|dir| dir.sync_all()).at("sync", dir)
 }
 
 #[cfg(test)]

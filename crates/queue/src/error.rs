@@ -177,6 +177,12 @@ pub enum Damage {
     /// Published batches are missing.
     #[error("batches that were published are missing")]
     Missing,
+    /// The file was removed, replaced or written over while it was in use.
+    #[error("the file was removed, replaced or written over while the queue was in use")]
+    Vanished,
+    /// Less is published than was before: the control file was written over while it was in use.
+    #[error("the queue has gone back before what was published")]
+    WentBack,
     /// The file could not be read through its mapping: it was cut, or the disk could not read it.
     #[error("the file was cut while it was mapped, or the disk could not read it")]
     Unreadable,

@@ -394,6 +394,8 @@ struct Rounds {
     is_ready: bool,
     /// Whether the lock of who prepares segments is kept for the next round.
     clearing: bool,
+    /// When it was looked whether the queue's files are still what was opened.
+    looked_in_place_at: Option<Instant>,
 }
 
 impl Rounds {
@@ -412,6 +414,7 @@ impl Rounds {
             worked_at: Instant::now(),
             is_ready: false,
             clearing: false,
+            looked_in_place_at: None,
         }
     }
 
@@ -425,7 +428,13 @@ impl Rounds {
     }
 
     fn round(&mut self, duties: &Duties) -> Result<(), QueueError> {
-        let (now, position) = (Instant::now(), self.core.published());
+        let now = Instant::now();
+        if self.looked_in_place_at.is_none_or(|at| now.saturating_duration_since(at) >= ROUND) {
+            self.looked_in_place_at = Some(now);
+            // What is found the appends say.
+            self.core.check_in_place()?;
+        }
+        let position = self.core.published();
         let appended = position.saturating_sub(std::mem::replace(&mut self.looked_at, position));
         if duties.ahead_bytes == 0 {
             self.is_ready = true;

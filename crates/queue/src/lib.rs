@@ -83,6 +83,7 @@ mod mapping;
 #[cfg(test)]
 mod model;
 mod named;
+mod opening;
 mod options;
 mod partition;
 mod passed;

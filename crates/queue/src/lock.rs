@@ -11,7 +11,7 @@
 //! barrier into the running appenders ([`sys::barrier_in_appenders`]), so that they need none of their own to
 //! see it.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicU32, compiler_fence, fence};
 use std::time::{Duration, Instant};
@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use crate::control::Control;
 use crate::error::{At as _, QueueError};
 use crate::layout::{OWNERS_MAX, owner_byte};
+use crate::mapping::Access;
 use crate::protocol;
 use crate::sys::{self, LockFile, LockKind};
 
@@ -53,7 +54,7 @@ impl Owner {
     /// who wait for it.
     pub(crate) fn attach(control: &Control) -> Result<Self, QueueError> {
         let path = control.path();
-        let file = LockFile::from(OpenOptions::new().read(true).write(true).open(path).at("open", path)?);
+        let file = LockFile::from(Access::Write.open(path).at("open", path)?);
         for number in 1..=OWNERS_MAX {
             let byte = owner_byte(number);
             if !sys::try_lock_byte(&file, byte, LockKind::Exclusive).at("lock", path)? {

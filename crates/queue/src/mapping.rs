@@ -14,6 +14,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::layout::{LINE_BYTES, PAGE_BYTES};
+use crate::opening::open_file;
 use crate::sys;
 use crate::trap::Watched;
 
@@ -36,7 +37,7 @@ pub(crate) enum Access {
 impl Access {
     /// Opens a file that is there.
     pub(crate) fn open(self, path: &Path) -> io::Result<File> {
-        OpenOptions::new().read(true).write(self == Self::Write).open(path)
+        open_file(OpenOptions::new().read(true).write(self == Self::Write), path)
     }
 }
 
@@ -87,6 +88,11 @@ impl Mapping {
     #[inline]
     pub(crate) fn is_torn(&self) -> bool {
         self.watched.is_torn()
+    }
+
+    /// Has [`is_torn`](Self::is_torn) say so from now on, also where no access has met it.
+    pub(crate) fn tear(&self) {
+        self.watched.tear();
     }
 
     /// Looks at each page of a range but the first, which the caller reads, so that one that is gone is known

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use riverrun_types::{LeaderEpoch, Offset};
 
 use crate::error::{At as _, QueueError};
+use crate::opening::open_file;
 use crate::sys::{self, LockFile, LockKind};
 
 const MAGIC: &[u8; 8] = b"RRTAILR1";
@@ -55,13 +56,9 @@ impl Place {
         let dir = queue_dir.join(DIR_NAME);
         std::fs::create_dir_all(&dir).at("create", &dir)?;
         let path = dir.join(name);
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .at("open", &path)?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        let file = open_file(&mut options, &path).at("open", &path)?;
         if !sys::try_lock_byte(&file, 0, LockKind::Exclusive).at("lock", &path)? {
             return Err(QueueError::NameInUse { path });
         }

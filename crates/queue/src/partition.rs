@@ -17,6 +17,7 @@ use riverrun_records::{Batch, BatchError, UnverifiedBatch, layout};
 use riverrun_types::Offset;
 
 use crate::error::{At as _, QueueError};
+use crate::opening::open_to_read;
 use crate::segment::{list, segment_name};
 use crate::tailer::StartAt;
 
@@ -197,7 +198,7 @@ impl PartitionTailer {
 /// Opens a segment; none if it was removed just now.
 fn open(dir: &Path, base: Offset) -> Result<Option<Segment>, QueueError> {
     let path = dir.join(segment_name(base));
-    match File::open(&path) {
+    match open_to_read(&path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         opened => Ok(Some(Segment { base, file: opened.at("open", &path)?, path })),
     }

@@ -8,8 +8,8 @@ use std::fs::File;
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use riverrun_records::layout;
@@ -19,12 +19,13 @@ use crate::appender::Appender;
 use crate::batches::BatchReader;
 use crate::bell::Bell;
 use crate::control::{Control, Head};
-use crate::error::{At as _, QueueError};
+use crate::error::{At as _, Damage, QueueError};
 use crate::keeper::{Keeper, lacks_cores};
 use crate::layout::LIVE_BYTE;
 use crate::lock::Owner;
 use crate::mapping::Access;
 use crate::named::Place;
+use crate::opening;
 use crate::options::{AppendOptions, CreateOptions, Retention};
 use crate::recovery::{self, Recovery};
 use crate::retention;
@@ -44,6 +45,9 @@ pub(crate) struct Core {
     /// Where the queue ended when it was opened: what lies below may be old, and is checked when it is read.
     pub(crate) trusted_from: u64,
     pub(crate) stuck: Stuck,
+    /// The furthest published position that this process has looked at. The queue never goes back before it while somebody
+    /// has it open.
+    seen: AtomicU64,
     /// What was found at opening, for reading only, if a recovery was due.
     snapshot: Option<Snapshot>,
 }
@@ -128,12 +132,16 @@ impl Queue {
         let (control, segments) = open_files(dir, Access::Write)?;
         let path = control.path();
         let alone = sys::try_lock_byte(control.file(), LIVE_BYTE, LockKind::Exclusive).at("lock", path)?;
-        let recovery = if alone { recovery::recover(&control, &segments)? } else { Recovery::default() };
+        let recovery = if alone {
+            recovery::recover(&control, &segments)?
+        } else {
+            recovery::check_kept(&control, &segments)?;
+            Recovery::default()
+        };
         // From exclusive to shared, or shared with the others.
         sys::try_lock_byte(control.file(), LIVE_BYTE, LockKind::Shared).at("lock", path)?;
         let trusted_from = control.head()?.position;
-        let core =
-            Arc::new(Core { control, segments, trusted_from, stuck: Stuck::default(), snapshot: None });
+        let core = Arc::new(Core::new(control, segments, trusted_from, None));
         Ok(Self { core, keeper: Arc::default(), recovery })
     }
 
@@ -254,7 +262,7 @@ impl QueueView {
             snapshot = Some(Snapshot { life, published, head, synced, over });
             head.position
         };
-        let core = Arc::new(Core { control, segments, trusted_from, stuck: Stuck::default(), snapshot });
+        let core = Arc::new(Core::new(control, segments, trusted_from, snapshot));
         Ok(Self { core, recovery })
     }
 
@@ -377,11 +385,47 @@ fn verify(core: &Arc<Core>) -> Result<u64, QueueError> {
 }
 
 impl Core {
+    fn new(control: Control, segments: Segments, trusted_from: u64, snapshot: Option<Snapshot>) -> Self {
+        let seen = AtomicU64::new(0);
+        Self { control, segments, trusted_from, stuck: Stuck::default(), seen, snapshot }
+    }
+
     pub(crate) fn head(&self) -> Result<Head, QueueError> {
-        match self.snapshot() {
-            Some(snapshot) => Ok(snapshot.head),
-            None => self.control.head(),
+        let Some(snapshot) = self.snapshot() else {
+            let seen = self.seen.load(Relaxed);
+            let head = self.control.head()?;
+            return if head.position < seen { Err(self.control.went_back()) } else { Ok(head) };
+        };
+        Ok(snapshot.head)
+    }
+
+    /// Whether the files that are appended to are what was opened. What is not makes every later call of this process that
+    /// looks at the queue an error: what it stores would be found by nobody, or lie where something else was published. Costs
+    /// some system calls, and appends nothing.
+    pub(crate) fn check_in_place(&self) -> Result<(), QueueError> {
+        let looked = self.look_in_place();
+        if let Err(QueueError::Damaged { path, .. }) = &looked {
+            self.control.lose(path);
         }
+        looked
+    }
+
+    fn look_in_place(&self) -> Result<(), QueueError> {
+        self.control.check_in_place()?;
+        let published = self.control.published();
+        if published < self.seen.fetch_max(published, Relaxed) {
+            return Err(self.control.went_back());
+        }
+        let (mut head, mut segment) = self.at_head(Segments::get)?;
+        // Retention may have removed it if it was rolled over meanwhile, and only then.
+        while !segment.is_in_place()? {
+            let before = head;
+            (head, segment) = self.at_head(Segments::get)?;
+            if head.segment_base == before.segment_base {
+                return Err(segment.damaged(0, Damage::Vanished));
+            }
+        }
+        Ok(())
     }
 
     /// Where readers end.
@@ -491,7 +535,7 @@ fn open_files(dir: &Path, access: Access) -> Result<(Control, Segments), QueueEr
 /// Keeps others from opening or making a queue in `dir` meanwhile. The kernel lets go when the file is
 /// closed.
 fn lock_dir(dir: &Path) -> Result<File, QueueError> {
-    let locked = match File::open(dir) {
+    let locked = match opening::open_dir(dir) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             return Err(QueueError::NoQueue { path: dir.to_owned() });
         }
@@ -524,7 +568,7 @@ fn is_free(dir: &Path) -> Result<bool, QueueError> {
         [Offset::ZERO] => {
             let path = dir.join(segment_name(Offset::ZERO));
             let mut prefix = Vec::new();
-            let file = File::open(&path).at("open", &path)?;
+            let file = opening::open_to_read(&path).at("open", &path)?;
             file.take(layout::LENGTH_END as u64).read_to_end(&mut prefix).at("read", &path)?;
             Ok(prefix.iter().all(|byte| *byte == 0))
         }

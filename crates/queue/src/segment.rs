@@ -18,6 +18,7 @@ use riverrun_types::Offset;
 use crate::error::{At as _, Damage, QueueError};
 use crate::layout::{MAKE_BYTE, PAGE_BYTES, VIEW_BYTE};
 use crate::mapping::{Access, Mapping, POPULATE_BYTES};
+use crate::opening;
 use crate::spare::SPARE_NAMES;
 use crate::sys::{self, LockFile, LockKind};
 
@@ -45,6 +46,8 @@ pub(crate) struct Segment {
     /// How many segments the queue had before this one.
     pub(crate) number: u64,
     pub(crate) path: PathBuf,
+    /// Device and inode of its file, by which it is known.
+    file_id: (u64, u64),
     pub(crate) map: Mapping,
     /// Bytes from the first on that were made present before the segment was used.
     pub(crate) present: u64,
@@ -86,6 +89,14 @@ impl Segment {
     #[inline]
     pub(crate) fn check_whole(&self, within: usize) -> Result<(), QueueError> {
         if self.map.is_torn() { Err(self.damaged(within, Damage::Unreadable)) } else { Ok(()) }
+    }
+
+    /// Whether the segment's name still leads to its file.
+    pub(crate) fn is_in_place(&self) -> Result<bool, QueueError> {
+        match std::fs::metadata(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            there => there.at("look at", &self.path).map(|there| (there.dev(), there.ino()) == self.file_id),
+        }
     }
 
     pub(crate) fn damaged(&self, within: usize, what: impl Into<Damage>) -> QueueError {
@@ -133,13 +144,9 @@ pub(crate) fn open_file(path: &Path, segment_bytes: u64, access: Access) -> Resu
 /// Makes a file of zeros with blocks for all of them, under a name that is no segment's yet. Durable is
 /// nothing of it.
 pub(crate) fn make_file(path: &Path, segment_bytes: u64) -> Result<File, QueueError> {
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .open(path)
-        .at("create", path)?;
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(true);
+    let file = opening::open_file(&mut options, path).at("create", path)?;
     allocate(&file, path, 0..segment_bytes)?;
     Ok(file)
 }
@@ -158,13 +165,9 @@ fn continue_file(
     patience: Duration,
     mut between: impl FnMut(),
 ) -> Result<bool, QueueError> {
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(path)
-        .at("create", path)?;
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    let file = opening::open_file(&mut options, path).at("create", path)?;
     // What a file of this name has was allocated: by this process, or by one that has ended since.
     let mut begin = file.metadata().at("look at", path)?.len();
     if begin > segment_bytes {
@@ -329,15 +332,17 @@ impl Segments {
         }
         let path = self.path(base);
         let Some(file) = self.open(base, access)? else { return Ok(None) };
+        let found = file.metadata().at("look at", &path)?;
         let prepared = match access {
             Access::Read => None,
-            Access::Write => self.take_prepared(file.metadata().at("look at", &path)?.ino()),
+            Access::Write => self.take_prepared(found.ino()),
         };
         let (map, present) = match prepared {
             Some(prepared) => (prepared.map, prepared.present),
             None => (Mapping::new(&file, self.segment_bytes as usize, access).at("map", &path)?, 0),
         };
-        let segment = Arc::new(Segment { base, number, path, map, present });
+        let file_id = (found.dev(), found.ino());
+        let segment = Arc::new(Segment { base, number, path, file_id, map, present });
         mapped.push(Mapped { base, access, segment: Arc::downgrade(&segment) });
         Ok(Some(segment))
     }
@@ -477,7 +482,7 @@ impl Segments {
     /// somebody has it open and `ignore_readers` is not set.
     pub(crate) fn remove(&self, base: Offset, ignore_readers: bool) -> Result<bool, QueueError> {
         let path = self.path(base);
-        let file = match File::open(&path) {
+        let file = match opening::open_to_read(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(true),
             opened => opened.at("open", &path)?,
         };

@@ -8,7 +8,6 @@
 //! [`PATIENCE`] syncs by itself, since the one at it may be stopped. Two at a time do the same work twice, and no
 //! harm.
 
-use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
@@ -20,6 +19,7 @@ use crate::control::{Head, Mark};
 use crate::error::{At as _, QueueError};
 use crate::lock::Owner;
 use crate::mapping::Access;
+use crate::opening::open_dir;
 use crate::queue::Core;
 use crate::sys;
 
@@ -177,6 +177,6 @@ fn sync_passed(core: &Core, from: &Head, head: &Head) -> Result<(), QueueError> 
         }
     }
     let dir = core.segments.dir();
-    let opened = File::open(dir).at("open", dir)?;
+    let opened = open_dir(dir).at("open", dir)?;
     synced(core, dir, opened.sync_all())
 }

@@ -559,6 +559,10 @@ impl Tailer {
 
     #[cold]
     fn next_segment(&mut self) -> Result<(), QueueError> {
+        // A segment that has ended has a batch: the next one would be this one.
+        if self.batch_offset == self.segment.base {
+            return Err(self.damaged(Damage::Missing));
+        }
         let number = self.segment.number + 1;
         let Some(segment) = self.core.segments.get_to_read(self.batch_offset, number)? else {
             let (start, end) = (self.core.start_offset()?, self.core.head()?.next_offset);

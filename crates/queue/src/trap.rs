@@ -74,6 +74,11 @@ impl Watched {
         TABLE[self.0].torn.load(Acquire)
     }
 
+    /// Marks the mapping as one of which a part was lost.
+    pub(crate) fn tear(&self) {
+        TABLE[self.0].torn.store(true, Release);
+    }
+
     /// Before the mapping goes.
     pub(crate) fn forget(&self) {
         TABLE[self.0].len.store(0, Release);

@@ -1,0 +1,68 @@
+//! Opening what is a file as one, and what is a directory as that.
+//!
+//! Guarantees that nothing is waited for, whatever lies under the name: a FIFO would keep who opens it until somebody
+//! comes to its other end, and who reads it for ever. What was opened is looked at, not the name, which may change.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+/// Opens a file with these options.
+pub(crate) fn open_file(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    options.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
+    match options.open(path) {
+        Ok(file) => check(&file.metadata()?).map(|()| file),
+        // What cannot be opened at all is told by its name: a socket, or a device that is none.
+        Err(error) => {
+            Err(std::fs::metadata(path).ok().and_then(|found| check(&found).err()).unwrap_or(error))
+        }
+    }
+}
+
+/// Opens a file that is there to read it.
+pub(crate) fn open_to_read(path: &Path) -> io::Result<File> {
+    open_file(OpenOptions::new().read(true), path)
+}
+
+/// Opens a directory.
+pub(crate) fn open_dir(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY | libc::O_NONBLOCK).open(path)
+}
+
+fn check(metadata: &std::fs::Metadata) -> io::Result<()> {
+    let file_type = metadata.file_type();
+    let (kind, found) = match () {
+        () if file_type.is_file() => return Ok(()),
+        () if file_type.is_dir() => (io::ErrorKind::IsADirectory, "a directory"),
+        () if file_type.is_fifo() => (io::ErrorKind::InvalidInput, "a FIFO"),
+        () if file_type.is_socket() => (io::ErrorKind::InvalidInput, "a socket"),
+        () => (io::ErrorKind::InvalidInput, "a device"),
+    };
+    Err(io::Error::new(kind, format!("it is {found}, where a file is expected")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_file_is_refused_by_what_it_is() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| dir.path().join(name);
+        assert!(std::process::Command::new("mkfifo").arg(at("fifo")).status().expect("run").success());
+        let _socket = std::os::unix::net::UnixListener::bind(at("socket")).expect("bound");
+        std::os::unix::fs::symlink("/dev/zero", at("device")).expect("linked");
+        std::fs::create_dir(at("directory")).expect("made");
+        for name in ["fifo", "socket", "device", "directory"] {
+            for is_written in [false, true] {
+                let mut options = OpenOptions::new();
+                options.read(true).write(is_written).create(is_written);
+                let error =
+                    open_file(&mut options, &at(name)).expect_err("no file").to_string().to_lowercase();
+                assert!(error.starts_with(&format!("it is a {name}, where")), "{error}");
+            }
+            assert_eq!(open_dir(&at(name)).is_ok(), name == "directory");
+        }
+    }
+}
