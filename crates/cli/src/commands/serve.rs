@@ -5,8 +5,6 @@
 //! once, which the next start recovers from; two that come together count as one. A server that stops by itself, because
 //! its disks have failed, ends the process with an exit code of its own.
 
-use std::fs::File;
-use std::io::Read as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -14,6 +12,7 @@ use clap::Args;
 use riverrun_broker::config::load::{FILE_BYTES_MAX, Sources, parse_assignment};
 use riverrun_broker::config::{BrokerConfig, ConfigError, Origin};
 use riverrun_broker::{MetadataError, Server, StartError, StopError};
+use riverrun_env::{RealFileSystem, read_whole};
 use serde::Serialize;
 
 use crate::args::OWN_VARIABLES;
@@ -221,16 +220,16 @@ fn path_text(path: &Path) -> Result<String, Failure> {
     Ok(text.to_owned())
 }
 
-/// The text of a configuration file. Reading is bounded, whatever the path leads to.
+/// The text of a configuration file. Reading is bounded, and what is no file is refused.
 pub(crate) fn read_config_file(path: &Path) -> Result<String, Failure> {
     let name = format!("configuration file {}", path.display());
     let failed = |error: &std::io::Error| Failure::io(&name, error);
-    let file = File::open(path).map_err(|error| failed(&error))?;
-    let mut bytes = Vec::new();
-    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(Failure::usage(format!("{name}: longer than {FILE_BYTES_MAX} bytes")));
-    }
+    let bytes = match read_whole(&RealFileSystem, path, FILE_BYTES_MAX) {
+        Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+            return Err(Failure::usage(format!("{name}: longer than {FILE_BYTES_MAX} bytes")));
+        }
+        read => read.map_err(|error| failed(&error))?,
+    };
     String::from_utf8(bytes).map_err(|_| Failure::usage(format!("{name}: it is not UTF-8")))
 }
 

@@ -358,3 +358,36 @@ fn a_log_dir_in_use_is_not_repaired() {
     assert!(refused.stderr.contains("stop the server"), "{}", refused.stderr);
     assert_eq!(server.interrupt(), 0);
 }
+
+#[test]
+fn verify_passes_over_the_holes_of_a_sparse_file() {
+    let (dir, log) = stopped_data();
+    let file = std::fs::OpenOptions::new().write(true).open(&log).expect("writable");
+    file.set_len(1 << 40).expect("a sparse file");
+    let verified = run(&["log", "verify", text(dir.path()), "--json"]).ended(5).json();
+    let findings = verified.to_string();
+    assert!(findings.contains(text(&log)), "{findings}");
+}
+
+#[test]
+fn what_is_no_file_is_refused_by_name_and_not_waited_for() {
+    let (dir, log) = stopped_data();
+    let make_fifo = |path: &Path| {
+        let made = std::process::Command::new("mkfifo").arg(path).status().expect("run");
+        assert!(made.success());
+    };
+    let config = dir.path().join("config");
+    make_fifo(&config);
+    for args in [&["config", "check", text(&config)][..], &["serve", "--config", text(&config)]] {
+        let failed = run(args).ended(1).stderr;
+        assert!(failed.contains("it is a FIFO, where a file is expected"), "{failed}");
+    }
+    for path in [log, dir.path().join("logs/checkpoint"), dir.path().join("meta/snapshot")] {
+        let away = dir.path().join("away");
+        std::fs::rename(&path, &away).expect("renamed");
+        make_fifo(&path);
+        let told = run(&["log", "verify", text(dir.path()), "--json"]).text();
+        assert!(told.contains("it is a FIFO, where a file is expected"), "{}: {told}", path.display());
+        std::fs::rename(&away, &path).expect("renamed");
+    }
+}

@@ -46,6 +46,8 @@ pub(super) struct Found {
     pub(super) metadata: Vec<PathBuf>,
     pub(super) journals: Vec<PathBuf>,
     pub(super) unread: Vec<Unread>,
+    /// Directories that are another partition's, whose path is beside.
+    pub(super) shared: Vec<(PartitionDir, PathBuf)>,
 }
 
 impl Found {
@@ -103,7 +105,10 @@ impl Walk {
     fn enter(&mut self, dir: &Path, depth: usize) -> io::Result<()> {
         let real = fs::canonicalize(dir)?;
         if let Some(partition) = PartitionDir::named(dir, &real) {
-            if self.partitions.insert(real) {
+            // A server opens neither of two partitions that lie in one directory.
+            if PartitionDir::named(&real, &real).is_some_and(|other| other.id != partition.id) {
+                self.found.shared.push((partition, real));
+            } else if self.partitions.insert(real) {
                 self.found.partitions.push(partition);
             }
             return Ok(());
@@ -207,6 +212,11 @@ impl PartitionDir {
         [dir, real]
             .into_iter()
             .find_map(|path| Some(Self { path: path.to_path_buf(), id: partition_id(path)? }))
+    }
+
+    /// What is said of one whose directory is another partition's, at `real`.
+    pub(super) fn shared_with(real: &Path) -> String {
+        format!("the directory is a link to that of another partition, {}", real.display())
     }
 
     /// The log dir that it lies in.
@@ -362,6 +372,22 @@ mod tests {
         let found = Found::at(dir.path()).expect("found");
         let paths: Vec<_> = found.partitions.iter().map(|partition| partition.path.clone()).collect();
         assert_eq!(paths, [topic.join("0"), topic.join("1"), topic.join("4"), other_topic.join("3")]);
+    }
+
+    #[test]
+    fn a_link_to_the_directory_of_another_partition_is_told_and_not_taken_for_one() {
+        let dir = data_dir();
+        let topic = dir.path().join("logs").join(TOPIC_DIR);
+        let other = dir.path().join("logs/08080808-0808-0808-0808-080808080808");
+        fs::create_dir(&other).expect("made");
+        symlink(topic.join("1"), other.join("0")).expect("linked");
+        symlink(topic.join("0"), topic.join("2")).expect("linked");
+        let found = Found::at(dir.path()).expect("found");
+        let paths: Vec<_> = found.partitions.iter().map(|partition| partition.path.clone()).collect();
+        assert_eq!(paths, [topic.join("0"), topic.join("1")]);
+        let shared: Vec<_> = found.shared.iter().map(|(shared, real)| (&shared.path, real.clone())).collect();
+        let real = |index: &str| fs::canonicalize(topic.join(index)).expect("there");
+        assert_eq!(shared, [(&topic.join("2"), real("0")), (&other.join("0"), real("1"))]);
     }
 
     #[test]

@@ -104,6 +104,11 @@ pub(super) fn run(args: &RepairArgs) -> Result<(), Failure> {
     }
     check_stopped(&found)?;
     let mut unread = found.unread;
+    unread.extend(found.shared.iter().map(|(partition, real)| {
+        let what = PartitionDir::shared_with(real);
+        let failure = Failure::new(Exit::CheckFailed, format!("{}: {what}", partition.path.display()));
+        Unread { path: partition.path.clone(), failure }
+    }));
     let mut partitions = Vec::new();
     for partition in found.partitions {
         match repair(args, &partition) {

@@ -33,8 +33,9 @@ identity and metadata mark of log dirs; files of journals; snapshot and log of t
 paths are gone through, whatever is found, and nothing is changed. What the disk does not give back
 (a bad sector) is damage, and all else is checked.
 
-Links to directories are followed, and each directory is checked once. A link that leads nowhere
-and a directory that cannot be read are listed as not checked.
+Links to directories are followed, and each directory is checked once. A link to the directory of
+another partition is damage. A link that leads nowhere and a directory that cannot be read are
+listed as not checked. Holes of a file are passed over.
 
 Exit code 5 if anything is damaged; else that of the first path that could not be checked (3:
 nothing of a server is there); else 0. What a crash has left above the last checkpoint (a torn
@@ -71,6 +72,24 @@ struct Report {
     findings: usize,
     /// Those that are damage.
     damage: usize,
+}
+
+impl PartitionReport {
+    /// Of a partition whose directory is a link to another one's.
+    fn shared(partition: &PartitionDir, real: &Path) -> Self {
+        let what = PartitionDir::shared_with(real);
+        let finding = Finding { path: partition.path.clone(), position: 0, weight: Weight::Damage, what };
+        Self {
+            path: text_of(&partition.path),
+            topic_id: partition.id.topic.to_string(),
+            partition: partition.id.index,
+            segments: 0,
+            batches: 0,
+            records: 0,
+            bytes: 0,
+            findings: vec![finding.into()],
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -182,6 +201,9 @@ impl Verification {
                 Ok(report) => self.report.partitions.push(report),
                 Err(failure) => self.problem(&path, failure),
             }
+        }
+        for (partition, real) in found.shared {
+            self.report.partitions.push(PartitionReport::shared(&partition, &real));
         }
         for Unread { path, failure } in found.unread {
             self.problem(&path, failure);
