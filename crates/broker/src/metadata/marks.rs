@@ -27,6 +27,7 @@ use serde::{Deserialize, Serialize};
 use super::error::MetadataError;
 use super::frames::{FrameError, first_line, read_frames, write_frame};
 use super::image::Image;
+use super::log_dirs::IDENTITY_FILE;
 use super::records::to_json;
 
 /// The mark's name in each log dir.
@@ -249,7 +250,9 @@ impl MarkFile {
     }
 
     fn write(&mut self, env: &Env, bytes: &[u8]) {
-        if self.writing == Writing::Failed {
+        // Nothing is made in what lies in the place of a log dir that was taken away under the server.
+        let identity = self.path.with_file_name(IDENTITY_FILE);
+        if self.writing == Writing::Failed || !env.fs.exists(&identity).unwrap_or(true) {
             return;
         }
         if let Some(flaw) = self.flaw.take() {

@@ -363,3 +363,20 @@ fn in_every_state_after_a_power_cut_the_metadata_passes_and_older_ones_do_not() 
         "{starts} starts, {ids} ids, {operations} operations"
     );
 }
+
+#[test]
+fn no_mark_is_made_in_the_place_of_a_log_dir_that_was_taken_away() {
+    let sim = SimEnv::new(1);
+    let env = sim.env();
+    let store = open(&env);
+    let dir = &options().log_dirs[0];
+    env.fs.rename(dir, "/away".as_ref()).expect("renamed");
+    env.fs.create_dir(dir).expect("made");
+    begin_block(&store);
+    assert!(env.fs.read_dir(dir).expect("there").is_empty());
+    env.fs.remove_dir(dir).expect("empty");
+    env.fs.rename("/away".as_ref(), dir).expect("renamed");
+    let before = told(&env, dir.to_str().expect("text")).producer_ids_end;
+    begin_block(&store);
+    assert!(told(&env, dir.to_str().expect("text")).producer_ids_end > before, "it is back");
+}
