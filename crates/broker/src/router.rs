@@ -62,11 +62,13 @@ impl Dispatch for Router {
         };
         let broker = Arc::clone(&self.broker);
         let mut coding_bytes = 0;
+        let mut slices = None;
         // Boxed by kind: the hot requests do not pay for the size of the rare ones' futures.
         let response = match call.key {
             ApiKey::Produce => timed(broker, call, |broker| {
                 let begun = handlers::produce::begin(&broker, &context, call, &frame);
                 coding_bytes = begun.as_ref().map_or(0, handlers::produce::Plan::coding_bytes);
+                slices = begun.as_ref().ok().map(handlers::produce::Plan::slices);
                 async move {
                     match begun {
                         Ok(plan) => {
@@ -92,7 +94,7 @@ impl Dispatch for Router {
                 })
             }
         };
-        Dispatched { response, coding_bytes }
+        Dispatched { response, coding_bytes, slices }
     }
 }
 

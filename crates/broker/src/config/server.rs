@@ -53,8 +53,9 @@ options! {
     mounts: Vec<Mount> = "mounts", List("name=directory pairs separated by commas, each with any of :rw, :synced, :retention.ms=N and :retention.bytes=N behind it"), Some("");
     /// Threads that serve connections and requests. Not set: one for each processor core. Compressed records that are
     /// many (above 16 KiB in a request), or of a connection whose last ones took long, are inflated and compressed again
-    /// by other threads, as many at once as there are cores; what waits for one is `riverrun_requests_waiting_to_inflate`
-    /// of the metrics.
+    /// by other threads, as many at once as there are cores (two where there is one). A request gives way to others after each
+    /// slice of its batches, and one of them is only for connections whose batches do not take long. What waits for one is
+    /// `riverrun_requests_waiting_to_inflate` of the metrics.
     num_network_threads: Option<usize> = "num.network.threads", Int(1, 1024), None;
     /// Address of the HTTP port for `/metrics` and `/health`. It has no access control, so it should stay on a
     /// loopback address. Not set: no such port. It has 16 connections at most; a newcomer takes the place of one that has not

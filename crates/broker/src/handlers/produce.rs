@@ -34,6 +34,7 @@ use crate::groups;
 use crate::log_limit::STORAGE_TROUBLE;
 use crate::metadata::{Image, Topic, is_internal};
 use crate::mounts::{self, MountedQueue};
+use crate::net::inflating::Slices;
 use crate::net::response::Outcome;
 use crate::partitions::{AckWaiter, NotDurable, Partition};
 use crate::router::{Call, decode, respond};
@@ -137,9 +138,15 @@ pub(crate) struct Plan {
     deadlines: Deadlines,
     transactional: bool,
     topics: Vec<TopicTargets>,
+    slices: Arc<Slices>,
 }
 
 impl Plan {
+    /// By which serving it tells that it gives way.
+    pub(crate) fn slices(&self) -> Arc<Slices> {
+        Arc::clone(&self.slices)
+    }
+
     /// Bytes of all batches that appending has to inflate or to compress.
     pub(crate) fn coding_bytes(&self) -> usize {
         self.topics.iter().flat_map(|topic| &topic.partitions).map(Target::coding_bytes).sum()
@@ -192,11 +199,12 @@ pub(crate) fn begin(
     }
 }
 
-/// Serves the request. All appending happens before the first await, so requests of one connection append in
-/// their order.
+/// Serves the request. All appending happens before the first await but those that give way, so requests of one connection
+/// append in their order.
 pub(crate) async fn handle(broker: &Arc<Broker>, call: Call, plan: Plan, frame: BytesMut) -> Outcome {
     let (acks, deadlines) = (plan.acks, plan.deadlines);
-    let mut staged = Staged { broker, topics: append_all(broker, call.version, plan, frame) };
+    let mut staged = Staged { broker, topics: Vec::with_capacity(plan.topics.len()) };
+    append_all(broker, call.version, plan, frame, &mut staged.topics).await;
     // What arrived with this request is staged, too, before any of it is written.
     arrivals_started().await;
     let mut topics = staged.write();
@@ -239,28 +247,38 @@ async fn arrivals_started() {
     poll_fn(|_| if std::mem::replace(&mut has_left, true) { Poll::Ready(()) } else { Poll::Pending }).await;
 }
 
-/// Gives every batch its place, in the order of the request.
-fn append_all(broker: &Broker, version: i16, plan: Plan, frame: BytesMut) -> Vec<TopicAnswers> {
-    let terms = Terms { version, options: broker.append_options(), deadlines: plan.deadlines };
+/// Gives every batch its place, in the order of the request. Gives way between batches that take long to be inflated.
+async fn append_all(
+    broker: &Broker,
+    version: i16,
+    plan: Plan,
+    frame: BytesMut,
+    answers: &mut Vec<TopicAnswers>,
+) {
+    let Plan { acks, deadlines, transactional, topics, slices } = plan;
+    let terms = Terms { version, options: broker.append_options(), deadlines };
     let mut batches = Batches { rest: frame, taken: 0 };
-    let mut answers = Vec::with_capacity(plan.topics.len());
-    for topic in plan.topics {
-        let mut targets = topic.partitions.into_iter();
-        let targets = std::iter::from_fn(|| {
-            prefetch_next(targets.as_slice());
-            targets.next()
-        });
-        let partitions = targets.map(|target| match (plan.acks, plan.transactional) {
-            (None, _) => Answer::refused(target.index, ErrorCode::INVALID_REQUIRED_ACKS, None),
-            (_, true) => {
-                Answer::refused(target.index, ErrorCode::INVALID_TXN_STATE, Some(NO_TRANSACTIONS.into()))
-            }
-            _ => append(broker, terms, &topic.name, target, &mut batches),
-        });
-        let partitions = partitions.collect();
+    for topic in topics {
+        let partitions = Vec::with_capacity(topic.partitions.len());
         answers.push(TopicAnswers { name: topic.name, id: topic.id, partitions });
+        let Some(of_topic) = answers.last_mut() else { return };
+        let mut targets = topic.partitions.into_iter();
+        loop {
+            prefetch_next(targets.as_slice());
+            let Some(target) = targets.next() else { break };
+            let is_coded = target.coding_bytes() > 0;
+            of_topic.partitions.push(match (acks, transactional) {
+                (None, _) => Answer::refused(target.index, ErrorCode::INVALID_REQUIRED_ACKS, None),
+                (_, true) => {
+                    Answer::refused(target.index, ErrorCode::INVALID_TXN_STATE, Some(NO_TRANSACTIONS.into()))
+                }
+                _ => append(broker, terms, &of_topic.name, target, &mut batches),
+            });
+            if is_coded {
+                slices.give_way().await;
+            }
+        }
     }
-    answers
 }
 
 /// Has brought near what appending to one of the next targets needs.
@@ -440,7 +458,8 @@ fn plan(
     };
     let patience = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or_default());
     let deadlines = Deadlines::new(patience);
-    Plan { acks, deadlines, transactional: request.transactional_id.is_some(), topics }
+    let slices = Slices::new();
+    Plan { acks, deadlines, transactional: request.transactional_id.is_some(), topics, slices }
 }
 
 fn plan_topic(

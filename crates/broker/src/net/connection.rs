@@ -21,7 +21,6 @@ use riverrun_protocol::ApiKey;
 use thiserror::Error;
 use tokio::io::{AsyncReadExt as _, Interest};
 use tokio::net::TcpStream;
-use tokio::sync::SemaphorePermit;
 use tokio::task::{block_in_place, yield_now};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, sleep_until};
 
@@ -30,7 +29,7 @@ use super::crowd::Standing;
 use super::frame::{FrameBuffer, FrameLengthError};
 use super::gate::ProduceGate;
 use super::gather::{GATHER_TIME_MAX, Gather};
-use super::inflating::{Inflating, InflatingLeave};
+use super::inflating::{Inflating, InflatingLeave, Leave, Slices};
 use super::lane::Sender;
 use super::receive_mark;
 use super::response::{Outcome, ResponseFrame};
@@ -136,11 +135,13 @@ pub(crate) struct Dispatched {
     pub(crate) response: Response,
     /// Bytes of records that the first poll has to inflate or to compress.
     pub(crate) coding_bytes: usize,
+    /// By which it tells that it gave way meanwhile, and is to be polled on as if it were the first time.
+    pub(crate) slices: Option<Arc<Slices>>,
 }
 
 impl Dispatched {
     pub(crate) fn at_once(outcome: Outcome) -> Self {
-        Self { response: Box::pin(ready(outcome)), coding_bytes: 0 }
+        Self { response: Box::pin(ready(outcome)), coding_bytes: 0, slices: None }
     }
 }
 
@@ -448,10 +449,11 @@ impl<'a, D: Dispatch> Connection<'a, D> {
     /// Polls a request for the first time; one that is finished at once costs no further wake-up.
     async fn start(&mut self, frame: BytesMut, charge: Charge) -> Result<(), Closed> {
         let reserved = self.reserved.take();
-        let Dispatched { mut response, coding_bytes } = self.dispatch.dispatch(&self.info, frame, charge);
+        let Dispatched { mut response, coding_bytes, slices } =
+            self.dispatch.dispatch(&self.info, frame, charge);
         let polled = match coding_bytes {
             0 => poll_once(&mut response).await,
-            bytes => self.poll_inflating(bytes, &mut response).await?,
+            bytes => self.poll_inflating(bytes, slices, &mut response).await?,
         };
         let state = match polled {
             Poll::Ready(outcome) if self.waiting.is_empty() => {
@@ -477,26 +479,46 @@ impl<'a, D: Dispatch> Connection<'a, D> {
         Ok(())
     }
 
-    /// Polls a request whose records are inflated or compressed for the first time. Nothing that came after it is started meanwhile, so
-    /// what it appends keeps its place.
+    /// Polls a request whose records are inflated or compressed until it has done that, slice by slice. Nothing that came
+    /// after it is started meanwhile, so what it appends keeps its place.
     async fn poll_inflating(
         &mut self,
         coding_bytes: usize,
+        slices: Option<Arc<Slices>>,
         response: &mut Response,
     ) -> Result<Poll<Outcome>, Closed> {
+        loop {
+            let polled = self.poll_slice(coding_bytes, slices.as_deref(), response).await?;
+            if polled.is_ready() || !slices.as_ref().is_some_and(|slices| slices.go_on()) {
+                return Ok(polled);
+            }
+        }
+    }
+
+    async fn poll_slice(
+        &mut self,
+        coding_bytes: usize,
+        slices: Option<&Slices>,
+        response: &mut Response,
+    ) -> Result<Poll<Outcome>, Closed> {
+        let begin = || {
+            slices.inspect(|slices| slices.begin());
+            Instant::now()
+        };
         if self.inflating.is_for_aside(coding_bytes) {
             let leaves = Arc::clone(&self.limits.inflating);
-            let _leave = match leaves.try_get() {
-                Some(leave) => Some(leave),
+            let who = self.inflating.worker(self.account.source());
+            let _leave = match leaves.try_get(who) {
+                Some(leave) => leave,
                 None => self.wait_to_inflate(&leaves).await?,
             };
-            let since = Instant::now();
+            let since = begin();
             let polled =
                 poll_fn(|context| Poll::Ready(block_in_place(|| response.as_mut().poll(context)))).await;
             self.inflating.took_aside(since.elapsed());
             return Ok(polled);
         }
-        let since = Instant::now();
+        let since = begin();
         let polled = poll_once(response).await;
         if self.inflating.took_here(since.elapsed()) {
             yield_now().await;
@@ -505,20 +527,23 @@ impl<'a, D: Dispatch> Connection<'a, D> {
     }
 
     /// Waits for the leave to inflate. Those that came before go on meanwhile, and what is answered already is sent first:
-    /// not while the leave may be given, which is not to be held by who waits for its client.
-    async fn wait_to_inflate<'l>(
-        &mut self,
-        leaves: &'l InflatingLeave,
-    ) -> Result<Option<SemaphorePermit<'l>>, Closed> {
+    /// not while the leave may be given, which is not to be held by who waits for its client. A client that leaves
+    /// meanwhile has what it asked for dropped.
+    async fn wait_to_inflate<'l>(&mut self, leaves: &'l InflatingLeave) -> Result<Leave<'l>, Closed> {
         self.take_answers().await;
         self.send_all().await?;
-        let mut leave = pin!(leaves.get());
+        let mut leave = pin!(leaves.get(self.inflating.worker(self.account.source())));
         loop {
             tokio::select! {
                 biased;
                 leave = &mut leave => return Ok(leave),
                 Some(outcome) = self.waiting.next(), if self.refused.is_none() && !self.waiting.is_empty() => {
                     self.take_turn(outcome);
+                }
+                () = sleep(LOOK_PERIOD) => {
+                    if has_left(&self.stream).await {
+                        return Err(Closed::Io(io::ErrorKind::ConnectionAborted.into()));
+                    }
                 }
             }
         }

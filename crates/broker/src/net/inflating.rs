@@ -3,16 +3,25 @@
 //!
 //! To check compressed records they are inflated, and for a topic with another codec they are compressed again. A few
 //! bytes may inflate to a thousand times as many, so what a request costs is known afterwards only: one that is large, or
-//! whose connection had costly ones before it, is worked on aside. As many are at once as there are cores.
+//! whose connection had costly ones before it, is worked on aside. As many are at once as there are cores, and those of
+//! connections whose batches take long at most all but one: the others always find a place. The leave to work aside is for a
+//! [slice](Slices) of a request: a batch, or as many as fit in a moment. Between two slices others have their turn: first
+//! those of the source that had least time of late.
 
+use std::collections::{BTreeMap, HashMap};
+use std::future::poll_fn;
 use std::num::NonZero;
-use std::sync::atomic::AtomicUsize;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::task::Poll;
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, SemaphorePermit};
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
 
-use super::wait::Counted;
+use super::source::Source;
 
 /// Compressed bytes of a request above which it is worked on aside: with gzip they may inflate to 16 MiB, with zstd to
 /// more, which takes longer than others should wait.
@@ -23,54 +32,265 @@ const HERE_TIME_MAX: Duration = Duration::from_millis(1);
 const ASIDE_FOR: u32 = 64;
 /// Time of compressed requests after which a connection lets others go first.
 const TURN_TIME: Duration = Duration::from_micros(500);
+/// Time after which a request gives way between two batches.
+const SLICE_TIME: Duration = Duration::from_millis(2);
+/// A slice that takes longer is one of few large batches: a batch of a megabyte that holds ten takes less.
+const LONG_TIME: Duration = Duration::from_millis(40);
+/// Sources whose time is remembered before those that had hardly any are forgotten.
+const SOURCES_KEPT: usize = 1024;
 
-/// The leave to work on a request aside; shared by all connections.
+/// The leave to work on requests aside; shared by all connections.
 #[derive(Debug)]
 pub(crate) struct InflatingLeave {
-    cores: usize,
-    free: Semaphore,
-    /// How many wait for it.
-    waiting: AtomicUsize,
+    /// At once, and of these such as take long.
+    places: usize,
+    long_places: usize,
+    line: Mutex<Line>,
+}
+
+/// Invariants: `working` and `long` count the leaves that were given and not given back.
+#[derive(Debug, Default)]
+struct Line {
+    working: usize,
+    long: usize,
+    waiting: BTreeMap<u64, Waiting>,
+    next_ticket: u64,
+    times: HashMap<Source, Recent>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    who: Worker,
+    grant: oneshot::Sender<()>,
+}
+
+/// Who asks for leave.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Worker {
+    pub(super) source: Source,
+    /// Its slices take long, or nothing is known of them.
+    pub(super) is_long: bool,
+    /// Time that its connection had of late.
+    pub(super) micros: u64,
+}
+
+/// Time that was taken of late: what is a second old counts for half.
+#[derive(Clone, Copy, Debug)]
+struct Recent {
+    micros: u64,
+    at: Instant,
+}
+
+impl Recent {
+    fn new() -> Self {
+        Self { micros: 0, at: Instant::now() }
+    }
+
+    fn now(self, now: Instant) -> u64 {
+        let seconds = u32::try_from(now.duration_since(self.at).as_secs()).unwrap_or(u32::MAX);
+        self.micros.checked_shr(seconds).unwrap_or(0)
+    }
+
+    fn add(&mut self, now: Instant, time: Duration) {
+        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        // What was halved stays so; of a second that has only begun nothing is lost.
+        let before = self.now(now);
+        if before != self.micros || self.micros == 0 {
+            self.at = now;
+        }
+        self.micros = before.saturating_add(micros);
+    }
 }
 
 impl InflatingLeave {
-    /// One for each core.
+    /// One for each core, and two where there is one.
     pub(crate) fn new() -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-        Self { cores, free: Semaphore::new(cores), waiting: AtomicUsize::new(0) }
+        Self::with_cores(std::thread::available_parallelism().map_or(1, NonZero::get))
+    }
+
+    fn with_cores(cores: usize) -> Self {
+        let places = cores.max(2);
+        Self { places, long_places: places - 1, line: Mutex::default() }
     }
 
     /// The leave, if it is free; it holds until it is dropped.
-    pub(super) fn try_get(&self) -> Option<SemaphorePermit<'_>> {
-        self.free.try_acquire().ok()
+    pub(super) fn try_get(&self, who: Worker) -> Option<Leave<'_>> {
+        let mut line = self.line.lock();
+        let is_free = self.has_place(&line, who)
+            && !line.waiting.values().any(|waiting| self.has_place(&line, waiting.who));
+        is_free.then(|| {
+            line.give(who);
+            Leave { leaves: self, who, since: Instant::now() }
+        })
     }
 
     /// Waits for the leave; it holds until it is dropped.
-    pub(super) async fn get(&self) -> Option<SemaphorePermit<'_>> {
-        let _counted = Counted::new(&self.waiting);
-        // It is never closed.
-        self.free.acquire().await.ok()
+    pub(super) async fn get(&self, who: Worker) -> Leave<'_> {
+        if let Some(leave) = self.try_get(who) {
+            return leave;
+        }
+        let (grant, granted) = oneshot::channel();
+        let mut place = {
+            let mut line = self.line.lock();
+            let ticket = line.next_ticket;
+            line.next_ticket += 1;
+            line.waiting.insert(ticket, Waiting { who, grant });
+            // What came free since it was looked told nobody.
+            self.serve(&mut line);
+            InLine { leaves: self, ticket, who, granted, is_taken: false }
+        };
+        // The sender is in the line until it grants.
+        let _ = (&mut place.granted).await;
+        place.is_taken = true;
+        Leave { leaves: self, who, since: Instant::now() }
+    }
+
+    fn has_place(&self, line: &Line, who: Worker) -> bool {
+        line.working < self.places && (!who.is_long || line.long < self.long_places)
+    }
+
+    fn serve(&self, line: &mut Line) {
+        let now = Instant::now();
+        loop {
+            let may_go = line.waiting.iter().filter(|(_, waiting)| self.has_place(line, waiting.who));
+            let rank = |(ticket, waiting): &(&u64, &Waiting)| {
+                let of_source = line.times.get(&waiting.who.source).map_or(0, |recent| recent.now(now));
+                (of_source, waiting.who.micros, **ticket)
+            };
+            let Some((&ticket, _)) = may_go.min_by_key(rank) else { return };
+            let Some(Waiting { who, grant }) = line.waiting.remove(&ticket) else { return };
+            line.give(who);
+            // Whoever stops waiting gives it back.
+            let _ = grant.send(());
+        }
+    }
+
+    fn give_back(&self, who: Worker, took: Duration) {
+        let mut line = self.line.lock();
+        line.working -= 1;
+        line.long -= usize::from(who.is_long);
+        line.note_time(who.source, took);
+        self.serve(&mut line);
     }
 
     /// How many have it now, and how many wait for it.
     pub(crate) fn counts(&self) -> (usize, usize) {
-        (self.cores - self.free.available_permits(), self.waiting.load(Relaxed))
+        let line = self.line.lock();
+        (line.working, line.waiting.len())
+    }
+}
+
+impl Line {
+    fn give(&mut self, who: Worker) {
+        self.working += 1;
+        self.long += usize::from(who.is_long);
+    }
+
+    fn note_time(&mut self, source: Source, took: Duration) {
+        let now = Instant::now();
+        if self.times.len() >= SOURCES_KEPT && !self.times.contains_key(&source) {
+            self.times.retain(|_, recent| recent.now(now) > 0);
+        }
+        if self.times.len() < 2 * SOURCES_KEPT || self.times.contains_key(&source) {
+            self.times.entry(source).or_insert_with(Recent::new).add(now, took);
+        }
+    }
+}
+
+/// The leave to work on a slice, given back when dropped.
+#[derive(Debug)]
+pub(super) struct Leave<'a> {
+    leaves: &'a InflatingLeave,
+    who: Worker,
+    since: Instant,
+}
+
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        self.leaves.give_back(self.who, self.since.elapsed());
+    }
+}
+
+/// A place in line, left when dropped.
+struct InLine<'a> {
+    leaves: &'a InflatingLeave,
+    ticket: u64,
+    who: Worker,
+    granted: oneshot::Receiver<()>,
+    is_taken: bool,
+}
+
+impl Drop for InLine<'_> {
+    fn drop(&mut self) {
+        if self.is_taken {
+            return;
+        }
+        let left = self.leaves.line.lock().waiting.remove(&self.ticket);
+        if left.is_none() {
+            self.leaves.give_back(self.who, Duration::ZERO);
+        }
+    }
+}
+
+/// How a request that has much to inflate tells its connection that it gives way, between two of its batches.
+#[derive(Debug)]
+pub(crate) struct Slices {
+    has_given_way: AtomicBool,
+    since: Mutex<Instant>,
+}
+
+impl Slices {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { has_given_way: AtomicBool::new(false), since: Mutex::new(Instant::now()) })
+    }
+
+    /// Ends the slice, if it has taken long enough. The connection polls again without being woken.
+    pub(crate) async fn give_way(&self) {
+        if self.since.lock().elapsed() < SLICE_TIME {
+            return;
+        }
+        let mut has_left = false;
+        poll_fn(|_| {
+            if std::mem::replace(&mut has_left, true) {
+                return Poll::Ready(());
+            }
+            self.has_given_way.store(true, Relaxed);
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// A slice begins.
+    pub(super) fn begin(&self) {
+        *self.since.lock() = Instant::now();
+    }
+
+    /// Whether the request, which is not ready, has more to do at once.
+    pub(super) fn go_on(&self) -> bool {
+        self.has_given_way.swap(false, Relaxed)
     }
 }
 
 /// What one connection's compressed requests have cost.
 ///
-/// Invariants: `aside` is how many requests more are worked on aside whatever their size.
+/// Invariants: `aside` is how many slices more are worked on aside whatever their size.
 #[derive(Debug)]
 pub(super) struct Inflating {
     aside: u32,
     turn: Duration,
+    is_long: bool,
+    recent: Recent,
 }
 
 impl Inflating {
     /// Nothing is known of a new connection, so its first one is worked on aside.
     pub(super) fn new() -> Self {
-        Self { aside: 1, turn: Duration::ZERO }
+        Self { aside: 1, turn: Duration::ZERO, is_long: true, recent: Recent::new() }
+    }
+
+    /// As whom the connection from this source asks for leave.
+    pub(super) fn worker(&self, source: Source) -> Worker {
+        Worker { source, is_long: self.is_long, micros: self.recent.now(Instant::now()) }
     }
 
     /// Whether a request with so many bytes of compressed records is worked on aside.
@@ -78,15 +298,18 @@ impl Inflating {
         compressed_bytes > HERE_BYTES_MAX || (compressed_bytes > 0 && self.aside > 0)
     }
 
-    /// A request with compressed records took so long, aside.
+    /// A slice with compressed records took so long, aside.
     pub(super) fn took_aside(&mut self, time: Duration) {
         self.aside = if time > HERE_TIME_MAX { ASIDE_FOR } else { self.aside.saturating_sub(1) };
+        self.is_long = time > LONG_TIME;
+        self.recent.add(Instant::now(), time);
     }
 
-    /// A request with compressed records took so long, here; answers whether others go first now.
+    /// A slice with compressed records took so long, here; answers whether others go first now.
     pub(super) fn took_here(&mut self, time: Duration) -> bool {
         if time > HERE_TIME_MAX {
             self.aside = ASIDE_FOR;
+            self.is_long = time > LONG_TIME;
         }
         self.turn += time;
         let is_over = self.turn > TURN_TIME;
@@ -99,30 +322,101 @@ impl Inflating {
 
 #[cfg(test)]
 mod tests {
-    use std::pin::pin;
-
-    use tokio::time::timeout;
+    use futures_util::FutureExt as _;
 
     use super::*;
 
-    #[tokio::test]
-    async fn as_many_as_there_are_cores_inflate_at_once_and_who_waits_is_counted() {
-        let leave = InflatingLeave::new();
-        let mut held = Vec::new();
-        for _ in 0..leave.cores {
-            held.push(leave.get().await);
-        }
-        assert_eq!(leave.counts(), (leave.cores, 0));
+    const QUICK: Worker = Worker { source: Source::SOME, is_long: false, micros: 0 };
+    const SLOW: Worker = Worker { source: Source::SOME, is_long: true, micros: 0 };
+
+    fn from(last: u8, micros: u64) -> Worker {
+        Worker { source: Source::of([192, 0, 2, last].into()), is_long: true, micros }
+    }
+
+    #[test]
+    fn as_many_as_there_are_cores_inflate_at_once_and_who_waits_is_counted() {
+        let leave = InflatingLeave::with_cores(4);
+        let mut held: Vec<_> = (0..3).map(|_| leave.try_get(SLOW).expect("free")).collect();
+        assert!(leave.try_get(SLOW).is_none(), "one place is for those that are quick");
+        held.push(leave.try_get(QUICK).expect("free"));
+        assert_eq!(leave.counts(), (4, 0));
         {
-            let mut waiting = pin!(leave.get());
-            assert!(timeout(Duration::from_millis(5), &mut waiting).await.is_err());
-            assert_eq!(leave.counts(), (leave.cores, 1));
-            assert!(leave.try_get().is_none());
+            let mut waiting = Box::pin(leave.get(QUICK));
+            assert!(waiting.as_mut().now_or_never().is_none());
+            assert_eq!(leave.counts(), (4, 1));
+            assert!(leave.try_get(QUICK).is_none());
         }
-        assert_eq!(leave.counts(), (leave.cores, 0), "it has gone");
+        assert_eq!(leave.counts(), (4, 0), "it has gone");
         drop(held);
         assert_eq!(leave.counts(), (0, 0));
-        assert!(leave.try_get().is_some());
+        assert!(leave.try_get(QUICK).is_some());
+    }
+
+    #[test]
+    fn who_is_quick_finds_a_place_beside_one_that_is_not_also_on_one_core() {
+        let leave = InflatingLeave::with_cores(1);
+        let _held = leave.try_get(SLOW).expect("free");
+        assert!(leave.try_get(SLOW).is_none());
+        assert!(leave.try_get(QUICK).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_source_that_had_least_time_is_next_and_of_it_the_connection_that_had_least() {
+        let leave = InflatingLeave::with_cores(1);
+        let held = leave.get(from(1, 0)).await;
+        tokio::time::advance(Duration::from_millis(300)).await;
+        drop(held);
+        let held = leave.get(from(3, 0)).await;
+        let waits = [from(1, 0), from(2, 500), from(2, 100)];
+        let mut waiting: Vec<_> = waits.into_iter().map(|who| Box::pin(leave.get(who))).collect();
+        for waiting in &mut waiting {
+            assert!(waiting.as_mut().now_or_never().is_none());
+        }
+        let mut held = Some(held);
+        for next in [2, 1, 0] {
+            drop(held.take());
+            let (working, _) = leave.counts();
+            assert_eq!(working, 1);
+            held = waiting[next].as_mut().now_or_never();
+            assert!(held.is_some(), "{next}");
+        }
+    }
+
+    #[test]
+    fn a_leave_that_was_given_to_one_that_has_gone_is_given_back() {
+        let leave = InflatingLeave::with_cores(1);
+        let held = leave.try_get(SLOW).expect("free");
+        let mut gone = Box::pin(leave.get(SLOW));
+        assert!(gone.as_mut().now_or_never().is_none());
+        drop(held);
+        assert_eq!(leave.counts(), (1, 0));
+        drop(gone);
+        assert_eq!(leave.counts(), (0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_gives_way_once_it_has_taken_a_slice_of_time() {
+        let slices = Slices::new();
+        slices.begin();
+        assert!(slices.give_way().now_or_never().is_some() && !slices.go_on());
+        tokio::time::advance(SLICE_TIME).await;
+        let mut giving = Box::pin(slices.give_way());
+        assert!(giving.as_mut().now_or_never().is_none());
+        assert!(slices.go_on() && !slices.go_on());
+        slices.begin();
+        assert!(giving.as_mut().now_or_never().is_some() && !slices.go_on());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn time_of_late_halves_each_second() {
+        let mut recent = Recent::new();
+        recent.add(Instant::now(), Duration::from_millis(8));
+        tokio::time::advance(Duration::from_secs(2)).await;
+        assert_eq!(recent.now(Instant::now()), 2_000);
+        recent.add(Instant::now(), Duration::from_millis(1));
+        assert_eq!(recent.now(Instant::now()), 3_000);
+        tokio::time::advance(Duration::from_secs(100)).await;
+        assert_eq!(recent.now(Instant::now()), 0);
     }
 
     const SHORT: Duration = Duration::from_micros(100);

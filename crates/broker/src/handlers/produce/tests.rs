@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
+use futures_util::FutureExt as _;
 use riverrun_env::sim::SimEnv;
 use riverrun_protocol::produce_request::PartitionProduceData;
 use riverrun_protocol::{ApiKey, Decoder, RequestHeader, encode_request};
@@ -80,7 +81,10 @@ fn internal_topics_take_no_records_whatever_a_client_says_it_is() {
             let Ok((plan, frame)) = planned(&broker, client_id, &[(name, &batch)]) else {
                 panic!("it does not decode")
             };
-            let answers = append_all(&broker, VERSION, plan, frame);
+            let mut answers = Vec::new();
+            append_all(&broker, VERSION, plan, frame, &mut answers)
+                .now_or_never()
+                .expect("nothing is inflated");
             let code = ErrorCode(answers[0].partitions[0].response.error_code);
             assert_eq!(code, expected, "{client_id:?}");
         }

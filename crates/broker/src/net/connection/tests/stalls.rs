@@ -1,6 +1,11 @@
 //! Requests that wait for what others hold, over real sockets: what came before them goes on, and they start when they may.
 
 use super::*;
+use crate::net::inflating::Worker;
+use crate::net::source::Source;
+
+/// Another connection that inflates.
+const QUICK: Worker = Worker { source: Source::SOME, is_long: false, micros: 0 };
 
 /// Sizes of the frames below that are answered at once, of those that are answered later, of those that inflate, and of
 /// those that are answered after a while with more than a socket takes.
@@ -31,7 +36,7 @@ impl Dispatch for BySize {
             drop(charge);
             if frame.len() == MUCH { much() } else { size_of_frame(&frame) }
         });
-        Dispatched { response, coding_bytes }
+        Dispatched { response, coding_bytes, slices: None }
     }
 }
 
@@ -63,7 +68,7 @@ fn what_came_before_a_request_that_waits_to_inflate_is_answered_meanwhile() {
     let dispatch = BySize { later: Duration::from_millis(100) };
     let client = move |client: &mut Client| {
         for _ in 0..3 {
-            let held: Vec<_> = std::iter::from_fn(|| leaves.try_get()).collect();
+            let held: Vec<_> = std::iter::from_fn(|| leaves.try_get(QUICK)).collect();
             client.send_together(&[AT_ONCE, LATER, AT_ONCE, INFLATES]);
             assert_eq!(client.receive(), AT_ONCE);
             wait_until("the last one waits", || leaves.counts().1 == 1);
