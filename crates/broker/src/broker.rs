@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 
 use parking_lot::Mutex;
-use riverrun_env::Env;
+use riverrun_env::{Env, PatientWall};
 use riverrun_log::config::LogConfig;
 use riverrun_log::producer_state::AppendOrigin;
 use riverrun_log::{AppendOptions, LogStore};
@@ -65,6 +65,8 @@ pub(crate) struct Budgets {
 #[derive(Debug)]
 pub(crate) struct Broker {
     pub(crate) env: Env,
+    /// For what expires, and must not because the clock was set.
+    pub(crate) patient_wall: PatientWall,
     pub(crate) config: Arc<BrokerConfig>,
     pub(crate) metadata: metadata::Store,
     pub(crate) logs: Arc<LogStore>,

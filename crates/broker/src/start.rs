@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use riverrun_env::Env;
+use riverrun_env::{Env, PatientWall};
 use riverrun_journal::JournalError;
 use riverrun_log::{LogError, LogStore, Place, RecoveryReport};
 use riverrun_queue::CONTROL_NAME;
@@ -219,6 +219,7 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
             applying_configs: Mutex::default(),
             log_account: OnceLock::new(),
             advertised: OnceLock::new(),
+            patient_wall: PatientWall::new(&*env.clock),
             env,
             metadata,
             logs,

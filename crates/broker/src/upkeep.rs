@@ -289,7 +289,8 @@ fn write_metadata_copies(broker: &Broker) {
 }
 
 fn expire_producers(broker: &Broker) {
-    let now = broker.env.clock.wall();
+    // A producer that is forgotten because the clock was set has lost its protection against duplicates.
+    let now = broker.patient_wall.now(&*broker.env.clock);
     for partition in broker.partitions.all() {
         partition.log.expire_producers(now);
     }

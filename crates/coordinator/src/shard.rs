@@ -29,6 +29,12 @@ const GROUP_ID_BYTES_MAX: usize = 1_024;
 /// A static member's instance id in bytes at most: Kafka's clients allow what a topic's name may be.
 const INSTANCE_ID_BYTES_MAX: usize = limits::TOPIC_NAME_BYTES_MAX;
 
+/// Groups whose deadlines are acted on in one step. With [`DUES_PER_TURN`], and as many members as a group may have, this is
+/// about a millisecond.
+const TURNS_PER_STEP: usize = 16;
+/// Deadlines of one group that are acted on in one step: each may have to look at all members.
+pub(crate) const DUES_PER_TURN: usize = 4;
+
 /// From this version on a SyncGroup says which protocol it means (KIP-559).
 const SYNC_PROTOCOL_VERSION: i16 = 5;
 
@@ -98,11 +104,14 @@ impl Shard {
         Some(self.sweep.is_due_at(self.config.offsets_retention_check_interval_ms.max(1)))
     }
 
-    /// Acts on everything that is due by now: sessions, rebalances, expired offsets.
+    /// Acts on what is due by now: sessions, rebalances, expired offsets. What is due beyond a slice stays due: requests of
+    /// the shard's groups have their turn meanwhile.
     pub fn expire(&mut self, now: Now) -> Step {
         let mut step = Step::default();
+        let mut turns = 0..TURNS_PER_STEP;
         while let Some((at, _)) = self.timers.first()
             && *at <= now.moment
+            && turns.next().is_some()
             && let Some((_, group_id)) = self.timers.pop_first()
         {
             step.append(self.expire_group(now, &group_id));

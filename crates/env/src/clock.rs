@@ -21,3 +21,44 @@ pub trait Clock: Send + Sync {
         self.monotonic()
     }
 }
+
+/// A wall clock that never runs ahead of the time that has passed since it was made: for what expires, and is compared with
+/// wall time that was written down. Set forward, it makes nothing old at once; set back, it is the wall clock.
+#[derive(Clone, Copy, Debug)]
+pub struct PatientWall {
+    wall: TimestampMs,
+    boot: Duration,
+}
+
+impl PatientWall {
+    /// Begins now.
+    pub fn new(clock: &dyn Clock) -> Self {
+        Self { wall: clock.wall(), boot: clock.boot() }
+    }
+
+    /// The time by now.
+    pub fn now(&self, clock: &dyn Clock) -> TimestampMs {
+        let passed = clock.boot().saturating_sub(self.boot);
+        let passed_ms = i64::try_from(passed.as_millis()).unwrap_or(i64::MAX);
+        clock.wall().min(TimestampMs(self.wall.0.saturating_add(passed_ms)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::SimClock;
+
+    #[test]
+    fn a_patient_wall_clock_never_hurries() {
+        let clock = SimClock::new();
+        let (start, patient) = (clock.wall(), PatientWall::new(&clock));
+        clock.advance(Duration::from_secs(1));
+        clock.suspend(Duration::from_secs(2));
+        assert_eq!(patient.now(&clock), TimestampMs(start.0 + 3_000));
+        clock.set_wall(TimestampMs(start.0 + 1_000_000_000));
+        assert_eq!(patient.now(&clock), TimestampMs(start.0 + 3_000));
+        clock.set_wall(TimestampMs(7));
+        assert_eq!(patient.now(&clock), TimestampMs(7));
+    }
+}

@@ -29,7 +29,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use aligned::AlignedBuffer;
-pub use clock::Clock;
+pub use clock::{Clock, PatientWall};
 pub use fs::{
     ChangeError, DirEntry, Directory, File, FileSystem, Identity, LockGuard, OddFile, OpenMode, Stat, Volume,
     atomic_replace, is_device_error, is_odd_file, is_shortage, read_whole, readable_bytes,

@@ -12,7 +12,7 @@ use crate::broker::Broker;
 use crate::config::{ConfigChange, TopicOverrides, is_dynamic, list_items, shown};
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
-use crate::metadata::{Cordon, Draft, Image};
+use crate::metadata::{Cordon, Draft, Image, is_internal};
 use crate::mounts::NOT_CHANGED;
 
 /// Whose configuration a client may change.
@@ -230,17 +230,45 @@ fn cordon_after(image: &Image, change: &ConfigChange) -> Result<Option<Cordon>, 
 fn alter_topic(draft: &mut Draft<'_>, id: TopicId, alter: Alter) -> Result<(), Refusal> {
     let unknown =
         || (ErrorCode::UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic.".to_owned());
-    let current = Arc::clone(&draft.image().topic_by_id(id).ok_or_else(unknown)?.configs);
+    let topic = draft.image().topic_by_id(id).ok_or_else(unknown)?;
+    let (is_internal, current) = (is_internal(&topic.name), Arc::clone(&topic.configs));
     let altered = alter(&current).map_err(|message| (ErrorCode::INVALID_CONFIG, message))?;
+    if is_internal {
+        check_policy(&current, &altered).map_err(|message| (ErrorCode::INVALID_CONFIG, message))?;
+    }
     draft
         .set_topic_configs(id, altered)
         .map_err(|refused| (error::topic_error(&refused), refused.to_string()))
+}
+
+/// The server's own topics stay compacted: any other policy would delete what groups have committed.
+fn check_policy(current: &TopicOverrides, altered: &TopicOverrides) -> Result<(), String> {
+    const POLICY: &str = "cleanup.policy";
+    let policy = altered.get(POLICY);
+    if policy == current.get(POLICY) || policy.is_some_and(|policy| policy == "compact") {
+        return Ok(());
+    }
+    Err(format!("{POLICY} of a topic of the server's own is compact"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::metadata::testing::image;
+
+    #[test]
+    fn internal_topics_stay_compacted_whatever_else_changes() {
+        let configs = |policy: Option<&str>| -> TopicOverrides {
+            let policy = policy.map(|policy| ("cleanup.policy".to_owned(), policy.to_owned()));
+            policy.into_iter().chain([("segment.ms".to_owned(), "1".to_owned())]).collect()
+        };
+        let compacted = configs(Some("compact"));
+        for policy in [None, Some("delete"), Some("compact,delete")] {
+            assert!(check_policy(&compacted, &configs(policy)).is_err(), "{policy:?}");
+            assert!(check_policy(&configs(policy), &compacted).is_ok());
+            assert!(check_policy(&configs(policy), &configs(policy)).is_ok(), "it was so before");
+        }
+    }
 
     #[test]
     fn options_of_the_server_are_named_when_they_cannot_change() {

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use parking_lot::{Condvar, Mutex};
-use riverrun_env::Env;
+use riverrun_env::{Env, PatientWall};
 use riverrun_log::config::LogConfig;
 use riverrun_log::producer_state::{
     BatchPlace, ProducerStates, ProducerView, SequenceVerdict, SequencedBatch,
@@ -108,6 +108,8 @@ pub(super) struct Intake {
     line: Mutex<Line>,
     came: Condvar,
     env: Env,
+    /// For what expires, and must not because the clock was set.
+    patient_wall: PatientWall,
     _claim: Claim,
 }
 
@@ -130,6 +132,7 @@ impl Intake {
             producers: Mutex::new(Producers::new(producers)),
             line: Mutex::default(),
             came: Condvar::new(),
+            patient_wall: PatientWall::new(&*env.clock),
             env,
             _claim: claim,
         })
@@ -193,7 +196,8 @@ impl Intake {
     }
 
     fn expire(&self) {
-        self.producers.lock().expire(self.env.clock.wall(), self.config.producer_id_expiration_ms);
+        let now = self.patient_wall.now(&*self.env.clock);
+        self.producers.lock().expire(now, self.config.producer_id_expiration_ms);
     }
 }
 

@@ -4,6 +4,7 @@
 
 use riverrun_protocol::ErrorCode;
 
+use crate::shard::DUES_PER_TURN;
 use crate::time::Moment;
 
 use super::{ClassicGroup, JoinTimer, MemberId, State, Turn};
@@ -25,10 +26,10 @@ impl ClassicGroup {
         sessions.chain(pending).chain(join).chain(self.sync_deadline).min()
     }
 
-    /// Acts on everything that is due by now, the earliest first. What that starts is due later than now, so this
-    /// ends.
+    /// Acts on what is due by now, the earliest first, and no more than is done in one turn.
     pub(crate) fn expire(&mut self, turn: &mut Turn<'_>) {
-        while let Some(due) = self.first_due(turn.now.moment) {
+        for _ in 0..DUES_PER_TURN {
+            let Some(due) = self.first_due(turn.now.moment) else { return };
             match due {
                 Due::Session(id) => self.end_session(turn, &id),
                 Due::Pending(id) => {

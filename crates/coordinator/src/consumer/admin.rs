@@ -9,6 +9,7 @@ use riverrun_protocol::consumer_group_describe_response::{
 use riverrun_types::{PartitionId, TopicId};
 
 use crate::group::Committer;
+use crate::shard::DUES_PER_TURN;
 use crate::step::OffsetsRecord;
 use crate::time::{Ages, Moment, Now, Stamp};
 use crate::{GroupConfig, TopicMetadata};
@@ -178,10 +179,12 @@ impl ConsumerGroup {
         self.topic_sets.len() + self.patterns.len()
     }
 
-    /// Removes the members that were silent for their session, or did not give up partitions in time.
+    /// Removes members that were silent for their session, or did not give up partitions in time: no more than are removed
+    /// in one turn.
     pub(crate) fn expire(&mut self, group_id: &str, now: Now) -> Vec<OffsetsRecord> {
         let mut recorder = Recorder::new(group_id);
-        while let Some(id) = self.timers.overdue(now.moment) {
+        for _ in 0..DUES_PER_TURN {
+            let Some(id) = self.timers.overdue(now.moment) else { break };
             self.fence(&id, now, &mut recorder);
         }
         recorder.into_records()

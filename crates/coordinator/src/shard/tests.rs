@@ -8,6 +8,8 @@ use riverrun_protocol::join_group_request::JoinGroupRequestProtocol;
 use riverrun_protocol::leave_group_request::MemberIdentity;
 use riverrun_protocol::offset_commit_request::{OffsetCommitRequestPartition, OffsetCommitRequestTopic};
 use riverrun_protocol::offset_delete_request::{OffsetDeleteRequestPartition, OffsetDeleteRequestTopic};
+use riverrun_protocol::offsets_topic::GroupMetadataValue;
+use riverrun_protocol::offsets_topic::group_metadata_value::MemberMetadata;
 use riverrun_protocol::sync_group_request::SyncGroupRequestAssignment;
 use riverrun_protocol::{
     ConsumerGroupHeartbeatRequest, ConsumerProtocolSubscription, OffsetCommitRequest, OffsetDeleteRequest,
@@ -606,4 +608,34 @@ fn garbage_in_the_log_is_refused_and_changes_nothing() {
     assert_eq!(shard.group_count(), 0);
     shard.replay(b"\x00\x0e\x00\x01g", Some(b"a record of a share group")).unwrap();
     assert_eq!(shard.group_count(), 0);
+}
+
+#[test]
+fn many_sessions_that_end_together_end_in_slices() {
+    let member = |number: i32| MemberMetadata {
+        member_id: format!("m{number}").into(),
+        session_timeout: 6_000,
+        rebalance_timeout: 6_000,
+        ..MemberMetadata::default()
+    };
+    let value = GroupMetadataValue {
+        protocol_type: "consumer".into(),
+        generation: 1,
+        protocol: Some("range".into()),
+        leader: Some("m0".into()),
+        members: (0..200).map(member).collect(),
+        ..GroupMetadataValue::default()
+    };
+    let record = crate::records::group_metadata("g", &value);
+    let mut shard = Shard::new(GroupConfig::default(), GroupMemory::unbounded());
+    shard.replay(&record.key, record.value.as_deref()).unwrap();
+    assert_eq!(shard.on_loaded(Now::simulated(0)), Step::default());
+    let now = Now::simulated(10_000);
+    let mut steps = 0;
+    while shard.next_deadline().is_some_and(|at| at <= now.moment) {
+        let _ = shard.expire(now);
+        steps += 1;
+    }
+    assert_eq!(shard.describe_group("g", 5).group_state, "Empty");
+    assert!(steps > 200 / (TURNS_PER_STEP * DUES_PER_TURN), "{steps}");
 }

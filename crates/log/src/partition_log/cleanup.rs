@@ -7,6 +7,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use riverrun_env::is_shortage;
 use riverrun_types::{Offset, TimestampMs};
@@ -23,7 +24,8 @@ use crate::segment::Segment;
 #[derive(Debug)]
 pub(crate) struct DoomedFile {
     path: PathBuf,
-    since: TimestampMs,
+    /// By time that passes: a wall clock that is set back would keep it for as long.
+    since: Duration,
 }
 
 impl PartitionLog {
@@ -72,7 +74,8 @@ impl PartitionLog {
             Err(error) if !error.is_full() => return Err(error),
             _ => {}
         }
-        log.remove_doomed_before(now, config.file_delete_delay_ms);
+        let monotonic = self.dir.env().clock.monotonic();
+        log.remove_doomed_before(monotonic, config.file_delete_delay_ms);
         self.name_end(log, now)?;
         let view = log.view();
         let facts = segment_facts(&view, now, false)?;
@@ -99,7 +102,7 @@ impl PartitionLog {
             return Ok(0);
         }
         for segment in &deleted {
-            log.doom(segment, now)?;
+            log.doom(segment, monotonic)?;
         }
         let count = deleted.len();
         tracing::info!(
@@ -244,7 +247,7 @@ impl OpenLog {
     /// Renames a segment's files out of the log, to be removed later; or at once, where there is no space for other names.
     /// A power cut leaves any of them then, as it does of names that were changed: all lie below the log start and the
     /// recovery point, which are durable, and the next opening takes them away.
-    fn doom(&self, segment: &Segment, now: TimestampMs) -> Result<(), LogError> {
+    fn doom(&self, segment: &Segment, now: Duration) -> Result<(), LogError> {
         for path in [segment.log_path(), segment.index_path()] {
             let mut name = path.clone().into_os_string();
             name.push(DELETED_SUFFIX);
@@ -259,9 +262,9 @@ impl OpenLog {
         Ok(())
     }
 
-    fn remove_doomed_before(&self, now: TimestampMs, delay_ms: u64) {
-        let delay_ms = i64::try_from(delay_ms).unwrap_or(i64::MAX);
-        self.remove_doomed_if(|file| now.0.saturating_sub(file.since.0) >= delay_ms);
+    fn remove_doomed_before(&self, now: Duration, delay_ms: u64) {
+        let delay = Duration::from_millis(delay_ms);
+        self.remove_doomed_if(|file| now.saturating_sub(file.since) >= delay);
     }
 
     /// Removes all files that are no longer part of the log.

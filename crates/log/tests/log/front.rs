@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use riverrun_log::config::{CleanupPolicy, LogConfig};
-use riverrun_types::Offset;
+use riverrun_types::{Offset, TimestampMs};
 
 use crate::machine::{Machine, numbers};
 
@@ -59,6 +59,23 @@ fn retention_that_takes_everything_keeps_the_end_offset() {
     assert_eq!(machine.log().log_start_offset().unwrap(), Offset(30));
     machine.append_numbers(30, 32);
     assert_eq!(machine.records().unwrap(), numbers(30, 32));
+}
+
+#[test]
+fn removed_files_go_in_time_though_the_wall_clock_is_set_back() {
+    let config =
+        LogConfig { retention_ms: Some(1000), file_delete_delay_ms: 500, ..Machine::small_segments() };
+    let machine = Machine::new(1, config);
+    machine.append_numbers(0, 30);
+    machine.store().checkpoint().unwrap();
+    machine.sim.clock.advance(Duration::from_secs(5));
+    machine.log().apply_retention(machine.now(), Offset(30)).unwrap();
+    machine.sim.clock.set_wall(TimestampMs(machine.now().0 - 86_400_000));
+    machine.log().apply_retention(machine.now(), Offset(30)).unwrap();
+    assert!(machine.files().iter().any(|name| name.ends_with(".deleted")), "{:?}", machine.files());
+    machine.sim.clock.advance(Duration::from_secs(1));
+    machine.log().apply_retention(machine.now(), Offset(30)).unwrap();
+    assert!(!machine.files().iter().any(|name| name.ends_with(".deleted")), "{:?}", machine.files());
 }
 
 #[test]
