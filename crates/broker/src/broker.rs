@@ -36,6 +36,7 @@ use crate::scrub::ScrubProgress;
 use crate::supervisor::Supervisor;
 use crate::topics::Discarded;
 use crate::uncleanable::Uncleanable;
+use crate::watchdog::Seen;
 
 /// How a request names a topic: by name in older versions, by id in newer ones (KIP-516).
 #[derive(Clone, Copy, Debug)]
@@ -89,6 +90,8 @@ pub(crate) struct Broker {
     pub(crate) open_failures: OpenFailures,
     pub(crate) discarded: Discarded,
     pub(crate) scrub: ScrubProgress,
+    /// What is waited for.
+    pub(crate) waits: Seen,
     /// Logs whose compaction failed.
     pub(crate) uncleanable: Uncleanable,
     /// Held while open logs are told the options of an image, so that the last they hear is the newest.

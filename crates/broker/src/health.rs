@@ -178,12 +178,14 @@ impl Broker {
         troubles.extend(self.groups.failed_shard(&*self.env.clock).map(groups_failed));
         troubles.extend(self.groups.cut_shard().map(groups_cut));
         troubles.extend(self.mounts.troubles());
+        troubles.extend(self.waits.troubles());
         troubles.splice(0..0, self.supervisor.troubles());
         let image = self.metadata.image();
         let dirs = image.log_dirs().iter().enumerate();
         let cordoned = dirs.filter(|(index, _)| image.is_cordoned(*index));
         let note = |path: &Path| format!("log dir {} is cordoned: it gets no new partitions", path.display());
         let mut notes: Vec<String> = cordoned.map(|(_, dir)| note(&dir.path)).collect();
+        notes.extend(self.waits.notes());
         notes.extend(topics_set_aside(self.metadata.set_aside()));
         notes.extend(self.log_account.get().and_then(|account| account.note()));
         // No trouble: whoever asks for little is served, and whoever does not read is sent away.

@@ -44,6 +44,7 @@ mod testing;
 mod topics;
 mod uncleanable;
 mod upkeep;
+mod watchdog;
 
 pub use log_account::LogAccount;
 pub use metadata::{

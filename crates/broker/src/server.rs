@@ -41,6 +41,7 @@ use crate::start::{StartError, open_broker};
 use crate::supervisor::panic_text;
 use crate::topics;
 use crate::upkeep;
+use crate::watchdog::Watchdog;
 
 /// A stop takes no longer than this, whatever is unsettled and whatever hangs: who supervises servers kills them after ten
 /// seconds and more, and a stop that was cut off by that is none in order.
@@ -300,8 +301,16 @@ fn run(
             return Ok(());
         }
     };
+    let watchdog = match Watchdog::start(&broker, runtime.handle().clone()) {
+        Ok(watchdog) => watchdog,
+        Err(error) => {
+            report(Err(StartError::Thread(error)));
+            return Ok(());
+        }
+    };
     report(Ok(addresses));
     let (failure, deadline) = runtime.block_on(serve(&broker, tasks, stop, stopping));
+    watchdog.stop();
     runtime.shutdown_timeout(JOBS_GRACE.min(deadline.left()));
     aside.shutdown_timeout(JOBS_GRACE.min(deadline.left()));
     let has_died = matches!(failure, Some(StopError::ThreadDied(_)));

@@ -36,6 +36,7 @@ use crate::scrub::ScrubProgress;
 use crate::settle::used_journals;
 use crate::topics::Discarded;
 use crate::uncleanable::Uncleanable;
+use crate::watchdog::Seen;
 
 /// Why a server did not start.
 #[derive(Debug, Error)]
@@ -216,6 +217,7 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
             discarded: Discarded::default(),
             scrub: ScrubProgress::default(),
             uncleanable: Uncleanable::default(),
+            waits: Seen::default(),
             applying_configs: Mutex::default(),
             log_account: OnceLock::new(),
             advertised: OnceLock::new(),

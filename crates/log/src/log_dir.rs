@@ -94,6 +94,8 @@ pub(crate) struct LogDir {
     has_met_trouble: AtomicBool,
     space: Space,
     early_rolls: EarlyRolls,
+    /// The partition that is being settled, and since when.
+    settles: Mutex<Option<(PartitionId, Duration)>>,
     /// Partitions that have a tail.
     tails: Mutex<Vec<Weak<PartitionLog>>>,
     /// Held while tails are settled.
@@ -157,6 +159,7 @@ impl LogDir {
             has_met_trouble: AtomicBool::new(false),
             space: Space::new(reserve_bytes(env, path, shared)),
             early_rolls: EarlyRolls::new(),
+            settles: Mutex::default(),
             tails: Mutex::default(),
             settling: Mutex::default(),
             write_backs: RwLock::default(),
@@ -203,6 +206,7 @@ impl LogDir {
             has_met_trouble: AtomicBool::new(false),
             space: Space::new(reserve_bytes(env, path, shared)),
             early_rolls: EarlyRolls::new(),
+            settles: Mutex::default(),
             tails: Mutex::default(),
             settling: Mutex::default(),
             write_backs: RwLock::default(),
@@ -516,7 +520,10 @@ impl LogDir {
             prefetch_next(logs.as_slice());
             let settled = match &*result {
                 Err(error) if self.is_hopeless(error) => Err(error.clone()),
-                _ => log.settle(upto, pace),
+                _ => {
+                    *self.settles.lock() = Some((log.id(), self.env.clock.monotonic()));
+                    log.settle(upto, pace)
+                }
             };
             match settled {
                 Ok(None) => drop(log),
@@ -534,7 +541,13 @@ impl LogDir {
             }
             pace.step();
         }
+        *self.settles.lock() = None;
         left
+    }
+
+    /// The partition that is being settled now, and since when by monotonic time.
+    pub(crate) fn settles(&self) -> Option<(PartitionId, Duration)> {
+        *self.settles.lock()
     }
 
     /// Fails if the store is being closed and there is no time left to settle.

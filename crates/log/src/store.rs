@@ -469,6 +469,11 @@ impl LogStore {
         self.dirs.iter().map(|dir| dir.close_idle(older_than)).sum()
     }
 
+    /// The partition that is being settled now, if one is, its log dir, and since when by monotonic time. Waits for nobody.
+    pub fn settling_since(&self) -> Option<(&Path, PartitionId, Duration)> {
+        self.dirs.iter().find_map(|dir| dir.settles().map(|(id, since)| (dir.path(), id, since)))
+    }
+
     /// [`Self::close`] comes next, and settles until monotonic time `until` at most; so does whoever settles or makes a
     /// checkpoint now, at once.
     pub fn close_by(&self, until: Duration) {

@@ -5,6 +5,7 @@ use std::sync::Weak;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::registry::Unit;
 
 use super::journals::put_counter;
 use super::partitions::{Series, put};
@@ -33,6 +34,14 @@ impl Collector for PartsCollector {
         let lost = broker.log_account.get().map_or(0, |account| account.lost_lines());
         let help = "Lines of the log that are lost: nobody read them in time, or they could not be written";
         put_counter(&mut encoder, "log_lines_lost", help, None, &[(Vec::new(), lost)])?;
+        let seconds = broker.waits.seconds().into_iter();
+        let waits: Series = seconds
+            .map(|(what, lasted)| {
+                (vec![("what", what.to_owned())], i64::try_from(lasted).unwrap_or(i64::MAX))
+            })
+            .collect();
+        let help = "For how long requests have waited for something, while they do";
+        put(&mut encoder, "waiting", help, Some(&Unit::Seconds), &waits)?;
         let parts = broker.supervisor.parts();
         let up = |(name, is_alive): (String, bool)| (vec![("thread", name)], i64::from(is_alive));
         let up: Series = parts.into_iter().map(up).collect();

@@ -464,7 +464,7 @@ fn producers_wait_while_the_write_cache_is_full_and_consumers_do_not() {
 #[test]
 fn a_produce_request_that_cannot_become_durable_in_time_is_told_so_and_stays() {
     let sim = SimEnv::new(9);
-    let server = simulated(&sim, &[]);
+    let server = simulated(&sim, &[("admin.listen", "127.0.0.1:0")]);
     let mut client = Client::new(&server);
     create_topic(&mut client, "t", 1, &[("durability", "1")]);
     produce(&mut client, "t", 0, &batch(&["a"]));
@@ -483,9 +483,20 @@ fn a_produce_request_that_cannot_become_durable_in_time_is_told_so_and_stays() {
     let answer = &response.responses[0].partition_responses[0];
     assert_eq!(ErrorCode(answer.error_code), ErrorCode::REQUEST_TIMED_OUT);
     assert_eq!(read_all(&mut client, "t", 0, 0), ["a"], "nobody sees it before it is synced");
+    // Health says that somebody waits, and for what, although nothing has failed.
+    let health = || get(server.admin_address().expect("an admin port"), "/health");
+    let begun = Instant::now();
+    while !health().1.contains("producers wait for the journal in /data/journal: its disk does not take") {
+        assert!(begun.elapsed() < PATIENCE, "{:?}", health());
+        std::thread::sleep(Duration::from_millis(20));
+    }
     go_on.send(()).expect("the sync waits");
     assert_eq!(read_whole(&mut client, "t", 2), ["a", "b"]);
     assert_eq!(produce(&mut client, "t", 0, &batch(&["c"])), 2);
+    while health().1 != "ok\n" {
+        assert!(begun.elapsed() < PATIENCE, "{:?}", health());
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 #[test]

@@ -1,0 +1,304 @@
+//! Who notices that the server lives and does not get on: producers and other requests wait, and for what.
+//!
+//! Owns a thread that looks at counters a few times a second, and what it makes of them. What is so at each look for longer
+//! than a second is told of by `/health` and a metric, and in the log once when it is first told of and once when it is over;
+//! for longer than ten seconds it is a trouble. The thread takes no lock that is held over work, and waits for none of those
+//! that it watches.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+
+use crate::broker::Broker;
+
+/// Between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// What is over sooner is load, not a wait that somebody should know of.
+const TOLD_AFTER: Duration = Duration::from_secs(1);
+/// What lasts longer is a trouble: a server that is only busy gets on within that time.
+const TROUBLE_AFTER: Duration = Duration::from_secs(10);
+
+/// What can be in the way.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Wait {
+    /// The write cache is full.
+    WriteCache,
+    /// A journal, by its place among them, stores nothing of what was submitted.
+    Journal(usize),
+    /// The memory for requests is taken.
+    RequestMemory,
+    /// The memory for responses is taken.
+    ResponseMemory,
+    /// The threads of the network do not get to what is to be done.
+    NetworkThreads,
+}
+
+impl Wait {
+    /// Its name in metrics.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::WriteCache => "write_cache",
+            Self::Journal(_) => "journal",
+            Self::RequestMemory => "request_memory",
+            Self::ResponseMemory => "response_memory",
+            Self::NetworkThreads => "network_threads",
+        }
+    }
+}
+
+/// One that goes on.
+#[derive(Debug)]
+struct Lasting {
+    since: Duration,
+    cause: String,
+    is_told: bool,
+}
+
+/// What is to be told now.
+#[derive(Debug, PartialEq, Eq)]
+enum Event {
+    Began(String),
+    Ended(String, Duration),
+}
+
+/// The waits that go on. Pure: facts and time in, what to tell out.
+///
+/// Invariants: each of them was there at every look since it began.
+#[derive(Debug, Default)]
+struct Waits {
+    lasting: BTreeMap<Wait, Lasting>,
+    seen_at: Duration,
+}
+
+impl Waits {
+    /// Takes in what is waited for now, and why.
+    fn look(&mut self, now: Duration, present: Vec<(Wait, String)>) -> Vec<Event> {
+        self.seen_at = now;
+        let mut before = std::mem::take(&mut self.lasting);
+        let mut events = Vec::new();
+        for (wait, cause) in present {
+            let known = before.remove(&wait);
+            let (since, was_told) = known.map_or((now, false), |known| (known.since, known.is_told));
+            let is_told = was_told || now.saturating_sub(since) >= TOLD_AFTER;
+            if is_told && !was_told {
+                events.push(Event::Began(cause.clone()));
+            }
+            self.lasting.insert(wait, Lasting { since, cause, is_told });
+        }
+        let over = before.into_values().filter(|lasting| lasting.is_told);
+        events.extend(over.map(|lasting| Event::Ended(lasting.cause, now.saturating_sub(lasting.since))));
+        events
+    }
+
+    /// What is told, and for how long it has lasted.
+    fn told(&self) -> impl Iterator<Item = (&Wait, &str, Duration)> {
+        let told = self.lasting.iter().filter(|(_, lasting)| lasting.is_told);
+        told.map(|(wait, it)| (wait, it.cause.as_str(), self.seen_at.saturating_sub(it.since)))
+    }
+}
+
+/// What the watchdog has seen, for whoever asks.
+#[derive(Debug, Default)]
+pub(crate) struct Seen(Mutex<Waits>);
+
+impl Seen {
+    fn lines(&self, is_wanted: impl Fn(Duration) -> bool) -> Vec<String> {
+        let waits = self.0.lock();
+        let told = waits.told().filter(|(_, _, lasted)| is_wanted(*lasted));
+        told.map(|(_, cause, lasted)| format!("for {} seconds {cause}", lasted.as_secs())).collect()
+    }
+
+    /// What has lasted so long that something is wrong.
+    pub(crate) fn troubles(&self) -> Vec<String> {
+        self.lines(|lasted| lasted >= TROUBLE_AFTER)
+    }
+
+    /// What has not.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        self.lines(|lasted| lasted < TROUBLE_AFTER)
+    }
+
+    /// For how many seconds somebody has waited, by the name of what for: of several journals the longest.
+    pub(crate) fn seconds(&self) -> BTreeMap<&'static str, u64> {
+        let waits = self.0.lock();
+        let mut seconds = BTreeMap::new();
+        for (wait, _, lasted) in waits.told() {
+            let longest: &mut u64 = seconds.entry(wait.name()).or_default();
+            *longest = (*longest).max(lasted.as_secs());
+        }
+        seconds
+    }
+}
+
+/// The running thread.
+#[derive(Debug)]
+pub(crate) struct Watchdog {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Watchdog {
+    /// Watches a server whose network's threads are those of `network`.
+    pub(crate) fn start(broker: &Arc<Broker>, network: Handle) -> io::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (watched, stopping) = (Arc::clone(broker), Arc::clone(&stop));
+        let run = move || {
+            let mut facts = Facts { network, beats: Arc::default(), sent: 0, journals: Vec::new() };
+            while !stopping.load(Ordering::Acquire) {
+                facts.look(&watched);
+                std::thread::park_timeout(LOOK_EVERY);
+            }
+        };
+        Ok(Self { stop, thread: broker.supervisor.thread("riverrun-watch", run)? })
+    }
+
+    /// Ends the thread.
+    pub(crate) fn stop(self) {
+        self.stop.store(true, Ordering::Release);
+        self.thread.thread().unpark();
+        // The supervisor has caught its panic.
+        let _ = self.thread.join();
+    }
+}
+
+/// Where facts come from, and what the look before has found there.
+struct Facts {
+    network: Handle,
+    /// So many of the heartbeats that were sent were taken.
+    beats: Arc<AtomicU64>,
+    sent: u64,
+    /// Up to where each journal had delivered.
+    journals: Vec<u64>,
+}
+
+impl Facts {
+    fn look(&mut self, broker: &Broker) {
+        let mut present = self.journals(broker);
+        if broker.logs.is_write_cache_full() {
+            present.push((Wait::WriteCache, full_write_cache(broker)));
+        }
+        let budgets = &broker.budgets;
+        if budgets.requests.is_wanted() {
+            present.push((Wait::RequestMemory, "requests wait for the memory that others hold".to_owned()));
+        }
+        if budgets.responses.waiting() > 0 {
+            present.push((Wait::ResponseMemory, "responses wait for the memory that others hold".to_owned()));
+        }
+        present.extend(self.network_threads());
+        let events = broker.waits.0.lock().look(broker.env.clock.monotonic(), present);
+        for event in events {
+            match event {
+                Event::Began(cause) => tracing::warn!("{cause}"),
+                Event::Ended(cause, lasted) => {
+                    tracing::info!(seconds = lasted.as_secs(), "it is over that {cause}");
+                }
+            }
+        }
+    }
+
+    /// The journals that have entries to store and have stored none since the look before.
+    fn journals(&mut self, broker: &Broker) -> Vec<(Wait, String)> {
+        let mut waits = Vec::new();
+        let delivered: Vec<u64> = broker.logs.journals().map(|journal| journal.delivered().0).collect();
+        for (index, journal) in broker.logs.journals().enumerate() {
+            let has_moved = self.journals.get(index) != delivered.get(index);
+            if !has_moved && !journal.has_delivered_all() && journal.failure().is_none() {
+                let dir = journal.dir().display();
+                let reason = if journal.full_for().is_some() {
+                    format!("it is full, and {}", settling(broker))
+                } else {
+                    "its disk does not take what is written".to_owned()
+                };
+                waits.push((
+                    Wait::Journal(index),
+                    format!("producers wait for the journal in {dir}: {reason}"),
+                ));
+            }
+        }
+        self.journals = delivered;
+        waits
+    }
+
+    /// Whether the heartbeat of the look before is still to be taken; sends another one if it is not.
+    fn network_threads(&mut self) -> Option<(Wait, String)> {
+        if self.beats.load(Ordering::Relaxed) < self.sent {
+            return Some((Wait::NetworkThreads, "the network's threads are busy with other work".to_owned()));
+        }
+        self.sent += 1;
+        let beats = Arc::clone(&self.beats);
+        drop(self.network.spawn(async move { beats.fetch_add(1, Ordering::Relaxed) }));
+        None
+    }
+}
+
+fn full_write_cache(broker: &Broker) -> String {
+    let cache = broker.logs.write_cache();
+    format!(
+        "producers wait for the write cache: {} of {} bytes are in no segment yet, and {}",
+        cache.bytes(),
+        cache.bytes_max(),
+        settling(broker)
+    )
+}
+
+/// What settling is at.
+fn settling(broker: &Broker) -> String {
+    let now = broker.env.clock.monotonic();
+    match broker.logs.settling_since() {
+        Some((dir, id, since)) => {
+            let image = broker.metadata.image();
+            let topic =
+                image.topic_by_id(id.topic).map_or_else(|| id.topic.to_string(), |it| it.name.to_string());
+            let (dir, ms) = (dir.display(), now.saturating_sub(since).as_millis());
+            format!("settling has been at partition {topic}-{} in {dir} for {ms} ms", id.index)
+        }
+        None => "settling is at no partition".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cache(cause: &str) -> Vec<(Wait, String)> {
+        vec![(Wait::WriteCache, cause.to_owned())]
+    }
+
+    #[test]
+    fn a_wait_is_told_once_when_it_lasts_and_once_when_it_is_over() {
+        let mut waits = Waits::default();
+        let at = |ms: u64| Duration::from_millis(10_000 + ms);
+        assert!(waits.look(at(0), cache("first")).is_empty());
+        assert!(waits.look(at(900), cache("first")).is_empty());
+        assert!(waits.look(at(950), Vec::new()).is_empty(), "it was not worth a word");
+        assert!(waits.look(at(1000), cache("first")).is_empty(), "it begins anew");
+        assert_eq!(waits.look(at(2000), cache("second")), [Event::Began("second".to_owned())]);
+        assert!(waits.look(at(3000), cache("third")).is_empty());
+        let ended = Event::Ended("third".to_owned(), Duration::from_secs(3));
+        assert_eq!(waits.look(at(4000), Vec::new()), [ended]);
+        assert!(waits.look(at(9000), Vec::new()).is_empty());
+    }
+
+    #[test]
+    fn a_wait_is_a_note_first_and_a_trouble_when_it_lasts_for_long() {
+        let seen = Seen::default();
+        let look = |seconds, present| _ = seen.0.lock().look(Duration::from_secs(seconds), present);
+        let mut both = cache("producers wait");
+        both.push((Wait::Journal(0), "one".to_owned()));
+        look(100, both.clone());
+        assert_eq!((seen.notes(), seen.troubles()), (Vec::new(), Vec::new()));
+        both.push((Wait::Journal(1), "other".to_owned()));
+        look(105, both.clone());
+        assert_eq!(seen.notes(), ["for 5 seconds producers wait", "for 5 seconds one"]);
+        look(110, both);
+        assert_eq!(seen.troubles(), ["for 10 seconds producers wait", "for 10 seconds one"]);
+        assert_eq!(seen.notes(), ["for 5 seconds other"]);
+        assert_eq!(seen.seconds(), BTreeMap::from([("write_cache", 10), ("journal", 10)]));
+    }
+}
