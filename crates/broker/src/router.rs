@@ -20,8 +20,8 @@ use crate::answers;
 use crate::aside::{Aside, Stopping};
 use crate::broker::Broker;
 use crate::context::{ConnectionInfo, RequestContext};
-use crate::handlers;
 use crate::handlers::bounds::{Bound, Place, SMALL_ANSWER_BYTES_MAX, SMALL_BYTES_MAX, SMALL_ELEMENTS_MAX};
+use crate::handlers::{self, produce};
 use crate::net::budget::Charge;
 use crate::net::connection::{Dispatch, Dispatched};
 use crate::net::response::{Outcome, Part, ResponseFrame};
@@ -65,22 +65,33 @@ impl Dispatch for Router {
         let mut slices = None;
         // Boxed by kind: the hot requests do not pay for the size of the rare ones' futures.
         let response = match call.key {
-            ApiKey::Produce => timed(broker, call, |broker| {
-                let begun = handlers::produce::begin(&broker, &context, call, &frame);
-                coding_bytes = begun.as_ref().map_or(0, handlers::produce::Plan::coding_bytes);
-                slices = begun.as_ref().ok().map(handlers::produce::Plan::slices);
-                async move {
-                    match begun {
-                        Ok(plan) => {
-                            holding(charge, handlers::produce::handle(&broker, call, plan, frame)).await
+            ApiKey::Produce => {
+                let aside = self.aside.clone();
+                timed(broker, call, |broker| {
+                    let begun = produce::begin(&broker, &context, call, &frame, SMALL_ELEMENTS_MAX);
+                    coding_bytes = begun.as_ref().map_or(0, |(plan, _)| plan.coding_bytes());
+                    slices = begun.as_ref().ok().map(|(plan, _)| plan.slices());
+                    async move {
+                        match begun {
+                            Ok((plan, _)) => {
+                                holding(charge, produce::handle(&broker, call, plan, frame, None)).await
+                            }
+                            Err(produce::NotBegun::Refused(refused)) => refused,
+                            Err(produce::NotBegun::TooMuch) => {
+                                // Boxed: it is rare, and the others do not pay for its size.
+                                let job = Job { broker, aside, context, call, frame, charge };
+                                Box::pin(produce::handle_aside(job)).await
+                            }
                         }
-                        Err(refused) => refused,
                     }
-                }
-            }),
-            ApiKey::Fetch => timed(broker, call, |broker| async move {
-                handlers::fetch::handle(&broker, &context, call, frame, charge).await
-            }),
+                })
+            }
+            ApiKey::Fetch => {
+                let aside = self.aside.clone();
+                timed(broker, call, |broker| {
+                    handlers::fetch::handle(Job { broker, aside, context, call, frame, charge })
+                })
+            }
             ApiKey::JoinGroup => timed(broker, call, |broker| async move {
                 handlers::join_group::handle(&broker, &context, call, frame, charge).await
             }),
@@ -89,9 +100,7 @@ impl Dispatch for Router {
             }),
             _ => {
                 let aside = self.aside.clone();
-                timed(broker, call, |broker| {
-                    answer(Job { broker, aside, context, call, frame, _charge: charge })
-                })
+                timed(broker, call, |broker| answer(Job { broker, aside, context, call, frame, charge }))
             }
         };
         Dispatched { response, coding_bytes, slices }
@@ -121,14 +130,14 @@ async fn holding(charge: Charge, handled: impl Future<Output = Outcome>) -> Outc
 }
 
 /// A request with all that working on it takes, so that it can be done anywhere.
-struct Job {
-    broker: Arc<Broker>,
-    aside: Aside,
-    context: RequestContext,
-    call: Call,
-    frame: BytesMut,
-    /// The frame's memory, held until the request is answered.
-    _charge: Charge,
+pub(crate) struct Job {
+    pub(crate) broker: Arc<Broker>,
+    pub(crate) aside: Aside,
+    pub(crate) context: RequestContext,
+    pub(crate) call: Call,
+    pub(crate) frame: BytesMut,
+    /// The frame's memory, held until the request is answered, or as long as the frame is.
+    pub(crate) charge: Charge,
 }
 
 /// How much a request may come to.

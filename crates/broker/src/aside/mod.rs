@@ -92,6 +92,11 @@ impl Aside {
     pub(crate) async fn charge(&self, bytes: usize) -> Charge {
         self.memory.charge(bytes).await
     }
+
+    /// Whether somebody waits for memory.
+    pub(crate) fn is_memory_wanted(&self) -> bool {
+        self.memory.is_wanted()
+    }
 }
 
 /// Work that is under way; it is given up when this is dropped.

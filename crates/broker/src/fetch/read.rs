@@ -10,6 +10,7 @@ use riverrun_types::{LeaderEpoch, Offset, PartitionId};
 use super::catch_up::{CatchUp, FileRead};
 use super::readers::ReaderId;
 use super::session::{NO_SESSION, Plan, TopicRef, Wanted};
+use crate::aside::give_way;
 use crate::broker::{Broker, TopicKey};
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
@@ -129,7 +130,10 @@ pub(crate) async fn read_all(
     let is_cold = broker.catch_up.begins_cold(context.connection.id);
     let mut reading = Reading::new(broker, context, plan, limits, waiter);
     if !is_cold {
-        reading.read(reading.order());
+        for place in reading.order() {
+            reading.read([place]);
+            give_way().await;
+        }
         return reading.finish();
     }
     for (log_dir, places) in reading.by_log_dir() {
@@ -178,7 +182,7 @@ impl<'a> Reading<'a> {
         limits: Limits,
         waiter: Option<&'a Arc<Waiter>>,
     ) -> Self {
-        let count = plan.wanted.len();
+        let count = plan.len();
         let begin_at = broker.catch_up.begin_at(context.connection.id);
         let has_session = plan.session_id != NO_SESSION;
         Self {
@@ -189,7 +193,7 @@ impl<'a> Reading<'a> {
             waiter,
             image: broker.metadata.image(),
             first: if has_session || begin_at >= count { 0 } else { begin_at },
-            answers: plan.wanted.iter().map(|_| Answer::error(ErrorCode::NONE)).collect(),
+            answers: plan.wanted().map(|_| Answer::error(ErrorCode::NONE)).collect(),
             left: None,
             spent: Spent::default(),
             bytes: 0,
@@ -200,7 +204,7 @@ impl<'a> Reading<'a> {
 
     /// The places of all that is wanted, in the order in which they are read.
     fn order(&self) -> impl Iterator<Item = usize> + use<> {
-        let count = self.plan.wanted.len();
+        let count = self.plan.len();
         (self.first..count).chain(0..self.first)
     }
 
@@ -208,7 +212,7 @@ impl<'a> Reading<'a> {
     fn by_log_dir(&self) -> Vec<(Option<usize>, Vec<usize>)> {
         let mut all: Vec<(Option<usize>, Vec<usize>)> = Vec::new();
         for place in self.order() {
-            let log_dir = self.log_dir(&self.plan.wanted[place]);
+            let log_dir = self.log_dir(self.plan.at(place));
             match all.iter_mut().find(|(of, _)| *of == log_dir) {
                 Some((_, places)) => places.push(place),
                 None => all.push((log_dir, vec![place])),
@@ -253,7 +257,7 @@ impl<'a> Reading<'a> {
 
     fn read_one(&mut self, place: usize, is_left: bool) -> Answer {
         let (broker, context, plan) = (self.broker, self.context, self.plan);
-        let wanted = &plan.wanted[place];
+        let wanted = plan.at(place);
         let clock = &broker.env.clock;
         let begun = clock.monotonic();
         let mut leader_epoch = LeaderEpoch::UNKNOWN;

@@ -2,19 +2,21 @@
 //! told only what changed.
 //!
 //! Pure: requests and time in, decisions out. Owns what a session remembers and when it ends. The number of
-//! sessions is bounded, and so is that of all their partitions; when there is no room, those unused for longest make
-//! some, if they have been unused for [`EVICTION_AGE`], and otherwise the newcomer is served without a session, which
-//! every client understands. A session that grows where there is no room ends: its client begins another. A name that
-//! no topic can have, being too long, is answered and never remembered, so that a session takes no more than its
-//! partitions allow.
+//! sessions is bounded, and so are the partitions of one, and those of all; when there is no room, those unused for longest
+//! make some, if they have been unused for [`EVICTION_AGE`], and otherwise the newcomer is served without a session, which
+//! every client understands. A session that grows where there is no room ends: its client begins another. A partition that
+//! does not exist is answered and never remembered, so that a session takes no more than what the server holds allows.
+//!
+//! What a session fetches goes with the request that is being served, and comes back with its end: it is never copied, and
+//! nobody waits for a lock while it is looked through.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use riverrun_protocol::ErrorCode;
-use riverrun_types::limits::TOPIC_NAME_BYTES_MAX;
 use riverrun_types::{LeaderEpoch, Offset, TopicId};
 
 /// Session epoch of a request that wants a new session.
@@ -27,22 +29,14 @@ pub(crate) const NO_SESSION: i32 = 0;
 const EVICTION_AGE: Duration = Duration::from_mins(2);
 /// Partitions in all sessions together at most: some 200 bytes each.
 const PARTITIONS_MAX: usize = 1_000_000;
+/// Partitions in one session at most: with five such clients there is no room for more.
+const SESSION_PARTITIONS_MAX: usize = 200_000;
 
 /// How the request names a topic: by name up to version 12, by id from 13 on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum TopicRef {
     Name(Arc<str>),
     Id(TopicId),
-}
-
-impl TopicRef {
-    /// Whether it is short enough to be kept.
-    fn may_be_remembered(&self) -> bool {
-        match self {
-            Self::Name(name) => name.len() <= TOPIC_NAME_BYTES_MAX,
-            Self::Id(_) => true,
-        }
-    }
 }
 
 /// Names a partition in a session.
@@ -75,17 +69,6 @@ pub(crate) struct SessionRequest {
     pub(crate) forgotten: Vec<PartitionRef>,
 }
 
-/// How a fetch is to be served.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Plan {
-    /// The id to answer with.
-    pub(crate) session_id: i32,
-    /// Whether partitions without news are left out of the response.
-    pub(crate) incremental: bool,
-    /// What to read, in this order.
-    pub(crate) wanted: Vec<Wanted>,
-}
-
 /// What one partition's response said, to be remembered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Told {
@@ -95,97 +78,191 @@ pub(crate) struct Told {
     pub(crate) error: bool,
 }
 
-/// Invariants: `order` and `sequence_of` hold the same partitions; a partition that had records goes to the end
-/// of the order, so that one that always has some does not starve the others.
+/// Partitions in the order in which they are read.
+///
+/// Invariants: `order` holds the index of each entry of `entries` that is there, once; those that are not are in `free`. A
+/// partition that had records goes to the end of the order, so that one that always has some does not starve the others.
+#[derive(Debug, Default)]
+struct Wants {
+    entries: Vec<Option<Wanted>>,
+    order: Vec<u32>,
+    free: Vec<u32>,
+}
+
+impl Wants {
+    fn iter(&self) -> impl Iterator<Item = &Wanted> {
+        self.order.iter().filter_map(|index| self.entry(*index))
+    }
+
+    fn entry(&self, index: u32) -> Option<&Wanted> {
+        self.entries.get(index as usize)?.as_ref()
+    }
+
+    fn entry_mut(&mut self, index: u32) -> Option<&mut Wanted> {
+        self.entries.get_mut(index as usize)?.as_mut()
+    }
+
+    /// Adds it at the end of the order.
+    fn add(&mut self, wanted: Wanted) -> u32 {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.entries.push(None);
+            u32::try_from(self.entries.len() - 1).expect("sessions are bounded")
+        });
+        self.entries[index as usize] = Some(wanted);
+        self.order.push(index);
+        index
+    }
+
+    /// Takes what is said of each partition, in their order.
+    fn tell(&mut self, told: &[Told]) {
+        for (index, told) in self.order.iter().zip(told) {
+            // After an error the client must hear of the partition again as soon as it is well.
+            let news = (!told.error).then_some((told.high_watermark, told.log_start));
+            if let Some(Some(wanted)) = self.entries.get_mut(*index as usize) {
+                wanted.told = news;
+            }
+        }
+        if told.iter().any(|told| told.records) {
+            let had_records = |place: usize| told.get(place).is_some_and(|told| told.records);
+            let parted: (Vec<_>, Vec<_>) =
+                self.order.iter().enumerate().partition(|(place, _)| had_records(*place));
+            let (last, first) = parted;
+            self.order = first.into_iter().chain(last).map(|(_, index)| *index).collect();
+        }
+    }
+}
+
+/// All that a session knows of its partitions.
+///
+/// Invariants: `index_of` and `wants` hold the same partitions.
+#[derive(Debug, Default)]
+struct Known {
+    wants: Wants,
+    index_of: HashMap<PartitionRef, u32>,
+}
+
+impl Known {
+    fn of(wanted: Vec<Wanted>) -> Self {
+        let mut known = Self::default();
+        for wanted in wanted {
+            known.put(wanted);
+        }
+        known
+    }
+
+    /// Adds a partition or changes what is wanted of it; what the client was told stays known.
+    fn put(&mut self, mut wanted: Wanted) {
+        match self.index_of.entry(wanted.partition.clone()) {
+            Entry::Occupied(found) => {
+                if let Some(known) = self.wants.entry_mut(*found.get()) {
+                    wanted.told = known.told;
+                    *known = wanted;
+                }
+            }
+            Entry::Vacant(vacant) => _ = vacant.insert(self.wants.add(wanted)),
+        }
+    }
+
+    fn remove_all(&mut self, partitions: &[PartitionRef]) {
+        let Wants { entries, order, free } = &mut self.wants;
+        for index in partitions.iter().filter_map(|partition| self.index_of.remove(partition)) {
+            entries[index as usize] = None;
+            free.push(index);
+        }
+        if !partitions.is_empty() {
+            order.retain(|index| entries[*index as usize].is_some());
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.index_of.len()
+    }
+}
+
+/// Where a session's partitions are while no request is being served.
+type Home = Arc<Mutex<Option<Known>>>;
+
+/// How a fetch is to be served.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// The id to answer with.
+    pub(crate) session_id: i32,
+    /// Whether partitions without news are left out of the response.
+    pub(crate) incremental: bool,
+    known: Known,
+    /// Where the partitions go in the end, if they belong to a session.
+    home: Option<Home>,
+}
+
+impl Plan {
+    /// What to read without a session.
+    pub(crate) fn alone(wanted: Vec<Wanted>) -> Self {
+        Self { session_id: NO_SESSION, incremental: false, known: Known::of(wanted), home: None }
+    }
+
+    /// What to read, in this order.
+    pub(crate) fn wanted(&self) -> impl Iterator<Item = &Wanted> {
+        self.known.wants.iter()
+    }
+
+    /// The one at this place of the order, which is below [`Self::len`].
+    pub(crate) fn at(&self, place: usize) -> &Wanted {
+        let wants = &self.known.wants;
+        wants.entry(wants.order[place]).expect("the order holds what is there")
+    }
+
+    /// How many there are to read.
+    pub(crate) fn len(&self) -> usize {
+        self.known.wants.order.len()
+    }
+
+    /// Remembers what the response told of its partitions, in their order.
+    pub(crate) fn finish(mut self, told: &[Told]) {
+        if self.home.is_some() {
+            self.known.wants.tell(told);
+        }
+    }
+}
+
+impl Drop for Plan {
+    /// The session goes on, whatever became of the request.
+    fn drop(&mut self) {
+        if let Some(home) = self.home.take() {
+            *home.lock() = Some(std::mem::take(&mut self.known));
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Session {
     by_id: bool,
     next_epoch: i32,
     used_at: Duration,
-    order: BTreeMap<u64, Wanted>,
-    sequence_of: HashMap<PartitionRef, u64>,
-    next_sequence: u64,
-}
-
-impl Session {
-    fn new(by_id: bool, now: Duration, wanted: &[Wanted]) -> Self {
-        let mut session = Self {
-            by_id,
-            next_epoch: 1,
-            used_at: now,
-            order: BTreeMap::new(),
-            sequence_of: HashMap::new(),
-            next_sequence: 0,
-        };
-        for wanted in wanted {
-            session.put(wanted.clone());
-        }
-        session
-    }
-
-    /// Adds a partition or changes what is wanted of it; what the client was told stays known.
-    fn put(&mut self, mut wanted: Wanted) {
-        if let Some(sequence) = self.sequence_of.get(&wanted.partition) {
-            if let Some(known) = self.order.get_mut(sequence) {
-                wanted.told = known.told;
-                *known = wanted;
-            }
-            return;
-        }
-        self.sequence_of.insert(wanted.partition.clone(), self.next_sequence);
-        self.order.insert(self.next_sequence, wanted);
-        self.next_sequence += 1;
-    }
-
-    fn remove(&mut self, partition: &PartitionRef) {
-        if let Some(sequence) = self.sequence_of.remove(partition) {
-            self.order.remove(&sequence);
-        }
-    }
-
-    fn told(&mut self, partition: &PartitionRef, told: Told) {
-        let Some(place) = self.sequence_of.get_mut(partition) else { return };
-        // After an error the client must hear of the partition again as soon as it is well.
-        let news = (!told.error).then_some((told.high_watermark, told.log_start));
-        if !told.records {
-            if let Some(wanted) = self.order.get_mut(place) {
-                wanted.told = news;
-            }
-        } else if let Some(mut wanted) = self.order.remove(place) {
-            wanted.told = news;
-            *place = self.next_sequence;
-            self.order.insert(self.next_sequence, wanted);
-            self.next_sequence += 1;
-        }
-    }
-
-    fn len(&self) -> usize {
-        self.order.len()
-    }
+    /// How many partitions are counted.
+    len: usize,
+    home: Home,
 }
 
 /// The sessions by their ids.
 ///
 /// Invariants: `partitions` is how many all sessions have together, at most `partitions_max`; there are at most
-/// `slots_max` sessions.
+/// `slots_max` sessions. `removed` holds what ended since it was looked at last: it takes its time to go, and goes when nobody
+/// waits for it.
 #[derive(Debug)]
 struct Sessions {
     slots_max: usize,
     partitions_max: usize,
     by_id: HashMap<i32, Session>,
     partitions: usize,
+    removed: Vec<Session>,
 }
 
 impl Sessions {
     fn remove(&mut self, id: i32) {
         if let Some(session) = self.by_id.remove(&id) {
-            self.partitions -= session.len();
+            self.partitions -= session.len;
+            self.removed.push(session);
         }
-    }
-
-    fn insert(&mut self, id: i32, session: Session) {
-        self.partitions += session.len();
-        self.by_id.insert(id, session);
     }
 
     /// Whether there is room for a session of so many partitions, made if those least used are old enough.
@@ -209,21 +286,20 @@ impl Sessions {
         id
     }
 
-    /// Begins a session if there is room; its id, or that of none.
-    fn start(&mut self, wanted: &[Wanted], by_id: bool, now: Duration, fresh_id: u64) -> i32 {
-        if wanted.is_empty() || wanted.len() > self.partitions_max || !may_be_remembered(wanted) {
-            return NO_SESSION;
+    /// Begins a session of so many partitions if there is room.
+    fn start(&mut self, len: usize, by_id: bool, now: Duration, fresh_id: u64) -> Option<(i32, Home)> {
+        if len == 0 || len > self.partitions_max.min(SESSION_PARTITIONS_MAX) || !self.make_room(len, now) {
+            return None;
         }
-        if !self.make_room(wanted.len(), now) {
-            return NO_SESSION;
-        }
-        let id = self.unused_id(fresh_id);
-        self.insert(id, Session::new(by_id, now, wanted));
-        id
+        let (id, home) = (self.unused_id(fresh_id), Home::default());
+        let session = Session { by_id, next_epoch: 1, used_at: now, len, home: Arc::clone(&home) };
+        self.partitions += len;
+        self.by_id.insert(id, session);
+        Some((id, home))
     }
 
-    /// Applies what an incremental request changes, and plans all that its session fetches.
-    fn resume(&mut self, request: SessionRequest, by_id: bool, now: Duration) -> Result<Plan, ErrorCode> {
+    /// Takes the partitions of the session that an incremental request belongs to.
+    fn resume(&mut self, request: &SessionRequest, by_id: bool, now: Duration) -> Result<Plan, ErrorCode> {
         let session_id = request.session_id;
         let session = self.by_id.get_mut(&session_id).ok_or(ErrorCode::FETCH_SESSION_ID_NOT_FOUND)?;
         if session.next_epoch != request.session_epoch {
@@ -232,32 +308,25 @@ impl Sessions {
         if session.by_id != by_id {
             return Err(ErrorCode::FETCH_SESSION_TOPIC_ID_ERROR);
         }
-        if !may_be_remembered(&request.wanted) {
-            self.remove(session_id);
-            return Err(ErrorCode::FETCH_SESSION_ID_NOT_FOUND);
-        }
+        // Another request of the same session is being served: no client sends a second one before it is answered.
+        let known = session.home.lock().take().ok_or(ErrorCode::INVALID_FETCH_SESSION_EPOCH)?;
         session.next_epoch = session.next_epoch.checked_add(1).unwrap_or(1);
         session.used_at = now;
-        let before = session.len();
-        request.forgotten.iter().for_each(|partition| session.remove(partition));
-        request.wanted.into_iter().for_each(|wanted| session.put(wanted));
-        self.partitions = self.partitions - before + session.len();
-        if self.partitions > self.partitions_max {
-            self.remove(session_id);
-            return Err(ErrorCode::FETCH_SESSION_ID_NOT_FOUND);
-        }
-        let wanted: Vec<_> = session.order.values().cloned().collect();
-        if wanted.is_empty() {
-            // A session of nothing is worth nothing; the client starts another when it has something to fetch.
-            self.remove(session_id);
-            return Ok(Plan { session_id: NO_SESSION, incremental: true, wanted });
-        }
-        Ok(Plan { session_id, incremental: true, wanted })
+        let home = Some(Arc::clone(&session.home));
+        Ok(Plan { session_id, incremental: true, known, home })
     }
-}
 
-fn may_be_remembered(wanted: &[Wanted]) -> bool {
-    wanted.iter().all(|wanted| wanted.partition.topic.may_be_remembered())
+    /// Counts the partitions of a session anew; false if there is no room for them, and it ends.
+    fn recount(&mut self, id: i32, len: usize) -> bool {
+        let Some(session) = self.by_id.get_mut(&id) else { return true };
+        self.partitions = self.partitions - session.len + len;
+        session.len = len;
+        let has_room = len <= SESSION_PARTITIONS_MAX && self.partitions <= self.partitions_max;
+        if !has_room {
+            self.remove(id);
+        }
+        has_room
+    }
 }
 
 /// The sessions of one server.
@@ -266,13 +335,17 @@ pub(crate) struct SessionCache {
     sessions: Mutex<Sessions>,
 }
 
+/// What a request of a session is told that has ended, so that its client begins another.
+const ENDED: ErrorCode = ErrorCode::FETCH_SESSION_ID_NOT_FOUND;
+
 impl SessionCache {
     pub(crate) fn new(slots_max: usize) -> Self {
         Self::bounded(slots_max, PARTITIONS_MAX)
     }
 
     fn bounded(slots_max: usize, partitions_max: usize) -> Self {
-        let sessions = Sessions { slots_max, partitions_max, by_id: HashMap::new(), partitions: 0 };
+        let (by_id, removed) = (HashMap::new(), Vec::new());
+        let sessions = Sessions { slots_max, partitions_max, by_id, partitions: 0, removed };
         Self { sessions: Mutex::new(sessions) }
     }
 
@@ -282,40 +355,80 @@ impl SessionCache {
         self.sessions.lock().by_id.len()
     }
 
-    /// Decides how to serve a request. `fresh_id` is a random number that becomes the id of a new session.
+    /// Does something with the sessions. What ends by that goes after it.
+    fn with<T>(&self, change: impl FnOnce(&mut Sessions) -> T) -> T {
+        let mut sessions = self.sessions.lock();
+        let changed = change(&mut sessions);
+        let removed = std::mem::take(&mut sessions.removed);
+        drop(sessions);
+        drop(removed);
+        changed
+    }
+
+    /// How many partitions a session has.
+    pub(crate) fn partitions_of(&self, session_id: i32) -> usize {
+        self.sessions.lock().by_id.get(&session_id).map_or(0, |session| session.len)
+    }
+
+    /// Decides how to serve a request. `fresh_id` is a random number that becomes the id of a new session; a session remembers
+    /// only what `exists`.
     pub(crate) fn begin(
         &self,
         request: SessionRequest,
         by_id: bool,
         now: Duration,
         fresh_id: u64,
+        exists: impl Fn(&PartitionRef) -> bool,
     ) -> Result<Plan, ErrorCode> {
-        let mut sessions = self.sessions.lock();
-        if !matches!(request.session_epoch, EPOCH_INITIAL | EPOCH_FINAL) {
-            return sessions.resume(request, by_id, now);
+        let all_exist = request.wanted.iter().all(|wanted| exists(&wanted.partition));
+        match request.session_epoch {
+            EPOCH_INITIAL if all_exist => {
+                self.with(|sessions| sessions.remove(request.session_id));
+                Ok(self.start(request.wanted, by_id, now, fresh_id))
+            }
+            EPOCH_INITIAL | EPOCH_FINAL => {
+                self.with(|sessions| sessions.remove(request.session_id));
+                Ok(Plan::alone(request.wanted))
+            }
+            _ => self.resume(request, by_id, now, all_exist),
         }
-        sessions.remove(request.session_id);
-        let session_id = match request.session_epoch {
-            EPOCH_INITIAL => sessions.start(&request.wanted, by_id, now, fresh_id),
-            _ => NO_SESSION,
-        };
-        Ok(Plan { session_id, incremental: false, wanted: request.wanted })
     }
 
-    /// Remembers what a response told of its partitions.
-    pub(crate) fn finish<'a>(
+    fn start(&self, wanted: Vec<Wanted>, by_id: bool, now: Duration, fresh_id: u64) -> Plan {
+        let known = Known::of(wanted);
+        match self.with(|sessions| sessions.start(known.len(), by_id, now, fresh_id)) {
+            Some((session_id, home)) => Plan { session_id, incremental: false, known, home: Some(home) },
+            None => Plan { session_id: NO_SESSION, incremental: false, known, home: None },
+        }
+    }
+
+    /// Applies what an incremental request changes, and plans all that its session fetches.
+    fn resume(
         &self,
-        session_id: i32,
-        told: impl IntoIterator<Item = (&'a PartitionRef, Told)>,
-    ) {
-        if session_id == NO_SESSION {
-            return;
+        request: SessionRequest,
+        by_id: bool,
+        now: Duration,
+        all_exist: bool,
+    ) -> Result<Plan, ErrorCode> {
+        let mut plan = self.sessions.lock().resume(&request, by_id, now)?;
+        let id = request.session_id;
+        if !all_exist {
+            self.with(|sessions| sessions.remove(id));
+            return Err(ENDED);
         }
-        if let Some(session) = self.sessions.lock().by_id.get_mut(&session_id) {
-            for (partition, told) in told {
-                session.told(partition, told);
-            }
+        plan.known.remove_all(&request.forgotten);
+        for wanted in request.wanted {
+            plan.known.put(wanted);
         }
+        if !self.with(|sessions| sessions.recount(id, plan.len())) {
+            return Err(ENDED);
+        }
+        if plan.len() == 0 {
+            // A session of nothing is worth nothing; the client starts another when it has something to fetch.
+            self.with(|sessions| sessions.remove(id));
+            plan.session_id = NO_SESSION;
+        }
+        Ok(plan)
     }
 }
 

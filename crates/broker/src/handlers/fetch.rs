@@ -5,8 +5,10 @@
 //! of `connections.max.idle.ms` at most, and for a second where others wait for memory. Incremental sessions
 //! (KIP-227), topic ids from version 13 on (KIP-516), leader epochs (KIP-320, KIP-595). `read_committed` is
 //! accepted: without transactions the last stable offset is the high watermark and nothing is aborted. A request
-//! that claims to come from a replica is refused, because this server has none.
+//! that claims to come from a replica is refused, because this server has none. A partition that is named more than once is
+//! answered once, as it is named last. A fetch of many partitions, with those of its session, is served aside.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,10 +17,12 @@ use riverrun_protocol::fetch_request::{FetchTopic, ForgottenTopic};
 use riverrun_protocol::fetch_response::{
     EpochEndOffset, FetchableTopicResponse, LeaderIdAndEpoch, PartitionData,
 };
-use riverrun_protocol::{ErrorCode, FetchRequest, FetchResponse, Records, Str};
+use riverrun_protocol::{DecodeError, ErrorCode, FetchRequest, FetchResponse, Records, Str};
 use riverrun_types::{LeaderEpoch, Offset, TopicId};
 use tokio::time::{Instant, timeout_at};
 
+use super::bounds::{Bound, SMALL_BYTES_MAX, SMALL_ELEMENTS_MAX};
+use crate::aside::{Aside, Stopping, Turn};
 use crate::broker::Broker;
 use crate::context::RequestContext;
 use crate::fetch::read::{Answer, Limits, Pass, read_all};
@@ -26,7 +30,7 @@ use crate::fetch::session::{PartitionRef, Plan, SessionRequest, Told, TopicRef, 
 use crate::net::budget::Charge;
 use crate::net::response::{Outcome, Part};
 use crate::partitions::Waiter;
-use crate::router::{Call, decode, respond, respond_spliced};
+use crate::router::{Call, Job, decode_within, respond, respond_spliced, stopping, too_much};
 
 /// First version that identifies topics instead of naming them.
 const TOPIC_IDS_SINCE: i16 = 13;
@@ -37,6 +41,8 @@ const REPLICA_STATE_SINCE: i16 = 15;
 
 /// How long a fetch waits before it looks whether others wait for the memory that it holds.
 const TURN: Duration = Duration::from_secs(1);
+/// The same of one that wants many partitions: it holds much, and whoever waits for that holds a turn to do much.
+const TURN_ASIDE: Duration = Duration::from_millis(100);
 
 /// How long a fetch may wait, and for how much.
 #[derive(Clone, Copy)]
@@ -53,37 +59,136 @@ struct Order {
     isolation_level: i8,
 }
 
-/// Serves the request, whose frame is charged.
-pub(crate) async fn handle(
+/// Why there is no order.
+enum NoOrder {
+    /// It wants more than there is room for.
+    TooMuch,
+    Refused(Outcome),
+}
+
+/// Where a fetch is served.
+#[derive(Clone, Copy)]
+enum Place<'a> {
+    /// On the thread that read it.
+    Here,
+    /// Aside, in turns of its own.
+    Aside { aside: &'a Aside, source: IpAddr },
+}
+
+impl Place<'_> {
+    /// Waits for its turn to look through much, if it takes one.
+    async fn turn(self) -> Option<Turn> {
+        match self {
+            Self::Here => None,
+            Self::Aside { aside, source } => Some(aside.turn(source).await),
+        }
+    }
+
+    /// How long a fetch waits before it looks whether others wait for the memory that it holds.
+    fn patience(self) -> Duration {
+        match self {
+            Self::Here => TURN,
+            Self::Aside { .. } => TURN_ASIDE,
+        }
+    }
+
+    fn is_memory_wanted(self, broker: &Broker) -> bool {
+        match self {
+            Self::Here => broker.budgets.requests.is_wanted(),
+            Self::Aside { aside, .. } => aside.is_memory_wanted(),
+        }
+    }
+}
+
+/// Serves the request: here if it wants few partitions, together with those of its session.
+pub(crate) async fn handle(mut job: Job) -> Outcome {
+    let ordered = if job.frame.len() > SMALL_BYTES_MAX {
+        Err(NoOrder::TooMuch)
+    } else {
+        order(&job.broker, job.call, &job.frame, SMALL_ELEMENTS_MAX)
+    };
+    match ordered {
+        Ok((order, _)) => {
+            job.frame = BytesMut::new();
+            let Job { broker, context, call, mut charge, .. } = job;
+            serve(&broker, &context, call, order, &mut charge, Place::Here).await
+        }
+        Err(NoOrder::Refused(refused)) => refused,
+        Err(NoOrder::TooMuch) => {
+            // Until it is answered nothing that came after it is started.
+            let _alone = job.context.connection.begin_aside();
+            let aside = job.aside.clone();
+            aside.run(handle_aside(job)).await.unwrap_or_else(|Stopping| stopping())
+        }
+    }
+}
+
+/// Serves a request that wants many partitions. What it holds is charged as long as it waits, too.
+async fn handle_aside(job: Job) -> Outcome {
+    let Job { broker, aside, context, call, frame, mut charge } = job;
+    let place = Place::Aside { aside: &aside, source: context.connection.peer.ip() };
+    let bound = Bound::of(call.key);
+    let turn = place.turn().await;
+    let ordered = order(&broker, call, &frame, usize::MAX);
+    drop(turn);
+    drop(frame);
+    charge.resize(0);
+    match ordered {
+        Ok((order, elements)) => {
+            let bytes = elements.max(order.plan.len()) * bound.element_bytes;
+            let mut memory = aside.charge(bytes).await;
+            serve(&broker, &context, call, order, &mut memory, place).await
+        }
+        Err(NoOrder::Refused(refused)) => refused,
+        Err(NoOrder::TooMuch) => too_much(call.key),
+    }
+}
+
+async fn serve(
     broker: &Arc<Broker>,
     context: &RequestContext,
     call: Call,
-    frame: BytesMut,
-    mut charge: Charge,
+    order: Order,
+    charge: &mut Charge,
+    place: Place<'_>,
 ) -> Outcome {
-    let Order { plan, limits, patience, isolation_level } = match order(broker, call, &frame) {
-        Ok(order) => order,
-        Err(refused) => return refused,
-    };
-    drop(frame);
-    let pass = read_patiently(broker, context, &plan, limits, patience, &mut charge).await;
-    answer(broker, call, &plan, pass, isolation_level)
+    let Order { plan, limits, patience, isolation_level } = order;
+    let pass = read_patiently(broker, context, &plan, limits, patience, charge, place).await;
+    answer(broker, call, plan, pass, isolation_level)
 }
 
-fn order(broker: &Broker, call: Call, frame: &[u8]) -> Result<Order, Outcome> {
-    let request = decode::<FetchRequest<'_>>(call, frame);
-    let request = request.map_err(|error| Outcome::Close(format!("Fetch: {error}")))?;
+/// Reads the request, if it has no more elements than these, and its session not more partitions; answers how many elements
+/// it has.
+fn order(broker: &Broker, call: Call, frame: &[u8], most: usize) -> Result<(Order, usize), NoOrder> {
+    let refuse = |code| NoOrder::Refused(refuse(call, code));
+    let elements_max = Bound::of(call.key).elements_max.min(most);
+    let decoded = decode_within::<FetchRequest<'_>>(call, frame, elements_max);
+    let (request, elements) = decoded.map_err(|error| match error {
+        DecodeError::TooManyObjects => NoOrder::TooMuch,
+        error => NoOrder::Refused(Outcome::Close(format!("Fetch: {error}"))),
+    })?;
+    if broker.fetch_sessions.partitions_of(request.session_id) > most {
+        return Err(NoOrder::TooMuch);
+    }
     let by_id = call.version >= TOPIC_IDS_SINCE;
     let is_replica = match call.version {
         REPLICA_STATE_SINCE.. => request.replica_state.replica_id >= 0,
         _ => request.replica_id >= 0,
     };
     if is_replica {
-        return Err(refuse(call, ErrorCode::CLUSTER_AUTHORIZATION_FAILED));
+        return Err(refuse(ErrorCode::CLUSTER_AUTHORIZATION_FAILED));
     }
     let (now, fresh_id) = (broker.env.clock.monotonic(), broker.env.random.next_u64());
-    let begun = broker.fetch_sessions.begin(session_request(&request, by_id), by_id, now, fresh_id);
-    let plan = begun.map_err(|code| refuse(call, code))?;
+    let image = broker.metadata.image();
+    let exists = |partition: &PartitionRef| {
+        let topic = match &partition.topic {
+            TopicRef::Name(name) => image.topic(name),
+            TopicRef::Id(id) => image.topic_by_id(*id),
+        };
+        topic.is_some_and(|topic| topic.has_partition(partition.index))
+    };
+    let begun = broker.fetch_sessions.begin(session_request(&request, by_id), by_id, now, fresh_id, exists);
+    let plan = begun.map_err(refuse)?;
     let network = &broker.config.network;
     let bytes_max = usize::try_from(request.max_bytes).unwrap_or_default().min(network.fetch_max_bytes);
     let bytes_min = usize::try_from(request.min_bytes).unwrap_or_default().min(bytes_max);
@@ -91,7 +196,8 @@ fn order(broker: &Broker, call: Call, frame: &[u8]) -> Result<Order, Outcome> {
     let wait_ms_max = network.connections_max_idle_ms / 2;
     let wait_ms = u64::try_from(request.max_wait_ms).unwrap_or_default().min(wait_ms_max);
     let patience = Patience { until: Instant::now() + Duration::from_millis(wait_ms), bytes_min };
-    Ok(Order { plan, limits: Limits { bytes_max }, patience, isolation_level: request.isolation_level })
+    let limits = Limits { bytes_max };
+    Ok((Order { plan, limits, patience, isolation_level: request.isolation_level }, elements))
 }
 
 fn refuse(call: Call, code: ErrorCode) -> Outcome {
@@ -106,14 +212,20 @@ async fn read_patiently(
     limits: Limits,
     patience: Patience,
     charge: &mut Charge,
+    place: Place<'_>,
 ) -> Pass {
-    let enough = |pass: &Pass| pass.urgent || plan.wanted.is_empty() || pass.bytes >= patience.bytes_min;
-    let read = |waiter| read_all(broker, context, plan, limits, waiter);
+    let enough = |pass: &Pass| pass.urgent || plan.len() == 0 || pass.bytes >= patience.bytes_min;
+    let read = async |waiter| {
+        let _turn = place.turn().await;
+        read_all(broker, context, plan, limits, waiter).await
+    };
     let mut pass = read(None).await;
     if enough(&pass) {
         return pass;
     }
-    charge.resize(waiting_bytes(context, &plan.wanted));
+    if matches!(place, Place::Here) {
+        charge.resize(waiting_bytes(context, plan));
+    }
     let waiter = Arc::new(Waiter::default());
     loop {
         pass = read(Some(&waiter)).await;
@@ -122,7 +234,7 @@ async fn read_patiently(
         }
         // Records that are too few would be kept in memory until there are enough.
         let nothing = (pass.bytes == 0).then_some(pass);
-        if !is_woken(broker, &waiter, patience.until).await {
+        if !is_woken(broker, &waiter, patience.until, place).await {
             return match nothing {
                 // Nobody woke us, so nothing has come since.
                 Some(pass) => pass,
@@ -134,23 +246,23 @@ async fn read_patiently(
 
 /// Waits until there is more to read; false at the end of its time, or when others wait for memory: a fetch may always be
 /// answered, and its client comes again.
-async fn is_woken(broker: &Broker, waiter: &Waiter, until: Instant) -> bool {
+async fn is_woken(broker: &Broker, waiter: &Waiter, until: Instant, place: Place<'_>) -> bool {
     loop {
-        let turn_ends = until.min(Instant::now() + TURN);
+        let turn_ends = until.min(Instant::now() + place.patience());
         if timeout_at(turn_ends, waiter.woken()).await.is_ok() {
             return true;
         }
-        if turn_ends == until || broker.budgets.requests.is_wanted() {
+        if turn_ends == until || place.is_memory_wanted(broker) {
             return false;
         }
     }
 }
 
 /// Memory that a fetch holds while it waits.
-fn waiting_bytes(context: &RequestContext, wanted: &[Wanted]) -> usize {
-    let mut bytes = context.client_id.len() + wanted.len() * (size_of::<Wanted>() + size_of::<Answer>());
+fn waiting_bytes(context: &RequestContext, plan: &Plan) -> usize {
+    let mut bytes = context.client_id.len() + plan.len() * (size_of::<Wanted>() + size_of::<Answer>());
     let mut last: Option<&Arc<str>> = None;
-    for wanted in wanted {
+    for wanted in plan.wanted() {
         if let TopicRef::Name(name) = &wanted.partition.topic
             && !last.is_some_and(|last| Arc::ptr_eq(last, name))
         {
@@ -191,13 +303,11 @@ fn forgotten(topic: &ForgottenTopic<'_>, by_id: bool) -> impl Iterator<Item = Pa
     topic.partitions.iter().map(move |&index| PartitionRef { topic: reference.clone(), index })
 }
 
-fn answer(broker: &Broker, call: Call, plan: &Plan, pass: Pass, isolation_level: i8) -> Outcome {
-    let told =
-        plan.wanted.iter().zip(&pass.answers).map(|(wanted, answer)| (&wanted.partition, told(answer)));
-    broker.fetch_sessions.finish(plan.session_id, told);
+fn answer(broker: &Broker, call: Call, plan: Plan, pass: Pass, isolation_level: i8) -> Outcome {
+    let told: Vec<Told> = pass.answers.iter().map(told).collect();
     let mut responses: Vec<FetchableTopicResponse<'_>> = Vec::new();
     let mut external: Vec<Vec<Part>> = Vec::new();
-    for (wanted, answer) in plan.wanted.iter().zip(pass.answers) {
+    for (wanted, answer) in plan.wanted().zip(pass.answers) {
         if plan.incremental && !is_news(wanted, &answer) {
             continue;
         }
@@ -210,7 +320,10 @@ fn answer(broker: &Broker, call: Call, plan: &Plan, pass: Pass, isolation_level:
         }
     }
     let response = FetchResponse { session_id: plan.session_id, responses, ..Default::default() };
-    respond_spliced(call, &response, external)
+    let outcome = respond_spliced(call, &response, external);
+    drop(response);
+    plan.finish(&told);
+    outcome
 }
 
 fn told(answer: &Answer) -> Told {

@@ -22,11 +22,13 @@ use riverrun_protocol::produce_request::TopicProduceData;
 use riverrun_protocol::produce_response::{
     BatchIndexAndErrorMessage, LeaderIdAndEpoch, PartitionProduceResponse, TopicProduceResponse,
 };
-use riverrun_protocol::{ErrorCode, ProduceRequest, ProduceResponse, Records};
+use riverrun_protocol::{DecodeError, ErrorCode, ProduceRequest, ProduceResponse, Records};
 use riverrun_records::{BatchHeader, Compression};
 use riverrun_types::{Acks, ErrorKind, TopicId};
 use tokio::sync::oneshot;
 
+use super::bounds::Bound;
+use crate::aside::{self, Stopping, Turn};
 use crate::broker::{Broker, TopicKey};
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
@@ -37,7 +39,7 @@ use crate::mounts::{self, MountedQueue};
 use crate::net::inflating::Slices;
 use crate::net::response::Outcome;
 use crate::partitions::{AckWaiter, NotDurable, Partition};
-use crate::router::{Call, decode, respond};
+use crate::router::{Call, Job, decode_within, respond, stopping, too_much};
 
 /// First version that identifies topics instead of naming them.
 const TOPIC_IDS_SINCE: i16 = 13;
@@ -186,28 +188,69 @@ struct TopicAnswers {
     partitions: Vec<Answer>,
 }
 
-/// Reads the request.
+/// Why a request is not begun.
+pub(crate) enum NotBegun {
+    /// It has more elements than there is room for.
+    TooMuch,
+    Refused(Outcome),
+}
+
+/// Reads the request, if it has no more elements than these; answers how many it has.
 pub(crate) fn begin(
     broker: &Arc<Broker>,
     context: &RequestContext,
     call: Call,
     frame: &[u8],
-) -> Result<Plan, Outcome> {
-    match decode::<ProduceRequest<'_>>(call, frame) {
-        Ok(request) => Ok(plan(broker, context, call, &request, frame)),
-        Err(error) => Err(Outcome::Close(format!("Produce: {error}"))),
+    elements_max: usize,
+) -> Result<(Plan, usize), NotBegun> {
+    match decode_within::<ProduceRequest<'_>>(call, frame, elements_max) {
+        Ok((request, elements)) => Ok((plan(broker, context, call, &request, frame), elements)),
+        Err(DecodeError::TooManyObjects) => Err(NotBegun::TooMuch),
+        Err(error) => Err(NotBegun::Refused(Outcome::Close(format!("Produce: {error}")))),
     }
 }
 
+/// Serves a request with many partitions. Its connection starts nothing that came after it meanwhile, so that what is
+/// appended keeps its place.
+pub(crate) async fn handle_aside(job: Job) -> Outcome {
+    let _alone = job.context.connection.begin_aside();
+    let aside = job.aside.clone();
+    let worked = aside.run(async move {
+        let Job { broker, aside, context, call, frame, charge } = job;
+        let bound = Bound::of(call.key);
+        let turn = aside.turn(context.connection.peer.ip()).await;
+        let (plan, elements) = match begin(&broker, &context, call, &frame, bound.elements_max) {
+            Ok(begun) => begun,
+            Err(NotBegun::TooMuch) => return too_much(call.key),
+            Err(NotBegun::Refused(refused)) => return refused,
+        };
+        let _memory = aside.charge(elements * bound.element_bytes).await;
+        let outcome = handle(&broker, call, plan, frame, Some(turn)).await;
+        drop(charge);
+        outcome
+    });
+    worked.await.unwrap_or_else(|Stopping| stopping())
+}
+
 /// Serves the request. All appending happens before the first await but those that give way, so requests of one connection
-/// append in their order.
-pub(crate) async fn handle(broker: &Arc<Broker>, call: Call, plan: Plan, frame: BytesMut) -> Outcome {
+/// append in their order. Aside it has its `turn` to do much, which it gives back before it waits for the disk; elsewhere others may
+/// have arrived with it.
+pub(crate) async fn handle(
+    broker: &Arc<Broker>,
+    call: Call,
+    plan: Plan,
+    frame: BytesMut,
+    turn: Option<Turn>,
+) -> Outcome {
     let (acks, deadlines) = (plan.acks, plan.deadlines);
     let mut staged = Staged { broker, topics: Vec::with_capacity(plan.topics.len()) };
-    append_all(broker, call.version, plan, frame, &mut staged.topics).await;
-    // What arrived with this request is staged, too, before any of it is written.
-    arrivals_started().await;
+    append_all(broker, call.version, plan, frame, &mut staged.topics, turn.is_some()).await;
+    if turn.is_none() {
+        // What arrived with this request is staged, too, before any of it is written.
+        arrivals_started().await;
+    }
     let mut topics = staged.write();
+    drop(turn);
     match acks {
         Some(Acks::None) => {
             await_queued(queued(&mut topics), deadlines).await;
@@ -247,13 +290,15 @@ async fn arrivals_started() {
     poll_fn(|_| if std::mem::replace(&mut has_left, true) { Poll::Ready(()) } else { Poll::Pending }).await;
 }
 
-/// Gives every batch its place, in the order of the request. Gives way between batches that take long to be inflated.
+/// Gives every batch its place, in the order of the request. Gives way between batches: aside, or where they take long to be
+/// inflated.
 async fn append_all(
     broker: &Broker,
     version: i16,
     plan: Plan,
     frame: BytesMut,
     answers: &mut Vec<TopicAnswers>,
+    is_aside: bool,
 ) {
     let Plan { acks, deadlines, transactional, topics, slices } = plan;
     let terms = Terms { version, options: broker.append_options(), deadlines };
@@ -274,7 +319,9 @@ async fn append_all(
                 }
                 _ => append(broker, terms, &of_topic.name, target, &mut batches),
             });
-            if is_coded {
+            if is_aside {
+                aside::give_way().await;
+            } else if is_coded {
                 slices.give_way().await;
             }
         }

@@ -5,13 +5,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use riverrun_broker::Server;
 use riverrun_protocol::describe_configs_request::DescribeConfigsResource;
 use riverrun_protocol::elect_leaders_request::TopicPartitions;
+use riverrun_protocol::fetch_request::FetchPartition;
 use riverrun_protocol::metadata_request::MetadataRequestTopic;
+use riverrun_protocol::produce_request::{PartitionProduceData, TopicProduceData};
 use riverrun_protocol::{
     ApiVersionsRequest, DescribeClusterRequest, DescribeConfigsRequest, ElectLeadersRequest, ErrorCode,
-    MetadataRequest, Request,
+    FetchRequest, MetadataRequest, ProduceRequest, Records, Request,
 };
 
-use crate::support::{Client, assert_serves, request_bytes, server, server_with};
+use crate::support::{
+    Client, FETCH_BY_NAME, assert_serves, batch, create_topic, fetch_request, produce_request, read_all,
+    request_bytes, server, server_with,
+};
 
 const TOPIC: i8 = 2;
 /// Elements that take a server some time.
@@ -51,11 +56,33 @@ fn configs_of_many() -> DescribeConfigsRequest<'static> {
     DescribeConfigsRequest { resources: (0..MANY).map(resource).collect(), ..Default::default() }
 }
 
+fn produce_to_many() -> ProduceRequest<'static> {
+    let partition = |index| PartitionProduceData { index, records: None };
+    let topic = TopicProduceData {
+        name: "t".into(),
+        partition_data: (0..).take(MANY).map(partition).collect(),
+        ..Default::default()
+    };
+    ProduceRequest { acks: 1, timeout_ms: 1_000, topic_data: vec![topic], ..Default::default() }
+}
+
+fn fetch_of_many() -> FetchRequest<'static> {
+    let mut request = fetch_request("t", 0, 0);
+    let asked = request.topics[0].partitions[0].clone();
+    let partition = |partition| FetchPartition { partition, ..asked.clone() };
+    request.topics[0].partitions = (0..).take(MANY).map(partition).collect();
+    request
+}
+
 #[test]
 fn others_on_its_thread_go_on_while_a_request_has_much_to_do() {
     let server = server_with(&[("num.network.threads", "1")]);
-    let beside =
-        [answers_beside(&server, &metadata_of_many(), 8), answers_beside(&server, &configs_of_many(), 1)];
+    let beside = [
+        answers_beside(&server, &metadata_of_many(), 8),
+        answers_beside(&server, &configs_of_many(), 1),
+        answers_beside(&server, &produce_to_many(), 12),
+        answers_beside(&server, &fetch_of_many(), FETCH_BY_NAME),
+    ];
     // Held up, it gets one at the beginning and one at the end.
     assert!(beside.iter().all(|answers| *answers >= 10), "{beside:?}");
 }
@@ -68,6 +95,56 @@ fn what_came_after_a_request_with_much_to_do_is_answered_after_it() {
     client.send(&DescribeClusterRequest::default(), 0);
     assert_eq!(client.receive::<MetadataRequest<'_>>(8).1.topics.len(), MANY);
     client.receive::<DescribeClusterRequest>(0);
+}
+
+#[test]
+fn records_keep_their_order_where_one_request_of_many_partitions_is_among_others() {
+    let server = server();
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "t", 600, &[]);
+    let values = ["a", "b", "c"].map(|value| batch(&[value]));
+    let mut many = produce_request("t", 0, &values[1], 1);
+    let all = |index| PartitionProduceData { index, records: Some(Records::Bytes(&values[1])) };
+    many.topic_data[0].partition_data = (0..600).map(all).collect();
+    client.send(&produce_request("t", 0, &values[0], 1), 12);
+    client.send(&many, 12);
+    client.send(&produce_request("t", 0, &values[2], 1), 12);
+    for answers in [1, 600, 1] {
+        let (_, response) = client.receive::<ProduceRequest<'_>>(12);
+        let answered = &response.responses[0].partition_responses;
+        assert!(answered.len() == answers && answered.iter().all(|answer| answer.error_code == 0));
+    }
+    assert_eq!(read_all(&mut client, "t", 0, 0), ["a", "b", "c"]);
+    assert_eq!(read_all(&mut client, "t", 599, 0), ["b"]);
+}
+
+#[test]
+fn a_session_of_many_partitions_tells_what_is_new_and_waits_for_it() {
+    let server = server();
+    let (mut client, mut producer) = (Client::new(&server), Client::new(&server));
+    create_topic(&mut client, "t", 1_000, &[]);
+    let mut request = fetch_request("t", 0, 0);
+    let asked = request.topics[0].partitions[0].clone();
+    let partition = |partition| FetchPartition { partition, ..asked.clone() };
+    request.topics[0].partitions = (0..1_000).map(partition).collect();
+    (request.session_epoch, request.max_wait_ms, request.min_bytes) = (0, 0, 0);
+    let full = client.call(&request, FETCH_BY_NAME);
+    assert_eq!(full.responses[0].partitions.len(), 1_000);
+    assert_ne!(full.session_id, 0, "it has a session");
+    request.topics.clear();
+    (request.session_id, request.session_epoch) = (full.session_id, 1);
+    // Those that were not opened yet are told of as they are.
+    while !client.call(&request, FETCH_BY_NAME).responses.is_empty() {
+        request.session_epoch += 1;
+        assert!(request.session_epoch < 1_000, "something is always new");
+    }
+    request.session_epoch += 1;
+    (request.max_wait_ms, request.min_bytes) = (20_000, 1);
+    client.send(&request, FETCH_BY_NAME);
+    producer.call(&produce_request("t", 777, &batch(&["new"]), 1), 12);
+    let (_, news) = client.receive::<FetchRequest<'_>>(FETCH_BY_NAME);
+    let indexes: Vec<_> = news.responses[0].partitions.iter().map(|data| data.partition_index).collect();
+    assert_eq!(indexes, [777]);
 }
 
 #[test]

@@ -86,7 +86,7 @@ fn wanted((index, offset): (usize, &Offset)) -> Wanted {
 }
 
 fn plan(wanted: impl Iterator<Item = Wanted>) -> Plan {
-    Plan { session_id: NO_SESSION, incremental: false, wanted: wanted.collect() }
+    Plan::alone(wanted.collect())
 }
 
 fn runtime() -> tokio::runtime::Runtime {

@@ -48,7 +48,7 @@ fn planned(
     broker: &Arc<Broker>,
     client_id: &str,
     batches: &[(&'static str, &[u8])],
-) -> Result<(Plan, BytesMut), Outcome> {
+) -> Result<(Plan, BytesMut), NotBegun> {
     let topic = |(name, batch): &(&'static str, &'_ [u8])| {
         let records = Some(Records::Bytes(Vec::leak(batch.to_vec())));
         let partition_data = vec![PartitionProduceData { index: 0, records }];
@@ -62,7 +62,7 @@ fn planned(
     RequestHeader::decode(&mut decoder).expect("a header");
     let body_at = frame.len() - decoder.remaining();
     let call = Call { key: ApiKey::Produce, version: VERSION, correlation_id: 1, body_at };
-    begin(broker, &context(client_id), call, frame).map(|plan| (plan, frame.into()))
+    begin(broker, &context(client_id), call, frame, 10).map(|(plan, _)| (plan, frame.into()))
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn internal_topics_take_no_records_whatever_a_client_says_it_is() {
                 panic!("it does not decode")
             };
             let mut answers = Vec::new();
-            append_all(&broker, VERSION, plan, frame, &mut answers)
+            append_all(&broker, VERSION, plan, frame, &mut answers, false)
                 .now_or_never()
                 .expect("nothing is inflated");
             let code = ErrorCode(answers[0].partitions[0].response.error_code);
