@@ -364,9 +364,9 @@ fn verify_passes_over_the_holes_of_a_sparse_file() {
     let (dir, log) = stopped_data();
     let file = std::fs::OpenOptions::new().write(true).open(&log).expect("writable");
     file.set_len(1 << 40).expect("a sparse file");
-    let verified = run(&["log", "verify", text(dir.path()), "--json"]).ended(5).json();
-    let findings = verified.to_string();
-    assert!(findings.contains(text(&log)), "{findings}");
+    // Zeros behind what the checkpoint covers are cut off by the next start.
+    let verified = run(&["log", "verify", text(dir.path()), "--json"]).ended(0).text();
+    assert!(verified.contains(text(&log)) && verified.contains("torn-tail"), "{verified}");
 }
 
 #[test]
