@@ -1,6 +1,54 @@
 //! The options of groups and offsets, with Kafka's meanings and defaults. The server's option table owns names,
 //! ranges and help; here are plain typed values.
 
+use std::str::FromStr;
+
+use thiserror::Error;
+
+/// `group.consumer.migration.policy`: which protocol a group with members may change to (KIP-848). A group without
+/// members changes under any of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MigrationPolicy {
+    /// None. Classic members stay out of a KIP-848 group, too.
+    Disabled,
+    /// A classic group may become a KIP-848 group, but not the reverse.
+    Upgrade,
+    /// A KIP-848 group may become a classic one, but not the reverse.
+    Downgrade,
+    /// Either.
+    Bidirectional,
+}
+
+impl MigrationPolicy {
+    /// The values of the option.
+    pub const NAMES: [&str; 4] = ["disabled", "upgrade", "downgrade", "bidirectional"];
+
+    /// Whether a classic group may become a KIP-848 group.
+    pub(crate) fn allows_upgrade(self) -> bool {
+        matches!(self, Self::Upgrade | Self::Bidirectional)
+    }
+
+    /// Whether a KIP-848 group may become a classic one.
+    pub(crate) fn allows_downgrade(self) -> bool {
+        matches!(self, Self::Downgrade | Self::Bidirectional)
+    }
+}
+
+/// A text that is no value of the option.
+#[derive(Debug, Error)]
+#[error("it is none of {}", MigrationPolicy::NAMES.join(", "))]
+pub struct UnknownPolicy;
+
+impl FromStr for MigrationPolicy {
+    type Err = UnknownPolicy;
+
+    fn from_str(name: &str) -> Result<Self, UnknownPolicy> {
+        let policies = [Self::Disabled, Self::Upgrade, Self::Downgrade, Self::Bidirectional];
+        let known = Self::NAMES.iter().position(|known| *known == name);
+        known.map(|index| policies[index]).ok_or(UnknownPolicy)
+    }
+}
+
 /// Options of one shard. Times are in milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupConfig {
@@ -29,6 +77,8 @@ pub struct GroupConfig {
     /// `group.consumer.assignment.interval.ms`: a KIP-848 group gets no new assignment within this time of the last,
     /// so that members that come together are assigned together.
     pub consumer_assignment_interval_ms: i32,
+    /// `group.consumer.migration.policy`: whether groups change their protocol while members are in them.
+    pub consumer_migration_policy: MigrationPolicy,
     /// `group.consumer.assignors`: server-side assignors that members may ask for; the first is the default.
     pub consumer_assignors: Vec<String>,
     /// Groups in one shard at most. One more takes the place of the oldest that nobody has joined yet; if there is
@@ -38,7 +88,8 @@ pub struct GroupConfig {
     /// bound.
     pub group_offsets_max: usize,
     /// Subscriptions of all members of one group in bytes at most. Kafka's bound is the size of the batch that the
-    /// group's record must fit into, and so is this.
+    /// group's record must fit into, and so is this. The records of a change of protocol together have no more, so that
+    /// the log has all of them or none.
     pub group_metadata_max_bytes: usize,
 }
 
@@ -56,10 +107,26 @@ impl Default for GroupConfig {
             consumer_heartbeat_interval_ms: 5_000,
             consumer_max_size: 10_000,
             consumer_assignment_interval_ms: 1_000,
+            consumer_migration_policy: MigrationPolicy::Bidirectional,
             consumer_assignors: vec!["uniform".to_owned(), "range".to_owned()],
             groups_max: 10_000,
             group_offsets_max: 1_000_000,
             group_metadata_max_bytes: 1_000_000,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_policy_allows_what_its_name_says() {
+        let allowed = MigrationPolicy::NAMES.map(|name| {
+            let policy: MigrationPolicy = name.parse().unwrap();
+            (policy.allows_upgrade(), policy.allows_downgrade())
+        });
+        assert_eq!(allowed, [(false, false), (true, false), (false, true), (true, true)]);
+        assert!("sideways".parse::<MigrationPolicy>().is_err());
     }
 }

@@ -9,14 +9,25 @@
 //! that the shards of a server share. Refuses: files, sockets, clocks and randomness, which the
 //! shell brings along in [`RequestContext`].
 //!
-//! The two kinds of group never share members: a client of one protocol that meets a live group of the other is
-//! refused, as Kafka does with `group.consumer.migration.policy=disabled`; an *empty* group is taken over, and the
-//! records of its old kind are deleted in the same step. Offsets survive the change.
+//! A group changes its protocol with the clients that come and go, as far as `group.consumer.migration.policy` lets it:
+//! while it has members of both, it is a KIP-848 group. An *empty* group is taken over by whoever comes. The records of
+//! its old kind are deleted in the same step, and offsets survive the change.
 //!
 //! ```
-//! use riverrun_coordinator::{GroupConfig, GroupMemory, Now, ReplyToken, RequestContext, Shard};
+//! use riverrun_coordinator::{GroupConfig, GroupMemory, Now, PatternTopics};
+//! use riverrun_coordinator::{ReplyToken, RequestContext, Shard, TopicMetadata};
 //! use riverrun_protocol::HeartbeatRequest;
+//! use riverrun_types::TopicId;
 //!
+//! # struct NoTopics;
+//! # impl TopicMetadata for NoTopics {
+//! #     fn topic_id(&self, _: &str) -> Option<TopicId> { None }
+//! #     fn topic_name(&self, _: TopicId) -> Option<&str> { None }
+//! #     fn partition_count(&self, _: TopicId) -> Option<i32> { None }
+//! #     fn topics_of_pattern(&self, _: &str) -> PatternTopics { PatternTopics::Pending }
+//! #     fn partition_racks(&self, _: TopicId, _: i32) -> Vec<&str> { Vec::new() }
+//! #     fn generation(&self) -> u64 { 0 }
+//! # }
 //! let mut shard = Shard::new(GroupConfig::default(), GroupMemory::new(256 << 20));
 //! let context = RequestContext {
 //!     now: Now::simulated(1_000),
@@ -26,7 +37,7 @@
 //!     api_version: 4,
 //!     random: [0; 16],
 //! };
-//! let step = shard.heartbeat(&context, &HeartbeatRequest::default());
+//! let step = shard.heartbeat(&context, &HeartbeatRequest::default(), &NoTopics, true);
 //! assert!(step.records.is_empty());
 //! assert_eq!(step.replies[0].token, ReplyToken(7));
 //! ```
@@ -39,6 +50,7 @@ mod consumer;
 mod error;
 mod group;
 mod memory;
+mod migration;
 mod offsets;
 mod pattern;
 mod records;
@@ -49,7 +61,7 @@ mod step;
 mod time;
 mod topics;
 
-pub use config::GroupConfig;
+pub use config::{GroupConfig, MigrationPolicy, UnknownPolicy};
 pub use error::ReplayError;
 pub use memory::GroupMemory;
 pub use offsets::{CommittedOffset, offset_fetch_groups, offset_fetch_response};

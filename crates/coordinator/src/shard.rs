@@ -23,6 +23,7 @@ use crate::memory::{Room, Share};
 use crate::offsets::{CommittedOffset, Sweep};
 use crate::step::{GroupResponse, OffsetsRecord, RequestContext, Step};
 use crate::time::{Moment, Now, Stamp};
+use crate::topics::TopicMetadata;
 
 /// A group's id in bytes at most. Kafka has no such bound of its own.
 const GROUP_ID_BYTES_MAX: usize = 1_024;
@@ -82,7 +83,7 @@ impl Shard {
         for entry in self.groups.values_mut() {
             entry.group.restart_sessions(now.moment, &self.config);
             if let Group::Classic(group) = &mut entry.group {
-                group.shrink_after_load(&mut turn);
+                group.rebalance_after_load(&mut turn);
             }
         }
         let step = turn.step;
@@ -106,7 +107,7 @@ impl Shard {
 
     /// Acts on what is due by now: sessions, rebalances, expired offsets. What is due beyond a slice stays due: requests of
     /// the shard's groups have their turn meanwhile.
-    pub fn expire(&mut self, now: Now) -> Step {
+    pub fn expire(&mut self, now: Now, topics: &dyn TopicMetadata) -> Step {
         let mut step = Step::default();
         let mut turns = 0..TURNS_PER_STEP;
         while let Some((at, _)) = self.timers.first()
@@ -114,7 +115,7 @@ impl Shard {
             && turns.next().is_some()
             && let Some((_, group_id)) = self.timers.pop_first()
         {
-            step.append(self.expire_group(now, &group_id));
+            step.append(self.expire_group(now, &group_id, topics));
         }
         if self.next_sweep().is_some_and(|at| at <= now.moment) {
             step.append(self.sweep(now));
@@ -123,7 +124,7 @@ impl Shard {
     }
 
     /// Acts on what is due in one group, whose timer was taken out.
-    fn expire_group(&mut self, now: Now, group_id: &Arc<str>) -> Step {
+    fn expire_group(&mut self, now: Now, group_id: &Arc<str>, topics: &dyn TopicMetadata) -> Step {
         let Some(entry) = self.groups.get_mut(group_id) else { return Step::default() };
         entry.scheduled = None;
         let mut turn = Turn::new(now, &self.config);
@@ -132,15 +133,27 @@ impl Shard {
             Group::Classic(group) => group.expire(&mut turn),
             Group::Consumer(group) => turn.step.records = group.expire(group_id, now),
         }
-        let step = turn.step;
+        let mut step = turn.step;
+        if !step.records.is_empty() {
+            self.maybe_downgrade(now, group_id, topics, &mut step);
+        }
         self.finish(group_id);
         step
     }
 
     /// Handles a JoinGroup. The reply comes with a later step if the group has to wait for other members.
-    pub fn join_group(&mut self, context: &RequestContext<'_>, request: &JoinGroupRequest<'_>) -> Step {
+    pub fn join_group(
+        &mut self,
+        context: &RequestContext<'_>,
+        request: &JoinGroupRequest<'_>,
+        topics: &dyn TopicMetadata,
+    ) -> Step {
         let group_id = &*request.group_id;
-        let tombstones = match self.open_classic(context.now, request) {
+        let checked = self.check_join(request);
+        if checked.is_ok() && self.is_live_consumer_group(group_id) {
+            return self.join_consumer_group(context, request, topics);
+        }
+        let tombstones = match checked.and_then(|()| self.open_classic(context.now, request)) {
             Ok(tombstones) => tombstones,
             Err(error) => {
                 let reply = join_error(Parked::of(context), &request.member_id, error);
@@ -158,16 +171,9 @@ impl Shard {
         step
     }
 
-    /// Makes sure that the group of a JoinGroup is a classic one, and returns the tombstones of what it was. A new
-    /// group is only made for a member without an id, and an empty KIP-848 group only taken over by one. A live one
-    /// is left alone: its members and the newcomer could not agree on anything.
-    fn open_classic(
-        &mut self,
-        now: Now,
-        request: &JoinGroupRequest<'_>,
-    ) -> Result<Vec<OffsetsRecord>, ErrorCode> {
-        let group_id = &*request.group_id;
-        if group_id.is_empty() {
+    /// Checks what a JoinGroup says whatever group it is for.
+    fn check_join(&self, request: &JoinGroupRequest<'_>) -> Result<(), ErrorCode> {
+        if request.group_id.is_empty() {
             return Err(ErrorCode::INVALID_GROUP_ID);
         }
         let session_range = self.config.min_session_timeout_ms..=self.config.max_session_timeout_ms;
@@ -177,9 +183,20 @@ impl Shard {
         if request.group_instance_id.as_ref().is_some_and(|id| id.len() > INSTANCE_ID_BYTES_MAX) {
             return Err(ErrorCode::INVALID_REQUEST);
         }
+        Ok(())
+    }
+
+    /// Makes sure that the group of a JoinGroup, which is no live KIP-848 group, is a classic one, and returns the
+    /// tombstones of what it was. A new group is only made for a member without an id, and an empty KIP-848 group only
+    /// taken over by one.
+    fn open_classic(
+        &mut self,
+        now: Now,
+        request: &JoinGroupRequest<'_>,
+    ) -> Result<Vec<OffsetsRecord>, ErrorCode> {
+        let group_id = &*request.group_id;
         match self.groups.get(group_id).map(|entry| &entry.group) {
             Some(Group::Classic(_)) => return Ok(Vec::new()),
-            Some(group) if !group.is_empty() => return Err(ErrorCode::INCONSISTENT_GROUP_PROTOCOL),
             _ if !request.member_id.is_empty() => return Err(ErrorCode::UNKNOWN_MEMBER_ID),
             _ if request.protocol_type.is_empty() || request.protocols.is_empty() => {
                 return Err(ErrorCode::INCONSISTENT_GROUP_PROTOCOL);
@@ -191,12 +208,10 @@ impl Shard {
     }
 
     /// Makes the group of a KIP-848 member, or takes an empty classic one over; returns the tombstones of what it
-    /// was. A live classic group is none of this member's: `GROUP_ID_NOT_FOUND`, as in Kafka without migration.
+    /// was.
     pub(crate) fn open_consumer(&mut self, group_id: &str) -> Result<Vec<OffsetsRecord>, ErrorCode> {
-        match self.groups.get(group_id).map(|entry| &entry.group) {
-            Some(Group::Consumer(_)) => return Ok(Vec::new()),
-            Some(group) if !group.is_empty() => return Err(ErrorCode::GROUP_ID_NOT_FOUND),
-            _ => {}
+        if matches!(self.groups.get(group_id).map(|entry| &entry.group), Some(Group::Consumer(_))) {
+            return Ok(Vec::new());
         }
         self.replace(group_id, Group::Consumer(Box::default()))
     }
@@ -213,7 +228,12 @@ impl Shard {
     }
 
     /// Handles a SyncGroup. The reply comes with a later step while the leader's assignment is awaited.
-    pub fn sync_group(&mut self, context: &RequestContext<'_>, request: &SyncGroupRequest<'_>) -> Step {
+    pub fn sync_group(
+        &mut self,
+        context: &RequestContext<'_>,
+        request: &SyncGroupRequest<'_>,
+        topics: &dyn TopicMetadata,
+    ) -> Step {
         let group_id = &*request.group_id;
         let refused = |error| Step::reply(context.token, sync_error(error));
         let is_named = request.protocol_type.is_some() && request.protocol_name.is_some();
@@ -222,6 +242,9 @@ impl Shard {
         }
         if group_id.is_empty() {
             return refused(ErrorCode::INVALID_GROUP_ID);
+        }
+        if self.is_live_consumer_group(group_id) {
+            return self.sync_consumer_group(context, request, topics);
         }
         let Some(entry) = self.groups.get_mut(group_id) else { return refused(ErrorCode::UNKNOWN_MEMBER_ID) };
         let room = entry.room(self.share.memory());
@@ -233,18 +256,24 @@ impl Shard {
         step
     }
 
-    /// Handles a Heartbeat of a classic member.
-    pub fn heartbeat(&mut self, context: &RequestContext<'_>, request: &HeartbeatRequest<'_>) -> Step {
-        let error = match self.groups.get_mut(&*request.group_id) {
-            _ if request.group_id.is_empty() => ErrorCode::INVALID_GROUP_ID,
+    /// Handles a Heartbeat of a classic member. It leads to records in a KIP-848 group only, and not unless it may.
+    pub fn heartbeat(
+        &mut self,
+        context: &RequestContext<'_>,
+        request: &HeartbeatRequest<'_>,
+        topics: &dyn TopicMetadata,
+        may_record: bool,
+    ) -> Step {
+        let (error, records) = match self.groups.get_mut(&*request.group_id) {
+            _ if request.group_id.is_empty() => (ErrorCode::INVALID_GROUP_ID, Vec::new()),
             Some(GroupEntry { group: Group::Classic(group), .. }) => {
-                group.heartbeat(&Turn::new(context.now, &self.config), request)
+                (group.heartbeat(&Turn::new(context.now, &self.config), request), Vec::new())
             }
-            _ => ErrorCode::UNKNOWN_MEMBER_ID,
+            _ => self.heartbeat_consumer_group(context, request, topics, may_record),
         };
         self.wake_for(&request.group_id, &request.member_id);
         let response = HeartbeatResponse { error_code: error.0, ..HeartbeatResponse::default() };
-        Step::reply(context.token, GroupResponse::Heartbeat(response))
+        Step { records, ..Step::reply(context.token, GroupResponse::Heartbeat(response)) }
     }
 
     /// Sees to it that the shard wakes up for the end of this member's session. It is all that a sign of life can
@@ -258,21 +287,31 @@ impl Shard {
     }
 
     /// Handles a LeaveGroup: by members themselves, or by an admin for static members.
-    pub fn leave_group(&mut self, context: &RequestContext<'_>, request: &LeaveGroupRequest<'_>) -> Step {
+    pub fn leave_group(
+        &mut self,
+        context: &RequestContext<'_>,
+        request: &LeaveGroupRequest<'_>,
+        topics: &dyn TopicMetadata,
+    ) -> Step {
         let group_id = &*request.group_id;
         let mut turn = Turn::new(context.now, &self.config);
-        let response = match self.groups.get_mut(group_id) {
-            _ if group_id.is_empty() => LeaveGroupResponse {
-                error_code: ErrorCode::INVALID_GROUP_ID.0,
-                ..LeaveGroupResponse::default()
-            },
-            Some(GroupEntry { group: Group::Classic(group), .. }) => {
-                group.leave(&mut turn, request, context.api_version)
+        let (response, mut step) = match self.groups.get_mut(group_id) {
+            _ if group_id.is_empty() => {
+                let error_code = ErrorCode::INVALID_GROUP_ID.0;
+                (LeaveGroupResponse { error_code, ..LeaveGroupResponse::default() }, turn.step)
             }
-            _ => leave_response(request, context.api_version, |_| ErrorCode::UNKNOWN_MEMBER_ID),
+            Some(GroupEntry { group: Group::Classic(group), .. }) => {
+                (group.leave(&mut turn, request, context.api_version), turn.step)
+            }
+            Some(GroupEntry { group: Group::Consumer(_), .. }) => {
+                self.leave_consumer_group(context, request, topics)
+            }
+            _ => {
+                let unknown = ErrorCode::UNKNOWN_MEMBER_ID;
+                (leave_response(request, context.api_version, |_| unknown), turn.step)
+            }
         };
-        turn.step.push_reply(context.token, GroupResponse::LeaveGroup(response));
-        let step = turn.step;
+        step.push_reply(context.token, GroupResponse::LeaveGroup(response));
         self.finish(group_id);
         step
     }

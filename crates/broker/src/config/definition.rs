@@ -162,7 +162,8 @@ macro_rules! from_option_by_parse {
         }
     )*};
 }
-from_option_by_parse!(i16, i32, i64, u16, u32, u64, usize, f64, String, riverrun_types::DurabilityLevel);
+from_option_by_parse!(i16, i32, i64, u16, u32, u64, usize, f64, String);
+from_option_by_parse!(riverrun_types::DurabilityLevel, riverrun_coordinator::MigrationPolicy);
 
 impl FromOption for bool {
     fn from_option(text: Option<&str>) -> Result<Self, String> {

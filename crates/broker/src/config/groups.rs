@@ -1,5 +1,6 @@
 //! Options of consumer groups and of the topic that holds their offsets.
 
+use riverrun_coordinator::MigrationPolicy;
 use riverrun_types::{DurabilityLevel, limits};
 
 use super::definition::Kind::{Bool, Choice, Choices, Int, Long};
@@ -26,11 +27,12 @@ options! {
     /// Milliseconds after an assignment of a group of the newer protocol before it gets another one, so that members
     /// that come together are assigned together.
     group_consumer_assignment_interval_ms: i32 = "group.consumer.assignment.interval.ms", Int(0, i32::MAX), Some("1000");
-    /// Whether a live group takes members of the other protocol in. Members of the two protocols do not mix here: an empty
-    /// group is taken over by whoever comes, a live one refuses members of the other protocol.
-    group_consumer_migration_policy: String = "group.consumer.migration.policy",
-        Choice(&["disabled", "upgrade", "downgrade", "bidirectional"]), Some("disabled"),
-        Accept::Only(&["disabled"], "members of the two protocols do not mix in one group here; only disabled is accepted");
+    /// Which protocol a group may change to while members are in it. `upgrade`: a group of the classic protocol becomes one
+    /// of the newer protocol when the first such member joins it, if its members are consumers. `downgrade`: the reverse,
+    /// when the last member of the newer protocol leaves classic members behind. `bidirectional`: both. `disabled`:
+    /// neither, and a group refuses members of the other protocol. A group without members changes under any of them.
+    group_consumer_migration_policy: MigrationPolicy = "group.consumer.migration.policy",
+        Choice(&MigrationPolicy::NAMES), Some("bidirectional");
     /// Assignors that groups of the newer protocol may use; the first is the one that is used when none is asked for.
     group_consumer_assignors: Vec<String> = "group.consumer.assignors", Choices(&["uniform", "range"]), Some("uniform,range");
     /// Bytes of memory that all groups together may take: what members say about themselves, assignments and committed

@@ -717,6 +717,7 @@ fn group_config(config: &BrokerConfig) -> GroupConfig {
         consumer_heartbeat_interval_ms: groups.group_consumer_heartbeat_interval_ms,
         consumer_max_size: groups.group_consumer_max_size,
         consumer_assignment_interval_ms: groups.group_consumer_assignment_interval_ms,
+        consumer_migration_policy: groups.group_consumer_migration_policy,
         consumer_assignors: groups.group_consumer_assignors.clone(),
         ..GroupConfig::default()
     }

@@ -107,7 +107,8 @@ async fn join(broker: &Arc<Broker>) -> ErrorCode {
         ..Default::default()
     };
     let context = context();
-    let join = |shard: &mut Shard, context: &GroupContext<'_>| shard.join_group(context, &request);
+    let topics = topics(broker);
+    let join = |shard: &mut Shard, context: &GroupContext<'_>| shard.join_group(context, &request, &topics);
     match broker.groups.request(broker, &context, 3, "g", join).await {
         Ok(GroupResponse::JoinGroup(response)) => ErrorCode(response.error_code),
         Ok(other) => panic!("{other:?}"),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use riverrun_coordinator::Moment;
+use riverrun_coordinator::{Moment, Shard};
 use tokio::sync::Notify;
 
 use super::clock;
@@ -89,7 +89,9 @@ async fn serve_deadlines(broker: &Arc<Broker>) {
             match deadline {
                 Some(deadline) if deadline <= now => {
                     // A failed append is logged where it happens, and the shard is loaded at the next request.
-                    let _ = broker.groups.step(broker, index, None, riverrun_coordinator::Shard::expire);
+                    let topics = super::topics(broker);
+                    let expire = |shard: &mut Shard, now| shard.expire(now, &topics);
+                    let _ = broker.groups.step(broker, index, None, expire);
                 }
                 Some(deadline) => broker.groups.timer.set(deadline),
                 None => {}

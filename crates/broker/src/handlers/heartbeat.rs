@@ -1,4 +1,4 @@
-//! Heartbeat (key 12), versions 0 to 4: a member of a classic group lives, and learns of a rebalance.
+//! Heartbeat (key 12), versions 0 to 4: a member of the classic protocol lives, and learns of a rebalance.
 
 use std::sync::Arc;
 
@@ -7,6 +7,7 @@ use riverrun_protocol::{ErrorCode, HeartbeatRequest, HeartbeatResponse};
 
 use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource};
+use crate::groups;
 
 pub(crate) async fn handle(
     broker: &Arc<Broker>,
@@ -18,8 +19,10 @@ pub(crate) async fn handle(
         return refused(ErrorCode::GROUP_AUTHORIZATION_FAILED);
     }
     let group = &*request.group_id;
-    // It adds no records.
-    let beat = |shard: &mut Shard, context: &GroupContext<'_>, _| shard.heartbeat(context, &request);
+    let topics = groups::topics(broker);
+    let beat = |shard: &mut Shard, context: &GroupContext<'_>, has_room| {
+        shard.heartbeat(context, &request, &topics, has_room)
+    };
     match broker.groups.keep_alive(broker, context, version, group, beat).await {
         Ok(GroupResponse::Heartbeat(response)) => response,
         Ok(_) => refused(ErrorCode::UNKNOWN_SERVER_ERROR),

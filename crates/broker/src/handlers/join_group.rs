@@ -12,7 +12,7 @@ use riverrun_protocol::{ErrorCode, JoinGroupRequest};
 
 use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource};
-use crate::groups::{Begun, waiting_bytes};
+use crate::groups::{self, Begun, waiting_bytes};
 use crate::net::budget::Charge;
 use crate::net::response::Outcome;
 use crate::router::{Call, decode, respond};
@@ -52,8 +52,9 @@ async fn begin<'b>(
     if !context.authorize(Operation::Read, Resource::Group(&request.group_id)) {
         return Err(refuse(ErrorCode::GROUP_AUTHORIZATION_FAILED));
     }
+    let topics = groups::topics(broker);
     let join = broker.groups.begin(broker, context, call.version, &request.group_id, |shard, context| {
-        shard.join_group(context, &request)
+        shard.join_group(context, &request, &topics)
     });
     let begun = join.await.map_err(refuse)?;
     let member_id = request.member_id.to_string().into();

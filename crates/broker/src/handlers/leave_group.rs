@@ -1,12 +1,13 @@
-//! `LeaveGroup` (key 13), versions 0 to 5: members leave a classic group, or an admin removes them (KIP-345).
+//! `LeaveGroup` (key 13), versions 0 to 5: members leave their group, or an admin removes them (KIP-345).
 
 use std::sync::Arc;
 
-use riverrun_coordinator::GroupResponse;
+use riverrun_coordinator::{GroupResponse, RequestContext as GroupContext, Shard};
 use riverrun_protocol::{ErrorCode, LeaveGroupRequest, LeaveGroupResponse};
 
 use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource};
+use crate::groups;
 
 pub(crate) async fn handle(
     broker: &Arc<Broker>,
@@ -18,10 +19,9 @@ pub(crate) async fn handle(
         return refused(ErrorCode::GROUP_AUTHORIZATION_FAILED);
     }
     let group = &*request.group_id;
-    let handled = broker
-        .groups
-        .request(broker, context, version, group, |shard, context| shard.leave_group(context, &request));
-    match handled.await {
+    let topics = groups::topics(broker);
+    let leave = |shard: &mut Shard, context: &GroupContext<'_>| shard.leave_group(context, &request, &topics);
+    match broker.groups.request(broker, context, version, group, leave).await {
         Ok(GroupResponse::LeaveGroup(response)) => response,
         Ok(_) => refused(ErrorCode::UNKNOWN_SERVER_ERROR),
         Err(code) => refused(code),

@@ -10,7 +10,7 @@ use riverrun_protocol::{ErrorCode, SyncGroupRequest, SyncGroupResponse};
 
 use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource};
-use crate::groups::{Begun, waiting_bytes};
+use crate::groups::{self, Begun, waiting_bytes};
 use crate::net::budget::Charge;
 use crate::net::response::Outcome;
 use crate::router::{Call, decode, respond};
@@ -50,8 +50,9 @@ async fn begin<'b>(
     if !context.authorize(Operation::Read, Resource::Group(&request.group_id)) {
         return Err(refuse(ErrorCode::GROUP_AUTHORIZATION_FAILED));
     }
+    let topics = groups::topics(broker);
     let sync = broker.groups.begin(broker, context, call.version, &request.group_id, |shard, context| {
-        shard.sync_group(context, &request)
+        shard.sync_group(context, &request, &topics)
     });
     sync.await.map_err(refuse)
 }

@@ -9,8 +9,10 @@ use riverrun_protocol::join_group_request::JoinGroupRequestProtocol;
 use riverrun_protocol::offset_commit_request::{OffsetCommitRequestPartition, OffsetCommitRequestTopic};
 use riverrun_protocol::sync_group_request::SyncGroupRequestAssignment;
 use riverrun_protocol::{
-    ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, DescribeGroupsRequest, ErrorCode,
-    HeartbeatRequest, JoinGroupRequest, JoinGroupResponse, OffsetCommitRequest, SyncGroupRequest,
+    ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription, DescribeGroupsRequest, ErrorCode, HeartbeatRequest, JoinGroupRequest,
+    JoinGroupResponse, OffsetCommitRequest, SyncGroupRequest, SyncGroupResponse, consumer_protocol,
+    consumer_protocol_assignment,
 };
 
 use crate::support::{
@@ -223,7 +225,7 @@ fn a_member_that_is_to_try_again_is_told_so_after_a_pause() {
 
 #[test]
 fn clients_of_one_protocol_do_not_break_a_group_of_the_other() {
-    let (_server, mut client) = with_topic(&[]);
+    let (_server, mut client) = with_topic(&[("group.consumer.migration.policy", "disabled")]);
     let modern = client.call(&consumer("member-one", 0, None), 1);
     let refused = client.call(&join_request("modern", "", 10_000), 3);
     assert_eq!(ErrorCode(refused.error_code), ErrorCode::INCONSISTENT_GROUP_PROTOCOL);
@@ -236,6 +238,66 @@ fn clients_of_one_protocol_do_not_break_a_group_of_the_other() {
     assert_ne!(client.call(&stranger, 1).error_code, 0);
     let still = heartbeat(&mut client, "classic", &classic.member_id, classic.generation_id);
     assert_eq!(still, ErrorCode::NONE);
+}
+
+/// What a consumer says of itself in a classic group: that it reads `t`.
+fn subscribed<'a>(group: &'a str, member: &'a str) -> JoinGroupRequest<'a> {
+    let subscription = ConsumerProtocolSubscription { topics: vec!["t".into()], ..Default::default() };
+    let metadata = consumer_protocol::encode_subscription(&subscription, 1).expect("encodes");
+    let mut request = join_request(group, member, 10_000);
+    request.protocols[0].metadata = metadata.into();
+    request
+}
+
+fn partitions_of(synced: &SyncGroupResponse<'_>) -> Vec<i32> {
+    assert_eq!(ErrorCode(synced.error_code), ErrorCode::NONE);
+    let assignment = consumer_protocol::decode_assignment(&synced.assignment).expect("an assignment");
+    assignment.assigned_partitions.iter().flat_map(|topic| topic.partitions.clone()).collect()
+}
+
+#[test]
+fn a_group_changes_its_protocol_and_back_over_restarts() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let options = [
+        ("data.dir", directory.path().to_str().expect("text")),
+        ("group.consumer.assignment.interval.ms", "0"),
+    ];
+    let (server, mut client) = with_topic(&options);
+    let joined = client.call(&subscribed("modern", ""), 3);
+    let all = consumer_protocol::encode_assignment(&four_partitions(), 1).expect("encodes");
+    let mut request = sync("modern", &joined, &[(&joined.member_id, b"")]);
+    request.assignments[0].assignment = all.into();
+    assert_eq!(partitions_of(&client.call(&request, 2)), [0, 1, 2, 3]);
+
+    // The first member of the newer protocol, for whom the other gives up its half.
+    let modern = client.call(&consumer("member-one", 0, None), 1);
+    assert_eq!(ErrorCode(modern.error_code), ErrorCode::NONE);
+    drop(server);
+    let server = server_with(&options);
+    let mut client = Client::new(&server);
+    let heard = heartbeat(&mut client, "modern", &joined.member_id, joined.generation_id);
+    assert_eq!(heard, ErrorCode::REBALANCE_IN_PROGRESS);
+    let rejoined = client.call(&subscribed("modern", &joined.member_id), 3);
+    assert_eq!(rejoined.generation_id, modern.member_epoch);
+    assert_eq!(partitions_of(&client.call(&sync("modern", &rejoined, &[]), 2)).len(), 2);
+    let modern = client.call(&consumer("member-one", modern.member_epoch, Some(Vec::new())), 1);
+    assert_eq!(assigned(&modern).expect("its half").len(), 2);
+
+    // The last member of the newer protocol.
+    assert_eq!(client.call(&consumer("member-one", -1, None), 1).error_code, 0);
+    drop(server);
+    let server = server_with(&options);
+    let mut client = Client::new(&server);
+    let heard = heartbeat(&mut client, "modern", &rejoined.member_id, rejoined.generation_id);
+    assert_eq!(heard, ErrorCode::REBALANCE_IN_PROGRESS);
+    let led = client.call(&subscribed("modern", &joined.member_id), 3);
+    assert_eq!((&led.leader, led.members.len()), (&led.member_id, 1), "it is a classic group");
+}
+
+fn four_partitions() -> ConsumerProtocolAssignment<'static> {
+    let partitions =
+        consumer_protocol_assignment::TopicPartition { topic: "t".into(), partitions: vec![0, 1, 2, 3] };
+    ConsumerProtocolAssignment { assigned_partitions: vec![partitions], user_data: None }
 }
 
 #[test]

@@ -129,7 +129,8 @@ fn one_unknown_name_does_not_hide_what_is_known_of_the_others() {
 
 #[test]
 fn a_member_of_the_other_protocol_is_told_what_the_server_says_and_which_to_use() {
-    let server = Server::start();
+    let dir = tempfile::tempdir().expect("a directory");
+    let server = Server::on(dir.path(), &["--set", "group.consumer.migration.policy=disabled"]);
     server.feed(&["produce", "t"], b"x\n").ended(0);
     for (has, wants) in [("classic", "consumer"), ("consumer", "classic")] {
         let consume = |protocol| ["consume", "t", "--group", has, "--group-protocol", protocol, "--follow"];

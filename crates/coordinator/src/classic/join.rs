@@ -14,7 +14,7 @@ use super::{ClassicGroup, PROTOCOL_COPIES, State, Turn};
 use crate::step::{GroupResponse, RequestContext};
 
 /// From this version on a dynamic member joins with an id that it was given (KIP-394).
-const MEMBER_ID_REQUIRED_VERSION: i16 = 4;
+pub(crate) const MEMBER_ID_REQUIRED_VERSION: i16 = 4;
 /// From this version on the leader can be told to leave the assignment as it is (KIP-814).
 const SKIP_ASSIGNMENT_VERSION: i16 = 9;
 /// Before this version the protocol's name may not be null.
@@ -66,7 +66,7 @@ impl ClassicGroup {
     }
 
     /// Joins or names the refusal and the member id that goes with it.
-    fn try_join(
+    pub(crate) fn try_join(
         &mut self,
         turn: &mut Turn<'_>,
         context: &RequestContext<'_>,
@@ -429,6 +429,6 @@ fn newcomer_bytes(context: &RequestContext<'_>, request: &JoinGroupRequest<'_>) 
 }
 
 /// Each name once, so that a member that lists a protocol twice is one supporter of it.
-fn distinct_names(protocols: &[Protocol]) -> std::collections::BTreeSet<&str> {
+pub(crate) fn distinct_names(protocols: &[Protocol]) -> std::collections::BTreeSet<&str> {
     protocols.iter().map(|protocol| protocol.name.as_str()).collect()
 }

@@ -2,8 +2,8 @@
 //!
 //! Owns the state of one group and the rules that every request checks. `join` handles JoinGroup, `sync` SyncGroup,
 //! `session` heartbeats, leaving and commits, `rebalance` moves the group from state to state, `timers` acts on
-//! what is due, `persist` writes and restores it. What KIP-848 calls a classic *member* of a consumer group does not
-//! exist here: the two kinds never mix.
+//! what is due, `persist` writes and restores it, `convert` is for groups that change their protocol. What KIP-848 calls
+//! a classic *member* of a consumer group does not exist here: such members belong to `consumer`.
 //!
 //! ```text
 //!            join                all joined, or time-out            leader's sync
@@ -13,6 +13,7 @@
 //!     +---------------+  +----------------------------------------------------------+
 //! ```
 
+mod convert;
 mod join;
 mod member;
 mod persist;
@@ -36,9 +37,12 @@ use crate::memory::{Room, Shortage};
 use crate::step::{OffsetsRecord, Step};
 use crate::time::{Ages, Moment, Now, Stamp};
 
-pub(crate) use join::{join_error, join_refusal};
+pub(crate) use join::{MEMBER_ID_REQUIRED_VERSION, distinct_names, join_error, join_refusal};
 use member::FIRST_MEMBER_BYTES;
-pub(crate) use member::{Member, MemberId, Parked};
+pub(crate) use member::{
+    Member, MemberId, Parked, Protocol, Terms, kept_client_id, new_member_id, protocols_bytes,
+    requested_bytes,
+};
 pub(crate) use session::leave_response;
 pub(crate) use sync::sync_error;
 #[cfg(test)]
@@ -179,6 +183,8 @@ pub(crate) struct ClassicGroup {
     sync_deadline: Option<Moment>,
     /// Whether a record of the group is in the log, so that deleting it takes a tombstone.
     persisted: bool,
+    /// Whether the record that it was loaded from asks for a rebalance, which begins when the load is over.
+    must_rebalance: bool,
 }
 
 impl ClassicGroup {
@@ -208,6 +214,7 @@ impl ClassicGroup {
             join_timer: None,
             sync_deadline: None,
             persisted: false,
+            must_rebalance: false,
         }
     }
 
@@ -217,7 +224,6 @@ impl ClassicGroup {
     }
 
     /// How many rebalances it has seen through: what members name with each request.
-    #[cfg(test)]
     pub(crate) fn generation(&self) -> i32 {
         self.generation
     }

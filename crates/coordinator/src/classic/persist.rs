@@ -18,11 +18,21 @@ use crate::time::Stamp;
 impl ClassicGroup {
     /// The group's record as of now.
     pub(crate) fn to_record(&self) -> OffsetsRecord {
+        self.record_led_by(self.leader.as_deref())
+    }
+
+    /// The record of a group whose members are to rejoin: it names no leader, by which a load knows that what they are
+    /// assigned is not all that there is.
+    pub(crate) fn to_record_of_rebalance(&self) -> OffsetsRecord {
+        self.record_led_by(None)
+    }
+
+    fn record_led_by(&self, leader: Option<&str>) -> OffsetsRecord {
         let value = GroupMetadataValue {
             protocol_type: self.protocol_type.as_deref().unwrap_or_default().into(),
             generation: self.generation,
             protocol: self.protocol.as_deref().map(Into::into),
-            leader: self.leader.as_deref().map(Into::into),
+            leader: leader.map(Into::into),
             current_state_timestamp: self.state_since.map_or(TimestampMs::NONE, |since| since.wall).0,
             members: self.members.iter().map(|(id, member)| self.member_metadata(id, member)).collect(),
         };
@@ -66,6 +76,7 @@ impl ClassicGroup {
         if let Some(leader) = leader {
             group.leader = Some(leader.into());
         }
+        group.must_rebalance = value.leader.is_none() && !value.members.is_empty();
         group.subscribed = group.compute_subscribed();
         group
     }

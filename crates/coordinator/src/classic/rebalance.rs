@@ -42,7 +42,7 @@ impl ClassicGroup {
     }
 
     /// Calls everyone to join again. Whoever waits for the leader's assignment waits in vain.
-    pub(super) fn prepare_rebalance(&mut self, turn: &mut Turn<'_>) {
+    pub(crate) fn prepare_rebalance(&mut self, turn: &mut Turn<'_>) {
         if self.state == State::CompletingRebalance {
             self.clear_assignments();
             self.answer_syncs(turn, ErrorCode::REBALANCE_IN_PROGRESS);

@@ -108,9 +108,10 @@ impl ClassicGroup {
         }
     }
 
-    /// After a load: a group that is larger than is allowed by now rebalances, and the last to rejoin are out.
-    pub(crate) fn shrink_after_load(&mut self, turn: &mut Turn<'_>) {
-        if self.members.len() > turn.config.max_size {
+    /// After a load: a group rebalances whose record says so. So does one that is larger than is allowed by now, and the
+    /// last to rejoin are out.
+    pub(crate) fn rebalance_after_load(&mut self, turn: &mut Turn<'_>) {
+        if std::mem::take(&mut self.must_rebalance) || self.members.len() > turn.config.max_size {
             self.prepare_rebalance(turn);
         }
     }

@@ -22,8 +22,10 @@ use super::member::{Member, MemberId, MemberState};
 /// The first version of `OffsetCommit` whose generation may be a member epoch.
 const COMMIT_VERSION_MIN: i16 = 9;
 
-/// `MemberType` of a member of the consumer protocol in `ConsumerGroupDescribe`.
-const MEMBER_TYPE: i8 = 1;
+/// `MemberType` of a member of the classic protocol in `ConsumerGroupDescribe`.
+const CLASSIC_MEMBER_TYPE: i8 = 0;
+/// `MemberType` of a member of the consumer protocol.
+const CONSUMER_MEMBER_TYPE: i8 = 1;
 
 impl ConsumerGroup {
     /// The state's name in `ListGroups` and `ConsumerGroupDescribe`.
@@ -94,7 +96,7 @@ impl ConsumerGroup {
                 |indexes| indexes.iter().copied().collect(),
                 topics,
             ),
-            member_type: MEMBER_TYPE,
+            member_type: if member.is_classic() { CLASSIC_MEMBER_TYPE } else { CONSUMER_MEMBER_TYPE },
         }
     }
 
@@ -104,10 +106,10 @@ impl ConsumerGroup {
             return Ok(());
         }
         let member = self.members.get(committer.member_id).ok_or(ErrorCode::UNKNOWN_MEMBER_ID)?;
-        if committer.api_version < COMMIT_VERSION_MIN {
+        if committer.api_version < COMMIT_VERSION_MIN && !member.is_classic() {
             return Err(ErrorCode::UNSUPPORTED_VERSION);
         }
-        if committer.epoch > member.progress.epoch { Err(ErrorCode::STALE_MEMBER_EPOCH) } else { Ok(()) }
+        if committer.epoch > member.progress.epoch { Err(member.wrong_epoch()) } else { Ok(()) }
     }
 
     /// Whether the committer, which `validate_commit` has let in, may commit this partition: a member of an older
@@ -125,7 +127,7 @@ impl ConsumerGroup {
         let given_at = member.progress.partition_epoch(PartitionId { topic, index: partition });
         match given_at {
             Some(given_at) if given_at <= committer.epoch => Ok(()),
-            _ => Err(ErrorCode::STALE_MEMBER_EPOCH),
+            _ => Err(member.wrong_epoch()),
         }
     }
 
@@ -135,7 +137,7 @@ impl ConsumerGroup {
             return if epoch < 0 { Ok(()) } else { Err(ErrorCode::UNKNOWN_MEMBER_ID) };
         };
         let member = self.members.get(member_id).ok_or(ErrorCode::UNKNOWN_MEMBER_ID)?;
-        if member.progress.epoch == epoch { Ok(()) } else { Err(ErrorCode::STALE_MEMBER_EPOCH) }
+        if member.progress.epoch == epoch { Ok(()) } else { Err(member.wrong_epoch()) }
     }
 
     /// The records that delete the group and everything in it, the group itself last.
@@ -151,11 +153,13 @@ impl ConsumerGroup {
         recorder.into_records()
     }
 
-    /// Gives every member a new session, and those that must give up partitions new time for it.
+    /// Gives every member a new session, and those that must give up partitions new time for it. Classic members are
+    /// given that time when they are told again.
     pub(crate) fn restart_sessions(&mut self, now: Moment, config: &GroupConfig) {
         for (id, member) in &self.members {
-            self.timers.set_session(id, after(now, config.consumer_session_timeout_ms));
-            if member.progress.state == MemberState::UnrevokedPartitions {
+            let timeout_ms = member.session_timeout_ms(config.consumer_session_timeout_ms);
+            self.timers.set_session(id, after(now, timeout_ms));
+            if member.progress.state == MemberState::UnrevokedPartitions && !member.is_classic() {
                 let deadline = after(now, member.subscription.rebalance_timeout_ms);
                 self.timers.set_revocation(id, Some(deadline));
             }
@@ -185,7 +189,7 @@ impl ConsumerGroup {
         let mut recorder = Recorder::new(group_id);
         for _ in 0..DUES_PER_TURN {
             let Some(id) = self.timers.overdue(now.moment) else { break };
-            self.fence(&id, now, &mut recorder);
+            self.fence(&[id], now, &mut recorder);
         }
         recorder.into_records()
     }

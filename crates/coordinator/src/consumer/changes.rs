@@ -1,13 +1,15 @@
 //! What can change in a group, each change being one record of `__consumer_offsets`.
 //!
 //! Owns both directions: a [`Change`] becomes a record as Kafka 4.3 writes it, and a record that was loaded becomes a
-//! change. What Kafka's records hold beyond it (classic members inside a consumer group, the partition metadata that
-//! a hash has replaced) is read over.
+//! change. What Kafka's records hold beyond it (the partition metadata that a hash has replaced) is read over.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use riverrun_protocol::offsets_topic::consumer_group_current_member_assignment_value::TopicPartitions;
+use riverrun_protocol::offsets_topic::consumer_group_member_metadata_value::{
+    ClassicMemberMetadata, ClassicProtocol,
+};
 use riverrun_protocol::offsets_topic::consumer_group_target_assignment_member_value::TopicPartition;
 use riverrun_protocol::offsets_topic::{
     ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue,
@@ -20,11 +22,12 @@ use riverrun_protocol::{Decode, Encode, Str};
 
 use crate::ReplayError;
 use crate::assignors::Assignment;
+use crate::classic::Protocol;
 use crate::records;
 use crate::step::OffsetsRecord;
 
 use super::ResolvedPattern;
-use super::member::{EpochsByPartition, MemberId, MemberState, Progress, Subscription};
+use super::member::{ClassicTerms, EpochsByPartition, MemberId, MemberState, Progress, Subscription};
 
 /// The only version of every value's layout.
 const VALUE_VERSION: i16 = 0;
@@ -104,18 +107,19 @@ impl ConsumerRecord {
 
 /// Turns changes of one group into records.
 #[derive(Debug)]
-pub(super) struct Recorder<'a> {
+pub(crate) struct Recorder<'a> {
     group_id: &'a str,
     records: Vec<OffsetsRecord>,
 }
 
 impl<'a> Recorder<'a> {
-    pub(super) fn new(group_id: &'a str) -> Self {
+    /// A recorder for the group of this id.
+    pub(crate) fn new(group_id: &'a str) -> Self {
         Self { group_id, records: Vec::new() }
     }
 
     /// What was recorded, in order.
-    pub(super) fn into_records(self) -> Vec<OffsetsRecord> {
+    pub(crate) fn into_records(self) -> Vec<OffsetsRecord> {
         self.records
     }
 
@@ -181,8 +185,27 @@ fn member_value(subscription: &Subscription) -> ConsumerGroupMemberMetadataValue
         subscribed_topic_regex: subscription.pattern.as_deref().map(Into::into),
         rebalance_timeout_ms: subscription.rebalance_timeout_ms,
         server_assignor: subscription.server_assignor.as_deref().map(Into::into),
-        classic_member_metadata: None,
+        classic_member_metadata: subscription.classic.as_ref().map(classic_value),
     }
+}
+
+fn classic_value(classic: &ClassicTerms) -> ClassicMemberMetadata<'_> {
+    let protocols = classic.protocols.iter().map(|protocol| ClassicProtocol {
+        name: protocol.name.as_str().into(),
+        metadata: protocol.metadata.as_slice().into(),
+    });
+    ClassicMemberMetadata {
+        session_timeout_ms: classic.session_timeout_ms,
+        supported_protocols: protocols.collect(),
+    }
+}
+
+fn decode_classic(value: ClassicMemberMetadata<'_>) -> ClassicTerms {
+    let protocols = value
+        .supported_protocols
+        .into_iter()
+        .map(|protocol| Protocol { name: protocol.name.into_owned(), metadata: protocol.metadata.to_vec() });
+    ClassicTerms { session_timeout_ms: value.session_timeout_ms, protocols: protocols.collect() }
 }
 
 fn target_value(target: &Assignment) -> ConsumerGroupTargetAssignmentMemberValue {
@@ -249,6 +272,7 @@ fn decode_member(value: Option<&[u8]>) -> Result<Option<Subscription>, ReplayErr
         pattern: value.subscribed_topic_regex.map(Str::into_owned).filter(|pattern| !pattern.is_empty()),
         rebalance_timeout_ms: value.rebalance_timeout_ms,
         server_assignor: value.server_assignor.map(Str::into_owned),
+        classic: value.classic_member_metadata.map(decode_classic),
     }))
 }
 

@@ -29,8 +29,18 @@ const PATTERNS_MAX: usize = 128;
 /// Subscriptions of all members of one group, as a multiple of what one may have. Kafka has no such bound.
 const GROUP_BYTES_MULTIPLE: usize = 64;
 
-/// How the sender of a heartbeat stands to the group.
-enum Sender {
+/// What a request is served with beside itself.
+#[derive(Clone, Copy)]
+pub(crate) struct Given<'a> {
+    pub(crate) now: Now,
+    pub(crate) topics: &'a dyn TopicMetadata,
+    pub(crate) config: &'a GroupConfig,
+    /// What the group may grow by.
+    pub(crate) room: Room<'a>,
+}
+
+/// How the sender of a request stands to the group.
+pub(super) enum Sender {
     /// It is new.
     New,
     /// It is a member.
@@ -39,21 +49,30 @@ enum Sender {
     Successor(MemberId),
 }
 
+/// Somebody who joins or stays: who it is, what it was, and what it says now.
+pub(super) struct Arrival {
+    pub(super) id: MemberId,
+    pub(super) sender: Sender,
+    /// The member as it was, or its predecessor's place.
+    pub(super) before: Member,
+    pub(super) subscription: Subscription,
+    /// What it says that it owns, if it says so.
+    pub(super) reported: Option<Assignment>,
+}
+
 impl ConsumerGroup {
     /// Serves a heartbeat that [`super::request::validate`] has let through: the response, and the records of what it changed.
-    pub(super) fn heartbeat(
+    pub(crate) fn heartbeat(
         &mut self,
         context: &RequestContext<'_>,
         request: &ConsumerGroupHeartbeatRequest<'_>,
-        topics: &dyn TopicMetadata,
-        config: &GroupConfig,
-        room: Room<'_>,
+        given: Given<'_>,
     ) -> Result<(ConsumerGroupHeartbeatResponse<'static>, Vec<OffsetsRecord>), Refusal> {
         let mut recorder = Recorder::new(&request.group_id);
         let response = if request.member_epoch < JOIN_EPOCH {
             self.leave(context.now, request, &mut recorder)?
         } else {
-            self.stay(context, request, topics, config, room, &mut recorder)?
+            self.stay(context, request, given, &mut recorder)?
         };
         Ok((response, recorder.into_records()))
     }
@@ -98,7 +117,7 @@ impl ConsumerGroup {
             self.timers.set_revocation(&id, None);
             self.commit(Change::Progress(id, Some(away)), recorder);
         } else {
-            self.fence(&id, now, recorder);
+            self.fence(&[id], now, recorder);
         }
         Ok(ConsumerGroupHeartbeatResponse {
             member_id: Some(request.member_id.to_string().into()),
@@ -111,9 +130,7 @@ impl ConsumerGroup {
         &mut self,
         context: &RequestContext<'_>,
         request: &ConsumerGroupHeartbeatRequest<'_>,
-        topics: &dyn TopicMetadata,
-        config: &GroupConfig,
-        room: Room<'_>,
+        given: Given<'_>,
         recorder: &mut Recorder<'_>,
     ) -> Result<ConsumerGroupHeartbeatResponse<'static>, Refusal> {
         let id: MemberId = if request.member_id.is_empty() {
@@ -123,28 +140,58 @@ impl ConsumerGroup {
         };
         let reported = reported(request);
         let sender = self.admit(&id, request, reported.as_ref())?;
-        self.check_room(&sender, config)?;
-        let before = match &sender {
-            Sender::New => Member::default(),
-            Sender::Member => self.members.get(&id).cloned().unwrap_or_default(),
-            Sender::Successor(predecessor) => self.successor_of(predecessor),
-        };
+        let before = self.place_of(&id, &sender);
         let subscription = updated(&before.subscription, context, request);
-        self.check_subscription(&before.subscription, &subscription, topics, config)?;
-        let known = (!matches!(sender, Sender::New)).then_some(&before.subscription);
-        self.check_memory(&id, known, &subscription, topics, room).map_err(Refusal::no_memory)?;
+        let arrival = Arrival { id, sender, before, subscription, reported };
+        self.check_arrival(&arrival, given)?;
+        self.take_in(&arrival, given, recorder);
+        let Arrival { id, before, .. } = arrival;
+        self.timers.set_session(&id, after(given.now.moment, given.config.consumer_session_timeout_ms));
+        self.restart_revocation(&id, &before.progress, given.now.moment);
+        Ok(self.response(&id, &before.progress, request, given.config))
+    }
 
-        if let Sender::Successor(predecessor) = &sender {
-            self.succeed(predecessor, &id, before.clone(), recorder);
+    /// What the sender was until now.
+    pub(super) fn place_of(&self, id: &MemberId, sender: &Sender) -> Member {
+        match sender {
+            Sender::New => Member::default(),
+            Sender::Member => self.members.get(id).cloned().unwrap_or_default(),
+            Sender::Successor(predecessor) => self.successor_of(predecessor),
         }
-        let has_changed = self.update_subscription(&id, &sender, &before, subscription, recorder);
-        let patterns_changed = self.refresh_patterns(topics, context.now, room, recorder);
-        self.refresh_epoch(has_changed || patterns_changed, topics, recorder);
-        self.refresh_target(topics, context.now, config, room, recorder);
-        self.reconcile(&id, has_changed, reported.as_ref(), topics, recorder);
-        self.timers.set_session(&id, after(context.now.moment, config.consumer_session_timeout_ms));
-        self.restart_revocation(&id, &before.progress, context.now.moment);
-        Ok(self.response(&id, &before.progress, request, config))
+    }
+
+    /// Whether there is room for the member and what it says.
+    pub(super) fn check_arrival(&self, arrival: &Arrival, given: Given<'_>) -> Result<(), Refusal> {
+        let Arrival { id, sender, before, subscription, .. } = arrival;
+        self.check_room(sender, given.config)?;
+        self.check_subscription(&before.subscription, subscription, given.topics, given.config)?;
+        let known = (!matches!(sender, Sender::New)).then_some(&before.subscription);
+        let checked = self.check_memory(id, known, subscription, given.topics, given.room);
+        checked.map_err(Refusal::no_memory)
+    }
+
+    /// Takes over what the member says, moves the group on, and the member towards what it shall have.
+    pub(super) fn take_in(&mut self, arrival: &Arrival, given: Given<'_>, recorder: &mut Recorder<'_>) {
+        let Arrival { id, sender, before, subscription, reported } = arrival;
+        if let Sender::Successor(predecessor) = sender {
+            self.succeed(predecessor, id, before.clone(), recorder);
+        }
+        let has_changed = self.update_subscription(id, sender, before, subscription.clone(), recorder);
+        self.move_on(has_changed, given, recorder);
+        self.reconcile(id, has_changed, reported.as_ref(), given.topics, recorder);
+    }
+
+    /// Looks whether the group reads other topics than before, and makes a new target if it is time for one.
+    pub(super) fn move_on(
+        &mut self,
+        subscription_changed: bool,
+        given: Given<'_>,
+        recorder: &mut Recorder<'_>,
+    ) {
+        let Given { now, topics, config, room } = given;
+        let patterns_changed = self.refresh_patterns(topics, now, room, recorder);
+        self.refresh_epoch(subscription_changed || patterns_changed, topics, recorder);
+        self.refresh_target(topics, now, config, room, recorder);
     }
 
     /// Whether there may be one more member, if it would be one more.
@@ -182,25 +229,29 @@ impl ConsumerGroup {
         Ok(Sender::Member)
     }
 
-    /// A static member that joins takes its place back once it has been left, and not before.
+    /// A static member that joins takes its place back once it has been left, and not before; unless the place is a
+    /// classic member's, which cannot tell that it leaves for a while.
     fn admit_static(&self, instance_id: &str) -> Result<Sender, Refusal> {
         let Some(predecessor) = self.static_members.get(instance_id) else { return Ok(Sender::New) };
-        let is_away = |member: &Member| member.progress.epoch == STATIC_LEAVE_EPOCH;
-        if self.members.get(predecessor).is_none_or(is_away) {
+        let is_free = |member: &Member| member.is_classic() || member.progress.epoch == STATIC_LEAVE_EPOCH;
+        if self.members.get(predecessor).is_none_or(is_free) {
             return Ok(Sender::Successor(Arc::clone(predecessor)));
         }
         let message = format!("the instance id {instance_id:?} is in use by member {predecessor}");
         Err(Refusal::new(ErrorCode::UNRELEASED_INSTANCE_ID, message))
     }
 
-    fn member(&self, id: &str) -> Result<(MemberId, &Progress), Refusal> {
+    pub(super) fn member(&self, id: &str) -> Result<(MemberId, &Progress), Refusal> {
         let member = self.members.get_key_value(id);
-        member.map(|(id, member)| (Arc::clone(id), &member.progress)).ok_or_else(|| {
-            Refusal::new(ErrorCode::UNKNOWN_MEMBER_ID, format!("the group has no member {id:?}"))
-        })
+        let found = member.map(|(id, member)| (Arc::clone(id), &member.progress));
+        found.ok_or_else(|| Refusal::no_member(id))
     }
 
-    fn static_member(&self, instance_id: &str, id: &str) -> Result<(MemberId, &Progress), Refusal> {
+    pub(super) fn static_member(
+        &self,
+        instance_id: &str,
+        id: &str,
+    ) -> Result<(MemberId, &Progress), Refusal> {
         let Some(holder) = self.static_members.get(instance_id) else {
             let message = format!("the group has no member with the instance id {instance_id:?}");
             return Err(Refusal::new(ErrorCode::UNKNOWN_MEMBER_ID, message));
@@ -408,6 +459,7 @@ fn updated(
         pattern: pattern.filter(|pattern| !pattern.is_empty()),
         rebalance_timeout_ms: if timeout_ms == -1 { before.rebalance_timeout_ms } else { timeout_ms },
         server_assignor: newer(&request.server_assignor, &before.server_assignor),
+        classic: None,
     }
 }
 

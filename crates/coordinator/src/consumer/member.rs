@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use riverrun_protocol::ErrorCode;
 use riverrun_types::{PartitionId, TopicId};
 
 use crate::assignors::Assignment;
+use crate::classic::{Protocol, protocols_bytes};
 
 /// A member's id, shared by all who name it.
 pub(super) type MemberId = Arc<str>;
@@ -31,6 +33,17 @@ pub(super) struct Subscription {
     /// How long it may take to give up partitions.
     pub(super) rebalance_timeout_ms: i32,
     pub(super) server_assignor: Option<String>,
+    /// What it asks for as a member of the classic protocol; unset for one that heartbeats as KIP-848 has it.
+    pub(super) classic: Option<ClassicTerms>,
+}
+
+/// What a classic member of a KIP-848 group asks for beside the time-out that it has for each rebalance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ClassicTerms {
+    /// How long it may be silent.
+    pub(super) session_timeout_ms: i32,
+    /// The protocols that it could use in a classic group, in order of its preference. It is told the first.
+    pub(super) protocols: Vec<Protocol>,
 }
 
 impl Subscription {
@@ -39,7 +52,8 @@ impl Subscription {
         let optional = [&self.instance_id, &self.rack_id, &self.pattern, &self.server_assignor];
         let optional: usize = optional.into_iter().flatten().map(String::len).sum();
         let topics: usize = self.topics.iter().map(String::len).sum();
-        self.client_id.len() + self.client_host.len() + optional + topics
+        let classic = self.classic.as_ref().map_or(0, |classic| protocols_bytes(&classic.protocols));
+        self.client_id.len() + self.client_host.len() + optional + topics + classic
     }
 
     /// Whether both name the same topics, by name and by pattern.
@@ -155,4 +169,21 @@ pub(super) fn partitions(by_topic: &EpochsByPartition) -> impl Iterator<Item = P
 pub(super) struct Member {
     pub(super) subscription: Subscription,
     pub(super) progress: Progress,
+}
+
+impl Member {
+    /// Whether it speaks the classic protocol.
+    pub(super) fn is_classic(&self) -> bool {
+        self.subscription.classic.is_some()
+    }
+
+    /// How long it may be silent, if a member of the newer protocol may be for `consumer_ms`.
+    pub(super) fn session_timeout_ms(&self, consumer_ms: i32) -> i32 {
+        self.subscription.classic.as_ref().map_or(consumer_ms, |classic| classic.session_timeout_ms)
+    }
+
+    /// What a member is told that commits with another epoch than its own.
+    pub(super) fn wrong_epoch(&self) -> ErrorCode {
+        if self.is_classic() { ErrorCode::ILLEGAL_GENERATION } else { ErrorCode::STALE_MEMBER_EPOCH }
+    }
 }

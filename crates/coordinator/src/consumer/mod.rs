@@ -8,12 +8,19 @@
 //! epoch* is the group epoch that the target assignment was made for; a *member epoch* is the assignment epoch that
 //! the member has reached. `reconcile` takes members from one to the next.
 //!
+//! While a group changes its protocol it has members of both. A *classic member* joins, syncs and heartbeats as in a
+//! classic group, but it leads nothing: the coordinator assigns, each rejoin is a step of its reconciliation, and its
+//! generation is its member epoch. `classic` serves such members; `convert` makes a group out of a classic one, and
+//! back.
+//!
 //! Guarantees: a partition is held by one member at most, from the response that gives it away to the heartbeat that
 //! says it was given up; what a group holds is bounded by [`crate::GroupConfig`] and the constants of `heartbeat`.
-//! Refuses: members of the classic protocol; assignors that run in clients, which KIP-848 dropped.
+//! Refuses: assignors that run in clients, which KIP-848 dropped.
 
 mod admin;
 mod changes;
+mod classic;
+mod convert;
 mod heartbeat;
 mod member;
 mod reconcile;
@@ -33,11 +40,15 @@ use std::sync::Arc;
 use riverrun_types::{PartitionId, TimestampMs};
 
 use crate::assignors::Assignment;
+use crate::classic::distinct_names;
 use crate::step::OffsetsRecord;
 use crate::time::{Moment, Now, Stamp};
 
-use changes::{Change, ConsumerRecord, Recorder};
+pub(crate) use changes::Recorder;
+use changes::{Change, ConsumerRecord};
+pub(crate) use heartbeat::Given;
 use member::{Member, MemberId, Progress, Subscription};
+pub(crate) use request::Refusal;
 use timers::Timers;
 
 /// The metadata hash of a group of which a member went: topics are not at hand then, so the next heartbeat fills it
@@ -60,7 +71,8 @@ struct ResolvedPattern {
 ///
 /// Invariants: `static_members` maps each instance id to the member that has it; `holders` maps exactly the
 /// partitions in the members' progress to their members; `subscription_bytes`, `topic_sets` and `pattern_users` count
-/// what the members' subscriptions hold; `memory_bytes` is the sum of what `size` says of each thing here; `timers` knows members only; `assignment_epoch <= group_epoch`.
+/// what the members' subscriptions hold; `classic_members` and `classic_votes` count the members of the classic protocol
+/// and how many of them support each protocol, of which one is everyone's; `memory_bytes` is the sum of what `size` says of each thing here; `timers` knows members only; `assignment_epoch <= group_epoch`.
 #[derive(Debug, Default)]
 pub(crate) struct ConsumerGroup {
     group_epoch: i32,
@@ -77,6 +89,8 @@ pub(crate) struct ConsumerGroup {
     topic_sets: BTreeMap<Arc<TopicNames>, usize>,
     /// Each pattern that members subscribe with, and how many do.
     pattern_users: BTreeMap<String, usize>,
+    classic_members: usize,
+    classic_votes: BTreeMap<String, usize>,
     subscription_bytes: usize,
     memory_bytes: usize,
     timers: Timers,
@@ -159,6 +173,12 @@ impl ConsumerGroup {
             *users += 1;
             self.memory_bytes += if *users == 1 { size::pattern_bytes(pattern) } else { 0 };
         }
+        if let Some(classic) = &subscription.classic {
+            self.classic_members += 1;
+            for name in distinct_names(&classic.protocols) {
+                *self.classic_votes.entry(name.to_owned()).or_default() += 1;
+            }
+        }
         if let Some((shared, _)) = self.topic_sets.get_key_value(&subscription.topics) {
             subscription.topics = Arc::clone(shared);
         }
@@ -178,6 +198,12 @@ impl ConsumerGroup {
         if let Some(pattern) = subscription.pattern {
             let is_last = uncount_one(&mut self.pattern_users, &pattern);
             self.memory_bytes -= if is_last { size::pattern_bytes(&pattern) } else { 0 };
+        }
+        if let Some(classic) = &subscription.classic {
+            self.classic_members -= 1;
+            for name in distinct_names(&classic.protocols) {
+                uncount_one(&mut self.classic_votes, name);
+            }
         }
         let is_last = uncount_one(&mut self.topic_sets, &subscription.topics);
         self.memory_bytes -= if is_last { size::set_bytes(&subscription.topics) } else { 0 };
@@ -218,9 +244,11 @@ impl ConsumerGroup {
         }
     }
 
-    /// Removes a member for good: it left, or its time ran out.
-    fn fence(&mut self, id: &MemberId, now: Now, recorder: &mut Recorder<'_>) {
-        self.remove_with_records(id, recorder);
+    /// Removes members for good: they left, or their time ran out.
+    fn fence(&mut self, ids: &[MemberId], now: Now, recorder: &mut Recorder<'_>) {
+        for id in ids {
+            self.remove_with_records(id, recorder);
+        }
         self.drop_unused_patterns(recorder);
         self.commit(Change::Epoch { epoch: self.group_epoch + 1, metadata_hash: HASH_UNKNOWN }, recorder);
         if self.members.is_empty() {

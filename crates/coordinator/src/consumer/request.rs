@@ -17,7 +17,7 @@ const CLIENT_MEMBER_ID_VERSION: i16 = 1;
 
 /// Why a heartbeat is refused: a code and words for the response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Refusal {
+pub(crate) struct Refusal {
     code: ErrorCode,
     message: String,
 }
@@ -29,29 +29,51 @@ impl Refusal {
     }
 
     /// A heartbeat for a group that is not there, and that the request does not create.
-    pub(super) fn no_such_group(group_id: &str) -> Self {
+    pub(crate) fn no_such_group(group_id: &str) -> Self {
         Self::new(ErrorCode::GROUP_ID_NOT_FOUND, format!("there is no consumer group {group_id:?}"))
     }
 
-    /// A group that is live in the other protocol, or that there is no room for.
+    /// A member that the group does not have, or has no more.
+    pub(super) fn no_member(id: &str) -> Self {
+        Self::new(ErrorCode::UNKNOWN_MEMBER_ID, format!("the group has no member {id:?}"))
+    }
+
+    /// A static member whose place another has taken.
+    pub(super) fn fenced(instance_id: &str) -> Self {
+        let message = format!("the instance id {instance_id:?} is in use by another member");
+        Self::new(ErrorCode::FENCED_INSTANCE_ID, message)
+    }
+
+    /// A group that there is no room for.
     pub(super) fn of_group(code: ErrorCode, group_id: &str) -> Self {
-        // The code is Kafka's for a live group of the other protocol, which is there all the same.
-        let why = match code {
-            ErrorCode::GROUP_ID_NOT_FOUND => "its members use the classic protocol",
-            _ => code.message(),
-        };
+        let why = code.message();
         let message = format!("the group {group_id:?} cannot be joined with the consumer protocol: {why}");
         Self::new(code, message)
     }
 
+    /// A classic group with members that does not change its protocol. The code is Kafka's for it, though the group is
+    /// there all the same.
+    pub(crate) fn no_upgrade(group_id: &str, why: &str) -> Self {
+        let message = format!(
+            "the group {group_id:?} cannot be joined with the consumer protocol: its members use the classic \
+             protocol, and {why}"
+        );
+        Self::new(ErrorCode::GROUP_ID_NOT_FOUND, message)
+    }
+
     /// A member or a group that there is no memory for.
-    pub(super) fn no_memory(shortage: Shortage) -> Self {
+    pub(crate) fn no_memory(shortage: Shortage) -> Self {
         let when = match shortage {
             Shortage::ForNow => "at the moment: other groups have taken it",
             Shortage::Forever => "at all: the group would take more than half of what all groups may",
         };
         let message = format!("there is no memory for what this member asks for {when}");
         Self::new(shortage.code(ErrorCode::GROUP_MAX_SIZE_REACHED), message)
+    }
+
+    /// Its code.
+    pub(super) fn code(&self) -> ErrorCode {
+        self.code
     }
 
     /// The response that says so.

@@ -10,10 +10,11 @@ use crate::TopicMetadata;
 use crate::error::ReplayError;
 use crate::group::{Group, GroupEntry};
 use crate::shard::Shard;
-use crate::step::{GroupResponse, OffsetsRecord, Reply, RequestContext, Step};
+use crate::step::{GroupResponse, RequestContext, Step};
 
 use super::changes::ConsumerRecord;
-use super::request::{Refusal, validate};
+use super::heartbeat::Given;
+use super::request::{JOIN_EPOCH, Refusal, validate};
 
 impl Shard {
     /// Handles a `ConsumerGroupHeartbeat`. It is answered at once.
@@ -23,12 +24,12 @@ impl Shard {
         request: &ConsumerGroupHeartbeatRequest<'_>,
         topics: &dyn TopicMetadata,
     ) -> Step {
-        let mut records = Vec::new();
-        let served = self.serve_heartbeat(context, request, topics, &mut records);
+        let mut step = Step::default();
+        let served = self.serve_heartbeat(context, request, topics, &mut step);
         let response = served.unwrap_or_else(Refusal::into_response);
         self.finish(&request.group_id);
-        let reply = Reply { token: context.token, body: GroupResponse::ConsumerGroupHeartbeat(response) };
-        Step { records, replies: vec![reply] }
+        step.push_reply(context.token, GroupResponse::ConsumerGroupHeartbeat(response));
+        step
     }
 
     /// Handles the heartbeat of a member where nothing may be recorded: its session goes on, and the member is told to
@@ -59,24 +60,50 @@ impl Shard {
         context: &RequestContext<'_>,
         request: &ConsumerGroupHeartbeatRequest<'_>,
         topics: &dyn TopicMetadata,
-        records: &mut Vec<OffsetsRecord>,
+        step: &mut Step,
     ) -> Result<ConsumerGroupHeartbeatResponse<'static>, Refusal> {
         validate(request, context.api_version, &self.config)?;
         let group_id = &*request.group_id;
-        if request.member_epoch == 0 {
+        let is_joining = request.member_epoch == JOIN_EPOCH;
+        if is_joining && self.is_live_classic_group(group_id) {
+            return self.upgrade(context, request, topics, step);
+        }
+        if is_joining {
             let opened = self.open_consumer(group_id);
-            *records = opened.map_err(|error| Refusal::of_group(error, group_id))?;
+            step.records = opened.map_err(|error| Refusal::of_group(error, group_id))?;
+        }
+        if let Some(refusal) = self.refuse_former_member(request) {
+            return Err(refusal);
         }
         let Some(entry) = self.groups.get_mut(group_id) else { return Err(Refusal::no_such_group(group_id)) };
         let room = entry.room(self.share.memory());
         let Group::Consumer(group) = &mut entry.group else { return Err(Refusal::no_such_group(group_id)) };
-        let served = group.heartbeat(context, request, topics, &self.config, room);
+        let given = Given { now: context.now, topics, config: &self.config, room };
+        let served = group.heartbeat(context, request, given);
         if group.is_blank() {
             entry.group = Group::Simple;
         }
         let (response, mut changes) = served?;
-        records.append(&mut changes);
+        step.records.append(&mut changes);
+        if request.member_epoch < JOIN_EPOCH {
+            self.maybe_downgrade(context.now, group_id, topics, step);
+        }
         Ok(response)
+    }
+
+    /// Refuses the heartbeat of somebody who was a member before the group became a classic one. Kafka says that there is
+    /// no such group, which is the end of a consumer; it has only been silent for too long.
+    fn refuse_former_member(&self, request: &ConsumerGroupHeartbeatRequest<'_>) -> Option<Refusal> {
+        let entry = self.groups.get(&*request.group_id)?;
+        let Group::Classic(group) = &entry.group else { return None };
+        if group.is_empty() || !group.is_of_consumers() {
+            return None;
+        }
+        let instance_id = request.instance_id.as_deref();
+        match group.validate_member(&request.member_id, instance_id) {
+            Err(ErrorCode::FENCED_INSTANCE_ID) => Some(Refusal::fenced(instance_id.unwrap_or_default())),
+            _ => Some(Refusal::no_member(&request.member_id)),
+        }
     }
 
     /// Describes one KIP-848 group. Groups of another kind do not exist for this request.

@@ -9,6 +9,7 @@ use riverrun_types::TopicId;
 
 use crate::TopicMetadata;
 use crate::assignors::Assignment;
+use crate::classic::protocols_bytes;
 use crate::memory::{Room, Shortage};
 use crate::pattern::PatternTopics;
 
@@ -34,13 +35,15 @@ const HELD_PARTITION_BYTES: usize = 104;
 /// A partition that nobody shares a topic with, in a target and in what becomes of it.
 const PARTITION_BYTES_MAX: usize = 2 * TOPIC_BYTES + TARGET_PARTITION_BYTES + HELD_PARTITION_BYTES;
 
-/// A member beside its topics and its partitions.
+/// A member beside its topics and its partitions. The names of its classic protocols are kept once more, to be counted.
 pub(super) fn member_bytes(id: &str, subscription: &Subscription) -> usize {
-    let Subscription { instance_id, rack_id, client_id, client_host, server_assignor, pattern, .. } =
-        subscription;
+    let Subscription {
+        instance_id, rack_id, client_id, client_host, server_assignor, pattern, classic, ..
+    } = subscription;
     let texts = [instance_id, instance_id, rack_id, server_assignor, pattern].into_iter().flatten();
     let text_bytes: usize = texts.map(String::len).sum();
-    MEMBER_BYTES + id.len() + client_id.len() + client_host.len() + text_bytes
+    let classic_bytes = classic.as_ref().map_or(0, |classic| 2 * protocols_bytes(&classic.protocols));
+    MEMBER_BYTES + id.len() + client_id.len() + client_host.len() + text_bytes + classic_bytes
 }
 
 /// A set of topics that members subscribe to, however many do.

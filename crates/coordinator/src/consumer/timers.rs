@@ -1,7 +1,7 @@
 //! When silent or slow members of a group are due.
 //!
 //! Owns two deadlines per member: the end of its session, moved by each heartbeat, and the end of the time that it
-//! has to give up partitions. They are soft: nothing of them is in the log, and a load starts them anew.
+//! has to give up partitions, or, as a classic member, to rejoin or to sync. They are soft: nothing of them is in the log, and a load starts them anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -41,6 +41,13 @@ impl Timers {
     pub(super) fn set_revocation(&mut self, member: &Arc<str>, revocation: Option<Moment>) {
         if let Some(&deadlines) = self.by_member.get(member) {
             self.set(member, Deadlines { revocation, ..deadlines });
+        }
+    }
+
+    /// Sets the member's time to revoke, unless it is running.
+    pub(super) fn start_revocation(&mut self, member: &Arc<str>, revocation: Moment) {
+        if self.by_member.get(member).is_some_and(|deadlines| deadlines.revocation.is_none()) {
+            self.set_revocation(member, Some(revocation));
         }
     }
 
@@ -86,8 +93,12 @@ mod tests {
         assert_eq!(timers.overdue(at(40)), Some(Arc::clone(&member)));
         timers.set_session(&member, at(200));
         assert_eq!(timers.next(), Some(at(40)), "a heartbeat does not extend the time to revoke");
+        timers.start_revocation(&member, at(90));
+        assert_eq!(timers.next(), Some(at(40)), "it is running already");
         timers.set_revocation(&member, None);
         assert_eq!(timers.next(), Some(at(200)));
+        timers.start_revocation(&member, at(90));
+        assert_eq!(timers.next(), Some(at(90)));
     }
 
     #[test]

@@ -333,7 +333,9 @@ impl World {
                     protocols: protocols.into_iter().map(protocol).collect(),
                     reason: None,
                 };
-                self.send(who.group, who.api_version, |shard, context| shard.join_group(context, &request));
+                self.send(who.group, who.api_version, |shard, context| {
+                    shard.join_group(context, &request, &TwoTopics)
+                });
             }
             Op::Sync { who } => {
                 self.sync(who.group, self.member_id(who), Self::instance_id(who), self.generation(who));
@@ -345,7 +347,9 @@ impl World {
                     member_id: self.member_id(who).into(),
                     group_instance_id: Self::instance_id(who).map(Into::into),
                 };
-                self.send(who.group, who.api_version, |shard, context| shard.heartbeat(context, &request));
+                self.send(who.group, who.api_version, |shard, context| {
+                    shard.heartbeat(context, &request, &TwoTopics, true)
+                });
             }
             Op::Leave { who } => {
                 let member = MemberIdentity {
@@ -358,7 +362,9 @@ impl World {
                     member_id: member.member_id.clone(),
                     members: vec![member],
                 };
-                self.send(who.group, who.api_version, |shard, context| shard.leave_group(context, &request));
+                self.send(who.group, who.api_version, |shard, context| {
+                    shard.leave_group(context, &request, &TwoTopics)
+                });
             }
             Op::Commit { who, partition, offset, retention_ms } => {
                 self.commit(who, partition, offset, retention_ms);
@@ -421,7 +427,7 @@ impl World {
             assignments: ids.into_iter().take(5).map(assignment).collect(),
             ..Default::default()
         };
-        self.send(group, 5, |shard, context| shard.sync_group(context, &request));
+        self.send(group, 5, |shard, context| shard.sync_group(context, &request, &TwoTopics));
     }
 
     fn join(&mut self, group: usize, member_id: String, instance_id: Option<String>) {
@@ -435,7 +441,7 @@ impl World {
             protocols: vec![protocol(0)],
             reason: None,
         };
-        self.send(group, 9, |shard, context| shard.join_group(context, &request));
+        self.send(group, 9, |shard, context| shard.join_group(context, &request, &TwoTopics));
     }
 
     fn settle(&mut self, group: usize) {
@@ -492,7 +498,7 @@ impl World {
             && at.0 <= until
         {
             self.now = self.now.max(at.0);
-            let step = self.shard.expire(Now::simulated(self.now));
+            let step = self.shard.expire(Now::simulated(self.now), &TwoTopics);
             self.took(step);
             assert!(self.shard.next_deadline().is_none_or(|at| at.0 > self.now), "the same deadline again");
         }
@@ -633,7 +639,7 @@ fn many_sessions_that_end_together_end_in_slices() {
     let now = Now::simulated(10_000);
     let mut steps = 0;
     while shard.next_deadline().is_some_and(|at| at <= now.moment) {
-        let _ = shard.expire(now);
+        let _ = shard.expire(now, &TwoTopics);
         steps += 1;
     }
     assert_eq!(shard.describe_group("g", 5).group_state, "Empty");

@@ -131,6 +131,10 @@ fn member(value: &ConsumerGroupMemberMetadataValue<'_>) -> String {
         }
     }
     write!(text, " timeout={}", value.rebalance_timeout_ms).unwrap();
+    if let Some(classic) = &value.classic_member_metadata {
+        let names: Vec<_> = classic.supported_protocols.iter().map(|protocol| &*protocol.name).collect();
+        write!(text, " classic={} session={}", names.join(","), classic.session_timeout_ms).unwrap();
+    }
     text
 }
 

@@ -118,6 +118,9 @@ scripts! {
     offsets_expire_as_in_kafka: "offsets_expiry.txt";
     groups_are_described_listed_and_deleted: "admin.txt";
     a_restart_in_the_middle_loses_no_group: "reload.txt";
+    a_classic_group_becomes_a_consumer_group: "upgrade.txt";
+    a_consumer_group_becomes_a_classic_group: "downgrade.txt";
+    static_members_change_protocol_in_their_place: "migration_static.txt";
     both_kinds_of_client_leave_each_other_alone: "mixed_clients.txt";
     consumers_join_rebalance_and_leave: "consumer_basic.txt";
     heartbeats_that_make_no_sense_are_refused: "consumer_refusals.txt";

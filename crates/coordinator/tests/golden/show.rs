@@ -7,7 +7,7 @@ use riverrun_protocol::describe_groups_response::DescribedGroup;
 use riverrun_protocol::list_groups_response::ListedGroup;
 use riverrun_protocol::offset_fetch_response::OffsetFetchResponseGroup;
 use riverrun_protocol::offsets_topic::{self, GroupMetadataValue, Key, OffsetCommitValue};
-use riverrun_protocol::{ErrorCode, JoinGroupResponse, SyncGroupResponse};
+use riverrun_protocol::{ErrorCode, JoinGroupResponse, SyncGroupResponse, consumer_protocol};
 
 use crate::consumer;
 
@@ -22,6 +22,14 @@ fn bytes(bytes: &[u8]) -> String {
         Ok(text) if text.chars().all(|c| !c.is_control()) => format!("'{text}'"),
         _ => format!("{} bytes", bytes.len()),
     }
+}
+
+/// An assignment: a consumer's as its partitions, any other as bytes.
+fn assignment(assigned: &[u8]) -> String {
+    let Ok(consumer) = consumer_protocol::decode_assignment(assigned) else { return bytes(assigned) };
+    let topics = consumer.assigned_partitions.iter();
+    let topics = topics.map(|topic| format!("{}:{:?}", topic.topic, topic.partitions).replace(", ", "+"));
+    format!("[{}]", topics.collect::<Vec<_>>().join(" "))
 }
 
 /// One reply.
@@ -96,7 +104,7 @@ fn join(response: &JoinGroupResponse<'_>) -> String {
 
 fn sync(response: &SyncGroupResponse<'_>) -> String {
     if response.error_code == 0 {
-        format!("sync ok {}", bytes(&response.assignment))
+        format!("sync ok {}", assignment(&response.assignment))
     } else {
         format!("sync {}", error(response.error_code))
     }
@@ -117,7 +125,7 @@ pub(crate) fn record(record: &OffsetsRecord) -> String {
             let value: GroupMetadataValue<'_> = offsets_topic::decode_value(value).unwrap();
             let mut text = format!("group {} gen={}", key.group, value.generation);
             for member in &value.members {
-                write!(text, " [{} {}]", member.member_id, bytes(&member.assignment)).unwrap();
+                write!(text, " [{} {}]", member.member_id, assignment(&member.assignment)).unwrap();
             }
             text
         }
@@ -146,7 +154,7 @@ pub(crate) fn described(group: &DescribedGroup<'_>) -> String {
             member.client_id,
             member.client_host,
             bytes(&member.member_metadata),
-            bytes(&member.member_assignment),
+            assignment(&member.member_assignment),
         )
         .unwrap();
     }

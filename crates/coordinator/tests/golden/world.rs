@@ -14,8 +14,9 @@ use riverrun_protocol::offset_delete_request::{OffsetDeleteRequestPartition, Off
 use riverrun_protocol::offset_fetch_request::{OffsetFetchRequestGroup, OffsetFetchRequestTopics};
 use riverrun_protocol::sync_group_request::SyncGroupRequestAssignment;
 use riverrun_protocol::{
-    ConsumerProtocolSubscription, HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, ListGroupsRequest,
-    OffsetCommitRequest, OffsetDeleteRequest, SyncGroupRequest, consumer_protocol,
+    ConsumerProtocolAssignment, ConsumerProtocolSubscription, HeartbeatRequest, JoinGroupRequest,
+    LeaveGroupRequest, ListGroupsRequest, OffsetCommitRequest, OffsetDeleteRequest, SyncGroupRequest,
+    consumer_protocol, consumer_protocol_assignment, consumer_protocol_subscription,
 };
 use riverrun_types::TopicId;
 
@@ -101,6 +102,41 @@ fn place(text: &str) -> (String, i32, &str) {
     (topic.to_owned(), rest[..end].parse().unwrap(), rest[end..].trim_start_matches('='))
 }
 
+/// `topic/partition+topic/partition` as a classic consumer says what it owns.
+fn owned(text: &str) -> Vec<consumer_protocol_subscription::TopicPartition<'_>> {
+    let place = |text: &'_ str| -> (String, i32) {
+        let (topic, partition) = text.split_once('/').unwrap();
+        (topic.to_owned(), partition.parse().unwrap())
+    };
+    let places = text.split('+').map(place);
+    places
+        .map(|(topic, partition)| consumer_protocol_subscription::TopicPartition {
+            topic: topic.into(),
+            partitions: vec![partition],
+        })
+        .collect()
+}
+
+/// What a leader assigns: `topic/partition+topic/partition` as a consumer's leader says it, with `!` behind it if the
+/// assignor adds data of its own, and any other text as it is.
+fn assignment_bytes(text: &str) -> Vec<u8> {
+    if !text.contains('/') {
+        return text.as_bytes().to_vec();
+    }
+    let (places, data) =
+        text.split_once('!').map_or((text, None), |(places, _)| (places, Some(&b"data"[..])));
+    let partitions = owned(places).into_iter();
+    let assigned_partitions = partitions.map(|place| consumer_protocol_assignment::TopicPartition {
+        topic: place.topic,
+        partitions: place.partitions,
+    });
+    let assignment = ConsumerProtocolAssignment {
+        assigned_partitions: assigned_partitions.collect(),
+        user_data: data.map(Into::into),
+    };
+    consumer_protocol::encode_assignment(&assignment, 1).unwrap()
+}
+
 /// Long texts as scripts write them: in a word that ends with `x*9`, the `x` is there nine times.
 fn repeated(command: &str) -> String {
     let word = |word: &str| -> Option<String> {
@@ -135,8 +171,9 @@ impl World {
     ///
     /// - `config option=value...`, `topic NAME PARTITIONS`, `drop-topic NAME`; with `late` the shard hears of it at `hear`
     /// - `advance MS`: lets time pass, acting on each deadline as it comes; `deadline`: when the next one is
-    /// - `join GROUP as=CLIENT member= instance= type= protocols=a:topic+topic,b:topic session= rebalance= v=`
-    /// - `sync GROUP member= gen= assign=MEMBER:TEXT,... instance= type= protocol=`
+    /// - `join GROUP as=CLIENT member= instance= type= protocols=a:topic+topic,b:topic owned=topic/partition+... session=
+    ///   rebalance= v=`
+    /// - `sync GROUP member= gen= assign=MEMBER:TEXT,MEMBER:topic/partition+... instance= type= protocol=`
     /// - `heartbeat GROUP member= gen= instance=`, `leave GROUP member= instance= v=`
     /// - `commit GROUP topic:partition=offset... member= gen= instance= metadata= retention= v=`
     /// - `fetch GROUP topic:partition... member= gen= v=`, `delete-offsets GROUP topic:partition...`
@@ -185,6 +222,7 @@ impl World {
                 "offsets-max" => config.group_offsets_max = args.number(name, 0),
                 "metadata-max" => config.offset_metadata_max_bytes = args.number(name, 0),
                 "consumer-max-size" => config.consumer_max_size = args.number(name, 0),
+                "policy" => config.consumer_migration_policy = args.text(name).unwrap().parse().unwrap(),
                 "assignment-interval" => config.consumer_assignment_interval_ms = args.number(name, 0),
                 "group-bytes" => config.group_metadata_max_bytes = args.number(name, 0),
                 "retention" => config.offsets_retention_ms = args.number(name, 0),
@@ -223,7 +261,7 @@ impl World {
             && at.0 <= until
         {
             self.now = self.now.max(at.0);
-            let step = self.shard.expire(Now::simulated(self.now));
+            let step = self.shard.expire(Now::simulated(self.now), &self.topics);
             let shown = self.took(step);
             if !shown.is_empty() {
                 write!(printed, "at {}\n{shown}", self.now).unwrap();
@@ -323,7 +361,9 @@ impl World {
         let protocol = |text: &str| {
             let (name, topics) = text.split_once(':').unwrap_or((text, ""));
             let topics = topics.split('+').filter(|topic| !topic.is_empty()).map(Into::into).collect();
-            let subscription = ConsumerProtocolSubscription { topics, ..Default::default() };
+            let owned_partitions = args.text("owned").map(owned).unwrap_or_default();
+            let subscription =
+                ConsumerProtocolSubscription { topics, owned_partitions, ..Default::default() };
             let metadata = consumer_protocol::encode_subscription(&subscription, 1).unwrap();
             JoinGroupRequestProtocol { name: name.to_owned().into(), metadata: metadata.into() }
         };
@@ -338,7 +378,7 @@ impl World {
             protocols: protocols.split(',').filter(|text| *text != "none").map(protocol).collect(),
             reason: None,
         };
-        self.shard.join_group(context, &request)
+        self.shard.join_group(context, &request, &self.topics)
     }
 
     fn sync(&mut self, context: &RequestContext<'_>, args: &Args<'_>) -> Step {
@@ -346,7 +386,7 @@ impl World {
             let (member, assignment) = text.split_once(':').unwrap();
             SyncGroupRequestAssignment {
                 member_id: long_id(member).into(),
-                assignment: assignment.as_bytes().to_vec().into(),
+                assignment: assignment_bytes(assignment).into(),
             }
         };
         let request = SyncGroupRequest {
@@ -363,7 +403,7 @@ impl World {
                 .map(assignment)
                 .collect(),
         };
-        self.shard.sync_group(context, &request)
+        self.shard.sync_group(context, &request, &self.topics)
     }
 
     fn heartbeat(&mut self, context: &RequestContext<'_>, args: &Args<'_>) -> Step {
@@ -373,7 +413,7 @@ impl World {
             member_id: args.member().into(),
             group_instance_id: args.instance().map(Into::into),
         };
-        self.shard.heartbeat(context, &request)
+        self.shard.heartbeat(context, &request, &self.topics, true)
     }
 
     fn leave(&mut self, context: &RequestContext<'_>, args: &Args<'_>) -> Step {
@@ -388,7 +428,7 @@ impl World {
             member_id: long_id(members).into(),
             members: members.split(',').map(identity).collect(),
         };
-        self.shard.leave_group(context, &request)
+        self.shard.leave_group(context, &request, &self.topics)
     }
 
     fn commit(&mut self, context: &RequestContext<'_>, args: &Args<'_>) -> Step {

@@ -149,7 +149,7 @@ impl World {
         let until_ms = self.now_ms + ms;
         while let Some(at) = self.shard.next_deadline().filter(|at| at.0 <= until_ms) {
             self.now_ms = self.now_ms.max(at.0);
-            let mut step = self.shard.expire(Now::simulated(self.now_ms));
+            let mut step = self.shard.expire(Now::simulated(self.now_ms), &self.topics);
             self.log.append(&mut step.records);
         }
         self.now_ms = until_ms;

@@ -76,7 +76,7 @@ impl World {
         self.now =
             Now { moment: moment.after(ms), passed_ms: passed_ms + ms, wall: TimestampMs(wall.0 + ms) };
         while self.shard.next_deadline().is_some_and(|at| at <= self.now.moment) {
-            self.log.extend(self.shard.expire(self.now).records);
+            self.log.extend(self.shard.expire(self.now, &OneTopic).records);
         }
     }
 
@@ -183,7 +183,7 @@ fn a_sweep_goes_on_in_slices_until_it_has_seen_all() {
     world.now = Now { moment: moment.after(INTERVAL), wall: TimestampMs(wall.0 + INTERVAL), ..world.now };
     let mut slices = 0;
     while world.shard.next_deadline().is_some_and(|at| at <= world.now.moment) {
-        let records = world.shard.expire(world.now).records;
+        let records = world.shard.expire(world.now, &OneTopic).records;
         assert!(records.len() <= SLICE_LOOKS_MAX, "{}", records.len());
         slices += 1;
     }

@@ -1,0 +1,180 @@
+//! A KIP-848 group out of a classic group whose members stay, and back (KIP-848, "Upgrade" and "Downgrade").
+//!
+//! Owns what of a group means the same in both protocols. Members keep their ids, their time-outs, what they support
+//! and what they read; the generation becomes the epoch of all and back, so that commits go on. Every record of the old
+//! kind is deleted in the step that writes those of the new.
+
+use std::sync::Arc;
+
+use riverrun_protocol::{ConsumerProtocolSubscription, consumer_protocol};
+use riverrun_types::PartitionId;
+
+use crate::TopicMetadata;
+use crate::assignors::Assignment;
+use crate::classic::{self, ClassicGroup, Terms};
+use crate::time::Now;
+
+use super::changes::{Change, Recorder};
+use super::classic::encode_assigned;
+use super::member::{ClassicTerms, EpochsByPartition, MemberId, MemberState, Progress, Subscription};
+use super::{ConsumerGroup, HASH_UNKNOWN};
+
+/// A generation that leaves room for as many epochs as a group can live to see. Only a damaged log holds others.
+const GENERATIONS: std::ops::Range<i32> = 0..i32::MAX / 2;
+
+impl ConsumerGroup {
+    /// A group of the same members, each at the epoch that is its generation, with what it was assigned last; or why
+    /// there is none.
+    pub(crate) fn from_classic(
+        group: &ClassicGroup,
+        topics: &dyn TopicMetadata,
+        recorder: &mut Recorder<'_>,
+    ) -> Result<Self, &'static str> {
+        let epoch = group.generation();
+        if !GENERATIONS.contains(&epoch) {
+            return Err("their generation is no epoch");
+        }
+        let mut converted = Self::default();
+        for (id, member) in group.members() {
+            let subscription = subscription(member, &said_by(member, group.protocol())?);
+            converted.commit(Change::Member(Arc::clone(id), Some(subscription)), recorder);
+        }
+        converted.commit(Change::Epoch { epoch, metadata_hash: HASH_UNKNOWN }, recorder);
+        for (id, member) in group.members() {
+            let read = read_partitions(member, &said_by(member, group.protocol())?, topics)?;
+            let (progress, target) = converted.assigned_to(id, read, epoch);
+            converted.commit(Change::Target(Arc::clone(id), Some(target)), recorder);
+            converted.commit(Change::Progress(Arc::clone(id), Some(progress)), recorder);
+        }
+        // As if no target had been made: the newcomer, for whom all this is done, gets one at once.
+        converted.commit(Change::TargetEpoch { epoch, assigned_at_ms: 0 }, recorder);
+        Ok(converted)
+    }
+
+    /// What a classic member holds. Where its leader gave a partition to two, the first one has it: the other is told
+    /// when it rejoins.
+    fn assigned_to(&self, id: &MemberId, read: Vec<PartitionId>, epoch: i32) -> (Progress, Assignment) {
+        let (mut assigned, mut target) = (EpochsByPartition::new(), Assignment::new());
+        for partition in read {
+            if self.holders.get(&partition).is_none_or(|holder| holder == id) {
+                assigned.entry(partition.topic).or_default().insert(partition.index, epoch);
+                target.entry(partition.topic).or_default().insert(partition.index);
+            }
+        }
+        let revoking = EpochsByPartition::new();
+        let state = MemberState::Stable;
+        (Progress { epoch, previous_epoch: epoch, state, assigned, revoking }, target)
+    }
+
+    /// Whether all its members speak the classic protocol but for `id`, which does not; and there is anybody.
+    pub(crate) fn is_all_classic_but(&self, id: Option<&str>) -> bool {
+        !self.members.is_empty() && self.classic_members + usize::from(id.is_some()) == self.members.len()
+    }
+
+    /// The member of the newer protocol that has this instance id.
+    pub(crate) fn consumer_with(&self, instance_id: &str) -> Option<&str> {
+        let id = self.static_members.get(instance_id)?;
+        self.members.get(id).is_some_and(|member| !member.is_classic()).then_some(&**id)
+    }
+
+    /// A classic group of its classic members, at the generation that those know who have reached the last target; unset
+    /// if they have no protocol in common.
+    pub(crate) fn to_classic(
+        &self,
+        group_id: Arc<str>,
+        topics: &dyn TopicMetadata,
+        now: Now,
+    ) -> Option<ClassicGroup> {
+        let nothing = Assignment::new();
+        let members = self.members.iter().filter_map(|(id, member)| {
+            let classic = member.subscription.classic.as_ref()?;
+            let target = self.targets.get(id).unwrap_or(&nothing);
+            let first = classic.protocols.first()?;
+            let subscription = &member.subscription;
+            let member = classic::Member {
+                instance_id: subscription.instance_id.clone(),
+                client_id: subscription.client_id.clone(),
+                client_host: subscription.client_host.clone(),
+                terms: Terms {
+                    rebalance_timeout_ms: subscription.rebalance_timeout_ms,
+                    session_timeout_ms: classic.session_timeout_ms,
+                    protocols: classic.protocols.clone(),
+                },
+                assignment: encode_assigned(target, first, topics),
+                awaiting_join: None,
+                awaiting_sync: None,
+                is_new: false,
+                expires_at: None,
+            };
+            Some((Arc::clone(id), member))
+        });
+        ClassicGroup::of_members(group_id, self.assignment_epoch, members.collect(), now)
+    }
+}
+
+/// What a classic member said when it joined last.
+fn said_by<'a>(
+    member: &'a classic::Member,
+    protocol: &str,
+) -> Result<ConsumerProtocolSubscription<'a>, &'static str> {
+    let protocols = &member.terms.protocols;
+    let chosen = protocols.iter().find(|known| known.name == protocol).or(protocols.first());
+    let chosen = chosen.ok_or("one of them supports no protocol")?;
+    let said = consumer_protocol::decode_subscription(&chosen.metadata);
+    said.map_err(|_| "a subscription of theirs is malformed")
+}
+
+/// What it subscribes to as a member of a KIP-848 group.
+fn subscription(member: &classic::Member, said: &ConsumerProtocolSubscription<'_>) -> Subscription {
+    let rack_id = said.rack_id.as_deref().filter(|rack_id| !rack_id.is_empty());
+    Subscription {
+        instance_id: member.instance_id.clone(),
+        rack_id: rack_id.map(str::to_owned),
+        client_id: member.client_id.clone(),
+        client_host: member.client_host.clone(),
+        topics: Arc::new(said.topics.iter().map(ToString::to_string).collect()),
+        pattern: None,
+        rebalance_timeout_ms: member.terms.rebalance_timeout_ms,
+        server_assignor: None,
+        classic: Some(ClassicTerms {
+            session_timeout_ms: member.terms.session_timeout_ms,
+            protocols: member.terms.protocols.clone(),
+        }),
+    }
+}
+
+/// The partitions that a classic member may be reading, as far as they exist. What its assignor keeps in the assignment
+/// for itself would be lost, so that such a group does not change.
+fn read_partitions(
+    member: &classic::Member,
+    said: &ConsumerProtocolSubscription<'_>,
+    topics: &dyn TopicMetadata,
+) -> Result<Vec<PartitionId>, &'static str> {
+    // A rebalance that was broken off has forgotten what was assigned before it, which a cooperative member has not.
+    if member.assignment.is_empty() {
+        let owned = said.owned_partitions.iter().map(|owned| (&*owned.topic, &*owned.partitions));
+        return Ok(existing(owned, topics));
+    }
+    let assignment = consumer_protocol::decode_assignment(&member.assignment);
+    let assignment = assignment.map_err(|_| "an assignment of theirs is malformed")?;
+    if assignment.user_data.is_some_and(|data| !data.is_empty()) {
+        return Err("their assignor keeps data of its own in the assignments");
+    }
+    let assigned = assignment.assigned_partitions.iter();
+    Ok(existing(assigned.map(|assigned| (&*assigned.topic, &*assigned.partitions)), topics))
+}
+
+/// Those of the partitions that exist.
+fn existing<'a>(
+    named: impl Iterator<Item = (&'a str, &'a [i32])>,
+    topics: &dyn TopicMetadata,
+) -> Vec<PartitionId> {
+    let mut partitions = Vec::new();
+    for (name, indexes) in named {
+        let Some(topic) = topics.topic_id(name) else { continue };
+        let exist = 0..topics.partition_count(topic).unwrap_or_default();
+        let indexes = indexes.iter().copied().filter(|index| exist.contains(index));
+        partitions.extend(indexes.map(|index| PartitionId { topic, index }));
+    }
+    partitions
+}

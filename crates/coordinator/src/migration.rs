@@ -1,0 +1,253 @@
+//! Groups that change their protocol while members are in them (KIP-848), and those that have members of both meanwhile.
+//!
+//! Owns when a group changes. A classic group of consumers becomes a KIP-848 group with the first heartbeat that joins
+//! it. A KIP-848 group becomes a classic one when its last member of the newer protocol goes, or starts again as a classic
+//! member. A change is one step: the records of both kinds of group are in the log together or not at all, and so none
+//! happens that would take more than a batch. Offsets have no part in it.
+//!
+//! Guarantees that a request which is refused changes no group.
+
+use riverrun_protocol::{
+    ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, ErrorCode, HeartbeatRequest,
+    JoinGroupRequest, LeaveGroupRequest, LeaveGroupResponse, SyncGroupRequest,
+};
+
+use crate::classic::{ClassicGroup, Parked, Turn, join_error, sync_error};
+use crate::config::MigrationPolicy;
+use crate::consumer::{ConsumerGroup, Given, Recorder, Refusal};
+use crate::group::{Group, GroupEntry};
+use crate::shard::Shard;
+use crate::step::{GroupResponse, OffsetsRecord, RequestContext, Step};
+use crate::time::Now;
+use crate::topics::TopicMetadata;
+
+/// What a record takes in a batch beside its key and value, at most.
+const RECORD_OVERHEAD_BYTES: usize = 32;
+
+impl Shard {
+    /// Whether this is a KIP-848 group that somebody is in.
+    pub(crate) fn is_live_consumer_group(&self, group_id: &str) -> bool {
+        self.groups
+            .get(group_id)
+            .is_some_and(|entry| matches!(entry.group, Group::Consumer(_)) && !entry.group.is_empty())
+    }
+
+    /// Whether this is a classic group that somebody is in.
+    pub(crate) fn is_live_classic_group(&self, group_id: &str) -> bool {
+        self.groups
+            .get(group_id)
+            .is_some_and(|entry| matches!(entry.group, Group::Classic(_)) && !entry.group.is_empty())
+    }
+
+    /// Serves a heartbeat that joins a live classic group, which becomes a KIP-848 group by it. Who waits in it is told
+    /// that there is a rebalance.
+    pub(crate) fn upgrade(
+        &mut self,
+        context: &RequestContext<'_>,
+        request: &ConsumerGroupHeartbeatRequest<'_>,
+        topics: &dyn TopicMetadata,
+        step: &mut Step,
+    ) -> Result<ConsumerGroupHeartbeatResponse<'static>, Refusal> {
+        let group_id = &*request.group_id;
+        let Some(entry) = self.groups.get_mut(group_id) else { return Err(Refusal::no_such_group(group_id)) };
+        let room = entry.room(self.share.memory());
+        let mut records = entry.group.tombstones(group_id);
+        let Group::Classic(classic) = &mut entry.group else { return Err(Refusal::no_such_group(group_id)) };
+        let given = Given { now: context.now, topics, config: &self.config, room };
+        let no_upgrade = |why| Refusal::no_upgrade(group_id, why);
+        classic.check_upgrade(&self.config).map_err(no_upgrade)?;
+
+        let mut recorder = Recorder::new(group_id);
+        let converted = ConsumerGroup::from_classic(classic, topics, &mut recorder);
+        let mut group = converted.map_err(no_upgrade)?;
+        group.restart_sessions(context.now.moment, &self.config);
+        room.check(group.memory_bytes()).map_err(Refusal::no_memory)?;
+        let (response, mut changes) = group.heartbeat(context, request, given)?;
+        records.append(&mut recorder.into_records());
+        records.append(&mut changes);
+        if batch_bytes(&records) > self.config.group_metadata_max_bytes {
+            return Err(no_upgrade("the change would take more than a batch of records"));
+        }
+        let mut turn = Turn::new(context.now, &self.config);
+        classic.turn_away(&mut turn);
+        step.append(turn.step);
+        step.records.append(&mut records);
+        entry.group = Group::Consumer(Box::new(group));
+        Ok(response)
+    }
+
+    /// Makes a classic group out of a KIP-848 group in which only classic members are left, where it may be one, and
+    /// calls them to rejoin. Where not, they are served as they are. `step` has led to this, and the change becomes part
+    /// of it.
+    pub(crate) fn maybe_downgrade(
+        &mut self,
+        now: Now,
+        group_id: &str,
+        topics: &dyn TopicMetadata,
+        step: &mut Step,
+    ) {
+        let Some((mut classic, mut records)) = self.downgraded(now, group_id, topics, None) else { return };
+        if batch_bytes(&step.records) + batch_bytes(&records) > self.config.group_metadata_max_bytes {
+            return;
+        }
+        let mut turn = Turn::new(now, &self.config);
+        classic.prepare_rebalance(&mut turn);
+        step.records.append(&mut records);
+        step.append(turn.step);
+        self.become_classic(group_id, classic);
+    }
+
+    /// The classic group that a KIP-848 group becomes without `leaving`, which is its last member of the newer protocol,
+    /// and the records of that; unset if it stays what it is.
+    fn downgraded(
+        &self,
+        now: Now,
+        group_id: &str,
+        topics: &dyn TopicMetadata,
+        leaving: Option<&str>,
+    ) -> Option<(ClassicGroup, Vec<OffsetsRecord>)> {
+        let (group_id, entry) = self.groups.get_key_value(group_id)?;
+        let Group::Consumer(group) = &entry.group else { return None };
+        let may_change = self.config.consumer_migration_policy.allows_downgrade();
+        if !may_change || !group.is_all_classic_but(leaving) {
+            return None;
+        }
+        let classic = group.to_classic(group_id.clone(), topics, now)?;
+        if classic.members().count() > self.config.max_size {
+            return None;
+        }
+        entry.room(self.share.memory()).check(classic.memory_bytes()).ok()?;
+        let mut records = entry.group.tombstones(group_id);
+        if classic.is_persisted() {
+            records.push(classic.to_record_of_rebalance());
+        }
+        (batch_bytes(&records) <= self.config.group_metadata_max_bytes).then_some((classic, records))
+    }
+
+    fn become_classic(&mut self, group_id: &str, classic: ClassicGroup) {
+        if let Some(entry) = self.groups.get_mut(group_id) {
+            entry.group = Group::Classic(Box::new(classic));
+        }
+    }
+
+    /// Serves a JoinGroup to a live KIP-848 group.
+    pub(crate) fn join_consumer_group(
+        &mut self,
+        context: &RequestContext<'_>,
+        request: &JoinGroupRequest<'_>,
+        topics: &dyn TopicMetadata,
+    ) -> Step {
+        let group_id = &*request.group_id;
+        let refused = |member_id: &str, error| join_error(Parked::of(context), member_id, error);
+        if self.config.consumer_migration_policy == MigrationPolicy::Disabled {
+            let error = ErrorCode::INCONSISTENT_GROUP_PROTOCOL;
+            return Step::reply(context.token, refused(&request.member_id, error));
+        }
+        if let Some(step) = self.join_instead_of_last(context, request, topics) {
+            self.finish(group_id);
+            return step;
+        }
+        let Some(entry) = self.groups.get_mut(group_id) else { return Step::default() };
+        let room = entry.room(self.share.memory());
+        let Group::Consumer(group) = &mut entry.group else { return Step::default() };
+        let given = Given { now: context.now, topics, config: &self.config, room };
+        let mut recorder = Recorder::new(group_id);
+        let reply = match group.join_classic(context, request, given, &mut recorder) {
+            Ok(response) => GroupResponse::JoinGroup(response),
+            Err((member_id, error)) => refused(&member_id, error),
+        };
+        self.finish(group_id);
+        Step { records: recorder.into_records(), ..Step::reply(context.token, reply) }
+    }
+
+    /// The group's last member of the newer protocol is a static one that starts again as a classic member: the group
+    /// becomes a classic one, which it then joins. Unset if that is not how things are.
+    fn join_instead_of_last(
+        &mut self,
+        context: &RequestContext<'_>,
+        request: &JoinGroupRequest<'_>,
+        topics: &dyn TopicMetadata,
+    ) -> Option<Step> {
+        let group_id = &*request.group_id;
+        let instance_id = request.group_instance_id.as_deref().filter(|_| request.member_id.is_empty())?;
+        let entry = self.groups.get(group_id)?;
+        let Group::Consumer(group) = &entry.group else { return None };
+        let last = group.consumer_with(instance_id)?;
+        group.check_join(request, &self.config).ok()?;
+        let (mut classic, mut records) = self.downgraded(context.now, group_id, topics, Some(last))?;
+        let mut turn = Turn::new(context.now, &self.config).within(entry.room(self.share.memory()));
+        if !classic.is_empty() {
+            classic.prepare_rebalance(&mut turn);
+        }
+        if let Err((member_id, error)) = classic.try_join(&mut turn, context, request) {
+            return Some(Step::reply(context.token, join_error(Parked::of(context), &member_id, error)));
+        }
+        records.append(&mut turn.step.records);
+        let step = Step { records, ..turn.step };
+        self.become_classic(group_id, classic);
+        Some(step)
+    }
+
+    /// Serves a Heartbeat to a KIP-848 group.
+    pub(crate) fn heartbeat_consumer_group(
+        &mut self,
+        context: &RequestContext<'_>,
+        request: &HeartbeatRequest<'_>,
+        topics: &dyn TopicMetadata,
+        may_record: bool,
+    ) -> (ErrorCode, Vec<OffsetsRecord>) {
+        let group_id = &*request.group_id;
+        let unknown = (ErrorCode::UNKNOWN_MEMBER_ID, Vec::new());
+        let Some(entry) = self.groups.get_mut(group_id) else { return unknown };
+        let room = entry.room(self.share.memory());
+        let Group::Consumer(group) = &mut entry.group else { return unknown };
+        let given = Given { now: context.now, topics, config: &self.config, room };
+        let mut recorder = Recorder::new(group_id);
+        let error = group.heartbeat_classic(request, given, may_record.then_some(&mut recorder));
+        self.finish(group_id);
+        (error, recorder.into_records())
+    }
+
+    /// Serves a SyncGroup to a KIP-848 group.
+    pub(crate) fn sync_consumer_group(
+        &mut self,
+        context: &RequestContext<'_>,
+        request: &SyncGroupRequest<'_>,
+        topics: &dyn TopicMetadata,
+    ) -> Step {
+        let served = match self.groups.get_mut(&*request.group_id) {
+            Some(GroupEntry { group: Group::Consumer(group), .. }) => {
+                group.sync_classic(request, topics, context.now.moment)
+            }
+            _ => Err(ErrorCode::UNKNOWN_MEMBER_ID),
+        };
+        self.finish(&request.group_id);
+        Step::reply(context.token, served.map_or_else(sync_error, GroupResponse::SyncGroup))
+    }
+
+    /// Serves a LeaveGroup to a KIP-848 group: the response, and what becomes of the group.
+    pub(crate) fn leave_consumer_group(
+        &mut self,
+        context: &RequestContext<'_>,
+        request: &LeaveGroupRequest<'_>,
+        topics: &dyn TopicMetadata,
+    ) -> (LeaveGroupResponse<'static>, Step) {
+        let group_id = &*request.group_id;
+        let mut recorder = Recorder::new(group_id);
+        let response = match self.groups.get_mut(group_id) {
+            Some(GroupEntry { group: Group::Consumer(group), .. }) => {
+                group.leave_classic(request, context, &mut recorder)
+            }
+            _ => LeaveGroupResponse::default(),
+        };
+        let mut step = Step { records: recorder.into_records(), ..Step::default() };
+        self.maybe_downgrade(context.now, group_id, topics, &mut step);
+        (response, step)
+    }
+}
+
+/// What these records take in a batch, at most.
+fn batch_bytes(records: &[OffsetsRecord]) -> usize {
+    let size = |record: &OffsetsRecord| record.key.len() + record.value.as_ref().map_or(0, Vec::len);
+    records.iter().map(|record| size(record) + RECORD_OVERHEAD_BYTES).sum()
+}
