@@ -74,6 +74,11 @@ impl Settings {
         }
     }
 
+    /// Forgets what was set for an option; whether something was.
+    fn unset(&mut self, key: &str) -> bool {
+        self.set.remove(key).is_some()
+    }
+
     /// The text that was set for an option.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.set.get(name).map(|(text, _)| text.as_str())
@@ -133,11 +138,35 @@ impl BrokerConfig {
     /// Makes a configuration of what was set and the defaults for the rest.
     pub fn new(settings: Settings) -> Result<Self, ConfigError> {
         let config = Self::read(settings)?;
-        config.check_listeners()?;
-        config.check_limits()?;
-        config.check_dirs()?;
-        config.check_mounts()?;
-        Ok(config)
+        let conflict = config.conflicts().next();
+        conflict.map_or(Ok(config), Err)
+    }
+
+    /// What would stop a start with these settings, each by itself: values that nothing can be made of, and then what
+    /// contradicts each other in the others.
+    pub(super) fn errors(mut settings: Settings) -> Vec<ConfigError> {
+        let mut errors = Vec::new();
+        loop {
+            match Self::read(settings.clone()) {
+                Ok(config) => {
+                    errors.extend(config.conflicts());
+                    return errors;
+                }
+                Err(error) => {
+                    let is_taken_out =
+                        matches!(&error, ConfigError::BadValue { key, .. } if settings.unset(key));
+                    errors.push(error);
+                    if !is_taken_out {
+                        return errors;
+                    }
+                }
+            }
+        }
+    }
+
+    fn conflicts(&self) -> impl Iterator<Item = ConfigError> {
+        let checks = [Self::check_listeners, Self::check_limits, Self::check_dirs, Self::check_mounts];
+        checks.into_iter().filter_map(|check| check(self).err())
     }
 
     /// Reads each option alone; whether they go together is not looked at.

@@ -12,6 +12,7 @@ use toml::Value;
 use super::broker::{BrokerConfig, Settings, definitions};
 use super::definition::Kind;
 use super::error::{ConfigError, Origin, nearest};
+use super::kubernetes::is_of_service;
 
 /// What every environment variable that sets an option begins with.
 pub const ENVIRONMENT_PREFIX: &str = "RIVERRUN_";
@@ -58,6 +59,21 @@ impl Sources<'_> {
         BrokerConfig::new(settings)
     }
 
+    /// All that is wrong with the file and would each stop a start with it alone. A file that cannot be read has one error.
+    pub fn errors_of_file(&self) -> Vec<ConfigError> {
+        let Some((name, text)) = self.file else { return Vec::new() };
+        let flat = match read_table(name, text) {
+            Ok(flat) => flat,
+            Err(error) => return vec![error],
+        };
+        let mut settings = Settings::default();
+        let set =
+            |(key, value): (&String, &String)| settings.set(key, value, Origin::File(name.to_owned())).err();
+        let mut errors: Vec<_> = flat.iter().filter_map(set).collect();
+        errors.extend(BrokerConfig::errors(settings));
+        errors
+    }
+
     fn read_environment(&self, settings: &mut Settings) -> Result<(), ConfigError> {
         let names: BTreeMap<String, &str> =
             definitions().map(|def| (environment_name(def.name), def.name)).collect();
@@ -68,6 +84,9 @@ impl Sources<'_> {
             }
             let origin = Origin::Environment(variable.clone());
             let Some(option) = names.get(variable.as_str()) else {
+                if is_of_service(variable, value) {
+                    continue;
+                }
                 let nearest = nearest(variable, names.keys().map(String::as_str));
                 return Err(ConfigError::UnknownKey { key: variable.clone(), origin, nearest });
             };
@@ -86,15 +105,20 @@ pub fn parse_assignment(text: &str) -> Result<(String, String), String> {
 }
 
 fn read_file(settings: &mut Settings, name: &str, text: &str) -> Result<(), ConfigError> {
+    for (key, value) in &read_table(name, text)? {
+        settings.set(key, value, Origin::File(name.to_owned()))?;
+    }
+    Ok(())
+}
+
+/// The options that a file sets, by their dotted names.
+fn read_table(name: &str, text: &str) -> Result<BTreeMap<String, String>, ConfigError> {
     let failed = |reason: String| ConfigError::File { name: name.to_owned(), reason };
     let table: toml::Table = text.parse().map_err(|error: toml::de::Error| failed(explain(&error)))?;
     let mut flat = BTreeMap::new();
     flatten(&mut flat, "", table).map_err(failed)?;
     gather_mounts(&mut flat);
-    for (key, value) in &flat {
-        settings.set(key, value, Origin::File(name.to_owned()))?;
-    }
-    Ok(())
+    Ok(flat)
 }
 
 fn explain(error: &toml::de::Error) -> String {
@@ -251,6 +275,40 @@ mod tests {
         }
         let error = load("mounts = ['a=/a', 'a=/b']").expect_err("twice").to_string();
         assert!(error.contains("mounts names the topic a twice"), "{error}");
+    }
+
+    #[test]
+    fn all_errors_of_a_file_are_told_also_those_of_values_that_contradict_each_other() {
+        let text = "nonsense = 1\nnum.partitions = 0\nlisteners = 'PLAINTEXT//x'\nadmin.listen = 'here'\n\
+                    log.retention.ms = 7\ngroup.min.session.timeout.ms = 9\ngroup.max.session.timeout.ms = 8\n\
+                    log.dirs = ['/a', '/a']";
+        let errors = Sources { file: Some(("f", text)), ..Sources::default() }.errors_of_file();
+        let mut told: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        for part in [
+            "\"nonsense\"",
+            "num.partitions",
+            "listeners",
+            "admin.listen",
+            "must be below group.max",
+            "log.dirs",
+        ] {
+            let found = told.iter().position(|error| error.contains(part));
+            told.remove(found.unwrap_or_else(|| panic!("{part} in {told:?}")));
+        }
+        assert_eq!(told, [""; 0]);
+        let good = Sources { file: Some(("f", "log.retention.ms = 7")), ..Sources::default() };
+        assert_eq!(good.errors_of_file(), []);
+        let torn = Sources { file: Some(("f", "log.retention.ms = ")), ..Sources::default() };
+        assert_eq!(torn.errors_of_file().len(), 1);
+    }
+
+    #[test]
+    fn what_kubernetes_sets_for_a_service_of_our_name_is_passed_over() {
+        let environment =
+            pairs(&[("RIVERRUN_SERVICE_HOST", "10.0.0.1"), ("RIVERRUN_PORT", "tcp://10.0.0.1:9092")]);
+        assert!(Sources { environment, ..Sources::default() }.load().is_ok());
+        let environment = pairs(&[("RIVERRUN_PORT", "9092")]);
+        assert!(Sources { environment, ..Sources::default() }.load().is_err());
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod durability;
 mod error;
 mod groups;
 mod host_name;
+mod kubernetes;
 mod listener;
 pub mod load;
 mod log_config;

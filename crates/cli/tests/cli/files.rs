@@ -131,6 +131,13 @@ fn a_configuration_file_is_checked_without_starting() {
     let bad = run(&["config", "check", path]).ended(5);
     assert!(bad.stderr.contains("num.partitions"), "{}", bad.stderr);
     assert_eq!(run(&["config", "check", path, "--json"]).ended(5).json()["valid"], false);
+    std::fs::write(&file, "num.partitions = 0\nnonsense = 1\nlisteners = 'x'\n").expect("written");
+    let bad = run(&["config", "check", path]).ended(5);
+    for part in ["num.partitions", "nonsense", "listeners"] {
+        assert!(bad.stderr.contains(part), "{part} in {}", bad.stderr);
+    }
+    let told = run(&["config", "check", path, "--json"]).ended(5).json();
+    assert_eq!(told["errors"].as_array().map(Vec::len), Some(3), "{told}");
     run(&["config", "check", "/no/such/file"]).ended(3);
 }
 

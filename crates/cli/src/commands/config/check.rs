@@ -15,7 +15,7 @@ Examples:
   riverrun config check riverrun.toml
 
 Looks at the file alone; the environment and flags of a later `serve` can still change what holds.
-Exit code 5 if the file is not right.";
+Tells all that is wrong, each on a line. Exit code 5 if the file is not right.";
 
 /// Flags of `config check`.
 #[derive(Args, Debug)]
@@ -32,20 +32,21 @@ pub(crate) struct CheckArgs {
 struct Verdict {
     file: String,
     valid: bool,
-    error: Option<String>,
+    errors: Vec<String>,
 }
 
 pub(super) fn run(args: &CheckArgs) -> Result<(), Failure> {
     let text = read_config_file(&args.file)?;
     let file = args.file.to_string_lossy().into_owned();
-    let error = Sources { file: Some((&file, &text)), ..Sources::default() }.load().err();
-    let verdict = Verdict { file, valid: error.is_none(), error: error.as_ref().map(ToString::to_string) };
+    let errors = Sources { file: Some((&file, &text)), ..Sources::default() }.errors_of_file();
+    let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    let verdict = Verdict { file, valid: errors.is_empty(), errors };
     if args.output.json || verdict.valid {
         args.output.print(&verdict, |verdict| format!("{} is valid\n", verdict.file))?;
     }
-    match error {
-        None => Ok(()),
-        Some(error) => Err(Failure::new(Exit::CheckFailed, error.to_string())
-            .advise("riverrun config docs   (every option with its range)")),
+    if verdict.valid {
+        return Ok(());
     }
+    Err(Failure::new(Exit::CheckFailed, verdict.errors.join("\n       "))
+        .advise("riverrun config docs   (every option with its range)"))
 }
