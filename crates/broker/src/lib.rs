@@ -14,6 +14,7 @@ mod admin;
 mod answers;
 mod aside;
 mod broker;
+mod changes;
 mod cleaner;
 pub mod config;
 mod context;

@@ -1,17 +1,22 @@
-//! Log lines that the outside can cause are rate-limited, so that an attacker cannot fill the disk with them.
+//! Log lines that the outside can cause are rate-limited by kind and source, so that an attacker can neither fill the disk
+//! with them nor keep those about others away.
 
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// Bad frames and bad requests.
-pub(crate) static BAD_CLIENTS: LogLimit = LogLimit::new(Duration::from_secs(1));
+pub(crate) static BAD_CLIENTS: LogLimit =
+    LogLimit::slowing_down(Duration::from_secs(1), Duration::from_mins(1));
 /// Connections whose task panicked: whoever has found a request that does it sends it again.
 pub(crate) static CONNECTION_PANICS: LogLimit =
     LogLimit::slowing_down(Duration::from_secs(1), Duration::from_mins(1));
 /// Connections above the bounds.
-pub(crate) static REFUSED_CONNECTIONS: LogLimit = LogLimit::new(Duration::from_secs(1));
+pub(crate) static REFUSED_CONNECTIONS: LogLimit =
+    LogLimit::slowing_down(Duration::from_secs(1), Duration::from_mins(1));
 /// Connections that are closed to make room for others.
 pub(crate) static DISPLACED_CONNECTIONS: LogLimit =
     LogLimit::slowing_down(Duration::from_secs(1), Duration::from_mins(1));
@@ -43,21 +48,88 @@ pub(crate) static GROUP_TROUBLE: LogLimit =
 pub(crate) static GROUP_MEMORY_SHORTAGE: LogLimit =
     LogLimit::slowing_down(Duration::from_secs(1), Duration::from_mins(1));
 
-/// At most one line each `interval`, which doubles up to `interval_max` while the trouble goes on; says how many were
-/// left out since the last.
+/// Changes that clients have made, one line for each request. A tool that makes topics one by one is told of in full, and a
+/// million of them are a few lines a minute.
+pub(crate) static CHANGES: [LogLimit; Change::COUNT] =
+    [const { LogLimit::in_bursts(20, Duration::from_secs(10)) }; Change::COUNT];
+
+/// What a client has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    TopicsCreated,
+    TopicsDeleted,
+    PartitionsAdded,
+    ConfigsAltered,
+    GroupsCreated,
+    GroupsDeleted,
+    GroupsExpired,
+}
+
+impl Change {
+    const COUNT: usize = 7;
+
+    /// Its own limit, so that one kind leaves no other without a word.
+    pub(crate) fn limit(self) -> &'static LogLimit {
+        &CHANGES[self as usize]
+    }
+}
+
+/// Sources of which a kind remembers what it has told. Those beyond share one share: an attacker who has many addresses
+/// gets no more lines for them.
+const SOURCES_MAX: usize = 64;
+
+/// So many lines each `interval`, for each source of them. The interval doubles up to `interval_max` while the trouble
+/// goes on; a line says how many were left out since the last.
+///
+/// Invariants: at most [`SOURCES_MAX`] sources are remembered; no line is written while a lock is held.
 #[derive(Debug)]
 pub(crate) struct LogLimit {
+    lines: u32,
     interval: Duration,
     interval_max: Duration,
-    state: Mutex<LimitState>,
+    /// Lines without a source, and those of sources that are too many.
+    shared: Mutex<LimitState>,
+    sources: Mutex<BTreeMap<IpAddr, LimitState>>,
 }
 
 #[derive(Debug)]
 struct LimitState {
-    last: Option<Instant>,
-    /// Until the next line.
+    /// When the interval began that holds now.
+    begun: Option<Instant>,
     interval: Duration,
+    /// Lines that may still be written in it.
+    left: u32,
     suppressed: u64,
+}
+
+impl LimitState {
+    const fn new() -> Self {
+        Self { begun: None, interval: Duration::ZERO, left: 0, suppressed: 0 }
+    }
+
+    fn is_over(&self, now: Instant) -> bool {
+        self.begun.is_none_or(|begun| now.duration_since(begun) >= self.interval)
+    }
+
+    /// The number of lines left out, if one may be written.
+    fn admit(&mut self, limit: &LogLimit, now: Instant) -> Option<u64> {
+        if !self.is_over(now) {
+            let Some(left) = self.left.checked_sub(1) else {
+                self.suppressed += 1;
+                return None;
+            };
+            self.left = left;
+            return Some(0);
+        }
+        let suppressed = std::mem::take(&mut self.suppressed);
+        // What was quiet for so long begins anew.
+        let is_recent = self.begun.is_some_and(|begun| now.duration_since(begun) < 2 * self.interval);
+        let goes_on = is_recent && suppressed > 0;
+        self.interval = if goes_on { (self.interval * 2).min(limit.interval_max) } else { limit.interval };
+        self.begun = Some(now);
+        self.left = limit.lines - 1;
+        Some(suppressed)
+    }
 }
 
 impl LogLimit {
@@ -66,26 +138,57 @@ impl LogLimit {
     }
 
     const fn slowing_down(interval: Duration, interval_max: Duration) -> Self {
-        let state = LimitState { last: None, interval, suppressed: 0 };
-        Self { interval, interval_max, state: Mutex::new(state) }
+        Self::of(1, interval, interval_max)
+    }
+
+    const fn in_bursts(lines: u32, interval: Duration) -> Self {
+        Self::of(lines, interval, interval)
+    }
+
+    const fn of(lines: u32, interval: Duration, interval_max: Duration) -> Self {
+        Self {
+            lines,
+            interval,
+            interval_max,
+            shared: Mutex::new(LimitState::new()),
+            sources: Mutex::new(BTreeMap::new()),
+        }
     }
 
     /// Calls `line` with the number of lines left out, unless one was written a moment ago.
     pub(crate) fn warn(&self, line: impl FnOnce(u64)) {
-        let mut state = self.state.lock();
-        let now = Instant::now();
-        if state.last.is_some_and(|at| now.duration_since(at) < state.interval) {
-            state.suppressed += 1;
-            return;
+        let admitted = self.shared.lock().admit(self, Instant::now());
+        if let Some(suppressed) = admitted {
+            line(suppressed);
         }
-        let suppressed = std::mem::take(&mut state.suppressed);
-        // What was quiet for so long begins anew.
-        let is_recent = state.last.is_some_and(|at| now.duration_since(at) < 2 * state.interval);
-        let goes_on = is_recent && suppressed > 0;
-        state.interval = if goes_on { (state.interval * 2).min(self.interval_max) } else { self.interval };
-        state.last = Some(now);
-        drop(state);
-        line(suppressed);
+    }
+
+    /// The same for what comes from this address.
+    pub(crate) fn warn_of(&self, source: IpAddr, line: impl FnOnce(u64)) {
+        if let Some(suppressed) = self.admit_of(network(source), Instant::now()) {
+            line(suppressed);
+        }
+    }
+
+    fn admit_of(&self, source: IpAddr, now: Instant) -> Option<u64> {
+        let mut sources = self.sources.lock();
+        if sources.len() >= SOURCES_MAX && !sources.contains_key(&source) {
+            // One that has nothing to tell and may write again needs no memory.
+            sources.retain(|_, state| state.suppressed > 0 || !state.is_over(now));
+            if sources.len() >= SOURCES_MAX {
+                drop(sources);
+                return self.shared.lock().admit(self, now);
+            }
+        }
+        sources.entry(source).or_insert_with(LimitState::new).admit(self, now)
+    }
+}
+
+/// Whoever has one address of IPv6 has 64 bits of them.
+fn network(source: IpAddr) -> IpAddr {
+    match source.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
+        address @ IpAddr::V4(_) => address,
     }
 }
 
@@ -121,5 +224,52 @@ mod tests {
             tokio::time::advance(Duration::from_millis(100)).await;
         }
         assert_eq!(at_s.len(), 2, "{at_s:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_source_that_floods_leaves_others_their_lines() {
+        let limit = LogLimit::new(Duration::from_secs(1));
+        let source = |last: u8| IpAddr::from([192, 0, 2, last]);
+        let mut lines = Vec::new();
+        for _ in 0..100 {
+            limit.warn_of(source(1), |suppressed| lines.push((1, suppressed)));
+        }
+        limit.warn_of(source(2), |suppressed| lines.push((2, suppressed)));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        limit.warn_of(source(1), |suppressed| lines.push((1, suppressed)));
+        assert_eq!(lines, [(1, 0), (2, 0), (1, 99)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_thousand_sources_have_the_lines_and_the_memory_of_a_few() {
+        let limit = LogLimit::new(Duration::from_secs(1));
+        let mut lines = 0;
+        for index in 0..1000_u32 {
+            limit.warn_of(IpAddr::from(index.to_be_bytes()), |_| lines += 1);
+        }
+        assert_eq!(lines, SOURCES_MAX + 1);
+        // 64 bits of one owner's are one source.
+        let other = LogLimit::new(Duration::from_secs(1));
+        for index in 0..1000_u16 {
+            other.warn_of(IpAddr::from([0x2001, 0xdb8, 0, 1, 0, 0, 0, index]), |_| lines += 1);
+        }
+        assert_eq!(lines, SOURCES_MAX + 2);
+        // What is over makes room.
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let mut is_told = false;
+        limit.warn_of(IpAddr::from([255; 4]), |_| is_told = true);
+        assert!(is_told && limit.sources.lock().len() <= SOURCES_MAX);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_burst_is_told_in_full_up_to_its_bound() {
+        let limit = LogLimit::in_bursts(20, Duration::from_secs(10));
+        let mut lines = Vec::new();
+        for _ in 0..1000 {
+            limit.warn(|suppressed| lines.push(suppressed));
+        }
+        tokio::time::advance(Duration::from_secs(10)).await;
+        limit.warn(|suppressed| lines.push(suppressed));
+        assert_eq!((lines.len(), lines.last()), (21, Some(&980)));
     }
 }

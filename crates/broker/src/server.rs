@@ -311,14 +311,21 @@ fn run(
     report(Ok(addresses));
     let (failure, deadline) = runtime.block_on(serve(&broker, tasks, stop, stopping));
     watchdog.stop();
+    let begun = Instant::now();
     runtime.shutdown_timeout(JOBS_GRACE.min(deadline.left()));
     aside.shutdown_timeout(JOBS_GRACE.min(deadline.left()));
+    let tasks_ended = begun.elapsed();
     let has_died = matches!(failure, Some(StopError::ThreadDied(_)));
     let closed = in_time(&deadline, move || {
         settler.stop();
         drop(watchers);
         if has_died { Ok(()) } else { close(&broker) }
     });
+    tracing::info!(
+        tasks_ms = millis(tasks_ended),
+        files_ms = millis(begun.elapsed().saturating_sub(tasks_ended)),
+        "the server has stopped"
+    );
     failure.map_or(closed, Err)
 }
 
@@ -428,10 +435,12 @@ fn build(env: Env, config: BrokerConfig, stopping: &StopSignal) -> Result<(Runti
         .build()
         .map_err(StartError::Thread)?;
     let aside = aside::runtime().map_err(StartError::Thread)?;
+    let begun = Instant::now();
     // Before anything is made on disk: a server whose addresses another one has leaves no trace. Of two that start at
     // once, both get this far, and one fails when it begins to listen.
     let sockets = Sockets::bind(&config)?;
     let broker = open_broker(env, config)?;
+    let opened = begun.elapsed();
     let started = {
         // Sockets belong to the runtime in which they begin to listen.
         let _inside = network.enter();
@@ -439,7 +448,25 @@ fn build(env: Env, config: BrokerConfig, stopping: &StopSignal) -> Result<(Runti
         let aside = Aside::on(&aside, memory_bytes);
         listen(&broker, aside, sockets, connections_max, stopping)?
     };
+    tell_ready(&broker, opened, begun.elapsed());
     Ok((Runtimes { network, aside }, started))
+}
+
+/// What there is, and how long it took to open it.
+fn tell_ready(broker: &Broker, opened: Duration, ready: Duration) {
+    let image = broker.metadata.image();
+    for (index, dir) in image.log_dirs().iter().enumerate() {
+        if broker.logs.dir_failure(index).is_none() {
+            tracing::info!(path = %dir.path.display(), "log dir opened");
+        }
+    }
+    let topics = image.topics_sorted().len();
+    tracing::info!(topics, open_ms = millis(opened), ready_ms = millis(ready), "the server is ready");
+}
+
+/// For a log line.
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The addresses of a server, taken, and closed to clients until it is ready for them.
@@ -625,6 +652,12 @@ mod tests {
             let mut client = TcpStream::connect(address).expect("the listener goes on");
             client.write_all(&[&10_u32.to_be_bytes()[..], &[0; 10]].concat()).expect("taken");
             assert_eq!(client.read(&mut [0]).expect("closed"), 0);
+            // The connection is closed while the panic unwinds, and counted then.
+            let until = Instant::now() + Duration::from_secs(10);
+            while broker.supervisor.connection_panics() < panics {
+                assert!(Instant::now() < until, "the panic is not counted");
+                std::thread::yield_now();
+            }
             assert_eq!(broker.supervisor.connection_panics(), panics);
         }
         assert_eq!(broker.supervisor.troubles(), [""; 0]);

@@ -37,9 +37,10 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 
 use crate::broker::Broker;
+use crate::changes;
 use crate::config::BrokerConfig;
 use crate::context::RequestContext;
-use crate::log_limit::{GROUP_MEMORY_SHORTAGE, GROUP_TROUBLE};
+use crate::log_limit::{Change, GROUP_MEMORY_SHORTAGE, GROUP_TROUBLE};
 use crate::metadata::OFFSETS_TOPIC;
 use crate::partitions::{AckWaiter, NotDurable, Partition};
 
@@ -351,7 +352,17 @@ impl Groups {
     ) -> Result<Begun<'a>, ErrorCode> {
         let shard = self.loaded(broker, group_id).await?;
         self.slots()?[shard].check_room()?;
-        self.begin_in(broker, shard, context, version, handle)
+        let mut is_new = false;
+        let begun = self.begin_in(broker, shard, context, version, |shard, of| {
+            let before = shard.group_count();
+            let step = handle(shard, of);
+            is_new = shard.group_count() > before;
+            step
+        });
+        if is_new && begun.is_ok() {
+            changes::tell(context, Change::GroupsCreated, [group_id]);
+        }
+        begun
     }
 
     fn begin_in<'a>(

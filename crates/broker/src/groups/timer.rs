@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 
 use super::clock;
 use crate::broker::Broker;
+use crate::changes;
 use crate::shutdown::{StopSignal, stopped};
 
 /// The longest sleep: the system may have slept, and a deadline must not be missed by more than this.
@@ -90,8 +91,12 @@ async fn serve_deadlines(broker: &Arc<Broker>) {
                 Some(deadline) if deadline <= now => {
                     // A failed append is logged where it happens, and the shard is loaded at the next request.
                     let topics = super::topics(broker);
-                    let expire = |shard: &mut Shard, now| shard.expire(now, &topics);
-                    let _ = broker.groups.step(broker, index, None, expire);
+                    let _ = broker.groups.step(broker, index, None, |shard, now| {
+                        let before = shard.group_count();
+                        let step = shard.expire(now, &topics);
+                        changes::tell_expired(index, before.saturating_sub(shard.group_count()));
+                        step
+                    });
                 }
                 Some(deadline) => broker.groups.timer.set(deadline),
                 None => {}

@@ -9,9 +9,11 @@ use riverrun_types::TopicId;
 
 use super::config_resource::{ConfigResource, Refusal, find};
 use crate::broker::Broker;
+use crate::changes;
 use crate::config::{ConfigChange, TopicOverrides, is_dynamic, list_items, shown};
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
+use crate::log_limit::Change;
 use crate::metadata::{Cordon, Draft, Image, is_internal};
 use crate::mounts::NOT_CHANGED;
 
@@ -143,6 +145,7 @@ pub(crate) fn nothing_for_all<'n>(names: impl Iterator<Item = &'n str> + Clone) 
 /// Carries out what can be, and answers each ask in turn. A resource asked for more than once is refused each time.
 pub(crate) async fn change_all<R: From<Answer>>(
     broker: &Arc<Broker>,
+    context: &RequestContext,
     asks: Vec<Ask<'_>>,
     only_validate: bool,
 ) -> Vec<R> {
@@ -155,6 +158,10 @@ pub(crate) async fn change_all<R: From<Answer>>(
     };
     let wishes = resources.iter().zip(wishes).map(once).collect();
     let outcomes = carry_out(broker, wishes, only_validate).await;
+    if !only_validate {
+        let altered = resources.iter().zip(&outcomes).filter(|(_, outcome)| outcome.is_ok());
+        changes::tell(context, Change::ConfigsAltered, altered.map(|((_, name), _)| *name));
+    }
     let answered = resources.into_iter().zip(outcomes);
     answered
         .map(|((resource_type, name), outcome)| Answer::new(resource_type, name, outcome).into())

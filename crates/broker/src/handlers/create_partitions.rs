@@ -12,8 +12,10 @@ use riverrun_protocol::create_partitions_response::CreatePartitionsTopicResult;
 use riverrun_protocol::{CreatePartitionsRequest, CreatePartitionsResponse, ErrorCode};
 
 use crate::broker::Broker;
+use crate::changes;
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
+use crate::log_limit::Change;
 use crate::metadata::{Draft, is_internal};
 
 type Refusal = (ErrorCode, String);
@@ -51,6 +53,10 @@ pub(crate) async fn handle(
         let refusal = (error::metadata_error(&failed), failed.to_string());
         vec![Err(refusal); names.len()]
     });
+    if !request.validate_only {
+        let grown = names.iter().zip(&outcomes).filter(|(_, outcome)| outcome.is_ok());
+        changes::tell(context, Change::PartitionsAdded, grown.map(|(name, _)| name.as_str()));
+    }
     let results = names.into_iter().zip(outcomes).map(|(name, outcome)| answer(name, outcome));
     CreatePartitionsResponse { results: results.collect(), ..Default::default() }
 }

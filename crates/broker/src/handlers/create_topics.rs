@@ -13,10 +13,12 @@ use riverrun_protocol::{CreateTopicsRequest, CreateTopicsResponse, ErrorCode};
 
 use super::bounds::CREATED_TOPICS_MAX;
 use crate::broker::Broker;
+use crate::changes;
 use crate::config::describe::describe_topic;
 use crate::config::{BrokerConfig, TopicOverrides, check_topic_configs, shown};
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
+use crate::log_limit::Change;
 use crate::metadata::{Draft, NewTopic, Topic};
 use crate::topics::required_configs;
 
@@ -56,6 +58,10 @@ pub(crate) async fn handle(
         let refusal = (error::metadata_error(&failed), failed.to_string());
         vec![Err(refusal); names.len()]
     });
+    if !request.validate_only {
+        let made = outcomes.iter().flatten().map(|topic| &*topic.name);
+        changes::tell(context, Change::TopicsCreated, made);
+    }
     let topics = names.into_iter().zip(outcomes).map(|(name, outcome)| answer(&broker.config, name, outcome));
     CreateTopicsResponse { topics: topics.collect(), ..Default::default() }
 }

@@ -7,7 +7,9 @@ use riverrun_protocol::delete_groups_response::DeletableGroupResult;
 use riverrun_protocol::{DeleteGroupsRequest, DeleteGroupsResponse, ErrorCode};
 
 use crate::broker::Broker;
+use crate::changes;
 use crate::context::{Operation, RequestContext, Resource};
+use crate::log_limit::Change;
 
 pub(crate) async fn handle(
     broker: &Arc<Broker>,
@@ -19,6 +21,8 @@ pub(crate) async fn handle(
     for group in &request.groups_names {
         results.push(delete(broker, context, group).await);
     }
+    let deleted = results.iter().filter(|result| result.error_code == ErrorCode::NONE.0);
+    changes::tell(context, Change::GroupsDeleted, deleted.map(|result| &*result.group_id));
     DeleteGroupsResponse { results, ..Default::default() }
 }
 

@@ -13,8 +13,10 @@ use riverrun_protocol::{DeleteTopicsRequest, DeleteTopicsResponse, ErrorCode};
 use riverrun_types::TopicId;
 
 use crate::broker::Broker;
+use crate::changes;
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
+use crate::log_limit::Change;
 use crate::metadata::{Draft, Image, Topic, is_internal};
 use crate::mounts::NOT_CHANGED;
 
@@ -60,6 +62,7 @@ pub(crate) async fn handle(
         vec![Err(refusal); wanted.len()]
     });
     let gone: Vec<_> = outcomes.iter().flatten().map(|topic| (&*topic.name, topic.id)).collect();
+    changes::tell(context, Change::TopicsDeleted, gone.iter().map(|(name, _)| *name));
     if !gone.is_empty()
         && let Err(code) = broker.groups.topics_deleted(broker, &gone).await
     {

@@ -28,7 +28,7 @@ pub(crate) async fn handle(
         let wish = wish(&broker.config, &image, context, resource);
         Ask::new(resource.resource_type, &resource.resource_name, wish)
     });
-    let responses = change_all(broker, asks.collect(), request.validate_only).await;
+    let responses = change_all(broker, context, asks.collect(), request.validate_only).await;
     IncrementalAlterConfigsResponse { responses, ..Default::default() }
 }
 

@@ -21,8 +21,10 @@ use super::operations;
 use super::standing::Standing;
 use crate::aside::give_way;
 use crate::broker::Broker;
+use crate::changes;
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
+use crate::log_limit::Change;
 use crate::metadata::{Image, Topic, check_name, is_internal};
 
 /// First version in which an empty list of topics means none and not all.
@@ -125,6 +127,8 @@ async fn create_missing(
     let names: Vec<String> = missing.into_iter().collect();
     match broker.create_missing_topics(names.clone()).await {
         Ok(refused) => {
+            let made = names.iter().filter(|name| !refused.contains_key(*name));
+            changes::tell(context, Change::TopicsCreated, made.map(String::as_str));
             refused.iter().map(|(name, reason)| (name.clone(), error::topic_error(reason))).collect()
         }
         Err(failed) => {

@@ -19,10 +19,23 @@ const READ_BYTES: usize = 64 * 1024;
 
 /// The length field cannot be that of a request; the connection is to be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("a request of {length} bytes: the length must be {FRAME_BYTES_MIN} to {max}")]
+#[error("{}the length must be {FRAME_BYTES_MIN} to {max}", of_whom(*length))]
 pub(crate) struct FrameLengthError {
     length: i32,
     max: usize,
+}
+
+/// Who begins like this, and what the first four bytes would say as a length.
+fn of_whom(length: i32) -> String {
+    let what = match &length.to_be_bytes() {
+        [0x16, 3, ..] => "a TLS client on a plain-text listener",
+        b"GET " | b"POST" | b"PUT " | b"HEAD" | b"OPTI" | b"DELE" | b"PATC" | b"CONN" | b"PRI " => {
+            "an HTTP client on a listener for Kafka clients"
+        }
+        b"SSH-" => "an SSH client on a listener for Kafka clients",
+        _ => return format!("a request of {length} bytes: "),
+    };
+    format!("{what}: ")
 }
 
 /// Bytes received and not yet taken as frames.
@@ -143,6 +156,20 @@ impl FrameBuffer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn clients_of_other_protocols_are_named() {
+        for (bytes, told) in [
+            (&b"\x16\x03\x01\x02\x00\x01"[..], "a TLS client on a plain-text listener: "),
+            (b"GET / HTTP/1.1", "an HTTP client on a listener for Kafka clients: "),
+            (b"\xff\xff\xff\xff", "a request of -1 bytes: "),
+        ] {
+            let mut frames = FrameBuffer::new(4096);
+            feed(&mut frames, bytes);
+            let error = frames.whole_frame_bytes().expect_err("no length");
+            assert_eq!(error.to_string(), format!("{told}the length must be 8 to 4096"));
+        }
+    }
 
     fn feed(frames: &mut FrameBuffer, bytes: &[u8]) {
         frames.space(usize::MAX).put_slice(bytes);

@@ -148,8 +148,11 @@ impl<D: Dispatch + 'static> Listener<D> {
                     () = standing.told_to_go() => Ok(()),
                 }
             };
+            tracing::debug!(id = who.id, peer = %who.peer, listener = %who.listener, "connection opened");
             match AssertUnwindSafe(served).catch_unwind().await {
-                Ok(Ok(())) => {}
+                Ok(Ok(())) => {
+                    tracing::debug!(id = who.id, peer = %who.peer, "connection closed");
+                }
                 Ok(Err(closed)) => log_closed(&who, &closed),
                 Err(panic) => {
                     supervisor.connection_panicked();
@@ -163,7 +166,7 @@ impl<D: Dispatch + 'static> Listener<D> {
 
     fn refuse(&self, peer: SocketAddr, refused: Refused) {
         self.metrics.traffic.refused();
-        log_limit::REFUSED_CONNECTIONS.warn(|suppressed| {
+        log_limit::REFUSED_CONNECTIONS.warn_of(peer.ip(), |suppressed| {
             let why = match refused {
                 Refused::Bound => "too many are open",
                 Refused::Descriptors => "there are no descriptors for more (ulimit -n)",
@@ -210,7 +213,7 @@ impl Drop for ClosedOnDrop<'_> {
 
 fn log_panic(who: &ConnectionInfo, reason: &str) {
     let ConnectionInfo { id, peer, listener, .. } = who;
-    log_limit::CONNECTION_PANICS.warn(|suppressed| {
+    log_limit::CONNECTION_PANICS.warn_of(peer.ip(), |suppressed| {
         tracing::error!(id, %peer, %listener, suppressed, reason, "connection closed: its task panicked");
     });
 }
@@ -220,7 +223,7 @@ fn log_closed(who: &ConnectionInfo, closed: &Closed) {
     match closed {
         Closed::Io(error) => tracing::debug!(id, %peer, %error, "connection lost"),
         Closed::Idle(_) => tracing::debug!(id, %peer, %closed, "connection closed"),
-        other => log_limit::BAD_CLIENTS.warn(|suppressed| {
+        other => log_limit::BAD_CLIENTS.warn_of(peer.ip(), |suppressed| {
             let principal = principal.as_str();
             tracing::warn!(id, %peer, %listener, principal, suppressed, reason = %other, "connection closed");
         }),

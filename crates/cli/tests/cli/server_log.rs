@@ -140,3 +140,29 @@ fn a_log_in_json_is_an_object_on_each_line() {
         }
     }
 }
+
+#[test]
+fn what_clients_change_is_in_the_log_with_names_and_who() {
+    let mut server = Logging::start(false, &[]);
+    server.run(&["topic", "create", "clicks", "--partitions", "2"]);
+    server.run(&["topic", "alter", "clicks", "--partitions", "3"]);
+    server.run(&["config", "set", "--topic", "clicks", "retention.ms=7"]);
+    server.run(&["topic", "delete", "clicks"]);
+    let mut client =
+        TcpStream::connect(server.ready["bootstrap"].as_str().expect("an address")).expect("taken");
+    client.write_all(b"\x16\x03\x01\x02\x00\x01\x00\x01").expect("taken");
+    let _ = client.read(&mut [0]);
+    assert_eq!(server.stop(), Some(0));
+    let mut text = String::new();
+    server.log.take().expect("there").read_to_string(&mut text).expect("text");
+    let line = |part: &str| {
+        text.lines().find(|line| line.contains(part)).unwrap_or_else(|| panic!("{part}: {text}"))
+    };
+    for part in ["topics created", "partitions added", "configs altered", "topics deleted"] {
+        let line = line(part);
+        assert!(line.contains("clicks") && line.contains("peer=127.0.0.1:"), "{line}");
+    }
+    line("a TLS client on a plain-text listener");
+    assert!(line("the server is ready").contains("open_ms="));
+    assert!(line("the server has stopped").contains("files_ms="));
+}
