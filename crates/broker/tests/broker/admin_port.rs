@@ -129,7 +129,7 @@ fn lag_is_shown_after_a_restart_before_anybody_asks_for_the_group() {
 }
 
 /// Every metric that a server offers, without the endings of kinds.
-const NAMES: [&str; 47] = [
+const NAMES: [&str; 49] = [
     "process_cpu_seconds",
     "process_open_fds",
     "process_resident_memory_bytes",
