@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use riverrun_coordinator::{Moment, Shard};
+use riverrun_coordinator::Moment;
 use tokio::sync::Notify;
 
 use super::clock;
