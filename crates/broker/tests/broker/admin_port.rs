@@ -129,7 +129,7 @@ fn lag_is_shown_after_a_restart_before_anybody_asks_for_the_group() {
 }
 
 /// Every metric that a server offers, without the endings of kinds.
-const NAMES: [&str; 49] = [
+const NAMES: [&str; 50] = [
     "process_cpu_seconds",
     "process_open_fds",
     "process_resident_memory_bytes",
@@ -177,6 +177,7 @@ const NAMES: [&str; 49] = [
     "riverrun_sent_bytes",
     "riverrun_thread_up",
     "riverrun_unsynced_records",
+    "riverrun_waiting_seconds",
     "riverrun_write_cache_bytes",
     "riverrun_write_cache_limit_bytes",
 ];
