@@ -16,6 +16,7 @@ use riverrun_protocol::ErrorCode;
 use riverrun_types::{LeaderEpoch, NodeId, PartitionId, TopicId};
 use tokio::sync::Notify;
 
+use crate::auto_creation::AutoCreations;
 use crate::config::{BrokerConfig, Listener};
 use crate::context::RequestContext;
 use crate::fetch::catch_up::CatchUp;
@@ -76,6 +77,7 @@ pub(crate) struct Broker {
     pub(crate) mounts: Mounts,
     pub(crate) groups: Groups,
     pub(crate) fetch_sessions: SessionCache,
+    pub(crate) auto_creations: AutoCreations,
     pub(crate) catch_up: Arc<CatchUp>,
     pub(crate) budgets: Budgets,
     pub(crate) metrics: SharedMetrics,

@@ -13,6 +13,7 @@
 mod admin;
 mod answers;
 mod aside;
+mod auto_creation;
 mod broker;
 mod changes;
 mod cleaner;

@@ -17,6 +17,7 @@ use riverrun_types::{ErrorKind, PartitionId};
 use thiserror::Error;
 use tokio::sync::Notify;
 
+use crate::auto_creation::AutoCreations;
 use crate::broker::{Broker, Budgets};
 use crate::config::{BrokerConfig, ConfigError};
 use crate::descriptors::Descriptors;
@@ -205,6 +206,7 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
             partitions: Partitions::new(Arc::clone(&logs), image.leader_epoch()),
             mounts,
             groups: Groups::new(&config),
+            auto_creations: AutoCreations::new(env.clock.monotonic()),
             fetch_sessions: SessionCache::new(network.max_incremental_fetch_session_cache_slots),
             catch_up: CatchUp::new(network.catchup_reads_max, dirs.len(), network.catchup_distance_bytes),
             budgets,

@@ -4,7 +4,8 @@
 //! KIP-516) their partitions. The one node leads every partition. Its address is that of the listener that the
 //! client came in on. A partition whose files cannot be used has no leader. A topic that does not exist is made if both
 //! the server's configuration and the request allow it; it is ready when the response is sent, so that no client has to
-//! ask again.
+//! ask again. How many are made at once has a bound for each source; for those beyond it, and beyond what one
+//! `CreateTopics` makes, clients ask again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
 use crate::log_limit::Change;
 use crate::metadata::{Image, Topic, check_name, is_internal};
+use crate::net::source::Source;
 
 /// First version in which an empty list of topics means none and not all.
 const EMPTY_IS_NONE_SINCE: i16 = 1;
@@ -108,7 +110,7 @@ pub(crate) async fn handle(
     }
 }
 
-/// Makes those that are named and missing; answers the codes of those that could not be made.
+/// Makes those that are named and missing, as far as their source may have some made; answers the codes of the others.
 async fn create_missing(
     broker: &Arc<Broker>,
     context: &RequestContext,
@@ -124,7 +126,24 @@ async fn create_missing(
     if missing.is_empty() {
         return BTreeMap::new();
     }
-    let names: Vec<String> = missing.into_iter().collect();
+    let source = Source::of(context.connection.peer.ip());
+    let granted = broker.auto_creations.take(source, missing.len(), broker.env.clock.monotonic());
+    let mut names: Vec<String> = missing.into_iter().collect();
+    let later = names.split_off(granted);
+    let mut refused = make(broker, context, names).await;
+    refused.extend(later.into_iter().map(|name| (name, ErrorCode::LEADER_NOT_AVAILABLE)));
+    refused
+}
+
+/// Makes topics that are missing; answers the codes of those that could not be made.
+async fn make(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    names: Vec<String>,
+) -> BTreeMap<String, ErrorCode> {
+    if names.is_empty() {
+        return BTreeMap::new();
+    }
     match broker.create_missing_topics(names.clone()).await {
         Ok(refused) => {
             let made = names.iter().filter(|name| !refused.contains_key(*name));
