@@ -12,7 +12,7 @@ use clap::Args;
 use riverrun_broker::config::load::{FILE_BYTES_MAX, Sources, parse_assignment};
 use riverrun_broker::config::{BrokerConfig, ConfigError, Origin};
 use riverrun_broker::{MetadataError, Server, StartError, StopError};
-use riverrun_env::{RealFileSystem, read_whole};
+use riverrun_env::{RealFileSystem, is_odd_file, read_whole};
 use serde::Serialize;
 
 use crate::args::OWN_VARIABLES;
@@ -228,6 +228,7 @@ pub(crate) fn read_config_file(path: &Path) -> Result<String, Failure> {
         Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
             return Err(Failure::usage(format!("{name}: longer than {FILE_BYTES_MAX} bytes")));
         }
+        Err(error) if is_odd_file(&error) => return Err(Failure::usage(format!("{name}: {error}"))),
         read => read.map_err(|error| failed(&error))?,
     };
     String::from_utf8(bytes).map_err(|_| Failure::usage(format!("{name}: it is not UTF-8")))
