@@ -128,6 +128,7 @@ pub(crate) struct ClientArgs {
         env = "RIVERRUN_BOOTSTRAP",
         hide_env_values = true,
         value_name = "HOST:PORT",
+        value_parser = parse_bootstrap,
         default_value = "127.0.0.1:9092"
     )]
     bootstrap: String,
@@ -155,6 +156,17 @@ impl ClientArgs {
     }
 }
 
+/// Servers that each name a port.
+fn parse_bootstrap(text: &str) -> Result<String, String> {
+    for server in text.split(',').map(str::trim).filter(|server| !server.is_empty()) {
+        let port = server.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port);
+        if !port.is_some_and(|port| port.parse::<u16>().is_ok_and(|port| port > 0)) {
+            return Err(format!("{server:?} is not of the form HOST:PORT, such as 127.0.0.1:9092"));
+        }
+    }
+    Ok(text.to_owned())
+}
+
 /// Splits `key=value`, as several flags take it.
 pub(crate) fn parse_pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
@@ -166,6 +178,16 @@ pub(crate) fn parse_pair(text: &str) -> Result<(String, String), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_without_a_port_is_refused_by_name() {
+        for good in ["a:1", "127.0.0.1:9092", "[::1]:9092", "a:1, b:2,"] {
+            assert_eq!(parse_bootstrap(good).as_deref(), Ok(good));
+        }
+        for bad in ["127.0.0.1", "a", ":9092", "a:", "a:0", "a:70000", "a:1,b"] {
+            assert!(parse_bootstrap(bad).is_err_and(|error| error.contains("HOST:PORT")), "{bad}");
+        }
+    }
 
     #[test]
     fn the_definition_of_the_command_line_holds_together() {

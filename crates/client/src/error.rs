@@ -11,11 +11,16 @@ use thiserror::Error;
 
 use crate::topic_partition::TopicPartition;
 
+/// A question that helps where somebody is at the address, and nobody listens.
+fn hint(error: &io::Error) -> &'static str {
+    if error.kind() == io::ErrorKind::ConnectionRefused { "; is the server running there?" } else { "" }
+}
+
 /// An error of the client or of the server that it talks to.
 #[derive(Clone, Debug, Error)]
 pub enum ClientError {
     /// No server of the list could be reached.
-    #[error("cannot connect to {address}: {source}; is the server running there?")]
+    #[error("cannot connect to {address}: {source}{}", hint(.source))]
     Connect {
         /// Where.
         address: String,

@@ -379,7 +379,7 @@ fn what_is_no_file_is_refused_by_name_and_not_waited_for() {
     let config = dir.path().join("config");
     make_fifo(&config);
     for args in [&["config", "check", text(&config)][..], &["serve", "--config", text(&config)]] {
-        let failed = run(args).ended(1).stderr;
+        let failed = run(args).ended(2).stderr;
         assert!(failed.contains("it is a FIFO, where a file is expected"), "{failed}");
     }
     for path in [log, dir.path().join("logs/checkpoint"), dir.path().join("meta/snapshot")] {
