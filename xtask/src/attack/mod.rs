@@ -151,7 +151,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let place = place(options, &toolbox);
     rig::clear(&place.dir)?;
     fs::create_dir_all(&place.dir)?;
-    let field = Field { place: &place, toolbox: &toolbox };
+    let above_max = if options.short { judge::ABOVE_MAX_SHORT } else { judge::ABOVE_MAX };
+    let field = Field { place: &place, toolbox: &toolbox, above_max };
     find_planted(field)?;
     if options.random {
         run_random(options, field)?;

@@ -102,6 +102,8 @@ impl fmt::Display for Outcome {
 pub(super) struct Field<'a> {
     pub(super) place: &'a Place,
     pub(super) toolbox: &'a Toolbox,
+    /// How far an honest client's p99 may be above that of its control run.
+    pub(super) above_max: Duration,
 }
 
 /// Runs an attack that was written by hand.
@@ -134,7 +136,7 @@ pub(super) struct Bout<'a> {
 impl<'a> Bout<'a> {
     pub(super) fn begin(field: Field<'a>, ground: Ground, beside: &[Shape]) -> anyhow::Result<Self> {
         let rig = Rig::start(field.place, field.toolbox, ground)?;
-        let start = |shape: &Shape| Ok((Honest::start(*shape, rig.port())?, Witness::new(*shape)));
+        let start = |shape: &Shape| Ok((Honest::start(*shape, rig.port())?, Witness::new(*shape, field.above_max)));
         let honest = beside.iter().map(start).collect::<anyhow::Result<_>>()?;
         let (tally, effort) = <_>::default();
         Ok(Self { rig, honest, quiet_cpu_share: 0.0, faults: Vec::new(), tally, effort })
