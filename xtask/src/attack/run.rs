@@ -136,7 +136,8 @@ pub(super) struct Bout<'a> {
 impl<'a> Bout<'a> {
     pub(super) fn begin(field: Field<'a>, ground: Ground, beside: &[Shape]) -> anyhow::Result<Self> {
         let rig = Rig::start(field.place, field.toolbox, ground)?;
-        let start = |shape: &Shape| Ok((Honest::start(*shape, rig.port())?, Witness::new(*shape, field.above_max)));
+        let start =
+            |shape: &Shape| Ok((Honest::start(*shape, rig.port())?, Witness::new(*shape, field.above_max)));
         let honest = beside.iter().map(start).collect::<anyhow::Result<_>>()?;
         let (tally, effort) = <_>::default();
         Ok(Self { rig, honest, quiet_cpu_share: 0.0, faults: Vec::new(), tally, effort })
