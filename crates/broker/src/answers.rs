@@ -7,7 +7,7 @@ use riverrun_protocol::ApiKey;
 
 use crate::net::responses::SMALL_BYTES;
 
-/// What a request may be answered with that asks for all there is: some ten thousand topics or groups.
+/// Bytes expected of an answer about all topics or groups: some ten thousand of them.
 const BROAD_BYTES: usize = 1024 * 1024;
 /// Bytes of an answer for each of its request, if that is a list of elements as small as they get: a partition is named by
 /// four bytes, and answered with an error and its text.

@@ -92,13 +92,13 @@ pub(crate) struct Broker {
     pub(crate) open_failures: OpenFailures,
     pub(crate) discarded: Discarded,
     pub(crate) scrub: ScrubProgress,
-    /// What is waited for.
+    /// The waits that the watchdog has seen.
     pub(crate) waits: Seen,
     /// Logs whose compaction failed.
     pub(crate) uncleanable: Uncleanable,
     /// Held while open logs are told the options of an image, so that the last they hear is the newest.
     pub(crate) applying_configs: Mutex<()>,
-    /// What became of the lines of the process's log; set where whoever writes it tells.
+    /// Counts of the log's lines that were lost; set where the process has a log writer that counts.
     pub(crate) log_account: OnceLock<Arc<LogAccount>>,
     /// What clients of each listener are told; set once the listeners are bound and ports are known.
     pub(crate) advertised: OnceLock<Vec<Listener>>,

@@ -1,5 +1,5 @@
-//! What an operator reads of what clients change: a line for each request that changed topics, configs or groups, with the
-//! names, who asked and from where.
+//! Log lines about changes that clients make: one for each request that changed topics, configs or groups, with the
+//! names, the client and its address.
 
 use crate::context::RequestContext;
 use crate::log_limit::Change;

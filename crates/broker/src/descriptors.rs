@@ -1,5 +1,5 @@
-//! Who may have how many of the process's descriptors: half are for files of logs, some for all that a server needs besides,
-//! and connections have the rest. So no client, however many connections it makes, keeps a file from being opened.
+//! Shares of the process's descriptors: half are for files of logs, some for all that a server needs besides, and
+//! connections have the rest. So no client, however many connections it makes, keeps a file from being opened.
 
 use riverrun_log::StoreOptions;
 use rustix::process::{Resource, getrlimit};

@@ -31,7 +31,7 @@ pub(crate) const VISITS_MAX: usize = 16;
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
 /// After so long a connection ends whatever it does: a client that comes again makes another one.
 const VISIT_TIME_MAX: Duration = Duration::from_mins(1);
-/// What ends the head of a request.
+/// The empty line that ends the head of a request.
 const HEAD_END: &[u8] = b"\r\n\r\n";
 
 /// Accepts connections within the bounds.

@@ -78,7 +78,7 @@ impl Turns {
         }
     }
 
-    /// Who is next, if a turn is free for one who waits; it is taken.
+    /// Takes a free turn for the request that is next in line, if there are both.
     fn next(&self) -> Option<(IpAddr, oneshot::Sender<Turn>)> {
         let mut state = self.state.lock();
         let State { running, sources, line } = &mut *state;

@@ -142,8 +142,8 @@ impl BrokerConfig {
         conflict.map_or(Ok(config), Err)
     }
 
-    /// What would stop a start with these settings, each by itself: values that nothing can be made of, and then what
-    /// contradicts each other in the others.
+    /// The errors that would each stop a start with these settings: values that cannot be read, then contradictions
+    /// among the others.
     pub(super) fn errors(mut settings: Settings) -> Vec<ConfigError> {
         let mut errors = Vec::new();
         loop {

@@ -7,7 +7,7 @@
 
 use std::net::IpAddr;
 
-/// What a protocol is called in a name, and in a value.
+/// Each protocol as a variable's name spells it, and as its value does.
 const PROTOCOLS: [(&str, &str); 3] = [("TCP", "tcp"), ("UDP", "udp"), ("SCTP", "sctp")];
 
 /// Whether a variable is one that Kubernetes makes for a Service.

@@ -458,7 +458,7 @@ fn try_read(
     let mut slice = read(bytes_max)?;
     let in_memory = slice_memory_bytes(&slice);
     if in_memory > turn.memory_bytes_left {
-        // What lies in files comes before what is in memory.
+        // Records in files come before those in memory.
         slice = read(slice.len - in_memory + turn.memory_bytes_left)?;
     }
     let more = slice.next_offset < high_watermark;
