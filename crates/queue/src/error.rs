@@ -177,8 +177,8 @@ pub enum Damage {
     /// Published batches are missing.
     #[error("batches that were published are missing")]
     Missing,
-    /// The file was removed, replaced or written over while it was in use.
-    #[error("the file was removed, replaced or written over while the queue was in use")]
+    /// The file was removed, replaced, cut or written over while it was in use.
+    #[error("the file was removed, replaced, cut or written over while the queue was in use")]
     Vanished,
     /// Less is published than was before: the control file was written over while it was in use.
     #[error("the queue has gone back before what was published")]

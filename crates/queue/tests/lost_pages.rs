@@ -69,7 +69,9 @@ fn a_control_file_that_was_cut_is_reported() {
     cut(dir.path(), "queue.control", 0);
     assert!(appender.append(&[7; 100]).is_err());
     let error = tailer.next().map(|_| ()).unwrap_err();
-    assert!(is_unreadable(&error, "queue.control"), "{error}");
+    // The keeper, which looks at the file each second, may have found it before the tailer's mapping did.
+    let keeper_was_first = matches!(error, QueueError::Damaged { what: Damage::Vanished, .. });
+    assert!(keeper_was_first || is_unreadable(&error, "queue.control"), "{error}");
 }
 
 #[test]
