@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use riverrun_types::TopicId;
 
-use super::{Assignment, Assignor, Member, PartitionCounts};
+use super::{Assignment, Assignor, Member, PartitionCounts, uniform};
 
 const BOTH: [Assignor; 2] = [Assignor::Uniform, Assignor::Range];
 
@@ -28,6 +28,12 @@ impl TestGroup {
     fn assign(&self, assignor: Assignor) -> Vec<Assignment> {
         let members: Vec<Member<'_>> = self.members.iter().map(TestMember::borrow).collect();
         assignor.assign(&members, &self.topics)
+    }
+
+    /// What `uniform` gives, if its last pass may look at so much; and what all of it has looked at.
+    fn assign_uniform(&self, even_out_looks_max: usize) -> (Vec<Assignment>, usize) {
+        let members: Vec<Member<'_>> = self.members.iter().map(TestMember::borrow).collect();
+        uniform::assign_within(&members, &self.topics, even_out_looks_max)
     }
 
     /// Gives the members these shares as what they have.
@@ -261,4 +267,45 @@ fn an_assignor_is_found_by_its_own_name_only() {
         assert_eq!(Assignor::by_name(assignor.name()), Some(assignor));
     }
     assert_eq!(Assignor::by_name("cooperative-sticky"), None);
+}
+
+/// Topics that no two of the members read alike: each reads about half of them, by bits of the topic's name.
+fn different_subscriptions(members: u64, topics: u64, partitions: i32) -> TestGroup {
+    let id =
+        |name: u64| TopicId([name.to_be_bytes(), name.to_be_bytes()].concat().try_into().expect("16 bytes"));
+    let reads = |member: u64, name: u64| name.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (member % 60) & 1 == 1;
+    let member = |member: u64| TestMember {
+        subscribed: (0..topics).filter(|name| reads(member, *name)).map(id).collect(),
+        ..TestMember::new(&format!("m{member:03}"), &[])
+    };
+    TestGroup {
+        members: (0..members).map(member).collect(),
+        topics: (0..topics).map(|name| (id(name), partitions)).collect(),
+    }
+}
+
+#[test]
+fn uniform_divides_in_a_time_that_grows_with_the_group() {
+    let mut costs = Vec::new();
+    for topics in [500, 1_000] {
+        let group = different_subscriptions(50, topics, 4);
+        let (shares, looks) = group.assign_uniform(usize::MAX);
+        assert_each_once(&group, &shares);
+        costs.push(looks);
+    }
+    assert!(costs[1] < 3 * costs[0], "{costs:?}: twice the group takes more than twice the time");
+}
+
+#[test]
+fn uniform_ends_with_uneven_loads_rather_than_late() {
+    let mut group = different_subscriptions(10, 40, 5);
+    let first = group.assign(Assignor::Uniform);
+    // All that the others have had is the first one's, as far as it reads it.
+    let all = group.members[0].subscribed.iter().map(|topic| (*topic, (0..5).collect()));
+    group.members[0].current = all.collect();
+    let (shares, looks) = group.assign_uniform(0);
+    assert_each_once(&group, &shares);
+    assert!(load(&shares[0]) > load(&first[0]), "nothing is evened out");
+    let (even, enough) = group.assign_uniform(usize::MAX);
+    assert!(load(&even[0]) < load(&shares[0]) && enough > looks);
 }

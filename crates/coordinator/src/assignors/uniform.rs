@@ -8,33 +8,50 @@
 //! subscription differ by one partition at most, and when all members subscribe to the same topics, nothing moves
 //! that need not. An assignment made for the same group a second time is the same.
 //!
-//! Each move lowers the sum of the squared loads, so the last pass ends.
+//! Each move lowers the sum of the squared loads, so the last pass ends. Clients choose what it costs, by subscriptions of
+//! which no two are alike: it ends before, with loads that could be more even, once it has looked at
+//! [`EVEN_OUT_LOOKS_MAX`] things. The first two passes take a time that grows with what is subscribed to and with the partitions.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 use std::ptr;
 
 use riverrun_types::{PartitionId, TopicId};
 
 use super::{Assignment, Member, PartitionCounts, ranked};
 
+/// Things that the last pass looks at, at most: some hundred milliseconds, in which hundreds of thousands of partitions move
+/// where members share a few subscriptions.
+const EVEN_OUT_LOOKS_MAX: usize = 20_000_000;
+
 pub(super) fn assign(members: &[Member<'_>], topics: &PartitionCounts) -> Vec<Assignment> {
+    assign_within(members, topics, EVEN_OUT_LOOKS_MAX).0
+}
+
+/// Assigns with a last pass of so many looks at most; tells how many places of members all passes have looked at or changed.
+pub(super) fn assign_within(
+    members: &[Member<'_>],
+    topics: &PartitionCounts,
+    even_out_looks_max: usize,
+) -> (Vec<Assignment>, usize) {
     let ranks = ranked(members);
     let in_order: Vec<Member<'_>> = ranks.iter().map(|&member| members[member]).collect();
     let mut balancer = Balancer::new(&in_order, topics);
     balancer.keep_current();
     balancer.hand_out_unowned();
-    balancer.even_out();
+    balancer.even_out(even_out_looks_max);
+    let looks = balancer.looks;
     let mut shares = vec![Assignment::new(); members.len()];
     for (rank, share) in balancer.into_shares().into_iter().enumerate() {
         shares[ranks[rank]] = share;
     }
-    shares
+    (shares, looks)
 }
 
 /// Topics with the same subscribers: for the balance their partitions are interchangeable.
 struct Class {
-    /// Its subscribers by load; a member is named by its rank.
-    by_load: BTreeSet<(usize, usize)>,
+    /// The subscriptions that name them.
+    sets: Vec<usize>,
     topics: Vec<TopicId>,
 }
 
@@ -49,24 +66,32 @@ struct Holding {
 
 /// The assignment in the making. Members are named by rank, classes by index.
 ///
-/// Invariants: `loads[m]` is the number of partitions in `holdings[m]`; `by_load` and each class's `by_load` hold
-/// `(loads[m], m)` for every member, or subscriber; a partition is in one holding at most, and marked in `owned`
-/// exactly if it is in one.
+/// Invariants: `loads[m]` is the number of partitions in `holdings[m]`; `by_load` holds `(loads[m], m)` for every member,
+/// and `by_load_of_set` for every member that has the subscription; a partition is in one holding at most, and marked in
+/// `owned` exactly if it is in one.
 struct Balancer<'a> {
     members: &'a [Member<'a>],
     classes: Vec<Class>,
     class_of: HashMap<TopicId, usize>,
-    /// The classes each member subscribes to.
-    classes_of: Vec<Vec<usize>>,
+    /// The subscription of each member.
+    set_of: Vec<usize>,
+    by_load_of_set: Vec<BTreeSet<(usize, usize)>>,
     owned: BTreeMap<TopicId, Vec<bool>>,
     holdings: Vec<BTreeMap<usize, Holding>>,
     loads: Vec<usize>,
     by_load: BTreeSet<(usize, usize)>,
+    /// Places of members that were looked at or changed.
+    looks: usize,
 }
 
 impl<'a> Balancer<'a> {
     fn new(members: &'a [Member<'a>], topics: &PartitionCounts) -> Self {
-        let (classes, classes_of) = classify(members, topics);
+        let (sets, set_of) = distinct_sets(members);
+        let classes = classify(&sets, topics);
+        let mut by_load_of_set = vec![BTreeSet::new(); sets.len()];
+        for (member, &set) in set_of.iter().enumerate() {
+            by_load_of_set[set].insert((0, member));
+        }
         let class_of = classes.iter().enumerate();
         let class_of =
             class_of.flat_map(|(index, class)| class.topics.iter().map(move |&topic| (topic, index)));
@@ -74,12 +99,14 @@ impl<'a> Balancer<'a> {
         Self {
             members,
             class_of: class_of.collect(),
-            classes_of,
+            set_of,
+            by_load_of_set,
             owned: classes.iter().flat_map(|class| class.topics.iter().map(unowned)).collect(),
             classes,
             holdings: members.iter().map(|_| BTreeMap::new()).collect(),
             loads: vec![0; members.len()],
             by_load: (0..members.len()).map(|member| (0, member)).collect(),
+            looks: 0,
         }
     }
 
@@ -102,43 +129,62 @@ impl<'a> Balancer<'a> {
     /// Second pass.
     fn hand_out_unowned(&mut self) {
         let mut order: Vec<usize> = (0..self.classes.len()).collect();
-        order.sort_by_key(|&class| self.classes[class].by_load.len());
+        order.sort_by_cached_key(|&class| self.subscribers(class).count());
         for class in order {
+            let by_load = self.subscribers(class).map(Reverse);
+            let mut by_load: BinaryHeap<_> = by_load.collect();
+            self.looks += by_load.len();
             for topic in self.classes[class].topics.clone() {
-                self.hand_out_topic(class, topic);
+                self.hand_out_topic(&mut by_load, topic);
             }
         }
     }
 
-    fn hand_out_topic(&mut self, class: usize, topic: TopicId) {
+    /// The subscribers of a class with their loads.
+    fn subscribers(&self, class: usize) -> impl Iterator<Item = (usize, usize)> {
+        self.classes[class].sets.iter().flat_map(|&set| self.by_load_of_set[set].iter().copied())
+    }
+
+    /// Hands out a topic to its subscribers, whose loads the heap has before and after.
+    fn hand_out_topic(&mut self, by_load: &mut BinaryHeap<Reverse<(usize, usize)>>, topic: TopicId) {
         let Some(owned) = self.owned.get(&topic) else { return };
         let unowned: Vec<i32> =
             (0..).zip(owned).filter(|(_, owned)| !**owned).map(|(index, _)| index).collect();
         for index in unowned {
-            let Some(&(_, receiver)) = self.classes[class].by_load.first() else { return };
+            let Some(Reverse((load, receiver))) = by_load.pop() else { return };
             let partition = PartitionId { topic, index };
             self.claim(partition);
             self.give(partition, receiver);
+            by_load.push(Reverse((load + 1, receiver)));
         }
     }
 
     /// Third pass.
-    fn even_out(&mut self) {
-        while let Some((donor, class, receiver)) = self.useful_move() {
+    fn even_out(&mut self, looks_max: usize) {
+        let looks_max = self.looks.saturating_add(looks_max);
+        while let Some((donor, class, receiver)) = self.useful_move(looks_max) {
             let Some(partition) = self.take(donor, class) else { return };
             self.give(partition, receiver);
         }
     }
 
-    /// The move that helps most: donor, class of the partition, receiver.
-    fn useful_move(&self) -> Option<(usize, usize, usize)> {
+    /// The move that helps most: donor, class of the partition, receiver. None once so much was looked at.
+    fn useful_move(&mut self, looks_max: usize) -> Option<(usize, usize, usize)> {
         let least = self.by_load.first()?.0;
         for &(load, donor) in self.by_load.iter().rev() {
             if load <= least + 1 {
                 return None;
             }
-            let receivers = self.holdings[donor].keys().filter_map(|&class| {
-                let &(load, receiver) = self.classes[class].by_load.first()?;
+            let classes = self.holdings[donor].keys();
+            let looks: usize =
+                1 + classes.clone().map(|&class| self.classes[class].sets.len()).sum::<usize>();
+            self.looks += looks;
+            if self.looks > looks_max {
+                return None;
+            }
+            let receivers = classes.filter_map(|&class| {
+                let sets = self.classes[class].sets.iter();
+                let &(load, receiver) = sets.filter_map(|&set| self.by_load_of_set[set].first()).min()?;
                 Some((load, receiver, class))
             });
             if let Some((lighter, receiver, class)) = receivers.min()
@@ -184,11 +230,10 @@ impl<'a> Balancer<'a> {
         let old = std::mem::replace(&mut self.loads[member], load);
         self.by_load.remove(&(old, member));
         self.by_load.insert((load, member));
-        for &class in &self.classes_of[member] {
-            let by_load = &mut self.classes[class].by_load;
-            by_load.remove(&(old, member));
-            by_load.insert((load, member));
-        }
+        self.looks += 1;
+        let by_load = &mut self.by_load_of_set[self.set_of[member]];
+        by_load.remove(&(old, member));
+        by_load.insert((load, member));
     }
 
     fn into_shares(self) -> Vec<Assignment> {
@@ -205,11 +250,8 @@ impl<'a> Balancer<'a> {
     }
 }
 
-/// Sorts the subscribed topics into classes; beside them, the classes of each member.
-///
-/// Members are looked at set by set and not one by one: large groups usually share a few subscriptions.
-fn classify(members: &[Member<'_>], topics: &PartitionCounts) -> (Vec<Class>, Vec<Vec<usize>>) {
-    let (sets, members_of_set) = distinct_sets(members);
+/// Sorts the subscribed topics into classes. Subscriptions are looked at and not members: large groups usually share a few.
+fn classify(sets: &[&BTreeSet<TopicId>], topics: &PartitionCounts) -> Vec<Class> {
     let mut sets_of_topic: BTreeMap<TopicId, Vec<usize>> = BTreeMap::new();
     for (set, subscribed) in sets.iter().enumerate() {
         for topic in subscribed.iter().filter(|topic| topics.contains_key(topic)) {
@@ -220,32 +262,20 @@ fn classify(members: &[Member<'_>], topics: &PartitionCounts) -> (Vec<Class>, Ve
     for (topic, sets) in sets_of_topic {
         topics_of_sets.entry(sets).or_default().push(topic);
     }
-    let mut classes_of = vec![Vec::new(); members.len()];
-    let mut classes = Vec::with_capacity(topics_of_sets.len());
-    for (sets, topics) in topics_of_sets {
-        let subscribers: Vec<usize> =
-            sets.iter().flat_map(|&set| members_of_set[set].iter().copied()).collect();
-        for &member in &subscribers {
-            classes_of[member].push(classes.len());
-        }
-        classes.push(Class { by_load: subscribers.iter().map(|&member| (0, member)).collect(), topics });
-    }
-    (classes, classes_of)
+    topics_of_sets.into_iter().map(|(sets, topics)| Class { sets, topics }).collect()
 }
 
-/// The subscriptions in order of first appearance, and who has each. Sets are told apart by address: that two equal
-/// ones count twice does no harm, since they occur in the same classes.
-fn distinct_sets<'a>(members: &[Member<'a>]) -> (Vec<&'a BTreeSet<TopicId>>, Vec<Vec<usize>>) {
+/// The subscriptions in order of first appearance, and which one each member has. Sets are told apart by address: that two
+/// equal ones count twice does no harm, since they occur in the same classes.
+fn distinct_sets<'a>(members: &[Member<'a>]) -> (Vec<&'a BTreeSet<TopicId>>, Vec<usize>) {
     let mut sets = Vec::new();
-    let mut members_of_set: Vec<Vec<usize>> = Vec::new();
     let mut seen = HashMap::new();
-    for (rank, member) in members.iter().enumerate() {
-        let set = *seen.entry(ptr::from_ref(member.subscribed)).or_insert_with(|| {
+    let set_of = members.iter().map(|member| {
+        *seen.entry(ptr::from_ref(member.subscribed)).or_insert_with(|| {
             sets.push(member.subscribed);
-            members_of_set.push(Vec::new());
             sets.len() - 1
-        });
-        members_of_set[set].push(rank);
-    }
-    (sets, members_of_set)
+        })
+    });
+    let set_of = set_of.collect();
+    (sets, set_of)
 }
