@@ -11,6 +11,7 @@ use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use riverrun_types::TimestampMs;
 use rustix::io::Errno;
 
 /// How a file is opened.
@@ -58,6 +59,9 @@ pub struct Stat {
     pub links: u64,
     /// Size in bytes of a file; 0 for a directory.
     pub len: u64,
+    /// When the bytes or the size of a file last changed, by the wall clock of that moment, or what
+    /// [`File::set_modified`] has set since. A power cut may leave an earlier time. Of a directory it says nothing.
+    pub modified: TimestampMs,
 }
 
 /// Held while this process owns a lock file. Dropping it, or the end of the process, releases the lock.
@@ -96,6 +100,22 @@ pub trait File: Send + Sync + fmt::Debug {
 
     /// Cuts the file, or extends it with zeros. Durable only after a sync.
     fn set_len(&self, len: u64) -> io::Result<()>;
+
+    /// Says that the file last changed at this time: for what is written anew and as old as it was. Durable after
+    /// [`Self::sync_all`]. `Unsupported` where there is no such way.
+    fn set_modified(&self, _time: TimestampMs) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Cuts the file as [`Self::set_len`] does, and leaves the time of its last change where the system allows that: what
+    /// stays is as old as it was.
+    fn cut_as_old(&self, len: u64) -> io::Result<()> {
+        let modified = self.stat()?.modified;
+        self.set_len(len)?;
+        // If this fails, what stays becomes old later than it should.
+        let _ = self.set_modified(modified);
+        Ok(())
+    }
 
     /// Sets space aside for this range, so that writing there later costs less. The file's length and its bytes stay;
     /// what lies beyond the length is given back by [`Self::set_len`]. `Unsupported` where there is no such way.

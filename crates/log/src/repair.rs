@@ -329,7 +329,7 @@ impl Repair {
             }
         }
         let file = open(&self.env, &cut.path, OpenMode::ReadWrite)?;
-        let shortened = file.set_len(cut.position).and_then(|()| file.sync_all());
+        let shortened = file.cut_as_old(cut.position).and_then(|()| file.sync_all());
         shortened.map_err(|error| LogError::io(&cut.path, error))
     }
 

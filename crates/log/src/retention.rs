@@ -22,8 +22,7 @@ pub struct SegmentFacts {
     pub size_bytes: u64,
     /// Largest timestamp of its first batch; `TimestampMs::NONE` where that has none.
     pub first_timestamp: TimestampMs,
-    /// Largest timestamp of its records. Where no record has one, the time at which the segment was last written
-    /// as far as the caller knows.
+    /// Largest timestamp of its records. Where no record has one, the time at which the segment was last written.
     pub max_timestamp: TimestampMs,
     /// Whether appends go to it. Only the last segment can be active, and none has to be.
     pub is_active: bool,

@@ -458,6 +458,16 @@ impl Segment {
         Ok(self.last_entry()?.max_timestamp)
     }
 
+    /// When its `.log` file was last written. What compaction writes is as old as what it was made of.
+    pub(crate) fn last_write(&self) -> Result<TimestampMs, LogError> {
+        let path = self.log_path();
+        let stat = match self.log_slot.peek() {
+            Some(file) => file.stat(),
+            None => self.home.fs.stat(&path),
+        };
+        Ok(stat.map_err(|error| LogError::io(&path, error))?.modified)
+    }
+
     /// Largest timestamp of the first batch of a segment of `size_bytes`; none if it is empty.
     pub(crate) fn first_timestamp(&self, size_bytes: u64) -> Result<Option<TimestampMs>, LogError> {
         if size_bytes == 0 {

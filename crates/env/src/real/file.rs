@@ -5,7 +5,8 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::os::unix::fs::FileExt;
 
-use rustix::fs::{Advice, FallocateFlags, SeekFrom};
+use riverrun_types::TimestampMs;
+use rustix::fs::{Advice, FallocateFlags, SeekFrom, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::opening::stat_of;
@@ -83,6 +84,16 @@ impl File for RealFile {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.0.set_len(len)
+    }
+
+    fn set_modified(&self, time: TimestampMs) -> io::Result<()> {
+        let modified =
+            Timespec { tv_sec: time.0.div_euclid(1000), tv_nsec: time.0.rem_euclid(1000) * 1_000_000 };
+        let untouched = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+        Ok(rustix::fs::futimens(
+            &self.0,
+            &Timestamps { last_access: untouched, last_modification: modified },
+        )?)
     }
 
     fn allocate(&self, position: u64, len: u64) -> io::Result<()> {
@@ -172,6 +183,19 @@ mod tests {
         assert!(first <= 1 << 30);
         assert_eq!(file.next_data(1 << 30).unwrap(), Some(1 << 30));
         assert!(file.next_data(1 << 31).unwrap().is_none_or(|data| data == 1 << 31));
+    }
+
+    #[test]
+    fn a_file_that_is_cut_is_as_old_as_it_was() {
+        let file = RealFile(tempfile::tempfile().unwrap());
+        file.write_all_at(&[1; 10], 0).unwrap();
+        for time in [-1_001, 0, 1_700_000_000_123] {
+            file.set_modified(TimestampMs(time)).unwrap();
+            file.cut_as_old(5).unwrap();
+            assert_eq!(file.stat().unwrap().modified, TimestampMs(time));
+        }
+        file.write_all_at(&[1; 10], 0).unwrap();
+        assert!(file.stat().unwrap().modified > TimestampMs(1_700_000_000_123));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
+use riverrun_types::TimestampMs;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
@@ -81,5 +82,8 @@ pub(super) fn stat_of(metadata: &fs::Metadata) -> Stat {
         is_dir,
         links: metadata.nlink(),
         len: if is_dir { 0 } else { metadata.len() },
+        modified: TimestampMs(
+            metadata.mtime().saturating_mul(1000).saturating_add(metadata.mtime_nsec() / 1_000_000),
+        ),
     }
 }

@@ -12,12 +12,14 @@ use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
+use riverrun_types::TimestampMs;
 use rustix::io::Errno;
 
+use super::clock::SimClock;
 use super::crash_states::Choose;
 use super::image::FileImage;
 use super::random::SplitMix;
-use crate::{Identity, Stat};
+use crate::{Clock as _, Identity, Stat};
 
 /// Identity of a file or directory, never given twice.
 pub(super) type Inode = u64;
@@ -81,6 +83,8 @@ pub(super) struct Disk {
     next_inode: Inode,
     changes: Vec<Change>,
     random: SplitMix,
+    /// What the times of files go by.
+    pub(super) clock: Arc<SimClock>,
     /// Lock files that are held.
     pub(super) locked: BTreeSet<Inode>,
     /// The root of a file system of its own.
@@ -150,6 +154,7 @@ impl Disk {
             next_inode: ROOT + 1,
             changes: Vec::new(),
             random: SplitMix::new(seed),
+            clock: Arc::default(),
             locked: BTreeSet::new(),
             mounted: None,
             life: 0,
@@ -379,7 +384,11 @@ impl Disk {
         match found {
             Some(_) if exclusive => Err(io::ErrorKind::AlreadyExists.into()),
             Some(inode) => self.file_mut(inode).map(|_| inode),
-            None if create => self.link(entry, Node::File(Arc::default())),
+            None if create => {
+                let mut image = FileImage::default();
+                image.modified_ms = self.clock.wall().0;
+                self.link(entry, Node::File(Arc::new(image)))
+            }
             None => Err(io::ErrorKind::NotFound.into()),
         }
     }
@@ -413,15 +422,16 @@ impl Disk {
 
     /// What a file or a directory is.
     pub(super) fn stat(&self, inode: Inode) -> Stat {
-        let len = match self.nodes.get(&inode) {
-            Some(Node::File(image)) => Some(image.len() as u64),
-            _ => None,
+        let (len, modified_ms) = match self.nodes.get(&inode) {
+            Some(Node::File(image)) => (Some(image.len() as u64), image.modified_ms),
+            _ => (None, 0),
         };
         Stat {
             identity: Identity { device: u64::from(self.mounted().contains(&inode)), inode },
             is_dir: len.is_none(),
             links: self.links(inode),
             len: len.unwrap_or(0),
+            modified: TimestampMs(modified_ms),
         }
     }
 
@@ -531,7 +541,7 @@ impl Disk {
         if self.fail_write_at.is_some_and(|at| self.writes > at) {
             self.fail_write_at = None;
             let written = self.random.below(bytes.len() + 1);
-            self.file_mut(inode)?.write(position, &bytes[..written]);
+            self.write_to(inode, position, &bytes[..written])?;
             return self.report_short_write(Errno::IO.into());
         }
         let len = self.file_mut(inode)?.len();
@@ -542,11 +552,25 @@ impl Disk {
         if let Some(space) = self.space.filter(|space| *space < growth) {
             let missing = usize::try_from(growth - space).map_err(io::Error::other)?;
             self.space = Some(0);
-            self.file_mut(inode)?.write(position, &bytes[..bytes.len().saturating_sub(missing)]);
+            self.write_to(inode, position, &bytes[..bytes.len().saturating_sub(missing)])?;
             return self.report_short_write(io::ErrorKind::StorageFull.into());
         }
         self.space = self.space.map(|space| space - growth);
-        self.file_mut(inode)?.write(position, bytes);
+        self.write_to(inode, position, bytes)
+    }
+
+    fn write_to(&mut self, inode: Inode, position: usize, bytes: &[u8]) -> io::Result<()> {
+        let now = self.clock.wall().0;
+        let image = self.file_mut(inode)?;
+        image.write(position, bytes);
+        image.modified_ms = now;
+        Ok(())
+    }
+
+    /// Says that a file last changed then.
+    pub(super) fn set_modified(&mut self, inode: Inode, time: TimestampMs) -> io::Result<()> {
+        self.check_device(inode)?;
+        self.file_mut(inode)?.modified_ms = time.0;
         Ok(())
     }
 
@@ -554,7 +578,7 @@ impl Disk {
     fn tear_last_write(&mut self, inode: Inode, bytes: &[u8], position: usize) -> io::Result<()> {
         if self.stop_at == Some(self.operations) {
             let written = self.random.below(bytes.len() + 1);
-            self.file_mut(inode)?.write(position, &bytes[..written]);
+            self.write_to(inode, position, &bytes[..written])?;
             self.operations += 1;
         }
         Ok(())
@@ -570,7 +594,10 @@ impl Disk {
             return Err(Errno::IO.into());
         }
         self.space = self.space.map(|space| space + old.saturating_sub(len) as u64);
-        self.file_mut(inode)?.set_len(len);
+        let now = self.clock.wall().0;
+        let image = self.file_mut(inode)?;
+        image.set_len(len);
+        image.modified_ms = now;
         self.bad_sectors.retain(|file, bad| *file != inode || bad.start < len as u64);
         Ok(())
     }

@@ -10,8 +10,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use riverrun_types::TimestampMs;
 use rustix::io::Errno;
 
+use super::clock::SimClock;
 use super::crash_states::CrashStates;
 use super::disk::{Disk, Inode, PlantedBug};
 use crate::{DirEntry, Directory, File, FileSystem, LockGuard, OpenMode, Stat, Volume, is_device_error};
@@ -57,6 +59,11 @@ impl SimFileSystem {
 
     pub(super) fn with_disk(disk: Disk) -> Self {
         Self { disk: Arc::new(Mutex::new(disk)), meanwhile: Arc::default(), volumes: Arc::default() }
+    }
+
+    /// Has the times of files go by this clock.
+    pub(super) fn follow(&self, clock: &Arc<SimClock>) {
+        self.disk.lock().clock = clock.clone();
     }
 
     /// Writes, syncs and directory changes carried out so far.
@@ -566,6 +573,12 @@ impl File for SimFile {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         disk.set_len(self.inode, len)
+    }
+
+    fn set_modified(&self, time: TimestampMs) -> io::Result<()> {
+        let mut disk = self.fs.disk.lock();
+        disk.check_alive(self.life)?;
+        disk.set_modified(self.inode, time)
     }
 
     fn begin_write_back(&self, position: u64, len: u64) -> io::Result<()> {

@@ -29,6 +29,8 @@ pub(super) struct FileImage {
     durable: Vec<u8>,
     dirty: BTreeMap<usize, Vec<Vec<u8>>>,
     lens: Vec<usize>,
+    /// When it last changed, by the wall clock. A power cut leaves it as it is: nothing that a check looks at hangs on an earlier time.
+    pub(super) modified_ms: i64,
 }
 
 impl FileImage {

@@ -34,21 +34,19 @@ pub struct SimEnv {
 impl SimEnv {
     /// A new world with an empty disk of unlimited size.
     pub fn new(seed: u64) -> Self {
-        Self {
-            fs: Arc::new(SimFileSystem::new(seed)),
-            clock: Arc::new(SimClock::new()),
-            random: Arc::new(SimRandom::new(seed ^ 0x5eed)),
-        }
+        Self::of(SimFileSystem::new(seed), SimClock::new(), SimRandom::new(seed ^ 0x5eed))
     }
 
     /// The worlds in which a power cut at this moment may leave this one; see [`SimFileSystem::crash_states`]. Time and
     /// randomness go on in each as they would here.
     pub fn crash_states(&self, bound: usize) -> impl Iterator<Item = Self> + '_ {
-        self.fs.crash_states(bound).map(|fs| Self {
-            fs: Arc::new(fs),
-            clock: Arc::new(self.clock.fork()),
-            random: Arc::new(self.random.fork()),
-        })
+        self.fs.crash_states(bound).map(|fs| Self::of(fs, self.clock.fork(), self.random.fork()))
+    }
+
+    fn of(fs: SimFileSystem, clock: SimClock, random: SimRandom) -> Self {
+        let clock = Arc::new(clock);
+        fs.follow(&clock);
+        Self { fs: Arc::new(fs), clock, random: Arc::new(random) }
     }
 
     /// The world as code under test sees it.

@@ -298,6 +298,8 @@ impl GroupRun<'_> {
         stats: &mut CleanStats,
     ) -> Result<Option<bool>, LogError> {
         let file = self.job.open(segment)?;
+        let stat = file.stat().map_err(|error| LogError::io(&segment.path, error))?;
+        writer.begin_source(stat.modified);
         let mut reader = SegmentReader::new(segment, &*file);
         let mut is_changed = false;
         while let Some(bytes) = reader.next_batch(self.control, stats)? {

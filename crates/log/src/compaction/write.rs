@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use riverrun_env::{File, FileSystem, OpenMode};
 use riverrun_records::{BatchHeader, layout};
-use riverrun_types::{Offset, PartitionId};
+use riverrun_types::{Offset, PartitionId, TimestampMs};
 
 use super::swap;
 use crate::error::LogError;
@@ -50,6 +50,8 @@ pub(crate) struct CleanedWriter<'a> {
     entries: u32,
     codec: EntryCodec,
     cursor: IndexCursor,
+    /// When the last of what it is made of was written.
+    last_write: TimestampMs,
 }
 
 struct Target {
@@ -95,12 +97,18 @@ impl<'a> CleanedWriter<'a> {
             entries: 0,
             codec: header.codec(),
             cursor: IndexCursor::at(place.base_offset, IndexEntry::START, place.index_interval_bytes),
+            last_write: TimestampMs::NONE,
         })
     }
 
     /// Bytes of the batches so far.
     pub(crate) fn len(&self) -> u64 {
         self.cursor.position
+    }
+
+    /// What comes now was last written then.
+    pub(crate) fn begin_source(&mut self, last_write: TimestampMs) {
+        self.last_write = self.last_write.max(last_write);
     }
 
     /// Adds a whole batch, whose header is `header`.
@@ -121,6 +129,8 @@ impl<'a> CleanedWriter<'a> {
         self.write_pending()?;
         (self.room)(self.index.len() as u64)?;
         self.index_file.write(&self.index, 0)?;
+        // If this fails, records without timestamps become old later than they should.
+        let _ = self.log.file.set_modified(self.last_write);
         self.log.sync()?;
         self.index_file.sync()
     }

@@ -58,7 +58,7 @@ impl PartitionLog {
             return Ok(false);
         }
         let (view, config) = (log.view(), self.config());
-        let facts = segment_facts(&view, now, false)?;
+        let facts = segment_facts(&view, false)?;
         let goes_below = |high_watermark: Offset| {
             let input = RetentionInput { segments: &facts, log_start: view.log_start, high_watermark, now };
             decide(input, &config).delete_count
@@ -78,7 +78,7 @@ impl PartitionLog {
         log.remove_doomed_before(monotonic, config.file_delete_delay_ms);
         self.name_end(log, now)?;
         let view = log.view();
-        let facts = segment_facts(&view, now, false)?;
+        let facts = segment_facts(&view, false)?;
         // What no checkpoint has covered stays: after a kill, recovery learns from it where each producer was.
         let high_watermark = high_watermark.min(log.recovery_point());
         let input = RetentionInput { segments: &facts, log_start: view.log_start, high_watermark, now };
@@ -287,20 +287,16 @@ impl OpenLog {
 }
 
 /// What the policies need to know of each segment. The timestamp of the first record costs a read, so it is
-/// looked up only where it is wanted.
-pub(super) fn segment_facts(
-    view: &View,
-    now: TimestampMs,
-    with_first_timestamp: bool,
-) -> Result<Vec<SegmentFacts>, LogError> {
+/// looked up only where it is wanted, and the time of the last write only where no record has a timestamp.
+pub(super) fn segment_facts(view: &View, with_first_timestamp: bool) -> Result<Vec<SegmentFacts>, LogError> {
     let mut facts = Vec::with_capacity(view.segments.len());
     for (index, segment) in view.segments.iter().enumerate() {
         let extent = view.extent(index);
         let first_timestamp =
             if with_first_timestamp { segment.first_timestamp(extent.size_bytes)? } else { None };
         let max_timestamp = match view.max_timestamp(index)? {
-            // Nobody knows how old records without timestamps are: they count as new.
-            TimestampMs::NONE => now,
+            // Records without timestamps are as old as their file, as in Kafka.
+            TimestampMs::NONE => segment.last_write()?,
             known => known,
         };
         facts.push(SegmentFacts {

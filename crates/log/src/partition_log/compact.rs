@@ -198,7 +198,7 @@ impl PartitionLog {
         until: Offset,
     ) -> Result<(Cleanable, Vec<SourceSegment>), LogError> {
         let view = log.view();
-        let facts = segment_facts(&view, now, true)?;
+        let facts = segment_facts(&view, true)?;
         let input = CompactionInput {
             segments: &facts,
             first_dirty: *log.first_dirty.lock(),

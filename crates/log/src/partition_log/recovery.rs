@@ -571,5 +571,5 @@ fn cut(segment: &Segment, position: u64, what: &str) -> Result<(), LogError> {
     let path = segment.log_path();
     tracing::warn!(path = %path.display(), position, what, "cut a torn tail");
     let file = segment.log_file()?;
-    file.set_len(position).and_then(|()| file.sync_data()).map_err(|error| LogError::sync(&path, error))
+    file.cut_as_old(position).and_then(|()| file.sync_data()).map_err(|error| LogError::sync(&path, error))
 }

@@ -441,7 +441,7 @@ impl ActiveSegment {
     fn cut_stale(&mut self) -> Result<(), LogError> {
         let size = self.cursor.position;
         if self.stale_to > size {
-            let cut = self.segment.log_file_to_append()?.set_len(size);
+            let cut = self.segment.log_file_to_append()?.cut_as_old(size);
             cut.map_err(|error| LogError::write(&self.segment.log_path(), error))?;
             self.allocated = Some(size);
         }
@@ -453,7 +453,7 @@ impl ActiveSegment {
         let size = self.cursor.position;
         if self.allocated.is_some_and(|allocated| allocated > size) {
             // If this fails, the file takes more space than it needs until it is removed.
-            let _ = self.segment.log_file_to_append().map(|file| file.set_len(size));
+            let _ = self.segment.log_file_to_append().map(|file| file.cut_as_old(size));
             self.allocated = Some(size);
         }
     }

@@ -85,7 +85,13 @@ impl File for BytesFile {
 
     fn stat(&self) -> io::Result<Stat> {
         let identity = Identity { device: 0, inode: 0 };
-        Ok(Stat { identity, is_dir: false, links: 1, len: self.len })
+        Ok(Stat {
+            identity,
+            is_dir: false,
+            links: 1,
+            len: self.len,
+            modified: riverrun_types::TimestampMs::NONE,
+        })
     }
 
     fn set_len(&self, _len: u64) -> io::Result<()> {

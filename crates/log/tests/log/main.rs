@@ -36,6 +36,7 @@ mod storms;
 mod threads;
 mod unknown;
 mod unreadable;
+mod untimed;
 mod unwritable;
 mod vanished;
 mod waits;
