@@ -14,7 +14,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use riverrun_protocol::{ApiKey, DecodeError, Decoder, Encode, Request, RequestHeader, encode_response};
+use riverrun_protocol::{
+    ApiKey, DecodeError, Decoder, Encode, FetchRequest, JoinGroupRequest, ProduceRequest, Request,
+    RequestHeader, SyncGroupRequest, encode_response,
+};
 
 use crate::answers;
 use crate::aside::{Aside, Stopping};
@@ -54,11 +57,19 @@ impl Dispatch for Router {
         answers::expected_bytes(api_key, frame_bytes)
     }
 
+    fn refuses(&self, beginning: &[u8], missing: usize) -> Option<String> {
+        refusal(beginning, missing)
+    }
+
     fn dispatch(&self, connection: &Arc<ConnectionInfo>, frame: BytesMut, charge: Charge) -> Dispatched {
-        let (call, context) = match read_header(connection, &frame) {
+        let (call, client_id) = match read_header(&frame) {
             Ok(Ok(read)) => read,
             Ok(Err(outcome)) => return Dispatched::at_once(outcome),
             Err(error) => return Dispatched::at_once(Outcome::Close(error.to_string())),
+        };
+        let context = RequestContext {
+            connection: Arc::clone(connection),
+            client_id: Arc::from(client_id.unwrap_or_default()),
         };
         let broker = Arc::clone(&self.broker);
         let mut coding_bytes = 0;
@@ -189,9 +200,18 @@ pub(crate) fn stopping() -> Outcome {
     Outcome::Close("the server stops".to_owned())
 }
 
-type Read = (Call, RequestContext);
+/// Why a request that begins like this is refused, whatever the `missing` bytes will be.
+fn refusal(beginning: &[u8], missing: usize) -> Option<String> {
+    match read_header(beginning) {
+        Ok(Ok((call, _))) => is_beyond_bound(call, beginning, missing).then(|| Bound::of(call.key).refusal()),
+        Ok(Err(Outcome::Close(why))) => Some(why),
+        // It is not known yet what it is, or it has an answer.
+        Ok(Err(_)) | Err(_) => None,
+    }
+}
 
-fn read_header(connection: &Arc<ConnectionInfo>, frame: &[u8]) -> Result<Result<Read, Outcome>, DecodeError> {
+/// Reads what comes before the body: what is called, and the name that the client gives itself.
+fn read_header(frame: &[u8]) -> Result<Result<(Call, Option<&str>), Outcome>, DecodeError> {
     let mut decoder = Decoder::new(frame);
     let header = RequestHeader::decode(&mut decoder)?;
     let Some(key) = ApiKey::from_i16(header.api_key) else {
@@ -208,11 +228,7 @@ fn read_header(connection: &Arc<ConnectionInfo>, frame: &[u8]) -> Result<Result<
         correlation_id: header.correlation_id,
         body_at: frame.len() - decoder.remaining(),
     };
-    let context = RequestContext {
-        connection: Arc::clone(connection),
-        client_id: Arc::from(header.client_id.unwrap_or_default()),
-    };
-    Ok(Ok((call, context)))
+    Ok(Ok((call, header.client_id)))
 }
 
 fn unsupported_version(key: ApiKey, header: &RequestHeader<'_>) -> Outcome {
@@ -275,11 +291,42 @@ pub(crate) fn decode_within<'a, R: Request<'a>>(
     Ok((request, elements))
 }
 
+/// Whether a request that begins like this announces more elements than its bound allows; `missing` bytes are to come.
+fn announces_too_many<'a, R: Request<'a>>(call: Call, beginning: &'a [u8], missing: usize) -> bool {
+    let body = beginning.get(call.body_at..).unwrap_or_default();
+    let mut decoder = Decoder::beginning(body, missing, Bound::of(call.key).elements_max);
+    matches!(R::decode(&mut decoder, call.version), Err(DecodeError::TooManyObjects))
+}
+
+/// The same for the request that this handler takes.
+fn announces_too_many_for<'a, 'b, R: Request<'a>, F>(
+    _handler: fn(&'b Arc<Broker>, &'b RequestContext, R, i16) -> F,
+    call: Call,
+    beginning: &'a [u8],
+    missing: usize,
+) -> bool {
+    announces_too_many::<R>(call, beginning, missing)
+}
+
 /// Builds the table of handlers that take a decoded request and return a response, and the list of its keys. Where the answer
 /// to a few elements may be large, `weighed` names those whose handler tells how large it will be about.
 macro_rules! handlers {
     ($($key:ident => $handler:ident $(weighed by $answer_bytes:ident)?),* $(,)?) => {
         const ROUTED_KEYS: &[ApiKey] = &[$(ApiKey::$key),*];
+
+        /// Whether a request is beyond its bound as far as its beginning tells, without `missing` bytes.
+        fn is_beyond_bound(call: Call, beginning: &[u8], missing: usize) -> bool {
+            match call.key {
+                ApiKey::Produce => announces_too_many::<ProduceRequest<'_>>(call, beginning, missing),
+                ApiKey::Fetch => announces_too_many::<FetchRequest<'_>>(call, beginning, missing),
+                ApiKey::JoinGroup => announces_too_many::<JoinGroupRequest<'_>>(call, beginning, missing),
+                ApiKey::SyncGroup => announces_too_many::<SyncGroupRequest<'_>>(call, beginning, missing),
+                $(ApiKey::$key => {
+                    announces_too_many_for(handlers::$handler::handle, call, beginning, missing)
+                })*
+                _ => false,
+            }
+        }
 
         /// Works on a request if there is room for it.
         async fn route(job: &Job, room: Room) -> Result<Outcome, TooMuch> {
@@ -359,7 +406,9 @@ pub(crate) fn served_keys() -> impl Iterator<Item = ApiKey> {
 
 #[cfg(test)]
 mod tests {
-    use riverrun_protocol::{ApiVersionsRequest, DescribeClusterRequest, MetadataRequest};
+    use riverrun_protocol::metadata_request::MetadataRequestTopic;
+    use riverrun_protocol::produce_request::{PartitionProduceData, TopicProduceData};
+    use riverrun_protocol::{ApiVersionsRequest, DescribeClusterRequest, MetadataRequest, encode_request};
 
     use super::*;
 
@@ -395,5 +444,33 @@ mod tests {
         }
         let refused = decode::<DescribeClusterRequest>(call(ApiKey::DescribeCluster, 0), &[0, 0, 0, 0, 0]);
         assert_eq!(refused.unwrap_err(), DecodeError::TrailingBytes(3));
+    }
+
+    /// The refusal of a large request of which so many bytes have come.
+    fn refused<'a, R: Request<'a>>(request: &R, version: i16, bytes: usize) -> Option<String> {
+        let frame = encode_request(request, version, 1, Some("me")).expect("a request");
+        let frame = &frame.bytes[4..];
+        refusal(&frame[..bytes], frame.len() - bytes)
+    }
+
+    #[test]
+    fn a_list_beyond_its_bound_is_refused_by_its_count() {
+        let names = |count| {
+            let topics = vec![MetadataRequestTopic { name: Some("t".into()), ..Default::default() }; count];
+            MetadataRequest { topics: Some(topics), ..Default::default() }
+        };
+        assert_eq!(refused(&names(100_001), 8, 1000), Some(Bound::of(ApiKey::Metadata).refusal()));
+        assert_eq!(refused(&names(100_000), 8, 1000), None);
+        assert_eq!(refused(&names(100_001), 8, 10), None, "its count has not come");
+        let partitions = vec![PartitionProduceData::default(); 250_000];
+        let topic = TopicProduceData { name: "t".into(), partition_data: partitions, ..Default::default() };
+        let request = ProduceRequest { topic_data: vec![topic], ..Default::default() };
+        assert_eq!(refused(&request, 8, 1000), Some(Bound::of(ApiKey::Produce).refusal()));
+    }
+
+    #[test]
+    fn a_large_request_of_an_unknown_key_is_refused_at_once() {
+        let refused = refusal(&[0x7f, 0xff, 0, 0, 0, 0, 0, 1, 0xff, 0xff], 1 << 20);
+        assert_eq!(refused.as_deref(), Some("unknown API key 32767"));
     }
 }

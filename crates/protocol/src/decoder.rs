@@ -27,11 +27,15 @@ const TAGGED_FIELD_BYTES_MIN: usize = 2;
 /// Invariants:
 /// - `rest` is a suffix of the input (inside a tagged field: of that field's bytes).
 /// - `objects_left` only falls; it is what the rest of the message may still create.
+/// - `missing` is 0 but where only the beginning of a message is looked at.
 /// - After an error the cursor's place is meaningless and nothing more is read from it.
 #[derive(Debug)]
 pub struct Decoder<'a> {
     rest: &'a [u8],
     objects_left: usize,
+    /// Bytes of the message that have not come: a count may rely on them, and whatever reads them is
+    /// [`DecodeError::Truncated`].
+    missing: usize,
 }
 
 impl<'a> Decoder<'a> {
@@ -43,7 +47,14 @@ impl<'a> Decoder<'a> {
     /// A decoder at the first byte of `bytes`, of a message that may hold so many objects: elements of arrays and tagged
     /// fields, over all of it. One more is [`DecodeError::TooManyObjects`], before any memory is taken for it.
     pub fn bounded(bytes: &'a [u8], objects_max: usize) -> Self {
-        Self { rest: bytes, objects_left: objects_max.min(limits::REQUEST_OBJECTS_MAX) }
+        Self { rest: bytes, objects_left: objects_max.min(limits::REQUEST_OBJECTS_MAX), missing: 0 }
+    }
+
+    /// A decoder of the beginning of a message whose other `missing` bytes have not come. A message that announces more than
+    /// it may hold there is [`DecodeError::TooManyObjects`] already; any other is [`DecodeError::Truncated`] at the latest
+    /// where the beginning ends.
+    pub fn beginning(bytes: &'a [u8], missing: usize, objects_max: usize) -> Self {
+        Self { missing, ..Self::bounded(bytes, objects_max) }
     }
 
     /// Objects that the rest of the message may hold.
@@ -232,7 +243,8 @@ impl<'a> Decoder<'a> {
 
     /// Checks a count against the remaining bytes and its limit, and charges it to the message's budget.
     fn admit(&mut self, count: usize, bytes_min: usize, limit: usize) -> Result<(), DecodeError> {
-        let most = (self.rest.len() / bytes_min.max(1)).min(limit);
+        let to_come = self.rest.len().saturating_add(self.missing);
+        let most = (to_come / bytes_min.max(1)).min(limit);
         if count > most {
             return Err(DecodeError::TooManyElements { count, most });
         }

@@ -157,7 +157,8 @@ const HEAD: &str = "# Bounds of requests
 This page is made from the table of `crates/broker/src/handlers/bounds.rs`; a test keeps it current.
 
 Every list of every request has a bound. It counts the elements of all lists of one request together, and is beyond what
-a client has a use for. A request above it closes its connection, and the log says so. What else bounds a request: the
+a client has a use for. A request above it closes its connection, and the log says so: a large one as soon as its beginning
+tells how long its list is, without being received. What else bounds a request: the
 bytes of its frame (`socket.request.max.bytes`), and the memory of all requests (`queued.max.request.bytes`).
 
 A request that has little to do (500 elements and 64 KiB at most) is worked on at once, or aside without waiting for others;

@@ -3,11 +3,6 @@
 //! A handler authorizes, asks the parts, and answers in Kafka's words. Produce and Fetch take the frame itself: the
 //! one patches it in place, the other answers with file ranges.
 
-#![expect(
-    clippy::unused_async,
-    reason = "the router calls every handler alike, whether it has to wait or not"
-)]
-
 pub(crate) mod alter_configs;
 pub(crate) mod api_versions;
 pub(crate) mod bounds;

@@ -31,6 +31,7 @@ use super::gate::ProduceGate;
 use super::gather::{GATHER_TIME_MAX, Gather};
 use super::inflating::{Inflating, InflatingLeave, Leave, Slices};
 use super::lane::Sender;
+use super::pace::Pace;
 use super::receive_mark;
 use super::response::{Outcome, ResponseFrame};
 use super::responses::{Account, Held, InLine, LOOK_PERIOD, ResponseMemory};
@@ -127,6 +128,12 @@ pub(crate) trait Dispatch: Send + Sync {
         None
     }
 
+    /// Why a large request that begins like this, and of which `missing` bytes are to come, is not worth receiving; none if
+    /// it may be right.
+    fn refuses(&self, _beginning: &[u8], _missing: usize) -> Option<String> {
+        None
+    }
+
     fn dispatch(&self, connection: &Arc<ConnectionInfo>, frame: BytesMut, charge: Charge) -> Dispatched;
 }
 
@@ -182,6 +189,9 @@ pub(crate) struct Connection<'a, D> {
     inflating: Inflating,
     /// Why nothing more is served once the outbox is empty.
     refused: Option<String>,
+    /// The same, once all that came before is answered: the frame that arrives is not received.
+    refused_next: Option<String>,
+    pace: Pace,
     frame_since: Option<Instant>,
     active_at: Instant,
 }
@@ -323,6 +333,8 @@ impl<'a, D: Dispatch> Connection<'a, D> {
             reserved: None,
             inflating: Inflating::new(),
             refused: None,
+            refused_next: None,
+            pace: Pace::new(),
             frame_since: None,
             active_at: Instant::now(),
         }
@@ -344,6 +356,11 @@ impl<'a, D: Dispatch> Connection<'a, D> {
                 return Err(Closed::BadRequest(why));
             }
             let may_read = stall.is_none() && self.admit_large();
+            if self.waiting.is_empty()
+                && let Some(why) = self.refused_next.take()
+            {
+                return Err(Closed::BadRequest(why));
+            }
             let (is_in_line, is_judged) = (self.is_in_line(), self.is_judged());
             let event = tokio::select! {
                 biased;
@@ -420,6 +437,9 @@ impl<'a, D: Dispatch> Connection<'a, D> {
             self.frame_since = None;
             self.standing.note_asked();
             self.start(frame, charge).await?;
+            if self.pace.started(bytes, self.read_at) {
+                yield_now().await;
+            }
         }
         Ok(Some(Stall::Answers))
     }
@@ -572,10 +592,18 @@ impl<'a, D: Dispatch> Connection<'a, D> {
         self.waiting.is_empty() && self.outbox.is_empty()
     }
 
-    /// Charges the large frame that arrives, if there is one, for the next part of it. False while it is in line.
+    /// Charges the large frame that arrives, if there is one, for the next part of it. False while it is in line, and if
+    /// its beginning says that it is refused.
     fn admit_large(&mut self) -> bool {
         let charged = self.large_frame.as_ref().map_or(0, Charge::bytes);
         let Some((length, wanted)) = self.frames.large_wanted_bytes(charged) else { return true };
+        if self.large_frame.is_none() && self.refused_next.is_none() {
+            let (beginning, missing) = self.frames.beginning();
+            self.refused_next = self.dispatch.refuses(beginning, missing);
+        }
+        if self.refused_next.is_some() {
+            return false;
+        }
         let (limits, sender) = (&self.limits, self.sender());
         let charge = self.large_frame.get_or_insert_with(|| limits.requests.arriving(length, sender));
         if charge.is_in_line() {
@@ -755,6 +783,9 @@ impl<'a, D: Dispatch> Connection<'a, D> {
                 self.read_at = self.active_at;
                 let mark = self.gather.read(self.read_at, read);
                 self.set_mark(mark);
+                if charged > 0 && self.pace.read(read) {
+                    yield_now().await;
+                }
                 Ok(true)
             }
             Poll::Ready(Err(error)) => Err(error.into()),

@@ -14,6 +14,12 @@ use super::lane::ORDINARY_BYTES_MAX;
 const LENGTH_BYTES: usize = 4;
 /// The shortest request: API key, version, correlation id.
 const FRAME_BYTES_MIN: usize = 8;
+/// Bytes of a large frame that are looked at before the rest of it is received: its header, and how long its first lists
+/// are. So few that nobody notices.
+const BEGINNING_BYTES: usize = 4 * 1024;
+/// Bytes of a large frame that one read takes at most: as they come, pages of memory are taken for them, which costs more
+/// than to copy them.
+const LARGE_READ_BYTES_MAX: usize = 256 * 1024;
 /// What one read asks for unless told otherwise; an idle connection holds no buffer at all.
 const READ_BYTES: usize = 64 * 1024;
 
@@ -103,6 +109,14 @@ impl FrameBuffer {
         (2 * arrived >= self.read_bytes).then(|| (length, length.min(wanted)))
     }
 
+    /// The beginning of the frame that arrives, and how many bytes of it are not among these; nothing before its length is
+    /// known.
+    pub(crate) fn beginning(&self) -> (&[u8], usize) {
+        let length = self.pending.unwrap_or(0);
+        let beginning = &self.buffer[..self.buffer.len().min(length).min(BEGINNING_BYTES)];
+        (beginning, length - beginning.len())
+    }
+
     /// Whether part of a frame has arrived.
     pub(crate) fn mid_frame(&self) -> bool {
         self.pending.is_some() || !self.buffer.is_empty()
@@ -116,7 +130,7 @@ impl FrameBuffer {
                 // Only address space: an ordinary frame is never moved while it arrives.
                 let whole = length.min(ORDINARY_BYTES_MAX.max(2 * charged_bytes));
                 self.buffer.reserve(whole.saturating_sub(arrived).max(1));
-                charged_bytes.min(length).saturating_sub(arrived).max(1)
+                charged_bytes.min(length).saturating_sub(arrived).clamp(1, LARGE_READ_BYTES_MAX)
             }
             _ => {
                 // A large one will be moved when it is charged.
@@ -206,6 +220,26 @@ mod tests {
             feed(&mut frames, &length.to_be_bytes());
             assert_eq!(frames.whole_frame_bytes(), Err(FrameLengthError { length, max: 4096 }));
         }
+    }
+
+    #[test]
+    fn the_beginning_of_a_frame_is_there_before_the_frame_is() {
+        let mut frames = FrameBuffer::new(100 << 20);
+        assert_eq!(frames.beginning(), (&[][..], 0));
+        feed(&mut frames, &framed(&vec![7; 60_000])[..54]);
+        assert_eq!(frames.whole_frame_bytes(), Ok(None));
+        assert_eq!(frames.beginning(), (&[7; 50][..], 59_950));
+        feed(&mut frames, &vec![7; 20_000]);
+        assert_eq!(frames.beginning(), (&[7; BEGINNING_BYTES][..], 60_000 - BEGINNING_BYTES));
+    }
+
+    #[test]
+    fn one_read_of_a_large_frame_takes_a_slice_of_it() {
+        let mut frames = FrameBuffer::new(100 << 20);
+        feed(&mut frames, &(50_i32 << 20).to_be_bytes());
+        assert_eq!(frames.whole_frame_bytes(), Ok(None));
+        frames.space(50 << 20).put_bytes(7, READ_BYTES);
+        assert_eq!(frames.space(50 << 20).remaining_mut(), LARGE_READ_BYTES_MAX);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use riverrun_types::tcp::LOCAL_CONGESTION_CONTROL;
 use rustix::net::sockopt;
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, yield_now};
 
 use super::connection::{Closed, Connection, ConnectionLimits, Dispatch};
 use super::crowd::{ConnectionBounds, ConnectionCounts, Counted, Refused};
@@ -24,6 +24,9 @@ use crate::supervisor::{Supervisor, panic_text};
 
 /// Pause after an accept that failed because the system lacks something: a loop would burn a core.
 pub(crate) const ACCEPT_RETRY: Duration = Duration::from_millis(50);
+
+/// Connections that are accepted before others of this thread come to their turn: each takes some twenty microseconds.
+const TURN_CONNECTIONS: u32 = 16;
 
 /// Bounds and socket options of accepted connections.
 #[derive(Clone, Debug)]
@@ -96,11 +99,18 @@ impl<D: Dispatch + 'static> Listener<D> {
     /// Accepts until `stop` turns true, then ends the connections between two of their steps.
     pub(crate) async fn run(self, mut stop: StopSignal) {
         let mut connections = JoinSet::new();
+        let mut accepted_count = 0_u32;
         loop {
             tokio::select! {
                 () = stopped(&mut stop) => break,
                 accepted = self.socket.accept() => match accepted {
-                    Ok((stream, peer)) => self.admit(stream, peer, &mut connections),
+                    Ok((stream, peer)) => {
+                        self.admit(stream, peer, &mut connections);
+                        accepted_count = accepted_count.wrapping_add(1);
+                        if accepted_count.is_multiple_of(TURN_CONNECTIONS) {
+                            yield_now().await;
+                        }
+                    }
                     Err(error) => {
                         log_limit::REFUSED_CONNECTIONS.warn(|suppressed| {
                             tracing::warn!(listener = %self.name, suppressed, %error, "cannot accept a connection");

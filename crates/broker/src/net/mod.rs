@@ -12,6 +12,7 @@ mod gather;
 pub(crate) mod inflating;
 mod lane;
 pub(crate) mod listener;
+mod pace;
 mod receive_mark;
 pub(crate) mod response;
 pub(crate) mod responses;

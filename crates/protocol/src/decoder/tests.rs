@@ -142,3 +142,16 @@ fn a_bounded_message_has_no_more_objects_than_its_bound_over_all_its_arrays() {
     assert_eq!(read(4), Err(DecodeError::TooManyObjects));
     assert_eq!(read(2), Err(DecodeError::TooManyObjects));
 }
+
+#[test]
+fn a_beginning_tells_of_more_objects_than_the_bound() {
+    let mut bytes = vec![0, 0, 0, 1, 0, 0, 1, 0];
+    bytes.extend([0; 40]);
+    let read = |missing, objects_max| {
+        let mut decoder = Decoder::beginning(&bytes, missing, objects_max);
+        decoder.array(false, 4, |decoder| decoder.array(false, 4, Decoder::i32))
+    };
+    assert_eq!(read(984, 256), Err(DecodeError::TooManyObjects));
+    assert!(matches!(read(984, 257), Err(DecodeError::Truncated { .. })));
+    assert_eq!(read(979, 257), Err(DecodeError::TooManyElements { count: 256, most: 254 }));
+}

@@ -251,3 +251,35 @@ fn who_sends_nothing_of_a_large_frame_goes_soon_and_who_sends_some_now_and_then_
         assert!(took >= QUIET_TIME_MAX / 2 && took < time_max, "{took:?}");
     }
 }
+
+/// Answers each frame with its size, and refuses those that do not begin with zeros.
+struct ZerosOnly;
+
+impl Dispatch for ZerosOnly {
+    fn refuses(&self, beginning: &[u8], _missing: usize) -> Option<String> {
+        (beginning.first() != Some(&0)).then(|| "no zeros".to_owned())
+    }
+
+    fn dispatch(&self, _: &Arc<ConnectionInfo>, frame: BytesMut, _charge: Charge) -> Dispatched {
+        Dispatched::at_once(size_of_frame(&frame))
+    }
+}
+
+#[test]
+fn a_large_frame_that_begins_wrong_is_not_received() {
+    let limits = tight();
+    let budget = Arc::clone(&limits.requests);
+    let served = serve_with(
+        limits,
+        &ZerosOnly,
+        |_| {},
+        |client| {
+            client.send(100);
+            client.receive_all();
+            client.stream.write_all(&u32::try_from(HUGE).expect("small").to_be_bytes()).expect("open");
+            client.stream.write_all(&vec![7; MIB / 16]).expect("the server reads");
+        },
+    );
+    assert_eq!(budget.held_bytes(), 0);
+    assert!(matches!(&served, Err(Closed::BadRequest(why)) if why == "no zeros"), "{served:?}");
+}
