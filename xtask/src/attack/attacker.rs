@@ -32,6 +32,9 @@ const LATE_MAX: Duration = Duration::from_secs(5);
 /// The time that an attacker has to make its requests, in a build without optimisation too.
 const ARM_LIMIT: Duration = Duration::from_mins(2);
 
+/// Between two looks at an attacker that is at work.
+const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+
 /// Addresses that the workers of an attack come from in turn.
 const SOURCES: u8 = 20;
 
@@ -245,11 +248,15 @@ impl Counts {
 pub(super) fn serve(options: &AttackerOptions) -> anyhow::Result<()> {
     let AttackerOptions { port, admin, from, seconds, .. } = *options;
     let target = Target { port, admin, from, seconds };
-    let tally = match rows::named(&options.name) {
-        Some(attack) => attack.act(&target)?,
-        None => generated::act(&options.name, &target)?,
-    };
-    println!("{}", serde_json::to_string(&tally)?);
+    match rows::named(&options.name) {
+        Some(attack) => tell(&attack.act(&target)?),
+        None => generated::act(&options.name, &target),
+    }
+}
+
+/// Says what came of a storm.
+pub(super) fn tell(tally: &Tally) -> anyhow::Result<()> {
+    println!("{}", serde_json::to_string(tally)?);
     Ok(())
 }
 
@@ -282,26 +289,44 @@ impl Armed {
         let input = child.stdin.take().context("the pipe was asked for")?;
         let output = BufReader::new(child.stdout.take().context("the pipe was asked for")?);
         let mut armed = Self { child, input, output, seconds };
-        let begun = Instant::now();
-        let mut line = String::new();
-        armed.output.read_line(&mut line)?;
-        ensure!(line.trim_end() == "ready", "the attacker {name} does not get ready: {line}");
-        ensure!(begun.elapsed() < ARM_LIMIT, "the attacker {name} takes too long to get ready");
+        armed.ready().with_context(|| format!("the attacker {name} does not get ready"))?;
         Ok(armed)
     }
 
-    /// Gives the word and waits for the end; `watch` is called all the time with the process's id.
-    pub(super) fn fire(mut self, mut watch: impl FnMut(u32)) -> anyhow::Result<Tally> {
+    /// Waits until the attacker waits for the word; one that storms several times does so after each time.
+    pub(super) fn ready(&mut self) -> anyhow::Result<()> {
+        let line = self.line(Instant::now() + ARM_LIMIT, |_| {})?;
+        ensure!(line.trim_end() == "ready", "the attacker says {line:?}");
+        Ok(())
+    }
+
+    /// Gives the word and waits for what came of it; `watch` is called all the time with the process's id.
+    pub(super) fn fire(&mut self, watch: impl FnMut(u32)) -> anyhow::Result<Tally> {
         writeln!(self.input, "go")?;
         let deadline = Instant::now() + Duration::from_secs_f64(self.seconds) + LATE_MAX;
-        while self.child.try_wait()?.is_none() {
-            ensure!(Instant::now() < deadline, "the attacker does not end");
-            watch(self.child.id());
-            thread::sleep(Duration::from_millis(10));
-        }
-        let mut line = String::new();
-        self.output.read_line(&mut line)?;
+        let line = self.line(deadline, watch)?;
         serde_json::from_str(&line).with_context(|| format!("the attacker says {line:?}"))
+    }
+
+    /// The next line that the process says. One that is late is killed.
+    fn line(&mut self, deadline: Instant, mut watch: impl FnMut(u32)) -> anyhow::Result<String> {
+        let Self { child, output, .. } = self;
+        thread::scope(|scope| {
+            let reading = scope.spawn(move || {
+                let mut line = String::new();
+                output.read_line(&mut line).map(|_| line)
+            });
+            while !reading.is_finished() {
+                if Instant::now() >= deadline {
+                    child.kill()?;
+                    bail!("the attacker does not end");
+                }
+                watch(child.id());
+                thread::sleep(LOOK_INTERVAL);
+            }
+            let line = reading.join().map_err(|_| anyhow::anyhow!("a thread of the suite has panicked"))?;
+            Ok(line?)
+        })
     }
 }
 

@@ -35,6 +35,14 @@ pub(super) struct Effort {
     pub(super) threads: u32,
 }
 
+impl Effort {
+    /// With what another attack took after it.
+    pub(super) fn add(&mut self, other: Self) {
+        self.cpu_seconds += other.cpu_seconds;
+        self.threads = self.threads.max(other.threads);
+    }
+}
+
 /// Burns as much within `seconds`, in another process.
 pub(super) fn burn(effort: Effort, seconds: f64) -> anyhow::Result<()> {
     let mut command = Command::new(std::env::current_exe()?);

@@ -1,120 +1,104 @@
-//! The generated part: every list of every request that the server offers, long, on few and many connections, read and
-//! unread.
+//! The generated part: every list of every request that the server offers, at its bound and beyond, on few and many
+//! connections, read and unread.
 //!
-//! Owns the grid, the run over one server, and the table in `docs/attacks.md` that is made of it. A run that is interrupted
-//! goes on where it was, with the same file of figures.
+//! Owns the grid and the run. The elements that a request may have are those of the server's own table, as `docs/bounds.md`
+//! shows it. A row of the grid that is not borne, or cannot even be run, is a row that says so, and the run goes on. One that
+//! is interrupted goes on where it was, with the same file of figures.
 
+mod figures;
 mod shape;
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::fs::{self, OpenOptions};
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail, ensure};
-use clap::ValueEnum;
+use anyhow::{Context, ensure};
 use riverrun_protocol::{ApiVersionsRequest, ErrorCode};
 
-use super::attacker::{Armed, From, Order, Shot, Tally, Target};
-use super::honest::{Honest, Shape};
-use super::judge::{Samples, ms};
-use super::rig::Rig;
+use super::attacker::{self, Armed, From, Order, Shot, Tally, Target};
+use super::burn::{self, Effort};
+use super::honest::{Seen, Shape};
+use super::judge::Witness;
+use super::rig::{Expected, Rig};
 use super::rows::Ground;
-use super::run::Field;
+use super::run::{self, Bout, Field, Fired};
 use super::wire::Conn;
 use crate::gen_protocol::schema::SchemaFile;
 use crate::gen_protocol::{load_schema, request_of};
+use figures::{Figures, Line, PAGE};
 use shape::{Case, Filling};
 
 /// What stands before the name of a generated attack.
-const PREFIX: &str = "generated";
+const PREFIX: &str = "generated/";
 
-/// Elements of a list: about a bound, well beyond it, and as many as a request holds.
-const COUNTS: [usize; 3] = [1_000, 100_000, 990_000];
+/// The page that shows the server's table of bounds.
+const BOUNDS_PAGE: &str = "docs/bounds.md";
+
+/// Elements that the server works on at once, by the same page.
+const SMALL: usize = 500;
+
+/// Elements of a request that is far beyond every bound.
+const FAR_BEYOND: usize = 990_000;
 
 /// Connections at once.
 const CONNECTIONS: [usize; 3] = [1, 4, 20];
 
-/// The time that is waited for a server to come to rest after an attack.
-const CALM_MAX: Duration = Duration::from_secs(30);
+/// Whether answers are read: each number of connections for both is a storm of a row.
+const READING: [Reading; 2] = [Reading::Read, Reading::Unread];
+
+/// Between two storms; what is seen in it belongs to what comes after an attack.
+const BETWEEN: Duration = Duration::from_millis(80);
+
+/// Seconds of the control run of a row: enough for a p99 of 40 pairs.
+const CONTROL_SECONDS: f64 = 0.8;
+
+/// What a row takes besides: requests of some megabytes are made, and a process is started.
+const ROW_OVERHEAD_SECONDS: f64 = 0.4;
+
+/// A row that is not borne is tried so often in all, since a machine that others use may have held up the attack alone: the
+/// honest pairs of all tries count then.
+const TRIES_MAX: u32 = 3;
 
 /// The server is started anew after so many lists, so that what one leaves behind does not fall to all that follow.
 const LISTS_PER_SERVER: usize = 8;
 
-/// A pair of the honest client that takes longer is marked.
-const SLOWEST_MAX: Duration = Duration::from_millis(250);
-
 /// The receive buffer of who does not read.
 const NARROW: usize = 4096;
 
-/// The page with the table.
-const PAGE: &str = "docs/attacks.md";
-
 /// Whether answers are read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reading {
     Read,
     Unread,
 }
 
-impl Reading {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Unread => "unread",
-        }
-    }
-}
-
-/// One attack of the grid.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Cell {
-    case: Case,
-    connections: usize,
-    reading: Reading,
-}
-
-impl Cell {
-    fn name(&self) -> String {
-        format!("{PREFIX}/{}/{}/{}", self.case, self.connections, self.reading.name())
-    }
-
-    fn parse(name: &str) -> anyhow::Result<Self> {
-        let [PREFIX, case, connections, reading] = name.split('/').collect::<Vec<_>>()[..] else {
-            bail!("no attack is named {name}");
-        };
-        let reading = Reading::from_str(reading, false).map_err(anyhow::Error::msg)?;
-        Ok(Self { case: case.parse()?, connections: connections.parse()?, reading })
-    }
-}
-
-/// What one attack came to.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Figures {
-    /// The time from a request to its answer; none if nobody waited, or nothing was answered.
-    answer_ms: Option<f64>,
-    /// Resident bytes at most, above those before.
-    memory_mib: u64,
-    p99_ms: f64,
-    slowest_ms: f64,
-}
-
-/// What the attacker does, as its name says.
-pub(super) fn act(name: &str, target: &Target) -> anyhow::Result<Tally> {
-    let cell = Cell::parse(name)?;
+/// What the attacker does, as its name says: a storm with each number of connections, read and unread.
+pub(super) fn act(name: &str, target: &Target) -> anyhow::Result<()> {
+    let case = name.strip_prefix(PREFIX).with_context(|| format!("no attack is named {name}"))?;
+    let case: Case = case.parse()?;
     let schema = load_schema()?;
-    let is_asked = |file: &&SchemaFile| file.api.as_ref().is_some_and(|api| api.name == cell.case.api);
-    let file = schema.iter().find(is_asked).with_context(|| format!("no request {}", cell.case.api))?;
+    let is_asked = |file: &&SchemaFile| file.api.as_ref().is_some_and(|api| api.name == case.api);
+    let file = schema.iter().find(is_asked).with_context(|| format!("no request {}", case.api))?;
     let key = file.api.as_ref().map(|api| api.key).unwrap_or_default();
     let message = request_of(file).context("an api has a request")?;
-    let frame = shape::frame(message, key, &cell.case)?;
-    target.storm(cell.connections, |worker, kept: &mut Option<Conn>| {
-        if cell.reading == Reading::Unread {
+    let frames = shape::frames(message, key, &case)?;
+    for reading in READING {
+        for connections in CONNECTIONS {
+            attacker::tell(&storm(target, &frames, connections, reading)?)?;
+        }
+    }
+    Ok(())
+}
+
+fn storm(target: &Target, frames: &[Vec<u8>], connections: usize, reading: Reading) -> anyhow::Result<Tally> {
+    target.storm(connections, |worker, kept: &mut Option<Conn>| {
+        let turn = usize::try_from(worker.shot)? + worker.index;
+        let frame = &frames[turn % frames.len()];
+        if reading == Reading::Unread {
             let mut conn = worker.connect_narrow(NARROW)?;
-            conn.send(&frame)?;
+            conn.send(frame)?;
             worker.pause(Duration::from_secs(1));
             return Ok(Shot::Sent);
         }
@@ -122,7 +106,7 @@ pub(super) fn act(name: &str, target: &Target) -> anyhow::Result<Tally> {
             Some(conn) => conn,
             None => worker.connect()?,
         };
-        conn.send(&frame)?;
+        conn.send(frame)?;
         conn.skip_answer()?;
         *kept = Some(conn);
         Ok(Shot::Answered)
@@ -133,37 +117,67 @@ pub(super) fn act(name: &str, target: &Target) -> anyhow::Result<Tally> {
 pub(super) struct Plan<'a> {
     /// Requests whose name contains one of these; all when empty.
     pub(super) only: &'a [String],
-    /// Seconds of each attack.
+    /// Seconds of each storm.
     pub(super) seconds: f64,
     /// Figures that are there already and those that are added.
     pub(super) figures: PathBuf,
     pub(super) checkout: PathBuf,
 }
 
-/// Runs what is not there yet, and writes the page.
+/// Runs what has not been borne yet, and writes the page.
 pub(super) fn run(field: Field<'_>, plan: &Plan<'_>) -> anyhow::Result<()> {
-    let mut figures = read_figures(&plan.figures)?;
+    let mut lines = figures::read(&plan.figures)?;
+    let bounds = bounds(&fs::read_to_string(plan.checkout.join(BOUNDS_PAGE))?)?;
     let lists = lists(field, plan.only)?;
     let begun = Instant::now();
-    for lists in lists.chunks(LISTS_PER_SERVER) {
-        let cells: Vec<_> = lists.iter().flat_map(cells).filter(|cell| !figures.contains_key(cell)).collect();
-        if cells.is_empty() {
-            continue;
+    let is_open = |case: &Case, lines: &BTreeMap<String, Line>| {
+        lines.get(&case.to_string()).is_none_or(|line| !line.faults.is_empty())
+    };
+    let rows = lists.iter().map(|list| rows(list, &bounds)).collect::<anyhow::Result<Vec<_>>>()?;
+    let open = rows.iter().flatten().filter(|case| is_open(case, &lines)).count();
+    let seconds = open as f64 * row_seconds(plan.seconds);
+    println!("{} lists, {open} rows to be made: about {:.0} min", lists.len(), seconds / 60.0);
+    for rows in rows.chunks(LISTS_PER_SERVER) {
+        let mut cases: Vec<_> = rows.iter().flatten().filter(|case| is_open(case, &lines)).cloned().collect();
+        while !cases.is_empty() {
+            run_server(field, plan, &bounds, &mut cases, |line| {
+                figures::note(&plan.figures, &line)?;
+                println!("{line}");
+                lines.insert(line.name.clone(), line);
+                Ok(())
+            })?;
         }
-        run_cells(field, &cells, plan.seconds, |cell, seen| {
-            println!("{:<90} p99 {:>7.1} slowest {:>7.1} ms", cell.name(), seen.p99_ms, seen.slowest_ms);
-            note(&plan.figures, cell, seen)?;
-            figures.insert(cell.clone(), seen);
-            Ok(())
-        })?;
     }
-    let page = page(&figures)?;
-    fs::write(plan.checkout.join(PAGE), &page)?;
-    let slow = figures.values().filter(|seen| is_slow(seen)).count();
-    let all = figures.len();
-    println!("{all} generated attacks, {slow} of them not borne; {:.0} s", begun.elapsed().as_secs_f64());
-    ensure!(slow == 0, "{slow} of {all} generated attacks were not borne: see {PAGE}");
+    fs::write(plan.checkout.join(PAGE), figures::page(&lines))?;
+    let failed: Vec<_> = lines.values().filter(|line| !line.faults.is_empty()).collect();
+    let (all, bad) = (lines.len(), failed.len());
+    println!("\n{all} rows, {bad} of them not borne; {:.0} s", begun.elapsed().as_secs_f64());
+    for line in &failed {
+        println!("  {line}");
+    }
+    ensure!(bad == 0, "{bad} of {all} rows were not borne: see {PAGE}");
     Ok(())
+}
+
+/// About how long a row takes that is borne at once.
+fn row_seconds(seconds: f64) -> f64 {
+    let storms = (CONNECTIONS.len() * READING.len()) as f64;
+    storms * (seconds + 2.0 * BETWEEN.as_secs_f64()) + CONTROL_SECONDS + ROW_OVERHEAD_SECONDS
+}
+
+/// The most elements of each request, from the page that shows the server's table.
+fn bounds(page: &str) -> anyhow::Result<BTreeMap<String, usize>> {
+    let mut bounds = BTreeMap::new();
+    for line in page.lines() {
+        let cells: Vec<_> = line.split('|').map(str::trim).collect();
+        if let [_, request, _, elements_max, _, _, _] = cells[..]
+            && let Ok(elements_max) = elements_max.parse()
+        {
+            bounds.insert(request.to_owned(), elements_max);
+        }
+    }
+    ensure!(!bounds.is_empty(), "{BOUNDS_PAGE} has no table");
+    Ok(bounds)
 }
 
 /// A list of a request, without how long it is and what fills it.
@@ -189,6 +203,7 @@ fn lists(field: Field<'_>, only: &[String]) -> anyhow::Result<Vec<List>> {
             lists.extend(shape::lists(message, version).into_iter().map(list));
         }
     }
+    ensure!(!lists.is_empty(), "no request that is offered has such a name and a list");
     Ok(lists)
 }
 
@@ -200,194 +215,245 @@ fn offered(conn: &mut Conn) -> anyhow::Result<BTreeMap<i16, i16>> {
     Ok(answer.api_keys.iter().map(|api| (api.api_key, api.max_version)).collect())
 }
 
-fn cells(list: &List) -> Vec<Cell> {
-    let mut cells = Vec::new();
-    for filling in Filling::ALL {
-        for count in COUNTS {
-            for connections in CONNECTIONS {
-                for reading in [Reading::Read, Reading::Unread] {
-                    let List { api, version, path } = list;
-                    let (api, path) = (api.clone(), path.clone());
-                    let case = Case { api, version: *version, path, filling, count };
-                    cells.push(Cell { case, connections, reading });
-                }
-            }
-        }
-    }
-    cells
+/// The rows of a list: at its bound with each filling, and with all of them in turn as long as is worked on at once, and
+/// beyond the bound, where nothing of the elements is looked at.
+fn rows(list: &List, bounds: &BTreeMap<String, usize>) -> anyhow::Result<Vec<Case>> {
+    let List { api, version, path } = list;
+    let most = *bounds.get(api).with_context(|| format!("{BOUNDS_PAGE} has no bound of {api}"))?;
+    let case =
+        |counts, fillings| Case { api: api.clone(), version: *version, path: path.clone(), counts, fillings };
+    let mut rows: Vec<_> = Filling::ALL.map(|filling| case(vec![most], vec![filling])).into();
+    rows.push(case(vec![SMALL.min(most)], Filling::ALL.to_vec()));
+    rows.push(case(vec![most + 1, FAR_BEYOND.max(most + 1)], Filling::ALL.to_vec()));
+    Ok(rows)
 }
 
-/// Attacks one server with several cells.
-fn run_cells(
+/// Attacks one server with what is left of the cases, until it does not serve any more.
+fn run_server(
     field: Field<'_>,
-    cells: &[Cell],
-    seconds: f64,
-    mut show: impl FnMut(&Cell, Figures) -> anyhow::Result<()>,
+    plan: &Plan<'_>,
+    bounds: &BTreeMap<String, usize>,
+    cases: &mut Vec<Case>,
+    mut show: impl FnMut(Line) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let rig = Rig::start(field.place, field.toolbox, Ground::default())?;
-    let mut honest = Honest::start(Shape::Small, rig.port())?;
-    for cell in cells {
-        let seen = run_cell(&rig, &mut honest, cell, seconds).with_context(|| cell.name())?;
-        show(cell, seen)?;
-        calm(&mut honest);
+    let mut bout = Bout::begin(field, Ground::default(), &[Shape::Small])?;
+    bout.rest()?;
+    let first = cases.first().map(Case::to_string).unwrap_or_default();
+    let mut last = String::new();
+    while !cases.is_empty() {
+        let case = cases.remove(0);
+        last = case.to_string();
+        let most = bounds.get(&case.api).copied().unwrap_or_default();
+        let terms = Terms { seconds: plan.seconds, is_beyond: case.counts.iter().all(|count| *count > most) };
+        let line = match run_row(field, &mut bout, &case, terms) {
+            Ok(line) => line,
+            Err(error) => Line { name: last.clone(), figures: None, faults: vec![first_line(&error)] },
+        };
+        // A server that was lost with a row is not asked about the next ones.
+        let is_lost = line.figures.is_none();
+        show(line)?;
+        if is_lost {
+            break;
+        }
     }
-    Ok(())
+    let faults = match bout.rig.faults(Expected::default()) {
+        Ok(faults) => bout.end(faults, false).map(|outcome| outcome.faults),
+        Err(error) => Err(error),
+    };
+    let faults = faults.unwrap_or_else(|error| vec![first_line(&error)]);
+    let name =
+        if faults.is_empty() { format!("{SERVER} {first}") } else { format!("{SERVER} {first} to {last}") };
+    show(Line { name, figures: None, faults })
 }
 
-fn run_cell(rig: &Rig<'_>, honest: &mut Honest, cell: &Cell, seconds: f64) -> anyhow::Result<Figures> {
-    let name = cell.name();
-    let order = Order { name: &name, ports: rig.ports(), seconds, from: From::Others };
-    let armed = Armed::start(order)?;
-    drop(honest.phase()?);
-    let before = rig.resident_bytes()?;
-    let mut most = before;
-    let begun = Instant::now();
-    let tally = armed.fire(|_| most = most.max(rig.resident_bytes().unwrap_or_default()))?;
-    let elapsed_ms = begun.elapsed().as_secs_f64() * 1e3;
-    let mut samples = Samples::default();
-    samples.add(honest.phase()?);
-    let answered = (tally.answered > 0).then(|| elapsed_ms * cell.connections as f64 / tally.answered as f64);
-    Ok(Figures {
-        answer_ms: answered,
-        memory_mib: most.saturating_sub(before) >> 20,
-        p99_ms: samples.p99().as_secs_f64() * 1e3,
-        slowest_ms: samples.slowest().as_secs_f64() * 1e3,
-    })
+/// An error without the log that may follow it.
+fn first_line(error: &anyhow::Error) -> String {
+    format!("{error:#}").lines().next().unwrap_or_default().to_owned()
 }
 
-/// Waits until an honest client is served as always, so that one attack is not counted for another.
-fn calm(honest: &mut Honest) {
-    let deadline = Instant::now() + CALM_MAX;
-    while Instant::now() < deadline {
-        thread::sleep(Duration::from_millis(100));
-        let Ok(seen) = honest.phase() else { return };
-        let slowest = seen.pairs_us.iter().copied().max();
-        if seen.failed == 0 && slowest.is_some_and(|us| Duration::from_micros(us) < SLOWEST_MAX) {
-            return;
+/// What a line is named after that is about a whole server.
+const SERVER: &str = "server";
+
+/// How a row is run.
+#[derive(Clone, Copy, Debug)]
+struct Terms {
+    /// Of each storm.
+    seconds: f64,
+    /// Whether every request is to be refused.
+    is_beyond: bool,
+}
+
+/// Runs a row, and again where it is not borne.
+fn run_row(field: Field<'_>, bout: &mut Bout<'_>, case: &Case, terms: Terms) -> anyhow::Result<Line> {
+    let name = case.to_string();
+    let mut witness = Witness::new(Shape::Small, field.above_max);
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let Tried { figures, counts } = try_row(bout, case, terms, &mut witness)?;
+        let mut faults = counts.faults(terms);
+        faults.extend(witness.faults());
+        faults.append(&mut bout.faults);
+        if faults.is_empty() || tries == TRIES_MAX {
+            return Ok(Line { name, figures: Some(figures.judged(&witness)), faults });
+        }
+        // What the machine itself has held up says nothing.
+        if witness.is_disturbed() {
+            witness = Witness::new(Shape::Small, field.above_max);
         }
     }
 }
 
-fn is_slow(seen: &Figures) -> bool {
-    seen.slowest_ms > SLOWEST_MAX.as_secs_f64() * 1e3
+/// What one try came to, without the honest client's verdict.
+#[derive(Default)]
+struct Tried {
+    figures: Figures,
+    counts: Counts,
 }
 
-/// One line for each cell: its name and its figures.
-fn note(path: &Path, cell: &Cell, seen: Figures) -> anyhow::Result<()> {
-    let mut file = OpenOptions::new().create(true).append(true).open(path)?;
-    let Figures { answer_ms, memory_mib, p99_ms, slowest_ms } = seen;
-    let answer_ms = answer_ms.unwrap_or(-1.0);
-    Ok(writeln!(file, "{} {answer_ms:.1} {memory_mib} {p99_ms:.1} {slowest_ms:.1}", cell.name())?)
+/// What became of the requests of one try.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    /// Storms in which nothing was sent.
+    idle: u32,
+    /// Where answers are read.
+    answered: u64,
+    failed: u64,
 }
 
-fn read_figures(path: &Path) -> anyhow::Result<BTreeMap<Cell, Figures>> {
-    if !path.exists() {
-        return Ok(BTreeMap::new());
-    }
-    let text = fs::read_to_string(path)?;
-    text.lines().map(|line| read_line(line).with_context(|| line.to_owned())).collect()
-}
-
-fn read_line(line: &str) -> anyhow::Result<(Cell, Figures)> {
-    let [name, answer_ms, memory_mib, p99_ms, slowest_ms] = line.split(' ').collect::<Vec<_>>()[..] else {
-        bail!("not a line of figures");
-    };
-    let answer_ms: f64 = answer_ms.parse()?;
-    let figures = Figures {
-        answer_ms: (answer_ms >= 0.0).then_some(answer_ms),
-        memory_mib: memory_mib.parse()?,
-        p99_ms: p99_ms.parse()?,
-        slowest_ms: slowest_ms.parse()?,
-    };
-    Ok((Cell::parse(name)?, figures))
-}
-
-/// The page: a row for each list, filling and count, over all connections.
-fn page(figures: &BTreeMap<Cell, Figures>) -> anyhow::Result<String> {
-    let mut rows: BTreeMap<&Case, Vec<(&Cell, &Figures)>> = BTreeMap::new();
-    for (cell, seen) in figures {
-        rows.entry(&cell.case).or_default().push((cell, seen));
-    }
-    let mut page = HEAD.to_owned();
-    for (case, cells) in rows {
-        let Case { api, version, path, filling, count } = case;
-        write!(page, "| {api} v{version} | {path} | {} | {count} |", filling.name())?;
-        let mut answers = cells.iter().filter(|(cell, _)| cell.connections == 1);
-        let answer = answers.find_map(|(_, seen)| seen.answer_ms);
-        write!(page, " {} |", answer.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.0}")))?;
-        let memory = cells.iter().map(|(_, seen)| seen.memory_mib).max().unwrap_or_default();
-        write!(page, " {memory} |")?;
-        for reading in [Reading::Read, Reading::Unread] {
-            let of = CONNECTIONS.map(|connections| {
-                let seen =
-                    cells.iter().find(|(cell, _)| (cell.connections, cell.reading) == (connections, reading));
-                seen.map_or_else(|| "-".to_owned(), |(_, seen)| shown(seen))
-            });
-            write!(page, " {} |", of.join(" "))?;
+impl Counts {
+    fn faults(self, terms: Terms) -> Vec<String> {
+        let mut faults = Vec::new();
+        if self.idle > 0 {
+            faults.push(format!("{} times nothing was sent, which proves nothing", self.idle));
         }
-        page.push('\n');
+        if terms.is_beyond && self.answered > 0 {
+            faults.push(format!("{} requests beyond the bound were answered", self.answered));
+        }
+        if !terms.is_beyond && self.answered == 0 && self.failed > 0 {
+            faults.push("requests within the bound are not answered".to_owned());
+        }
+        faults
     }
-    Ok(page)
 }
 
-/// The honest p99, and the slowest pair where it is not borne.
-fn shown(seen: &Figures) -> String {
-    let of = |value: f64| ms(Duration::from_secs_f64(value / 1e3));
-    if is_slow(seen) { format!("**{}**", of(seen.slowest_ms)) } else { of(seen.p99_ms) }
+fn try_row(bout: &mut Bout<'_>, case: &Case, terms: Terms, witness: &mut Witness) -> anyhow::Result<Tried> {
+    let name = format!("{PREFIX}{case}");
+    let order = Order { name: &name, ports: bout.rig.ports(), seconds: terms.seconds, from: From::Others };
+    let mut armed = Armed::start(order)?;
+    let plan = run::Plan { pairs: 1, seconds: terms.seconds, from: From::Others, freeze: false };
+    let (mut during, mut after) = (Seen::default(), Seen::default());
+    let (mut effort, mut elapsed_s) = (Effort::default(), 0.0);
+    let mut tried = Tried::default();
+    for reading in READING {
+        for connections in CONNECTIONS {
+            if elapsed_s > 0.0 {
+                armed.ready()?;
+            }
+            drop(bout.seen()?);
+            let fired = bout.fire(&mut armed, plan)?;
+            let seen = bout.seen()?;
+            tried.note(connections, reading, &fired, &seen);
+            during.extend(seen);
+            effort.add(fired.effort);
+            elapsed_s += fired.elapsed_s;
+            thread::sleep(BETWEEN);
+            after.extend(bout.seen()?);
+            bout.calm(BETWEEN)?;
+        }
+    }
+    drop(armed);
+    witness.attack.add(during);
+    witness.after.add(after);
+    drop(bout.seen()?);
+    let cpu_seconds = effort.cpu_seconds * CONTROL_SECONDS / elapsed_s;
+    burn::burn(Effort { cpu_seconds, ..effort }, CONTROL_SECONDS)?;
+    witness.control.add(bout.seen()?);
+    Ok(tried)
 }
 
-/// What stands above the table.
-const HEAD: &str = "\
-# Long lists in every request
-
-Written by `cargo xtask attack --generated`, which makes each list of each request that the server offers from the schema of the
-protocol: so many elements, all empty, all the same one that exists, each another one, or what nothing can be named. Each was
-sent for half a second on 1, 4 and 20 connections from other addresses, by clients that read the answers and by clients that read nothing,
-while an honest client produced and fetched a small record every 20 ms.
-
-*answer* is the time in milliseconds from the request to the end of its answer on one connection (`-`: none came in time); *MiB* what the
-server's resident memory grew by at most; the last two columns the honest client's 99th percentile in milliseconds with 1, 4 and 20
-connections. A bold figure is its slowest pair, which took longer than the 250 ms that are borne. The attacks by hand are in
-[long-runs.md](long-runs.md#attacks).
-
-| request | list | elements | count | answer | MiB | honest, read | honest, unread |
-|---|---|---|---:|---:|---:|---|---|
-";
+impl Tried {
+    /// What a storm came to.
+    fn note(&mut self, connections: usize, reading: Reading, fired: &Fired, seen: &Seen) {
+        let Fired { tally, elapsed_s, grown_bytes, .. } = *fired;
+        let Self { figures, counts } = self;
+        figures.memory_mib = figures.memory_mib.max(grown_bytes >> 20);
+        let slowest = Duration::from_micros(seen.pairs_us.iter().copied().max().unwrap_or_default());
+        let slowest_ms = slowest.as_secs_f64() * 1e3;
+        match reading {
+            Reading::Read => figures.read_ms.push(slowest_ms),
+            Reading::Unread => figures.unread_ms.push(slowest_ms),
+        }
+        counts.idle += u32::from(tally.shots == 0);
+        if reading == Reading::Read {
+            counts.answered += tally.answered;
+            counts.failed += tally.failed;
+        }
+        if (connections, reading) == (1, Reading::Read) && tally.answered > 0 {
+            figures.answer_ms = Some(elapsed_s * 1e3 / tally.answered as f64);
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clients::checkout;
 
-    fn cell(connections: usize, reading: Reading) -> Cell {
-        let case = "Fetch:12:topics.partitions:same:1000".parse().unwrap();
-        Cell { case, connections, reading }
-    }
-
-    fn figures(slowest_ms: f64) -> Figures {
-        Figures { answer_ms: Some(3.0), memory_mib: 7, p99_ms: 2.0, slowest_ms }
+    fn page_of_bounds() -> String {
+        fs::read_to_string(checkout().unwrap().join(BOUNDS_PAGE)).unwrap()
     }
 
     #[test]
-    fn a_line_of_figures_is_read_as_it_was_written() {
-        let dir = std::env::temp_dir().join(format!("riverrun-attack-figures-{}", std::process::id()));
-        let written = [(cell(4, Reading::Unread), figures(2.5)), (cell(1, Reading::Read), figures(300.0))];
-        for (cell, seen) in &written {
-            note(&dir, cell, *seen).unwrap();
-        }
-        let read = read_figures(&dir).unwrap();
-        fs::remove_file(&dir).unwrap();
-        assert_eq!(read, BTreeMap::from(written));
+    fn the_servers_table_of_bounds_is_read() {
+        let page = page_of_bounds();
+        let bounds = bounds(&page).unwrap();
+        assert_eq!((bounds["Produce"], bounds["JoinGroup"]), (250_000, 1_000));
+        assert!(
+            page.contains(&format!("({SMALL} elements and ")),
+            "what is worked on at once is another number"
+        );
+        assert!(super::bounds("| a | b |\n").is_err());
     }
 
     #[test]
-    fn the_page_has_a_row_for_each_list_and_marks_what_is_not_borne() {
-        let cells = [
-            (cell(1, Reading::Read), figures(2.5)),
-            (cell(4, Reading::Read), figures(300.0)),
-            (cell(1, Reading::Unread), figures(2.5)),
-        ];
-        let page = page(&BTreeMap::from(cells)).unwrap();
-        let row = "| Fetch v12 | topics.partitions | same | 1000 | 3 | 7 | 2.0 **300** - | 2.0 - - |\n";
-        assert!(page.ends_with(row), "{page}");
+    fn a_list_is_made_at_its_bound_below_and_beyond() {
+        let list = List { api: "JoinGroup".into(), version: 9, path: "protocols".into() };
+        let rows = rows(&list, &bounds(&page_of_bounds()).unwrap()).unwrap();
+        let counts: Vec<_> = rows.iter().map(Case::counts_name).collect();
+        assert_eq!(counts, ["1000", "1000", "1000", "1000", "500", "1001+990000"]);
+        let fillings: Vec<_> = rows.iter().map(Case::fillings_name).collect();
+        assert_eq!(fillings[..4], ["empty", "same", "different", "unknown"]);
+        assert_eq!(fillings[5], "empty+same+different+unknown");
+        let unknown = List { api: "Nothing".into(), ..list };
+        assert!(super::rows(&unknown, &BTreeMap::new()).is_err());
+    }
+
+    #[test]
+    fn what_is_beyond_the_bound_must_not_be_answered() {
+        let faults = |is_beyond, answered, failed| {
+            Counts { idle: 0, answered, failed }.faults(Terms { seconds: 0.4, is_beyond })
+        };
+        assert_eq!(faults(true, 2, 7), ["2 requests beyond the bound were answered"]);
+        assert_eq!(faults(true, 0, 7), [""; 0]);
+        assert_eq!(faults(false, 2, 7), [""; 0]);
+        assert_eq!(faults(false, 0, 7), ["requests within the bound are not answered"]);
+        // None came in the time of the attack.
+        assert_eq!(faults(false, 0, 0), [""; 0]);
+    }
+
+    #[test]
+    fn a_storm_that_read_counts_and_one_that_did_not_has_no_answers() {
+        let tally = Tally { shots: 9, answered: 2, failed: 7, ..Tally::default() };
+        let fired = Fired { tally, effort: Effort::default(), elapsed_s: 0.4, grown_bytes: 3 << 20 };
+        let seen = Seen { pairs_us: vec![1000, 2500], ..Seen::default() };
+        let mut tried = Tried::default();
+        tried.note(1, Reading::Read, &fired, &seen);
+        tried.note(4, Reading::Read, &fired, &seen);
+        tried.note(1, Reading::Unread, &Fired { tally: Tally::default(), ..fired }, &seen);
+        let Tried { figures, counts } = tried;
+        assert_eq!((counts.idle, counts.answered, counts.failed), (1, 4, 14));
+        assert_eq!((figures.answer_ms, figures.memory_mib), (Some(200.0), 3));
+        assert_eq!((figures.read_ms, figures.unread_ms), (vec![2.5, 2.5], vec![2.5]));
     }
 }

@@ -114,6 +114,15 @@ pub(super) struct Seen {
     pub(super) errors: Vec<String>,
 }
 
+impl Seen {
+    /// Takes in what was seen in another phase of the same kind.
+    pub(super) fn extend(&mut self, other: Self) {
+        self.pairs_us.extend(other.pairs_us);
+        self.failed += other.failed;
+        self.errors.extend(other.errors);
+    }
+}
+
 /// What of the acked records is still there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Kept {

@@ -1,8 +1,8 @@
 //! What of an attack is borne and what is not: figures in, faults out.
 //!
 //! The honest client's pairs during an attack are held against those of a control run in which as much processor time was
-//! burnt for nothing. Of several such pairs of runs the median of their p99 counts, so that one of which the machine has
-//! held up a side decides nothing; the slowest of all counts as it is.
+//! burnt for nothing. Of several such pairs of runs all honest pairs together count, but for the worst phase of each side,
+//! so that one that the machine has held up decides nothing; the slowest of all counts as it is.
 
 use std::time::Duration;
 
@@ -19,6 +19,15 @@ pub(super) const ABOVE_MAX_SHORT: Duration = Duration::from_millis(30);
 
 /// Pairs in a phase below which a p99 says nothing.
 const SAMPLES_MIN: usize = 20;
+
+/// Phases of one kind from which on the worst is left out.
+const PHASES_MIN: usize = 3;
+
+/// The value that 99 of 100 do not exceed.
+fn p99_of(sorted: &[u64]) -> u64 {
+    let at = (sorted.len() * 99).div_ceil(100).saturating_sub(1);
+    sorted.get(at).copied().unwrap_or_default()
+}
 
 /// What one honest client saw in all phases of one kind.
 #[derive(Clone, Debug, Default)]
@@ -37,13 +46,16 @@ impl Samples {
         self.errors.extend(seen.errors);
     }
 
-    /// The median of the phases' values that 99 of 100 pairs do not exceed; of two the larger.
+    /// The value that 99 of 100 pairs do not exceed, over all phases but the worst, where there are enough.
     pub(super) fn p99(&self) -> Duration {
-        let at = |sorted: &Vec<u64>| (sorted.len() * 99).div_ceil(100).saturating_sub(1);
-        let of = |sorted: &Vec<u64>| sorted.get(at(sorted)).copied().unwrap_or_default();
-        let mut p99s: Vec<_> = self.phases.iter().map(of).collect();
-        p99s.sort_unstable();
-        Duration::from_micros(p99s.get(p99s.len() / 2).copied().unwrap_or_default())
+        let mut phases: Vec<&[u64]> = self.phases.iter().map(Vec::as_slice).collect();
+        phases.sort_by_key(|phase| p99_of(phase));
+        if phases.len() >= PHASES_MIN {
+            phases.pop();
+        }
+        let mut pairs_us = phases.concat();
+        pairs_us.sort_unstable();
+        Duration::from_micros(p99_of(&pairs_us))
     }
 
     pub(super) fn slowest(&self) -> Duration {
@@ -186,6 +198,20 @@ mod tests {
         assert_eq!(witness.faults(), [""; 0]);
         witness.attack.add(held_up());
         assert_eq!(witness.faults(), ["small: p99 100 ms > 6.0 (control 1.0)"]);
+    }
+
+    #[test]
+    fn a_tenth_of_ten_phases_counts_in_their_p99_together() {
+        let mut witness = witness(&[1; 100], &[1], &[1; 100]);
+        let phase = |pairs_us: &[u64]| Seen { pairs_us: pairs_us.to_vec(), ..Seen::default() };
+        for _ in 0..7 {
+            witness.attack.add(phase(&[1000; 100]));
+        }
+        witness.attack.add(phase(&[100_000; 100]));
+        assert_eq!(witness.faults(), [""; 0]);
+        // Ten pairs of 900: less than any phase's own p99 would hide, and more than one in a hundred.
+        witness.attack.add(phase(&[&[1000; 90][..], &[90_000; 10]].concat()));
+        assert_eq!(witness.faults(), ["small: p99 90 ms > 6.0 (control 1.0)"]);
     }
 
     #[test]

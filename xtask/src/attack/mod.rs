@@ -13,15 +13,15 @@ mod random;
 mod rig;
 mod rows;
 mod run;
+mod table;
 mod wire;
 
 use std::collections::BTreeSet;
-use std::fs::{self, OpenOptions};
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use clap::Args;
 
 pub(crate) use attacker::AttackerOptions;
@@ -34,13 +34,19 @@ use attacker::From;
 use rig::Place;
 use rows::Attack;
 use run::{Field, Outcome, Plan};
+use table::Row;
 
 /// Pairs of an attack and a control run, in the long form from other addresses and from the honest client's own.
 const PAIRS: u32 = 10;
 const PAIRS_OWN: u32 = 2;
 
-/// Seconds of an attack.
-const SECONDS: f64 = 8.0;
+/// Seconds of an attack: ten of them have 1,200 honest pairs, and all attacks fit into 40 minutes.
+const SECONDS: f64 = 2.5;
+
+/// What a pair takes beside the attack and its control run, and a server's start, stop and second start with what an attack
+/// needs there.
+const PAIR_OVERHEAD_SECONDS: f64 = 1.8;
+const SERVER_SECONDS: f64 = 5.0;
 
 /// The same in the short form, which has two minutes for all.
 const SHORT_PAIRS: u32 = 1;
@@ -49,14 +55,17 @@ const SHORT_SECONDS: f64 = 2.0;
 /// Pairs of the second try of the short form.
 const AGAIN_PAIRS: u32 = 3;
 
-/// Seconds of an attack of the generated part, which has thousands.
-const GENERATED_SECONDS: f64 = 0.5;
+/// Seconds of a storm of the generated part, which has thousands: enough for 20 pairs.
+const GENERATED_SECONDS: f64 = 0.4;
 
 /// Where the figures of the generated part are, unless another file is named.
 const FIGURES: &str = "target/attack-figures.txt";
 
 /// Seconds of the run in which a fault is planted.
 const PLANTED_SECONDS: f64 = 1.5;
+
+/// Lines of `/health` that are shown of an attack.
+const TOLD_SHOWN: usize = 3;
 
 /// A run that a busy machine has disturbed is made again at most so often.
 const DISTURBED_MAX: u32 = 3;
@@ -86,7 +95,7 @@ pub(crate) struct Options {
     /// Directory for the data of the servers; one in the system's directory for temporary files when absent
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// A file with a line for each attack that has passed: those are not made again, and others are added
+    /// A file with a line for each attack: those that have passed are not made again, and others are added
     #[arg(long, value_name = "FILE")]
     tally: Option<PathBuf>,
     /// Every list of every request that is offered, long, instead of the attacks by hand; writes docs/attacks.md. `--only`
@@ -134,6 +143,11 @@ impl Turn {
     fn name(&self) -> String {
         format!("{} from {}", self.attack.name(), self.plan.from.name())
     }
+
+    /// About how long it takes.
+    fn seconds(&self) -> f64 {
+        f64::from(self.plan.pairs) * (2.0 * self.plan.seconds + PAIR_OVERHEAD_SECONDS) + SERVER_SECONDS
+    }
 }
 
 /// Attacks the server as the options say; an error if it did not bear one.
@@ -178,22 +192,32 @@ fn run_random(options: &Options, field: Field<'_>) -> anyhow::Result<()> {
 }
 
 fn run_by_hand(options: &Options, field: Field<'_>) -> anyhow::Result<()> {
-    let turns = turns(options)?;
-    let done = done(options.tally.as_deref())?;
+    let mut turns = turns(options)?;
+    let mut rows = table::passed(options.tally.as_deref())?;
+    let before = rows.len();
+    turns.retain(|turn| rows.iter().all(|row| row.name != turn.name()));
+    let estimate: f64 = turns.iter().map(Turn::seconds).sum();
+    println!(
+        "{before} attacks have passed before, {} are to be made: about {:.0} min",
+        turns.len(),
+        estimate / 60.0
+    );
     let begun = Instant::now();
-    let mut failed = Vec::new();
-    for turn in turns.into_iter().filter(|turn| !done.contains(&turn.name())) {
-        let outcome = take_turn(field, turn, options.short)?;
-        if outcome.faults.is_empty() {
-            note_done(options.tally.as_deref(), &turn.name())?;
-        } else {
-            failed.push(turn.name());
+    for turn in turns {
+        let turn_begun = Instant::now();
+        let outcome = take_turn(field, turn, options.short);
+        let row = Row::new(&turn.name(), turn_begun.elapsed(), &outcome);
+        if let Err(error) = &outcome {
+            println!("{:<10} {:<32} {error:#}", "NOT BORNE", turn.name());
         }
+        table::note(options.tally.as_deref(), &row)?;
+        rows.push(row);
     }
-    println!("{} attacks had passed before; {:.0} s", done.len(), begun.elapsed().as_secs_f64());
-    if !failed.is_empty() {
-        bail!("{} attacks were not borne: {}", failed.len(), failed.join(", "));
-    }
+    println!("\n{}", table::table(&rows));
+    let failed: Vec<_> = rows.iter().filter(|row| !row.is_borne()).map(|row| row.name.as_str()).collect();
+    let seconds = begun.elapsed().as_secs_f64();
+    println!("\n{} attacks, {} not borne, {before} made before; {seconds:.0} s", rows.len(), failed.len());
+    ensure!(failed.is_empty(), "{} attacks were not borne: {}", failed.len(), failed.join(", "));
     Ok(())
 }
 
@@ -257,6 +281,9 @@ fn take_turn(field: Field<'_>, mut turn: Turn, short: bool) -> anyhow::Result<Ou
         for fault in &outcome.faults {
             println!("           {fault}");
         }
+        for line in outcome.told.iter().take(TOLD_SHOWN) {
+            println!("           /health: {line}");
+        }
         if outcome.faults.is_empty() {
             return Ok(outcome);
         }
@@ -273,18 +300,4 @@ fn take_turn(field: Field<'_>, mut turn: Turn, short: bool) -> anyhow::Result<Ou
             return Ok(outcome);
         }
     }
-}
-
-/// The attacks that a tally says have passed.
-fn done(tally: Option<&Path>) -> anyhow::Result<BTreeSet<String>> {
-    match tally {
-        Some(path) if path.exists() => Ok(fs::read_to_string(path)?.lines().map(str::to_owned).collect()),
-        _ => Ok(BTreeSet::new()),
-    }
-}
-
-fn note_done(tally: Option<&Path>, name: &str) -> anyhow::Result<()> {
-    let Some(path) = tally else { return Ok(()) };
-    let mut file = OpenOptions::new().create(true).append(true).open(path)?;
-    Ok(writeln!(file, "{name}")?)
 }

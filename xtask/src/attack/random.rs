@@ -243,7 +243,8 @@ impl<'a, 'c> Round<'a, 'c> {
         let arm = |attack: &&dyn Attack| Armed::start(Order { name: attack.name(), ports, seconds, from });
         let armed = attacks.iter().map(arm).collect::<anyhow::Result<Vec<_>>>()?;
         drop(self.honest.phase()?);
-        let fired: Vec<_> = armed.into_iter().map(|armed| thread::spawn(|| armed.fire(|_| {}))).collect();
+        let fire = |mut armed: Armed| thread::spawn(move || armed.fire(|_| {}));
+        let fired: Vec<_> = armed.into_iter().map(fire).collect();
         let mut tally = Tally::default();
         for fired in fired {
             let fired = fired.join().map_err(|_| anyhow::anyhow!("a thread of the suite has panicked"))?;

@@ -46,8 +46,22 @@ const LOG_BYTES_MAX: u64 = 2 << 20;
 /// Of a pipe that nobody reads.
 const PIPE_BYTES: usize = 4096;
 
+/// Different lines of `/health` that are kept.
+const TOLD_MAX: usize = 100;
+
 /// What a thread says that panics.
 const PANICKED: &str = " panicked at ";
+
+/// What is borne of an attack, and what the server has to say of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Expected<'a> {
+    /// Whether `/health` may be unanswered for as long as the attack lasts.
+    pub(super) takes_admin_port: bool,
+    /// Words of which the log has to carry one, and those of which `/health` has to have said one; none if nothing has to
+    /// be said.
+    pub(super) log: &'a [&'a str],
+    pub(super) health: &'a [&'a str],
+}
 
 /// What was seen of a server while it was watched.
 #[derive(Debug, Default)]
@@ -72,6 +86,7 @@ pub(super) struct Place {
 pub(super) struct Rig<'a> {
     server: Server,
     launch: Launch<'a>,
+    data: PathBuf,
     ground: Ground,
     watched: Arc<Watched>,
     looking: Option<JoinHandle<()>>,
@@ -84,9 +99,13 @@ pub(super) struct Rig<'a> {
 impl<'a> Rig<'a> {
     /// Starts a server on fresh data.
     pub(super) fn start(place: &Place, toolbox: &'a Toolbox, ground: Ground) -> anyhow::Result<Self> {
-        let mut launch = Launch::prepare(ServerKind::Riverrun, toolbox, place.dir.join("server"))?
+        let dir = place.dir.join("server");
+        let mut launch = Launch::prepare(ServerKind::Riverrun, toolbox, dir.clone())?
             .with_binary(place.binary.clone())
             .with_own_settings(ground.settings.iter().copied());
+        if let Some(lay) = ground.lay {
+            launch = launch.with_own_settings(lay(&dir)?);
+        }
         if let Some(ports) = place.ports {
             launch = launch.with_ports(ports);
         }
@@ -95,8 +114,16 @@ impl<'a> Rig<'a> {
             launch = launch.wrapped_in(["sh", "-c", &limit]);
         }
         let (server, unread) = spawn(&launch, ground.log_reader)?;
-        let mut rig =
-            Self { server, launch, ground, watched: Arc::default(), looking: None, resting_bytes: 0, unread };
+        let mut rig = Self {
+            server,
+            launch,
+            data: dir.join("data"),
+            ground,
+            watched: Arc::default(),
+            looking: None,
+            resting_bytes: 0,
+            unread,
+        };
         rig.wait_until_ready()?;
         rig.watch()?;
         Ok(rig)
@@ -117,6 +144,11 @@ impl<'a> Rig<'a> {
         let looking = thread::Builder::new().name("watch".into()).spawn(move || watch(&watched, admin))?;
         self.looking = Some(looking);
         Ok(())
+    }
+
+    /// The server's own files.
+    pub(super) fn data(&self) -> &Path {
+        &self.data
     }
 
     pub(super) fn port(&self) -> u16 {
@@ -172,7 +204,8 @@ impl<'a> Rig<'a> {
     }
 
     /// What of the server itself is not borne, in words.
-    pub(super) fn faults(&mut self, takes_admin_port: bool, words: &[&str]) -> anyhow::Result<Vec<String>> {
+    pub(super) fn faults(&mut self, expected: Expected<'_>) -> anyhow::Result<Vec<String>> {
+        let Expected { takes_admin_port, log, health } = expected;
         let mut faults = Vec::new();
         if let Err(error) = self.server.must_run() {
             return Ok(vec![format!("{error:#}")]);
@@ -188,23 +221,25 @@ impl<'a> Rig<'a> {
         if http_get(self.server.admin_port(), "/health", HEALTH_PATIENCE).is_err() {
             faults.push("/health is not answered afterwards".to_owned());
         }
+        let told = self.told();
+        if !health.is_empty() && !told.iter().any(|line| health.iter().any(|word| line.contains(word))) {
+            faults.push(format!("/health said nothing of {}", health.join(" or ")));
+        }
         if self.ground.log_reader == LogReader::Works {
-            faults.extend(log_faults(&self.launch.log()?, words));
+            faults.extend(log_faults(&self.launch.log()?, log));
         }
         Ok(faults)
     }
 
-    /// What `/health` has said besides that all is well.
+    /// What `/health` has said besides that all is well: troubles and notes.
     pub(super) fn told(&self) -> BTreeSet<String> {
         self.watched.told.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Ends the server in order; how long that took.
-    pub(super) fn stop(&mut self) -> anyhow::Result<Duration> {
+    /// Ends the server; an error if it says that it did not end in order.
+    pub(super) fn stop(&mut self) -> anyhow::Result<()> {
         self.end_watch();
-        let begun = Instant::now();
-        self.server.stop()?;
-        Ok(begun.elapsed())
+        self.server.stop()
     }
 
     /// Starts the server again on the same data; how long it took to answer.
@@ -247,16 +282,25 @@ fn spawn(launch: &Launch<'_>, log_reader: LogReader) -> anyhow::Result<(Server, 
 fn watch(watched: &Watched, admin: u16) {
     let mut answered = Instant::now();
     while !watched.ended.load(Ordering::Relaxed) {
-        if let Ok((status, body)) = http_get(admin, "/health", HEALTH_PATIENCE) {
+        if let Ok((_, body)) = http_get(admin, "/health", HEALTH_PATIENCE) {
             answered = Instant::now();
-            if status != 200 {
-                watched.told.lock().unwrap_or_else(PoisonError::into_inner).insert(body.trim().to_owned());
-            }
+            let mut told = watched.told.lock().unwrap_or_else(PoisonError::into_inner);
+            let lines = told_lines(&body).take(TOLD_MAX.saturating_sub(told.len()));
+            told.extend(lines);
         }
         let silent_ms = u64::try_from(answered.elapsed().as_millis()).unwrap_or(u64::MAX);
         watched.silent_ms.fetch_max(silent_ms, Ordering::Relaxed);
         thread::sleep(LOOK_INTERVAL);
     }
+}
+
+/// What an answer of `/health` says besides that all is well. For how long something has lasted is left out.
+fn told_lines(body: &str) -> impl Iterator<Item = String> {
+    let lines = body.lines().map(str::trim).filter(|line| !line.is_empty() && *line != "ok");
+    lines.map(|line| {
+        let lasted = line.strip_prefix("for ").and_then(|rest| rest.split_once(" seconds "));
+        lasted.map_or(line, |(_, cause)| cause).to_owned()
+    })
 }
 
 fn log_faults(log: &str, words: &[&str]) -> Vec<String> {
@@ -282,6 +326,14 @@ pub(super) fn clear(dir: &Path) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn health_tells_troubles_and_notes_and_not_for_how_long() {
+        let told = |body: &str| told_lines(body).collect::<Vec<_>>();
+        assert_eq!(told("ok\n"), [""; 0]);
+        assert_eq!(told("ok\nfor 3 seconds a journal waits\n"), ["a journal waits"]);
+        assert_eq!(told("failed\ncordoned\n"), ["failed", "cordoned"]);
+    }
 
     #[test]
     fn a_panic_a_flood_and_silence_in_the_log_are_faults() {

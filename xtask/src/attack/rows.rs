@@ -3,6 +3,7 @@
 mod admin;
 mod connections;
 mod creation;
+mod damaged;
 mod deletes;
 mod frames;
 mod groups;
@@ -15,6 +16,9 @@ mod patterns;
 mod segments;
 mod sessions;
 mod unread;
+mod vanished;
+
+use std::path::Path;
 
 use anyhow::{Context, ensure};
 use riverrun_protocol::create_topics_request::{CreatableTopic, CreatableTopicConfig};
@@ -24,8 +28,9 @@ use super::attacker::{From, Tally, Target};
 use super::honest::{Shape, TOPIC_ALREADY_EXISTS};
 use super::wire::Conn;
 
-/// Elements of a list that fill a request of several megabytes.
-const MANY: usize = 990_000;
+/// Elements of a list that make a request of megabytes, and are within the server's bound on most requests, so that they
+/// are worked on: 250,000, with what holds the list. What is beyond the bounds is refused, which the generated part shows.
+const MANY: usize = 249_000;
 
 /// Topics by name, with their errors' text.
 const CREATE_TOPICS_VERSION: i16 = 5;
@@ -45,6 +50,9 @@ pub(super) enum LogReader {
     Paused,
 }
 
+/// Makes files in a directory; the settings that name them.
+type Lay = fn(&Path) -> anyhow::Result<Vec<String>>;
+
 /// What the server under attack is started with.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Ground {
@@ -53,6 +61,8 @@ pub(super) struct Ground {
     /// Descriptors that the process may have, where they are to be few.
     pub(super) descriptors: Option<u32>,
     pub(super) log_reader: LogReader,
+    /// Makes what the server finds at its start.
+    pub(super) lay: Option<Lay>,
 }
 
 /// One kind of attack.
@@ -81,16 +91,31 @@ pub(super) trait Attack: Sync {
         Ok(())
     }
 
+    /// What is done to the server's own files as an attack begins, the first one with the number 0.
+    fn harm(&self, _data: &Path, _pair: u32) -> anyhow::Result<()> {
+        Ok(())
+    }
+
     /// The attack itself, in the attacker's process.
     fn act(&self, target: &Target) -> anyhow::Result<Tally>;
 
-    /// Words of which the server's log has to carry one afterwards.
+    /// Words of which the server's log has to carry one afterwards, where an operator has to know of the attack.
     fn told(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Words of which `/health` has to have said one.
+    fn told_by_health(&self) -> &'static [&'static str] {
         &[]
     }
 
     /// Whether `/health` may be unanswered for as long as the attack lasts.
     fn takes_admin_port(&self) -> bool {
+        false
+    }
+
+    /// Whether a stop has to say that it was not clean, since there is no file for what the journal has.
+    fn leaves_records_in_the_journal(&self) -> bool {
         false
     }
 
@@ -123,6 +148,8 @@ pub(super) const ALL: &[&dyn Attack] = &[
     &connections::Churn,
     &log_reader::Gone,
     &log_reader::Paused,
+    &damaged::Queue,
+    &vanished::Directories,
 ];
 
 /// No attack at all, for a server with a planted fault.

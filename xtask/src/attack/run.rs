@@ -1,5 +1,6 @@
 //! One attack against one server: in turns with control runs, and judged at the end.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,9 +9,9 @@ use anyhow::Context;
 
 use super::attacker::{Armed, From, Order, Tally, busy_threads};
 use super::burn::{self, Effort};
-use super::honest::{Honest, Shape};
+use super::honest::{Honest, Seen, Shape};
 use super::judge::{Witness, ms};
-use super::rig::{Place, Rig};
+use super::rig::{Expected, Place, Rig};
 use super::rows::{Attack, Ground};
 use crate::bench::procfs::ThreadSampler;
 use crate::clients::install::Toolbox;
@@ -60,6 +61,8 @@ pub(super) struct Outcome {
     pub(super) peak_bytes: u64,
     pub(super) budget_bytes: u64,
     pub(super) stop: Duration,
+    /// What `/health` said besides that all is well.
+    pub(super) told: BTreeSet<String>,
     pub(super) faults: Vec<String>,
 }
 
@@ -97,6 +100,17 @@ impl fmt::Display for Outcome {
     }
 }
 
+/// What came of one storm of an attacker.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fired {
+    pub(super) tally: Tally,
+    /// What the attacker, and the server on its behalf, took.
+    pub(super) effort: Effort,
+    pub(super) elapsed_s: f64,
+    /// What the server's resident memory grew by at most.
+    pub(super) grown_bytes: u64,
+}
+
 /// Where an attack is run.
 #[derive(Clone, Copy)]
 pub(super) struct Field<'a> {
@@ -112,13 +126,18 @@ pub(super) fn attack(field: Field<'_>, attack: &dyn Attack, plan: Plan) -> anyho
     attack.prepare(&mut bout.rig.connect()?).context("what the attack needs cannot be made")?;
     bout.rest()?;
     for _ in 0..plan.pairs {
-        bout.pair(attack.name(), plan)?;
+        bout.pair(attack, plan)?;
     }
-    let mut faults = bout.faults(attack.takes_admin_port(), attack.told())?;
+    let expected = Expected {
+        takes_admin_port: attack.takes_admin_port(),
+        log: attack.told(),
+        health: attack.told_by_health(),
+    };
+    let mut faults = bout.faults(expected)?;
     if let Err(error) = bout.rig.connect().and_then(|mut conn| attack.check(&mut conn)) {
         faults.push(format!("{error:#}"));
     }
-    bout.end(faults)
+    bout.end(faults, attack.leaves_records_in_the_journal())
 }
 
 /// A server with honest clients.
@@ -128,9 +147,11 @@ pub(super) struct Bout<'a> {
     /// Processor time that the server takes in a second for the honest clients alone.
     quiet_cpu_share: f64,
     /// What is not borne beyond what the witnesses say.
-    faults: Vec<String>,
+    pub(super) faults: Vec<String>,
     pub(super) tally: Tally,
     pub(super) effort: Effort,
+    /// Pairs of runs that were begun.
+    pairs: u32,
 }
 
 impl<'a> Bout<'a> {
@@ -140,7 +161,7 @@ impl<'a> Bout<'a> {
             |shape: &Shape| Ok((Honest::start(*shape, rig.port())?, Witness::new(*shape, field.above_max)));
         let honest = beside.iter().map(start).collect::<anyhow::Result<_>>()?;
         let (tally, effort) = <_>::default();
-        Ok(Self { rig, honest, quiet_cpu_share: 0.0, faults: Vec::new(), tally, effort })
+        Ok(Self { rig, honest, quiet_cpu_share: 0.0, faults: Vec::new(), tally, effort, pairs: 0 })
     }
 
     /// Looks at the server while nobody attacks it.
@@ -152,27 +173,30 @@ impl<'a> Bout<'a> {
     }
 
     /// The attack, a while after it, and the control run.
-    pub(super) fn pair(&mut self, name: &str, plan: Plan) -> anyhow::Result<()> {
-        let order = Order { name, ports: self.rig.ports(), seconds: plan.seconds, from: plan.from };
-        let armed = Armed::start(order)?;
+    pub(super) fn pair(&mut self, attack: &dyn Attack, plan: Plan) -> anyhow::Result<()> {
+        let order =
+            Order { name: attack.name(), ports: self.rig.ports(), seconds: plan.seconds, from: plan.from };
+        let mut armed = Armed::start(order)?;
         self.forget()?;
-        let effort = self.fire(armed, plan)?;
+        attack.harm(self.rig.data(), self.pairs)?;
+        self.pairs += 1;
+        let Fired { effort, tally, .. } = self.fire(&mut armed, plan)?;
+        self.tally.add(tally);
         self.note(|witness| &mut witness.attack)?;
         thread::sleep(AFTER);
         self.note(|witness| &mut witness.after)?;
-        self.calm()?;
+        self.calm(CALM_LOOK)?;
         burn::burn(effort, plan.seconds)?;
         self.note(|witness| &mut witness.control)?;
-        self.effort.cpu_seconds += effort.cpu_seconds;
-        self.effort.threads = self.effort.threads.max(effort.threads);
+        self.effort.add(effort);
         Ok(())
     }
 
-    /// Waits until the attack is over for the honest clients, too.
-    fn calm(&mut self) -> anyhow::Result<()> {
+    /// Waits until the attack is over for the honest clients, too: for so long they are served as always.
+    pub(super) fn calm(&mut self, look: Duration) -> anyhow::Result<()> {
         let deadline = Instant::now() + CALM_MAX;
         loop {
-            thread::sleep(CALM_LOOK);
+            thread::sleep(look);
             let mut calm = true;
             for (honest, witness) in &mut self.honest {
                 let seen = honest.phase()?;
@@ -190,16 +214,19 @@ impl<'a> Bout<'a> {
         }
     }
 
-    /// Lets the attacker attack; what it and the server on its behalf took.
-    fn fire(&mut self, armed: Armed, plan: Plan) -> anyhow::Result<Effort> {
+    /// Lets the attacker attack.
+    pub(super) fn fire(&self, armed: &mut Armed, plan: Plan) -> anyhow::Result<Fired> {
         let mut freeze = plan.freeze;
         let seconds = plan.seconds;
         let (mut attacker, mut server) = (ThreadSampler::new(), ThreadSampler::new());
         let (begun, cpu_seconds) = (Instant::now(), self.rig.cpu_seconds()?);
         let server_id = self.rig.process_id();
+        let before_bytes = self.rig.resident_bytes()?;
+        let mut most_bytes = before_bytes;
         let tally = armed.fire(|attacker_id| {
             attacker.look(attacker_id);
             server.look(server_id);
+            most_bytes = most_bytes.max(self.rig.resident_bytes().unwrap_or_default());
             if freeze && begun.elapsed() > FREEZE_AFTER {
                 freeze = false;
                 self.rig.freeze(FREEZE);
@@ -207,11 +234,17 @@ impl<'a> Bout<'a> {
         })?;
         let elapsed_s = begun.elapsed().as_secs_f64();
         let taken = self.rig.cpu_seconds()? - cpu_seconds - self.quiet_cpu_share * elapsed_s;
-        self.tally.add(tally);
-        Ok(Effort {
+        let effort = Effort {
             cpu_seconds: (taken + tally.cpu_seconds).max(CPU_SECONDS_MIN),
             threads: busy_threads(&attacker, seconds) + busy_threads(&server, seconds),
-        })
+        };
+        Ok(Fired { tally, effort, elapsed_s, grown_bytes: most_bytes - before_bytes })
+    }
+
+    /// What the first honest client saw since the last call.
+    pub(super) fn seen(&mut self) -> anyhow::Result<Seen> {
+        let (honest, _) = self.honest.first_mut().context("nobody honest is there")?;
+        honest.phase()
     }
 
     /// What was seen since the last call belongs to no phase.
@@ -227,10 +260,10 @@ impl<'a> Bout<'a> {
     }
 
     /// What is not borne, while the server runs.
-    pub(super) fn faults(&mut self, takes_admin_port: bool, words: &[&str]) -> anyhow::Result<Vec<String>> {
+    pub(super) fn faults(&mut self, expected: Expected<'_>) -> anyhow::Result<Vec<String>> {
         let mut faults: Vec<_> = self.honest.iter().flat_map(|(_, witness)| witness.faults()).collect();
         faults.append(&mut self.faults);
-        faults.extend(self.rig.faults(takes_admin_port, words)?);
+        faults.extend(self.rig.faults(expected)?);
         let stalled = self.honest.iter().any(|(_, witness)| witness.attack.slowest() > STALL);
         if stalled && self.rig.told().is_empty() {
             faults.push("/health said all the time that all is well".to_owned());
@@ -244,24 +277,26 @@ impl<'a> Bout<'a> {
         Ok(faults)
     }
 
-    /// Stops the server, starts it again and looks for what was acked.
-    pub(super) fn end(mut self, mut faults: Vec<String>) -> anyhow::Result<Outcome> {
+    /// Stops the server, in order or not as is expected, starts it again and looks for what was acked.
+    pub(super) fn end(mut self, mut faults: Vec<String>, is_unclean: bool) -> anyhow::Result<Outcome> {
         let (peak_bytes, budget_bytes) = (self.rig.peak_bytes()?, self.rig.budget_bytes());
-        let stop = match self.rig.stop() {
-            Ok(stop) => stop,
-            Err(error) => {
-                faults.push(format!("{error:#}"));
-                Duration::MAX
-            }
-        };
+        let begun = Instant::now();
+        let stopped = self.rig.stop();
+        let stop = begun.elapsed();
+        match stopped {
+            Ok(()) if is_unclean => faults.push("a stop says that all was settled".to_owned()),
+            Err(error) if !is_unclean => faults.push(format!("{error:#}")),
+            _ => {}
+        }
         if stop > STOP_MAX {
             faults.push(format!("a stop took {:.1} s", stop.as_secs_f64()));
         } else {
             self.look_again(&mut faults)?;
         }
+        let told = self.rig.told();
         let witnesses = self.honest.into_iter().map(|(_, witness)| witness).collect();
         let (tally, effort) = (self.tally, self.effort);
-        Ok(Outcome { witnesses, tally, effort, peak_bytes, budget_bytes, stop, faults })
+        Ok(Outcome { witnesses, tally, effort, peak_bytes, budget_bytes, stop, told, faults })
     }
 
     /// After a restart.
@@ -277,7 +312,7 @@ impl<'a> Bout<'a> {
                 faults.push(format!("{name}: {} of {} acked records are gone", kept.missing, kept.acked));
             }
         }
-        let after = self.rig.faults(true, &[])?.into_iter();
+        let after = self.rig.faults(Expected { takes_admin_port: true, ..Expected::default() })?.into_iter();
         faults.extend(after.map(|fault| format!("after a restart: {fault}")));
         Ok(())
     }

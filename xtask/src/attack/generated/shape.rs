@@ -74,21 +74,35 @@ impl Filling {
     }
 }
 
-/// One long list of one request, in words that name it to another process.
+/// One long list of one request, in words that name it to another process. With several fillings or counts it is several
+/// requests, which are sent in turn.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Case {
     pub(super) api: String,
     pub(super) version: i16,
     /// The list's field, behind those that hold it, with dots between.
     pub(super) path: String,
-    pub(super) filling: Filling,
-    pub(super) count: usize,
+    /// Elements of all lists of the request together: the long list has those that its holders leave.
+    pub(super) counts: Vec<usize>,
+    pub(super) fillings: Vec<Filling>,
+}
+
+impl Case {
+    /// How its fillings are named together.
+    pub(super) fn fillings_name(&self) -> String {
+        self.fillings.iter().map(|filling| filling.name()).collect::<Vec<_>>().join("+")
+    }
+
+    /// How its counts are named together.
+    pub(super) fn counts_name(&self) -> String {
+        self.counts.iter().map(usize::to_string).collect::<Vec<_>>().join("+")
+    }
 }
 
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { api, version, path, filling, count } = self;
-        write!(f, "{api}:{version}:{path}:{}:{count}", filling.name())
+        let Self { api, version, path, .. } = self;
+        write!(f, "{api}:{version}:{path}:{}:{}", self.fillings_name(), self.counts_name())
     }
 }
 
@@ -96,16 +110,19 @@ impl FromStr for Case {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
-        let [api, version, path, filling, count] = text.split(':').collect::<Vec<_>>()[..] else {
+        let [api, version, path, fillings, counts] = text.split(':').collect::<Vec<_>>()[..] else {
             bail!("{text} names no generated request");
         };
-        let filling = Filling::ALL.into_iter().find(|known| known.name() == filling);
+        let filling = |name: &str| {
+            let known = Filling::ALL.into_iter().find(|known| known.name() == name);
+            known.with_context(|| format!("{text} has no filling {name}"))
+        };
         Ok(Self {
             api: api.to_owned(),
             version: version.parse()?,
             path: path.to_owned(),
-            filling: filling.with_context(|| format!("{text} has no filling"))?,
-            count: count.parse()?,
+            counts: counts.split('+').map(str::parse).collect::<Result<_, _>>()?,
+            fillings: fillings.split('+').map(filling).collect::<anyhow::Result<_>>()?,
         })
     }
 }
@@ -144,31 +161,31 @@ pub(super) fn versions(message: &Message, newest: i16) -> Vec<i16> {
     [Some(newest), by_id.map(|from| from - 1)].into_iter().flatten().collect()
 }
 
-/// A whole request; of a list that would be too long, as much as is sent at most.
-pub(super) fn frame(message: &Message, key: i16, case: &Case) -> anyhow::Result<Vec<u8>> {
-    let few = write(message, key, case, case.count.min(1000))?;
-    let element_bytes = few.len() / case.count.clamp(1, 1000) + 8;
-    let frame = write(message, key, case, case.count.min(FRAME_BYTES_MAX / element_bytes))?;
-    ensure!(frame.len() < FRAME_BYTES_MAX + (1 << 20), "{case} is {} bytes", frame.len());
-    Ok(frame)
+/// The whole requests of a case, those of one count after another; of a list that would be too long, as much as is sent at
+/// most.
+pub(super) fn frames(message: &Message, key: i16, case: &Case) -> anyhow::Result<Vec<Vec<u8>>> {
+    let pairs =
+        case.counts.iter().flat_map(|count| case.fillings.iter().map(move |filling| (*count, *filling)));
+    let frame = |(count, filling)| frame(message, key, case, count, filling);
+    pairs.map(frame).collect()
 }
 
-fn write(message: &Message, key: i16, case: &Case, count: usize) -> anyhow::Result<Vec<u8>> {
-    let mut encoder = Encoder::new();
-    encoder.i32(0);
-    let header = RequestHeader {
-        api_key: key,
-        api_version: case.version,
-        correlation_id: 1,
-        client_id: Some("attack"),
-    };
-    header.encode(&mut encoder)?;
+/// One request with so many elements.
+fn frame(
+    message: &Message,
+    key: i16,
+    case: &Case,
+    count: usize,
+    filling: Filling,
+) -> anyhow::Result<Vec<u8>> {
     let path: Vec<_> = case.path.split('.').collect();
-    let writer = Writer { message, version: case.version, filling: case.filling, count };
-    writer.structure(&mut encoder, message.root(), Some(&path), None)?;
-    let mut frame = encoder.into_parts().0.to_vec();
-    let length = i32::try_from(frame.len() - size_of::<i32>())?;
-    frame[..size_of::<i32>()].copy_from_slice(&length.to_be_bytes());
+    // Each list on the way has one element, which counts too.
+    let count = count.saturating_sub(path.len() - 1).max(1);
+    let writer = |count| Writer { message, version: case.version, filling, count };
+    let few = writer(count.min(1000)).request(key, &path)?;
+    let element_bytes = few.len() / count.clamp(1, 1000) + 8;
+    let frame = writer(count.min(FRAME_BYTES_MAX / element_bytes)).request(key, &path)?;
+    ensure!(frame.len() < FRAME_BYTES_MAX + (1 << 20), "{case} is {} bytes", frame.len());
     Ok(frame)
 }
 
@@ -180,6 +197,24 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
+    /// The request with its header and its length.
+    fn request(&self, key: i16, path: &[&str]) -> anyhow::Result<Vec<u8>> {
+        let mut encoder = Encoder::new();
+        encoder.i32(0);
+        let header = RequestHeader {
+            api_key: key,
+            api_version: self.version,
+            correlation_id: 1,
+            client_id: Some("attack"),
+        };
+        header.encode(&mut encoder)?;
+        self.structure(&mut encoder, self.message.root(), Some(path), None)?;
+        let mut frame = encoder.into_parts().0.to_vec();
+        let length = i32::try_from(frame.len() - size_of::<i32>())?;
+        frame[..size_of::<i32>()].copy_from_slice(&length.to_be_bytes());
+        Ok(frame)
+    }
+
     /// `path` is what leads from here to the long list, if it is in here; `index` numbers the element of it that this is in.
     /// What is in none names what exists, so that the list is looked at.
     fn structure(
@@ -222,15 +257,24 @@ impl Writer<'_> {
                     None => 0,
                 };
                 self.length(encoder, count)?;
-                let is_long = inner == Some(&[]);
-                for element_index in 0..count {
-                    let index = if is_long { Some(element_index) } else { index };
-                    self.value(encoder, element, None, inner, index)?;
+                if inner == Some(&[]) {
+                    return self.long_list(encoder, element, count);
                 }
-                Ok(())
+                (0..count).try_for_each(|_| self.value(encoder, element, None, inner, index))
             }
             kind => self.value(encoder, kind, Some(field), inner, index),
         }
+    }
+
+    /// The elements of the long list. Those that are all alike are written once and copied.
+    fn long_list(&self, encoder: &mut Encoder, element: &Type, count: usize) -> anyhow::Result<()> {
+        if matches!(self.filling, Filling::Empty | Filling::Same) {
+            let mut one = Encoder::new();
+            self.value(&mut one, element, None, Some(&[]), Some(0))?;
+            encoder.raw(&one.into_parts().0.repeat(count));
+            return Ok(());
+        }
+        (0..count).try_for_each(|index| self.value(encoder, element, None, Some(&[]), Some(index)))
     }
 
     fn value(
@@ -328,6 +372,12 @@ mod tests {
         case
     }
 
+    fn frame(message: &Message, key: i16, case: &Case) -> anyhow::Result<Vec<u8>> {
+        let mut frames = frames(message, key, case)?;
+        assert_eq!(frames.len(), 1);
+        Ok(frames.remove(0))
+    }
+
     fn body<'a, T: Decode<'a>>(frame: &'a [u8], version: i16) -> T {
         let mut decoder = Decoder::new(&frame[4..]);
         RequestHeader::decode(&mut decoder).unwrap();
@@ -341,7 +391,7 @@ mod tests {
         let schema = load_schema().unwrap();
         let (message, key) = request(&schema, "Fetch");
         assert_eq!(versions(message, 18), [18, 12]);
-        let case = case("Fetch:12:topics.partitions:different:70");
+        let case = case("Fetch:12:topics.partitions:different:71");
         let frame = frame(message, key, &case).unwrap();
         let fetch: FetchRequest<'_> = body(&frame, 12);
         assert_eq!(fetch.topics.len(), 1);
@@ -377,11 +427,11 @@ mod tests {
                         api: api.name.clone(),
                         version,
                         path: path.clone(),
-                        filling: Filling::Unknown,
-                        count: 3,
+                        fillings: Filling::ALL.to_vec(),
+                        counts: vec![3, 4],
                     };
-                    let made = frame(message, api.key, &case);
-                    assert!(made.is_ok(), "{case}: {made:?}");
+                    let made = frames(message, api.key, &case);
+                    assert_eq!(made.unwrap().len(), 8, "{case}");
                 }
             }
         }

@@ -8,8 +8,8 @@ use super::Attack;
 use crate::attack::attacker::{From, Shot, Tally, Target};
 use crate::attack::wire::{Conn, frame};
 
-/// Topics of one request.
-const NAMES: usize = 999_000;
+/// Topics of one request, nearly as many as it may name.
+const NAMES: usize = 99_000;
 
 /// Topics that strangers may have made in the time of an attack.
 const TOPICS_MAX: usize = 50_000;
@@ -20,7 +20,7 @@ const WORKERS: usize = 8;
 /// Metadata that may make topics.
 const VERSION: i16 = 4;
 
-/// One Metadata request that names a million topics.
+/// Metadata requests that name as many topics as they may.
 pub(super) struct Metadata;
 
 impl Attack for Metadata {
@@ -29,7 +29,7 @@ impl Attack for Metadata {
     }
 
     fn about(&self) -> &'static str {
-        "Metadata requests that name 999,000 topics that do not exist"
+        "Metadata requests that name 99,000 topics that do not exist"
     }
 
     fn short(&self) -> Option<From> {

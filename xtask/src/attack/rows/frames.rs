@@ -50,6 +50,10 @@ impl Attack for HalfFrames {
         &[Shape::Small, Shape::Large]
     }
 
+    fn told(&self) -> &'static [&'static str] {
+        &["its request arrives too slowly"]
+    }
+
     fn act(&self, target: &Target) -> anyhow::Result<Tally> {
         let mut half = PROMISED_BYTES.to_be_bytes().to_vec();
         half.extend_from_slice(&[0, 0, 0, 8, 0, 0, 0, 1, 0xff, 0xff]);
@@ -73,6 +77,10 @@ impl Attack for Garbage {
 
     fn about(&self) -> &'static str {
         "8 connections after another say TLS, HTTP, and requests of impossible lengths"
+    }
+
+    fn told(&self) -> &'static [&'static str] {
+        &["a TLS client on a plain-text listener"]
     }
 
     fn act(&self, target: &Target) -> anyhow::Result<Tally> {

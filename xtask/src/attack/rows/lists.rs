@@ -19,7 +19,7 @@ const TOPIC: &str = "honest-small";
 /// Connections that send such requests.
 const WORKERS: usize = 4;
 
-/// Requests with as many elements as fit, of several kinds in turn.
+/// Requests with nearly as many elements as they may have, of several kinds in turn.
 pub(super) struct Lists;
 
 impl Attack for Lists {
@@ -28,7 +28,7 @@ impl Attack for Lists {
     }
 
     fn about(&self) -> &'static str {
-        "4 connections send 990,000 elements in Produce, DescribeConfigs, Fetch, CreatePartitions, ListOffsets in turn"
+        "4 connections send 249,000 elements in Produce, DescribeConfigs, Fetch, CreatePartitions, ListOffsets in turn"
     }
 
     fn short(&self) -> Option<From> {
@@ -67,8 +67,8 @@ fn produce() -> anyhow::Result<Vec<u8>> {
     frame(&request, 8)
 }
 
-/// Topics that do not exist.
-fn describe_configs() -> anyhow::Result<Vec<u8>> {
+/// Topics that do not exist, each answered with a text.
+pub(super) fn describe_configs() -> anyhow::Result<Vec<u8>> {
     let resource = |index: usize| DescribeConfigsResource {
         resource_type: 2,
         resource_name: format!("n{index}").into(),

@@ -9,8 +9,8 @@ use super::Attack;
 use crate::attack::attacker::{From, Shot, Tally, Target};
 use crate::attack::wire::{Conn, frame};
 
-/// Partitions of a session; the topic does not exist.
-const PARTITIONS: i32 = 980_000;
+/// Partitions of a session, nearly as many as it may have; the topic does not exist.
+const PARTITIONS: i32 = 199_000;
 
 /// Fetch by topic id.
 const VERSION: i16 = 13;
@@ -38,7 +38,7 @@ impl Attack for Sessions {
     }
 
     fn about(&self) -> &'static str {
-        "2 fetch sessions of 980,000 partitions that do not exist, then requests of 50 bytes in them"
+        "2 fetch sessions of 199,000 partitions that do not exist, then requests of 50 bytes in them"
     }
 
     fn short(&self) -> Option<From> {

@@ -2,15 +2,11 @@
 
 use std::time::Duration;
 
-use riverrun_protocol::ElectLeadersRequest;
-use riverrun_protocol::elect_leaders_request::TopicPartitions;
-
-use super::{Attack, MANY};
+use super::{Attack, lists};
 use crate::attack::attacker::{From, Shot, Tally, Target};
-use crate::attack::wire::frame;
 
-/// Connections that ask.
-const WORKERS: usize = 4;
+/// Connections that ask: their answers together are more than the memory for answers.
+const WORKERS: usize = 8;
 
 /// A server that gives a client two seconds meets one that comes again just before.
 const STAY: Duration = Duration::from_millis(1900);
@@ -27,7 +23,7 @@ impl Attack for Unread {
     }
 
     fn about(&self) -> &'static str {
-        "4 clients ask for 54 MB each, read nothing, and come again after 1.9 s"
+        "8 clients ask for the configs of 249,000 topics, read nothing, and come again after 1.9 s"
     }
 
     fn short(&self) -> Option<From> {
@@ -35,7 +31,7 @@ impl Attack for Unread {
     }
 
     fn act(&self, target: &Target) -> anyhow::Result<Tally> {
-        let request = request()?;
+        let request = lists::describe_configs()?;
         target.storm(WORKERS, |worker, (): &mut ()| {
             let mut conn = worker.connect_narrow(NARROW)?;
             conn.send(&request)?;
@@ -54,11 +50,11 @@ impl Attack for Abandoned {
     }
 
     fn about(&self) -> &'static str {
-        "4 clients ask for 54 MB each, leave at once, and come again"
+        "8 clients ask for the configs of 249,000 topics, leave at once, and come again"
     }
 
     fn act(&self, target: &Target) -> anyhow::Result<Tally> {
-        let request = request()?;
+        let request = lists::describe_configs()?;
         target.storm(WORKERS, |worker, (): &mut ()| {
             let mut conn = worker.connect_narrow(NARROW)?;
             conn.send(&request)?;
@@ -67,12 +63,4 @@ impl Attack for Abandoned {
             Ok(Shot::Sent)
         })
     }
-}
-
-/// One partition named again and again: small to ask, large to answer.
-fn request() -> anyhow::Result<Vec<u8>> {
-    let topic = TopicPartitions { topic: "honest-small".into(), partitions: vec![0; MANY] };
-    let request =
-        ElectLeadersRequest { topic_partitions: Some(vec![topic]), timeout_ms: 1000, election_type: 0 };
-    frame(&request, 1)
 }
