@@ -37,6 +37,15 @@ impl Broker {
         .await
     }
 
+    /// Drafts a change and drops it, after which nothing has changed: what would come of it. As large as the change itself,
+    /// so that no thread that serves connections works on it.
+    pub(crate) async fn rehearse_change<T: Send + 'static>(
+        self: &Arc<Self>,
+        plan: impl FnOnce(&mut Draft<'_>) -> T + Send + 'static,
+    ) -> Result<T, MetadataError> {
+        self.blocking(move |broker| Ok(broker.metadata.rehearse(plan))).await
+    }
+
     /// Puts no new partition into a log dir that takes no more writes.
     fn close_failed_dirs(&self) {
         let dirs = 0..self.logs.dir_count();
@@ -235,6 +244,15 @@ mod tests {
     fn start(sim: &SimEnv) -> Arc<Broker> {
         let config = BrokerConfig::from_pairs([("data.dir", "/data")]).expect("valid");
         open_broker(sim.env(), config).expect("starts")
+    }
+
+    #[test]
+    fn a_rehearsal_keeps_no_serving_thread_busy() {
+        let sim = SimEnv::new(1);
+        let broker = start(&sim);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let worked_on = runtime.block_on(broker.rehearse_change(|_| std::thread::current().id()));
+        assert_ne!(worked_on.expect("rehearsed"), std::thread::current().id());
     }
 
     /// The id of a topic, and where its partition's directory lies.

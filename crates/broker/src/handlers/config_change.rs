@@ -181,16 +181,18 @@ async fn carry_out(
     only_validate: bool,
 ) -> Vec<Result<(), Refusal>> {
     let count = wishes.len();
-    if only_validate {
-        return broker.metadata.rehearse(move |draft| alter_all(draft, wishes));
-    }
-    let altered = broker.blocking(move |broker| {
-        let touched: Vec<TopicId> = wishes.iter().filter_map(touched).collect();
-        let outcomes = broker.metadata.change(|draft| alter_all(draft, wishes))?;
-        broker.apply_topic_configs(&touched);
-        Ok(outcomes)
-    });
-    altered.await.unwrap_or_else(|failed| {
+    let altered = if only_validate {
+        broker.rehearse_change(move |draft| alter_all(draft, wishes)).await
+    } else {
+        let altering = broker.blocking(move |broker| {
+            let touched: Vec<TopicId> = wishes.iter().filter_map(touched).collect();
+            let outcomes = broker.metadata.change(|draft| alter_all(draft, wishes))?;
+            broker.apply_topic_configs(&touched);
+            Ok(outcomes)
+        });
+        altering.await
+    };
+    altered.unwrap_or_else(|failed| {
         let refusal = (error::metadata_error(&failed), failed.to_string());
         vec![Err(refusal); count]
     })

@@ -45,7 +45,7 @@ pub(crate) async fn handle(
         wishes.push(wish(broker.node_id().0, context, topic, count));
     }
     let grown = if request.validate_only {
-        Ok(broker.metadata.rehearse(move |draft| grow_all(draft, wishes)))
+        broker.rehearse_change(move |draft| grow_all(draft, wishes)).await
     } else {
         broker.change_metadata(move |draft| grow_all(draft, wishes)).await
     };

@@ -50,7 +50,7 @@ pub(crate) async fn handle(
         planned.push(topic.and_then(|topic| plan(&broker.config, broker.node_id().0, context, topic)));
     }
     let made = if request.validate_only {
-        Ok(broker.metadata.rehearse(move |draft| create(draft, planned)))
+        broker.rehearse_change(move |draft| create(draft, planned)).await
     } else {
         broker.change_metadata(move |draft| create(draft, planned)).await
     };
