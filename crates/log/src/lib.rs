@@ -79,7 +79,7 @@ pub use partition_log::{
 pub use repair::{Backup, Cut, CutOptions, Repair, RepairError};
 pub use store::{Closed, JournalMark, KnownPartition, LogStore, Place, RecoveryReport, StoreOptions};
 pub use verify::{
-    Aside, Finding, JournalReport, LogDirFiles, VerifyReport, Weight, partition_hit, verify_journal,
-    verify_partition, verify_partition_of,
+    Aside, Finding, JournalReport, LogDirFiles, VerifyReport, VerifyStep, Weight, partition_hit,
+    verify_journal, verify_partition, verify_partition_of,
 };
 pub use write_cache::WriteCache;

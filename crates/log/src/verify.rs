@@ -84,29 +84,51 @@ pub struct VerifyReport {
     pub findings: Vec<Finding>,
 }
 
+/// Bytes of a segment between two words about where a verification is: a fraction of a second's work.
+const STEP_BYTES: u64 = 16 * 1024 * 1024;
+
+/// Where the verification of a partition is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VerifyStep {
+    /// The segment that it is in, counted from 1.
+    pub segment: usize,
+    /// How many there are.
+    pub segments: usize,
+    /// Bytes of all segments that it has passed.
+    pub bytes: u64,
+    /// Bytes of all segments.
+    pub bytes_total: u64,
+}
+
 /// Verifies the partition whose files lie in `dir`. What the checkpoint of its log dir says is used if there is one
 /// two levels above. Fails only if the system cannot list or open files; damage is a finding.
 pub fn verify_partition(env: &Env, dir: &Path, partition: PartitionId) -> Result<VerifyReport, LogError> {
     let log_dir = dir.parent().and_then(Path::parent);
     let files = log_dir.map(|path| LogDirFiles::read(env, path)).transpose()?;
-    verify_partition_of(env, dir, partition, files.as_ref(), &[])
+    verify_partition_of(env, dir, partition, files.as_ref(), &[], &mut |_| {})
 }
 
 /// As [`verify_partition`], by what the files of its log dir say, and by what journals keep `aside`, of this partition and
-/// of others. Both were read before.
+/// of others. Both were read before. `on_step` is told where the verification is, at each segment and a few times a second.
 pub fn verify_partition_of(
     env: &Env,
     dir: &Path,
     partition: PartitionId,
     log_dir: Option<&LogDirFiles>,
     aside: &[Aside],
+    on_step: &mut dyn FnMut(VerifyStep),
 ) -> Result<VerifyReport, LogError> {
     let known = log_dir.and_then(|files| files.partition(partition));
     let listing = Listing::read(env, dir)?;
     let mut verification = Verification { dir, known, end: None, report: VerifyReport::default() };
     verification.check_listing(&listing);
+    let bytes_total = listing.logs.iter().map(|(_, bytes)| bytes).sum();
+    let mut step = VerifyStep { segments: listing.logs.len(), bytes_total, ..VerifyStep::default() };
     for (facts, path) in listing.segments(dir, known) {
-        verification.segment(env, facts, &path, partition)?;
+        step.segment += 1;
+        let mut on_position = |position| on_step(VerifyStep { bytes: step.bytes + position, ..step });
+        verification.segment(env, facts, &path, partition, &mut on_position)?;
+        step.bytes += facts.size_bytes;
     }
     let current = known.and_then(|known| known.producers_at);
     let snapshots = files::check_snapshots(env, dir, partition, &listing.snapshots, current)?;
@@ -213,13 +235,20 @@ impl Verification<'_> {
         facts: Facts,
         log_path: &Path,
         partition: PartitionId,
+        on_position: &mut dyn FnMut(u64),
     ) -> Result<(), LogError> {
         let index_path = log_path.with_extension(&INDEX_SUFFIX[1..]);
         let header = IndexHeader { partition, base_offset: facts.base };
         let index = IndexContent::read(env, &index_path, header)?;
         let file = env.fs.open(log_path, OpenMode::Read).map_err(|error| LogError::io(log_path, error))?;
         let mut check = SegmentCheck::new(facts, index);
-        let checked = check.run(&*file, u64::MAX);
+        let checked = loop {
+            on_position(check.position());
+            match check.run(&*file, STEP_BYTES) {
+                Ok(false) => {}
+                ended => break ended,
+            }
+        };
         for flaw in &check.flaws {
             let path = if flaw.half == Half::Log { log_path } else { &index_path };
             self.find(path.to_path_buf(), flaw.position, weight(flaw, self.known), flaw.what.clone());

@@ -137,7 +137,7 @@ fn verification_tells_what_lies_aside_and_whose_entry_is_damaged() {
     assert_eq!((&aside.path, aside.partition, aside.entries), (&held[0], ID, 6));
     assert_eq!((aside.start, aside.end), (Offset(0), Offset(6)));
     let files = LogDirFiles::read(&env, Path::new(DIR)).unwrap();
-    let report = verify_partition_of(&env, &dir, ID, Some(&files), &report.aside).unwrap();
+    let report = verify_partition_of(&env, &dir, ID, Some(&files), &report.aside, &mut |_| {}).unwrap();
     let weights: Vec<_> = report.findings.iter().map(|finding| finding.weight).collect();
     assert!(weights.contains(&Weight::Aside) && !weights.contains(&Weight::Damage), "{report:?}");
 }
@@ -154,7 +154,7 @@ fn a_log_that_does_not_reach_up_to_what_lies_aside_is_damaged() {
         Aside { path, position: 32, partition, entries: 1, bytes: 70, start, end, is_end_known: true }
     };
     let verified_all = |aside: &[Aside]| {
-        let report = verify_partition_of(&machine.sim.env(), &dir, ID, None, aside).unwrap();
+        let report = verify_partition_of(&machine.sim.env(), &dir, ID, None, aside, &mut |_| {}).unwrap();
         report.findings.iter().map(|finding| finding.weight).collect::<Vec<_>>()
     };
     let verified = |start, end, partition| verified_all(&[aside(start, end, partition)]);

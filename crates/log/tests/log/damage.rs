@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use riverrun_env::FileSystem;
 use riverrun_log::config::LogConfig;
-use riverrun_log::{LogError, VerifyReport, Weight, verify_partition};
+use riverrun_log::{LogError, VerifyReport, VerifyStep, Weight, verify_partition, verify_partition_of};
 use riverrun_types::{ErrorKind, Offset, PartitionId};
 
 use crate::machine::{ID, Machine, batch_at, numbers, put};
@@ -47,6 +47,27 @@ fn verification_finds_nothing_in_an_intact_log() {
     let report = verify(&machine, ID, paths[0].parent().unwrap());
     assert_eq!(report.findings, []);
     assert_eq!((report.segments, report.batches, report.records), (paths.len() / 2, 30, 30));
+}
+
+#[test]
+fn verification_tells_of_each_segment_and_of_the_bytes_before() {
+    let (machine, paths) = closed_log();
+    let mut steps = Vec::new();
+    let dir = paths[0].parent().unwrap();
+    verify_partition_of(&machine.sim.env(), dir, ID, None, &[], &mut |step| steps.push(step)).unwrap();
+    let logs: Vec<_> = paths.iter().filter(|path| path.extension().is_some_and(|is| is == "log")).collect();
+    let sizes: Vec<u64> = logs.iter().map(|path| machine.content(path).len() as u64).collect();
+    let passed = |segment: usize| sizes[..segment - 1].iter().sum();
+    let wanted: Vec<_> = (1..=sizes.len())
+        .map(|segment| VerifyStep {
+            segment,
+            segments: sizes.len(),
+            bytes: passed(segment),
+            bytes_total: sizes.iter().sum(),
+        })
+        .collect();
+    assert!(sizes.len() > 2);
+    assert_eq!(steps, wanted);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod dump;
 mod partitions;
+mod progress;
 mod repair;
 mod verify;
 

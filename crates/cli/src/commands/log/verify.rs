@@ -11,12 +11,15 @@ use clap::Args;
 use riverrun_broker::{MetadataError, MetadataFinding, verify_identity, verify_mark, verify_metadata};
 use riverrun_env::Env;
 use riverrun_journal::JournalFinding;
-use riverrun_log::{Aside, Finding, LogDirFiles, Weight, partition_hit, verify_journal, verify_partition_of};
+use riverrun_log::{
+    Aside, Finding, LogDirFiles, VerifyStep, Weight, partition_hit, verify_journal, verify_partition_of,
+};
 use riverrun_types::PartitionId;
 use serde::Serialize;
 
 use super::log_failure;
 use super::partitions::{Found, PartitionDir, Unread};
+use super::progress::Progress;
 use crate::exit::{Exit, Failure};
 use crate::text::number;
 use crate::text::output::OutputArgs;
@@ -35,7 +38,8 @@ paths are gone through, whatever is found, and nothing is changed. What the disk
 
 Links to directories are followed, and each directory is checked once. A link to the directory of
 another partition is damage. A link that leads nowhere and a directory that cannot be read are
-listed as not checked. Holes of a file are passed over.
+listed as not checked. Holes of a file are passed over. Where stderr is a terminal, it says how far
+the check is.
 
 Exit code 5 if anything is damaged; else that of the first path that could not be checked (3:
 nothing of a server is there); else 0. What a crash has left above the last checkpoint (a torn
@@ -129,8 +133,10 @@ struct Problem {
 }
 
 pub(super) fn run(args: &VerifyArgs) -> Result<(), Failure> {
-    let mut verification = Verification::default();
     let found: Vec<_> = args.paths.iter().map(|path| (path, Found::at(path))).collect();
+    let partitions =
+        found.iter().filter_map(|(_, found)| found.as_ref().ok()).map(|found| found.partitions.len());
+    let mut verification = Verification::new(Progress::start(partitions.sum()));
     // What journals keep aside is told with the partitions that it belongs to.
     for path in found.iter().filter_map(|(_, found)| found.as_ref().ok()).flat_map(|found| &found.journals) {
         verification.read_journal(path);
@@ -162,23 +168,23 @@ struct Verification {
     aside: Vec<Aside>,
     /// The partitions that were checked.
     partitions: BTreeSet<PartitionId>,
+    progress: Progress,
     report: Report,
 }
 
-impl Default for Verification {
-    fn default() -> Self {
+impl Verification {
+    fn new(progress: Progress) -> Self {
         Self {
             env: Env::real(),
             log_dirs: BTreeMap::new(),
             journals: BTreeMap::new(),
             aside: Vec::new(),
             partitions: BTreeSet::new(),
+            progress,
             report: Report::default(),
         }
     }
-}
 
-impl Verification {
     fn check(&mut self, found: Found) {
         for path in found.metadata {
             let findings =
@@ -252,7 +258,9 @@ impl Verification {
     fn partition(&mut self, partition: PartitionDir) -> Result<PartitionReport, Failure> {
         let files = files_of(&self.env, &mut self.log_dirs, &partition);
         let PartitionDir { path, id } = partition;
-        let report = verify_partition_of(&self.env, &path, id, files, &self.aside);
+        self.progress.begin_partition();
+        let mut on_step = |step: VerifyStep| self.progress.show(&step);
+        let report = verify_partition_of(&self.env, &path, id, files, &self.aside, &mut on_step);
         let report = report.map_err(|error| log_failure(&error))?;
         self.partitions.insert(id);
         Ok(PartitionReport {
@@ -281,6 +289,7 @@ impl Verification {
     }
 
     fn finish(mut self) -> Report {
+        self.progress.finish();
         self.tell_of_others();
         let weights: Vec<_> = self.report.all_findings().map(|finding| finding.weight).collect();
         self.report.findings = weights.len();
