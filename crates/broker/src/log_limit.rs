@@ -20,6 +20,15 @@ pub(crate) static REFUSED_CONNECTIONS: LogLimit =
 /// Connections that are closed to make room for others.
 pub(crate) static DISPLACED_CONNECTIONS: LogLimit =
     LogLimit::slowing_down(Duration::from_secs(1), Duration::from_mins(1));
+/// Connections to the admin port that have to go.
+pub(crate) static ADMIN_VISITS: LogLimit =
+    LogLimit::slowing_down(Duration::from_secs(1), Duration::from_mins(1));
+/// Records for the server's own topics: a producer that is refused tries again.
+pub(crate) static INTERNAL_WRITES: LogLimit =
+    LogLimit::slowing_down(Duration::from_secs(1), Duration::from_mins(1));
+/// Topics that somebody has named and that are not made yet: a client asks again and again.
+pub(crate) static AUTO_CREATIONS: LogLimit =
+    LogLimit::slowing_down(Duration::from_secs(1), Duration::from_mins(1));
 /// Memory for responses that clients do not take, while others wait for it.
 pub(crate) static RESPONSE_MEMORY: LogLimit =
     LogLimit::slowing_down(Duration::from_secs(1), Duration::from_mins(1));

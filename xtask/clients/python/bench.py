@@ -5,7 +5,7 @@ import secrets
 import threading
 import time
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 PATIENCE_S = 40
@@ -121,11 +121,14 @@ class Member:
                 if message is not None:
                     same(message.error(), None)
                     self._seen.append(message.value().decode())
-                    self._consumer.commit(message=message, asynchronous=False)
+                    self._commit(message)
         except Exception as failure:  # handed to whoever stops the member
             self._failure = failure
         finally:
             self._consumer.close()
+
+    def _commit(self, message):
+        self._consumer.commit(message=message, asynchronous=False)
 
     def owned(self):
         return set(self._owned)
@@ -136,3 +139,22 @@ class Member:
         same(self._thread.is_alive(), False)
         if self._failure is not None:
             raise self._failure
+
+
+class Roller(Member):
+    """A member of a group in which others come and go all the time: a commit may be refused because the group rebalances,
+    and whoever gets the partition then reads the record again."""
+
+    RETRIED = {
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.REBALANCE_IN_PROGRESS,
+        KafkaError.STALE_MEMBER_EPOCH,
+    }
+
+    def _commit(self, message):
+        try:
+            super()._commit(message)
+        except KafkaException as refused:
+            error = refused.args[0]
+            same((error.fatal(), error.code() in self.RETRIED), (False, True))

@@ -1,8 +1,9 @@
 """Producing and consuming with librdkafka, alone and in groups of both protocols."""
 
+import threading
 import time
 
-from bench import Member, eventually, poll, same
+from bench import Member, Roller, eventually, poll, same
 from confluent_kafka import OFFSET_END, KafkaException, Producer, TopicPartition
 
 
@@ -124,6 +125,48 @@ def group_consumer_regex(bench):
     member.stop()
 
 
+def group_rolls(bench):
+    """A group goes from one protocol to the other and back, a member at a time and under load. No record is missed, no
+    member is told anything that ends it."""
+    partitions = 6
+    topic = bench.topic("rolls", partitions)
+    name = {"group.id": bench.name("group"), "enable.auto.commit": False}
+    fast = {"heartbeat.interval.ms": 300, "session.timeout.ms": 10_000}
+    protocols = {
+        "classic": {**name, **fast, "group.protocol": "classic"},
+        "consumer": {**name, "group.protocol": "consumer"},
+    }
+    seen, sent, stopping = [], [], threading.Event()
+
+    def write():
+        while not stopping.is_set():
+            values = [f"r{len(sent) + n}" for n in range(20)]
+            bench.produce(topic, values)
+            sent.extend(values)
+
+    def member(protocol):
+        return Roller(bench.consumer(protocols[protocol]), [topic], seen)
+
+    def shared():
+        owned = [each for member in members for each in member.owned()]
+        same(sorted(owned), [(topic, index) for index in range(partitions)])
+
+    writer = threading.Thread(target=write, daemon=True)
+    writer.start()
+    members = [member("classic") for _ in range(3)]
+    eventually(shared)
+    for protocol in ["consumer", "classic"]:
+        for index in range(len(members)):
+            members[index].stop()
+            members[index] = member(protocol)
+            eventually(shared)
+    stopping.set()
+    writer.join()
+    eventually(lambda: same(set(sent) - set(seen), set()))
+    for each in members:
+        each.stop()
+
+
 def transactions(bench):
     """Kafka takes a transaction; a server without them says so through the library, at once."""
     topic = bench.topic("transactions", 1)
@@ -155,5 +198,6 @@ CASES = {
     "group-cooperative": classic("cooperative-sticky"),
     "group-consumer": group_consumer,
     "group-consumer-regex": group_consumer_regex,
+    "group-rolls": group_rolls,
     "transactions": transactions,
 }

@@ -22,6 +22,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep, sleep};
 
+use crate::log_limit::ADMIN_VISITS;
 use crate::net::listener::ACCEPT_RETRY;
 use crate::net::source::Source;
 
@@ -71,7 +72,15 @@ impl Visits {
         let mut inside = self.inside.lock();
         if inside.visits.len() >= VISITS_MAX {
             let leaves = inside.who_leaves()?;
-            inside.visits.remove(&leaves);
+            let place = inside.visits.remove(&leaves);
+            ADMIN_VISITS.warn_of(address, |suppressed| {
+                let leaving = place.map(|place| place.source);
+                tracing::warn!(
+                    ?leaving,
+                    suppressed,
+                    "the admin port is full: a connection that asks nothing goes for another"
+                );
+            });
         }
         let (stays, gone) = oneshot::channel();
         let is_asking = Arc::new(AtomicBool::new(false));

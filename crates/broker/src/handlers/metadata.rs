@@ -25,7 +25,7 @@ use crate::broker::Broker;
 use crate::changes;
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
-use crate::log_limit::Change;
+use crate::log_limit::{AUTO_CREATIONS, Change};
 use crate::metadata::{Image, Topic, check_name, is_internal};
 use crate::net::source::Source;
 
@@ -126,10 +126,17 @@ async fn create_missing(
     if missing.is_empty() {
         return BTreeMap::new();
     }
-    let source = Source::of(context.connection.peer.ip());
+    let peer = context.connection.peer;
+    let source = Source::of(peer.ip());
     let granted = broker.auto_creations.take(source, missing.len(), broker.env.clock.monotonic());
     let mut names: Vec<String> = missing.into_iter().collect();
     let later = names.split_off(granted);
+    if !later.is_empty() {
+        AUTO_CREATIONS.warn_of(peer.ip(), |suppressed| {
+            let count = later.len();
+            tracing::warn!(%peer, count, suppressed, "topics that were named are not made yet: too many in a short time");
+        });
+    }
     let mut refused = make(broker, context, names).await;
     refused.extend(later.into_iter().map(|name| (name, ErrorCode::LEADER_NOT_AVAILABLE)));
     refused

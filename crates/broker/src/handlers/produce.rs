@@ -33,7 +33,7 @@ use crate::broker::{Broker, TopicKey};
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
 use crate::groups;
-use crate::log_limit::STORAGE_TROUBLE;
+use crate::log_limit::{INTERNAL_WRITES, STORAGE_TROUBLE};
 use crate::metadata::{Image, Topic, is_internal};
 use crate::mounts::{self, MountedQueue};
 use crate::net::inflating::Slices;
@@ -509,6 +509,14 @@ fn plan(
     Plan { acks, deadlines, transactional: request.transactional_id.is_some(), topics, slices }
 }
 
+/// Says who tries to write to a topic of the server's own.
+fn tell_internal(context: &RequestContext, topic: &str) {
+    let peer = context.connection.peer;
+    INTERNAL_WRITES.warn_of(peer.ip(), |suppressed| {
+        tracing::warn!(%peer, topic, suppressed, "records for an internal topic are refused");
+    });
+}
+
 fn plan_topic(
     broker: &Arc<Broker>,
     context: &RequestContext,
@@ -527,6 +535,7 @@ fn plan_topic(
         }
         // The server's own topics take records from nobody else, whatever a client says of itself.
         if is_internal(&topic.name) && !broker.config.groups.offsets_topic_client_writes {
+            tell_internal(context, &topic.name);
             return Err(ErrorCode::INVALID_TOPIC_EXCEPTION);
         }
         Ok(topic)

@@ -36,6 +36,10 @@ impl Attack for Slow {
         Ground { descriptors: Some(DESCRIPTORS), ..Ground::default() }
     }
 
+    fn told(&self) -> &'static [&'static str] {
+        &["the admin port is full"]
+    }
+
     fn takes_admin_port(&self) -> bool {
         true
     }

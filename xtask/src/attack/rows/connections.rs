@@ -41,7 +41,7 @@ impl Attack for Idle {
     }
 
     fn told(&self) -> &'static [&'static str] {
-        &["connection", "descriptor"]
+        &["there are no descriptors for more"]
     }
 
     fn act(&self, target: &Target) -> anyhow::Result<Tally> {

@@ -36,6 +36,10 @@ impl Attack for Metadata {
         Some(From::Others)
     }
 
+    fn told(&self) -> &'static [&'static str] {
+        &["too many in a short time"]
+    }
+
     fn act(&self, target: &Target) -> anyhow::Result<Tally> {
         let request = request((0..NAMES).map(|index| format!("{}x{index}", std::process::id())))?;
         target.storm(2, |worker, (): &mut ()| {
@@ -61,6 +65,10 @@ impl Attack for TopicsInTurn {
 
     fn about(&self) -> &'static str {
         "8 connections name 100 new topics after another"
+    }
+
+    fn told(&self) -> &'static [&'static str] {
+        &["too many in a short time"]
     }
 
     fn act(&self, target: &Target) -> anyhow::Result<Tally> {

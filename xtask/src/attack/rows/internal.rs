@@ -43,6 +43,10 @@ impl Attack for Commits {
         find_coordinator(conn, "g")
     }
 
+    fn told(&self) -> &'static [&'static str] {
+        &["records for an internal topic are refused"]
+    }
+
     fn act(&self, target: &Target) -> anyhow::Result<Tally> {
         let commits = forged_commits()?;
         target.storm(1, |worker, conn| write(&commits, worker, conn))
@@ -63,6 +67,10 @@ impl Attack for Keys {
 
     fn prepare(&self, conn: &mut Conn) -> anyhow::Result<()> {
         find_coordinator(conn, "g")
+    }
+
+    fn told(&self) -> &'static [&'static str] {
+        &["records for an internal topic are refused"]
     }
 
     fn act(&self, target: &Target) -> anyhow::Result<Tally> {

@@ -44,6 +44,10 @@ impl Attack for Gone {
         Ground { log_reader: LogReader::Gone, ..Ground::default() }
     }
 
+    fn told_by_health(&self) -> &'static [&'static str] {
+        &["the log cannot be written"]
+    }
+
     fn prepare(&self, conn: &mut Conn) -> anyhow::Result<()> {
         must_create_topic(conn, TOPIC, 1, &[])
     }

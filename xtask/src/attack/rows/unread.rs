@@ -30,6 +30,14 @@ impl Attack for Unread {
         Some(From::Own)
     }
 
+    fn told(&self) -> &'static [&'static str] {
+        &["memory for responses"]
+    }
+
+    fn told_by_health(&self) -> &'static [&'static str] {
+        &["memory for responses"]
+    }
+
     fn act(&self, target: &Target) -> anyhow::Result<Tally> {
         let request = lists::describe_configs()?;
         target.storm(WORKERS, |worker, (): &mut ()| {
@@ -51,6 +59,14 @@ impl Attack for Abandoned {
 
     fn about(&self) -> &'static str {
         "8 clients ask for the configs of 249,000 topics, leave at once, and come again"
+    }
+
+    fn told(&self) -> &'static [&'static str] {
+        &["memory for responses"]
+    }
+
+    fn told_by_health(&self) -> &'static [&'static str] {
+        &["memory for responses"]
     }
 
     fn act(&self, target: &Target) -> anyhow::Result<Tally> {
