@@ -1,6 +1,8 @@
 //! Log lines about changes that clients make: one for each request that changed topics, configs or groups, with the
 //! names, the client and its address.
 
+use std::sync::Arc;
+
 use crate::context::RequestContext;
 use crate::log_limit::Change;
 
@@ -16,6 +18,7 @@ impl Change {
             Self::ConfigsAltered => "configs altered",
             Self::GroupsCreated => "groups created",
             Self::GroupsDeleted => "groups deleted",
+            Self::GroupsEmptied => "groups emptied: their last members left, or were silent for too long",
             Self::GroupsExpired => "groups expired: nobody was in them, and their offsets grew too old",
         }
     }
@@ -36,6 +39,13 @@ pub(crate) fn tell_expired(shard: usize, count: usize) {
     if count > 0 {
         change.limit().warn(|suppressed| tracing::info!(count, shard, suppressed, "{}", change.message()));
     }
+}
+
+/// Tells of groups whose last members are gone.
+pub(crate) fn tell_emptied(groups: &[Arc<str>]) {
+    let Some((count, names)) = listed(groups.iter().map(|group| &**group)) else { return };
+    let change = Change::GroupsEmptied;
+    change.limit().warn(|suppressed| tracing::info!(count, names, suppressed, "{}", change.message()));
 }
 
 /// How many there are, and the first of them.

@@ -72,10 +72,11 @@ pub(crate) enum Change {
     GroupsCreated,
     GroupsDeleted,
     GroupsExpired,
+    GroupsEmptied,
 }
 
 impl Change {
-    const COUNT: usize = 7;
+    const COUNT: usize = 8;
 
     /// Its own limit, so that one kind leaves no other without a word.
     pub(crate) fn limit(self) -> &'static LogLimit {

@@ -43,6 +43,8 @@ pub(crate) struct GroupEntry {
     pub(crate) charged_bytes: usize,
     /// Whether it is there though nothing is left of it, until the next sweep: its last offset was deleted.
     pub(crate) lingers: bool,
+    /// Whether it had members when the last step was over.
+    pub(crate) had_members: bool,
 }
 
 /// Memory of a group beside its members and offsets: its places in the shard's maps, and the state of either protocol.
@@ -51,7 +53,14 @@ const GROUP_BYTES: usize = 1_024;
 impl GroupEntry {
     /// A group of this kind without offsets or timers.
     pub(crate) fn new(group: Group) -> Self {
-        Self { group, offsets: GroupOffsets::default(), scheduled: None, charged_bytes: 0, lingers: false }
+        Self {
+            group,
+            offsets: GroupOffsets::default(),
+            scheduled: None,
+            charged_bytes: 0,
+            lingers: false,
+            had_members: false,
+        }
     }
 
     /// Memory of a group of this id in which there is nothing.

@@ -54,6 +54,8 @@ pub struct Shard {
     pub(crate) sweep: Sweep,
     /// What its groups take of the memory of all.
     pub(crate) share: Share,
+    /// Groups whose last member has gone, and of which nobody has been told.
+    emptied: Vec<Arc<str>>,
 }
 
 impl Shard {
@@ -67,6 +69,7 @@ impl Shard {
             loaded_at: None,
             sweep: Sweep::default(),
             share,
+            emptied: Vec::new(),
         }
     }
 
@@ -331,6 +334,11 @@ impl Shard {
         self.groups.len()
     }
 
+    /// The groups whose last member has gone since the last call, for whoever tells of it.
+    pub fn take_emptied(&mut self) -> Vec<Arc<str>> {
+        std::mem::take(&mut self.emptied)
+    }
+
     /// Adds a group if there is room for one more, or for a group that would vanish anyway if nobody came.
     pub(crate) fn create(&mut self, group_id: &str, entry: GroupEntry) -> Result<(), ErrorCode> {
         if group_id.len() > GROUP_ID_BYTES_MAX {
@@ -368,6 +376,10 @@ impl Shard {
         let Some(entry) = self.groups.get_mut(group_id) else { return };
         if matches!(&entry.group, Group::Classic(group) if group.is_vanishing()) {
             entry.group = Group::Simple;
+        }
+        let has_members = !entry.group.is_empty();
+        if std::mem::replace(&mut entry.had_members, has_members) && !has_members {
+            self.emptied.push(group_id.into());
         }
         entry.lingers &= entry.offsets.is_empty() && matches!(entry.group, Group::Simple);
         if matches!(entry.group, Group::Simple) && entry.offsets.is_empty() && !entry.lingers {

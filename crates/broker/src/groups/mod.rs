@@ -635,6 +635,7 @@ impl Groups {
         let loaded = state.loaded_mut().ok_or(ErrorCode::NOT_COORDINATOR)?;
         let step = run(&mut loaded.shard, clock::now(&*broker.env.clock));
         self.tell_of_shortage();
+        changes::tell_emptied(&loaded.shard.take_emptied());
         let slot = &self.slots()?[index];
         if let Err(error) = batches::append(broker, &loaded.partition, &step.records, &mut loaded.last) {
             slot.fail(state, &*broker.env.clock, &error);

@@ -147,6 +147,8 @@ fn what_clients_change_is_in_the_log_with_names_and_who() {
     server.run(&["topic", "create", "clicks", "--partitions", "2"]);
     server.run(&["topic", "alter", "clicks", "--partitions", "3"]);
     server.run(&["config", "set", "--topic", "clicks", "retention.ms=7"]);
+    server.run(&["consume", "clicks", "--group", "readers"]);
+    server.run(&["group", "delete", "readers"]);
     server.run(&["topic", "delete", "clicks"]);
     let mut client =
         TcpStream::connect(server.ready["bootstrap"].as_str().expect("an address")).expect("taken");
@@ -162,6 +164,11 @@ fn what_clients_change_is_in_the_log_with_names_and_who() {
         let line = line(part);
         assert!(line.contains("clicks") && line.contains("peer=127.0.0.1:"), "{line}");
     }
+    for part in ["groups created", "groups deleted"] {
+        let line = line(part);
+        assert!(line.contains("readers") && line.contains("peer=127.0.0.1:"), "{line}");
+    }
+    assert!(line("groups emptied").contains("readers"), "the reader has left");
     line("a TLS client on a plain-text listener");
     assert!(line("the server is ready").contains("open_ms="));
     assert!(line("the server has stopped").contains("files_ms="));
