@@ -212,3 +212,18 @@ impl ClientError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_connection_asks_whether_the_server_is_there() {
+        let told = |kind: io::ErrorKind| {
+            let source = Arc::new(io::Error::from(kind));
+            ClientError::Connect { address: "127.0.0.1:9092".to_owned(), source }.to_string()
+        };
+        assert!(told(io::ErrorKind::ConnectionRefused).ends_with("; is the server running there?"));
+        assert!(!told(io::ErrorKind::TimedOut).contains("running"));
+    }
+}

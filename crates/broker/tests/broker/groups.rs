@@ -9,12 +9,13 @@ use riverrun_protocol::join_group_request::JoinGroupRequestProtocol;
 use riverrun_protocol::offset_commit_request::{OffsetCommitRequestPartition, OffsetCommitRequestTopic};
 use riverrun_protocol::sync_group_request::SyncGroupRequestAssignment;
 use riverrun_protocol::{
-    ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, ConsumerProtocolAssignment,
-    ConsumerProtocolSubscription, DescribeGroupsRequest, ErrorCode, HeartbeatRequest, JoinGroupRequest,
-    JoinGroupResponse, OffsetCommitRequest, SyncGroupRequest, SyncGroupResponse, consumer_protocol,
-    consumer_protocol_assignment,
+    ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse,
+    ConsumerProtocolAssignment, ConsumerProtocolSubscription, DescribeGroupsRequest, ErrorCode,
+    HeartbeatRequest, JoinGroupRequest, JoinGroupResponse, OffsetCommitRequest, SyncGroupRequest,
+    SyncGroupResponse, consumer_protocol, consumer_protocol_assignment,
 };
 
+use crate::admin_port::get;
 use crate::support::{
     Client, PATIENCE, assert_serves, create_topic, find_coordinator, server, server_with, topic_id,
 };
@@ -74,6 +75,50 @@ fn heartbeat(client: &mut Client, group: &str, member: &str, generation_id: i32)
         ..Default::default()
     };
     ErrorCode(client.call(&request, 3).error_code)
+}
+
+#[test]
+fn a_group_without_a_name_is_no_group_to_be_described() {
+    let (_server, mut client) = with_topic(&[]);
+    let request = ConsumerGroupDescribeRequest { group_ids: vec!["".into()], ..Default::default() };
+    let code = client.call(&request, 0).groups[0].error_code;
+    assert_eq!(ErrorCode(code), ErrorCode::INVALID_GROUP_ID);
+}
+
+#[test]
+fn health_tells_of_groups_that_a_start_had_no_room_for() {
+    let data = tempfile::tempdir().expect("a directory");
+    let data = data.path().to_str().expect("text");
+    let options = [("data.dir", data), ("admin.listen", "127.0.0.1:0")];
+    let (server, mut client) = with_topic(&options);
+    // Each group takes a kilobyte and more of the least memory that there can be.
+    for group in 0..1_500 {
+        let partition = OffsetCommitRequestPartition { committed_offset: 7, ..Default::default() };
+        let topics = vec![OffsetCommitRequestTopic {
+            name: "t".into(),
+            partitions: vec![partition],
+            ..Default::default()
+        }];
+        let group_id = format!("group-{group}").into();
+        let request =
+            OffsetCommitRequest { group_id, generation_id_or_member_epoch: -1, topics, ..Default::default() };
+        let committed = client.call(&request, 7);
+        assert_eq!(ErrorCode(committed.topics[0].partitions[0].error_code), ErrorCode::NONE);
+    }
+    let health = |server: &Server| get(server.admin_address().expect("an admin port"), "/health");
+    assert!(!health(&server).1.contains("left out"), "all are there");
+    server.stop().expect("a clean stop");
+    let server = server_with(&[&options[..], &[("groups.memory.max.bytes", "1048576")]].concat());
+    let since = Instant::now();
+    loop {
+        let (status, body) = health(&server);
+        if body.contains("are left out: groups would exceed their bounds (groups.memory.max.bytes)") {
+            assert!(status.contains("503"), "{status}");
+            break;
+        }
+        assert!(since.elapsed() < PATIENCE, "{status} {body}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 #[test]

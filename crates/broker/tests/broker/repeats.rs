@@ -1,13 +1,14 @@
 //! Requests that name one thing many times: the answer is not a thousand times what the server has to say.
 
+use riverrun_protocol::delete_records_request::{DeleteRecordsPartition, DeleteRecordsTopic};
 use riverrun_protocol::describe_configs_request::DescribeConfigsResource;
 use riverrun_protocol::offset_fetch_request::OffsetFetchRequestGroup;
 use riverrun_protocol::{
-    ConsumerGroupDescribeRequest, DescribeConfigsRequest, DescribeGroupsRequest, ErrorCode,
-    OffsetFetchRequest,
+    ConsumerGroupDescribeRequest, DeleteRecordsRequest, DescribeConfigsRequest, DescribeGroupsRequest,
+    ErrorCode, OffsetFetchRequest,
 };
 
-use crate::support::{Client, find_coordinator, server};
+use crate::support::{Client, batch, create_topic, find_coordinator, produce, server};
 
 /// How often each thing is named.
 const TIMES: usize = 1_000;
@@ -28,6 +29,24 @@ fn a_resource_is_described_once() {
     let codes: Vec<_> = results.iter().map(|result| ErrorCode(result.error_code)).collect();
     assert_eq!(codes, [ErrorCode::NONE, ErrorCode::INVALID_REQUEST], "one number has one spelling");
     assert!(!results[0].configs.is_empty());
+}
+
+#[test]
+fn records_are_deleted_once_up_to_where_they_are_named_last() {
+    let server = server();
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "t", 1, &[]);
+    for _ in 0..10 {
+        produce(&mut client, "t", 0, &batch(&["value"]));
+    }
+    let up_to = |offset| DeleteRecordsPartition { partition_index: 0, offset };
+    let mut partitions = vec![up_to(7); TIMES];
+    partitions.push(up_to(3));
+    let topics = vec![DeleteRecordsTopic { name: "t".into(), partitions }];
+    let request = DeleteRecordsRequest { topics, timeout_ms: 30_000 };
+    let deleted = client.call(&request, 2).topics.remove(0).partitions;
+    let told: Vec<_> = deleted.iter().map(|of| (ErrorCode(of.error_code), of.low_watermark)).collect();
+    assert_eq!(told, [(ErrorCode::NONE, 3)]);
 }
 
 #[test]

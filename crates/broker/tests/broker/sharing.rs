@@ -75,6 +75,21 @@ fn fetch_of_many() -> FetchRequest<'static> {
 }
 
 #[test]
+fn a_source_has_no_more_topics_made_by_name_than_it_may() {
+    let server = server();
+    let mut client = Client::new(&server);
+    let topic =
+        |index| MetadataRequestTopic { name: Some(format!("made-{index}").into()), ..Default::default() };
+    let topics = Some((0..1_200).map(topic).collect());
+    let request = MetadataRequest { topics, allow_auto_topic_creation: true, ..Default::default() };
+    let answer = client.call(&request, 12);
+    let count = |code: ErrorCode| answer.topics.iter().filter(|topic| topic.error_code == code.0).count();
+    assert_eq!((count(ErrorCode::NONE), count(ErrorCode::LEADER_NOT_AVAILABLE)), (1_000, 200));
+    let all = MetadataRequest { topics: None, allow_auto_topic_creation: true, ..Default::default() };
+    assert_eq!(client.call(&all, 12).topics.len(), 1_000);
+}
+
+#[test]
 fn others_on_its_thread_go_on_while_a_request_has_much_to_do() {
     let server = server_with(&[("num.network.threads", "1")]);
     let beside = [

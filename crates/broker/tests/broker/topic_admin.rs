@@ -55,6 +55,23 @@ fn server() -> (Server, Client) {
     (server, wire)
 }
 
+#[test]
+fn a_server_in_a_process_lets_groups_wait_only_if_it_is_told_to() {
+    let delay = "group.initial.rebalance.delay.ms";
+    let told = Server::builder().set(delay, "700").expect("an option");
+    for (builder, value) in [(Server::builder(), "0"), (told, "700")] {
+        let server = builder.start().expect("starts");
+        let resource = DescribeConfigsResource {
+            resource_type: BROKER,
+            resource_name: "1".into(),
+            configuration_keys: Some(vec![delay.into()]),
+        };
+        let request = DescribeConfigsRequest { resources: vec![resource], ..Default::default() };
+        let found = Client::connect(server.bootstrap()).call(&request, 4).results.remove(0).configs.remove(0);
+        assert_eq!(found.value.as_deref(), Some(value));
+    }
+}
+
 fn newest(key: ApiKey) -> i16 {
     *key.versions().end()
 }

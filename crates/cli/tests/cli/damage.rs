@@ -382,12 +382,18 @@ fn what_is_no_file_is_refused_by_name_and_not_waited_for() {
         let failed = run(args).ended(2).stderr;
         assert!(failed.contains("it is a FIFO, where a file is expected"), "{failed}");
     }
-    for path in [log, dir.path().join("logs/checkpoint"), dir.path().join("meta/snapshot")] {
+    let journal =
+        files(&dir.path().join("journal")).into_iter().max_by_key(|file| len(file)).expect("a file");
+    for path in [log, journal.clone(), dir.path().join("logs/checkpoint"), dir.path().join("meta/snapshot")] {
         let away = dir.path().join("away");
         std::fs::rename(&path, &away).expect("renamed");
         make_fifo(&path);
         let told = run(&["log", "verify", text(dir.path()), "--json"]).text();
         assert!(told.contains("it is a FIFO, where a file is expected"), "{}: {told}", path.display());
+        if path == journal {
+            let refused = run(&["serve", "--data", text(dir.path()), "--listen", "127.0.0.1:0"]).stderr;
+            assert!(refused.contains("it is a FIFO, where a file is expected"), "{refused}");
+        }
         std::fs::rename(&away, &path).expect("renamed");
     }
 }

@@ -101,6 +101,12 @@ impl ConsumeArgs {
         self.follow || (self.from == From::End && !self.until_end)
     }
 
+    /// What is followed is waited for however long it is away.
+    fn limits(&self) -> Limits {
+        let trouble = (!self.follows()).then(|| self.client.timeout());
+        Limits { records: self.max, trouble }
+    }
+
     fn options(&self) -> Result<ConsumerOptions, Failure> {
         let offset_reset = match self.from {
             From::End => OffsetReset::Latest,
@@ -128,9 +134,7 @@ pub(crate) async fn run(args: ConsumeArgs) -> Result<(), Failure> {
     let consumer = Consumer::new(args.options()?).await?;
     let format = if args.json { Format::Json } else { args.format.clone() };
     let printer = Printer::new(format, std::io::stdout().is_terminal());
-    let trouble = (!args.follows()).then(|| args.client.timeout());
-    let limits = Limits { records: args.max, trouble };
-    let mut reading = Reading::new(consumer, printer, limits, args.group.is_some());
+    let mut reading = Reading::new(consumer, printer, args.limits(), args.group.is_some());
     let outcome = read(&mut reading, &args).await;
     let count = reading.printed();
     let closed = reading.close(outcome.is_ok()).await;
@@ -162,6 +166,8 @@ async fn read(reading: &mut Reading, args: &ConsumeArgs) -> Result<(), Failure> 
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use clap::Parser;
 
     use super::*;
@@ -185,7 +191,10 @@ mod tests {
             (&["--from", "end", "--until-end"], false),
             (&["--from", "-1h"], false),
         ] {
-            assert_eq!(args(flags).expect("valid flags").follows(), follows, "{flags:?}");
+            let args = args(&[flags, &["--timeout", "7"]].concat()).expect("valid flags");
+            assert_eq!(args.follows(), follows, "{flags:?}");
+            let trouble = args.limits().trouble;
+            assert_eq!(trouble, (!follows).then(|| Duration::from_secs(7)), "{flags:?}");
         }
         assert!(args(&["--follow", "--until-end"]).is_err());
     }
