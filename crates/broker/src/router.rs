@@ -27,6 +27,7 @@ use crate::handlers::bounds::{Bound, Place, SMALL_ANSWER_BYTES_MAX, SMALL_BYTES_
 use crate::handlers::{self, produce};
 use crate::net::budget::Charge;
 use crate::net::connection::{Dispatch, Dispatched};
+use crate::net::inflating::RecordsWork;
 use crate::net::response::{Outcome, Part, ResponseFrame};
 
 /// Hands the frames of all connections to the handlers of one server.
@@ -72,7 +73,7 @@ impl Dispatch for Router {
             client_id: Arc::from(client_id.unwrap_or_default()),
         };
         let broker = Arc::clone(&self.broker);
-        let mut coding_bytes = 0;
+        let mut work = RecordsWork::default();
         let mut slices = None;
         // Boxed by kind: the hot requests do not pay for the size of the rare ones' futures.
         let response = match call.key {
@@ -80,7 +81,7 @@ impl Dispatch for Router {
                 let aside = self.aside.clone();
                 timed(broker, call, |broker| {
                     let begun = produce::begin(&broker, &context, call, &frame, SMALL_ELEMENTS_MAX);
-                    coding_bytes = begun.as_ref().map_or(0, |(plan, _)| plan.coding_bytes());
+                    work = begun.as_ref().map_or(work, |(plan, _)| plan.work());
                     slices = begun.as_ref().ok().map(|(plan, _)| plan.slices());
                     async move {
                         match begun {
@@ -114,7 +115,7 @@ impl Dispatch for Router {
                 timed(broker, call, |broker| answer(Job { broker, aside, context, call, frame, charge }))
             }
         };
-        Dispatched { response, coding_bytes, slices }
+        Dispatched { response, work, slices }
     }
 }
 

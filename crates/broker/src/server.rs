@@ -507,7 +507,7 @@ fn listen(
     stopping: &StopSignal,
 ) -> Result<Started, StartError> {
     let config = Arc::clone(&broker.config);
-    let limits = listener_limits(broker, connections_max);
+    let limits = listener_limits(broker, aside.clone(), connections_max);
     let router = Arc::new(Router::new(Arc::clone(broker), aside));
     let counts = Arc::new(ConnectionCounts::default());
     let mut tasks = JoinSet::new();
@@ -584,7 +584,7 @@ fn bind_error(host: &str, port: u16, source: std::io::Error) -> StartError {
     StartError::Bind { address: format!("{host}:{port}"), source }
 }
 
-fn listener_limits(broker: &Broker, connections_max: usize) -> ListenerLimits {
+fn listener_limits(broker: &Broker, aside: Aside, connections_max: usize) -> ListenerLimits {
     let network = &broker.config.network;
     let buffer = |bytes: i32| usize::try_from(bytes).ok();
     ListenerLimits {
@@ -601,6 +601,7 @@ fn listener_limits(broker: &Broker, connections_max: usize) -> ListenerLimits {
             catch_up: Arc::clone(&broker.catch_up),
             produce_gate: Arc::clone(&broker.produce_gate),
             inflating: Arc::clone(&broker.inflating),
+            aside,
         },
     }
 }
@@ -639,7 +640,7 @@ mod tests {
         let listener = Listener {
             name: Arc::from("PLAINTEXT"),
             socket,
-            limits: listener_limits(&broker, usize::MAX),
+            limits: listener_limits(&broker, Aside::on(&runtime, 0), usize::MAX),
             counts: Arc::default(),
             metrics: Arc::clone(&broker.metrics),
             supervisor: Arc::clone(&broker.supervisor),

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tokio::runtime::{Builder, Handle, Runtime};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
 
 use self::slice::Sliced;
 pub(crate) use self::slice::give_way;
@@ -83,6 +83,15 @@ impl Aside {
         Running(self.handle.spawn(Sliced::new(work))).await
     }
 
+    /// Has a slice of work done that cannot give way within it, on a thread of its own that steps back. It is done to its end
+    /// also if whoever waits for it goes away.
+    pub(crate) async fn run_slice<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Stopping> {
+        ended(self.handle.spawn_blocking(work).await)
+    }
+
     /// Waits for the leave to do much for this source; it holds until it is dropped. Whoever has it asks for no second one.
     pub(crate) async fn turn(&self, source: IpAddr) -> Turn {
         self.turns.take(source.to_canonical()).await
@@ -106,11 +115,16 @@ impl<T> Future for Running<T> {
     type Output = Result<T, Stopping>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.0).poll(context).map(|ended| match ended {
-            Ok(outcome) => Ok(outcome),
-            Err(failed) if failed.is_panic() => std::panic::resume_unwind(failed.into_panic()),
-            Err(_) => Err(Stopping),
-        })
+        Pin::new(&mut self.0).poll(context).map(ended)
+    }
+}
+
+/// What came of work; its panic goes on where it is waited for.
+fn ended<T>(ended: Result<T, JoinError>) -> Result<T, Stopping> {
+    match ended {
+        Ok(outcome) => Ok(outcome),
+        Err(failed) if failed.is_panic() => std::panic::resume_unwind(failed.into_panic()),
+        Err(_) => Err(Stopping),
     }
 }
 
@@ -185,6 +199,17 @@ mod tests {
             let other = timeout(PATIENCE, aside.run(async { 1 })).await;
             assert_eq!(other, Ok(Ok(1)));
         });
+    }
+
+    #[test]
+    fn a_slice_that_cannot_give_way_runs_on_a_thread_that_steps_back() {
+        let runtime = runtime().expect("a runtime");
+        let aside = Aside::on(&runtime, 0);
+        let here = rustix::process::getpriority_process(None).expect("known");
+        let network = Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let there = network.block_on(aside.run_slice(|| rustix::process::getpriority_process(None)));
+        let there = there.expect("it does not stop").expect("known");
+        assert!(there > here || here >= STEP_BACK, "{there} and {here}");
     }
 
     #[test]

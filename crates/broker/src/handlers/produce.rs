@@ -26,6 +26,7 @@ use riverrun_protocol::{DecodeError, ErrorCode, ProduceRequest, ProduceResponse,
 use riverrun_records::{BatchHeader, Compression};
 use riverrun_types::{Acks, ErrorKind, TopicId};
 use tokio::sync::oneshot;
+use tokio::task::block_in_place;
 
 use super::bounds::Bound;
 use crate::aside::{self, Stopping, Turn};
@@ -36,7 +37,7 @@ use crate::groups;
 use crate::log_limit::{INTERNAL_WRITES, STORAGE_TROUBLE};
 use crate::metadata::{Image, Topic, is_internal};
 use crate::mounts::{self, MountedQueue};
-use crate::net::inflating::Slices;
+use crate::net::inflating::{RecordsWork, Slices};
 use crate::net::response::Outcome;
 use crate::partitions::{AckWaiter, NotDurable, Partition};
 use crate::router::{Call, Job, decode_within, respond, stopping, too_much};
@@ -87,9 +88,10 @@ impl Facts {
 }
 
 impl Target {
-    /// Bytes that have to be inflated, to check them, or compressed, since the topic has another codec.
-    fn coding_bytes(&self) -> usize {
-        let (Ok(taker), Some(codec)) = (&self.taker, self.facts.codec) else { return 0 };
+    /// What is to be done with its records: those that are refused unseen count for nothing.
+    fn work(&self) -> RecordsWork {
+        let (Ok(taker), Some(codec)) = (&self.taker, self.facts.codec) else { return RecordsWork::default() };
+        // To check it, or since the topic has another codec.
         let is_coded = codec != Compression::None
             || match taker {
                 Taker::Partition(partition) => {
@@ -97,7 +99,12 @@ impl Target {
                 }
                 Taker::Queue(_) => false,
             };
-        if is_coded { self.records.len() } else { 0 }
+        let bytes = self.records.len();
+        if is_coded {
+            RecordsWork { coded_bytes: bytes, plain_bytes: 0 }
+        } else {
+            RecordsWork { coded_bytes: 0, plain_bytes: bytes }
+        }
     }
 }
 
@@ -140,6 +147,7 @@ pub(crate) struct Plan {
     deadlines: Deadlines,
     transactional: bool,
     topics: Vec<TopicTargets>,
+    work: RecordsWork,
     slices: Arc<Slices>,
 }
 
@@ -149,9 +157,9 @@ impl Plan {
         Arc::clone(&self.slices)
     }
 
-    /// Bytes of all batches that appending has to inflate or to compress.
-    pub(crate) fn coding_bytes(&self) -> usize {
-        self.topics.iter().flat_map(|topic| &topic.partitions).map(Target::coding_bytes).sum()
+    /// What appending has to do with the records of all batches.
+    pub(crate) fn work(&self) -> RecordsWork {
+        self.work
     }
 }
 
@@ -243,13 +251,18 @@ pub(crate) async fn handle(
     turn: Option<Turn>,
 ) -> Outcome {
     let (acks, deadlines) = (plan.acks, plan.deadlines);
+    let is_little = plan.work.is_little();
     let mut staged = Staged { broker, topics: Vec::with_capacity(plan.topics.len()) };
     append_all(broker, call.version, plan, frame, &mut staged.topics, turn.is_some()).await;
-    if turn.is_none() {
+    if turn.is_none() && is_little {
         // What arrived with this request is staged, too, before any of it is written.
         arrivals_started().await;
     }
     let mut topics = staged.write();
+    if turn.is_none() && !is_little {
+        // Writing it is a part of the work. It is waited for where the connection is.
+        arrivals_started().await;
+    }
     drop(turn);
     match acks {
         Some(Acks::None) => {
@@ -290,8 +303,8 @@ async fn arrivals_started() {
     poll_fn(|_| if std::mem::replace(&mut has_left, true) { Poll::Ready(()) } else { Poll::Pending }).await;
 }
 
-/// Gives every batch its place, in the order of the request. Gives way between batches: aside, or where they take long to be
-/// inflated.
+/// Gives every batch its place, in the order of the request. Gives way between batches: aside, or where all of
+/// them may take long to be checked.
 async fn append_all(
     broker: &Broker,
     version: i16,
@@ -300,7 +313,7 @@ async fn append_all(
     answers: &mut Vec<TopicAnswers>,
     is_aside: bool,
 ) {
-    let Plan { acks, deadlines, transactional, topics, slices } = plan;
+    let Plan { acks, deadlines, transactional, topics, work, slices } = plan;
     let terms = Terms { version, options: broker.append_options(), deadlines };
     let mut batches = Batches { rest: frame, taken: 0 };
     for topic in topics {
@@ -311,17 +324,21 @@ async fn append_all(
         loop {
             prefetch_next(targets.as_slice());
             let Some(target) = targets.next() else { break };
-            let is_coded = target.coding_bytes() > 0;
+            let takes_long = is_aside && target.work().may_take_long();
             of_topic.partitions.push(match (acks, transactional) {
                 (None, _) => Answer::refused(target.index, ErrorCode::INVALID_REQUIRED_ACKS, None),
                 (_, true) => {
                     Answer::refused(target.index, ErrorCode::INVALID_TXN_STATE, Some(NO_TRANSACTIONS.into()))
                 }
+                // The thread's other requests go on elsewhere.
+                _ if takes_long => {
+                    block_in_place(|| append(broker, terms, &of_topic.name, target, &mut batches))
+                }
                 _ => append(broker, terms, &of_topic.name, target, &mut batches),
             });
             if is_aside {
                 aside::give_way().await;
-            } else if is_coded {
+            } else if !work.is_little() {
                 slices.give_way().await;
             }
         }
@@ -492,11 +509,12 @@ fn plan(
     frame: &[u8],
 ) -> Plan {
     let image = broker.metadata.image();
-    let topics = request
+    let topics: Vec<_> = request
         .topic_data
         .iter()
         .map(|topic| plan_topic(broker, context, call, &image, topic, frame))
         .collect();
+    let work = topics.iter().flat_map(|topic| &topic.partitions).map(Target::work).sum();
     let acks = match request.acks {
         0 => Some(Acks::None),
         1 => Some(Acks::Leader),
@@ -506,7 +524,7 @@ fn plan(
     let patience = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or_default());
     let deadlines = Deadlines::new(patience);
     let slices = Slices::new();
-    Plan { acks, deadlines, transactional: request.transactional_id.is_some(), topics, slices }
+    Plan { acks, deadlines, transactional: request.transactional_id.is_some(), topics, work, slices }
 }
 
 /// Says who tries to write to a topic of the server's own.

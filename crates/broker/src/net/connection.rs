@@ -12,7 +12,7 @@ use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::{BufMut as _, BytesMut};
@@ -29,13 +29,14 @@ use super::crowd::Standing;
 use super::frame::{FrameBuffer, FrameLengthError};
 use super::gate::ProduceGate;
 use super::gather::{GATHER_TIME_MAX, Gather};
-use super::inflating::{Inflating, InflatingLeave, Leave, Slices};
+use super::inflating::{Inflating, InflatingLeave, Leave, RecordsWork, Slices};
 use super::lane::Sender;
 use super::pace::Pace;
 use super::receive_mark;
 use super::response::{Outcome, ResponseFrame};
 use super::responses::{Account, Held, InLine, LOOK_PERIOD, ResponseMemory};
 use super::send::Outbox;
+use crate::aside::Aside;
 use crate::context::ConnectionInfo;
 use crate::fetch::catch_up::CatchUp;
 use crate::metrics::TrafficMetrics;
@@ -79,6 +80,8 @@ pub(crate) struct ConnectionLimits {
     pub(crate) produce_gate: Arc<ProduceGate>,
     /// Shared by all connections.
     pub(crate) inflating: Arc<InflatingLeave>,
+    /// Where slices of requests with much to do are worked on.
+    pub(crate) aside: Aside,
 }
 
 /// Why a connection ended other than by its client's wish.
@@ -140,15 +143,15 @@ pub(crate) trait Dispatch: Send + Sync {
 /// A request that has been read.
 pub(crate) struct Dispatched {
     pub(crate) response: Response,
-    /// Bytes of records that the first poll has to inflate or to compress.
-    pub(crate) coding_bytes: usize,
+    /// What the first poll has to do with its records.
+    pub(crate) work: RecordsWork,
     /// By which it tells that it gave way meanwhile, and is to be polled on as if it were the first time.
     pub(crate) slices: Option<Arc<Slices>>,
 }
 
 impl Dispatched {
     pub(crate) fn at_once(outcome: Outcome) -> Self {
-        Self { response: Box::pin(ready(outcome)), coding_bytes: 0, slices: None }
+        Self { response: Box::pin(ready(outcome)), work: RecordsWork::default(), slices: None }
     }
 }
 
@@ -469,11 +472,11 @@ impl<'a, D: Dispatch> Connection<'a, D> {
     /// Polls a request for the first time; one that is finished at once costs no further wake-up.
     async fn start(&mut self, frame: BytesMut, charge: Charge) -> Result<(), Closed> {
         let reserved = self.reserved.take();
-        let Dispatched { mut response, coding_bytes, slices } =
-            self.dispatch.dispatch(&self.info, frame, charge);
-        let polled = match coding_bytes {
-            0 => poll_once(&mut response).await,
-            bytes => self.poll_inflating(bytes, slices, &mut response).await?,
+        let Dispatched { mut response, work, slices } = self.dispatch.dispatch(&self.info, frame, charge);
+        let (polled, response) = if work.is_little() {
+            (poll_once(&mut response).await, response)
+        } else {
+            self.poll_records(work, slices, response).await?
         };
         let state = match polled {
             Poll::Ready(outcome) if self.waiting.is_empty() => {
@@ -499,57 +502,65 @@ impl<'a, D: Dispatch> Connection<'a, D> {
         Ok(())
     }
 
-    /// Polls a request whose records are inflated or compressed until it has done that, slice by slice. Nothing that came
+    /// Polls a request that has much to do with its records until it has done that, slice by slice. Nothing that came
     /// after it is started meanwhile, so what it appends keeps its place.
-    async fn poll_inflating(
+    async fn poll_records(
         &mut self,
-        coding_bytes: usize,
+        work: RecordsWork,
         slices: Option<Arc<Slices>>,
-        response: &mut Response,
-    ) -> Result<Poll<Outcome>, Closed> {
+        mut response: Response,
+    ) -> Result<(Poll<Outcome>, Response), Closed> {
         loop {
-            let polled = self.poll_slice(coding_bytes, slices.as_deref(), response).await?;
+            let polled;
+            (polled, response) = self.poll_slice(work, slices.as_ref(), response).await?;
             if polled.is_ready() || !slices.as_ref().is_some_and(|slices| slices.go_on()) {
-                return Ok(polled);
+                return Ok((polled, response));
             }
         }
     }
 
     async fn poll_slice(
         &mut self,
-        coding_bytes: usize,
-        slices: Option<&Slices>,
-        response: &mut Response,
-    ) -> Result<Poll<Outcome>, Closed> {
-        let begin = || {
-            slices.inspect(|slices| slices.begin());
-            Instant::now()
-        };
-        if self.inflating.is_for_aside(coding_bytes) {
+        work: RecordsWork,
+        slices: Option<&Arc<Slices>>,
+        mut response: Response,
+    ) -> Result<(Poll<Outcome>, Response), Closed> {
+        if self.inflating.is_for_aside(work) {
             let leaves = Arc::clone(&self.limits.inflating);
             let who = self.inflating.worker(self.account.source());
-            let _leave = match leaves.try_get(who) {
+            let leave = match leaves.try_get(who) {
                 Some(leave) => leave,
                 None => self.wait_to_inflate(&leaves).await?,
             };
-            let since = begin();
-            let polled =
-                poll_fn(|context| Poll::Ready(block_in_place(|| response.as_mut().poll(context)))).await;
-            self.inflating.took_aside(since.elapsed());
-            return Ok(polled);
+            let slices = slices.map(Arc::clone);
+            let work_on = move || {
+                let (_leave, since) = (leave, begin(slices.as_deref()));
+                // Nobody wakes it: what it is polled for is done, or it tells that it gave way.
+                let polled = response.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                (since.elapsed(), polled, response)
+            };
+            let worked = match who.is_long {
+                true => self.limits.aside.run_slice(work_on).await,
+                false => Ok(block_in_place(work_on)),
+            };
+            let Ok((took, polled, response)) = worked else {
+                return Err(Closed::BadRequest("the server stops".to_owned()));
+            };
+            self.inflating.took_aside(took);
+            return Ok((polled, response));
         }
-        let since = begin();
-        let polled = poll_once(response).await;
+        let since = begin(slices.map(|slices| &**slices));
+        let polled = poll_once(&mut response).await;
         if self.inflating.took_here(since.elapsed()) {
             yield_now().await;
         }
-        Ok(polled)
+        Ok((polled, response))
     }
 
     /// Waits for the leave to inflate. Those that came before go on meanwhile, and what is answered already is sent first:
     /// not while the leave may be given, which is not to be held by who waits for its client. A client that leaves
     /// meanwhile has what it asked for dropped.
-    async fn wait_to_inflate<'l>(&mut self, leaves: &'l InflatingLeave) -> Result<Leave<'l>, Closed> {
+    async fn wait_to_inflate(&mut self, leaves: &Arc<InflatingLeave>) -> Result<Leave, Closed> {
         self.take_answers().await;
         self.send_all().await?;
         let mut leave = pin!(leaves.get(self.inflating.worker(self.account.source())));
@@ -841,6 +852,12 @@ impl<'a, D: Dispatch> Connection<'a, D> {
         }
         Ok(())
     }
+}
+
+/// Begins a slice; answers when.
+fn begin(slices: Option<&Slices>) -> Instant {
+    slices.inspect(|slices| slices.begin());
+    Instant::now()
 }
 
 /// Polls once here and now, whatever comes of it.

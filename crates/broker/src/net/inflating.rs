@@ -1,12 +1,14 @@
-//! Where a connection's compressed requests are worked on: on the network's thread, which serves others meanwhile only if
+//! Where a connection's requests with records are worked on: on the network's thread, which serves others meanwhile only if
 //! it is let go, or aside.
 //!
 //! To check compressed records they are inflated, and for a topic with another codec they are compressed again. A few
 //! bytes may inflate to a thousand times as many, so what a request costs is known afterwards only: one that is large, or
-//! whose connection had costly ones before it, is worked on aside. As many are at once as there are cores, and those of
-//! connections whose batches take long at most all but one: the others always find a place. The leave to work aside is for a
-//! [slice](Slices) of a request: a batch, or as many as fit in a moment. Between two slices others have their turn: first
-//! those of the source that had least time of late.
+//! whose connection had costly ones before it, is worked on aside. So is one with plain records of many bytes, which are
+//! looked at byte by byte for their checksum, and written if their topic's level is without a sync. As many are at once as
+//! there are cores, and those of connections whose batches take long at most all but one, on threads that step back behind
+//! the network's: the others always find a place. The leave to work aside is for a [slice](Slices) of a request: a batch, or
+//! as many as fit in a moment. Between two slices others have their turn: first those of the source that had least time of
+//! late.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::poll_fn;
@@ -26,6 +28,9 @@ use super::source::Source;
 /// Compressed bytes of a request above which it is worked on aside: with gzip they may inflate to 16 MiB, with zstd to
 /// more, which takes longer than others should wait.
 const HERE_BYTES_MAX: usize = 16 * 1024;
+/// Bytes of plain records in a request above which it is worked on aside: what Kafka's producers send at most unless told
+/// otherwise. To check so many takes a tenth of a millisecond, and a millisecond if the records are tiny.
+const PLAIN_HERE_BYTES_MAX: usize = 1024 * 1024;
 /// Time that a request may take without those after it being worked on aside.
 const HERE_TIME_MAX: Duration = Duration::from_millis(1);
 /// Compressed requests of a connection that are worked on aside after a costly one.
@@ -38,6 +43,48 @@ const SLICE_TIME: Duration = Duration::from_millis(2);
 const LONG_TIME: Duration = Duration::from_millis(40);
 /// Sources whose time is remembered before those that had hardly any are forgotten.
 const SOURCES_KEPT: usize = 1024;
+
+/// What is to be done with the records of a request before its batches have their places.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RecordsWork {
+    /// Bytes that have to be inflated or compressed.
+    pub(crate) coded_bytes: usize,
+    /// Bytes that are only checked.
+    pub(crate) plain_bytes: usize,
+}
+
+impl RecordsWork {
+    /// Whether it is done at once, wherever the request is.
+    pub(crate) fn is_little(self) -> bool {
+        self.coded_bytes == 0 && !self.has_much_plain()
+    }
+
+    /// Whether it may take longer than others of a thread should wait.
+    pub(crate) fn may_take_long(self) -> bool {
+        self.coded_bytes > HERE_BYTES_MAX || self.has_much_plain()
+    }
+
+    fn has_much_plain(self) -> bool {
+        self.plain_bytes > PLAIN_HERE_BYTES_MAX
+    }
+}
+
+impl std::ops::Add for RecordsWork {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            coded_bytes: self.coded_bytes + other.coded_bytes,
+            plain_bytes: self.plain_bytes + other.plain_bytes,
+        }
+    }
+}
+
+impl std::iter::Sum for RecordsWork {
+    fn sum<I: Iterator<Item = Self>>(works: I) -> Self {
+        works.fold(Self::default(), std::ops::Add::add)
+    }
+}
 
 /// The leave to work on requests aside; shared by all connections.
 #[derive(Debug)]
@@ -114,18 +161,18 @@ impl InflatingLeave {
     }
 
     /// The leave, if it is free; it holds until it is dropped.
-    pub(super) fn try_get(&self, who: Worker) -> Option<Leave<'_>> {
+    pub(super) fn try_get(self: &Arc<Self>, who: Worker) -> Option<Leave> {
         let mut line = self.line.lock();
         let is_free = self.has_place(&line, who)
             && !line.waiting.values().any(|waiting| self.has_place(&line, waiting.who));
         is_free.then(|| {
             line.give(who);
-            Leave { leaves: self, who, since: Instant::now() }
+            Leave { leaves: Arc::clone(self), who, since: Instant::now() }
         })
     }
 
     /// Waits for the leave; it holds until it is dropped.
-    pub(super) async fn get(&self, who: Worker) -> Leave<'_> {
+    pub(super) async fn get(self: &Arc<Self>, who: Worker) -> Leave {
         if let Some(leave) = self.try_get(who) {
             return leave;
         }
@@ -142,7 +189,7 @@ impl InflatingLeave {
         // The sender is in the line until it grants.
         let _ = (&mut place.granted).await;
         place.is_taken = true;
-        Leave { leaves: self, who, since: Instant::now() }
+        Leave { leaves: Arc::clone(self), who, since: Instant::now() }
     }
 
     fn has_place(&self, line: &Line, who: Worker) -> bool {
@@ -199,13 +246,13 @@ impl Line {
 
 /// The leave to work on a slice, given back when dropped.
 #[derive(Debug)]
-pub(super) struct Leave<'a> {
-    leaves: &'a InflatingLeave,
+pub(super) struct Leave {
+    leaves: Arc<InflatingLeave>,
     who: Worker,
     since: Instant,
 }
 
-impl Drop for Leave<'_> {
+impl Drop for Leave {
     fn drop(&mut self) {
         self.leaves.give_back(self.who, self.since.elapsed());
     }
@@ -232,7 +279,7 @@ impl Drop for InLine<'_> {
     }
 }
 
-/// How a request that has much to inflate tells its connection that it gives way, between two of its batches.
+/// How a request that has much to inflate or to check tells its connection that it gives way, between two of its batches.
 #[derive(Debug)]
 pub(crate) struct Slices {
     has_given_way: AtomicBool,
@@ -293,9 +340,9 @@ impl Inflating {
         Worker { source, is_long: self.is_long, micros: self.recent.now(Instant::now()) }
     }
 
-    /// Whether a request with so many bytes of compressed records is worked on aside.
-    pub(super) fn is_for_aside(&self, compressed_bytes: usize) -> bool {
-        compressed_bytes > HERE_BYTES_MAX || (compressed_bytes > 0 && self.aside > 0)
+    /// Whether a request with such records is worked on aside.
+    pub(super) fn is_for_aside(&self, work: RecordsWork) -> bool {
+        work.may_take_long() || (work.coded_bytes > 0 && self.aside > 0)
     }
 
     /// A slice with compressed records took so long, aside.
@@ -335,7 +382,7 @@ mod tests {
 
     #[test]
     fn as_many_as_there_are_cores_inflate_at_once_and_who_waits_is_counted() {
-        let leave = InflatingLeave::with_cores(4);
+        let leave = Arc::new(InflatingLeave::with_cores(4));
         let mut held: Vec<_> = (0..3).map(|_| leave.try_get(SLOW).expect("free")).collect();
         assert!(leave.try_get(SLOW).is_none(), "one place is for those that are quick");
         held.push(leave.try_get(QUICK).expect("free"));
@@ -354,7 +401,7 @@ mod tests {
 
     #[test]
     fn who_is_quick_finds_a_place_beside_one_that_is_not_also_on_one_core() {
-        let leave = InflatingLeave::with_cores(1);
+        let leave = Arc::new(InflatingLeave::with_cores(1));
         let _held = leave.try_get(SLOW).expect("free");
         assert!(leave.try_get(SLOW).is_none());
         assert!(leave.try_get(QUICK).is_some());
@@ -362,7 +409,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_source_that_had_least_time_is_next_and_of_it_the_connection_that_had_least() {
-        let leave = InflatingLeave::with_cores(1);
+        let leave = Arc::new(InflatingLeave::with_cores(1));
         let held = leave.get(from(1, 0)).await;
         tokio::time::advance(Duration::from_millis(300)).await;
         drop(held);
@@ -384,7 +431,7 @@ mod tests {
 
     #[test]
     fn a_leave_that_was_given_to_one_that_has_gone_is_given_back() {
-        let leave = InflatingLeave::with_cores(1);
+        let leave = Arc::new(InflatingLeave::with_cores(1));
         let held = leave.try_get(SLOW).expect("free");
         let mut gone = Box::pin(leave.get(SLOW));
         assert!(gone.as_mut().now_or_never().is_none());
@@ -422,13 +469,29 @@ mod tests {
     const SHORT: Duration = Duration::from_micros(100);
     const LONG: Duration = Duration::from_millis(20);
 
+    fn coded(coded_bytes: usize) -> RecordsWork {
+        RecordsWork { coded_bytes, plain_bytes: 0 }
+    }
+
+    #[test]
+    fn plain_records_are_for_aside_if_they_are_many_bytes() {
+        let inflating = Inflating::new();
+        for (plain_bytes, is_little) in [(PLAIN_HERE_BYTES_MAX, true), (PLAIN_HERE_BYTES_MAX + 1, false)] {
+            let work = RecordsWork { coded_bytes: 0, plain_bytes };
+            assert_eq!((work.is_little(), inflating.is_for_aside(work)), (is_little, !is_little));
+        }
+    }
+
     #[test]
     fn small_requests_stay_here_once_the_first_one_was_cheap() {
         let mut inflating = Inflating::new();
-        assert!(!inflating.is_for_aside(0), "nothing to inflate");
-        assert!(inflating.is_for_aside(100), "nothing is known yet");
+        assert!(!inflating.is_for_aside(coded(0)), "nothing to inflate");
+        assert!(inflating.is_for_aside(coded(100)), "nothing is known yet");
         inflating.took_aside(SHORT);
-        assert!(!inflating.is_for_aside(HERE_BYTES_MAX) && inflating.is_for_aside(HERE_BYTES_MAX + 1));
+        assert!(
+            !inflating.is_for_aside(coded(HERE_BYTES_MAX))
+                && inflating.is_for_aside(coded(HERE_BYTES_MAX + 1))
+        );
     }
 
     #[test]
@@ -437,12 +500,12 @@ mod tests {
         inflating.took_aside(SHORT);
         inflating.took_here(LONG);
         for _ in 0..ASIDE_FOR {
-            assert!(inflating.is_for_aside(100) && !inflating.is_for_aside(0));
+            assert!(inflating.is_for_aside(coded(100)) && !inflating.is_for_aside(coded(0)));
             inflating.took_aside(SHORT);
         }
-        assert!(!inflating.is_for_aside(100));
+        assert!(!inflating.is_for_aside(coded(100)));
         inflating.took_aside(LONG);
-        assert!(inflating.is_for_aside(100));
+        assert!(inflating.is_for_aside(coded(100)));
     }
 
     #[test]

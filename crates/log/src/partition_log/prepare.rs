@@ -182,8 +182,10 @@ fn prepare_produced(
     now: TimestampMs,
 ) -> Result<Prepared, AppendError> {
     let (info, rebuilt) = {
-        let batch = UnverifiedBatch::only(&bytes)?.verify()?;
+        let unverified = UnverifiedBatch::only(&bytes)?;
+        // First, as in Kafka: one that is too large anyway takes no time to be looked through.
         check_size(bytes.len(), config)?;
+        let batch = unverified.verify()?;
         let info = validate_produced(&batch, &rules(config, now))?;
         (info, recompressed(&batch, &info, config)?)
     };

@@ -122,6 +122,12 @@ fn sizes_are_bounded_and_nothing_is_written_of_what_is_refused() {
     let machine = Machine::new(1, config);
     let too_large = machine.try_append(&"x".repeat(300), ProducerStamp::NONE).unwrap_err();
     assert!(matches!(too_large, AppendError::TooLarge { bytes_max: 200, .. }), "{too_large}");
+    // It is not even looked through: that its checksum is wrong does not matter.
+    let value = "x".repeat(300);
+    let mut damaged = batch_at(&[(machine.now().0, &value)], BatchOptions::default());
+    *damaged.last_mut().unwrap() ^= 1;
+    let too_large = put(&machine.log(), &damaged, machine.append_options()).unwrap_err();
+    assert!(matches!(too_large, AppendError::TooLarge { bytes_max: 200, .. }), "{too_large}");
     let larger_than_segment = machine.try_append(&"x".repeat(50), ProducerStamp::NONE).unwrap_err();
     assert!(matches!(larger_than_segment, AppendError::LargerThanSegment { .. }), "{larger_than_segment}");
     let mut damaged = batch_at(&[(machine.now().0, "a")], BatchOptions::default());

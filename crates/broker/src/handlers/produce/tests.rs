@@ -39,8 +39,10 @@ fn batch(compression: Compression) -> Vec<u8> {
 }
 
 /// What is counted of a request with these batches for topics of these names.
-fn coding_bytes(broker: &Arc<Broker>, batches: &[(&'static str, &[u8])]) -> usize {
-    planned(broker, "", batches).map_or(usize::MAX, |(plan, _)| plan.coding_bytes())
+fn work(broker: &Arc<Broker>, batches: &[(&'static str, &[u8])]) -> (usize, usize) {
+    let RecordsWork { coded_bytes, plain_bytes } =
+        planned(broker, "", batches).map_or(RecordsWork::default(), |(plan, _)| plan.work());
+    (coded_bytes, plain_bytes)
 }
 
 /// What is planned for a request with these batches from this client, and its frame.
@@ -98,10 +100,11 @@ fn what_is_inflated_to_be_checked_or_compressed_for_its_topic_is_counted() {
         [("producer", false), ("uncompressed", false), ("gzip", true), ("zstd", true)]
     {
         let broker = broker(codec);
-        let of_plain = if plain_counts { plain.len() } else { 0 };
-        assert_eq!(coding_bytes(&broker, &[("t", &plain)]), of_plain, "{codec}");
-        assert_eq!(coding_bytes(&broker, &[("t", &gzip)]), gzip.len(), "{codec}");
-        assert_eq!(coding_bytes(&broker, &[("t", &plain), ("t", &gzip)]), of_plain + gzip.len(), "{codec}");
+        let (coded, checked) = if plain_counts { (plain.len(), 0) } else { (0, plain.len()) };
+        assert_eq!(work(&broker, &[("t", &plain)]), (coded, checked), "{codec}");
+        assert_eq!(work(&broker, &[("t", &gzip)]), (gzip.len(), 0), "{codec}");
+        let both = [("t", &plain[..]), ("t", &gzip[..])];
+        assert_eq!(work(&broker, &both), (coded + gzip.len(), checked), "{codec}");
     }
 }
 
@@ -109,7 +112,7 @@ fn what_is_inflated_to_be_checked_or_compressed_for_its_topic_is_counted() {
 fn what_is_refused_unseen_is_not_counted() {
     let gzip = batch(Compression::Gzip);
     let broker = broker("zstd");
-    assert_eq!(coding_bytes(&broker, &[("unknown", &gzip), ("t", b"no batch")]), 0);
+    assert_eq!(work(&broker, &[("unknown", &gzip), ("t", b"no batch")]), (0, 0));
 }
 
 /// Whether a batch of this size, in a frame that has little else, keeps the memory into which it was read.

@@ -9,7 +9,7 @@ mod stalls;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::mpsc;
+use std::sync::{OnceLock, mpsc};
 
 use riverrun_protocol::Frame;
 use socket2::SockRef;
@@ -29,6 +29,9 @@ const NO_MARK: usize = 1;
 /// that it must gather sooner or later: a quarter of what it allows.
 const FLOW_FRAMES: usize = 50;
 const QUICK_FLOW: Duration = Duration::from_millis(3);
+
+/// Where the connections of all tests have slices worked on.
+static RUNTIME_ASIDE: OnceLock<tokio::runtime::Runtime> = OnceLock::new();
 
 /// Answers each frame at once with its size.
 struct SizeOf;
@@ -140,6 +143,7 @@ fn limits() -> ConnectionLimits {
         catch_up: CatchUp::new(1, 1, u64::MAX),
         produce_gate: Arc::new(ProduceGate::new(|| true)),
         inflating: Arc::new(InflatingLeave::new()),
+        aside: Aside::on(RUNTIME_ASIDE.get_or_init(|| crate::aside::runtime().expect("a runtime")), 0),
     }
 }
 

@@ -29,7 +29,7 @@ impl Dispatch for Endless {
             let _held = (alone, ends);
             pending().await
         });
-        Dispatched { response, coding_bytes: 0, slices: None }
+        Dispatched { response, work: RecordsWork::default(), slices: None }
     }
 }
 

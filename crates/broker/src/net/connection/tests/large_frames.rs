@@ -24,7 +24,7 @@ impl Dispatch for MuchLater {
             bytes[..4].copy_from_slice(&length);
             Outcome::Respond(ResponseFrame::assemble(Frame { bytes, splices: Vec::new() }, Vec::new()))
         });
-        Dispatched { response, coding_bytes: 0, slices: None }
+        Dispatched { response, work: RecordsWork::default(), slices: None }
     }
 }
 

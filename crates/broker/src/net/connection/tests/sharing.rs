@@ -57,7 +57,7 @@ impl Dispatch for Sharing {
             later.notified().await;
             size_of_frame(&frame)
         });
-        Dispatched { response, coding_bytes: 0, slices: None }
+        Dispatched { response, work: RecordsWork::default(), slices: None }
     }
 }
 

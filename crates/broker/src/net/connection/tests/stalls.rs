@@ -23,7 +23,8 @@ struct BySize {
 
 impl Dispatch for BySize {
     fn dispatch(&self, _: &Arc<ConnectionInfo>, frame: BytesMut, charge: Charge) -> Dispatched {
-        let coding_bytes = if frame.len() == INFLATES { 1 << 20 } else { 0 };
+        let coded_bytes = if frame.len() == INFLATES { 1 << 20 } else { 0 };
+        let work = RecordsWork { coded_bytes, plain_bytes: 0 };
         let later = match frame.len() {
             LATER => self.later,
             MUCH => MUCH_AFTER,
@@ -36,7 +37,35 @@ impl Dispatch for BySize {
             drop(charge);
             if frame.len() == MUCH { much() } else { size_of_frame(&frame) }
         });
-        Dispatched { response, coding_bytes, slices: None }
+        Dispatched { response, work, slices: None }
+    }
+}
+
+/// Answers each frame with nothing if it was polled first on another thread than its connection.
+struct Elsewhere(RecordsWork);
+
+impl Dispatch for Elsewhere {
+    fn dispatch(&self, _: &Arc<ConnectionInfo>, frame: BytesMut, _charge: Charge) -> Dispatched {
+        let here = std::thread::current().id();
+        let response = Box::pin(async move {
+            let is_here = std::thread::current().id() == here;
+            size_of_frame(if is_here { &frame } else { &[] })
+        });
+        Dispatched { response, work: self.0, slices: None }
+    }
+}
+
+#[test]
+fn many_bytes_of_plain_records_are_checked_on_no_thread_of_the_network() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    for (plain_bytes, expected) in [(1 << 20, AT_ONCE), ((1 << 20) + 1, 0)] {
+        let dispatch = Elsewhere(RecordsWork { coded_bytes: 0, plain_bytes });
+        let client = move |client: &mut Client| {
+            client.send(AT_ONCE);
+            assert_eq!(client.receive(), expected);
+        };
+        serve_on(&runtime, limits(), &dispatch, |_| {}, client).expect("the client closes");
     }
 }
 
