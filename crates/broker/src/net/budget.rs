@@ -3,10 +3,14 @@
 //! Requests are charged *before* their memory is allocated and wait while the budget is spent. Refuses nothing: it slows
 //! the senders.
 //!
+//! What is whole and not answered counts for its source: a source that holds more of it than it leaves free begins nothing
+//! more, so that others find memory whatever it sends. What it sends waits, and stands in no line before theirs.
+//!
 //! A large frame is charged while it arrives, in one of two [lanes](super::lane), which leave a quarter of the budget to
 //! what is whole. Who finds its lane full waits in line, and how long a frame may then take to fill
 //! what it was given follows from how much waits behind it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -15,6 +19,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 use super::lane::{Grant, Lane, ORDINARY_BYTES_MAX, Sender};
+use super::source::Source;
 use super::wait::{Counted, wait_until};
 
 /// The part of a budget that may be spent on what is only of use, so that it never stands in the way of requests.
@@ -29,7 +34,8 @@ const HUGE_SHARE: usize = 4;
 /// what exists already and by one charge that was taken when nothing else was held. `in_line` is how many frames wait in
 /// both lanes; it is raised before the last look for memory, and memory is given back before it is looked at, so that no
 /// release is missed (both in the one order of all). `waiting` is how many others wait. `overdrawn_bytes` is what all
-/// charges together overdraw.
+/// charges together overdraw. `shares` has each source that has a
+/// connection, and some that had one.
 #[derive(Debug)]
 pub(crate) struct MemoryBudget {
     capacity_bytes: usize,
@@ -40,9 +46,18 @@ pub(crate) struct MemoryBudget {
     huge: Mutex<Lane>,
     in_line: AtomicUsize,
     waiting: AtomicUsize,
+    shares: Mutex<HashMap<Source, Arc<Share>>>,
 }
 
-/// A share of the budget, given back when dropped.
+/// What the requests of one source hold that are whole.
+///
+/// Invariants: `whole_bytes` is the sum of what the live [`Charge`]s with this share count for it.
+#[derive(Debug, Default)]
+pub(crate) struct Share {
+    whole_bytes: AtomicUsize,
+}
+
+/// Bytes of the budget, given back when dropped.
 ///
 /// Invariants: it is in its lane's line exactly while `awaited` is set and no grant has come.
 #[derive(Debug)]
@@ -54,6 +69,9 @@ pub(crate) struct Charge {
     arrival: Option<Arrival>,
     /// Bytes beyond the budget.
     overdrawn_bytes: usize,
+    /// The source for which so many bytes count, since they are whole.
+    share: Option<Arc<Share>>,
+    whole_bytes: usize,
 }
 
 #[derive(Debug)]
@@ -78,7 +96,17 @@ impl MemoryBudget {
             huge: Mutex::new(Lane::new(capacity_bytes / HUGE_SHARE)),
             in_line: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
+            shares: Mutex::default(),
         })
+    }
+
+    /// The share of a source, which all of its connections have together.
+    pub(crate) fn share(&self, source: Source) -> Arc<Share> {
+        let mut shares = self.shares.lock();
+        if shares.len() == shares.capacity() {
+            shares.retain(|_, share| Arc::strong_count(share) > 1);
+        }
+        Arc::clone(shares.entry(source).or_default())
     }
 
     /// Bytes held now, without what is overdrawn.
@@ -110,12 +138,30 @@ impl MemoryBudget {
         self.charged(bytes)
     }
 
-    /// Waits until `bytes` could be taken. Who comes first then takes them.
-    pub(crate) async fn room_for(&self, bytes: usize) {
-        self.wait_for(|| self.fits(self.used_bytes.load(Ordering::SeqCst), bytes)).await;
+    /// The same for a request that is whole; it waits also while its source has its share.
+    pub(crate) async fn charge_whole(self: &Arc<Self>, share: &Arc<Share>, bytes: usize) -> Charge {
+        if !self.take_whole(share, bytes) {
+            self.wait_for(|| self.take_whole(share, bytes)).await;
+        }
+        self.charged_whole(share, bytes)
+    }
+
+    /// Waits until `bytes` could be taken for a request that is whole. Who comes first then takes them.
+    pub(crate) async fn room_for(&self, share: &Share, bytes: usize) {
+        let has_room = || {
+            let used = self.used_bytes.load(Ordering::SeqCst);
+            self.fits(used, bytes) && self.has_share(share, used, bytes)
+        };
+        self.wait_for(has_room).await;
+    }
+
+    /// Takes `bytes` for a request that is whole, at once, if the budget has them for its source.
+    pub(crate) fn try_charge_whole(self: &Arc<Self>, share: &Arc<Share>, bytes: usize) -> Option<Charge> {
+        self.take_whole(share, bytes).then(|| self.charged_whole(share, bytes))
     }
 
     /// Takes `bytes` at once if the budget has them.
+    #[cfg(test)]
     pub(crate) fn try_charge(self: &Arc<Self>, bytes: usize) -> Option<Charge> {
         self.take(bytes).then(|| self.charged(bytes))
     }
@@ -139,7 +185,44 @@ impl MemoryBudget {
 
     /// The charge of bytes that have been taken.
     fn charged(self: &Arc<Self>, bytes: usize) -> Charge {
-        Charge { budget: Arc::clone(self), bytes, arrival: None, overdrawn_bytes: 0 }
+        let budget = Arc::clone(self);
+        Charge { budget, bytes, arrival: None, overdrawn_bytes: 0, share: None, whole_bytes: 0 }
+    }
+
+    fn charged_whole(self: &Arc<Self>, share: &Arc<Share>, bytes: usize) -> Charge {
+        let mut charge = self.charged(bytes);
+        charge.count_whole(share);
+        charge
+    }
+
+    /// Whether a source may begin a request of so many bytes: one in any case, and more as long as it holds no more than it
+    /// leaves free.
+    fn has_share(&self, share: &Share, used: usize, bytes: usize) -> bool {
+        let whole = share.whole_bytes.load(Ordering::SeqCst);
+        whole == 0 || whole.saturating_add(bytes) <= self.capacity_bytes.saturating_sub(used)
+    }
+
+    /// Whether frames of a source with this share that arrive get nothing more for now.
+    fn is_spent(&self, share: &Share) -> bool {
+        !self.has_share(share, self.used_bytes.load(Ordering::SeqCst), 0)
+    }
+
+    fn is_source_spent(&self, source: Source) -> bool {
+        self.shares.lock().get(&source).is_some_and(|share| self.is_spent(share))
+    }
+
+    /// Gives what is free to the frames in line whose sources are not spent.
+    fn serve(&self, lane: &mut Lane) {
+        let shares = self.shares.lock();
+        let spent: Vec<Source> =
+            shares.iter().filter(|(_, share)| self.is_spent(share)).map(|(source, _)| *source).collect();
+        drop(shares);
+        let served = lane.serve(|bytes| self.take(bytes), &spent);
+        self.in_line.fetch_sub(served, Ordering::SeqCst);
+    }
+
+    fn take_whole(&self, share: &Share, bytes: usize) -> bool {
+        self.has_share(share, self.used_bytes.load(Ordering::SeqCst), bytes) && self.take(bytes)
     }
 
     fn lane(&self, is_huge: bool) -> &Mutex<Lane> {
@@ -162,8 +245,7 @@ impl MemoryBudget {
     fn tell_released(&self) {
         if self.in_line.load(Ordering::SeqCst) > 0 {
             for lane in [&self.ordinary, &self.huge] {
-                let served = lane.lock().serve(|bytes| self.take(bytes));
-                self.in_line.fetch_sub(served, Ordering::SeqCst);
+                self.serve(&mut lane.lock());
             }
         }
         self.released.notify_waiters();
@@ -202,7 +284,8 @@ impl Charge {
         }
         let budget = &self.budget;
         let (source, mut lane) = (arrival.sender.source, budget.lane(arrival.is_huge).lock());
-        let is_taken = lane.try_take(source, bytes, |bytes| budget.take(bytes));
+        let is_taken =
+            lane.try_take(source, bytes, |bytes| !budget.is_source_spent(source) && budget.take(bytes));
         drop(lane);
         if is_taken {
             self.bytes += bytes;
@@ -221,8 +304,7 @@ impl Charge {
         arrival.awaited = Some((bytes, lane.join(arrival.sender, arrival.ticket, bytes, rest)));
         budget.in_line.fetch_add(1, Ordering::SeqCst);
         // What was released before it was counted told it nothing.
-        let served = lane.serve(|bytes| budget.take(bytes));
-        budget.in_line.fetch_sub(served, Ordering::SeqCst);
+        budget.serve(&mut lane);
         false
     }
 
@@ -259,9 +341,24 @@ impl Charge {
         }
     }
 
+    /// Counts what it holds for this source.
+    fn count_whole(&mut self, share: &Arc<Share>) {
+        self.whole_bytes = self.bytes;
+        share.whole_bytes.fetch_add(self.whole_bytes, Ordering::SeqCst);
+        self.share = Some(Arc::clone(share));
+    }
+
+    fn uncount_whole(&mut self) {
+        let bytes = std::mem::take(&mut self.whole_bytes);
+        if let Some(share) = &self.share {
+            share.whole_bytes.fetch_sub(bytes, Ordering::SeqCst);
+        }
+    }
+
     /// What arrived is whole. It goes on to hold what it holds, and what it overdrew is nobody else's until it ends:
     /// there is never more than one such frame in a lane.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn settle(&mut self, share: &Arc<Share>) {
+        self.count_whole(share);
         self.end_arrival(self.overdrawn_bytes == 0);
         self.budget.tell_released();
     }
@@ -274,6 +371,10 @@ impl Charge {
         self.budget.used_bytes.fetch_add(bytes, Ordering::SeqCst);
         self.budget.used_bytes.fetch_sub(self.bytes, Ordering::SeqCst);
         self.bytes = bytes;
+        self.uncount_whole();
+        if let Some(share) = self.share.take() {
+            self.count_whole(&share);
+        }
         self.budget.tell_released();
     }
 
@@ -306,6 +407,7 @@ impl Drop for Charge {
     fn drop(&mut self) {
         self.leave_line();
         self.give_back_overdrawn();
+        self.uncount_whole();
         self.budget.used_bytes.fetch_sub(self.bytes, Ordering::SeqCst);
         self.end_arrival(true);
         self.budget.tell_released();
@@ -317,7 +419,6 @@ mod tests {
     use futures_util::FutureExt as _;
 
     use super::*;
-    use crate::net::source::Source;
 
     #[tokio::test]
     async fn a_charge_waits_until_another_is_given_back() {
@@ -334,6 +435,52 @@ mod tests {
         assert_eq!(budget.used_bytes(), 40);
         drop(second);
         assert_eq!(budget.used_bytes(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_source_holds_no_more_of_what_is_whole_than_it_leaves_free() {
+        let budget = MemoryBudget::new(100);
+        let [one, other] = [1, 2].map(|last| budget.share(Source::of([192, 0, 2, last].into())));
+        let first = budget.charge_whole(&one, 30).await;
+        assert!(budget.try_charge_whole(&one, 50).is_none());
+        let second = budget.try_charge_whole(&one, 20).expect("half of it");
+        let mut waiting = std::pin::pin!(budget.charge_whole(&one, 1));
+        assert!(waiting.as_mut().now_or_never().is_none() && budget.is_wanted());
+        let others = budget.try_charge_whole(&other, 25).expect("the other half is free");
+        assert!(budget.room_for(&one, 1).now_or_never().is_none());
+        drop((second, others));
+        assert!(waiting.now_or_never().is_some() && !budget.is_wanted());
+        drop(first);
+        assert!(budget.room_for(&one, 1).now_or_never().is_some());
+        let huge = budget.try_charge_whole(&one, 1_000).expect("one in any case");
+        assert_eq!(one.whole_bytes.load(Ordering::SeqCst), 1_000);
+        drop(huge);
+        assert_eq!((one.whole_bytes.load(Ordering::SeqCst), budget.used_bytes()), (0, 0));
+    }
+
+    #[test]
+    fn the_frames_of_a_source_that_has_its_share_wait_and_hold_up_no_others() {
+        let budget = budget();
+        let mut whole = arrived(&budget, 9 * MIB, 2 * MIB);
+        whole.settle(&budget.share(Source::SOME));
+        let _more = budget.try_charge(5 * MIB).expect("free");
+        let (mut spent, mut other) = (waiting(&budget, MIB), waiting_of(&budget, [192, 0, 2, 1], false));
+        assert!(!has_been_granted(&mut spent), "it does not overdraw either");
+        assert!(has_been_granted(&mut other));
+        whole.resize(0);
+        drop(other);
+        assert!(has_been_granted(&mut spent));
+    }
+
+    #[test]
+    fn shares_of_sources_that_have_gone_are_forgotten() {
+        let budget = budget();
+        let kept = budget.share(Source::SOME);
+        for last in 0..=u8::MAX {
+            budget.share(Source::of([192, 0, 2, last].into()));
+        }
+        assert!(budget.shares.lock().len() < 64);
+        assert!(Arc::ptr_eq(&kept, &budget.share(Source::SOME)));
     }
 
     #[tokio::test]
@@ -389,7 +536,7 @@ mod tests {
         let whole = budget.try_charge(2 * MIB).expect("the rest is for requests that are whole");
         assert!(budget.try_charge(1).is_none());
         drop(whole);
-        ordinary[0].settle();
+        ordinary[0].settle(&budget.share(Source::SOME));
         assert_eq!(budget.used_bytes(), 6 * MIB, "a frame that is whole is held like any request");
         assert!(budget.arriving(MIB, SENDER).try_grow(MIB));
         drop((ordinary, huge));
@@ -477,7 +624,7 @@ mod tests {
         assert!(!first.grow(2 * MIB, 8 * MIB) && has_been_granted(&mut first));
         assert!(first.try_grow(6 * MIB), "it goes on to overdraw");
         assert_eq!((first.bytes(), budget.used_bytes(), budget.held_bytes()), (9 * MIB, 2 * MIB, 10 * MIB));
-        first.settle();
+        first.settle(&budget.share(Source::SOME));
         assert!(budget.try_charge(6 * MIB).is_some(), "what is overdrawn stands in nobody's way");
         assert!(!second.grow(2 * MIB, 8 * MIB));
         assert!(!has_been_granted(&mut second), "one at a time, until its memory is free");
@@ -548,7 +695,7 @@ mod tests {
         let mut parked = waiting(&budget, 9 * MIB);
         assert!(has_been_granted(&mut parked));
         let mut next = waiting(&budget, 9 * MIB);
-        parked.settle();
+        parked.settle(&budget.share(Source::SOME));
         assert!(!has_been_granted(&mut next));
         parked.resize(100);
         assert!(has_been_granted(&mut next));

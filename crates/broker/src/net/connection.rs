@@ -24,7 +24,7 @@ use tokio::net::TcpStream;
 use tokio::task::{block_in_place, yield_now};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, sleep_until};
 
-use super::budget::{Charge, MemoryBudget};
+use super::budget::{Charge, MemoryBudget, Share};
 use super::crowd::Standing;
 use super::frame::{FrameBuffer, FrameLengthError};
 use super::gate::ProduceGate;
@@ -113,9 +113,9 @@ impl ConnectionLimits {
     }
 
     /// Waits until there is memory for a request that stalls for it.
-    async fn room_for(&self, stall: Option<Stall>) {
+    async fn room_for(&self, share: &Share, stall: Option<Stall>) {
         if let Some(Stall::Memory(bytes)) = stall {
-            self.requests.room_for(bytes).await;
+            self.requests.room_for(share, bytes).await;
         }
     }
 }
@@ -184,6 +184,8 @@ pub(crate) struct Connection<'a, D> {
     turns: Arc<Turns>,
     outbox: Outbox,
     standing: &'a Standing,
+    /// Of the memory for requests that are whole.
+    share: Arc<Share>,
     /// Of the memory for responses.
     account: Arc<Account>,
     /// The next request waits for memory for its response, or has it.
@@ -310,7 +312,9 @@ impl<'a, D: Dispatch> Connection<'a, D> {
     ) -> Self {
         let outbox = Outbox::new(info.id, Arc::clone(&limits.catch_up));
         let account = limits.responses.account(info.id, info.peer.ip());
+        let share = limits.requests.share(account.source());
         Self {
+            share,
             frames: FrameBuffer::new(limits.frame_bytes_max),
             gather: Gather::new(),
             read_at: Instant::now(),
@@ -373,7 +377,7 @@ impl<'a, D: Dispatch> Connection<'a, D> {
                 () = reserved(&mut self.in_line), if self.in_line.is_some() => Event::Reserved,
                 () = self.account.evicted(), if self.unsent_bytes() > 0 => Event::Evicted,
                 () = self.limits.produce_gate.opened(), if stall == Some(Stall::Gate) => Event::Admitted,
-                () = self.limits.room_for(stall), if matches!(stall, Some(Stall::Memory(_))) => Event::Admitted,
+                () = self.limits.room_for(&self.share, stall), if matches!(stall, Some(Stall::Memory(_))) => Event::Admitted,
                 () = sleep_until(self.read_at + GATHER_TIME_MAX), if may_read && self.gather.is_marked() => Event::TooLittle,
                 // After the socket was looked at: what has come already is never late.
                 () = sleep_until(self.judged_at + JUDGE_PERIOD), if is_judged => Event::Judge,
@@ -429,7 +433,7 @@ impl<'a, D: Dispatch> Connection<'a, D> {
             }
             let charge = match self.large_frame.take() {
                 Some(mut charge) => {
-                    charge.settle();
+                    charge.settle(&self.share);
                     self.is_proven = true;
                     Some(charge)
                 }
@@ -539,9 +543,10 @@ impl<'a, D: Dispatch> Connection<'a, D> {
                 let polled = response.as_mut().poll(&mut Context::from_waker(Waker::noop()));
                 (since.elapsed(), polled, response)
             };
-            let worked = match who.is_long {
-                true => self.limits.aside.run_slice(work_on).await,
-                false => Ok(block_in_place(work_on)),
+            let worked = if who.is_long {
+                self.limits.aside.run_slice(work_on).await
+            } else {
+                Ok(block_in_place(work_on))
             };
             let Ok((took, polled, response)) = worked else {
                 return Err(Closed::BadRequest("the server stops".to_owned()));
@@ -594,9 +599,9 @@ impl<'a, D: Dispatch> Connection<'a, D> {
     async fn admit(&mut self, bytes: usize) -> Option<Charge> {
         let limits = &self.limits;
         if self.may_wait() {
-            return Some(limits.requests.charge(bytes).await);
+            return Some(limits.requests.charge_whole(&self.share, bytes).await);
         }
-        limits.requests.try_charge(bytes)
+        limits.requests.try_charge_whole(&self.share, bytes)
     }
 
     fn may_wait(&self) -> bool {

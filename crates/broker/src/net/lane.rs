@@ -119,10 +119,11 @@ impl Lane {
         left.is_some()
     }
 
-    /// Gives the head of the line what it waits for, and goes on with the next one; answers how many were served.
-    pub(super) fn serve(&mut self, take: impl Fn(usize) -> bool) -> usize {
+    /// Gives the head of the line what it waits for, and goes on with the next one; answers how many were served. Frames of
+    /// sources that are spent hold up no others, and wait until these are so no more.
+    pub(super) fn serve(&mut self, take: impl Fn(usize) -> bool, spent: &[Source]) -> usize {
         let mut served = 0;
-        while let Some((ticket, source, bytes)) = self.first() {
+        while let Some((ticket, source, bytes)) = self.first(spent) {
             let grant = if self.take(source, bytes, &take) {
                 Grant::Taken
             } else if !std::mem::replace(&mut self.is_overdrawn, true) {
@@ -141,12 +142,13 @@ impl Lane {
     }
 
     /// The one that is served next: its ticket, who sends it, and what it waits for.
-    fn first(&self) -> Option<(u64, Source, usize)> {
+    fn first(&self, spent: &[Source]) -> Option<(u64, Source, usize)> {
         let rank = |(ticket, waiting): &(&u64, &Waiting)| {
             let Sender { source, is_proven } = waiting.sender;
             (!is_proven, self.held_by.get(&source).copied().unwrap_or(0), **ticket)
         };
-        let (&ticket, first) = self.line.iter().min_by_key(rank)?;
+        let waiting = self.line.iter().filter(|(_, waiting)| !spent.contains(&waiting.sender.source));
+        let (&ticket, first) = waiting.min_by_key(rank)?;
         Some((ticket, first.sender.source, first.bytes))
     }
 
