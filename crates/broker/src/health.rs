@@ -206,7 +206,7 @@ impl Broker {
             unknown.len(),
             topics.len(),
             files.join(", "),
-            self.config.server.data_dir.join("meta").display(),
+            self.config.meta_dir().display(),
         ))
     }
 

@@ -448,20 +448,36 @@ fn build(env: Env, config: BrokerConfig, stopping: &StopSignal) -> Result<(Runti
         let aside = Aside::on(&aside, memory_bytes);
         listen(&broker, aside, sockets, connections_max, stopping)?
     };
-    tell_ready(&broker, opened, begun.elapsed());
+    tell_ready(&started, opened, begun.elapsed());
     Ok((Runtimes { network, aside }, started))
 }
 
 /// What there is, and how long it took to open it.
-fn tell_ready(broker: &Broker, opened: Duration, ready: Duration) {
+fn tell_ready(started: &Started, opened: Duration, ready: Duration) {
+    let (broker, addresses) = (&started.broker, &started.addresses);
     let image = broker.metadata.image();
     for (index, dir) in image.log_dirs().iter().enumerate() {
         if broker.logs.dir_failure(index).is_none() {
             tracing::info!(path = %dir.path.display(), "log dir opened");
         }
     }
-    let topics = image.topics_sorted().len();
-    tracing::info!(topics, open_ms = millis(opened), ready_ms = millis(ready), "the server is ready");
+    for mount in &broker.config.server.mounts {
+        tracing::info!(topic = mount.topic, path = %mount.dir.display(), "queue mounted");
+    }
+    let listeners: Vec<String> =
+        addresses.listeners.iter().map(|(listener, at)| format!("{}://{at}", listener.name)).collect();
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        node = image.node_id().0,
+        listeners = listeners.join(","),
+        admin = addresses.admin.map(tracing::field::display),
+        data = %broker.config.server.data_dir.display(),
+        durability = broker.config.topic_defaults.durability.number(),
+        topics = image.topics_sorted().len(),
+        open_ms = millis(opened),
+        ready_ms = millis(ready),
+        "the server is ready"
+    );
 }
 
 /// For a log line.

@@ -174,7 +174,7 @@ fn without_journal(error: LogError, way_out: String) -> StartError {
 /// Opens everything that a configuration names. Blocks for the disk.
 pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>, StartError> {
     refuse_queues(&env, &config)?;
-    let meta_dir = config.server.data_dir.join("meta");
+    let meta_dir = config.meta_dir();
     let metadata = Store::open(
         &env,
         &StoreOptions {

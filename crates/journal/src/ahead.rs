@@ -180,7 +180,7 @@ impl State {
     fn give_up(&mut self, room: &Arc<Room>, reason: &NoRoom) {
         self.current.take_if(|(current, _)| Arc::ptr_eq(current, room));
         if let Some(spare) = self.spare.take_if(|spare| Arc::ptr_eq(&spare.room, room)) {
-            tracing::warn!(path = %spare.path.display(), ?reason, "a journal file could not be filled ahead");
+            tracing::warn!(path = %spare.path.display(), %reason, "a journal file could not be filled ahead");
             spare.remove();
             if matches!(reason, NoRoom::Shortage(_)) && room.filled() > 0 {
                 self.order = spare.smaller(FIRST_STEP_BYTES);

@@ -86,13 +86,16 @@ pub(crate) fn free_name(env: &Env, dir: &Path, number: u64) -> Result<PathBuf, J
 }
 
 /// Why there is no room for a frame.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum NoRoom {
     /// The journal has its full size, and nothing in it is settled.
+    #[error("the journal has its full size")]
     Full,
     /// The file system is out of something that may come back.
+    #[error(transparent)]
     Shortage(JournalError),
     /// A write or a sync failed.
+    #[error(transparent)]
     Failed(JournalError),
 }
 

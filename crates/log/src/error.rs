@@ -130,8 +130,8 @@ pub enum LogError {
     /// What the partition has could not be brought into its segments: the journal keeps it, or keeps it aside, and the
     /// partition takes nothing more until it is there. The log says what stands in the way.
     #[error(
-        "partition {0} takes nothing more: records of it cannot be written to its log dir, and the journal keeps them until \
-         they can"
+        "partition {0} takes nothing more: records of it cannot be written to its log dir, and stay in the journal, or only \
+         in memory where their level has none, until they can"
     )]
     Aside(PartitionId),
     /// The level of a partition could not be changed now; it is tried again.

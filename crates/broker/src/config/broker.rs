@@ -215,6 +215,11 @@ impl BrokerConfig {
         read_topic(&self.settings, &valid).map_or_else(|_| Arc::clone(&self.topic_defaults), Arc::new)
     }
 
+    /// The directory of the metadata.
+    pub(crate) fn meta_dir(&self) -> PathBuf {
+        self.server.data_dir.join("meta")
+    }
+
     /// The directories of records: `log.dirs`, else `logs` in the data directory.
     pub fn log_dirs(&self) -> Vec<PathBuf> {
         if self.server.log_dirs.is_empty() {
@@ -303,6 +308,17 @@ impl BrokerConfig {
         Ok(())
     }
 
+    /// Refuses log dirs, journals and metadata in one another: each has a lock and files of its own, and whoever moves,
+    /// mounts or gives up one of them would not expect another in it.
+    fn check_apart(&self, logs: &[PathBuf], journals: &[PathBuf]) -> Result<(), ConfigError> {
+        let meta = [self.meta_dir()];
+        let kinds = [("log.dirs", logs), ("journal.dirs", journals), ("meta in data.dir", &meta[..])];
+        kinds
+            .iter()
+            .flat_map(|dir| kinds.iter().map(move |other| (*dir, *other)))
+            .try_for_each(|(dir, other)| check_none_inside(dir, other))
+    }
+
     fn check_dirs(&self) -> Result<(), ConfigError> {
         let (logs, journals) = (self.log_dirs(), self.journal_dirs());
         for (option, dirs) in [("log.dirs", &logs), ("journal.dirs", &journals)] {
@@ -315,9 +331,27 @@ impl BrokerConfig {
             let message = format!("log.dirs and journal.dirs both name {}", both.display());
             return Err(ConfigError::Conflict(message));
         }
+        self.check_apart(&logs, &journals)?;
         let logs: Vec<_> = logs.iter().map(PathBuf::as_path).collect();
         Cordon::parse(&self.server.cordoned_log_dirs, &logs).map(drop).map_err(ConfigError::Conflict)
     }
+}
+
+/// Refuses a directory of `dirs` that lies in one of `others`, or is it.
+fn check_none_inside(
+    (name, dirs): (&str, &[PathBuf]),
+    (other_name, others): (&str, &[PathBuf]),
+) -> Result<(), ConfigError> {
+    for (dir, other) in dirs.iter().flat_map(|dir| others.iter().map(move |other| (dir, other))) {
+        // Each is in itself: that a list names nothing twice was looked at before.
+        if dir.starts_with(other) && !(name == other_name && dir == other) {
+            let (dir, other) = (dir.display(), other.display());
+            let message =
+                format!("{dir} ({name}) lies in {other} ({other_name}): each needs a directory of its own");
+            return Err(ConfigError::Conflict(message));
+        }
+    }
+    Ok(())
 }
 
 /// Queues that are mounted at most: a process maps a bounded number of files.

@@ -58,11 +58,18 @@ fn absence(env: &Env, image: &Image, configured: &[PathBuf], path: &Path) -> Opt
     if configured.iter().any(|other| is_identity(env, other, &image.log_dirs()[index].id)) {
         return None;
     }
-    Some(format!(
-        "{what}, but {partitions} partitions lie in it. Is its disk mounted? Start again once it is; or, if its records \
-         are lost for good, make a file {ACCEPT_LOSS_FILE} in it and start again: they are given up then, also if the disk \
-         is found later"
-    ))
+    Some(match what {
+        Missing::Forbidden(why) => {
+            format!(
+                "{why}, but {partitions} partitions lie in it. Give the server the right to read and write there"
+            )
+        }
+        Missing::Gone(what) => format!(
+            "{what}, but {partitions} partitions lie in it. Is its disk mounted? Start again once it is; or, if its \
+             records are lost for good, make a file {ACCEPT_LOSS_FILE} in it and start again: they are given up then, also \
+             if the disk is found later"
+        ),
+    })
 }
 
 /// Those of deleted topics whose files may still be there count, too: that they are gone must not be concluded from their
@@ -73,14 +80,23 @@ fn partitions_in(image: &Image, dir: usize) -> u64 {
     image.log_dirs()[dir].partition_count + doomed
 }
 
+/// What is seen in the place of a log dir.
+enum Missing {
+    /// No log dir.
+    Gone(&'static str),
+    /// The system does not let the server see what is there.
+    Forbidden(String),
+}
+
 /// What is seen in the place of a log dir, if none is there.
-fn missing(env: &Env, path: &Path) -> Option<String> {
+fn missing(env: &Env, path: &Path) -> Option<Missing> {
     match is_there(env, path) {
-        Ok(false) => Some("it is empty".to_owned()),
+        Ok(false) => Some(Missing::Gone("it is empty")),
         Err(MetadataError::Io { path, source, .. }) => match source.kind() {
-            io::ErrorKind::NotFound => Some("it is missing".to_owned()),
+            io::ErrorKind::NotFound => Some(Missing::Gone("it is missing")),
             io::ErrorKind::PermissionDenied => {
-                Some(format!("the server may not look into it ({}: {source})", path.display()))
+                let why = format!("the server may not look into it ({}: {source})", path.display());
+                Some(Missing::Forbidden(why))
             }
             // A disk that does not answer is told of by those who need it.
             _ => None,

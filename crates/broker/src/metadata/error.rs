@@ -145,6 +145,19 @@ pub enum MetadataError {
         /// How far that is.
         told: String,
     },
+    /// The metadata is of another node than the one that the configuration names.
+    #[error(
+        "{} belongs to node {found}, but node.id says {node}: set node.id={found}, or start with another data.dir",
+        path.display()
+    )]
+    OtherNode {
+        /// The metadata's directory.
+        path: PathBuf,
+        /// Whose it is.
+        found: i32,
+        /// Who is asked for.
+        node: i32,
+    },
     /// The directory is of another cluster or node.
     #[error(
         "{} belongs to cluster {found_cluster}, node {found_node}, but this server is cluster {cluster}, node {node}: \

@@ -433,6 +433,10 @@ fn check_owner(head: &Head, options: &StoreOptions) -> Result<(), MetadataError>
     if is_cluster && head.node_id == options.node_id {
         return Ok(());
     }
+    if is_cluster {
+        let (path, found, node) = (options.dir.clone(), head.node_id, options.node_id);
+        return Err(MetadataError::OtherNode { path, found, node });
+    }
     Err(MetadataError::Foreign {
         path: options.dir.clone(),
         found_cluster: head.cluster_id.clone(),

@@ -149,7 +149,10 @@ fn not_in_order(error: &StopError) -> Failure {
     let message = error.to_string();
     match error {
         StopError::StorageFailed(_) => Failure::new(Exit::StorageFailed, message)
-            .advise("look at the disk (dmesg), mend it, and start again; acked records are recovered"),
+            .advise(
+                "mend the disk (dmesg tells of it), or put back what was taken away, and start again: that recovers what was \
+                 acked as synced",
+            ),
         StopError::ThreadDied(_) | StopError::Unclean(_) => Failure::new(Exit::Failed, message),
     }
 }
