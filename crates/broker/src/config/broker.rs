@@ -327,10 +327,6 @@ impl BrokerConfig {
                 return Err(ConfigError::Conflict(format!("{option} names the same directory twice")));
             }
         }
-        if let Some(both) = journals.iter().find(|dir| logs.contains(dir)) {
-            let message = format!("log.dirs and journal.dirs both name {}", both.display());
-            return Err(ConfigError::Conflict(message));
-        }
         self.check_apart(&logs, &journals)?;
         let logs: Vec<_> = logs.iter().map(PathBuf::as_path).collect();
         Cordon::parse(&self.server.cordoned_log_dirs, &logs).map(drop).map_err(ConfigError::Conflict)

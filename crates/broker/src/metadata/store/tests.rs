@@ -146,14 +146,13 @@ fn a_second_server_on_the_same_directory_is_refused() {
 fn a_directory_of_another_node_or_cluster_is_refused() {
     let env = SimEnv::new(1).env();
     drop(open(&env));
-    for other in [
-        StoreOptions { node_id: 2, ..options() },
-        StoreOptions { cluster_id: Some("somewhere-else".into()), ..options() },
-    ] {
-        let error = Store::open(&env, &other).expect_err("foreign");
-        assert!(matches!(error, MetadataError::Foreign { .. }), "{error}");
-        assert!(error.to_string().contains("/data/meta"), "{error}");
-    }
+    let other_node = StoreOptions { node_id: 2, ..options() };
+    let error = Store::open(&env, &other_node).expect_err("another node's").to_string();
+    assert!(error.contains("/data/meta belongs to node 1") && error.contains("set node.id=1"), "{error}");
+    let other_cluster = StoreOptions { cluster_id: Some("somewhere-else".into()), ..options() };
+    let error = Store::open(&env, &other_cluster).expect_err("foreign");
+    assert!(matches!(error, MetadataError::Foreign { .. }), "{error}");
+    assert!(error.to_string().contains("/data/meta"), "{error}");
     let own = open(&env).image().cluster_id().to_string();
     assert!(Store::open(&env, &StoreOptions { cluster_id: Some(own), ..options() }).is_ok());
 }
