@@ -53,7 +53,7 @@ pub struct LogConfig {
     pub segment_jitter_ms: u64,
     /// `segment.index.bytes`: a segment is rolled when its index is this large.
     pub segment_index_bytes: u32,
-    /// `index.interval.bytes`: bytes of batches between two entries of the index.
+    /// `index.interval.bytes`: bytes of batches between two entries of the index; 16 KiB if it is more.
     pub index_interval_bytes: u32,
     /// `retention.ms`; `None`: for ever.
     pub retention_ms: Option<u64>,

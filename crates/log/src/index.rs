@@ -14,7 +14,8 @@
 //! relative offset, have no timestamp above the largest one, and their first 21 bytes each, in order, have the
 //! running checksum; all batches from `position` on begin at base offset + relative offset or later. So the same
 //! entries find offsets, positions and times. The boundary at position 0 needs no entry; a sealed segment's last entry
-//! is its end. There is one entry at most for each batch, so that the length of the `.log` bounds that of its index.
+//! is its end. There is one entry at most for each batch, so that the length of the `.log` bounds that of its index, and one
+//! at least for each [`INTERVAL_BYTES_MAX`] and the batch that reaches beyond: that bounds what a lookup walks.
 //!
 //! The first 21 bytes of a batch are what its own CRC does not cover (base offset, length, leader epoch, magic), and
 //! that CRC. Through it the running checksum covers every byte, so that a batch that was replaced by another valid
@@ -37,6 +38,10 @@ pub(crate) const HEADER_BYTES: usize = 44;
 pub(crate) const ENTRY_BYTES: usize = 24;
 /// Bytes of each batch that the running checksum goes over.
 pub(crate) const STAMP_BYTES: usize = layout::ATTRIBUTES;
+/// Bytes of batches between two entries at most, whatever `index.interval.bytes` asks for: a lookup walks from one entry up
+/// to the next, which with the smallest batches are some 240 headers, a fraction of a millisecond. To keep to it costs an
+/// index 24 bytes for each 16 KiB of its segment.
+pub(crate) const INTERVAL_BYTES_MAX: u32 = 16 * 1024;
 /// Offsets that one segment may span: Kafka's bound.
 pub(crate) const OFFSET_SPAN_MAX: i64 = i32::MAX as i64;
 
@@ -182,11 +187,12 @@ pub(crate) struct IndexCursor {
 }
 
 impl IndexCursor {
-    /// A cursor at a boundary that has an entry, or at the start.
+    /// A cursor at a boundary that has an entry, or at the start. Entries come closer than `interval_bytes` where that is
+    /// above the bound.
     pub(crate) fn at(base_offset: Offset, entry: IndexEntry, interval_bytes: u32) -> Self {
         Self {
             base_offset,
-            interval_bytes,
+            interval_bytes: interval_bytes.clamp(1, INTERVAL_BYTES_MAX),
             indexed_position: u64::from(entry.position),
             position: u64::from(entry.position),
             max_timestamp: entry.max_timestamp,
@@ -196,7 +202,7 @@ impl IndexCursor {
 
     /// The entry for the boundary before a batch that begins at `offset`, if the last one is far enough behind.
     pub(crate) fn entry_due(&mut self, offset: Offset) -> Option<IndexEntry> {
-        let is_due = self.position - self.indexed_position >= u64::from(self.interval_bytes.max(1));
+        let is_due = self.position - self.indexed_position >= u64::from(self.interval_bytes);
         is_due.then(|| self.entry(offset))
     }
 
@@ -285,6 +291,21 @@ mod tests {
         let entry = header(3).codec().encode(9, ENTRY);
         assert!(header(4).codec().decode(9, &entry).is_err());
         assert!(header(3).codec().decode(8, &entry).is_err());
+    }
+
+    #[test]
+    fn entries_are_never_further_apart_than_a_walk_may_be_long() {
+        let mut cursor = IndexCursor::at(Offset(0), IndexEntry::START, u32::MAX);
+        let (mut indexed, mut entries) = (0, 0);
+        for offset in 0..10_000 {
+            if let Some(entry) = cursor.entry_due(Offset(offset)) {
+                (indexed, entries) = (cursor.position, entries + 1);
+                assert_eq!(u64::from(entry.position), indexed);
+            }
+            cursor.pass_damaged(cursor.position + 69, &[0; STAMP_BYTES]);
+            assert!(cursor.position - indexed <= u64::from(INTERVAL_BYTES_MAX) + 69, "at {offset}");
+        }
+        assert_eq!(entries, 690_000 / u64::from(INTERVAL_BYTES_MAX.next_multiple_of(69)));
     }
 
     #[test]

@@ -54,7 +54,8 @@ options! {
     /// Followers whose replication is throttled.
     follower_replication_throttled_replicas: Vec<String> = "follower.replication.throttled.replicas",
         List("partition:broker pairs"), Some(""), Accept::Only(&[""], NOT_REPLICATED);
-    /// Bytes of records between two entries of the offset index.
+    /// Bytes of records between two entries of the offset index. More than 16384 works as 16384 does, since a fetch reads from
+    /// one entry on up to what it asks for.
     index_interval_bytes: u32 = "index.interval.bytes", Int(0, i32::MAX), Some("4096");
     /// Leaders whose replication is throttled.
     leader_replication_throttled_replicas: Vec<String> = "leader.replication.throttled.replicas",

@@ -12,7 +12,9 @@ use riverrun_types::{Offset, PartitionId, TimestampMs};
 
 use super::swap;
 use crate::error::LogError;
-use crate::index::{ENTRY_BYTES, EntryCodec, HEADER_BYTES, IndexCursor, IndexEntry, IndexHeader, stamp_of};
+use crate::index::{
+    ENTRY_BYTES, EntryCodec, HEADER_BYTES, INTERVAL_BYTES_MAX, IndexCursor, IndexEntry, IndexHeader, stamp_of,
+};
 
 /// Bytes that are gathered before they are written.
 const PIECE_BYTES: usize = 256 * 1024;
@@ -23,7 +25,8 @@ pub(crate) type RoomCheck<'a> = &'a dyn Fn(u64) -> Result<(), LogError>;
 /// Bytes that the index of a log of `log_bytes` bytes has at most: an entry for each interval, or for each batch where these
 /// are larger, and one for the end.
 pub(crate) fn index_bytes_max(log_bytes: u64, index_interval_bytes: u32) -> u64 {
-    let entries = log_bytes / u64::from(index_interval_bytes).max(layout::HEADER_BYTES as u64) + 1;
+    let interval_bytes = index_interval_bytes.min(INTERVAL_BYTES_MAX);
+    let entries = log_bytes / u64::from(interval_bytes).max(layout::HEADER_BYTES as u64) + 1;
     HEADER_BYTES as u64 + entries * ENTRY_BYTES as u64
 }
 

@@ -12,6 +12,9 @@ use riverrun_types::{LeaderEpoch, Offset, Position, TimestampMs};
 
 /// How many groups of entries that have left are remembered at most.
 const LEFT_MAX: usize = 64;
+/// Entries that one read takes at most, so that it holds the partition's lock for a fraction of a millisecond even where each
+/// is one small batch. A reader comes again for the rest.
+const READ_ENTRIES_MAX: usize = 4096;
 /// For so many entries memory is kept while there are none: with ten thousand partitions hardly more come to one of them
 /// between two settlings, and to keep it for many more would cost tens of megabytes.
 const ENTRIES_KEPT: usize = 4;
@@ -168,11 +171,11 @@ impl Tail {
     }
 
     /// Whole batches from the one that holds `from` on: nothing that ends above `upto`, at most `bytes_max`, but the
-    /// first one whatever its size if `min_one`.
+    /// first one whatever its size if `min_one`. Of more than [`READ_ENTRIES_MAX`] entries the first ones.
     pub(crate) fn read(&self, from: Offset, bytes_max: u64, upto: Offset, min_one: bool) -> TailSlice {
         let mut slice = TailSlice::default();
         let first = self.entries.partition_point(|entry| entry.piece.next_offset <= from);
-        for entry in self.entries.range(first..) {
+        for entry in self.entries.range(first..).take(READ_ENTRIES_MAX) {
             let piece = &entry.piece;
             let is_whole = piece.base_offset >= from && piece.next_offset <= upto;
             let fits = (slice.len + piece.bytes.len()) as u64 <= bytes_max;
@@ -321,6 +324,17 @@ mod tests {
             Some(15),
             "one batch, not one entry"
         );
+    }
+
+    #[test]
+    fn a_read_of_many_small_entries_takes_a_bounded_number_of_them() {
+        let mut tail = Tail::default();
+        let many = i64::try_from(READ_ENTRIES_MAX).unwrap();
+        for base in 0..=many {
+            tail.push(entry(base, &[1]));
+        }
+        let read = |from| next_of(&tail.read(Offset(from), u64::MAX, Offset(many + 1), true));
+        assert_eq!((read(0), read(many)), (Some(many), Some(many + 1)));
     }
 
     #[test]
