@@ -111,10 +111,10 @@ mod tests {
         let broker = start(&sim);
         let id = released(&broker);
         assert_eq!(now(&broker, id), (4, 4, 1));
-        broker.logs.wait_for_settling(Duration::ZERO);
+        broker.logs.wait_for_settling(0, Duration::ZERO);
         set_level(&broker, id, "1");
         assert_eq!(now(&broker, id), (1, 4, 1), "nothing is synced yet");
-        assert!(broker.logs.wait_for_settling(Duration::ZERO), "whoever settles is woken");
+        assert!(broker.logs.wait_for_settling(0, Duration::ZERO), "whoever settles is woken");
         broker.logs.settle().expect("settled");
         assert_eq!(now(&broker, id), (1, 1, 0));
         assert!(broker.partitions.all().is_empty(), "nobody came");

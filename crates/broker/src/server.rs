@@ -35,7 +35,7 @@ use crate::net::connection::ConnectionLimits;
 use crate::net::crowd::{ConnectionBounds, ConnectionCounts};
 use crate::net::listener::{Bound, Listener, ListenerLimits, bind};
 use crate::router::Router;
-use crate::settle::Settler;
+use crate::settle::Settlers;
 use crate::shutdown::{StopSignal, stopped};
 use crate::start::{StartError, open_broker};
 use crate::supervisor::panic_text;
@@ -294,8 +294,8 @@ fn run(
             return Ok(());
         }
     };
-    let settler = match Settler::start(&broker) {
-        Ok(settler) => settler,
+    let settlers = match Settlers::start(&broker) {
+        Ok(settlers) => settlers,
         Err(error) => {
             report(Err(StartError::Thread(error)));
             return Ok(());
@@ -317,7 +317,7 @@ fn run(
     let tasks_ended = begun.elapsed();
     let has_died = matches!(failure, Some(StopError::ThreadDied(_)));
     let closed = in_time(&deadline, move || {
-        settler.stop();
+        settlers.stop();
         drop(watchers);
         if has_died { Ok(()) } else { close(&broker) }
     });
@@ -397,7 +397,15 @@ fn close(broker: &Broker) -> Result<(), StopError> {
 }
 
 fn close_logs(broker: &Broker) -> Result<(), StopError> {
+    let hanging = (0..broker.logs.dir_count()).find(|dir| broker.logs.dir_hangs(*dir));
     let closed = broker.logs.close().map_err(|error| StopError::Unclean(error.to_string()))?;
+    if let Some(dir) = hanging {
+        let dir = broker.logs.dir_path(dir).display();
+        let what = format!(
+            "the disk of {dir} does not answer: what was not written there is recovered by the next start"
+        );
+        return Err(StopError::Unclean(what));
+    }
     if let Closed::LeftToJournals { bytes } = closed {
         tracing::info!(
             bytes,

@@ -1,7 +1,8 @@
-//! The thread that brings what the journals hold into the segments.
+//! The threads that bring what the journals hold into the segments, one for each log dir: one whose disk is slow, or hangs,
+//! holds up no other.
 //!
-//! It works when the write cache or a journal is half full or a level is to change, and otherwise now and then, so that
-//! little is left to recover. It also keeps an eye on the room in the log dirs, and lets producers in who are refused
+//! Each works when the write cache or a journal is half full or a level is to change, and otherwise now and then, so that
+//! little is left to recover. It also keeps an eye on the room in its log dir, and lets producers in who are refused
 //! rather than held up where there is none.
 
 use std::io;
@@ -22,44 +23,58 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// After so many pauses what there is is settled although nothing asks for it.
 const PAUSES_MAX: u32 = 20;
 
-/// The running thread.
+/// A stop looks so often whether the threads have ended.
+const END_POLL: Duration = Duration::from_millis(5);
+
+/// The running threads.
 #[derive(Debug)]
-pub(crate) struct Settler {
+pub(crate) struct Settlers {
     broker: Arc<Broker>,
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<()>,
+    threads: Vec<JoinHandle<()>>,
 }
 
-impl Settler {
+impl Settlers {
     pub(crate) fn start(broker: &Arc<Broker>) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
-        let (for_thread, stopping) = (Arc::clone(broker), Arc::clone(&stop));
-        let run = move || run(&for_thread, &stopping);
-        let thread = broker.supervisor.thread("riverrun-settle", run)?;
-        Ok(Self { broker: Arc::clone(broker), stop, thread })
+        let mut settlers = Self { broker: Arc::clone(broker), stop, threads: Vec::new() };
+        for dir in 0..broker.logs.dir_count() {
+            let (for_thread, stopping) = (Arc::clone(broker), Arc::clone(&settlers.stop));
+            let run = move || run(&for_thread, dir, &stopping);
+            let name = format!("settle {}", broker.logs.dir_path(dir).display());
+            settlers.threads.push(broker.supervisor.thread(&name, run)?);
+        }
+        Ok(settlers)
     }
 
-    /// Ends the thread after the cycle that it is in.
+    /// Ends the threads after the cycles that they are in. One whose log dir hangs is left behind.
     pub(crate) fn stop(self) {
         self.stop.store(true, Ordering::Release);
         self.broker.logs.wake_settling();
-        // The supervisor has caught its panic.
-        let _ = self.thread.join();
+        for (dir, thread) in self.threads.into_iter().enumerate() {
+            while !thread.is_finished() && !self.broker.logs.dir_hangs(dir) {
+                std::thread::sleep(END_POLL);
+            }
+            if thread.is_finished() {
+                // The supervisor has caught its panic.
+                let _ = thread.join();
+            }
+        }
     }
 }
 
-fn run(broker: &Broker, stop: &AtomicBool) {
+fn run(broker: &Broker, dir: usize, stop: &AtomicBool) {
     let mut pauses = 0;
     while !stop.load(Ordering::Acquire) {
-        let is_due = broker.logs.wait_for_settling(PAUSE) || pauses >= PAUSES_MAX;
+        let is_due = broker.logs.wait_for_settling(dir, PAUSE) || pauses >= PAUSES_MAX;
         broker.produce_gate.look_again();
         if !is_due {
             pauses += 1;
-            broker.logs.measure_space();
+            broker.logs.measure_space_of(dir);
             continue;
         }
         pauses = 0;
-        if let Err(error) = broker.logs.settle()
+        if let Err(error) = broker.logs.settle_dir(dir)
             && !matches!(error, LogError::OutOfTime)
         {
             SETTLING_TROUBLE.warn(|suppressed| {

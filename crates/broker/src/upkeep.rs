@@ -39,7 +39,7 @@ pub(crate) fn spawn(broker: &Arc<Broker>, stop: &StopSignal, tasks: &mut JoinSet
     let every = |ms: u64| Duration::from_millis(ms.max(1));
     let server = &broker.config.server;
     let supervisor = &broker.supervisor;
-    let mut start = |name, work: BoxFuture<'static, ()>| _ = tasks.spawn(supervisor.task(name, work));
+    let mut start = |name: &str, work: BoxFuture<'static, ()>| _ = tasks.spawn(supervisor.task(name, work));
     start("group-timer", groups::run_timer(Arc::clone(broker), stop.clone()).boxed());
     start("group-retries", groups::run_retries(Arc::clone(broker), stop.clone()).boxed());
     start("group-patterns", groups::run_patterns(Arc::clone(broker), stop.clone()).boxed());
@@ -49,7 +49,12 @@ pub(crate) fn spawn(broker: &Arc<Broker>, stop: &StopSignal, tasks: &mut JoinSet
     let retention = move |broker: &Broker| apply_retention(broker, &looks, &stopping);
     start("retention", job(broker, stop, every(upkeep.log_retention_check_interval_ms), retention).boxed());
     let interval = every(upkeep.log_flush_offset_checkpoint_interval_ms);
-    start("checkpoint", job(broker, stop, interval, checkpoint).boxed());
+    start("checkpoint", job(broker, stop, interval, checkpoint_rest).boxed());
+    for dir in 0..broker.logs.dir_count() {
+        let name = format!("checkpoint {}", broker.logs.dir_path(dir).display());
+        let checkpoint = move |broker: &Broker| checkpoint_dir(broker, dir);
+        start(&name, job(broker, stop, interval, checkpoint).boxed());
+    }
     let interval = every(server.producer_id_expiration_check_interval_ms);
     start("producer-expiration", job(broker, stop, interval, expire_producers).boxed());
     start("idle-check", job(broker, stop, IDLE_CHECK, close_idle).boxed());
@@ -263,9 +268,21 @@ fn look_at_all(broker: &Broker, looks: &Mutex<Looks>, stop: &StopSignal) -> bool
 }
 
 pub(crate) fn checkpoint(broker: &Broker) {
+    (0..broker.logs.dir_count()).for_each(|dir| checkpoint_dir(broker, dir));
+    checkpoint_rest(broker);
+}
+
+/// What belongs to no log dir.
+fn checkpoint_rest(broker: &Broker) {
     broker.metadata.check_in_place();
-    broker.logs.look_for_vanished(&[IDENTITY_FILE]);
-    match broker.logs.checkpoint() {
+    broker.logs.look_for_vanished_journals();
+    broker.forget_discarded();
+    write_metadata_copies(broker);
+}
+
+fn checkpoint_dir(broker: &Broker, dir: usize) {
+    broker.logs.look_for_vanished_in(dir, &[IDENTITY_FILE]);
+    match broker.logs.checkpoint_dir(dir) {
         Ok(()) => {}
         // The server stops.
         Err(LogError::OutOfTime) => return,
@@ -274,9 +291,7 @@ pub(crate) fn checkpoint(broker: &Broker) {
         }
         Err(error) => tracing::error!(%error, "a checkpoint failed; a restart has more to look at"),
     }
-    broker.logs.look_at_devices();
-    broker.forget_discarded();
-    write_metadata_copies(broker);
+    broker.logs.look_at_device(dir);
 }
 
 /// Writes what is kept twice of the metadata and was written only once, for want of room.

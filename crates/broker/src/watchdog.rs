@@ -13,6 +13,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use riverrun_log::DirWork;
 use tokio::runtime::Handle;
 
 use crate::broker::Broker;
@@ -29,6 +30,8 @@ const TROUBLE_AFTER: Duration = Duration::from_secs(10);
 pub(crate) enum Wait {
     /// The write cache is full.
     WriteCache,
+    /// The disk of a log dir, by the dir's place among them.
+    LogDir(usize),
     /// A journal, by its place among them, stores nothing of what was submitted.
     Journal(usize),
     /// The memory for requests is taken.
@@ -44,6 +47,7 @@ impl Wait {
     fn name(&self) -> &'static str {
         match self {
             Self::WriteCache => "write_cache",
+            Self::LogDir(_) => "log_dir",
             Self::Journal(_) => "journal",
             Self::RequestMemory => "request_memory",
             Self::ResponseMemory => "response_memory",
@@ -180,6 +184,7 @@ struct Facts {
 impl Facts {
     fn look(&mut self, broker: &Broker) {
         let mut present = self.journals(broker);
+        present.extend(log_dirs(broker));
         if broker.logs.is_write_cache_full() {
             present.push((Wait::WriteCache, full_write_cache(broker)));
         }
@@ -247,16 +252,45 @@ fn full_write_cache(broker: &Broker) -> String {
     )
 }
 
-/// What settling is at.
-fn settling(broker: &Broker) -> String {
+/// The log dirs whose disks have not answered for as long as nobody should have to wait.
+fn log_dirs(broker: &Broker) -> Vec<(Wait, String)> {
+    let waits = dir_works(broker).filter(|(_, _, waited)| *waited >= TOLD_AFTER);
+    let told = waits.map(|(dir, work, waited)| {
+        let path = broker.logs.dir_path(dir).display();
+        let what =
+            format!("the disk of the log dir {path} does not answer: {}", told_work(broker, work, waited));
+        (Wait::LogDir(dir), what)
+    });
+    told.collect()
+}
+
+/// What is waited for of each log dir's disk, and for how long.
+fn dir_works(broker: &Broker) -> impl Iterator<Item = (usize, DirWork, Duration)> + '_ {
     let now = broker.env.clock.monotonic();
-    match broker.logs.settling_since() {
-        Some((dir, id, since)) => {
+    (0..broker.logs.dir_count()).filter_map(move |dir| {
+        let (work, since) = broker.logs.dir_work(dir)?;
+        Some((dir, work, now.saturating_sub(since)))
+    })
+}
+
+fn told_work(broker: &Broker, work: DirWork, waited: Duration) -> String {
+    let ms = waited.as_millis();
+    match work {
+        DirWork::Settles(id) => {
             let image = broker.metadata.image();
             let topic =
                 image.topic_by_id(id.topic).map_or_else(|| id.topic.to_string(), |it| it.name.to_string());
-            let (dir, ms) = (dir.display(), now.saturating_sub(since).as_millis());
-            format!("settling has been at partition {topic}-{} in {dir} for {ms} ms", id.index)
+            format!("settling has been at partition {topic}-{} for {ms} ms", id.index)
+        }
+        DirWork::Checkpoint => format!("a checkpoint has waited for it for {ms} ms"),
+    }
+}
+
+/// What settling is at, where that takes longest.
+fn settling(broker: &Broker) -> String {
+    match dir_works(broker).max_by_key(|(_, _, waited)| *waited) {
+        Some((dir, work, waited)) => {
+            format!("in {} {}", broker.logs.dir_path(dir).display(), told_work(broker, work, waited))
         }
         None => "settling is at no partition".to_owned(),
     }

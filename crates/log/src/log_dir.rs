@@ -21,7 +21,7 @@ mod volumes;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -44,11 +44,16 @@ use crate::producer_state::AppendOrigin;
 use crate::shared::StoreShared;
 use crate::space::{Measured, Space};
 use crate::store::{DIR_PREFIX, FailedReread, KnownPartition};
+use crate::switches::Switches;
+use crate::write_cache::{Alarm, Kept, take_off};
 
 /// Name of the lock file in a log dir.
 pub(crate) const LOCK_FILE: &str = "lock";
 /// The checkpoint in bytes at most: millions of partitions.
 const CHECKPOINT_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+/// A disk that has not answered for so long is not waited for any more by anybody who serves other log dirs. Longer than a sync
+/// takes that has a second's worth of writes before it.
+const HANGS_AFTER: Duration = Duration::from_secs(2);
 /// The reserve of a log dir is this share of its volume at most.
 const RESERVE_SHARE: u64 = 20;
 
@@ -63,8 +68,9 @@ struct Memory {
     is_unwritten: bool,
 }
 
-/// A log dir in use. Locks are taken in the order `settling`, `checkpointing`, `write_backs`, `log_starts`, `memory`.
-/// Nobody waits for the disk under `memory`, which appends take too, nor under `partitions`, which every first use takes.
+/// A log dir in use. Locks are taken in the order `cycle`, `settling`, `checkpointing`, `write_backs`, `log_starts`, `memory`;
+/// `asides` comes after a log's writer and before its appender. Nobody waits for the disk under `memory`, which appends take
+/// too, nor under `partitions`, which every first use takes.
 ///
 /// Invariants: while `log_starts` is not locked, `memory` holds every move of a log start that the file holds.
 #[derive(Debug)]
@@ -94,8 +100,22 @@ pub(crate) struct LogDir {
     has_met_trouble: AtomicBool,
     space: Space,
     early_rolls: EarlyRolls,
-    /// The partition that is being settled, and since when.
-    settles: Mutex<Option<(PartitionId, Duration)>>,
+    /// What is waited for of its disk by who settles or makes a checkpoint, and since when.
+    work: Mutex<Option<(DirWork, Duration)>>,
+    /// Wakes who settles.
+    alarm: Arc<Alarm>,
+    /// Of the write cache's count, what this dir has in tails.
+    stored_bytes: AtomicU64,
+    kept: Kept,
+    /// Partitions whose level is to change.
+    pub(crate) switches: Mutex<Switches>,
+    /// The last attempt to settle has failed, or to put something aside.
+    pub(crate) is_troubled: AtomicBool,
+    /// Held by who settles the dir and gives the journals back what it needs no longer: one at a time.
+    pub(crate) cycle: Mutex<()>,
+    /// How often something was put aside for it. Locked while that is done, also by who settles another dir, and while what
+    /// was put aside is let go.
+    pub(crate) asides: Mutex<u64>,
     /// Partitions that have a tail.
     tails: Mutex<Vec<Weak<PartitionLog>>>,
     /// Held while tails are settled.
@@ -159,7 +179,14 @@ impl LogDir {
             has_met_trouble: AtomicBool::new(false),
             space: Space::new(reserve_bytes(env, path, shared)),
             early_rolls: EarlyRolls::new(),
-            settles: Mutex::default(),
+            work: Mutex::default(),
+            alarm: Arc::default(),
+            stored_bytes: AtomicU64::new(0),
+            kept: Kept::default(),
+            switches: Mutex::default(),
+            is_troubled: AtomicBool::new(false),
+            cycle: Mutex::default(),
+            asides: Mutex::default(),
             tails: Mutex::default(),
             settling: Mutex::default(),
             write_backs: RwLock::default(),
@@ -206,7 +233,14 @@ impl LogDir {
             has_met_trouble: AtomicBool::new(false),
             space: Space::new(reserve_bytes(env, path, shared)),
             early_rolls: EarlyRolls::new(),
-            settles: Mutex::default(),
+            work: Mutex::default(),
+            alarm: Arc::default(),
+            stored_bytes: AtomicU64::new(0),
+            kept: Kept::default(),
+            switches: Mutex::default(),
+            is_troubled: AtomicBool::new(false),
+            cycle: Mutex::default(),
+            asides: Mutex::default(),
             tails: Mutex::default(),
             settling: Mutex::default(),
             write_backs: RwLock::default(),
@@ -438,7 +472,7 @@ impl LogDir {
         let measured = self.space.measured(available_bytes, unsettled_bytes);
         if measured != Measured::Same {
             // What could not be settled, or brought back, can be perhaps.
-            self.shared.cache.alarm().raise();
+            self.alarm.raise();
         }
         if measured == Measured::Other {
             let (path, reserve_bytes) = (self.path.display(), self.space.reserve_bytes());
@@ -456,10 +490,20 @@ impl LogDir {
         self.shared.cache.add(bytes);
     }
 
+    /// So many of them are stored there, and in a tail.
+    pub(crate) fn note_stored(&self, bytes: u64) {
+        let is_half_full = self.shared.cache.note_stored(bytes);
+        let stored_bytes = self.stored_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if is_half_full && stored_bytes >= self.shared.worth_settling_bytes() {
+            self.alarm.raise();
+        }
+    }
+
     /// So many bytes have left a tail.
     pub(crate) fn remove_stored(&self, bytes: u64) {
         self.space.remove_unsettled(bytes);
-        self.shared.cache.remove_stored(bytes);
+        take_off(&self.stored_bytes, bytes);
+        self.kept.remove_stored(&self.shared.cache, bytes);
     }
 
     /// So many bytes never get into a tail.
@@ -493,7 +537,7 @@ impl LogDir {
         let _in_haste = self.hurry.note(haste);
         // Who comes second must not believe that nothing is left to do because another is at it.
         let _settling = self.settling.lock();
-        let _their_memory = self.shared.cache.settling();
+        let _their_memory = self.kept.settling(&self.shared.cache);
         let logs = self.take_tails();
         let mut result = self.cover_lost(&logs);
         let mut pace = Pace::new(&self.env, &self.shared, &self.hurry);
@@ -521,7 +565,7 @@ impl LogDir {
             let settled = match &*result {
                 Err(error) if self.is_hopeless(error) => Err(error.clone()),
                 _ => {
-                    *self.settles.lock() = Some((log.id(), self.env.clock.monotonic()));
+                    let _working = self.working(DirWork::Settles(log.id()));
                     log.settle(upto, pace)
                 }
             };
@@ -541,13 +585,35 @@ impl LogDir {
             }
             pace.step();
         }
-        *self.settles.lock() = None;
         left
     }
 
-    /// The partition that is being settled now, and since when by monotonic time.
-    pub(crate) fn settles(&self) -> Option<(PartitionId, Duration)> {
-        *self.settles.lock()
+    /// To be held while the disk may be waited for by who settles or makes a checkpoint.
+    pub(crate) fn working(&self, work: DirWork) -> Working<'_> {
+        let before = self.work.lock().replace((work, self.env.clock.monotonic()));
+        Working { dir: self, before }
+    }
+
+    /// What is waited for of its disk, and since when by monotonic time.
+    pub(crate) fn work(&self) -> Option<(DirWork, Duration)> {
+        *self.work.lock()
+    }
+
+    /// Whether its disk has not answered for long.
+    pub(crate) fn hangs(&self) -> bool {
+        let now = self.env.clock.monotonic();
+        self.work().is_some_and(|(_, since)| now.saturating_sub(since) >= HANGS_AFTER)
+    }
+
+    /// What wakes who settles it.
+    pub(crate) fn alarm(&self) -> &Arc<Alarm> {
+        &self.alarm
+    }
+
+    /// Has the level of a partition changed by who settles next.
+    pub(crate) fn request_switch(&self, partition: Weak<PartitionLog>) {
+        self.switches.lock().request(partition);
+        self.alarm.raise();
     }
 
     /// Fails if the store is being closed and there is no time left to settle.
@@ -697,6 +763,28 @@ impl LogDir {
             log.shut();
         }
         self.lock.lock().take();
+    }
+}
+
+/// What is waited for of a log dir's disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DirWork {
+    /// A share of this partition is brought into its segments.
+    Settles(PartitionId),
+    /// A checkpoint is made, which syncs the dir.
+    Checkpoint,
+}
+
+/// The disk may be waited for as long as it lives.
+#[derive(Debug)]
+pub(crate) struct Working<'a> {
+    dir: &'a LogDir,
+    before: Option<(DirWork, Duration)>,
+}
+
+impl Drop for Working<'_> {
+    fn drop(&mut self) {
+        *self.dir.work.lock() = self.before.take();
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -14,10 +14,9 @@ use riverrun_types::{DurabilityLevel, PartitionId, TopicId};
 use crate::config::LogConfig;
 use crate::error::LogError;
 use crate::open_logs::OpenLogs;
-use crate::partition_log::{Mode, PartitionLog};
+use crate::partition_log::Mode;
 use crate::store::StoreOptions;
-use crate::switches::Switches;
-use crate::write_cache::WriteCache;
+use crate::write_cache::{Alarm, WriteCache};
 
 /// No point in time.
 const NO_END: u64 = u64::MAX;
@@ -38,8 +37,8 @@ pub(crate) struct StoreShared {
     settle_until_ns: AtomicU64,
     /// Some partition has a mark of damage: it is checked when it is opened.
     has_damage_marks: AtomicBool,
-    /// Partitions whose level is to change.
-    pub(crate) switches: Mutex<Switches>,
+    /// What wakes who settles each of the log dirs, once all of them are there.
+    alarms: OnceLock<Vec<Arc<Alarm>>>,
     /// How many partitions of each topic have reached another level since somebody asked.
     reached: Mutex<BTreeMap<(TopicId, DurabilityLevel), usize>>,
 }
@@ -56,7 +55,7 @@ impl StoreShared {
             is_closing: AtomicBool::new(false),
             settle_until_ns: AtomicU64::new(NO_END),
             has_damage_marks: AtomicBool::new(false),
-            switches: Mutex::default(),
+            alarms: OnceLock::new(),
             reached: Mutex::default(),
         }
     }
@@ -150,10 +149,21 @@ impl StoreShared {
         self.has_damage_marks.load(Ordering::Relaxed)
     }
 
-    /// Has the level of a partition changed by who settles next.
-    pub(crate) fn request_switch(&self, partition: Weak<PartitionLog>) {
-        self.switches.lock().request(partition);
-        self.cache.alarm().raise();
+    /// These are the log dirs' alarms.
+    pub(crate) fn set_alarms(&self, alarms: Vec<Arc<Alarm>>) {
+        self.alarms.get_or_init(|| alarms);
+    }
+
+    /// Wakes who settles any of the log dirs.
+    pub(crate) fn raise_alarms(&self) {
+        self.alarms.get().into_iter().flatten().for_each(|alarm| alarm.raise());
+    }
+
+    /// So many bytes that a log dir has in tails are worth to be settled once the write cache is half full. All dirs that
+    /// have less have half of that together, so that one of them has enough then.
+    pub(crate) fn worth_settling_bytes(&self) -> u64 {
+        let dirs = self.alarms.get().map_or(1, Vec::len).max(1) as u64;
+        self.cache.bytes_max() / 4 / dirs
     }
 
     /// A partition of this topic has reached another level.

@@ -3,11 +3,13 @@
 //! Opening the store costs the same for ten partitions as for ten thousand, apart from reading the checkpoints,
 //! and it does not matter how the server stopped: partitions are opened, and recovered, at their first use.
 //! What the journals hold is the exception: [`LogStore::recover`] brings it into the logs before anything is served.
-//! Threads belong to the caller, who calls [`LogStore::checkpoint`] and [`LogStore::close_idle`] now and then, and has a
-//! thread that does nothing but [`LogStore::wait_for_settling`] and [`LogStore::settle`].
+//! Threads belong to the caller, who calls [`LogStore::checkpoint_dir`] and [`LogStore::close_idle`] now and then, and has a
+//! thread for each log dir that does nothing but [`LogStore::wait_for_settling`] and [`LogStore::settle_dir`]: a dir whose
+//! disk is slow, or hangs, holds up its own partitions only.
 
 mod aside;
 mod back;
+mod hanging;
 mod recovery;
 mod retry;
 mod settling;
@@ -22,7 +24,6 @@ use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -33,7 +34,7 @@ use riverrun_types::{DurabilityLevel, LeaderEpoch, Offset, PartitionId};
 use self::back::Waiting;
 use crate::config::LogConfig;
 use crate::error::LogError;
-use crate::log_dir::LogDir;
+use crate::log_dir::{DirWork, LogDir};
 use crate::open_logs::OpenLogs;
 use crate::partition_files::DAMAGED_SUFFIX;
 use crate::partition_log::{PartitionLog, counterpart};
@@ -180,10 +181,6 @@ pub struct LogStore {
     found_aside: HashSet<String>,
     /// Partitions that nobody knows and of which the journals keep something aside.
     unknown: Mutex<Vec<PartitionId>>,
-    /// Held while tails are settled and journals get files back: one at a time.
-    settling: Mutex<()>,
-    /// The last attempt to settle has failed, or to put something aside.
-    is_troubled: AtomicBool,
 }
 
 impl LogStore {
@@ -205,6 +202,7 @@ impl LogStore {
         let open_logs = OpenLogs::new(options.open_logs_max, options.open_files_max);
         let shared = Arc::new(StoreShared::new(open_logs, journals, options));
         let dirs = open_dirs(env, dirs, &shared)?;
+        shared.set_alarms(dirs.iter().map(|dir| Arc::clone(dir.alarm())).collect());
         Ok(Self {
             shared,
             dirs,
@@ -212,8 +210,6 @@ impl LogStore {
             waiting: Mutex::default(),
             found_aside,
             unknown: Mutex::default(),
-            settling: Mutex::default(),
-            is_troubled: AtomicBool::new(false),
         })
     }
 
@@ -361,11 +357,20 @@ impl LogStore {
     /// away, or others be put in their place. What is not any more takes nothing from now on. In each log dir the caller keeps
     /// `files`. Waits for the disk.
     pub fn look_for_vanished(&self, files: &[&str]) {
-        for dir in self.dirs.iter().filter(|dir| !dir.has_failed()) {
-            if dir.check_with(files).is_ok() {
-                dir.check_open_logs();
-            }
+        (0..self.dirs.len()).for_each(|dir_index| self.look_for_vanished_in(dir_index, files));
+        self.look_for_vanished_journals();
+    }
+
+    /// The same of log dir `dir_index`, and of the logs in it that are open.
+    pub fn look_for_vanished_in(&self, dir_index: usize, files: &[&str]) {
+        let dir = &self.dirs[dir_index];
+        if !dir.has_failed() && dir.check_with(files).is_ok() {
+            dir.check_open_logs();
         }
+    }
+
+    /// The same of the journals.
+    pub fn look_for_vanished_journals(&self) {
         for journal in &self.shared.journals {
             journal.check_in_place();
         }
@@ -469,9 +474,15 @@ impl LogStore {
         self.dirs.iter().map(|dir| dir.close_idle(older_than)).sum()
     }
 
-    /// The partition that is being settled now, if one is, its log dir, and since when by monotonic time. Waits for nobody.
-    pub fn settling_since(&self) -> Option<(&Path, PartitionId, Duration)> {
-        self.dirs.iter().find_map(|dir| dir.settles().map(|(id, since)| (dir.path(), id, since)))
+    /// What is waited for of the disk of log dir `dir_index` by who settles or makes a checkpoint, and since when by
+    /// monotonic time. Waits for nobody.
+    pub fn dir_work(&self, dir_index: usize) -> Option<(DirWork, Duration)> {
+        self.dirs[dir_index].work()
+    }
+
+    /// Whether the disk of log dir `dir_index` has not answered for long. Waits for nobody.
+    pub fn dir_hangs(&self, dir_index: usize) -> bool {
+        self.dirs[dir_index].hangs()
     }
 
     /// [`Self::close`] comes next, and settles until monotonic time `until` at most; so does whoever settles or makes a
@@ -484,11 +495,12 @@ impl LogStore {
     /// Settles and checkpoints everything, closes all files and lets go of the dirs: the next start finds nothing to
     /// recover, unless the time for it [is short](Self::close_by). Handles answer [`LogError::Closed`] from now on. A log dir that [has failed](Self::dir_failure), or
     /// does now, is left as it is, which the log tells; what the journals have of it is [kept there](Self::has_aside).
-    /// If all of them have, this fails.
+    /// If all of them have, this fails. One that [hangs](Self::dir_hangs) is left as a kill would leave it.
     pub fn close(&self) -> Result<Closed, LogError> {
         self.shared.stop_appending();
         let settled = self.close_journals();
-        let closed: Vec<_> = self.dirs.iter().map(|dir| dir.close()).collect();
+        let answering = self.dirs.iter().filter(|dir| !dir.hangs());
+        let closed: Vec<_> = answering.map(|dir| dir.close()).collect();
         let settled = settled?;
         let is_in_order =
             closed.into_iter().collect::<Result<Vec<bool>, LogError>>()?.into_iter().all(|it| it);

@@ -1,8 +1,8 @@
 //! Memory of what was appended and is in no segment yet, and when somebody should do something about it.
 //!
 //! Counts bytes from their submission to the journal, or from the start that has found them there, until they are
-//! settled. Half full of what can be settled, it wakes who settles; full, it says so, and whoever lets producers in waits
-//! for room.
+//! settled. Half full of what can be settled, it has the log dirs wake who settles them; full, it says so, and whoever lets
+//! producers in waits for room.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,12 +13,38 @@ use parking_lot::{Condvar, Mutex};
 /// Called when there is room again.
 type Hook = Box<dyn Fn() + Send + Sync>;
 
-/// What counts although it has left its tail.
+/// What counts although it has left a tail of one log dir. Each dir has its own, so that one that hangs while it is settled
+/// keeps the room that others have made from nobody.
 #[derive(Debug, Default)]
-struct Kept {
+pub(crate) struct Kept(Mutex<KeptBytes>);
+
+#[derive(Debug, Default)]
+struct KeptBytes {
     /// Settlings that are under way.
     settlings: u32,
     bytes: u64,
+}
+
+impl Kept {
+    /// To be held while tails of the dir are settled, one after another: the tails of many partitions share the memory of
+    /// the journal's groups, which goes with the last of them. Room that was told of before would be used twice.
+    pub(crate) fn settling<'a>(&'a self, cache: &'a WriteCache) -> Settling<'a> {
+        self.0.lock().settlings += 1;
+        Settling { kept: self, cache }
+    }
+
+    /// So many bytes have left a tail. While tails are being settled they count until the end of that.
+    pub(crate) fn remove_stored(&self, cache: &WriteCache, bytes: u64) {
+        take_off(&cache.stored_bytes, bytes);
+        {
+            let mut kept = self.0.lock();
+            if kept.settlings > 0 {
+                kept.bytes += bytes;
+                return;
+            }
+        }
+        cache.remove(bytes);
+    }
 }
 
 /// The write cache of a store.
@@ -33,9 +59,7 @@ pub struct WriteCache {
     /// What tails of dirs that are well hold that cannot be written, or is aside in a journal's directory, and does not
     /// count above.
     aside_bytes: AtomicU64,
-    kept: Mutex<Kept>,
     hooks: Mutex<Vec<Hook>>,
-    alarm: Alarm,
 }
 
 impl WriteCache {
@@ -45,9 +69,7 @@ impl WriteCache {
             bytes: AtomicU64::new(0),
             stored_bytes: AtomicU64::new(0),
             aside_bytes: AtomicU64::new(0),
-            kept: Mutex::default(),
             hooks: Mutex::default(),
-            alarm: Alarm::default(),
         }
     }
 
@@ -87,32 +109,10 @@ impl WriteCache {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// So many of them are stored there, and in a tail.
-    pub(crate) fn note_stored(&self, bytes: u64) {
+    /// So many of them are stored there, and in a tail. Whether the cache is half full with them.
+    pub(crate) fn note_stored(&self, bytes: u64) -> bool {
         let before = self.stored_bytes.fetch_add(bytes, Ordering::Relaxed);
-        if before + bytes >= self.bytes_max / 2 {
-            self.alarm.raise();
-        }
-    }
-
-    /// So many bytes have left a tail. While tails are being settled they count until the end of that.
-    pub(crate) fn remove_stored(&self, bytes: u64) {
-        take_off(&self.stored_bytes, bytes);
-        {
-            let mut kept = self.kept.lock();
-            if kept.settlings > 0 {
-                kept.bytes += bytes;
-                return;
-            }
-        }
-        self.remove(bytes);
-    }
-
-    /// To be held while tails are settled, one after another: the tails of many partitions share the memory of the
-    /// journal's groups, which goes with the last of them. Room that was told of before would be used twice.
-    pub(crate) fn settling(&self) -> Settling<'_> {
-        self.kept.lock().settlings += 1;
-        Settling { cache: self }
+        before + bytes >= self.bytes_max / 2
     }
 
     /// So many bytes more may stay in memory uncounted: as many as may be counted, over all tails of dirs that are well.
@@ -138,11 +138,6 @@ impl WriteCache {
             }
         }
     }
-
-    /// What wakes who settles.
-    pub(crate) fn alarm(&self) -> &Alarm {
-        &self.alarm
-    }
 }
 
 /// Takes bytes off a count; returns what it was before. One that was to go below zero would be full for ever.
@@ -156,13 +151,14 @@ pub(crate) fn take_off(count: &AtomicU64, bytes: u64) -> u64 {
 /// Tails are being settled.
 #[derive(Debug)]
 pub(crate) struct Settling<'a> {
+    kept: &'a Kept,
     cache: &'a WriteCache,
 }
 
 impl Drop for Settling<'_> {
     fn drop(&mut self) {
         let bytes = {
-            let mut kept = self.cache.kept.lock();
+            let mut kept = self.kept.0.lock();
             kept.settlings -= 1;
             if kept.settlings == 0 { std::mem::take(&mut kept.bytes) } else { 0 }
         };
@@ -240,26 +236,40 @@ mod tests {
         let counted = calls.clone();
         cache.on_room(Box::new(move || _ = counted.fetch_add(1, Ordering::Relaxed)));
         cache.add(120);
-        cache.note_stored(120);
-        let (one, other) = (cache.settling(), cache.settling());
-        cache.remove_stored(60);
-        cache.remove_stored(50);
+        assert!(cache.note_stored(120));
+        let kept = Kept::default();
+        let (one, other) = (kept.settling(&cache), kept.settling(&cache));
+        kept.remove_stored(&cache, 60);
+        kept.remove_stored(&cache, 50);
         drop(one);
         assert!(cache.is_full() && calls.load(Ordering::Relaxed) == 0, "their memory may be there still");
         drop(other);
         assert_eq!((cache.bytes(), calls.load(Ordering::Relaxed)), (10, 1));
-        cache.remove_stored(10);
+        kept.remove_stored(&cache, 10);
         assert_eq!(cache.bytes(), 0);
     }
 
     #[test]
-    fn half_a_cache_wakes_who_settles_also_when_nobody_waits_yet() {
+    fn what_one_dir_has_settled_makes_room_while_another_is_being_settled() {
         let cache = WriteCache::new(100);
-        let long = Duration::from_hours(1);
-        cache.add(200);
-        assert!(!cache.alarm().wait(Duration::from_millis(1)), "nothing can be settled yet");
-        cache.note_stored(50);
-        cache.alarm().wait(long);
-        cache.alarm().wait(Duration::from_millis(1));
+        let (hanging, well) = (Kept::default(), Kept::default());
+        cache.add(120);
+        cache.note_stored(120);
+        let _for_ever = hanging.settling(&cache);
+        let settling = well.settling(&cache);
+        well.remove_stored(&cache, 80);
+        drop(settling);
+        assert_eq!(cache.bytes(), 40);
+        hanging.remove_stored(&cache, 10);
+        assert_eq!(cache.bytes(), 40);
+    }
+
+    #[test]
+    fn an_alarm_that_was_raised_before_anybody_waits_wakes_who_waits_next() {
+        let alarm = Alarm::default();
+        assert!(!alarm.wait(Duration::from_millis(1)));
+        alarm.raise();
+        assert!(alarm.wait(Duration::from_hours(1)));
+        assert!(!alarm.wait(Duration::from_millis(1)));
     }
 }

@@ -10,7 +10,7 @@ use riverrun_types::{Offset, TimestampMs, TopicId};
 use super::*;
 use crate::config::TopicOverrides;
 use crate::metadata::{NewTopic, Topic};
-use crate::settle::Settler;
+use crate::settle::Settlers;
 use crate::testing::record;
 
 fn start(sim: &SimEnv) -> Arc<Broker> {
@@ -325,7 +325,7 @@ async fn who_waits_for_room_in_the_write_cache_is_let_in_to_be_refused_once_ther
         async move { broker.produce_gate.opened().await }
     });
     tokio::task::yield_now().await;
-    let settler = Settler::start(&broker).expect("a thread");
+    let settlers = Settlers::start(&broker).expect("a thread");
     sim.fs.set_space(Some(0));
     tell.send(()).expect("it waits");
     tokio::time::timeout(Duration::from_secs(30), waiting).await.expect("let in").expect("ends");
@@ -333,7 +333,7 @@ async fn who_waits_for_room_in_the_write_cache_is_let_in_to_be_refused_once_ther
     assert_eq!(refused.kind(), ErrorKind::Retry, "{refused}");
     sim.fs.set_space(None);
     wait_until("it goes on", || append_to(&broker, &topic, 0).is_ok());
-    settler.stop();
+    settlers.stop();
 }
 
 #[test]

@@ -56,7 +56,7 @@ fn a_job_that_panics_ends_the_server_and_nothing_acked_is_lost() {
     sim.fs.during_next_sync(|| panic!("planted"));
     assert_eq!(produce(&mut client, "t", 0, &batch(&["a"])), 0);
     let reason = died(server);
-    assert_eq!(reason, "the thread checkpoint has died: it panicked: planted");
+    assert_eq!(reason, "the thread checkpoint /data/logs has died: it panicked: planted");
     let server = on(&sim, &[]);
     assert_eq!(read_all(&mut Client::new(&server), "t", 0, 0), ["a"]);
     server.stop().expect("a clean stop");

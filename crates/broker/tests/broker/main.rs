@@ -16,6 +16,7 @@ mod durability;
 mod fetching;
 mod framing;
 mod groups;
+mod hanging;
 mod lifecycle;
 mod log_dirs;
 mod lost_metadata;

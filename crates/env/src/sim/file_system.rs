@@ -9,7 +9,7 @@ use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use riverrun_types::TimestampMs;
 use rustix::io::Errno;
 
@@ -31,6 +31,24 @@ pub struct SimFileSystem {
     disk: Arc<Mutex<Disk>>,
     meanwhile: Arc<Mutex<Meanwhile>>,
     volumes: Arc<Mutex<BTreeMap<PathBuf, u64>>>,
+    hang: Arc<Hang>,
+}
+
+/// Below which path a device does not answer, and who waits for it.
+#[derive(Debug, Default)]
+struct Hang {
+    path: Mutex<Option<PathBuf>>,
+    is_over: Condvar,
+}
+
+impl Hang {
+    /// Waits while what lies at `path` does not answer.
+    fn wait(&self, path: &Path) {
+        let mut hanging = self.path.lock();
+        while hanging.as_ref().is_some_and(|below| path.starts_with(below)) {
+            self.is_over.wait(&mut hanging);
+        }
+    }
 }
 
 type Action = Box<dyn FnOnce() + Send>;
@@ -58,7 +76,8 @@ impl SimFileSystem {
     }
 
     pub(super) fn with_disk(disk: Disk) -> Self {
-        Self { disk: Arc::new(Mutex::new(disk)), meanwhile: Arc::default(), volumes: Arc::default() }
+        let disk = Arc::new(Mutex::new(disk));
+        Self { disk, meanwhile: Arc::default(), volumes: Arc::default(), hang: Arc::default() }
     }
 
     /// Has the times of files go by this clock.
@@ -164,6 +183,13 @@ impl SimFileSystem {
         self.disk.lock().kill_device(path)
     }
 
+    /// Makes everything wait that is done to what lies at and below `path`, as of a device, or a server of files, that does not
+    /// answer; `None` ends it.
+    pub fn hang_device(&self, path: Option<&Path>) {
+        *self.hang.path.lock() = path.map(Path::to_path_buf);
+        self.hang.is_over.notify_all();
+    }
+
     /// Makes everything that is opened at `path` and below, and every use of what is there now, be refused for want of
     /// rights; `None` ends it.
     pub fn forbid(&self, path: Option<&Path>) -> io::Result<()> {
@@ -264,41 +290,49 @@ impl SimFileSystem {
 
 impl FileSystem for SimFileSystem {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>> {
+        self.hang.wait(path);
         let create = matches!(mode, OpenMode::CreateNew | OpenMode::CreateOrOpen);
         self.with(|disk| {
             let inode = disk.open(path, create, mode == OpenMode::CreateNew)?;
             let writable = mode != OpenMode::Read;
-            let file = SimFile { fs: self.clone(), inode, life: disk.life, writable, is_direct: false };
+            let (fs, path) = (self.clone(), path.to_path_buf());
+            let file = SimFile { fs, path, inode, life: disk.life, writable, is_direct: false };
             Ok(Arc::new(file) as Arc<dyn File>)
         })
     }
 
     fn open_direct(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        self.hang.wait(path);
         self.with(|disk| {
             let inode = disk.open(path, false, false)?;
             if disk.is_direct_refused {
                 let message = format!("{}: the file system has no O_DIRECT", path.display());
                 return Err(io::Error::new(io::ErrorKind::Unsupported, message));
             }
-            let file = SimFile { fs: self.clone(), inode, life: disk.life, writable: true, is_direct: true };
+            let (fs, path) = (self.clone(), path.to_path_buf());
+            let file = SimFile { fs, path, inode, life: disk.life, writable: true, is_direct: true };
             Ok(Arc::new(file) as Arc<dyn File>)
         })
     }
 
     fn open_volume(&self, path: &Path) -> io::Result<Arc<dyn Volume>> {
+        self.hang.wait(path);
         self.with(|disk| {
             disk.list(path)?;
             let directory = disk.resolve(path)?;
-            let volume = SimVolume { disk: self.disk.clone(), directory, life: disk.life };
+            let (fs, path) = (self.clone(), path.to_path_buf());
+            let volume = SimVolume { fs, path, directory, life: disk.life };
             Ok(Arc::new(volume) as Arc<dyn Volume>)
         })
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        self.hang.wait(path);
         self.with(|disk| disk.create_dir_all(path))
     }
 
     fn create_dir(&self, path: &Path) -> io::Result<()> {
+        self.hang.wait(path);
         self.with(|disk| {
             let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
             let parent = disk.open_dir(path.parent().unwrap_or(Path::new("")))?;
@@ -307,6 +341,7 @@ impl FileSystem for SimFileSystem {
     }
 
     fn stat(&self, path: &Path) -> io::Result<Stat> {
+        self.hang.wait(path);
         self.with(|disk| {
             disk.check_device_of(path)?;
             Ok(disk.stat(disk.resolve(path)?))
@@ -314,6 +349,7 @@ impl FileSystem for SimFileSystem {
     }
 
     fn read_dir(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
+        self.hang.wait(path);
         let entries = self.with(|disk| disk.list(path))?;
         let entry = |(name, size): (_, Option<u64>)| DirEntry {
             name,
@@ -324,22 +360,27 @@ impl FileSystem for SimFileSystem {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.hang.wait(from);
         self.with(|disk| disk.rename(from, to))
     }
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.hang.wait(path);
         self.with(|disk| disk.remove_file(path))
     }
 
     fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        self.hang.wait(path);
         self.with(|disk| disk.remove_dir(path))
     }
 
     fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
+        self.hang.wait(path);
         self.with(|disk| disk.remove_dir_all(path))
     }
 
     fn open_dir(&self, path: &Path) -> io::Result<Box<dyn Directory>> {
+        self.hang.wait(path);
         self.with(|disk| {
             let inode = disk.open_dir(path)?;
             Ok(Box::new(SimDirectory { disk: self.disk.clone(), inode, life: disk.life })
@@ -348,6 +389,7 @@ impl FileSystem for SimFileSystem {
     }
 
     fn exists(&self, path: &Path) -> io::Result<bool> {
+        self.hang.wait(path);
         self.with(|disk| match disk.resolve(path) {
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
                 Ok(false)
@@ -357,6 +399,7 @@ impl FileSystem for SimFileSystem {
     }
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn LockGuard>> {
+        self.hang.wait(path);
         self.with(|disk| {
             let inode = disk.open(path, true, false)?;
             if !disk.locked.insert(inode) {
@@ -367,6 +410,7 @@ impl FileSystem for SimFileSystem {
     }
 
     fn available_bytes(&self, path: &Path) -> io::Result<u64> {
+        self.hang.wait(path);
         self.with(|disk| Ok(disk.space_of(path).unwrap_or(u64::MAX)))
     }
 
@@ -399,24 +443,26 @@ impl Drop for SimLock {
 
 #[derive(Debug)]
 struct SimVolume {
-    disk: Arc<Mutex<Disk>>,
+    fs: SimFileSystem,
+    path: PathBuf,
     directory: Inode,
     life: u64,
 }
 
 impl Volume for SimVolume {
     fn sync(&self) -> io::Result<()> {
-        let mut disk = self.disk.lock();
+        self.fs.hang.wait(&self.path);
+        let mut disk = self.fs.disk.lock();
         disk.check_alive(self.life)?;
         disk.sync_volume(self.directory)
     }
 
     fn tells_of_lost_writes(&self) -> bool {
-        self.disk.lock().untold.is_none()
+        self.fs.disk.lock().untold.is_none()
     }
 
     fn holds(&self, path: &Path) -> io::Result<bool> {
-        let disk = self.disk.lock();
+        let disk = self.fs.disk.lock();
         disk.check_alive(self.life)?;
         let (inode, mounted) = (disk.resolve(path)?, disk.mounted());
         Ok(mounted.contains(&inode) == mounted.contains(&self.directory))
@@ -454,6 +500,8 @@ impl Directory for SimDirectory {
 #[derive(Debug)]
 struct SimFile {
     fs: SimFileSystem,
+    /// Under which it was opened.
+    path: PathBuf,
     inode: Inode,
     life: u64,
     writable: bool,
@@ -471,6 +519,7 @@ impl SimFile {
 
     /// What a test wants to happen while a read is waited for.
     fn wait_for_read(&self) {
+        self.fs.hang.wait(&self.path);
         let meanwhile = self.fs.meanwhile.lock().read.take();
         if let Some(action) = meanwhile {
             action();
@@ -479,6 +528,7 @@ impl SimFile {
 
     /// What a test wants to happen while a sync is waited for.
     fn wait_for_sync(&self) {
+        self.fs.hang.wait(&self.path);
         let meanwhile = self.fs.meanwhile.lock().sync.take();
         if let Some(action) = meanwhile {
             action();
@@ -487,6 +537,7 @@ impl SimFile {
 
     fn write(&self, bytes: &[u8], position: u64) -> io::Result<()> {
         self.check_aligned(bytes, position)?;
+        self.fs.hang.wait(&self.path);
         let mut disk = self.fs.disk.lock();
         // The disk itself notices the stop, so that the write at which it comes can leave a prefix.
         if disk.life != self.life {
@@ -563,6 +614,7 @@ impl File for SimFile {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
+        self.fs.hang.wait(&self.path);
         let meanwhile = self.fs.meanwhile.lock().cut.take();
         if let Some(action) = meanwhile {
             action();
@@ -576,12 +628,14 @@ impl File for SimFile {
     }
 
     fn set_modified(&self, time: TimestampMs) -> io::Result<()> {
+        self.fs.hang.wait(&self.path);
         let mut disk = self.fs.disk.lock();
         disk.check_alive(self.life)?;
         disk.set_modified(self.inode, time)
     }
 
     fn begin_write_back(&self, position: u64, len: u64) -> io::Result<()> {
+        self.fs.hang.wait(&self.path);
         let meanwhile = self.fs.meanwhile.lock().write_back.take();
         if let Some(action) = meanwhile {
             action();

@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering;
 use riverrun_env::{ChangeError, OpenMode, atomic_replace, is_shortage};
 use riverrun_types::PartitionId;
 
-use super::LogDir;
 use super::presence::drop_vanished;
+use super::{DirWork, LogDir};
 use crate::checkpoint::{CHECKPOINT_FILE, PartitionCheckpoint, VERSION_BYTE_AT};
 use crate::error::LogError;
 use crate::pace::{Haste, Pace};
@@ -40,7 +40,10 @@ impl LogDir {
         if self.check_open().is_err() && !is_clean {
             return Ok(Coverage::Partial);
         }
-        self.check_in_place()?;
+        {
+            let _working = self.working(DirWork::Checkpoint);
+            self.check_in_place()?;
+        }
         self.check_time()?;
         let (dirty, is_unwritten) = {
             let mut memory = self.memory.lock();
@@ -74,6 +77,7 @@ impl LogDir {
     /// Syncs everything that is in the dir, and fails if something of what was captured is lost.
     fn sync(&self, captured: &[Captured]) -> Result<(), LogError> {
         let volumes = self.volumes.as_ref().ok_or(LogError::Closed)?;
+        let _working = self.working(DirWork::Checkpoint);
         volumes.sync().map_err(|error| self.fail(&self.path, &error))?;
         if !volumes.tell_of_lost_writes() {
             for Captured { log, .. } in captured {
@@ -116,7 +120,10 @@ impl LogDir {
                 continue;
             }
             let Some(log) = self.handle(id) else { continue };
-            match log.capture() {
+            let working = self.working(DirWork::Checkpoint);
+            let captured_now = log.capture();
+            drop(working);
+            match captured_now {
                 Ok(Some(checkpoint)) => captured.push(Captured { log, checkpoint }),
                 Ok(None) => {}
                 Err(LogError::Vanished { .. }) => {
@@ -187,6 +194,7 @@ impl LogDir {
             (memory.checkpoint.encode(), memory.checkpoint.generation)
         };
         let path = self.path.join(CHECKPOINT_FILE);
+        let _working = self.working(DirWork::Checkpoint);
         let replaced = atomic_replace(&*self.env.fs, &path, &bytes);
         replaced.map_err(|error| match error {
             // The checkpoint before is whole, and the next one is written to a file of its own.

@@ -68,7 +68,7 @@ impl LogDir {
         }
         *looks = Looks { is_asked_for: true, asked_at: Some(now) };
         drop(looks);
-        self.shared.cache.alarm().raise();
+        self.alarm.raise();
     }
 
     /// As [`Self::look_at_device`], if an error has asked for it.

@@ -209,7 +209,7 @@ fn a_dir_without_the_file_for_looks_gets_one_and_its_content_is_nobodys_concern(
     for content in [&b""[..], b"something else"] {
         atomic_replace(&*sim.fs, path, content).unwrap();
         let store = open(&sim);
-        store.look_at_devices();
+        store.look_at_device(0);
         assert!(store.dir_failure(0).is_none());
         assert_eq!(read_whole(&*sim.fs, path, 100).unwrap()[..12], made[..]);
         store.close().unwrap();

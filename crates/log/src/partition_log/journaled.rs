@@ -73,7 +73,7 @@ impl PartitionLog {
             }
         })?;
         if shared.is_journal_half_full() {
-            shared.cache.alarm().raise();
+            shared.raise_alarms();
         }
         Ok(())
     }
@@ -221,7 +221,7 @@ impl PartitionLog {
         let appender = log.appender.lock();
         match self.dir.shared().mode_of(level) {
             Ok(mode) if mode == appender.mode && !self.begins_to_sync(level) => self.marks.set_level(level),
-            Ok(_) => self.dir.shared().request_switch(self.this.clone()),
+            Ok(_) => self.dir.request_switch(self.this.clone()),
             Err(error) => tracing::error!(partition = %self.id, %error, "the level stays"),
         }
     }
@@ -337,7 +337,7 @@ impl OpenLog {
         }
         let is_first = shown.tail.is_empty();
         // Before anybody can take it away again.
-        self.dir.shared().cache.note_stored(entry.piece.bytes.len() as u64);
+        self.dir.note_stored(entry.piece.bytes.len() as u64);
         shown.tail.push(entry);
         Some(is_first)
     }

@@ -99,6 +99,9 @@ pub struct PartitionLog {
     idle_since: Mutex<Option<Duration>>,
 }
 
+/// Whoever holds the state for longer waits for the disk.
+const STATE_WAIT_MAX: Duration = Duration::from_millis(10);
+
 impl PartitionLog {
     pub(crate) fn new(
         id: PartitionId,
@@ -203,6 +206,14 @@ impl PartitionLog {
     fn current_log(&self) -> Option<Arc<OpenLog>> {
         match &*self.state.read() {
             State::Open(log) => Some(log.clone()),
+            _ => None,
+        }
+    }
+
+    /// The same without waiting for who closes it and waits for the disk: nothing of it is in memory then.
+    fn log_at_hand(&self) -> Option<Arc<OpenLog>> {
+        match self.state.try_read_for(STATE_WAIT_MAX).as_deref() {
+            Some(State::Open(log)) => Some(log.clone()),
             _ => None,
         }
     }

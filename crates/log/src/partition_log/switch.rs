@@ -24,6 +24,8 @@ pub(crate) struct Switch {
     from: Mode,
     /// Where the log ends once everything has come that was on its way.
     end: Offset,
+    /// How often something had been put aside for its log dir.
+    asides: u64,
 }
 
 /// How a change of level has ended.
@@ -59,6 +61,7 @@ impl PartitionLog {
         let log = self.current_log()?;
         let level = self.config().durability;
         let wanted = self.dir.shared().mode_of(level).ok()?;
+        let asides = self.dir.aside_count();
         let mut appender = log.appender.lock();
         let from = appender.mode;
         if appender.is_retired || from.is_leaving() {
@@ -71,7 +74,7 @@ impl PartitionLog {
         let journal = self.dir.shared().journal_of(self.id)?;
         if appender.staged.iter().any(|piece| piece.bytes.len() > journal.entry_bytes_max()) {
             // Staged just now, for a segment, and too large for the journal: the next time it is written.
-            self.dir.shared().request_switch(self.this.clone());
+            self.dir.request_switch(self.this.clone());
             return None;
         }
         // What was on its way into a journal that has failed counts as well: the next start may find it there, and takes
@@ -79,7 +82,7 @@ impl PartitionLog {
         let end = appender.staged.first().map_or(appender.next_offset, |piece| piece.base_offset);
         appender.mode = from.leaving();
         drop(appender);
-        Some(Switch { partition: self.clone(), log, from, end })
+        Some(Switch { partition: self.clone(), log, from, end, asides })
     }
 }
 
@@ -108,13 +111,17 @@ impl Switch {
     /// way otherwise.
     pub(crate) fn finish(self) -> Switched {
         let writer = self.log.writer.lock();
+        // Who puts aside for another dir's sake looks at where appends go.
+        let asides = self.partition.dir.asides.lock();
         let mut appender = self.log.appender.lock();
         let wanted = self.partition.config().durability;
         let mode = self.partition.dir.shared().mode_of(wanted).unwrap_or(self.from);
         let is_covered = !writer.is_dirty && writer.end == self.end && writer.recovery_point == self.end;
         let is_barred = self.partition.is_barred(self.from, mode);
         let needs_nothing = mode == self.from && !self.partition.begins_to_sync(wanted);
-        let is_done = !is_barred && (is_covered || needs_nothing);
+        // A start takes the end of what is aside for the end of the log: nothing may go past the journal behind it.
+        let may_be_aside = self.from == Mode::Journal && *asides != self.asides;
+        let is_done = !is_barred && ((is_covered && !may_be_aside) || needs_nothing);
         appender.mode = if is_done { mode } else { self.from };
         // From here on it is counted as what was appended before and after.
         self.partition.dir.remove_submitted(std::mem::take(&mut appender.held_up_bytes));
@@ -122,6 +129,7 @@ impl Switch {
             self.partition.marks.set_level(wanted);
             self.partition.dir.shared().note_reached(self.partition.id.topic, wanted);
         }
+        drop(asides);
         self.partition.marks.sync_to(writer.recovery_point);
         let submitted = self.submit_staged(&writer, &mut appender);
         drop((appender, writer));

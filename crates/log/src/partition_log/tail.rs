@@ -68,6 +68,8 @@ pub(crate) struct Tail {
     bytes: u64,
     uncounted_bytes: u64,
     aside_bytes: u64,
+    /// What ends at or below has memory of its own.
+    unshared_end: Offset,
 }
 
 /// What a read of the tail has found.
@@ -148,6 +150,15 @@ impl Tail {
         let bytes = self.uncounted_bytes - before;
         self.aside_bytes = if room_bytes.is_some() { self.aside_bytes + bytes } else { 0 };
         bytes
+    }
+
+    /// Gives all of it memory of its own: it may stay for long, and others share their group's.
+    pub(crate) fn unshare(&mut self) {
+        let from = self.entries.partition_point(|entry| entry.piece.next_offset <= self.unshared_end);
+        for entry in self.entries.range_mut(from..) {
+            entry.piece.bytes = Bytes::copy_from_slice(&entry.piece.bytes);
+            self.unshared_end = entry.piece.next_offset;
+        }
     }
 
     /// Forgets what ends at or below `end`; returns how many bytes went that the write cache counts.

@@ -118,10 +118,24 @@ impl PartitionLog {
         self.current_log().map(|log| Offset(log.held_end.load(Ordering::Relaxed)))
     }
 
+    /// As [`Self::held_end`], of a log that is open and whose appends go to a journal. Waits for nobody who waits for the disk.
+    pub(crate) fn held_end_of_journal(&self) -> Option<Offset> {
+        let log = self.log_at_hand()?;
+        let has_journal = log.appender.lock().mode.has_journal();
+        has_journal.then(|| Offset(log.held_end.load(Ordering::Relaxed)))
+    }
+
+    /// Gives the tail memory of its own. Waits for nobody who waits for the disk.
+    pub(crate) fn unshare_tail(&self) {
+        if let Some(log) = self.log_at_hand() {
+            log.shown.lock().tail.unshare();
+        }
+    }
+
     /// Everything below `end` is aside, synced, and `bytes` of it since the last call. Its memory counts no longer as what
     /// the write cache bounds, because it may stay for as long as the process lives; the log takes nothing more meanwhile.
     pub(crate) fn note_held(&self, end: Offset, bytes: u64) {
-        let Some(log) = self.current_log() else { return };
+        let Some(log) = self.log_at_hand() else { return };
         log.held_end.store(end.0, Ordering::Relaxed);
         log.held_bytes.fetch_add(bytes, Ordering::Relaxed);
         log.uncount_below(end);

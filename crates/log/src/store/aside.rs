@@ -104,6 +104,8 @@ impl LogDir {
 
     /// A journal for which that fails keeps no other.
     fn put_aside(&self, delivered: &[Position], needed: Needed) {
+        let mut asides = self.asides.lock();
+        *asides += 1;
         let mut result = Ok(());
         for (index, delivered) in delivered.iter().copied().enumerate() {
             let end = match needed {
@@ -112,7 +114,7 @@ impl LogDir {
             };
             let put = self.put_aside_of(index, end);
             if put.is_ok() {
-                self.covered.lock()[index] = delivered;
+                self.note_covered(index, delivered);
                 self.logs_of(index).for_each(|log| log.uncount_held());
             }
             result = result.and(put);
@@ -121,13 +123,13 @@ impl LogDir {
     }
 
     /// The partitions whose journal is the one at `index`.
-    fn logs_of(&self, index: usize) -> impl Iterator<Item = Arc<PartitionLog>> {
+    pub(super) fn logs_of(&self, index: usize) -> impl Iterator<Item = Arc<PartitionLog>> {
         let logs = self.handles().into_iter();
         logs.filter(move |log| self.shared().journal_index_of(log.id()) == Some(index))
     }
 
     /// Says why what the dir needs cannot be put aside, once for each reason: the next attempts meet the same.
-    fn note_aside(&self, result: Result<(), LogError>) {
+    pub(super) fn note_aside(&self, result: Result<(), LogError>) {
         let mut trouble = self.aside_trouble.lock();
         let error = result.err().map(|error| error.to_string());
         if let Some(error) = error.as_ref().filter(|error| trouble.as_ref() != Some(error)) {
@@ -187,9 +189,25 @@ impl LogDir {
         }
     }
 
+    /// The dir needs nothing of a journal below `end` any more: it has it, or it is aside.
+    pub(super) fn note_covered(&self, index: usize, end: Position) {
+        let covered = &mut self.covered.lock()[index];
+        *covered = (*covered).max(end);
+    }
+
+    /// How often something was put aside.
+    pub(crate) fn aside_count(&self) -> u64 {
+        *self.asides.lock()
+    }
+
     /// Forgets what was put aside for partitions of this dir that have it all now, and for the dir itself if what lies
-    /// under its name `is_own`. A partition that is offline lacks something.
-    fn release_held(&self, is_own: bool) -> Result<(), LogError> {
+    /// under its name `is_own`. A partition that is offline lacks something. Nothing is forgotten if more was put aside than
+    /// so many times: the checkpoint that the caller has made may not cover that.
+    fn release_held(&self, is_own: bool, asides: u64) -> Result<(), LogError> {
+        let count = self.asides.lock();
+        if *count != asides {
+            return Ok(());
+        }
         for (index, journal) in self.shared().journals.iter().enumerate() {
             let names = journal.held();
             if names.is_empty() {
@@ -224,11 +242,13 @@ impl LogStore {
     /// Forgets what was put aside for dirs that have just covered all that they have, and for partitions of theirs. What was
     /// found under the name of a dir, or under one that nobody comes for, recovery has written, to whichever dirs it belongs,
     /// or put aside anew: it goes once every dir has all of it under a checkpoint.
-    pub(super) fn release_held(&self, complete: &[&LogDir]) -> Result<(), LogError> {
+    /// Each dir comes with how often something had been put aside for it before.
+    pub(super) fn release_held(&self, complete: &[(&LogDir, u64)]) -> Result<(), LogError> {
         let mut open = self.dirs.iter().filter(|dir| dir.is_open());
         let is_recovery_covered = open.all(|dir| dir.has_covered_recovery());
-        for dir in complete {
-            dir.release_held(is_recovery_covered || !self.found_aside.contains(&dir.held_name()))?;
+        for (dir, asides) in complete {
+            let is_own = is_recovery_covered || !self.found_aside.contains(&dir.held_name());
+            dir.release_held(is_own, *asides)?;
         }
         if is_recovery_covered { self.release_foreign() } else { Ok(()) }
     }

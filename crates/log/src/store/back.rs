@@ -18,6 +18,7 @@ use super::aside::held_name_of;
 use super::recovery::piece_of;
 use super::retry::Retry;
 use crate::error::LogError;
+use crate::log_dir::LogDir;
 use crate::partition_log::{PartitionLog, TailEntry};
 use crate::producer_state::AppendOrigin;
 
@@ -46,14 +47,20 @@ impl Waiting {
 }
 
 impl LogStore {
-    /// Tries again to write what there was no room for. The first error is returned.
-    pub(super) fn bring_back(&self) -> Result<(), LogError> {
+    /// Tries again to write what there was no room for in `dirs`. The first error is returned.
+    pub(super) fn bring_back(&self, dirs: &[Arc<LogDir>]) -> Result<(), LogError> {
         let now = self.now();
-        let mut waiting = std::mem::take(&mut *self.waiting.lock());
-        // Some were deleted meanwhile.
-        waiting.retain(|waiting| waiting.log.is_waiting());
-        let (due, left): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|waiting| waiting.is_due(now));
-        self.waiting.lock().extend(left);
+        let is_theirs = |waiting: &Waiting| dirs.iter().any(|dir| Arc::ptr_eq(dir, waiting.log.dir()));
+        let due = {
+            let mut waiting = self.waiting.lock();
+            // Some were deleted meanwhile.
+            waiting.retain(|waiting| waiting.log.is_waiting());
+            let all = std::mem::take(&mut *waiting).into_iter();
+            let (due, left): (Vec<_>, Vec<_>) =
+                all.partition(|waiting| is_theirs(waiting) && waiting.is_due(now));
+            *waiting = left;
+            due
+        };
         let mut of_journals: HashMap<_, Vec<_>> = HashMap::new();
         for waiting in due {
             let index = self.shared.journal_index_of(waiting.log.id());

@@ -61,7 +61,7 @@ impl LogStore {
         self.shared.set_recovered();
         // Where the journal goes on is known now, and the next start must not have to find it out from it again.
         if self.dirs.iter().any(|dir| dir.has_lost_partitions())
-            && let Err(error) = self.checkpoint_with(Haste::AtOnce)
+            && let Err(error) = self.checkpoint_in(&self.dirs, Haste::AtOnce, |_| true)
         {
             tracing::warn!(%error, "no checkpoint takes the place of the one that was damaged");
         }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use parking_lot::MutexGuard;
 use riverrun_journal::{Journal, Position};
 use riverrun_types::{DurabilityLevel, TopicId};
 
@@ -28,6 +29,8 @@ const REST: Duration = Duration::from_millis(200);
 /// So long closing waits for the journals to get on with what is on its way into them.
 const DRAIN_WAIT_MAX: Duration = Duration::from_secs(30);
 const DRAIN_POLL: Duration = Duration::from_millis(1);
+/// A dir that needs less than this share of a journal is not what keeps a journal half full: another dir is.
+const PINNED_SHARE: u64 = 4;
 
 /// How far the journals were at one moment.
 #[derive(Clone, Debug)]
@@ -68,27 +71,43 @@ impl LogStore {
         passed
     }
 
-    /// Waits until settling is worth while: the write cache or a journal is half full, or the level of a partition is
-    /// to change, or to be tried again; but not longer than `timeout`. Returns whether it is, or [`Self::wake_settling`] was called.
-    pub fn wait_for_settling(&self, timeout: Duration) -> bool {
-        if self.is_troubled.load(Ordering::Relaxed) {
+    /// Waits until settling log dir `dir_index` is worth while: the write cache is half full and the dir has its part of that,
+    /// a journal is half full, or the level of a partition is to change, or to be tried again; but not longer than `timeout`.
+    /// Returns whether it is, or [`Self::wake_settling`] was called.
+    pub fn wait_for_settling(&self, dir_index: usize, timeout: Duration) -> bool {
+        let dir = &self.dirs[dir_index];
+        if dir.is_troubled.load(Ordering::Relaxed) {
             std::thread::sleep(REST.min(timeout));
         }
-        let is_level_due = || self.shared.switches.lock().is_any_due(self.now());
+        let is_level_due = || dir.switches.lock().is_any_due(self.now());
         is_level_due()
-            || self.shared.cache.alarm().wait(timeout)
+            || dir.alarm().wait(timeout)
             || self.shared.journals.iter().any(|journal| journal.is_out_of_room())
             || is_level_due()
+            || self.is_other_in_the_way(dir)
     }
 
-    /// Ends the wait of who settles, or its next one.
+    /// Whether what another dir needs, which hangs, keeps a journal from being given back.
+    fn is_other_in_the_way(&self, dir: &LogDir) -> bool {
+        let mut others = self.dirs.iter().filter(|other| !std::ptr::eq(Arc::as_ptr(other), dir));
+        self.shared.is_journal_half_full()
+            && others.any(|other| other.is_open() && other.hangs() && other.pins(&self.delivered()))
+    }
+
+    /// Ends the waits of all who settle, or their next ones.
     pub fn wake_settling(&self) {
-        self.shared.cache.alarm().raise();
+        self.shared.raise_alarms();
     }
 
     /// Looks how much space each log dir has left. A settling cycle does so, too.
     pub fn measure_space(&self) {
-        for dir in self.dirs.iter().filter(|dir| dir.is_open()) {
+        (0..self.dirs.len()).for_each(|dir_index| self.measure_space_of(dir_index));
+    }
+
+    /// The same of log dir `dir_index`.
+    pub fn measure_space_of(&self, dir_index: usize) {
+        let dir = &self.dirs[dir_index];
+        if dir.is_open() {
             dir.measure_space();
         }
     }
@@ -99,24 +118,47 @@ impl LogStore {
         dir.space().check(AppendOrigin::Client, dir.path()).err()
     }
 
-    /// One cycle: brings all tails into the segments, in large runs and in the order of partitions, and changes levels
-    /// that are to change. If a journal is half full, or a level changes, a checkpoint follows, and the journals use
-    /// their files again. Every dir is tried; the first error is returned.
+    /// One cycle of log dir `dir_index`: brings all its tails into the segments, in large runs and in the order of partitions,
+    /// and changes levels that are to change. If a journal is half full for it, or a level changes, a checkpoint follows, and
+    /// the journals use their files again. What they have of another dir that hangs, and keeps them from that, is put aside.
+    pub fn settle_dir(&self, dir_index: usize) -> Result<(), LogError> {
+        self.settle_in(std::slice::from_ref(&self.dirs[dir_index]))
+    }
+
+    /// The same of all log dirs, one after the other. Every dir is tried; the first error is returned.
     pub fn settle(&self) -> Result<(), LogError> {
-        let _settling = self.settling.lock();
+        self.settle_in(&self.dirs)
+    }
+
+    fn settle_in(&self, dirs: &[Arc<LogDir>]) -> Result<(), LogError> {
+        let _cycles = lock_cycles(dirs);
         let delivered = self.delivered();
         // What failed before has said so.
         let result =
-            self.for_each(|dir| if dir.check_usable().is_ok() { dir.settle(Haste::Spread) } else { Ok(()) });
-        let mut result = result.and(self.bring_back());
-        for dir in self.dirs.iter().filter(|dir| dir.is_open()) {
+            for_each(dirs, |dir| if dir.check_usable().is_ok() { dir.settle(Haste::Spread) } else { Ok(()) });
+        let mut result = result.and(self.bring_back(dirs));
+        for dir in dirs.iter().filter(|dir| dir.is_open()) {
             dir.put_aside_if_stuck(&delivered);
         }
         if self.shared.is_journal_half_full() {
-            result = result.and(self.recycle(&delivered, Haste::Spread, |dir| dir.check_usable().is_ok()));
+            self.free_of_hanging(dirs, &delivered);
+            let is_wanted = |dir: &LogDir| dir.check_usable().is_ok() && dir.pins(&delivered);
+            result = result.and(self.recycle(dirs, &delivered, Haste::Spread, is_wanted));
         }
-        let result = result.and(self.change_levels(&delivered));
-        self.end_cycle(result)
+        let result = result.and(self.change_levels(dirs, &delivered));
+        end_cycle(dirs, result)
+    }
+
+    /// Puts aside what keeps a journal from being given back for other dirs that hang. Waits for none of these.
+    fn free_of_hanging(&self, dirs: &[Arc<LogDir>], delivered: &[Position]) {
+        let is_other = |dir: &Arc<LogDir>| !dirs.iter().any(|own| Arc::ptr_eq(own, dir));
+        let hanging = self.dirs.iter().filter(|dir| dir.is_open() && is_other(dir) && dir.hangs());
+        for dir in hanging {
+            dir.unshare_tails();
+            if dir.pins(delivered) {
+                dir.put_aside_hanging(delivered);
+            }
+        }
     }
 
     /// How many partitions of each topic have reached another level since the last call.
@@ -124,21 +166,33 @@ impl LogStore {
         self.shared.take_reached()
     }
 
-    /// Settles everything, syncs each log dir in which something has changed, and remembers how far its partitions are
-    /// synced: that much needs no recovery. Every dir is tried; the first error is returned.
+    /// Settles everything in log dir `dir_index`, syncs it if something has changed there, and remembers how far its partitions
+    /// are synced: that much needs no recovery.
+    pub fn checkpoint_dir(&self, dir_index: usize) -> Result<(), LogError> {
+        self.checkpoint_in(std::slice::from_ref(&self.dirs[dir_index]), Haste::Spread, |_| true)
+    }
+
+    /// The same of all log dirs, one after the other. Every dir is tried; the first error is returned.
     pub fn checkpoint(&self) -> Result<(), LogError> {
-        self.checkpoint_with(Haste::Spread)
+        self.checkpoint_in(&self.dirs, Haste::Spread, |_| true)
     }
 
-    pub(super) fn checkpoint_with(&self, haste: Haste) -> Result<(), LogError> {
-        self.checkpoint_of(haste, |_| true)
-    }
-
-    fn checkpoint_of(&self, haste: Haste, is_wanted: impl Fn(&LogDir) -> bool) -> Result<(), LogError> {
-        let _settling = self.settling.lock();
+    pub(super) fn checkpoint_in(
+        &self,
+        dirs: &[Arc<LogDir>],
+        haste: Haste,
+        is_wanted: impl Fn(&LogDir) -> bool,
+    ) -> Result<(), LogError> {
+        let _cycles = lock_cycles(dirs);
         let delivered = self.delivered();
-        let result = self.recycle(&delivered, haste, is_wanted);
-        self.end_cycle(result)
+        let result = self.recycle(dirs, &delivered, haste, is_wanted);
+        end_cycle(dirs, result)
+    }
+
+    /// A checkpoint of those dirs that have not failed. One that hangs is not even waited for.
+    fn checkpoint_working(&self) -> Result<(), LogError> {
+        let answering: Vec<_> = self.dirs.iter().filter(|dir| !dir.hangs()).cloned().collect();
+        self.checkpoint_in(&answering, Haste::AtOnce, |dir| !dir.has_failed())
     }
 
     /// Makes the last checkpoint. What a dir that has failed needs is put aside instead, also of one that fails now.
@@ -146,42 +200,26 @@ impl LogStore {
         let failed_count = || self.dirs.iter().filter(|dir| dir.has_failed()).count();
         loop {
             let before = failed_count();
-            let result = self.checkpoint_of(Haste::AtOnce, |dir| !dir.has_failed());
+            let result = self.checkpoint_working();
             if result.is_ok() || failed_count() == before {
                 return result;
             }
         }
     }
 
-    /// Looks whether the device of each log dir still takes what is written, as nobody else does where nothing is
-    /// appended: a dir fails if it does not. Costs a sync of each.
+    /// Looks at the devices of all log dirs, one after the other.
     pub fn look_at_devices(&self) {
-        for dir in self.dirs.iter().filter(|dir| !dir.has_failed()) {
+        (0..self.dirs.len()).for_each(|dir_index| self.look_at_device(dir_index));
+    }
+
+    /// Looks whether the device of log dir `dir_index` still takes what is written, as nobody else does where nothing is
+    /// appended: the dir fails if it does not. Costs a sync.
+    pub fn look_at_device(&self, dir_index: usize) {
+        let dir = &self.dirs[dir_index];
+        if !dir.has_failed() {
             // The dir has said why.
             let _ = dir.look_at_device();
         }
-    }
-
-    fn end_cycle(&self, result: Result<(), LogError>) -> Result<(), LogError> {
-        self.measure_space();
-        // For a dir whose entries cannot be put aside, too, nothing gets better by trying at once.
-        let is_stuck = self.dirs.iter().any(|dir| dir.aside_trouble().is_some());
-        self.is_troubled.store(result.is_err() || is_stuck, Ordering::Relaxed);
-        result
-    }
-
-    fn for_each<'a>(
-        &'a self,
-        mut action: impl FnMut(&'a LogDir) -> Result<(), LogError>,
-    ) -> Result<(), LogError> {
-        let open = self.dirs.iter().filter(|dir| dir.is_open());
-        let act = |dir: &'a Arc<LogDir>| {
-            let result = action(dir);
-            // Also for what others have met.
-            dir.look_if_asked().and(result)
-        };
-        let results: Vec<_> = open.map(act).collect();
-        results.into_iter().collect()
     }
 
     /// Fails if the store is to be closed and there is no time left to settle.
@@ -199,18 +237,20 @@ impl LogStore {
         self.shared.journals.iter().map(|journal| journal.delivered()).collect()
     }
 
-    /// Makes a checkpoint of each dir that `is_wanted`. The journals need nothing below `delivered` any more, as far as
-    /// all dirs say so.
+    /// Makes a checkpoint of each of `dirs` that `is_wanted`. The journals need nothing below `delivered` any more, as far as
+    /// all dirs of the store say so.
     fn recycle(
         &self,
+        dirs: &[Arc<LogDir>],
         delivered: &[Position],
         haste: Haste,
         is_wanted: impl Fn(&LogDir) -> bool,
     ) -> Result<(), LogError> {
         let mut complete = Vec::new();
-        let result = self.for_each(|dir| {
+        let result = for_each(dirs, |dir| {
+            let asides = dir.aside_count();
             if is_wanted(dir) && dir.cover(delivered, haste)? == Coverage::Complete {
-                complete.push(dir);
+                complete.push((dir, asides));
             }
             Ok(())
         });
@@ -218,7 +258,9 @@ impl LogStore {
             return result;
         }
         let result = result.and(self.release_held(&complete)).and(self.release_deleted());
-        for dir in self.dirs.iter().filter(|dir| dir.is_open()) {
+        // What a dir has that nobody has asked for a checkpoint can wait, unless it has failed.
+        let is_due = |dir: &&Arc<LogDir>| dir.is_open() && (is_wanted(dir) || dir.has_failed());
+        for dir in dirs.iter().filter(is_due) {
             dir.put_aside_if_uncovered(delivered);
         }
         for (index, journal) in self.shared.journals.iter().enumerate() {
@@ -246,6 +288,9 @@ impl LogStore {
             }
             result => result,
         };
+        if self.dirs.iter().any(|dir| dir.hangs()) {
+            closed = Closed::LeftToJournals { bytes: 0 };
+        }
         for journal in &self.shared.journals {
             result = result.and(journal.close().map_err(LogError::Journal));
             match &mut closed {
@@ -266,15 +311,14 @@ impl LogStore {
         let is_drained = || {
             let is_delivered =
                 |journal: &Arc<Journal>| journal.failure().is_some() || journal.has_delivered_all();
-            self.dirs.iter().all(|dir| dir.is_drained()) && journals().all(is_delivered)
+            self.dirs.iter().all(|dir| dir.hangs() || dir.is_drained()) && journals().all(is_delivered)
         };
         let mut relief = Relief::default();
         let mut waited = Duration::ZERO;
         let mut delivered = self.delivered();
         while !is_drained() && waited < DRAIN_WAIT_MAX && self.check_time().is_ok() {
             // What cannot be settled the last checkpoint says.
-            let _unsettled =
-                self.relieve(&mut relief, |_| self.checkpoint_of(Haste::AtOnce, |dir| !dir.has_failed()));
+            let _unsettled = self.relieve(&mut relief, |_| self.checkpoint_working());
             std::thread::sleep(DRAIN_POLL);
             waited += DRAIN_POLL;
             let before = std::mem::replace(&mut delivered, self.delivered());
@@ -333,8 +377,54 @@ impl LogDir {
         {
             return Ok(Coverage::Partial);
         }
-        self.covered.lock().copy_from_slice(delivered);
+        let mut covered = self.covered.lock();
+        // What was put aside meanwhile by who settles another dir may have brought it further.
+        covered.iter_mut().zip(delivered).for_each(|(covered, end)| *covered = (*covered).max(*end));
+        drop(covered);
         self.note_recovery_covered();
         Ok(Coverage::Complete)
     }
+
+    /// Whether a journal that should be given back has much that only this dir may need.
+    fn pins(&self, delivered: &[Position]) -> bool {
+        let covered = self.covered.lock();
+        let journals = self.shared().journals.iter().zip(covered.iter().zip(delivered));
+        let mut wanting = journals.filter(|(journal, _)| journal.wants_settling());
+        wanting.any(|(journal, (covered, end))| {
+            let bytes_min = if journal.is_out_of_room() { 1 } else { journal.bytes_max() / PINNED_SHARE };
+            end.0.saturating_sub(covered.0) >= bytes_min
+        })
+    }
+}
+
+/// Has nobody else settle these dirs.
+fn lock_cycles(dirs: &[Arc<LogDir>]) -> Vec<MutexGuard<'_, ()>> {
+    dirs.iter().map(|dir| dir.cycle.lock()).collect()
+}
+
+/// Does something with each dir that could be opened. The first error is returned.
+fn for_each<'a>(
+    dirs: &'a [Arc<LogDir>],
+    mut action: impl FnMut(&'a LogDir) -> Result<(), LogError>,
+) -> Result<(), LogError> {
+    let open = dirs.iter().filter(|dir| dir.is_open());
+    let act = |dir: &'a Arc<LogDir>| {
+        let result = action(dir);
+        // Also for what others have met.
+        dir.look_if_asked().and(result)
+    };
+    let results: Vec<_> = open.map(act).collect();
+    results.into_iter().collect()
+}
+
+fn end_cycle(dirs: &[Arc<LogDir>], result: Result<(), LogError>) -> Result<(), LogError> {
+    for dir in dirs {
+        if dir.is_open() {
+            dir.measure_space();
+        }
+        // For a dir whose entries cannot be put aside, too, nothing gets better by trying at once.
+        let is_troubled = result.is_err() || dir.aside_trouble().is_some();
+        dir.is_troubled.store(is_troubled, Ordering::Relaxed);
+    }
+    result
 }

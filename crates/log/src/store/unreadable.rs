@@ -106,7 +106,7 @@ impl LogDir {
     }
 
     /// Behind the last record of an entry; behind its first one if nobody knows how many it had.
-    fn end_of(&self, entry: &RecoveredEntry) -> Offset {
+    pub(super) fn end_of(&self, entry: &RecoveredEntry) -> Offset {
         let now = self.env().clock.wall();
         let piece = Piece::of_entry(&entry.header, entry.payload.clone(), now);
         piece.map_or_else(|| entry.header.base_offset.next(), |piece| piece.next_offset)

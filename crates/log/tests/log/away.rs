@@ -276,7 +276,7 @@ fn a_bad_sector_in_what_a_dir_has_sent_that_cannot_be_read_keeps_the_journal_and
         pair.store.wake_settling();
         let clock = RealClock::new();
         let begun = clock.monotonic();
-        assert!(pair.store.wait_for_settling(Duration::from_secs(9)));
+        assert!(pair.store.wait_for_settling(0, Duration::from_secs(9)));
         assert!(
             clock.monotonic() >= begun + Duration::from_millis(200),
             "cycles that lead to nothing follow each other"

@@ -80,11 +80,11 @@ fn a_read_that_meets_a_dead_device_fails_the_dir_and_one_of_a_bad_sector_does_no
         } else {
             pair.sim.fs.make_unreadable(Some("/one".as_ref())).unwrap();
         }
-        let _it_was_told_of_the_start = pair.store.wait_for_settling(Duration::ZERO);
+        let _it_was_told_of_the_start = pair.store.wait_for_settling(0, Duration::ZERO);
         let syncs = pair.sim.fs.syncs();
         for is_first in [true, false] {
             assert!(pair.log(0).read(Offset(0), 1000, Offset(3), true).is_err());
-            assert_eq!(pair.store.wait_for_settling(Duration::ZERO), is_first, "one look a second");
+            assert_eq!(pair.store.wait_for_settling(0, Duration::ZERO), is_first, "one look a second");
         }
         assert_eq!(pair.sim.fs.syncs(), syncs, "who reads waits for no sync");
         assert!(!is_failed(&pair));

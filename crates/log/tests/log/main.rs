@@ -17,6 +17,7 @@ mod failures;
 mod flips;
 mod forged;
 mod front;
+mod hanging;
 mod headers;
 mod journal;
 mod level_crashes;

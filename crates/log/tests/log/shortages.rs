@@ -36,7 +36,7 @@ fn a_measurement_that_finds_more_room_wakes_who_settles_and_one_that_does_not_le
     let machine = Machine::synced(1, &Machine::small_segments());
     let is_woken = || {
         machine.store().measure_space();
-        machine.store().wait_for_settling(std::time::Duration::ZERO)
+        machine.store().wait_for_settling(0, std::time::Duration::ZERO)
     };
     machine.append_numbers(0, 10);
     machine.sim.fs.set_space(Some(100));

@@ -130,7 +130,7 @@ fn everything_that_was_acked_is_there_once_while_tails_are_settled_and_levels_ch
     ];
     let acked = append_all(&logs, |round| {
         logs[0].set_config(config(levels[round % levels.len()]));
-        store.wait_for_settling(Duration::from_millis(2));
+        store.wait_for_settling(0, Duration::from_millis(2));
         store.settle().unwrap();
         for log in &logs {
             let end = log.watermarks().appended.0;

@@ -54,10 +54,12 @@ fn bring_directory_back(pair: &Pair, log: &PartitionLog) {
     pair.sim.fs.rename(Path::new(AWAY), &log.path()).unwrap();
 }
 
-/// Settles if the thread that settles would do so now.
+/// Settles as the threads that settle would do now.
 fn settle_if_due(pair: &Pair) {
-    if pair.store.wait_for_settling(Duration::ZERO) {
-        let _one_partition_cannot = pair.store.settle();
+    for dir in 0..pair.store.dir_count() {
+        if pair.store.wait_for_settling(dir, Duration::ZERO) {
+            let _one_partition_cannot = pair.store.settle_dir(dir);
+        }
     }
 }
 

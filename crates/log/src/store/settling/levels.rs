@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use riverrun_journal::Position;
 
-use super::{DRAIN_POLL, LogStore, Relief};
+use super::{DRAIN_POLL, LogStore, Relief, for_each};
 use crate::error::LogError;
+use crate::log_dir::LogDir;
 use crate::pace::Haste;
 use crate::partition_log::{PartitionLog, Switch, Switched};
 
@@ -18,8 +19,9 @@ const SWITCH_WAIT_MAX: Duration = Duration::from_secs(10);
 
 impl LogStore {
     /// Changes the levels that are to change: a checkpoint first, so that the one with appends held up is short.
-    pub(super) fn change_levels(&self, delivered: &[Position]) -> Result<(), LogError> {
-        let mut wanted = self.shared.switches.lock().take(self.now());
+    pub(super) fn change_levels(&self, dirs: &[Arc<LogDir>], delivered: &[Position]) -> Result<(), LogError> {
+        let now = self.now();
+        let mut wanted: Vec<_> = dirs.iter().flat_map(|dir| dir.switches.lock().take(now)).collect();
         let all_count = wanted.len();
         wanted.retain(|partition| !partition.cannot_switch());
         let mut stuck = all_count - wanted.len();
@@ -27,7 +29,7 @@ impl LogStore {
             tell_stuck(stuck);
             return Ok(());
         }
-        let mut result = self.recycle(delivered, Haste::Spread, |dir| dir.check_usable().is_ok());
+        let mut result = self.recycle(dirs, delivered, Haste::Spread, |dir| dir.check_usable().is_ok());
         let mut switches = Vec::new();
         for partition in &wanted {
             match partition.begin_switch() {
@@ -40,7 +42,7 @@ impl LogStore {
                 }
             }
         }
-        result = result.and(self.cover_switches(&switches));
+        result = result.and(self.cover_switches(dirs, &switches));
         for switch in switches {
             let partition = switch.partition().clone();
             match switch.finish() {
@@ -58,26 +60,26 @@ impl LogStore {
     }
 
     fn put_off(&self, partition: &Arc<PartitionLog>) {
-        self.shared.switches.lock().put_off(partition, self.now());
+        partition.dir().switches.lock().put_off(partition, self.now());
     }
 
     /// Waits until the journals have stored what was submitted before appends were held up, and has a checkpoint cover it.
-    pub(super) fn cover_switches(&self, switches: &[Switch]) -> Result<(), LogError> {
+    pub(super) fn cover_switches(&self, dirs: &[Arc<LogDir>], switches: &[Switch]) -> Result<(), LogError> {
         let mut result = Ok(());
         let mut relief = Relief::default();
         let mut waited = Duration::ZERO;
         let may_wait = |waited| waited < SWITCH_WAIT_MAX && self.check_time().is_ok();
         while switches.iter().any(Switch::is_draining) && may_wait(waited) {
             let recycle = |delivered: &[Position]| {
-                self.recycle(delivered, Haste::AtOnce, |dir| dir.check_usable().is_ok())
+                self.recycle(dirs, delivered, Haste::AtOnce, |dir| dir.check_usable().is_ok())
             };
             result = result.and(self.relieve(&mut relief, recycle));
             std::thread::sleep(DRAIN_POLL);
             waited += DRAIN_POLL;
         }
         if switches.iter().any(Switch::is_drained) {
-            result = result.and(self.for_each(|dir| dir.settle(Haste::AtOnce)));
-            result = result.and(self.for_each(|dir| dir.checkpoint(false, Haste::AtOnce).map(|_| ())));
+            result = result.and(for_each(dirs, |dir| dir.settle(Haste::AtOnce)));
+            result = result.and(for_each(dirs, |dir| dir.checkpoint(false, Haste::AtOnce).map(|_| ())));
         }
         result
     }

@@ -95,7 +95,7 @@ fn a_change_of_level_does_not_wait_for_a_partition_that_is_deleted() {
     other.set_config(level(DurabilityLevel::AsyncAsync));
     let switches: Vec<_> = [&log, &other].into_iter().filter_map(|log| log.begin_switch().unwrap()).collect();
     store.delete(id(0), 0).unwrap();
-    let elapsed = time_of(|| store.cover_switches(&switches).unwrap());
+    let elapsed = time_of(|| store.cover_switches(&store.dirs, &switches).unwrap());
     assert!(elapsed < Duration::from_secs(25), "{elapsed:?}");
     assert!(switches.into_iter().all(|switch| switch.finish() == crate::partition_log::Switched::Done));
     assert_eq!(other.level_reached(), DurabilityLevel::AsyncAsync);
@@ -117,10 +117,10 @@ fn a_level_that_cannot_change_is_tried_again_after_pauses_that_grow() {
     for _ in 0..600 {
         store.settle().unwrap_err();
         sim.clock.advance(STEP);
-        let is_due = store.shared.switches.lock().is_any_due(store.now());
+        let is_due = store.dirs[0].switches.lock().is_any_due(store.now());
         attempts += u32::from(is_due);
-        let _alarm = store.wait_for_settling(Duration::ZERO);
-        assert_eq!(store.wait_for_settling(Duration::ZERO), is_due);
+        let _alarm = store.wait_for_settling(0, Duration::ZERO);
+        assert_eq!(store.wait_for_settling(0, Duration::ZERO), is_due);
     }
     assert!((10..25).contains(&attempts), "{attempts} attempts in two minutes");
     sim.fs.set_space(None);
@@ -132,7 +132,7 @@ fn a_level_that_cannot_change_is_tried_again_after_pauses_that_grow() {
     }
     assert!(steps < 60, "{steps} steps");
     store.settle().unwrap();
-    assert!(!store.shared.switches.lock().is_any_due(store.now() + Duration::from_hours(1)), "it is over");
+    assert!(!store.dirs[0].switches.lock().is_any_due(store.now() + Duration::from_hours(1)), "it is over");
 }
 
 #[test]

@@ -1,0 +1,71 @@
+//! A log dir whose disk does not answer: producers of the others go on, and `/health` names the one that hangs.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use riverrun_broker::{Server, StopError};
+use riverrun_env::Env;
+use riverrun_env::sim::SimEnv;
+use riverrun_protocol::DescribeLogDirsRequest;
+
+use crate::admin_port::get;
+use crate::support::{Client, PATIENCE, batch, configured, create_topic, produce, produce_request};
+
+fn on(sim: &SimEnv) -> Server {
+    let env = Env { fs: sim.env().fs, ..Env::real() };
+    let options = [
+        ("data.dir", "/data"),
+        ("log.dirs", "/one,/two"),
+        ("admin.listen", "127.0.0.1:0"),
+        ("journal.bytes", "8388608"),
+        ("write.cache.bytes", "8388608"),
+    ];
+    configured(&options).env(env).start().expect("the server starts")
+}
+
+/// The partition of the only topic that lies in a log dir.
+fn partition_in(client: &mut Client, dir: &str) -> i32 {
+    let dirs = client.call(&DescribeLogDirsRequest { topics: None }, 5).results;
+    let found = dirs.iter().find(|found| &*found.log_dir == dir).expect("there");
+    found.topics[0].partitions[0].partition_index
+}
+
+#[test]
+fn a_log_dir_that_hangs_holds_up_no_producer_of_another() {
+    let sim = SimEnv::new(1);
+    let server = on(&sim);
+    let admin = server.admin_address().expect("an admin port");
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "t", 2, &[("durability", "1")]);
+    for index in 0..2 {
+        produce(&mut client, "t", index, &batch(&["a"]));
+    }
+    let [well, hung] = ["/one", "/two"].map(|dir| partition_in(&mut client, dir));
+    sim.fs.hang_device(Some(Path::new("/two")));
+    let large = batch(&[&"x".repeat(500_000)]);
+    let mut others: Vec<_> = (0..6).map(|_| Client::new(&server)).collect();
+    for other in &mut others {
+        other.send(&produce_request("t", hung, &large, -1), 12);
+    }
+    let begun = Instant::now();
+    for _ in 0..60 {
+        // The journal is small: it waits once, until the dir has hung for long enough.
+        produce(&mut client, "t", well, &large);
+    }
+    assert!(begun.elapsed() < PATIENCE);
+    let begun = Instant::now();
+    loop {
+        let (_, body) = get(admin, "/health");
+        if body.contains("/two does not answer") {
+            break;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{body}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let begun = Instant::now();
+    let stopped = server.stop();
+    assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
+    let Err(StopError::Unclean(why)) = stopped else { panic!("{stopped:?}") };
+    assert!(why.contains("/two"), "{why}");
+    sim.fs.hang_device(None);
+}

@@ -1,0 +1,84 @@
+//! What keeps a log dir that hangs from holding up the others: the journals are given back without it, and no memory of others
+//! stays with what it has in tails.
+//!
+//! Who settles the dir waits for its disk. So this is done by who settles another one, and touches neither the disk nor a lock
+//! that is held while it is waited for: what the dir needs is read from the journals, wherever it has come to since. The
+//! dir may go on at any moment. What was put aside then is let go by a checkpoint that began after it, and by no other.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use riverrun_journal::{EntryHeader, Position, RecoveredEntry};
+use riverrun_types::Offset;
+
+use crate::error::LogError;
+use crate::log_dir::LogDir;
+use crate::partition_log::PartitionLog;
+use crate::shared::stream_of;
+
+impl LogDir {
+    /// Gives what its tails hold memory of its own: the journals' groups, which it shares with what others have settled, go.
+    pub(super) fn unshare_tails(&self) {
+        self.handles().iter().for_each(|log| log.unshare_tail());
+    }
+
+    /// Puts aside what keeps the journals from being given back up to `delivered`. Does nothing if that is being done.
+    pub(super) fn put_aside_hanging(&self, delivered: &[Position]) {
+        let Some(mut asides) = self.asides.try_lock() else { return };
+        *asides += 1;
+        let mut result = Ok(());
+        for (index, end) in delivered.iter().copied().enumerate() {
+            let covered = self.covered.lock()[index];
+            if covered >= end {
+                continue;
+            }
+            let put = self.hold_from_journal(index, covered);
+            if put.is_ok() {
+                self.note_covered(index, end);
+                tracing::warn!(
+                    path = %self.path().display(), bytes = end.0 - covered.0,
+                    "a log dir hangs: what the journal has of it is kept aside, so that the others go on"
+                );
+            }
+            result = result.and(put);
+        }
+        self.note_aside(result);
+    }
+
+    /// Puts aside all that was delivered of a journal at `covered` or later and that no checkpoint of the partition covers.
+    fn hold_from_journal(&self, index: usize, covered: Position) -> Result<(), LogError> {
+        let journal = &self.shared().journals[index];
+        let wanted: HashMap<_, _> = self
+            .logs_of(index)
+            .filter_map(|log| Some((stream_of(log.id()), (log.unheld_from(self)?, log))))
+            .collect();
+        let is_wanted = |header: &EntryHeader, _: Position| {
+            wanted.get(&header.stream).is_some_and(|(from, _)| header.base_offset >= *from)
+        };
+        let mut replay = journal.reread(covered).map_err(LogError::Journal)?;
+        let mut damaged_count = 0;
+        while let Some(mut entries) = replay.next_of(&is_wanted).map_err(LogError::Journal)? {
+            let damaged = &replay.damaged()[damaged_count..];
+            entries.extend(damaged.iter().map(RecoveredEntry::damaged));
+            damaged_count = replay.damaged().len();
+            entries.sort_by_key(|entry| entry.position);
+            journal.hold(&self.held_name(), &entries).map_err(LogError::Journal)?;
+            for entry in &entries {
+                if let Some((_, log)) = wanted.get(&entry.header.stream) {
+                    log.note_held(self.end_of(entry), entry.payload.len() as u64);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl PartitionLog {
+    /// From where on what the journal has of it may be under no checkpoint, and is not aside; none of a log that is closed,
+    /// or whose appends go past the journal.
+    fn unheld_from(self: &Arc<Self>, dir: &LogDir) -> Option<Offset> {
+        let held_end = self.held_end_of_journal()?;
+        let covered = dir.checkpointed(self.id()).map_or(Offset::ZERO, |known| known.recovery_point);
+        Some(held_end.max(covered))
+    }
+}

@@ -1,0 +1,141 @@
+//! A log dir whose disk does not answer: it holds up its own partitions, and no others.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use riverrun_log::{Closed, DirWork, StoreOptions};
+use riverrun_types::ErrorKind;
+
+use crate::machine::Machine;
+use crate::pair::Pair;
+
+const HUNG: &str = "/two";
+const LARGE_BYTES: usize = 200_000;
+
+/// With something in each dir, and the second one not answering any more; and what is in that.
+fn hung() -> (Pair, Vec<String>) {
+    let pair = Pair::new(StoreOptions { write_cache_bytes: 16 << 20, ..Machine::with_journal() });
+    for dir in [0, 1] {
+        pair.append(dir, "the log has its files").unwrap();
+    }
+    pair.store.settle().unwrap();
+    pair.append_numbers(1, 0..3);
+    let expected = pair.values(1);
+    pair.sim.fs.hang_device(Some(HUNG.as_ref()));
+    (pair, expected)
+}
+
+fn wait_until(is_so: impl Fn() -> bool) {
+    for _ in 0..30_000 {
+        if is_so() {
+            return;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    panic!("it never is so");
+}
+
+/// Does something while somebody waits for the dir that hangs, and then has its disk answer, also if that panics.
+fn while_it_hangs(pair: &Pair, action: impl FnOnce()) {
+    struct Answers<'a>(&'a Pair);
+    impl Drop for Answers<'_> {
+        fn drop(&mut self) {
+            self.0.sim.fs.hang_device(None);
+        }
+    }
+    let has_ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // It fails where the machine has lost its power meanwhile.
+            let _settled = pair.store.settle_dir(1);
+            has_ended.store(true, Ordering::SeqCst);
+        });
+        let answers = Answers(pair);
+        wait_until(|| matches!(pair.store.dir_work(1), Some((DirWork::Settles(_), _))));
+        action();
+        assert!(!has_ended.load(Ordering::SeqCst), "it did not hang");
+        drop(answers);
+    });
+}
+
+#[test]
+fn a_dir_that_hangs_holds_up_neither_settling_nor_checkpoints_of_another() {
+    let (pair, _) = hung();
+    while_it_hangs(&pair, || {
+        let hung_bytes = pair.store.write_cache().bytes();
+        for number in 0..5 {
+            pair.append(0, &format!("{number}")).unwrap();
+            pair.store.settle_dir(0).unwrap();
+            assert_eq!(pair.store.write_cache().bytes(), hung_bytes, "what is settled makes room");
+            pair.store.checkpoint_dir(0).unwrap();
+        }
+        pair.append_numbers(1, 3..4);
+    });
+    pair.store.settle().unwrap();
+    assert_eq!((pair.values(0).len(), pair.values(1).len()), (6, 5));
+}
+
+#[test]
+fn a_dir_that_hangs_keeps_no_journal_from_being_used_again() {
+    for is_killed in [false, true] {
+        let (pair, expected) = hung();
+        while_it_hangs(&pair, || {
+            assert!(!pair.store.dir_hangs(1), "it may be busy");
+            pair.sim.clock.advance(Duration::from_secs(3));
+            assert!(pair.store.dir_hangs(1));
+            for _ in 0..40 {
+                pair.append(0, &"x".repeat(LARGE_BYTES)).unwrap();
+                pair.store.settle_dir(0).unwrap();
+                assert!(pair.used_bytes() < 3 << 20, "the journal is pinned");
+            }
+            let refused = pair.append(1, "no").unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Retry, "{refused}");
+            if is_killed {
+                pair.sim.fs.crash();
+            }
+        });
+        let pair = if is_killed {
+            let pair = pair.kill();
+            assert!(pair.report.offline.is_empty(), "{:?}", pair.report);
+            pair
+        } else {
+            pair.store.checkpoint().unwrap();
+            assert!(!pair.store.has_aside(), "it has all of it");
+            pair
+        };
+        assert_eq!(pair.values(1), expected);
+        pair.append(1, "it goes on").unwrap();
+        assert_eq!(pair.values(0).len(), 41);
+    }
+}
+
+#[test]
+fn what_was_put_aside_of_a_dir_that_hung_stays_until_a_checkpoint_covers_it() {
+    let (pair, expected) = hung();
+    while_it_hangs(&pair, || {
+        pair.sim.clock.advance(Duration::from_secs(3));
+        for _ in 0..40 {
+            pair.append(0, &"x".repeat(LARGE_BYTES)).unwrap();
+            pair.store.settle_dir(0).unwrap();
+        }
+    });
+    assert!(pair.store.has_aside());
+    pair.sim.fs.crash();
+    let pair = pair.kill();
+    assert_eq!(pair.values(1), expected);
+}
+
+#[test]
+fn a_stop_leaves_a_dir_that_hangs_to_the_journal_and_closes_the_others() {
+    let (pair, expected) = hung();
+    pair.append_numbers(0, 0..3);
+    while_it_hangs(&pair, || {
+        pair.sim.clock.advance(Duration::from_secs(3));
+        let closed = pair.store.close().unwrap();
+        assert!(matches!(closed, Closed::LeftToJournals { bytes: 1.. }), "{closed:?}");
+        pair.sim.fs.crash();
+    });
+    let pair = pair.kill();
+    assert_eq!((pair.values(0).len(), pair.values(1)), (4, expected));
+}
