@@ -14,10 +14,11 @@ use crate::assignors::Assignment;
 use crate::classic::{self, ClassicGroup, Terms};
 use crate::time::Now;
 
+use super::ConsumerGroup;
 use super::changes::{Change, Recorder};
 use super::classic::encode_assigned;
 use super::member::{ClassicTerms, EpochsByPartition, MemberId, MemberState, Progress, Subscription};
-use super::{ConsumerGroup, HASH_UNKNOWN};
+use super::subscription::HASH_OF_NOTHING;
 
 /// A generation that leaves room for as many epochs as a group can live to see. Only a damaged log holds others.
 const GENERATIONS: std::ops::Range<i32> = 0..i32::MAX / 2;
@@ -39,7 +40,9 @@ impl ConsumerGroup {
             let subscription = subscription(member, &said_by(member, group.protocol())?);
             converted.commit(Change::Member(Arc::clone(id), Some(subscription)), recorder);
         }
-        converted.commit(Change::Epoch { epoch, metadata_hash: HASH_UNKNOWN }, recorder);
+        // It has looked at no topics: the first look moves it on, so that partitions are assigned that its last leader has
+        // given to nobody, also where the newcomer only takes a static member's place.
+        converted.commit(Change::Epoch { epoch, metadata_hash: HASH_OF_NOTHING }, recorder);
         for (id, member) in group.members() {
             let read = read_partitions(member, &said_by(member, group.protocol())?, topics)?;
             let (progress, target) = converted.assigned_to(id, read, epoch);

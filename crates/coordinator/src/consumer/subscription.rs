@@ -224,9 +224,15 @@ fn partition_counts(sets: &[BTreeSet<TopicId>], topics: &dyn TopicMetadata) -> P
 /// FNV-1a over 64 bits: stable across versions, which the standard library's hashers do not promise.
 struct Fnv(u64);
 
+/// Where the hash begins.
+const FNV_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+
+/// The hash of a group whose topics do not exist.
+pub(super) const HASH_OF_NOTHING: i64 = FNV_BASIS.cast_signed();
+
 impl Default for Fnv {
     fn default() -> Self {
-        Self(0xcbf2_9ce4_8422_2325)
+        Self(FNV_BASIS)
     }
 }
 

@@ -3,6 +3,7 @@
 mod bounds;
 mod commits;
 pub(crate) mod memory;
+mod migration;
 mod replay;
 mod sign_of_life;
 mod simulation;

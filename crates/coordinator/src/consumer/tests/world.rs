@@ -224,7 +224,17 @@ impl Client {
     /// Sends a heartbeat; its response may get lost on the way.
     pub(super) fn heartbeat(&mut self, world: &mut World, is_lost: bool) -> ErrorCode {
         let response = world.send(&self.request());
-        self.heard_at_ms = world.now_ms;
+        self.hear(response, world.now_ms, is_lost)
+    }
+
+    /// Takes the answer to its heartbeat in, unless that gets lost on the way.
+    pub(super) fn hear(
+        &mut self,
+        response: ConsumerGroupHeartbeatResponse<'_>,
+        now_ms: i64,
+        is_lost: bool,
+    ) -> ErrorCode {
+        self.heard_at_ms = now_ms;
         if is_lost {
             self.forget_untaken();
             return ErrorCode::NONE;
@@ -293,10 +303,15 @@ impl Client {
         self.says_all = true;
     }
 
+    /// The heartbeat with which it leaves, as a static member for a while.
+    pub(super) fn farewell(&self) -> ConsumerGroupHeartbeatRequest<'static> {
+        let member_epoch = if self.instance_id.is_some() { -2 } else { -1 };
+        ConsumerGroupHeartbeatRequest { member_epoch, ..self.request() }
+    }
+
     /// Leaves for good, or, as a static member, for a while.
     pub(super) fn leave(&mut self, world: &mut World) -> ErrorCode {
-        let member_epoch = if self.instance_id.is_some() { -2 } else { -1 };
-        let response = world.send(&ConsumerGroupHeartbeatRequest { member_epoch, ..self.request() });
+        let response = world.send(&self.farewell());
         self.start_over();
         ErrorCode(response.error_code)
     }

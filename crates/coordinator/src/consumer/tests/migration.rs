@@ -1,0 +1,343 @@
+//! A group rolls from one protocol to the other and back while its members read and commit, and the server crashes before and
+//! after it has written down what a request led to. At no time may two members read one partition, a committed offset
+//! vanish or go back, or a member be told an error that ends it; and once all calm down each partition has a reader.
+
+mod classic;
+mod server;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use riverrun_protocol::ErrorCode;
+
+use self::classic::ClassicClient;
+use self::server::{Committer, Crash, PARTITIONS, Server, TOPIC};
+use super::world::Client;
+
+/// Members at once at most.
+const MEMBERS_MAX: usize = 4;
+/// Live members are never silent for longer, so that only the dead lose their membership.
+const SILENCE_MS_MAX: i64 = 5_000;
+/// What a client does until it waits for others, at most.
+const STEPS: usize = 4;
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Start {
+        is_classic: bool,
+        is_static: bool,
+    },
+    /// The next thing that a member does by itself.
+    Step {
+        who: usize,
+    },
+    /// A consumer's heartbeat whose answer gets lost.
+    Lose {
+        who: usize,
+    },
+    Read {
+        who: usize,
+    },
+    Commit {
+        who: usize,
+    },
+    /// A process ends in order and another one takes its place, in the other protocol for the most part.
+    Roll {
+        who: usize,
+        is_classic: bool,
+    },
+    /// All processes are rolled in turn while the others go on.
+    RollAll {
+        is_classic: bool,
+    },
+    Die {
+        who: usize,
+    },
+    /// A process that is no member any more commits where it was.
+    Haunt {
+        who: usize,
+    },
+    Crash {
+        crash: Crash,
+    },
+    Advance {
+        ms: i64,
+    },
+}
+
+fn any_event() -> impl Strategy<Value = Event> {
+    let who = 0_usize..8;
+    let crash = prop_oneof![Just(Crash::Now), Just(Crash::BeforeWrite), Just(Crash::AfterWrite)];
+    prop_oneof![
+        3 => any::<(bool, bool)>().prop_map(|(is_classic, is_static)| Event::Start { is_classic, is_static }),
+        16 => who.clone().prop_map(|who| Event::Step { who }),
+        1 => who.clone().prop_map(|who| Event::Lose { who }),
+        6 => who.clone().prop_map(|who| Event::Read { who }),
+        6 => who.clone().prop_map(|who| Event::Commit { who }),
+        3 => (who.clone(), any::<bool>()).prop_map(|(who, is_classic)| Event::Roll { who, is_classic }),
+        2 => any::<bool>().prop_map(|is_classic| Event::RollAll { is_classic }),
+        1 => who.clone().prop_map(|who| Event::Die { who }),
+        2 => who.prop_map(|who| Event::Haunt { who }),
+        2 => crash.prop_map(|crash| Event::Crash { crash }),
+        6 => (0_i64..4_000).prop_map(|ms| Event::Advance { ms }),
+    ]
+}
+
+/// A consumer process of either protocol.
+#[derive(Clone, Debug)]
+enum Kind {
+    Classic(ClassicClient),
+    Newer(Client),
+}
+
+/// A process, and how far it has read of what it owns.
+#[derive(Clone, Debug)]
+struct Member {
+    kind: Kind,
+    positions: BTreeMap<i32, i64>,
+}
+
+impl Member {
+    fn instance_id(&self) -> Option<String> {
+        match &self.kind {
+            Kind::Classic(client) => client.instance_id.clone(),
+            Kind::Newer(client) => client.instance_id.clone(),
+        }
+    }
+
+    fn owned(&self) -> BTreeSet<i32> {
+        match &self.kind {
+            Kind::Classic(client) => client.owned.clone(),
+            Kind::Newer(client) => client.owned.values().flatten().copied().collect(),
+        }
+    }
+
+    fn committer(&self) -> Committer {
+        match &self.kind {
+            Kind::Classic(client) => client.committer(),
+            Kind::Newer(client) => Committer {
+                member_id: client.id.clone(),
+                instance_id: client.instance_id.clone(),
+                epoch: client.epoch,
+            },
+        }
+    }
+
+    fn heard_at_ms(&self) -> i64 {
+        match &self.kind {
+            Kind::Classic(client) => client.heard_at_ms,
+            Kind::Newer(client) => client.heard_at_ms,
+        }
+    }
+
+    /// The next thing that it does by itself.
+    fn step(&mut self, server: &mut Server, is_lost: bool) {
+        match &mut self.kind {
+            Kind::Classic(client) => client.step(server),
+            Kind::Newer(client) => {
+                client.reconcile();
+                let response = server.consumer_heartbeat(&client.request());
+                let is_lost = is_lost || response.is_none();
+                let error = client.hear(response.unwrap_or_default(), server.now_ms, is_lost);
+                let may_be = [ErrorCode::NONE, ErrorCode::UNKNOWN_MEMBER_ID, ErrorCode::FENCED_MEMBER_EPOCH];
+                assert!(may_be.contains(&error), "{client:?} was told {error:?}");
+                client.revoke();
+            }
+        }
+    }
+
+    /// Ends in order. As in the Java client, a static classic member says nothing.
+    fn leave(&mut self, server: &mut Server) {
+        match &mut self.kind {
+            Kind::Classic(client) => client.leave(server),
+            Kind::Newer(client) => {
+                let request = client.farewell();
+                // A server that crashed is asked again.
+                while server.consumer_heartbeat(&request).is_none() {}
+                client.start_over();
+            }
+        }
+    }
+}
+
+struct Simulation {
+    server: Server,
+    members: Vec<Member>,
+    /// Processes that are no members any more, as they were.
+    ghosts: Vec<Member>,
+    /// What is committed, by what was acked.
+    committed: BTreeMap<i32, i64>,
+    is_cooperative: bool,
+    made: usize,
+}
+
+impl Simulation {
+    fn new(is_cooperative: bool) -> Self {
+        Self {
+            server: Server::new(),
+            members: Vec::new(),
+            ghosts: Vec::new(),
+            committed: BTreeMap::new(),
+            is_cooperative,
+            made: 0,
+        }
+    }
+
+    fn new_member(&mut self, is_classic: bool, instance_id: Option<String>) -> Member {
+        self.made += 1;
+        let now_ms = self.server.now_ms;
+        let kind = if is_classic {
+            Kind::Classic(ClassicClient::new(instance_id, self.is_cooperative, now_ms))
+        } else {
+            let mut client = Client::new(&format!("member-{}", self.made), &[TOPIC]);
+            client.instance_id = instance_id;
+            client.heard_at_ms = now_ms;
+            Kind::Newer(client)
+        };
+        Member { kind, positions: BTreeMap::new() }
+    }
+
+    fn run(&mut self, event: Event) {
+        let count = self.members.len();
+        match event {
+            Event::Start { .. } if count >= MEMBERS_MAX => {}
+            Event::Start { is_classic, is_static } => {
+                let instance_id = is_static.then(|| format!("instance-{}", self.made));
+                let member = self.new_member(is_classic, instance_id);
+                self.members.push(member);
+                self.step(count, false);
+            }
+            Event::Crash { crash } => self.server.crash(crash),
+            Event::Advance { ms } => self.advance(ms),
+            Event::Haunt { who } => self.haunt(who),
+            _ if count == 0 => {}
+            Event::Step { who } => self.step(who % count, false),
+            Event::Lose { who } => self.step(who % count, true),
+            Event::Read { who } => {
+                self.members[who % count].positions.values_mut().for_each(|position| *position += 1);
+            }
+            Event::Commit { who } => self.commit(who % count),
+            Event::Roll { who, is_classic } => self.roll(who % count, is_classic),
+            Event::RollAll { is_classic } => {
+                for who in 0..count {
+                    self.roll(who, is_classic);
+                    (0..count).for_each(|who| self.step(who, false));
+                    self.advance(1_000);
+                }
+            }
+            Event::Die { who } => {
+                let member = self.members.remove(who % count);
+                self.ghosts.push(member);
+            }
+        }
+    }
+
+    fn step(&mut self, who: usize, is_lost: bool) {
+        self.members[who].step(&mut self.server, is_lost);
+        self.check();
+    }
+
+    /// A process goes down in order, having committed, and the next one has its instance id.
+    fn roll(&mut self, who: usize, is_classic: bool) {
+        self.commit(who);
+        let mut old = self.members[who].clone();
+        self.ghosts.push(old.clone());
+        old.leave(&mut self.server);
+        self.members[who] = self.new_member(is_classic, old.instance_id());
+        self.step(who, false);
+    }
+
+    /// Lets time pass; whoever would be silent for too long speaks first.
+    fn advance(&mut self, ms: i64) {
+        for who in 0..self.members.len() {
+            if self.server.now_ms + ms - self.members[who].heard_at_ms() > SILENCE_MS_MAX {
+                (0..STEPS).for_each(|_| self.step(who, false));
+            }
+        }
+        self.server.advance(ms);
+        self.check();
+    }
+
+    fn commit(&mut self, who: usize) {
+        let member = self.members[who].clone();
+        self.commit_of(&member);
+    }
+
+    fn haunt(&mut self, who: usize) {
+        if let Some(ghost) = self.ghosts.get(who % self.ghosts.len().max(1)).cloned() {
+            self.commit_of(&ghost);
+        }
+    }
+
+    /// Commits what the process has read. Without an answer it is in the log or it is not.
+    fn commit_of(&mut self, member: &Member) {
+        for (&partition, &offset) in &member.positions {
+            let answer = self.server.commit(&member.committer(), partition, offset);
+            let is_there = self.server.committed().get(&partition) == Some(&offset);
+            if answer == Some(ErrorCode::NONE) || (answer.is_none() && is_there) {
+                let before = self.committed.insert(partition, offset);
+                assert!(
+                    before.is_none_or(|before| before <= offset),
+                    "{partition} went back from {before:?} to {offset}"
+                );
+            }
+        }
+        self.check();
+    }
+
+    /// What holds at any time.
+    fn check(&mut self) {
+        let mut readers: BTreeMap<i32, usize> = BTreeMap::new();
+        for (who, member) in self.members.iter().enumerate() {
+            for partition in member.owned() {
+                let other = readers.insert(partition, who).map(|other| &self.members[other]);
+                assert!(other.is_none(), "partition {partition} is read by {member:?} and {other:?}");
+            }
+        }
+        assert_eq!(self.server.committed(), self.committed, "offsets vanished or went back");
+        // Who has got a partition begins where its group is.
+        for member in &mut self.members {
+            let owned = member.owned();
+            member.positions.retain(|partition, _| owned.contains(partition));
+            for partition in owned {
+                let begin = self.committed.get(&partition).copied().unwrap_or_default();
+                member.positions.entry(partition).or_insert(begin);
+            }
+        }
+    }
+
+    /// Members do nothing but what they are told, until the dead are forgotten and everything has settled.
+    fn calm_down(&mut self) {
+        for _ in 0..90 {
+            (0..self.members.len()).for_each(|who| self.step(who, false));
+            self.advance(1_000);
+        }
+    }
+
+    fn assert_settled(&self) {
+        let read: BTreeSet<i32> = self.members.iter().flat_map(Member::owned).collect();
+        let expected = if self.members.is_empty() { 0..0 } else { 0..PARTITIONS };
+        assert_eq!(read, expected.collect(), "{:#?} in {}", self.members, self.server.describe());
+        let is_newer = |member: &Member| matches!(member.kind, Kind::Newer(_));
+        if !self.members.is_empty() {
+            assert_eq!(self.server.is_consumer_group(), self.members.iter().any(is_newer));
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_group_that_rolls_between_protocols_loses_nothing(
+        events in prop::collection::vec(any_event(), 1..150),
+        is_cooperative in any::<bool>(),
+    ) {
+        let mut simulation = Simulation::new(is_cooperative);
+        for event in events {
+            simulation.run(event);
+        }
+        simulation.server.crash(Crash::Now);
+        simulation.check();
+        simulation.calm_down();
+        simulation.assert_settled();
+    }
+}
