@@ -104,12 +104,18 @@ impl Dispatch for Router {
                     handlers::fetch::handle(Job { broker, aside, context, call, frame, charge })
                 })
             }
-            ApiKey::JoinGroup => timed(broker, call, |broker| async move {
-                handlers::join_group::handle(&broker, &context, call, frame, charge).await
-            }),
-            ApiKey::SyncGroup => timed(broker, call, |broker| async move {
-                handlers::sync_group::handle(&broker, &context, call, frame, charge).await
-            }),
+            ApiKey::JoinGroup => {
+                let aside = self.aside.clone();
+                timed(broker, call, |broker| {
+                    handlers::join_group::handle(Job { broker, aside, context, call, frame, charge })
+                })
+            }
+            ApiKey::SyncGroup => {
+                let aside = self.aside.clone();
+                timed(broker, call, |broker| {
+                    handlers::sync_group::handle(Job { broker, aside, context, call, frame, charge })
+                })
+            }
             _ => {
                 let aside = self.aside.clone();
                 timed(broker, call, |broker| answer(Job { broker, aside, context, call, frame, charge }))
@@ -154,7 +160,7 @@ pub(crate) struct Job {
 
 /// How much a request may come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Room {
+pub(crate) enum Room {
     /// What is worked on without waiting for others that do much.
     Small,
     /// What its bound allows.
@@ -162,7 +168,66 @@ enum Room {
 }
 
 /// It is more than there is room for.
-struct TooMuch;
+pub(crate) struct TooMuch;
+
+impl Room {
+    /// Elements that a request may have.
+    fn elements_max(self, key: ApiKey) -> usize {
+        let of_key = Bound::of(key).elements_max;
+        match self {
+            Self::Small => SMALL_ELEMENTS_MAX.min(of_key),
+            Self::Bounded => of_key,
+        }
+    }
+
+    /// Room for what a request is decoded to and for more: charged where it is bounded, and nothing to speak of elsewhere.
+    pub(crate) async fn enter(
+        self,
+        job: &Job,
+        elements: usize,
+        more_bytes: usize,
+    ) -> Result<Option<Charge>, TooMuch> {
+        match self {
+            Self::Small if more_bytes > SMALL_ANSWER_BYTES_MAX => Err(TooMuch),
+            Self::Small => Ok(None),
+            Self::Bounded => {
+                let bytes = elements * Bound::of(job.call.key).element_bytes + more_bytes;
+                Ok(Some(job.aside.charge(bytes).await))
+            }
+        }
+    }
+}
+
+/// A request that is handed to somebody who answers it later: what waits for that keeps nothing of it.
+pub(crate) trait HandIn {
+    /// What waits for the answer.
+    type Begun: Send + 'static;
+
+    /// Hands it in if there is room for it, or refuses it.
+    fn begin(
+        job: &Job,
+        room: Room,
+    ) -> impl Future<Output = Result<Result<Self::Begun, Outcome>, TooMuch>> + Send;
+}
+
+/// Hands a request in where it belongs. No place aside is taken any more once it is handed in.
+pub(crate) async fn hand_in<H: HandIn>(job: Job) -> Result<(H::Begun, Charge), Outcome> {
+    if job.frame.len() <= SMALL_BYTES_MAX
+        && let Ok(begun) = H::begin(&job, Room::Small).await
+    {
+        return begun.map(|begun| (begun, job.charge));
+    }
+    // Until it is handed in nothing that came after it is started.
+    let _alone = job.context.connection.begin_aside();
+    let aside = job.aside.clone();
+    let worked = aside.run(async move {
+        let _turn = job.aside.turn(job.context.connection.peer.ip()).await;
+        let begun = H::begin(&job, Room::Bounded).await;
+        let begun = begun.unwrap_or_else(|TooMuch| Err(too_much(job.call.key)))?;
+        Ok((begun, job.charge))
+    });
+    worked.await.unwrap_or_else(|Stopping| Err(stopping()))
+}
 
 /// Works on a request where it belongs.
 async fn answer(job: Job) -> Outcome {
@@ -271,12 +336,7 @@ fn is_known_leftover(call: Call, leftover: &[u8]) -> bool {
     }
 }
 
-/// Decodes the body, which must end where the frame ends.
-pub(crate) fn decode<'a, R: Request<'a>>(call: Call, frame: &'a [u8]) -> Result<R, DecodeError> {
-    decode_within(call, frame, Bound::of(call.key).elements_max).map(|(request, _)| request)
-}
-
-/// The same if it has no more elements than these; answers how many it has.
+/// Decodes the body, which must end where the frame ends, if it has no more elements than these; answers how many it has.
 pub(crate) fn decode_within<'a, R: Request<'a>>(
     call: Call,
     frame: &'a [u8],
@@ -309,6 +369,18 @@ fn announces_too_many_for<'a, 'b, R: Request<'a>, F>(
     announces_too_many::<R>(call, beginning, missing)
 }
 
+/// The same for as many elements as there is room for.
+pub(crate) fn decode_in<'a, R: Request<'a>>(
+    job: &'a Job,
+    room: Room,
+) -> Result<Result<(R, usize), Outcome>, TooMuch> {
+    match decode_within(job.call, &job.frame, room.elements_max(job.call.key)) {
+        Ok(decoded) => Ok(Ok(decoded)),
+        Err(DecodeError::TooManyObjects) => Err(TooMuch),
+        Err(error) => Ok(Err(Outcome::Close(format!("{}: {error}", job.call.key)))),
+    }
+}
+
 /// Builds the table of handlers that take a decoded request and return a response, and the list of its keys. Where the answer
 /// to a few elements may be large, `weighed` names those whose handler tells how large it will be about.
 macro_rules! handlers {
@@ -331,25 +403,16 @@ macro_rules! handlers {
 
         /// Works on a request if there is room for it.
         async fn route(job: &Job, room: Room) -> Result<Outcome, TooMuch> {
-            let Job { broker, aside, context, call, frame, .. } = job;
-            let (call, bound) = (*call, Bound::of(call.key));
-            let elements_max = match room {
-                Room::Small => SMALL_ELEMENTS_MAX.min(bound.elements_max),
-                Room::Bounded => bound.elements_max,
-            };
+            let Job { broker, context, call, .. } = job;
+            let call = *call;
             match call.key {
                 $(ApiKey::$key => {
-                    let (request, elements) = match decode_within(call, frame, elements_max) {
+                    let (request, elements) = match decode_in(job, room)? {
                         Ok(decoded) => decoded,
-                        Err(DecodeError::TooManyObjects) => return Err(TooMuch),
-                        Err(error) => return Ok(Outcome::Close(format!("{}: {error}", call.key))),
+                        Err(refused) => return Ok(refused),
                     };
                     let answer_bytes = 0 $(+ handlers::$handler::$answer_bytes(broker, &request, call.version))?;
-                    let _memory = match room {
-                        Room::Small if answer_bytes > SMALL_ANSWER_BYTES_MAX => return Err(TooMuch),
-                        Room::Small => None,
-                        Room::Bounded => Some(aside.charge(elements * bound.element_bytes + answer_bytes).await),
-                    };
+                    let _memory = room.enter(job, elements, answer_bytes).await?;
                     let response = handlers::$handler::handle(broker, context, request, call.version).await;
                     Ok(respond(call, &response))
                 },)*
@@ -363,7 +426,7 @@ handlers! {
     AlterConfigs => alter_configs,
     ApiVersions => api_versions,
     ConsumerGroupDescribe => consumer_group_describe,
-    ConsumerGroupHeartbeat => consumer_group_heartbeat,
+    ConsumerGroupHeartbeat => consumer_group_heartbeat weighed by answer_bytes,
     CreateAcls => create_acls,
     CreatePartitions => create_partitions,
     CreateTopics => create_topics weighed by answer_bytes,
@@ -384,7 +447,7 @@ handlers! {
     Heartbeat => heartbeat,
     IncrementalAlterConfigs => incremental_alter_configs,
     InitProducerId => init_producer_id,
-    LeaveGroup => leave_group,
+    LeaveGroup => leave_group weighed by answer_bytes,
     ListConfigResources => list_config_resources weighed by answer_bytes,
     ListGroups => list_groups weighed by answer_bytes,
     ListOffsets => list_offsets,
@@ -415,6 +478,11 @@ mod tests {
 
     /// What librdkafka 2.16 sends behind the header: null topics, two flags and tags, then what it left behind.
     const LIBRDKAFKA_ALL_TOPICS: &[u8] = &[0, 0, 0, 0, 1, 0, 0];
+
+    /// Decodes a body as it is decoded aside.
+    fn decode<'a, R: Request<'a>>(call: Call, frame: &'a [u8]) -> Result<R, DecodeError> {
+        decode_within(call, frame, Bound::of(call.key).elements_max).map(|(request, _)| request)
+    }
 
     fn call(key: ApiKey, version: i16) -> Call {
         Call { key, version, correlation_id: 1, body_at: 0 }

@@ -3,6 +3,9 @@
 //! Owns how groups look to an admin. A request may name groups of several shards: the shell asks each shard for its
 //! own and puts the answers together.
 
+use std::ops::Bound;
+use std::sync::Arc;
+
 use riverrun_protocol::delete_groups_response::DeletableGroupResult;
 use riverrun_protocol::describe_groups_response::{DescribedGroup, DescribedGroupMember};
 use riverrun_protocol::list_groups_response::ListedGroup;
@@ -10,12 +13,18 @@ use riverrun_protocol::{ErrorCode, ListGroupsRequest};
 
 use crate::classic::{ClassicGroup, Member, MemberId};
 use crate::group::Group;
+use crate::lend::STEP_COST_MAX;
 use crate::records;
 use crate::shard::Shard;
 use crate::step::OffsetsRecord;
 
 /// From this version on a group that does not exist is an error; before, it is a dead one (KIP-1043).
 const GROUP_ID_NOT_FOUND_VERSION: i16 = 6;
+
+/// What it costs to list one group, as [`STEP_COST_MAX`] counts.
+const LISTED_COST: usize = 512;
+/// The part of what a group's members cost that it takes to tell their state.
+const LISTED_SHARE: usize = 64;
 
 impl Shard {
     /// Describes a classic group. A KIP-848 group has a request of its own and does not exist for this one.
@@ -40,25 +49,38 @@ impl Shard {
         described
     }
 
-    /// Lists the groups that pass the request's filters. Names in the filters are compared without case; an empty
-    /// filter lets everything pass.
-    pub fn list_groups(&self, request: &ListGroupsRequest<'_>) -> Vec<ListedGroup<'static>> {
-        let passes = |filter: &[riverrun_protocol::Str<'_>], name: &str| {
+    /// Lists the groups behind this one that pass the request's filters, no more than are looked at in one slice; answers
+    /// the last that it has looked at if there are more. Names in the filters are compared without case; an empty filter
+    /// lets everything pass.
+    pub fn list_groups(
+        &self,
+        request: &ListGroupsRequest<'_>,
+        behind: Option<&str>,
+    ) -> (Vec<ListedGroup<'static>>, Option<Arc<str>>) {
+        let is_of = |filter: &[riverrun_protocol::Str<'_>], name: &str| {
             filter.is_empty() || filter.iter().any(|wanted| wanted.eq_ignore_ascii_case(name))
         };
+        let passes = |listed: &ListedGroup<'_>| {
+            is_of(&request.states_filter, &listed.group_state)
+                && is_of(&request.types_filter, &listed.group_type)
+        };
         let mut listed = Vec::new();
-        for (group_id, entry) in &self.groups {
-            let (state, kind) = (entry.group.state_name(), entry.group.type_name());
-            if passes(&request.states_filter, state) && passes(&request.types_filter, kind) {
-                listed.push(ListedGroup {
-                    group_id: group_id.to_string().into(),
-                    protocol_type: entry.group.protocol_type().to_owned().into(),
-                    group_state: state.into(),
-                    group_type: kind.into(),
-                });
-            }
+        if behind.is_none() {
+            let away = self.away.values().filter_map(|away| away.listed.clone());
+            listed.extend(away.filter(passes));
         }
-        listed
+        let (mut cost, mut last) = (0, None);
+        let from = behind.map_or(Bound::Unbounded, Bound::Excluded);
+        for (group_id, entry) in self.groups.range::<str, _>((from, Bound::Unbounded)) {
+            if cost >= STEP_COST_MAX {
+                return (listed, last);
+            }
+            // The state of a group may take a look at each member, which is little beside what that takes in memory.
+            cost += LISTED_COST + entry.group.memory_bytes() / LISTED_SHARE;
+            listed.extend(Some(entry.listed(group_id)).filter(passes));
+            last = Some(Arc::clone(group_id));
+        }
+        (listed, None)
     }
 
     /// Deletes a group with its offsets, if nobody is in it. The records delete what the log holds of it.

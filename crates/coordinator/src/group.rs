@@ -3,6 +3,7 @@
 //! Owns what both kinds of group have in common, so that offsets, admin requests and expiry ask one type.
 
 use riverrun_protocol::ErrorCode;
+use riverrun_protocol::list_groups_response::ListedGroup;
 use riverrun_types::TopicId;
 
 use crate::GroupConfig;
@@ -71,6 +72,16 @@ impl GroupEntry {
     /// Memory of the group of this id.
     pub(crate) fn memory_bytes(&self, group_id: &str) -> usize {
         Self::empty_bytes(group_id) + self.group.memory_bytes() + self.offsets.memory_bytes()
+    }
+
+    /// The group as ListGroups shows it.
+    pub(crate) fn listed(&self, group_id: &str) -> ListedGroup<'static> {
+        ListedGroup {
+            group_id: group_id.to_owned().into(),
+            protocol_type: self.group.protocol_type().to_owned().into(),
+            group_state: self.group.state_name().into(),
+            group_type: self.group.type_name().into(),
+        }
     }
 
     /// Room for the group's members to take more.

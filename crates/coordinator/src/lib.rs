@@ -49,6 +49,7 @@ mod config;
 mod consumer;
 mod error;
 mod group;
+mod lend;
 mod memory;
 mod migration;
 mod offsets;
@@ -63,8 +64,9 @@ mod topics;
 
 pub use config::{GroupConfig, MigrationPolicy, UnknownPolicy};
 pub use error::ReplayError;
+pub use lend::{Lent, STEP_COST_MAX};
 pub use memory::GroupMemory;
-pub use offsets::{CommittedOffset, offset_fetch_groups, offset_fetch_response};
+pub use offsets::{CommittedOffset, Deletion, offset_fetch_groups, offset_fetch_response};
 pub use pattern::{PatternError, PatternTopics, TopicPattern, Workspace};
 pub use refusal::{refuse_join_group, refuse_offset_commit, refuse_offset_fetch};
 pub use replay::check_record;

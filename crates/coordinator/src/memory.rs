@@ -104,6 +104,17 @@ impl Share {
         &self.memory
     }
 
+    /// A part of it, for a group that leaves the shard for a while.
+    pub(crate) fn part(&mut self, bytes: usize) -> Self {
+        self.held_bytes -= bytes;
+        Self { memory: Arc::clone(&self.memory), held_bytes: bytes }
+    }
+
+    /// Takes another share over.
+    pub(crate) fn absorb(&mut self, mut other: Self) {
+        self.held_bytes += std::mem::take(&mut other.held_bytes);
+    }
+
     /// What the shard holds.
     #[cfg(test)]
     pub(crate) fn held_bytes(&self) -> usize {

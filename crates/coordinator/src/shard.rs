@@ -19,6 +19,7 @@ use crate::GroupConfig;
 use crate::GroupMemory;
 use crate::classic::{ClassicGroup, Parked, Turn, join_error, leave_response, sync_error};
 use crate::group::{Group, GroupEntry};
+use crate::lend::{AwayGroups, STEP_COST_MAX};
 use crate::memory::{Room, Share};
 use crate::offsets::{CommittedOffset, Sweep};
 use crate::step::{GroupResponse, OffsetsRecord, RequestContext, Step};
@@ -41,13 +42,16 @@ const SYNC_PROTOCOL_VERSION: i16 = 5;
 
 /// The groups of one partition.
 ///
-/// Invariants: `timers` holds exactly the `scheduled` of every group; there are at most `groups_max` groups; `share` is what all groups are charged for; after each call no group is left that has neither members, offsets, a record nor anybody on
+/// Invariants: `timers` holds exactly the `scheduled` of every group; no group is in `groups` and `away`, and there are at
+/// most `groups_max` in both; `share` is what all groups are charged for; after each call no group is left that has neither members, offsets, a record nor anybody on
 /// the way in, but for those that linger.
 #[derive(Debug)]
 pub struct Shard {
     pub(crate) config: GroupConfig,
     pub(crate) groups: BTreeMap<Arc<str>, GroupEntry>,
-    timers: BTreeSet<(Moment, Arc<str>)>,
+    pub(crate) timers: BTreeSet<(Moment, Arc<str>)>,
+    /// Groups that are worked on outside of the shard.
+    pub(crate) away: AwayGroups,
     /// When the load was over; unset until then.
     pub(crate) loaded_at: Option<Now>,
     /// The looking for expired offsets.
@@ -61,11 +65,16 @@ pub struct Shard {
 impl Shard {
     /// A shard without groups, whose groups share this memory with those of the server's other shards.
     pub fn new(config: GroupConfig, memory: Arc<GroupMemory>) -> Self {
-        let share = Share::new(memory);
+        Self::with_share(config, Share::new(memory))
+    }
+
+    /// The same with a share that it has already.
+    pub(crate) fn with_share(config: GroupConfig, share: Share) -> Self {
         Self {
             config,
             groups: BTreeMap::new(),
             timers: BTreeSet::new(),
+            away: AwayGroups::new(),
             loaded_at: None,
             sweep: Sweep::default(),
             share,
@@ -109,12 +118,14 @@ impl Shard {
     }
 
     /// Acts on what is due by now: sessions, rebalances, expired offsets. What is due beyond a slice stays due: requests of
-    /// the shard's groups have their turn meanwhile.
+    /// the shard's groups have their turn meanwhile. So does what would take long by itself, for which
+    /// [`Shard::due_at_length`] is asked first.
     pub fn expire(&mut self, now: Now, topics: &dyn TopicMetadata) -> Step {
         let mut step = Step::default();
         let mut turns = 0..TURNS_PER_STEP;
-        while let Some((at, _)) = self.timers.first()
+        while let Some((at, group_id)) = self.timers.first()
             && *at <= now.moment
+            && self.cost_of_all(group_id) <= STEP_COST_MAX
             && turns.next().is_some()
             && let Some((_, group_id)) = self.timers.pop_first()
         {
@@ -122,6 +133,19 @@ impl Shard {
         }
         if self.next_sweep().is_some_and(|at| at <= now.moment) {
             step.append(self.sweep(now));
+        }
+        step
+    }
+
+    /// Acts on what is due in a group that was lent because of it.
+    pub fn expire_lent(&mut self, now: Now, group_id: &Arc<str>, topics: &dyn TopicMetadata) -> Step {
+        let mut step = Step::default();
+        for _ in 0..TURNS_PER_STEP {
+            self.wake_by(group_id, None);
+            step.append(self.expire_group(now, group_id, topics));
+            if self.timers.first().is_none_or(|(at, _)| *at > now.moment) {
+                break;
+            }
         }
         step
     }
@@ -331,7 +355,7 @@ impl Shard {
 
     /// How many groups there are.
     pub fn group_count(&self) -> usize {
-        self.groups.len()
+        self.groups.len() + self.away.values().filter(|away| away.listed.is_some()).count()
     }
 
     /// The groups whose last member has gone since the last call, for whoever tells of it.
@@ -347,12 +371,18 @@ impl Shard {
         let size_bytes = GroupEntry::empty_bytes(group_id);
         let room = Room::new(self.share.memory(), 0, 0);
         room.check(size_bytes).map_err(|shortage| shortage.code(ErrorCode::GROUP_MAX_SIZE_REACHED))?;
-        if self.groups.len() >= self.config.groups_max {
+        self.make_room()?;
+        self.groups.insert(group_id.into(), entry);
+        Ok(())
+    }
+
+    /// Makes room for one more group.
+    pub(crate) fn make_room(&mut self) -> Result<(), ErrorCode> {
+        if self.groups.len() + self.away.len() >= self.config.groups_max {
             let unjoined =
                 self.timers.iter().map(|(_, group_id)| group_id).find(|id| self.is_unjoined(id)).cloned();
             self.forget(&unjoined.ok_or(ErrorCode::GROUP_MAX_SIZE_REACHED)?);
         }
-        self.groups.insert(group_id.into(), entry);
         Ok(())
     }
 
@@ -366,7 +396,7 @@ impl Shard {
     }
 
     /// Every group's id.
-    fn group_ids(&self) -> Vec<Arc<str>> {
+    pub(crate) fn group_ids(&self) -> Vec<Arc<str>> {
         self.groups.keys().cloned().collect()
     }
 

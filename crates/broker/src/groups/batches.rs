@@ -30,13 +30,28 @@ pub(super) fn append(
     if records.is_empty() {
         return Ok(());
     }
-    let now = broker.env.clock.wall();
-    for bytes in encode(records, codec(broker), now)? {
-        let options = AppendOptions { origin: AppendOrigin::Coordinator, now };
-        let appended = partition.append(BytesMut::from(bytes.as_slice()), options)?;
-        partition.write_staged()?;
-        *last = Some(appended);
+    for bytes in encode_step(broker, records)? {
+        append_encoded(broker, partition, &bytes, last)?;
     }
+    Ok(())
+}
+
+/// What [`append`] appends, an append each.
+pub(super) fn encode_step(broker: &Broker, records: &[OffsetsRecord]) -> Result<Vec<Vec<u8>>, BatchError> {
+    encode(records, codec(broker), broker.env.clock.wall())
+}
+
+/// Appends what [`encode_step`] has made.
+pub(super) fn append_encoded(
+    broker: &Broker,
+    partition: &Partition,
+    bytes: &[u8],
+    last: &mut Option<Appended>,
+) -> Result<(), AppendError> {
+    let options = AppendOptions { origin: AppendOrigin::Coordinator, now: broker.env.clock.wall() };
+    let appended = partition.append(BytesMut::from(bytes), options)?;
+    partition.write_staged()?;
+    *last = Some(appended);
     Ok(())
 }
 

@@ -38,7 +38,7 @@ pub(super) fn load(
     skipped.tell(index);
     let mut records = shard.on_loaded(clock::now(&*broker.env.clock)).records;
     records.extend(drop_offsets(broker, &mut shard));
-    Ok((Loaded { shard, partition, last: None, left_out: skipped.left_out }, records))
+    Ok((Loaded { shard, partition, last: None, left_out: skipped.left_out, load: 0 }, records))
 }
 
 /// Drops the offsets of topics that are not there: a topic's deletion may have come while the shard was not there, or a

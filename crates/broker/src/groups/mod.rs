@@ -5,12 +5,15 @@
 //! shard, are in the log as durably as the topic of group offsets asks; the next steps do not wait for that. If an append
 //! fails, or what was appended is lost, the shard is ahead of its log: it is discarded, what waits for it is answered
 //! with `NOT_COORDINATOR`, and requests are refused for a while before one of them loads it again, the longer the more
-//! often it has failed in a row. A shard in trouble holds back none of the others.
+//! often it has failed in a row. A shard in trouble holds back none of the others, and neither does a group with which a
+//! request has much to do.
 
+mod at_length;
 mod batches;
 mod check;
 mod clock;
 mod held;
+mod line;
 mod load;
 mod names;
 mod patterns;
@@ -26,16 +29,17 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use parking_lot::{Mutex, MutexGuard};
 use riverrun_coordinator::{
-    GroupConfig, GroupMemory, GroupResponse, Now, Reply, ReplyToken, RequestContext as GroupContext, Shard,
-    Step,
+    Deletion, GroupConfig, GroupMemory, GroupResponse, Now, Reply, ReplyToken,
+    RequestContext as GroupContext, STEP_COST_MAX, Shard, Step,
 };
 use riverrun_env::Clock;
-use riverrun_log::Appended;
+use riverrun_log::{AppendError, Appended};
 use riverrun_protocol::ErrorCode;
 use riverrun_types::{Acks, TopicId};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 
+use crate::aside::give_way;
 use crate::broker::Broker;
 use crate::changes;
 use crate::config::BrokerConfig;
@@ -44,8 +48,10 @@ use crate::log_limit::{Change, GROUP_MEMORY_SHORTAGE, GROUP_TROUBLE};
 use crate::metadata::OFFSETS_TOPIC;
 use crate::partitions::{AckWaiter, NotDurable, Partition};
 
+use at_length::Work;
 pub(crate) use check::check_batch;
 use held::{Held, Parked, Release};
+use line::Lines;
 use load::LoadError;
 pub(crate) use names::shard_of;
 use patterns::Patterns;
@@ -69,6 +75,8 @@ struct Loaded {
     last: Option<Appended>,
     /// Records that its load has left out, because the bounds of groups had no room for them.
     left_out: u64,
+    /// Which load of its shard it is: a group that was lent by another one does not come back to it.
+    load: u64,
 }
 
 impl Loaded {
@@ -159,6 +167,9 @@ struct Slot {
     state: Mutex<SlotState>,
     loading: tokio::sync::Mutex<()>,
     held: Arc<Held>,
+    /// Who waits for a group that is lent.
+    lines: Lines,
+    loads: AtomicU64,
     failures: Failures,
     /// A request is answered after this time, if by then records of its shard have waited so long for the disk. They may
     /// still become durable.
@@ -172,6 +183,8 @@ impl Slot {
             state: Mutex::default(),
             loading: tokio::sync::Mutex::default(),
             held,
+            lines: Lines::default(),
+            loads: AtomicU64::new(0),
             failures: Failures::default(),
             stuck_after,
         }
@@ -320,9 +333,10 @@ impl Groups {
         context: &RequestContext,
         version: i16,
         group_id: &str,
+        cost: impl Fn(&Shard) -> usize,
         handle: impl FnOnce(&mut Shard, &GroupContext<'_>) -> Step,
     ) -> Result<GroupResponse, ErrorCode> {
-        self.begin(broker, context, version, group_id, handle).await?.reply().await
+        self.begin(broker, context, version, group_id, cost, handle).await?.reply().await
     }
 
     /// As [`Self::request`], of somebody who is a member already, and stays one however long the log takes nothing.
@@ -333,54 +347,60 @@ impl Groups {
         context: &RequestContext,
         version: i16,
         group_id: &str,
+        cost: impl Fn(&Shard) -> usize,
         handle: impl FnOnce(&mut Shard, &GroupContext<'_>, bool) -> Step,
     ) -> Result<GroupResponse, ErrorCode> {
         let shard = self.loaded(broker, group_id).await?;
         let has_room = self.slots()?[shard].check_room().is_ok();
         let handle = |shard: &mut Shard, context: &GroupContext<'_>| handle(shard, context, has_room);
-        self.begin_in(broker, shard, context, version, handle)?.reply().await
+        let work = Work { group_id, cost };
+        self.begin_in(broker, shard, context, version, work, handle).await?.reply().await
     }
 
     /// Runs a request on the shard of `group_id`. What waits for the reply holds nothing of the request.
-    pub(crate) async fn begin<'a>(
-        &'a self,
+    pub(crate) async fn begin(
+        &self,
         broker: &Arc<Broker>,
         context: &RequestContext,
         version: i16,
         group_id: &str,
+        cost: impl Fn(&Shard) -> usize,
         handle: impl FnOnce(&mut Shard, &GroupContext<'_>) -> Step,
-    ) -> Result<Begun<'a>, ErrorCode> {
+    ) -> Result<Begun, ErrorCode> {
         let shard = self.loaded(broker, group_id).await?;
         self.slots()?[shard].check_room()?;
         let mut is_new = false;
-        let begun = self.begin_in(broker, shard, context, version, |shard, of| {
+        let work = Work { group_id, cost };
+        let begun = self.begin_in(broker, shard, context, version, work, |shard, of| {
             let before = shard.group_count();
             let step = handle(shard, of);
             is_new = shard.group_count() > before;
             step
         });
+        let begun = begun.await;
         if is_new && begun.is_ok() {
             changes::tell(context, Change::GroupsCreated, [group_id]);
         }
         begun
     }
 
-    fn begin_in<'a>(
-        &'a self,
+    async fn begin_in(
+        &self,
         broker: &Arc<Broker>,
         shard: usize,
         context: &RequestContext,
         version: i16,
+        work: Work<'_, impl Fn(&Shard) -> usize>,
         handle: impl FnOnce(&mut Shard, &GroupContext<'_>) -> Step,
-    ) -> Result<Begun<'a>, ErrorCode> {
+    ) -> Result<Begun, ErrorCode> {
         let token = ReplyToken(self.next_token.fetch_add(1, Ordering::Relaxed));
         let (sender, reply) = oneshot::channel();
         self.parked.lock().insert(token, Waiting { shard, reply: sender });
         // A client that goes away leaves no entry behind.
-        let forget = Forget { groups: self, token };
+        let forget = Forget { broker: Arc::clone(broker), token };
         let mut random = [0; 16];
         broker.env.random.fill(&mut random);
-        self.step(broker, shard, None, |shard, now| {
+        let step = self.step_of(broker, shard, work, None, |shard, now| {
             let client_host = context.client_host();
             let client_id = &*context.client_id;
             let context = GroupContext {
@@ -392,8 +412,9 @@ impl Groups {
                 random,
             };
             handle(shard, &context)
-        })?;
-        Ok(Begun { slot: &self.slots()?[shard], reply, _forget: forget })
+        });
+        step.await?;
+        Ok(Begun { shard, reply, forget })
     }
 
     /// Changes the shard of `group_id` without a parked reply: what `handle` returns is the answer, once its
@@ -402,17 +423,20 @@ impl Groups {
         &self,
         broker: &Arc<Broker>,
         group_id: &str,
+        cost: impl Fn(&Shard) -> usize,
         handle: impl FnOnce(&mut Shard, Now) -> (T, Step),
     ) -> Result<T, ErrorCode> {
         let shard = self.loaded(broker, group_id).await?;
         self.slots()?[shard].check_room()?;
         let mut answer = None;
         let (notice, durable) = oneshot::channel();
-        self.step(broker, shard, Some(notice), |shard, now| {
+        let work = Work { group_id, cost };
+        let step = self.step_of(broker, shard, work, Some(notice), |shard, now| {
             let (value, step) = handle(shard, now);
             answer = Some(value);
             step
-        })?;
+        });
+        step.await?;
         self.slots()?[shard].released(durable).await?;
         answer.ok_or(ErrorCode::UNKNOWN_SERVER_ERROR)
     }
@@ -423,10 +447,31 @@ impl Groups {
         &self,
         broker: &Arc<Broker>,
         group_id: &str,
+        cost: impl Fn(&Shard) -> usize,
         look: impl FnOnce(&Shard) -> T,
     ) -> Result<T, ErrorCode> {
         let shard = self.loaded(broker, group_id).await?;
-        Self::look_at(broker, &self.slots()?[shard], look).await
+        let slot = &self.slots()?[shard];
+        if slot.held.is_stuck(slot.stuck_after) {
+            // It would be told so at the end of its wait.
+            return Err(ErrorCode::COORDINATOR_NOT_AVAILABLE);
+        }
+        let mut seen = None;
+        let (notice, durable) = oneshot::channel();
+        let step = self.step_of(broker, shard, Work { group_id, cost }, Some(notice), |shard, _| {
+            seen = Some(look(shard));
+            Step::default()
+        });
+        step.await?;
+        slot.released(durable).await?;
+        seen.ok_or(ErrorCode::UNKNOWN_SERVER_ERROR)
+    }
+
+    /// What a request for this group would cost now, if its shard is loaded.
+    pub(crate) fn cost(&self, group_id: &str, cost: impl Fn(&Shard) -> usize) -> usize {
+        let Ok(slots) = self.slots() else { return 0 };
+        let state = slots[shard_of(group_id, slots.len())].state.lock();
+        state.loaded().map_or(0, |loaded| cost(&loaded.shard))
     }
 
     async fn look_at<T>(
@@ -449,17 +494,24 @@ impl Groups {
         Ok(seen)
     }
 
-    /// Looks at every shard, loading those that are not loaded: one outcome for each, in their order. Nothing to see
-    /// while the topic does not exist.
+    /// Looks at every shard, loading those that are not loaded: one outcome for each, in their order. It looks in slices,
+    /// each of which tells behind which group the next one goes on. Nothing to see while the topic does not exist.
     pub(crate) async fn read_all<T>(
         &self,
         broker: &Arc<Broker>,
-        look: impl Fn(&Shard) -> T,
-    ) -> Vec<Result<T, ErrorCode>> {
+        look: impl Fn(&Shard, Option<&str>) -> (Vec<T>, Option<Arc<str>>),
+    ) -> Vec<Result<Vec<T>, ErrorCode>> {
         let look = &look;
         let look_in = |(index, slot)| async move {
             self.load_in_turn(broker, index).await?;
-            Self::look_at(broker, slot, look).await
+            let (mut seen, mut behind) = Self::look_at(broker, slot, |shard| look(shard, None)).await?;
+            while behind.is_some() {
+                give_way().await;
+                let more = Self::look_at(broker, slot, |shard| look(shard, behind.as_deref())).await?;
+                seen.extend(more.0);
+                behind = more.1;
+            }
+            Ok(seen)
         };
         // All at once: the time of one in trouble is enough for all that are.
         join_all(self.all_slots(broker).iter().enumerate().map(look_in)).await
@@ -500,14 +552,47 @@ impl Groups {
         deleted: &[(&str, TopicId)],
     ) -> Result<(), ErrorCode> {
         let drop_in = |index| async move {
-            let (notice, durable) = oneshot::channel();
             self.load_in_turn(broker, index).await?;
-            self.step(broker, index, Some(notice), |shard, _| shard.on_topics_deleted(deleted))?;
-            self.slots()?[index].released(durable).await
+            self.drop_offsets_in(broker, index, deleted).await
         };
         // All at once: one sync is enough for many shards, and the time of one in trouble for all that are.
         let outcomes = join_all((0..self.all_slots(broker).len()).map(drop_in)).await;
         outcomes.into_iter().rfind(Result::is_err).unwrap_or(Ok(()))
+    }
+
+    /// Drops the offsets of topics that were deleted in one shard, a slice at a time.
+    async fn drop_offsets_in(
+        &self,
+        broker: &Broker,
+        index: usize,
+        deleted: &[(&str, TopicId)],
+    ) -> Result<(), ErrorCode> {
+        let mut behind = None;
+        loop {
+            let (notice, durable) = oneshot::channel();
+            let mut deletion = Deletion::default();
+            self.step(broker, index, Some(notice), |shard, _| {
+                deletion = shard.on_topics_deleted(deleted, behind.as_deref());
+                std::mem::take(&mut deletion.step)
+            })?;
+            for group_id in &deletion.at_length {
+                let work = Work { group_id, cost: |shard: &Shard| shard.cost_of_all_offsets(group_id) };
+                let step = self.step_of(broker, index, work, None, |shard, _| {
+                    shard.on_topics_deleted_in(group_id, deleted)
+                });
+                step.await?;
+            }
+            behind = deletion.goes_on_behind;
+            if behind.is_none() && deletion.at_length.is_empty() {
+                return self.slots()?[index].released(durable).await;
+            }
+            if behind.is_none() {
+                let (notice, durable) = oneshot::channel();
+                self.step(broker, index, Some(notice), |_, _| Step::default())?;
+                return self.slots()?[index].released(durable).await;
+            }
+            give_way().await;
+        }
     }
 
     fn slots(&self) -> Result<&Vec<Slot>, ErrorCode> {
@@ -575,7 +660,8 @@ impl Groups {
         // Under one lock, so that no request meets a shard whose timer is not set.
         let mut state = slot.state.lock();
         match loaded {
-            Ok((loaded, records)) => {
+            Ok((mut loaded, records)) => {
+                loaded.load = slot.loads.fetch_add(1, Ordering::Relaxed);
                 *state = SlotState::Loaded(Box::new(loaded));
                 // They were found aside, so that nobody waits for it.
                 self.step_on(broker, index, &mut state, None, |_, _| Step { records, ..Step::default() })
@@ -638,9 +724,7 @@ impl Groups {
         changes::tell_emptied(&loaded.shard.take_emptied());
         let slot = &self.slots()?[index];
         if let Err(error) = batches::append(broker, &loaded.partition, &step.records, &mut loaded.last) {
-            slot.fail(state, &*broker.env.clock, &error);
-            self.parked.lock().retain(|_, waiting| waiting.shard != index);
-            return Err(crate::error::group_append_error(&error));
+            return Err(self.discard(broker, slot, state, &error));
         }
         if let Some(deadline) = loaded.shard.next_deadline() {
             self.timer.set(deadline);
@@ -651,6 +735,22 @@ impl Groups {
         let replies = self.addressed(step.replies);
         slot.release(loaded, Release { replies, notices: notice.into_iter().collect() });
         Ok(())
+    }
+
+    /// Discards a shard that is ahead of its log, with all who wait for it.
+    fn discard(&self, broker: &Broker, slot: &Slot, state: &mut SlotState, error: &AppendError) -> ErrorCode {
+        slot.fail(state, &*broker.env.clock, error);
+        self.parked.lock().retain(|_, waiting| waiting.shard != slot.held.shard());
+        crate::error::group_append_error(error)
+    }
+
+    /// The same for a group that was lent by this load of its shard, unless that is gone already.
+    fn fail_append(&self, broker: &Broker, slot: &Slot, load: u64, error: &AppendError) -> ErrorCode {
+        let mut state = slot.state(&*broker.env.clock);
+        if state.loaded().is_none_or(|loaded| loaded.load != load) {
+            return ErrorCode::NOT_COORDINATOR;
+        }
+        self.discard(broker, slot, &mut state, error)
     }
 
     /// Logs that somebody was refused for want of memory, once in a while.
@@ -682,16 +782,17 @@ impl Groups {
 }
 
 /// A request that its shard has taken, and whose reply may come with a later step.
-pub(crate) struct Begun<'a> {
-    slot: &'a Slot,
+pub(crate) struct Begun {
+    shard: usize,
     reply: oneshot::Receiver<GroupResponse>,
-    _forget: Forget<'a>,
+    forget: Forget,
 }
 
-impl Begun<'_> {
+impl Begun {
     /// Waits for the reply.
     pub(crate) async fn reply(self) -> Result<GroupResponse, ErrorCode> {
-        self.slot.released(self.reply).await
+        let Self { shard, reply, forget } = self;
+        forget.broker.groups.slots()?[shard].released(reply).await
     }
 }
 
@@ -704,15 +805,23 @@ pub(crate) fn waiting_bytes(context: &RequestContext) -> usize {
 }
 
 /// Takes a request out of the waiting ones when its connection gives it up.
-struct Forget<'a> {
-    groups: &'a Groups,
+struct Forget {
+    broker: Arc<Broker>,
     token: ReplyToken,
 }
 
-impl Drop for Forget<'_> {
+impl Drop for Forget {
     fn drop(&mut self) {
-        self.groups.parked.lock().remove(&self.token);
+        self.broker.groups.parked.lock().remove(&self.token);
     }
+}
+
+/// Memory that work of this cost is charged for, while it is done aside, at most.
+const WORK_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Memory that is charged for work of this cost; none if it is done in a step.
+pub(crate) fn work_bytes(cost: usize) -> usize {
+    if cost > STEP_COST_MAX { cost.min(WORK_BYTES_MAX) } else { 0 }
 }
 
 fn group_config(config: &BrokerConfig) -> GroupConfig {

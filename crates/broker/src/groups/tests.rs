@@ -4,19 +4,25 @@ use std::net::SocketAddr;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use riverrun_env::sim::SimEnv;
 use riverrun_protocol::join_group_request::JoinGroupRequestProtocol;
 use riverrun_protocol::offset_commit_request::{OffsetCommitRequestPartition, OffsetCommitRequestTopic};
 use riverrun_protocol::{
-    ConsumerGroupHeartbeatRequest, DeleteTopicsRequest, HeartbeatRequest, JoinGroupRequest,
-    OffsetCommitRequest,
+    ConsumerGroupHeartbeatRequest, DeleteGroupsRequest, DeleteTopicsRequest, HeartbeatRequest,
+    JoinGroupRequest, ListGroupsRequest, OffsetCommitRequest, encode_request,
 };
 use tokio::sync::watch;
 
 use super::held::HELD_STEPS_MAX;
 use super::*;
+use crate::aside::{self, Aside};
 use crate::context::ConnectionInfo;
 use crate::handlers;
+use crate::net::budget::MemoryBudget;
+use crate::net::connection::Dispatch as _;
+use crate::net::response::Outcome;
+use crate::router::Router;
 use crate::start::open_broker;
 
 /// Long enough for everything that is not stuck.
@@ -109,7 +115,7 @@ async fn join(broker: &Arc<Broker>) -> ErrorCode {
     let context = context();
     let topics = topics(broker);
     let join = |shard: &mut Shard, context: &GroupContext<'_>| shard.join_group(context, &request, &topics);
-    match broker.groups.request(broker, &context, 3, "g", join).await {
+    match broker.groups.request(broker, &context, 3, "g", |_| 0, join).await {
         Ok(GroupResponse::JoinGroup(response)) => ErrorCode(response.error_code),
         Ok(other) => panic!("{other:?}"),
         Err(code) => code,
@@ -117,8 +123,8 @@ async fn join(broker: &Arc<Broker>) -> ErrorCode {
 }
 
 async fn try_committed(broker: &Arc<Broker>) -> Result<Vec<i64>, ErrorCode> {
-    let offsets = broker.groups.read_all(broker, |shard| {
-        shard.committed_offsets().map(|(.., committed)| committed.offset.0).collect::<Vec<_>>()
+    let offsets = broker.groups.read_all(broker, |shard, _| {
+        (shard.committed_offsets().map(|(.., committed)| committed.offset.0).collect(), None)
     });
     let shards: Result<Vec<_>, _> = offsets.await.into_iter().collect();
     shards.map(|shards| shards.concat())
@@ -386,9 +392,10 @@ async fn a_member_that_changes_its_subscription_while_the_log_takes_nothing_stay
 
 /// Whether all but the last shard were refused, as those whose records wait for the disk.
 async fn are_all_but_the_last_refused(broker: &Arc<Broker>) -> bool {
-    let seen = broker.groups.read_all(broker, |_| ()).await;
+    let seen = broker.groups.read_all(broker, |_, _| (vec![()], None)).await;
     let (last, others) = seen.split_last().expect("shards");
-    *last == Ok(()) && others.iter().all(|outcome| *outcome == Err(ErrorCode::COORDINATOR_NOT_AVAILABLE))
+    *last == Ok(vec![()])
+        && others.iter().all(|outcome| *outcome == Err(ErrorCode::COORDINATOR_NOT_AVAILABLE))
 }
 
 #[tokio::test]
@@ -528,4 +535,131 @@ async fn a_request_that_its_client_gives_up_leaves_nothing_behind() {
         assert!(given_up.is_err(), "it waits for the first member");
     }
     assert!(broker.groups.parked.lock().is_empty());
+}
+
+/// Has a step on this group go on until it is told to end; it has begun when this is over.
+async fn begin_long_step(
+    broker: &Arc<Broker>,
+    group_id: &'static str,
+) -> (SyncSender<()>, tokio::task::JoinHandle<Result<(), ErrorCode>>) {
+    let (end, ends) = sync_channel(1);
+    let (begin, has_begun) = oneshot::channel();
+    let broker = Arc::clone(broker);
+    let long = tokio::spawn(async move {
+        let step = move |_: &mut Shard, _| {
+            begin.send(()).expect("it is waited for");
+            ends.recv_timeout(PATIENCE).expect("it is told to end");
+            ((), Step::default())
+        };
+        broker.groups.change(&broker, group_id, |_| usize::MAX, step).await
+    });
+    timeout(PATIENCE, has_begun).await.expect("soon").expect("it begins");
+    (end, long)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_step_that_takes_long_keeps_no_other_group_waiting() {
+    let sim = SimEnv::new(1);
+    let (broker, _stop) = start(&sim).await;
+    create_topic(&broker).await;
+    assert_eq!(commit_of(&broker, "g", 1).await, ErrorCode::NONE);
+    let (end, long) = begin_long_step(&broker, "g").await;
+    for offset in 0..10 {
+        let other = timeout(PATIENCE / 10, commit_of(&broker, "other", offset)).await;
+        assert_eq!(other, Ok(ErrorCode::NONE));
+    }
+    let listed = broker
+        .groups
+        .read_all(&broker, |shard, behind| shard.list_groups(&ListGroupsRequest::default(), behind));
+    let listed = listed.await.remove(0).expect("loaded");
+    assert_eq!(listed.len(), 2, "it is listed all the same");
+    let mut same = Box::pin(commit_of(&broker, "g", 2));
+    assert!(timeout(Duration::from_millis(50), &mut same).await.is_err(), "it waits for its group");
+    end.send(()).expect("it waits for this");
+    assert_eq!(timeout(PATIENCE, long).await.expect("soon").expect("it ends"), Ok(()));
+    assert_eq!(timeout(PATIENCE, same).await, Ok(ErrorCode::NONE));
+    assert_eq!(committed(&broker).await, [2, 9]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_group_does_not_come_back_to_a_shard_that_was_loaded_anew() {
+    let sim = SimEnv::new(1);
+    let (broker, _stop) = start(&sim).await;
+    create_topic(&broker).await;
+    assert_eq!(commit_of(&broker, "g", 1).await, ErrorCode::NONE);
+    let (end, long) = begin_long_step(&broker, "g").await;
+    let slot = &broker.groups.slots().expect("made")[0];
+    slot.fail(&mut slot.state.lock(), &*broker.env.clock, &"trouble");
+    sim.clock.advance(REST);
+    assert_eq!(commit_of(&broker, "g", 2).await, ErrorCode::NONE, "the new shard has it");
+    end.send(()).expect("it waits for this");
+    let outcome = timeout(PATIENCE, long).await.expect("soon").expect("it ends");
+    assert_eq!(outcome, Err(ErrorCode::NOT_COORDINATOR));
+    assert_eq!(committed(&broker).await, [2]);
+}
+
+/// Sends a `JoinGroup` of a new member with so much metadata, as a connection does.
+fn send_join(router: &Router, metadata_bytes: usize) -> impl Future<Output = Outcome> + Send + use<> {
+    let metadata = vec![0; metadata_bytes].into();
+    let request = JoinGroupRequest {
+        group_id: "g".into(),
+        session_timeout_ms: 30_000,
+        rebalance_timeout_ms: 30_000,
+        protocol_type: "consumer".into(),
+        protocols: vec![JoinGroupRequestProtocol { name: "range".into(), metadata }],
+        ..Default::default()
+    };
+    let frame = encode_request(&request, 3, 1, None).expect("encodes").bytes.split_off(4);
+    let charge = MemoryBudget::new(usize::MAX).charge(frame.len()).now_or_never().expect("there is room");
+    router.dispatch(&context().connection, frame, charge).response
+}
+
+#[tokio::test]
+async fn a_join_with_a_large_body_waits_for_its_group_without_a_place_aside() {
+    let sim = SimEnv::new(1);
+    let (broker, _stop) = start(&sim).await;
+    assert_eq!(timeout(PATIENCE, join(&broker)).await, Ok(ErrorCode::NONE));
+    let runtime = aside::runtime().expect("a runtime");
+    let router = Router::new(Arc::clone(&broker), Aside::on(&runtime, 1));
+    // More than have a place at once.
+    let count = 2 * std::thread::available_parallelism().map_or(1, usize::from) + 1;
+    let waiting: Vec<_> = (0..count).map(|_| tokio::spawn(send_join(&router, 100_000))).collect();
+    let all_wait = async {
+        while broker.groups.parked.lock().len() < count {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    assert!(
+        timeout(PATIENCE, all_wait).await.is_ok(),
+        "{} of {count} wait",
+        broker.groups.parked.lock().len()
+    );
+    waiting.iter().for_each(tokio::task::JoinHandle::abort);
+    runtime.shutdown_background();
+}
+
+#[tokio::test]
+async fn a_join_with_a_large_body_is_handed_in_aside() {
+    let sim = SimEnv::new(1);
+    let (broker, _stop) = start(&sim).await;
+    let runtime = aside::runtime().expect("a runtime");
+    let router = Router::new(Arc::clone(&broker), Aside::on(&runtime, 1));
+    runtime.shutdown_background();
+    let small = timeout(PATIENCE, send_join(&router, 1_000)).await.expect("soon");
+    assert!(matches!(small, Outcome::Respond(_)));
+    let large = timeout(PATIENCE, send_join(&router, 100_000)).await.expect("soon");
+    assert!(matches!(large, Outcome::Close(_)), "nothing is done aside any more");
+}
+
+#[tokio::test]
+async fn a_group_that_is_named_many_times_is_deleted_once() {
+    let sim = SimEnv::new(1);
+    let (broker, _stop) = start(&sim).await;
+    create_topic(&broker).await;
+    assert_eq!(commit_of(&broker, "g", 1).await, ErrorCode::NONE);
+    let request = DeleteGroupsRequest { groups_names: vec!["g".into(), "h".into(), "g".into()] };
+    let response = handlers::delete_groups::handle(&broker, &context(), request, 2).await;
+    let results = response.results.iter().map(|result| (&*result.group_id, ErrorCode(result.error_code)));
+    let expected = [("g", ErrorCode::NONE), ("h", ErrorCode::GROUP_ID_NOT_FOUND)];
+    assert_eq!(results.collect::<Vec<_>>(), expected);
 }

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use riverrun_coordinator::Moment;
+use riverrun_coordinator::{Moment, Shard};
 use tokio::sync::Notify;
 
-use super::clock;
+use super::at_length::Work;
+use super::{Slot, clock};
 use crate::broker::Broker;
 use crate::changes;
 use crate::shutdown::{StopSignal, stopped};
@@ -78,6 +79,25 @@ pub(crate) async fn run(broker: Arc<Broker>, mut stop: StopSignal) {
     }
 }
 
+/// Serves the deadlines of groups for which that takes long, each by a task of its own on a thread that may block.
+fn expire_at_length(broker: &Arc<Broker>, index: usize, slot: &Slot) {
+    let due = || {
+        let mut state = slot.state(&*broker.env.clock);
+        state.loaded_mut()?.shard.due_at_length(clock::now(&*broker.env.clock))
+    };
+    while let Some(group_id) = due() {
+        let broker = Arc::clone(broker);
+        tokio::spawn(async move {
+            let topics = super::topics(&broker);
+            let cost = |shard: &Shard| shard.cost_of_all(&group_id);
+            let expire = |shard: &mut Shard, now| shard.expire_lent(now, &group_id, &topics);
+            // A failed append is logged where it happens.
+            let _ =
+                broker.groups.step_of(&broker, index, Work { group_id: &group_id, cost }, None, expire).await;
+        });
+    }
+}
+
 async fn serve_deadlines(broker: &Arc<Broker>) {
     loop {
         broker.groups.timer.rings(broker).await;
@@ -89,6 +109,7 @@ async fn serve_deadlines(broker: &Arc<Broker>) {
                 slot.state(&*broker.env.clock).loaded().and_then(|loaded| loaded.shard.next_deadline());
             match deadline {
                 Some(deadline) if deadline <= now => {
+                    expire_at_length(broker, index, slot);
                     // A failed append is logged where it happens, and the shard is loaded at the next request.
                     let topics = super::topics(broker);
                     let _ = broker.groups.step(broker, index, None, |shard, now| {

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use riverrun_coordinator::Shard;
 use riverrun_protocol::consumer_group_describe_response::DescribedGroup;
 use riverrun_protocol::{ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse, ErrorCode};
 
@@ -38,8 +39,9 @@ async fn describe(broker: &Arc<Broker>, context: &RequestContext, group: &str) -
         return refused(group, ErrorCode::GROUP_AUTHORIZATION_FAILED);
     }
     let topics = groups::topics(broker);
-    let described =
-        broker.groups.read(broker, group, |shard| shard.consumer_group_describe(group, &topics)).await;
+    let cost = |shard: &Shard| shard.cost_of_all(group);
+    let look = |shard: &Shard| shard.consumer_group_describe(group, &topics);
+    let described = broker.groups.read(broker, group, cost, look).await;
     described.unwrap_or_else(|code| refused(group, code))
 }
 

@@ -25,6 +25,18 @@ const TRY_AGAIN: [ErrorCode; 3] = [
 /// The member epoch of a heartbeat that joins.
 const JOINING: i32 = 0;
 
+/// What the heartbeat costs its group beside the memory of an answer of a few words: both are done aside if they are much.
+pub(crate) fn answer_bytes(
+    broker: &Broker,
+    request: &ConsumerGroupHeartbeatRequest<'_>,
+    _version: i16,
+) -> usize {
+    let topics = groups::topics(broker);
+    groups::work_bytes(
+        broker.groups.cost(&request.group_id, |shard| shard.cost_of_heartbeat(request, &topics)),
+    )
+}
+
 pub(crate) async fn handle(
     broker: &Arc<Broker>,
     context: &RequestContext,
@@ -40,6 +52,7 @@ pub(crate) async fn handle(
     }
     let topics = groups::topics(broker);
     let group = &*request.group_id;
+    let cost = |shard: &Shard| shard.cost_of_heartbeat(&request, &topics);
     let beat = |shard: &mut Shard, context: &GroupContext<'_>| {
         shard.consumer_group_heartbeat(context, &request, &topics)
     };
@@ -48,9 +61,9 @@ pub(crate) async fn handle(
         if has_room { beat(shard, context) } else { shard.consumer_group_sign_of_life(context, &request) }
     };
     let handled = if request.member_epoch > JOINING {
-        broker.groups.keep_alive(broker, context, version, group, beat_of_member).await
+        broker.groups.keep_alive(broker, context, version, group, cost, beat_of_member).await
     } else {
-        broker.groups.request(broker, context, version, group, beat).await
+        broker.groups.request(broker, context, version, group, cost, beat).await
     };
     let response = match handled {
         Ok(GroupResponse::ConsumerGroupHeartbeat(response)) => response,

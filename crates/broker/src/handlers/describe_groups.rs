@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use riverrun_coordinator::Shard;
 use riverrun_protocol::describe_groups_response::DescribedGroup;
 use riverrun_protocol::{DescribeGroupsRequest, DescribeGroupsResponse, ErrorCode};
 
@@ -41,7 +42,9 @@ async fn describe(
     if !context.authorize(Operation::Describe, Resource::Group(group)) {
         return refused(group, ErrorCode::GROUP_AUTHORIZATION_FAILED);
     }
-    let described = broker.groups.read(broker, group, |shard| shard.describe_group(group, version)).await;
+    let cost = |shard: &Shard| shard.cost_of_all(group);
+    let look = |shard: &Shard| shard.describe_group(group, version);
+    let described = broker.groups.read(broker, group, cost, look).await;
     described.unwrap_or_else(|code| refused(group, code))
 }
 

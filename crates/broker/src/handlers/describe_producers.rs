@@ -1,5 +1,8 @@
 //! `DescribeProducers` (key 61), version 0: the idempotent producers that a partition remembers (KIP-664).
+//!
+//! A partition that is named more than once is described once: its producers can be a thousand times what names it.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use riverrun_log::producer_state::ProducerView;
@@ -7,6 +10,7 @@ use riverrun_protocol::describe_producers_request::TopicRequest;
 use riverrun_protocol::describe_producers_response::{PartitionResponse, ProducerState, TopicResponse};
 use riverrun_protocol::{DescribeProducersRequest, DescribeProducersResponse, ErrorCode};
 
+use crate::aside::give_way;
 use crate::broker::{Broker, TopicKey};
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
@@ -19,15 +23,21 @@ pub(crate) async fn handle(
     _version: i16,
 ) -> DescribeProducersResponse<'static> {
     let image = broker.metadata.image();
-    let topics = request.topics.iter().map(|topic| describe_topic(broker, context, &image, topic)).collect();
-    DescribeProducersResponse { topics, ..Default::default() }
+    let mut described = HashSet::new();
+    let mut response = DescribeProducersResponse::default();
+    for topic in &request.topics {
+        response.topics.push(describe_topic(broker, context, &image, topic, &mut described).await);
+    }
+    response
 }
 
-fn describe_topic(
+/// Describes the partitions of a topic, less those that are `described` already.
+async fn describe_topic<'r>(
     broker: &Broker,
     context: &RequestContext,
     image: &Image,
-    topic: &TopicRequest<'_>,
+    topic: &'r TopicRequest<'_>,
+    described: &mut HashSet<(&'r str, i32)>,
 ) -> TopicResponse<'static> {
     let describe = |index: i32| {
         if !context.authorize(Operation::Read, Resource::Topic(&topic.name)) {
@@ -40,7 +50,13 @@ fn describe_topic(
         let partition = broker.partition(found, index)?;
         partition.log.active_producers().map_err(|trouble| error::log_error(&trouble))
     };
-    let partitions = topic.partition_indexes.iter().map(|&index| response(index, describe(index))).collect();
+    let mut partitions = Vec::new();
+    for &index in &topic.partition_indexes {
+        if described.insert((&*topic.name, index)) {
+            partitions.push(response(index, describe(index)));
+        }
+        give_way().await;
+    }
     TopicResponse { name: topic.name.to_string().into(), partitions }
 }
 
@@ -64,5 +80,34 @@ fn state(producer: &ProducerView) -> ProducerState {
         last_timestamp: producer.last_timestamp.0,
         coordinator_epoch: -1,
         current_txn_start_offset: -1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use riverrun_env::sim::SimEnv;
+
+    use super::*;
+    use crate::config::BrokerConfig;
+    use crate::context::ConnectionInfo;
+    use crate::start::open_broker;
+
+    #[tokio::test]
+    async fn a_partition_that_is_named_many_times_is_described_once() {
+        let config = BrokerConfig::from_pairs([("data.dir", "/data")]).expect("valid");
+        let broker = open_broker(SimEnv::new(1).env(), config).expect("starts");
+        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+        let connection = Arc::new(ConnectionInfo::new(1, peer, Arc::from("PLAINTEXT")));
+        let context = RequestContext { connection, client_id: Arc::from("test") };
+        let topic =
+            |name: &'static str| TopicRequest { name: name.into(), partition_indexes: vec![0, 1, 0, 0] };
+        let request = DescribeProducersRequest { topics: vec![topic("t"), topic("u"), topic("t")] };
+        let response = handle(&broker, &context, request, 0).await;
+        let described = response.topics.iter().map(|topic| {
+            topic.partitions.iter().map(|partition| partition.partition_index).collect::<Vec<_>>()
+        });
+        assert_eq!(described.collect::<Vec<_>>(), [vec![0, 1], vec![0, 1], vec![]]);
     }
 }

@@ -20,10 +20,11 @@ pub(crate) async fn handle(
     }
     let group = &*request.group_id;
     let topics = groups::topics(broker);
+    let cost = |shard: &Shard| shard.cost_of_sign_of_life(group, &request.member_id, &topics);
     let beat = |shard: &mut Shard, context: &GroupContext<'_>, has_room| {
         shard.heartbeat(context, &request, &topics, has_room)
     };
-    match broker.groups.keep_alive(broker, context, version, group, beat).await {
+    match broker.groups.keep_alive(broker, context, version, group, cost, beat).await {
         Ok(GroupResponse::Heartbeat(response)) => response,
         Ok(_) => refused(ErrorCode::UNKNOWN_SERVER_ERROR),
         Err(code) => refused(code),

@@ -4,33 +4,22 @@
 //! nothing of its frame. Static members (KIP-345), member ids that are given before joining (KIP-394), reasons (KIP-800),
 //! skipped assignments (KIP-814).
 
-use std::sync::Arc;
-
-use bytes::BytesMut;
-use riverrun_coordinator::{GroupResponse, refuse_join_group};
+use riverrun_coordinator::{GroupResponse, Shard, refuse_join_group};
 use riverrun_protocol::{ErrorCode, JoinGroupRequest};
 
-use crate::broker::Broker;
-use crate::context::{Operation, RequestContext, Resource};
-use crate::groups::{self, Begun, waiting_bytes};
-use crate::net::budget::Charge;
+use crate::context::{Operation, Resource};
+use crate::groups::{self, Begun, waiting_bytes, work_bytes};
 use crate::net::response::Outcome;
-use crate::router::{Call, decode, respond};
+use crate::router::{HandIn, Job, Room, TooMuch, decode_in, hand_in, respond};
 
 /// Serves the request, whose frame is charged.
-pub(crate) async fn handle(
-    broker: &Arc<Broker>,
-    context: &RequestContext,
-    call: Call,
-    frame: BytesMut,
-    mut charge: Charge,
-) -> Outcome {
-    let (begun, kept) = match begin(broker, context, call, &frame).await {
+pub(crate) async fn handle(job: Job) -> Outcome {
+    let (call, waiting_bytes) = (job.call, waiting_bytes(&job.context));
+    let ((begun, kept), mut charge) = match hand_in::<Join>(job).await {
         Ok(begun) => begun,
         Err(refused) => return refused,
     };
-    drop(frame);
-    charge.resize(waiting_bytes(context) + kept.member_id.len());
+    charge.resize(waiting_bytes + kept.member_id.len());
     let response = match begun.reply().await {
         Ok(GroupResponse::JoinGroup(response)) => response,
         Ok(_) => refuse_join_group(&kept, call.version, ErrorCode::UNKNOWN_SERVER_ERROR),
@@ -39,24 +28,35 @@ pub(crate) async fn handle(
     respond(call, &response)
 }
 
-/// Hands the request to its group. What is kept of it is all that a refusal tells.
-async fn begin<'b>(
-    broker: &'b Arc<Broker>,
-    context: &RequestContext,
-    call: Call,
-    frame: &[u8],
-) -> Result<(Begun<'b>, JoinGroupRequest<'static>), Outcome> {
-    let request = decode::<JoinGroupRequest<'_>>(call, frame);
-    let request = request.map_err(|error| Outcome::Close(format!("JoinGroup: {error}")))?;
-    let refuse = |code| respond(call, &refuse_join_group(&request, call.version, code));
-    if !context.authorize(Operation::Read, Resource::Group(&request.group_id)) {
-        return Err(refuse(ErrorCode::GROUP_AUTHORIZATION_FAILED));
+/// Hands the request to its group.
+struct Join;
+
+impl HandIn for Join {
+    /// With all that a refusal tells.
+    type Begun = (Begun, JoinGroupRequest<'static>);
+
+    async fn begin(job: &Job, room: Room) -> Result<Result<Self::Begun, Outcome>, TooMuch> {
+        let Job { broker, context, call, frame, .. } = job;
+        let (request, elements) = match decode_in::<JoinGroupRequest<'_>>(job, room)? {
+            Ok(decoded) => decoded,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        let group = &*request.group_id;
+        let refuse = |code| respond(*call, &refuse_join_group(&request, call.version, code));
+        if !context.authorize(Operation::Read, Resource::Group(group)) {
+            return Ok(Err(refuse(ErrorCode::GROUP_AUTHORIZATION_FAILED)));
+        }
+        let cost = |shard: &Shard| shard.cost_of_all(group).saturating_add(frame.len());
+        let _memory = room.enter(job, elements, work_bytes(broker.groups.cost(group, cost))).await?;
+        let topics = groups::topics(broker);
+        let join = broker.groups.begin(broker, context, call.version, group, cost, |shard, context| {
+            shard.join_group(context, &request, &topics)
+        });
+        let begun = match join.await {
+            Ok(begun) => begun,
+            Err(code) => return Ok(Err(refuse(code))),
+        };
+        let member_id = request.member_id.to_string().into();
+        Ok(Ok((begun, JoinGroupRequest { member_id, ..Default::default() })))
     }
-    let topics = groups::topics(broker);
-    let join = broker.groups.begin(broker, context, call.version, &request.group_id, |shard, context| {
-        shard.join_group(context, &request, &topics)
-    });
-    let begun = join.await.map_err(refuse)?;
-    let member_id = request.member_id.to_string().into();
-    Ok((begun, JoinGroupRequest { member_id, ..Default::default() }))
 }

@@ -9,6 +9,11 @@ use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource};
 use crate::groups;
 
+/// What it costs the group to be left.
+pub(crate) fn answer_bytes(broker: &Broker, request: &LeaveGroupRequest<'_>, _version: i16) -> usize {
+    groups::work_bytes(broker.groups.cost(&request.group_id, |shard| shard.cost_of_all(&request.group_id)))
+}
+
 pub(crate) async fn handle(
     broker: &Arc<Broker>,
     context: &RequestContext,
@@ -20,8 +25,9 @@ pub(crate) async fn handle(
     }
     let group = &*request.group_id;
     let topics = groups::topics(broker);
+    let cost = |shard: &Shard| shard.cost_of_all(group);
     let leave = |shard: &mut Shard, context: &GroupContext<'_>| shard.leave_group(context, &request, &topics);
-    match broker.groups.request(broker, context, version, group, leave).await {
+    match broker.groups.request(broker, context, version, group, cost, leave).await {
         Ok(GroupResponse::LeaveGroup(response)) => response,
         Ok(_) => refused(ErrorCode::UNKNOWN_SERVER_ERROR),
         Err(code) => refused(code),

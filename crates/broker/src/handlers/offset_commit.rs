@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use riverrun_coordinator::{GroupResponse, refuse_offset_commit};
+use riverrun_coordinator::{GroupResponse, Shard, refuse_offset_commit};
 use riverrun_protocol::{ErrorCode, OffsetCommitRequest, OffsetCommitResponse};
 
 use crate::broker::Broker;
@@ -22,7 +22,9 @@ pub(crate) async fn handle(
     }
     let topics = groups::topics(broker);
     let group = &*request.group_id;
-    let handled = broker.groups.request(broker, context, version, group, |shard, context| {
+    let partitions = request.topics.iter().map(|topic| topic.partitions.len()).sum();
+    let cost = |_: &Shard| Shard::cost_of_offsets(partitions);
+    let handled = broker.groups.request(broker, context, version, group, cost, |shard, context| {
         shard.offset_commit(context, &request, &topics)
     });
     match handled.await {

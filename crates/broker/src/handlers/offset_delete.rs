@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use riverrun_coordinator::GroupResponse;
+use riverrun_coordinator::{GroupResponse, Shard};
 use riverrun_protocol::{ErrorCode, OffsetDeleteRequest, OffsetDeleteResponse};
 
 use crate::broker::Broker;
@@ -20,7 +20,9 @@ pub(crate) async fn handle(
     }
     let topics = groups::topics(broker);
     let group = &*request.group_id;
-    let handled = broker.groups.request(broker, context, version, group, |shard, context| {
+    let partitions = request.topics.iter().map(|topic| topic.partitions.len()).sum();
+    let cost = |_: &Shard| Shard::cost_of_offsets(partitions);
+    let handled = broker.groups.request(broker, context, version, group, cost, |shard, context| {
         shard.offset_delete(context, &request, &topics)
     });
     match handled.await {

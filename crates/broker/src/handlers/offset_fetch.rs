@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use riverrun_coordinator::{offset_fetch_groups, offset_fetch_response, refuse_offset_fetch};
+use riverrun_coordinator::{Shard, offset_fetch_groups, offset_fetch_response, refuse_offset_fetch};
 use riverrun_protocol::offset_fetch_request::OffsetFetchRequestGroup;
 use riverrun_protocol::offset_fetch_response::OffsetFetchResponseGroup;
 use riverrun_protocol::{ErrorCode, OffsetFetchRequest, OffsetFetchResponse};
@@ -66,8 +66,14 @@ async fn fetch(
         return refuse_offset_fetch(group, ErrorCode::GROUP_AUTHORIZATION_FAILED);
     }
     let topics = groups::topics(broker);
-    let fetched =
-        broker.groups.read(broker, &group.group_id, |shard| shard.offset_fetch(group, version, &topics));
+    let cost = |shard: &Shard| match &group.topics {
+        Some(topics) => {
+            Shard::cost_of_offsets(topics.iter().map(|topic| topic.partition_indexes.len()).sum())
+        }
+        None => shard.cost_of_all_offsets(&group.group_id),
+    };
+    let look = |shard: &Shard| shard.offset_fetch(group, version, &topics);
+    let fetched = broker.groups.read(broker, &group.group_id, cost, look);
     fetched.await.unwrap_or_else(|code| refuse_offset_fetch(group, known_code(code)))
 }
 

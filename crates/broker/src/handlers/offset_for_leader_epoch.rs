@@ -8,6 +8,7 @@ use riverrun_protocol::offset_for_leader_epoch_response::{EpochEndOffset, Offset
 use riverrun_protocol::{ErrorCode, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse};
 use riverrun_types::{LeaderEpoch, Offset};
 
+use crate::aside::give_way;
 use crate::broker::{Broker, TopicKey};
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
@@ -20,11 +21,14 @@ pub(crate) async fn handle(
     _version: i16,
 ) -> OffsetForLeaderEpochResponse<'static> {
     let image = broker.metadata.image();
-    let topics = request.topics.iter().map(|topic| end_topic(broker, context, &image, topic)).collect();
-    OffsetForLeaderEpochResponse { topics, ..Default::default() }
+    let mut response = OffsetForLeaderEpochResponse::default();
+    for topic in &request.topics {
+        response.topics.push(end_topic(broker, context, &image, topic).await);
+    }
+    response
 }
 
-fn end_topic(
+async fn end_topic(
     broker: &Broker,
     context: &RequestContext,
     image: &Image,
@@ -44,7 +48,11 @@ fn end_topic(
         let end = partition.log.epoch_end_offset(LeaderEpoch(asked.leader_epoch));
         end.map_err(|trouble| error::log_error(&trouble))
     };
-    let partitions = topic.partitions.iter().map(|asked| response(asked.partition, end(asked))).collect();
+    let mut partitions = Vec::with_capacity(topic.partitions.len());
+    for asked in &topic.partitions {
+        partitions.push(response(asked.partition, end(asked)));
+        give_way().await;
+    }
     OffsetForLeaderTopicResult { topic: topic.topic.to_string().into(), partitions }
 }
 

@@ -2,33 +2,22 @@
 //!
 //! Waits for the leader, and keeps nothing of its frame meanwhile.
 
-use std::sync::Arc;
-
-use bytes::BytesMut;
-use riverrun_coordinator::GroupResponse;
+use riverrun_coordinator::{GroupResponse, Shard};
 use riverrun_protocol::{ErrorCode, SyncGroupRequest, SyncGroupResponse};
 
-use crate::broker::Broker;
-use crate::context::{Operation, RequestContext, Resource};
-use crate::groups::{self, Begun, waiting_bytes};
-use crate::net::budget::Charge;
+use crate::context::{Operation, Resource};
+use crate::groups::{self, Begun, waiting_bytes, work_bytes};
 use crate::net::response::Outcome;
-use crate::router::{Call, decode, respond};
+use crate::router::{HandIn, Job, Room, TooMuch, decode_in, hand_in, respond};
 
 /// Serves the request, whose frame is charged.
-pub(crate) async fn handle(
-    broker: &Arc<Broker>,
-    context: &RequestContext,
-    call: Call,
-    frame: BytesMut,
-    mut charge: Charge,
-) -> Outcome {
-    let begun = match begin(broker, context, call, &frame).await {
+pub(crate) async fn handle(job: Job) -> Outcome {
+    let (call, waiting_bytes) = (job.call, waiting_bytes(&job.context));
+    let (begun, mut charge) = match hand_in::<Sync>(job).await {
         Ok(begun) => begun,
         Err(refused) => return refused,
     };
-    drop(frame);
-    charge.resize(waiting_bytes(context));
+    charge.resize(waiting_bytes);
     let response = match begun.reply().await {
         Ok(GroupResponse::SyncGroup(response)) => response,
         Ok(_) => refused(ErrorCode::UNKNOWN_SERVER_ERROR),
@@ -38,23 +27,30 @@ pub(crate) async fn handle(
 }
 
 /// Hands the request to its group.
-async fn begin<'b>(
-    broker: &'b Arc<Broker>,
-    context: &RequestContext,
-    call: Call,
-    frame: &[u8],
-) -> Result<Begun<'b>, Outcome> {
-    let request = decode::<SyncGroupRequest<'_>>(call, frame);
-    let request = request.map_err(|error| Outcome::Close(format!("SyncGroup: {error}")))?;
-    let refuse = |code| respond(call, &refused(code));
-    if !context.authorize(Operation::Read, Resource::Group(&request.group_id)) {
-        return Err(refuse(ErrorCode::GROUP_AUTHORIZATION_FAILED));
+struct Sync;
+
+impl HandIn for Sync {
+    type Begun = Begun;
+
+    async fn begin(job: &Job, room: Room) -> Result<Result<Begun, Outcome>, TooMuch> {
+        let Job { broker, context, call, frame, .. } = job;
+        let (request, elements) = match decode_in::<SyncGroupRequest<'_>>(job, room)? {
+            Ok(decoded) => decoded,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        let group = &*request.group_id;
+        let refuse = |code| respond(*call, &refused(code));
+        if !context.authorize(Operation::Read, Resource::Group(group)) {
+            return Ok(Err(refuse(ErrorCode::GROUP_AUTHORIZATION_FAILED)));
+        }
+        let cost = |shard: &Shard| shard.cost_of_all(group).saturating_add(frame.len());
+        let _memory = room.enter(job, elements, work_bytes(broker.groups.cost(group, cost))).await?;
+        let topics = groups::topics(broker);
+        let sync = broker.groups.begin(broker, context, call.version, group, cost, |shard, context| {
+            shard.sync_group(context, &request, &topics)
+        });
+        Ok(sync.await.map_err(refuse))
     }
-    let topics = groups::topics(broker);
-    let sync = broker.groups.begin(broker, context, call.version, &request.group_id, |shard, context| {
-        shard.sync_group(context, &request, &topics)
-    });
-    sync.await.map_err(refuse)
 }
 
 fn refused(code: ErrorCode) -> SyncGroupResponse<'static> {

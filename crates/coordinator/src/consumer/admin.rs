@@ -18,6 +18,7 @@ use super::ConsumerGroup;
 use super::changes::{Change, Recorder};
 use super::heartbeat::after;
 use super::member::{Member, MemberId, MemberState};
+use super::size::{progress_bytes, target_bytes};
 
 /// The first version of `OffsetCommit` whose generation may be a member epoch.
 const COMMIT_VERSION_MIN: i16 = 9;
@@ -42,6 +43,19 @@ impl ConsumerGroup {
         } else {
             "Reconciling"
         }
+    }
+
+    /// Whether the next heartbeat of whatever member moves the group on: to other topics, or to another target.
+    pub(crate) fn moves_on(&self, topics: &dyn TopicMetadata) -> bool {
+        self.assignment_epoch < self.group_epoch
+            || self.hashed_generation != Some(topics.generation())
+            || self.patterns.len() < self.pattern_users.len()
+    }
+
+    /// What it costs to look at what one member holds and shall hold.
+    pub(crate) fn cost_of_member(&self, member_id: &str) -> usize {
+        let held = self.members.get(member_id).map_or(0, |member| progress_bytes(&member.progress));
+        held + self.targets.get(member_id).map_or(0, target_bytes)
     }
 
     /// Whether it has no members.

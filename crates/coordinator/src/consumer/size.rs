@@ -3,7 +3,7 @@
 //! Owns the estimates: text as long as it is, and for each thing what the maps that hold it need at worst. A partition of
 //! the target is counted with the progress that it will become, so that what a member reaches later has its room already.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use riverrun_types::TopicId;
 
@@ -70,7 +70,8 @@ pub(super) fn target_bytes(target: &Assignment) -> usize {
 /// What one member holds.
 pub(super) fn progress_bytes(progress: &Progress) -> usize {
     let topics = progress.assigned.len() + progress.revoking.len();
-    TOPIC_BYTES * topics + HELD_PARTITION_BYTES * progress.held().count()
+    let held = progress.assigned.values().chain(progress.revoking.values()).map(BTreeMap::len);
+    TOPIC_BYTES * topics + HELD_PARTITION_BYTES * held.sum::<usize>()
 }
 
 fn names_bytes(names: &TopicNames) -> usize {

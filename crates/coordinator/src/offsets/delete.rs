@@ -4,6 +4,8 @@
 //! was committed: one that was made anew under the name keeps its own, and inherits none.
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::sync::Arc;
 
 use riverrun_protocol::offset_delete_request::OffsetDeleteRequestTopic;
 use riverrun_protocol::offset_delete_response::{OffsetDeleteResponsePartition, OffsetDeleteResponseTopic};
@@ -11,10 +13,14 @@ use riverrun_protocol::{ErrorCode, OffsetDeleteRequest, OffsetDeleteResponse};
 use riverrun_types::TopicId;
 
 use crate::group::GroupEntry;
+use crate::lend::STEP_COST_MAX;
 use crate::records;
 use crate::shard::Shard;
 use crate::step::{GroupResponse, OffsetsRecord, RequestContext, Step};
 use crate::topics::TopicMetadata;
+
+/// What it costs to look for one topic in a group, as [`STEP_COST_MAX`] counts.
+const TOPIC_COST: usize = 128;
 
 impl Shard {
     /// Handles an OffsetDelete (KIP-496). Topics that a live group reads keep their offsets.
@@ -43,12 +49,45 @@ impl Shard {
         step
     }
 
-    /// Drops every group's offsets of topics that were deleted, each by its name and id. Whose id nobody knows counts as
-    /// one of them.
-    pub fn on_topics_deleted(&mut self, deleted: &[(&str, TopicId)]) -> Step {
-        self.drop_offsets(deleted, |deleted, committed_for| {
-            committed_for == deleted || committed_for.is_zero()
-        })
+    /// Drops the offsets of topics that were deleted, each by its name and id, of the groups behind this one: of no more
+    /// groups than are looked at in one slice, and of none that would take long by itself. Whose id nobody knows counts as
+    /// one of them. A group that is lent is told when it is taken back.
+    pub fn on_topics_deleted(&mut self, deleted: &[(&str, TopicId)], behind: Option<&str>) -> Deletion {
+        let mut deletion = Deletion::default();
+        let mut touched = Vec::new();
+        let mut cost = 0;
+        let from = behind.map_or(Bound::Unbounded, Bound::Excluded);
+        for (group_id, entry) in self.groups.range_mut::<str, _>((from, Bound::Unbounded)) {
+            if cost >= STEP_COST_MAX {
+                deletion.goes_on_behind = touched.last().cloned();
+                break;
+            }
+            touched.push(Arc::clone(group_id));
+            cost += TOPIC_COST * deleted.len();
+            if entry.offsets.memory_bytes() > STEP_COST_MAX {
+                deletion.at_length.push(Arc::clone(group_id));
+                continue;
+            }
+            let before = deletion.step.records.len();
+            drop_offsets_of(group_id, entry, deleted, was_its, &mut deletion.step.records);
+            cost += Self::cost_of_offsets(deletion.step.records.len() - before);
+        }
+        let last = deletion.goes_on_behind.clone();
+        self.note_deleted(deleted, (from, last.as_deref().map_or(Bound::Unbounded, Bound::Included)));
+        for group_id in touched {
+            self.finish(&group_id);
+        }
+        deletion
+    }
+
+    /// The same for one group, however long it takes.
+    pub fn on_topics_deleted_in(&mut self, group_id: &str, deleted: &[(&str, TopicId)]) -> Step {
+        let mut step = Step::default();
+        if let Some(entry) = self.groups.get_mut(group_id) {
+            drop_offsets_of(group_id, entry, deleted, was_its, &mut step.records);
+        }
+        self.finish(group_id);
+        step
     }
 
     /// Drops every group's offsets of topics that are not there, as `is_there` says of a name and the id for which an
@@ -58,33 +97,45 @@ impl Shard {
         let missing = committed.filter(|(topic, id)| !is_there(topic, *id));
         let missing: BTreeSet<_> = missing.map(|(topic, id)| (topic.to_owned(), id)).collect();
         let missing: Vec<_> = missing.iter().map(|(topic, id)| (topic.as_str(), *id)).collect();
-        self.drop_offsets(&missing, |missing, committed_for| committed_for == missing)
-    }
-
-    /// Drops every group's offsets of these topics for whose id and that of the offset `is_its` is true.
-    fn drop_offsets(
-        &mut self,
-        topics: &[(&str, TopicId)],
-        is_its: impl Fn(TopicId, TopicId) -> bool,
-    ) -> Step {
         let mut step = Step::default();
-        let mut touched = Vec::new();
-        for (group_id, entry) in &mut self.groups {
-            let before = step.records.len();
-            for (topic, id) in topics {
-                let gone =
-                    entry.offsets.remove_where(topic, |offset| is_its(*id, offset.topic_id)).into_iter();
-                step.records
-                    .extend(gone.map(|partition| records::offset_tombstone(group_id, topic, partition)));
+        for group_id in self.group_ids() {
+            if let Some(entry) = self.groups.get_mut(&group_id) {
+                let is_its = |missing, committed_for| committed_for == missing;
+                drop_offsets_of(&group_id, entry, &missing, is_its, &mut step.records);
             }
-            if step.records.len() > before {
-                touched.push(group_id.clone());
-            }
-        }
-        for group_id in touched {
             self.finish(&group_id);
         }
         step
+    }
+}
+
+/// What the deletion of topics has led to in a slice of a shard.
+#[derive(Debug, Default)]
+pub struct Deletion {
+    /// Its records.
+    pub step: Step,
+    /// Groups that would take long: the shell lends each for [`Shard::on_topics_deleted_in`].
+    pub at_length: Vec<Arc<str>>,
+    /// Behind which group the next slice begins, if there is one.
+    pub goes_on_behind: Option<Arc<str>>,
+}
+
+/// Whether an offset that was committed for this id goes with the topic that was deleted.
+fn was_its(deleted: TopicId, committed_for: TopicId) -> bool {
+    committed_for == deleted || committed_for.is_zero()
+}
+
+/// Drops a group's offsets of these topics for whose id and that of the offset `is_its` is true.
+fn drop_offsets_of(
+    group_id: &str,
+    entry: &mut GroupEntry,
+    topics: &[(&str, TopicId)],
+    is_its: impl Fn(TopicId, TopicId) -> bool,
+    tombstones: &mut Vec<OffsetsRecord>,
+) {
+    for (topic, id) in topics {
+        let gone = entry.offsets.remove_where(topic, |offset| is_its(*id, offset.topic_id)).into_iter();
+        tombstones.extend(gone.map(|partition| records::offset_tombstone(group_id, topic, partition)));
     }
 }
 
@@ -159,7 +210,7 @@ mod tests {
     #[test]
     fn a_deletion_takes_no_offset_of_a_topic_that_was_made_anew_under_the_name() {
         let mut shard = shard(&[("new", NEW), ("old", OLD), ("unknown", TopicId::ZERO)]);
-        let step = shard.on_topics_deleted(&[("new", OLD), ("old", OLD), ("unknown", OLD)]);
+        let step = shard.on_topics_deleted(&[("new", OLD), ("old", OLD), ("unknown", OLD)], None).step;
         assert_eq!(topics(&shard), ["new"]);
         let tombstones = ["old", "unknown"].map(|topic| records::offset_tombstone("g", topic, 0));
         assert_eq!(step.records, tombstones);

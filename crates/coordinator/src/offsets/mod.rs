@@ -15,6 +15,7 @@ use riverrun_types::{LeaderEpoch, Offset, TimestampMs, TopicId};
 
 use crate::time::Stamp;
 
+pub use delete::Deletion;
 pub(crate) use expiry::Sweep;
 pub use fetch::{offset_fetch_groups, offset_fetch_response};
 

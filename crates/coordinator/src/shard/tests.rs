@@ -377,7 +377,7 @@ impl World {
             Op::DeleteTopic { topic } => {
                 let name = TOPICS[topic];
                 let id = TwoTopics.topic_id(name).unwrap();
-                let step = self.shard.on_topics_deleted(&[(name, id)]);
+                let step = self.shard.on_topics_deleted(&[(name, id)], None).step;
                 self.took(step);
             }
             Op::Consumer { group, member, epoch } => self.consumer(group, member, epoch),

@@ -33,8 +33,8 @@ fn replay<'a>(world: &World, records: impl IntoIterator<Item = &'a OffsetsRecord
 fn told(world: &World, shard: &Shard, other: &Shard) -> Vec<String> {
     let offsets = shard.committed_offsets();
     let mut told: Vec<String> = offsets.map(|offset| format!("{offset:?}")).collect();
-    let others: Vec<_> = other.list_groups(&ListGroupsRequest::default());
-    for group in shard.list_groups(&ListGroupsRequest::default()) {
+    let others: Vec<_> = other.list_groups(&ListGroupsRequest::default(), None).0;
+    for group in shard.list_groups(&ListGroupsRequest::default(), None).0 {
         if group.group_type == "consumer" {
             told.push(consumer::described(&shard.consumer_group_describe(&group.group_id, &world.topics)));
         }
@@ -58,8 +58,8 @@ pub(crate) fn check(world: &World) {
         told(world, &full, &world.shard),
         "what is replayed differs from what lived"
     );
-    let lived = world.shard.list_groups(&ListGroupsRequest::default());
-    for group in full.list_groups(&ListGroupsRequest::default()) {
+    let lived = world.shard.list_groups(&ListGroupsRequest::default(), None).0;
+    for group in full.list_groups(&ListGroupsRequest::default(), None).0 {
         assert!(lived.iter().any(|other| other.group_id == group.group_id), "{} came back", group.group_id);
     }
     // What was replayed is alive: it takes requests and time.

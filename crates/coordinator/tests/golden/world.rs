@@ -249,7 +249,7 @@ impl World {
     fn hear(&mut self) -> String {
         let unheard = std::mem::take(&mut self.unheard);
         let deleted: Vec<_> = unheard.iter().map(|(name, id)| (name.as_str(), *id)).collect();
-        let step = self.shard.on_topics_deleted(&deleted);
+        let step = self.shard.on_topics_deleted(&deleted, None).step;
         self.took(step)
     }
 
@@ -284,7 +284,7 @@ impl World {
         let names =
             |name| args.text(name).into_iter().flat_map(|text| text.split(',')).map(Into::into).collect();
         let request = ListGroupsRequest { states_filter: names("states"), types_filter: names("types") };
-        self.shard.list_groups(&request).iter().map(show::listed).collect()
+        self.shard.list_groups(&request, None).0.iter().map(show::listed).collect()
     }
 
     fn delete(&mut self, group: &str) -> String {

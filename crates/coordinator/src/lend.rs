@@ -1,0 +1,173 @@
+//! Lending: a group that is worked on for long leaves its shard meanwhile, so that the others wait for nobody.
+//!
+//! Owns the way out and back, and what a request costs before it is worked on. A lent group is alone in a shard of its own,
+//! which takes the same requests; what is left of it is how it is listed. Its records may be appended among those of other
+//! groups: none of them names another group. Guarantees that the bounds of the shard and of all groups' memory hold with what
+//! is lent. The shell asks nothing of a shard about a group that is lent.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use riverrun_protocol::ConsumerGroupHeartbeatRequest;
+use riverrun_protocol::list_groups_response::ListedGroup;
+use riverrun_types::TopicId;
+
+use crate::TopicMetadata;
+use crate::group::Group;
+use crate::shard::Shard;
+use crate::time::Now;
+
+/// What a request may cost in a step for which the shard's other groups wait, in bytes of a group's memory that it looks at or
+/// changes: about as many members or offsets as take a millisecond.
+pub const STEP_COST_MAX: usize = 512 * 1024;
+/// What it costs to commit, delete or fetch the offset of one partition.
+const OFFSET_COST: usize = 1_024;
+/// What it costs to assign one partition.
+const PARTITION_COST: usize = 256;
+
+/// A group that was taken out of its shard, alone in a shard of its own.
+#[derive(Debug)]
+pub struct Lent {
+    group_id: Arc<str>,
+    shard: Shard,
+}
+
+impl Lent {
+    /// Its id.
+    pub fn group_id(&self) -> &Arc<str> {
+        &self.group_id
+    }
+
+    /// The shard that has this group only.
+    pub fn shard(&mut self) -> &mut Shard {
+        &mut self.shard
+    }
+}
+
+/// The groups that are out, by their ids.
+pub(crate) type AwayGroups = BTreeMap<Arc<str>, Away>;
+
+/// What a shard keeps of a group that is lent.
+#[derive(Debug)]
+pub(crate) struct Away {
+    /// How it is listed; none if there is no group of this id yet.
+    pub(crate) listed: Option<ListedGroup<'static>>,
+    /// Topics that were deleted meanwhile.
+    deleted: Vec<(String, TopicId)>,
+}
+
+impl Shard {
+    /// Takes a group out, or keeps the place of one that is to be made; none if it is out already.
+    pub fn lend(&mut self, group_id: &str) -> Option<Lent> {
+        if self.is_lent(group_id) {
+            return None;
+        }
+        let mut config = self.config.clone();
+        let is_there = self.groups.contains_key(group_id);
+        // The place of a new group is taken from now on.
+        config.groups_max = usize::from(is_there || self.make_room().is_ok());
+        let listed = self.groups.get(group_id).map(|entry| entry.listed(group_id));
+        let removed = self.groups.remove_entry(group_id);
+        let group_id = removed.as_ref().map_or_else(|| group_id.into(), |(group_id, _)| Arc::clone(group_id));
+        let part = self.share.part(removed.as_ref().map_or(0, |(_, entry)| entry.charged_bytes));
+        let mut shard = Self::with_share(config, part);
+        shard.loaded_at = self.loaded_at;
+        if let Some((group_id, entry)) = removed {
+            if let Some(at) = entry.scheduled {
+                self.timers.remove(&(at, Arc::clone(&group_id)));
+                shard.timers.insert((at, Arc::clone(&group_id)));
+            }
+            shard.groups.insert(group_id, entry);
+        }
+        self.away.insert(Arc::clone(&group_id), Away { listed, deleted: Vec::new() });
+        Some(Lent { group_id, shard })
+    }
+
+    /// Whether the group is out.
+    pub fn is_lent(&self, group_id: &str) -> bool {
+        self.away.contains_key(group_id)
+    }
+
+    /// Topics that were deleted while the group was out: it has to drop their offsets before it is taken back.
+    pub fn take_deleted(&mut self, lent: &Lent) -> Vec<(String, TopicId)> {
+        self.away.get_mut(&lent.group_id).map(|away| std::mem::take(&mut away.deleted)).unwrap_or_default()
+    }
+
+    /// Takes back what has become of a group.
+    pub fn take_back(&mut self, lent: Lent) {
+        let Lent { group_id, shard } = lent;
+        self.away.remove(&group_id);
+        self.groups.extend(shard.groups);
+        self.timers.extend(shard.timers);
+        self.share.absorb(shard.share);
+    }
+
+    /// Remembers topics that were deleted for the groups that are out, as far as their ids are in this range.
+    pub(crate) fn note_deleted(&mut self, deleted: &[(&str, TopicId)], range: (Bound<&str>, Bound<&str>)) {
+        for (_, away) in self.away.range_mut::<str, _>(range) {
+            away.deleted.extend(deleted.iter().map(|(name, id)| ((*name).to_owned(), *id)));
+        }
+    }
+
+    /// What a request costs that looks at all of a group.
+    pub fn cost_of_all(&self, group_id: &str) -> usize {
+        self.groups.get(group_id).map_or(0, |entry| entry.charged_bytes)
+    }
+
+    /// What a request costs that names so many partitions.
+    pub fn cost_of_offsets(partitions: usize) -> usize {
+        partitions.saturating_mul(OFFSET_COST)
+    }
+
+    /// What it costs to read all of a group's offsets.
+    pub fn cost_of_all_offsets(&self, group_id: &str) -> usize {
+        self.groups.get(group_id).map_or(0, |entry| entry.offsets.memory_bytes())
+    }
+
+    /// What the heartbeat of a classic member costs: in a KIP-848 group it may move the group on.
+    pub fn cost_of_sign_of_life(&self, group_id: &str, member_id: &str, topics: &dyn TopicMetadata) -> usize {
+        match self.groups.get(group_id).map(|entry| (&entry.group, entry.charged_bytes)) {
+            Some((Group::Consumer(group), _)) if !group.moves_on(topics) => group.cost_of_member(member_id),
+            Some((Group::Consumer(_), all)) => all,
+            _ => 0,
+        }
+    }
+
+    /// What a `ConsumerGroupHeartbeat` costs.
+    pub fn cost_of_heartbeat(
+        &self,
+        request: &ConsumerGroupHeartbeatRequest<'_>,
+        topics: &dyn TopicMetadata,
+    ) -> usize {
+        let says_more = request.member_epoch <= 0
+            || request.subscribed_topic_names.is_some()
+            || request.subscribed_topic_regex.is_some()
+            || request.server_assignor.is_some();
+        if !says_more {
+            return self.cost_of_sign_of_life(&request.group_id, &request.member_id, topics);
+        }
+        let names = request.subscribed_topic_names.iter().flatten();
+        let ids = names.filter_map(|name| topics.topic_id(name));
+        let partitions = ids.filter_map(|id| usize::try_from(topics.partition_count(id)?).ok());
+        let to_assign: usize = partitions.map(|count| count.saturating_mul(PARTITION_COST)).sum();
+        self.cost_of_all(&request.group_id).saturating_add(to_assign)
+    }
+
+    /// The next group on whose deadlines is to be acted, if that costs more than a step may. Its timer is taken out: whoever
+    /// asks calls [`Shard::expire_lent`] once the group is lent.
+    pub fn due_at_length(&mut self, now: Now) -> Option<Arc<str>> {
+        let (at, group_id) = self.timers.first()?;
+        if *at > now.moment || self.cost_of_all(group_id) <= STEP_COST_MAX {
+            return None;
+        }
+        let (_, group_id) = self.timers.pop_first()?;
+        if let Some(entry) = self.groups.get_mut(&group_id) {
+            entry.scheduled = None;
+        }
+        Some(group_id)
+    }
+}
+
+#[cfg(test)]
+mod tests;
