@@ -3,6 +3,9 @@
 //! Owns the command line and what people and programs see of it: text, JSON, exit codes. What a command does is in
 //! `commands`, one file each; everything behind that is in the library crates.
 
+// A reader of stdout or stderr that has left, or a full disk behind it, is no panic: `text::output` and `logging` write.
+#![warn(clippy::print_stderr, clippy::print_stdout)]
+
 mod allocator;
 mod args;
 mod commands;

@@ -1,8 +1,10 @@
 //! Diagnostics on stderr, by level and module, as text or JSON.
 //!
-//! Owns the queue that all lines of the process go through, and the one thread that writes them. Guarantees that a
-//! thread that logs, fails or panics never waits for stderr and never ends because of it: a line for which there is no
-//! room is dropped and counted, and the next line that gets through says how many were.
+//! Owns the queue that all lines of the process go through, and the one thread that writes them: what is logged, and what
+//! a command says beside its answer, such as a summary, a warning or its progress. Guarantees that a thread that logs,
+//! tells, fails or panics never waits for stderr and never ends because of it: a line for which there is no room is
+//! dropped and counted, and the next line that gets through says how many were. Nothing else of this crate prints to
+//! stderr, except a progress bar on a terminal.
 
 mod line;
 mod queue;
@@ -82,12 +84,18 @@ pub(crate) fn account() -> Arc<LogAccount> {
 /// Says something that is no log line, such as why the command failed, behind what was logged before. Returns when it
 /// is written or when the reader of stderr has had its time.
 pub(crate) fn say(text: &str) {
+    note(text);
+    drain();
+}
+
+/// The same without a wait, for what is said while the command goes on and for its summary: what is left is waited for
+/// at the end of the process.
+pub(crate) fn note(text: &str) {
     match LOG.get() {
         Some(log) => log.queue.push(format!("{text}\n")),
         // The command line was refused before there was a log. Nobody is left to be told where it cannot be written.
         None => drop(writeln!(std::io::stderr(), "{text}")),
     }
-    drain();
 }
 
 /// Waits until everything is written, or until the reader of stderr has had its time.

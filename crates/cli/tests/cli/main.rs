@@ -16,3 +16,4 @@ mod queue;
 mod records;
 mod serve;
 mod server_log;
+mod stderr;

@@ -22,6 +22,7 @@ use serde_json::Value;
 use super::report::line_of;
 use super::turns::{Turn, Work, is_read_later, turns};
 use crate::exit::{Exit, Failure};
+use crate::logging;
 use crate::signals::StopSignals;
 use crate::text::output::{OutputArgs, print_json, print_text};
 use crate::text::time::{format_time, now};
@@ -104,7 +105,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<(), Failure> {
         }
         let servers = args.servers(&job)?;
         match args.left_out(&plan, servers.len()) {
-            Some(reason) => eprintln!("{} is left out: {reason}", plan.name),
+            Some(reason) => logging::note(&format!("{} is left out: {reason}", plan.name)),
             None => work.push(Work::new(job, servers, &plan)),
         }
     }
@@ -185,7 +186,7 @@ impl RunArgs {
             ));
         }
         for what in without {
-            eprintln!("{what} is run without --drivers: it brings its settings with it");
+            logging::note(&format!("{what} is run without --drivers: it brings its settings with it"));
         }
         Ok(())
     }
@@ -288,7 +289,10 @@ fn run_name() -> String {
 /// What the machine does, measured once for all runs.
 fn environment(data_dir: Option<&Path>) -> Result<Environment, Failure> {
     let mut environment = Environment::look(data_dir);
-    eprintln!("measuring the loopback interface{}", if data_dir.is_some() { " and the disk" } else { "" });
+    logging::note(&format!(
+        "measuring the loopback interface{}",
+        if data_dir.is_some() { " and the disk" } else { "" }
+    ));
     environment.loopback =
         Some(loopback::measure(LOOPBACK_TIME).map_err(|error| Failure::io("loopback interface", &error))?);
     if let Some(directory) = data_dir {
@@ -334,7 +338,7 @@ impl Session<'_> {
         let Turn { job, server, round, .. } = *turn;
         let started = format_time(now());
         let plan = job.plan(&self.args.plan_options(&run_name()), self.args.scale)?;
-        eprintln!("\n{} on {}", plan.name, server.name);
+        logging::note(&format!("\n{} on {}", plan.name, server.name));
         let software = server.pid.and_then(software_of);
         let is_server_here = server.is_here().await;
         let page_cache = self.drop_page_cache(is_server_here);
@@ -408,7 +412,7 @@ impl Session<'_> {
             held = self.held.make(&server.bootstrap, plan, stays) => held?,
         };
         if held > 0 {
-            eprintln!("  {held} topic(s) stay after it: a later run reads them");
+            logging::note(&format!("  {held} topic(s) stay after it: a later run reads them"));
         }
         Ok(())
     }
@@ -418,7 +422,7 @@ impl Session<'_> {
         if self.stops > 1 || self.held.is_empty() {
             return Ok(());
         }
-        eprintln!("topics that later runs were to read are deleted; to leave them, stop it again");
+        logging::note("topics that later runs were to read are deleted; to leave them, stop it again");
         tokio::select! {
             () = self.held.release_all() => Ok(()),
             () = self.stop.next() => Err(failure(&RunError::StoppedAtOnce)),
@@ -431,7 +435,7 @@ impl Session<'_> {
         }
         let page_cache = if is_server_here { PageCache::drop_now() } else { PageCache::elsewhere() };
         if let Some(reason) = &page_cache.reason {
-            eprintln!("  the page cache stays as it is: {reason}");
+            logging::note(&format!("  the page cache stays as it is: {reason}"));
         }
         page_cache
     }
@@ -518,15 +522,15 @@ fn failure(error: &RunError) -> Failure {
 /// Progress, for people: on stderr, the seconds of a long run one line for every ten.
 fn tell(event: Event<'_>) {
     match event {
-        Event::Phase(phase) => eprintln!("  {phase}"),
-        Event::Second(second) if second.at_s % 10.0 < second.seconds => eprintln!(
+        Event::Phase(phase) => logging::note(&format!("  {phase}")),
+        Event::Second(second) if second.at_s % 10.0 < second.seconds => logging::note(&format!(
             "  {:5.0} s  {:>10.0} rec/s sent  {:>10.0} rec/s read  backlog {:>9}  publish p99 {:>8.1} ms",
             second.at_s,
             second.publish_rate,
             second.consume_rate + second.catch_up_rate,
             second.backlog,
             second.publish.map_or(0.0, |publish| publish.p99_us as f64 / 1000.0),
-        ),
+        )),
         Event::Second(_) => {}
     }
 }

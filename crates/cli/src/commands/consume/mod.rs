@@ -21,6 +21,7 @@ use self::reading::{Limits, Plan, Printer, Reading};
 use self::start::From;
 use crate::args::ClientArgs;
 use crate::exit::Failure;
+use crate::logging;
 use crate::text::number;
 
 /// How long partitions that do not answer keep the others waiting at the start.
@@ -140,7 +141,7 @@ pub(crate) async fn run(args: ConsumeArgs) -> Result<(), Failure> {
     let closed = reading.close(outcome.is_ok()).await;
     if std::io::stderr().is_terminal() {
         let hint = if args.follows() { "" } else { "; --follow waits for more" };
-        eprintln!("{}{hint}", number::records(count));
+        logging::note(&format!("{}{hint}", number::records(count)));
     }
     outcome.and(closed)
 }

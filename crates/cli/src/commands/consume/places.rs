@@ -8,6 +8,7 @@ use riverrun_types::{ErrorKind, Offset};
 
 use super::start::From;
 use crate::exit::{Exit, Failure};
+use crate::logging;
 
 /// Partitions whose ranges an error tells at most.
 const RANGES_TOLD: usize = 10;
@@ -104,11 +105,11 @@ pub(super) fn check_offset(known: &Known, offset: Offset) -> Result<(), Failure>
     };
     if outside.len() < bounds.len() || !known.silent.is_empty() {
         for place in &outside {
-            eprintln!(
+            logging::note(&format!(
                 "offset {} is out of range: {}; it is read from what is nearest",
                 offset.0,
                 range(place)
-            );
+            ));
         }
         return Ok(());
     }

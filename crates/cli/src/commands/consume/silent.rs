@@ -7,6 +7,7 @@ use std::time::Duration;
 use riverrun_client::{ClientError, TopicPartition, Trouble};
 
 use crate::exit::{Exit, Failure};
+use crate::logging;
 
 /// Trouble that lasts so long is told of.
 const TELL_AFTER: Duration = Duration::from_secs(2);
@@ -60,12 +61,12 @@ impl Silent {
 
     fn take_partitions(&mut self, troubles: BTreeMap<TopicPartition, Trouble>) {
         for back in self.told.extract_if(.., |partition| !troubles.contains_key(partition)) {
-            eprintln!("{back} answers again");
+            logging::note(&format!("{back} answers again"));
         }
         self.given_up.retain(|partition, _| troubles.contains_key(partition));
         for (partition, trouble) in troubles {
             if self.tells(&trouble) && self.told.insert(partition.clone()) {
-                eprintln!("{partition} does not answer, and is tried again: {}", trouble.error);
+                logging::note(&format!("{partition} does not answer, and is tried again: {}", trouble.error));
             }
             if self.gives_up(&trouble) {
                 self.given_up.insert(partition, trouble.error);
@@ -76,7 +77,7 @@ impl Silent {
     fn take_all(&mut self, trouble: Option<Trouble>) -> Result<(), Failure> {
         let Some(trouble) = trouble.filter(|trouble| self.tells(trouble)) else {
             if std::mem::take(&mut self.told_all) {
-                eprintln!("reading goes on");
+                logging::note("reading goes on");
             }
             return Ok(());
         };
@@ -85,7 +86,7 @@ impl Silent {
             return Err(Failure::from(trouble.error).about(after).advise(ADVICE));
         }
         if !std::mem::replace(&mut self.told_all, true) {
-            eprintln!("trying again: {}", trouble.error);
+            logging::note(&format!("trying again: {}", trouble.error));
         }
         Ok(())
     }

@@ -22,6 +22,7 @@ use super::lines::{self, ReadFigures};
 use super::load_failure;
 use super::properties::{self, PropertyArgs};
 use crate::exit::{Exit, Failure};
+use crate::logging;
 use crate::signals::StopSignals;
 use crate::text::number;
 use crate::text::output::{print_json, print_text};
@@ -108,8 +109,8 @@ impl ConsumeArgs {
         all.set("max.partition.fetch.bytes", self.fetch_size.to_string());
         all.set("auto.offset.reset", if self.from_latest { "latest" } else { "earliest" });
         if self.socket_buffer_size.is_some() {
-            eprintln!(
-                "warning: the system sizes the buffers of connections, so --socket-buffer-size has no effect"
+            logging::note(
+                "warning: the system sizes the buffers of connections, so --socket-buffer-size has no effect",
             );
         }
         Ok(properties::consumer(&all)?)

@@ -18,6 +18,7 @@ use super::hdr::HdrFile;
 use super::lines;
 use super::properties::{self, PropertyArgs};
 use crate::exit::{Exit, Failure};
+use crate::logging;
 use crate::signals::StopSignals;
 use crate::text::number;
 use crate::text::output::{print_json, print_text};
@@ -89,8 +90,8 @@ impl EndToEndArgs {
                 record_bytes: self.record_size.unwrap_or(0) as usize,
             },
             [servers, topic, count, acks, size, file @ ..] => {
-                eprintln!(
-                    "WARNING: arguments without names are deprecated: use --bootstrap-server, --topic and so on"
+                logging::note(
+                    "WARNING: arguments without names are deprecated: use --bootstrap-server, --topic and so on",
                 );
                 self.properties.bootstrap_server = Some(servers.clone());
                 let arguments = std::mem::take(&mut self.properties);

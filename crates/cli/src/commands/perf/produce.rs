@@ -27,6 +27,7 @@ use super::properties::{self, PropertyArgs};
 use super::{lines, load_failure, producer_metrics};
 use crate::args::parse_pair;
 use crate::exit::{Exit, Failure};
+use crate::logging;
 use crate::signals::StopSignals;
 use crate::text::number;
 use crate::text::output::{print_json, print_text};
@@ -276,7 +277,7 @@ async fn close(producers: &[Arc<Producer>]) -> Result<(), Failure> {
 async fn close_soon(producers: &[Arc<Producer>]) -> Result<(), Failure> {
     let closed = join_all(producers.iter().map(|producer| producer.close_within(CLOSE_WAIT))).await;
     if closed.contains(&false) {
-        eprintln!("warning: what was not acked in {CLOSE_WAIT:?} is given up");
+        logging::note(&format!("warning: what was not acked in {CLOSE_WAIT:?} is given up"));
     }
     Ok(())
 }

@@ -13,6 +13,7 @@ use riverrun_client::{ClientError, ClusterOptions, ConsumerOptions, OptionDef, P
 
 use crate::args::parse_pair;
 use crate::exit::{Exit, Failure};
+use crate::logging;
 
 /// Where servers are looked for if nobody says.
 const DEFAULT_BOOTSTRAP: &str = "127.0.0.1:9092";
@@ -78,7 +79,7 @@ fn split<'a>(properties: &'a Properties, tables: &[&[OptionDef]]) -> (Vec<(&'a s
 
 fn name_useless(names: &[&str]) {
     for name in names {
-        eprintln!("warning: this client has no setting {name}, so it has no effect");
+        logging::note(&format!("warning: this client has no setting {name}, so it has no effect"));
     }
 }
 

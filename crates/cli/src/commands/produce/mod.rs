@@ -23,6 +23,7 @@ use self::summary::Summary;
 use crate::args::{ClientArgs, parse_pair};
 use crate::exit::{Exit, Failure};
 use crate::input::{self, Column, CsvOptions, CsvValue, InputError, InputRecord, Shape};
+use crate::logging;
 use crate::signals::StopSignals;
 use crate::text::output::{OutputArgs, print_json};
 
@@ -229,7 +230,7 @@ pub(crate) async fn run(args: ProduceArgs) -> Result<(), Failure> {
     if args.output.json {
         print_json(&summary)?;
     } else {
-        eprintln!("{summary}");
+        logging::note(&summary.to_string());
     }
     outcome.and(drained)
 }
