@@ -24,7 +24,7 @@ pub(crate) enum Exit {
     Failed = 1,
     /// The command line, the configuration or the input is wrong.
     Usage = 2,
-    /// A topic, group, record or file does not exist.
+    /// A topic, group, record, server of the cluster or file does not exist.
     NotFound = 3,
     /// The server, or a partition, cannot be reached or did not answer in time.
     Unreachable = 4,
@@ -43,7 +43,7 @@ pub(crate) const EXIT_CODES: [(Exit, &str); 9] = [
     (Exit::Ok, "done; also when the reader of the output stopped reading"),
     (Exit::Failed, "failed in a way that no other code names"),
     (Exit::Usage, "command line, configuration or input wrong"),
-    (Exit::NotFound, "topic, group, option or file not found"),
+    (Exit::NotFound, "topic, group, server of the cluster, option or file not found"),
     (Exit::Unreachable, "server or partition not reached, or no answer in time"),
     (
         Exit::CheckFailed,
@@ -186,6 +186,7 @@ fn exit_of(error: &ClientError) -> Exit {
         | ClientError::Disconnected { .. }
         | ClientError::Timeout { .. }
         | ClientError::Undelivered { .. } => Exit::Unreachable,
+        ClientError::UnknownNode(_) => Exit::NotFound,
         ClientError::Invalid(_) | ClientError::RecordTooLarge { .. } => Exit::Usage,
         ClientError::Server { code, .. } => exit_of_code(*code),
         _ => Exit::Failed,

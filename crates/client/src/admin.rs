@@ -133,7 +133,7 @@ impl Admin {
         }
     }
 
-    /// Asks one server, again while it cannot be reached.
+    /// Asks one server, again while it cannot be reached. One that the others do not know is not waited for.
     async fn ask_node<'a, R: Request<'a>>(
         &self,
         node: NodeId,
@@ -143,8 +143,24 @@ impl Admin {
         loop {
             match self.cluster.call(node, Lane::Data, request).await {
                 Ok(frame) => return Ok(frame),
+                Err(error @ ClientError::UnknownNode(_)) => self.look_for(node, error, &mut retry).await?,
                 Err(error) => retry.pause_after(error).await?,
             }
+        }
+    }
+
+    /// Asks which servers there are, and fails with `unknown` if this one is not among them: it may have come since they
+    /// were asked last.
+    async fn look_for(
+        &self,
+        node: NodeId,
+        unknown: ClientError,
+        retry: &mut Retry,
+    ) -> Result<(), ClientError> {
+        match self.cluster.refresh(Some(&[]), false).await {
+            Ok(_) if self.cluster.has_node(node) => Ok(()),
+            Ok(_) => Err(unknown),
+            Err(error) => retry.pause_after(error).await,
         }
     }
 

@@ -510,11 +510,7 @@ impl Cluster {
         }
         let address = lock(&self.known).nodes.get(&node.0).map(|node| format!("{}:{}", node.host, node.port));
         // It may have left the cluster since it was heard of, and whoever leads now will be heard of, too.
-        let gone = || ClientError::Disconnected {
-            address: format!("node {}", node.0),
-            reason: "it is not among the servers of the cluster".to_owned(),
-        };
-        let address = address.ok_or_else(gone)?;
+        let address = address.ok_or(ClientError::UnknownNode(node))?;
         let slot = self.slot(node, lane);
         // In a task of its own: whoever asks may not go on for long, as a consumer's fetch does not between two polls,
         // and must not keep the slot from others meanwhile.

@@ -121,9 +121,10 @@ impl GroupCoordinator {
     /// Looks for the coordinator again next time, if this error says that it is elsewhere or unreachable.
     pub(crate) fn note(&self, error: &ClientError) {
         let moved = match error {
-            ClientError::Connect { .. } | ClientError::Disconnected { .. } | ClientError::Timeout { .. } => {
-                true
-            }
+            ClientError::Connect { .. }
+            | ClientError::Disconnected { .. }
+            | ClientError::UnknownNode(_)
+            | ClientError::Timeout { .. } => true,
             ClientError::Server { code, .. } => {
                 matches!(*code, ErrorCode::NOT_COORDINATOR | ErrorCode::COORDINATOR_NOT_AVAILABLE)
             }

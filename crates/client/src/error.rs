@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use riverrun_protocol::{ApiKey, DecodeError, EncodeError, ErrorCode};
 use riverrun_records::BatchError;
-use riverrun_types::{ErrorKind, Offset};
+use riverrun_types::{ErrorKind, NodeId, Offset};
 use thiserror::Error;
 
 use crate::topic_partition::TopicPartition;
@@ -35,6 +35,9 @@ pub enum ClientError {
         /// What happened.
         reason: String,
     },
+    /// The servers that answer do not name this one among those of the cluster. It may have left, or be yet to come.
+    #[error("the cluster has no server {}", .0.0)]
+    UnknownNode(NodeId),
     /// No answer in time. Whether the request took effect is not known.
     #[error("no answer from {address} to {api} in {after:?}")]
     Timeout {
@@ -183,6 +186,7 @@ impl ClientError {
         match self {
             Self::Connect { .. }
             | Self::Disconnected { .. }
+            | Self::UnknownNode(_)
             | Self::Timeout { .. }
             | Self::Blocked { .. }
             | Self::Undelivered { .. } => ErrorKind::Retry,

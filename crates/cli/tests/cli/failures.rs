@@ -144,3 +144,15 @@ fn a_member_of_the_other_protocol_is_told_what_the_server_says_and_which_to_use(
         wait(&mut member);
     }
 }
+
+#[test]
+fn a_server_that_the_cluster_does_not_have_is_not_found() {
+    let server = Server::start();
+    for args in [&["config", "get"][..], &["config", "set", "log.retention.ms=5"]] {
+        let begun = std::time::Instant::now();
+        let args = [args, &["--broker", "77", "--timeout", "50"]].concat();
+        let told = server.run(&args).ended(3).stderr;
+        assert!(told.contains("the cluster has no server 77"), "{told}");
+        assert!(begun.elapsed() < std::time::Duration::from_secs(40), "{:?}", begun.elapsed());
+    }
+}

@@ -1,8 +1,9 @@
 //! The admin client against a server whose answers leave out some of what was asked for.
 
 use std::fmt::Display;
+use std::time::Duration;
 
-use riverrun_client::{Admin, ClientError, NewTopic, TopicPartition};
+use riverrun_client::{Admin, ClientError, ConfigResource, NewTopic, TopicPartition};
 use riverrun_protocol::delete_records_response::{DeleteRecordsPartitionResult, DeleteRecordsTopicResult};
 use riverrun_protocol::delete_topics_response::DeletableTopicResult;
 use riverrun_protocol::offset_delete_response::{OffsetDeleteResponsePartition, OffsetDeleteResponseTopic};
@@ -10,7 +11,7 @@ use riverrun_protocol::{
     ApiKey, CreatePartitionsResponse, CreateTopicsResponse, DeleteRecordsResponse, DeleteTopicsResponse,
     OffsetDeleteResponse,
 };
-use riverrun_types::Offset;
+use riverrun_types::{NodeId, Offset};
 
 use crate::consumer::partition;
 use crate::server::{Call, Reply, ScriptedServer};
@@ -77,4 +78,23 @@ async fn so_has_a_topic() {
     assert_eq!(grown, [("t".to_owned(), Err("left out"))]);
     let deleted = told(admin.delete_topics(&["u".to_owned(), "t".to_owned()]).await);
     assert_eq!(deleted, [("t".to_owned(), Ok(())), ("u".to_owned(), Err("left out"))]);
+}
+
+#[tokio::test]
+async fn a_server_that_the_cluster_does_not_have_is_not_waited_for() {
+    let server = ScriptedServer::start(answer).await;
+    let mut options = server.options();
+    options.retry_timeout = Duration::from_mins(2);
+    let admin = Admin::new(options).await.unwrap();
+    let resource = ConfigResource::Broker(NodeId(77));
+    let asked = async {
+        let described = admin.describe_configs(&resource).await.unwrap_err();
+        let changes = [(resource.clone(), Vec::new())].into();
+        let (_, altered) = admin.alter_configs(&changes, true).await.remove(0);
+        [described, altered.unwrap_err()]
+    };
+    for error in tokio::time::timeout(Duration::from_mins(1), asked).await.expect("in less than its patience")
+    {
+        assert!(matches!(error, ClientError::UnknownNode(NodeId(77))), "{error}");
+    }
 }
