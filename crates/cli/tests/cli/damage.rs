@@ -397,3 +397,21 @@ fn what_is_no_file_is_refused_by_name_and_not_waited_for() {
         std::fs::rename(&away, &path).expect("renamed");
     }
 }
+
+#[test]
+fn verify_names_what_a_running_server_has_in_use() {
+    let (dir, log) = stopped_data();
+    let mut server = Server::on(dir.path(), &[]);
+    let partition = text(log.parent().expect("a directory"));
+    for path in [text(dir.path()), partition] {
+        let told = run(&["log", "verify", path, "--json"]).ended(0).json();
+        let in_use: Vec<_> =
+            told["in_use"].as_array().expect("a list").iter().map(|dir| dir.as_str()).collect();
+        assert!(in_use.contains(&dir.path().join("logs").to_str()), "{path}: {told}");
+        let shown = run(&["log", "verify", path]).ended(0).text();
+        assert!(shown.contains("in use by a server"), "{shown}");
+    }
+    assert_eq!(server.interrupt(), 0);
+    let told = run(&["log", "verify", text(dir.path()), "--json"]).ended(0).json();
+    assert_eq!(told["in_use"], serde_json::json!([]));
+}

@@ -8,6 +8,7 @@ use std::fs;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
+use riverrun_env::Env;
 use riverrun_types::{PartitionId, TopicId};
 
 use crate::exit::{Exit, Failure};
@@ -22,6 +23,9 @@ const METADATA_LOG_PREFIX: &str = "log-";
 const METADATA_LOG_DIGITS: usize = 20;
 /// Ending of the files that make a directory a journal's.
 const JOURNAL_SUFFIX: &str = ".journal";
+
+/// In every directory that only one server may use.
+const LOCK_FILE: &str = "lock";
 
 /// A partition's directory, `<topic id>/<index>`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,6 +74,26 @@ impl Found {
         });
         found.log_dirs.sort();
         Ok(found)
+    }
+
+    /// The directories that hold a lock file of a server: log dirs, those of partitions included, metadata and journals.
+    pub(super) fn lockable(&self) -> BTreeSet<&Path> {
+        let of_partitions = self.partitions.iter().filter_map(PartitionDir::log_dir);
+        let dirs = self.log_dirs.iter().chain(&self.metadata).chain(&self.journals);
+        dirs.map(PathBuf::as_path).chain(of_partitions).collect()
+    }
+}
+
+/// Whether a server, or a repair, has this directory in use. Nothing is made where there is no lock file.
+pub(super) fn is_in_use(env: &Env, dir: &Path) -> Result<bool, Failure> {
+    let lock = dir.join(LOCK_FILE);
+    let failed = |error: io::Error| Failure::io(lock.display(), &error);
+    if !env.fs.exists(&lock).map_err(failed)? {
+        return Ok(false);
+    }
+    match env.fs.lock(&lock) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
+        locked => locked.map(|_| false).map_err(failed),
     }
 }
 

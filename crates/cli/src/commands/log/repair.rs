@@ -9,13 +9,10 @@ use riverrun_log::{Cut, CutOptions, LogError, Repair, RepairError};
 use serde::Serialize;
 
 use super::log_failure;
-use super::partitions::{Found, PartitionDir, Unread};
+use super::partitions::{Found, PartitionDir, Unread, is_in_use};
 use crate::exit::{Exit, Failure};
 use crate::text::number;
 use crate::text::output::OutputArgs;
-
-/// In every directory that only one server may use.
-const LOCK_FILE: &str = "lock";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -132,17 +129,9 @@ pub(super) fn run(args: &RepairArgs) -> Result<(), Failure> {
 /// Refuses directories of a running server, also where no partition has files yet: the journal may have its records.
 fn check_stopped(found: &Found) -> Result<(), Failure> {
     let env = Env::real();
-    for dir in found.log_dirs.iter().chain(&found.metadata).chain(&found.journals) {
-        let lock = dir.join(LOCK_FILE);
-        let failed = |error: &std::io::Error| Failure::io(lock.display(), error);
-        if !env.fs.exists(&lock).map_err(|error| failed(&error))? {
-            continue;
-        }
-        match env.fs.lock(&lock) {
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                return Err(failure(&LogError::Locked { path: dir.clone() }.into()));
-            }
-            locked => drop(locked.map_err(|error| failed(&error))?),
+    for dir in found.lockable() {
+        if is_in_use(&env, dir)? {
+            return Err(failure(&LogError::Locked { path: dir.to_path_buf() }.into()));
         }
     }
     Ok(())

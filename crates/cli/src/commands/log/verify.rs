@@ -18,7 +18,7 @@ use riverrun_types::PartitionId;
 use serde::Serialize;
 
 use super::log_failure;
-use super::partitions::{Found, PartitionDir, Unread};
+use super::partitions::{Found, PartitionDir, Unread, is_in_use};
 use super::progress::Progress;
 use crate::exit::{Exit, Failure};
 use crate::text::number;
@@ -47,7 +47,8 @@ tail, which the next start cuts off), damage below the log start, records that i
 is read here, and what of a journal is settled are listed and count as good. So does what a journal
 keeps aside of a partition; that is known if the journal's directory lies at or below a path.
 
-Stop the server first: while it writes, files may look damaged that are not.";
+Stop the server first: while it writes, files may look damaged that are not, and what is good may
+be so no longer. Directories in use are named, and do not change the exit code.";
 
 /// The weight of damage in a part of a journal that is durable elsewhere.
 const SETTLED: &str = "settled";
@@ -72,6 +73,8 @@ struct Report {
     directories: Vec<DirectoryReport>,
     /// Paths that could not be checked.
     problems: Vec<Problem>,
+    /// Directories that a server had in use when the check began: what is said of them may be so no longer.
+    in_use: Vec<String>,
     /// All findings, the harmless ones included.
     findings: usize,
     /// Those that are damage.
@@ -137,6 +140,9 @@ pub(super) fn run(args: &VerifyArgs) -> Result<(), Failure> {
     let partitions =
         found.iter().filter_map(|(_, found)| found.as_ref().ok()).map(|found| found.partitions.len());
     let mut verification = Verification::new(Progress::start(partitions.sum()));
+    for found in found.iter().filter_map(|(_, found)| found.as_ref().ok()) {
+        verification.note_in_use(found);
+    }
     // What journals keep aside is told with the partitions that it belongs to.
     for path in found.iter().filter_map(|(_, found)| found.as_ref().ok()).flat_map(|found| &found.journals) {
         verification.read_journal(path);
@@ -151,8 +157,12 @@ pub(super) fn run(args: &VerifyArgs) -> Result<(), Failure> {
     args.output.print(&report, text)?;
     if report.damage > 0 {
         let message = format!("{} finding(s) of damage; the files were not changed", report.damage);
-        return Err(Failure::new(Exit::CheckFailed, message)
-            .advise("riverrun log repair PATH   (says what of a damaged partition could be kept)"));
+        let advice = if report.in_use.is_empty() {
+            "riverrun log repair PATH   (says what of a damaged partition could be kept)"
+        } else {
+            "stop the server and check again; while it writes, files may look damaged that are not"
+        };
+        return Err(Failure::new(Exit::CheckFailed, message).advise(advice));
     }
     report.problems.into_iter().next().map_or(Ok(()), |problem| Err(problem.failure))
 }
@@ -213,6 +223,16 @@ impl Verification {
         }
         for Unread { path, failure } in found.unread {
             self.problem(&path, failure);
+        }
+    }
+
+    /// A lock that cannot be asked for, as on a disk that is mounted for reading only, is nobody's.
+    fn note_in_use(&mut self, found: &Found) {
+        let in_use = found.lockable().into_iter().filter(|dir| is_in_use(&self.env, dir) == Ok(true));
+        for dir in in_use.map(text_of) {
+            if !self.report.in_use.contains(&dir) {
+                self.report.in_use.push(dir);
+            }
         }
     }
 
@@ -373,6 +393,10 @@ fn text(report: &Report) -> String {
     }
     for problem in &report.problems {
         writeln!(text, "not checked: {}", problem.what).expect("a String takes every text");
+    }
+    for dir in &report.in_use {
+        writeln!(text, "in use by a server, which may change it meanwhile: {dir}")
+            .expect("a String takes every text");
     }
     text
 }
