@@ -232,3 +232,30 @@ fn what_a_producer_sends_is_in_the_queue_once_though_the_server_is_killed() {
     assert!(found == expected, "{} lines, {} expected", found.lines().count(), expected.lines().count());
     assert_eq!(server.interrupt(), 0);
 }
+
+#[test]
+fn a_bench_leaves_no_directory_that_was_not_there() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let inner = dir.path().join("a/b");
+    let bench = |hops: &str| {
+        run(&[
+            "queue",
+            "bench",
+            "--dir",
+            inner.to_str().expect("text"),
+            "--seconds",
+            "1",
+            "--rate",
+            "10",
+            "--hops",
+            hops,
+        ])
+    };
+    let told = bench("1").ended(0).text();
+    assert!(told.contains(", 1 hop: "), "{told}");
+    assert!(!dir.path().join("a").exists());
+    // One that was there stays, with what it holds.
+    std::fs::create_dir_all(&inner).expect("made");
+    bench("1").ended(0);
+    assert_eq!(std::fs::read_dir(&inner).expect("there").count(), 0);
+}

@@ -40,7 +40,8 @@ enum Wait {
 /// Flags of `queue bench`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct BenchArgs {
-    /// Where the queues are made, each in a directory of its own that must not be there and is removed after
+    /// Where the queues are made, each in a directory of its own that must not be there and is removed after, as are
+    /// DIR and those above it that were not there
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
     /// Records a second; 0 for as many as go
@@ -113,6 +114,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     if let Some(dir) = dirs.iter().find(|dir| dir.exists()) {
         return Err(Failure::new(Exit::Conflict, format!("{} is there already", dir.display())));
     }
+    let above = missing(&args.dir);
     let measured = measure(args, &dirs);
     for dir in &dirs {
         // What could not be made need not be removed, and what cannot be removed is said below.
@@ -122,7 +124,17 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
             return Err(Failure::io(dir.display(), &error));
         }
     }
+    for dir in above {
+        // A directory into which somebody else has put something meanwhile stays.
+        let _ = std::fs::remove_dir(dir);
+    }
     args.output.print(&measured?, text)
+}
+
+/// The directory and those above it that are not there, and that the queues bring with them; the innermost first.
+fn missing(dir: &Path) -> Vec<PathBuf> {
+    let is_missing = |dir: &&Path| !dir.as_os_str().is_empty() && !dir.exists();
+    dir.ancestors().take_while(is_missing).map(Path::to_path_buf).collect()
 }
 
 fn measure(args: &BenchArgs, dirs: &[PathBuf]) -> Result<Report, Failure> {
@@ -341,11 +353,12 @@ fn text(report: &Report) -> String {
         )
     };
     format!(
-        "{} records of {} bytes, {}, {} hops: {} a second, {} ns of processor time each\n{}{}",
+        "{} records of {} bytes, {}, {} {}: {} a second, {} ns of processor time each\n{}{}",
         number::count(report.records),
         report.size_bytes,
         report.durability,
         report.hops,
+        if report.hops == 1 { "hop" } else { "hops" },
         number::count(report.achieved),
         number::count(report.cpu_ns_per_record),
         line("publish   ", &report.publish_ns),
