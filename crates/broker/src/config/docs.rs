@@ -17,7 +17,8 @@ be quoted (`\"log.retention.ms\" = 1`), bare (`log.retention.ms = 1`) or nested 
 environment variable is `RIVERRUN_` and the name in capitals with `_` for `.`
 (`RIVERRUN_LOG_RETENTION_MS`). The flag is `--set log.retention.ms=1`. An unknown name or a value outside its range
 stops the start with an error that says so. Variables that Kubernetes makes for a Service of such a name
-(`RIVERRUN_SERVICE_HOST`, `RIVERRUN_PORT_9092_TCP`) are passed over.
+(`RIVERRUN_SERVICE_HOST`, `RIVERRUN_PORT_9092_TCP`) are passed over by their names, whatever they say; `RIVERRUN_PORT`
+only if it says what Kubernetes writes there (`tcp://10.0.0.11:9092`).
 
 The server's options cannot be changed while it runs, besides those that say so. Topic configs can.
 

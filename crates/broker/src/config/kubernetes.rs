@@ -1,8 +1,9 @@
 //! The environment variables that Kubernetes makes for each Service of a namespace: beside a Service `riverrun`, or
 //! `riverrun-admin`, they begin as ours do.
 //!
-//! Only names of the documented forms whose values have the documented form are taken for such: what is mistyped, or
-//! meant as an option, is still refused.
+//! Only names of the documented forms are taken for such, whatever they say: what is mistyped, or meant as an option, is
+//! still refused. The one exception is a name that ends with `_PORT` and says no more. Somebody may mean an option by it,
+//! so that its value has to have the documented form as well.
 //! <https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables>
 
 use std::net::IpAddr;
@@ -12,10 +13,10 @@ const PROTOCOLS: [(&str, &str); 3] = [("TCP", "tcp"), ("UDP", "udp"), ("SCTP", "
 
 /// Whether a variable is one that Kubernetes makes for a Service.
 pub(super) fn is_of_service(variable: &str, value: &str) -> bool {
-    variable.ends_with("_SERVICE_HOST") && is_ip(value)
-        || is_of_service_port(variable) && is_port(value)
-        || variable.ends_with("_PORT") && is_link(value, PROTOCOLS.map(|(_, scheme)| scheme))
-        || is_of_port(variable, value)
+    variable.ends_with("_SERVICE_HOST")
+        || is_of_service_port(variable)
+        || is_of_port(variable)
+        || variable.ends_with("_PORT") && is_link(value)
 }
 
 /// `_SERVICE_PORT`, or with the name of a port behind it.
@@ -27,21 +28,11 @@ fn is_of_service_port(variable: &str) -> bool {
 }
 
 /// `_PORT_9092_TCP`, alone or with what it says behind it.
-fn is_of_port(variable: &str, value: &str) -> bool {
+fn is_of_port(variable: &str) -> bool {
     let Some((_, port_and_more)) = variable.split_once("_PORT_") else { return false };
     let Some((number, protocol_and_more)) = port_and_more.split_once('_') else { return false };
-    let protocol =
-        PROTOCOLS.iter().find_map(|(name, scheme)| Some((*scheme, protocol_and_more.strip_prefix(name)?)));
-    match protocol {
-        Some((scheme, of)) if is_port(number) => match of {
-            "" => is_link(value, [scheme]),
-            "_PROTO" => value == scheme,
-            "_PORT" => value == number,
-            "_ADDR" => is_ip(value),
-            _ => false,
-        },
-        _ => false,
-    }
+    let of = PROTOCOLS.iter().find_map(|(name, _)| protocol_and_more.strip_prefix(name));
+    is_port(number) && of.is_some_and(|of| matches!(of, "" | "_PROTO" | "_PORT" | "_ADDR"))
 }
 
 fn is_ip(text: &str) -> bool {
@@ -53,8 +44,8 @@ fn is_port(text: &str) -> bool {
 }
 
 /// `tcp://10.0.0.11:9092`; an IPv6 address stands in brackets, or, as older releases write it, without.
-fn is_link<const N: usize>(value: &str, schemes: [&str; N]) -> bool {
-    let address = schemes.iter().find_map(|scheme| value.strip_prefix(scheme)?.strip_prefix("://"));
+fn is_link(value: &str) -> bool {
+    let address = PROTOCOLS.iter().find_map(|(_, scheme)| value.strip_prefix(scheme)?.strip_prefix("://"));
     let parts = address.and_then(|address| address.rsplit_once(':'));
     parts.is_some_and(|(host, port)| is_ip(host.trim_matches(['[', ']'])) && is_port(port))
 }
@@ -75,6 +66,7 @@ mod tests {
             ("RIVERRUN_PORT_9092_TCP_PORT", "9092"),
             ("RIVERRUN_PORT_9092_TCP_ADDR", "10.0.0.11"),
             ("RIVERRUN_ADMIN_SERVICE_HOST", "fd00::1"),
+            ("RIVERRUN_PORT", "udp://[fd00::1]:9644"),
             ("RIVERRUN_ADMIN_PORT_9644_UDP", "udp://[fd00::1]:9644"),
         ] {
             assert!(is_of_service(variable, value), "{variable}={value}");
@@ -82,18 +74,31 @@ mod tests {
     }
 
     #[test]
+    fn the_name_alone_tells_a_service_s_variable() {
+        for variable in [
+            "RIVERRUN_SERVICE_HOST",
+            "RIVERRUN_SERVICE_PORT",
+            "RIVERRUN_SERVICE_PORT_KAFKA",
+            "RIVERRUN_PORT_9092_TCP",
+            "RIVERRUN_PORT_9092_TCP_PROTO",
+            "RIVERRUN_PORT_9092_TCP_PORT",
+            "RIVERRUN_PORT_9092_TCP_ADDR",
+        ] {
+            assert!(is_of_service(variable, "x"), "{variable}");
+        }
+    }
+
+    #[test]
     fn what_only_looks_like_it_is_not_passed_over() {
         for (variable, value) in [
-            ("RIVERRUN_SERVICE_HOST", "db1"),
             ("RIVERRUN_SERVICE_HOSTS", "10.0.0.11"),
-            ("RIVERRUN_SERVICE_PORT", "kafka"),
             ("RIVERRUN_SERVICE_PORT_", "9092"),
             ("RIVERRUN_PORT", "9092"),
             ("RIVERRUN_PORT", "http://10.0.0.11:9092"),
             ("RIVERRUN_PORT_9092", "9092"),
-            ("RIVERRUN_PORT_9092_TCP", "udp://10.0.0.11:9092"),
-            ("RIVERRUN_PORT_9092_TCP_PROTO", "udp"),
-            ("RIVERRUN_PORT_9092_TCP_PORT", "9093"),
+            ("RIVERRUN_PORT_9092_TCPS", "tcp://10.0.0.11:9092"),
+            ("RIVERRUN_PORT_9092_TCP_HOST", "10.0.0.11"),
+            ("RIVERRUN_PORT_99999_TCP", "tcp://10.0.0.11:9092"),
             ("RIVERRUN_NUM_PARTITION", "3"),
         ] {
             assert!(!is_of_service(variable, value), "{variable}={value}");
