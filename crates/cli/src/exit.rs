@@ -113,13 +113,16 @@ impl Failure {
         }
     }
 
-    /// Says on stderr what went wrong: to people, or to programs as one JSON object on a line of its own.
+    /// Says on stderr what went wrong: to people, or to programs as one JSON object on a line of its own. Without `json` it
+    /// has the form of the log where that is JSON.
     pub(crate) fn tell(&self, json: bool) {
-        if json {
-            logging::say(&self.to_json().to_string());
+        let told = if json {
+            self.to_json().to_string()
         } else {
-            logging::say(&self.to_string());
-        }
+            let line = logging::error_line(&self.message, self.advice.as_deref(), self.exit as u8);
+            line.unwrap_or_else(|| self.to_string())
+        };
+        logging::say(&told);
     }
 
     fn to_json(&self) -> Value {

@@ -10,9 +10,10 @@ use std::collections::BTreeMap;
 use toml::Value;
 
 use super::broker::{BrokerConfig, Settings, definitions};
-use super::definition::Kind;
+use super::definition::{FromOption as _, Kind};
 use super::error::{ConfigError, Origin, nearest};
 use super::kubernetes::is_of_service;
+use super::server::LogFormat;
 
 /// What every environment variable that sets an option begins with.
 pub const ENVIRONMENT_PREFIX: &str = "RIVERRUN_";
@@ -25,6 +26,8 @@ pub fn environment_name(option: &str) -> String {
     format!("{ENVIRONMENT_PREFIX}{}", upper.replace(['.', '-'], "_"))
 }
 
+/// The option that says how errors are told, those of the configuration included.
+const LOG_FORMAT: &str = "log.format";
 /// The option that may be a table in the file, with a name of the owner's for each entry.
 const MOUNTS: &str = "mounts";
 const MOUNT_PREFIX: &str = "mounts.";
@@ -72,6 +75,19 @@ impl Sources<'_> {
         let mut errors: Vec<_> = flat.iter().filter_map(set).collect();
         errors.extend(BrokerConfig::errors(settings));
         errors
+    }
+
+    /// The form of the log that the sources ask for, whatever else is wrong with them: their errors are told in it.
+    pub fn log_format(&self) -> LogFormat {
+        let variable = environment_name(LOG_FORMAT);
+        let named = |pairs: &[(String, String)], name: &str| {
+            pairs.iter().rfind(|(key, _)| key == name).map(|(_, value)| value.clone())
+        };
+        let table = self.file.and_then(|(name, text)| read_table(name, text).ok());
+        let in_file = table.and_then(|mut table| table.remove(LOG_FORMAT));
+        let values = [named(&self.flags, LOG_FORMAT), named(&self.environment, &variable), in_file];
+        let mut read = values.into_iter().filter_map(|value| LogFormat::from_option(Some(&value?)).ok());
+        read.next().unwrap_or(LogFormat::Text)
     }
 
     fn read_environment(&self, settings: &mut Settings) -> Result<(), ConfigError> {
@@ -192,6 +208,27 @@ mod tests {
 
     fn load(file: &str) -> Result<BrokerConfig, ConfigError> {
         Sources { file: Some(("riverrun.toml", file)), ..Sources::default() }.load()
+    }
+
+    #[test]
+    fn the_form_of_the_log_is_known_where_the_rest_is_wrong() {
+        let sources = |file, variable: &[(&str, &str)], flags: &[(&str, &str)]| Sources {
+            file: Some(("riverrun.toml", file)),
+            environment: pairs(variable),
+            flags: pairs(flags),
+            ..Sources::default()
+        };
+        let (variable, flag) = ("RIVERRUN_LOG_FORMAT", "log.format");
+        for (sources, format) in [
+            (sources("no.such = 1", &[], &[]), LogFormat::Text),
+            (sources("no.such = 1\n[log]\nformat = 'json'", &[], &[]), LogFormat::Json),
+            (sources("no toml", &[(variable, "json"), ("RIVERRUN_NO_SUCH", "1")], &[]), LogFormat::Json),
+            (sources("log.format = 'text'", &[], &[("no.such", "1"), (flag, "json")]), LogFormat::Json),
+            (sources("log.format = 'json'", &[(variable, "json")], &[(flag, "text")]), LogFormat::Text),
+            (sources("log.format = 'json'", &[], &[(flag, "yaml")]), LogFormat::Json),
+        ] {
+            assert_eq!(sources.log_format(), format, "{sources:?}");
+        }
     }
 
     fn pairs(list: &[(&str, &str)]) -> Vec<(String, String)> {

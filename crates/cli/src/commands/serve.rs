@@ -86,7 +86,6 @@ struct Ready {
 pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let output = args.output;
     let config = load(args)?;
-    logging::set_format(config.server.log_format);
     // Before the server starts, which takes its measure from the limit.
     raise_descriptors();
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -128,7 +127,8 @@ async fn serve(config: BrokerConfig, output: OutputArgs) -> Result<(), Failure> 
             Err(error) => Err(Failure::new(Exit::Failed, format!("the server did not stop cleanly: {error}"))),
         },
         () = stop.next() => {
-            logging::say("stopped at once; the next start recovers");
+            tracing::warn!("stopped at once; the next start recovers");
+            logging::drain();
             std::process::exit(Exit::Interrupted as i32);
         }
     }
@@ -160,13 +160,17 @@ fn not_in_order(error: &StopError) -> Failure {
 /// Reads all sources of configuration, flags last.
 fn load(args: &ServeArgs) -> Result<BrokerConfig, Failure> {
     let flags = flags(args)?;
-    let file = args.config.as_deref().map(read_config_file).transpose()?;
+    let file = args.config.as_deref().map(read_config_file).transpose();
     let environment = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect();
     let name = args.config.as_deref().map(|path| path.to_string_lossy().into_owned()).unwrap_or_default();
-    let file = file.as_deref().map(|text| (name.as_str(), text));
-    let sources = Sources { file, environment, foreign_variables: &OWN_VARIABLES, flags };
+    let text = file.as_ref().ok().and_then(|text| text.as_deref());
+    let text = text.map(|text| (name.as_str(), text));
+    let sources = Sources { file: text, environment, foreign_variables: &OWN_VARIABLES, flags };
+    // Before anything of them can be wrong: who reads the log as JSON reads there why the server does not start.
+    logging::set_format(sources.log_format());
+    file.as_ref().map_err(Failure::clone)?;
     Ok(sources.load().map_err(|error| naming_flag(error, args))?)
 }
 

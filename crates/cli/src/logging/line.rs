@@ -38,6 +38,10 @@ impl Style {
         self.is_json.store(format == LogFormat::Json, Ordering::Relaxed);
     }
 
+    pub(super) fn is_json(&self) -> bool {
+        self.is_json.load(Ordering::Relaxed)
+    }
+
     /// A line as it is written, with its end.
     pub(super) fn line(
         &self,
@@ -46,7 +50,7 @@ impl Style {
         message: &str,
         fields: &[(&'static str, Value)],
     ) -> String {
-        if self.is_json.load(Ordering::Relaxed) {
+        if self.is_json() {
             json_line(level, target, message, fields)
         } else {
             self.text_line(level, target, message, fields)

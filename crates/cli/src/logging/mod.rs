@@ -81,6 +81,14 @@ pub(crate) fn account() -> Arc<LogAccount> {
     LOG.get().map(|log| Arc::clone(&log.account)).unwrap_or_default()
 }
 
+/// Why the process fails, as a line of the log where that is JSON: whoever reads it as such could not read a text.
+pub(crate) fn error_line(message: &str, advice: Option<&str>, exit_code: u8) -> Option<String> {
+    let style = LOG.get().map(|log| log.queue.style()).filter(|style| style.is_json())?;
+    let mut fields = vec![("exit_code", Value::Plain(exit_code.into()))];
+    fields.extend(advice.map(|advice| ("advice", Value::Quoted(advice.to_owned()))));
+    Some(style.line(Level::ERROR, "riverrun", message, &fields).trim_end().to_owned())
+}
+
 /// Says something that is no log line, such as why the command failed, behind what was logged before. Returns when it
 /// is written or when the reader of stderr has had its time.
 pub(crate) fn say(text: &str) {

@@ -173,3 +173,34 @@ fn what_clients_change_is_in_the_log_with_names_and_who() {
     assert!(line("the server is ready").contains("open_ms="));
     assert!(line("the server has stopped").contains("files_ms="));
 }
+
+#[test]
+fn what_ends_a_server_whose_log_is_json_is_a_line_of_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name).to_str().expect("text").to_owned();
+    let (data, file, missing) = (path("data"), path("riverrun.toml"), path("missing.toml"));
+    std::fs::write(&file, "log.format = 'json'\nno.such = 1\n").expect("written");
+    let json = ["--log-format", "json"];
+    let cases: [(&[&str], &[&str], i32); 5] = [
+        (&["--config", &file], &[], 2),
+        (&["--config", &missing], &json, 3),
+        (&["--set", "log.format=json", "--set", "num.partitions=x"], &[], 2),
+        (&["--listen", "999.1.1.1:3"], &json, 2),
+        (&["--data", "/dev/null/x"], &json, 1),
+    ];
+    for (args, more, code) in cases {
+        let data = if args[0] == "--data" { &[][..] } else { &["--data", &data][..] };
+        let child = riverrun(&[&["serve"], args, more, data].concat()).spawn();
+        let told = finish(child.expect("the binary runs"), b"").ended(code).stderr;
+        let lines: Vec<Value> = told
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{told}")))
+            .collect();
+        let last = lines.last().expect("a line");
+        assert_eq!((&last["level"], &last["fields"]["exit_code"]), (&"ERROR".into(), &code.into()), "{told}");
+        assert!(last["message"].as_str().is_some_and(|text| !text.is_empty()), "{told}");
+    }
+    let variable = riverrun(&["serve", "--set", "no.such=1"]).env("RIVERRUN_LOG_FORMAT", "json").spawn();
+    let told = finish(variable.expect("the binary runs"), b"").ended(2).stderr;
+    assert!(serde_json::from_str::<Value>(&told).is_ok(), "{told}");
+}
