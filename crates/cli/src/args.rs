@@ -167,6 +167,12 @@ fn parse_bootstrap(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// The number of a partition.
+pub(crate) fn parse_partition(text: &str) -> Result<i32, String> {
+    let number = text.parse().ok().filter(|number: &i32| *number >= 0);
+    number.ok_or_else(|| format!("it must be a number from 0 to {}", i32::MAX))
+}
+
 /// Splits `key=value`, as several flags take it.
 pub(crate) fn parse_pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
@@ -207,6 +213,18 @@ mod tests {
             let matches = Cli::command().try_get_matches_from([&["riverrun"], line].concat());
             assert_eq!(wants_json(&matches.expect("a right line")), wanted, "{line:?}");
         }
+    }
+
+    #[test]
+    fn a_wrong_number_of_a_partition_is_told_what_it_must_be() {
+        for command in ["produce", "consume"] {
+            for wrong in ["-1", "x", "", "1.5", "2147483648"] {
+                let parsed = Cli::try_parse_from(["riverrun", command, "t", "--partition", wrong]);
+                let told = parsed.expect_err(wrong).to_string();
+                assert!(told.contains("it must be a number from 0 to 2147483647"), "{command}: {told}");
+            }
+        }
+        assert_eq!(parse_partition("2147483647"), Ok(i32::MAX));
     }
 
     #[test]

@@ -146,6 +146,18 @@ fn a_member_of_the_other_protocol_is_told_what_the_server_says_and_which_to_use(
 }
 
 #[test]
+fn a_topic_that_takes_no_records_is_told_with_the_rule() {
+    let server = Server::start();
+    for topic in ["bad topic", "__consumer_offsets"] {
+        let refused = server.feed(&["produce", topic], b"x\n").ended(2).stderr;
+        assert!(refused.contains(&format!("to topic {topic:?}: INVALID_TOPIC_EXCEPTION")), "{refused}");
+        for rule in ["try: a name of 1 to 249 letters", "offsets.topic.client.writes=true"] {
+            assert!(refused.contains(rule), "{refused}");
+        }
+    }
+}
+
+#[test]
 fn a_server_that_the_cluster_does_not_have_is_not_found() {
     let server = Server::start();
     for args in [&["config", "get"][..], &["config", "set", "log.retention.ms=5"]] {

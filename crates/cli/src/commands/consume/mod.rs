@@ -19,7 +19,7 @@ use riverrun_types::Offset;
 use self::format::Format;
 use self::reading::{Limits, Plan, Printer, Reading};
 use self::start::From;
-use crate::args::ClientArgs;
+use crate::args::{ClientArgs, parse_partition};
 use crate::exit::Failure;
 use crate::logging;
 use crate::text::number;
@@ -60,7 +60,7 @@ pub(crate) struct ConsumeArgs {
     #[arg(long, value_name = "PLACE", default_value = "beginning", allow_hyphen_values = true)]
     from: From,
     /// Read only this partition; repeatable
-    #[arg(long = "partition", value_name = "N", conflicts_with = "group", value_parser = clap::value_parser!(i32).range(0..))]
+    #[arg(long = "partition", value_name = "N", conflicts_with = "group", allow_negative_numbers = true, value_parser = parse_partition)]
     partitions: Vec<i32>,
     /// Share the topics with this group, and commit
     #[arg(long, value_name = "NAME")]

@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 
 use self::progress::Progress;
 use self::summary::Summary;
-use crate::args::{ClientArgs, parse_pair};
+use crate::args::{ClientArgs, parse_pair, parse_partition};
 use crate::exit::{Exit, Failure};
 use crate::input::{self, Column, CsvOptions, CsvValue, InputError, InputRecord, Shape};
 use crate::logging;
@@ -56,7 +56,7 @@ pub(crate) struct ProduceArgs {
     #[arg(long, value_name = "TEXT")]
     null_value: Option<String>,
     /// Send everything to this partition instead of choosing by the key
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(0..))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = parse_partition)]
     partition: Option<i32>,
     /// Add a header to every record; repeatable
     #[arg(long = "header", value_name = "KEY=VALUE", value_parser = parse_pair)]
@@ -368,7 +368,7 @@ impl Sending<'_> {
     fn failed(&self, line: u64, error: riverrun_client::ClientError) -> Failure {
         let too_large = matches!(error, riverrun_client::ClientError::RecordTooLarge { .. });
         let failure =
-            Failure::from(error).about(format!("record of line {line} to topic {}", self.args.topic));
+            Failure::from(error).about(format!("record of line {line} to topic {:?}", self.args.topic));
         if too_large {
             failure.advise("--request-bytes with more bytes, or smaller records")
         } else {
