@@ -169,6 +169,7 @@ impl Broker {
         troubles.extend(dirs().filter_map(|dir| Some(self.logs.dir_shortage(dir)?.to_string())));
         let stuck = self.logs.stuck_dirs();
         troubles.extend(stuck.iter().map(|(dir, reason)| stuck_dir(dir, reason)));
+        troubles.extend(self.metadata.unanswered_mark().map(unanswered));
         troubles.extend(self.offline_partitions());
         troubles.extend(self.unwritable_partitions());
         troubles.extend(self.unreadable_partitions());
@@ -289,6 +290,10 @@ fn full_journal(journal: &Journal) -> Option<String> {
         journal.dir().display(),
         full_for.as_secs()
     ))
+}
+
+fn unanswered(mark: &Path) -> String {
+    format!("the disk of a log dir does not answer: {} has not been written", mark.display())
 }
 
 /// A log dir for which the journals keep all that comes, until they are full.

@@ -102,6 +102,13 @@ impl Broker {
     /// again after the next start.
     pub(crate) fn discard_topics(&self, deleted: &[TopicId]) {
         let image = self.metadata.image();
+        // First what waits for them in memory, since a disk may not answer.
+        for id in deleted {
+            let partitions = image.doomed().get(id).map_or(0, |dirs| dirs.len());
+            (0..)
+                .take(partitions)
+                .for_each(|index| self.partitions.remove(PartitionId { topic: *id, index }));
+        }
         let is_gone =
             |id: &&TopicId| image.doomed().get(*id).is_some_and(|dirs| self.discard_partitions(**id, dirs));
         let mut gone: Vec<TopicId> = deleted.iter().filter(is_gone).copied().collect();
@@ -143,7 +150,6 @@ impl Broker {
         let mut is_gone = true;
         for (index, dir) in (0..).zip(dirs) {
             let id = PartitionId { topic, index };
-            self.partitions.remove(id);
             self.open_failures.forget(id);
             if let Err(error) = self.logs.delete(id, usize::from(*dir)) {
                 REMOVAL_TROUBLE.warn(|suppressed| {

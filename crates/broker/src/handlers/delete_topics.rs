@@ -1,12 +1,14 @@
 //! `DeleteTopics` (key 20), versions 1 to 6.
 //!
 //! Deletes topics by name, from version 6 on also by id (KIP-516). A topic is gone for everyone when the response
-//! is sent, and its files and the offsets that groups committed for it with it. All topics of one request become
+//! is sent, and the offsets that groups committed for it with it, and its files if that does not take long; they go behind
+//! the response otherwise. All topics of one request become
 //! durable together. Where nobody knows whether they did, no record is acked to these topics after the response: the
 //! next start finds them or does not. Refuses the topic of group offsets, which Kafka would delete with all groups.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use riverrun_protocol::delete_topics_response::DeletableTopicResult;
 use riverrun_protocol::{DeleteTopicsRequest, DeleteTopicsResponse, ErrorCode};
@@ -24,6 +26,10 @@ use crate::mounts::NOT_CHANGED;
 const STATES_SINCE: i16 = 6;
 /// First version that knows `TOPIC_DELETION_DISABLED`.
 const DISABLED_CODE_SINCE: i16 = 3;
+
+/// How long a response waits for the topics' files. Who made room by it finds the room in most cases; thousands of
+/// partitions, or a disk that does not answer, would take longer than the client waits.
+const REMOVAL_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A topic as the request names it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,16 +58,14 @@ pub(crate) async fn handle(
     let deleted = broker.blocking(move |broker| {
         let asked: Vec<TopicId> = found.iter().flatten().copied().collect();
         let changed = broker.metadata.change(|draft| delete(draft, found));
-        let outcomes = changed.inspect_err(|failed| broker.doubt_topics(&asked, failed))?;
-        let deleted: Vec<TopicId> = outcomes.iter().flatten().map(|topic| topic.id).collect();
-        broker.discard_topics(&deleted);
-        Ok(outcomes)
+        changed.inspect_err(|failed| broker.doubt_topics(&asked, failed))
     });
     let outcomes = deleted.await.unwrap_or_else(|failed| {
         let refusal = (error::metadata_error(&failed), failed.to_string());
         vec![Err(refusal); wanted.len()]
     });
     let gone: Vec<_> = outcomes.iter().flatten().map(|topic| (&*topic.name, topic.id)).collect();
+    discard(broker, gone.iter().map(|(_, id)| *id).collect()).await;
     changes::tell(context, Change::TopicsDeleted, gone.iter().map(|(name, _)| *name));
     if !gone.is_empty()
         && let Err(code) = broker.groups.topics_deleted(broker, &gone).await
@@ -70,6 +74,14 @@ pub(crate) async fn handle(
     }
     let responses = wanted.into_keys().zip(outcomes).map(|(topic, outcome)| answer(topic, outcome));
     DeleteTopicsResponse { responses: responses.collect(), ..Default::default() }
+}
+
+/// Removes what the topics hold. What takes long goes on behind the response.
+async fn discard(broker: &Arc<Broker>, deleted: Vec<TopicId>) {
+    let broker = Arc::clone(broker);
+    let removal = tokio::task::spawn_blocking(move || broker.discard_topics(&deleted));
+    // Nobody but the next start has to know whether it was done.
+    let _ = tokio::time::timeout(REMOVAL_PATIENCE, removal).await;
 }
 
 /// The topics that are named, and how often each is.

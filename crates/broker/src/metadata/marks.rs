@@ -14,12 +14,15 @@
 //!
 //! A mark guards against a mistake and holds no data. So none keeps anybody from anything because it is missing,
 //! damaged, of another server or a newer format, or cannot be written: it is written anew with the next start, block or
-//! addition.
+//! addition. Nor because its disk does not answer: each is written by a thread of its own, which is waited for a moment.
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use riverrun_env::{ChangeError, Env, atomic_replace, is_shortage, read_whole};
 use riverrun_types::LeaderEpoch;
 use serde::{Deserialize, Serialize};
@@ -40,6 +43,10 @@ const MARK_BYTES_MAX: u64 = 4096;
 const STARTS_MAX: i32 = 1 << 30;
 /// The same of producer ids, and of added partitions: half of all numbers.
 const COUNT_MAX: i64 = 1 << 62;
+
+/// How long a mark's disk is waited for. A disk that is only busy writes some hundred bytes in that time; and whoever waits
+/// is a new producer, or adds partitions, which may lie elsewhere.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How far the metadata has come in what must not come twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -173,10 +180,30 @@ pub(super) fn verify(env: &Env, dir: &Path) -> Option<MetadataError> {
 /// Invariants: none is written that tells of more than what the metadata has durably. One that the disk has refused to
 /// take, for another reason than want of something, is not written again.
 #[derive(Debug)]
-pub(super) struct Marks(Vec<MarkFile>);
+pub(super) struct Marks(Vec<Arc<MarkFile>>);
 
+/// A mark, and its path, for which its disk need not be asked.
 #[derive(Debug)]
 struct MarkFile {
+    path: PathBuf,
+    turn: Mutex<Turn>,
+    /// Told of when a turn ends.
+    free: Condvar,
+    /// Locked by whose turn it is.
+    state: Mutex<MarkState>,
+}
+
+/// Whose turn it is to write a mark.
+#[derive(Debug, Default)]
+struct Turn {
+    /// A thread's, which asks the disk.
+    is_taken: bool,
+    /// The disk has not answered in time: nobody waits for it again until it has.
+    is_late: bool,
+}
+
+#[derive(Debug)]
+struct MarkState {
     path: PathBuf,
     /// What it told when it was read, if it is this server's.
     told: Option<Progress>,
@@ -199,13 +226,13 @@ enum Writing {
 impl Marks {
     /// Reads those that there are. Changes nothing.
     pub(super) fn read(env: &Env, image: &Image, log_dirs: &[PathBuf]) -> Self {
-        Self(log_dirs.iter().map(|dir| MarkFile::read(env, image, dir)).collect())
+        Self(log_dirs.iter().map(|dir| MarkFile::new(MarkState::read(env, image, dir))).collect())
     }
 
     /// Fails if the metadata in `meta` is behind what was read.
     pub(super) fn check(&self, image: &Image, meta: &Path) -> Result<(), MetadataError> {
         let has = Progress::of(image);
-        let all = self.0.iter().filter_map(|file| Some((&file.path, file.told?)));
+        let all = self.0.iter().filter_map(|file| Some((&file.path, file.state.lock().told?)));
         let ahead = all.filter(|(_, told)| has.is_behind(*told));
         match ahead.max_by_key(|(_, told)| (told.starts, told.producer_ids_end, told.added_partitions)) {
             None => Ok(()),
@@ -220,27 +247,79 @@ impl Marks {
 
     /// Whether none of this server's was there to be read.
     pub(super) fn are_missing(&self) -> bool {
-        self.0.iter().all(|file| file.told.is_none())
+        self.0.iter().all(|file| file.state.lock().told.is_none())
     }
 
     /// The furthest of what was read.
     pub(super) fn furthest(&self) -> Progress {
-        self.0.iter().filter_map(|file| file.told).fold(Progress::default(), Progress::furthest)
+        self.0.iter().filter_map(|file| file.state.lock().told).fold(Progress::default(), Progress::furthest)
     }
 
     /// Has every mark tell what `image` tells, which must be durable. So are the marks when it returns, but for those that
-    /// cannot be written: each stays behind after one warning, and the caller goes on also if all do. A mark that is
+    /// cannot be written, or not in time: each stays behind after one warning, and the caller goes on also if all do. A mark that is
     /// behind lets an older copy of the metadata pass that it might have stopped, until it is written again; a caller that
     /// waited for it would keep idempotent producers from their ids while the log dirs are full.
-    pub(super) fn write(&mut self, env: &Env, image: &Image) {
-        let bytes = Mark::of(image).to_bytes();
-        for file in &mut self.0 {
+    pub(super) fn write(&self, env: &Env, image: &Image) {
+        let bytes: Arc<[u8]> = Mark::of(image).to_bytes().into();
+        for file in &self.0 {
             file.write(env, &bytes);
         }
+    }
+
+    /// The first mark whose disk was asked to write it and does not answer.
+    pub(super) fn unanswered(&self) -> Option<&Path> {
+        let mut late = self.0.iter().filter(|file| file.turn.lock().is_late);
+        late.next().map(|file| file.path.as_path())
     }
 }
 
 impl MarkFile {
+    fn new(state: MarkState) -> Arc<Self> {
+        let path = state.path.clone();
+        Arc::new(Self { path, turn: Mutex::default(), free: Condvar::new(), state: Mutex::new(state) })
+    }
+
+    /// Leaves the mark behind if its disk does not answer in time.
+    fn write(self: &Arc<Self>, env: &Env, bytes: &Arc<[u8]>) {
+        if !self.is_free_in_time() {
+            return;
+        }
+        self.turn.lock().is_taken = true;
+        let (file, env, bytes) = (Arc::clone(self), env.clone(), Arc::clone(bytes));
+        let work = move || {
+            file.state.lock().write(&env, &bytes);
+            file.end_turn();
+        };
+        if let Err(error) = std::thread::Builder::new().name("riverrun-mark".to_owned()).spawn(work) {
+            tracing::warn!(path = %self.path.display(), %error, "a mark of the metadata is not written now");
+            self.end_turn();
+            return;
+        }
+        if !self.is_free_in_time() {
+            tracing::warn!(
+                path = %self.path.display(),
+                "a log dir's disk does not answer: a mark of the metadata stays behind until it does"
+            );
+        }
+    }
+
+    /// Waits until nobody writes, but not again for a disk that has been late and still is.
+    fn is_free_in_time(&self) -> bool {
+        let mut turn = self.turn.lock();
+        if turn.is_taken && !turn.is_late {
+            self.free.wait_while_for(&mut turn, |turn| turn.is_taken, PATIENCE);
+            turn.is_late = turn.is_taken;
+        }
+        !turn.is_taken
+    }
+
+    fn end_turn(&self) {
+        *self.turn.lock() = Turn::default();
+        self.free.notify_all();
+    }
+}
+
+impl MarkState {
     fn read(env: &Env, image: &Image, dir: &Path) -> Self {
         let (told, flaw) = match read_mark(env, dir) {
             Ok(mark) => (mark.filter(|mark| mark.is_of(image)).map(|mark| mark.progress()), None),

@@ -21,7 +21,7 @@ mod log;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -79,7 +79,7 @@ pub(crate) struct Store {
     image: ArcSwap<Image>,
     writer: Mutex<Writer>,
     producer_ids: Mutex<std::ops::Range<i64>>,
-    marks: Mutex<Marks>,
+    marks: Marks,
     closed_dirs: Mutex<BTreeSet<usize>>,
     unknown: UnknownTopics,
     absent: AbsentDirs,
@@ -153,7 +153,7 @@ impl Store {
                 is_closed: false,
             }),
             producer_ids: Mutex::new(0..0),
-            marks: Mutex::new(marks),
+            marks,
             closed_dirs: Mutex::default(),
             unknown,
             absent,
@@ -377,7 +377,17 @@ impl Store {
 
     /// Has the log dirs remember how far the metadata has come: before anything is served or given out that it counts.
     fn write_marks(&self) {
-        self.marks.lock().write(&self.env, &self.image());
+        self.marks.write(&self.env, &self.image());
+    }
+
+    #[cfg(test)]
+    pub(super) fn marks(&self) -> &Marks {
+        &self.marks
+    }
+
+    /// The file that a log dir's disk has not written although it was asked to, if one does not answer.
+    pub(crate) fn unanswered_mark(&self) -> Option<&Path> {
+        self.marks.unanswered()
     }
 
     /// Begins the next generation. The change that led here is durable already, so a failure is not the caller's: it

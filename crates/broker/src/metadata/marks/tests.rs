@@ -380,3 +380,26 @@ fn no_mark_is_made_in_the_place_of_a_log_dir_that_was_taken_away() {
     begin_block(&store);
     assert!(told(&env, dir.to_str().expect("text")).producer_ids_end > before, "it is back");
 }
+
+#[test]
+fn a_disk_that_does_not_answer_holds_up_no_ids_and_is_told_of() {
+    let sim = SimEnv::new(1);
+    let env = sim.env();
+    let store = open(&env);
+    begin_block(&store);
+    assert_eq!(store.unanswered_mark(), None);
+    // As if its disk were still at a mark that it was asked for before.
+    let late = &store.marks().0[1];
+    *late.turn.lock() = Turn { is_taken: true, is_late: false };
+    let begun = std::time::Instant::now();
+    begin_block(&store);
+    begin_block(&store);
+    assert!(begun.elapsed() < 3 * PATIENCE, "it is waited for once: {:?}", begun.elapsed());
+    assert_eq!(store.unanswered_mark(), Some(mark_path("/two").as_path()));
+    let told = |dir: &str| read_mark(&env, Path::new(dir)).expect("whole").expect("there").producer_ids_end;
+    assert!(told("/one") > told("/two"), "the other log dir remembers");
+    late.end_turn();
+    begin_block(&store);
+    assert_eq!(store.unanswered_mark(), None);
+    assert_eq!(told("/one"), told("/two"));
+}
