@@ -71,7 +71,7 @@ options! {
     /// Requests that may wait for the disk of a log dir at once, over all connections: fetches of consumers that catch up on
     /// records which have left memory, and searches by time. Each fetch answers what it has after some 10 ms or 1 MiB of such records, but not in the midst of a
     /// partition, of which it takes up to 1 MiB or one batch, nor of a piece of 1 MiB that it sends. More of them read faster from a disk that does many things at
-    /// once; fewer leave more of it to the writers.
+    /// once; fewer leave more of it to the writers. An address that has had many of late leaves one of them to the others.
     catchup_reads_max: usize = "catchup.reads.max", Int(1, 1024), Some("4");
     /// Bytes behind the end of a log beyond which records that a consumer had to have read from the disk are dropped
     /// from the system's page cache once they were sent, so that they take no room from what consumers near the end

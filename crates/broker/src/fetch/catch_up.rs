@@ -3,7 +3,8 @@
 //! Who has to wait for the disk waits on a thread that serves no other connection meanwhile, and only so many wait at
 //! once for each log dir, each for a piece of a file of bounded size, or to prove about as much of what one fetch answers
 //! ([`super::read`]): that bounds threads, bytes in flight, and what the disk has to do
-//! beside the journal and the segments' writers. A log dir that hangs keeps nobody from the others. What such a reader brought into the page cache far behind the end of
+//! beside the journal and the segments' writers. Sources take turns: the one that had least time of late is next, and one that
+//! had much leaves a place to the others ([`InflatingLeave`]). A log dir that hangs keeps nobody from the others. What such a reader brought into the page cache far behind the end of
 //! a log, it takes along ([`super::readers`]).
 
 use std::collections::HashMap;
@@ -12,12 +13,12 @@ use std::ops::Range;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use super::readers::{ReaderId, Readers, Stretch};
+use crate::net::inflating::InflatingLeave;
+use crate::net::source::Source;
 use parking_lot::Mutex;
 use riverrun_env::File;
 use riverrun_types::Offset;
-use tokio::sync::Semaphore;
-
-use super::readers::{ReaderId, Readers, Stretch};
 
 /// Fetches and ranges of a connection that may have to wait for the disk after one that had to.
 const COLD_FOR: u32 = 16;
@@ -51,7 +52,7 @@ struct Cold {
 #[derive(Debug)]
 pub(crate) struct CatchUp {
     /// Turns to wait for each log dir.
-    turns: Box<[Semaphore]>,
+    turns: Box<[Arc<InflatingLeave>]>,
     distance_bytes: u64,
     cold: Mutex<HashMap<u64, Cold>>,
     readers: Mutex<Readers<FileRef>>,
@@ -95,7 +96,7 @@ impl CatchUp {
     /// `distance_bytes` is far behind.
     pub(crate) fn new(waits_max: usize, log_dirs: usize, distance_bytes: u64) -> Arc<Self> {
         Arc::new(Self {
-            turns: (0..log_dirs).map(|_| Semaphore::new(waits_max)).collect(),
+            turns: (0..log_dirs).map(|_| Arc::new(InflatingLeave::with_places(waits_max))).collect(),
             distance_bytes,
             cold: Mutex::default(),
             readers: Mutex::default(),
@@ -127,17 +128,18 @@ impl CatchUp {
         is_cold
     }
 
-    /// Does something that may have to wait for the disk of a log dir, as one of a bounded number. Whoever calls this has no
-    /// turn yet.
-    pub(crate) async fn wait_aside<T>(&self, log_dir: usize, work: impl FnOnce() -> T) -> T {
-        // It is never closed.
-        let _turn = self.turns[log_dir].acquire().await;
+    /// Does something for a source that may have to wait for the disk of a log dir, as one of a bounded number. Whoever calls
+    /// this has no turn yet.
+    pub(crate) async fn wait_aside<T>(&self, log_dir: usize, source: Source, work: impl FnOnce() -> T) -> T {
+        let turns = &self.turns[log_dir];
+        let _turn = turns.get(turns.worker_of(source)).await;
         tokio::task::block_in_place(work)
     }
 
     /// The same, if it is its turn at once.
-    pub(crate) fn try_aside<T>(&self, log_dir: usize, work: impl FnOnce() -> T) -> Option<T> {
-        let _turn = self.turns[log_dir].try_acquire().ok()?;
+    pub(crate) fn try_aside<T>(&self, log_dir: usize, source: Source, work: impl FnOnce() -> T) -> Option<T> {
+        let turns = &self.turns[log_dir];
+        let _turn = turns.try_get(turns.worker_of(source))?;
         Some(tokio::task::block_in_place(work))
     }
 
@@ -273,21 +275,21 @@ mod tests {
                     report.send(()).expect("the test listens");
                     wait.recv().expect("the test releases it");
                 };
-                catch_up.wait_aside(0, work).await;
+                catch_up.wait_aside(0, Source::SOME, work).await;
             }
         });
         is_running.await.unwrap();
         let second = tokio::spawn({
             let catch_up = Arc::clone(&catch_up);
-            async move { catch_up.wait_aside(0, || ()).await }
+            async move { catch_up.wait_aside(0, Source::SOME, || ()).await }
         });
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }
         assert!(!second.is_finished(), "it is not its turn");
-        assert_eq!(catch_up.try_aside(0, || ()), None);
-        catch_up.wait_aside(1, || ()).await;
-        assert_eq!(catch_up.try_aside(1, || ()), Some(()));
+        assert_eq!(catch_up.try_aside(0, Source::SOME, || ()), None);
+        catch_up.wait_aside(1, Source::SOME, || ()).await;
+        assert_eq!(catch_up.try_aside(1, Source::SOME, || ()), Some(()));
         release.send(()).unwrap();
         first.await.unwrap();
         second.await.unwrap();

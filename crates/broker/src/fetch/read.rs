@@ -18,6 +18,7 @@ use crate::log_limit::STORAGE_TROUBLE;
 use crate::metadata::Image;
 use crate::mounts::{MountedQueue, Refused};
 use crate::net::response::Part;
+use crate::net::source;
 use crate::partitions::{Partition, Waiter};
 
 /// Bytes of records that one pass proves before it answers what it has: it must not keep who else waits, for the disk or
@@ -136,15 +137,16 @@ pub(crate) async fn read_all(
         }
         return reading.finish();
     }
+    let source = source::Source::of(context.connection.peer.ip());
     for (log_dir, places) in reading.by_log_dir() {
         match log_dir {
             None => reading.read(places),
             Some(log_dir) if reading.bytes == 0 => {
-                broker.catch_up.wait_aside(log_dir, || reading.read(places)).await;
+                broker.catch_up.wait_aside(log_dir, source, || reading.read(places)).await;
             }
             Some(log_dir) => {
-                let read = broker.catch_up.try_aside(log_dir, || reading.read(places.iter().copied()));
-                if read.is_none() {
+                let read_these = || reading.read(places.iter().copied());
+                if broker.catch_up.try_aside(log_dir, source, read_these).is_none() {
                     reading.leave(places);
                 }
             }

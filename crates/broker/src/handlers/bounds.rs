@@ -79,7 +79,7 @@ const NO_LIST: &str = "it has no list; only fields that it does not know count";
 const BOUNDS: &[Bound] = &[
     bound(ApiKey::Produce, &["topic_data", "partition_data"], PARTITIONS, Place::Here, 500, A_HUNDRED_THOUSAND),
     bound(ApiKey::Fetch, &["topics", "partitions", "forgotten_topics_data", "partitions"], PARTITIONS, Place::Here, 600, A_HUNDRED_THOUSAND),
-    bound(ApiKey::ListOffsets, &["topics", "partitions"], PARTITIONS, Place::Here, 200, A_HUNDRED_THOUSAND),
+    bound(ApiKey::ListOffsets, &["topics", "partitions"], PARTITIONS, Place::Aside, 200, A_HUNDRED_THOUSAND),
     bound(ApiKey::Metadata, &["topics"], NAMES, Place::Here, 300, "as many topics as a server holds in use"),
     bound(ApiKey::OffsetCommit, &["topics", "partitions"], PARTITIONS, Place::Here, 500, A_HUNDRED_THOUSAND),
     bound(ApiKey::OffsetFetch, &["topics", "partition_indexes", "groups", "topics", "partition_indexes"], PARTITIONS, Place::Here, 250, A_HUNDRED_THOUSAND),

@@ -6,7 +6,8 @@
 //! above the high watermark is shown.
 //!
 //! A search by time may have to wait for the disk: it is done aside, a few at a time for each log dir, as catch-up reads
-//! are, and gives up its turn to others after some time.
+//! are, and gives up its turn to others after some time. What it has to inflate keeps no thread of the network busy: these
+//! requests are always worked on aside.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
 use crate::metadata::Image;
 use crate::mounts::MountedQueue;
+use crate::net::source::Source;
 use crate::partitions::Partition;
 
 /// First version that says the epoch of the record that was found.
@@ -115,6 +117,7 @@ struct Listing<'a> {
 impl Listing<'_> {
     /// One answer to each question, in their order.
     async fn answer_all(&self, questions: &[Question<'_>]) -> Vec<ListOffsetsPartitionResponse> {
+        let source = Source::of(self.context.connection.peer.ip());
         let mut answers = Vec::with_capacity(questions.len());
         while let Some(question) = questions.get(answers.len()) {
             match self.searched_dir(*question) {
@@ -124,7 +127,7 @@ impl Listing<'_> {
                 }
                 Some(log_dir) => {
                     let search = || self.search(log_dir, questions, &mut answers);
-                    self.broker.catch_up.wait_aside(log_dir, search).await;
+                    self.broker.catch_up.wait_aside(log_dir, source, search).await;
                 }
             }
         }

@@ -36,6 +36,7 @@ use super::receive_mark;
 use super::response::{Outcome, ResponseFrame};
 use super::responses::{Account, Held, InLine, LOOK_PERIOD, ResponseMemory};
 use super::send::Outbox;
+use super::source::Source;
 use crate::aside::Aside;
 use crate::context::ConnectionInfo;
 use crate::fetch::catch_up::CatchUp;
@@ -310,7 +311,7 @@ impl<'a, D: Dispatch> Connection<'a, D> {
         traffic: &'a TrafficMetrics,
         standing: &'a Standing,
     ) -> Self {
-        let outbox = Outbox::new(info.id, Arc::clone(&limits.catch_up));
+        let outbox = Outbox::new(info.id, Source::of(info.peer.ip()), Arc::clone(&limits.catch_up));
         let account = limits.responses.account(info.id, info.peer.ip());
         let share = limits.requests.share(account.source());
         Self {

@@ -9,6 +9,9 @@
 //! the network's: the others always find a place. The leave to work aside is for a [slice](Slices) of a request: a batch, or
 //! as many as fit in a moment. Between two slices others have their turn: first those of the source that had least time of
 //! late.
+//!
+//! The line in which they wait is also that of catch-up reads ([`crate::fetch::catch_up`]), for which nobody knows what a
+//! connection will take: there a source counts as one that takes long once it had much time of late.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::poll_fn;
@@ -41,6 +44,9 @@ const TURN_TIME: Duration = Duration::from_micros(500);
 const SLICE_TIME: Duration = Duration::from_millis(2);
 /// A slice that takes longer is one of few large batches: a batch of a megabyte that holds ten takes less.
 const LONG_TIME: Duration = Duration::from_millis(40);
+/// Time of late from which on a source is one that takes long: what it gets who uses an eighth of one place without pause. A
+/// client that searches or reads old records now and then stays far below, also where its turns are slow.
+const LONG_SOURCE_TIME: Duration = Duration::from_millis(250);
 /// Sources whose time is remembered before those that had hardly any are forgotten.
 const SOURCES_KEPT: usize = 1024;
 
@@ -86,7 +92,7 @@ impl std::iter::Sum for RecordsWork {
     }
 }
 
-/// The leave to work on requests aside; shared by all connections.
+/// The leave to work on requests aside, or to wait for the disk of one log dir; shared by all connections.
 #[derive(Debug)]
 pub(crate) struct InflatingLeave {
     /// At once, and of these such as take long.
@@ -113,7 +119,7 @@ struct Waiting {
 
 /// Who asks for leave.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Worker {
+pub(crate) struct Worker {
     pub(super) source: Source,
     /// Its slices take long, or nothing is known of them.
     pub(super) is_long: bool,
@@ -156,12 +162,23 @@ impl InflatingLeave {
     }
 
     fn with_cores(cores: usize) -> Self {
-        let places = cores.max(2);
-        Self { places, long_places: places - 1, line: Mutex::default() }
+        Self::with_places(cores.max(2))
+    }
+
+    /// So many, of which all but one may be taken by those that take long; the only one by everybody.
+    pub(crate) fn with_places(places: usize) -> Self {
+        Self { places, long_places: (places - 1).max(1), line: Mutex::default() }
+    }
+
+    /// As whom a source asks of whose work nothing is known but the time that it took of late.
+    pub(crate) fn worker_of(&self, source: Source) -> Worker {
+        let recent = self.line.lock().times.get(&source).copied();
+        let micros = recent.map_or(0, |recent| recent.now(Instant::now()));
+        Worker { source, is_long: u128::from(micros) >= LONG_SOURCE_TIME.as_micros(), micros: 0 }
     }
 
     /// The leave, if it is free; it holds until it is dropped.
-    pub(super) fn try_get(self: &Arc<Self>, who: Worker) -> Option<Leave> {
+    pub(crate) fn try_get(self: &Arc<Self>, who: Worker) -> Option<Leave> {
         let mut line = self.line.lock();
         let is_free = self.has_place(&line, who)
             && !line.waiting.values().any(|waiting| self.has_place(&line, waiting.who));
@@ -172,7 +189,7 @@ impl InflatingLeave {
     }
 
     /// Waits for the leave; it holds until it is dropped.
-    pub(super) async fn get(self: &Arc<Self>, who: Worker) -> Leave {
+    pub(crate) async fn get(self: &Arc<Self>, who: Worker) -> Leave {
         if let Some(leave) = self.try_get(who) {
             return leave;
         }
@@ -246,7 +263,7 @@ impl Line {
 
 /// The leave to work on a slice, given back when dropped.
 #[derive(Debug)]
-pub(super) struct Leave {
+pub(crate) struct Leave {
     leaves: Arc<InflatingLeave>,
     who: Worker,
     since: Instant,
@@ -427,6 +444,32 @@ mod tests {
             held = waiting[next].as_mut().now_or_never();
             assert!(held.is_some(), "{next}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_source_that_had_much_time_of_late_leaves_a_place_to_others() {
+        let leave = Arc::new(InflatingLeave::with_places(3));
+        let worker = |last: u8| leave.worker_of(Source::of([192, 0, 2, last].into()));
+        let first: Vec<_> =
+            (0..3).map(|_| leave.try_get(worker(1)).expect("nothing is known of it")).collect();
+        tokio::time::advance(LONG_SOURCE_TIME).await;
+        drop(first);
+        let held: Vec<_> = (0..2).map(|_| leave.try_get(worker(1)).expect("free")).collect();
+        assert!(leave.try_get(worker(1)).is_none(), "it takes all but one");
+        drop(leave.try_get(worker(2)).expect("free for another"));
+        drop(held);
+        tokio::time::advance(Duration::from_secs(3)).await;
+        let again: Vec<_> = (0..3).filter_map(|_| leave.try_get(worker(1))).collect();
+        assert_eq!(again.len(), 3, "that was long ago");
+    }
+
+    #[test]
+    fn the_only_place_is_for_everybody() {
+        let leave = Arc::new(InflatingLeave::with_places(1));
+        let held = leave.try_get(SLOW).expect("free");
+        assert!(leave.try_get(QUICK).is_none());
+        drop(held);
+        assert!(leave.try_get(QUICK).is_some());
     }
 
     #[test]

@@ -22,6 +22,7 @@ use tokio::net::TcpStream;
 
 use super::response::{Part, ResponseFrame};
 use super::responses::Held;
+use super::source::Source;
 use crate::fetch::catch_up::{CatchUp, FarRead};
 
 /// Pieces handed to one `writev`.
@@ -50,6 +51,7 @@ pub(crate) struct Outbox {
     old: usize,
     charges: Vec<Held>,
     connection: u64,
+    source: Source,
     catch_up: Arc<CatchUp>,
 }
 
@@ -60,10 +62,10 @@ impl Drop for Outbox {
 }
 
 impl Outbox {
-    /// For the connection of that number.
-    pub(crate) fn new(connection: u64, catch_up: Arc<CatchUp>) -> Self {
+    /// For the connection of that number, from this source.
+    pub(crate) fn new(connection: u64, source: Source, catch_up: Arc<CatchUp>) -> Self {
         catch_up.begin(connection);
-        Self { parts: VecDeque::new(), old: 0, charges: Vec::new(), connection, catch_up }
+        Self { parts: VecDeque::new(), old: 0, charges: Vec::new(), connection, source, catch_up }
     }
 
     pub(crate) fn push(&mut self, frame: ResponseFrame) {
@@ -184,7 +186,7 @@ impl Outbox {
                     let _ = rustix::fs::fadvise(fd, position, NonZeroU64::new(len as u64), Advice::WillNeed);
                     pass_on()
                 };
-                self.catch_up.wait_aside(log_dir, read_and_pass_on).await
+                self.catch_up.wait_aside(log_dir, self.source, read_and_pass_on).await
             } else {
                 pass_on()
             };
