@@ -9,7 +9,7 @@ use std::sync::Arc;
 use riverrun_protocol::alter_configs_request::AlterConfigsResource;
 use riverrun_protocol::{AlterConfigsRequest, AlterConfigsResponse, ErrorCode};
 
-use super::config_change::{Ask, Subject, Wish, change_all, check_dynamic, nothing_for_all, subject};
+use super::config_change::{Ask, Subject, Wish, change_all, check_dynamic, nothing_for_all, subject, told};
 use super::config_resource::Refusal;
 use crate::broker::Broker;
 use crate::config::{
@@ -27,7 +27,8 @@ pub(crate) async fn handle(
     let image = broker.metadata.image();
     let asks = request.resources.iter().map(|resource| {
         let wish = wish(&broker.config, &image, context, resource);
-        Ask::new(resource.resource_type, &resource.resource_name, wish)
+        let set = resource.configs.iter().map(|entry| (&*entry.name, "=", entry.value.as_deref()));
+        Ask::new(resource.resource_type, &resource.resource_name, format!("only {}", told(set)), wish)
     });
     let responses = change_all(broker, context, asks.collect(), request.validate_only).await;
     AlterConfigsResponse { responses, ..Default::default() }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use riverrun_protocol::{ErrorCode, Str, alter_configs_response, incremental_alter_configs_response};
 use riverrun_types::TopicId;
 
-use super::config_resource::{ConfigResource, Refusal, find};
+use super::config_resource::{self, ConfigResource, Refusal, find};
 use crate::broker::Broker;
 use crate::changes;
 use crate::config::{ConfigChange, TopicOverrides, is_dynamic, list_items, shown};
@@ -44,13 +44,37 @@ pub(crate) enum Wish {
 pub(crate) struct Ask<'r> {
     resource_type: i8,
     resource_name: &'r str,
+    /// The changes, as the log tells of them.
+    told: String,
     wish: Result<Wish, Refusal>,
 }
 
 impl<'r> Ask<'r> {
-    pub(crate) fn new(resource_type: i8, resource_name: &'r str, wish: Result<Wish, Refusal>) -> Self {
-        Self { resource_type, resource_name, wish }
+    pub(crate) fn new(
+        resource_type: i8,
+        resource_name: &'r str,
+        told: String,
+        wish: Result<Wish, Refusal>,
+    ) -> Self {
+        Self { resource_type, resource_name, told, wish }
     }
+}
+
+/// Changes in one line of the log at most; the others are counted. A request may change thousands.
+const TOLD_MAX: usize = 10;
+
+/// Changes as the log tells of them: what each names, an operation's sign and, if there is one, the value.
+pub(crate) fn told<'c>(changes: impl Iterator<Item = (&'c str, &'c str, Option<&'c str>)>) -> String {
+    let mut changes = changes;
+    let one = |(name, sign, value): (&str, &str, Option<&str>)| {
+        format!("{}{sign}{}", shown(name), value.map(shown).unwrap_or_default())
+    };
+    let mut told: Vec<String> = changes.by_ref().take(TOLD_MAX).map(one).collect();
+    match changes.count() {
+        0 => {}
+        more => told.push(format!("{more} more")),
+    }
+    told.join(" ")
 }
 
 /// What a response says of one resource.
@@ -150,6 +174,10 @@ pub(crate) async fn change_all<R: From<Answer>>(
     only_validate: bool,
 ) -> Vec<R> {
     let twice = named_twice(asks.iter().map(|ask| (ask.resource_type, ask.resource_name)));
+    let told: Vec<String> = asks
+        .iter()
+        .map(|ask| format!("{} {}: {}", type_name(ask.resource_type), shown(ask.resource_name), ask.told))
+        .collect();
     let (resources, wishes): (Vec<_>, Vec<_>) =
         asks.into_iter().map(|ask| ((ask.resource_type, ask.resource_name), ask.wish)).unzip();
     let once = |(resource, wish)| {
@@ -159,13 +187,21 @@ pub(crate) async fn change_all<R: From<Answer>>(
     let wishes = resources.iter().zip(wishes).map(once).collect();
     let outcomes = carry_out(broker, wishes, only_validate).await;
     if !only_validate {
-        let altered = resources.iter().zip(&outcomes).filter(|(_, outcome)| outcome.is_ok());
-        changes::tell(context, Change::ConfigsAltered, altered.map(|((_, name), _)| *name));
+        let altered = told.iter().zip(&outcomes).filter(|(_, outcome)| outcome.is_ok());
+        changes::tell(context, Change::ConfigsAltered, altered.map(|(told, _)| told.as_str()));
     }
     let answered = resources.into_iter().zip(outcomes);
     answered
         .map(|((resource_type, name), outcome)| Answer::new(resource_type, name, outcome).into())
         .collect()
+}
+
+fn type_name(resource_type: i8) -> &'static str {
+    match resource_type {
+        config_resource::TOPIC => "topic",
+        config_resource::BROKER => "server",
+        _ => "resource",
+    }
 }
 
 /// The resources that are named more than once.

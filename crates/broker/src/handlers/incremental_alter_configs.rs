@@ -10,7 +10,7 @@ use std::sync::Arc;
 use riverrun_protocol::incremental_alter_configs_request::{AlterConfigsResource, AlterableConfig};
 use riverrun_protocol::{ErrorCode, IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse};
 
-use super::config_change::{Ask, Subject, Wish, change_all, check_dynamic, nothing_for_all, subject};
+use super::config_change::{Ask, Subject, Wish, change_all, check_dynamic, nothing_for_all, subject, told};
 use super::config_resource::Refusal;
 use crate::broker::Broker;
 use crate::config::{BrokerConfig, ConfigChange, alter_topic_configs, shown};
@@ -26,7 +26,11 @@ pub(crate) async fn handle(
     let image = broker.metadata.image();
     let asks = request.resources.iter().map(|resource| {
         let wish = wish(&broker.config, &image, context, resource);
-        Ask::new(resource.resource_type, &resource.resource_name, wish)
+        let changes = resource.configs.iter().map(|entry| {
+            let value = entry.value.as_deref().filter(|_| entry.config_operation != 1);
+            (&*entry.name, sign(entry.config_operation), value)
+        });
+        Ask::new(resource.resource_type, &resource.resource_name, told(changes), wish)
     });
     let responses = change_all(broker, context, asks.collect(), request.validate_only).await;
     IncrementalAlterConfigsResponse { responses, ..Default::default() }
@@ -69,6 +73,16 @@ fn change(entry: &AlterableConfig<'_>) -> Result<(String, ConfigChange), Refusal
         other => return Err((ErrorCode::INVALID_REQUEST, format!("Unknown config operation {other}"))),
     };
     Ok((entry.name.to_string(), change))
+}
+
+/// An operation as the log tells of it, between name and value.
+fn sign(config_operation: i8) -> &'static str {
+    match config_operation {
+        1 => " unset",
+        2 => "+=",
+        3 => "-=",
+        _ => "=",
+    }
 }
 
 fn check_named_once(changes: &[(String, ConfigChange)]) -> Result<(), Refusal> {

@@ -164,6 +164,11 @@ fn what_clients_change_is_in_the_log_with_names_and_who() {
         let line = line(part);
         assert!(line.contains("clicks") && line.contains("peer=127.0.0.1:"), "{line}");
     }
+    assert!(line("configs altered").contains("topic clicks: retention.ms=7"), "which, and to what");
+    let ready = line("the server is ready");
+    for part in ["version=", "listeners=", "PLAINTEXT://127.0.0.1:", "durability=1", "data="] {
+        assert!(ready.contains(part), "{part}: {ready}");
+    }
     for part in ["groups created", "groups deleted"] {
         let line = line(part);
         assert!(line.contains("readers") && line.contains("peer=127.0.0.1:"), "{line}");
