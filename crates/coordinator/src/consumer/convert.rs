@@ -88,10 +88,8 @@ impl ConsumerGroup {
         topics: &dyn TopicMetadata,
         now: Now,
     ) -> Option<ClassicGroup> {
-        let nothing = Assignment::new();
         let members = self.members.iter().filter_map(|(id, member)| {
             let classic = member.subscription.classic.as_ref()?;
-            let target = self.targets.get(id).unwrap_or(&nothing);
             let first = classic.protocols.first()?;
             let subscription = &member.subscription;
             let member = classic::Member {
@@ -103,7 +101,7 @@ impl ConsumerGroup {
                     session_timeout_ms: classic.session_timeout_ms,
                     protocols: classic.protocols.clone(),
                 },
-                assignment: encode_assigned(target, first, topics),
+                assignment: encode_assigned(&held(&member.progress), first, topics),
                 awaiting_join: None,
                 awaiting_sync: None,
                 is_new: false,
@@ -113,6 +111,16 @@ impl ConsumerGroup {
         });
         ClassicGroup::of_members(group_id, self.assignment_epoch, members.collect(), now)
     }
+}
+
+/// What a member may be reading: also what it shall give up, and has not. Were its target written down, a group that changes
+/// again before its members have rejoined would take the rest for free.
+fn held(progress: &Progress) -> Assignment {
+    let mut held = Assignment::new();
+    for (&topic, epochs) in progress.assigned.iter().chain(&progress.revoking) {
+        held.entry(topic).or_default().extend(epochs.keys().copied());
+    }
+    held
 }
 
 /// What a classic member said when it joined last.
