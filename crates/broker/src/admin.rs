@@ -1,10 +1,12 @@
 //! The admin port: `/metrics` for Prometheus and `/health` for whoever watches the process. Plain HTTP, bound to
 //! loopback unless configured otherwise, of which it warns; it changes nothing. It has [few connections](door) at once,
-//! none of them for long, and answers only requests that name [a host which it knows](hosts).
+//! none of them for long, and answers only requests that name [a host which it knows](hosts). It has threads of its own: whoever watches the server is
+//! answered also while those of the network have more to do than they can.
 
 mod door;
 mod hosts;
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +18,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Runtime};
 
 pub(crate) use self::door::VISITS_MAX;
 use self::door::{Door, Here};
@@ -24,8 +27,21 @@ use crate::health::Health;
 use crate::metrics::Format;
 use crate::shutdown::{StopSignal, stopped};
 
+/// Answers that are made at once: one may wait for locks that are held while the disk is waited for, and another is to be made
+/// meanwhile.
+const LOOKERS_MAX: usize = 4;
 /// How long an answer may still take when the server stops.
 const STOP_TIME_MAX: Duration = Duration::from_secs(1);
+
+/// The runtime of the admin port: one thread that serves it, and others that look at the server. Whoever has it shuts it down.
+pub(crate) fn runtime() -> io::Result<Runtime> {
+    Builder::new_multi_thread()
+        .worker_threads(1)
+        .max_blocking_threads(LOOKERS_MAX)
+        .thread_name("riverrun-admin")
+        .enable_all()
+        .build()
+}
 
 /// Serves until `stop` turns true.
 pub(crate) async fn run(socket: TcpListener, broker: Arc<Broker>, stop: StopSignal) {

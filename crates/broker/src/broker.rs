@@ -32,6 +32,7 @@ use crate::net::budget::MemoryBudget;
 use crate::net::gate::ProduceGate;
 use crate::net::inflating::InflatingLeave;
 use crate::net::responses::ResponseMemory;
+use crate::net::turns::Turns;
 use crate::partitions::{Partition, Partitions, Placement};
 use crate::scrub::ScrubProgress;
 use crate::supervisor::Supervisor;
@@ -88,6 +89,8 @@ pub(crate) struct Broker {
     pub(crate) produce_gate: Arc<ProduceGate>,
     /// What those with many compressed records wait for.
     pub(crate) inflating: Arc<InflatingLeave>,
+    /// In which connections are served.
+    pub(crate) turns: Arc<Turns>,
     /// Partitions that are in no table because they cannot be opened.
     pub(crate) open_failures: OpenFailures,
     pub(crate) discarded: Discarded,

@@ -19,7 +19,7 @@ use riverrun_log::Closed;
 use riverrun_types::DurabilityLevel;
 use tempfile::TempDir;
 use thiserror::Error;
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -278,7 +278,7 @@ fn run(
     stopping: StopSignal,
     report: impl FnOnce(Result<Addresses, StartError>),
 ) -> Result<(), StopError> {
-    let (Runtimes { network: runtime, aside }, started) = match build(env, config, &stopping) {
+    let (Runtimes { network: runtime, aside, admin }, started) = match build(env, config, &stopping) {
         Ok(built) => built,
         Err(error) => {
             report(Err(error));
@@ -314,6 +314,7 @@ fn run(
     let begun = Instant::now();
     runtime.shutdown_timeout(JOBS_GRACE.min(deadline.left()));
     aside.shutdown_timeout(JOBS_GRACE.min(deadline.left()));
+    admin.shutdown_timeout(JOBS_GRACE.min(deadline.left()));
     let tasks_ended = begun.elapsed();
     let has_died = matches!(failure, Some(StopError::ThreadDied(_)));
     let closed = in_time(&deadline, move || {
@@ -425,6 +426,8 @@ struct Runtimes {
     network: Runtime,
     /// For requests that have much to do.
     aside: Runtime,
+    /// For whoever asks how the server is, which is to be answered whatever the others are at.
+    admin: Runtime,
 }
 
 struct Started {
@@ -435,14 +438,14 @@ struct Started {
 
 fn build(env: Env, config: BrokerConfig, stopping: &StopSignal) -> Result<(Runtimes, Started), StartError> {
     let connections_max = Descriptors::of_process().connections_max(dirs(&config))?;
-    let threads = config.server.num_network_threads.unwrap_or_else(available_cores);
     let network = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(threads)
+        .worker_threads(config.server.network_threads())
         .thread_name("riverrun-worker")
         .enable_all()
         .build()
         .map_err(StartError::Thread)?;
     let aside = aside::runtime().map_err(StartError::Thread)?;
+    let admin = admin::runtime().map_err(StartError::Thread)?;
     let begun = Instant::now();
     // Before anything is made on disk: a server whose addresses another one has leaves no trace. Of two that start at
     // once, both get this far, and one fails when it begins to listen.
@@ -454,10 +457,10 @@ fn build(env: Env, config: BrokerConfig, stopping: &StopSignal) -> Result<(Runti
         let _inside = network.enter();
         let memory_bytes = broker.config.network.queued_max_request_bytes / ASIDE_SHARE;
         let aside = Aside::on(&aside, memory_bytes);
-        listen(&broker, aside, sockets, connections_max, stopping)?
+        listen(&broker, aside, admin.handle(), sockets, connections_max, stopping)?
     };
     tell_ready(&started, opened, begun.elapsed());
-    Ok((Runtimes { network, aside }, started))
+    Ok((Runtimes { network, aside, admin }, started))
 }
 
 /// What there is, and how long it took to open it.
@@ -514,10 +517,6 @@ impl Sockets {
     }
 }
 
-fn available_cores() -> usize {
-    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
-}
-
 /// Log dirs and journal dirs.
 fn dirs(config: &BrokerConfig) -> usize {
     config.log_dirs().len() + config.journal_dirs().len()
@@ -526,6 +525,7 @@ fn dirs(config: &BrokerConfig) -> usize {
 fn listen(
     broker: &Arc<Broker>,
     aside: Aside,
+    admin_runtime: &Handle,
     sockets: Sockets,
     connections_max: usize,
     stopping: &StopSignal,
@@ -553,6 +553,8 @@ fn listen(
         });
     }
     let listen_admin = |(at, socket): (SocketAddr, Bound)| {
+        // Its connections belong to the runtime in which it begins to listen.
+        let _inside = admin_runtime.enter();
         socket.listen(ADMIN_BACKLOG).map_err(|source| bind_error(&at.ip().to_string(), at.port(), source))
     };
     let admin_socket = sockets.admin.map(listen_admin).transpose()?;
@@ -573,7 +575,8 @@ fn listen(
         tasks.spawn(supervisor.task(&name, listener.run(stopping.clone())));
     }
     if let Some(socket) = admin_socket {
-        tasks.spawn(supervisor.task("admin", admin::run(socket, Arc::clone(broker), stopping.clone())));
+        let run = admin::run(socket, Arc::clone(broker), stopping.clone());
+        tasks.spawn_on(supervisor.task("admin", run), admin_runtime);
     }
     upkeep::spawn(broker, stopping, &mut tasks);
     Ok(Started {
@@ -615,6 +618,7 @@ fn listener_limits(broker: &Broker, aside: Aside, connections_max: usize) -> Lis
         connections: Arc::new(ConnectionBounds::new(network, connections_max)),
         send_buffer_bytes: buffer(network.socket_send_buffer_bytes),
         receive_buffer_bytes: buffer(network.socket_receive_buffer_bytes),
+        turns: Arc::clone(&broker.turns),
         connection: ConnectionLimits {
             frame_bytes_max: network.socket_request_max_bytes,
             requests_max: network.queued_max_requests,

@@ -32,6 +32,7 @@ use crate::net::budget::MemoryBudget;
 use crate::net::gate::ProduceGate;
 use crate::net::inflating::InflatingLeave;
 use crate::net::responses::ResponseMemory;
+use crate::net::turns::Turns;
 use crate::partitions::Partitions;
 use crate::scrub::ScrubProgress;
 use crate::settle::used_journals;
@@ -215,6 +216,7 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
             shortage: Notify::new(),
             produce_gate: produce_gate(&logs),
             inflating: Arc::new(InflatingLeave::new()),
+            turns: Turns::new(config.server.network_threads()),
             open_failures: OpenFailures::default(),
             discarded: Discarded::default(),
             scrub: ScrubProgress::default(),

@@ -2,17 +2,18 @@
 //!
 //! Owns a thread that looks at counters a few times a second, and what it makes of them. What is so at each look for longer
 //! than a second is told of by `/health` and a metric, and in the log once when it is first told of and once when it is over;
-//! for longer than ten seconds it is a trouble. The thread takes no lock that is held over work, and waits for none of those
+//! for longer than ten seconds it is a trouble, unless only those wait who ask for more than their share. The thread takes no lock that is held over work, and waits for none of those
 //! that it watches.
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use riverrun_env::Clock;
 use riverrun_log::DirWork;
 use tokio::runtime::Handle;
 
@@ -24,6 +25,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 const TOLD_AFTER: Duration = Duration::from_secs(1);
 /// What lasts longer is a trouble: a server that is only busy gets on within that time.
 const TROUBLE_AFTER: Duration = Duration::from_secs(10);
+
+/// A thread of the network that takes so long to get to something new is late: its work is bounded by milliseconds.
+const LATE_AFTER: Duration = Duration::from_millis(100);
 
 /// What can be in the way.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,6 +44,8 @@ pub(crate) enum Wait {
     ResponseMemory,
     /// The threads of the network do not get to what is to be done.
     NetworkThreads,
+    /// Connections have more to do than the threads of the network can, and their sources take turns.
+    Turns,
 }
 
 impl Wait {
@@ -52,7 +58,13 @@ impl Wait {
             Self::RequestMemory => "request_memory",
             Self::ResponseMemory => "response_memory",
             Self::NetworkThreads => "network_threads",
+            Self::Turns => "turns",
         }
+    }
+
+    /// Whether it is a trouble when it lasts: somebody waits who asks for no more than others.
+    fn is_trouble(&self) -> bool {
+        !matches!(self, Self::Turns)
     }
 }
 
@@ -112,20 +124,21 @@ impl Waits {
 pub(crate) struct Seen(Mutex<Waits>);
 
 impl Seen {
-    fn lines(&self, is_wanted: impl Fn(Duration) -> bool) -> Vec<String> {
+    fn lines(&self, are_troubles: bool) -> Vec<String> {
         let waits = self.0.lock();
-        let told = waits.told().filter(|(_, _, lasted)| is_wanted(*lasted));
+        let is_trouble = |wait: &Wait, lasted| wait.is_trouble() && lasted >= TROUBLE_AFTER;
+        let told = waits.told().filter(|(wait, _, lasted)| is_trouble(wait, *lasted) == are_troubles);
         told.map(|(_, cause, lasted)| format!("for {} seconds {cause}", lasted.as_secs())).collect()
     }
 
     /// What has lasted so long that something is wrong.
     pub(crate) fn troubles(&self) -> Vec<String> {
-        self.lines(|lasted| lasted >= TROUBLE_AFTER)
+        self.lines(true)
     }
 
-    /// What has not.
+    /// What has not, or is nothing wrong however long it lasts.
     pub(crate) fn notes(&self) -> Vec<String> {
-        self.lines(|lasted| lasted < TROUBLE_AFTER)
+        self.lines(false)
     }
 
     /// For how many seconds somebody has waited, by the name of what for: of several journals the longest.
@@ -153,7 +166,7 @@ impl Watchdog {
         let stop = Arc::new(AtomicBool::new(false));
         let (watched, stopping) = (Arc::clone(broker), Arc::clone(&stop));
         let run = move || {
-            let mut facts = Facts { network, beats: Arc::default(), sent: 0, journals: Vec::new() };
+            let mut facts = Facts { network, beat: None, journals: Vec::new() };
             while !stopping.load(Ordering::Acquire) {
                 facts.look(&watched);
                 std::thread::park_timeout(LOOK_EVERY);
@@ -174,9 +187,8 @@ impl Watchdog {
 /// Where facts come from, and what the look before has found there.
 struct Facts {
     network: Handle,
-    /// So many of the heartbeats that were sent were taken.
-    beats: Arc<AtomicU64>,
-    sent: u64,
+    /// The last heartbeat that was sent.
+    beat: Option<Beat>,
     /// Up to where each journal had delivered.
     journals: Vec<u64>,
 }
@@ -195,7 +207,8 @@ impl Facts {
         if budgets.responses.waiting() > 0 {
             present.push((Wait::ResponseMemory, "responses wait for the memory that others hold".to_owned()));
         }
-        present.extend(self.network_threads());
+        present.extend(self.network_threads(&broker.env.clock));
+        present.extend(turns(broker));
         let events = broker.waits.0.lock().look(broker.env.clock.monotonic(), present);
         for event in events {
             match event {
@@ -230,16 +243,49 @@ impl Facts {
         waits
     }
 
-    /// Whether the heartbeat of the look before is still to be taken; sends another one if it is not.
-    fn network_threads(&mut self) -> Option<(Wait, String)> {
-        if self.beats.load(Ordering::Relaxed) < self.sent {
-            return Some((Wait::NetworkThreads, "the network's threads are busy with other work".to_owned()));
+    /// Whether the heartbeat of the look before was taken late, or is still to be taken; sends another one if it was taken.
+    fn network_threads(&mut self, clock: &Arc<dyn Clock>) -> Option<(Wait, String)> {
+        let now = clock.monotonic();
+        let (is_taken, late) = self.beat.as_ref().map_or((true, Duration::ZERO), |beat| beat.lateness(now));
+        if is_taken {
+            let taken = Arc::<OnceLock<Duration>>::default();
+            self.beat = Some(Beat { sent: now, taken: Arc::clone(&taken) });
+            let clock = Arc::clone(clock);
+            drop(self.network.spawn(async move { _ = taken.set(clock.monotonic()) }));
         }
-        self.sent += 1;
-        let beats = Arc::clone(&self.beats);
-        drop(self.network.spawn(async move { beats.fetch_add(1, Ordering::Relaxed) }));
-        None
+        let ms = late.as_millis();
+        let cause = || {
+            format!(
+                "the network's threads are busy with other work: they come to something new after {ms} ms"
+            )
+        };
+        (late >= LATE_AFTER).then(|| (Wait::NetworkThreads, cause()))
     }
+}
+
+/// Something that a thread of the network is to do at once.
+struct Beat {
+    sent: Duration,
+    taken: Arc<OnceLock<Duration>>,
+}
+
+impl Beat {
+    /// Whether it was taken, and how long after it was sent, at least.
+    fn lateness(&self, now: Duration) -> (bool, Duration) {
+        let taken = self.taken.get();
+        (taken.is_some(), taken.unwrap_or(&now).saturating_sub(self.sent))
+    }
+}
+
+/// Whether connections wait for their turn, and whose.
+fn turns(broker: &Broker) -> Option<(Wait, String)> {
+    let waiting = broker.turns.waiting();
+    let busiest = broker.turns.busiest()?;
+    let cause = format!(
+        "{waiting} connections wait for their turn on the network's threads, most of all those of {busiest}; other sources have \
+         theirs"
+    );
+    Some((Wait::Turns, cause))
 }
 
 fn full_write_cache(broker: &Broker) -> String {
@@ -334,5 +380,23 @@ mod tests {
         assert_eq!(seen.troubles(), ["for 10 seconds producers wait", "for 10 seconds one"]);
         assert_eq!(seen.notes(), ["for 5 seconds other"]);
         assert_eq!(seen.seconds(), BTreeMap::from([("write_cache", 10), ("journal", 10)]));
+    }
+
+    #[test]
+    fn those_who_wait_because_of_their_own_share_are_never_a_trouble() {
+        let seen = Seen::default();
+        for seconds in [100, 200] {
+            seen.0.lock().look(Duration::from_secs(seconds), vec![(Wait::Turns, "they wait".to_owned())]);
+        }
+        assert_eq!(seen.troubles(), [""; 0]);
+        assert_eq!(seen.notes(), ["for 100 seconds they wait"]);
+    }
+
+    #[test]
+    fn threads_are_late_by_the_time_that_something_new_has_waited_for_them() {
+        let beat = Beat { sent: Duration::from_secs(5), taken: Arc::default() };
+        assert_eq!(beat.lateness(Duration::from_secs(7)), (false, Duration::from_secs(2)));
+        beat.taken.set(Duration::from_secs(8)).expect("once");
+        assert_eq!(beat.lateness(Duration::from_secs(20)), (true, Duration::from_secs(3)));
     }
 }

@@ -55,7 +55,9 @@ options! {
     /// many (above 16 KiB in a request), or of a connection whose last ones took long, are inflated and compressed again
     /// by other threads, as many at once as there are cores (two where there is one). A request gives way to others after each
     /// slice of its batches, and one of them is only for connections whose batches do not take long. What waits for one is
-    /// `riverrun_requests_waiting_to_inflate` of the metrics.
+    /// `riverrun_requests_waiting_to_inflate` of the metrics. When clients ask for more than the threads can do, their sources
+    /// (addresses, of IPv6 the first 64 bits) take turns of about a millisecond: one with many connections gets no more than
+    /// another. What waits for its turn is `riverrun_connections_waiting_for_turn`.
     num_network_threads: Option<usize> = "num.network.threads", Int(1, 1024), None;
     /// Address of the HTTP port for `/metrics` and `/health`. It has no access control, so it should stay on a
     /// loopback address. Not set: no such port. It has 16 connections at most; a newcomer takes the place of one that has not
@@ -85,6 +87,14 @@ options! {
     producer_id_expiration_ms: u64 = "producer.id.expiration.ms", Int(1, i32::MAX), Some("86400000");
     /// Milliseconds between two searches for producers to forget.
     producer_id_expiration_check_interval_ms: u64 = "producer.id.expiration.check.interval.ms", Int(1, i32::MAX), Some("600000");
+}
+
+impl ServerOptions {
+    /// How many threads serve connections.
+    pub(crate) fn network_threads(&self) -> usize {
+        let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        self.num_network_threads.unwrap_or_else(cores)
+    }
 }
 
 /// The form of a line of the log.

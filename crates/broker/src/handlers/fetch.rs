@@ -29,6 +29,8 @@ use crate::fetch::read::{Answer, Limits, Pass, read_all};
 use crate::fetch::session::{PartitionRef, Plan, SessionRequest, Told, TopicRef, Wanted};
 use crate::net::budget::Charge;
 use crate::net::response::{Outcome, Part};
+use crate::net::source::Source;
+use crate::net::turns;
 use crate::partitions::Waiter;
 use crate::router::{Call, Job, decode_within, respond, respond_spliced, stopping, too_much};
 
@@ -215,7 +217,7 @@ async fn read_patiently(
     place: Place<'_>,
 ) -> Pass {
     let enough = |pass: &Pass| pass.urgent || plan.len() == 0 || pass.bytes >= patience.bytes_min;
-    let read = async |waiter| {
+    let read = async |waiter: Option<&Arc<Waiter>>| {
         let _turn = place.turn().await;
         read_all(broker, context, plan, limits, waiter).await
     };
@@ -226,8 +228,10 @@ async fn read_patiently(
     if matches!(place, Place::Here) {
         charge.resize(waiting_bytes(context, plan));
     }
-    let waiter = Arc::new(Waiter::default());
+    let source = Source::of(context.connection.peer.ip());
     loop {
+        // A new one each time: where the one before is still enrolled, it is known to be gone.
+        let waiter = Waiter::new(source);
         pass = read(Some(&waiter)).await;
         if enough(&pass) || Instant::now() >= patience.until {
             return pass;
@@ -250,6 +254,8 @@ async fn is_woken(broker: &Broker, waiter: &Waiter, until: Instant, place: Place
     loop {
         let turn_ends = until.min(Instant::now() + place.patience());
         if timeout_at(turn_ends, waiter.woken()).await.is_ok() {
+            // Others of its connection may have been woken with it, and its connection's turn be over.
+            turns::give_way().await;
             return true;
         }
         if turn_ends == until || place.is_memory_wanted(broker) {

@@ -1,5 +1,6 @@
 //! Metrics of what waits on the network's side, read from the live server at each scrape: memory that requests and
-//! responses hold, large requests that wait for some, and compressed ones that are checked aside.
+//! responses hold, large requests that wait for some, compressed ones that are checked aside, and connections that wait
+//! for their turn.
 
 use std::fmt;
 use std::sync::Weak;
@@ -50,6 +51,8 @@ impl Collector for NetworkCollector {
         let help = "Produce requests whose compressed records are checked aside, one for each core at most";
         put(&mut encoder, "requests_inflating", help, None, &gauge(inflating))?;
         let help = "Produce requests whose compressed records wait to be checked aside";
-        put(&mut encoder, "requests_waiting_to_inflate", help, None, &gauge(waiting))
+        put(&mut encoder, "requests_waiting_to_inflate", help, None, &gauge(waiting))?;
+        let help = "Connections that have something to do and wait for their turn on the network's threads";
+        put(&mut encoder, "connections_waiting_for_turn", help, None, &gauge(broker.turns.waiting()))
     }
 }

@@ -419,10 +419,11 @@ impl<'a, D: Dispatch> Connection<'a, D> {
                 return Ok(None);
             };
             let api_key = self.frames.api_key();
+            let is_produce = api_key == Some(ApiKey::Produce as i16);
             if self.limits.produce_gate.holds(api_key) {
                 return Ok(Some(Stall::Gate));
             }
-            if api_key != Some(ApiKey::Produce as i16) {
+            if !is_produce {
                 // It is to find what was produced before it.
                 self.take_answers().await;
                 if self.refused.is_some() {
@@ -445,8 +446,14 @@ impl<'a, D: Dispatch> Connection<'a, D> {
             self.frame_since = None;
             self.standing.note_asked();
             self.start(frame, charge).await?;
-            if self.pace.started(bytes, self.read_at) {
+            let is_turn_over = if is_produce {
+                self.pace.produced(bytes, self.read_at)
+            } else {
+                self.pace.started(self.read_at)
+            };
+            if is_turn_over {
                 yield_now().await;
+                check_peer(&self.stream).await?;
             }
         }
         Ok(Some(Stall::Answers))
@@ -878,6 +885,18 @@ async fn has_left(stream: &TcpStream) -> bool {
         Poll::Ready(Ok(ready)) => ready.is_read_closed(),
         Poll::Ready(Err(_)) => true,
         Poll::Pending => false,
+    }
+}
+
+/// Refuses to work for a client that takes no answer any more because its end of the connection is gone.
+async fn check_peer(stream: &TcpStream) -> Result<(), Closed> {
+    let mut ready = pin!(stream.ready(Interest::WRITABLE));
+    match poll_fn(|context| Poll::Ready(ready.as_mut().poll(context))).await {
+        Poll::Ready(Ok(ready)) if ready.is_write_closed() => {
+            Err(Closed::Io(io::ErrorKind::ConnectionReset.into()))
+        }
+        Poll::Ready(Err(error)) => Err(Closed::Io(error)),
+        Poll::Ready(Ok(_)) | Poll::Pending => Ok(()),
     }
 }
 

@@ -16,6 +16,8 @@ use tokio::task::{JoinSet, yield_now};
 
 use super::connection::{Closed, Connection, ConnectionLimits, Dispatch};
 use super::crowd::{ConnectionBounds, ConnectionCounts, Counted, Refused};
+use super::source::Source;
+use super::turns::{InTurns, Turns};
 use crate::context::ConnectionInfo;
 use crate::log_limit;
 use crate::metrics::SharedMetrics;
@@ -36,6 +38,8 @@ pub(crate) struct ListenerLimits {
     pub(crate) send_buffer_bytes: Option<usize>,
     pub(crate) receive_buffer_bytes: Option<usize>,
     pub(crate) connection: ConnectionLimits,
+    /// In which connections are served; shared by all listeners.
+    pub(crate) turns: Arc<Turns>,
 }
 
 /// An address that is taken, and that nobody can connect to yet.
@@ -144,7 +148,7 @@ impl<D: Dispatch + 'static> Listener<D> {
         let info = Arc::new(ConnectionInfo::new(counted.id, peer, Arc::clone(&self.name)));
         let (metrics, dispatch) = (Arc::clone(&self.metrics), Arc::clone(&self.dispatch));
         let limits = self.limits.connection.clone();
-        let supervisor = Arc::clone(&self.supervisor);
+        let (supervisor, turns) = (Arc::clone(&self.supervisor), Arc::clone(&self.limits.turns));
         connections.spawn(async move {
             metrics.traffic.opened();
             let closing = ClosedOnDrop(&metrics);
@@ -152,9 +156,10 @@ impl<D: Dispatch + 'static> Listener<D> {
             let Counted { standing, .. } = &counted;
             let connection =
                 Connection::new(stream, info, limits, dispatch.as_ref(), &metrics.traffic, standing);
+            let serving = InTurns::new(&turns, Source::of(who.peer.ip()), connection.serve());
             let served = async {
                 tokio::select! {
-                    served = connection.serve() => served,
+                    served = serving => served,
                     () = standing.told_to_go() => Ok(()),
                 }
             };

@@ -18,4 +18,5 @@ pub(crate) mod response;
 pub(crate) mod responses;
 pub(crate) mod send;
 pub(crate) mod source;
+pub(crate) mod turns;
 mod wait;

@@ -1,16 +1,16 @@
 //! When a connection's task lets the others of its thread go first.
 //!
 //! What has arrived at once may be thousands of requests, and a large frame comes as fast as a client sends it. Nothing of
-//! that makes the task wait by itself, so it is to leave its thread after about a millisecond. The clock is looked at rarely:
-//! a request of few bytes takes less time than that.
+//! that makes the task wait by itself, so it is to leave its thread after about a millisecond. The clock is looked at after each
+//! request but Produce: that takes a time which goes with its bytes, and of few bytes less than the look.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 /// How long a task works on what it has read before others come to their turn.
-const TURN_TIME_MAX: Duration = Duration::from_millis(1);
-/// Bytes of requests after which the clock is looked at: to check so many takes a tenth of a millisecond.
+pub(super) const TURN_TIME_MAX: Duration = Duration::from_millis(1);
+/// Bytes of Produce requests after which the clock is looked at: to check so many takes a tenth of a millisecond.
 const LOOK_BYTES: usize = 64 * 1024;
 /// What a request counts for beside its bytes: sixteen of the smallest make a look.
 const REQUEST_BYTES: usize = 4 * 1024;
@@ -32,12 +32,14 @@ impl Pace {
         Self { worked_bytes: 0, read_bytes: 0, left_at: Instant::now() }
     }
 
-    /// A request of so many bytes was started, out of what was read at `read_at`; answers whether the turn is over.
-    pub(super) fn started(&mut self, bytes: usize, read_at: Instant) -> bool {
+    /// A Produce request of so many bytes was started, out of what was read at `read_at`; answers whether the turn is over.
+    pub(super) fn produced(&mut self, bytes: usize, read_at: Instant) -> bool {
         self.worked_bytes = self.worked_bytes.saturating_add(REQUEST_BYTES).saturating_add(bytes);
-        if self.worked_bytes < LOOK_BYTES {
-            return false;
-        }
+        self.worked_bytes >= LOOK_BYTES && self.started(read_at)
+    }
+
+    /// Any other request was started, out of what was read at `read_at`; answers whether the turn is over.
+    pub(super) fn started(&mut self, read_at: Instant) -> bool {
         self.worked_bytes = 0;
         let now = Instant::now();
         let is_over = now.duration_since(read_at.max(self.left_at)) >= TURN_TIME_MAX;
@@ -68,13 +70,15 @@ mod tests {
     async fn a_turn_is_over_once_what_was_read_took_its_time() {
         let mut pace = Pace::new();
         let read_at = Instant::now();
-        assert!((0..1000).all(|_| !pace.started(10, read_at)), "no time has passed");
+        assert!((0..1000).all(|_| !pace.produced(10, read_at)), "no time has passed");
         advance(TURN_TIME_MAX).await;
-        let first = (0..1000).position(|_| pace.started(10, read_at));
+        let first = (0..1000).position(|_| pace.produced(10, read_at));
         assert!(first.is_some_and(|count| count < LOOK_BYTES / REQUEST_BYTES), "{first:?}");
-        assert!((0..1000).all(|_| !pace.started(10, read_at)), "the next turn has begun");
+        assert!((0..1000).all(|_| !pace.produced(10, read_at)), "the next turn has begun");
         advance(TURN_TIME_MAX).await;
-        assert!(!pace.started(LOOK_BYTES, Instant::now()), "it was read a moment ago");
+        assert!(!pace.produced(LOOK_BYTES, Instant::now()), "it was read a moment ago");
+        assert!(pace.started(read_at), "what is no Produce is looked at each time");
+        assert!(!pace.started(read_at), "the next turn has begun");
     }
 
     #[test]

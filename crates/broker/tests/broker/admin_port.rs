@@ -3,10 +3,15 @@
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
+use riverrun_env::{Clock, Env, RealClock};
 use riverrun_protocol::OffsetCommitRequest;
 use riverrun_protocol::offset_commit_request::{OffsetCommitRequestPartition, OffsetCommitRequestTopic};
+use riverrun_types::TimestampMs;
 
 use crate::support::{
     Client, PATIENCE, batch, create_topic, find_coordinator, produce, read_all, server_with,
@@ -62,6 +67,50 @@ fn connections_that_do_not_ask_keep_nobody_from_the_admin_port() {
     server.stop().expect("a clean stop");
     assert!(since.elapsed() < Duration::from_secs(4), "{:?}", since.elapsed());
     drop(slow);
+}
+
+/// A clock that stands still for the threads of the network while it is told to: what they are at takes forever.
+struct HoldsUpNetwork {
+    real: RealClock,
+    is_on: AtomicBool,
+}
+
+impl Clock for HoldsUpNetwork {
+    fn wall(&self) -> TimestampMs {
+        self.real.wall()
+    }
+
+    fn monotonic(&self) -> Duration {
+        let is_of_network = || thread::current().name() == Some("riverrun-worker");
+        while self.is_on.load(Ordering::SeqCst) && is_of_network() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        self.real.monotonic()
+    }
+}
+
+#[test]
+fn the_admin_port_answers_while_all_threads_of_the_network_are_busy() {
+    let clock = Arc::new(HoldsUpNetwork { real: RealClock::new(), is_on: AtomicBool::new(false) });
+    let env = Env { clock: Arc::clone(&clock) as _, ..Env::real() };
+    let builder = riverrun_broker::Server::builder().env(env);
+    let options = [("admin.listen", "127.0.0.1:0"), ("num.network.threads", "1")];
+    let builder =
+        options.into_iter().fold(builder, |builder, (key, value)| builder.set(key, value).expect("valid"));
+    let server = builder.start().expect("started");
+    let address = server.admin_address().expect("an admin port");
+    let mut client = Client::new(&server);
+    clock.is_on.store(true, Ordering::SeqCst);
+    let asking = thread::spawn(move || create_topic(&mut client, "t", 1, &[]));
+    let until = Instant::now() + PATIENCE;
+    while !get(address, "/health").1.contains("the network's threads are busy") {
+        assert!(Instant::now() < until, "nobody tells");
+        thread::sleep(Duration::from_millis(50));
+    }
+    assert!(get(address, "/metrics").1.contains("riverrun_waiting_seconds{what=\"network_threads\"}"));
+    clock.is_on.store(false, Ordering::SeqCst);
+    asking.join().expect("answered");
+    server.stop().expect("a clean stop");
 }
 
 #[test]
@@ -129,7 +178,7 @@ fn lag_is_shown_after_a_restart_before_anybody_asks_for_the_group() {
 }
 
 /// Every metric that a server offers, without the endings of kinds.
-const NAMES: [&str; 50] = [
+const NAMES: [&str; 51] = [
     "process_cpu_seconds",
     "process_open_fds",
     "process_resident_memory_bytes",
@@ -139,6 +188,7 @@ const NAMES: [&str; 50] = [
     "riverrun_connections_displaced",
     "riverrun_connections_open",
     "riverrun_connections_refused",
+    "riverrun_connections_waiting_for_turn",
     "riverrun_durability_level",
     "riverrun_durability_level_wanted",
     "riverrun_group_lag",
