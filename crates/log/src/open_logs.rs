@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 
 use crate::pace::Haste;
 use crate::partition_log::PartitionLog;
+use crate::producer_state::{ProducerRoom, REMEMBERED_MAX};
 use crate::segment::FilePool;
 
 /// This part of all logs is closed at once, so that the search for them is rare.
@@ -28,6 +29,7 @@ const CLOSED_AT_ONCE_DIVISOR: usize = 16;
 pub(crate) struct OpenLogs {
     logs_max: usize,
     pool: Arc<FilePool>,
+    producers: Arc<ProducerRoom>,
     /// Counts the logs that were opened: the time in which last uses are told apart.
     openings: AtomicU64,
     logs: Mutex<HashMap<usize, Weak<PartitionLog>>>,
@@ -42,6 +44,7 @@ impl OpenLogs {
         Self {
             logs_max: logs_max.max(1),
             pool: Arc::new(FilePool::new(files_max)),
+            producers: ProducerRoom::new(REMEMBERED_MAX),
             openings: AtomicU64::new(0),
             logs: Mutex::default(),
             making_room: Mutex::default(),
@@ -52,6 +55,11 @@ impl OpenLogs {
     /// The files that may stay open.
     pub(crate) fn pool(&self) -> &Arc<FilePool> {
         &self.pool
+    }
+
+    /// The room for what they remember of producers.
+    pub(crate) fn producers(&self) -> &Arc<ProducerRoom> {
+        &self.producers
     }
 
     /// The time of a use.

@@ -27,21 +27,25 @@
 //! caller can wait until that offset is.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use riverrun_types::{ErrorKind, Offset, ProducerEpoch, ProducerId, TimestampMs};
 use thiserror::Error;
 
 mod last_batches;
+mod room;
 mod snapshot;
 
 use last_batches::{LastBatches, PackedBatches};
+use room::Part;
+pub(crate) use room::{ProducerRoom, REMEMBERED_MAX};
 pub use snapshot::EncodedProducers;
 
 /// Batches that are remembered of each producer: as many as a client may have in flight.
 pub const BATCHES_PER_PRODUCER: usize = 5;
 
 /// Producers that are remembered in one partition at most. Past it, those that were silent for longest go, as if
-/// they had expired.
+/// they had expired. A partition of a server may have fewer where many others have many, too.
 pub const PRODUCERS_MAX: usize = 10_000;
 
 /// Who appends.
@@ -162,11 +166,12 @@ pub struct ProducerView {
 /// of memory, which is hardly larger than they are.
 ///
 /// Invariants: at most `producers_max` entries, by rising id; a producer without any batch is not in it; ids are not
-/// negative.
+/// negative; `part` counts them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProducerStates {
     producers: Vec<ProducerEntry>,
     producers_max: usize,
+    part: Part,
 }
 
 impl Default for ProducerStates {
@@ -183,7 +188,22 @@ impl ProducerStates {
 
     /// No producers yet; `producers_max` at most (at least 1).
     pub fn with_bound(producers_max: usize) -> Self {
-        Self { producers: Vec::new(), producers_max: producers_max.max(1) }
+        Self { producers: Vec::new(), producers_max: producers_max.max(1), part: Part::default() }
+    }
+
+    /// The same, with a part of a server's room; what does not fit is forgotten.
+    pub(crate) fn counted_in(mut self, room: &Arc<ProducerRoom>) -> Self {
+        self.part = Part::of(room);
+        while self.producers.len() > self.bound() {
+            self.push_out_longest_silent();
+        }
+        self.recount();
+        self
+    }
+
+    /// How many producers may be remembered now.
+    fn bound(&self) -> usize {
+        self.producers_max.min(self.part.producers_max())
     }
 
     /// Number of producers.
@@ -251,13 +271,23 @@ impl ProducerStates {
             self.producers[at].record(batch.epoch, remembered, now);
             return;
         }
-        if self.producers.len() >= self.producers_max {
+        if self.producers.len() >= self.bound() {
             self.push_out_longest_silent();
         }
         let mut batches = LastBatches::default();
         batches.push(remembered);
         let packed = PackedBatches::of(&batches);
         self.insert(ProducerEntry { id: batch.producer_id, epoch: batch.epoch, packed, last_active: now });
+        self.recount();
+    }
+
+    /// Tells the room how many there are, and gives back memory that many more have taken.
+    fn recount(&mut self) {
+        let count = self.producers.len();
+        if self.producers.capacity() > 2 * count {
+            self.producers.shrink_to(count + count / 8);
+        }
+        self.part.count(count);
     }
 
     fn place_of(&self, producer: ProducerId) -> Result<usize, usize> {
@@ -287,6 +317,7 @@ impl ProducerStates {
         let before = self.producers.len();
         let expiration_ms = i64::try_from(expiration_ms).unwrap_or(i64::MAX);
         self.producers.retain(|entry| now.0.saturating_sub(entry.last_active.0) < expiration_ms);
+        self.recount();
         before - self.producers.len()
     }
 
@@ -305,6 +336,7 @@ impl ProducerStates {
             entry.packed = PackedBatches::of(&batches);
             batches.last().is_some()
         });
+        self.recount();
         is_exact
     }
 
@@ -332,7 +364,8 @@ impl ProducerStates {
     fn push_out_longest_silent(&mut self) {
         let age = |entry: &ProducerEntry| (entry.last_active, entry.last_offset(), entry.id);
         let mut ages: Vec<_> = self.producers.iter().map(age).collect();
-        let keep = self.producers_max - self.producers_max.div_ceil(8);
+        let producers_max = self.bound();
+        let keep = producers_max - producers_max.div_ceil(8);
         let out = ages.len() - keep.min(ages.len());
         if out == ages.len() {
             self.producers.clear();

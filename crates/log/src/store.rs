@@ -263,6 +263,12 @@ impl LogStore {
         self.shared.open_logs.count()
     }
 
+    /// How many idempotent producers all open logs remember: each in each partition that it writes to, as appended and as
+    /// settled.
+    pub fn remembered_producers(&self) -> usize {
+        self.shared.open_logs.producers().remembered()
+    }
+
     /// Number of log dirs.
     pub fn dir_count(&self) -> usize {
         self.dirs.len()

@@ -59,6 +59,11 @@ impl Collector for PartitionCollector {
         let shown = shown(&broker, &image);
         put_partitions(&mut encoder, &shown)?;
         let lag = group_lag(&broker, &image, &shown);
+        let remembered =
+            vec![(Vec::new(), i64::try_from(broker.logs.remembered_producers()).unwrap_or(i64::MAX))];
+        let help =
+            "Idempotent producers that partitions remember: each in each of them, as appended and as settled";
+        put(&mut encoder, "producers_remembered", help, None, &remembered)?;
         put(&mut encoder, "group_lag", "Records that a group has not committed yet", None, &lag)?;
         let bytes = i64::try_from(broker.groups.memory_bytes()).unwrap_or(i64::MAX);
         let help = "Bytes that groups and their offsets take";

@@ -462,7 +462,7 @@ impl Opening<'_> {
         let writer = SegmentWriter {
             active,
             end,
-            producers: self.producers,
+            producers: self.producers.counted_in(self.log.dir.open_logs().producers()),
             // Without segments nothing lies below the end that would have to be recovered.
             recovery_point: if has_segments { self.recovery_point.min(end) } else { end },
             is_dirty: self.is_dirty,

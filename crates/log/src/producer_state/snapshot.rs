@@ -130,6 +130,7 @@ impl ProducerStates {
         while self.producers.len() > self.producers_max {
             self.push_out_longest_silent();
         }
+        self.recount();
     }
 }
 
