@@ -40,6 +40,8 @@ pub(crate) enum Wait {
     Journal(usize),
     /// The memory for requests is taken.
     RequestMemory,
+    /// The same, and nobody is answered.
+    AnyRequestMemory,
     /// The memory for responses is taken.
     ResponseMemory,
     /// The threads of the network do not get to what is to be done.
@@ -56,15 +58,17 @@ impl Wait {
             Self::LogDir(_) => "log_dir",
             Self::Journal(_) => "journal",
             Self::RequestMemory => "request_memory",
+            Self::AnyRequestMemory => "any_request_memory",
             Self::ResponseMemory => "response_memory",
             Self::NetworkThreads => "network_threads",
             Self::Turns => "turns",
         }
     }
 
-    /// Whether it is a trouble when it lasts: somebody waits who asks for no more than others.
+    /// Whether it is a trouble when it lasts: somebody waits who asks for no more than others. A few large requests may hold
+    /// the memory that others of their kind wait for as long as they like, if small ones are answered.
     fn is_trouble(&self) -> bool {
-        !matches!(self, Self::Turns)
+        !matches!(self, Self::Turns | Self::RequestMemory)
     }
 }
 
@@ -166,7 +170,7 @@ impl Watchdog {
         let stop = Arc::new(AtomicBool::new(false));
         let (watched, stopping) = (Arc::clone(broker), Arc::clone(&stop));
         let run = move || {
-            let mut facts = Facts { network, beat: None, journals: Vec::new() };
+            let mut facts = Facts { network, beat: None, journals: Vec::new(), sent_bytes: 0 };
             while !stopping.load(Ordering::Acquire) {
                 facts.look(&watched);
                 std::thread::park_timeout(LOOK_EVERY);
@@ -191,6 +195,8 @@ struct Facts {
     beat: Option<Beat>,
     /// Up to where each journal had delivered.
     journals: Vec<u64>,
+    /// What clients had been sent.
+    sent_bytes: u64,
 }
 
 impl Facts {
@@ -201,9 +207,12 @@ impl Facts {
             present.push((Wait::WriteCache, full_write_cache(broker)));
         }
         let budgets = &broker.budgets;
-        if budgets.requests.is_wanted() {
-            present.push((Wait::RequestMemory, "requests wait for the memory that others hold".to_owned()));
-        }
+        let sent_before = std::mem::replace(&mut self.sent_bytes, broker.metrics.traffic.sent_bytes());
+        let is_anybody_answered = self.sent_bytes != sent_before;
+        present.extend(request_memory(
+            budgets.requests.is_wanted(),
+            budgets.requests.is_wanted_for_whole() && !is_anybody_answered,
+        ));
         if budgets.responses.waiting() > 0 {
             present.push((Wait::ResponseMemory, "responses wait for the memory that others hold".to_owned()));
         }
@@ -261,6 +270,15 @@ impl Facts {
         };
         (late >= LATE_AFTER).then(|| (Wait::NetworkThreads, cause()))
     }
+}
+
+/// What is waited for if requests wait for memory, and if small ones do while nobody is answered.
+fn request_memory(is_wanted: bool, is_stuck: bool) -> impl Iterator<Item = (Wait, String)> {
+    let wanted = (Wait::RequestMemory, "requests wait for the memory that others hold");
+    let stuck =
+        (Wait::AnyRequestMemory, "small requests wait for memory, too, and no client is sent an answer");
+    let waits = [(is_wanted, wanted), (is_stuck, stuck)];
+    waits.into_iter().filter(|(is_so, _)| *is_so).map(|(_, (wait, cause))| (wait, cause.to_owned()))
 }
 
 /// Something that a thread of the network is to do at once.
@@ -390,6 +408,20 @@ mod tests {
         }
         assert_eq!(seen.troubles(), [""; 0]);
         assert_eq!(seen.notes(), ["for 100 seconds they wait"]);
+    }
+
+    #[test]
+    fn requests_that_wait_for_memory_are_a_trouble_only_if_nobody_is_answered() {
+        for (is_stuck, troubles) in [(false, 0), (true, 1)] {
+            let seen = Seen::default();
+            for seconds in [100, 200] {
+                let waits = request_memory(true, is_stuck).collect();
+                seen.0.lock().look(Duration::from_secs(seconds), waits);
+            }
+            assert_eq!(seen.troubles().len(), troubles, "{:?}", seen.troubles());
+            assert_eq!(seen.notes(), ["for 100 seconds requests wait for the memory that others hold"]);
+        }
+        assert_eq!(request_memory(false, false).count(), 0);
     }
 
     #[test]

@@ -53,6 +53,11 @@ impl TrafficMetrics {
         self.sent_bytes.inc_by(bytes as u64);
     }
 
+    /// Bytes that were sent by now.
+    pub(crate) fn sent_bytes(&self) -> u64 {
+        self.sent_bytes.get()
+    }
+
     pub(crate) fn opened(&self) {
         self.connections_accepted.inc();
         self.connections_open.inc();

@@ -129,6 +129,11 @@ impl MemoryBudget {
         self.in_line() > 0 || self.waiting.load(Ordering::Relaxed) > 0
     }
 
+    /// Whether somebody waits whose request is there as a whole, as a small one is.
+    pub(crate) fn is_wanted_for_whole(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
+
     /// Takes `bytes`, waiting while others hold too much. A charge larger than the whole budget is admitted
     /// when nothing else is held, so that a legal frame is never stuck.
     pub(crate) async fn charge(self: &Arc<Self>, bytes: usize) -> Charge {
