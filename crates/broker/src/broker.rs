@@ -16,6 +16,7 @@ use riverrun_protocol::ErrorCode;
 use riverrun_types::{LeaderEpoch, NodeId, PartitionId, TopicId};
 use tokio::sync::Notify;
 
+use crate::aside::Places;
 use crate::auto_creation::AutoCreations;
 use crate::config::{BrokerConfig, Listener};
 use crate::context::RequestContext;
@@ -91,6 +92,8 @@ pub(crate) struct Broker {
     pub(crate) inflating: Arc<InflatingLeave>,
     /// In which connections are served.
     pub(crate) turns: Arc<Turns>,
+    /// What requests with much to do share; set once they are served.
+    pub(crate) aside: OnceLock<Places>,
     /// Partitions that are in no table because they cannot be opened.
     pub(crate) open_failures: OpenFailures,
     pub(crate) discarded: Discarded,

@@ -9,6 +9,7 @@
 //! is decoded with the bound of what has little to do at first; one that has more elements, or would have a large answer, is
 //! decoded again, aside and in its turn, within [its own bound](Bound), and what it takes is charged.
 
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -158,6 +159,13 @@ pub(crate) struct Job {
     pub(crate) charge: Charge,
 }
 
+impl Job {
+    /// The address that it came from.
+    fn source(&self) -> IpAddr {
+        self.context.connection.peer.ip()
+    }
+}
+
 /// How much a request may come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {
@@ -192,7 +200,7 @@ impl Room {
             Self::Small => Ok(None),
             Self::Bounded => {
                 let bytes = elements * Bound::of(job.call.key).element_bytes + more_bytes;
-                Ok(Some(job.aside.charge(bytes).await))
+                Ok(Some(job.aside.charge(job.source(), bytes).await))
             }
         }
     }
@@ -221,8 +229,7 @@ pub(crate) async fn hand_in<H: HandIn>(job: Job) -> Result<(H::Begun, Charge), O
     let _alone = job.context.connection.begin_aside();
     let aside = job.aside.clone();
     let worked = aside.run(async move {
-        let _turn = job.aside.turn(job.context.connection.peer.ip()).await;
-        let begun = H::begin(&job, Room::Bounded).await;
+        let begun = job.aside.in_turn(job.source(), H::begin(&job, Room::Bounded)).await;
         let begun = begun.unwrap_or_else(|TooMuch| Err(too_much(job.call.key)))?;
         Ok((begun, job.charge))
     });
@@ -249,8 +256,7 @@ async fn answer(job: Job) -> Outcome {
         {
             return outcome;
         }
-        let _turn = job.aside.turn(job.context.connection.peer.ip()).await;
-        let worked = route(&job, Room::Bounded).await;
+        let worked = job.aside.in_turn(job.source(), route(&job, Room::Bounded)).await;
         worked.unwrap_or_else(|TooMuch| too_much(job.call.key))
     });
     worked.await.unwrap_or_else(|Stopping| stopping())

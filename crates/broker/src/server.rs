@@ -457,6 +457,7 @@ fn build(env: Env, config: BrokerConfig, stopping: &StopSignal) -> Result<(Runti
         let _inside = network.enter();
         let memory_bytes = broker.config.network.queued_max_request_bytes / ASIDE_SHARE;
         let aside = Aside::on(&aside, memory_bytes);
+        let _ = broker.aside.set(aside.places().clone());
         listen(&broker, aside, admin.handle(), sockets, connections_max, stopping)?
     };
     tell_ready(&started, opened, begun.elapsed());

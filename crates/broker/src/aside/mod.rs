@@ -2,9 +2,12 @@
 //!
 //! Owns a second, small runtime. Its threads step back behind those of the network, and work on all requests that are aside
 //! in slices: a long loop of a handler calls [`give_way`], which lets the next request go on once a slice is over. How many
-//! requests with much to do are worked on at once is bounded, in all and for each source ([`turns`]). What they are decoded to
-//! is charged to a budget of their own, so that requests with little to do never wait for it. Guarantees that a request whose client has left ends at its next give-way.
+//! requests with much to do are worked on at once is bounded, in all and for each source ([`turns`]); one that waits for something
+//! has no turn meanwhile ([`waiting`]). What they are decoded to is charged to a budget of their own, of which a source has a
+//! share, so that requests with little to do never wait for it. Guarantees that a request whose client has left ends at its
+//! next give-way.
 
+mod held;
 mod slice;
 mod turns;
 
@@ -18,11 +21,13 @@ use std::task::{Context, Poll};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::{JoinError, JoinHandle};
 
+pub(crate) use self::held::waiting;
 use self::slice::Sliced;
 pub(crate) use self::slice::give_way;
 pub(crate) use self::turns::Turn;
 use self::turns::Turns;
 use crate::net::budget::{Charge, MemoryBudget};
+use crate::net::source::Source;
 
 /// How far the threads step back behind the others of the process, in steps of `nice`: they get a third of what a thread of
 /// the network gets where both want a core, so that one that holds a lock is not kept from giving it back for long.
@@ -34,7 +39,16 @@ const TURNS_PER_CORE: usize = 2;
 #[derive(Clone, Debug)]
 pub(crate) struct Aside {
     handle: Handle,
+    places: Places,
+}
+
+/// What requests aside share.
+#[derive(Clone, Debug)]
+pub(crate) struct Places {
+    /// Of those who hold none of the memory yet.
     turns: Arc<Turns>,
+    /// Of those who hold some. Whoever has one of these does not wait for memory, so that they all come to their end.
+    charged_turns: Arc<Turns>,
     memory: Arc<MemoryBudget>,
 }
 
@@ -70,8 +84,11 @@ impl Aside {
         let running_max = TURNS_PER_CORE * cores();
         Self {
             handle: runtime.handle().clone(),
-            turns: Turns::new(running_max, running_max.div_ceil(2)),
-            memory: MemoryBudget::new(memory_bytes),
+            places: Places {
+                turns: Turns::new(running_max, running_max.div_ceil(2)),
+                charged_turns: Turns::new(running_max, running_max.div_ceil(2)),
+                memory: MemoryBudget::new(memory_bytes),
+            },
         }
     }
 
@@ -92,19 +109,50 @@ impl Aside {
         ended(self.handle.spawn_blocking(work).await)
     }
 
-    /// Waits for the leave to do much for this source; it holds until it is dropped. Whoever has it asks for no second one.
+    /// Waits for the leave to do much for this source; it holds until it is dropped. Whoever has it asks for no second one,
+    /// and whoever holds memory of this asks for [`Self::charged_turn`].
     pub(crate) async fn turn(&self, source: IpAddr) -> Turn {
-        self.turns.take(source.to_canonical()).await
+        self.places.turns.take(Source::of(source)).await
     }
 
-    /// Waits for so much memory. Whoever has some asks for no more.
-    pub(crate) async fn charge(&self, bytes: usize) -> Charge {
-        self.memory.charge(bytes).await
+    /// The same for somebody who holds memory of this, and waits for no more of it.
+    pub(crate) async fn charged_turn(&self, source: IpAddr) -> Turn {
+        self.places.charged_turns.take(Source::of(source)).await
+    }
+
+    /// Does `work` once it is the turn of this source. Its turn is another's while it is [`waiting`].
+    pub(crate) async fn in_turn<T>(&self, source: IpAddr, work: impl Future<Output = T>) -> T {
+        let turn = self.turn(source).await;
+        held::holding(turn, Source::of(source), Arc::clone(&self.places.charged_turns), work).await
+    }
+
+    /// Waits for so much memory, and while this source has its share of it. Whoever has some asks for no more.
+    pub(crate) async fn charge(&self, source: IpAddr, bytes: usize) -> Charge {
+        let share = self.places.memory.share(Source::of(source));
+        self.places.memory.charge_whole(&share, bytes).await
+    }
+
+    /// What requests aside share, for metrics.
+    pub(crate) fn places(&self) -> &Places {
+        &self.places
     }
 
     /// Whether somebody waits for memory.
     pub(crate) fn is_memory_wanted(&self) -> bool {
-        self.memory.is_wanted()
+        self.places.memory.is_wanted()
+    }
+}
+
+impl Places {
+    /// Turns that are taken, and requests that wait for one.
+    pub(crate) fn turn_counts(&self) -> (usize, usize) {
+        let (first, charged) = (self.turns.counts(), self.charged_turns.counts());
+        (first.0 + charged.0, first.1 + charged.1)
+    }
+
+    /// Bytes of memory that requests hold.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.memory.held_bytes()
     }
 }
 

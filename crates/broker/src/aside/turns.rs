@@ -1,13 +1,14 @@
 //! Turns to do much: a bounded number at once, and of them only a part for one source, so that many requests from one
-//! address neither take all memory nor keep those from others waiting.
+//! source neither take all memory nor keep those from others waiting.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::pending;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
+
+use crate::net::source::Source;
 
 /// The turns of a server.
 ///
@@ -24,13 +25,13 @@ pub(super) struct Turns {
 #[derive(Debug, Default)]
 struct State {
     running: usize,
-    sources: HashMap<IpAddr, Source>,
+    sources: HashMap<Source, OfSource>,
     /// Sources in which somebody waits; the one that had a turn longest ago is the first.
-    line: VecDeque<IpAddr>,
+    line: VecDeque<Source>,
 }
 
 #[derive(Debug, Default)]
-struct Source {
+struct OfSource {
     running: usize,
     waiting: VecDeque<oneshot::Sender<Turn>>,
 }
@@ -39,11 +40,11 @@ struct Source {
 #[derive(Debug)]
 pub(crate) struct Turn {
     turns: Arc<Turns>,
-    source: IpAddr,
+    source: Source,
 }
 
 impl State {
-    fn join(&mut self, source: IpAddr, sender: oneshot::Sender<Turn>) {
+    fn join(&mut self, source: Source, sender: oneshot::Sender<Turn>) {
         let of_source = self.sources.entry(source).or_default();
         of_source.waiting.push_back(sender);
         if of_source.waiting.len() == 1 {
@@ -57,8 +58,14 @@ impl Turns {
         Arc::new(Self { running_max, of_source_max, state: Mutex::default() })
     }
 
+    /// Turns that are taken, and requests that wait for one.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        let state = self.state.lock();
+        (state.running, state.sources.values().map(|of_source| of_source.waiting.len()).sum())
+    }
+
     /// Waits for a turn. Safe to drop at any time.
-    pub(super) async fn take(self: &Arc<Self>, source: IpAddr) -> Turn {
+    pub(super) async fn take(self: &Arc<Self>, source: Source) -> Turn {
         let (sender, receiver) = oneshot::channel();
         self.state.lock().join(source, sender);
         self.grant();
@@ -79,14 +86,14 @@ impl Turns {
     }
 
     /// Takes a free turn for the request that is next in line, if there are both.
-    fn next(&self) -> Option<(IpAddr, oneshot::Sender<Turn>)> {
+    fn next(&self) -> Option<(Source, oneshot::Sender<Turn>)> {
         let mut state = self.state.lock();
         let State { running, sources, line } = &mut *state;
         if *running >= self.running_max {
             return None;
         }
         let has_share =
-            |source: &IpAddr| sources.get(source).is_some_and(|of| of.running < self.of_source_max);
+            |source: &Source| sources.get(source).is_some_and(|of| of.running < self.of_source_max);
         let place = line.iter().position(has_share)?;
         let source = line.remove(place)?;
         let of_source = sources.get_mut(&source)?;
@@ -99,7 +106,7 @@ impl Turns {
         Some((source, sender))
     }
 
-    fn give_back(&self, source: IpAddr) {
+    fn give_back(&self, source: Source) {
         let mut state = self.state.lock();
         state.running -= 1;
         if let Some(of_source) = state.sources.get_mut(&source) {
@@ -124,8 +131,8 @@ mod tests {
 
     use super::*;
 
-    fn source(last: u8) -> IpAddr {
-        IpAddr::from([192, 0, 2, last])
+    fn source(last: u8) -> Source {
+        Source::of([192, 0, 2, last].into())
     }
 
     #[test]

@@ -51,7 +51,9 @@ options! {
     /// and two requests that would else wait for each other: one of up to 2 MiB, and one of up to `socket.request.max.bytes`.
     /// What is whole counts for its source (an IPv4 address, or a /64 of IPv6), which begins no further request while it holds
     /// more of it than it leaves free.
-    /// Decoded requests with many elements may take half as much again; one that takes more is worked on alone.
+    /// Decoded requests with many elements may take half as much again (`riverrun_aside_memory_bytes` of the metrics), of which
+    /// a source has such a share as well; one that takes more is worked on alone. A few of them for each core are worked on at
+    /// once, of one source half of these (`riverrun_requests_aside`, `riverrun_requests_waiting_for_turn_aside`).
     /// The metrics tell what is held (`riverrun_request_memory_bytes`) and how many wait
     /// (`riverrun_requests_waiting_for_memory`). Kafka has no such bound unless it is set.
     queued_max_request_bytes: usize = "queued.max.request.bytes", Long(1_048_576, i64::MAX), Some("134217728");

@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 
 use super::held::Release;
 use super::{Groups, Slot, batches, clock};
+use crate::aside::waiting;
 use crate::broker::Broker;
 
 /// What a step is about.
@@ -60,7 +61,7 @@ impl Groups {
                     return Err(ErrorCode::NOT_COORDINATOR);
                 }
             }
-            pass = Some(slot.lines.pass(work.group_id).await);
+            pass = Some(waiting(slot.lines.pass(work.group_id)).await);
         };
         without_the_thread(|| self.step_at_length(broker, index, load, lent, notice, run))
     }

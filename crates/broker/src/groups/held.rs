@@ -101,6 +101,12 @@ impl Held {
         self.shard
     }
 
+    /// How many replies are held.
+    #[cfg(test)]
+    pub(super) fn replies(&self) -> usize {
+        self.steps.lock().waiting.iter().map(|step| step.release.replies.len()).sum()
+    }
+
     /// Whether nothing is held.
     pub(super) fn is_empty(&self) -> bool {
         self.steps.lock().waiting.is_empty()

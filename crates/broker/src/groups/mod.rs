@@ -39,7 +39,7 @@ use riverrun_types::{Acks, TopicId};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 
-use crate::aside::give_way;
+use crate::aside::{give_way, waiting};
 use crate::broker::Broker;
 use crate::changes;
 use crate::config::BrokerConfig;
@@ -242,7 +242,7 @@ impl Slot {
     /// Waits for something that a step releases, this one or a later one; but not while the log takes nothing.
     async fn released<T>(&self, mut answer: oneshot::Receiver<T>) -> Result<T, ErrorCode> {
         loop {
-            match timeout(self.stuck_after, &mut answer).await {
+            match waiting(timeout(self.stuck_after, &mut answer)).await {
                 Ok(answer) => return answer.map_err(|_| ErrorCode::NOT_COORDINATOR),
                 Err(_) if self.held.is_stuck(self.stuck_after) => {
                     return Err(ErrorCode::COORDINATOR_NOT_AVAILABLE);
@@ -503,7 +503,7 @@ impl Groups {
     ) -> Vec<Result<Vec<T>, ErrorCode>> {
         let look = &look;
         let look_in = |(index, slot)| async move {
-            self.load_in_turn(broker, index).await?;
+            waiting(self.load_in_turn(broker, index)).await?;
             let (mut seen, mut behind) = Self::look_at(broker, slot, |shard| look(shard, None)).await?;
             while behind.is_some() {
                 give_way().await;
@@ -552,7 +552,7 @@ impl Groups {
         deleted: &[(&str, TopicId)],
     ) -> Result<(), ErrorCode> {
         let drop_in = |index| async move {
-            self.load_in_turn(broker, index).await?;
+            waiting(self.load_in_turn(broker, index)).await?;
             self.drop_offsets_in(broker, index, deleted).await
         };
         // All at once: one sync is enough for many shards, and the time of one in trouble for all that are.
@@ -622,7 +622,7 @@ impl Groups {
     /// The loaded shard that a group belongs to.
     async fn loaded(&self, broker: &Arc<Broker>, group_id: &str) -> Result<usize, ErrorCode> {
         let index = shard_of(group_id, self.open_slots(broker)?.len());
-        self.load(broker, index).await?;
+        waiting(self.load(broker, index)).await?;
         Ok(index)
     }
 

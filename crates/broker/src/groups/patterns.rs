@@ -18,6 +18,7 @@ use riverrun_env::Clock;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
+use crate::aside::waiting;
 use crate::broker::Broker;
 use crate::metadata::Image;
 use crate::shutdown::{StopSignal, stopped};
@@ -176,7 +177,7 @@ impl Patterns {
             tokio::pin!(known);
             known.as_mut().enable();
             let topics = self.topics(pattern, &broker.metadata.image());
-            if topics != PatternTopics::Pending || timeout_at(until, known).await.is_err() {
+            if topics != PatternTopics::Pending || waiting(timeout_at(until, known)).await.is_err() {
                 return;
             }
         }

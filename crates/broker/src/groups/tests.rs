@@ -638,6 +638,43 @@ async fn a_join_with_a_large_body_waits_for_its_group_without_a_place_aside() {
     runtime.shutdown_background();
 }
 
+/// Commits so many offsets that it is done aside, as a connection does.
+fn send_commit(router: &Router) -> impl Future<Output = Outcome> + Send + use<> {
+    let partition = |partition_index| OffsetCommitRequestPartition { partition_index, ..Default::default() };
+    let partitions = (0..2_000).map(partition).collect();
+    let topics = vec![OffsetCommitRequestTopic { name: "t".into(), partitions, ..Default::default() }];
+    let request = OffsetCommitRequest { group_id: "g".into(), topics, ..Default::default() };
+    let frame = encode_request(&request, 8, 1, None).expect("encodes").bytes.split_off(4);
+    let charge = MemoryBudget::new(usize::MAX).charge(frame.len()).now_or_never().expect("there is room");
+    router.dispatch(&context().connection, frame, charge).response
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commits_that_wait_for_the_disk_have_no_turn_aside() {
+    let sim = SimEnv::new(1);
+    let (broker, _stop) = start_with(&sim, ("offsets.commit.timeout.ms", "60000")).await;
+    create_topic(&broker).await;
+    assert_eq!(commit(&broker, 7).await, ErrorCode::NONE);
+    let runtime = aside::runtime().expect("a runtime");
+    let router = Router::new(Arc::clone(&broker), Aside::on(&runtime, usize::MAX));
+    let standstill = DiskStandsStill::new(&sim);
+    // More than have a turn at once, of all sources together.
+    let count = 2 * std::thread::available_parallelism().map_or(1, usize::from) + 1;
+    let commits: Vec<_> = (0..count).map(|_| tokio::spawn(send_commit(&router))).collect();
+    let all_wait = async {
+        while broker.groups.slots().expect("made")[0].held.replies() < count {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    assert!(timeout(PATIENCE, all_wait).await.is_ok(), "some wait for a turn");
+    drop(standstill);
+    for commit in commits {
+        let answered = timeout(PATIENCE, commit).await.expect("soon").expect("it ends");
+        assert!(matches!(answered, Outcome::Respond(_)));
+    }
+    runtime.shutdown_background();
+}
+
 #[tokio::test]
 async fn a_join_with_a_large_body_is_handed_in_aside() {
     let sim = SimEnv::new(1);

@@ -10,6 +10,7 @@ use std::time::Duration;
 use riverrun_coordinator::{GroupResponse, RequestContext as GroupContext, Shard};
 use riverrun_protocol::{ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, ErrorCode};
 
+use crate::aside::waiting;
 use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource};
 use crate::groups;
@@ -71,7 +72,7 @@ pub(crate) async fn handle(
         Err(code) => refused(code),
     };
     if request.member_epoch == JOINING && TRY_AGAIN.contains(&ErrorCode(response.error_code)) {
-        tokio::time::sleep(PAUSE).await;
+        waiting(tokio::time::sleep(PAUSE)).await;
     }
     response
 }

@@ -14,6 +14,7 @@ use riverrun_protocol::delete_topics_response::DeletableTopicResult;
 use riverrun_protocol::{DeleteTopicsRequest, DeleteTopicsResponse, ErrorCode};
 use riverrun_types::TopicId;
 
+use crate::aside::waiting;
 use crate::broker::Broker;
 use crate::changes;
 use crate::context::{Operation, RequestContext, Resource};
@@ -81,7 +82,7 @@ async fn discard(broker: &Arc<Broker>, deleted: Vec<TopicId>) {
     let broker = Arc::clone(broker);
     let removal = tokio::task::spawn_blocking(move || broker.discard_topics(&deleted));
     // Nobody but the next start has to know whether it was done.
-    let _ = tokio::time::timeout(REMOVAL_PATIENCE, removal).await;
+    let _ = waiting(tokio::time::timeout(REMOVAL_PATIENCE, removal)).await;
 }
 
 /// The topics that are named, and how often each is.

@@ -78,11 +78,11 @@ enum Place<'a> {
 }
 
 impl Place<'_> {
-    /// Waits for its turn to look through much, if it takes one.
+    /// Waits for its turn to read, if it takes one; its memory is charged.
     async fn turn(self) -> Option<Turn> {
         match self {
             Self::Here => None,
-            Self::Aside { aside, source } => Some(aside.turn(source).await),
+            Self::Aside { aside, source } => Some(aside.charged_turn(source).await),
         }
     }
 
@@ -128,9 +128,10 @@ pub(crate) async fn handle(mut job: Job) -> Outcome {
 /// Serves a request that wants many partitions. What it holds is charged as long as it waits, too.
 async fn handle_aside(job: Job) -> Outcome {
     let Job { broker, aside, context, call, frame, mut charge } = job;
-    let place = Place::Aside { aside: &aside, source: context.connection.peer.ip() };
+    let source = context.connection.peer.ip();
+    let place = Place::Aside { aside: &aside, source };
     let bound = Bound::of(call.key);
-    let turn = place.turn().await;
+    let turn = aside.turn(source).await;
     let ordered = order(&broker, call, &frame, usize::MAX);
     drop(turn);
     drop(frame);
@@ -138,7 +139,7 @@ async fn handle_aside(job: Job) -> Outcome {
     match ordered {
         Ok((order, elements)) => {
             let bytes = elements.max(order.plan.len()) * bound.element_bytes;
-            let mut memory = aside.charge(bytes).await;
+            let mut memory = aside.charge(source, bytes).await;
             serve(&broker, &context, call, order, &mut memory, place).await
         }
         Err(NoOrder::Refused(refused)) => refused,

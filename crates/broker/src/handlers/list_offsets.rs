@@ -18,7 +18,7 @@ use riverrun_protocol::list_offsets_response::{ListOffsetsPartitionResponse, Lis
 use riverrun_protocol::{ErrorCode, ListOffsetsRequest, ListOffsetsResponse};
 use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
 
-use crate::aside::give_way;
+use crate::aside::{give_way, waiting};
 use crate::broker::{Broker, TopicKey};
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
@@ -127,7 +127,8 @@ impl Listing<'_> {
                 }
                 Some(log_dir) => {
                     let search = || self.search(log_dir, questions, &mut answers);
-                    self.broker.catch_up.wait_aside(log_dir, source, search).await;
+                    // In the turns of those who search: it needs no other one.
+                    waiting(self.broker.catch_up.wait_aside(log_dir, source, search)).await;
                 }
             }
         }

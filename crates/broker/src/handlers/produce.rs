@@ -226,13 +226,14 @@ pub(crate) async fn handle_aside(job: Job) -> Outcome {
     let worked = aside.run(async move {
         let Job { broker, aside, context, call, frame, charge } = job;
         let bound = Bound::of(call.key);
-        let turn = aside.turn(context.connection.peer.ip()).await;
+        let source = context.connection.peer.ip();
+        let turn = aside.turn(source).await;
         let (plan, elements) = match begin(&broker, &context, call, &frame, bound.elements_max) {
             Ok(begun) => begun,
             Err(NotBegun::TooMuch) => return too_much(call.key),
             Err(NotBegun::Refused(refused)) => return refused,
         };
-        let _memory = aside.charge(elements * bound.element_bytes).await;
+        let _memory = aside.charge(source, elements * bound.element_bytes).await;
         let outcome = handle(&broker, call, plan, frame, Some(turn)).await;
         drop(charge);
         outcome

@@ -1,5 +1,5 @@
 //! Metrics of what waits on the network's side, read from the live server at each scrape: memory that requests and
-//! responses hold, large requests that wait for some, compressed ones that are checked aside, and connections that wait
+//! responses hold, large requests that wait for some, those that are checked or worked on aside, and connections that wait
 //! for their turn.
 
 use std::fmt;
@@ -53,6 +53,20 @@ impl Collector for NetworkCollector {
         let help = "Produce requests whose compressed records wait to be checked aside";
         put(&mut encoder, "requests_waiting_to_inflate", help, None, &gauge(waiting))?;
         let help = "Connections that have something to do and wait for their turn on the network's threads";
-        put(&mut encoder, "connections_waiting_for_turn", help, None, &gauge(broker.turns.waiting()))
+        put(&mut encoder, "connections_waiting_for_turn", help, None, &gauge(broker.turns.waiting()))?;
+        encode_aside(&mut encoder, &broker)
     }
+}
+
+/// What requests with much to do have, and wait for.
+fn encode_aside(encoder: &mut DescriptorEncoder<'_>, broker: &Broker) -> fmt::Result {
+    let Some(places) = broker.aside.get() else { return Ok(()) };
+    let gauge = |value: usize| [(Vec::new(), i64::try_from(value).unwrap_or(i64::MAX))];
+    let (working, waiting) = places.turn_counts();
+    let help = "Requests with much to do that are worked on aside, a few for each core at most";
+    put(encoder, "requests_aside", help, None, &gauge(working))?;
+    let help = "Requests with much to do that wait for their turn to be worked on aside";
+    put(encoder, "requests_waiting_for_turn_aside", help, None, &gauge(waiting))?;
+    let help = "Bytes held by what requests with much to do are decoded to and answered with (half of queued.max.request.bytes at most)";
+    put(encoder, "aside_memory", help, Some(&Unit::Bytes), &gauge(places.held_bytes()))
 }

@@ -134,8 +134,8 @@ impl MemoryBudget {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// Takes `bytes`, waiting while others hold too much. A charge larger than the whole budget is admitted
-    /// when nothing else is held, so that a legal frame is never stuck.
+    /// Takes `bytes`, waiting while others hold too much, for no source.
+    #[cfg(test)]
     pub(crate) async fn charge(self: &Arc<Self>, bytes: usize) -> Charge {
         if !self.take(bytes) {
             self.wait_for(|| self.take(bytes)).await;
@@ -143,7 +143,8 @@ impl MemoryBudget {
         self.charged(bytes)
     }
 
-    /// The same for a request that is whole; it waits also while its source has its share.
+    /// Takes `bytes` for a request that is whole, waiting while others hold too much or its source has its share. A charge
+    /// larger than the whole budget is admitted when nothing else is held, so that a legal request is never stuck.
     pub(crate) async fn charge_whole(self: &Arc<Self>, share: &Arc<Share>, bytes: usize) -> Charge {
         if !self.take_whole(share, bytes) {
             self.wait_for(|| self.take_whole(share, bytes)).await;

@@ -178,10 +178,11 @@ fn lag_is_shown_after_a_restart_before_anybody_asks_for_the_group() {
 }
 
 /// Every metric that a server offers, without the endings of kinds.
-const NAMES: [&str; 51] = [
+const NAMES: [&str; 54] = [
     "process_cpu_seconds",
     "process_open_fds",
     "process_resident_memory_bytes",
+    "riverrun_aside_memory_bytes",
     "riverrun_connection_panics",
     "riverrun_connections_accepted",
     "riverrun_connections_closed_for_response_memory",
@@ -217,9 +218,11 @@ const NAMES: [&str; 51] = [
     "riverrun_received_bytes",
     "riverrun_request_duration_seconds",
     "riverrun_request_memory_bytes",
+    "riverrun_requests_aside",
     "riverrun_requests_inflating",
     "riverrun_requests_waiting_for_memory",
     "riverrun_requests_waiting_for_response_memory",
+    "riverrun_requests_waiting_for_turn_aside",
     "riverrun_requests_waiting_to_inflate",
     "riverrun_response_memory_bytes",
     "riverrun_scrub_passes",
