@@ -21,6 +21,7 @@ use crate::auto_creation::AutoCreations;
 use crate::config::{BrokerConfig, Listener};
 use crate::context::RequestContext;
 use crate::fetch::catch_up::CatchUp;
+use crate::fetch::held_files::HeldFiles;
 use crate::fetch::session::SessionCache;
 use crate::groups::Groups;
 use crate::health::OpenFailures;
@@ -58,11 +59,13 @@ impl TopicKey<'_> {
     }
 }
 
-/// Memory that requests and responses of all connections may hold.
+/// What requests and responses of all connections may hold.
 #[derive(Debug)]
 pub(crate) struct Budgets {
     pub(crate) requests: Arc<MemoryBudget>,
     pub(crate) responses: Arc<ResponseMemory>,
+    /// Files that responses keep open.
+    pub(crate) files: Arc<HeldFiles>,
 }
 
 /// All parts of one running server.

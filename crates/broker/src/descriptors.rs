@@ -1,5 +1,9 @@
 //! Shares of the process's descriptors: half are for files of logs, some for all that a server needs besides, and
 //! connections have the rest. So no client, however many connections it makes, keeps a file from being opened.
+//!
+//! Of the files of logs, a quarter may be held by answers that clients have not taken, and an eighth is kept free for files
+//! that are opened for one use: by the settlers, for new logs, and by reads. So no client keeps a file from being opened by
+//! taking no answers either.
 
 use riverrun_log::StoreOptions;
 use rustix::process::{Resource, getrlimit};
@@ -16,6 +20,11 @@ const OF_DIR: u64 = 16;
 /// Connections that a server has room for at least: with fewer it is of no use.
 const CONNECTIONS_MIN: u64 = 16;
 
+/// One of so many descriptors for files of logs is for such as answers hold.
+const HELD_SHARE: usize = 4;
+/// One of so many is kept free, for files that are opened for one use while all others are open.
+const FREE_SHARE: usize = 8;
+
 /// The descriptors of this process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Descriptors {
@@ -31,12 +40,26 @@ impl Descriptors {
 
     /// The log store's share of them, and other defaults of it.
     pub(crate) fn store_options(self) -> StoreOptions {
-        StoreOptions::for_descriptors(self.limit)
+        let files = self.files();
+        StoreOptions {
+            open_files_max: files - files / HELD_SHARE - files / FREE_SHARE,
+            ..StoreOptions::for_descriptors(self.limit)
+        }
+    }
+
+    /// How many files answers may hold.
+    pub(crate) fn held_files_max(self) -> usize {
+        self.files() / HELD_SHARE
+    }
+
+    /// All that files of logs have.
+    fn files(self) -> usize {
+        StoreOptions::for_descriptors(self.limit).open_files_max
     }
 
     /// How many connections may have one, in a server of so many log dirs and journal dirs.
     pub(crate) fn connections_max(self, dirs: usize) -> Result<usize, StartError> {
-        let files = self.store_options().open_files_max as u64;
+        let files = self.files() as u64;
         let others = OTHERS + VISITS_MAX as u64 + OF_DIR * dirs as u64;
         let left = self.limit.saturating_sub(files).saturating_sub(others);
         if left < CONNECTIONS_MIN {
@@ -65,6 +88,9 @@ mod tests {
             assert_eq!(max.ok(), connections, "{limit} with {dirs} dirs");
         }
         assert!(Descriptors { limit: u64::MAX }.connections_max(2).is_ok_and(|max| max > 1 << 60));
+        let few = Descriptors { limit: 1024 };
+        let (kept, held) = (few.store_options().open_files_max, few.held_files_max());
+        assert_eq!((kept, held), (320, 128), "64 of 512 files are free for others");
         let refused = Descriptors { limit: 100 }.connections_max(2).expect_err("too few").to_string();
         assert!(refused.contains("100 open descriptors") && refused.contains("at least 256"), "{refused}");
     }

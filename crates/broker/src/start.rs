@@ -22,6 +22,7 @@ use crate::broker::{Broker, Budgets};
 use crate::config::{BrokerConfig, ConfigError};
 use crate::descriptors::Descriptors;
 use crate::fetch::catch_up::CatchUp;
+use crate::fetch::held_files::HeldFiles;
 use crate::fetch::session::SessionCache;
 use crate::groups::Groups;
 use crate::health::OpenFailures;
@@ -199,6 +200,7 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
     let budgets = Budgets {
         requests: MemoryBudget::new(network.queued_max_request_bytes),
         responses: ResponseMemory::new(network.queued_max_response_bytes),
+        files: HeldFiles::new(Descriptors::of_process().held_files_max()),
     };
     let broker = Arc::new_cyclic(|broker| {
         let mut metrics = Metrics::new();

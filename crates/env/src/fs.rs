@@ -338,7 +338,12 @@ pub fn is_shortage(error: &io::Error) -> bool {
             | io::ErrorKind::WriteZero
             | io::ErrorKind::OutOfMemory
     );
-    is_storage || matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
+    is_storage || is_descriptor_shortage(error)
+}
+
+/// Whether there was no descriptor left, for the process or for the machine: closing any other file makes room.
+pub fn is_descriptor_shortage(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
 /// Whether the device did not give or take what it was asked for: it has a bad sector, or is dead. Linux says EIO; past the

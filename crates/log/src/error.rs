@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use riverrun_env::{Vanishing, is_odd_file, is_shortage};
+use riverrun_env::{Vanishing, is_descriptor_shortage, is_odd_file, is_shortage};
 use riverrun_journal::JournalError;
 use riverrun_records::BatchError;
 use riverrun_types::{DurabilityLevel, ErrorKind, Offset, PartitionId};
@@ -193,6 +193,11 @@ impl LogError {
         } else {
             Self::Unprocessed { path: path.to_path_buf(), position, source }
         }
+    }
+
+    /// Whether the process, or the machine, has no descriptor left for what was to be opened.
+    pub fn is_descriptor_shortage(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if is_descriptor_shortage(source))
     }
 
     /// What the caller should do.

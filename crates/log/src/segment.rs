@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 
 use parking_lot::Mutex;
-use riverrun_env::{File, FileSystem, OpenMode};
+use riverrun_env::{File, FileSystem, OpenMode, is_descriptor_shortage};
 use riverrun_records::{BatchHeader, layout};
 use riverrun_types::{Offset, PartitionId, TimestampMs};
 
@@ -61,6 +61,14 @@ impl Home {
 
     pub(crate) fn index_path(&self, base_offset: Offset) -> PathBuf {
         self.dir.join(format!("{:020}{INDEX_SUFFIX}", base_offset.0))
+    }
+
+    /// Opens a file. Where descriptors have run out, files that nobody uses are closed for it.
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>> {
+        match self.fs.open(path, mode) {
+            Err(error) if is_descriptor_shortage(&error) && self.pool.make_room() => self.fs.open(path, mode),
+            opened => opened,
+        }
     }
 
     pub(crate) fn index_header(&self, base_offset: Offset) -> IndexHeader {
@@ -149,7 +157,7 @@ impl Segment {
         let segment = Self::new(home, base_offset, true);
         segment.note_written_from(0);
         let make = |path: &Path, bytes: &[u8]| -> Result<Arc<dyn File>, LogError> {
-            let file = segment.home.fs.open(path, OpenMode::CreateOrOpen);
+            let file = segment.home.open(path, OpenMode::CreateOrOpen);
             let file = file.map_err(|error| LogError::io(path, error))?;
             let write = || {
                 // Usually there is nothing to cut, and some file systems write a file that was cut at once when it is closed.
@@ -225,7 +233,7 @@ impl Segment {
 
     /// The `.log` file for appends, opened if need be. A disk that refuses to open it would refuse the write as well.
     pub(crate) fn log_file_to_append(&self) -> Result<Arc<dyn File>, LogError> {
-        let open = || self.home.fs.open(&self.log_path(), OpenMode::ReadWrite);
+        let open = || self.home.open(&self.log_path(), OpenMode::ReadWrite);
         let file = self.log_slot.get_or_open(&self.home.pool, open);
         file.map_err(|error| LogError::write(&self.log_path(), error))
     }
@@ -244,7 +252,7 @@ impl Segment {
     }
 
     fn open_file(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn File>, LogError> {
-        self.home.fs.open(path, mode).map_err(|error| LogError::io(path, bad_sector::at(0, error)))
+        self.home.open(path, mode).map_err(|error| LogError::io(path, bad_sector::at(0, error)))
     }
 
     /// Fails unless the `.log` file is under its name, with `size_bytes` at least.
@@ -289,7 +297,7 @@ impl Segment {
     /// disk that refuses to open it would refuse the write as well.
     fn index_file_once(&self, mode: OpenMode) -> Result<Arc<dyn File>, LogError> {
         let path = self.index_path();
-        let file = self.index_slot.get_or_open_once(|| self.home.fs.open(&path, mode));
+        let file = self.index_slot.get_or_open_once(|| self.home.open(&path, mode));
         file.map_err(|error| LogError::write(&path, error))
     }
 

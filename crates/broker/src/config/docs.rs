@@ -24,7 +24,9 @@ The server's options cannot be changed while it runs, besides those that say so.
 
 `riverrun serve` raises the limit of open descriptors to the hard limit that the system sets for the process (`ulimit
 -Hn`, systemd's `LimitNOFILE`), and warns at the start if that is below 65536. Half of
-them are for files of logs: a server of more active partitions closes and opens files in turn, and works. Some are
+them are for files of logs: a server of more active partitions closes and opens files in turn, and works. A quarter of
+these may be held by answers to fetches that clients have not taken yet, and one address may hold as many as it leaves
+free; beyond, a fetch copies up to a MiB of records instead, and says the rest later. Some are
 kept for all else, 80 and 16 for each log dir and journal dir, and the rest is for connections: see `max.connections`. When
 they run out, connections are closed, nothing is lost and no restart is needed. A server that would have room for fewer than
 16 connections does not start: with one log dir and one journal dir it needs 256 descriptors.

@@ -2,6 +2,7 @@
 //! records have left memory.
 
 pub(crate) mod catch_up;
+pub(crate) mod held_files;
 pub(crate) mod read;
 pub(crate) mod readers;
 pub(crate) mod session;

@@ -8,6 +8,7 @@ use riverrun_protocol::ErrorCode;
 use riverrun_types::{LeaderEpoch, Offset, PartitionId};
 
 use super::catch_up::{CatchUp, FileRead};
+use super::held_files::{HeldFile, HeldFiles};
 use super::readers::ReaderId;
 use super::session::{NO_SESSION, Plan, TopicRef, Wanted};
 use crate::aside::give_way;
@@ -27,6 +28,8 @@ const PROVED_BYTES_MAX: u64 = 1024 * 1024;
 /// Time that one pass spends on opening logs and on finding and proving what was not proved, before it answers what it has.
 /// Many small partitions that are cold cost little each in bytes, and a turn of the disk each.
 const COLD_TIME_MAX: Duration = Duration::from_millis(10);
+/// Bytes of files that one pass copies on a thread that serves others, for want of descriptors: well under a millisecond.
+const COPIED_BYTES_MAX: usize = 1024 * 1024;
 
 /// What a fetch may take in all.
 #[derive(Clone, Copy, Debug)]
@@ -50,8 +53,12 @@ pub(crate) struct Answer {
     pub(crate) bytes: usize,
     /// Whether the limits, and not the high watermark, ended the read.
     pub(crate) more: bool,
-    /// Bytes that the log had to prove.
+    /// Bytes that the log had to prove, or that were copied out of its files.
     proved_bytes: u64,
+    /// Whether its records are left to a pass aside.
+    is_left: bool,
+    /// Whether its files cannot be opened for want of descriptors.
+    is_short: bool,
 }
 
 impl Answer {
@@ -67,6 +74,8 @@ impl Answer {
             bytes: 0,
             more: false,
             proved_bytes: 0,
+            is_left: false,
+            is_short: false,
         }
     }
 }
@@ -76,12 +85,14 @@ impl Answer {
 struct Spent {
     proved_bytes: u64,
     time: Duration,
+    /// There is no descriptor for what comes next either.
+    is_short: bool,
 }
 
 impl Spent {
     /// Whether that is enough for now.
     fn is_enough(self) -> bool {
-        self.proved_bytes >= PROVED_BYTES_MAX || self.time >= COLD_TIME_MAX
+        self.is_short || self.proved_bytes >= PROVED_BYTES_MAX || self.time >= COLD_TIME_MAX
     }
 
     fn add(&mut self, proved_bytes: u64, time: Duration) {
@@ -95,10 +106,14 @@ impl Spent {
 struct Turn<'a> {
     catch_up: &'a Arc<CatchUp>,
     connection: u64,
+    files: &'a Arc<HeldFiles>,
+    source: source::Source,
     bytes_left: usize,
     memory_bytes_left: usize,
     /// Whether nothing was found before.
     first: bool,
+    /// Whether this thread serves nobody else meanwhile.
+    is_aside: bool,
 }
 
 /// One pass over all that is wanted.
@@ -111,6 +126,8 @@ pub(crate) struct Pass {
     /// let through, so that waiting brings nothing, or what has cost so much, or would take so long, that the rest must
     /// wait.
     pub(crate) urgent: bool,
+    /// Whether it ended for want of descriptors: another one would end alike.
+    pub(crate) is_short: bool,
 }
 
 /// Reads everything once. If `waiter` is given, it is enrolled at each partition *before* that is read, so that
@@ -130,6 +147,7 @@ pub(crate) async fn read_all(
 ) -> Pass {
     let is_cold = broker.catch_up.begins_cold(context.connection.id);
     let mut reading = Reading::new(broker, context, plan, limits, waiter);
+    reading.is_aside = is_cold;
     if !is_cold {
         for place in reading.order() {
             reading.read([place]);
@@ -165,6 +183,8 @@ struct Reading<'a> {
     image: Arc<Image>,
     /// Where it begins.
     first: usize,
+    /// Whether it runs aside.
+    is_aside: bool,
     /// One for each wanted partition; it says nothing before it was read.
     answers: Vec<Answer>,
     /// How far behind `first` the first partition is that was left.
@@ -195,6 +215,7 @@ impl<'a> Reading<'a> {
             waiter,
             image: broker.metadata.image(),
             first: if has_session || begin_at >= count { 0 } else { begin_at },
+            is_aside: false,
             answers: plan.wanted().map(|_| Answer::error(ErrorCode::NONE)).collect(),
             left: None,
             spent: Spent::default(),
@@ -272,9 +293,12 @@ impl<'a> Reading<'a> {
                 let turn = Turn {
                     catch_up: &broker.catch_up,
                     connection: context.connection.id,
+                    files: &broker.budgets.files,
+                    source: source::Source::of(context.connection.peer.ip()),
                     bytes_left: self.limits.bytes_max.saturating_sub(self.bytes),
                     memory_bytes_left: self.memory_bytes_left,
                     first: self.bytes == 0,
+                    is_aside: self.is_aside,
                 };
                 match source {
                     Source::Left(partition) => {
@@ -290,6 +314,10 @@ impl<'a> Reading<'a> {
             }
             Err(code) => Answer::error(code),
         };
+        if answer.is_left {
+            self.note_left(place);
+        }
+        self.spent.is_short |= answer.is_short;
         // What is warm costs nothing, however many there are.
         if !was_open || answer.proved_bytes > 0 {
             self.spent.add(answer.proved_bytes, clock.monotonic().saturating_sub(begun));
@@ -304,7 +332,8 @@ impl<'a> Reading<'a> {
             let begin_at = (self.first + self.left.unwrap_or(0)) % self.answers.len();
             self.broker.catch_up.go_on_at(self.context.connection.id, begin_at);
         }
-        Pass { answers: self.answers, bytes: self.bytes, urgent: self.urgent }
+        let is_short = self.spent.is_short;
+        Pass { answers: self.answers, bytes: self.bytes, urgent: self.urgent, is_short }
     }
 }
 
@@ -436,7 +465,8 @@ fn failed(partition: &Partition, high_watermark: Offset, error: &ReadError) -> A
     // A client that is out of range learns the range with the error.
     let log_start =
         Offset(if let ReadError::OutOfRange { log_start, .. } = error { log_start.0 } else { -1 });
-    Answer { high_watermark, log_start, ..Answer::error(code) }
+    let is_short = matches!(error, ReadError::Storage(error) if error.is_descriptor_shortage());
+    Answer { high_watermark, log_start, is_short, ..Answer::error(code) }
 }
 
 fn try_read(
@@ -463,18 +493,37 @@ fn try_read(
         // Records in files come before those in memory.
         slice = read(slice.len - in_memory + turn.memory_bytes_left)?;
     }
-    let more = slice.next_offset < high_watermark;
+    let mut held = held_files(&slice, turn);
+    let mut copied_bytes = 0;
+    if held.is_none() {
+        slice = read(bytes_max.min(turn.memory_bytes_left).min(COPIED_BYTES_MAX))?;
+        copied_bytes = slice.len - slice_memory_bytes(&slice);
+        if copied_bytes > COPIED_BYTES_MAX && !turn.is_aside {
+            turn.catch_up.met_cold(turn.connection, None);
+            return Ok(Answer { is_left: true, ..leave(Some(partition), wanted) });
+        }
+        partition.log.copy_to_memory(&mut slice)?;
+        held = Some(Vec::new());
+    }
     Ok(Answer {
         error: ErrorCode::NONE,
         high_watermark,
         log_start: slice.log_start,
-        diverging: None,
-        leader_epoch: LeaderEpoch::UNKNOWN,
         bytes: slice.len,
-        more,
-        proved_bytes: slice.proved_bytes,
-        parts: parts(slice, turn, log, wanted),
+        more: slice.next_offset < high_watermark,
+        proved_bytes: slice.proved_bytes + copied_bytes as u64,
+        parts: parts(slice, held.unwrap_or_default(), turn, log, wanted),
+        ..Answer::error(ErrorCode::NONE)
     })
+}
+
+/// Holds the files that the records lie in, in their order; none if the client may not hold all of them.
+fn held_files(slice: &ReadSlice, turn: Turn<'_>) -> Option<Vec<HeldFile>> {
+    let files = slice.chunks.iter().filter_map(|chunk| match chunk {
+        Chunk::File { file, .. } => Some(file),
+        Chunk::Memory(_) => None,
+    });
+    files.map(|file| turn.files.hold(turn.source, file)).collect()
 }
 
 fn slice_memory_bytes(slice: &ReadSlice) -> usize {
@@ -497,7 +546,9 @@ fn memory_bytes(parts: &[Part]) -> usize {
     parts.iter().filter(|part| !matches!(part, Part::File { .. })).map(Part::len).sum()
 }
 
-fn parts(slice: ReadSlice, turn: Turn<'_>, log: &Placed, wanted: &Wanted) -> Vec<Part> {
+/// The slice as parts of a response. `held` are its files.
+fn parts(slice: ReadSlice, held: Vec<HeldFile>, turn: Turn<'_>, log: &Placed, wanted: &Wanted) -> Vec<Part> {
+    let mut held = held.into_iter();
     let id = ReaderId { partition: log.partition.id, connection: turn.connection };
     let offsets = wanted.fetch_offset..slice.next_offset;
     // What is partly in memory reaches up to the end of the log.
@@ -514,6 +565,7 @@ fn parts(slice: ReadSlice, turn: Turn<'_>, log: &Placed, wanted: &Wanted) -> Vec
             if slice.met_disk {
                 turn.catch_up.met_cold(turn.connection, far.as_deref());
             }
+            let file = held.next().expect("each file is held");
             Part::File { file, position, len, log_dir: log.log_dir, far }
         }
         Chunk::Memory(bytes) => Part::Shared(bytes),

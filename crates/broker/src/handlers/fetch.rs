@@ -19,7 +19,7 @@ use riverrun_protocol::fetch_response::{
 };
 use riverrun_protocol::{DecodeError, ErrorCode, FetchRequest, FetchResponse, Records, Str};
 use riverrun_types::{LeaderEpoch, Offset, TopicId};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::bounds::{Bound, SMALL_BYTES_MAX, SMALL_ELEMENTS_MAX};
 use crate::aside::{Aside, Stopping, Turn};
@@ -45,6 +45,9 @@ const REPLICA_STATE_SINCE: i16 = 15;
 const TURN: Duration = Duration::from_secs(1);
 /// The same of one that wants many partitions: it holds much, and whoever waits for that holds a turn to do much.
 const TURN_ASIDE: Duration = Duration::from_millis(100);
+/// How long a fetch that finds nothing for want of descriptors waits before it says so: clients ask again at once after that
+/// error. As long as they wait after most others.
+const SHORTAGE_WAIT: Duration = Duration::from_millis(100);
 
 /// How long a fetch may wait, and for how much.
 #[derive(Clone, Copy)]
@@ -223,6 +226,11 @@ async fn read_patiently(
         read_all(broker, context, plan, limits, waiter).await
     };
     let mut pass = read(None).await;
+    if pass.is_short && pass.bytes == 0 {
+        // Its client comes again at once.
+        sleep(SHORTAGE_WAIT).await;
+        return pass;
+    }
     if enough(&pass) {
         return pass;
     }

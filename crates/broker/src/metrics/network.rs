@@ -39,6 +39,8 @@ impl Collector for NetworkCollector {
         put(&mut encoder, "request_memory", "Bytes held by requests", bytes, &gauge(requests.held_bytes()))?;
         let unsent = gauge(responses.used_bytes());
         put(&mut encoder, "response_memory", "Bytes held by unsent responses", bytes, &unsent)?;
+        let help = "Files that unsent responses hold open";
+        put(&mut encoder, "response_files", help, None, &gauge(broker.budgets.files.count()))?;
         let help = "Requests with large answers that wait for memory for these (queued.max.response.bytes)";
         put(&mut encoder, "requests_waiting_for_response_memory", help, None, &gauge(responses.waiting()))?;
         let help =

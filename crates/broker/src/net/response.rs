@@ -2,14 +2,13 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::Arc;
 
 use bytes::Bytes;
-use riverrun_env::File;
 use riverrun_protocol::Frame;
 
 use super::responses::Held;
 use crate::fetch::catch_up::FarRead;
+use crate::fetch::held_files::HeldFile;
 
 /// A piece of a response, in order.
 pub(crate) enum Part {
@@ -19,7 +18,7 @@ pub(crate) enum Part {
     Shared(Bytes),
     /// A range of a file; the range has been written and is not changed any more.
     File {
-        file: Arc<dyn File>,
+        file: HeldFile,
         position: u64,
         len: usize,
         /// Index of the log dir that holds it.

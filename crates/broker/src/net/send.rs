@@ -106,6 +106,7 @@ impl Outbox {
             Some(Part::File { file, position, len, log_dir, far }) => {
                 let len = (*len).min(SENDFILE_BYTES_MAX);
                 let range = FileRange { position: *position, len, log_dir: *log_dir };
+                let file = file.file();
                 match file.raw_fd() {
                     Some(fd) => self.send_file(stream, fd, range, far.as_deref()).await?,
                     None => send_copied(stream, file, *position, len).await?,

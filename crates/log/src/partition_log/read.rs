@@ -189,6 +189,15 @@ impl PartitionLog {
         }
         log.read_once(limits).inspect_err(|error| self.note_read_damage(error))
     }
+
+    /// Moves what was read of this log from its files to memory, for a caller that cannot keep the files open.
+    pub fn copy_to_memory(&self, slice: &mut ReadSlice) -> Result<(), ReadError> {
+        for chunk in slice.chunks.iter_mut().filter(|chunk| matches!(chunk, Chunk::File { .. })) {
+            let bytes = chunk.to_bytes().map_err(|error| ReadError::from(LogError::io(&self.path(), error)));
+            *chunk = Chunk::Memory(bytes.inspect_err(|error| self.note_read_damage(error))?);
+        }
+        Ok(())
+    }
 }
 
 impl OpenLog {

@@ -14,6 +14,9 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use riverrun_env::File;
 
+/// Where descriptors run out, this part of all files is closed at once, so that the next ones find room too.
+const MADE_ROOM_DIVISOR: usize = 16;
+
 #[derive(Debug, Default)]
 struct Kept {
     file: Option<Arc<dyn File>>,
@@ -44,6 +47,29 @@ impl FilePool {
     /// Keeps up to `open_max` files open, but at least one.
     pub(crate) fn new(open_max: usize) -> Self {
         Self { open_max: open_max.max(1), queue: Mutex::default() }
+    }
+
+    /// Empties slots until one of so many of all slots has let go of a file, those first that went longest without use.
+    /// Answers whether there is room for another file now.
+    pub(crate) fn make_room(&self) -> bool {
+        let mut queue = self.queue.lock();
+        let wanted = (self.open_max / MADE_ROOM_DIVISOR).max(1);
+        let mut closed = 0;
+        // Each comes up twice at most: the first time it may have to show anew that it is used.
+        for _ in 0..queue.len() * 2 {
+            if closed == wanted {
+                break;
+            }
+            let Some(oldest) = queue.pop_front() else { break };
+            let Some(kept) = oldest.upgrade() else { continue };
+            if kept.was_used.swap(false, Ordering::Relaxed) || kept.is_being_used() {
+                queue.push_back(oldest);
+            } else {
+                kept.leave_pool();
+                closed += 1;
+            }
+        }
+        closed > 0
     }
 
     /// Takes the slot in, unless the pool is full and the one whose turn it is was used since it was asked last.
@@ -149,6 +175,12 @@ impl FileSlot {
         }
     }
 
+    /// Whether to empty the slot would close no file: it has none, or somebody has got it, or it is held.
+    fn is_being_used(&self) -> bool {
+        let kept = self.kept.lock();
+        kept.is_held || kept.file.as_ref().is_none_or(|file| Arc::strong_count(file) > 1)
+    }
+
     fn leave_pool(&self) {
         let mut kept = self.kept.lock();
         kept.is_queued = false;
@@ -220,6 +252,25 @@ mod tests {
         assert_eq!(open_count(&slots), 9);
         let late: usize = opened[5..].iter().sum();
         assert!(late <= 2 * 15, "{opened:?}");
+    }
+
+    #[test]
+    fn room_is_made_by_closing_what_nobody_used() {
+        let sim = SimEnv::new(1);
+        let pool = FilePool::new(32);
+        let slots: Vec<_> = (0..32).map(|_| Arc::new(FileSlot::default())).collect();
+        assert!(!pool.make_room(), "there is none to close");
+        let reading: Vec<_> =
+            slots.iter().map(|slot| slot.get_or_open(&pool, || open(&sim)).unwrap()).collect();
+        assert!(!pool.make_room(), "those that are read stay open");
+        drop(reading);
+        for slot in &slots {
+            slot.was_used.store(false, Ordering::Relaxed);
+        }
+        slots[0].get();
+        assert!(pool.make_room());
+        assert!(slots[0].peek().is_some(), "it is in use");
+        assert_eq!(open_count(&slots), 30);
     }
 
     #[test]

@@ -112,6 +112,57 @@ fn what_is_not_settled_yet_is_a_piece_of_what_others_have_too() {
     assert!(piece.len() > 100_000);
 }
 
+/// Whether each answer's records lie in a file.
+fn are_in_files(pass: &Pass) -> Vec<bool> {
+    let is_file = |part: &Part| matches!(part, Part::File { .. });
+    pass.answers.iter().map(|answer| answer.parts.iter().any(is_file)).collect()
+}
+
+#[test]
+fn a_fetch_copies_what_lies_in_files_that_it_may_not_hold() {
+    let sim = SimEnv::new(1);
+    let (broker, _topic) = cold(&sim, &[(1, 100_000), (1, 100_000), (1, 100_000)]);
+    broker.budgets.files.restrict_to(2);
+    let pass = read(&broker, &[Offset(0); 3]);
+    assert_eq!(are_in_files(&pass), [true, false, false], "half of them are for others");
+    let bytes: Vec<_> = pass.answers.iter().map(|answer| answer.bytes).collect();
+    assert!(bytes[0] > 100_000 && bytes[1..] == [bytes[0]; 2], "{bytes:?}");
+    assert_eq!(memory_bytes(&pass.answers[2].parts), bytes[2]);
+    assert_eq!(broker.budgets.files.count(), 1);
+    drop(pass);
+    assert_eq!(broker.budgets.files.count(), 0, "an answer that is gone holds nothing");
+}
+
+#[test]
+fn a_fetch_copies_no_more_than_a_thread_has_time_for() {
+    let sim = SimEnv::new(1);
+    let (broker, _topic) = cold(&sim, &[(3, 600_000), (3, 600_000)]);
+    // Both are warm.
+    read(&broker, &[Offset(0), Offset(0)]);
+    broker.budgets.files.restrict_to(0);
+    let pass = read(&broker, &[Offset(0), Offset(0)]);
+    let copied: usize = pass.answers.iter().map(|answer| memory_bytes(&answer.parts)).sum();
+    assert!((600_000..=2 * COPIED_BYTES_MAX).contains(&copied), "{copied}");
+    assert!(pass.urgent && are_in_files(&pass) == [false, false]);
+}
+
+#[test]
+fn a_fetch_that_finds_no_descriptor_tries_no_other_partition() {
+    let sim = SimEnv::new(1);
+    let (broker, topic) = cold(&sim, &[(1, 100_000), (1, 100_000), (1, 100_000)]);
+    for index in 0..3 {
+        broker.partition(&topic, index).expect("opened");
+    }
+    sim.fs.exhaust_descriptors(true);
+    let plan = plan([Offset(0); 3].iter().enumerate().map(wanted));
+    let pass = runtime().block_on(read_all(&broker, &context(), &plan, LIMITS, None));
+    let errors: Vec<_> = pass.answers.iter().map(|answer| answer.error).collect();
+    assert_eq!(errors, [ErrorCode::KAFKA_STORAGE_ERROR, ErrorCode::NONE, ErrorCode::NONE]);
+    assert!(pass.is_short);
+    sim.fs.exhaust_descriptors(false);
+    assert_eq!(fetch(&broker, &[Offset(0); 3]), [true; 3]);
+}
+
 #[test]
 fn a_partition_that_catches_up_lets_those_behind_it_come_to_their_turn_without_a_session() {
     const FETCHES: i64 = 12;
