@@ -431,7 +431,7 @@ macro_rules! handlers {
 handlers! {
     AlterConfigs => alter_configs,
     ApiVersions => api_versions,
-    ConsumerGroupDescribe => consumer_group_describe,
+    ConsumerGroupDescribe => consumer_group_describe weighed by answer_bytes,
     ConsumerGroupHeartbeat => consumer_group_heartbeat weighed by answer_bytes,
     CreateAcls => create_acls,
     CreatePartitions => create_partitions,
@@ -443,7 +443,7 @@ handlers! {
     DescribeAcls => describe_acls,
     DescribeCluster => describe_cluster,
     DescribeConfigs => describe_configs weighed by answer_bytes,
-    DescribeGroups => describe_groups,
+    DescribeGroups => describe_groups weighed by answer_bytes,
     DescribeLogDirs => describe_log_dirs weighed by answer_bytes,
     DescribeProducers => describe_producers,
     DescribeTopicPartitions => describe_topic_partitions weighed by answer_bytes,

@@ -46,6 +46,7 @@ use crate::config::BrokerConfig;
 use crate::context::RequestContext;
 use crate::log_limit::{Change, GROUP_MEMORY_SHORTAGE, GROUP_TROUBLE};
 use crate::metadata::OFFSETS_TOPIC;
+use crate::net::source::Source;
 use crate::partitions::{AckWaiter, NotDurable, Partition};
 
 use at_length::Work;
@@ -846,7 +847,13 @@ fn group_config(config: &BrokerConfig) -> GroupConfig {
 
 /// The topics as of now, as the coordinator sees them.
 pub(crate) fn topics(broker: &Broker) -> ImageTopics {
-    ImageTopics::new(broker.metadata.image(), Arc::clone(broker.groups.patterns()))
+    ImageTopics::new(broker.metadata.image(), Arc::clone(broker.groups.patterns()), None)
+}
+
+/// The same for a request: what it has to wait for it shares with the others of its source.
+pub(crate) fn topics_for(broker: &Broker, context: &RequestContext) -> ImageTopics {
+    let source = Source::of(context.connection.peer.ip());
+    ImageTopics::new(broker.metadata.image(), Arc::clone(broker.groups.patterns()), Some(source))
 }
 
 #[cfg(test)]

@@ -1,13 +1,15 @@
 //! What the patterns of subscriptions name: found out aside, once for all groups, and again only for new topics.
 //!
 //! Owns the compiled patterns and their topics. A shard asks what a pattern names and is told at once, or that it is not
-//! known yet; the pattern stands in a line then. One task works the line off on a thread that may block, a slice of each
-//! pattern in turn, so that neither a shard nor a network thread compiles or matches anything, and a pattern that takes
-//! long holds up no other for longer than a slice. A pattern that takes [`MATCHING_MAX`] in all is refused.
+//! known yet; the pattern stands in a [line] then. One task works the line off on a thread that may block, a slice of each
+//! source's patterns in turn, so that neither a shard nor a network thread compiles or matches anything, and a source with
+//! many patterns, or a pattern that takes long, holds up no other for longer than a slice. A pattern that takes [`MATCHING_MAX`] in all is refused.
 //!
 //! When topics come, a known pattern is held against those alone.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+mod line;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,9 +20,11 @@ use riverrun_env::Clock;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
+use self::line::{Asker, Line};
 use crate::aside::waiting;
 use crate::broker::Broker;
 use crate::metadata::Image;
+use crate::net::source::Source;
 use crate::shutdown::{StopSignal, stopped};
 use crate::supervisor::aside;
 
@@ -30,8 +34,6 @@ const SLICE: Duration = Duration::from_millis(5);
 const NAMES_PER_LOOK: usize = 8;
 /// Matching of one pattern against all topics takes so long at most.
 const MATCHING_MAX: Duration = Duration::from_secs(2);
-/// Patterns in line at most. Whoever asks for one more is not told what it names before others are.
-const LINE_MAX: usize = 1_000;
 /// Patterns that are remembered at most, and what they and their topics' names take: those that nobody has asked for the
 /// longest are forgotten, and found out again when they are asked for.
 const ENTRIES_MAX: usize = 2_000;
@@ -55,13 +57,12 @@ pub(crate) struct Patterns {
     universe: Mutex<Universe>,
 }
 
-/// Invariants: `line` holds each pattern once; `entries_bytes` is what the entries take.
+/// Invariants: `entries_bytes` is what the entries take.
 #[derive(Default)]
 struct State {
     entries: HashMap<Arc<str>, Entry>,
     entries_bytes: usize,
-    line: VecDeque<Job>,
-    in_line: BTreeSet<Arc<str>>,
+    line: Line,
     /// Counts the questions, for the age of entries.
     asked: u64,
 }
@@ -79,12 +80,6 @@ struct Matches {
     pattern: Arc<TopicPattern>,
     generation: u64,
     names: Arc<BTreeSet<String>>,
-}
-
-/// A pattern in line.
-struct Job {
-    text: Arc<str>,
-    work: Option<Box<Work>>,
 }
 
 /// A pattern that is being matched.
@@ -145,8 +140,8 @@ impl Universe {
 }
 
 impl Patterns {
-    /// What a pattern names among the topics of this image.
-    pub(super) fn topics(&self, pattern: &str, image: &Image) -> PatternTopics {
+    /// What a pattern names among the topics of this image, for whoever asks.
+    pub(super) fn topics(&self, whose: Asker, pattern: &str, image: &Image) -> PatternTopics {
         let mut state = self.state.lock();
         state.asked += 1;
         let asked = state.asked;
@@ -160,23 +155,20 @@ impl Patterns {
                 Ok(_) => {}
             }
         }
-        if state.line.len() < LINE_MAX && !state.in_line.contains(pattern) {
-            let text: Arc<str> = pattern.into();
-            state.in_line.insert(Arc::clone(&text));
-            state.line.push_back(Job { text, work: None });
+        if state.line.ask(whose, pattern) {
             self.wanted.notify_one();
         }
         PatternTopics::Pending
     }
 
     /// Waits until it is known what a pattern names, but not for long.
-    pub(crate) async fn find(&self, broker: &Broker, pattern: &str) {
+    pub(crate) async fn find(&self, broker: &Broker, source: Source, pattern: &str) {
         let until = Instant::now() + PATIENCE;
         loop {
             let known = self.known.notified();
             tokio::pin!(known);
             known.as_mut().enable();
-            let topics = self.topics(pattern, &broker.metadata.image());
+            let topics = self.topics(Some(source), pattern, &broker.metadata.image());
             if topics != PatternTopics::Pending || waiting(timeout_at(until, known)).await.is_err() {
                 return;
             }
@@ -185,10 +177,9 @@ impl Patterns {
 
     /// Works on the first pattern in line for a slice; whether there was one.
     fn work(&self, image: &Image, clock: &dyn Clock) -> bool {
-        let Some(job) = self.state.lock().line.pop_front() else { return false };
+        let Some((text, work)) = self.state.lock().line.next() else { return false };
         let mut universe = self.universe.lock();
         universe.update(image);
-        let Job { text, work } = job;
         let begun = clock.monotonic();
         let work = match work.map_or_else(|| self.begin(&text, &universe), Ok) {
             Ok(work) => work,
@@ -199,9 +190,7 @@ impl Patterns {
         };
         match go_on(work, begun, clock) {
             Progress::Done(found) => self.keep(&text, found),
-            Progress::Left(work) => {
-                self.state.lock().line.push_back(Job { text, work: Some(work) });
-            }
+            Progress::Left(work) => self.state.lock().line.put_back(&text, work),
         }
         true
     }
@@ -231,7 +220,7 @@ impl Patterns {
         };
         let bytes = PLACE_BYTES + 2 * text.len() + found_bytes;
         let mut state = self.state.lock();
-        state.in_line.remove(text);
+        state.line.take_out(text);
         let asked = state.asked;
         let before = state.entries.insert(Arc::clone(text), Entry { found, bytes, asked });
         state.entries_bytes += bytes;
@@ -354,13 +343,13 @@ mod tests {
         }
         let image = broker.metadata.image();
         for _ in 0..2 {
-            assert_eq!(patterns.topics("clicks.*", &image), PatternTopics::Pending);
+            assert_eq!(patterns.topics(None, "clicks.*", &image), PatternTopics::Pending);
         }
         assert!(patterns.work(&image, &clock) && !patterns.work(&image, &clock), "it is in line once");
-        assert_eq!(patterns.topics("clicks.*", &image), known(&["clicks"]));
+        assert_eq!(patterns.topics(None, "clicks.*", &image), known(&["clicks"]));
         create(&broker, "clicks-eu");
         let image = broker.metadata.image();
-        assert_eq!(patterns.topics("clicks.*", &image), PatternTopics::Pending);
+        assert_eq!(patterns.topics(None, "clicks.*", &image), PatternTopics::Pending);
         let mut universe = patterns.universe.lock();
         let before = universe.generation;
         universe.update(&image);
@@ -368,7 +357,7 @@ mod tests {
         assert_eq!(universe.after(None).len(), 3);
         drop(universe);
         assert!(patterns.work(&image, &clock));
-        assert_eq!(patterns.topics("clicks.*", &image), known(&["clicks", "clicks-eu"]));
+        assert_eq!(patterns.topics(None, "clicks.*", &image), known(&["clicks", "clicks-eu"]));
     }
 
     #[test]
@@ -376,9 +365,9 @@ mod tests {
         let sim = SimEnv::new(1);
         let (broker, patterns, clock) = (broker(&sim), Patterns::default(), SimClock::new());
         let image = broker.metadata.image();
-        assert_eq!(patterns.topics("[", &image), PatternTopics::Pending);
+        assert_eq!(patterns.topics(None, "[", &image), PatternTopics::Pending);
         assert!(patterns.work(&image, &clock));
-        assert!(matches!(patterns.topics("[", &image), PatternTopics::Invalid(_)));
+        assert!(matches!(patterns.topics(None, "[", &image), PatternTopics::Invalid(_)));
     }
 
     /// A clock that goes on with each look.
@@ -404,14 +393,14 @@ mod tests {
         }
         let image = broker.metadata.image();
         for pattern in ["t0", "t1"] {
-            assert_eq!(patterns.topics(pattern, &image), PatternTopics::Pending);
+            assert_eq!(patterns.topics(None, pattern, &image), PatternTopics::Pending);
         }
-        let mut order = Vec::new();
+        let mut slices = 0;
         while patterns.work(&image, &clock) {
-            order.extend(patterns.state.lock().line.front().map(|job| job.text.to_string()));
+            slices += 1;
         }
-        assert!(order.starts_with(&["t1".to_owned(), "t0".to_owned(), "t1".to_owned()]), "{order:?}");
-        assert_eq!(patterns.topics("t0", &image), known(&["t0"]));
+        assert!(slices > 2, "each took some");
+        assert_eq!(patterns.topics(None, "t0", &image), known(&["t0"]));
 
         let begun = clock.monotonic();
         let pattern = Arc::new(TopicPattern::compile("x").expect("valid"));

@@ -9,8 +9,9 @@ use riverrun_env::sim::SimEnv;
 use riverrun_protocol::join_group_request::JoinGroupRequestProtocol;
 use riverrun_protocol::offset_commit_request::{OffsetCommitRequestPartition, OffsetCommitRequestTopic};
 use riverrun_protocol::{
-    ConsumerGroupHeartbeatRequest, DeleteGroupsRequest, DeleteTopicsRequest, HeartbeatRequest,
-    JoinGroupRequest, ListGroupsRequest, OffsetCommitRequest, encode_request,
+    ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest, DeleteGroupsRequest, DeleteTopicsRequest,
+    DescribeGroupsRequest, HeartbeatRequest, JoinGroupRequest, ListGroupsRequest, OffsetCommitRequest,
+    encode_request,
 };
 use tokio::sync::watch;
 
@@ -699,4 +700,19 @@ async fn a_group_that_is_named_many_times_is_deleted_once() {
     let results = response.results.iter().map(|result| (&*result.group_id, ErrorCode(result.error_code)));
     let expected = [("g", ErrorCode::NONE), ("h", ErrorCode::GROUP_ID_NOT_FOUND)];
     assert_eq!(results.collect::<Vec<_>>(), expected);
+}
+
+#[tokio::test]
+async fn an_answer_about_groups_is_weighed_by_what_they_hold_once() {
+    let sim = SimEnv::new(1);
+    let (broker, _stop) = start(&sim).await;
+    create_topic(&broker).await;
+    assert_eq!(commit_of(&broker, "g", 1).await, ErrorCode::NONE);
+    let held = broker.groups.cost("g", |shard| shard.cost_of_all("g"));
+    assert!(held > 0);
+    let groups = vec!["g".into(), "h".into(), "g".into()];
+    let described = DescribeGroupsRequest { groups: groups.clone(), ..Default::default() };
+    assert_eq!(handlers::describe_groups::answer_bytes(&broker, &described, 5), held);
+    let described = ConsumerGroupDescribeRequest { group_ids: groups, ..Default::default() };
+    assert_eq!(handlers::consumer_group_describe::answer_bytes(&broker, &described, 0), held);
 }

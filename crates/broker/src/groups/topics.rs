@@ -7,16 +7,19 @@ use riverrun_types::TopicId;
 
 use super::patterns::Patterns;
 use crate::metadata::Image;
+use crate::net::source::Source;
 
 /// One image, held for as long as a request runs.
 pub(crate) struct ImageTopics {
     image: Arc<Image>,
     patterns: Arc<Patterns>,
+    /// For whom it is found out what a pattern names.
+    source: Option<Source>,
 }
 
 impl ImageTopics {
-    pub(super) fn new(image: Arc<Image>, patterns: Arc<Patterns>) -> Self {
-        Self { image, patterns }
+    pub(super) fn new(image: Arc<Image>, patterns: Arc<Patterns>, source: Option<Source>) -> Self {
+        Self { image, patterns, source }
     }
 }
 
@@ -34,7 +37,7 @@ impl TopicMetadata for ImageTopics {
     }
 
     fn topics_of_pattern(&self, pattern: &str) -> PatternTopics {
-        self.patterns.topics(pattern, &self.image)
+        self.patterns.topics(self.source, pattern, &self.image)
     }
 
     fn partition_racks(&self, _id: TopicId, _partition: i32) -> Vec<&str> {

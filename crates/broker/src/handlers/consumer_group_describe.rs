@@ -14,6 +14,16 @@ use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource};
 use crate::groups;
 
+/// Bytes that the answer takes, about: what the groups do.
+pub(crate) fn answer_bytes(
+    broker: &Broker,
+    request: &ConsumerGroupDescribeRequest<'_>,
+    _version: i16,
+) -> usize {
+    let groups = once(&request.group_ids, GROUPS_MAX, |group| &**group);
+    groups.map(|(group, _)| broker.groups.cost(group, |shard| shard.cost_of_all(group))).sum()
+}
+
 pub(crate) async fn handle(
     broker: &Arc<Broker>,
     context: &RequestContext,
@@ -38,7 +48,7 @@ async fn describe(broker: &Arc<Broker>, context: &RequestContext, group: &str) -
     if !context.authorize(Operation::Describe, Resource::Group(group)) {
         return refused(group, ErrorCode::GROUP_AUTHORIZATION_FAILED);
     }
-    let topics = groups::topics(broker);
+    let topics = groups::topics_for(broker, context);
     let cost = |shard: &Shard| shard.cost_of_all(group);
     let look = |shard: &Shard| shard.consumer_group_describe(group, &topics);
     let described = broker.groups.read(broker, group, cost, look).await;

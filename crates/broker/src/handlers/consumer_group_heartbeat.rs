@@ -14,6 +14,7 @@ use crate::aside::waiting;
 use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource};
 use crate::groups;
+use crate::net::source::Source;
 
 /// How long somebody who joins waits for the answer to try again.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -49,9 +50,10 @@ pub(crate) async fn handle(
     }
     // Nobody else waits while it is found out what the pattern names, and neither does the shard.
     if let Some(pattern) = request.subscribed_topic_regex.as_deref().filter(|pattern| !pattern.is_empty()) {
-        broker.groups.patterns().find(broker, pattern).await;
+        let source = Source::of(context.connection.peer.ip());
+        broker.groups.patterns().find(broker, source, pattern).await;
     }
-    let topics = groups::topics(broker);
+    let topics = groups::topics_for(broker, context);
     let group = &*request.group_id;
     let cost = |shard: &Shard| shard.cost_of_heartbeat(&request, &topics);
     let beat = |shard: &mut Shard, context: &GroupContext<'_>| {

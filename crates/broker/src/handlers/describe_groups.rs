@@ -13,6 +13,12 @@ use super::operations;
 use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource};
 
+/// Bytes that the answer takes, about: what the groups do.
+pub(crate) fn answer_bytes(broker: &Broker, request: &DescribeGroupsRequest<'_>, _version: i16) -> usize {
+    let groups = once(&request.groups, GROUPS_MAX, |group| &**group);
+    groups.map(|(group, _)| broker.groups.cost(group, |shard| shard.cost_of_all(group))).sum()
+}
+
 pub(crate) async fn handle(
     broker: &Arc<Broker>,
     context: &RequestContext,

@@ -19,7 +19,7 @@ pub(crate) async fn handle(
         return refused(ErrorCode::GROUP_AUTHORIZATION_FAILED);
     }
     let group = &*request.group_id;
-    let topics = groups::topics(broker);
+    let topics = groups::topics_for(broker, context);
     let cost = |shard: &Shard| shard.cost_of_sign_of_life(group, &request.member_id, &topics);
     let beat = |shard: &mut Shard, context: &GroupContext<'_>, has_room| {
         shard.heartbeat(context, &request, &topics, has_room)

@@ -20,7 +20,7 @@ pub(crate) async fn handle(
     if !context.authorize(Operation::Read, Resource::Group(&request.group_id)) {
         return refuse_offset_commit(&request, ErrorCode::GROUP_AUTHORIZATION_FAILED);
     }
-    let topics = groups::topics(broker);
+    let topics = groups::topics_for(broker, context);
     let group = &*request.group_id;
     let partitions = request.topics.iter().map(|topic| topic.partitions.len()).sum();
     let cost = |_: &Shard| Shard::cost_of_offsets(partitions);

@@ -18,7 +18,7 @@ pub(crate) async fn handle(
     if !context.authorize(Operation::Delete, Resource::Group(&request.group_id)) {
         return refused(ErrorCode::GROUP_AUTHORIZATION_FAILED);
     }
-    let topics = groups::topics(broker);
+    let topics = groups::topics_for(broker, context);
     let group = &*request.group_id;
     let partitions = request.topics.iter().map(|topic| topic.partitions.len()).sum();
     let cost = |_: &Shard| Shard::cost_of_offsets(partitions);

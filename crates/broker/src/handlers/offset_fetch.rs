@@ -65,7 +65,7 @@ async fn fetch(
     if !context.authorize(Operation::Describe, Resource::Group(&group.group_id)) {
         return refuse_offset_fetch(group, ErrorCode::GROUP_AUTHORIZATION_FAILED);
     }
-    let topics = groups::topics(broker);
+    let topics = groups::topics_for(broker, context);
     let cost = |shard: &Shard| match &group.topics {
         Some(topics) => {
             Shard::cost_of_offsets(topics.iter().map(|topic| topic.partition_indexes.len()).sum())

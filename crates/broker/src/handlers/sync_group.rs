@@ -45,7 +45,7 @@ impl HandIn for Sync {
         }
         let cost = |shard: &Shard| shard.cost_of_all(group).saturating_add(frame.len());
         let _memory = room.enter(job, elements, work_bytes(broker.groups.cost(group, cost))).await?;
-        let topics = groups::topics(broker);
+        let topics = groups::topics_for(broker, context);
         let sync = broker.groups.begin(broker, context, call.version, group, cost, |shard, context| {
             shard.sync_group(context, &request, &topics)
         });
