@@ -178,7 +178,7 @@ fn lag_is_shown_after_a_restart_before_anybody_asks_for_the_group() {
 }
 
 /// Every metric that a server offers, without the endings of kinds.
-const NAMES: [&str; 54] = [
+const NAMES: [&str; 56] = [
     "process_cpu_seconds",
     "process_open_fds",
     "process_resident_memory_bytes",
@@ -215,6 +215,7 @@ const NAMES: [&str; 54] = [
     "riverrun_partitions_uncleanable",
     "riverrun_partitions_unreadable",
     "riverrun_partitions_unwritable",
+    "riverrun_producers_remembered",
     "riverrun_received_bytes",
     "riverrun_request_duration_seconds",
     "riverrun_request_memory_bytes",
@@ -224,6 +225,7 @@ const NAMES: [&str; 54] = [
     "riverrun_requests_waiting_for_response_memory",
     "riverrun_requests_waiting_for_turn_aside",
     "riverrun_requests_waiting_to_inflate",
+    "riverrun_response_files",
     "riverrun_response_memory_bytes",
     "riverrun_scrub_passes",
     "riverrun_scrub_read_bytes",
