@@ -87,8 +87,8 @@ pub(crate) struct Broker {
     pub(crate) budgets: Budgets,
     pub(crate) metrics: SharedMetrics,
     pub(crate) supervisor: Arc<Supervisor>,
-    /// Somebody found no room for records in a log dir.
-    pub(crate) shortage: Notify,
+    /// For the jobs of each log dir: somebody found no room for records.
+    pub(crate) shortages: Vec<Notify>,
     /// What requests with records pass.
     pub(crate) produce_gate: Arc<ProduceGate>,
     /// What those with many compressed records wait for.

@@ -1,7 +1,9 @@
 //! The cleaner: compacts the filthiest log, again and again.
 //!
-//! Owns when and how fast; what is kept is the log's business. `log.cleaner.threads` logs are compacted at once at
-//! most, and all together read and write at most `log.cleaner.io.max.bytes.per.second`. A log whose compaction fails
+//! Owns when and how fast; what is kept is the log's business. Each log dir has workers of its own, so that one that does
+//! not answer holds up no other. Of a dir `log.cleaner.threads` logs are compacted at once at most, and one more in the quick
+//! lane: that takes only the server's own logs and those that hold little, because a large one takes long and is compacted to
+//! its end. All dirs together read and write at most `log.cleaner.io.max.bytes.per.second`. A log whose compaction fails
 //! holds up no other one: see [`crate::uncleanable`].
 
 use std::collections::HashSet;
@@ -20,6 +22,7 @@ use riverrun_types::PartitionId;
 use tokio::task::{JoinError, JoinSet};
 
 use crate::broker::Broker;
+use crate::config::UpkeepOptions;
 use crate::error::is_log_trouble;
 use crate::log_limit::UPKEEP_TROUBLE;
 use crate::metadata::is_internal;
@@ -27,11 +30,46 @@ use crate::partitions::Partition;
 use crate::shutdown::{StopSignal, stopped};
 use crate::supervisor::aside;
 use crate::uncleanable::Turn;
-use crate::upkeep::{Kept, Looks, checkpoint, kept_partitions};
+use crate::upkeep::{Kept, Looks, checkpoint_dir, kept_partitions};
 
-/// Lent to every run: the shared throttle, and the server's wish to stop.
+/// A log in the quick lane holds this at most: a second's work for a disk, so that none waits there for long.
+const QUICK_BYTES_MAX: u64 = 32 * 1024 * 1024;
+/// The quick lanes' share of the memory for keys: little needs little.
+const QUICK_LANE_SHARE: usize = 8;
+/// A run has memory for so many bytes of keys at least, however many share it: it takes out what it may for some thousand
+/// keys, and the next one goes on from there.
+const MAP_BYTES_MIN: usize = 64 * 1024;
+
+/// Which logs a worker takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lane {
+    Any,
+    /// What is compacted soon, or is the server's own: groups wait for the load of their offsets.
+    Quick,
+}
+
+impl Lane {
+    fn takes(self, topic: &str, cleanable: &Cleanable) -> bool {
+        let bytes = cleanable.clean_bytes.saturating_add(cleanable.cleanable_bytes);
+        self == Self::Any || is_internal(topic) || bytes <= QUICK_BYTES_MAX
+    }
+
+    /// Memory for the keys of one run.
+    fn map_bytes(self, upkeep: &UpkeepOptions, dir_count: usize) -> usize {
+        let total = upkeep.log_cleaner_dedupe_buffer_size;
+        let quick = total / QUICK_LANE_SHARE;
+        let bytes = match self {
+            Self::Any => (total - quick) / upkeep.log_cleaner_threads.max(1),
+            Self::Quick => quick,
+        };
+        (bytes / dir_count.max(1)).max(MAP_BYTES_MIN)
+    }
+}
+
+/// Lent to every run of a worker: the shared throttle, and the server's wish to stop.
 struct Control {
     broker: Arc<Broker>,
+    lane: Lane,
     pace: Arc<Mutex<IoPace>>,
     stop: StopSignal,
 }
@@ -49,9 +87,11 @@ impl CleanerControl for Control {
     }
 }
 
-/// What the workers share.
+/// What the workers of a log dir share.
 #[derive(Debug, Default)]
 struct State {
+    /// The log dir.
+    dir: usize,
     /// Logs that are being compacted.
     busy: HashSet<PartitionId>,
     looks: Looks,
@@ -59,14 +99,19 @@ struct State {
     awaits_checkpoint: bool,
 }
 
-/// Compacts until `stop` turns true.
-pub(crate) async fn run(broker: Arc<Broker>, mut stop: StopSignal) {
-    let upkeep = &broker.config.upkeep;
-    let pace = Arc::new(Mutex::new(IoPace::new(rate(upkeep.log_cleaner_io_max_bytes_per_second))));
-    let state = Arc::new(Mutex::new(State::default()));
+/// The throttle that the cleaners of all log dirs share.
+pub(crate) fn pace(upkeep: &UpkeepOptions) -> Arc<Mutex<IoPace>> {
+    Arc::new(Mutex::new(IoPace::new(rate(upkeep.log_cleaner_io_max_bytes_per_second))))
+}
+
+/// Compacts the logs of a log dir until `stop` turns true.
+pub(crate) async fn run(broker: Arc<Broker>, dir: usize, pace: Arc<Mutex<IoPace>>, mut stop: StopSignal) {
+    let state = Arc::new(Mutex::new(State { dir, ..State::default() }));
     let mut workers = JoinSet::new();
-    for _ in 0..upkeep.log_cleaner_threads {
-        let control = Control { broker: Arc::clone(&broker), pace: Arc::clone(&pace), stop: stop.clone() };
+    let lanes = std::iter::repeat_n(Lane::Any, broker.config.upkeep.log_cleaner_threads);
+    for lane in lanes.chain([Lane::Quick]) {
+        let (broker, pace) = (Arc::clone(&broker), Arc::clone(&pace));
+        let control = Control { broker, lane, pace, stop: stop.clone() };
         workers.spawn(work(Arc::new(control), Arc::clone(&state)));
     }
     tokio::select! {
@@ -112,8 +157,8 @@ async fn work(control: Arc<Control>, state: Arc<Mutex<State>>) {
     }
 }
 
-/// Puts a log behind all others.
-fn note_failure(broker: &Broker, topic: &str, id: PartitionId, error: &LogError) {
+/// Puts a log behind all others of its dir.
+fn note_failure(broker: &Broker, dir: usize, topic: &str, id: PartitionId, error: &LogError) {
     UPKEEP_TROUBLE.warn(|suppressed| {
         let what = "compaction failed; it is tried again after a rest";
         tracing::error!(%topic, partition = id.index, %error, suppressed, "{what}");
@@ -122,12 +167,12 @@ fn note_failure(broker: &Broker, topic: &str, id: PartitionId, error: &LogError)
         LogError::Io { source, .. } => is_shortage(source),
         error => matches!(error, LogError::DirFull { .. }),
     };
-    broker.uncleanable.note(id, error.to_string(), may_pass, broker.env.clock.monotonic());
+    broker.uncleanable.note(dir, id, error.to_string(), may_pass, broker.env.clock.monotonic());
 }
 
 /// Compacts one log, if one is due; whether there may be another one. Blocks for the disk and for the throttle.
 fn clean_filthiest(control: &Control, state: &Mutex<State>) -> bool {
-    let claimed = claim_covered(&control.broker, state);
+    let claimed = claim_covered(&control.broker, state, control.lane);
     claimed.is_some_and(|(topic, partition)| clean(control, state, &topic, &partition))
 }
 
@@ -140,13 +185,17 @@ fn clean(control: &Control, state: &Mutex<State>, topic: &str, partition: &Parti
         high_watermark: partition.high_watermark(),
         origin: origin_of(topic),
         cleaner: CleanerOptions {
-            dedupe_buffer_bytes: upkeep.log_cleaner_dedupe_buffer_size / upkeep.log_cleaner_threads.max(1),
+            dedupe_buffer_bytes: control.lane.map_bytes(upkeep, broker.logs.dir_count()),
             ..CleanerOptions::default()
         },
         control,
     };
     let compacted = partition.log.compact(options);
-    state.lock().busy.remove(&partition.id);
+    let dir = {
+        let mut state = state.lock();
+        state.busy.remove(&partition.id);
+        state.dir
+    };
     match compacted {
         Ok(outcome) => {
             broker.uncleanable.forget(partition.id);
@@ -154,7 +203,7 @@ fn clean(control: &Control, state: &Mutex<State>, topic: &str, partition: &Parti
             outcome.is_some_and(|outcome| outcome.first_dirty.is_some())
         }
         Err(error) if is_log_trouble(&error) => {
-            note_failure(broker, topic, partition.id, &error);
+            note_failure(broker, dir, topic, partition.id, &error);
             true
         }
         // The others are still there.
@@ -170,22 +219,26 @@ const LOOK_AGAIN: Duration = Duration::from_mins(10);
 type Candidate = ((Arc<str>, Arc<Partition>), Cleanable);
 
 /// Chooses a log; if none is due but one would be after a checkpoint, that is made first.
-fn claim_covered(broker: &Broker, state: &Mutex<State>) -> Option<(Arc<str>, Arc<Partition>)> {
-    let claimed = claim(broker, state);
-    if claimed.is_some() || !std::mem::take(&mut state.lock().awaits_checkpoint) {
+fn claim_covered(broker: &Broker, state: &Mutex<State>, lane: Lane) -> Option<(Arc<str>, Arc<Partition>)> {
+    let claimed = claim(broker, state, lane);
+    if claimed.is_some() {
         return claimed;
     }
-    checkpoint(broker);
-    claim(broker, state)
+    let dir = {
+        let mut state = state.lock();
+        std::mem::take(&mut state.awaits_checkpoint).then_some(state.dir)
+    };
+    checkpoint_dir(broker, dir?);
+    claim(broker, state, lane)
 }
 
 /// Chooses the log that most needs it among those that nobody compacts now. Only logs that may have become due are
 /// opened.
-fn claim(broker: &Broker, state: &Mutex<State>) -> Option<(Arc<str>, Arc<Partition>)> {
-    let kept = kept_partitions(broker);
+fn claim(broker: &Broker, state: &Mutex<State>, lane: Lane) -> Option<(Arc<str>, Arc<Partition>)> {
     let mut state = state.lock();
+    let kept = kept_partitions(broker, state.dir);
     state.looks.keep_only(&kept);
-    broker.uncleanable.keep_only(&kept);
+    broker.uncleanable.keep_only(state.dir, &kept);
     let (mut first, mut last) = (Vec::new(), Vec::new());
     let is_to_look_at = |kept: &&Kept| !kept.is_in_failed_dir(broker) && is_compacted(broker, kept);
     for kept in kept.iter().filter(is_to_look_at) {
@@ -194,7 +247,7 @@ fn claim(broker: &Broker, state: &Mutex<State>) -> Option<(Arc<str>, Arc<Partiti
             Turn::Last => &mut last,
             Turn::Never => continue,
         };
-        due.extend(assess(broker, &mut state, kept));
+        due.extend(assess(broker, &mut state, kept).filter(|((topic, _), found)| lane.takes(topic, found)));
     }
     let (found, _) = filthiest(first).or_else(|| filthiest(last))?;
     state.busy.insert(found.1.id);
@@ -235,7 +288,7 @@ fn assess(broker: &Broker, state: &mut State, kept: &Kept) -> Option<Candidate> 
     let (cleanable, awaits_checkpoint) = match looked {
         Ok(looked) => looked,
         Err(error) => {
-            note_failure(broker, &kept.topic.name, kept.known.id, &error);
+            note_failure(broker, state.dir, &kept.topic.name, kept.known.id, &error);
             return None;
         }
     };
@@ -263,13 +316,14 @@ mod tests {
     use riverrun_env::FileSystem;
     use riverrun_env::sim::SimEnv;
     use riverrun_records::{BatchBuilder, BatchOptions};
-    use riverrun_types::TimestampMs;
+    use riverrun_types::{Offset, TimestampMs};
     use tokio::sync::watch;
 
     use super::*;
     use crate::config::BrokerConfig;
     use crate::metadata::{NewTopic, OFFSETS_TOPIC};
     use crate::start::open_broker;
+    use crate::upkeep::checkpoint;
 
     /// A compacted topic whose first segment holds `records` records of one key, all synced; and its directory.
     fn fill(broker: &Broker, name: &str, records: i64) -> (PartitionId, PathBuf) {
@@ -296,6 +350,58 @@ mod tests {
     }
 
     #[test]
+    fn the_quick_lane_takes_what_holds_little_and_the_servers_own_logs() {
+        let holds = |clean_bytes, cleanable_bytes| Cleanable {
+            first_dirty: Offset::ZERO,
+            first_uncleanable: Offset(1),
+            clean_bytes,
+            cleanable_bytes,
+            is_overdue: false,
+        };
+        let (little, much) = (holds(QUICK_BYTES_MAX - 1, 1), holds(QUICK_BYTES_MAX, 1));
+        for (topic, found, is_quick) in [
+            ("t", little, true),
+            ("t", much, false),
+            (OFFSETS_TOPIC, little, true),
+            (OFFSETS_TOPIC, much, true),
+        ] {
+            assert_eq!(Lane::Quick.takes(topic, &found), is_quick, "{topic} {found:?}");
+            assert!(Lane::Any.takes(topic, &found));
+        }
+    }
+
+    #[test]
+    fn all_workers_of_all_log_dirs_share_the_memory_for_keys() {
+        let config = [("data.dir", "/data"), ("log.cleaner.threads", "3")];
+        let upkeep = BrokerConfig::from_pairs(config).expect("valid").upkeep;
+        for dirs in [1, 4] {
+            let [any, quick] = [Lane::Any, Lane::Quick].map(|lane| lane.map_bytes(&upkeep, dirs));
+            let all = dirs * (3 * any + quick);
+            let total = upkeep.log_cleaner_dedupe_buffer_size;
+            assert!(all <= total && all > total - 100, "{all} of {total}");
+        }
+        assert_eq!(Lane::Quick.map_bytes(&upkeep, 1_000_000), MAP_BYTES_MIN);
+    }
+
+    #[test]
+    fn a_large_log_that_is_compacted_keeps_no_small_one_waiting() {
+        let sim = SimEnv::new(1);
+        let broker = broker(&sim);
+        let filled = ["a", "b"].map(|name| fill(&broker, name, 10).0);
+        sim.clock.advance(Duration::from_secs(1_000_000));
+        let state = Mutex::new(State::default());
+        // The only worker of the other lane is at one of them, and has no end.
+        let (_, claimed) = claim_covered(&broker, &state, Lane::Any).expect("due");
+        let small = filled.into_iter().find(|id| *id != claimed.id).expect("another one");
+        let (mut control, _stop) = control(&broker);
+        control.lane = Lane::Quick;
+        let size = || broker.partitions.get(small).expect("live").log.size_bytes();
+        let before = size();
+        while clean_filthiest(&control, &state) {}
+        assert!(size() < before, "{} of {before}", size());
+    }
+
+    #[test]
     fn a_log_that_is_deleted_while_it_is_compacted_holds_up_no_other_one() {
         let sim = SimEnv::new(1);
         let broker = broker(&sim);
@@ -304,8 +410,8 @@ mod tests {
         let state = Mutex::new(State::default());
         let (_stop, stopping) = watch::channel(false);
         let pace = Arc::new(Mutex::new(IoPace::new(None)));
-        let control = Control { broker: Arc::clone(&broker), pace, stop: stopping };
-        let (topic, partition) = claim_covered(&broker, &state).expect("due");
+        let control = Control { broker: Arc::clone(&broker), lane: Lane::Any, pace, stop: stopping };
+        let (topic, partition) = claim_covered(&broker, &state, Lane::Any).expect("due");
         broker.logs.delete(partition.id, 0).expect("deleted");
         assert!(clean(&control, &state, &topic, &partition), "the next one has its turn");
         assert!(state.lock().busy.is_empty());
@@ -315,7 +421,7 @@ mod tests {
     fn control(broker: &Arc<Broker>) -> (Control, watch::Sender<bool>) {
         let (stop, stopping) = watch::channel(false);
         let pace = Arc::new(Mutex::new(IoPace::new(None)));
-        (Control { broker: Arc::clone(broker), pace, stop: stopping }, stop)
+        (Control { broker: Arc::clone(broker), lane: Lane::Any, pace, stop: stopping }, stop)
     }
 
     #[test]

@@ -127,8 +127,8 @@ mod tests {
         let id = released(&broker);
         broker.logs.checkpoint().expect("made");
         // Used since the last look, and idle since.
-        let _too_early = broker.logs.close_idle(Duration::ZERO);
-        broker.logs.close_idle(Duration::ZERO);
+        let _too_early = broker.logs.close_idle(0, Duration::ZERO);
+        broker.logs.close_idle(0, Duration::ZERO);
         assert_eq!(broker.logs.open_log_count(), 0);
         for level in ["1", "4"] {
             set_level(&broker, id, level);
@@ -206,7 +206,7 @@ mod tests {
             let broker = start(&sim);
             set_level(&broker, id, "1");
             assert_eq!(now(&broker, id), (1, 2, 0));
-            broker.logs.sync_found();
+            broker.logs.sync_found(0);
             assert_eq!(now(&broker, id), (1, 1, 0));
             assert_survives_a_power_cut(&sim, id);
         }

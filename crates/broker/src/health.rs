@@ -100,25 +100,24 @@ impl Broker {
         code
     }
 
-    /// Tries again to open what a shortage has kept closed: nobody else may ever use it. A log dir that is still short of
-    /// something is left alone until the next time, because opening may mean to read much. Chance says who is first, so
+    /// Tries again to open what a shortage has kept closed in a log dir: nobody else may ever use it. A dir that is still short
+    /// of something is left alone until the next time, because opening may mean to read much. Chance says who is first, so
     /// that one that is short for good does not keep the others of its log dir closed. Blocks for the disk.
-    pub(crate) fn open_after_shortages(&self) {
+    pub(crate) fn open_after_shortages(&self, dir: usize) {
         let image = self.metadata.image();
         let mut closed = self.open_failures.of_shortages();
+        closed.retain(|id| {
+            let lies_in = image.topic_by_id(id.topic).and_then(|topic| topic.log_dir(id.index));
+            lies_in.is_none_or(|lies_in| lies_in == dir)
+        });
         let first = self.env.random.next_u64() % (closed.len() as u64).max(1);
         closed.rotate_left(usize::try_from(first).unwrap_or(0));
-        let mut short_dirs = BTreeSet::new();
         for id in closed {
             let topic = image.topic_by_id(id.topic);
-            let dir = topic.and_then(|topic| topic.log_dir(id.index));
-            if dir.is_some_and(|dir| short_dirs.contains(&dir)) {
-                continue;
-            }
             if topic.is_none_or(|topic| self.partition(topic, id.index).is_ok()) {
                 self.open_failures.forget(id);
             } else if self.open_failures.is_of_shortage(id) {
-                short_dirs.extend(dir);
+                return;
             }
         }
     }

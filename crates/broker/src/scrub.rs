@@ -1,7 +1,8 @@
 //! The scrub's shell: when a pass begins, how fast it goes, and what is told of it.
 //!
-//! A pass goes over all partitions that have records, in their order, from a place that chance chooses on. What is
-//! read of each, and what follows from damage, is the log's business.
+//! Each log dir has passes of its own. A pass goes over all partitions of it that have records, in their order, from a place
+//! that chance chooses on. A partition that holds much is read in turns: the others have theirs between them. What is read
+//! of each, and what follows from damage, is the log's business.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,13 +12,14 @@ use parking_lot::Mutex;
 use riverrun_log::compaction::execute::CleanerControl;
 use riverrun_log::compaction::pace::IoPace;
 use riverrun_log::scrub::{order, rate};
+use riverrun_types::Offset;
 
 use crate::broker::Broker;
 use crate::error::is_log_trouble;
 use crate::log_limit::UPKEEP_TROUBLE;
 use crate::shutdown::{StopSignal, stopped};
 use crate::supervisor::aside;
-use crate::upkeep::{Kept, kept_partitions};
+use crate::upkeep::{Kept, in_turns, kept_partitions};
 
 /// The first pass begins so long after the start, or after one interval if that is shorter: a server that is often
 /// started anew is scrubbed, too.
@@ -27,6 +29,10 @@ const FIRST_PASS: Duration = Duration::from_mins(1);
 /// their time like few large ones.
 const LOOK_BYTES: u64 = 4 * 1024;
 const OPEN_BYTES: u64 = 64 * 1024;
+
+/// Bytes of a partition that are read before the others have their turn, but for the rest of a segment: fewer would have a log
+/// opened more often than is worth it.
+const TURN_BYTES: u64 = 64 * 1024 * 1024;
 
 /// What the scrub has done since the start.
 #[derive(Debug, Default)]
@@ -41,7 +47,7 @@ impl ScrubProgress {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Passes that came to their end.
+    /// Passes over a log dir that came to their end.
     pub(crate) fn passes(&self) -> u64 {
         self.passes.load(Ordering::Relaxed)
     }
@@ -70,9 +76,9 @@ impl CleanerControl for Control {
     }
 }
 
-/// Scrubs again and again until `stop` turns true. `log.scrub.interval.ms` lies between the beginnings of two passes,
+/// Scrubs a log dir again and again until `stop` turns true. `log.scrub.interval.ms` lies between the beginnings of two passes,
 /// or more if one takes longer.
-pub(crate) async fn run(broker: Arc<Broker>, interval: Duration, mut stop: StopSignal) {
+pub(crate) async fn run(broker: Arc<Broker>, dir: usize, interval: Duration, mut stop: StopSignal) {
     let mut pause = FIRST_PASS.min(interval);
     loop {
         tokio::select! {
@@ -81,43 +87,67 @@ pub(crate) async fn run(broker: Arc<Broker>, interval: Duration, mut stop: StopS
         }
         let begun = broker.env.clock.monotonic();
         let (for_pass, stop) = (Arc::clone(&broker), stop.clone());
-        aside(move || pass(&for_pass, interval, stop)).await;
+        aside(move || pass(&for_pass, dir, interval, stop)).await;
         let took = broker.env.clock.monotonic().saturating_sub(begun);
         pause = interval.saturating_sub(took).max(Duration::from_millis(1));
     }
 }
 
-/// Goes over all partitions once. Blocks for the disk and for the pace.
-fn pass(broker: &Arc<Broker>, interval: Duration, stop: StopSignal) {
-    let kept = kept_partitions(broker);
+/// Goes over all partitions of a log dir once. Blocks for the disk and for the pace.
+fn pass(broker: &Arc<Broker>, dir: usize, interval: Duration, stop: StopSignal) {
+    let kept = kept_partitions(broker, dir);
     let total_bytes = kept.iter().map(|kept| kept.known.size_bytes).sum();
-    let rate = rate(total_bytes, interval, broker.config.upkeep.log_scrub_bytes_per_second);
+    let rate = rate(total_bytes, interval, rate_max(broker, dir, total_bytes));
     let pace = Mutex::new(IoPace::new(Some(rate)));
     let control = Control { broker: Arc::clone(broker), pace, stop };
-    for kept in order(kept, broker.env.random.next_u64()) {
-        if control.is_stopped() {
-            return;
-        }
-        scrub(broker, &kept, &control);
+    if scrub_in_turns(broker, order(kept, broker.env.random.next_u64()), &control) {
+        broker.scrub.passes.fetch_add(1, Ordering::Relaxed);
     }
-    broker.scrub.passes.fetch_add(1, Ordering::Relaxed);
 }
 
-fn scrub(broker: &Broker, kept: &Kept, control: &Control) {
+/// A log dir's part of what all passes may read: as large as its part of what there is to read.
+fn rate_max(broker: &Broker, dir: usize, total_bytes: u64) -> u64 {
+    let others = (0..broker.logs.dir_count()).filter(|other| *other != dir);
+    let of_others: u64 =
+        others.flat_map(|other| broker.logs.known(other)).map(|known| known.size_bytes).sum();
+    let rate_max = u128::from(broker.config.upkeep.log_scrub_bytes_per_second);
+    let part = rate_max * u128::from(total_bytes) / u128::from((total_bytes + of_others).max(1));
+    u64::try_from(part).unwrap_or(u64::MAX)
+}
+
+/// Reads of each partition what a turn allows, until there is nothing left; false if stopped before.
+fn scrub_in_turns(broker: &Broker, kept: Vec<Kept>, control: &Control) -> bool {
+    let kept = kept.into_iter().map(|kept| (kept, Offset::ZERO)).collect();
+    in_turns(
+        kept,
+        || control.is_stopped(),
+        |(kept, from)| {
+            let next = scrub(broker, kept, *from, control);
+            *from = next.unwrap_or(*from);
+            next.is_some()
+        },
+    )
+}
+
+/// A turn of a partition; where the next one begins, if something is left.
+fn scrub(broker: &Broker, kept: &Kept, from: Offset, control: &Control) -> Option<Offset> {
     if kept.is_in_failed_dir(broker) {
-        return;
+        return None;
     }
     control.on_io(LOOK_BYTES);
     // Only a log that has sealed segments is opened, because most of many have none, or one of which something is missing.
-    let Some(dir) = kept.topic.log_dir(kept.known.id.index) else { return };
+    let dir = kept.topic.log_dir(kept.known.id.index)?;
     let seems_whole = broker.logs.seems_whole(kept.known.id, dir);
     if seems_whole && !broker.logs.has_sealed_segments(kept.known.id, dir) {
-        return;
+        return None;
     }
     control.on_io(OPEN_BYTES);
-    let Some(partition) = kept.open(broker) else { return };
-    match partition.log.scrub(control) {
-        Ok(scrubbed) => _ = broker.scrub.bytes.fetch_add(scrubbed.bytes, Ordering::Relaxed),
+    let partition = kept.open(broker)?;
+    match partition.log.scrub(from, TURN_BYTES, control) {
+        Ok(scrubbed) => {
+            broker.scrub.bytes.fetch_add(scrubbed.bytes, Ordering::Relaxed);
+            return scrubbed.next;
+        }
         Err(error) if is_log_trouble(&error) => {
             UPKEEP_TROUBLE.warn(|suppressed| {
                 let (topic, partition) = (&*kept.topic.name, kept.known.id.index);
@@ -127,6 +157,7 @@ fn scrub(broker: &Broker, kept: &Kept, control: &Control) {
         }
         Err(_) => {}
     }
+    None
 }
 
 #[cfg(test)]
@@ -163,8 +194,8 @@ mod tests {
         let control = Control { broker: Arc::clone(&broker), pace, stop };
         let scrub_all = || {
             let before = broker.scrub.bytes();
-            for kept in kept_partitions(&broker) {
-                scrub(&broker, &kept, &control);
+            for dir in 0..2 {
+                assert!(scrub_in_turns(&broker, kept_partitions(&broker, dir), &control));
             }
             broker.scrub.bytes() - before
         };

@@ -20,6 +20,8 @@ const REST_MAX: Duration = Duration::from_hours(1);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failed {
     pub(crate) id: PartitionId,
+    /// Index of its log dir.
+    dir: usize,
     pub(crate) reason: String,
     rest: Duration,
     retry_at: Duration,
@@ -35,7 +37,7 @@ pub(crate) struct Uncleanable {
 
 impl Uncleanable {
     /// The compaction of a log has failed; for want of something that may be there soon, if `may_pass`.
-    pub(crate) fn note(&self, id: PartitionId, reason: String, may_pass: bool, now: Duration) {
+    pub(crate) fn note(&self, dir: usize, id: PartitionId, reason: String, may_pass: bool, now: Duration) {
         let mut failed = self.failed.lock();
         match failed.iter_mut().find(|failed| failed.id == id) {
             Some(known) => {
@@ -43,7 +45,7 @@ impl Uncleanable {
                 known.retry_at = now + known.rest;
                 known.reason = reason;
             }
-            None => failed.push(Failed { id, reason, rest: REST_MIN, retry_at: now + REST_MIN }),
+            None => failed.push(Failed { id, dir, reason, rest: REST_MIN, retry_at: now + REST_MIN }),
         }
     }
 
@@ -52,12 +54,12 @@ impl Uncleanable {
         self.failed.lock().retain(|failed| failed.id != id);
     }
 
-    /// Forgets logs that are gone.
-    pub(crate) fn keep_only(&self, kept: &[Kept]) {
+    /// Forgets logs of a log dir that are gone from it.
+    pub(crate) fn keep_only(&self, dir: usize, kept: &[Kept]) {
         let mut failed = self.failed.lock();
         if !failed.is_empty() {
             let ids: HashSet<PartitionId> = kept.iter().map(|kept| kept.known.id).collect();
-            failed.retain(|failed| ids.contains(&failed.id));
+            failed.retain(|failed| failed.dir != dir || ids.contains(&failed.id));
         }
     }
 
@@ -102,18 +104,20 @@ mod tests {
         let mut now = SECOND;
         assert_eq!(uncleanable.turn(ID, now), Turn::First);
         for rest in [1, 2, 4, 8, 16, 32, 60, 60].map(Duration::from_mins) {
-            uncleanable.note(ID, "unreadable".to_owned(), false, now);
+            uncleanable.note(0, ID, "unreadable".to_owned(), false, now);
             assert_eq!(uncleanable.turn(ID, now + rest / 2), Turn::Never);
             now += rest;
             assert_eq!(uncleanable.turn(ID, now), Turn::Last);
         }
-        uncleanable.note(ID, "no space".to_owned(), true, now);
+        uncleanable.note(0, ID, "no space".to_owned(), true, now);
         assert_eq!(uncleanable.turn(ID, now + REST_MIN), Turn::Last);
         assert_eq!(uncleanable.all().len(), 1);
         uncleanable.forget(ID);
         assert_eq!(uncleanable.turn(ID, now), Turn::First);
-        uncleanable.note(ID, "unreadable".to_owned(), false, now);
-        uncleanable.keep_only(&[]);
+        uncleanable.note(0, ID, "unreadable".to_owned(), false, now);
+        uncleanable.keep_only(1, &[]);
+        assert_eq!(uncleanable.all().len(), 1, "it lies elsewhere");
+        uncleanable.keep_only(0, &[]);
         assert_eq!(uncleanable.all(), []);
     }
 }

@@ -1,18 +1,20 @@
 //! Work that time asks for: rolling, retention, compaction, checkpoints, forgetting.
 //!
-//! Each job is one task that sleeps, then works on the blocking pool, so that the disk's time is nobody else's. A
-//! job that fails for one partition is logged and goes on with the next. Partitions of a log dir that has failed are passed
+//! Each job is one task that sleeps, then works on the blocking pool, so that the disk's time is nobody else's. What waits
+//! for the disk of a log dir has a task for each dir, and touches no other one: a dir that does not answer holds up its own
+//! jobs only. A job that fails for one partition is logged and goes on with the next, and none takes more than a turn of
+//! bounded work before the others had theirs. Partitions of a log dir that has failed are passed
 //! over: nothing is written there, and that was told once for all of them. Retention and compaction touch only what a
 //! checkpoint covers; where something is due that none has covered, they make one.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use riverrun_log::{KnownPartition, LogError, PartitionLog};
+use riverrun_log::{KnownPartition, LogError, PartitionLog, Retained};
 use riverrun_types::{Offset, PartitionId};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
@@ -43,29 +45,49 @@ pub(crate) fn spawn(broker: &Arc<Broker>, stop: &StopSignal, tasks: &mut JoinSet
     start("group-timer", groups::run_timer(Arc::clone(broker), stop.clone()).boxed());
     start("group-retries", groups::run_retries(Arc::clone(broker), stop.clone()).boxed());
     start("group-patterns", groups::run_patterns(Arc::clone(broker), stop.clone()).boxed());
-    let looks = Arc::new(Mutex::new(Looks::default()));
-    start("make-room", make_room(Arc::clone(broker), stop.clone(), Arc::clone(&looks)).boxed());
-    let stopping = stop.clone();
-    let retention = move |broker: &Broker| apply_retention(broker, &looks, &stopping);
-    start("retention", job(broker, stop, every(upkeep.log_retention_check_interval_ms), retention).boxed());
     let interval = every(upkeep.log_flush_offset_checkpoint_interval_ms);
     start("checkpoint", job(broker, stop, interval, checkpoint_rest).boxed());
-    for dir in 0..broker.logs.dir_count() {
-        let name = format!("checkpoint {}", broker.logs.dir_path(dir).display());
-        let checkpoint = move |broker: &Broker| checkpoint_dir(broker, dir);
-        start(&name, job(broker, stop, interval, checkpoint).boxed());
-    }
     let interval = every(server.producer_id_expiration_check_interval_ms);
     start("producer-expiration", job(broker, stop, interval, expire_producers).boxed());
-    start("idle-check", job(broker, stop, IDLE_CHECK, close_idle).boxed());
-    if upkeep.log_cleaner_enable {
-        start("cleaner", cleaner::run(Arc::clone(broker), stop.clone()).boxed());
-    }
-    if let Ok(interval_ms @ 1..) = u64::try_from(upkeep.log_scrub_interval_ms) {
-        start("scrub", scrub::run(Arc::clone(broker), every(interval_ms), stop.clone()).boxed());
+    let cleaner_pace = cleaner::pace(upkeep);
+    for dir in 0..broker.logs.dir_count() {
+        spawn_of_dir(broker, dir, stop, tasks);
+        if upkeep.log_cleaner_enable {
+            let work = cleaner::run(Arc::clone(broker), dir, Arc::clone(&cleaner_pace), stop.clone());
+            tasks.spawn(supervisor.task(&name_of_job(broker, "cleaner", dir), work));
+        }
     }
     tasks.spawn(supervisor.errand("marks", marked::run(Arc::clone(broker), stop.clone())));
-    tasks.spawn(supervisor.errand("sync-found", sync_found(Arc::clone(broker))));
+}
+
+/// Starts the jobs of a log dir, but for the cleaner.
+fn spawn_of_dir(broker: &Arc<Broker>, dir: usize, stop: &StopSignal, tasks: &mut JoinSet<()>) {
+    let upkeep = &broker.config.upkeep;
+    let every = |ms: u64| Duration::from_millis(ms.max(1));
+    let supervisor = &broker.supervisor;
+    let mut start = |job: &str, work: BoxFuture<'static, ()>| {
+        tasks.spawn(supervisor.task(&name_of_job(broker, job, dir), work));
+    };
+    let looks = Arc::new(Mutex::new(Looks::default()));
+    start("make-room", make_room(Arc::clone(broker), dir, stop.clone(), Arc::clone(&looks)).boxed());
+    let stopping = stop.clone();
+    let retention = move |broker: &Broker| apply_retention(broker, dir, &looks, &stopping);
+    start("retention", job(broker, stop, every(upkeep.log_retention_check_interval_ms), retention).boxed());
+    let checkpoint = move |broker: &Broker| checkpoint_dir(broker, dir);
+    let interval = every(upkeep.log_flush_offset_checkpoint_interval_ms);
+    start("checkpoint", job(broker, stop, interval, checkpoint).boxed());
+    let idle_check = move |broker: &Broker| close_idle(broker, dir);
+    start("idle-check", job(broker, stop, IDLE_CHECK, idle_check).boxed());
+    if let Ok(interval_ms @ 1..) = u64::try_from(upkeep.log_scrub_interval_ms) {
+        start("scrub", scrub::run(Arc::clone(broker), dir, every(interval_ms), stop.clone()).boxed());
+    }
+    let sync_found = sync_found(Arc::clone(broker), dir);
+    tasks.spawn(supervisor.errand(&name_of_job(broker, "sync-found", dir), sync_found));
+}
+
+/// Under what a job of a log dir is known.
+fn name_of_job(broker: &Broker, job: &str, dir: usize) -> String {
+    format!("{job} {}", broker.logs.dir_path(dir).display())
 }
 
 /// Runs `work` every `period`, first after one period.
@@ -92,20 +114,20 @@ fn job(
     }
 }
 
-/// Has synced what a process that did not stop in order has left, while clients are served already.
-async fn sync_found(broker: Arc<Broker>) {
-    aside(move || broker.logs.sync_found()).await;
+/// Has synced what a process that did not stop in order has left in a log dir, while clients are served already.
+async fn sync_found(broker: Arc<Broker>, dir: usize) {
+    aside(move || broker.logs.sync_found(dir)).await;
 }
 
-/// Lets retention take what it may whenever a log dir is full, instead of at its next turn.
-async fn make_room(broker: Arc<Broker>, mut stop: StopSignal, looks: Arc<Mutex<Looks>>) {
+/// Lets retention take what it may of a log dir whenever one is full, instead of at its next turn.
+async fn make_room(broker: Arc<Broker>, dir: usize, mut stop: StopSignal, looks: Arc<Mutex<Looks>>) {
     loop {
         tokio::select! {
             () = stopped(&mut stop) => return,
-            () = broker.shortage.notified() => {}
+            () = broker.shortages[dir].notified() => {}
         }
         let (for_work, looks, stopping) = (Arc::clone(&broker), Arc::clone(&looks), stop.clone());
-        aside(move || apply_retention(&for_work, &looks, &stopping)).await;
+        aside(move || apply_retention(&for_work, dir, &looks, &stopping)).await;
         tokio::select! {
             () = stopped(&mut stop) => return,
             () = tokio::time::sleep(ROOM_PAUSE) => {}
@@ -133,11 +155,10 @@ impl Kept {
     }
 }
 
-/// Every partition that has records, or files that are to be removed, from memory: nothing is opened. Files of topics
-/// that the metadata does not know are told of and left alone: it may be the metadata that was lost.
-pub(crate) fn kept_partitions(broker: &Broker) -> Vec<Kept> {
-    let known: Vec<KnownPartition> =
-        (0..broker.logs.dir_count()).flat_map(|dir| broker.logs.known(dir)).collect();
+/// Every partition of a log dir that has records, or files that are to be removed, from memory: nothing is opened. Files of
+/// topics that the metadata does not know are told of and left alone: it may be the metadata that was lost.
+pub(crate) fn kept_partitions(broker: &Broker, dir: usize) -> Vec<Kept> {
+    let known: Vec<KnownPartition> = broker.logs.known(dir);
     // Read after the partitions, so that it knows every topic that had one by then.
     let image = broker.metadata.image();
     let mut unknown = 0_usize;
@@ -156,7 +177,7 @@ pub(crate) fn kept_partitions(broker: &Broker) -> Vec<Kept> {
     if unknown > 0 {
         UNKNOWN_TOPICS.warn(|suppressed| {
             let what =
-                "partitions of topics that the metadata does not know are in the log dirs, and stay there";
+                "partitions of topics that the metadata does not know are in a log dir, and stay there";
             tracing::warn!(partitions = unknown, suppressed, "{what}");
         });
     }
@@ -172,7 +193,7 @@ struct Seen {
     at: Duration,
 }
 
-/// Which partitions a job has looked at, so that it does not keep idle ones open by looking at them again and again.
+/// Which partitions of a log dir a job has looked at, so that it does not keep idle ones open by looking at them again and again.
 ///
 /// Invariants: an entry for each partition that was looked at when a checkpoint covered all of it (before that,
 /// neither retention nor compaction can do all they will) and that still had records at the last look over all.
@@ -216,57 +237,99 @@ impl Looks {
 /// What has not grown is looked at again after this share of the time that would make something of it old.
 const LOOKS_PER_RETENTION: u64 = 16;
 
-fn apply_retention(broker: &Broker, looks: &Mutex<Looks>, stop: &StopSignal) {
-    if look_at_all(broker, looks, stop) {
-        checkpoint(broker);
-        look_at_all(broker, looks, stop);
+fn apply_retention(broker: &Broker, dir: usize, looks: &Mutex<Looks>, stop: &StopSignal) {
+    if look_at_all(broker, dir, looks, stop) {
+        checkpoint_dir(broker, dir);
+        look_at_all(broker, dir, looks, stop);
     }
 }
 
-/// Lets retention take what it may of every partition that is due, until the server stops; whether it would take more after
-/// a checkpoint.
-fn look_at_all(broker: &Broker, looks: &Mutex<Looks>, stop: &StopSignal) -> bool {
-    let now = broker.env.clock.wall();
-    let monotonic = broker.env.clock.monotonic();
+/// Lets retention take what it may of every partition of a log dir that is due, until the server stops; whether it would
+/// take more after a checkpoint.
+fn look_at_all(broker: &Broker, dir: usize, looks: &Mutex<Looks>, stop: &StopSignal) -> bool {
     let mut looks = looks.lock();
-    let kept = kept_partitions(broker);
+    let kept = kept_partitions(broker, dir);
     looks.keep_only(&kept);
     let mut awaits_checkpoint = false;
-    for kept in kept {
-        if *stop.borrow() {
+    let is_done = in_turns(
+        kept,
+        || *stop.borrow(),
+        |kept| {
+            let look = look_at(broker, &mut looks, kept);
+            awaits_checkpoint |= look == Look::AwaitsCheckpoint;
+            look == Look::More
+        },
+    );
+    is_done && awaits_checkpoint
+}
+
+/// Gives each its turn, one after the other, and those of which something is left another one after all the others, until
+/// nothing is left; false if stopped before. `turn` says whether something is left.
+pub(crate) fn in_turns<T>(
+    items: Vec<T>,
+    is_stopped: impl Fn() -> bool,
+    mut turn: impl FnMut(&mut T) -> bool,
+) -> bool {
+    let mut queue = VecDeque::from(items);
+    while let Some(mut item) = queue.pop_front() {
+        if is_stopped() {
             return false;
         }
-        if kept.is_in_failed_dir(broker) {
-            continue;
+        if turn(&mut item) {
+            queue.push_back(item);
         }
-        let options = broker.config.topic_options(&kept.topic.name, &kept.topic.configs);
-        let retention_ms = u64::try_from(options.retention_ms).unwrap_or(u64::MAX);
-        let period = Duration::from_millis(retention_ms.min(options.segment_ms) / LOOKS_PER_RETENTION);
-        if !looks.is_due(&kept, monotonic, period) {
-            continue;
+    }
+    true
+}
+
+/// What a turn of retention leaves of a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Look {
+    Done,
+    /// There is something to do for another turn.
+    More,
+    /// There would be, if a checkpoint covered it.
+    AwaitsCheckpoint,
+}
+
+/// One turn of retention, if the partition is due.
+fn look_at(broker: &Broker, looks: &mut Looks, kept: &Kept) -> Look {
+    let (now, monotonic) = (broker.env.clock.wall(), broker.env.clock.monotonic());
+    let options = broker.config.topic_options(&kept.topic.name, &kept.topic.configs);
+    let retention_ms = u64::try_from(options.retention_ms).unwrap_or(u64::MAX);
+    let period = Duration::from_millis(retention_ms.min(options.segment_ms) / LOOKS_PER_RETENTION);
+    if kept.is_in_failed_dir(broker) || !looks.is_due(kept, monotonic, period) {
+        return Look::Done;
+    }
+    let Some(partition) = kept.open(broker) else { return Look::Done };
+    let (log, high_watermark) = (&partition.log, partition.high_watermark());
+    let covered = log.recovery_point();
+    let applied = log.roll_if_due(now).and_then(|_| log.apply_retention(now, high_watermark));
+    let looked = applied.and_then(|retained| match retained {
+        Retained { is_more: true, .. } => Ok((retained, Look::More)),
+        _ if log.retention_awaits_checkpoint(now, high_watermark)? => Ok((retained, Look::AwaitsCheckpoint)),
+        _ => Ok((retained, Look::Done)),
+    });
+    match looked {
+        // Once more after segments went: what is left may be due as well, and their files are removed later.
+        Ok((Retained { segments: 0, .. }, Look::Done)) if !log.awaits_removals() => {
+            looks.note(kept, log, covered, monotonic);
+            Look::Done
         }
-        let Some(partition) = kept.open(broker) else { continue };
-        let (log, high_watermark) = (&partition.log, partition.high_watermark());
-        let covered = log.recovery_point();
-        let applied = log.roll_if_due(now).and_then(|_| log.apply_retention(now, high_watermark));
-        let awaits =
-            applied.and_then(|gone| Ok((gone, log.retention_awaits_checkpoint(now, high_watermark)?)));
-        match awaits {
-            Ok((_, true)) => awaits_checkpoint = true,
-            // Once more after segments went: what is left may be due as well, and their files are removed later.
-            Ok((0, false)) if !log.awaits_removals() => looks.note(&kept, log, covered, monotonic),
-            Err(error) if is_log_trouble(&error) => {
+        Ok((_, look)) => look,
+        Err(error) => {
+            if is_log_trouble(&error) {
                 UPKEEP_TROUBLE.warn(|suppressed| {
                     let (topic, partition) = (&*kept.topic.name, partition.id.index);
                     tracing::error!(topic, partition, %error, suppressed, "retention failed");
                 });
             }
-            Ok(_) | Err(_) => {}
+            Look::Done
         }
     }
-    awaits_checkpoint
 }
 
+#[cfg(test)]
 pub(crate) fn checkpoint(broker: &Broker) {
     (0..broker.logs.dir_count()).for_each(|dir| checkpoint_dir(broker, dir));
     checkpoint_rest(broker);
@@ -280,7 +343,7 @@ fn checkpoint_rest(broker: &Broker) {
     write_metadata_copies(broker);
 }
 
-fn checkpoint_dir(broker: &Broker, dir: usize) {
+pub(crate) fn checkpoint_dir(broker: &Broker, dir: usize) {
     broker.logs.look_for_vanished_in(dir, &[IDENTITY_FILE]);
     match broker.logs.checkpoint_dir(dir) {
         Ok(()) => {}
@@ -311,10 +374,10 @@ fn expire_producers(broker: &Broker) {
     }
 }
 
-fn close_idle(broker: &Broker) {
+fn close_idle(broker: &Broker, dir: usize) {
     broker.partitions.release_unused();
-    broker.logs.close_idle(IDLE_CHECK);
-    broker.open_after_shortages();
+    broker.logs.close_idle(dir, IDLE_CHECK);
+    broker.open_after_shortages(dir);
 }
 
 #[cfg(test)]
@@ -336,17 +399,40 @@ mod tests {
         watch::channel(false).1
     }
 
+    /// In both log dirs.
+    fn retain_both(broker: &Broker, looks: &[Mutex<Looks>; 2], stop: &StopSignal) {
+        (0..2).for_each(|dir| apply_retention(broker, dir, &looks[dir], stop));
+    }
+
     #[test]
     fn retention_ends_between_two_partitions_when_the_server_stops() {
         let sim = SimEnv::new(1);
         let (broker, _) = many_partitions(&sim);
         sim.clock.advance(Duration::from_hours(1));
-        let sizes = || kept_partitions(&broker).iter().map(|kept| kept.known.size_bytes).sum::<u64>();
+        let kept = || (0..2).flat_map(|dir| kept_partitions(&broker, dir));
+        let sizes = || kept().map(|kept| kept.known.size_bytes).sum::<u64>();
         let before = sizes();
-        apply_retention(&broker, &Mutex::default(), &watch::channel(true).1);
+        retain_both(&broker, &Default::default(), &watch::channel(true).1);
         assert_eq!(sizes(), before);
-        apply_retention(&broker, &Mutex::default(), &going_on());
+        retain_both(&broker, &Default::default(), &going_on());
         assert!(sizes() < before);
+    }
+
+    #[test]
+    fn what_takes_many_turns_holds_up_nothing_that_takes_one() {
+        let mut seen = Vec::new();
+        let is_done = in_turns(
+            vec![("large", 3), ("small", 1), ("other", 2)],
+            || false,
+            |(name, left)| {
+                seen.push(*name);
+                *left -= 1;
+                *left > 0
+            },
+        );
+        assert!(is_done);
+        assert_eq!(seen, ["large", "small", "other", "large", "other", "large"]);
+        assert!(!in_turns(vec![()], || true, |()| unreachable!("it is stopped")));
     }
 
     #[test]
@@ -358,7 +444,7 @@ mod tests {
         let log =
             broker.logs.partition(id, 0, Arc::new(LogConfig::default()), broker.epoch()).expect("a handle");
         sim.fs.create_dir_all(&log.path()).expect("made");
-        assert!(kept_partitions(&broker).is_empty());
+        assert!(kept_partitions(&broker, 0).is_empty());
         assert!(sim.fs.exists(&log.path()).expect("known"));
     }
 
@@ -403,17 +489,21 @@ mod tests {
         let sim = SimEnv::new(1);
         let (broker, topic) = many_partitions(&sim);
         sim.clock.advance(Duration::from_secs(1_000_000));
-        let looks = Mutex::new(Looks::default());
+        let looks: [Mutex<Looks>; 2] = Default::default();
         sim.fs.kill_device(Some("/two".as_ref())).expect("there");
         assert_few_lines("a checkpoint", || checkpoint(&broker));
         assert!(broker.logs.dir_failure(1).is_some() && broker.logs.dir_failure(0).is_none());
-        assert_eq!(log_lines(|| _ = look_at_all(&broker, &looks, &going_on())), 0, "its failure was told");
+        assert_eq!(
+            log_lines(|| _ = look_at_all(&broker, 1, &looks[1], &going_on())),
+            0,
+            "its failure was told"
+        );
         let size = |index| {
             let dir = topic.log_dir(index);
             (dir, broker.partition(&topic, index).map(|partition| partition.log.size_bytes()))
         };
         let is_emptied = |index| matches!(size(index), (Some(0), Ok(0)));
-        apply_retention(&broker, &looks, &going_on());
+        retain_both(&broker, &looks, &going_on());
         assert_eq!((0..MANY).filter(|index| is_emptied(*index)).count(), 40, "the other dir goes on");
         let id = topic.id;
         broker.metadata.change(|draft| draft.delete_topic(id).is_ok()).expect("changed");
@@ -427,11 +517,15 @@ mod tests {
         checkpoint(&broker);
         sim.clock.advance(Duration::from_secs(1_000_000));
         sim.fs.kill_device(Some("/two".as_ref())).expect("there");
-        let looks = Mutex::new(Looks::default());
-        assert_few_lines("the first look", || apply_retention(&broker, &looks, &going_on()));
+        let looks: [Mutex<Looks>; 2] = Default::default();
+        assert_few_lines("the first look", || retain_both(&broker, &looks, &going_on()));
         broker.logs.look_at_devices();
         assert!(broker.logs.dir_failure(1).is_some());
-        assert_eq!(log_lines(|| _ = look_at_all(&broker, &looks, &going_on())), 0, "its failure was told");
+        assert_eq!(
+            log_lines(|| _ = look_at_all(&broker, 1, &looks[1], &going_on())),
+            0,
+            "its failure was told"
+        );
     }
 
     /// Three segments of which retention takes two, and nobody appends any more.
@@ -464,12 +558,12 @@ mod tests {
         let topic = Arc::clone(broker.metadata.image().topic("t").expect("made"));
         sim.fs.exhaust_descriptors(true);
         broker.partition(&topic, 0).expect_err("there are no descriptors");
-        close_idle(&broker);
+        close_idle(&broker, 0);
         assert!(
             broker.health().troubles.iter().any(|trouble| trouble.starts_with("partition t-0 is offline"))
         );
         sim.fs.exhaust_descriptors(false);
-        close_idle(&broker);
+        close_idle(&broker, 0);
         assert_eq!(broker.health().troubles, Vec::<String>::new());
     }
 
@@ -517,16 +611,17 @@ mod tests {
             broker.partition(&topic, in_one[0]).expect_err("there is no space");
         });
         assert!(of_one > 0, "nothing was tried");
-        broker.open_after_shortages();
+        let open_after_shortages = || (0..2).for_each(|dir| broker.open_after_shortages(dir));
+        open_after_shortages();
         let live: Vec<_> = broker.partitions.all().iter().map(|partition| partition.id.index).collect();
         assert!(in_two.iter().all(|index| live.contains(index)) && live.len() == 4, "{live:?}");
-        assert_eq!(operations_of(&|| broker.open_after_shortages()), of_one);
+        assert_eq!(operations_of(&open_after_shortages), of_one);
         // That which is first of all stays short.
         sim.fs.fill_device(Some(&first));
-        (0..100).for_each(|_| broker.open_after_shortages());
+        (0..100).for_each(|_| open_after_shortages());
         assert_eq!(broker.partitions.all().len(), 7);
         sim.fs.fill_device(None);
-        broker.open_after_shortages();
+        open_after_shortages();
         assert_eq!(broker.partitions.all().len(), 8);
     }
 
@@ -577,10 +672,10 @@ mod tests {
         let before = partition.log.size_bytes();
         let looks = Arc::new(Mutex::new(Looks::default()));
         let (for_look, looks_then) = (Arc::clone(&broker), Arc::clone(&looks));
-        sim.fs.during_next_sync(move || assert!(look_at_all(&for_look, &looks_then, &going_on())));
+        sim.fs.during_next_sync(move || assert!(look_at_all(&for_look, 0, &looks_then, &going_on())));
         checkpoint(&broker);
         assert_eq!(partition.log.size_bytes(), before, "the look came too early");
-        apply_retention(&broker, &looks, &going_on());
+        apply_retention(&broker, 0, &looks, &going_on());
         assert!(partition.log.size_bytes() < 2_000_000, "{}", partition.log.size_bytes());
     }
 }

@@ -76,6 +76,7 @@ pub use error::{AppendError, LogError, ReadError};
 pub use log_dir::DirWork;
 pub use partition_log::{
     AppendOptions, Appended, Chunk, CompactOptions, LogObserver, PartitionLog, ProducedBatch, ReadSlice,
+    Retained,
 };
 pub use repair::{Backup, Cut, CutOptions, Repair, RepairError};
 pub use store::{Closed, JournalMark, KnownPartition, LogStore, Place, RecoveryReport, StoreOptions};

@@ -151,12 +151,13 @@ fn close(logs: &[Arc<PartitionLog>], wanted: usize) -> usize {
     closed
 }
 
-/// Makes a checkpoint of each dir that holds one of the logs.
+/// Makes a checkpoint of each dir that holds one of the logs, and whose disk answers: who wants to open a log elsewhere does
+/// not wait for it.
 fn checkpoint(logs: &[Arc<PartitionLog>]) {
     let mut dirs: Vec<_> = logs.iter().map(|log| log.dir()).collect();
     dirs.sort_unstable_by_key(|dir| Arc::as_ptr(dir));
     dirs.dedup_by_key(|dir| Arc::as_ptr(dir));
-    for dir in dirs {
+    for dir in dirs.into_iter().filter(|dir| !dir.hangs()) {
         if let Err(error) = dir.settle(Haste::AtOnce).and_then(|()| dir.checkpoint(false, Haste::AtOnce)) {
             tracing::warn!(path = %dir.path().display(), %error, "no checkpoint: its logs stay open");
         }

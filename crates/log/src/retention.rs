@@ -4,6 +4,9 @@
 //! Kafka's order and comparisons: first what lies below the log start (moved by delete-records), then size, then
 //! time. Only a prefix of the log ever goes, and nothing goes past the high watermark.
 //!
+//! A log may have very many segments, and each costs a look. So a decision is made from the first ones of them, and the rest
+//! is decided the next time: what goes in the end is the same.
+//!
 //! The active segment is never deleted as such. If everything in it has to go too, the decision says
 //! [`roll`](RetentionDecision::roll): the caller rolls first and then deletes what has become inactive.
 
@@ -31,8 +34,12 @@ pub struct SegmentFacts {
 /// Where a log stands when retention looks at it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetentionInput<'a> {
-    /// All segments in order of their offsets.
+    /// Segments in order of their offsets: all, or the first ones.
     pub segments: &'a [SegmentFacts],
+    /// Whether these are all.
+    pub is_whole: bool,
+    /// Bytes of all segments.
+    pub size_bytes: u64,
     /// First offset that readers may see.
     pub log_start: Offset,
     /// Nothing at or above it is deleted.
@@ -66,17 +73,35 @@ pub struct RetentionDecision {
 }
 
 impl RetentionDecision {
+    /// Whether others may go as well that the decision was not told of.
+    pub(crate) fn is_cut_short(self, input: RetentionInput<'_>) -> bool {
+        // Of the last one of them it was not known what comes after it.
+        !input.is_whole && self.delete_count > 0 && self.delete_count + 1 >= input.segments.len()
+    }
+
     /// The decision that spares the last segment of all, if this one does not and others go.
     pub(crate) fn all_but_last(self, input: RetentionInput<'_>) -> Option<Self> {
         let delete_count = self.delete_count.checked_sub(1).filter(|count| *count > 0)?;
         let log_start = input.segments[delete_count - 1].end_offset.max(input.log_start);
-        (self.delete_count == input.segments.len()).then_some(Self {
+        (input.is_whole && self.delete_count == input.segments.len()).then_some(Self {
             delete_count,
             roll: false,
             log_start,
             ..self
         })
     }
+}
+
+/// How many of the first segments a decision is made from, by the bytes of each: those up to the `full_max`th that is not
+/// empty, because an empty one goes only with one that is not.
+pub(crate) fn front_len(sizes: impl IntoIterator<Item = u64>, full_max: usize) -> usize {
+    let mut full = 0;
+    let is_within = |bytes: &u64| {
+        let is_within = full < full_max;
+        full += usize::from(*bytes > 0);
+        is_within
+    };
+    sizes.into_iter().take_while(is_within).count()
 }
 
 /// Decides which segments go now.
@@ -111,7 +136,8 @@ fn below_log_start(input: &RetentionInput<'_>) -> usize {
 /// Segments beyond `from` that go because the log stays at or above the size limit without them.
 fn over_size(input: &RetentionInput<'_>, from: usize, retention_bytes: Option<u64>) -> usize {
     let Some(limit) = retention_bytes else { return from };
-    let total: u64 = input.segments[from..].iter().map(|segment| segment.size_bytes).sum();
+    let before: u64 = input.segments[..from].iter().map(|segment| segment.size_bytes).sum();
+    let total = input.size_bytes.saturating_sub(before);
     let mut excess = total.saturating_sub(limit);
     extend(input, from, |segment| {
         let goes = total >= limit && excess >= segment.size_bytes;
@@ -133,11 +159,11 @@ fn expired(input: &RetentionInput<'_>, from: usize, retention_ms: Option<u64>) -
 /// one: that one stays, or an idle log would roll forever. Other empty segments, which compaction leaves, go with
 /// what follows them.
 fn extend(input: &RetentionInput<'_>, from: usize, mut goes: impl FnMut(&SegmentFacts) -> bool) -> usize {
-    let last = input.segments.len().saturating_sub(1);
+    let last = input.is_whole.then(|| input.segments.len().saturating_sub(1));
     let walked = input.segments.iter().enumerate().skip(from).take_while(|(index, segment)| {
         let is_empty = segment.size_bytes == 0;
         let is_passed = segment.end_offset <= input.high_watermark;
-        is_passed && if is_empty { *index != last } else { goes(segment) }
+        is_passed && if is_empty { Some(*index) != last } else { goes(segment) }
     });
     walked.filter(|(_, segment)| segment.size_bytes > 0).last().map_or(from, |(index, _)| index + 1)
 }

@@ -54,18 +54,30 @@ pub struct Scrubbed {
     pub indexes_rebuilt: usize,
     /// Sealed segments that the disk does not give back as a whole.
     pub unreadable: usize,
+    /// Where the next turn goes on, if something is left.
+    pub next: Option<Offset>,
 }
 
 impl PartitionLog {
-    /// Checks all sealed segments. Blocks for the disk and for what `control` makes of each step. Damage takes the
+    /// Checks the sealed segments that end above `from`, until `turn_bytes` are read: the one in which they are is read to its
+    /// end. Blocks for the disk and for what `control` makes of each step. Damage takes the
     /// partition offline, and is the error. What the disk does not give back is remembered, unless its whole log dir fails
     /// then.
-    pub fn scrub(&self, control: &dyn CleanerControl) -> Result<Scrubbed, LogError> {
+    pub fn scrub(
+        &self,
+        from: Offset,
+        turn_bytes: u64,
+        control: &dyn CleanerControl,
+    ) -> Result<Scrubbed, LogError> {
         let log = self.open()?;
         let segments = log.view().segments;
         let mut scrubbed = Scrubbed::default();
-        for (segment, extent) in sealed(&segments) {
+        for (segment, extent) in sealed(&segments).filter(|(_, extent)| extent.next_offset > from) {
             if control.is_stopped() {
+                break;
+            }
+            if scrubbed.bytes >= turn_bytes {
+                scrubbed.next = Some(segment.base_offset);
                 break;
             }
             match self.scrub_segment(segment, extent, control, &mut scrubbed) {

@@ -343,14 +343,16 @@ impl LogStore {
         self.dirs[dir_index].handle(id).map_or(0, |log| log.unsynced_records())
     }
 
-    /// Syncs what a process before this one has left in the log dirs, if it did not stop in order: also what belongs to
+    /// Syncs what a process before this one has left in log dir `dir_index`, if it did not stop in order: also what belongs to
     /// partitions that nobody opens survives a power cut then. Does nothing the second time. A dir that cannot be synced
     /// fails, and says so.
-    pub fn sync_found(&self) {
-        for dir in self.dirs.iter().filter(|dir| dir.is_open()) {
-            if let Err(error) = dir.sync_found() {
-                tracing::debug!(path = %dir.path().display(), %error, "what was found there is not synced");
-            }
+    pub fn sync_found(&self, dir_index: usize) {
+        let dir = &self.dirs[dir_index];
+        if !dir.is_open() {
+            return;
+        }
+        if let Err(error) = dir.sync_found() {
+            tracing::debug!(path = %dir.path().display(), %error, "what was found there is not synced");
         }
     }
 
@@ -474,10 +476,10 @@ impl LogStore {
         self.dirs[dir_index].known()
     }
 
-    /// Closes the files of partitions that nobody has used for `older_than` and that a checkpoint has covered;
-    /// returns how many partitions were closed. Handles stay valid.
-    pub fn close_idle(&self, older_than: Duration) -> usize {
-        self.dirs.iter().map(|dir| dir.close_idle(older_than)).sum()
+    /// Closes the files of partitions of log dir `dir_index` that nobody has used for `older_than` and that a checkpoint has
+    /// covered; returns how many partitions were closed. Handles stay valid.
+    pub fn close_idle(&self, dir_index: usize, older_than: Duration) -> usize {
+        self.dirs[dir_index].close_idle(older_than)
     }
 
     /// What is waited for of the disk of log dir `dir_index` by who settles or makes a checkpoint, and since when by

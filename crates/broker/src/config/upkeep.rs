@@ -16,9 +16,10 @@ options! {
     log_flush_offset_checkpoint_interval_ms: u64 = "log.flush.offset.checkpoint.interval.ms", Int(1, i32::MAX), Some("60000");
     /// Whether topics with the policy `compact` are compacted. Group offsets need it.
     log_cleaner_enable: bool = "log.cleaner.enable", Bool, Some("true");
-    /// Partitions that are compacted at once at most.
+    /// Partitions of a log dir that are compacted at once at most, each to its end. One more is compacted beside them if it
+    /// holds little or is the server's own, so that it does not wait for large ones.
     log_cleaner_threads: usize = "log.cleaner.threads", Int(1, 1024), Some("1");
-    /// Bytes of memory for the keys of the logs that are being compacted, over all cleaner threads. More means fewer
+    /// Bytes of memory for the keys of the logs that are being compacted, over all log dirs and cleaner threads. More means fewer
     /// passes over a log with many keys.
     log_cleaner_dedupe_buffer_size: usize = "log.cleaner.dedupe.buffer.size", Long(1_048_576, i64::MAX), Some("134217728");
     /// Milliseconds to wait before looking again when there was nothing to compact.

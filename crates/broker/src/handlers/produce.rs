@@ -25,7 +25,7 @@ use riverrun_protocol::produce_response::{
 use riverrun_protocol::{DecodeError, ErrorCode, ProduceRequest, ProduceResponse, Records};
 use riverrun_records::{BatchHeader, Compression};
 use riverrun_types::{Acks, ErrorKind, TopicId};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::task::block_in_place;
 
 use super::bounds::Bound;
@@ -650,7 +650,7 @@ fn queue_up(index: i32, given: Result<oneshot::Receiver<mounts::Outcome>, mounts
 fn complain(broker: &Broker, topic: &str, partition: i32, error: &AppendError) {
     if error.kind() == ErrorKind::Retry {
         // It may be for want of room, of which retention may make some.
-        broker.shortage.notify_one();
+        broker.shortages.iter().for_each(Notify::notify_one);
     }
     if error::is_our_trouble(error::append_error(error)) {
         STORAGE_TROUBLE.warn(|suppressed| {

@@ -52,7 +52,7 @@ fn put_damage(encoder: &mut DescriptorEncoder<'_>, broker: &Broker) -> fmt::Resu
     let (bytes, passes) = ([(Vec::new(), broker.scrub.bytes())], [(Vec::new(), broker.scrub.passes())]);
     let help = "Bytes of segments that the scrub has read since the start";
     put_counter(encoder, "scrub_read", help, Some(&Unit::Bytes), &bytes)?;
-    let help = "Passes of the scrub that came to their end since the start";
+    let help = "Passes of the scrub over a log dir that came to their end since the start";
     put_counter(encoder, "scrub_passes", help, None, &passes)
 }
 

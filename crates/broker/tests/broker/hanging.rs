@@ -4,14 +4,18 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use riverrun_broker::{Server, StopError};
-use riverrun_env::Env;
 use riverrun_env::sim::SimEnv;
+use riverrun_env::{Env, FileSystem};
 use riverrun_protocol::DescribeLogDirsRequest;
 
 use crate::admin_port::get;
 use crate::support::{Client, PATIENCE, batch, configured, create_topic, produce, produce_request};
 
 fn on(sim: &SimEnv) -> Server {
+    with(sim, &[])
+}
+
+fn with(sim: &SimEnv, more: &[(&str, &str)]) -> Server {
     let env = Env { fs: sim.env().fs, ..Env::real() };
     let options = [
         ("data.dir", "/data"),
@@ -20,7 +24,7 @@ fn on(sim: &SimEnv) -> Server {
         ("journal.bytes", "8388608"),
         ("write.cache.bytes", "8388608"),
     ];
-    configured(&options).env(env).start().expect("the server starts")
+    configured(&[&options, more].concat()).env(env).start().expect("the server starts")
 }
 
 /// The partition of the only topic that lies in a log dir.
@@ -68,4 +72,53 @@ fn a_log_dir_that_hangs_holds_up_no_producer_of_another() {
     let Err(StopError::Unclean(why)) = stopped else { panic!("{stopped:?}") };
     assert!(why.contains("/two"), "{why}");
     sim.fs.hang_device(None);
+}
+
+/// Base offsets of the segments of all partitions below a directory.
+fn segments(sim: &SimEnv, path: &Path) -> Vec<u64> {
+    let mut bases = Vec::new();
+    for entry in sim.fs.read_dir(path).unwrap_or_default() {
+        let name = Path::new(&entry.name);
+        if entry.is_dir {
+            bases.extend(segments(sim, &path.join(name)));
+        } else if name.extension().is_some_and(|extension| extension == "log") {
+            bases.extend(name.file_stem().and_then(|base| base.to_str()?.parse::<u64>().ok()));
+        }
+    }
+    bases
+}
+
+#[test]
+fn a_log_dir_that_hangs_holds_up_retention_of_no_other() {
+    let sim = SimEnv::new(1);
+    let server = with(&sim, &[("log.retention.check.interval.ms", "50")]);
+    let mut client = Client::new(&server);
+    let configs = [("retention.bytes", "1"), ("durability", "1"), ("segment.bytes", "1048576")];
+    create_topic(&mut client, "t", 2, &configs);
+    let large = batch(&[&"x".repeat(400_000)]);
+    for index in 0..2 {
+        produce(&mut client, "t", index, &large);
+    }
+    let [well, hung] = ["/one", "/two"].map(|dir| partition_in(&mut client, dir));
+    sim.fs.hang_device(Some(Path::new("/two")));
+    for _ in 0..4 {
+        produce(&mut client, "t", hung, &large);
+    }
+    // More than one look meets what is due in the dir that hangs.
+    for _ in 0..8 {
+        produce(&mut client, "t", well, &large);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let begun = Instant::now();
+    loop {
+        let bases = segments(&sim, Path::new("/one"));
+        // The last record begins a segment of its own.
+        if bases.len() <= 2 && bases.iter().any(|base| *base >= 8) {
+            break;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{bases:?} stay");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    sim.fs.hang_device(None);
+    server.stop().expect("a clean stop");
 }

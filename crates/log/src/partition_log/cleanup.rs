@@ -4,6 +4,9 @@
 //! missing, and so that deleted records never come back. Files are renamed first and removed after
 //! `file.delete.delay.ms`, for those who look at them by name; readers that hold them open need no delay. Where the file
 //! system has no space for other names they are removed at once.
+//!
+//! Retention works in turns: each looks at a number of segments, takes no more, and removes the files of no more, so that a
+//! partition with very many holds up neither the others nor its readers.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,8 +20,29 @@ use super::open::{OpenLog, View};
 use super::writer::ActiveSegment;
 use crate::error::{LogError, ReadError};
 use crate::partition_files::{self, DELETED_SUFFIX};
-use crate::retention::{RetentionDecision, RetentionInput, SegmentFacts, decide};
+use crate::retention::{RetentionDecision, RetentionInput, SegmentFacts, decide, front_len};
 use crate::segment::Segment;
+
+/// Segments that hold something and are looked at in one turn of retention: some milliseconds' work for a disk.
+const TURN_SEGMENTS: usize = 100;
+/// Files that are removed in one turn: two for each segment.
+const TURN_FILES: usize = 2 * TURN_SEGMENTS;
+
+/// What a turn of retention has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Retained {
+    /// How many segments went.
+    pub segments: usize,
+    /// Another turn has something to do now.
+    pub is_more: bool,
+}
+
+/// Where the log stood when retention looked at it.
+#[derive(Clone, Copy)]
+struct Seen {
+    segment_count: usize,
+    end: Offset,
+}
 
 /// A file that is no longer part of the log.
 #[derive(Debug)]
@@ -30,14 +54,14 @@ pub(crate) struct DoomedFile {
 
 impl PartitionLog {
     /// Deletes whole segments by time, by size, and below the log start, as the topic's options say; nothing at or
-    /// above `high_watermark` or the last checkpoint. Returns how many segments went: none of a log that is being
-    /// compacted, which may take long, so that the caller gets to the other logs.
-    pub fn apply_retention(&self, now: TimestampMs, high_watermark: Offset) -> Result<usize, LogError> {
+    /// above `high_watermark` or the last checkpoint. That is a turn: as long as there is more, the caller gets to the other
+    /// logs and then calls again. Takes none of a log that is being compacted, which may take long.
+    pub fn apply_retention(&self, now: TimestampMs, high_watermark: Offset) -> Result<Retained, LogError> {
         let log = self.open()?;
-        let Some(mut reshaping) = log.reshaping.try_lock() else { return Ok(0) };
+        let Some(mut reshaping) = log.reshaping.try_lock() else { return Ok(Retained::default()) };
         if log.appender.lock().is_retired {
             // It was closed just now, because nothing happens in it: the next time is early enough.
-            return Ok(0);
+            return Ok(Retained::default());
         }
         self.finish_swap(&log, &mut reshaping)
             .and_then(|()| self.retain_in(&log, now, high_watermark))
@@ -58,48 +82,57 @@ impl PartitionLog {
             return Ok(false);
         }
         let (view, config) = (log.view(), self.config());
-        let facts = segment_facts(&view, false)?;
-        let goes_below = |high_watermark: Offset| {
-            let input = RetentionInput { segments: &facts, log_start: view.log_start, high_watermark, now };
-            decide(input, &config).delete_count
-        };
+        let facts = front_facts(&view)?;
+        let goes_below =
+            |high_watermark: Offset| decide(input(&view, &facts, high_watermark, now), &config).delete_count;
         Ok(goes_below(high_watermark) > goes_below(covered))
     }
 
-    fn retain_in(&self, log: &OpenLog, now: TimestampMs, high_watermark: Offset) -> Result<usize, LogError> {
+    fn retain_in(
+        &self,
+        log: &OpenLog,
+        now: TimestampMs,
+        high_watermark: Offset,
+    ) -> Result<Retained, LogError> {
         let config = self.config();
         // What lies in the tail counts for the log's size and age as well. Where there is no room for it, retention is
         // what makes some.
-        match self.settle_in(log, &mut log.writer.lock()) {
+        match self.settle_in_runs(log) {
             Err(error) if !error.is_full() => return Err(error),
             _ => {}
         }
         let monotonic = self.dir.env().clock.monotonic();
-        log.remove_doomed_before(monotonic, config.file_delete_delay_ms);
+        let leaves_files = log.remove_doomed_before(monotonic, config.file_delete_delay_ms);
         self.name_end(log, now)?;
         let view = log.view();
-        let facts = segment_facts(&view, false)?;
+        let facts = front_facts(&view)?;
         // What no checkpoint has covered stays: after a kill, recovery learns from it where each producer was.
         let high_watermark = high_watermark.min(log.recovery_point());
-        let input = RetentionInput { segments: &facts, log_start: view.log_start, high_watermark, now };
+        let input = input(&view, &facts, high_watermark, now);
+        let seen = Seen { segment_count: view.segments.len(), end: view.end };
+        // Whoever holds a view has the list of segments copied when some are taken out of it, while readers wait.
+        drop(view);
         let mut decision = decide(input, &config);
+        let retained =
+            |segments| Retained { segments, is_more: leaves_files || decision.is_cut_short(input) };
         if decision.delete_count == 0 {
-            return Ok(0);
+            return Ok(retained(0));
         }
-        let mut deleted = self.take_out(log, &view, decision, now);
+        let is_more = retained(0).is_more;
+        let mut deleted = self.take_out(log, seen, decision, now);
         if deleted.as_ref().is_err_and(LogError::is_full) {
             // There is no room for the segment that would come after them all: the others make some.
             if let Some(fewer) = decision.all_but_last(input) {
                 decision = fewer;
-                deleted = self.take_out(log, &view, decision, now);
-            } else if decision.delete_count == view.segments.len() {
-                deleted = self.take_only(log, &view, decision);
+                deleted = self.take_out(log, seen, decision, now);
+            } else if input.is_whole && decision.delete_count == input.segments.len() {
+                deleted = self.take_only(log, decision);
             }
         }
         let deleted = deleted?;
         // Something was appended since, which keeps its segment until the next time.
         if deleted.is_empty() {
-            return Ok(0);
+            return Ok(Retained { segments: 0, is_more: leaves_files });
         }
         for segment in &deleted {
             log.doom(segment, monotonic)?;
@@ -110,9 +143,9 @@ impl PartitionLog {
             reason = ?decision.reason, "retention deleted segments"
         );
         // As long as somebody has a file open it keeps its space.
-        drop((view, deleted));
+        drop(deleted);
         self.name_end(log, now)?;
-        Ok(count)
+        Ok(Retained { segments: count, is_more })
     }
 
     /// Ends the active segment if `segment.ms` has passed since its first record, so that retention and compaction
@@ -171,31 +204,28 @@ impl PartitionLog {
     fn take_out(
         &self,
         log: &OpenLog,
-        seen: &View,
+        seen: Seen,
         decision: RetentionDecision,
         now: TimestampMs,
     ) -> Result<Vec<Arc<Segment>>, LogError> {
-        let takes_last = decision.delete_count == seen.segments.len();
-        if takes_last && !self.begin_successor(log, seen, now)? {
+        let takes_last = decision.delete_count == seen.segment_count;
+        if takes_last && !self.begin_successor(log, seen.end, now)? {
             return Ok(Vec::new());
         }
+        let deleted = log.view().segments[..decision.delete_count].to_vec();
         self.dir.persist_log_start(self, decision.log_start)?;
         let mut writer = log.writer.lock();
-        log.update_view(|view| view.set_segments(view.segments[decision.delete_count..].to_vec()));
+        log.update_view(|view| view.drop_front(decision.delete_count));
         log.move_log_start(decision.log_start);
         self.mark_dirty(&mut writer);
-        Ok(seen.segments[..decision.delete_count].to_vec())
+        Ok(deleted)
     }
 
     /// As [`Self::take_out`], of the only segment, where there is no room for another one beside it. Until there is, the log
     /// start says where the log ends: all that was below it was under a checkpoint.
-    fn take_only(
-        &self,
-        log: &OpenLog,
-        seen: &View,
-        decision: RetentionDecision,
-    ) -> Result<Vec<Arc<Segment>>, LogError> {
+    fn take_only(&self, log: &OpenLog, decision: RetentionDecision) -> Result<Vec<Arc<Segment>>, LogError> {
         let mut writer = log.writer.lock();
+        let seen = log.view();
         // Something was appended since: it keeps its segment.
         if writer.end != decision.log_start || writer.recovery_point < writer.end {
             return Ok(Vec::new());
@@ -217,7 +247,7 @@ impl PartitionLog {
         if !view.segments.is_empty() || view.end == Offset::ZERO {
             return Ok(());
         }
-        match self.begin_successor(log, &view, now) {
+        match self.begin_successor(log, view.end, now) {
             Err(error) if !error.is_full() => Err(error),
             _ => Ok(()),
         }
@@ -226,9 +256,9 @@ impl PartitionLog {
     /// Begins the segment after all that were seen, durably: a log keeps its end offset in the name of its last
     /// segment, if need be an empty one. `false` if something was appended since, which keeps its segment until the
     /// next time.
-    fn begin_successor(&self, log: &OpenLog, seen: &View, now: TimestampMs) -> Result<bool, LogError> {
+    fn begin_successor(&self, log: &OpenLog, seen_end: Offset, now: TimestampMs) -> Result<bool, LogError> {
         let mut writer = log.writer.lock();
-        if log.end() > seen.end || writer.end < seen.end {
+        if log.end() > seen_end || writer.end < seen_end {
             return Ok(false);
         }
         self.start_segment(log, &mut writer, &self.config(), now)?;
@@ -262,22 +292,27 @@ impl OpenLog {
         Ok(())
     }
 
-    fn remove_doomed_before(&self, now: Duration, delay_ms: u64) {
+    /// Removes some of the files that have waited for long enough; whether there are more of these.
+    fn remove_doomed_before(&self, now: Duration, delay_ms: u64) -> bool {
         let delay = Duration::from_millis(delay_ms);
-        self.remove_doomed_if(|file| now.saturating_sub(file.since) >= delay);
+        let mut doomed = self.doomed.lock();
+        // They are in the order in which they went.
+        let due = doomed.partition_point(|file| now.saturating_sub(file.since) >= delay);
+        let files: Vec<_> = doomed.drain(..due.min(TURN_FILES)).collect();
+        drop(doomed);
+        let leaves_some = due > files.len();
+        self.remove_files(files);
+        leaves_some
     }
 
     /// Removes all files that are no longer part of the log.
     pub(crate) fn remove_doomed(&self) {
-        self.remove_doomed_if(|_| true);
+        let files = std::mem::take(&mut *self.doomed.lock());
+        self.remove_files(files);
     }
 
-    fn remove_doomed_if(&self, is_due: impl Fn(&DoomedFile) -> bool) {
-        let mut doomed = self.doomed.lock();
-        let (due, left): (Vec<_>, Vec<_>) = doomed.drain(..).partition(|file| is_due(file));
-        *doomed = left;
-        drop(doomed);
-        for file in due {
+    fn remove_files(&self, files: Vec<DoomedFile>) {
+        for file in files {
             // What stays is removed when the partition is opened next.
             if let Err(error) = partition_files::remove(&self.home, &file.path) {
                 tracing::warn!(partition = %self.home.partition, %error, "a deleted segment's file stays");
@@ -286,11 +321,39 @@ impl OpenLog {
     }
 }
 
+/// What retention decides from, of the segments of `view` that `facts` tells of.
+fn input<'a>(
+    view: &View,
+    facts: &'a [SegmentFacts],
+    high_watermark: Offset,
+    now: TimestampMs,
+) -> RetentionInput<'a> {
+    RetentionInput {
+        segments: facts,
+        is_whole: facts.len() == view.segments.len(),
+        size_bytes: view.size_bytes(),
+        log_start: view.log_start,
+        high_watermark,
+        now,
+    }
+}
+
+/// What retention needs to know of the segments that it looks at in one turn.
+fn front_facts(view: &View) -> Result<Vec<SegmentFacts>, LogError> {
+    let sizes = (0..view.segments.len()).map(|index| view.extent(index).size_bytes);
+    facts_of(view, front_len(sizes, TURN_SEGMENTS), false)
+}
+
 /// What the policies need to know of each segment. The timestamp of the first record costs a read, so it is
 /// looked up only where it is wanted, and the time of the last write only where no record has a timestamp.
 pub(super) fn segment_facts(view: &View, with_first_timestamp: bool) -> Result<Vec<SegmentFacts>, LogError> {
-    let mut facts = Vec::with_capacity(view.segments.len());
-    for (index, segment) in view.segments.iter().enumerate() {
+    facts_of(view, view.segments.len(), with_first_timestamp)
+}
+
+/// The same of the first `count` segments.
+fn facts_of(view: &View, count: usize, with_first_timestamp: bool) -> Result<Vec<SegmentFacts>, LogError> {
+    let mut facts = Vec::with_capacity(count);
+    for (index, segment) in view.segments[..count].iter().enumerate() {
         let extent = view.extent(index);
         let first_timestamp =
             if with_first_timestamp { segment.first_timestamp(extent.size_bytes)? } else { None };

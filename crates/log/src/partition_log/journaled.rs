@@ -167,6 +167,17 @@ impl PartitionLog {
         Ok(())
     }
 
+    /// As [`Self::settle_in`], for who does not hold the writer: whoever writes waits for one run at most.
+    pub(super) fn settle_in_runs(&self, log: &OpenLog) -> Result<(), LogError> {
+        let Some(end) = log.tail_end() else { return Ok(()) };
+        loop {
+            let settled = self.settle_run(log, &mut log.writer.lock())?;
+            if settled.is_none_or(|settled| settled.end >= end) {
+                return Ok(());
+            }
+        }
+    }
+
     /// Brings one run of the tail into the segments; none if there is no tail.
     fn settle_run(&self, log: &OpenLog, writer: &mut SegmentWriter) -> Result<Option<Settled>, LogError> {
         let pieces = log.shown.lock().tail.front(RUN_BYTES);

@@ -38,6 +38,7 @@ use riverrun_env::prefetch;
 use riverrun_types::{DurabilityLevel, LeaderEpoch, Offset, PartitionId, TimestampMs, Watermarks};
 
 pub use append::{AppendOptions, Appended};
+pub use cleanup::Retained;
 pub use compact::CompactOptions;
 use compact::UnfinishedSwap;
 pub(crate) use journaled::counterpart;
@@ -376,7 +377,10 @@ impl PartitionLog {
             State::Open(log) => log.clone(),
             _ => return 0,
         };
-        log.writer.lock().producers.expire(now, expiration_ms);
+        // Whoever writes may wait for a disk that does not answer, and other logs have their turn after this one.
+        if let Some(mut writer) = log.writer.try_lock() {
+            writer.producers.expire(now, expiration_ms);
+        }
         log.producers().expire(now, expiration_ms)
     }
 

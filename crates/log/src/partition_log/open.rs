@@ -85,6 +85,15 @@ impl View {
         self.segments = Arc::new(segments);
     }
 
+    /// Takes out the first `count` segments, and not the last one. Costs hardly more with many segments than with few, unless
+    /// somebody holds an older view.
+    pub(crate) fn drop_front(&mut self, count: usize) {
+        let size = |segment: &Arc<Segment>| segment.extent().map_or(0, |extent| extent.size_bytes);
+        let gone: u64 = self.segments[..count].iter().map(size).sum();
+        self.sealed_bytes -= gone;
+        Arc::make_mut(&mut self.segments).drain(..count);
+    }
+
     /// Adds a new, empty segment behind the last one, which is sealed. Costs no more with many segments than with few,
     /// unless somebody holds an older view.
     pub(crate) fn push_segment(&mut self, segment: Arc<Segment>) {

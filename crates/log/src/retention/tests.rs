@@ -24,6 +24,10 @@ fn segments(rows: &[(i64, u64, i64)]) -> Vec<SegmentFacts> {
     all
 }
 
+fn size(segments: &[SegmentFacts]) -> u64 {
+    segments.iter().map(|segment| segment.size_bytes).sum()
+}
+
 fn config(retention_ms: Option<u64>, retention_bytes: Option<u64>) -> LogConfig {
     LogConfig { retention_ms, retention_bytes, ..LogConfig::default() }
 }
@@ -89,6 +93,8 @@ fn each_policy_decides_as_its_row_says() {
         let segments = segments(case.rows);
         let input = RetentionInput {
             segments: &segments,
+            is_whole: true,
+            size_bytes: size(&segments),
             log_start: Offset(case.log_start),
             high_watermark: Offset(case.high_watermark),
             now: TimestampMs(NOW),
@@ -106,6 +112,8 @@ fn the_last_segment_is_spared_where_all_would_go_and_others_do() {
         let (segments, high_watermark) = (segments(rows), Offset(30));
         let input = RetentionInput {
             segments: &segments,
+            is_whole: true,
+            size_bytes: size(&segments),
             log_start: Offset(3),
             high_watermark,
             now: TimestampMs(NOW),
@@ -126,12 +134,36 @@ fn a_log_that_is_only_compacted_loses_what_lies_below_its_start_and_nothing_else
     let config = LogConfig { cleanup, ..config(Some(0), Some(0)) };
     let input = RetentionInput {
         segments: &segments,
+        is_whole: true,
+        size_bytes: size(&segments),
         log_start: Offset(10),
         high_watermark: Offset(30),
         now: TimestampMs(NOW),
     };
     let decision = decide(input, &config);
     assert_eq!((decision.delete_count, decision.reason), (1, Some(RetentionReason::BelowLogStart)));
+}
+
+/// How many segments go of a log of which few are looked at in a time, and where it begins then.
+fn in_parts(input: RetentionInput<'_>, config: &LogConfig) -> (usize, Offset) {
+    let (mut gone, mut log_start) = (0, input.log_start);
+    loop {
+        let left = &input.segments[gone..];
+        let front = front_len(left.iter().map(|segment| segment.size_bytes), 2);
+        let part = RetentionInput {
+            segments: &left[..front],
+            is_whole: front == left.len(),
+            size_bytes: size(left),
+            log_start,
+            ..input
+        };
+        let decision = decide(part, config);
+        gone += decision.delete_count;
+        log_start = decision.log_start;
+        if !decision.is_cut_short(part) {
+            return (gone, log_start);
+        }
+    }
 }
 
 proptest! {
@@ -145,15 +177,20 @@ proptest! {
     ) {
         let segments = segments(&rows);
         let (log_start, high_watermark) = (Offset(log_start), Offset(high_watermark));
-        let input = RetentionInput { segments: &segments, log_start, high_watermark, now: TimestampMs(NOW) };
-        let decision = decide(input, &config(retention_ms, retention_bytes));
+        let input = RetentionInput {
+            segments: &segments,
+            is_whole: true,
+            size_bytes: size(&segments),
+            log_start, high_watermark, now: TimestampMs(NOW) };
+        let config = config(retention_ms, retention_bytes);
+        let decision = decide(input, &config);
+        prop_assert_eq!(in_parts(input, &config), (decision.delete_count, decision.log_start));
         prop_assert!(decision.delete_count <= segments.len());
         prop_assert!(decision.log_start >= log_start);
         prop_assert_eq!(decision.roll, decision.delete_count > 0 && decision.delete_count == segments.len());
         let gone = &segments[..decision.delete_count];
         prop_assert!(gone.iter().all(|segment| segment.end_offset <= high_watermark));
         prop_assert!(gone.iter().all(|segment| segment.end_offset <= decision.log_start));
-        let size = |all: &[SegmentFacts]| all.iter().map(|segment| segment.size_bytes).sum::<u64>();
         if let (Some(limit), Some(RetentionReason::Size)) = (retention_bytes, decision.reason) {
             prop_assert!(size(&segments[decision.delete_count..]) >= limit);
         }

@@ -125,7 +125,7 @@ fn a_shortage_at_any_call_of_a_compaction_loses_nothing_whatever_follows() {
         Machine::restart,
         |machine| {
             for _ in 0..2 {
-                machine.store().close_idle(Duration::ZERO);
+                machine.store().close_idle(0, Duration::ZERO);
             }
         },
         // What is compacted next begins where the one before has begun, and ends elsewhere.
@@ -201,7 +201,7 @@ fn a_swap_whose_sync_has_failed_is_finished_by_the_next_start_and_not_before() {
         check(&machine, &format!("sync {sync}: reads go on"));
         let left = leftovers(&machine);
         for _ in 0..2 {
-            machine.store().close_idle(Duration::ZERO);
+            machine.store().close_idle(0, Duration::ZERO);
         }
         match machine.records() {
             Ok(_) => {}

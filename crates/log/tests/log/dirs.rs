@@ -78,7 +78,7 @@ fn retained_without_checkpoint() -> (Machine, Vec<(i64, String)>) {
     let mut machine = Machine::new(1, config);
     machine.append_numbers(0, 40);
     machine.store().checkpoint().unwrap();
-    assert!(machine.log().apply_retention(machine.now(), Offset(40)).unwrap() > 1);
+    assert!(machine.log().apply_retention(machine.now(), Offset(40)).unwrap().segments > 1);
     machine.store().checkpoint().unwrap();
     // What the dir's other file says of it is written over.
     let other = PartitionId { index: 1, ..ID };
@@ -219,13 +219,13 @@ fn handles_of_idle_partitions_stay_valid_after_their_files_were_closed() {
     machine.try_append("record 20", stamp(9, 0)).unwrap();
     let held = machine.log();
     let idle = Duration::from_secs(10);
-    assert_eq!(machine.store().close_idle(idle), 0, "in use until now");
+    assert_eq!(machine.store().close_idle(0, idle), 0, "in use until now");
     machine.sim.clock.advance(idle);
-    assert_eq!(machine.store().close_idle(idle), 0, "the checkpoint lacks it");
+    assert_eq!(machine.store().close_idle(0, idle), 0, "the checkpoint lacks it");
     machine.store().checkpoint().unwrap();
     machine.sim.clock.advance(idle);
-    assert_eq!(machine.store().close_idle(idle), 1);
-    assert_eq!(machine.store().close_idle(idle), 0);
+    assert_eq!(machine.store().close_idle(0, idle), 1);
+    assert_eq!(machine.store().close_idle(0, idle), 0);
     assert_eq!(held.known_range(), (Offset(0), Offset(21)));
     assert!(held.size_bytes() > 1000, "known without opening");
     assert!(held.read(Offset(3), 100, Offset(20), true).unwrap().len > 0);

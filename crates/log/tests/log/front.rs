@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use riverrun_log::Retained;
 use riverrun_log::config::{CleanupPolicy, LogConfig};
 use riverrun_types::{Offset, TimestampMs};
 
@@ -49,7 +50,7 @@ fn retention_that_takes_everything_keeps_the_end_offset() {
     machine.append_numbers(0, 30);
     machine.store().checkpoint().unwrap();
     machine.sim.clock.advance(Duration::from_secs(5));
-    assert!(machine.log().apply_retention(machine.now(), Offset(30)).unwrap() > 1);
+    assert!(machine.log().apply_retention(machine.now(), Offset(30)).unwrap().segments > 1);
     assert_eq!(machine.log().size_bytes(), 0);
     assert!(machine.files().iter().any(|name| name.ends_with(".deleted")), "{:?}", machine.files());
     machine.sim.clock.advance(Duration::from_secs(1));
@@ -59,6 +60,35 @@ fn retention_that_takes_everything_keeps_the_end_offset() {
     assert_eq!(machine.log().log_start_offset().unwrap(), Offset(30));
     machine.append_numbers(30, 32);
     assert_eq!(machine.records().unwrap(), numbers(30, 32));
+}
+
+#[test]
+fn a_turn_of_retention_takes_and_removes_no_more_than_its_share() {
+    const RECORDS: i64 = 3000;
+    let config =
+        LogConfig { retention_ms: Some(1000), file_delete_delay_ms: 500, ..Machine::small_segments() };
+    let mut machine = Machine::new(1, config);
+    machine.append_numbers(0, RECORDS);
+    machine.store().checkpoint().unwrap();
+    machine.sim.clock.advance(Duration::from_secs(5));
+    let of_kind = |suffix: &str| machine.files().iter().filter(|name| name.ends_with(suffix)).count();
+    let before = of_kind(".log");
+    assert!(before > 210 && before < 300, "{before}");
+    let turn = || machine.log().apply_retention(machine.now(), Offset(RECORDS)).unwrap();
+    assert_eq!(turn(), Retained { segments: 100, is_more: true });
+    assert_eq!((of_kind(".log"), of_kind(".deleted")), (before - 100, 200));
+    assert_eq!(turn(), Retained { segments: 100, is_more: true });
+    assert_eq!(turn(), Retained { segments: before - 200, is_more: false });
+    let deleted = 2 * before;
+    assert_eq!((of_kind(".log"), of_kind(".deleted")), (1, deleted));
+    machine.sim.clock.advance(Duration::from_secs(1));
+    assert_eq!(turn(), Retained { segments: 0, is_more: true });
+    assert_eq!(of_kind(".deleted"), deleted - 200);
+    while turn().is_more {}
+    assert_eq!(of_kind(".deleted"), 0);
+    assert_eq!(machine.log().log_start_offset().unwrap(), Offset(RECORDS));
+    machine.kill();
+    assert_eq!(machine.log().log_start_offset().unwrap(), Offset(RECORDS));
 }
 
 #[test]
@@ -83,12 +113,12 @@ fn retention_stops_at_the_high_watermark_and_at_the_last_checkpoint() {
     let config = LogConfig { retention_bytes: Some(0), ..Machine::small_segments() };
     let machine = Machine::new(1, config);
     machine.append_numbers(0, 40);
-    assert_eq!(machine.log().apply_retention(machine.now(), Offset(40)).unwrap(), 0);
+    assert_eq!(machine.log().apply_retention(machine.now(), Offset(40)).unwrap().segments, 0);
     let awaits = |until| machine.log().retention_awaits_checkpoint(machine.now(), Offset(until)).unwrap();
     assert!(awaits(40) && !awaits(0));
     machine.store().checkpoint().unwrap();
     assert!(!awaits(40));
-    assert_eq!(machine.log().apply_retention(machine.now(), Offset(0)).unwrap(), 0);
+    assert_eq!(machine.log().apply_retention(machine.now(), Offset(0)).unwrap().segments, 0);
     machine.log().apply_retention(machine.now(), Offset(20)).unwrap();
     let start = machine.log().log_start_offset().unwrap();
     assert!(start > Offset(0) && start <= Offset(20), "{start}");

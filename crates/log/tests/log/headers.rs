@@ -253,7 +253,7 @@ fn an_index_that_is_made_anew_vouches_for_nothing_that_the_old_one_refutes() {
         flip(&machine, &path, position + layout::LEADER_EPOCH + 3, 2);
         flip(&machine, &path.with_extension("index"), 44 + 24 + 1, 1);
         let error = if is_scrubbed {
-            machine.log().scrub(&Unhindered).expect_err("damage")
+            machine.log().scrub(Offset::ZERO, u64::MAX, &Unhindered).expect_err("damage")
         } else {
             machine.records().expect_err("damage")
         };

@@ -569,8 +569,8 @@ fn a_level_that_would_lead_through_a_failed_journal_stays_and_appends_go_on() {
     assert_eq!(machine.sim.fs.syncs(), syncs);
     // Nor does it change when the log is opened anew, which the options alone would ask for.
     machine.store().checkpoint().unwrap();
-    machine.store().close_idle(Duration::ZERO);
-    assert!(machine.store().close_idle(Duration::ZERO) > 0);
+    machine.store().close_idle(0, Duration::ZERO);
+    assert!(machine.store().close_idle(0, Duration::ZERO) > 0);
     assert_eq!(machine.store().level_reached(ID, 0, DurabilityLevel::SyncSync), DurabilityLevel::AsyncAsync);
     put(&log, &batch("record 4", ProducerStamp::NONE), options).unwrap();
     machine.config = synced;
@@ -592,11 +592,11 @@ fn what_a_killed_process_has_left_counts_as_synced_when_it_is() {
     assert_eq!([level(&machine, wanted), level(&machine, before)], [before, before]);
     let made_now = PartitionId { index: 1, ..ID };
     assert_eq!(machine.store().level_reached(made_now, 0, wanted), wanted, "nothing of it was found");
-    machine.store().sync_found();
+    machine.store().sync_found(0);
     assert_eq!(level(&machine, wanted), wanted);
     assert_eq!(machine.store().open_log_count(), 0);
     let syncs = machine.sim.fs.syncs();
-    machine.store().sync_found();
+    machine.store().sync_found(0);
     assert_eq!(machine.sim.fs.syncs(), syncs, "once is enough");
     machine.crash();
     assert_eq!(machine.records().unwrap(), numbers(0, 3));

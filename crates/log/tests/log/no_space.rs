@@ -52,7 +52,7 @@ fn space(machine: &Machine) -> u64 {
 #[test]
 fn retention_frees_space_where_no_name_can_change() {
     let mut machine = full(small_log());
-    assert!(machine.log().apply_retention(machine.now(), Offset(40)).unwrap() > 1);
+    assert!(machine.log().apply_retention(machine.now(), Offset(40)).unwrap().segments > 1);
     assert!(space(&machine) > 1000, "{} bytes", space(&machine));
     let start = machine.log().log_start_offset().unwrap().0;
     assert_eq!(machine.records().unwrap(), numbers(start, 40));
@@ -116,12 +116,12 @@ fn retention_that_would_take_all_begins_with_what_needs_no_other_segment() {
         machine.sim.fs.refuse_renames(is_name_refused);
         machine.sim.clock.advance(Duration::from_secs(5));
         let log = machine.log();
-        assert!(log.apply_retention(machine.now(), Offset(40)).unwrap() > 1);
+        assert!(log.apply_retention(machine.now(), Offset(40)).unwrap().segments > 1);
         let start = log.log_start_offset().unwrap().0;
         assert!(start > 20 && start < 40, "{start}");
         assert_eq!(machine.records().unwrap(), numbers(start, 40));
         assert_eq!(
-            log.apply_retention(machine.now(), Offset(40)).unwrap(),
+            log.apply_retention(machine.now(), Offset(40)).unwrap().segments,
             1,
             "there is room for another now"
         );
@@ -145,7 +145,7 @@ fn retention_without_room_for_another_segment_leaves_the_last_one_to_be_appended
     let mut machine = full(config);
     machine.sim.fs.refuse_renames(false);
     machine.sim.clock.advance(Duration::from_secs(5));
-    assert!(machine.log().apply_retention(machine.now(), Offset(40)).unwrap() > 1);
+    assert!(machine.log().apply_retention(machine.now(), Offset(40)).unwrap().segments > 1);
     let left = machine.log_paths();
     assert_eq!(left.len(), 1);
     // As much as a few records take.
@@ -178,13 +178,13 @@ fn retention_of_a_log_with_one_segment_needs_no_room_for_another() {
         let (mut machine, _) = full_with_one_segment();
         machine.sim.fs.refuse_renames(is_name_refused);
         let log = machine.log();
-        assert_eq!(log.apply_retention(machine.now(), Offset(40)).unwrap(), 1);
+        assert_eq!(log.apply_retention(machine.now(), Offset(40)).unwrap().segments, 1);
         assert_eq!(
             (log.log_start_offset().unwrap(), log.log_end_offset().unwrap()),
             (Offset(40), Offset(40))
         );
         assert_eq!((machine.records().unwrap(), log.size_bytes()), (numbers(40, 40), 0));
-        assert_eq!(log.apply_retention(machine.now(), Offset(40)).unwrap(), 0);
+        assert_eq!(log.apply_retention(machine.now(), Offset(40)).unwrap().segments, 0);
         let named: Vec<i64> = machine.log_paths().iter().map(|path| base_of(path)).collect();
         assert_eq!(named, [40], "there is room now for what says where the log ends");
         machine.sim.fs.refuse_renames(false);
@@ -201,7 +201,7 @@ fn a_log_without_a_segment_is_opened_where_the_disk_is_still_full() {
     for is_power_lost in [false, true] {
         let (mut machine, _) = full_with_one_segment();
         machine.sim.fs.fill_device(Some(DIR.as_ref()));
-        assert_eq!(machine.log().apply_retention(machine.now(), Offset(40)).unwrap(), 1);
+        assert_eq!(machine.log().apply_retention(machine.now(), Offset(40)).unwrap().segments, 1);
         assert!(machine.log_paths().is_empty());
         for _ in 0..2 {
             if is_power_lost {
@@ -215,7 +215,7 @@ fn a_log_without_a_segment_is_opened_where_the_disk_is_still_full() {
             assert_eq!(machine.records().unwrap(), numbers(40, 40));
             assert!(machine.try_append("no", ProducerStamp::NONE).is_err());
             // A power cut may bring back what was removed.
-            let is_removed_again = log.apply_retention(machine.now(), Offset(40)).unwrap() > 0;
+            let is_removed_again = log.apply_retention(machine.now(), Offset(40)).unwrap().segments > 0;
             assert!(is_power_lost || !is_removed_again);
             assert!(machine.store().dir_failure(0).is_none());
         }

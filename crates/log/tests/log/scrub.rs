@@ -36,7 +36,7 @@ fn assert_offline(machine: &Machine, error: &LogError, file: &Path) {
 fn an_intact_log_is_read_to_its_end_and_stays_as_it_is() {
     let (machine, paths) = Machine::reopened(Machine::small_segments(), RECORDS);
     let before: Vec<_> = paths.iter().map(|path| machine.content(path)).collect();
-    let scrubbed = machine.log().scrub(&Unhindered).unwrap();
+    let scrubbed = machine.log().scrub(Offset::ZERO, u64::MAX, &Unhindered).unwrap();
     assert_eq!((scrubbed.segments, scrubbed.bytes), (paths.len() - 1, before[0].len() as u64));
     assert_eq!(scrubbed.indexes_rebuilt, 0);
     assert_eq!(paths.iter().map(|path| machine.content(path)).collect::<Vec<_>>(), before);
@@ -53,7 +53,7 @@ fn the_scrub_finds_every_flipped_byte_of_a_sealed_segment_and_every_cut() {
         for damaged in [&flipped[..], &bytes[..position]] {
             let (machine, _) = Machine::reopened(Machine::small_segments(), RECORDS);
             machine.put_content(&paths[0], damaged);
-            let error = machine.log().scrub(&Unhindered).expect_err("damage");
+            let error = machine.log().scrub(Offset::ZERO, u64::MAX, &Unhindered).expect_err("damage");
             assert_offline(&machine, &error, &paths[0]);
         }
     }
@@ -71,7 +71,7 @@ fn what_is_flipped_after_it_was_read_is_found_by_the_scrub() {
         intact[..70] == served[..70] && intact[70] != served[70],
         "a reader's second look is not the disk's"
     );
-    let error = machine.log().scrub(&Unhindered).expect_err("damage");
+    let error = machine.log().scrub(Offset::ZERO, u64::MAX, &Unhindered).expect_err("damage");
     assert_offline(&machine, &error, &paths[0]);
 }
 
@@ -82,7 +82,7 @@ fn a_damaged_index_is_made_anew_and_nothing_goes_offline() {
     for position in 44..pristine.content(&index).len() {
         let (machine, _) = Machine::reopened(Machine::small_segments(), RECORDS);
         flip(&machine, &index, position);
-        machine.log().scrub(&Unhindered).unwrap();
+        machine.log().scrub(Offset::ZERO, u64::MAX, &Unhindered).unwrap();
         let report = verify_partition(&machine.sim.env(), paths[0].parent().unwrap(), ID).unwrap();
         assert_eq!(report.findings, [], "byte {position}");
         assert_eq!(machine.records().unwrap(), numbers(0, RECORDS), "byte {position}");
@@ -94,10 +94,10 @@ fn damage_below_the_log_start_is_passed_over() {
     let (machine, paths) = Machine::reopened(Machine::small_segments(), RECORDS);
     machine.log().delete_records(Offset(3)).unwrap();
     flip(&machine, &paths[0], 100);
-    machine.log().scrub(&Unhindered).unwrap();
+    machine.log().scrub(Offset::ZERO, u64::MAX, &Unhindered).unwrap();
     assert_eq!(machine.records().unwrap(), numbers(3, RECORDS));
     flip(&machine, &paths[0], machine.content(&paths[0]).len() - 1);
-    let error = machine.log().scrub(&Unhindered).expect_err("damage above it");
+    let error = machine.log().scrub(Offset::ZERO, u64::MAX, &Unhindered).expect_err("damage above it");
     assert_offline(&machine, &error, &paths[0]);
 }
 
@@ -162,7 +162,7 @@ fn what_is_found_in_a_segment_that_went_meanwhile_means_nothing() {
     let (machine, paths) = Machine::reopened(Machine::small_segments(), RECORDS);
     flip(&machine, &paths[0], 100);
     let control = RetentionMeanwhile { machine: &machine, path: paths[0].clone(), calls: Cell::new(0) };
-    let scrubbed = machine.log().scrub(&control).unwrap();
+    let scrubbed = machine.log().scrub(Offset::ZERO, u64::MAX, &control).unwrap();
     assert_eq!((scrubbed.segments, control.calls.get()), (0, 1));
     assert!(machine.log().failure().is_none());
 }
@@ -192,7 +192,7 @@ fn what_the_scrub_has_found_is_known_at_every_start_until_the_segment_is_restore
         let (mut machine, paths) = Machine::reopened(Machine::small_segments(), RECORDS);
         let intact = machine.content(&paths[0]);
         flip(&machine, &paths[0], 100);
-        machine.log().scrub(&Unhindered).expect_err("damage");
+        machine.log().scrub(Offset::ZERO, u64::MAX, &Unhindered).expect_err("damage");
         for _ in 0..3 {
             if is_crash {
                 machine.crash();

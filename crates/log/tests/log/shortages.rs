@@ -102,7 +102,7 @@ fn retention_makes_space_where_nothing_can_be_settled() {
     machine.sim.fs.set_space(Some(10));
     assert!(machine.store().settle().is_err());
     assert!(machine.try_append("no", ProducerStamp::NONE).is_err());
-    assert!(machine.log().apply_retention(machine.now(), Offset(50)).unwrap() > 1);
+    assert!(machine.log().apply_retention(machine.now(), Offset(50)).unwrap().segments > 1);
     let later = riverrun_types::TimestampMs(machine.now().0 + 1);
     machine.log().apply_retention(later, Offset(50)).unwrap();
     machine.store().settle().unwrap();

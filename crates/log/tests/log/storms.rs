@@ -213,7 +213,7 @@ impl Storm {
             87..88 => self.delete_topic(),
             88..90 => self.retain(),
             90..92 => self.make_trouble(),
-            92..94 => _ = self.store().close_idle(Duration::ZERO),
+            92..94 => _ = self.store().close_idle(0, Duration::ZERO),
             _ => self.restart(),
         }
         self.learn();

@@ -120,8 +120,8 @@ fn a_log_that_was_closed_meanwhile_is_still_told_of() {
     let (machine, paths) = Machine::reopened(Machine::small_segments(), RECORDS);
     let position = break_batch(&machine, &paths[0], HIT, 70);
     meet(&machine, &paths[0], position);
-    machine.store().close_idle(Duration::ZERO);
-    assert_eq!(machine.store().close_idle(Duration::ZERO), 1);
+    machine.store().close_idle(0, Duration::ZERO);
+    assert_eq!(machine.store().close_idle(0, Duration::ZERO), 1);
     check_told(&machine, &paths[0], position);
     assert_eq!(read(&machine, 0).unwrap(), Offset(HIT));
     check_told(&machine, &paths[0], position);
@@ -134,11 +134,11 @@ fn a_log_that_was_closed_meanwhile_is_still_told_of() {
 fn the_scrub_reads_the_other_segments_and_tells_what_it_could_not_read() {
     let (machine, paths) = Machine::reopened(Machine::small_segments(), RECORDS);
     let position = break_batch(&machine, &paths[0], HIT, 70);
-    let scrubbed = machine.log().scrub(&Unhindered).unwrap();
+    let scrubbed = machine.log().scrub(Offset::ZERO, u64::MAX, &Unhindered).unwrap();
     assert_eq!((scrubbed.unreadable, scrubbed.segments), (1, paths.len() - 2));
     check_told(&machine, &paths[0], position);
     heal(&machine, &paths[0]);
-    let scrubbed = machine.log().scrub(&Unhindered).unwrap();
+    let scrubbed = machine.log().scrub(Offset::ZERO, u64::MAX, &Unhindered).unwrap();
     assert_eq!((scrubbed.unreadable, scrubbed.segments), (0, paths.len() - 1));
     assert!(!is_told(&machine));
 
@@ -146,7 +146,7 @@ fn the_scrub_reads_the_other_segments_and_tells_what_it_could_not_read() {
     let mut bytes = machine.content(&paths[1]);
     bytes[70] ^= 1;
     machine.put_content(&paths[1], &bytes);
-    let error = machine.log().scrub(&Unhindered).unwrap_err();
+    let error = machine.log().scrub(Offset::ZERO, u64::MAX, &Unhindered).unwrap_err();
     assert!(matches!(&error, LogError::Corrupt { path, .. } if *path == paths[1]), "{error}");
     assert!(!is_told(&machine), "it is offline");
 }
@@ -154,10 +154,10 @@ fn the_scrub_reads_the_other_segments_and_tells_what_it_could_not_read() {
 #[test]
 fn a_scrub_that_meets_a_dead_device_fails_its_log_dir() {
     let (machine, paths) = Machine::reopened(Machine::small_segments(), RECORDS);
-    machine.log().scrub(&Unhindered).unwrap();
+    machine.log().scrub(Offset::ZERO, u64::MAX, &Unhindered).unwrap();
     let dir = paths[0].parent().unwrap().parent().unwrap().parent().unwrap();
     machine.sim.fs.kill_device(Some(dir)).unwrap();
-    let error = machine.log().scrub(&Unhindered).unwrap_err();
+    let error = machine.log().scrub(Offset::ZERO, u64::MAX, &Unhindered).unwrap_err();
     assert!(matches!(error, LogError::DirFailed { .. }), "{error}");
     assert!(!is_told(&machine), "the whole dir is");
 }
@@ -169,7 +169,7 @@ fn what_lies_below_the_log_start_is_nobodys_trouble() {
     meet(&machine, &paths[0], position);
     machine.log().delete_records(Offset(HIT + 1)).unwrap();
     assert!(!is_told(&machine));
-    let scrubbed = machine.log().scrub(&Unhindered).unwrap();
+    let scrubbed = machine.log().scrub(Offset::ZERO, u64::MAX, &Unhindered).unwrap();
     assert_eq!((scrubbed.unreadable, scrubbed.segments), (0, paths.len() - 1));
     assert!(!is_told(&machine));
 }
@@ -180,7 +180,7 @@ fn a_place_is_forgotten_with_its_segment() {
         Machine::reopened(LogConfig { retention_bytes: Some(1000), ..Machine::small_segments() }, RECORDS);
     let position = break_batch(&machine, &paths[0], HIT, 70);
     meet(&machine, &paths[0], position);
-    assert!(machine.log().apply_retention(machine.now(), Offset(RECORDS)).unwrap() > 0);
+    assert!(machine.log().apply_retention(machine.now(), Offset(RECORDS)).unwrap().segments > 0);
     assert!(!is_told(&machine), "retention");
 
     let (machine, paths) = Machine::reopened(Machine::small_segments(), RECORDS);
@@ -316,10 +316,10 @@ fn an_index_with_a_bad_sector_is_made_anew() {
             machine.sim.fs.break_sectors(&index, position..position + 1).unwrap();
             assert_eq!(weights(&machine, &paths[0]), [(index, Weight::Damage)]);
             if is_scrubbed {
-                machine.log().scrub(&Unhindered).unwrap();
+                machine.log().scrub(Offset::ZERO, u64::MAX, &Unhindered).unwrap();
             }
             assert_eq!(machine.records().unwrap(), numbers(0, RECORDS), "{position}");
-            assert_eq!(machine.log().scrub(&Unhindered).unwrap().indexes_rebuilt, 0);
+            assert_eq!(machine.log().scrub(Offset::ZERO, u64::MAX, &Unhindered).unwrap().indexes_rebuilt, 0);
             assert_eq!(weights(&machine, &paths[0]), []);
         }
     }
@@ -369,7 +369,7 @@ fn damage_that_was_found_before_is_not_taken_for_mended_where_it_cannot_be_read(
     let mut bytes = intact.clone();
     bytes[70] ^= 1;
     machine.put_content(&paths[0], &bytes);
-    machine.log().scrub(&Unhindered).unwrap_err();
+    machine.log().scrub(Offset::ZERO, u64::MAX, &Unhindered).unwrap_err();
     machine.store.take().unwrap().close().unwrap();
     machine.put_content(&paths[0], &intact);
     break_batch(&machine, &paths[0], HIT, 70);
@@ -464,7 +464,7 @@ fn a_header_that_cannot_be_read_between_two_entries_is_no_damage_for_a_scrub_and
  {
     let (mut machine, paths) = Machine::reopened(Machine::spaced_entries(), RECORDS);
     let position = break_batch(&machine, &paths[0], 1, 0);
-    let scrubbed = machine.log().scrub(&Unhindered).unwrap();
+    let scrubbed = machine.log().scrub(Offset::ZERO, u64::MAX, &Unhindered).unwrap();
     assert_eq!((scrubbed.unreadable, scrubbed.segments), (1, paths.len() - 2));
     check_told(&machine, &paths[0], position);
     assert!(machine.log().failure().is_none() && machine.store().damaged().is_empty());

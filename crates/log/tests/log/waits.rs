@@ -10,7 +10,7 @@ use riverrun_env::FileSystem as _;
 use riverrun_log::compaction::execute::{CleanerControl, CleanerOptions};
 use riverrun_log::config::{CleanupPolicy, LogConfig};
 use riverrun_log::producer_state::AppendOrigin;
-use riverrun_log::{AppendOptions, CompactOptions, LogError, LogStore, PartitionLog, Place};
+use riverrun_log::{AppendOptions, CompactOptions, LogError, LogStore, PartitionLog, Place, Retained};
 use riverrun_records::{BatchOptions, ProducerStamp};
 use riverrun_types::{DurabilityLevel, ErrorKind, LeaderEpoch, Offset, PartitionId, TimestampMs};
 
@@ -42,7 +42,7 @@ fn appends_go_on_while_retention_makes_the_log_start_durable() {
     machine.append_numbers(0, 30);
     machine.store().checkpoint().unwrap();
     append_during_next_sync(&machine, machine.log());
-    assert!(machine.log().apply_retention(machine.now(), Offset(30)).unwrap() > 0);
+    assert!(machine.log().apply_retention(machine.now(), Offset(30)).unwrap().segments > 0);
     assert_eq!(machine.log().log_end_offset().unwrap(), Offset(31), "it was appended");
     let start = machine.log().log_start_offset().unwrap().0;
     machine.kill();
@@ -59,7 +59,7 @@ fn what_is_appended_while_retention_takes_everything_stays() {
     machine.store().checkpoint().unwrap();
     machine.sim.clock.advance(Duration::from_secs(5));
     append_during_next_sync(&machine, machine.log());
-    assert!(machine.log().apply_retention(machine.now(), Offset(30)).unwrap() > 1);
+    assert!(machine.log().apply_retention(machine.now(), Offset(30)).unwrap().segments > 1);
     let left = [(30, "meanwhile".to_owned())];
     assert_eq!(machine.records().unwrap(), left);
     machine.kill();
@@ -82,7 +82,7 @@ fn a_log_start_that_is_made_durable_holds_up_no_other_partition() {
 struct RetentionMeanwhile<'a> {
     log: &'a PartitionLog,
     now: TimestampMs,
-    found: RefCell<Vec<Result<usize, LogError>>>,
+    found: RefCell<Vec<Result<Retained, LogError>>>,
 }
 
 impl CleanerControl for RetentionMeanwhile<'_> {
@@ -117,9 +117,13 @@ fn retention_passes_over_a_log_that_is_being_compacted() {
     };
     assert!(log.compact(options).unwrap().is_some());
     let found = control.found.into_inner();
-    assert!(found.len() > 2 && found.iter().all(|found| matches!(found, Ok(0))), "{found:?}");
+    assert!(
+        found.len() > 2
+            && found.iter().all(|found| matches!(found, Ok(none) if *none == Retained::default())),
+        "{found:?}"
+    );
     assert_eq!(machine.records().unwrap(), numbers(0, 30));
-    assert!(log.apply_retention(now, Offset(30)).unwrap() > 1, "the next time");
+    assert!(log.apply_retention(now, Offset(30)).unwrap().segments > 1, "the next time");
 }
 
 /// A store, and the partition `ID` in it: it has five records that no checkpoint covers, and its first use syncs them.
@@ -192,7 +196,7 @@ fn a_recovery_holds_up_nobody_but_who_wants_the_same_log() {
         assert_eq!(store.known(0).len(), 2);
         store.settle().unwrap();
         store.checkpoint().unwrap();
-        assert_eq!(store.close_idle(Duration::ZERO), 0, "the other was used just now");
+        assert_eq!(store.close_idle(0, Duration::ZERO), 0, "the other was used just now");
         assert!(store.damaged().is_empty() && !store.is_offline(ID, 0));
     });
     assert_eq!(told.recv_timeout(PATIENCE).unwrap().unwrap(), Offset(5));
