@@ -190,6 +190,8 @@ impl Broker {
         notes.extend(self.log_account.get().and_then(|account| account.note()));
         // No trouble: whoever asks for little is served, and whoever does not read is sent away.
         notes.extend(self.budgets.responses.trouble());
+        // No trouble: the groups that are there go on, and whoever holds little finds room.
+        notes.extend(self.groups.shortage(&*self.env.clock));
         Health { troubles, notes }
     }
 

@@ -7,10 +7,9 @@ use riverrun_protocol::list_groups_response::ListedGroup;
 use riverrun_types::TopicId;
 
 use crate::GroupConfig;
-use crate::GroupMemory;
 use crate::classic::ClassicGroup;
 use crate::consumer::ConsumerGroup;
-use crate::memory::Room;
+use crate::memory::{Held, Room, Share};
 use crate::offsets::GroupOffsets;
 use crate::records;
 use crate::step::OffsetsRecord;
@@ -30,7 +29,7 @@ pub(crate) enum Group {
 /// A group with everything that the shard keeps of it.
 ///
 /// Invariants: a `Simple` group holds at least one offset once a step is over, or `lingers`; `scheduled` is at or before the
-/// group's next deadline, and stands in the shard's timers if it is set; once a step is over, `charged_bytes` is what it
+/// group's next deadline, and stands in the shard's timers if it is set; once a step is over, `held` is what it
 /// takes.
 #[derive(Debug)]
 pub(crate) struct GroupEntry {
@@ -41,7 +40,7 @@ pub(crate) struct GroupEntry {
     /// When the shard looks at its deadlines next.
     pub(crate) scheduled: Option<Moment>,
     /// What of the memory of all groups is counted as its own.
-    pub(crate) charged_bytes: usize,
+    pub(crate) held: Held,
     /// Whether it is there though nothing is left of it, until the next sweep: its last offset was deleted.
     pub(crate) lingers: bool,
     /// Whether it had members when the last step was over.
@@ -58,7 +57,7 @@ impl GroupEntry {
             group,
             offsets: GroupOffsets::default(),
             scheduled: None,
-            charged_bytes: 0,
+            held: Held::default(),
             lingers: false,
             had_members: false,
         }
@@ -85,8 +84,8 @@ impl GroupEntry {
     }
 
     /// Room for the group's members to take more.
-    pub(crate) fn room<'m>(&self, memory: &'m GroupMemory) -> Room<'m> {
-        Room::new(memory, self.charged_bytes, self.group.memory_bytes())
+    pub(crate) fn room<'m>(&self, share: &'m Share) -> Room<'m> {
+        Room::new(share, self.held, self.group.memory_bytes())
     }
 }
 

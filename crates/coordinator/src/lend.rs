@@ -15,6 +15,7 @@ use riverrun_types::TopicId;
 
 use crate::TopicMetadata;
 use crate::group::Group;
+use crate::memory::Held;
 use crate::shard::Shard;
 use crate::time::Now;
 
@@ -70,7 +71,7 @@ impl Shard {
         let listed = self.groups.get(group_id).map(|entry| entry.listed(group_id));
         let removed = self.groups.remove_entry(group_id);
         let group_id = removed.as_ref().map_or_else(|| group_id.into(), |(group_id, _)| Arc::clone(group_id));
-        let part = self.share.part(removed.as_ref().map_or(0, |(_, entry)| entry.charged_bytes));
+        let part = self.share.part(removed.as_ref().map_or_else(Held::default, |(_, entry)| entry.held));
         let mut shard = Self::with_share(config, part);
         shard.loaded_at = self.loaded_at;
         if let Some((group_id, entry)) = removed {
@@ -112,7 +113,7 @@ impl Shard {
 
     /// What a request costs that looks at all of a group.
     pub fn cost_of_all(&self, group_id: &str) -> usize {
-        self.groups.get(group_id).map_or(0, |entry| entry.charged_bytes)
+        self.groups.get(group_id).map_or(0, |entry| entry.held.bytes)
     }
 
     /// What a request costs that names so many partitions.
@@ -127,7 +128,7 @@ impl Shard {
 
     /// What the heartbeat of a classic member costs: in a KIP-848 group it may move the group on.
     pub fn cost_of_sign_of_life(&self, group_id: &str, member_id: &str, topics: &dyn TopicMetadata) -> usize {
-        match self.groups.get(group_id).map(|entry| (&entry.group, entry.charged_bytes)) {
+        match self.groups.get(group_id).map(|entry| (&entry.group, entry.held.bytes)) {
             Some((Group::Consumer(group), _)) if !group.moves_on(topics) => group.cost_of_member(member_id),
             Some((Group::Consumer(_), all)) => all,
             _ => 0,

@@ -8,26 +8,51 @@
 //! large ones leave a piece in which those of an ordinary size go on, and a group that does not grow is never refused.
 //! What the log holds is loaded whatever it takes.
 //!
+//! The same holds for a *source*, whom the shell takes a client's address to stand for: all groups that it was the last to
+//! make grow may together be no larger than what is left. So one source ends at half of the memory however many groups it
+//! makes, each further one at half of the rest, and the last part is for those that hold little. Groups that stay small may
+//! go on beyond that, until a source holds four times what is left: many clients share an address. Who made a group grow is
+//! not in the log: what is loaded counts for nobody until somebody makes it grow.
+//!
 //! Guarantees that what a group takes is given back when its members leave and its offsets go, and all of a shard when it
 //! is dropped. It may be exceeded by what the requests bring that are handled at the same moment.
 
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use parking_lot::Mutex;
 use riverrun_protocol::ErrorCode;
 
+/// A group up to this size is small: some members, or the offsets of a hundred partitions.
+const SMALL_GROUP_BYTES: usize = 16 * 1024;
+/// So many times what is left may a source hold where it asks for a small group.
+const SMALL_FACTOR: usize = 4;
+
+/// Bytes by the source that they count for.
+type BySource = BTreeMap<IpAddr, usize>;
+
 /// What the shards of one server hold together, and may hold. The numbers order nothing else: each is read by itself.
+///
+/// Invariants: `by_source` is the sum over the shares of the shards, and has no zeros.
 #[derive(Debug)]
 pub struct GroupMemory {
     max_bytes: usize,
     held_bytes: AtomicUsize,
+    by_source: Mutex<BySource>,
     refusals: AtomicU64,
 }
 
 impl GroupMemory {
     /// Memory of which nothing is taken yet.
     pub fn new(max_bytes: usize) -> Arc<Self> {
-        Arc::new(Self { max_bytes, held_bytes: AtomicUsize::new(0), refusals: AtomicU64::new(0) })
+        Arc::new(Self {
+            max_bytes,
+            held_bytes: AtomicUsize::new(0),
+            by_source: Mutex::default(),
+            refusals: AtomicU64::new(0),
+        })
     }
 
     /// Memory without a bound, for a shard that stands alone.
@@ -55,10 +80,26 @@ impl GroupMemory {
         self.refusals.load(Ordering::Relaxed)
     }
 
-    /// Whether a group may grow by `growth_bytes` to `size_bytes`.
-    fn admit(&self, size_bytes: usize, growth_bytes: usize) -> Result<(), Shortage> {
+    /// The sources that hold most, so many at most, and what each holds.
+    pub fn largest_sources(&self, count: usize) -> Vec<(IpAddr, usize)> {
+        let mut sources: Vec<_> =
+            self.by_source.lock().iter().map(|(source, bytes)| (*source, *bytes)).collect();
+        sources.sort_unstable_by_key(|(source, bytes)| (std::cmp::Reverse(*bytes), *source));
+        sources.truncate(count);
+        sources
+    }
+
+    /// What the groups that this source made grow take.
+    fn held_by(&self, source: IpAddr) -> usize {
+        self.by_source.lock().get(&source).copied().unwrap_or_default()
+    }
+
+    /// Whether a group may grow by `growth_bytes` to `size_bytes`, with which its source holds `of_source_bytes`.
+    fn admit(&self, size_bytes: usize, of_source_bytes: usize, growth_bytes: usize) -> Result<(), Shortage> {
         let held_bytes = self.held_bytes().saturating_add(growth_bytes);
-        if held_bytes.saturating_add(size_bytes) <= self.max_bytes {
+        let of_source_bytes =
+            if size_bytes <= SMALL_GROUP_BYTES { of_source_bytes / SMALL_FACTOR } else { of_source_bytes };
+        if held_bytes.saturating_add(size_bytes.max(of_source_bytes)) <= self.max_bytes {
             return Ok(());
         }
         self.refusals.fetch_add(1, Ordering::Relaxed);
@@ -69,7 +110,7 @@ impl GroupMemory {
 /// Why a group may not grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shortage {
-    /// Others have taken what there is: it may work later.
+    /// Others, or its source's other groups, have taken what there is: it may work later.
     ForNow,
     /// It would be too large if it were alone.
     Forever,
@@ -86,17 +127,31 @@ impl Shortage {
     }
 }
 
+/// What of the memory counts for one group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Held {
+    /// So much.
+    pub(crate) bytes: usize,
+    /// The source that was the last to make it grow, if that is known.
+    pub(crate) source: Option<IpAddr>,
+}
+
 /// The part of the memory that one shard holds. Given back when it is dropped.
+///
+/// Invariants: `by_source` is the sum over the shard's groups, and has no zeros.
 #[derive(Debug)]
 pub(crate) struct Share {
     memory: Arc<GroupMemory>,
     held_bytes: usize,
+    by_source: BySource,
+    /// For whom the shard works at the moment.
+    asker: Option<IpAddr>,
 }
 
 impl Share {
     /// A share of nothing yet.
     pub(crate) fn new(memory: Arc<GroupMemory>) -> Self {
-        Self { memory, held_bytes: 0 }
+        Self { memory, held_bytes: 0, by_source: BySource::new(), asker: None }
     }
 
     /// What it is a share of.
@@ -104,15 +159,29 @@ impl Share {
         &self.memory
     }
 
+    /// From now on the shard works for this source; answers for whom it did before.
+    pub(crate) fn set_asker(&mut self, asker: Option<IpAddr>) -> Option<IpAddr> {
+        std::mem::replace(&mut self.asker, asker)
+    }
+
     /// A part of it, for a group that leaves the shard for a while.
-    pub(crate) fn part(&mut self, bytes: usize) -> Self {
-        self.held_bytes -= bytes;
-        Self { memory: Arc::clone(&self.memory), held_bytes: bytes }
+    pub(crate) fn part(&mut self, held: Held) -> Self {
+        let mut part = Self::new(Arc::clone(&self.memory));
+        part.held_bytes = held.bytes;
+        self.held_bytes -= held.bytes;
+        if let Some(source) = held.source {
+            put(&mut part.by_source, source, held.bytes);
+            take(&mut self.by_source, source, held.bytes);
+        }
+        part
     }
 
     /// Takes another share over.
     pub(crate) fn absorb(&mut self, mut other: Self) {
         self.held_bytes += std::mem::take(&mut other.held_bytes);
+        for (source, bytes) in std::mem::take(&mut other.by_source) {
+            put(&mut self.by_source, source, bytes);
+        }
     }
 
     /// What the shard holds.
@@ -121,13 +190,29 @@ impl Share {
         self.held_bytes
     }
 
-    /// A group that took `before` bytes takes `after` now.
-    pub(crate) fn change(&mut self, before: usize, after: usize) {
-        self.held_bytes = self.held_bytes - before + after;
-        if after >= before {
-            self.memory.held_bytes.fetch_add(after - before, Ordering::Relaxed);
+    /// A group takes `bytes` now. If that is more than it took before, it counts for whoever asks.
+    pub(crate) fn change(&mut self, held: &mut Held, bytes: usize) {
+        let before = *held;
+        let source = if bytes > before.bytes { self.asker.or(before.source) } else { before.source };
+        *held = Held { bytes, source };
+        self.held_bytes = self.held_bytes - before.bytes + bytes;
+        if bytes >= before.bytes {
+            self.memory.held_bytes.fetch_add(bytes - before.bytes, Ordering::Relaxed);
         } else {
-            self.memory.held_bytes.fetch_sub(before - after, Ordering::Relaxed);
+            self.memory.held_bytes.fetch_sub(before.bytes - bytes, Ordering::Relaxed);
+        }
+        if before == *held || before.source.or(source).is_none() {
+            return;
+        }
+        let mut of_all = self.memory.by_source.lock();
+        for by_source in [&mut *of_all, &mut self.by_source] {
+            // Added first, so that an entry that goes on is not made anew.
+            if let Some(source) = source {
+                put(by_source, source, bytes);
+            }
+            if let Some(source) = before.source {
+                take(by_source, source, before.bytes);
+            }
         }
     }
 }
@@ -135,6 +220,27 @@ impl Share {
 impl Drop for Share {
     fn drop(&mut self) {
         self.memory.held_bytes.fetch_sub(self.held_bytes, Ordering::Relaxed);
+        if !self.by_source.is_empty() {
+            let mut of_all = self.memory.by_source.lock();
+            for (source, bytes) in &self.by_source {
+                take(&mut of_all, *source, *bytes);
+            }
+        }
+    }
+}
+
+fn put(by_source: &mut BySource, source: IpAddr, bytes: usize) {
+    if bytes > 0 {
+        *by_source.entry(source).or_default() += bytes;
+    }
+}
+
+fn take(by_source: &mut BySource, source: IpAddr, bytes: usize) {
+    if let Some(held) = by_source.get_mut(&source) {
+        *held -= bytes;
+        if *held == 0 {
+            by_source.remove(&source);
+        }
     }
 }
 
@@ -142,24 +248,35 @@ impl Drop for Share {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room<'a> {
     memory: &'a GroupMemory,
-    /// What it is charged for, with its offsets.
-    charged_bytes: usize,
+    /// Who asks.
+    asker: Option<IpAddr>,
+    /// What the group is charged for, with its offsets, and whom it counts for.
+    held: Held,
     /// What the part of it that is asked about took when it was charged.
     part_bytes: usize,
 }
 
 impl<'a> Room<'a> {
     /// Room for a group that is charged for so much, of which so much belongs to the part that may grow.
-    pub(crate) fn new(memory: &'a GroupMemory, charged_bytes: usize, part_bytes: usize) -> Self {
-        Self { memory, charged_bytes, part_bytes }
+    pub(crate) fn new(share: &'a Share, held: Held, part_bytes: usize) -> Self {
+        Self { memory: &share.memory, asker: share.asker, held, part_bytes }
     }
 
     /// Whether the part may have this size. One that does not grow always may.
     pub(crate) fn check(self, part_bytes: usize) -> Result<(), Shortage> {
-        match part_bytes.saturating_sub(self.part_bytes) {
-            0 => Ok(()),
-            growth_bytes => self.memory.admit(self.charged_bytes.saturating_add(growth_bytes), growth_bytes),
+        let growth_bytes = part_bytes.saturating_sub(self.part_bytes);
+        if growth_bytes == 0 {
+            return Ok(());
         }
+        let size_bytes = self.held.bytes.saturating_add(growth_bytes);
+        self.memory.admit(size_bytes, self.of_source(size_bytes), growth_bytes)
+    }
+
+    /// What would count for who asks once the group takes so much.
+    fn of_source(self, size_bytes: usize) -> usize {
+        let Some(asker) = self.asker else { return 0 };
+        let its_own = if self.held.source == Some(asker) { self.held.bytes } else { 0 };
+        self.memory.held_by(asker).saturating_sub(its_own).saturating_add(size_bytes)
     }
 }
 
@@ -167,29 +284,90 @@ impl<'a> Room<'a> {
 mod tests {
     use super::*;
 
+    fn source(last: u8) -> IpAddr {
+        IpAddr::from([192, 0, 2, last])
+    }
+
     #[test]
     fn a_group_grows_to_what_is_left_and_no_further() {
         let memory = GroupMemory::new(100);
-        let mut share = Share::new(Arc::clone(&memory));
-        share.change(0, 40);
-        let room = |charged_bytes| Room::new(&memory, charged_bytes, charged_bytes);
-        assert_eq!(room(0).check(30), Ok(()));
-        assert_eq!(room(0).check(31), Err(Shortage::ForNow));
-        assert_eq!(room(40).check(50), Ok(()));
-        assert_eq!(room(40).check(51), Err(Shortage::Forever), "half of all is for others");
-        share.change(40, 100);
-        assert_eq!(room(100).check(100), Ok(()), "who does not grow is not refused");
-        assert_eq!(room(100).check(101), Err(Shortage::Forever));
+        let (mut share, mut held) = (Share::new(Arc::clone(&memory)), Held::default());
+        share.change(&mut held, 40);
+        let check = |share: &Share, charged_bytes, part_bytes| {
+            Room::new(share, Held { bytes: charged_bytes, source: None }, charged_bytes).check(part_bytes)
+        };
+        assert_eq!(check(&share, 0, 30), Ok(()));
+        assert_eq!(check(&share, 0, 31), Err(Shortage::ForNow));
+        assert_eq!(check(&share, 40, 50), Ok(()));
+        assert_eq!(check(&share, 40, 51), Err(Shortage::Forever), "half of all is for others");
+        share.change(&mut held, 100);
+        assert_eq!(check(&share, 100, 100), Ok(()), "who does not grow is not refused");
+        assert_eq!(check(&share, 100, 101), Err(Shortage::Forever));
         assert_eq!(memory.refusals(), 3);
+    }
+
+    /// Makes groups of this size for a source until it may make no more; how many.
+    fn fill(share: &mut Share, last: u8, size_bytes: usize) -> usize {
+        share.set_asker(Some(source(last)));
+        let mut count = 0;
+        while Room::new(share, Held::default(), 0).check(size_bytes).is_ok() {
+            share.change(&mut Held::default(), size_bytes);
+            count += 1;
+        }
+        count
+    }
+
+    #[test]
+    fn a_source_makes_groups_grow_to_what_it_leaves_free() {
+        let memory = GroupMemory::new(10_000_000);
+        let mut share = Share::new(Arc::clone(&memory));
+        let counts: Vec<_> = (1..=4).map(|last| fill(&mut share, last, 100_000)).collect();
+        assert_eq!(counts, [50, 25, 12, 6]);
+        assert_eq!(memory.largest_sources(2), [(source(1), 5_000_000), (source(2), 2_500_000)]);
+        drop(share);
+        assert_eq!((memory.held_bytes(), memory.largest_sources(9)), (0, Vec::new()));
+    }
+
+    #[test]
+    fn small_groups_of_a_source_leave_a_part_to_others() {
+        let memory = GroupMemory::new(10_000_000);
+        let mut share = Share::new(Arc::clone(&memory));
+        assert_eq!(fill(&mut share, 1, 100_000), 50);
+        assert_eq!(fill(&mut share, 1, 10_000), 300, "it may have many clients");
+        assert_eq!((fill(&mut share, 2, 100_000), fill(&mut share, 2, 10_000)), (10, 60));
+    }
+
+    #[test]
+    fn a_group_counts_for_who_made_it_grow_last() {
+        let memory = GroupMemory::new(1_000_000);
+        let (mut share, mut held) = (Share::new(Arc::clone(&memory)), Held::default());
+        share.change(&mut held, 100_000);
+        assert_eq!(memory.largest_sources(9), [], "it was loaded");
+        share.set_asker(Some(source(1)));
+        share.change(&mut held, 90_000);
+        assert_eq!(held.source, None, "it did not grow");
+        share.change(&mut held, 110_000);
+        assert_eq!(memory.largest_sources(9), [(source(1), 110_000)]);
+        share.set_asker(Some(source(2)));
+        assert!(Room::new(&share, held, 110_000).check(445_000).is_ok(), "it would be half of all");
+        assert!(Room::new(&share, held, 110_000).check(510_000).is_err());
+        share.change(&mut held, 120_000);
+        let part = share.part(held);
+        assert_eq!(memory.largest_sources(9), [(source(2), 120_000)]);
+        share.absorb(part);
+        share.set_asker(None);
+        share.change(&mut held, 0);
+        assert_eq!((memory.held_bytes(), memory.largest_sources(9)), (0, Vec::new()));
     }
 
     #[test]
     fn what_a_shard_held_is_given_back_with_it() {
         let memory = GroupMemory::new(100);
         let (mut first, mut second) = (Share::new(Arc::clone(&memory)), Share::new(Arc::clone(&memory)));
-        first.change(0, 40);
-        second.change(0, 30);
-        second.change(30, 10);
+        first.change(&mut Held::default(), 40);
+        let mut held = Held::default();
+        second.change(&mut held, 30);
+        second.change(&mut held, 10);
         assert_eq!(memory.held_bytes(), 50);
         drop(first);
         assert_eq!(memory.held_bytes(), 10);

@@ -50,7 +50,7 @@ impl Shard {
     ) -> Result<ConsumerGroupHeartbeatResponse<'static>, Refusal> {
         let group_id = &*request.group_id;
         let Some(entry) = self.groups.get_mut(group_id) else { return Err(Refusal::no_such_group(group_id)) };
-        let room = entry.room(self.share.memory());
+        let room = entry.room(&self.share);
         let mut records = entry.group.tombstones(group_id);
         let Group::Classic(classic) = &mut entry.group else { return Err(Refusal::no_such_group(group_id)) };
         let given = Given { now: context.now, topics, config: &self.config, room };
@@ -116,7 +116,7 @@ impl Shard {
         if classic.members().count() > self.config.max_size {
             return None;
         }
-        entry.room(self.share.memory()).check(classic.memory_bytes()).ok()?;
+        entry.room(&self.share).check(classic.memory_bytes()).ok()?;
         let mut records = entry.group.tombstones(group_id);
         if classic.is_persisted() {
             records.push(classic.to_record_of_rebalance());
@@ -148,7 +148,7 @@ impl Shard {
             return step;
         }
         let Some(entry) = self.groups.get_mut(group_id) else { return Step::default() };
-        let room = entry.room(self.share.memory());
+        let room = entry.room(&self.share);
         let Group::Consumer(group) = &mut entry.group else { return Step::default() };
         let given = Given { now: context.now, topics, config: &self.config, room };
         let mut recorder = Recorder::new(group_id);
@@ -175,7 +175,7 @@ impl Shard {
         let last = group.consumer_with(instance_id)?;
         group.check_join(request, &self.config).ok()?;
         let (mut classic, mut records) = self.downgraded(context.now, group_id, topics, Some(last))?;
-        let mut turn = Turn::new(context.now, &self.config).within(entry.room(self.share.memory()));
+        let mut turn = Turn::new(context.now, &self.config).within(entry.room(&self.share));
         if !classic.is_empty() {
             classic.prepare_rebalance(&mut turn);
         }
@@ -199,7 +199,7 @@ impl Shard {
         let group_id = &*request.group_id;
         let unknown = (ErrorCode::UNKNOWN_MEMBER_ID, Vec::new());
         let Some(entry) = self.groups.get_mut(group_id) else { return unknown };
-        let room = entry.room(self.share.memory());
+        let room = entry.room(&self.share);
         let Group::Consumer(group) = &mut entry.group else { return unknown };
         let given = Given { now: context.now, topics, config: &self.config, room };
         let mut recorder = Recorder::new(group_id);

@@ -7,6 +7,7 @@
 //! hands it requests. It calls [`Shard::expire`] when [`Shard::next_deadline`] comes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use riverrun_protocol::{
@@ -20,7 +21,7 @@ use crate::GroupMemory;
 use crate::classic::{ClassicGroup, Parked, Turn, join_error, leave_response, sync_error};
 use crate::group::{Group, GroupEntry};
 use crate::lend::{AwayGroups, STEP_COST_MAX};
-use crate::memory::{Room, Share};
+use crate::memory::{Held, Room, Share};
 use crate::offsets::{CommittedOffset, Sweep};
 use crate::step::{GroupResponse, OffsetsRecord, RequestContext, Step};
 use crate::time::{Moment, Now, Stamp};
@@ -188,7 +189,7 @@ impl Shard {
             }
         };
         let Some(entry) = self.groups.get_mut(group_id) else { return Step::default() };
-        let mut turn = Turn::new(context.now, &self.config).within(entry.room(self.share.memory()));
+        let mut turn = Turn::new(context.now, &self.config).within(entry.room(&self.share));
         turn.step.records = tombstones;
         if let Group::Classic(group) = &mut entry.group {
             group.join(&mut turn, context, request);
@@ -274,7 +275,7 @@ impl Shard {
             return self.sync_consumer_group(context, request, topics);
         }
         let Some(entry) = self.groups.get_mut(group_id) else { return refused(ErrorCode::UNKNOWN_MEMBER_ID) };
-        let room = entry.room(self.share.memory());
+        let room = entry.room(&self.share);
         let Group::Classic(group) = &mut entry.group else { return refused(ErrorCode::UNKNOWN_MEMBER_ID) };
         let mut turn = Turn::new(context.now, &self.config).within(room);
         group.sync(&mut turn, context, request);
@@ -353,6 +354,14 @@ impl Shard {
         })
     }
 
+    /// Does some work for a source: what makes a group grow meanwhile counts for it.
+    pub fn on_behalf_of<T>(&mut self, source: IpAddr, work: impl FnOnce(&mut Self) -> T) -> T {
+        let before = self.share.set_asker(Some(source));
+        let done = work(self);
+        self.share.set_asker(before);
+        done
+    }
+
     /// How many groups there are.
     pub fn group_count(&self) -> usize {
         self.groups.len() + self.away.values().filter(|away| away.listed.is_some()).count()
@@ -369,7 +378,7 @@ impl Shard {
             return Err(ErrorCode::INVALID_GROUP_ID);
         }
         let size_bytes = GroupEntry::empty_bytes(group_id);
-        let room = Room::new(self.share.memory(), 0, 0);
+        let room = Room::new(&self.share, Held::default(), 0);
         room.check(size_bytes).map_err(|shortage| shortage.code(ErrorCode::GROUP_MAX_SIZE_REACHED))?;
         self.make_room()?;
         self.groups.insert(group_id.into(), entry);
@@ -424,15 +433,14 @@ impl Shard {
     pub(crate) fn charge(&mut self, group_id: &str) {
         if let Some(entry) = self.groups.get_mut(group_id) {
             let bytes = entry.memory_bytes(group_id);
-            let before = std::mem::replace(&mut entry.charged_bytes, bytes);
-            self.share.change(before, bytes);
+            self.share.change(&mut entry.held, bytes);
         }
     }
 
     /// Removes a group and its timer.
     pub(crate) fn forget(&mut self, group_id: &str) {
-        let Some((group_id, entry)) = self.groups.remove_entry(group_id) else { return };
-        self.share.change(entry.charged_bytes, 0);
+        let Some((group_id, mut entry)) = self.groups.remove_entry(group_id) else { return };
+        self.share.change(&mut entry.held, 0);
         if let Some(at) = entry.scheduled {
             self.timers.remove(&(at, group_id));
         }

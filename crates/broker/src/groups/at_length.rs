@@ -78,7 +78,7 @@ impl Groups {
     ) -> Result<(), ErrorCode> {
         let slot = &self.slots()?[index];
         let mut step = run(lent.shard(), clock::now(&*broker.env.clock));
-        self.tell_of_shortage();
+        self.tell_of_shortage(&*broker.env.clock);
         let mut replies = std::mem::take(&mut step.replies);
         loop {
             self.append_in_pieces(broker, slot, load, &step)?;

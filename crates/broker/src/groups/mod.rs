@@ -284,6 +284,19 @@ struct Waiting {
     reply: oneshot::Sender<GroupResponse>,
 }
 
+/// So many of the sources that hold most are named where memory is short: those for whom the others go short.
+const HOLDERS_TOLD: usize = 3;
+/// For so long after somebody was refused for want of memory `/health` says so. Clients try again more often than that.
+const SHORTAGE_TOLD: Duration = Duration::from_secs(10);
+
+/// Refusals for want of memory of which the log was told, or that it left out.
+#[derive(Debug, Default)]
+struct Shortage {
+    refusals: u64,
+    /// When the last one was seen, in monotonic time.
+    seen_at: Option<Duration>,
+}
+
 /// All groups of one server.
 ///
 /// Invariants: there is one slot for each partition of `__consumer_offsets`, whose number never changes once the
@@ -295,8 +308,8 @@ pub(crate) struct Groups {
     stuck_after: Duration,
     /// What the groups of all shards take, and may take.
     memory: Arc<GroupMemory>,
-    /// Refusals for want of memory that the log was told of, or left out.
-    refusals_seen: AtomicU64,
+    /// Refusals for want of memory.
+    shortage: Mutex<Shortage>,
     slots: OnceLock<Vec<Slot>>,
     parked: Parked,
     next_token: AtomicU64,
@@ -312,7 +325,7 @@ impl Groups {
             config: group_config(config),
             stuck_after: Duration::from_millis(config.groups.offsets_commit_timeout_ms),
             memory: GroupMemory::new(config.groups.groups_memory_max_bytes),
-            refusals_seen: AtomicU64::new(0),
+            shortage: Mutex::default(),
             slots: OnceLock::new(),
             parked: Parked::default(),
             next_token: AtomicU64::new(0),
@@ -401,6 +414,7 @@ impl Groups {
         let forget = Forget { broker: Arc::clone(broker), token };
         let mut random = [0; 16];
         broker.env.random.fill(&mut random);
+        let source = Source::of(context.connection.peer.ip());
         let step = self.step_of(broker, shard, work, None, |shard, now| {
             let client_host = context.client_host();
             let client_id = &*context.client_id;
@@ -412,7 +426,7 @@ impl Groups {
                 api_version: version,
                 random,
             };
-            handle(shard, &context)
+            shard.on_behalf_of(source.into(), |shard| handle(shard, &context))
         });
         step.await?;
         Ok(Begun { shard, reply, forget })
@@ -721,7 +735,7 @@ impl Groups {
     ) -> Result<(), ErrorCode> {
         let loaded = state.loaded_mut().ok_or(ErrorCode::NOT_COORDINATOR)?;
         let step = run(&mut loaded.shard, clock::now(&*broker.env.clock));
-        self.tell_of_shortage();
+        self.tell_of_shortage(&*broker.env.clock);
         changes::tell_emptied(&loaded.shard.take_emptied());
         let slot = &self.slots()?[index];
         if let Err(error) = batches::append(broker, &loaded.partition, &step.records, &mut loaded.last) {
@@ -755,20 +769,38 @@ impl Groups {
     }
 
     /// Logs that somebody was refused for want of memory, once in a while.
-    fn tell_of_shortage(&self) {
+    fn tell_of_shortage(&self, clock: &dyn Clock) {
         let refusals = self.memory.refusals();
-        if self.refusals_seen.swap(refusals, Ordering::Relaxed) == refusals {
-            return;
+        {
+            let mut shortage = self.shortage.lock();
+            if shortage.refusals == refusals {
+                return;
+            }
+            *shortage = Shortage { refusals, seen_at: Some(clock.monotonic()) };
         }
-        let (held_bytes, max_bytes) = (self.memory.held_bytes(), self.memory.max_bytes());
         GROUP_MEMORY_SHORTAGE.warn(|suppressed| {
-            tracing::warn!(
-                held_bytes,
-                max_bytes,
-                suppressed,
-                "groups may take no more memory (groups.memory.max.bytes): members or commits were refused"
-            );
+            let holders = self.memory_holders();
+            tracing::warn!(suppressed, "members or commits of groups were refused: {holders}");
         });
+    }
+
+    /// Who holds the memory of groups, while somebody was refused for want of it not long ago.
+    pub(crate) fn shortage(&self, clock: &dyn Clock) -> Option<String> {
+        let seen_at = self.shortage.lock().seen_at?;
+        let is_over = clock.monotonic().saturating_sub(seen_at) > SHORTAGE_TOLD;
+        (!is_over).then(|| format!("members or commits of groups are refused: {}", self.memory_holders()))
+    }
+
+    fn memory_holders(&self) -> String {
+        let (held, max) = (self.memory.held_bytes(), self.memory.max_bytes());
+        let largest = self.memory.largest_sources(HOLDERS_TOLD).into_iter();
+        let largest: Vec<_> =
+            largest.map(|(source, bytes)| format!(", {bytes} of them for {}", Source::of(source))).collect();
+        format!(
+            "groups hold {held} bytes of {max} (groups.memory.max.bytes){}; a group, and all that a source has made \
+             grow, may be no larger than what is left",
+            largest.concat()
+        )
     }
 
     /// Replies with those who wait for them. Nobody waits any more for one whose client has given up.

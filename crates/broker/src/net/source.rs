@@ -26,6 +26,13 @@ impl Source {
     }
 }
 
+impl From<Source> for IpAddr {
+    /// An address of it, the same one whichever address it was made of.
+    fn from(source: Source) -> Self {
+        source.0
+    }
+}
+
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {

@@ -76,7 +76,7 @@ impl Shard {
             return Err(refusal);
         }
         let Some(entry) = self.groups.get_mut(group_id) else { return Err(Refusal::no_such_group(group_id)) };
-        let room = entry.room(self.share.memory());
+        let room = entry.room(&self.share);
         let Group::Consumer(group) = &mut entry.group else { return Err(Refusal::no_such_group(group_id)) };
         let given = Given { now: context.now, topics, config: &self.config, room };
         let served = group.heartbeat(context, request, given);

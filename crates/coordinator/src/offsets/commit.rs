@@ -208,7 +208,7 @@ impl Commit<'_> {
             return Err(ErrorCode::INVALID_COMMIT_OFFSET_SIZE);
         }
         let memory_bytes = entry.offsets.memory_bytes_with(topic.name, index, metadata.len());
-        let room = Room::new(self.shard.share.memory(), entry.charged_bytes, self.offsets_bytes);
+        let room = Room::new(&self.shard.share, entry.held, self.offsets_bytes);
         room.check(memory_bytes).map_err(|shortage| shortage.code(ErrorCode::INVALID_COMMIT_OFFSET_SIZE))?;
         let now = self.context.now;
         let retention_ms = self.request.retention_time_ms;

@@ -305,7 +305,7 @@ impl World {
                     again
                 });
             assert_eq!(offsets.memory_bytes(), entry.offsets.memory_bytes(), "offsets are counted wrongly");
-            assert_eq!(entry.charged_bytes, entry.memory_bytes(group_id), "{group_id} is charged wrongly");
+            assert_eq!(entry.held.bytes, entry.memory_bytes(group_id), "{group_id} is charged wrongly");
             let deadline = entry.group.next_deadline();
             assert!(
                 deadline.is_none() || entry.scheduled.is_some_and(|at| Some(at) <= deadline),
@@ -314,7 +314,7 @@ impl World {
         }
         let scheduled =
             self.shard.groups.iter().filter_map(|(id, entry)| Some((entry.scheduled?, id.clone())));
-        let charged: usize = self.shard.groups.values().map(|entry| entry.charged_bytes).sum();
+        let charged: usize = self.shard.groups.values().map(|entry| entry.held.bytes).sum();
         assert_eq!((self.shard.share.held_bytes(), self.memory.held_bytes()), (charged, charged));
         assert_eq!(self.shard.timers, scheduled.collect::<BTreeSet<_>>());
         assert!(self.shard.groups.len() <= config().groups_max);

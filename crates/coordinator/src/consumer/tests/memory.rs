@@ -5,7 +5,7 @@ use std::sync::Arc;
 use riverrun_protocol::ErrorCode;
 
 use crate::consumer::{ConsumerGroup, size};
-use crate::memory::Share;
+use crate::memory::{Held, Share};
 use crate::{GroupConfig, GroupMemory};
 
 use super::replay::assert_replays;
@@ -71,7 +71,7 @@ fn a_group_keeps_its_assignment_when_there_is_no_memory_for_a_larger_one() {
 fn a_pattern_goes_on_naming_what_it_did_when_there_is_no_memory_for_more() {
     let (mut world, memory) = world(1_000_000);
     let mut others = Share::new(memory);
-    others.change(0, 900_000);
+    others.change(&mut Held::default(), 900_000);
     world.topics.put("t-0", 1);
     let mut client = Client::new("a", &[]);
     client.pattern = Some("t-.*".to_owned());
