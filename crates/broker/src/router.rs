@@ -28,6 +28,7 @@ use crate::handlers::bounds::{Bound, Place, SMALL_ANSWER_BYTES_MAX, SMALL_BYTES_
 use crate::handlers::{self, produce};
 use crate::net::budget::Charge;
 use crate::net::connection::{Dispatch, Dispatched};
+use crate::net::gate::Places;
 use crate::net::inflating::RecordsWork;
 use crate::net::response::{Outcome, Part, ResponseFrame};
 
@@ -61,6 +62,14 @@ impl Dispatch for Router {
 
     fn refuses(&self, beginning: &[u8], missing: usize) -> Option<String> {
         refusal(beginning, missing)
+    }
+
+    fn places(&self, frame: &[u8]) -> Places {
+        match read_header(frame) {
+            Ok(Ok((call, _))) => produce::places(&self.broker, call, frame, SMALL_ELEMENTS_MAX),
+            // It is let in to be refused.
+            _ => Places::default(),
+        }
     }
 
     fn dispatch(&self, connection: &Arc<ConnectionInfo>, frame: BytesMut, charge: Charge) -> Dispatched {

@@ -2,8 +2,8 @@
 //! holds up no other.
 //!
 //! Each works when the write cache or a journal is half full or a level is to change, and otherwise now and then, so that
-//! little is left to recover. It also keeps an eye on the room in its log dir, and lets producers in who are refused
-//! rather than held up where there is none.
+//! little is left to recover. It also keeps an eye on the room in its log dir, and has producers that wait ask again now and
+//! then: they are let in to be refused where there is none.
 
 use std::io;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ fn run(broker: &Broker, dir: usize, stop: &AtomicBool) {
     let mut pauses = 0;
     while !stop.load(Ordering::Acquire) {
         let is_due = broker.logs.wait_for_settling(dir, PAUSE) || pauses >= PAUSES_MAX;
-        broker.produce_gate.look_again();
+        broker.produce_gate.room_was_made();
         if !is_due {
             pauses += 1;
             broker.logs.measure_space_of(dir);

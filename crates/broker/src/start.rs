@@ -30,7 +30,7 @@ use crate::metadata::{Cordon, JournalRegistry, MetadataError, Store, StoreOption
 use crate::metrics::Metrics;
 use crate::mounts::Mounts;
 use crate::net::budget::MemoryBudget;
-use crate::net::gate::ProduceGate;
+use crate::net::gate::{Load, ProduceGate};
 use crate::net::inflating::InflatingLeave;
 use crate::net::responses::ResponseMemory;
 use crate::net::turns::Turns;
@@ -268,14 +268,21 @@ fn tell_unknown(broker: &Broker, report: &RecoveryReport) {
     }
 }
 
-/// Open while the write cache has room, or holds what waits for room on a disk: there whoever comes is refused.
+/// The gate before the write cache. What waits there for room on a disk does not count: there whoever comes is refused.
 fn produce_gate(logs: &Arc<LogStore>) -> Arc<ProduceGate> {
     let cache_of = Arc::downgrade(logs);
-    let has_room = move || cache_of.upgrade().is_none_or(|logs| !logs.is_write_cache_full());
-    let gate = Arc::new(ProduceGate::new(has_room));
+    let look = move || cache_of.upgrade().map_or_else(Load::default, |logs| load_of(&logs));
+    let gate = Arc::new(ProduceGate::new(look));
     let opened = Arc::clone(&gate);
     logs.write_cache().on_room(Box::new(move || opened.room_was_made()));
     gate
+}
+
+fn load_of(logs: &LogStore) -> Load {
+    let cache = logs.write_cache();
+    let held_bytes = cache.bytes();
+    let used_bytes = if cache.is_contended() { logs.write_cache_used_bytes() } else { held_bytes };
+    Load { used_bytes, held_bytes, bytes_max: cache.bytes_max(), removed_bytes: cache.removed_bytes() }
 }
 
 /// Brings what the journals hold into the logs. Partitions that cannot take theirs go offline, and health tells.

@@ -170,7 +170,8 @@ impl Watchdog {
         let stop = Arc::new(AtomicBool::new(false));
         let (watched, stopping) = (Arc::clone(broker), Arc::clone(&stop));
         let run = move || {
-            let mut facts = Facts { network, beat: None, journals: Vec::new(), sent_bytes: 0 };
+            let mut facts =
+                Facts { network, beat: None, journals: Vec::new(), sent_bytes: 0, removed_bytes: 0 };
             while !stopping.load(Ordering::Acquire) {
                 facts.look(&watched);
                 std::thread::park_timeout(LOOK_EVERY);
@@ -197,13 +198,15 @@ struct Facts {
     journals: Vec<u64>,
     /// What clients had been sent.
     sent_bytes: u64,
+    /// So much had left the write cache.
+    removed_bytes: u64,
 }
 
 impl Facts {
     fn look(&mut self, broker: &Broker) {
         let mut present = self.journals(broker);
         present.extend(log_dirs(broker));
-        if broker.logs.is_write_cache_full() {
+        if self.is_write_cache_waited_for(broker) {
             present.push((Wait::WriteCache, full_write_cache(broker)));
         }
         let budgets = &broker.budgets;
@@ -227,6 +230,14 @@ impl Facts {
                 }
             }
         }
+    }
+
+    /// Whether all wait for the write cache, or some and nothing has left it since the look before.
+    fn is_write_cache_waited_for(&mut self, broker: &Broker) -> bool {
+        let removed_bytes = broker.logs.write_cache().removed_bytes();
+        let before = std::mem::replace(&mut self.removed_bytes, removed_bytes);
+        let is_stuck = removed_bytes == before && broker.produce_gate.waiting() > 0;
+        broker.logs.is_write_cache_full() || is_stuck
     }
 
     /// The journals that have entries to store and have stored none since the look before.

@@ -499,6 +499,17 @@ impl LogDir {
         }
     }
 
+    /// Whether the write cache is half full, and the dir has enough of that to be in the way of others.
+    pub(crate) fn fills_cache(&self) -> bool {
+        let stored_bytes = self.stored_bytes.load(Ordering::Relaxed);
+        self.shared.cache.is_half_full() && stored_bytes >= self.shared.worth_settling_bytes()
+    }
+
+    /// Its tails have memory of their own: what has left them makes room although settling has not come to an end.
+    pub(crate) fn let_go_of_kept(&self) {
+        self.kept.let_go(&self.shared.cache);
+    }
+
     /// So many bytes have left a tail.
     pub(crate) fn remove_stored(&self, bytes: u64) {
         self.space.remove_unsettled(bytes);

@@ -225,13 +225,22 @@ impl LogStore {
     /// count, as far as there was room beside it.
     pub fn is_write_cache_full(&self) -> bool {
         let cache = self.write_cache();
-        if !cache.is_full() {
-            return false;
-        }
+        cache.is_full() && self.write_cache_used_bytes() >= cache.bytes_max()
+    }
+
+    /// What the write cache holds of what can be settled, as [`Self::is_write_cache_full`] counts it.
+    pub fn write_cache_used_bytes(&self) -> u64 {
         let in_journals: u64 = self.journals().map(Journal::waiting_bytes).sum();
         let stuck_dirs = self.dirs.iter().filter(|dir| dir.takes_nothing());
         let in_dirs: u64 = stuck_dirs.map(|dir| dir.space().unsettled_bytes()).sum();
-        cache.bytes().saturating_sub(in_journals + in_dirs) >= cache.bytes_max()
+        self.write_cache().bytes().saturating_sub(in_journals + in_dirs)
+    }
+
+    /// Bytes in the write cache that log dir `dir_index` has to settle; none if it takes nothing, so that who would append to
+    /// it is refused.
+    pub fn dir_unsettled_bytes(&self, dir_index: usize) -> Option<u64> {
+        let dir = &self.dirs[dir_index];
+        (!dir.takes_nothing()).then(|| dir.space().unsettled_bytes())
     }
 
     /// The journals, in the order of their directories.

@@ -1,8 +1,8 @@
 //! Memory of what was appended and is in no segment yet, and when somebody should do something about it.
 //!
 //! Counts bytes from their submission to the journal, or from the start that has found them there, until they are
-//! settled. Half full of what can be settled, it has the log dirs wake who settles them; full, it says so, and whoever lets
-//! producers in waits for room.
+//! settled. Half full of what can be settled, it has the log dirs wake who settles them. Beyond that whoever lets producers
+//! in looks at what each of them holds, and is told each time that something has left.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-/// Called when there is room again.
+/// Called when there is more room.
 type Hook = Box<dyn Fn() + Send + Sync>;
 
 /// What counts although it has left a tail of one log dir. Each dir has its own, so that one that hangs while it is settled
@@ -31,6 +31,12 @@ impl Kept {
     pub(crate) fn settling<'a>(&'a self, cache: &'a WriteCache) -> Settling<'a> {
         self.0.lock().settlings += 1;
         Settling { kept: self, cache }
+    }
+
+    /// What the dir has in tails shares no memory any more: what has left them counts no longer, whatever is being settled.
+    pub(crate) fn let_go(&self, cache: &WriteCache) {
+        let bytes = std::mem::take(&mut self.0.lock().bytes);
+        cache.remove(bytes);
     }
 
     /// So many bytes have left a tail. While tails are being settled they count until the end of that.
@@ -55,6 +61,8 @@ impl Kept {
 pub struct WriteCache {
     bytes_max: u64,
     bytes: AtomicU64,
+    /// All that has ever left.
+    removed_bytes: AtomicU64,
     stored_bytes: AtomicU64,
     /// What tails of dirs that are well hold that cannot be written, or is aside in a journal's directory, and does not
     /// count above.
@@ -67,6 +75,7 @@ impl WriteCache {
         Self {
             bytes_max: bytes_max.max(1),
             bytes: AtomicU64::new(0),
+            removed_bytes: AtomicU64::new(0),
             stored_bytes: AtomicU64::new(0),
             aside_bytes: AtomicU64::new(0),
             hooks: Mutex::default(),
@@ -81,6 +90,17 @@ impl WriteCache {
     /// So many there should be at most.
     pub fn bytes_max(&self) -> u64 {
         self.bytes_max
+    }
+
+    /// Bytes that have left since the server started: what has come in before so many more have left is gone, as far as
+    /// settling takes the oldest first.
+    pub fn removed_bytes(&self) -> u64 {
+        self.removed_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether there is so much in it that it matters who has it.
+    pub fn is_contended(&self) -> bool {
+        self.bytes() > self.bytes_max / 2
     }
 
     /// Whether nobody should append now. Appends are not refused for it: who is let in comes before them.
@@ -99,7 +119,8 @@ impl WriteCache {
         self.bytes().saturating_add(bytes) <= self.bytes_max / 2
     }
 
-    /// Has `hook` called each time that there is room again, by the thread that made it: it must not block.
+    /// Has `hook` called each time that something leaves while more than half of the cache is full, by the thread that takes
+    /// it away: the hook must not block.
     pub fn on_room(&self, hook: Box<dyn Fn() + Send + Sync>) {
         self.hooks.lock().push(hook);
     }
@@ -132,7 +153,8 @@ impl WriteCache {
     /// So many bytes never get into a tail.
     pub(crate) fn remove(&self, bytes: u64) {
         let before = take_off(&self.bytes, bytes);
-        if before >= self.bytes_max && before.saturating_sub(bytes) < self.bytes_max {
+        self.removed_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if bytes > 0 && before > self.bytes_max / 2 {
             for hook in self.hooks.lock().iter() {
                 hook();
             }
@@ -212,21 +234,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn room_is_announced_once_each_time_that_the_cache_was_full() {
+    fn all_that_leaves_a_cache_that_is_more_than_half_full_is_told() {
         let cache = WriteCache::new(100);
         let calls = Arc::new(AtomicUsize::new(0));
         let counted = calls.clone();
         cache.on_room(Box::new(move || _ = counted.fetch_add(1, Ordering::Relaxed)));
-        cache.add(99);
-        cache.remove(50);
-        assert_eq!(calls.load(Ordering::Relaxed), 0, "it was never full");
+        cache.add(50);
+        cache.remove(20);
+        assert_eq!(calls.load(Ordering::Relaxed), 0, "nobody waits");
         cache.add(71);
-        assert!(cache.is_full());
+        assert!(cache.is_full() && cache.is_contended());
+        cache.remove(0);
+        assert_eq!(calls.load(Ordering::Relaxed), 0, "nothing has left");
         cache.remove(10);
-        assert!(cache.is_full() && calls.load(Ordering::Relaxed) == 0);
+        cache.remove(41);
         cache.remove(30);
-        cache.remove(30);
-        assert_eq!((calls.load(Ordering::Relaxed), cache.bytes()), (1, 50));
+        assert_eq!((calls.load(Ordering::Relaxed), cache.bytes()), (2, 20));
+        assert_eq!(cache.removed_bytes(), 101);
     }
 
     #[test]

@@ -40,9 +40,10 @@ options! {
     journal_async_write: bool = "journal.async.write", Bool, Some("false");
     /// Milliseconds between two syncs of what `journal.async.write` has written unsynced.
     journal_sync_interval_ms: u64 = "journal.sync.interval.ms", Int(1, i32::MAX), Some("1000");
-    /// Bytes of records at most that are in memory because they are not in the segments yet. When it is full, no produce
-    /// request begins; those that have begun come on top. What waits there for room on a disk holds up nobody: beside
-    /// these bytes there may be as many again for each log dir and each journal that has none, and for all partitions that
+    /// Bytes of records at most that are in memory because they are not in the segments yet. From half of it on a produce
+    /// request waits if its connection, client address, partition or log dir holds much of that; a client that holds little
+    /// waits only when it is full. Requests that have begun come on top. What waits there for room on a disk holds up
+    /// nobody: beside these bytes there may be as many again for each log dir and each journal that has none, and for all partitions that
     /// alone cannot be written to.
     write_cache_bytes: u64 = "write.cache.bytes", Long(8_388_608, i64::MAX), Some("134217728");
 }

@@ -10,6 +10,7 @@
 //! know it (KIP-110). Leaves out: transactional batches, which are refused with `INVALID_TXN_STATE`, because no producer
 //! can have begun a transaction here.
 
+use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use riverrun_protocol::produce_response::{
 };
 use riverrun_protocol::{DecodeError, ErrorCode, ProduceRequest, ProduceResponse, Records};
 use riverrun_records::{BatchHeader, Compression};
-use riverrun_types::{Acks, ErrorKind, TopicId};
+use riverrun_types::{Acks, ErrorKind, PartitionId, TopicId};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::block_in_place;
 
@@ -37,6 +38,7 @@ use crate::groups;
 use crate::log_limit::{INTERNAL_WRITES, STORAGE_TROUBLE};
 use crate::metadata::{Image, Topic, is_internal};
 use crate::mounts::{self, MountedQueue};
+use crate::net::gate::Places;
 use crate::net::inflating::{RecordsWork, Slices};
 use crate::net::response::Outcome;
 use crate::partitions::{AckWaiter, NotDurable, Partition};
@@ -215,6 +217,47 @@ pub(crate) fn begin(
         Ok((request, elements)) => Ok((plan(broker, context, call, &request, frame), elements)),
         Err(DecodeError::TooManyObjects) => Err(NotBegun::TooMuch),
         Err(error) => Err(NotBegun::Refused(Outcome::Close(format!("Produce: {error}")))),
+    }
+}
+
+/// What is held of the write cache where a request goes. One with more elements than these, whose reading would take too long
+/// here, may go anywhere.
+pub(crate) fn places(broker: &Broker, call: Call, frame: &[u8], elements_max: usize) -> Places {
+    let mut places = Places::default();
+    let request = match decode_within::<ProduceRequest<'_>>(call, frame, elements_max) {
+        Ok((request, _)) => request,
+        Err(DecodeError::TooManyObjects) => {
+            (0..broker.logs.dir_count()).for_each(|dir| add_dir(broker, dir, &mut places));
+            return places;
+        }
+        // It is let in to be refused.
+        Err(_) => return places,
+    };
+    let image = broker.metadata.image();
+    let mut dirs = BTreeSet::new();
+    for data in &request.topic_data {
+        let Some(topic) = topic_key(call, data).find(&image).ok() else { continue };
+        for partition in &data.partition_data {
+            let id = PartitionId { topic: topic.id, index: partition.index };
+            if let Some(open) = broker.partitions.get(id) {
+                places.partition_bytes = places.partition_bytes.max(open.log.unsettled_bytes());
+                dirs.extend(topic.log_dir(id.index));
+            }
+        }
+    }
+    for dir in dirs {
+        add_dir(broker, dir, &mut places);
+    }
+    places
+}
+
+/// Takes in what a log dir holds, if there are several. Whoever would append to one that takes nothing is refused.
+fn add_dir(broker: &Broker, dir: usize, places: &mut Places) {
+    if broker.logs.dir_count() > 1
+        && let Some(bytes) = broker.logs.dir_unsettled_bytes(dir)
+    {
+        places.dir_bytes = places.dir_bytes.max(bytes);
+        places.hangs |= broker.logs.dir_hangs(dir);
     }
 }
 
@@ -536,6 +579,13 @@ fn tell_internal(context: &RequestContext, topic: &str) {
     });
 }
 
+fn topic_key<'a>(call: Call, data: &'a TopicProduceData<'_>) -> TopicKey<'a> {
+    match call.version {
+        TOPIC_IDS_SINCE.. => TopicKey::Id(data.topic_id),
+        _ => TopicKey::Name(&data.name),
+    }
+}
+
 fn plan_topic(
     broker: &Arc<Broker>,
     context: &RequestContext,
@@ -544,11 +594,7 @@ fn plan_topic(
     data: &TopicProduceData<'_>,
     frame: &[u8],
 ) -> TopicTargets {
-    let key = match call.version {
-        TOPIC_IDS_SINCE.. => TopicKey::Id(data.topic_id),
-        _ => TopicKey::Name(&data.name),
-    };
-    let topic = key.find(image).and_then(|topic| {
+    let topic = topic_key(call, data).find(image).and_then(|topic| {
         if !context.authorize(Operation::Write, Resource::Topic(&topic.name)) {
             return Err(ErrorCode::TOPIC_AUTHORIZATION_FAILED);
         }

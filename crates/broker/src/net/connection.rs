@@ -27,7 +27,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, sleep_until};
 use super::budget::{Charge, MemoryBudget, Share};
 use super::crowd::Standing;
 use super::frame::{FrameBuffer, FrameLengthError};
-use super::gate::ProduceGate;
+use super::gate::{Guest, NotNow, Places, ProduceGate};
 use super::gather::{GATHER_TIME_MAX, Gather};
 use super::inflating::{Inflating, InflatingLeave, Leave, RecordsWork, Slices};
 use super::lane::Sender;
@@ -113,6 +113,13 @@ impl ConnectionLimits {
         (shortest / 4).clamp(Duration::from_millis(1), TICK)
     }
 
+    /// Waits until there is more room for the records of a request that stalls for it.
+    async fn room_for_records(&self, stall: Option<Stall>) {
+        if let Some(Stall::Gate(not_now)) = stall {
+            self.produce_gate.has_changed(not_now).await;
+        }
+    }
+
     /// Waits until there is memory for a request that stalls for it.
     async fn room_for(&self, share: &Share, stall: Option<Stall>) {
         if let Some(Stall::Memory(bytes)) = stall {
@@ -136,6 +143,11 @@ pub(crate) trait Dispatch: Send + Sync {
     /// it may be right.
     fn refuses(&self, _beginning: &[u8], _missing: usize) -> Option<String> {
         None
+    }
+
+    /// Where the records of a request go.
+    fn places(&self, _frame: &[u8]) -> Places {
+        Places::default()
     }
 
     fn dispatch(&self, connection: &Arc<ConnectionInfo>, frame: BytesMut, charge: Charge) -> Dispatched;
@@ -187,6 +199,8 @@ pub(crate) struct Connection<'a, D> {
     standing: &'a Standing,
     /// Of the memory for requests that are whole.
     share: Arc<Share>,
+    /// Of the memory for records.
+    guest: Guest,
     /// Of the memory for responses.
     account: Arc<Account>,
     /// The next request waits for memory for its response, or has it.
@@ -274,7 +288,7 @@ enum Stall {
     /// Too much is unanswered or unsent.
     Answers,
     /// The next one carries records, and there is no room for them.
-    Gate,
+    Gate(NotNow),
     /// There is no memory for the next one, which has so many bytes, while others of this connection hold some.
     Memory(usize),
     /// There is no memory for what the next one is expected to be answered with.
@@ -314,8 +328,10 @@ impl<'a, D: Dispatch> Connection<'a, D> {
         let outbox = Outbox::new(info.id, Source::of(info.peer.ip()), Arc::clone(&limits.catch_up));
         let account = limits.responses.account(info.id, info.peer.ip());
         let share = limits.requests.share(account.source());
+        let guest = limits.produce_gate.guest(account.source());
         Self {
             share,
+            guest,
             frames: FrameBuffer::new(limits.frame_bytes_max),
             gather: Gather::new(),
             read_at: Instant::now(),
@@ -377,7 +393,7 @@ impl<'a, D: Dispatch> Connection<'a, D> {
                 () = granted(&mut self.large_frame), if is_in_line => Event::Granted,
                 () = reserved(&mut self.in_line), if self.in_line.is_some() => Event::Reserved,
                 () = self.account.evicted(), if self.unsent_bytes() > 0 => Event::Evicted,
-                () = self.limits.produce_gate.opened(), if stall == Some(Stall::Gate) => Event::Admitted,
+                () = self.limits.room_for_records(stall), if matches!(stall, Some(Stall::Gate(_))) => Event::Admitted,
                 () = self.limits.room_for(&self.share, stall), if matches!(stall, Some(Stall::Memory(_))) => Event::Admitted,
                 () = sleep_until(self.read_at + GATHER_TIME_MAX), if may_read && self.gather.is_marked() => Event::TooLittle,
                 // After the socket was looked at: what has come already is never late.
@@ -420,8 +436,8 @@ impl<'a, D: Dispatch> Connection<'a, D> {
             };
             let api_key = self.frames.api_key();
             let is_produce = api_key == Some(ApiKey::Produce as i16);
-            if self.limits.produce_gate.holds(api_key) {
-                return Ok(Some(Stall::Gate));
+            if let Err(not_now) = self.check_gate(api_key, bytes) {
+                return Ok(Some(Stall::Gate(not_now)));
             }
             if !is_produce {
                 // It is to find what was produced before it.
@@ -443,6 +459,7 @@ impl<'a, D: Dispatch> Connection<'a, D> {
             };
             let Some(charge) = charge else { return Ok(Some(Stall::Memory(bytes))) };
             let Some(frame) = self.frames.take_frame() else { return Ok(None) };
+            self.limits.produce_gate.note_passed(&self.guest, api_key, bytes);
             self.frame_since = None;
             self.standing.note_asked();
             self.start(frame, charge).await?;
@@ -457,6 +474,12 @@ impl<'a, D: Dispatch> Connection<'a, D> {
             }
         }
         Ok(Some(Stall::Answers))
+    }
+
+    /// Fails if the next request carries records for which there is no room now.
+    fn check_gate(&self, api_key: Option<i16>, frame_bytes: usize) -> Result<(), NotNow> {
+        let places = || self.dispatch.places(self.frames.whole_frame().unwrap_or_default());
+        self.limits.produce_gate.check(&self.guest, api_key, frame_bytes, places)
     }
 
     /// Takes memory for what the next request is expected to be answered with, if that is much; false while it waits for

@@ -76,8 +76,12 @@ impl FrameBuffer {
 
     /// The API key of the frame that [`Self::whole_frame_bytes`] found.
     pub(crate) fn api_key(&self) -> Option<i16> {
-        let length = self.pending.filter(|&length| self.buffer.len() >= length)?;
-        self.buffer.get(..length)?.first_chunk().map(|bytes| i16::from_be_bytes(*bytes))
+        self.whole_frame()?.first_chunk().map(|bytes| i16::from_be_bytes(*bytes))
+    }
+
+    /// The frame that [`Self::whole_frame_bytes`] found, without its length field.
+    pub(crate) fn whole_frame(&self) -> Option<&[u8]> {
+        self.buffer.get(..self.pending?)
     }
 
     /// Takes the frame that [`Self::whole_frame_bytes`] found, without its length field.

@@ -1,5 +1,6 @@
 //! A log dir whose disk does not answer: producers of the others go on, and `/health` names the one that hangs.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -12,16 +13,16 @@ use crate::admin_port::get;
 use crate::support::{Client, PATIENCE, batch, configured, create_topic, produce, produce_request};
 
 fn on(sim: &SimEnv) -> Server {
-    with(sim, &[])
+    with(sim, "8388608", &[])
 }
 
-fn with(sim: &SimEnv, more: &[(&str, &str)]) -> Server {
+fn with(sim: &SimEnv, journal_bytes: &str, more: &[(&str, &str)]) -> Server {
     let env = Env { fs: sim.env().fs, ..Env::real() };
     let options = [
         ("data.dir", "/data"),
         ("log.dirs", "/one,/two"),
         ("admin.listen", "127.0.0.1:0"),
-        ("journal.bytes", "8388608"),
+        ("journal.bytes", journal_bytes),
         ("write.cache.bytes", "8388608"),
     ];
     configured(&[&options, more].concat()).env(env).start().expect("the server starts")
@@ -91,7 +92,7 @@ fn segments(sim: &SimEnv, path: &Path) -> Vec<u64> {
 #[test]
 fn a_log_dir_that_hangs_holds_up_retention_of_no_other() {
     let sim = SimEnv::new(1);
-    let server = with(&sim, &[("log.retention.check.interval.ms", "50")]);
+    let server = with(&sim, "8388608", &[("log.retention.check.interval.ms", "50")]);
     let mut client = Client::new(&server);
     let configs = [("retention.bytes", "1"), ("durability", "1"), ("segment.bytes", "1048576")];
     create_topic(&mut client, "t", 2, &configs);
@@ -121,4 +122,47 @@ fn a_log_dir_that_hangs_holds_up_retention_of_no_other() {
     }
     sim.fs.hang_device(None);
     server.stop().expect("a clean stop");
+}
+
+/// So many bytes are in no segment yet.
+fn cache_bytes(admin: SocketAddr) -> u64 {
+    let (status, metrics) = get(admin, "/metrics");
+    let value = metrics.lines().find_map(|line| line.strip_prefix("riverrun_write_cache_bytes{} "));
+    value.unwrap_or_else(|| panic!("{status}: {metrics}")).trim().parse().expect("a number")
+}
+
+#[test]
+fn a_log_dir_that_hangs_and_is_flooded_takes_no_room_from_a_producer_of_another() {
+    let sim = SimEnv::new(1);
+    let server = with(&sim, "134217728", &[]);
+    let admin = server.admin_address().expect("an admin port");
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "t", 2, &[("durability", "1")]);
+    for index in 0..2 {
+        produce(&mut client, "t", index, &batch(&["a"]));
+    }
+    let [well, hung] = ["/one", "/two"].map(|dir| partition_in(&mut client, dir));
+    sim.fs.hang_device(Some(Path::new("/two")));
+    let large = batch(&[&"x".repeat(200_000)]);
+    let mut others: Vec<_> = (0..8).map(|_| Client::new(&server)).collect();
+    // More than the write cache takes: the last ones wait.
+    for _ in 0..8 {
+        for other in &mut others {
+            other.send(&produce_request("t", hung, &large, 0), 12);
+        }
+    }
+    let begun = Instant::now();
+    while cache_bytes(admin) < 5 << 20 {
+        assert!(begun.elapsed() < PATIENCE, "{} bytes", cache_bytes(admin));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    for _ in 0..50 {
+        produce(&mut client, "t", well, &batch(&["small"]));
+        assert!(cache_bytes(admin) <= 8 << 20, "the bound holds");
+    }
+    sim.fs.hang_device(None);
+    for other in &mut others {
+        other.call(&DescribeLogDirsRequest { topics: None }, 5);
+    }
+    server.stop().expect("in order");
 }

@@ -8,9 +8,9 @@ use riverrun_journal::Position;
 use riverrun_records::Batches;
 use riverrun_types::Offset;
 
-use super::PartitionLog;
 use super::open::OpenLog;
 use super::tail::{Piece, TailEntry};
+use super::{PartitionLog, State};
 use crate::error::{LogError, ReadError};
 
 /// Bytes of a segment that are read at once.
@@ -123,6 +123,14 @@ impl PartitionLog {
         let log = self.log_at_hand()?;
         let has_journal = log.appender.lock().mode.has_journal();
         has_journal.then(|| Offset(log.held_end.load(Ordering::Relaxed)))
+    }
+
+    /// Bytes of its records that the write cache counts; none of a log that is being opened or closed. Waits for nobody.
+    pub fn unsettled_bytes(&self) -> u64 {
+        let state = self.state.try_read();
+        let Some(State::Open(log)) = state.as_deref() else { return 0 };
+        let submitted_bytes = log.submitted_bytes.load(Ordering::Relaxed);
+        submitted_bytes + log.shown.lock().tail.counted_bytes()
     }
 
     /// Gives the tail memory of its own. Waits for nobody who waits for the disk.

@@ -1,5 +1,5 @@
-//! What keeps a log dir that hangs from holding up the others: the journals are given back without it, and no memory of others
-//! stays with what it has in tails.
+//! What keeps a log dir that hangs from holding up the others: the journals are given back without it, what it has does not fill
+//! the write cache, and no memory of others stays with what it has in tails.
 //!
 //! Who settles the dir waits for its disk. So this is done by who settles another one, and touches neither the disk nor a lock
 //! that is held while it is waited for: what the dir needs is read from the journals, wherever it has come to since. The

@@ -87,11 +87,15 @@ impl LogStore {
             || self.is_other_in_the_way(dir)
     }
 
-    /// Whether what another dir needs, which hangs, keeps a journal from being given back.
+    /// Whether what another dir has, which hangs, keeps a journal from being given back or fills the write cache.
     fn is_other_in_the_way(&self, dir: &LogDir) -> bool {
+        let is_pressed = self.shared.is_journal_half_full() || self.shared.cache.is_half_full();
         let mut others = self.dirs.iter().filter(|other| !std::ptr::eq(Arc::as_ptr(other), dir));
-        self.shared.is_journal_half_full()
-            && others.any(|other| other.is_open() && other.hangs() && other.pins(&self.delivered()))
+        is_pressed && others.any(|other| other.is_open() && other.hangs() && self.is_in_the_way(other))
+    }
+
+    fn is_in_the_way(&self, hanging: &LogDir) -> bool {
+        hanging.fills_cache() || hanging.pins(&self.delivered())
     }
 
     /// Ends the waits of all who settle, or their next ones.
@@ -120,7 +124,8 @@ impl LogStore {
 
     /// One cycle of log dir `dir_index`: brings all its tails into the segments, in large runs and in the order of partitions,
     /// and changes levels that are to change. If a journal is half full for it, or a level changes, a checkpoint follows, and
-    /// the journals use their files again. What they have of another dir that hangs, and keeps them from that, is put aside.
+    /// the journals use their files again. What they have of another dir that hangs, and keeps them from that or fills the write
+    /// cache, is put aside.
     pub fn settle_dir(&self, dir_index: usize) -> Result<(), LogError> {
         self.settle_in(std::slice::from_ref(&self.dirs[dir_index]))
     }
@@ -140,8 +145,8 @@ impl LogStore {
         for dir in dirs.iter().filter(|dir| dir.is_open()) {
             dir.put_aside_if_stuck(&delivered);
         }
+        self.free_of_hanging(dirs, &delivered);
         if self.shared.is_journal_half_full() {
-            self.free_of_hanging(dirs, &delivered);
             let is_wanted = |dir: &LogDir| dir.check_usable().is_ok() && dir.pins(&delivered);
             result = result.and(self.recycle(dirs, &delivered, Haste::Spread, is_wanted));
         }
@@ -149,15 +154,18 @@ impl LogStore {
         end_cycle(dirs, result)
     }
 
-    /// Puts aside what keeps a journal from being given back for other dirs that hang. Waits for none of these.
+    /// Puts aside what other dirs that hang have in the write cache, or keeps a journal from being given back for them, where
+    /// that is in the way of others. Waits for none of these dirs.
     fn free_of_hanging(&self, dirs: &[Arc<LogDir>], delivered: &[Position]) {
         let is_other = |dir: &Arc<LogDir>| !dirs.iter().any(|own| Arc::ptr_eq(own, dir));
         let hanging = self.dirs.iter().filter(|dir| dir.is_open() && is_other(dir) && dir.hangs());
-        for dir in hanging {
+        let is_pressed = self.shared.is_journal_half_full() || self.shared.cache.is_half_full();
+        for dir in hanging.filter(|_| is_pressed) {
             dir.unshare_tails();
-            if dir.pins(delivered) {
+            if self.is_in_the_way(dir) {
                 dir.put_aside_hanging(delivered);
             }
+            dir.let_go_of_kept();
         }
     }
 

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use riverrun_journal::JournalOptions;
 use riverrun_log::{Closed, DirWork, StoreOptions};
 use riverrun_types::ErrorKind;
 
@@ -15,7 +16,11 @@ const LARGE_BYTES: usize = 200_000;
 
 /// With something in each dir, and the second one not answering any more; and what is in that.
 fn hung() -> (Pair, Vec<String>) {
-    let pair = Pair::new(StoreOptions { write_cache_bytes: 16 << 20, ..Machine::with_journal() });
+    hung_beside(Machine::with_journal().journal)
+}
+
+fn hung_beside(journal: JournalOptions) -> (Pair, Vec<String>) {
+    let pair = Pair::new(StoreOptions { write_cache_bytes: 16 << 20, journal, ..Machine::with_journal() });
     for dir in [0, 1] {
         pair.append(dir, "the log has its files").unwrap();
     }
@@ -138,4 +143,28 @@ fn a_stop_leaves_a_dir_that_hangs_to_the_journal_and_closes_the_others() {
     });
     let pair = pair.kill();
     assert_eq!((pair.values(0).len(), pair.values(1)), (4, expected));
+}
+
+#[test]
+fn a_dir_that_hangs_does_not_fill_the_write_cache_for_good() {
+    // Less than half of it is used.
+    let (pair, expected) = hung_beside(JournalOptions::with_bytes(64 << 20));
+    while_it_hangs(&pair, || {
+        pair.sim.clock.advance(Duration::from_secs(3));
+        for _ in 0..25 {
+            pair.append(1, &"x".repeat(LARGE_BYTES)).unwrap();
+        }
+        let cache = pair.store.write_cache();
+        assert!(cache.is_contended());
+        assert!(
+            pair.store.wait_for_settling(0, Duration::from_millis(1)),
+            "the other dir has nothing to settle"
+        );
+        pair.store.settle_dir(0).unwrap();
+        assert_eq!(cache.bytes(), 0, "it is aside");
+        assert!(!pair.store.wait_for_settling(0, Duration::from_millis(1)), "nothing is in the way any more");
+    });
+    pair.store.checkpoint().unwrap();
+    assert!(!pair.store.has_aside());
+    assert_eq!((pair.values(1).len(), pair.store.write_cache().bytes()), (expected.len() + 25, 0));
 }

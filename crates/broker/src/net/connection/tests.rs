@@ -15,6 +15,7 @@ use riverrun_protocol::Frame;
 use socket2::SockRef;
 
 use super::*;
+use crate::net::gate::Load;
 use crate::net::listener::bind;
 
 /// Longer than anything takes, even on a busy machine.
@@ -141,7 +142,7 @@ fn limits() -> ConnectionLimits {
         requests: MemoryBudget::new(64 << 20),
         responses: ResponseMemory::new(64 << 20),
         catch_up: CatchUp::new(1, 1, u64::MAX),
-        produce_gate: Arc::new(ProduceGate::new(|| true)),
+        produce_gate: Arc::new(ProduceGate::new(Load::default)),
         inflating: Arc::new(InflatingLeave::new()),
         aside: Aside::on(RUNTIME_ASIDE.get_or_init(|| crate::aside::runtime().expect("a runtime")), 0),
     }

@@ -127,3 +127,18 @@ fn nothing_is_counted_when_all_that_was_appended_is_settled_or_deleted() {
         assert_eq!(counted(&store), (0, 0), "seed {seed}");
     }
 }
+
+#[test]
+fn a_half_full_write_cache_raises_the_alarm_of_who_has_much_of_it() {
+    let sim = SimEnv::new(1);
+    let store = open(&sim);
+    recover(&store);
+    let dir = partition(&store, KNOWN).dir().clone();
+    let half = dir.shared().cache.bytes_max() / 2;
+    let is_raised = || dir.alarm().wait(Duration::ZERO);
+    is_raised();
+    dir.note_stored(half - 1);
+    assert!(!is_raised(), "it is not half full");
+    dir.note_stored(1);
+    assert!(is_raised());
+}
