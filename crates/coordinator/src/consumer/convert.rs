@@ -4,6 +4,7 @@
 //! and what they read; the generation becomes the epoch of all and back, so that commits go on. Every record of the old
 //! kind is deleted in the step that writes those of the new.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use riverrun_protocol::{ConsumerProtocolSubscription, consumer_protocol};
@@ -24,7 +25,7 @@ use super::subscription::HASH_OF_NOTHING;
 const GENERATIONS: std::ops::Range<i32> = 0..i32::MAX / 2;
 
 impl ConsumerGroup {
-    /// A group of the same members, each at the epoch that is its generation, with what it was assigned last; or why
+    /// A group of the same members, each at the epoch that is its generation, with what it may be reading; or why
     /// there is none.
     pub(crate) fn from_classic(
         group: &ClassicGroup,
@@ -43,30 +44,15 @@ impl ConsumerGroup {
         // It has looked at no topics: the first look moves it on, so that partitions are assigned that its last leader has
         // given to nobody, also where the newcomer only takes a static member's place.
         converted.commit(Change::Epoch { epoch, metadata_hash: HASH_OF_NOTHING }, recorder);
-        for (id, member) in group.members() {
-            let read = read_partitions(member, &said_by(member, group.protocol())?, topics)?;
-            let (progress, target) = converted.assigned_to(id, read, epoch);
+        let mut held = held_by_each(group, topics)?;
+        for id in group.members().map(|(id, _)| id) {
+            let (progress, target) = holding(held.remove(id).unwrap_or_default(), epoch);
             converted.commit(Change::Target(Arc::clone(id), Some(target)), recorder);
             converted.commit(Change::Progress(Arc::clone(id), Some(progress)), recorder);
         }
         // As if no target had been made: the newcomer, for whom all this is done, gets one at once.
         converted.commit(Change::TargetEpoch { epoch, assigned_at_ms: 0 }, recorder);
         Ok(converted)
-    }
-
-    /// What a classic member holds. Where its leader gave a partition to two, the first one has it: the other is told
-    /// when it rejoins.
-    fn assigned_to(&self, id: &MemberId, read: Vec<PartitionId>, epoch: i32) -> (Progress, Assignment) {
-        let (mut assigned, mut target) = (EpochsByPartition::new(), Assignment::new());
-        for partition in read {
-            if self.holders.get(&partition).is_none_or(|holder| holder == id) {
-                assigned.entry(partition.topic).or_default().insert(partition.index, epoch);
-                target.entry(partition.topic).or_default().insert(partition.index);
-            }
-        }
-        let revoking = EpochsByPartition::new();
-        let state = MemberState::Stable;
-        (Progress { epoch, previous_epoch: epoch, state, assigned, revoking }, target)
     }
 
     /// Whether all its members speak the classic protocol but for `id`, which does not; and there is anybody.
@@ -154,17 +140,53 @@ fn subscription(member: &classic::Member, said: &ConsumerProtocolSubscription<'_
     }
 }
 
-/// The partitions that a classic member may be reading, as far as they exist. What its assignor keeps in the assignment
-/// for itself would be lost, so that such a group does not change.
-fn read_partitions(
+/// What each classic member may be reading. A cooperative member reads what it owned when it joined until it has synced, and
+/// then rejoins without what its leader took from it: until that it holds both what it was given and what it owned. Of two
+/// members that name one partition the one to which the leader gave it has it, or else the first one: the other is told when
+/// it rejoins.
+fn held_by_each<'g>(
+    group: &'g ClassicGroup,
+    topics: &dyn TopicMetadata,
+) -> Result<BTreeMap<&'g MemberId, Assignment>, &'static str> {
+    let mut holders: BTreeMap<PartitionId, &MemberId> = BTreeMap::new();
+    for (id, member) in group.members() {
+        for partition in given_partitions(member, topics)? {
+            holders.entry(partition).or_insert(id);
+        }
+    }
+    for (id, member) in group.members() {
+        for partition in owned_partitions(&said_by(member, group.protocol())?, topics) {
+            holders.entry(partition).or_insert(id);
+        }
+    }
+    let mut held: BTreeMap<&MemberId, Assignment> = BTreeMap::new();
+    for (partition, id) in holders {
+        held.entry(id).or_default().entry(partition.topic).or_default().insert(partition.index);
+    }
+    Ok(held)
+}
+
+/// A member that holds this, which is also what it shall have.
+fn holding(held: Assignment, epoch: i32) -> (Progress, Assignment) {
+    let at_epoch = |indexes: &BTreeSet<i32>| indexes.iter().map(|&index| (index, epoch)).collect();
+    let progress = Progress {
+        epoch,
+        previous_epoch: epoch,
+        state: MemberState::Stable,
+        assigned: held.iter().map(|(&topic, indexes)| (topic, at_epoch(indexes))).collect(),
+        revoking: EpochsByPartition::new(),
+    };
+    (progress, held)
+}
+
+/// The partitions that its leader gave a classic member last, as far as they exist: none if that rebalance was broken off.
+/// What its assignor keeps in the assignment for itself would be lost, so that such a group does not change.
+fn given_partitions(
     member: &classic::Member,
-    said: &ConsumerProtocolSubscription<'_>,
     topics: &dyn TopicMetadata,
 ) -> Result<Vec<PartitionId>, &'static str> {
-    // A rebalance that was broken off has forgotten what was assigned before it, which a cooperative member has not.
     if member.assignment.is_empty() {
-        let owned = said.owned_partitions.iter().map(|owned| (&*owned.topic, &*owned.partitions));
-        return Ok(existing(owned, topics));
+        return Ok(Vec::new());
     }
     let assignment = consumer_protocol::decode_assignment(&member.assignment);
     let assignment = assignment.map_err(|_| "an assignment of theirs is malformed")?;
@@ -173,6 +195,11 @@ fn read_partitions(
     }
     let assigned = assignment.assigned_partitions.iter();
     Ok(existing(assigned.map(|assigned| (&*assigned.topic, &*assigned.partitions)), topics))
+}
+
+/// The partitions that a classic member read when it joined last, as far as they exist.
+fn owned_partitions(said: &ConsumerProtocolSubscription<'_>, topics: &dyn TopicMetadata) -> Vec<PartitionId> {
+    existing(said.owned_partitions.iter().map(|owned| (&*owned.topic, &*owned.partitions)), topics)
 }
 
 /// Those of the partitions that exist.
