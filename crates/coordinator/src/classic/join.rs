@@ -240,7 +240,8 @@ impl ClassicGroup {
     }
 
     /// A static member is back under its instance id: the old member id is fenced, everything else stays, and as
-    /// long as the group's protocol stays too, nobody else notices.
+    /// long as the group's protocol stays too, nobody else notices; unless the old process was about to rejoin for
+    /// partitions that others shall have, which the new one does not know of.
     fn replace_static(
         &mut self,
         turn: &mut Turn<'_>,
@@ -250,10 +251,12 @@ impl ClassicGroup {
         new_id: &MemberId,
     ) {
         let old_leader = self.leader.clone();
+        let owed_rejoin = self.members.get(old_id).is_some_and(|member| self.owes_rejoin(member));
         self.rename_static(turn, old_id, new_id);
         self.set_terms(new_id, Terms::of(request, context.api_version));
         self.extend_session(turn, new_id);
-        let unaffected = self.state == State::Stable && self.protocol == self.select_protocol();
+        let unaffected =
+            self.state == State::Stable && !owed_rejoin && self.protocol == self.select_protocol();
         if !unaffected {
             self.park_join(turn, new_id, Parked::of(context));
             return self.rebalance_or_complete_join(turn);
@@ -263,6 +266,12 @@ impl ClassicGroup {
         turn.step.records.push(record);
         let reply = self.replaced(new_id, Parked::of(context), old_leader.as_deref());
         turn.step.push_reply(context.token, reply);
+    }
+
+    /// Whether this is a consumer that gives up what its leader has left out of its assignment, and then rejoins so that
+    /// another may have it (KIP-429).
+    fn owes_rejoin(&self, member: &Member) -> bool {
+        self.is_of_consumers() && member.gives_up(self.protocol())
     }
 
     /// The answer to a static member that took over its place in a stable group. An old client that was the leader

@@ -2,10 +2,11 @@
 //!
 //! Owns what the coordinator remembers of a member between its requests, and how a member is compared and described.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use riverrun_protocol::JoinGroupRequest;
 use riverrun_protocol::join_group_request::JoinGroupRequestProtocol;
+use riverrun_protocol::{JoinGroupRequest, consumer_protocol};
 
 use crate::step::{ReplyToken, RequestContext};
 use crate::time::Moment;
@@ -142,6 +143,17 @@ impl Member {
     /// Its metadata in this protocol; empty if it does not support it.
     pub(crate) fn metadata(&self, protocol: &str) -> &[u8] {
         self.terms.protocols.iter().find(|p| p.name == protocol).map_or(&[], |p| &p.metadata)
+    }
+
+    /// Whether it said in this protocol, in which it is a consumer, that it owns partitions that it was not given then.
+    pub(super) fn gives_up(&self, protocol: &str) -> bool {
+        let Ok(said) = consumer_protocol::decode_subscription(self.metadata(protocol)) else { return false };
+        let given = consumer_protocol::decode_assignment(&self.assignment).unwrap_or_default();
+        let given = given.assigned_partitions.iter();
+        let given: BTreeSet<(&str, i32)> =
+            given.flat_map(|topic| topic.partitions.iter().map(|&index| (&*topic.topic, index))).collect();
+        let mut owned = said.owned_partitions.iter();
+        owned.any(|topic| topic.partitions.iter().any(|&index| !given.contains(&(&*topic.topic, index))))
     }
 
     /// Whether it rejoins with exactly what it said before.
