@@ -4,6 +4,7 @@
 //! another one that lies at its path by then: it is empty because something is missing, such as a mount.
 
 use std::ffi::OsStr;
+use std::io;
 use std::path::Path;
 
 use riverrun_types::PartitionId;
@@ -13,6 +14,10 @@ use super::device::DEVICE_CHECK_FILE;
 use super::{LOCK_FILE, LogDir, topic_dir};
 use crate::error::LogError;
 use crate::presence::{check_directory, check_file, check_open_file};
+
+/// Attempts to make a partition's directory. The topic's may go in between, with the last of its other partitions that are
+/// deleted; so often in a row none is.
+const TRIES: usize = 10;
 
 impl LogDir {
     /// Fails if the dir is not what was opened any more; it has failed for good then.
@@ -47,13 +52,19 @@ impl LogDir {
     pub(crate) fn make_partition_dir(&self, id: PartitionId) -> Result<(), LogError> {
         self.check_in_place()?;
         let topic = topic_dir(id);
-        let made =
-            |path: &Path, made: std::io::Result<()>| made.map_err(|error| LogError::write(path, error));
-        if let Some(root) = &self.root {
-            made(&self.path.join(&topic), root.create_dir(OsStr::new(&topic)))?;
-        }
+        let made = |path: &Path, made: io::Result<()>| made.map_err(|error| LogError::write(path, error));
         let path = self.partition_path(id);
-        made(&path, self.env.fs.create_dir(&path))
+        let mut tries_left = TRIES;
+        loop {
+            if let Some(root) = &self.root {
+                made(&self.path.join(&topic), root.create_dir(OsStr::new(&topic)))?;
+            }
+            tries_left -= 1;
+            match self.env.fs.create_dir(&path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound && tries_left > 0 => {}
+                outcome => return made(&path, outcome),
+            }
+        }
     }
 
     /// Looks at all logs that are open.
