@@ -341,9 +341,15 @@ pub fn is_shortage(error: &io::Error) -> bool {
     is_storage || is_descriptor_shortage(error)
 }
 
-/// Whether there was no descriptor left, for the process or for the machine: closing any other file makes room.
+/// Whether there was no descriptor left, for the process or for the machine.
 pub fn is_descriptor_shortage(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
+}
+
+/// Whether the process has as many descriptors as it may: closing any other file makes room. Where it is the machine that has
+/// none left, another process may have the room first.
+pub fn is_at_descriptor_limit(error: &io::Error) -> bool {
+    Errno::from_io_error(error) == Some(Errno::MFILE)
 }
 
 /// Whether the device did not give or take what it was asked for: it has a bad sector, or is dead. Linux says EIO; past the

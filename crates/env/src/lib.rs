@@ -32,8 +32,8 @@ pub use aligned::AlignedBuffer;
 pub use clock::{Clock, PatientWall};
 pub use fs::{
     ChangeError, DirEntry, Directory, File, FileSystem, Identity, LockGuard, OddFile, OpenMode, Stat, Volume,
-    atomic_replace, is_descriptor_shortage, is_device_error, is_odd_file, is_shortage, read_whole,
-    readable_bytes,
+    atomic_replace, is_at_descriptor_limit, is_descriptor_shortage, is_device_error, is_odd_file,
+    is_shortage, read_whole, readable_bytes,
 };
 pub use prefetch::{prefetch, prefetch_arc, prefetch_at, prefetch_shared};
 pub use presence::Vanishing;

@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 
 use parking_lot::Mutex;
-use riverrun_env::{File, FileSystem, OpenMode, is_descriptor_shortage};
+use riverrun_env::{File, FileSystem, OpenMode, is_at_descriptor_limit};
 use riverrun_records::{BatchHeader, layout};
 use riverrun_types::{Offset, PartitionId, TimestampMs};
 
@@ -63,10 +63,10 @@ impl Home {
         self.dir.join(format!("{:020}{INDEX_SUFFIX}", base_offset.0))
     }
 
-    /// Opens a file. Where descriptors have run out, files that nobody uses are closed for it.
+    /// Opens a file. Where the process has all descriptors that it may have, files that nobody uses are closed for it.
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>> {
         match self.fs.open(path, mode) {
-            Err(error) if is_descriptor_shortage(&error) && self.pool.make_room() => self.fs.open(path, mode),
+            Err(error) if is_at_descriptor_limit(&error) && self.pool.make_room() => self.fs.open(path, mode),
             opened => opened,
         }
     }

@@ -364,7 +364,7 @@ impl Disk {
     }
 
     fn check_descriptors(&self) -> io::Result<()> {
-        if self.are_descriptors_exhausted { Err(Errno::MFILE.into()) } else { Ok(()) }
+        if self.are_descriptors_exhausted { Err(Errno::NFILE.into()) } else { Ok(()) }
     }
 
     /// Opens the directory at `path`.

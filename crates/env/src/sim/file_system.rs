@@ -166,7 +166,7 @@ impl SimFileSystem {
         disk.fail_call_at = Some((disk.calls + count, kind));
     }
 
-    /// Makes every opening and listing of a file or directory fail for want of descriptors, or no longer.
+    /// Makes every opening and listing of a file or directory fail because the machine has no descriptor left, or no longer.
     pub fn exhaust_descriptors(&self, are_exhausted: bool) {
         self.disk.lock().are_descriptors_exhausted = are_exhausted;
     }
