@@ -119,7 +119,9 @@ class Member:
             while not self._stopping.is_set():
                 message = self._consumer.poll(0.1)
                 if message is not None:
-                    same(message.error(), None)
+                    # An error cannot be compared with nothing.
+                    error = message.error()
+                    same(error.str() if error is not None else None, None)
                     self._seen.append(message.value().decode())
                     self._commit(message)
         except Exception as failure:  # handed to whoever stops the member
