@@ -59,7 +59,7 @@ impl TopicKey<'_> {
     }
 }
 
-/// What requests and responses of all connections may hold.
+/// The bounds of the memory and the files that requests and responses of all connections may hold.
 #[derive(Debug)]
 pub(crate) struct Budgets {
     pub(crate) requests: Arc<MemoryBudget>,
@@ -95,7 +95,7 @@ pub(crate) struct Broker {
     pub(crate) inflating: Arc<InflatingLeave>,
     /// In which connections are served.
     pub(crate) turns: Arc<Turns>,
-    /// What requests with much to do share; set once they are served.
+    /// The turns and the memory of requests aside; set once the router serves requests.
     pub(crate) aside: OnceLock<Places>,
     /// Partitions that are in no table because they cannot be opened.
     pub(crate) open_failures: OpenFailures,

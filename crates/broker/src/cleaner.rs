@@ -44,7 +44,7 @@ const MAP_BYTES_MIN: usize = 64 * 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lane {
     Any,
-    /// What is compacted soon, or is the server's own: groups wait for the load of their offsets.
+    /// Logs that a worker compacts in a short time, and the topic of group offsets, since groups wait for its load.
     Quick,
 }
 
@@ -87,7 +87,7 @@ impl CleanerControl for Control {
     }
 }
 
-/// What the workers of a log dir share.
+/// The work that the cleaner's workers of one log dir divide.
 #[derive(Debug, Default)]
 struct State {
     /// The log dir.

@@ -1,9 +1,9 @@
 //! Shares of the process's descriptors: half are for files of logs, some for all that a server needs besides, and
 //! connections have the rest. So no client, however many connections it makes, keeps a file from being opened.
 //!
-//! Of the files of logs, a quarter may be held by answers that clients have not taken, and an eighth is kept free for files
-//! that are opened for one use: by the settlers, for new logs, and by reads. So no client keeps a file from being opened by
-//! taking no answers either.
+//! Responses that clients have not taken may hold a quarter of the descriptors for files of logs, and an eighth is kept free
+//! for files that the settlers, new logs and reads open for one use. So no client keeps a file from being opened by taking no
+//! responses either.
 
 use riverrun_log::StoreOptions;
 use rustix::process::{Resource, getrlimit};

@@ -19,7 +19,7 @@ task_local! {
     static HELD: RefCell<Held>;
 }
 
-/// What a request has of turns.
+/// The turn of one request aside, given back while the request waits for something.
 ///
 /// Invariants: `turn` is none while `waits`, which counts what its parts wait for, is not 0. At most one of its parts is
 /// in line for the next turn (`is_in_line`), or it would wait for what it has itself.

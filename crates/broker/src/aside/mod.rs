@@ -42,7 +42,7 @@ pub(crate) struct Aside {
     places: Places,
 }
 
-/// What requests aside share.
+/// The turns and the memory that requests aside share.
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
     /// Of those who hold none of the memory yet.
@@ -132,7 +132,7 @@ impl Aside {
         self.places.memory.charge_whole(&share, bytes).await
     }
 
-    /// What requests aside share, for metrics.
+    /// The turns and the memory of requests aside, for metrics.
     pub(crate) fn places(&self) -> &Places {
         &self.places
     }
@@ -167,7 +167,7 @@ impl<T> Future for Running<T> {
     }
 }
 
-/// What came of work; its panic goes on where it is waited for.
+/// The outcome of a task. A panic of the task goes on in whoever awaits it.
 fn ended<T>(ended: Result<T, JoinError>) -> Result<T, Stopping> {
     match ended {
         Ok(outcome) => Ok(outcome),

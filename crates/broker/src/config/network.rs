@@ -49,8 +49,8 @@ options! {
     /// waits for records counts with what it keeps of its request, and ends after a second if others wait for memory; a
     /// member that waits for its group counts with about 1 KiB. Not counted are 64 KiB of each connection, in which it reads,
     /// and two requests that would else wait for each other: one of up to 2 MiB, and one of up to `socket.request.max.bytes`.
-    /// What is whole counts for its source (an IPv4 address, or a /64 of IPv6), which begins no further request while it holds
-    /// more of it than it leaves free.
+    /// A whole request counts for its source (an IPv4 address, or a /64 of IPv6), which begins no further one while it holds
+    /// more of that memory than it leaves free.
     /// Decoded requests with many elements may take half as much again (`riverrun_aside_memory_bytes` of the metrics), of which
     /// a source has such a share as well; one that takes more is worked on alone. A few of them for each core are worked on at
     /// once, of one source half of these (`riverrun_requests_aside`, `riverrun_requests_waiting_for_turn_aside`).

@@ -17,7 +17,7 @@ use super::{Groups, Slot, batches, clock};
 use crate::aside::waiting;
 use crate::broker::Broker;
 
-/// What a step is about.
+/// The group of a step, and the cost of the step.
 pub(super) struct Work<'a, C> {
     pub(super) group_id: &'a str,
     /// What it costs, as [`STEP_COST_MAX`] counts.
