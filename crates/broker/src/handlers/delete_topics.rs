@@ -22,6 +22,7 @@ use crate::error;
 use crate::log_limit::Change;
 use crate::metadata::{Draft, Image, Topic, is_internal};
 use crate::mounts::NOT_CHANGED;
+use crate::supervisor::aside;
 
 /// First version in which topics are in `topics`, by name or id.
 const STATES_SINCE: i16 = 6;
@@ -80,7 +81,7 @@ pub(crate) async fn handle(
 /// Removes what the topics hold. What takes long goes on behind the response.
 async fn discard(broker: &Arc<Broker>, deleted: Vec<TopicId>) {
     let broker = Arc::clone(broker);
-    let removal = tokio::task::spawn_blocking(move || broker.discard_topics(&deleted));
+    let removal = aside(move || broker.discard_topics(&deleted));
     // Nobody but the next start has to know whether it was done.
     let _ = waiting(tokio::time::timeout(REMOVAL_PATIENCE, removal)).await;
 }
