@@ -2,8 +2,8 @@
 //!
 //! Owns the choice of how a step is done. One that costs little is done under the shard's lock, on the spot. For any other
 //! the group leaves its shard ([`riverrun_coordinator::Lent`]), is worked on without a lock, and its records are appended a
-//! piece at a time, before it is taken back. Whoever asks for the group meanwhile waits in its line. Guarantees that a group
-//! is back, or its shard is loaded again, before anybody is answered; a client that goes away interrupts nothing.
+//! piece at a time, before it is taken back. Whoever asks for the group meanwhile waits in its [line](super::line).
+//! Guarantees that a group is back, or its shard is loaded again, before anybody is answered; a client that goes away interrupts nothing.
 
 use std::sync::Arc;
 
@@ -13,12 +13,14 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::oneshot;
 
 use super::held::Release;
+use super::line::{Asker, Full};
 use super::{Groups, Slot, batches, clock};
 use crate::aside::waiting;
 use crate::broker::Broker;
 
 /// The group of a step, and the cost of the step.
 pub(super) struct Work<'a, C> {
+    pub(super) asker: Asker,
     pub(super) group_id: &'a str,
     /// What it costs, as [`STEP_COST_MAX`] counts.
     pub(super) cost: C,
@@ -61,7 +63,9 @@ impl Groups {
                     return Err(ErrorCode::NOT_COORDINATOR);
                 }
             }
-            pass = Some(waiting(slot.lines.pass(work.group_id)).await);
+            // Its client asks again a little later.
+            let turn = waiting(slot.lines.pass(work.group_id, work.asker)).await;
+            pass = Some(turn.map_err(|Full| ErrorCode::COORDINATOR_NOT_AVAILABLE)?);
         };
         without_the_thread(|| self.step_at_length(broker, index, load, lent, notice, run))
     }

@@ -1,104 +1,253 @@
 //! Whose turn it is with a group that is worked on outside of its shard.
 //!
-//! Owns a line for each such group, in the order of arrival; whoever leaves it lets the next one on. A group that nobody is
-//! at has no line.
+//! Owns a line for each such group. The sources in it take turns, and so do the connections of a source: whoever asks
+//! thousands of times holds up another one for a single step. A line is bounded, and a source has a share of it. Whoever
+//! leaves a line lets the next one on. A group that nobody is at has no line.
 
-use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tokio::sync::OwnedMutexGuard;
+use tokio::sync::oneshot;
 
-type Gate = Arc<tokio::sync::Mutex<()>>;
+use crate::context::RequestContext;
+use crate::net::source::Source;
+
+/// Requests that wait for one group at most, but for [`FEW`] of each source. A source has no more of them than it leaves
+/// free.
+pub(crate) const LINE_MAX: usize = 10_000;
+/// Requests of a source that may wait for a group however many others do: those of a machine with many members.
+pub(crate) const FEW: usize = 100;
+
+/// Who asks for a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Asker {
+    /// None is the server itself.
+    source: Option<Source>,
+    connection: u64,
+}
+
+impl Asker {
+    /// The server itself.
+    pub(super) const SERVER: Self = Self { source: None, connection: 0 };
+
+    /// The sender of a request.
+    pub(super) fn of(context: &RequestContext) -> Self {
+        let connection = &context.connection;
+        Self { source: Some(Source::of(connection.peer.ip())), connection: connection.id }
+    }
+}
+
+/// The line is as long as it may be, or this source's part of it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Full;
+
+/// Queues that take turns.
+///
+/// Invariants: a key is in `order` once, exactly while it has a queue; no queue is empty between two calls.
+#[derive(Debug)]
+struct Rounds<K, Q> {
+    queues: HashMap<K, Q>,
+    order: VecDeque<K>,
+}
+
+impl<K, Q> Default for Rounds<K, Q> {
+    fn default() -> Self {
+        Self { queues: HashMap::new(), order: VecDeque::new() }
+    }
+}
+
+impl<K: Copy + Eq + Hash, Q: Default> Rounds<K, Q> {
+    /// The queue of this key, to put something into.
+    fn queue(&mut self, key: K) -> &mut Q {
+        match self.queues.entry(key) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                self.order.push_back(key);
+                entry.insert(Q::default())
+            }
+        }
+    }
+
+    /// Takes something from the queue that is next. `take` also tells whether more is in it.
+    fn next<T>(&mut self, take: impl FnOnce(&mut Q) -> (Option<T>, bool)) -> Option<T> {
+        let key = self.order.pop_front()?;
+        let (taken, has_more) = take(self.queues.get_mut(&key)?);
+        if has_more {
+            self.order.push_back(key);
+        } else {
+            self.queues.remove(&key);
+        }
+        taken
+    }
+
+    /// Takes something out of the queue of this key. `take_out` tells whether more is in it.
+    fn take_out(&mut self, key: K, take_out: impl FnOnce(&mut Q) -> bool) {
+        if self.queues.get_mut(&key).is_some_and(|queue| !take_out(queue)) {
+            self.queues.remove(&key);
+            self.order.retain(|other| *other != key);
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+}
+
+/// A request that waits: its number in its line, and how it learns of its turn.
+type Waiter = (u64, oneshot::Sender<()>);
+
+#[derive(Debug, Default)]
+struct OfSource {
+    waiting: usize,
+    connections: Rounds<u64, VecDeque<Waiter>>,
+}
+
+/// Who waits for a group, while another one is at it.
+///
+/// Invariants: `waiting` counts the waiters of all sources, and that of a source its own.
+#[derive(Debug, Default)]
+struct Line {
+    waiting: usize,
+    last_ticket: u64,
+    sources: Rounds<Option<Source>, OfSource>,
+}
+
+impl Line {
+    fn join(&mut self, asker: Asker) -> Result<(u64, oneshot::Receiver<()>), Full> {
+        let of_source = self.sources.queues.get(&asker.source).map_or(0, |of_source| of_source.waiting);
+        let is_bounded = asker.source.is_some();
+        if is_bounded && of_source >= LINE_MAX.saturating_sub(self.waiting).max(FEW) {
+            return Err(Full);
+        }
+        let (sender, receiver) = oneshot::channel();
+        self.last_ticket += 1;
+        self.waiting += 1;
+        let of_source = self.sources.queue(asker.source);
+        of_source.waiting += 1;
+        of_source.connections.queue(asker.connection).push_back((self.last_ticket, sender));
+        Ok((self.last_ticket, receiver))
+    }
+
+    fn leave(&mut self, asker: Asker, ticket: u64) {
+        let Self { waiting, sources, .. } = self;
+        sources.take_out(asker.source, |of_source| {
+            let OfSource { waiting: waiting_of_source, connections } = of_source;
+            connections.take_out(asker.connection, |waiters| {
+                let before = waiters.len();
+                waiters.retain(|(other, _)| *other != ticket);
+                *waiting -= before - waiters.len();
+                *waiting_of_source -= before - waiters.len();
+                !waiters.is_empty()
+            });
+            !connections.is_empty()
+        });
+    }
+
+    /// Lets the next one on; whether there is one.
+    fn hand_on(&mut self) -> bool {
+        while let Some((_, sender)) = self.next() {
+            // One that is leaving at this moment takes no turn.
+            if sender.send(()).is_ok() {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn next(&mut self) -> Option<Waiter> {
+        let next = self.sources.next(|of_source| {
+            let waiter = of_source.connections.next(|waiters| (waiters.pop_front(), !waiters.is_empty()));
+            of_source.waiting -= usize::from(waiter.is_some());
+            (waiter, !of_source.connections.is_empty())
+        });
+        self.waiting -= usize::from(next.is_some());
+        next
+    }
+}
+
+type AllLines = Arc<Mutex<HashMap<Arc<str>, Line>>>;
 
 /// The lines of one shard's groups.
 ///
-/// Invariants: a group has a gate exactly while somebody is at it or waits for it.
+/// Invariants: a group has a line exactly while somebody is at it; one is at it at a time.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
-    gates: Arc<Mutex<HashMap<Arc<str>, Gate>>>,
+    lines: AllLines,
 }
 
-/// A place in a line; taken out when it is dropped.
-struct Place {
-    gates: Arc<Mutex<HashMap<Arc<str>, Gate>>>,
-    group_id: Arc<str>,
-    gate: Option<Gate>,
-}
-
-/// The turn with a group: nobody else lends it meanwhile.
+/// The turn with a group: nobody else lends it until this is dropped.
+#[derive(Debug)]
 pub(super) struct Pass {
-    /// Before the place, which is looked at by how many hold the gate.
-    guard: Option<OwnedMutexGuard<()>>,
-    _place: Place,
+    lines: AllLines,
+    group_id: Arc<str>,
+}
+
+/// A place in a line, which is left when this is dropped.
+struct Place {
+    lines: AllLines,
+    group_id: Arc<str>,
+    asker: Asker,
+    ticket: u64,
+    turn: oneshot::Receiver<()>,
 }
 
 impl Lines {
     /// Waits for the turn with a group. Safe to drop at any time.
-    pub(super) async fn pass(&self, group_id: &str) -> Pass {
-        let place = self.place(group_id);
-        let gate = place.gate.as_ref().map(Arc::clone).unwrap_or_default();
-        let guard = Some(gate.lock_owned().await);
-        Pass { guard, _place: place }
+    pub(super) async fn pass(&self, group_id: &str, asker: Asker) -> Result<Pass, Full> {
+        match self.ask(group_id, asker)? {
+            Ok(pass) => Ok(pass),
+            Err(place) => Ok(place.turn().await),
+        }
     }
 
-    fn place(&self, group_id: &str) -> Place {
-        let mut gates = self.gates.lock();
-        let group_id: Arc<str> = match gates.get_key_value(group_id) {
-            Some((group_id, _)) => Arc::clone(group_id),
-            None => group_id.into(),
+    /// The turn if nobody is at the group, or else a place in its line.
+    fn ask(&self, group_id: &str, asker: Asker) -> Result<Result<Pass, Place>, Full> {
+        let mut lines = self.lines.lock();
+        let found = lines.get_key_value(group_id).map(|(group_id, _)| Arc::clone(group_id));
+        let Some(group_id) = found else {
+            let group_id: Arc<str> = group_id.into();
+            lines.insert(Arc::clone(&group_id), Line::default());
+            return Ok(Ok(Pass { lines: Arc::clone(&self.lines), group_id }));
         };
-        let gate = Arc::clone(gates.entry(Arc::clone(&group_id)).or_default());
-        Place { gates: Arc::clone(&self.gates), group_id, gate: Some(gate) }
+        let (ticket, turn) = lines.entry(Arc::clone(&group_id)).or_default().join(asker)?;
+        Ok(Err(Place { lines: Arc::clone(&self.lines), group_id, asker, ticket, turn }))
     }
 }
 
-impl Drop for Pass {
-    fn drop(&mut self) {
-        drop(self.guard.take());
+impl Place {
+    async fn turn(mut self) -> Pass {
+        // It comes: whoever is at the group lets the next one on, and this one has not left.
+        let _ = (&mut self.turn).await;
+        Pass { lines: Arc::clone(&self.lines), group_id: Arc::clone(&self.group_id) }
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut gates = self.gates.lock();
-        self.gate = None;
-        if gates.get(&self.group_id).is_some_and(|gate| Arc::strong_count(gate) == 1) {
-            gates.remove(&self.group_id);
+        let mut lines = self.lines.lock();
+        self.turn.close();
+        if self.turn.try_recv().is_ok() {
+            hand_on(&mut lines, &self.group_id);
+        } else if let Some(line) = lines.get_mut(&self.group_id) {
+            line.leave(self.asker, self.ticket);
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use futures_util::FutureExt as _;
-
-    use super::*;
-
-    #[test]
-    fn who_waits_for_a_group_has_its_turn_in_the_order_of_arrival() {
-        let lines = Lines::default();
-        let first = lines.pass("g").now_or_never().expect("free");
-        assert!(lines.pass("h").now_or_never().is_some(), "another group's");
-        let (mut second, mut third) = (Box::pin(lines.pass("g")), Box::pin(lines.pass("g")));
-        assert!((&mut second).now_or_never().is_none() && (&mut third).now_or_never().is_none());
-        drop(first);
-        assert!((&mut third).now_or_never().is_none(), "it came later");
-        let second = (&mut second).now_or_never().expect("its turn");
-        drop(second);
-        assert!((&mut third).now_or_never().is_some());
-    }
-
-    #[test]
-    fn whoever_leaves_lets_the_next_one_on_and_no_line_is_left() {
-        let lines = Lines::default();
-        let first = lines.pass("g").now_or_never().expect("free");
-        let (mut second, mut third) = (Box::pin(lines.pass("g")), Box::pin(lines.pass("g")));
-        assert!((&mut second).now_or_never().is_none() && (&mut third).now_or_never().is_none());
-        drop(first);
-        drop(second);
-        let third_pass = (&mut third).now_or_never().expect("its turn");
-        drop((third_pass, third));
-        assert!(lines.gates.lock().is_empty());
+impl Drop for Pass {
+    fn drop(&mut self) {
+        hand_on(&mut self.lines.lock(), &self.group_id);
     }
 }
+
+fn hand_on(lines: &mut HashMap<Arc<str>, Line>, group_id: &str) {
+    if lines.get_mut(group_id).is_some_and(|line| !line.hand_on()) {
+        lines.remove(group_id);
+    }
+}
+
+#[cfg(test)]
+mod tests;

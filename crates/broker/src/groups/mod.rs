@@ -13,7 +13,7 @@ mod batches;
 mod check;
 mod clock;
 mod held;
-mod line;
+pub(crate) mod line;
 mod load;
 mod names;
 mod patterns;
@@ -52,7 +52,7 @@ use crate::partitions::{AckWaiter, NotDurable, Partition};
 use at_length::Work;
 pub(crate) use check::check_batch;
 use held::{Held, Parked, Release};
-use line::Lines;
+use line::{Asker, Lines};
 use load::LoadError;
 pub(crate) use names::shard_of;
 use patterns::Patterns;
@@ -367,7 +367,7 @@ impl Groups {
         let shard = self.loaded(broker, group_id).await?;
         let has_room = self.slots()?[shard].check_room().is_ok();
         let handle = |shard: &mut Shard, context: &GroupContext<'_>| handle(shard, context, has_room);
-        let work = Work { group_id, cost };
+        let work = Work { asker: Asker::of(context), group_id, cost };
         self.begin_in(broker, shard, context, version, work, handle).await?.reply().await
     }
 
@@ -384,7 +384,7 @@ impl Groups {
         let shard = self.loaded(broker, group_id).await?;
         self.slots()?[shard].check_room()?;
         let mut is_new = false;
-        let work = Work { group_id, cost };
+        let work = Work { asker: Asker::of(context), group_id, cost };
         let begun = self.begin_in(broker, shard, context, version, work, |shard, of| {
             let before = shard.group_count();
             let step = handle(shard, of);
@@ -437,6 +437,7 @@ impl Groups {
     pub(crate) async fn change<T>(
         &self,
         broker: &Arc<Broker>,
+        context: &RequestContext,
         group_id: &str,
         cost: impl Fn(&Shard) -> usize,
         handle: impl FnOnce(&mut Shard, Now) -> (T, Step),
@@ -445,7 +446,7 @@ impl Groups {
         self.slots()?[shard].check_room()?;
         let mut answer = None;
         let (notice, durable) = oneshot::channel();
-        let work = Work { group_id, cost };
+        let work = Work { asker: Asker::of(context), group_id, cost };
         let step = self.step_of(broker, shard, work, Some(notice), |shard, now| {
             let (value, step) = handle(shard, now);
             answer = Some(value);
@@ -461,6 +462,7 @@ impl Groups {
     pub(crate) async fn read<T>(
         &self,
         broker: &Arc<Broker>,
+        context: &RequestContext,
         group_id: &str,
         cost: impl Fn(&Shard) -> usize,
         look: impl FnOnce(&Shard) -> T,
@@ -473,7 +475,8 @@ impl Groups {
         }
         let mut seen = None;
         let (notice, durable) = oneshot::channel();
-        let step = self.step_of(broker, shard, Work { group_id, cost }, Some(notice), |shard, _| {
+        let work = Work { asker: Asker::of(context), group_id, cost };
+        let step = self.step_of(broker, shard, work, Some(notice), |shard, _| {
             seen = Some(look(shard));
             Step::default()
         });
@@ -591,7 +594,8 @@ impl Groups {
                 std::mem::take(&mut deletion.step)
             })?;
             for group_id in &deletion.at_length {
-                let work = Work { group_id, cost: |shard: &Shard| shard.cost_of_all_offsets(group_id) };
+                let cost = |shard: &Shard| shard.cost_of_all_offsets(group_id);
+                let work = Work { asker: Asker::SERVER, group_id, cost };
                 let step = self.step_of(broker, index, work, None, |shard, _| {
                     shard.on_topics_deleted_in(group_id, deleted)
                 });

@@ -83,7 +83,13 @@ fn topic_id(broker: &Broker) -> TopicId {
 }
 
 fn context() -> RequestContext {
-    let connection = ConnectionInfo::new(1, SocketAddr::from(([127, 0, 0, 1], 1)), Arc::from("PLAINTEXT"));
+    context_of(1)
+}
+
+/// What is known of a request from the source 127.0.0.`last`.
+fn context_of(last: u8) -> RequestContext {
+    let peer = SocketAddr::from(([127, 0, 0, last], 1));
+    let connection = ConnectionInfo::new(last.into(), peer, Arc::from("PLAINTEXT"));
     RequestContext { connection: Arc::new(connection), client_id: Arc::from("test") }
 }
 
@@ -552,10 +558,36 @@ async fn begin_long_step(
             ends.recv_timeout(PATIENCE).expect("it is told to end");
             ((), Step::default())
         };
-        broker.groups.change(&broker, group_id, |_| usize::MAX, step).await
+        broker.groups.change(&broker, &context(), group_id, |_| usize::MAX, step).await
     });
     timeout(PATIENCE, has_begun).await.expect("soon").expect("it begins");
     (end, long)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_source_with_many_requests_for_a_group_holds_up_its_member_for_one_step() {
+    let sim = SimEnv::new(1);
+    let (broker, _stop) = start(&sim).await;
+    create_topic(&broker).await;
+    assert_eq!(commit_of(&broker, "g", 1).await, ErrorCode::NONE);
+    let (end, long) = begin_long_step(&broker, "g").await;
+    let order = Mutex::new(Vec::new());
+    let step_of = |last: u8| {
+        let (broker, order) = (&broker, &order);
+        let mut step = Box::pin(async move {
+            let step = |_: &mut Shard, _| (order.lock().push(last), Step::default());
+            broker.groups.change(broker, &context_of(last), "g", |_| usize::MAX, step).await
+        });
+        assert!((&mut step).now_or_never().is_none(), "the group is out");
+        step
+    };
+    let mut steps: Vec<_> = (0..50).map(|_| step_of(2)).collect();
+    steps.push(step_of(3));
+    end.send(()).expect("it waits");
+    let outcomes = timeout(PATIENCE, join_all(steps)).await.expect("soon");
+    assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+    assert_eq!(order.lock()[..3], [2, 3, 2]);
+    assert_eq!(long.await.expect("ends"), Ok(()));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -8,6 +8,7 @@ use riverrun_coordinator::{Moment, Shard};
 use tokio::sync::Notify;
 
 use super::at_length::Work;
+use super::line::Asker;
 use super::{Slot, clock};
 use crate::broker::Broker;
 use crate::changes;
@@ -92,8 +93,8 @@ fn expire_at_length(broker: &Arc<Broker>, index: usize, slot: &Slot) {
             let cost = |shard: &Shard| shard.cost_of_all(&group_id);
             let expire = |shard: &mut Shard, now| shard.expire_lent(now, &group_id, &topics);
             // A failed append is logged where it happens.
-            let _ =
-                broker.groups.step_of(&broker, index, Work { group_id: &group_id, cost }, None, expire).await;
+            let work = Work { asker: Asker::SERVER, group_id: &group_id, cost };
+            let _ = broker.groups.step_of(&broker, index, work, None, expire).await;
         });
     }
 }

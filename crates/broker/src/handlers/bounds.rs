@@ -137,7 +137,9 @@ impl Bound {
 fn page() -> String {
     use std::fmt::Write as _;
 
-    let mut page = HEAD.to_owned();
+    use crate::groups::line::{FEW, LINE_MAX};
+
+    let mut page = HEAD.replace("{LINE_MAX}", &LINE_MAX.to_string()).replace("{FEW}", &FEW.to_string());
     for bound in BOUNDS {
         let lists = if bound.lists.is_empty() { "-".to_owned() } else { bound.lists.join(", ") };
         let place = match bound.place {
@@ -164,6 +166,11 @@ bytes of its frame (`socket.request.max.bytes`), and the memory of all requests 
 A request that has little to do (500 elements and 64 KiB at most) is worked on at once, or aside without waiting for others;
 one that has more waits for its turn among those of its kind. Meanwhile its connection starts nothing that came after it, and
 the others go on.
+
+Requests for a group that is worked on at length (more than 512 KiB of it are looked at or changed) wait in that group's line.
+The addresses in it take turns, and so do the connections of an address. {LINE_MAX} requests wait for one group at most; an
+address has no more of them than it leaves free, and {FEW} in any case. What is more is answered COORDINATOR_NOT_AVAILABLE, and
+clients ask again a little later. A request that waits stays charged for its frame.
 
 | request | lists | elements at most | little to do | room for |
 |---|---|---|---|---|

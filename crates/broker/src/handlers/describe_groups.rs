@@ -50,7 +50,7 @@ async fn describe(
     }
     let cost = |shard: &Shard| shard.cost_of_all(group);
     let look = |shard: &Shard| shard.describe_group(group, version);
-    let described = broker.groups.read(broker, group, cost, look).await;
+    let described = broker.groups.read(broker, context, group, cost, look).await;
     described.unwrap_or_else(|code| refused(group, code))
 }
 
