@@ -31,7 +31,7 @@ enum Event {
     Step {
         who: usize,
     },
-    /// A consumer's heartbeat whose answer gets lost.
+    /// The same, and the answer gets lost.
     Lose {
         who: usize,
     },
@@ -53,6 +53,12 @@ enum Event {
     Die {
         who: usize,
     },
+    /// A process dies, and the next one has its instance id at once; its member id, too, if that is remembered.
+    Restart {
+        who: usize,
+        is_classic: bool,
+        keeps_id: bool,
+    },
     /// A process that is no member any more commits where it was.
     Haunt {
         who: usize,
@@ -71,12 +77,14 @@ fn any_event() -> impl Strategy<Value = Event> {
     prop_oneof![
         3 => any::<(bool, bool)>().prop_map(|(is_classic, is_static)| Event::Start { is_classic, is_static }),
         16 => who.clone().prop_map(|who| Event::Step { who }),
-        1 => who.clone().prop_map(|who| Event::Lose { who }),
+        2 => who.clone().prop_map(|who| Event::Lose { who }),
         6 => who.clone().prop_map(|who| Event::Read { who }),
         6 => who.clone().prop_map(|who| Event::Commit { who }),
         3 => (who.clone(), any::<bool>()).prop_map(|(who, is_classic)| Event::Roll { who, is_classic }),
         2 => any::<bool>().prop_map(|is_classic| Event::RollAll { is_classic }),
         1 => who.clone().prop_map(|who| Event::Die { who }),
+        2 => (who.clone(), any::<bool>(), any::<bool>())
+            .prop_map(|(who, is_classic, keeps_id)| Event::Restart { who, is_classic, keeps_id }),
         2 => who.prop_map(|who| Event::Haunt { who }),
         2 => crash.prop_map(|crash| Event::Crash { crash }),
         6 => (0_i64..4_000).prop_map(|ms| Event::Advance { ms }),
@@ -123,6 +131,14 @@ impl Member {
         }
     }
 
+    /// Whether the server has written down that it is a member.
+    fn is_in(&self) -> bool {
+        match &self.kind {
+            Kind::Classic(client) => client.is_stable(),
+            Kind::Newer(client) => client.epoch > 0,
+        }
+    }
+
     fn heard_at_ms(&self) -> i64 {
         match &self.kind {
             Kind::Classic(client) => client.heard_at_ms,
@@ -133,17 +149,29 @@ impl Member {
     /// The next thing that it does by itself.
     fn step(&mut self, server: &mut Server, is_lost: bool) {
         match &mut self.kind {
-            Kind::Classic(client) => client.step(server),
+            Kind::Classic(client) => client.step(server, is_lost),
             Kind::Newer(client) => {
                 client.reconcile();
                 let response = server.consumer_heartbeat(&client.request());
                 let is_lost = is_lost || response.is_none();
                 let error = client.hear(response.unwrap_or_default(), server.now_ms, is_lost);
                 let may_be = [ErrorCode::NONE, ErrorCode::UNKNOWN_MEMBER_ID, ErrorCode::FENCED_MEMBER_EPOCH];
-                assert!(may_be.contains(&error), "{client:?} was told {error:?}");
+                // The process before it has died without a word, and holds its place until its session ends.
+                let is_kept_out = error == ErrorCode::UNRELEASED_INSTANCE_ID && client.instance_id.is_some();
+                assert!(is_kept_out || may_be.contains(&error), "{client:?} was told {error:?}");
                 client.revoke();
             }
         }
+    }
+
+    /// Goes by the member id of a process of the same protocol; whether it is of the same.
+    fn take_id(&mut self, other: &Self) -> bool {
+        match (&mut self.kind, &other.kind) {
+            (Kind::Classic(client), Kind::Classic(other)) => client.id.clone_from(&other.id),
+            (Kind::Newer(client), Kind::Newer(other)) => client.id.clone_from(&other.id),
+            _ => return false,
+        }
+        true
     }
 
     /// Ends in order. As in the Java client, a static classic member says nothing.
@@ -168,8 +196,6 @@ struct Simulation {
     /// What is committed, by what was acked.
     committed: BTreeMap<i32, i64>,
     is_cooperative: bool,
-    /// Static members, or crashes: a static member that has taken a place in a rebalance which a crash undid is fenced, here
-    /// and on Kafka, and reads until it is told.
     has_static: bool,
     made: usize,
 }
@@ -211,7 +237,6 @@ impl Simulation {
                 self.members.push(member);
                 self.step(count, false);
             }
-            Event::Crash { .. } if self.has_static => {}
             Event::Crash { crash } => self.server.crash(crash),
             Event::Advance { ms } => self.advance(ms),
             Event::Haunt { who } => self.haunt(who),
@@ -230,6 +255,7 @@ impl Simulation {
                     self.advance(1_000);
                 }
             }
+            Event::Restart { who, is_classic, keeps_id } => self.restart(who % count, is_classic, keeps_id),
             Event::Die { who } => {
                 let member = self.members.remove(who % count);
                 self.ghosts.push(member);
@@ -252,6 +278,18 @@ impl Simulation {
         self.step(who, false);
     }
 
+    /// A process dies, and the next one takes its place.
+    fn restart(&mut self, who: usize, is_classic: bool, keeps_id: bool) {
+        let old = self.members[who].clone();
+        let mut next = self.new_member(is_classic, old.instance_id());
+        // Who goes by the same id is the same member for everybody.
+        if !(keeps_id && next.take_id(&old)) {
+            self.ghosts.push(old);
+        }
+        self.members[who] = next;
+        self.step(who, false);
+    }
+
     /// Lets time pass; whoever would be silent for too long speaks first.
     fn advance(&mut self, ms: i64) {
         for who in 0..self.members.len() {
@@ -270,14 +308,22 @@ impl Simulation {
 
     fn haunt(&mut self, who: usize) {
         if let Some(ghost) = self.ghosts.get(who % self.ghosts.len().max(1)).cloned() {
-            self.commit_of(&ghost);
+            let took = self.commit_of(&ghost);
+            let is_replaced = |member: &Member| {
+                ghost.instance_id().is_some() && ghost.instance_id() == member.instance_id() && member.is_in()
+            };
+            let successor = self.members.iter().find(|member| is_replaced(member));
+            assert!(successor.is_none() || !took, "{ghost:?} commits beside {successor:?}");
         }
     }
 
-    /// Commits what the process has read. Without an answer it is in the log or it is not.
-    fn commit_of(&mut self, member: &Member) {
+    /// Commits what the process has read; whether something of it was taken. Without an answer it is in the log or it is
+    /// not.
+    fn commit_of(&mut self, member: &Member) -> bool {
+        let mut took = false;
         for (&partition, &offset) in &member.positions {
             let answer = self.server.commit(&member.committer(), partition, offset);
+            took |= answer == Some(ErrorCode::NONE);
             let is_there = self.server.committed().get(&partition) == Some(&offset);
             if answer == Some(ErrorCode::NONE) || (answer.is_none() && is_there) {
                 let before = self.committed.insert(partition, offset);
@@ -288,6 +334,7 @@ impl Simulation {
             }
         }
         self.check();
+        took
     }
 
     /// What holds at any time.

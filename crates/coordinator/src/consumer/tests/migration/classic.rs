@@ -35,7 +35,7 @@ enum State {
 
 #[derive(Clone, Debug)]
 pub(super) struct ClassicClient {
-    id: String,
+    pub(super) id: String,
     pub(super) instance_id: Option<String>,
     is_cooperative: bool,
     generation: i32,
@@ -68,8 +68,13 @@ impl ClassicClient {
         Committer { member_id, instance_id, epoch: self.generation }
     }
 
-    /// The next thing that it does by itself, and what comes of it at once.
-    pub(super) fn step(&mut self, server: &mut Server) {
+    /// Whether it has got its assignment, and has not been told to rejoin.
+    pub(super) fn is_stable(&self) -> bool {
+        matches!(self.state, State::Stable)
+    }
+
+    /// The next thing that it does by itself, and what comes of it at once. Whoever does not hear an answer joins again.
+    pub(super) fn step(&mut self, server: &mut Server, is_lost: bool) {
         self.heard_at_ms = server.now_ms;
         self.life = server.life;
         match &self.state {
@@ -78,8 +83,11 @@ impl ClassicClient {
                 let response = response.clone();
                 self.sync(server, &response);
             }
-            State::Stable => self.heartbeat(server),
+            State::Stable => self.heartbeat(server, is_lost),
             State::Joining(_) | State::Syncing(_) => {}
+        }
+        if is_lost && matches!(self.state, State::Joining(_) | State::Syncing(_)) {
+            self.state = State::Out;
         }
         self.look(server);
     }
@@ -173,7 +181,7 @@ impl ClassicClient {
         self.state = if gives_up && self.is_cooperative { State::Out } else { State::Stable };
     }
 
-    fn heartbeat(&mut self, server: &mut Server) {
+    fn heartbeat(&mut self, server: &mut Server, is_lost: bool) {
         let request = HeartbeatRequest {
             group_id: GROUP.into(),
             generation_id: self.generation,
@@ -181,7 +189,7 @@ impl ClassicClient {
             group_instance_id: self.instance_id.clone().map(Into::into),
         };
         let token = server.ask(4, |shard, context, topics| shard.heartbeat(context, &request, topics, true));
-        match server.answer(token) {
+        match server.answer(token).filter(|_| !is_lost) {
             Some(GroupResponse::Heartbeat(response)) if response.error_code == 0 => {}
             Some(GroupResponse::Heartbeat(response)) => self.hear_error(ErrorCode(response.error_code)),
             Some(other) => panic!("a heartbeat was answered with {other:?}"),
