@@ -1,7 +1,10 @@
 //! The options of groups and offsets, with Kafka's meanings and defaults. The server's option table owns names,
 //! ranges and help; here are plain typed values.
 
+use std::borrow::Cow;
+use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use thiserror::Error;
 
@@ -49,8 +52,25 @@ impl FromStr for MigrationPolicy {
     }
 }
 
+/// What a group sets for itself, before the shard's options. Times are in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OwnConfig {
+    /// `consumer.session.timeout.ms`, before [`GroupConfig::consumer_session_timeout_ms`].
+    pub consumer_session_timeout_ms: Option<i32>,
+    /// `consumer.heartbeat.interval.ms`, before [`GroupConfig::consumer_heartbeat_interval_ms`].
+    pub consumer_heartbeat_interval_ms: Option<i32>,
+    /// `consumer.assignment.interval.ms`, before [`GroupConfig::consumer_assignment_interval_ms`].
+    pub consumer_assignment_interval_ms: Option<i32>,
+}
+
+/// What groups set for themselves, as of now. The shell implements it over its metadata.
+pub trait OwnConfigs: fmt::Debug + Send + Sync {
+    /// What this group sets; whether it exists does not matter.
+    fn of(&self, group_id: &str) -> OwnConfig;
+}
+
 /// Options of one shard. Times are in milliseconds.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct GroupConfig {
     /// `group.min.session.timeout.ms`: a classic member may not ask for less.
     pub min_session_timeout_ms: i32,
@@ -91,6 +111,29 @@ pub struct GroupConfig {
     /// group's record must fit into, and so is this. The records of a change of protocol together have no more, so that
     /// the log has all of them or none.
     pub group_metadata_max_bytes: usize,
+    /// What groups set for themselves; none of them sets anything without it. It is asked at each heartbeat.
+    pub own: Option<Arc<dyn OwnConfigs>>,
+}
+
+impl GroupConfig {
+    /// The options that hold for this group.
+    pub(crate) fn of_group(&self, group_id: &str) -> Cow<'_, Self> {
+        let own = self.own.as_ref().map_or_else(OwnConfig::default, |own| own.of(group_id));
+        if own == OwnConfig::default() {
+            return Cow::Borrowed(self);
+        }
+        let OwnConfig {
+            consumer_session_timeout_ms: session,
+            consumer_heartbeat_interval_ms: heartbeat,
+            consumer_assignment_interval_ms: assignment,
+        } = own;
+        Cow::Owned(Self {
+            consumer_session_timeout_ms: session.unwrap_or(self.consumer_session_timeout_ms),
+            consumer_heartbeat_interval_ms: heartbeat.unwrap_or(self.consumer_heartbeat_interval_ms),
+            consumer_assignment_interval_ms: assignment.unwrap_or(self.consumer_assignment_interval_ms),
+            ..self.clone()
+        })
+    }
 }
 
 impl Default for GroupConfig {
@@ -112,6 +155,7 @@ impl Default for GroupConfig {
             groups_max: 10_000,
             group_offsets_max: 1_000_000,
             group_metadata_max_bytes: 1_000_000,
+            own: None,
         }
     }
 }

@@ -62,7 +62,7 @@ mod step;
 mod time;
 mod topics;
 
-pub use config::{GroupConfig, MigrationPolicy, UnknownPolicy};
+pub use config::{GroupConfig, MigrationPolicy, OwnConfig, OwnConfigs, UnknownPolicy};
 pub use error::ReplayError;
 pub use lend::{Lent, STEP_COST_MAX};
 pub use memory::GroupMemory;
@@ -70,7 +70,7 @@ pub use offsets::{CommittedOffset, Deletion, offset_fetch_groups, offset_fetch_r
 pub use pattern::{PatternError, PatternTopics, TopicPattern, Workspace};
 pub use refusal::{refuse_join_group, refuse_offset_commit, refuse_offset_fetch};
 pub use replay::check_record;
-pub use shard::Shard;
+pub use shard::{GROUP_ID_BYTES_MAX, Shard};
 pub use step::{GroupResponse, OffsetsRecord, Reply, ReplyToken, RequestContext, Step};
 pub use time::{Moment, Now, Stamp};
 pub use topics::TopicMetadata;

@@ -53,14 +53,15 @@ impl Shard {
         let room = entry.room(&self.share);
         let mut records = entry.group.tombstones(group_id);
         let Group::Classic(classic) = &mut entry.group else { return Err(Refusal::no_such_group(group_id)) };
-        let given = Given { now: context.now, topics, config: &self.config, room };
+        let config = &*self.config.of_group(group_id);
+        let given = Given { now: context.now, topics, config, room };
         let no_upgrade = |why| Refusal::no_upgrade(group_id, why);
         classic.check_upgrade(&self.config).map_err(no_upgrade)?;
 
         let mut recorder = Recorder::new(group_id);
         let converted = ConsumerGroup::from_classic(classic, topics, &mut recorder);
         let mut group = converted.map_err(no_upgrade)?;
-        group.restart_sessions(context.now.moment, &self.config);
+        group.restart_sessions(context.now.moment, config);
         room.check(group.memory_bytes()).map_err(Refusal::no_memory)?;
         let (response, mut changes) = group.heartbeat(context, request, given)?;
         records.append(&mut recorder.into_records());
@@ -150,7 +151,8 @@ impl Shard {
         let Some(entry) = self.groups.get_mut(group_id) else { return Step::default() };
         let room = entry.room(&self.share);
         let Group::Consumer(group) = &mut entry.group else { return Step::default() };
-        let given = Given { now: context.now, topics, config: &self.config, room };
+        let config = &*self.config.of_group(group_id);
+        let given = Given { now: context.now, topics, config, room };
         let mut recorder = Recorder::new(group_id);
         let reply = match group.join_classic(context, request, given, &mut recorder) {
             Ok(response) => GroupResponse::JoinGroup(response),
@@ -201,7 +203,8 @@ impl Shard {
         let Some(entry) = self.groups.get_mut(group_id) else { return unknown };
         let room = entry.room(&self.share);
         let Group::Consumer(group) = &mut entry.group else { return unknown };
-        let given = Given { now: context.now, topics, config: &self.config, room };
+        let config = &*self.config.of_group(group_id);
+        let given = Given { now: context.now, topics, config, room };
         let mut recorder = Recorder::new(group_id);
         let error = group.heartbeat_classic(request, given, may_record.then_some(&mut recorder));
         self.finish(group_id);

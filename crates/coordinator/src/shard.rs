@@ -28,7 +28,7 @@ use crate::time::{Moment, Now, Stamp};
 use crate::topics::TopicMetadata;
 
 /// A group's id in bytes at most. Kafka has no such bound of its own.
-const GROUP_ID_BYTES_MAX: usize = 1_024;
+pub const GROUP_ID_BYTES_MAX: usize = 1_024;
 /// A static member's instance id in bytes at most: Kafka's clients allow what a topic's name may be.
 const INSTANCE_ID_BYTES_MAX: usize = limits::TOPIC_NAME_BYTES_MAX;
 
@@ -93,8 +93,8 @@ impl Shard {
         self.loaded_at = Some(now);
         self.sweep = Sweep::ended(now);
         let mut turn = Turn::new(now, &self.config);
-        for entry in self.groups.values_mut() {
-            entry.group.restart_sessions(now.moment, &self.config);
+        for (group_id, entry) in &mut self.groups {
+            entry.group.restart_sessions(now.moment, &self.config.of_group(group_id));
             if let Group::Classic(group) = &mut entry.group {
                 group.rebalance_after_load(&mut turn);
             }

@@ -20,6 +20,7 @@ pub(super) const CASES: &[Case] = &[
     Case { name: "topics", run: topics },
     Case { name: "configs", run: configs },
     Case { name: "broker-configs", run: broker_configs },
+    Case { name: "group-configs", run: group_configs },
     Case { name: "console", run: console },
     Case { name: "offsets", run: offsets },
     Case { name: "delete-records", run: delete_records },
@@ -111,6 +112,30 @@ fn configs(bench: &Bench<'_>) -> anyhow::Result<()> {
     let left = output_of(bench, CONFIGS, &format!("{entity} --describe"))?;
     same("cleanup.policy is still set", &left.contains("cleanup.policy"), &false)?;
     for refused in ["no.such.config=1", "retention.ms=soon", "cleanup.policy=shred"] {
+        let alter = format!("{entity} --alter --add-config {refused}");
+        refuse(&mut tool(bench, CONFIGS, &alter), "InvalidConfigurationException")?;
+    }
+    Ok(())
+}
+
+/// What a group sets for itself, which need not exist.
+fn group_configs(bench: &Bench<'_>) -> anyhow::Result<()> {
+    let group = bench.name("tools-group-configs");
+    let entity = format!("--entity-type groups --entity-name {group}");
+    let set = "consumer.session.timeout.ms=50000,consumer.heartbeat.interval.ms=6000";
+    let add = format!("{entity} --alter --add-config {set}");
+    says(&output_of(bench, CONFIGS, &add)?, "Completed updating config for group")?;
+    let described = output_of(bench, CONFIGS, &format!("{entity} --describe"))?;
+    says(&described, "consumer.session.timeout.ms=50000")?;
+    says(&described, "consumer.heartbeat.interval.ms=6000")?;
+    says(&output_of(bench, CONFIGS, "--entity-type groups --describe")?, &group)?;
+    output_of(bench, CONFIGS, &format!("{entity} --alter --delete-config consumer.session.timeout.ms"))?;
+    let left = output_of(bench, CONFIGS, &format!("{entity} --describe"))?;
+    same("the session is still set", &left.contains("consumer.session.timeout.ms=50000"), &false)?;
+    says(&left, "consumer.heartbeat.interval.ms=6000")?;
+    for refused in
+        ["no.such.config=1", "consumer.session.timeout.ms=1", "consumer.heartbeat.interval.ms=soon"]
+    {
         let alter = format!("{entity} --alter --add-config {refused}");
         refuse(&mut tool(bench, CONFIGS, &alter), "InvalidConfigurationException")?;
     }

@@ -14,6 +14,7 @@ use super::error::{ConfigError, Origin, nearest};
 use super::groups::GroupOptions;
 use super::listener::Listener;
 use super::network::NetworkOptions;
+use super::own_group;
 use super::refused;
 use super::server::ServerOptions;
 use super::topic::{self, TopicOptions, TopicOverrides};
@@ -287,6 +288,9 @@ impl BrokerConfig {
             ),
             ("group.consumer.session.timeout.ms", i64::from(groups.group_consumer_session_timeout_ms)),
         )?;
+        for [low, high] in own_group::bounds(groups) {
+            check_order(low, high)?;
+        }
         if groups.group_consumer_assignors.is_empty() {
             return Err(ConfigError::Conflict(
                 "group.consumer.assignors is empty: no group could be assigned".into(),

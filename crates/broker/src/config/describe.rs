@@ -12,6 +12,7 @@ use riverrun_types::DurabilityLevel;
 use super::alter::is_dynamic;
 use super::broker::{BrokerConfig, definition, definitions};
 use super::definition::{Kind, OptionDef};
+use super::own_group::{self, GroupOverrides};
 use super::topic::{self, TopicOptions, TopicOverrides};
 use crate::metadata::OFFSETS_TOPIC;
 
@@ -26,6 +27,8 @@ pub enum ConfigSource {
     Server = 4,
     /// Nobody set it.
     Default = 5,
+    /// The group's own.
+    Group = 8,
 }
 
 /// One value that an option has or would fall back to.
@@ -249,6 +252,22 @@ fn altered(entry: ConfigEntry, own: Option<&String>) -> ConfigEntry {
     ConfigEntry { value: Some(value.clone()), is_read_only, source, synonyms, ..entry }
 }
 
+/// The configs of a group, in the order of their names.
+pub(crate) fn describe_group(config: &BrokerConfig, overrides: &GroupOverrides) -> Vec<ConfigEntry> {
+    let group_entry = |def: &'static OptionDef| {
+        let servers = definition(&own_group::synonym(def.name)).expect("a row of the table of groups");
+        let own = overrides.get(def.name).map(|own| ConfigSynonym {
+            name: def.name,
+            value: own.clone(),
+            source: ConfigSource::Group,
+        });
+        let synonyms: Vec<_> = own.into_iter().chain(broker_entry(config, servers).synonyms).collect();
+        let value = synonyms.first().map(|first| first.value.clone());
+        entry(def, value, synonyms, false)
+    };
+    own_group::DEFINITIONS.iter().map(group_entry).collect()
+}
+
 fn broker_entry(config: &BrokerConfig, def: &'static OptionDef) -> ConfigEntry {
     let mut synonyms = Vec::new();
     if let Some(text) = config.settings().get(def.name) {
@@ -345,6 +364,27 @@ mod tests {
         let (holds, source, synonyms) = level(&[("offsets.topic.durability", "3")], &[("durability", "4")]);
         assert_eq!((holds.as_str(), source), ("4", ConfigSource::Topic));
         assert_eq!(synonyms, ["durability=4 Topic", "offsets.topic.durability=3 Server", &default]);
+    }
+
+    #[test]
+    fn a_group_config_falls_back_to_the_servers_option() {
+        let pairs = [("group.consumer.session.timeout.ms", "46000")];
+        let config = BrokerConfig::from_pairs(pairs).expect("valid");
+        let session = |own: &[(&str, &str)]| {
+            let own = own.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            let entry = describe_group(&config, &own).pop().expect("the last one");
+            assert_eq!((entry.name, entry.is_read_only), ("consumer.session.timeout.ms", false));
+            (entry.value.clone(), entry.source, shown(&entry))
+        };
+        let below = [
+            "group.consumer.session.timeout.ms=46000 Server",
+            "group.consumer.session.timeout.ms=45000 Default",
+        ];
+        let below = below.map(str::to_owned).to_vec();
+        assert_eq!(session(&[]), (Some("46000".into()), ConfigSource::Server, below.clone()));
+        let own = [vec!["consumer.session.timeout.ms=50000 Group".to_owned()], below].concat();
+        let set = [("consumer.session.timeout.ms", "50000")];
+        assert_eq!(session(&set), (Some("50000".into()), ConfigSource::Group, own));
     }
 
     #[test]

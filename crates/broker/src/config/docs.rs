@@ -6,6 +6,7 @@ use super::alter::is_dynamic;
 use super::broker::SECTIONS;
 use super::definition::{Accept, OptionDef};
 use super::load::environment_name;
+use super::own_group;
 use super::topic::{self, TopicOptions};
 
 const HEAD: &str = "# Configuration
@@ -20,7 +21,7 @@ stops the start with an error that says so. Variables that Kubernetes makes for 
 (`RIVERRUN_SERVICE_HOST`, `RIVERRUN_PORT_9092_TCP`) are passed over by their names, whatever they say; `RIVERRUN_PORT`
 only if it says what Kubernetes writes there (`tcp://10.0.0.11:9092`).
 
-The server's options cannot be changed while it runs, besides those that say so. Topic configs can.
+The server's options cannot be changed while it runs, besides those that say so. Topic configs and group configs can.
 
 `riverrun serve` raises the limit of open descriptors to the hard limit that the system sets for the process (`ulimit
 -Hn`, systemd's `LimitNOFILE`), and warns at the start if that is below 65536. Half of
@@ -45,6 +46,9 @@ pub fn markdown() -> String {
         let names: Vec<_> =
             topic::synonyms(def.name).iter().map(|synonym| format!("`{}`", synonym.name)).collect();
         if names.is_empty() { String::new() } else { format!("Server's default: {}.", names.join(", ")) }
+    });
+    write_section(&mut page, "Group configs", own_group::DEFINITIONS, &|def| {
+        format!("Server's default: `{}`.", own_group::synonym(def.name))
     });
     page
 }

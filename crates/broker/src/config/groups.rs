@@ -22,11 +22,23 @@ options! {
     group_consumer_session_timeout_ms: i32 = "group.consumer.session.timeout.ms", Int(1, i32::MAX), Some("45000");
     /// Milliseconds between heartbeats that members of the newer protocol are told.
     group_consumer_heartbeat_interval_ms: i32 = "group.consumer.heartbeat.interval.ms", Int(1, i32::MAX), Some("5000");
+    /// Shortest `consumer.session.timeout.ms` that a group may set for itself.
+    group_consumer_min_session_timeout_ms: i32 = "group.consumer.min.session.timeout.ms", Int(1, i32::MAX), Some("45000");
+    /// Longest `consumer.session.timeout.ms` that a group may set for itself.
+    group_consumer_max_session_timeout_ms: i32 = "group.consumer.max.session.timeout.ms", Int(1, i32::MAX), Some("60000");
+    /// Shortest `consumer.heartbeat.interval.ms` that a group may set for itself.
+    group_consumer_min_heartbeat_interval_ms: i32 = "group.consumer.min.heartbeat.interval.ms", Int(1, i32::MAX), Some("5000");
+    /// Longest `consumer.heartbeat.interval.ms` that a group may set for itself.
+    group_consumer_max_heartbeat_interval_ms: i32 = "group.consumer.max.heartbeat.interval.ms", Int(1, i32::MAX), Some("15000");
     /// Members of one group of the newer protocol at most. Kafka's default has no bound.
     group_consumer_max_size: usize = "group.consumer.max.size", Int(1, i32::MAX), Some("10000");
     /// Milliseconds after an assignment of a group of the newer protocol before it gets another one, so that members
     /// that come together are assigned together.
     group_consumer_assignment_interval_ms: i32 = "group.consumer.assignment.interval.ms", Int(0, i32::MAX), Some("1000");
+    /// Shortest `consumer.assignment.interval.ms` that a group may set for itself.
+    group_consumer_min_assignment_interval_ms: i32 = "group.consumer.min.assignment.interval.ms", Int(0, i32::MAX), Some("0");
+    /// Longest `consumer.assignment.interval.ms` that a group may set for itself.
+    group_consumer_max_assignment_interval_ms: i32 = "group.consumer.max.assignment.interval.ms", Int(0, i32::MAX), Some("15000");
     /// Which protocol a group may change to while members are in it. `upgrade`: a group of the classic protocol becomes one
     /// of the newer protocol when the first such member joins it, if its members are consumers. `downgrade`: the reverse,
     /// when the last member of the newer protocol leaves classic members behind. `bidirectional`: both. `disabled`:

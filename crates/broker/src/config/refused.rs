@@ -8,8 +8,6 @@ const NO_ACCESS_CONTROL: &str = "access control is not supported yet";
 const NO_QUOTAS: &str = "quotas are not supported yet";
 const NOT_TIERED: &str = "tiered storage is not supported yet";
 const NO_TRANSACTIONS: &str = "transactions are not supported yet";
-const FOR_ALL_GROUPS: &str =
-    "a group sets none of this for itself, so there is nothing to bound; leave it out";
 const GROUPS_NEED_NO_THREADS: &str = "groups are served by num.network.threads; leave it out";
 const NOTHING_TO_PURGE: &str = "a request that waits leaves nothing behind; leave it out";
 const CLEANER_PIECES: &str =
@@ -38,12 +36,6 @@ const REFUSED: &[(&str, &str)] = &[
     ("early.start.listeners", "listeners open when everything is ready; leave it out"),
     ("fetch.purgatory.", NOTHING_TO_PURGE),
     ("follower.fetch.last.tiered.offset.enable", NOT_TIERED),
-    ("group.consumer.max.assignment.interval.ms", FOR_ALL_GROUPS),
-    ("group.consumer.max.heartbeat.interval.ms", FOR_ALL_GROUPS),
-    ("group.consumer.max.session.timeout.ms", FOR_ALL_GROUPS),
-    ("group.consumer.min.assignment.interval.ms", FOR_ALL_GROUPS),
-    ("group.consumer.min.heartbeat.interval.ms", FOR_ALL_GROUPS),
-    ("group.consumer.min.session.timeout.ms", FOR_ALL_GROUPS),
     (
         "group.consumer.regex.refresh.interval.ms",
         "patterns are held against topics when topics change; leave it out",

@@ -11,6 +11,7 @@ use riverrun_protocol::ErrorCode;
 use riverrun_records::{BatchError, Batches};
 use riverrun_types::{Offset, TopicId};
 
+use super::own_configs::ImageConfigs;
 use super::{Loaded, clock};
 use crate::broker::Broker;
 use crate::metadata::OFFSETS_TOPIC;
@@ -32,7 +33,8 @@ pub(super) fn load(
     let topic = image.topic(OFFSETS_TOPIC).ok_or_else(gone)?;
     let number = i32::try_from(index).map_err(|_| gone())?;
     let partition = broker.partition(topic, number).map_err(LoadError::NotOpened)?;
-    let mut shard = Shard::new(config, memory);
+    let own = Arc::new(ImageConfigs(Arc::downgrade(broker)));
+    let mut shard = Shard::new(GroupConfig { own: Some(own), ..config }, memory);
     let mut skipped = Skipped::default();
     replay(&partition, &mut shard, &mut skipped)?;
     skipped.tell(index);

@@ -16,6 +16,7 @@ mod held;
 pub(crate) mod line;
 mod load;
 mod names;
+mod own_configs;
 mod patterns;
 mod rest;
 mod timer;

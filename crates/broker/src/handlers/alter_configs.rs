@@ -1,6 +1,6 @@
 //! `AlterConfigs` (key 33), versions 0 to 2.
 //!
-//! Replaces all configs that a topic sets for itself by those of the request: what it leaves out goes back to the
+//! Replaces all configs that a topic or a consumer group sets for itself by those of the request: what it leaves out goes back to the
 //! default. `IncrementalAlterConfigs` changes single ones and is what newer clients send. Of the server's options
 //! `cordoned.log.dirs` can be changed while it runs (KIP-1066).
 
@@ -13,7 +13,8 @@ use super::config_change::{Ask, Subject, Wish, change_all, check_dynamic, nothin
 use super::config_resource::Refusal;
 use crate::broker::Broker;
 use crate::config::{
-    BrokerConfig, CORDONED_LOG_DIRS, ConfigChange, TopicOverrides, check_altered_configs, shown,
+    BrokerConfig, CORDONED_LOG_DIRS, ConfigChange, GroupOverrides, TopicOverrides, check_altered_configs,
+    check_group_configs, shown,
 };
 use crate::context::RequestContext;
 use crate::metadata::Image;
@@ -45,19 +46,30 @@ fn wish(
     match subject {
         Subject::AllServers => return nothing_for_all(names),
         Subject::Server => check_dynamic(names)?,
-        Subject::Topic(_) => {}
+        Subject::Topic(_) | Subject::Group => {}
     }
     let mut configs = values(resource)?;
-    let Subject::Topic(id) = subject else {
-        let cordoned = configs.remove(CORDONED_LOG_DIRS);
-        return Ok(Wish::Cordon(cordoned.map_or(ConfigChange::Delete, ConfigChange::Set)));
-    };
     let config = Arc::clone(config);
-    let checked = move |current: &TopicOverrides| {
-        check_altered_configs(&config, current, &configs)?;
-        Ok(configs)
-    };
-    Ok(Wish::Topic { id, alter: Box::new(checked) })
+    Ok(match subject {
+        Subject::Topic(id) => {
+            let checked = move |current: &TopicOverrides| {
+                check_altered_configs(&config, current, &configs)?;
+                Ok(configs)
+            };
+            Wish::Topic { id, alter: Box::new(checked) }
+        }
+        Subject::Group => {
+            let checked = move |current: &GroupOverrides| {
+                check_group_configs(&config, current, &configs)?;
+                Ok(configs)
+            };
+            Wish::Group { id: resource.resource_name.to_string(), alter: Box::new(checked) }
+        }
+        Subject::Server | Subject::AllServers => {
+            let cordoned = configs.remove(CORDONED_LOG_DIRS);
+            Wish::Cordon(cordoned.map_or(ConfigChange::Delete, ConfigChange::Set))
+        }
+    })
 }
 
 /// The values of a request, each name once.

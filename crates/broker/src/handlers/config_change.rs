@@ -10,7 +10,7 @@ use riverrun_types::TopicId;
 use super::config_resource::{self, ConfigResource, Refusal, find};
 use crate::broker::Broker;
 use crate::changes;
-use crate::config::{ConfigChange, TopicOverrides, is_dynamic, list_items, shown};
+use crate::config::{ConfigChange, GroupOverrides, TopicOverrides, is_dynamic, list_items, shown};
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
 use crate::log_limit::Change;
@@ -20,6 +20,8 @@ use crate::mounts::NOT_CHANGED;
 /// Whose configuration a client may change.
 pub(crate) enum Subject {
     Topic(TopicId),
+    /// A consumer group.
+    Group,
     /// This server.
     Server,
     /// All servers of the cluster.
@@ -28,12 +30,18 @@ pub(crate) enum Subject {
 
 /// From the configs that a topic sets now to those that it shall set, or why not.
 pub(crate) type Alter = Box<dyn FnOnce(&TopicOverrides) -> Result<TopicOverrides, String> + Send>;
+/// The same of a consumer group.
+pub(crate) type AlterGroup = Box<dyn FnOnce(&GroupOverrides) -> Result<GroupOverrides, String> + Send>;
 
 /// A checked wish of a client.
 pub(crate) enum Wish {
     Topic {
         id: TopicId,
         alter: Alter,
+    },
+    Group {
+        id: String,
+        alter: AlterGroup,
     },
     /// To change `cordoned.log.dirs`.
     Cordon(ConfigChange),
@@ -120,6 +128,9 @@ pub(crate) fn subject(
         ConfigResource::Topic(topic) => {
             (Subject::Topic(topic.id), Resource::Topic(&topic.name), ErrorCode::TOPIC_AUTHORIZATION_FAILED)
         }
+        ConfigResource::Group(id) => {
+            (Subject::Group, Resource::Group(id), ErrorCode::GROUP_AUTHORIZATION_FAILED)
+        }
         ConfigResource::Broker => {
             (Subject::Server, Resource::Cluster, ErrorCode::CLUSTER_AUTHORIZATION_FAILED)
         }
@@ -200,6 +211,7 @@ fn type_name(resource_type: i8) -> &'static str {
     match resource_type {
         config_resource::TOPIC => "topic",
         config_resource::BROKER => "server",
+        config_resource::GROUP => "group",
         _ => "resource",
     }
 }
@@ -248,6 +260,11 @@ fn alter_all(draft: &mut Draft<'_>, wishes: Vec<Result<Wish, Refusal>>) -> Vec<R
 fn carry_out_one(draft: &mut Draft<'_>, wish: Wish) -> Result<(), Refusal> {
     match wish {
         Wish::Topic { id, alter } => alter_topic(draft, id, alter),
+        Wish::Group { id, alter } => {
+            let current = draft.image().group_configs(&id).cloned().unwrap_or_default();
+            let altered = alter(&current).map_err(|message| (ErrorCode::INVALID_CONFIG, message))?;
+            draft.set_group_configs(&id, altered).map_err(|message| (ErrorCode::POLICY_VIOLATION, message))
+        }
         Wish::Cordon(change) => {
             let cordon = cordon_after(draft.image(), &change);
             draft.set_cordon(cordon.map_err(|message| (ErrorCode::INVALID_REQUEST, message))?);

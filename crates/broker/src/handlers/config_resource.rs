@@ -1,10 +1,11 @@
-//! What a configuration request is about: a topic or this server. Shared by the requests that read and change
+//! What a configuration request is about: a topic, a consumer group or this server. Shared by the requests that read and change
 //! configuration.
 //!
-//! Leaves out: broker loggers, client metrics and groups, which have no configuration here.
+//! Leaves out: broker loggers and client metrics, which have no configuration here.
 
 use std::sync::Arc;
 
+use riverrun_coordinator::GROUP_ID_BYTES_MAX;
 use riverrun_protocol::ErrorCode;
 
 use crate::config::shown;
@@ -24,6 +25,8 @@ pub(crate) type Refusal = (ErrorCode, String);
 #[derive(Debug)]
 pub(crate) enum ConfigResource<'i> {
     Topic(&'i Arc<Topic>),
+    /// A consumer group, by its id. It need not exist.
+    Group(&'i str),
     /// This server.
     Broker,
     /// The options that all servers of a cluster share: there are none.
@@ -34,7 +37,7 @@ pub(crate) enum ConfigResource<'i> {
 pub(crate) fn find<'i>(
     image: &'i Image,
     resource_type: i8,
-    name: &str,
+    name: &'i str,
 ) -> Result<ConfigResource<'i>, Refusal> {
     match resource_type {
         TOPIC => find_topic(image, name).map(ConfigResource::Topic),
@@ -49,12 +52,22 @@ pub(crate) fn find<'i>(
             );
             Err((ErrorCode::INVALID_REQUEST, message))
         }
+        GROUP => check_group_id(name).map(|()| ConfigResource::Group(name)),
         other => {
             let message =
                 format!("Configuration of resources of type {other} is not supported by this server.");
             Err((ErrorCode::INVALID_REQUEST, message))
         }
     }
+}
+
+fn check_group_id(group_id: &str) -> Result<(), Refusal> {
+    let message = match group_id.len() {
+        0 => "Default group resources are not allowed: a group has a name.".to_owned(),
+        1..=GROUP_ID_BYTES_MAX => return Ok(()),
+        _ => format!("A group's name has at most {GROUP_ID_BYTES_MAX} bytes."),
+    };
+    Err((ErrorCode::INVALID_REQUEST, message))
 }
 
 fn find_topic<'i>(image: &'i Image, name: &str) -> Result<&'i Arc<Topic>, Refusal> {
@@ -74,6 +87,8 @@ mod tests {
         let image = image(1);
         assert!(matches!(find(&image, BROKER, "1"), Ok(ConfigResource::Broker)));
         assert!(matches!(find(&image, BROKER, ""), Ok(ConfigResource::AllBrokers)));
+        assert!(matches!(find(&image, GROUP, "g"), Ok(ConfigResource::Group("g"))));
+        let long = "g".repeat(GROUP_ID_BYTES_MAX + 1);
         for (resource_type, name, code) in [
             (BROKER, "2", ErrorCode::INVALID_REQUEST),
             (BROKER, "01", ErrorCode::INVALID_REQUEST),
@@ -81,6 +96,8 @@ mod tests {
             (BROKER, "x", ErrorCode::INVALID_REQUEST),
             (TOPIC, "t", ErrorCode::UNKNOWN_TOPIC_OR_PARTITION),
             (TOPIC, "../t", ErrorCode::INVALID_TOPIC_EXCEPTION),
+            (GROUP, "", ErrorCode::INVALID_REQUEST),
+            (GROUP, &long, ErrorCode::INVALID_REQUEST),
             (8, "1", ErrorCode::INVALID_REQUEST),
             (0, "", ErrorCode::INVALID_REQUEST),
         ] {

@@ -1,10 +1,10 @@
 //! `DescribeConfigs` (key 32), versions 1 to 4.
 //!
-//! Tells the configuration of topics and of this server: values, where each comes from, and if asked what it would
+//! Tells the configuration of topics, of consumer groups (KIP-848) and of this server: values, where each comes from, and if asked what it would
 //! fall back to (KIP-226) and what it means (KIP-569). Options of the server are read-only, but for those that take
 //! effect at once. Asked by name, it tells how
-//! durable a topic is now, too. A resource that is named more than once is described once. Leaves out: broker loggers,
-//! client metrics and groups.
+//! durable a topic is now, too. A resource that is named more than once is described once. Leaves out: broker loggers
+//! and client metrics.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,10 +19,11 @@ use riverrun_protocol::{DescribeConfigsRequest, Encode, EncodeError, Encoder, Er
 use super::config_resource::{ConfigResource, Refusal, find};
 use crate::aside::give_way;
 use crate::broker::Broker;
-use crate::config::CORDONED_LOG_DIRS;
 use crate::config::describe::{
-    ConfigEntry, ServerOverrides, describe_broker, describe_mounted, describe_topic, topic_state,
+    ConfigEntry, ServerOverrides, describe_broker, describe_group, describe_mounted, describe_topic,
+    topic_state,
 };
+use crate::config::{CORDONED_LOG_DIRS, GroupOverrides};
 use crate::context::{Operation, RequestContext, Resource};
 use crate::durability::Durability;
 use crate::metadata::{Image, Topic};
@@ -103,7 +104,10 @@ fn entries(
     let found = find(image, resource.resource_type, &resource.resource_name)?;
     let (subject, denied) = match &found {
         ConfigResource::Topic(topic) => (Resource::Topic(&topic.name), ErrorCode::TOPIC_AUTHORIZATION_FAILED),
-        _ => (Resource::Cluster, ErrorCode::CLUSTER_AUTHORIZATION_FAILED),
+        ConfigResource::Group(id) => (Resource::Group(id), ErrorCode::GROUP_AUTHORIZATION_FAILED),
+        ConfigResource::Broker | ConfigResource::AllBrokers => {
+            (Resource::Cluster, ErrorCode::CLUSTER_AUTHORIZATION_FAILED)
+        }
     };
     if !context.authorize(Operation::DescribeConfigs, subject) {
         return Err((denied, "Authorization failed.".to_owned()));
@@ -113,6 +117,9 @@ fn entries(
             Some(queue) => mounted(queue)?,
             None => describe_topic(&broker.config, &topic.name, &topic.configs),
         },
+        ConfigResource::Group(id) => {
+            describe_group(&broker.config, image.group_configs(id).unwrap_or(&GroupOverrides::new()))
+        }
         ConfigResource::Broker => describe_broker(&broker.config, &server_overrides(image)),
         ConfigResource::AllBrokers => Vec::new(),
     };

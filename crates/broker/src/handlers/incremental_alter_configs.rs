@@ -1,7 +1,7 @@
 //! `IncrementalAlterConfigs` (key 44), versions 0 to 1 (KIP-339).
 //!
-//! Sets, deletes, appends to or subtracts from single configs of a topic, or says whether that could be done
-//! (`validateOnly`). Changes of one topic happen together or not at all. Of the server's options `cordoned.log.dirs` can
+//! Sets, deletes, appends to or subtracts from single configs of a topic or a consumer group, or says whether that could be done
+//! (`validateOnly`). Changes of one resource happen together or not at all. Of the server's options `cordoned.log.dirs` can
 //! be changed while it runs (KIP-1066).
 
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ use riverrun_protocol::{ErrorCode, IncrementalAlterConfigsRequest, IncrementalAl
 use super::config_change::{Ask, Subject, Wish, change_all, check_dynamic, nothing_for_all, subject, told};
 use super::config_resource::Refusal;
 use crate::broker::Broker;
-use crate::config::{BrokerConfig, ConfigChange, alter_topic_configs, shown};
+use crate::config::{BrokerConfig, ConfigChange, alter_group_configs, alter_topic_configs, shown};
 use crate::context::RequestContext;
 use crate::metadata::Image;
 
@@ -47,16 +47,25 @@ fn wish(
     match subject {
         Subject::AllServers => return nothing_for_all(names),
         Subject::Server => check_dynamic(names)?,
-        Subject::Topic(_) => {}
+        Subject::Topic(_) | Subject::Group => {}
     }
     let changes: Vec<_> = resource.configs.iter().map(change).collect::<Result<_, _>>()?;
     check_named_once(&changes)?;
-    let Subject::Topic(id) = subject else {
-        // There is one name to give.
-        return Ok(changes.into_iter().next().map_or(Wish::Nothing, |(_, change)| Wish::Cordon(change)));
-    };
     let config = Arc::clone(config);
-    Ok(Wish::Topic { id, alter: Box::new(move |current| alter_topic_configs(&config, current, &changes)) })
+    Ok(match subject {
+        Subject::Topic(id) => Wish::Topic {
+            id,
+            alter: Box::new(move |current| alter_topic_configs(&config, current, &changes)),
+        },
+        Subject::Group => Wish::Group {
+            id: resource.resource_name.to_string(),
+            alter: Box::new(move |current| alter_group_configs(&config, current, &changes)),
+        },
+        // There is one name to give.
+        Subject::Server | Subject::AllServers => {
+            changes.into_iter().next().map_or(Wish::Nothing, |(_, change)| Wish::Cordon(change))
+        }
+    })
 }
 
 fn change(entry: &AlterableConfig<'_>) -> Result<(String, ConfigChange), Refusal> {

@@ -1,7 +1,7 @@
 //! `ListConfigResources` (key 74), versions 0 to 1: the resources that have a configuration (KIP-1142).
 //!
-//! Topics and this server have one. Version 0 asks for client metrics only (KIP-1000); of these, groups and broker
-//! loggers there is none to tell.
+//! Topics, this server, and consumer groups that set something for themselves have one. Version 0 asks for client metrics
+//! only (KIP-1000); of these and broker loggers there is none to tell.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,7 +23,9 @@ const RESOURCE_BYTES: usize = 100;
 
 /// Memory of the answer: a topic has one partition at least.
 pub(crate) fn answer_bytes(broker: &Broker, _request: &ListConfigResourcesRequest, _version: i16) -> usize {
-    partitions_bytes(broker, RESOURCE_BYTES)
+    let image = broker.metadata.image();
+    let groups = image.configured_groups().map(|group| RESOURCE_BYTES + group.group_id.len());
+    partitions_bytes(broker, RESOURCE_BYTES).saturating_add(groups.sum())
 }
 
 pub(crate) async fn handle(
@@ -44,13 +46,18 @@ pub(crate) async fn handle(
     let resource =
         |resource_type: i8, name: String| ConfigResource { resource_type, resource_name: name.into() };
     let mut config_resources = Vec::new();
+    let image = broker.metadata.image();
     if wants(TOPIC) {
-        let image = broker.metadata.image();
         let names = image.topics_sorted().into_iter().map(|topic| resource(TOPIC, topic.name.to_string()));
         config_resources.extend(names);
     }
     if wants(BROKER) {
         config_resources.push(resource(BROKER, broker.node_id().0.to_string()));
+    }
+    if wants(GROUP) {
+        let mut groups: Vec<_> = image.configured_groups().map(|group| group.group_id.to_string()).collect();
+        groups.sort_unstable();
+        config_resources.extend(groups.into_iter().map(|group| resource(GROUP, group)));
     }
     ListConfigResourcesResponse { config_resources, ..Default::default() }
 }

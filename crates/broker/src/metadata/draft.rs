@@ -18,10 +18,13 @@ use super::marks::Progress;
 use super::names::check_name;
 use super::placement::place;
 use super::records::Record;
-use crate::config::TopicOverrides;
+use crate::config::{GroupOverrides, TopicOverrides};
 
 /// Partitions of all topics together at most.
 pub(crate) const PARTITIONS_MAX: u64 = 1_000_000;
+
+/// Consumer groups that set configs for themselves at most, whether or not they exist: as many as one shard of groups holds.
+pub(crate) const CONFIGURED_GROUPS_MAX: usize = 10_000;
 
 /// Starts of the node that lost metadata may have counted.
 const LOST_STARTS_MAX: i32 = 1000;
@@ -142,6 +145,24 @@ impl<'a> Draft<'a> {
         if *topic.configs != configs {
             self.record(Record::TopicConfigsSet { id, configs });
         }
+        Ok(())
+    }
+
+    /// Makes these the configs that a consumer group sets for itself. They have been checked. Refused is only one group
+    /// too many.
+    pub(crate) fn set_group_configs(
+        &mut self,
+        group_id: &str,
+        configs: GroupOverrides,
+    ) -> Result<(), String> {
+        let current = self.image.group_configs(group_id);
+        if current.map_or(configs.is_empty(), |current| *current == configs) {
+            return Ok(());
+        }
+        if current.is_none() && self.image.configured_groups().count() >= CONFIGURED_GROUPS_MAX {
+            return Err(format!("At most {CONFIGURED_GROUPS_MAX} groups set configs for themselves."));
+        }
+        self.record(Record::GroupConfigsSet { group: group_id.to_owned(), configs });
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use super::cordon::Cordon;
 use super::names::collision_key;
 use super::records::{Head, Record};
 use super::shards::ShardedMap;
-use crate::config::TopicOverrides;
+use crate::config::{GroupOverrides, TopicOverrides};
 
 /// A topic at one moment.
 ///
@@ -52,6 +52,15 @@ impl Topic {
     }
 }
 
+/// What a consumer group sets for itself.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct GroupConfigs {
+    /// The group's id. Whether there is a group of this id does not matter.
+    pub(crate) group_id: Arc<str>,
+    /// The configs by name, one at least.
+    pub(crate) configs: GroupOverrides,
+}
+
 /// Log dirs at most of which is remembered that their records were given up.
 const GIVEN_UP_DIRS_MAX: usize = 1024;
 
@@ -87,6 +96,8 @@ pub(crate) struct Image {
     by_name: ShardedMap<Arc<str>, Arc<Topic>>,
     by_id: ShardedMap<TopicId, Arc<Topic>>,
     by_collision_key: ShardedMap<Arc<str>, Arc<str>>,
+    /// What consumer groups set for themselves, with their ids. One that sets nothing is not here.
+    group_configs: ShardedMap<Arc<str>, Arc<GroupConfigs>>,
     /// Log dirs of the partitions of topics that were deleted and whose files may still be there.
     doomed: Arc<BTreeMap<TopicId, Arc<[u16]>>>,
 }
@@ -107,6 +118,7 @@ impl Image {
             by_name: ShardedMap::new(),
             by_id: ShardedMap::new(),
             by_collision_key: ShardedMap::new(),
+            group_configs: ShardedMap::new(),
             doomed: Arc::default(),
         }
     }
@@ -146,6 +158,16 @@ impl Image {
         let mut topics: Vec<_> = self.topics().collect();
         topics.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         topics
+    }
+
+    /// What the consumer group of this id sets for itself, if it sets something.
+    pub(crate) fn group_configs(&self, group_id: &str) -> Option<&GroupOverrides> {
+        self.group_configs.get(group_id).map(|group| &group.configs)
+    }
+
+    /// All groups that set something for themselves, in no useful order.
+    pub(crate) fn configured_groups(&self) -> impl Iterator<Item = &Arc<GroupConfigs>> {
+        self.group_configs.values()
     }
 
     /// How many partitions there are.
@@ -268,6 +290,7 @@ impl Image {
             Record::TopicConfigsSet { id, configs } => {
                 self.replace_topic(id, |topic| topic.configs = Arc::new(configs))?;
             }
+            Record::GroupConfigsSet { group, configs } => self.set_group_configs(&group, configs),
             Record::ProducerIdsReserved { end } => self.producer_ids_end = self.producer_ids_end.max(end),
         }
         Ok(())
@@ -319,6 +342,16 @@ impl Image {
         change(&mut topic);
         self.put_topic(topic);
         Ok(())
+    }
+
+    fn set_group_configs(&mut self, group_id: &str, configs: GroupOverrides) {
+        if configs.is_empty() {
+            self.group_configs.remove(group_id);
+        } else {
+            let group_id: Arc<str> = group_id.into();
+            let group = GroupConfigs { group_id: Arc::clone(&group_id), configs };
+            self.group_configs.insert(group_id, Arc::new(group));
+        }
     }
 
     fn remove_topic(&mut self, id: TopicId) -> Result<(), String> {
@@ -426,7 +459,12 @@ impl Image {
         let added = Record::AddedPartitionsCounted { count: self.added_partitions };
         let doomed =
             self.doomed.iter().map(|(id, dirs)| Record::TopicDoomed { id: *id, dirs: dirs.to_vec() });
-        started.into_iter().chain([producers, added]).chain(dirs).chain(cordon).chain(topics).chain(doomed)
+        let groups = self.configured_groups().map(|group| Record::GroupConfigsSet {
+            group: group.group_id.to_string(),
+            configs: group.configs.clone(),
+        });
+        let first = started.into_iter().chain([producers, added]);
+        first.chain(dirs).chain(cordon).chain(topics).chain(doomed).chain(groups)
     }
 }
 

@@ -7,7 +7,7 @@ use riverrun_types::TopicId;
 use serde::{Deserialize, Serialize};
 
 use super::cordon::Cordon;
-use crate::config::TopicOverrides;
+use crate::config::{GroupOverrides, TopicOverrides};
 
 /// One step of the metadata's history. The records of one frame hold together: all of them happened, or none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,6 +65,8 @@ pub(crate) enum Record {
         id: TopicId,
         configs: TopicOverrides,
     },
+    /// A consumer group's own configs became exactly these; none: it sets nothing.
+    GroupConfigsSet { group: String, configs: GroupOverrides },
     /// Producer ids below `end` may have been given out.
     ProducerIdsReserved { end: i64 },
 }
@@ -147,6 +149,10 @@ mod tests {
             Record::LogDirsCordoned { cordon: Some(Cordon::Dirs(vec![1, 0])) },
             Record::LogDirsCordoned { cordon: None },
             Record::LogDirRemoved { index: 7 },
+            Record::GroupConfigsSet {
+                group: "g".into(),
+                configs: [("consumer.session.timeout.ms".to_owned(), "50000".to_owned())].into(),
+            },
             Record::AddedPartitionsCounted { count: 1 << 40 },
             Record::LogDirReplaced { index: 7, id: "a".into() },
             Record::LogDirGivenUp { id: "b".into(), start: 8 },

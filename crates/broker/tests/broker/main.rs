@@ -15,6 +15,7 @@ mod disk;
 mod durability;
 mod fetching;
 mod framing;
+mod group_configs;
 mod groups;
 mod hanging;
 mod lifecycle;

@@ -43,7 +43,7 @@ impl Shard {
         if let Some(GroupEntry { group: Group::Consumer(group), .. }) =
             self.groups.get_mut(&*request.group_id)
         {
-            group.keep_alive(context.now.moment, request, &self.config);
+            group.keep_alive(context.now.moment, request, &self.config.of_group(&request.group_id));
         }
         let response = ConsumerGroupHeartbeatResponse {
             // A client that is told that the coordinator is not there looks for it at once, again and again.
@@ -78,7 +78,7 @@ impl Shard {
         let Some(entry) = self.groups.get_mut(group_id) else { return Err(Refusal::no_such_group(group_id)) };
         let room = entry.room(&self.share);
         let Group::Consumer(group) = &mut entry.group else { return Err(Refusal::no_such_group(group_id)) };
-        let given = Given { now: context.now, topics, config: &self.config, room };
+        let given = Given { now: context.now, topics, config: &self.config.of_group(group_id), room };
         let served = group.heartbeat(context, request, given);
         if group.is_blank() {
             entry.group = Group::Simple;

@@ -4,6 +4,7 @@ mod bounds;
 mod commits;
 pub(crate) mod memory;
 mod migration;
+mod own_configs;
 mod replay;
 mod sign_of_life;
 mod simulation;

@@ -108,6 +108,37 @@ fn configs_that_stay_the_same_cost_no_record() {
     assert_eq!(draft.into_parts().1.len(), 2);
 }
 
+/// What a group sets for itself.
+fn own_configs(heartbeat_interval_ms: &str) -> GroupOverrides {
+    [("consumer.heartbeat.interval.ms".to_owned(), heartbeat_interval_ms.to_owned())].into()
+}
+
+#[test]
+fn configs_of_a_group_cost_a_record_only_where_they_change() {
+    let env = SimEnv::new(1).env();
+    let mut draft = Draft::new(&image(1), &*env.random);
+    for configs in [GroupOverrides::new(), own_configs("6000"), own_configs("6000"), GroupOverrides::new()] {
+        draft.set_group_configs("g", configs).expect("set");
+    }
+    assert_eq!(draft.image().group_configs("g"), None);
+    assert_eq!(draft.into_parts().1.len(), 2);
+}
+
+#[test]
+fn a_bounded_number_of_groups_sets_configs_for_itself() {
+    let env = SimEnv::new(1).env();
+    let mut image = image(1);
+    for index in 0..CONFIGURED_GROUPS_MAX {
+        let (group, configs) = (format!("g{index}"), own_configs("6000"));
+        image.apply(Record::GroupConfigsSet { group, configs }).expect("fits");
+    }
+    let mut draft = Draft::new(&image, &*env.random);
+    draft.set_group_configs("more", own_configs("6000")).expect_err("too many");
+    draft.set_group_configs("g0", own_configs("7000")).expect("it is there");
+    draft.set_group_configs("g0", GroupOverrides::new()).expect("one less");
+    draft.set_group_configs("more", own_configs("6000")).expect("there is room");
+}
+
 #[test]
 fn an_image_is_rebuilt_from_its_own_records() {
     let env = SimEnv::new(1).env();
@@ -115,6 +146,9 @@ fn an_image_is_rebuilt_from_its_own_records() {
     draft.start_node();
     draft.create_topic(new("a.b", 3)).expect("made");
     draft.create_topic(new("c", 2)).expect("made");
+    draft.set_group_configs("g", own_configs("6000")).expect("set");
+    draft.set_group_configs("empty", own_configs("6000")).expect("set");
+    draft.set_group_configs("empty", GroupOverrides::new()).expect("set");
     let gone = draft.create_topic(new("gone", 2)).expect("made").id;
     draft.delete_topic(gone).expect("deleted");
     assert_eq!((draft.reserve_producer_ids(1000), draft.reserve_producer_ids(1000)), (0, 1000));
@@ -127,6 +161,8 @@ fn an_image_is_rebuilt_from_its_own_records() {
     assert_eq!(first.topics_sorted(), second.topics_sorted());
     assert_eq!(first.log_dirs(), second.log_dirs());
     assert_eq!(first.doomed(), second.doomed());
+    assert_eq!(second.group_configs("g"), Some(&own_configs("6000")));
+    assert_eq!(second.configured_groups().count(), 1);
     assert!(second.doomed().contains_key(&gone));
     assert_eq!(second.leader_epoch(), LeaderEpoch(1));
     assert_eq!(second.producer_ids_end(), 2000);
