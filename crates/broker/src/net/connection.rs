@@ -37,6 +37,7 @@ use super::response::{Outcome, ResponseFrame};
 use super::responses::{Account, Held, InLine, LOOK_PERIOD, ResponseMemory};
 use super::send::Outbox;
 use super::source::Source;
+use super::turns::give_way;
 use crate::aside::Aside;
 use crate::context::ConnectionInfo;
 use crate::fetch::catch_up::CatchUp;
@@ -246,7 +247,7 @@ impl Unanswered {
     /// up behind it. It may wait for long, and shares no memory then.
     fn weigh(&mut self, mut outcome: Outcome) -> Outcome {
         if let Outcome::Respond(frame) = &mut outcome {
-            let bytes = frame.memory_bytes();
+            let bytes = frame.memory_bytes;
             let Some(held) = self.account.charge(bytes) else { return not_kept(bytes) };
             if self.turn != self.turns.taken.load(Ordering::Relaxed) {
                 frame.own();
@@ -722,7 +723,7 @@ impl<'a, D: Dispatch> Connection<'a, D> {
     }
 
     fn enqueue(&mut self, mut frame: ResponseFrame) {
-        let bytes = frame.memory_bytes();
+        let bytes = frame.memory_bytes;
         if frame.charge.is_some() {
             // It was weighed when it was ready, and its turn has come.
             self.turns.ready_bytes.fetch_sub(bytes, Ordering::Relaxed);
@@ -771,6 +772,8 @@ impl<'a, D: Dispatch> Connection<'a, D> {
             if now >= share_until && self.outbox.age() {
                 shared_since = now;
             }
+            // A client that reads as fast as this sends makes nothing wait by itself.
+            give_way().await;
         }
         self.active_at = Instant::now();
         Ok(())

@@ -36,6 +36,14 @@ impl Part {
         }
     }
 
+    /// Bytes of memory that it has or shares.
+    fn memory_bytes(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) | Self::Shared(bytes) => bytes.len(),
+            Self::File { .. } => 0,
+        }
+    }
+
     /// Moves what is shared to memory of its own.
     pub(crate) fn own(&mut self) {
         if let Self::Shared(bytes) = self {
@@ -65,48 +73,53 @@ pub(crate) enum Outcome {
     Close(String),
 }
 
-/// One response with its length field.
+/// One response with its length field. It may have some hundred thousand pieces, so what is said of all of them is counted
+/// once, where it is assembled.
+///
+/// Invariants: `len` and `memory_bytes` are sums over `parts`.
 #[derive(Debug)]
 pub(crate) struct ResponseFrame {
-    /// The pieces, the length field first.
-    pub(crate) parts: VecDeque<Part>,
+    /// The pieces, the length field first; none of them is empty.
+    pub(super) parts: VecDeque<Part>,
+    /// Bytes of the response.
+    pub(super) len: usize,
+    /// Bytes of memory that it has or shares: ranges of files need none.
+    pub(super) memory_bytes: usize,
     /// Memory of the pieces, held against the server's budget until it is sent.
-    pub(crate) charge: Option<Held>,
+    pub(super) charge: Option<Held>,
 }
 
 impl ResponseFrame {
     /// A response from its encoded bytes, length field included. `external` are the parts that belong at each
-    /// of the frame's splices; they are as long as the splices say.
+    /// of the frame's splices; they are as long as the splices say. The encoded bytes are cut only where there is something to
+    /// insert: each piece takes a little of a system call.
     pub(crate) fn assemble(frame: Frame, external: Vec<Vec<Part>>) -> Self {
         let mut rest = frame.bytes.freeze();
         let mut taken = 0;
-        let mut parts = VecDeque::with_capacity(frame.splices.len() * 2 + 1);
+        let mut parts = VecDeque::with_capacity(2 * external.iter().map(Vec::len).sum::<usize>() + 1);
+        let (mut len, mut memory_bytes) = (rest.len(), rest.len());
         for (splice, external) in frame.splices.iter().zip(external) {
             debug_assert_eq!(splice.len, external.iter().map(Part::len).sum::<usize>());
+            if splice.len == 0 {
+                continue;
+            }
             parts.push_back(Part::Bytes(rest.split_to(splice.position - taken)));
             taken = splice.position;
-            parts.extend(external);
+            for part in external.into_iter().filter(|part| part.len() > 0) {
+                len += part.len();
+                memory_bytes += part.memory_bytes();
+                parts.push_back(part);
+            }
         }
         if !rest.is_empty() {
             parts.push_back(Part::Bytes(rest));
         }
-        Self { parts, charge: None }
+        Self { parts, len, memory_bytes, charge: None }
     }
 
     /// Moves what it shares to memory of its own.
     pub(crate) fn own(&mut self) {
         self.parts.iter_mut().for_each(Part::own);
-    }
-
-    /// Bytes of memory that the frame has or shares (file ranges need none).
-    pub(crate) fn memory_bytes(&self) -> usize {
-        self.parts
-            .iter()
-            .map(|part| match part {
-                Part::Bytes(bytes) | Part::Shared(bytes) => bytes.len(),
-                Part::File { .. } => 0,
-            })
-            .sum()
     }
 }
 
@@ -117,21 +130,35 @@ mod tests {
 
     use super::*;
 
+    fn frame(bytes: &'static [u8], splices: &[(usize, usize)], external: Vec<Vec<Part>>) -> ResponseFrame {
+        let splices = splices.iter().map(|&(position, len)| Splice { position, len }).collect();
+        ResponseFrame::assemble(Frame { bytes: BytesMut::from(bytes), splices }, external)
+    }
+
+    fn part(bytes: &'static [u8]) -> Part {
+        Part::Bytes(Bytes::from_static(bytes))
+    }
+
+    fn pieces(frame: &ResponseFrame) -> Vec<&[u8]> {
+        let bytes = |part| match part {
+            &Part::Bytes(ref bytes) | &Part::Shared(ref bytes) => &bytes[..],
+            Part::File { .. } => unreachable!("none was given"),
+        };
+        frame.parts.iter().map(bytes).collect()
+    }
+
     #[test]
     fn external_parts_stand_where_they_were_spliced() {
-        let splices = vec![Splice { position: 8, len: 9 }];
-        let encoded = Frame { bytes: BytesMut::from(&b"\0\0\0\x11headtail"[..]), splices };
-        let frame =
-            ResponseFrame::assemble(encoded, vec![vec![Part::Bytes(Bytes::from_static(b"-records-"))]]);
-        let joined: Vec<u8> = frame
-            .parts
-            .iter()
-            .flat_map(|part| match part {
-                Part::Bytes(bytes) => bytes.to_vec(),
-                Part::Shared(_) | Part::File { .. } => unreachable!("none was given"),
-            })
-            .collect();
-        assert_eq!(joined, b"\0\0\0\x11head-records-tail");
-        assert_eq!(frame.memory_bytes(), joined.len());
+        let frame = frame(b"\0\0\0\x11headtail", &[(8, 9)], vec![vec![part(b"-records-")]]);
+        assert_eq!(pieces(&frame).concat(), b"\0\0\0\x11head-records-tail");
+        assert_eq!((frame.len, frame.memory_bytes), (21, 21));
+    }
+
+    #[test]
+    fn a_response_is_not_cut_where_nothing_is_inserted() {
+        let external = vec![vec![], vec![part(b""), part(b"records")], vec![part(b"")]];
+        let frame = frame(b"\0\0\0\x0eonetwothree", &[(7, 0), (10, 7), (15, 0)], external);
+        assert_eq!(pieces(&frame), [&b"\0\0\0\x0eonetwo"[..], b"records", b"three"]);
+        assert_eq!((frame.len, frame.memory_bytes), (22, 22));
     }
 }

@@ -26,12 +26,14 @@ use super::source::Source;
 use crate::fetch::catch_up::{CatchUp, FarRead};
 
 /// Pieces handed to one `writev`.
-const IO_SLICES_MAX: usize = 32;
+const IO_SLICES_MAX: usize = 128;
 /// Bytes asked of one `sendfile`: what a socket buffer takes at most before it would block anyway, and what is read
 /// from the disk at once.
 const SENDFILE_BYTES_MAX: usize = 1024 * 1024;
 /// Bytes that are copied at once, so that other connections do not wait for it.
 const OWNED_AT_ONCE: usize = 1024 * 1024;
+/// A piece that is looked at takes as long as so many bytes that are copied.
+const LOOK_BYTES: usize = 64;
 
 /// What is sent of a file at once.
 #[derive(Clone, Copy)]
@@ -44,11 +46,14 @@ struct FileRange {
 /// Responses that wait for their socket.
 ///
 /// Invariants: `charges` holds the memory of everything in `parts`, and maybe of parts that just left. The connection
-/// is known to `catch_up` as long as this lives. The first `old` of `parts` were there when [`Self::age`] was done last.
+/// is known to `catch_up` as long as this lives. The first `old` of `parts` were there when [`Self::age`] was done last, and
+/// of these the first `owned` share no memory. `len` is the sum of what `parts` have.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     parts: VecDeque<Part>,
+    len: usize,
     old: usize,
+    owned: usize,
     charges: Vec<Held>,
     connection: u64,
     source: Source,
@@ -65,11 +70,18 @@ impl Outbox {
     /// For the connection of that number, from this source.
     pub(crate) fn new(connection: u64, source: Source, catch_up: Arc<CatchUp>) -> Self {
         catch_up.begin(connection);
-        Self { parts: VecDeque::new(), old: 0, charges: Vec::new(), connection, source, catch_up }
+        let parts = VecDeque::new();
+        Self { parts, len: 0, old: 0, owned: 0, charges: Vec::new(), connection, source, catch_up }
     }
 
     pub(crate) fn push(&mut self, frame: ResponseFrame) {
-        self.parts.extend(frame.parts);
+        self.len += frame.len;
+        if self.parts.is_empty() {
+            // A response of very many pieces comes alone.
+            self.parts = frame.parts;
+        } else {
+            self.parts.extend(frame.parts);
+        }
         self.charges.extend(frame.charge);
     }
 
@@ -79,19 +91,23 @@ impl Outbox {
 
     /// Bytes that wait, on disk or in memory.
     pub(crate) fn len(&self) -> usize {
-        self.parts.iter().map(Part::len).sum()
+        self.len
     }
 
     /// To be called now and then: what is still here since the last time shares no memory any more. `false`: it is much, and
     /// the rest of it is left to another call.
     pub(crate) fn age(&mut self) -> bool {
         let mut left = OWNED_AT_ONCE;
-        for part in self.parts.iter_mut().take(self.old).filter(|part| matches!(part, Part::Shared(_))) {
+        for part in self.parts.iter_mut().take(self.old).skip(self.owned) {
             if left == 0 {
                 return false;
             }
-            left = left.saturating_sub(part.len());
-            part.own();
+            if matches!(part, Part::Shared(_)) {
+                left = left.saturating_sub(part.len());
+                part.own();
+            }
+            left = left.saturating_sub(LOOK_BYTES);
+            self.owned += 1;
         }
         self.old = self.parts.len();
         true
@@ -157,8 +173,10 @@ impl Outbox {
                 }
             }
             sent -= step;
+            self.len -= step;
             if front.len() == 0 {
                 self.old = self.old.saturating_sub(1);
+                self.owned = self.owned.saturating_sub(1);
                 if let Some(Part::File { far: Some(far), .. }) = self.parts.pop_front() {
                     far.finish();
                 }

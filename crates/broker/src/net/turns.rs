@@ -241,15 +241,15 @@ impl Seat {
         self.state.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// It has something to do: a thread is to look at it, now or in its turn.
-    fn ask(self: &Arc<Self>) {
+    /// It has something to do: a thread is to look at it, now, which `wake` sees to, or in its turn.
+    fn ask(self: &Arc<Self>, wake: impl Fn(&Self)) {
         if self.turns.is_free(&self.share) {
             if self.moves(state::ASKED, state::FREE) {
-                self.task.wake();
+                wake(self);
             }
         } else if self.turns.waiting() == 0 && self.turns.try_take() {
             if self.moves(state::ASKED, state::GIVEN) {
-                self.task.wake();
+                wake(self);
             } else {
                 self.turns.give_back();
             }
@@ -278,7 +278,7 @@ impl Wake for Seat {
     fn wake_by_ref(self: &Arc<Self>) {
         loop {
             if self.moves(state::IDLE, state::ASKED) {
-                return self.ask();
+                return self.ask(|seat| seat.task.wake());
             }
             if self.moves(state::RUNNING, state::WOKEN) {
                 return;
@@ -347,7 +347,8 @@ impl Drop for Running<'_> {
             turns.end_turn();
         }
         if !self.seat.moves(state::RUNNING, state::IDLE) && self.seat.moves(state::WOKEN, state::ASKED) {
-            self.seat.ask();
+            // One turn after the other, a thread would look at the sockets after dozens of them.
+            self.seat.ask(Seat::wake_task_after_others);
         }
     }
 }

@@ -17,6 +17,7 @@ use socket2::SockRef;
 use super::*;
 use crate::net::gate::Load;
 use crate::net::listener::bind;
+use crate::net::turns::InTurns;
 
 /// Longer than anything takes, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -194,7 +195,8 @@ fn serve_on<D: Dispatch>(
         let standing = Standing::default();
         let mut connection = Connection::new(stream, Arc::new(info), limits, dispatch, &traffic, &standing);
         prepare(&mut connection);
-        let served = connection.serve().await;
+        let turns = crate::net::turns::Turns::new(1);
+        let served = InTurns::new(&turns, Source::of(peer.ip()), connection.serve()).await;
         client.join().expect("the client is content");
         served
     })

@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicBool;
 
 use futures_util::FutureExt as _;
+use tokio::io::AsyncWriteExt as _;
 use tokio::sync::Notify;
 
 use super::*;
@@ -201,4 +202,33 @@ fn sources_that_have_gone_are_forgotten() {
     }
     assert!(turns.sources.lock().shares.len() <= SOURCES_KEPT + 1);
     assert!(Arc::ptr_eq(&kept, &turns.share(source(0))));
+}
+
+#[test]
+fn a_turn_after_a_turn_comes_after_a_look_at_the_sockets() {
+    const TURNS: usize = 20;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let seen_at = runtime.block_on(async {
+        let (mut sends, receives) = tokio::net::UnixStream::pair().expect("sockets");
+        let (taken, seen_at) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (counted, seen) = (Arc::clone(&taken), Arc::clone(&seen_at));
+        let turns = Turns::new(1);
+        let other = tokio::spawn(in_turns(&turns, 2, async move {
+            receives.readable().await.expect("a socket");
+            seen.store(counted.load(Ordering::SeqCst), Ordering::SeqCst);
+        }));
+        yield_now().await;
+        let working = tokio::spawn(in_turns(&turns, 1, async move {
+            sends.write_all(b"!").await.expect("a socket");
+            while taken.fetch_add(1, Ordering::SeqCst) < TURNS {
+                work();
+                std::thread::sleep(TURN_TIME_MAX);
+                give_way().await;
+            }
+        }));
+        working.await.expect("it ends");
+        other.await.expect("it ends");
+        seen_at.load(Ordering::SeqCst)
+    });
+    assert!(seen_at <= 2, "seen in turn {seen_at}");
 }

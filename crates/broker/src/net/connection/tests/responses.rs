@@ -1,6 +1,14 @@
 //! Memory for responses, over real sockets: who asks for little is served whatever others hold, and who reads nothing goes.
 
+use std::sync::atomic::AtomicU64;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use riverrun_protocol::Splice;
+use rustix::time::{ClockId, clock_gettime};
+
 use super::*;
+use crate::net::response::Part;
 use crate::net::responses::Held;
 
 /// Sizes of the frames below that are answered with little, and of those that are expected to be answered with much.
@@ -84,4 +92,54 @@ fn a_request_whose_client_goes_while_it_waits_is_not_worked_off() {
     assert_eq!(memory.waiting(), 0);
     drop(spent);
     assert_eq!(memory.used_bytes(), 0);
+}
+
+/// Answers each frame with the response that was prepared for it.
+struct Prepared(Mutex<Option<ResponseFrame>>);
+
+impl Dispatch for Prepared {
+    fn dispatch(&self, _: &Arc<ConnectionInfo>, _: BytesMut, _charge: Charge) -> Dispatched {
+        Dispatched::at_once(Outcome::Respond(self.0.lock().take().expect("one request")))
+    }
+}
+
+/// A response of so many pieces, four bytes each.
+fn in_pieces(pieces: usize) -> ResponseFrame {
+    let splices = (1..=pieces / 2).map(|index| Splice { position: 4 * index, len: 4 }).collect();
+    let external = (0..pieces / 2).map(|_| vec![Part::Bytes(Bytes::from_static(b"read"))]).collect();
+    ResponseFrame::assemble(Frame { bytes: BytesMut::zeroed(2 * pieces), splices }, external)
+}
+
+/// The processor's time that this thread has had.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::try_from(time).expect("not negative")
+}
+
+#[test]
+fn a_response_of_very_many_pieces_leaves_its_thread_to_others_meanwhile() {
+    const PIECES: usize = 600_000;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let dispatch = Prepared(Mutex::new(Some(in_pieces(PIECES))));
+    let longest = Arc::new(AtomicU64::new(0));
+    let seen = Arc::clone(&longest);
+    runtime.spawn(async move {
+        let mut last = processor_time();
+        loop {
+            let now = processor_time();
+            seen.fetch_max(
+                now.saturating_sub(last).as_micros().try_into().expect("short"),
+                Ordering::Relaxed,
+            );
+            last = now;
+            tokio::task::yield_now().await;
+        }
+    });
+    let client = |client: &mut Client| {
+        client.send(LITTLE);
+        client.stream.read_exact(&mut vec![0; 4 * PIECES]).expect("the server answers in time");
+    };
+    serve_on(&runtime, limits(), &dispatch, |_| {}, client).expect("the client closes");
+    let longest = Duration::from_micros(longest.load(Ordering::Relaxed));
+    assert!(longest < Duration::from_millis(20), "{longest:?}");
 }
