@@ -66,7 +66,10 @@ pub use config::{GroupConfig, MigrationPolicy, OwnConfig, OwnConfigs, UnknownPol
 pub use error::ReplayError;
 pub use lend::{Lent, STEP_COST_MAX};
 pub use memory::GroupMemory;
-pub use offsets::{CommittedOffset, Deletion, offset_fetch_groups, offset_fetch_response};
+pub use offsets::{
+    Committed, CommittedOffset, CommittedPlace, CommittedSlice, Deletion, offset_fetch_groups,
+    offset_fetch_response,
+};
 pub use pattern::{PatternError, PatternTopics, TopicPattern, Workspace};
 pub use refusal::{refuse_join_group, refuse_offset_commit, refuse_offset_fetch};
 pub use replay::check_record;

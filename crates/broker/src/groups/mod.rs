@@ -30,7 +30,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use parking_lot::{Mutex, MutexGuard};
 use riverrun_coordinator::{
-    Deletion, GroupConfig, GroupMemory, GroupResponse, Now, Reply, ReplyToken,
+    CommittedSlice, Deletion, GroupConfig, GroupMemory, GroupResponse, Now, Reply, ReplyToken,
     RequestContext as GroupContext, STEP_COST_MAX, Shard, Step,
 };
 use riverrun_env::Clock;
@@ -536,11 +536,24 @@ impl Groups {
         join_all(self.all_slots(broker).iter().enumerate().map(look_in)).await
     }
 
-    /// Looks at the shards that are loaded, for metrics.
-    pub(crate) fn peek_loaded(&self, mut look: impl FnMut(&Shard)) {
+    /// Shows what groups have committed, of the shards that are loaded, in slices: between two of them whoever waits for the
+    /// shard comes first.
+    pub(crate) fn show_committed(&self, mut show: impl FnMut(CommittedSlice)) {
         for slot in self.slots.get().into_iter().flatten() {
-            if let Some(loaded) = slot.state.lock().loaded() {
-                look(&loaded.shard);
+            let mut place = None;
+            loop {
+                let state = slot.state.lock();
+                let Some(mut slice) =
+                    state.loaded().map(|loaded| loaded.shard.committed_slice(place.as_ref()))
+                else {
+                    break;
+                };
+                MutexGuard::unlock_fair(state);
+                place = slice.next.take();
+                show(slice);
+                if place.is_none() {
+                    break;
+                }
             }
         }
     }

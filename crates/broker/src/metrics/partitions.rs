@@ -12,6 +12,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
+use riverrun_coordinator::Committed;
 use riverrun_log::KnownPartition;
 use riverrun_types::{DurabilityLevel, Offset, PartitionId, TopicId};
 
@@ -64,7 +65,10 @@ impl Collector for PartitionCollector {
         let help =
             "Idempotent producers that partitions remember: each in each of them, as appended and as settled";
         put(&mut encoder, "producers_remembered", help, None, &remembered)?;
-        put(&mut encoder, "group_lag", "Records that a group has not committed yet", None, &lag)?;
+        put(&mut encoder, "group_lag", "Records that a group has not committed yet", None, &lag.known)?;
+        let help =
+            "Groups whose lag is not shown, or not all of it, because a request with much to do has them now";
+        put(&mut encoder, "group_lag_unknown", help, None, &lag.unknown)?;
         let bytes = i64::try_from(broker.groups.memory_bytes()).unwrap_or(i64::MAX);
         let help = "Bytes that groups and their offsets take";
         put(&mut encoder, "group_memory", help, Some(&Unit::Bytes), &[(Vec::new(), bytes)])
@@ -156,26 +160,34 @@ pub(super) fn put(
     Ok(())
 }
 
-/// Group, partition and the offset that was committed.
-type Commit = (String, PartitionId, Offset);
+/// What groups lag behind.
+#[derive(Default)]
+struct Lag {
+    known: Series,
+    /// Groups of which it is not known, or not all.
+    unknown: Series,
+}
 
 /// High watermark less committed offset, for the groups whose shards are loaded. A partition that is not shown has
-/// nothing to lag behind.
-fn group_lag(broker: &Broker, image: &Image, shown: &[Shown]) -> Series {
-    let mut commits: Vec<Commit> = Vec::new();
-    broker.groups.peek_loaded(|shard| {
-        for (group, topic, index, offset) in shard.committed_offsets() {
-            let Some(topic) = image.topic(topic) else { continue };
-            commits.push((group.to_owned(), PartitionId { topic: topic.id, index }, offset.offset));
-        }
-    });
+/// nothing to lag behind. A group with which a request has much to do is not looked at meanwhile, and named instead.
+fn group_lag(broker: &Broker, image: &Image, shown: &[Shown]) -> Lag {
     let by_id: HashMap<PartitionId, &Shown> =
         shown.iter().map(|partition| (partition.id, partition)).collect();
-    let lag = |(group, id, committed): Commit| {
-        let partition = by_id.get(&id)?;
-        let mut all = vec![("group", group)];
-        all.extend(labels(partition));
-        Some((all, partition.high_watermark.0.saturating_sub(committed.0).max(0)))
-    };
-    commits.into_iter().filter_map(lag).collect()
+    let mut lag = Lag::default();
+    broker.groups.show_committed(|slice| {
+        for Committed { group_id, topic, offsets } in slice.committed {
+            let Some(topic) = image.topic(&topic) else { continue };
+            for (index, committed) in offsets {
+                let Some(partition) = by_id.get(&PartitionId { topic: topic.id, index }) else { continue };
+                let mut all = vec![("group", group_id.to_string())];
+                all.extend(labels(partition));
+                lag.known.push((all, partition.high_watermark.0.saturating_sub(committed.0).max(0)));
+            }
+        }
+        let unknown = slice.lent.iter().map(|group_id| (vec![("group", group_id.to_string())], 1));
+        lag.unknown.extend(unknown);
+    });
+    // Two slices may have seen it.
+    lag.unknown.dedup();
+    lag
 }

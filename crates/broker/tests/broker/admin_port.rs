@@ -178,7 +178,7 @@ fn lag_is_shown_after_a_restart_before_anybody_asks_for_the_group() {
 }
 
 /// Every metric that a server offers, without the endings of kinds.
-const NAMES: [&str; 56] = [
+const NAMES: [&str; 57] = [
     "process_cpu_seconds",
     "process_open_fds",
     "process_resident_memory_bytes",
@@ -193,6 +193,7 @@ const NAMES: [&str; 56] = [
     "riverrun_durability_level",
     "riverrun_durability_level_wanted",
     "riverrun_group_lag",
+    "riverrun_group_lag_unknown",
     "riverrun_group_memory_bytes",
     "riverrun_high_watermark",
     "riverrun_journal_entries",

@@ -5,7 +5,7 @@ use riverrun_protocol::{ErrorCode, JoinGroupRequest, ListGroupsRequest, OffsetCo
 use super::*;
 use crate::pattern::PatternTopics;
 use crate::step::{GroupResponse, ReplyToken, RequestContext, Step};
-use crate::{GroupConfig, GroupMemory};
+use crate::{Committed, GroupConfig, GroupMemory};
 
 const TOPIC: TopicId = TopicId([1; 16]);
 
@@ -219,4 +219,61 @@ fn a_heartbeat_costs_what_it_may_lead_to() {
     assert!(shard.cost_of_heartbeat(&request, &OneTopic) > STEP_COST_MAX, "it holds 10,000");
     request.member_id = "nobody".into();
     assert_eq!(shard.cost_of_heartbeat(&request, &OneTopic), 0);
+}
+
+/// Groups and partitions of the offsets that a slice shows, and the groups that it says are lent.
+type Seen = (Vec<(String, i32)>, Vec<String>);
+
+/// What all slices show.
+fn slices(shard: &Shard) -> Vec<Seen> {
+    let mut slices = Vec::new();
+    let mut place = None;
+    loop {
+        let slice = shard.committed_slice(place.as_ref());
+        let of_group = |committed: Committed| {
+            let group_id = committed.group_id.to_string();
+            committed.offsets.into_iter().map(move |(partition, _)| (group_id.clone(), partition))
+        };
+        let shown = slice.committed.into_iter().flat_map(of_group).collect();
+        slices.push((shown, slice.lent.iter().map(ToString::to_string).collect()));
+        place = slice.next;
+        if place.is_none() {
+            return slices;
+        }
+    }
+}
+
+#[test]
+fn what_is_committed_is_shown_in_slices_each_offset_once() {
+    let mut shard = shard_with(GroupConfig::default());
+    for (group_id, partitions) in [("a", 1), ("b", 2_500), ("c", 999), ("d", 3)] {
+        assert_eq!(commit(&mut shard, group_id, partitions), ErrorCode::NONE);
+    }
+    let _waits = join(&mut shard, "e", 1, 1);
+    let shown = slices(&shard);
+    assert!(shown.len() >= 4 && shown.iter().all(|(offsets, _)| offsets.len() <= 1_000), "{}", shown.len());
+    let all: Vec<_> = shown.into_iter().flat_map(|(offsets, _)| offsets).collect();
+    let of = |group_id: &str, partitions| (0..partitions).map(|index| (group_id.to_owned(), index)).collect();
+    let expected: [Vec<_>; 4] = [of("a", 1), of("b", 2_500), of("c", 999), of("d", 3)];
+    assert_eq!(all, expected.concat());
+}
+
+#[test]
+fn a_group_that_is_lent_is_named_where_what_is_committed_is_shown() {
+    let mut shard = shard_with(GroupConfig::default());
+    for (group_id, partitions) in [("a", 1), ("b", 2_500), ("c", 1)] {
+        assert_eq!(commit(&mut shard, group_id, partitions), ErrorCode::NONE);
+    }
+    let first = shard.committed_slice(None);
+    assert!(first.lent.is_empty());
+    let lent = shard.lend("b").expect("it is there");
+    let new = shard.lend("d").expect("there is room");
+    let rest = shard.committed_slice(first.next.as_ref());
+    assert_eq!((rest.lent, rest.next), (vec![Arc::from("b")], None), "what was shown of it is not all");
+    assert_eq!(rest.committed.iter().map(|of| &*of.group_id).collect::<Vec<_>>(), ["c"]);
+    let named: Vec<_> = slices(&shard).into_iter().flat_map(|(_, lent)| lent).collect();
+    assert_eq!(named, ["b"], "of a group that is not there yet there is nothing to show");
+    shard.take_back(lent);
+    shard.take_back(new);
+    assert!(slices(&shard).iter().all(|(_, lent)| lent.is_empty()));
 }

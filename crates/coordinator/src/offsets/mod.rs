@@ -7,6 +7,7 @@ mod commit;
 mod delete;
 mod expiry;
 mod fetch;
+mod shown;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -18,6 +19,7 @@ use crate::time::Stamp;
 pub use delete::Deletion;
 pub(crate) use expiry::Sweep;
 pub use fetch::{offset_fetch_groups, offset_fetch_response};
+pub use shown::{Committed, CommittedPlace, CommittedSlice};
 
 /// One committed offset.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,0 +1,89 @@
+//! What groups have committed, for whoever shows their lag: a slice at a time, so that nobody waits for long.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use riverrun_types::Offset;
+
+use crate::shard::Shard;
+
+/// Groups and offsets that one slice looks at, all together: less than a tenth of a millisecond of work.
+const SLICE_STEPS: usize = 1_000;
+
+/// Offsets of one group and topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Committed {
+    /// Whose they are.
+    pub group_id: Arc<str>,
+    /// What they are of.
+    pub topic: Box<str>,
+    /// Partitions and offsets.
+    pub offsets: Vec<(i32, Offset)>,
+}
+
+/// Where the next slice goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommittedPlace {
+    group_id: Arc<str>,
+    /// The last offset of it that was shown; none: all were.
+    shown: Option<(Box<str>, i32)>,
+}
+
+/// A slice of what is committed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CommittedSlice {
+    /// What it has, in order.
+    pub committed: Vec<Committed>,
+    /// The groups among these that are lent, so that what they have committed is not shown, or not all of it.
+    pub lent: Vec<Arc<str>>,
+    /// Where the next one goes on; none: this is the last.
+    pub next: Option<CommittedPlace>,
+}
+
+impl CommittedSlice {
+    fn add(&mut self, group_id: &Arc<str>, topic: &str, partition: i32, offset: Offset) {
+        let last = self.committed.last_mut();
+        match last.filter(|last| last.group_id == *group_id && *last.topic == *topic) {
+            Some(last) => last.offsets.push((partition, offset)),
+            None => self.committed.push(Committed {
+                group_id: Arc::clone(group_id),
+                topic: topic.into(),
+                offsets: vec![(partition, offset)],
+            }),
+        }
+    }
+}
+
+impl Shard {
+    /// What is committed from a place on, or from the first group on, up to a bound of work.
+    pub fn committed_slice(&self, place: Option<&CommittedPlace>) -> CommittedSlice {
+        let mut slice = CommittedSlice::default();
+        let mut steps = 0;
+        let from = place.map_or(Bound::Unbounded, |place| match place.shown {
+            Some(_) => Bound::Included(&*place.group_id),
+            None => Bound::Excluded(&*place.group_id),
+        });
+        'groups: for (group_id, entry) in self.groups.range::<str, _>((from, Bound::Unbounded)) {
+            let shown =
+                place.filter(|place| place.group_id == *group_id).and_then(|place| place.shown.as_ref());
+            for (topic, partition, offset) in entry.offsets.behind(shown) {
+                slice.add(group_id, topic, partition, offset.offset);
+                steps += 1;
+                if steps >= SLICE_STEPS {
+                    let shown = Some((topic.into(), partition));
+                    slice.next = Some(CommittedPlace { group_id: Arc::clone(group_id), shown });
+                    break 'groups;
+                }
+            }
+            steps += 1;
+            if steps >= SLICE_STEPS {
+                slice.next = Some(CommittedPlace { group_id: Arc::clone(group_id), shown: None });
+                break;
+            }
+        }
+        let upto = slice.next.as_ref().map_or(Bound::Unbounded, |next| Bound::Included(&*next.group_id));
+        let lent = self.away.range::<str, _>((from, upto)).filter(|(_, away)| away.listed.is_some());
+        slice.lent = lent.map(|(group_id, _)| Arc::clone(group_id)).collect();
+        slice
+    }
+}
