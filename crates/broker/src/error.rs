@@ -61,6 +61,8 @@ pub(crate) fn read_error(error: &ReadError) -> ErrorCode {
     match error {
         ReadError::OutOfRange { .. } => ErrorCode::OFFSET_OUT_OF_RANGE,
         ReadError::Storage(error) => log_error(error),
+        // A fetch asks again by itself.
+        ReadError::FarFromIndex => ErrorCode::UNKNOWN_SERVER_ERROR,
     }
 }
 

@@ -314,6 +314,9 @@ pub enum ReadError {
     /// The storage failed.
     #[error(transparent)]
     Storage(#[from] LogError),
+    /// The index of the segment has no entry near the offset: to find it takes longer than the reader was willing to wait.
+    #[error("the offset lies far from all entries of its segment's index")]
+    FarFromIndex,
 }
 
 impl ReadError {
@@ -322,6 +325,7 @@ impl ReadError {
         match self {
             Self::OutOfRange { .. } => ErrorKind::FixRequest,
             Self::Storage(error) => error.kind(),
+            Self::FarFromIndex => ErrorKind::Retry,
         }
     }
 }

@@ -75,8 +75,8 @@ pub use dump::{DumpedBatch, SegmentDump};
 pub use error::{AppendError, LogError, ReadError};
 pub use log_dir::DirWork;
 pub use partition_log::{
-    AppendOptions, Appended, Chunk, CompactOptions, LogObserver, PartitionLog, ProducedBatch, ReadSlice,
-    Retained,
+    AppendOptions, Appended, Chunk, CompactOptions, LogObserver, PartitionLog, Patience, ProducedBatch,
+    ReadSlice, Retained, TimeSearch,
 };
 pub use repair::{Backup, Cut, CutOptions, Repair, RepairError};
 pub use store::{Closed, JournalMark, KnownPartition, LogStore, Place, RecoveryReport, StoreOptions};

@@ -5,6 +5,7 @@
 //! under a short lock, and the file is read outside of it. An index that is missing or damaged is rebuilt from the
 //! log; one of a newer version is refused.
 
+mod dense;
 mod files;
 mod loading;
 mod proof;
@@ -20,6 +21,8 @@ use riverrun_env::{File, FileSystem, OpenMode, is_at_descriptor_limit};
 use riverrun_records::{BatchHeader, layout};
 use riverrun_types::{Offset, PartitionId, TimestampMs};
 
+pub(crate) use dense::Dense;
+use dense::Densing;
 pub(crate) use files::FilePool;
 use files::FileSlot;
 pub(crate) use proof::Effort;
@@ -118,6 +121,7 @@ pub(crate) struct Segment {
     index_slot: Arc<FileSlot>,
     index: Mutex<Index>,
     proved: Mutex<Proved>,
+    densing: Mutex<Densing>,
     /// Of one that is appended to: compaction may have left gaps below, and none above.
     gapless_from: OnceLock<Offset>,
     codec: EntryCodec,
@@ -135,6 +139,7 @@ impl Segment {
             index_slot: Arc::default(),
             index: Mutex::new(index),
             proved: Mutex::new(Proved::nothing()),
+            densing: Mutex::default(),
             gapless_from: OnceLock::new(),
             codec,
         }

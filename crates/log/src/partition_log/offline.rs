@@ -98,7 +98,7 @@ impl PartitionLog {
         match error {
             ReadError::Storage(error @ LogError::Io { .. }) => _ = self.dir.judge(error.clone()),
             ReadError::Storage(error) => self.note_damage(error),
-            ReadError::OutOfRange { .. } => {}
+            ReadError::OutOfRange { .. } | ReadError::FarFromIndex => {}
         }
     }
 

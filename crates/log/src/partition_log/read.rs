@@ -18,7 +18,7 @@ use super::tail::TailSlice;
 use crate::bad_sector::read_exact;
 use crate::error::{LogError, ReadError};
 use crate::index::IndexEntry;
-use crate::segment::{Effort, Segment};
+use crate::segment::{Dense, Effort, Segment};
 
 /// A range up to this size is copied: a response with many small partitions is then one gathered write instead of
 /// one `sendfile` for each.
@@ -146,6 +146,17 @@ struct Boundary {
     offset: Offset,
 }
 
+/// How long a read may take where the entries of an index lie so far apart that a lookup walks over much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patience {
+    /// No time: [`ReadError::FarFromIndex`] is the answer.
+    None,
+    /// Some milliseconds, in which the index is brought nearer; the answer is the same until it is near enough.
+    Slice,
+    /// As long as it takes.
+    Endless,
+}
+
 /// What a read may take.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
@@ -153,6 +164,7 @@ struct Limits {
     bytes_max: u64,
     upto: Offset,
     min_one: bool,
+    patience: Patience,
 }
 
 impl Limits {
@@ -177,8 +189,20 @@ impl PartitionLog {
         upto: Offset,
         min_one: bool,
     ) -> Result<ReadSlice, ReadError> {
+        self.read_with(Patience::Endless, from, max_bytes, upto, min_one)
+    }
+
+    /// As [`Self::read`], with a bound on the time of a lookup.
+    pub fn read_with(
+        &self,
+        patience: Patience,
+        from: Offset,
+        max_bytes: usize,
+        upto: Offset,
+        min_one: bool,
+    ) -> Result<ReadSlice, ReadError> {
         let log = self.open()?;
-        let limits = Limits { from, bytes_max: max_bytes as u64, upto, min_one };
+        let limits = Limits { from, bytes_max: max_bytes as u64, upto, min_one, patience };
         for _ in 1..ATTEMPTS {
             match log.read_once(limits) {
                 // Retention or compaction removed the file before it was opened: look again.
@@ -202,7 +226,7 @@ impl PartitionLog {
 
 impl OpenLog {
     fn read_once(&self, limits: Limits) -> Result<ReadSlice, ReadError> {
-        let Limits { from, bytes_max, upto, min_one } = limits;
+        let Limits { from, bytes_max, upto, min_one, .. } = limits;
         let (view, tail, mut slice) = {
             let shown = self.shown.lock();
             let View { log_start, end: log_end, settled_end, .. } = shown.view;
@@ -260,7 +284,7 @@ impl OpenLog {
         limits: Limits,
         mut slice: ReadSlice,
     ) -> Result<ReadSlice, ReadError> {
-        let Some((index, start)) = self.find_start(view, limits.from)? else { return Ok(slice) };
+        let Some((index, start)) = self.find_start(view, limits)? else { return Ok(slice) };
         let segment = &view.segments[index];
         let size_bytes = view.extent(index).size_bytes;
         segment.forget_if_evicted(start, start.saturating_add(limits.bytes_max))?;
@@ -290,7 +314,8 @@ impl OpenLog {
     }
 
     /// The segment and the position of the first batch that ends at or above `from`; none if nothing is there.
-    fn find_start(&self, view: &View, from: Offset) -> Result<Option<(usize, u64)>, LogError> {
+    fn find_start(&self, view: &View, limits: Limits) -> Result<Option<(usize, u64)>, ReadError> {
+        let from = limits.from;
         let first = view.segment_of(from).unwrap_or(0);
         for index in first..view.segments.len() {
             let segment = &view.segments[index];
@@ -305,7 +330,7 @@ impl OpenLog {
             };
             let position = match known {
                 Some(position) => position,
-                None => find_position(segment, from, size, view.log_start)?,
+                None => self.find_position(segment, limits, size, view.log_start)?,
             };
             if position < size {
                 return Ok(Some((index, position)));
@@ -313,35 +338,54 @@ impl OpenLog {
         }
         Ok(None)
     }
-}
 
-/// Position of the first batch of the segment that ends at or above `offset`, or the segment's end. Of those before it the
-/// contents may be damaged which end below `log_start`.
-fn find_position(
-    segment: &Segment,
-    offset: Offset,
-    size_bytes: u64,
-    log_start: Offset,
-) -> Result<u64, LogError> {
-    let relative = offset.0 - segment.base_offset.0;
-    let entry = segment.last_entry_where(|entry| i64::from(entry.relative_offset) <= relative)?;
-    let mut position = u64::from(entry.position);
-    let mut log_start_at = position;
-    // Before the look at it brings it back.
-    segment.forget_if_evicted(position, position + 1)?;
-    let log = segment.log_file()?;
-    while position < size_bytes {
-        let header = segment.header_at(&*log, position, size_bytes)?;
-        if header.base_offset() <= log_start {
-            log_start_at = position;
+    /// Position of the first batch of the segment that ends at or above the offset asked for, or the segment's end. Of those
+    /// before it the contents may be damaged which end below `log_start`.
+    fn find_position(
+        &self,
+        segment: &Arc<Segment>,
+        limits: Limits,
+        size_bytes: u64,
+        log_start: Offset,
+    ) -> Result<u64, ReadError> {
+        let offset = limits.from;
+        let relative = offset.0 - segment.base_offset.0;
+        let entry = segment.last_entry_where(|entry| i64::from(entry.relative_offset) <= relative)?;
+        self.check_patience(segment, entry, size_bytes, limits.patience)?;
+        let mut position = u64::from(entry.position);
+        let mut log_start_at = position;
+        // Before the look at it brings it back.
+        segment.forget_if_evicted(position, position + 1)?;
+        let log = segment.log_file()?;
+        while position < size_bytes {
+            let header = segment.header_at(&*log, position, size_bytes)?;
+            if header.base_offset() <= log_start {
+                log_start_at = position;
+            }
+            if header.last_offset() >= offset {
+                break;
+            }
+            position += header.size_bytes() as u64;
         }
-        if header.last_offset() >= offset {
-            break;
-        }
-        position += header.size_bytes() as u64;
+        segment.check_batches(&*log, entry, log_start_at, position)?;
+        Ok(position)
     }
-    segment.check_batches(&*log, entry, log_start_at, position)?;
-    Ok(position)
+
+    /// Fails if a lookup from this entry on takes longer than the reader waits.
+    fn check_patience(
+        &self,
+        segment: &Arc<Segment>,
+        entry: IndexEntry,
+        size_bytes: u64,
+        patience: Patience,
+    ) -> Result<(), ReadError> {
+        let is_far = match patience {
+            Patience::Endless => false,
+            Patience::None => segment.is_sparse_behind(entry, size_bytes)?,
+            Patience::Slice => self.dense_at(segment, entry, size_bytes)? == Dense::NotYet,
+        };
+        if is_far { Err(ReadError::FarFromIndex) } else { Ok(()) }
+    }
 }
 
 fn boundary(segment: &Segment, entry: IndexEntry) -> Boundary {

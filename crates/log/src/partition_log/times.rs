@@ -1,89 +1,297 @@
 //! Finding records by time: `ListOffsets` with a timestamp, and with "the largest timestamp".
+//!
+//! A search may have to look through very much: all that lies before a batch that is late enough, where the log start has
+//! passed the record that the indexes speak of. So it is done in slices ([`TimeSearch`]), each of which ends when its caller
+//! says so, at the end of a batch. Between two slices a search holds neither a file nor a piece of the tail. It goes on by
+//! offset, over the segments as they are then: retention, compaction and settling go on meanwhile.
 
-use std::cmp::Reverse;
+use std::io;
 use std::ops::ControlFlow;
+use std::task::Poll;
 
-use riverrun_env::File;
 use riverrun_records::{BatchError, BatchHeader, Batches, UnverifiedBatch};
 use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
 
 use super::PartitionLog;
+use super::look::{Look, Place};
 use super::open::{OpenLog, View};
 use super::tail::Piece;
-use crate::bad_sector::read_exact;
 use crate::error::LogError;
-use crate::segment::{Extent, Segment};
 
 /// A record found by time: its timestamp, its offset, and the epoch in which it was appended.
 type Found = (TimestampMs, Offset, LeaderEpoch);
 
+/// How often a slice finds a file gone that retention or compaction has removed meanwhile, before that is an error.
+const ATTEMPTS: usize = 3;
+
+/// A search by time that is under way.
+#[derive(Debug)]
+pub struct TimeSearch {
+    stage: Stage,
+    /// Slices in a row that have found a file gone.
+    attempts: usize,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// The largest timestamp that indexes note: of the segments below an offset it is known.
+    Noting { upto: Offset, noted: TimestampMs },
+    /// The first record of a time. If there is none, the largest timestamp is that of another record.
+    Finding { wanted: Wanted, place: Place, is_noted: bool },
+    /// The largest timestamp of the records that are there.
+    Comparing(Comparing),
+}
+
+/// Segments that may have the largest timestamp come first, so that most of the others need no look; then all that has come
+/// since.
+#[derive(Debug)]
+struct Comparing {
+    wanted: Wanted,
+    /// Of the segments that were looked through, the one that notes least: its timestamp and where it begins.
+    looked: Option<(TimestampMs, Offset)>,
+    /// The one that is looked through, and how far it was.
+    within: Option<(Offset, Place)>,
+    /// As of which generation of the segments.
+    generation: Option<u64>,
+    /// What has come since: from where the segments ended at first.
+    rest: Option<Place>,
+    is_rest: bool,
+}
+
+/// What is looked for in batches.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    /// Batches whose records are all earlier need no look.
+    pub(super) at_least: TimestampMs,
+    /// The first record, or the largest timestamp, which `at_least` follows.
+    is_largest: bool,
+    found: Option<Found>,
+}
+
+impl Wanted {
+    fn first(timestamp: TimestampMs) -> Self {
+        Self { at_least: timestamp, is_largest: false, found: None }
+    }
+
+    fn largest() -> Self {
+        Self { at_least: TimestampMs(TimestampMs::NONE.0.saturating_add(1)), is_largest: true, found: None }
+    }
+
+    /// Looks at a batch that may have it. Breaks if there is no need to go on.
+    pub(super) fn look_at(&mut self, bytes: &[u8], log_start: Offset) -> Result<ControlFlow<()>, BatchError> {
+        let batch = UnverifiedBatch::only(bytes)?.verify()?;
+        let mut largest: Option<Found> = None;
+        batch.visit_stamps(|record| {
+            let is_wanted = record.timestamp >= self.at_least && record.offset >= log_start;
+            if is_wanted && largest.is_none_or(|(timestamp, ..)| record.timestamp > timestamp) {
+                largest = Some((record.timestamp, record.offset, batch.leader_epoch()));
+            }
+            if largest.is_some() && !self.is_largest {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        })?;
+        let Some(found) = largest else { return Ok(ControlFlow::Continue(())) };
+        self.found = Some(found);
+        if !self.is_largest {
+            return Ok(ControlFlow::Break(()));
+        }
+        self.at_least = TimestampMs(found.0.0.saturating_add(1));
+        Ok(ControlFlow::Continue(()))
+    }
+}
+
+impl TimeSearch {
+    /// For the first record, in the order of offsets, whose timestamp is `timestamp` or later.
+    pub fn first_from(timestamp: TimestampMs) -> Self {
+        Self::begin(Stage::Finding {
+            wanted: Wanted::first(timestamp),
+            place: Place::default(),
+            is_noted: false,
+        })
+    }
+
+    /// For the first record with the largest timestamp of those that are there.
+    pub fn largest() -> Self {
+        Self::begin(Stage::Noting { upto: Offset::ZERO, noted: TimestampMs::NONE })
+    }
+
+    fn begin(stage: Stage) -> Self {
+        Self { stage, attempts: 0 }
+    }
+}
+
 impl PartitionLog {
     /// The first record, in the order of offsets, whose timestamp is `timestamp` or later; none if there is none.
     pub fn offset_for_timestamp(&self, timestamp: TimestampMs) -> Result<Option<Found>, LogError> {
-        let log = self.open()?;
-        log.find_by_time(timestamp).inspect_err(|error| self.note_damage(error))
+        self.search_to_the_end(TimeSearch::first_from(timestamp))
     }
 
     /// The first record with the largest timestamp of those that are there; none if there is none with a timestamp.
     pub fn max_timestamp(&self) -> Result<Option<Found>, LogError> {
+        self.search_to_the_end(TimeSearch::largest())
+    }
+
+    fn search_to_the_end(&self, mut search: TimeSearch) -> Result<Option<Found>, LogError> {
+        loop {
+            if let Poll::Ready(found) = self.search_by_time(&mut search, &mut || false)? {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// Goes on with a search until it has found what it looks for or knows that there is none, or until `is_over`, which is
+    /// asked after each batch that was looked at. Each call gets on by one at least.
+    pub fn search_by_time(
+        &self,
+        search: &mut TimeSearch,
+        is_over: &mut dyn FnMut() -> bool,
+    ) -> Result<Poll<Option<Found>>, LogError> {
         let log = self.open()?;
-        log.find_largest().inspect_err(|error| self.note_damage(error))
+        match log.search_on(&mut search.stage, is_over) {
+            // It lay there when it was looked up.
+            Err(LogError::Io { source, .. })
+                if source.kind() == io::ErrorKind::NotFound && search.attempts + 1 < ATTEMPTS =>
+            {
+                search.attempts += 1;
+                Ok(Poll::Pending)
+            }
+            outcome => {
+                search.attempts = 0;
+                outcome.inspect_err(|error| self.note_damage(error))
+            }
+        }
     }
 }
 
 impl OpenLog {
     /// What the indexes say is tried first. It is the timestamp of no record that is there where the log start has passed
     /// it, or compaction has emptied its batch; then the segments are looked through.
-    fn find_largest(&self) -> Result<Option<Found>, LogError> {
+    fn search_on(
+        &self,
+        stage: &mut Stage,
+        is_over: &mut dyn FnMut() -> bool,
+    ) -> Result<Poll<Option<Found>>, LogError> {
+        loop {
+            let next = match stage {
+                Stage::Noting { upto, noted } => match self.note_on(upto, noted, is_over)? {
+                    Poll::Pending => return Ok(Poll::Pending),
+                    Poll::Ready(TimestampMs::NONE) => return Ok(Poll::Ready(None)),
+                    Poll::Ready(noted) => Stage::Finding {
+                        wanted: Wanted::first(noted),
+                        place: Place::default(),
+                        is_noted: true,
+                    },
+                },
+                Stage::Finding { wanted, place, is_noted } => match self.look_on(wanted, place, is_over)? {
+                    Poll::Pending => return Ok(Poll::Pending),
+                    Poll::Ready(()) if wanted.found.is_some() || !*is_noted => {
+                        return Ok(Poll::Ready(wanted.found));
+                    }
+                    Poll::Ready(()) => Stage::Comparing(Comparing::new()),
+                },
+                Stage::Comparing(comparing) => match self.compare_on(comparing, is_over)? {
+                    Poll::Pending => return Ok(Poll::Pending),
+                    Poll::Ready(()) => match comparing.wanted.found {
+                        None => return Ok(Poll::Ready(None)),
+                        // Another record may have it, and lie before.
+                        Some((largest, ..)) => Stage::Finding {
+                            wanted: Wanted::first(largest),
+                            place: Place::default(),
+                            is_noted: false,
+                        },
+                    },
+                },
+            };
+            *stage = next;
+        }
+    }
+
+    /// The largest timestamp that the index of any segment notes, and the tail has.
+    fn note_on(
+        &self,
+        upto: &mut Offset,
+        noted: &mut TimestampMs,
+        is_over: &mut dyn FnMut() -> bool,
+    ) -> Result<Poll<TimestampMs>, LogError> {
         let (view, in_tail) = {
             let shown = self.shown.lock();
             (shown.view.clone(), shown.tail.max_timestamp())
         };
-        let noted = noted_timestamps(&view)?.into_iter().fold(in_tail, TimestampMs::max);
-        if noted == TimestampMs::NONE {
-            return Ok(None);
-        }
-        if let Some(found) = self.find_by_time(noted)? {
-            return Ok(Some(found));
-        }
-        match self.largest_of_records()? {
-            TimestampMs::NONE => Ok(None),
-            largest => self.find_by_time(largest),
-        }
-    }
-
-    /// The largest timestamp of the records that are there. Segments that may have the largest one come first, so that
-    /// most of the others need no look.
-    fn largest_of_records(&self) -> Result<TimestampMs, LogError> {
-        let (view, tail) = self.snapshot_since(TimestampMs::NONE);
-        let batches = tail.iter().flat_map(|piece| Batches::new(&piece.bytes).map_while(Result::ok));
-        // The journal's bytes were checked when they came.
-        let in_tail = batches.filter_map(|batch| largest_in_batch(batch.bytes(), view.log_start).ok());
-        let mut largest = in_tail.max().unwrap_or(TimestampMs::NONE);
-        let mut segments: Vec<(TimestampMs, usize)> = noted_timestamps(&view)?.into_iter().zip(0..).collect();
-        segments.sort_unstable_by_key(|(noted, _)| Reverse(*noted));
-        for (noted, index) in segments {
-            if noted <= largest {
-                break;
+        let last = view.segments.len();
+        for index in view.segment_of(*upto).unwrap_or(0)..last {
+            *noted = (*noted).max(view.max_timestamp(index)?);
+            *upto = view.extent(index).next_offset;
+            if index + 1 < last && is_over() {
+                return Ok(Poll::Pending);
             }
-            let (segment, extent) = (&view.segments[index], view.extent(index));
-            largest = largest_in_segment(segment, extent, view.log_start, largest)?;
         }
-        Ok(largest)
+        Ok(Poll::Ready((*noted).max(in_tail)))
     }
 
-    /// Looks through the segments first, and through what was in the tail when they were.
-    fn find_by_time(&self, timestamp: TimestampMs) -> Result<Option<Found>, LogError> {
-        let (view, tail) = self.snapshot_since(timestamp);
-        if let Some(found) = find_in_view(&view, timestamp)? {
-            return Ok(Some(found));
+    /// Looks through all from a place on, in order: through the segments first, and then through what was in the tail when
+    /// they were.
+    fn look_on(
+        &self,
+        wanted: &mut Wanted,
+        place: &mut Place,
+        is_over: &mut dyn FnMut() -> bool,
+    ) -> Result<Poll<()>, LogError> {
+        let (view, tail) = self.snapshot_since(wanted.at_least);
+        let is_in_tail = place.offset >= view.settled_end;
+        let last = if is_in_tail { 0 } else { view.segments.len() };
+        for index in view.segment_of(place.offset).unwrap_or(0)..last {
+            if view.max_timestamp(index)? < wanted.at_least {
+                place.go_to(view.extent(index).next_offset);
+            } else {
+                match self.look_through(&view, index, wanted, place, is_over)? {
+                    Look::Over => {}
+                    Look::BrokenOff => return Ok(Poll::Ready(())),
+                    Look::GivesWay => return Ok(Poll::Pending),
+                }
+            }
+            if index + 1 < last && is_over() {
+                return Ok(Poll::Pending);
+            }
         }
         for piece in &tail {
-            if let Some(found) = find_in_piece(piece, timestamp, view.log_start) {
-                return Ok(Some(found));
+            match look_in_piece(piece, wanted, place, view.log_start, is_over) {
+                Look::Over => {}
+                Look::BrokenOff => return Ok(Poll::Ready(())),
+                Look::GivesWay => return Ok(Poll::Pending),
             }
         }
-        Ok(None)
+        Ok(Poll::Ready(()))
+    }
+
+    /// Looks for the largest timestamp.
+    fn compare_on(
+        &self,
+        comparing: &mut Comparing,
+        is_over: &mut dyn FnMut() -> bool,
+    ) -> Result<Poll<()>, LogError> {
+        while !comparing.is_rest {
+            let view = self.view();
+            comparing.look_at_generation(&view);
+            let Some((noted, index)) = comparing.next_segment(&view)? else {
+                comparing.is_rest = true;
+                break;
+            };
+            let base_offset = view.segments[index].base_offset;
+            let within = comparing.within.take().filter(|(base, _)| *base == base_offset);
+            let (_, mut place) = within.unwrap_or_default();
+            let look = self.look_through(&view, index, &mut comparing.wanted, &mut place, is_over)?;
+            if matches!(look, Look::GivesWay) {
+                comparing.within = Some((base_offset, place));
+                return Ok(Poll::Pending);
+            }
+            comparing.looked = Some((noted, base_offset));
+            if is_over() {
+                return Ok(Poll::Pending);
+            }
+        }
+        self.look_on(&mut comparing.wanted, comparing.rest.get_or_insert_default(), is_over)
     }
 
     /// The segments, and what of the tail may have a record of `timestamp` or later.
@@ -93,145 +301,63 @@ impl OpenLog {
     }
 }
 
-/// The largest timestamp that the index of each segment notes.
-fn noted_timestamps(view: &View) -> Result<Vec<TimestampMs>, LogError> {
-    (0..view.segments.len()).map(|index| view.max_timestamp(index)).collect()
+impl Comparing {
+    fn new() -> Self {
+        Self {
+            wanted: Wanted::largest(),
+            looked: None,
+            within: None,
+            generation: None,
+            rest: None,
+            is_rest: false,
+        }
+    }
+
+    /// Once segments were replaced, what was looked through is not known any more by where it begins.
+    fn look_at_generation(&mut self, view: &View) {
+        self.rest.get_or_insert_with(|| Place::at(view.settled_end));
+        if self.generation.replace(view.generation).is_some_and(|before| before != view.generation) {
+            self.looked = None;
+            self.within = None;
+        }
+    }
+
+    /// The segment that notes the largest timestamp of those that were not looked through, if it may have a larger one than
+    /// was found.
+    fn next_segment(&self, view: &View) -> Result<Option<(TimestampMs, usize)>, LogError> {
+        let mut next = None;
+        for (index, segment) in view.segments.iter().enumerate() {
+            let key = (view.max_timestamp(index)?, segment.base_offset);
+            let is_left = self.looked.is_none_or(|looked| key < looked);
+            if is_left && key.0 >= self.wanted.at_least && next.is_none_or(|(before, _)| key > before) {
+                next = Some((key, index));
+            }
+        }
+        Ok(next.map(|((noted, _), index)| (noted, index)))
+    }
 }
 
 /// The journal's bytes were checked when they came.
-fn find_in_piece(piece: &Piece, timestamp: TimestampMs, log_start: Offset) -> Option<Found> {
-    let mut batches = Batches::new(&piece.bytes).map_while(Result::ok);
-    batches.find_map(|batch| find_in_batch(batch.bytes(), timestamp, log_start).ok()?)
-}
-
-fn find_in_view(view: &View, timestamp: TimestampMs) -> Result<Option<Found>, LogError> {
-    for (index, segment) in view.segments.iter().enumerate() {
-        if view.max_timestamp(index)? < timestamp {
+fn look_in_piece(
+    piece: &Piece,
+    wanted: &mut Wanted,
+    place: &mut Place,
+    log_start: Offset,
+    is_over: &mut dyn FnMut() -> bool,
+) -> Look {
+    for batch in Batches::new(&piece.bytes).map_while(Result::ok) {
+        let Ok(header) = BatchHeader::parse(batch.bytes()) else { break };
+        if header.last_offset() < place.offset || header.max_timestamp() < wanted.at_least {
             continue;
         }
-        if let Some(found) = find_in_segment(segment, view.extent(index), timestamp, view.log_start)? {
-            return Ok(Some(found));
+        let flow = wanted.look_at(batch.bytes(), log_start);
+        if flow.is_ok_and(|flow| flow.is_break()) {
+            return Look::BrokenOff;
+        }
+        place.go_to(header.next_offset());
+        if is_over() {
+            return Look::GivesWay;
         }
     }
-    Ok(None)
-}
-
-fn find_in_segment(
-    segment: &Segment,
-    extent: Extent,
-    timestamp: TimestampMs,
-    log_start: Offset,
-) -> Result<Option<Found>, LogError> {
-    let mut found = None;
-    look_through(segment, extent, timestamp, log_start, |header, bytes| {
-        if header.max_timestamp() < timestamp {
-            return believe(bytes);
-        }
-        found = find_in_batch(bytes, timestamp, log_start)?;
-        Ok(if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-    })?;
-    Ok(found)
-}
-
-/// The largest timestamp of the segment's records, or `above` if none is larger.
-fn largest_in_segment(
-    segment: &Segment,
-    extent: Extent,
-    log_start: Offset,
-    above: TimestampMs,
-) -> Result<TimestampMs, LogError> {
-    let mut largest = above;
-    look_through(segment, extent, TimestampMs(above.0.saturating_add(1)), log_start, |header, bytes| {
-        if header.max_timestamp() <= largest {
-            return believe(bytes);
-        }
-        largest = largest.max(largest_in_batch(bytes, log_start)?);
-        Ok(ControlFlow::Continue(()))
-    })?;
-    Ok(largest)
-}
-
-/// Nothing was looked for in the batch, because of its header: that is right only if the header can be believed.
-fn believe(bytes: &[u8]) -> Result<ControlFlow<()>, BatchError> {
-    UnverifiedBatch::only(bytes)?.verify()?;
-    Ok(ControlFlow::Continue(()))
-}
-
-/// Shows the batches that may have a record of `timestamp` or later, and are not deleted, until one breaks off. A damaged
-/// batch is passed over if all up to its end is deleted.
-fn look_through(
-    segment: &Segment,
-    extent: Extent,
-    timestamp: TimestampMs,
-    log_start: Offset,
-    mut show: impl FnMut(&BatchHeader, &[u8]) -> Result<ControlFlow<()>, BatchError>,
-) -> Result<(), LogError> {
-    let log = segment.log_file()?;
-    let start = begin_of_look(segment, timestamp, log_start)?;
-    let mut position = start;
-    let mut is_over = false;
-    while !is_over && position < extent.size_bytes {
-        // Before the look at it brings it back.
-        segment.forget_if_evicted(position, position + 1)?;
-        let header = segment.header_at(&*log, position, extent.size_bytes)?;
-        let mut bytes = vec![0; header.size_bytes()];
-        let read = read_exact(&*log, &mut bytes, position);
-        read.map_err(|error| LogError::io(&segment.log_path(), error))?;
-        let end = position + header.size_bytes() as u64;
-        let is_deleted = header.last_offset() < log_start;
-        let shown = if is_deleted { believe(&bytes) } else { show(&header, &bytes) };
-        is_over = shown.map(|flow| flow.is_break()).or_else(|error| {
-            let is_deleted = begins_at(segment, &*log, end, extent)? <= log_start;
-            if is_deleted { Ok(false) } else { Err(LogError::batch(&segment.log_path(), position, error)) }
-        })?;
-        position = end;
-    }
-    // No CRC covers offsets and epochs.
-    segment.prove_headers(start, position)
-}
-
-/// The last boundary before which nothing is late enough, or all is deleted.
-fn begin_of_look(segment: &Segment, timestamp: TimestampMs, log_start: Offset) -> Result<u64, LogError> {
-    let relative = log_start.0 - segment.base_offset.0;
-    let early = segment.last_entry_where(|entry| entry.max_timestamp < timestamp)?;
-    let deleted = segment.last_entry_where(|entry| i64::from(entry.relative_offset) <= relative)?;
-    Ok(u64::from(early.position.max(deleted.position)))
-}
-
-/// The offset of the batch at a boundary, or of what follows the segment.
-fn begins_at(segment: &Segment, log: &dyn File, position: u64, extent: Extent) -> Result<Offset, LogError> {
-    if position == extent.size_bytes {
-        return Ok(extent.next_offset);
-    }
-    Ok(segment.header_at(log, position, extent.size_bytes)?.base_offset())
-}
-
-fn find_in_batch(
-    bytes: &[u8],
-    timestamp: TimestampMs,
-    log_start: Offset,
-) -> Result<Option<Found>, BatchError> {
-    let batch = UnverifiedBatch::only(bytes)?.verify()?;
-    let mut found = None;
-    batch.visit_stamps(|record| {
-        if record.timestamp >= timestamp && record.offset >= log_start {
-            found = Some((record.timestamp, record.offset, batch.leader_epoch()));
-            return ControlFlow::Break(());
-        }
-        ControlFlow::Continue(())
-    })?;
-    Ok(found)
-}
-
-/// The largest timestamp of the batch's records that are not deleted; none if there is no such record.
-fn largest_in_batch(bytes: &[u8], log_start: Offset) -> Result<TimestampMs, BatchError> {
-    let batch = UnverifiedBatch::only(bytes)?.verify()?;
-    let mut largest = TimestampMs::NONE;
-    batch.visit_stamps(|record| {
-        if record.offset >= log_start {
-            largest = largest.max(record.timestamp);
-        }
-        ControlFlow::Continue(())
-    })?;
-    Ok(largest)
+    Look::Over
 }

@@ -52,7 +52,7 @@ impl PartitionLog {
                 self.read(Offset(from), READ_BYTES, writer.end, true).map_err(|error| match error {
                     ReadError::Storage(error) => error,
                     // Deleted just now: the next time will do.
-                    error @ ReadError::OutOfRange { .. } => {
+                    error @ (ReadError::OutOfRange { .. } | ReadError::FarFromIndex) => {
                         LogError::corrupt(&self.path(), 0, error.to_string())
                     }
                 })?;

@@ -11,20 +11,17 @@ use std::sync::atomic::Ordering;
 use riverrun_env::{File, OpenMode};
 use riverrun_types::Offset;
 
+use super::dense::{IndexScan, REBUILD_INTERVAL_BYTES};
 use super::{Extent, Index, LOOKUP_ENTRIES, LookupError, Segment};
 use crate::bad_sector::{self, read_exact};
 use crate::error::LogError;
 use crate::fields::DecodeError;
-use crate::index::{
-    self, ENTRY_BYTES, HEADER_BYTES, IndexCursor, IndexEntry, IndexHeader, entry_position, not_written,
-};
+use crate::index::{self, ENTRY_BYTES, HEADER_BYTES, IndexCursor, IndexEntry, IndexHeader, entry_position};
 use crate::scan::{BatchScan, ScanStop};
 use crate::verify::segment::IndexContent;
 
 /// Bytes that are read at once only to see that they can be.
 const READ_THROUGH_BYTES: usize = 256 * 1024;
-/// `index.interval.bytes` of an index that is rebuilt: Kafka's default.
-const REBUILD_INTERVAL_BYTES: u32 = 4096;
 
 impl Segment {
     pub(super) fn ensure_loaded(&self) -> Result<(), LogError> {
@@ -267,7 +264,9 @@ impl Segment {
             None => u64::from(index.last.position),
         };
         // What is left of the old one stays as long as it may refute the log, or the log cannot be read.
-        let (entries, expected) = self.scan_entries(&*log, end, &self.entries_left(log_len))?;
+        let mut scan = IndexScan::new(self.base_offset, self.entries_left(log_len));
+        scan.read_on(self, &*log, end, u64::MAX)?;
+        let (entries, expected) = scan.finish(self);
         if let Some(extent) = self.extent()
             && expected > extent.next_offset
         {
@@ -280,9 +279,7 @@ impl Segment {
             return Ok(());
         }
         let file = self.start_index_anew(error)?;
-        let numbered = (0_u32..).zip(&entries);
-        let bytes: Vec<u8> = numbered.flat_map(|(number, entry)| self.codec.encode(number, *entry)).collect();
-        let written = file.write_all_at(&bytes, entry_position(0));
+        let written = file.write_all_at(&self.encode_entries(&entries), entry_position(0));
         written.map_err(|error| LogError::io(&self.index_path(), error))?;
         let stored = u32::try_from(entries.len()).expect("one entry for each 4 KiB of a segment");
         *index = Index { is_loaded: true, stored, tail: Vec::new(), last };
@@ -294,37 +291,5 @@ impl Segment {
         let Ok(file) = self.index_file_once(OpenMode::ReadWrite) else { return Vec::new() };
         let header = self.home.index_header(self.base_offset);
         IndexContent::read_file(&*file, header, log_bytes).map(|content| content.entries).unwrap_or_default()
-    }
-
-    /// The entries for the batches up to `end`, the last one for the end itself, and the offset after them. Fails if
-    /// `known` entries have other checksums: an index made anew would vouch for what they refute.
-    fn scan_entries(
-        &self,
-        log: &dyn File,
-        end: u64,
-        known: &[IndexEntry],
-    ) -> Result<(Vec<IndexEntry>, Offset), LogError> {
-        let mut entries = Vec::new();
-        let (mut known, mut proven) = (known.iter().peekable(), 0);
-        let mut cursor = IndexCursor::at(self.base_offset, IndexEntry::START, REBUILD_INTERVAL_BYTES);
-        let mut scan = BatchScan::new(log, self.base_offset, self.base_offset, 0, end);
-        while let Some(batch) = scan.next_batch().map_err(|stop| self.scan_failed(stop))? {
-            entries.extend(cursor.entry_due(batch.header.base_offset()));
-            cursor.pass(&batch.header, &batch.stamp);
-            while let Some(entry) = known.next_if(|entry| u64::from(entry.position) <= cursor.position) {
-                if u64::from(entry.position) != cursor.position {
-                    continue;
-                }
-                if entry.running_checksum != cursor.running_checksum {
-                    return Err(LogError::corrupt(&self.log_path(), proven, not_written(cursor.position)));
-                }
-                proven = cursor.position;
-            }
-        }
-        let expected = scan.expected();
-        // Compaction may have removed the last batches: a sealed segment still ends where the next one begins.
-        let end_offset = self.extent().map_or(expected, |extent| extent.next_offset.max(expected));
-        entries.extend(cursor.end_entry(end_offset));
-        Ok((entries, expected))
     }
 }

@@ -1,8 +1,10 @@
 //! Reading: ranges, limits, lookups by time.
 
+use std::task::Poll;
+
 use riverrun_env::sim::SimEnv;
 use riverrun_log::config::LogConfig;
-use riverrun_log::{Chunk, ReadError};
+use riverrun_log::{Chunk, ReadError, TimeSearch};
 use riverrun_records::BatchOptions;
 use riverrun_types::{DurabilityLevel, LeaderEpoch, Offset, TimestampMs};
 
@@ -123,6 +125,75 @@ fn a_time_finds_the_first_record_that_is_not_older() {
         assert_eq!(largest.0, TimestampMs(base + 483));
         assert_eq!(largest.1, Offset(97));
     }
+}
+
+/// What a search finds that ends its slices after each batch, and how many slices it takes; between them something happens.
+fn in_slices(
+    machine: &Machine,
+    mut search: TimeSearch,
+    mut meanwhile: impl FnMut(usize),
+) -> (Option<(TimestampMs, Offset, LeaderEpoch)>, usize) {
+    for slices in 1.. {
+        if let Poll::Ready(found) = machine.log().search_by_time(&mut search, &mut || true).unwrap() {
+            return (found, slices);
+        }
+        meanwhile(slices);
+    }
+    unreachable!("it ends")
+}
+
+#[test]
+fn a_search_gives_way_after_each_batch_and_finds_the_same() {
+    for level in [DurabilityLevel::SyncSync, DurabilityLevel::AsyncAsync] {
+        let config = LogConfig { durability: level, ..Machine::small_segments() };
+        let machine = Machine::with_options(SimEnv::new(1), config, Machine::with_journal());
+        let log = machine.log();
+        let base = machine.now().0 - 100_000;
+        for number in 0..60_i64 {
+            let records = [(base - number * 10, "a"), (base - number * 10 - 3, "b")];
+            put(&log, &batch_at(&records, BatchOptions::default()), machine.append_options()).unwrap();
+        }
+        for wanted in [base - 600, base - 593, base - 300, base, base + 1] {
+            let expected = log.offset_for_timestamp(TimestampMs(wanted)).unwrap();
+            let search = TimeSearch::first_from(TimestampMs(wanted));
+            assert_eq!(in_slices(&machine, search, |_| {}).0, expected, "{level}, {wanted}");
+        }
+        for deleted in [0, 1, 57, 119] {
+            log.delete_records(Offset(deleted)).unwrap();
+            let expected = log.max_timestamp().unwrap();
+            let (found, slices) = in_slices(&machine, TimeSearch::largest(), |_| {});
+            assert_eq!(found, expected, "{level}, from {deleted} on");
+            assert!(deleted % 2 == 0 || slices > 1, "{level}: {slices}");
+        }
+    }
+}
+
+#[test]
+fn a_search_goes_on_while_its_log_is_settled_appended_to_and_cut() {
+    let config = LogConfig { durability: DurabilityLevel::SyncSync, ..Machine::small_segments() };
+    let machine = Machine::with_options(SimEnv::new(1), config, Machine::with_journal());
+    let log = machine.log();
+    let base = machine.now().0 - 100_000;
+    let append = |timestamp| {
+        let batch = batch_at(&[(timestamp, "a"), (timestamp, "b")], BatchOptions::default());
+        put(&log, &batch, machine.append_options()).unwrap();
+    };
+    // What all indexes and pieces say from here on is later than any record but the last.
+    for _ in 0..40 {
+        append(base);
+    }
+    append(base + 5);
+    let mut deleted = 0;
+    let (found, slices) =
+        in_slices(&machine, TimeSearch::first_from(TimestampMs(base + 1)), |slices| match slices % 3 {
+            0 => machine.store().checkpoint().unwrap(),
+            1 => append(base),
+            _ => {
+                deleted += 3;
+                log.delete_records(Offset(deleted)).unwrap();
+            }
+        });
+    assert_eq!(found, Some((TimestampMs(base + 5), Offset(80), LeaderEpoch(1))), "after {slices} slices");
 }
 
 #[test]

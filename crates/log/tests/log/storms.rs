@@ -465,7 +465,7 @@ fn read_all(log: &PartitionLog) -> Result<(i64, BTreeMap<i64, u64>), LogError> {
     while from < end {
         let slice = log.read(from, 100_000, end, true).map_err(|error| match error {
             ReadError::Storage(error) => error,
-            error @ ReadError::OutOfRange { .. } => panic!("{error}"),
+            error @ (ReadError::OutOfRange { .. } | ReadError::FarFromIndex) => panic!("{error}"),
         })?;
         for chunk in &slice.chunks {
             for batch in Batches::new(&chunk.to_bytes().unwrap()) {

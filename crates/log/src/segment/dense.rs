@@ -1,0 +1,205 @@
+//! Making the index of a segment dense: one from a time when its entries could lie far apart.
+//!
+//! A lookup walks from one entry to the next, and proves all that it walks over. Today's entries are as close as
+//! [`INTERVAL_BYTES_MAX`] has it; between those of older indexes a whole segment may lie. Such an index is found where a
+//! lookup would walk, and is replaced by one made from the batches, a piece at a time, so that nobody waits for all of it.
+//! Only the index of a complete segment is replaced, and never one that the batches contradict: it stays as it is.
+
+use riverrun_env::File;
+use riverrun_types::Offset;
+
+use super::Segment;
+use crate::error::LogError;
+use crate::index::{INTERVAL_BYTES_MAX, IndexCursor, IndexEntry, entry_position, not_written};
+use crate::scan::BatchScan;
+
+/// `index.interval.bytes` of an index that is made anew: Kafka's default.
+pub(super) const REBUILD_INTERVAL_BYTES: u32 = 4096;
+/// Bytes of batches that are read at once to make an index dense: they take some milliseconds.
+const DENSE_AT_ONCE_BYTES: u64 = 4 * 1024 * 1024;
+
+/// Whether lookups in a segment walk no further than in any other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dense {
+    Yes,
+    /// More of it has to be read first.
+    NotYet,
+    /// They walk as far as they have to.
+    Never,
+}
+
+/// How far a sparse index was made anew.
+#[derive(Debug, Default)]
+pub(super) enum Densing {
+    #[default]
+    NotBegun,
+    UnderWay(Box<IndexScan>),
+    /// The segment says something else than its index, or cannot be read or written: that is for others to find.
+    GivenUp,
+}
+
+/// Entries of an index that is made from the batches.
+///
+/// Invariants: `entries` are those due up to the cursor; the first `passed` of `known` lie before it.
+#[derive(Debug)]
+pub(super) struct IndexScan {
+    cursor: IndexCursor,
+    entries: Vec<IndexEntry>,
+    known: Vec<IndexEntry>,
+    passed: usize,
+    proven: u64,
+    expected: Offset,
+}
+
+impl IndexScan {
+    /// For a segment whose intact entries are `known`.
+    pub(super) fn new(base_offset: Offset, known: Vec<IndexEntry>) -> Self {
+        Self {
+            cursor: IndexCursor::at(base_offset, IndexEntry::START, REBUILD_INTERVAL_BYTES),
+            entries: Vec::new(),
+            known,
+            passed: 0,
+            proven: 0,
+            expected: base_offset,
+        }
+    }
+
+    /// Reads on, at most so many bytes and the batch that reaches beyond, up to `end`. Whether that is reached. Fails if known
+    /// entries have other checksums: an index made anew would vouch for what they refute.
+    pub(super) fn read_on(
+        &mut self,
+        segment: &Segment,
+        log: &dyn File,
+        end: u64,
+        bytes_max: u64,
+    ) -> Result<bool, LogError> {
+        let begun = self.cursor.position;
+        let mut scan = BatchScan::new(log, segment.base_offset, self.expected, begun, end);
+        while self.cursor.position - begun < bytes_max {
+            let Some(batch) = scan.next_batch().map_err(|stop| segment.scan_failed(stop))? else {
+                return Ok(true);
+            };
+            self.entries.extend(self.cursor.entry_due(batch.header.base_offset()));
+            self.cursor.pass(&batch.header, &batch.stamp);
+            self.expected = scan.expected();
+            self.compare(segment)?;
+        }
+        Ok(self.cursor.position >= end)
+    }
+
+    fn compare(&mut self, segment: &Segment) -> Result<(), LogError> {
+        while let Some(entry) = self.known.get(self.passed) {
+            if u64::from(entry.position) > self.cursor.position {
+                break;
+            }
+            self.passed += 1;
+            if u64::from(entry.position) != self.cursor.position {
+                continue;
+            }
+            if entry.running_checksum != self.cursor.running_checksum {
+                let what = not_written(self.cursor.position);
+                return Err(LogError::corrupt(&segment.log_path(), self.proven, what));
+            }
+            self.proven = self.cursor.position;
+        }
+        Ok(())
+    }
+
+    /// The entries, the last one for the end itself, and the offset after the batches.
+    pub(super) fn finish(mut self, segment: &Segment) -> (Vec<IndexEntry>, Offset) {
+        // Compaction may have removed the last batches: a sealed segment still ends where the next one begins.
+        let end = segment.extent().map_or(self.expected, |extent| extent.next_offset.max(self.expected));
+        self.entries.extend(self.cursor.end_entry(end));
+        (self.entries, self.expected)
+    }
+}
+
+impl Segment {
+    /// Whether the next entry behind this one lies further away than in an index of today. Looks at a few headers.
+    pub(crate) fn is_sparse_behind(&self, entry: IndexEntry, size_bytes: u64) -> Result<bool, LogError> {
+        let start = u64::from(entry.position);
+        let after = self.first_entry_from(start + 1)?;
+        let end = after.map_or(size_bytes, |after| u64::from(after.position)).min(size_bytes);
+        let due = start + u64::from(INTERVAL_BYTES_MAX);
+        if end <= due {
+            return Ok(false);
+        }
+        let log = self.log_file()?;
+        let mut position = start;
+        while position < due {
+            // What is wrong here is told by those who walk over it.
+            let Ok(header) = self.header_at(&*log, position, size_bytes) else { return Ok(false) };
+            position += header.size_bytes() as u64;
+        }
+        // From the last batch that begins before an entry is due on, the next one has it.
+        Ok(position < end)
+    }
+
+    /// Reads on to make the index dense. `Yes`: all was read, and [`Self::replace_index`] is to follow.
+    pub(crate) fn read_for_index(&self) -> Dense {
+        let Some(extent) = self.extent() else { return Dense::Never };
+        let mut densing = self.densing.lock();
+        match self.read_on(&mut densing, extent.size_bytes) {
+            Ok(true) => Dense::Yes,
+            Ok(false) => Dense::NotYet,
+            Err(error) => {
+                if let Some(error) = error {
+                    let path = self.log_path();
+                    tracing::debug!(path = %path.display(), %error, "the index stays sparse");
+                }
+                *densing = Densing::GivenUp;
+                Dense::Never
+            }
+        }
+    }
+
+    fn read_on(&self, densing: &mut Densing, end: u64) -> Result<bool, Option<LogError>> {
+        if let Densing::NotBegun = densing {
+            let known = self.index_content()?.entries;
+            *densing = Densing::UnderWay(Box::new(IndexScan::new(self.base_offset, known)));
+        }
+        let Densing::UnderWay(scan) = densing else { return Err(None) };
+        Ok(scan.read_on(self, &*self.log_file()?, end, DENSE_AT_ONCE_BYTES)?)
+    }
+
+    /// Writes the index that was made from the batches over the one that is there; the caller sees to it that no other
+    /// segment takes the files' names meanwhile. Lookups go on: what they read is an entry of the one or of the other, and
+    /// each is a boundary.
+    pub(crate) fn replace_index(&self) -> Dense {
+        let mut densing = self.densing.lock();
+        let Densing::UnderWay(scan) = std::mem::replace(&mut *densing, Densing::GivenUp) else {
+            return Dense::Never;
+        };
+        let (entries, _) = scan.finish(self);
+        match self.write_entries(&entries) {
+            Ok(()) => {
+                *densing = Densing::NotBegun;
+                Dense::Yes
+            }
+            Err(error) => {
+                tracing::warn!(path = %self.index_path().display(), %error, "the index stays sparse");
+                Dense::Never
+            }
+        }
+    }
+
+    fn write_entries(&self, entries: &[IndexEntry]) -> Result<(), LogError> {
+        let file = self.index_file()?;
+        let bytes = self.encode_entries(entries);
+        let written = file.write_all_at(&bytes, entry_position(0)).and_then(|()| file.sync_data());
+        written.map_err(|error| LogError::io(&self.index_path(), error))?;
+        let mut index = self.index.lock();
+        index.tail.clear();
+        index.stored = u32::try_from(entries.len()).expect("one entry for each 4 KiB of a segment");
+        index.last = entries.last().copied().unwrap_or(IndexEntry::START);
+        Ok(())
+    }
+
+    /// The entries as they are written from the first on.
+    pub(super) fn encode_entries(&self, entries: &[IndexEntry]) -> Vec<u8> {
+        (0_u32..).zip(entries).flat_map(|(number, entry)| self.codec.encode(number, *entry)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;
