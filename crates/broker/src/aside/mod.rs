@@ -110,20 +110,22 @@ impl Aside {
     }
 
     /// Waits for the leave to do much for this source; it holds until it is dropped. Whoever has it asks for no second one,
-    /// and whoever holds memory of this asks for [`Self::charged_turn`].
+    /// and whoever holds memory of this asks for [`Self::in_charged_turn`].
     pub(crate) async fn turn(&self, source: IpAddr) -> Turn {
         self.places.turns.take(Source::of(source)).await
-    }
-
-    /// The same for somebody who holds memory of this, and waits for no more of it.
-    pub(crate) async fn charged_turn(&self, source: IpAddr) -> Turn {
-        self.places.charged_turns.take(Source::of(source)).await
     }
 
     /// Does `work` once it is the turn of this source. Its turn is another's while it is [`waiting`].
     pub(crate) async fn in_turn<T>(&self, source: IpAddr, work: impl Future<Output = T>) -> T {
         let turn = self.turn(source).await;
         held::holding(turn, Source::of(source), Arc::clone(&self.places.charged_turns), work).await
+    }
+
+    /// The same for somebody who holds memory of this, and waits for no more of it.
+    pub(crate) async fn in_charged_turn<T>(&self, source: IpAddr, work: impl Future<Output = T>) -> T {
+        let (source, turns) = (Source::of(source), &self.places.charged_turns);
+        let turn = turns.take(source).await;
+        held::holding(turn, source, Arc::clone(turns), work).await
     }
 
     /// Waits for so much memory, and while this source has its share of it. Whoever has some asks for no more.

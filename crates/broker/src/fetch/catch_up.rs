@@ -3,8 +3,8 @@
 //! Who has to wait for the disk waits on a thread that serves no other connection meanwhile, and only so many wait at
 //! once for each log dir, each for a piece of a file of bounded size, or to prove about as much of what one fetch answers
 //! ([`super::read`]): that bounds threads, bytes in flight, and what the disk has to do
-//! beside the journal and the segments' writers. Sources take turns: the one that had least time of late is next, and one that
-//! had much leaves a place to the others ([`InflatingLeave`]). A log dir that hangs keeps nobody from the others. What such a reader brought into the page cache far behind the end of
+//! beside the journal and the segments' writers. Sources take turns: the one that had least time of late is next, of its connections
+//! the one that had least, and one that had much leaves a place to the others ([`InflatingLeave`]). A log dir that hangs keeps nobody from the others. What such a reader brought into the page cache far behind the end of
 //! a log, it takes along ([`super::readers`]).
 
 use std::collections::HashMap;
@@ -14,17 +14,33 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::readers::{ReaderId, Readers, Stretch};
+use crate::context::ConnectionInfo;
 use crate::net::inflating::InflatingLeave;
 use crate::net::source::Source;
 use parking_lot::Mutex;
 use riverrun_env::File;
 use riverrun_types::Offset;
+use tokio::task::yield_now;
 
 /// Fetches and ranges of a connection that may have to wait for the disk after one that had to.
 const COLD_FOR: u32 = 16;
 
 /// After so long nothing of what was sent is on its way any more, as long as the reader is not slow.
 const DROP_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// For whom something is read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Whose {
+    pub(crate) source: Source,
+    pub(crate) connection: u64,
+}
+
+impl Whose {
+    /// For the client of a connection.
+    pub(crate) fn of(connection: &ConnectionInfo) -> Self {
+        Self { source: Source::of(connection.peer.ip()), connection: connection.id }
+    }
+}
 
 /// A file by identity. It is not kept open for this: once the log has closed or removed it, there is nothing to drop.
 #[derive(Clone, Debug)]
@@ -128,18 +144,32 @@ impl CatchUp {
         is_cold
     }
 
-    /// Does something for a source that may have to wait for the disk of a log dir, as one of a bounded number. Whoever calls
-    /// this has no turn yet.
-    pub(crate) async fn wait_aside<T>(&self, log_dir: usize, source: Source, work: impl FnOnce() -> T) -> T {
+    /// Does something for a client that may have to wait for the disk of a log dir, as one of a bounded number. Whoever calls
+    /// this has no turn yet. What follows is done by a thread of the runtime again, of which there are few: the one that has
+    /// waited was replaced by another.
+    pub(crate) async fn wait_aside<T>(&self, log_dir: usize, whose: Whose, work: impl FnOnce() -> T) -> T {
+        let done = self.wait_on_thread(log_dir, whose, work).await;
+        yield_now().await;
+        done
+    }
+
+    /// The same for what must not be given up once it is done: nothing is waited for then. So what follows is done by the
+    /// thread that has waited, which is one too many: the caller yields before it does more.
+    pub(crate) async fn wait_on_thread<T>(
+        &self,
+        log_dir: usize,
+        whose: Whose,
+        work: impl FnOnce() -> T,
+    ) -> T {
         let turns = &self.turns[log_dir];
-        let _turn = turns.get(turns.worker_of(source)).await;
+        let _turn = turns.get(turns.worker_of(whose.source, whose.connection)).await;
         tokio::task::block_in_place(work)
     }
 
-    /// The same, if it is its turn at once.
-    pub(crate) fn try_aside<T>(&self, log_dir: usize, source: Source, work: impl FnOnce() -> T) -> Option<T> {
+    /// The same as [`Self::wait_on_thread`], if it is its turn at once.
+    pub(crate) fn try_aside<T>(&self, log_dir: usize, whose: Whose, work: impl FnOnce() -> T) -> Option<T> {
         let turns = &self.turns[log_dir];
-        let _turn = turns.try_get(turns.worker_of(source))?;
+        let _turn = turns.try_get(turns.worker_of(whose.source, whose.connection))?;
         Some(tokio::task::block_in_place(work))
     }
 
@@ -216,6 +246,8 @@ fn drop_cached(stretch: &Stretch<FileRef>) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use riverrun_env::OpenMode;
     use riverrun_env::sim::SimEnv;
     use riverrun_types::{PartitionId, TopicId};
@@ -224,6 +256,8 @@ mod tests {
 
     const ID: ReaderId =
         ReaderId { partition: PartitionId { topic: TopicId([7; 16]), index: 0 }, connection: 5 };
+
+    const SOME: Whose = Whose { source: Source::SOME, connection: 5 };
 
     fn file() -> Arc<dyn File> {
         SimEnv::new(1).env().fs.open("/log".as_ref(), OpenMode::CreateNew).unwrap()
@@ -263,6 +297,26 @@ mod tests {
         assert!(!catch_up.begins_cold(5));
     }
 
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn what_follows_a_read_is_done_by_the_threads_of_the_network() {
+        let catch_up = CatchUp::new(4, 1, 0);
+        let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let reads = (0..12).map(|connection| {
+            let (catch_up, running, most) = (Arc::clone(&catch_up), Arc::clone(&running), Arc::clone(&most));
+            tokio::spawn(async move {
+                let pause = || std::thread::sleep(Duration::from_millis(3));
+                catch_up.wait_aside(0, Whose { connection, ..SOME }, pause).await;
+                most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                pause();
+                running.fetch_sub(1, Ordering::SeqCst);
+            })
+        });
+        for read in reads.collect::<Vec<_>>() {
+            read.await.unwrap();
+        }
+        assert_eq!(most.load(Ordering::SeqCst), 1, "there is one thread");
+    }
+
     #[tokio::test(flavor = "multi_thread")]
     async fn only_so_many_wait_for_a_log_dir_and_nobody_waits_with_them_for_another() {
         let catch_up = CatchUp::new(1, 2, 0);
@@ -275,21 +329,21 @@ mod tests {
                     report.send(()).expect("the test listens");
                     wait.recv().expect("the test releases it");
                 };
-                catch_up.wait_aside(0, Source::SOME, work).await;
+                catch_up.wait_aside(0, SOME, work).await;
             }
         });
         is_running.await.unwrap();
         let second = tokio::spawn({
             let catch_up = Arc::clone(&catch_up);
-            async move { catch_up.wait_aside(0, Source::SOME, || ()).await }
+            async move { catch_up.wait_aside(0, SOME, || ()).await }
         });
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }
         assert!(!second.is_finished(), "it is not its turn");
-        assert_eq!(catch_up.try_aside(0, Source::SOME, || ()), None);
-        catch_up.wait_aside(1, Source::SOME, || ()).await;
-        assert_eq!(catch_up.try_aside(1, Source::SOME, || ()), Some(()));
+        assert_eq!(catch_up.try_aside(0, SOME, || ()), None);
+        catch_up.wait_aside(1, SOME, || ()).await;
+        assert_eq!(catch_up.try_aside(1, SOME, || ()), Some(()));
         release.send(()).unwrap();
         first.await.unwrap();
         second.await.unwrap();

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use riverrun_log::{Chunk, ReadError, ReadSlice};
+use riverrun_log::{Chunk, Patience, ReadError, ReadSlice};
 use riverrun_protocol::ErrorCode;
 use riverrun_types::{LeaderEpoch, Offset, PartitionId};
+use tokio::task::yield_now;
 
-use super::catch_up::{CatchUp, FileRead};
+use super::catch_up::{CatchUp, FileRead, Whose};
 use super::held_files::{HeldFile, HeldFiles};
 use super::readers::ReaderId;
 use super::session::{NO_SESSION, Plan, TopicRef, Wanted};
-use crate::aside::give_way;
+use crate::aside::{give_way, waiting};
 use crate::broker::{Broker, TopicKey};
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
@@ -155,16 +156,18 @@ pub(crate) async fn read_all(
         }
         return reading.finish();
     }
-    let source = source::Source::of(context.connection.peer.ip());
+    let whose = Whose::of(&context.connection);
     for (log_dir, places) in reading.by_log_dir() {
         match log_dir {
             None => reading.read(places),
             Some(log_dir) if reading.bytes == 0 => {
-                broker.catch_up.wait_aside(log_dir, source, || reading.read(places)).await;
+                waiting(broker.catch_up.wait_aside(log_dir, whose, || reading.read(places))).await;
             }
             Some(log_dir) => {
                 let read_these = || reading.read(places.iter().copied());
-                if broker.catch_up.try_aside(log_dir, source, read_these).is_none() {
+                if broker.catch_up.try_aside(log_dir, whose, read_these).is_some() {
+                    yield_now().await;
+                } else {
                     reading.leave(places);
                 }
             }
@@ -486,8 +489,18 @@ fn try_read(
         });
     }
     let bytes_max = usize::try_from(wanted.max_bytes).unwrap_or_default().min(turn.bytes_left);
-    let read = |bytes_max| partition.log.read(wanted.fetch_offset, bytes_max, high_watermark, turn.first);
-    let mut slice = read(bytes_max)?;
+    let patience = if turn.is_aside { Patience::Slice } else { Patience::None };
+    let read = |bytes_max| {
+        partition.log.read_with(patience, wanted.fetch_offset, bytes_max, high_watermark, turn.first)
+    };
+    let mut slice = match read(bytes_max) {
+        Err(ReadError::FarFromIndex) => {
+            turn.catch_up.met_cold(turn.connection, None);
+            let left = leave(Some(partition), wanted);
+            return Ok(Answer { is_left: true, proved_bytes: PROVED_BYTES_MAX, ..left });
+        }
+        found => found?,
+    };
     let in_memory = slice_memory_bytes(&slice);
     if in_memory > turn.memory_bytes_left {
         // Records in files come before those in memory.

@@ -22,7 +22,7 @@ use riverrun_types::{LeaderEpoch, Offset, TopicId};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::bounds::{Bound, SMALL_BYTES_MAX, SMALL_ELEMENTS_MAX};
-use crate::aside::{Aside, Stopping, Turn};
+use crate::aside::{Aside, Stopping};
 use crate::broker::Broker;
 use crate::context::RequestContext;
 use crate::fetch::read::{Answer, Limits, Pass, read_all};
@@ -81,11 +81,11 @@ enum Place<'a> {
 }
 
 impl Place<'_> {
-    /// Waits for its turn to read, if it takes one; its memory is charged.
-    async fn turn(self) -> Option<Turn> {
+    /// Reads in its turn, if it takes one; its memory is charged. It has none while it waits for that of a log dir.
+    async fn in_turn<T>(self, read: impl Future<Output = T>) -> T {
         match self {
-            Self::Here => None,
-            Self::Aside { aside, source } => Some(aside.charged_turn(source).await),
+            Self::Here => read.await,
+            Self::Aside { aside, source } => aside.in_charged_turn(source, read).await,
         }
     }
 
@@ -222,8 +222,7 @@ async fn read_patiently(
 ) -> Pass {
     let enough = |pass: &Pass| pass.urgent || plan.len() == 0 || pass.bytes >= patience.bytes_min;
     let read = async |waiter: Option<&Arc<Waiter>>| {
-        let _turn = place.turn().await;
-        read_all(broker, context, plan, limits, waiter).await
+        place.in_turn(read_all(broker, context, plan, limits, waiter)).await
     };
     let mut pass = read(None).await;
     if pass.is_short && pass.bytes == 0 {

@@ -6,13 +6,15 @@
 //! above the high watermark is shown.
 //!
 //! A search by time may have to wait for the disk: it is done aside, a few at a time for each log dir, as catch-up reads
-//! are, and gives up its turn to others after some time. What it has to inflate keeps no thread of the network busy: these
-//! requests are always worked on aside.
+//! are, and gives its turn to others after some milliseconds, at the end of a batch. What it has to inflate keeps no thread
+//! of the network busy: these requests are always worked on aside.
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
+use riverrun_log::TimeSearch;
 use riverrun_protocol::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use riverrun_protocol::list_offsets_response::{ListOffsetsPartitionResponse, ListOffsetsTopicResponse};
 use riverrun_protocol::{ErrorCode, ListOffsetsRequest, ListOffsetsResponse};
@@ -22,16 +24,16 @@ use crate::aside::{give_way, waiting};
 use crate::broker::{Broker, TopicKey};
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
+use crate::fetch::catch_up::Whose;
 use crate::metadata::Image;
 use crate::mounts::MountedQueue;
-use crate::net::source::Source;
 use crate::partitions::Partition;
 
 /// First version that says the epoch of the record that was found.
 const LEADER_EPOCH_SINCE: i16 = 4;
 
-/// Time after which a request that searches many partitions lets others come to their turn. One search is not cut short.
-const TURN_MAX: Duration = Duration::from_millis(10);
+/// Time after which a search lets others come to their turn.
+const TURN_MAX: Duration = Duration::from_millis(3);
 
 const LATEST: i64 = -1;
 const EARLIEST: i64 = -2;
@@ -117,7 +119,6 @@ struct Listing<'a> {
 impl Listing<'_> {
     /// One answer to each question, in their order.
     async fn answer_all(&self, questions: &[Question<'_>]) -> Vec<ListOffsetsPartitionResponse> {
-        let source = Source::of(self.context.connection.peer.ip());
         let mut answers = Vec::with_capacity(questions.len());
         while let Some(question) = questions.get(answers.len()) {
             match self.searched_dir(*question) {
@@ -126,30 +127,57 @@ impl Listing<'_> {
                     give_way().await;
                 }
                 Some(log_dir) => {
-                    let search = || self.search(log_dir, questions, &mut answers);
                     // In the turns of those who search: it needs no other one.
-                    waiting(self.broker.catch_up.wait_aside(log_dir, source, search)).await;
+                    waiting(self.search(log_dir, questions, &mut answers)).await;
                 }
             }
         }
         answers
     }
 
-    /// Answers the next question, and those after it that have the same log dir searched, as long as a turn lasts. Blocks
-    /// for the disk.
-    fn search(
+    /// Answers the next question, and those after it that have the same log dir searched.
+    async fn search(
         &self,
         log_dir: usize,
         questions: &[Question<'_>],
         answers: &mut Vec<ListOffsetsPartitionResponse>,
     ) {
-        let clock = &self.broker.env.clock;
-        let begun = clock.monotonic();
+        let whose = Whose::of(&self.context.connection);
+        let mut under_way = None;
         while let Some(question) = questions.get(answers.len())
             && self.searched_dir(*question) == Some(log_dir)
         {
-            answers.push(self.answer(*question));
-            if clock.monotonic().saturating_sub(begun) >= TURN_MAX {
+            let search_on = || self.search_on(log_dir, questions, answers, &mut under_way);
+            self.broker.catch_up.wait_aside(log_dir, whose, search_on).await;
+        }
+    }
+
+    /// The same, as long as a turn lasts: `under_way` is the search that the next turn goes on with. Blocks for the disk.
+    fn search_on(
+        &self,
+        log_dir: usize,
+        questions: &[Question<'_>],
+        answers: &mut Vec<ListOffsetsPartitionResponse>,
+        under_way: &mut Option<TimeSearch>,
+    ) {
+        let clock = &self.broker.env.clock;
+        let begun = clock.monotonic();
+        let mut is_over = || clock.monotonic().saturating_sub(begun) >= TURN_MAX;
+        while let Some(question) = questions.get(answers.len())
+            && self.searched_dir(*question) == Some(log_dir)
+        {
+            let search = under_way.get_or_insert_with(|| begin_search(question.asked.timestamp));
+            let outcome = self.resolve(*question).and_then(|found| match found {
+                Resolved::Log { partition, .. } => search_partition(&partition, search, &mut is_over),
+                Resolved::Queue(queue) => find_mounted(queue, question.asked.timestamp).map(Poll::Ready),
+            });
+            match outcome {
+                Ok(Poll::Pending) => return,
+                Ok(Poll::Ready(found)) => answers.push(response(question.asked.partition_index, Ok(found))),
+                Err(code) => answers.push(response(question.asked.partition_index, Err(code))),
+            }
+            *under_way = None;
+            if is_over() {
                 return;
             }
         }
@@ -166,10 +194,15 @@ impl Listing<'_> {
     }
 
     fn answer(&self, question: Question<'_>) -> ListOffsetsPartitionResponse {
-        response(question.asked.partition_index, self.find(question))
+        let timestamp = question.asked.timestamp;
+        let found = self.resolve(question).and_then(|found| match found {
+            Resolved::Log { partition, leading } => find_end(&partition, leading, timestamp),
+            Resolved::Queue(queue) => find_mounted(queue, timestamp),
+        });
+        response(question.asked.partition_index, found)
     }
 
-    fn find(&self, Question { topic, asked }: Question<'_>) -> Result<Found, ErrorCode> {
+    fn resolve(&self, Question { topic, asked }: Question<'_>) -> Result<Resolved<'_>, ErrorCode> {
         if self.repeated.contains(&(topic.name.to_string(), asked.partition_index)) {
             return Err(ErrorCode::INVALID_REQUEST);
         }
@@ -182,18 +215,48 @@ impl Listing<'_> {
         let found = TopicKey::Name(&topic.name).find(self.image)?;
         self.broker.check_epoch(found, LeaderEpoch(asked.current_leader_epoch))?;
         if let Some(queue) = self.broker.mounted(found, asked.partition_index) {
-            return find_mounted(queue?, asked.timestamp);
+            return Ok(Resolved::Queue(queue?));
         }
-        let epoch = self.broker.leader_epoch(found);
-        find(&*self.broker.partition(found, asked.partition_index)?, epoch, asked.timestamp)
+        let leading = self.broker.leader_epoch(found);
+        Ok(Resolved::Log { partition: self.broker.partition(found, asked.partition_index)?, leading })
     }
+}
+
+/// What a question is about.
+enum Resolved<'b> {
+    Log {
+        partition: Arc<Partition>,
+        /// The epoch of the leader.
+        leading: LeaderEpoch,
+    },
+    Queue(&'b MountedQueue),
+}
+
+/// The search for a timestamp that is none of an end.
+fn begin_search(timestamp: i64) -> TimeSearch {
+    if timestamp == MAX_TIMESTAMP {
+        TimeSearch::largest()
+    } else {
+        TimeSearch::first_from(TimestampMs(timestamp))
+    }
+}
+
+/// Goes on with the search until `is_over`.
+fn search_partition(
+    partition: &Partition,
+    search: &mut TimeSearch,
+    is_over: &mut dyn FnMut() -> bool,
+) -> Result<Poll<Found>, ErrorCode> {
+    let found =
+        partition.log.search_by_time(search, is_over).map_err(|trouble| error::log_error(&trouble))?;
+    Ok(found.map(|found| found.filter(|(_, offset, _)| *offset < partition.high_watermark())))
 }
 
 /// What was found: a record's timestamp (none for the ends of the log), an offset, and its epoch.
 type Found = Option<(TimestampMs, Offset, LeaderEpoch)>;
 
 /// The end of the log has the epoch of its leader, as the start has where no record is.
-fn find(partition: &Partition, leading: LeaderEpoch, timestamp: i64) -> Result<Found, ErrorCode> {
+fn find_end(partition: &Partition, leading: LeaderEpoch, timestamp: i64) -> Result<Found, ErrorCode> {
     let log = &partition.log;
     let found = match timestamp {
         LATEST => Ok(Some((TimestampMs::NONE, partition.high_watermark(), leading))),
@@ -201,14 +264,10 @@ fn find(partition: &Partition, leading: LeaderEpoch, timestamp: i64) -> Result<F
             let epoch = log.epoch_of(start)?.unwrap_or(leading);
             Ok(Some((TimestampMs::NONE, start, epoch)))
         }),
-        MAX_TIMESTAMP => log.max_timestamp(),
         LATEST_TIERED | EARLIEST_PENDING_UPLOAD => Ok(None),
-        0.. => log.offset_for_timestamp(TimestampMs(timestamp)),
         _ => return Err(ErrorCode::UNSUPPORTED_VERSION),
     };
-    let found = found.map_err(|trouble| error::log_error(&trouble))?;
-    let is_end = matches!(timestamp, LATEST | EARLIEST | EARLIEST_LOCAL);
-    Ok(found.filter(|(_, offset, _)| is_end || *offset < partition.high_watermark()))
+    found.map_err(|trouble| error::log_error(&trouble))
 }
 
 fn find_mounted(queue: &MountedQueue, timestamp: i64) -> Result<Found, ErrorCode> {
@@ -250,7 +309,7 @@ mod tests {
     use crate::config::BrokerConfig;
     use crate::context::ConnectionInfo;
     use crate::start::open_broker;
-    use crate::testing::topic_with_a_record;
+    use crate::testing::{record, topic_with_a_record};
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -263,13 +322,45 @@ mod tests {
     }
 
     async fn list(broker: &Arc<Broker>, timestamp: i64) -> ListOffsetsPartitionResponse {
-        let connection =
-            ConnectionInfo::new(1, SocketAddr::from(([127, 0, 0, 1], 1)), Arc::from("PLAINTEXT"));
-        let context = RequestContext { connection: Arc::new(connection), client_id: Arc::from("test") };
         let asked = ListOffsetsPartition { timestamp, current_leader_epoch: -1, ..Default::default() };
         let topics = vec![ListOffsetsTopic { name: "t".into(), partitions: vec![asked] }];
         let request = ListOffsetsRequest { topics, ..Default::default() };
-        handle(broker, &context, request, 7).await.topics.remove(0).partitions.remove(0)
+        handle(broker, &context(), request, 7).await.topics.remove(0).partitions.remove(0)
+    }
+
+    fn context() -> RequestContext {
+        let connection =
+            ConnectionInfo::new(1, SocketAddr::from(([127, 0, 0, 1], 1)), Arc::from("PLAINTEXT"));
+        RequestContext { connection: Arc::new(connection), client_id: Arc::from("test") }
+    }
+
+    #[test]
+    fn a_search_gives_its_turn_back_at_the_end_of_a_batch_and_goes_on_there() {
+        let sim = SimEnv::new(1);
+        let broker = start(&sim);
+        let image = broker.metadata.image();
+        let partition = broker.partition(image.topic("t").expect("made"), 0).expect("there");
+        for timestamp in 6..10 {
+            let batch = record(TimestampMs(timestamp), b"value");
+            partition.append(batch, broker.append_options()).expect("taken");
+            partition.write_staged().expect("written");
+        }
+        let asked = ListOffsetsPartition { timestamp: 9, current_leader_epoch: -1, ..Default::default() };
+        let topic = ListOffsetsTopic { name: "t".into(), partitions: vec![asked] };
+        let questions = [Question { topic: &topic, asked: &topic.partitions[0] }];
+        let context = context();
+        let repeated = HashSet::new();
+        let listing = Listing { broker: &broker, context: &context, image: &image, repeated, version: 7 };
+        let (mut answers, mut under_way, mut turns) = (Vec::new(), None, 0);
+        while answers.is_empty() {
+            let clock = Arc::clone(&sim.clock);
+            sim.fs.during_next_read(move || clock.advance(TURN_MAX));
+            listing.search_on(0, &questions, &mut answers, &mut under_way);
+            turns += 1;
+        }
+        assert_eq!((answers[0].error_code, answers[0].offset, answers[0].timestamp), (0, 4, 9));
+        assert!(turns >= 4, "{turns} turns for 5 batches, each of which takes as long as a turn may");
+        assert!(under_way.is_none());
     }
 
     #[test]

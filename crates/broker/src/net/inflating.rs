@@ -15,6 +15,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::poll_fn;
+use std::hash::Hash;
 use std::num::NonZero;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -47,8 +48,8 @@ const LONG_TIME: Duration = Duration::from_millis(40);
 /// Time of late from which on a source is one that takes long: what it gets who uses an eighth of one place without pause. A
 /// client that searches or reads old records now and then stays far below, also where its turns are slow.
 const LONG_SOURCE_TIME: Duration = Duration::from_millis(250);
-/// Sources whose time is remembered before those that had hardly any are forgotten.
-const SOURCES_KEPT: usize = 1024;
+/// Sources, and connections, whose time is remembered before those that had hardly any are forgotten.
+const TIMES_KEPT: usize = 1024;
 
 /// What is to be done with the records of a request before its batches have their places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -109,6 +110,8 @@ struct Line {
     waiting: BTreeMap<u64, Waiting>,
     next_ticket: u64,
     times: HashMap<Source, Recent>,
+    /// Of connections whose time nobody else counts.
+    of_connections: HashMap<u64, Recent>,
 }
 
 #[derive(Debug)]
@@ -125,6 +128,8 @@ pub(crate) struct Worker {
     pub(super) is_long: bool,
     /// Time that its connection had of late.
     pub(super) micros: u64,
+    /// Its connection, if that time is counted here.
+    pub(super) connection: Option<u64>,
 }
 
 /// Time that was taken of late: what is a second old counts for half.
@@ -170,13 +175,14 @@ impl InflatingLeave {
         Self { places, long_places: (places - 1).max(1), line: Mutex::default() }
     }
 
-    /// As whom a source asks of whose work nothing is known but the time that it took of late. One that comes for the first
-    /// time may be about to take long in all places at once.
-    pub(crate) fn worker_of(&self, source: Source) -> Worker {
-        let recent = self.line.lock().times.get(&source).copied();
-        let micros = recent.map(|recent| u128::from(recent.now(Instant::now())));
-        let is_long = micros.is_none_or(|micros| micros >= LONG_SOURCE_TIME.as_micros());
-        Worker { source, is_long, micros: 0 }
+    /// As whom a connection of a source asks of whose work nothing is known but the time that it took of late. A source that
+    /// comes for the first time may be about to take long in all places at once.
+    pub(crate) fn worker_of(&self, source: Source, connection: u64) -> Worker {
+        let (now, line) = (Instant::now(), self.line.lock());
+        let of_source = line.times.get(&source).map(|recent| u128::from(recent.now(now)));
+        let is_long = of_source.is_none_or(|micros| micros >= LONG_SOURCE_TIME.as_micros());
+        let micros = line.of_connections.get(&connection).map_or(0, |recent| recent.now(now));
+        Worker { source, is_long, micros, connection: Some(connection) }
     }
 
     /// The leave, if it is free; it holds until it is dropped.
@@ -235,7 +241,10 @@ impl InflatingLeave {
         let mut line = self.line.lock();
         line.working -= 1;
         line.long -= usize::from(who.is_long);
-        line.note_time(who.source, took);
+        note_time(&mut line.times, who.source, took);
+        if let Some(connection) = who.connection {
+            note_time(&mut line.of_connections, connection, took);
+        }
         self.serve(&mut line);
     }
 
@@ -251,15 +260,15 @@ impl Line {
         self.working += 1;
         self.long += usize::from(who.is_long);
     }
+}
 
-    fn note_time(&mut self, source: Source, took: Duration) {
-        let now = Instant::now();
-        if self.times.len() >= SOURCES_KEPT && !self.times.contains_key(&source) {
-            self.times.retain(|_, recent| recent.now(now) > 0);
-        }
-        if self.times.len() < 2 * SOURCES_KEPT || self.times.contains_key(&source) {
-            self.times.entry(source).or_insert_with(Recent::new).add(now, took);
-        }
+fn note_time<K: Hash + Eq>(times: &mut HashMap<K, Recent>, whose: K, took: Duration) {
+    let now = Instant::now();
+    if times.len() >= TIMES_KEPT && !times.contains_key(&whose) {
+        times.retain(|_, recent| recent.now(now) > 0);
+    }
+    if times.len() < 2 * TIMES_KEPT || times.contains_key(&whose) {
+        times.entry(whose).or_insert_with(Recent::new).add(now, took);
     }
 }
 
@@ -356,7 +365,7 @@ impl Inflating {
 
     /// As whom the connection from this source asks for leave.
     pub(super) fn worker(&self, source: Source) -> Worker {
-        Worker { source, is_long: self.is_long, micros: self.recent.now(Instant::now()) }
+        Worker { source, is_long: self.is_long, micros: self.recent.now(Instant::now()), connection: None }
     }
 
     /// Whether a request with such records is worked on aside.
@@ -392,11 +401,11 @@ mod tests {
 
     use super::*;
 
-    const QUICK: Worker = Worker { source: Source::SOME, is_long: false, micros: 0 };
-    const SLOW: Worker = Worker { source: Source::SOME, is_long: true, micros: 0 };
+    const QUICK: Worker = Worker { source: Source::SOME, is_long: false, micros: 0, connection: None };
+    const SLOW: Worker = Worker { is_long: true, ..QUICK };
 
     fn from(last: u8, micros: u64) -> Worker {
-        Worker { source: Source::of([192, 0, 2, last].into()), is_long: true, micros }
+        Worker { source: Source::of([192, 0, 2, last].into()), micros, ..SLOW }
     }
 
     #[test]
@@ -451,7 +460,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_source_that_had_much_time_of_late_leaves_a_place_to_others() {
         let leave = Arc::new(InflatingLeave::with_places(3));
-        let worker = |last: u8| leave.worker_of(Source::of([192, 0, 2, last].into()));
+        let worker = |last: u8| leave.worker_of(Source::of([192, 0, 2, last].into()), last.into());
         let first: Vec<_> = (0..3).filter_map(|_| leave.try_get(worker(1))).collect();
         assert_eq!(first.len(), 2, "nothing is known of it");
         drop(first);
@@ -467,6 +476,26 @@ mod tests {
         tokio::time::advance(Duration::from_secs(3)).await;
         let again: Vec<_> = (0..3).filter_map(|_| leave.try_get(worker(1))).collect();
         assert_eq!(again.len(), 3, "that was long ago");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_one_source_a_connection_that_asks_for_little_passes_those_that_had_much() {
+        let leave = Arc::new(InflatingLeave::with_places(1));
+        let worker = |connection: u64| leave.worker_of(Source::SOME, connection);
+        for heavy in 1..=3 {
+            let held = leave.try_get(worker(heavy)).expect("free");
+            tokio::time::advance(Duration::from_millis(5)).await;
+            drop(held);
+        }
+        let held = leave.try_get(worker(1)).expect("free");
+        let mut waiting: Vec<_> = [2, 3, 4].into_iter().map(|who| Box::pin(leave.get(worker(who)))).collect();
+        for waiting in &mut waiting {
+            assert!(waiting.as_mut().now_or_never().is_none());
+        }
+        drop(held);
+        assert!(waiting[0].as_mut().now_or_never().is_none());
+        assert!(waiting[2].as_mut().now_or_never().is_some(), "the newcomer is next");
+        assert!(waiting[0].as_mut().now_or_never().is_some(), "and then the one that came first");
     }
 
     #[test]

@@ -11,6 +11,8 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::num::NonZeroU64;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::{Buf as _, Bytes};
 use riverrun_env::File;
@@ -19,11 +21,12 @@ use rustix::fs::Advice;
 use rustix::io::{Errno, ReadWriteFlags};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
+use tokio::task::yield_now;
 
 use super::response::{Part, ResponseFrame};
 use super::responses::Held;
 use super::source::Source;
-use crate::fetch::catch_up::{CatchUp, FarRead};
+use crate::fetch::catch_up::{CatchUp, FarRead, Whose};
 
 /// Pieces handed to one `writev`.
 const IO_SLICES_MAX: usize = 128;
@@ -58,6 +61,8 @@ pub(crate) struct Outbox {
     connection: u64,
     source: Source,
     catch_up: Arc<CatchUp>,
+    /// The thread that sent last may be one that waited for the disk, and be one too many.
+    was_aside: AtomicBool,
 }
 
 impl Drop for Outbox {
@@ -70,8 +75,21 @@ impl Outbox {
     /// For the connection of that number, from this source.
     pub(crate) fn new(connection: u64, source: Source, catch_up: Arc<CatchUp>) -> Self {
         catch_up.begin(connection);
-        let parts = VecDeque::new();
-        Self { parts, len: 0, old: 0, owned: 0, charges: Vec::new(), connection, source, catch_up }
+        Self {
+            parts: VecDeque::new(),
+            len: 0,
+            old: 0,
+            owned: 0,
+            charges: Vec::new(),
+            connection,
+            source,
+            catch_up,
+            was_aside: AtomicBool::new(false),
+        }
+    }
+
+    fn whose(&self) -> Whose {
+        Whose { source: self.source, connection: self.connection }
     }
 
     pub(crate) fn push(&mut self, frame: ResponseFrame) {
@@ -192,6 +210,10 @@ impl Outbox {
         far: Option<&FarRead>,
     ) -> io::Result<usize> {
         let FileRange { position, len, log_dir } = range;
+        if self.was_aside.load(Relaxed) {
+            yield_now().await;
+            self.was_aside.store(false, Relaxed);
+        }
         loop {
             stream.writable().await?;
             // The system reads ahead: the first page may be there, and the last one not.
@@ -205,7 +227,9 @@ impl Outbox {
                     let _ = rustix::fs::fadvise(fd, position, NonZeroU64::new(len as u64), Advice::WillNeed);
                     pass_on()
                 };
-                self.catch_up.wait_aside(log_dir, self.source, read_and_pass_on).await
+                // What was sent must not be forgotten, so this thread is given back only before the next range.
+                self.was_aside.store(true, Relaxed);
+                self.catch_up.wait_on_thread(log_dir, self.whose(), read_and_pass_on).await
             } else {
                 pass_on()
             };

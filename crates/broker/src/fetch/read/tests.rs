@@ -1,12 +1,16 @@
 use std::net::SocketAddr;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Instant;
 
 use riverrun_env::sim::SimEnv;
 use riverrun_log::AppendOptions;
 use riverrun_log::producer_state::AppendOrigin;
 use riverrun_types::TimestampMs;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use super::*;
+use crate::aside::{self, Aside};
 use crate::config::{BrokerConfig, TopicOverrides};
 use crate::context::ConnectionInfo;
 use crate::fetch::session::PartitionRef;
@@ -282,4 +286,50 @@ fn a_bad_sector_is_told_of_and_keeps_nobody_from_what_lies_around_it() {
     assert_eq!(fetch_one(&broker, 0, 1), (ErrorCode::NONE, 3));
     assert_eq!(broker.health().troubles, [""; 0]);
     assert_eq!(count(&broker).as_deref(), Some("0"));
+}
+
+/// Has the only turn of a log dir until this is dropped.
+async fn hold_turn(broker: &Arc<Broker>, log_dir: usize) -> SyncSender<()> {
+    let (release, released) = sync_channel::<()>(1);
+    let (tell, told) = oneshot::channel();
+    let broker = Arc::clone(broker);
+    tokio::spawn(async move {
+        let whose = Whose::of(&context_of(1).connection);
+        let hold = move || {
+            tell.send(()).expect("it is waited for");
+            let _ends = released.recv_timeout(PATIENCE);
+        };
+        broker.catch_up.wait_aside(log_dir, whose, hold).await;
+    });
+    told.await.expect("it begins");
+    release
+}
+
+#[test]
+fn fetches_aside_have_no_turn_while_they_wait_for_that_of_a_log_dir() {
+    let sim = SimEnv::new(1);
+    let (broker, _topic) = cold(&sim, &[(1, 100)]);
+    let runtime = aside::runtime().expect("a runtime");
+    let aside = Aside::on(&runtime, 0);
+    let source = context().connection.peer.ip();
+    runtime.block_on(async {
+        let held = [hold_turn(&broker, 0).await, hold_turn(&broker, 1).await];
+        let fetches = (10..30).map(|connection| {
+            broker.catch_up.begin(connection);
+            let (broker, aside) = (Arc::clone(&broker), aside.clone());
+            tokio::spawn(async move {
+                let (context, plan) = (context_of(connection), plan([wanted((0, &Offset(0)))].into_iter()));
+                let read = read_all(&broker, &context, &plan, LIMITS, None);
+                aside.in_charged_turn(source, read).await.bytes
+            })
+        });
+        let fetches: Vec<_> = fetches.collect();
+        let other = timeout(PATIENCE, aside.in_charged_turn(source, async {})).await;
+        assert!(other.is_ok(), "they keep their turns");
+        assert!(fetches.iter().all(|fetch| !fetch.is_finished()));
+        drop(held);
+        for fetch in fetches {
+            assert!(fetch.await.expect("ends") > 0);
+        }
+    });
 }
