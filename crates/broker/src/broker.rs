@@ -6,6 +6,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicUsize;
 
 use parking_lot::Mutex;
 use riverrun_env::{Env, PatientWall};
@@ -16,7 +17,7 @@ use riverrun_protocol::ErrorCode;
 use riverrun_types::{LeaderEpoch, NodeId, PartitionId, TopicId};
 use tokio::sync::Notify;
 
-use crate::aside::Places;
+use crate::aside::{self, Places};
 use crate::auto_creation::AutoCreations;
 use crate::config::{BrokerConfig, Listener};
 use crate::context::RequestContext;
@@ -82,6 +83,8 @@ pub(crate) struct Broker {
     pub(crate) mounts: Mounts,
     pub(crate) groups: Groups,
     pub(crate) fetch_sessions: SessionCache,
+    /// Fetches that wait for records.
+    pub(crate) parked_fetches: AtomicUsize,
     pub(crate) auto_creations: AutoCreations,
     pub(crate) catch_up: Arc<CatchUp>,
     pub(crate) budgets: Budgets,
@@ -95,6 +98,8 @@ pub(crate) struct Broker {
     pub(crate) inflating: Arc<InflatingLeave>,
     /// In which connections are served.
     pub(crate) turns: Arc<Turns>,
+    /// In which requests change the metadata, one after the other, and draft changes.
+    pub(crate) change_turns: Arc<aside::Turns>,
     /// The turns and the memory of requests aside; set once the router serves requests.
     pub(crate) aside: OnceLock<Places>,
     /// Partitions that are in no table because they cannot be opened.

@@ -7,6 +7,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::net::source::Source;
+
 /// The identity that a connection has proved, in Kafka's `Type:name` form.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Principal(Arc<str>);
@@ -36,6 +38,22 @@ pub(crate) struct ConnectionInfo {
     pub(crate) principal: Principal,
     /// Requests of it that are worked on aside: nothing that came after them is started.
     aside: AtomicUsize,
+    /// Fetches of it that wait for records.
+    parked_fetches: AtomicUsize,
+}
+
+/// Counts one fetch that waits for records, of its connection and of the server, while it lives.
+#[derive(Debug)]
+pub(crate) struct ParkedFetch<'a> {
+    connection: &'a ConnectionInfo,
+    all: &'a AtomicUsize,
+}
+
+impl Drop for ParkedFetch<'_> {
+    fn drop(&mut self) {
+        self.connection.parked_fetches.fetch_sub(1, Ordering::Relaxed);
+        self.all.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Counts one request that is worked on aside, while it lives.
@@ -45,13 +63,32 @@ pub(crate) struct WorkAside(Arc<ConnectionInfo>);
 impl ConnectionInfo {
     /// A connection that has not authenticated.
     pub(crate) fn new(id: u64, peer: SocketAddr, listener: Arc<str>) -> Self {
-        Self { id, peer, listener, principal: Principal::anonymous(), aside: AtomicUsize::new(0) }
+        Self {
+            id,
+            peer,
+            listener,
+            principal: Principal::anonymous(),
+            aside: AtomicUsize::new(0),
+            parked_fetches: AtomicUsize::new(0),
+        }
     }
 
     /// A request of this connection is worked on aside from now on, until the result is dropped.
     pub(crate) fn begin_aside(self: &Arc<Self>) -> WorkAside {
         self.aside.fetch_add(1, Ordering::Relaxed);
         WorkAside(Arc::clone(self))
+    }
+
+    /// A fetch of this connection waits for records from now on, until the result is dropped; `all` counts those of the server.
+    pub(crate) fn park_fetch<'a>(&'a self, all: &'a AtomicUsize) -> ParkedFetch<'a> {
+        self.parked_fetches.fetch_add(1, Ordering::Relaxed);
+        all.fetch_add(1, Ordering::Relaxed);
+        ParkedFetch { connection: self, all }
+    }
+
+    /// Fetches of this connection that wait for records.
+    pub(crate) fn parked_fetches(&self) -> usize {
+        self.parked_fetches.load(Ordering::Relaxed)
     }
 
     /// Whether a request of this connection is worked on aside.
@@ -112,6 +149,11 @@ pub(crate) enum Resource<'a> {
 }
 
 impl RequestContext {
+    /// Where it comes from, for what sources have shares of.
+    pub(crate) fn source(&self) -> Source {
+        Source::of(self.connection.peer.ip())
+    }
+
     /// Whether the sender may do `operation` to `resource`. Allows everything until there is access control.
     #[expect(clippy::unused_self, reason = "access control decides by the principal of this context")]
     pub(crate) fn authorize(&self, _operation: Operation, _resource: Resource<'_>) -> bool {

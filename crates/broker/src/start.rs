@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -17,6 +18,7 @@ use riverrun_types::{ErrorKind, PartitionId};
 use thiserror::Error;
 use tokio::sync::Notify;
 
+use crate::aside;
 use crate::auto_creation::AutoCreations;
 use crate::broker::{Broker, Budgets};
 use crate::config::{BrokerConfig, ConfigError};
@@ -211,6 +213,7 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
             groups: Groups::new(&config),
             auto_creations: AutoCreations::new(env.clock.monotonic()),
             fetch_sessions: SessionCache::new(network.max_incremental_fetch_session_cache_slots),
+            parked_fetches: AtomicUsize::new(0),
             catch_up: CatchUp::new(network.catchup_reads_max, dirs.len(), network.catchup_distance_bytes),
             budgets,
             metrics: Arc::new(metrics),
@@ -219,6 +222,7 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
             produce_gate: produce_gate(&logs),
             inflating: Arc::new(InflatingLeave::new()),
             turns: Turns::new(config.server.network_threads()),
+            change_turns: aside::Turns::new(1, 1),
             aside: OnceLock::new(),
             open_failures: OpenFailures::default(),
             discarded: Discarded::default(),

@@ -10,10 +10,12 @@ use parking_lot::Mutex;
 use riverrun_log::JournalMark;
 use riverrun_types::{PartitionId, TopicId};
 
+use crate::aside::waiting;
 use crate::broker::Broker;
 use crate::config::{BrokerConfig, TopicOverrides};
 use crate::log_limit::REMOVAL_TROUBLE;
 use crate::metadata::{Draft, MetadataError, NewTopic, OFFSETS_TOPIC, Topic, TopicError};
+use crate::net::source::Source;
 use crate::shutdown::StopSignal;
 use crate::supervisor::aside;
 
@@ -25,25 +27,47 @@ pub(crate) struct Discarded {
 }
 
 impl Broker {
-    /// Makes a change to the metadata; it is durable and visible when this returns.
+    /// Makes a change to the metadata for a source; it is durable and visible when this returns.
     pub(crate) async fn change_metadata<T: Send + 'static>(
         self: &Arc<Self>,
+        source: Source,
         plan: impl FnOnce(&mut Draft<'_>) -> T + Send + 'static,
     ) -> Result<T, MetadataError> {
-        self.blocking(move |broker| {
+        let change = move |broker: &Arc<Self>| {
             broker.close_failed_dirs();
             broker.metadata.change(plan)
-        })
-        .await
+        };
+        self.in_change_turn(source, change).await
     }
 
     /// Drafts a change and drops it, after which nothing has changed: what would come of it. As large as the change itself,
     /// so that no thread that serves connections works on it.
     pub(crate) async fn rehearse_change<T: Send + 'static>(
         self: &Arc<Self>,
+        source: Source,
         plan: impl FnOnce(&mut Draft<'_>) -> T + Send + 'static,
     ) -> Result<T, MetadataError> {
-        self.blocking(move |broker| Ok(broker.metadata.rehearse(plan))).await
+        self.in_change_turn(source, move |broker| Ok(broker.metadata.rehearse(plan))).await
+    }
+
+    /// Does `work` that changes the metadata, or drafts a change, once it is the turn of this source. There is one change at a
+    /// time in any case: those that wait for it take no thread meanwhile, and none of the turns to do much, so that whoever asks
+    /// for something else does not wait for a slow disk with them. Sources come to their turn one after the other.
+    pub(crate) async fn in_change_turn<T: Send + 'static>(
+        self: &Arc<Self>,
+        source: Source,
+        work: impl FnOnce(&Arc<Self>) -> Result<T, MetadataError> + Send + 'static,
+    ) -> Result<T, MetadataError> {
+        waiting(async {
+            let turn = self.change_turns.take(source).await;
+            let work = move |broker: &Arc<Self>| {
+                // It goes on although whoever waits for it may have gone.
+                let _turn = turn;
+                work(broker)
+            };
+            self.blocking(work).await
+        })
+        .await
     }
 
     /// Puts no new partition into a log dir that takes no more writes.
@@ -69,10 +93,11 @@ impl Broker {
     /// could not; those that somebody else has made meanwhile are fine.
     pub(crate) async fn create_missing_topics(
         self: &Arc<Self>,
+        source: Source,
         names: Vec<String>,
     ) -> Result<BTreeMap<String, TopicError>, MetadataError> {
         let config = Arc::clone(&self.config);
-        self.change_metadata(move |draft| {
+        self.change_metadata(source, move |draft| {
             let mut refused = BTreeMap::new();
             for name in names {
                 match draft.create_topic(default_topic(&config, &name)) {
@@ -86,12 +111,12 @@ impl Broker {
     }
 
     /// The topic of group offsets, made if it is not there.
-    pub(crate) async fn offsets_topic(self: &Arc<Self>) -> Result<Arc<Topic>, MetadataError> {
+    pub(crate) async fn offsets_topic(self: &Arc<Self>, source: Source) -> Result<Arc<Topic>, MetadataError> {
         if let Some(topic) = self.metadata.image().topic(OFFSETS_TOPIC) {
             return Ok(Arc::clone(topic));
         }
         let new = default_topic(&self.config, OFFSETS_TOPIC);
-        let made = self.change_metadata(move |draft| match draft.image().topic(OFFSETS_TOPIC) {
+        let made = self.change_metadata(source, move |draft| match draft.image().topic(OFFSETS_TOPIC) {
             Some(topic) => Ok(Arc::clone(topic)),
             None => draft.create_topic(new),
         });
@@ -237,15 +262,25 @@ pub(crate) fn required_configs(config: &BrokerConfig, name: &str) -> TopicOverri
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
     use std::path::PathBuf;
+    use std::sync::mpsc;
+    use std::time::{Duration, Instant};
 
     use riverrun_env::FileSystem as _;
     use riverrun_env::sim::SimEnv;
+    use tokio::runtime::Runtime;
     use tokio::sync::watch;
+    use tokio::task::JoinHandle;
+    use tokio::time::timeout;
 
     use super::*;
+    use crate::aside::{self, Aside};
     use crate::config::check_topic_configs;
     use crate::start::open_broker;
+
+    /// Longer than anything takes, even on a busy machine.
+    const PATIENCE: Duration = Duration::from_secs(20);
 
     fn start(sim: &SimEnv) -> Arc<Broker> {
         let config = BrokerConfig::from_pairs([("data.dir", "/data")]).expect("valid");
@@ -257,8 +292,51 @@ mod tests {
         let sim = SimEnv::new(1);
         let broker = start(&sim);
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        let worked_on = runtime.block_on(broker.rehearse_change(|_| std::thread::current().id()));
+        let worked_on =
+            runtime.block_on(broker.rehearse_change(Source::SOME, |_| std::thread::current().id()));
         assert_ne!(worked_on.expect("rehearsed"), std::thread::current().id());
+    }
+
+    /// Has a change made aside, in the turns of a source.
+    fn change_aside(
+        runtime: &Runtime,
+        aside: &Aside,
+        broker: &Arc<Broker>,
+        last: u8,
+        plan: impl FnOnce() -> bool + Send + 'static,
+    ) -> JoinHandle<bool> {
+        let (aside, broker) = (aside.clone(), Arc::clone(broker));
+        runtime.spawn(async move {
+            let address = IpAddr::from([192, 0, 2, last]);
+            let change = broker.change_metadata(Source::of(address), move |_| plan());
+            aside.in_turn(address, change).await.expect("changed")
+        })
+    }
+
+    #[test]
+    fn whoever_waits_to_change_metadata_keeps_nobody_from_other_work() {
+        let sim = SimEnv::new(1);
+        let broker = start(&sim);
+        let runtime = aside::runtime().expect("a runtime");
+        let aside = Aside::on(&runtime, 0);
+        let ((tell, is_told), (go_on, may_go_on)) = (mpsc::sync_channel(1), mpsc::sync_channel(1));
+        let slow = move || tell.send(()).is_ok() && may_go_on.recv().is_ok();
+        let mut all = vec![change_aside(&runtime, &aside, &broker, 1, slow)];
+        is_told.recv_timeout(PATIENCE).expect("it begins");
+        all.extend((0..100).map(|number| change_aside(&runtime, &aside, &broker, number % 10, || true)));
+        let until = Instant::now() + PATIENCE;
+        while broker.change_turns.counts() != (1, 100) {
+            assert!(Instant::now() < until, "{:?} change and wait", broker.change_turns.counts());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let other = IpAddr::from([192, 0, 2, 11]);
+        let turn = runtime.block_on(async { timeout(PATIENCE, aside.turn(other)).await });
+        assert!(turn.is_ok(), "all turns are taken");
+        go_on.send(()).expect("it waits");
+        for changed in all {
+            let changed = runtime.block_on(async { timeout(PATIENCE, changed).await });
+            assert!(matches!(changed, Ok(Ok(true))), "{changed:?}");
+        }
     }
 
     /// The id of a topic, and where its partition's directory lies.

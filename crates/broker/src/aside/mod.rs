@@ -24,8 +24,7 @@ use tokio::task::{JoinError, JoinHandle};
 pub(crate) use self::held::waiting;
 use self::slice::Sliced;
 pub(crate) use self::slice::give_way;
-pub(crate) use self::turns::Turn;
-use self::turns::Turns;
+pub(crate) use self::turns::{Turn, Turns};
 use crate::net::budget::{Charge, MemoryBudget};
 use crate::net::source::Source;
 

@@ -1,5 +1,5 @@
-//! Turns to do much: a bounded number at once, and of them only a part for one source, so that many requests from one
-//! source neither take all memory nor keep those from others waiting.
+//! Turns to do much, or to change the metadata: a bounded number at once, and of them only a part for one source, so that
+//! many requests from one source neither take all memory nor keep those from others waiting.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::pending;
@@ -16,7 +16,7 @@ use crate::net::source::Source;
 /// is in `line` exactly while somebody waits in it, and in `sources` exactly while it has a turn or waits for one. Nobody
 /// waits who could have a turn.
 #[derive(Debug)]
-pub(super) struct Turns {
+pub(crate) struct Turns {
     running_max: usize,
     of_source_max: usize,
     state: Mutex<State>,
@@ -54,18 +54,18 @@ impl State {
 }
 
 impl Turns {
-    pub(super) fn new(running_max: usize, of_source_max: usize) -> Arc<Self> {
+    pub(crate) fn new(running_max: usize, of_source_max: usize) -> Arc<Self> {
         Arc::new(Self { running_max, of_source_max, state: Mutex::default() })
     }
 
     /// Turns that are taken, and requests that wait for one.
-    pub(super) fn counts(&self) -> (usize, usize) {
+    pub(crate) fn counts(&self) -> (usize, usize) {
         let state = self.state.lock();
         (state.running, state.sources.values().map(|of_source| of_source.waiting.len()).sum())
     }
 
     /// Waits for a turn. Safe to drop at any time.
-    pub(super) async fn take(self: &Arc<Self>, source: Source) -> Turn {
+    pub(crate) async fn take(self: &Arc<Self>, source: Source) -> Turn {
         let (sender, receiver) = oneshot::channel();
         self.state.lock().join(source, sender);
         self.grant();

@@ -23,6 +23,7 @@ use crate::handlers;
 use crate::net::budget::MemoryBudget;
 use crate::net::connection::Dispatch as _;
 use crate::net::response::Outcome;
+use crate::net::source::Source;
 use crate::router::Router;
 use crate::start::open_broker;
 
@@ -60,7 +61,7 @@ async fn start_shards(
         option,
     ]);
     let broker = open_broker(sim.env(), config.expect("valid")).expect("opens");
-    broker.offsets_topic().await.expect("made");
+    broker.offsets_topic(Source::SOME).await.expect("made");
     let (stop, stopping) = watch::channel(false);
     tokio::spawn(run_timer(Arc::clone(&broker), stopping));
     let clock = Arc::clone(&sim.clock);
@@ -74,7 +75,7 @@ async fn start_shards(
 }
 
 async fn create_topic(broker: &Arc<Broker>) {
-    let refused = broker.create_missing_topics(vec!["t".to_owned()]).await.expect("durable");
+    let refused = broker.create_missing_topics(Source::SOME, vec!["t".to_owned()]).await.expect("durable");
     assert!(refused.is_empty(), "{refused:?}");
 }
 
@@ -471,7 +472,7 @@ async fn offsets_of_topics_that_are_gone_are_dropped_when_a_shard_is_loaded() {
     assert_eq!(commit(&broker, 7).await, ErrorCode::NONE);
     let id = broker.metadata.image().topic("t").expect("made").id;
     // The topic is deleted, and the server killed before the groups have heard of it.
-    let deleted = broker.change_metadata(move |draft| draft.delete_topic(id).map(|_| ())).await;
+    let deleted = broker.change_metadata(Source::SOME, move |draft| draft.delete_topic(id).map(|_| ())).await;
     deleted.expect("durable").expect("deleted");
     drop(broker);
     sim.fs.kill();
@@ -492,7 +493,8 @@ async fn a_commit_to_a_topic_that_is_made_anew_before_the_groups_hear_of_the_del
     create_topic(&broker).await;
     assert_eq!(commit(&broker, 5).await, ErrorCode::NONE);
     let old = topic_id(&broker);
-    let deleted = broker.change_metadata(move |draft| draft.delete_topic(old).map(|_| ())).await;
+    let deleted =
+        broker.change_metadata(Source::SOME, move |draft| draft.delete_topic(old).map(|_| ())).await;
     deleted.expect("durable").expect("deleted");
     create_topic(&broker).await;
     assert_eq!(commit(&broker, 7).await, ErrorCode::NONE);

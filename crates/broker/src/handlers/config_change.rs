@@ -16,6 +16,7 @@ use crate::error;
 use crate::log_limit::Change;
 use crate::metadata::{Cordon, Draft, Image, is_internal};
 use crate::mounts::NOT_CHANGED;
+use crate::net::source::Source;
 
 /// Whose configuration a client may change.
 pub(crate) enum Subject {
@@ -196,7 +197,7 @@ pub(crate) async fn change_all<R: From<Answer>>(
         if twice.contains(resource) { Err(repeated()) } else { wish }
     };
     let wishes = resources.iter().zip(wishes).map(once).collect();
-    let outcomes = carry_out(broker, wishes, only_validate).await;
+    let outcomes = carry_out(broker, context.source(), wishes, only_validate).await;
     if !only_validate {
         let altered = told.iter().zip(&outcomes).filter(|(_, outcome)| outcome.is_ok());
         changes::tell(context, Change::ConfigsAltered, altered.map(|(told, _)| told.as_str()));
@@ -225,14 +226,15 @@ fn named_twice<'n>(resources: impl Iterator<Item = (i8, &'n str)>) -> BTreeSet<(
 /// The changes of all resources become durable together.
 async fn carry_out(
     broker: &Arc<Broker>,
+    source: Source,
     wishes: Vec<Result<Wish, Refusal>>,
     only_validate: bool,
 ) -> Vec<Result<(), Refusal>> {
     let count = wishes.len();
     let altered = if only_validate {
-        broker.rehearse_change(move |draft| alter_all(draft, wishes)).await
+        broker.rehearse_change(source, move |draft| alter_all(draft, wishes)).await
     } else {
-        let altering = broker.blocking(move |broker| {
+        let altering = broker.in_change_turn(source, move |broker| {
             let touched: Vec<TopicId> = wishes.iter().filter_map(touched).collect();
             let outcomes = broker.metadata.change(|draft| alter_all(draft, wishes))?;
             broker.apply_topic_configs(&touched);

@@ -45,9 +45,9 @@ pub(crate) async fn handle(
         wishes.push(wish(broker.node_id().0, context, topic, count));
     }
     let grown = if request.validate_only {
-        broker.rehearse_change(move |draft| grow_all(draft, wishes)).await
+        broker.rehearse_change(context.source(), move |draft| grow_all(draft, wishes)).await
     } else {
-        broker.change_metadata(move |draft| grow_all(draft, wishes)).await
+        broker.change_metadata(context.source(), move |draft| grow_all(draft, wishes)).await
     };
     let outcomes = grown.unwrap_or_else(|failed| {
         let refusal = (error::metadata_error(&failed), failed.to_string());
@@ -68,7 +68,7 @@ fn wish(
     times_named: usize,
 ) -> Result<Wish, Refusal> {
     if times_named > 1 {
-        return Err((ErrorCode::INVALID_REQUEST, "Duplicate topic in request.".to_owned()));
+        return Err((ErrorCode::INVALID_REQUEST, "Duplicate topic name.".to_owned()));
     }
     if !context.authorize(Operation::Alter, Resource::Topic(&topic.name)) {
         return Err((ErrorCode::TOPIC_AUTHORIZATION_FAILED, "Authorization failed.".to_owned()));

@@ -50,9 +50,9 @@ pub(crate) async fn handle(
         planned.push(topic.and_then(|topic| plan(&broker.config, broker.node_id().0, context, topic)));
     }
     let made = if request.validate_only {
-        broker.rehearse_change(move |draft| create(draft, planned)).await
+        broker.rehearse_change(context.source(), move |draft| create(draft, planned)).await
     } else {
-        broker.change_metadata(move |draft| create(draft, planned)).await
+        broker.change_metadata(context.source(), move |draft| create(draft, planned)).await
     };
     let outcomes = made.unwrap_or_else(|failed| {
         let refusal = (error::metadata_error(&failed), failed.to_string());

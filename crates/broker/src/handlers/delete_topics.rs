@@ -6,7 +6,7 @@
 //! durable together. Where nobody knows whether they did, no record is acked to these topics after the response: the
 //! next start finds them or does not. Refuses the topic of group offsets, which Kafka would delete with all groups.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,14 +50,14 @@ pub(crate) async fn handle(
 ) -> DeleteTopicsResponse<'static> {
     let wanted = wanted(&request, version);
     let image = broker.metadata.image();
-    let found: Vec<_> = wanted
-        .iter()
-        .map(|(topic, count)| {
-            check_enabled(broker.config.server.delete_topic_enable, version)?;
-            find(&image, context, topic, *count)
-        })
-        .collect();
-    let deleted = broker.blocking(move |broker| {
+    let find = |(topic, count): (Wanted, usize)| {
+        let is_enabled = check_enabled(broker.config.server.delete_topic_enable, version);
+        let found = is_enabled.and_then(|()| find(&image, context, &topic, count));
+        (topic, found)
+    };
+    let (wanted, found): (Vec<_>, Vec<_>) =
+        by_one_name(wanted.into_iter().map(find).collect()).into_iter().unzip();
+    let deleted = broker.in_change_turn(context.source(), move |broker| {
         let asked: Vec<TopicId> = found.iter().flatten().copied().collect();
         let changed = broker.metadata.change(|draft| delete(draft, found));
         changed.inspect_err(|failed| broker.doubt_topics(&asked, failed))
@@ -74,7 +74,7 @@ pub(crate) async fn handle(
     {
         tracing::warn!(%code, "offsets of deleted topics go when the groups of their partition take changes again");
     }
-    let responses = wanted.into_keys().zip(outcomes).map(|(topic, outcome)| answer(topic, outcome));
+    let responses = wanted.into_iter().zip(outcomes).map(|(topic, outcome)| answer(topic, outcome));
     DeleteTopicsResponse { responses: responses.collect(), ..Default::default() }
 }
 
@@ -120,7 +120,8 @@ fn find(image: &Image, context: &RequestContext, wanted: &Wanted, count: usize) 
             return invalid("You may not specify both topic name and topic id.");
         }
         (None, TopicId::ZERO) => return invalid("Neither topic name nor id were specified."),
-        _ if count > 1 => return invalid("Duplicate topic name or id."),
+        (Some(_), _) if count > 1 => return invalid("Duplicate topic name."),
+        (None, _) if count > 1 => return invalid("Duplicate topic id."),
         (Some(name), _) => image.topic(name).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION),
         (None, id) => image.topic_by_id(id).ok_or(ErrorCode::UNKNOWN_TOPIC_ID),
     };
@@ -136,6 +137,22 @@ fn find(image: &Image, context: &RequestContext, wanted: &Wanted, count: usize) 
         return Err((ErrorCode::POLICY_VIOLATION, NOT_CHANGED.to_owned()));
     }
     Ok(topic.id)
+}
+
+/// A topic that is wanted by its name and by its id, too, is refused, and that once.
+fn by_one_name(found: Vec<(Wanted, Result<TopicId, Refusal>)>) -> Vec<(Wanted, Result<TopicId, Refusal>)> {
+    let is_by_id = |(wanted, _): &&(Wanted, _)| wanted.name.is_none();
+    let by_id: BTreeSet<TopicId> = found.iter().filter(is_by_id).map(|(wanted, _)| wanted.id).collect();
+    let by_name = found.iter().filter(|found| !is_by_id(found)).filter_map(|(_, id)| id.as_ref().ok());
+    let twice: BTreeSet<TopicId> = by_name.filter(|id| by_id.contains(*id)).copied().collect();
+    let refuse_once = |(wanted, found): (Wanted, Result<TopicId, Refusal>)| match found {
+        Ok(id) if twice.contains(&id) => wanted.name.map(|name| {
+            let message = "The provided topic name maps to an ID that was already supplied.";
+            (Wanted { name: Some(name), id }, Err((ErrorCode::INVALID_REQUEST, message.to_owned())))
+        }),
+        found => Some((wanted, found)),
+    };
+    found.into_iter().filter_map(refuse_once).collect()
 }
 
 fn unknown(code: ErrorCode) -> Refusal {
@@ -200,13 +217,50 @@ mod tests {
         (partition.outcome(appended, Acks::All) == Some(Ok(()))).then_some(appended)
     }
 
-    async fn delete(broker: &Arc<Broker>, name: &'static str) -> ErrorCode {
+    fn named(name: &'static str) -> DeleteTopicState<'static> {
+        DeleteTopicState { name: Some(name.into()), ..Default::default() }
+    }
+
+    /// What came of each, those by id first.
+    async fn delete_all(
+        broker: &Arc<Broker>,
+        topics: Vec<DeleteTopicState<'static>>,
+    ) -> Vec<(ErrorCode, Option<String>)> {
         let connection =
             ConnectionInfo::new(1, SocketAddr::from((Ipv4Addr::LOCALHOST, 1)), Arc::from("PLAINTEXT"));
         let context = RequestContext { connection: Arc::new(connection), client_id: Arc::from("") };
-        let topics = vec![DeleteTopicState { name: Some(name.into()), ..Default::default() }];
         let request = DeleteTopicsRequest { topics, ..Default::default() };
-        ErrorCode(handle(broker, &context, request, 6).await.responses[0].error_code)
+        let responses = handle(broker, &context, request, 6).await.responses;
+        let told = |response: DeletableTopicResult<'_>| {
+            (ErrorCode(response.error_code), response.name.map(|name| name.to_string()))
+        };
+        responses.into_iter().map(told).collect()
+    }
+
+    async fn delete(broker: &Arc<Broker>, name: &'static str) -> ErrorCode {
+        delete_all(broker, vec![named(name)]).await[0].0
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_topic_that_is_named_twice_is_refused_once_and_stays() {
+        let sim = SimEnv::new(1);
+        let broker = start(&sim);
+        let twice = create(&broker, "twice").id.topic;
+        create(&broker, "once");
+        let by_id = || DeleteTopicState { topic_id: twice, ..Default::default() };
+        let refused = (ErrorCode::INVALID_REQUEST, Some("twice".to_owned()));
+        let nameless = (ErrorCode::INVALID_REQUEST, None);
+        for (topics, expected) in [
+            (vec![named("twice"), named("twice")], vec![refused.clone()]),
+            (vec![by_id(), by_id()], vec![nameless.clone()]),
+            (vec![by_id(), named("twice")], vec![refused.clone()]),
+            (vec![by_id(), named("twice"), by_id()], vec![nameless, refused.clone()]),
+        ] {
+            assert_eq!(delete_all(&broker, topics).await, expected);
+        }
+        let mixed = delete_all(&broker, vec![named("once"), named("twice"), by_id()]).await;
+        assert_eq!(mixed, [(ErrorCode::NONE, Some("once".to_owned())), refused]);
+        assert!(broker.metadata.image().topic("twice").is_some());
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -13,6 +13,7 @@ use riverrun_protocol::{ErrorCode, FindCoordinatorRequest, FindCoordinatorRespon
 use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
+use crate::net::source::Source;
 
 /// First version that asks for many coordinators at once.
 const MANY_SINCE: i16 = 4;
@@ -30,7 +31,7 @@ pub(crate) async fn handle(
     version: i16,
 ) -> FindCoordinatorResponse<'static> {
     let ready = match check_type(request.key_type, version) {
-        Ok(()) => check_offsets_topic(broker).await,
+        Ok(()) => check_offsets_topic(broker, context.source()).await,
         Err(refusal) => Err(refusal),
     };
     let find = |key: &str| {
@@ -69,8 +70,8 @@ fn check_type(key_type: i8, version: i16) -> Result<(), Refusal> {
     Err((code, message))
 }
 
-async fn check_offsets_topic(broker: &Arc<Broker>) -> Result<(), Refusal> {
-    let made = broker.offsets_topic().await;
+async fn check_offsets_topic(broker: &Arc<Broker>, source: Source) -> Result<(), Refusal> {
+    let made = broker.offsets_topic(source).await;
     made.map(|_| ()).map_err(|failed| {
         error::metadata_error(&failed);
         (ErrorCode::COORDINATOR_NOT_AVAILABLE, failed.to_string())

@@ -12,6 +12,7 @@ use riverrun_types::ProducerId;
 use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
+use crate::net::source::Source;
 
 const NONE: i64 = -1;
 
@@ -26,7 +27,7 @@ pub(crate) async fn handle(
         if may { Ok(()) } else { Err(ErrorCode::CLUSTER_AUTHORIZATION_FAILED) }
     });
     let id = match given {
-        Ok(()) => allocate(broker).await,
+        Ok(()) => allocate(broker, context.source()).await,
         Err(code) => Err(code),
     };
     match id {
@@ -54,8 +55,11 @@ fn check(request: &InitProducerIdRequest<'_>) -> Result<(), ErrorCode> {
     if is_whole && is_valid { Ok(()) } else { Err(ErrorCode::INVALID_REQUEST) }
 }
 
-async fn allocate(broker: &Arc<Broker>) -> Result<ProducerId, ErrorCode> {
-    let allocated = broker.blocking(|broker| broker.metadata.allocate_producer_id()).await;
+async fn allocate(broker: &Arc<Broker>, source: Source) -> Result<ProducerId, ErrorCode> {
+    if let Some(ready) = broker.metadata.ready_producer_id() {
+        return Ok(ready);
+    }
+    let allocated = broker.in_change_turn(source, |broker| broker.metadata.allocate_producer_id()).await;
     allocated.map_err(|failed| error::metadata_error(&failed))
 }
 

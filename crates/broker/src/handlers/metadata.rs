@@ -151,7 +151,7 @@ async fn make(
     if names.is_empty() {
         return BTreeMap::new();
     }
-    match broker.create_missing_topics(names.clone()).await {
+    match broker.create_missing_topics(context.source(), names.clone()).await {
         Ok(refused) => {
             let made = names.iter().filter(|name| !refused.contains_key(*name));
             changes::tell(context, Change::TopicsCreated, made.map(String::as_str));

@@ -363,6 +363,11 @@ impl Store {
         self.closed_dirs.lock().insert(index);
     }
 
+    /// A producer id that was never given out before, if there is one without waiting for anybody.
+    pub(crate) fn ready_producer_id(&self) -> Option<ProducerId> {
+        self.producer_ids.try_lock()?.next().map(ProducerId)
+    }
+
     /// A producer id that was never given out before. Blocks for the disks once in a thousand calls.
     pub(crate) fn allocate_producer_id(&self) -> Result<ProducerId, MetadataError> {
         let mut ids = self.producer_ids.lock();

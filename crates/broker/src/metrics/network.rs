@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::sync::Weak;
+use std::sync::atomic::Ordering;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
@@ -49,6 +50,9 @@ impl Collector for NetworkCollector {
         put_counter(&mut encoder, "connections_closed_for_response_memory", help, None, &evicted)?;
         let help = "Large requests that have come in part and wait for memory (queued.max.request.bytes)";
         put(&mut encoder, "requests_waiting_for_memory", help, None, &gauge(requests.in_line()))?;
+        let help = "Fetches that wait for records (fetch.max.wait.ms of consumers)";
+        let parked = broker.parked_fetches.load(Ordering::Relaxed);
+        put(&mut encoder, "fetches_waiting_for_records", help, None, &gauge(parked))?;
         let (inflating, waiting) = broker.inflating.counts();
         let help = "Produce requests whose compressed records are checked aside, one for each core at most";
         put(&mut encoder, "requests_inflating", help, None, &gauge(inflating))?;
@@ -56,6 +60,14 @@ impl Collector for NetworkCollector {
         put(&mut encoder, "requests_waiting_to_inflate", help, None, &gauge(waiting))?;
         let help = "Connections that have something to do and wait for their turn on the network's threads";
         put(&mut encoder, "connections_waiting_for_turn", help, None, &gauge(broker.turns.waiting()))?;
+        let help = "Requests that wait for their turn to change the metadata, as one that makes topics does";
+        put(
+            &mut encoder,
+            "requests_waiting_to_change_metadata",
+            help,
+            None,
+            &gauge(broker.change_turns.counts().1),
+        )?;
         encode_aside(&mut encoder, &broker)
     }
 }

@@ -178,7 +178,7 @@ fn lag_is_shown_after_a_restart_before_anybody_asks_for_the_group() {
 }
 
 /// Every metric that a server offers, without the endings of kinds.
-const NAMES: [&str; 57] = [
+const NAMES: [&str; 59] = [
     "process_cpu_seconds",
     "process_open_fds",
     "process_resident_memory_bytes",
@@ -192,6 +192,7 @@ const NAMES: [&str; 57] = [
     "riverrun_connections_waiting_for_turn",
     "riverrun_durability_level",
     "riverrun_durability_level_wanted",
+    "riverrun_fetches_waiting_for_records",
     "riverrun_group_lag",
     "riverrun_group_lag_unknown",
     "riverrun_group_memory_bytes",
@@ -225,6 +226,7 @@ const NAMES: [&str; 57] = [
     "riverrun_requests_waiting_for_memory",
     "riverrun_requests_waiting_for_response_memory",
     "riverrun_requests_waiting_for_turn_aside",
+    "riverrun_requests_waiting_to_change_metadata",
     "riverrun_requests_waiting_to_inflate",
     "riverrun_response_files",
     "riverrun_response_memory_bytes",
