@@ -39,14 +39,14 @@ options! {
     /// Milliseconds after which a connection that neither sends nor receives is closed, also while it waits for an answer.
     /// A fetch waits for half of that at most, whatever it asks for.
     connections_max_idle_ms: u64 = "connections.max.idle.ms", Long(1, i64::MAX), Some("600000");
-    /// Requests of one connection that may be unanswered at once. Kafka counts them over all connections.
+    /// Requests of one connection that may be unanswered at once, of them 16 fetches that wait for records. Kafka counts them over all connections.
     queued_max_requests: usize = "queued.max.requests", Int(1, 65536), Some("500");
     /// Bytes of requests that all connections together may hold; further ones wait unread. Large requests that are not
     /// whole yet hold three quarters of it at most, so that others always pass: those of up to 2 MiB a half, larger
     /// ones a quarter. Connections whose last large request came whole are given it first, then the source that has least of
-    /// it. Where one waits for that memory, whoever was given some and sends nothing for 250 ms, or does not send what it is
+    /// it; those of which none came whole yet fill it one after the other, 256 KiB in a millisecond. Where one waits for that memory, whoever was given some and sends nothing for 250 ms, or does not send what it is
     /// for within two seconds (less where much waits, and at least 0.25; a second more for each 64 MiB), is disconnected. A fetch that
-    /// waits for records counts with what it keeps of its request, and ends after a second if others wait for memory; a
+    /// waits for records counts with 4 KiB and what it keeps of its request, and ends after a second if others wait for memory; a
     /// member that waits for its group counts with about 1 KiB. Not counted are 64 KiB of each connection, in which it reads,
     /// and two requests that would else wait for each other: one of up to 2 MiB, and one of up to `socket.request.max.bytes`.
     /// A whole request counts for its source (an IPv4 address, or a /64 of IPv6), which begins no further one while it holds

@@ -29,7 +29,6 @@ use crate::fetch::read::{Answer, Limits, Pass, read_all};
 use crate::fetch::session::{PartitionRef, Plan, SessionRequest, Told, TopicRef, Wanted};
 use crate::net::budget::Charge;
 use crate::net::response::{Outcome, Part};
-use crate::net::source::Source;
 use crate::net::turns;
 use crate::partitions::Waiter;
 use crate::router::{Call, Job, decode_within, respond, respond_spliced, stopping, too_much};
@@ -48,6 +47,9 @@ const TURN_ASIDE: Duration = Duration::from_millis(100);
 /// How long a fetch that finds nothing for want of descriptors waits before it says so: clients ask again at once after that
 /// error. As long as they wait after most others.
 const SHORTAGE_WAIT: Duration = Duration::from_millis(100);
+
+/// Memory of a fetch that waits, whatever it fetches: mostly the steps that it has to go on with.
+const PARKED_BYTES: usize = 4 * 1024;
 
 /// How long a fetch may wait, and for how much.
 #[derive(Clone, Copy)]
@@ -236,10 +238,10 @@ async fn read_patiently(
     if matches!(place, Place::Here) {
         charge.resize(waiting_bytes(context, plan));
     }
-    let source = Source::of(context.connection.peer.ip());
+    let _parked = context.connection.park_fetch(&broker.parked_fetches);
     loop {
         // A new one each time: where the one before is still enrolled, it is known to be gone.
-        let waiter = Waiter::new(source);
+        let waiter = Waiter::new(context.source());
         pass = read(Some(&waiter)).await;
         if enough(&pass) || Instant::now() >= patience.until {
             return pass;
@@ -274,7 +276,8 @@ async fn is_woken(broker: &Broker, waiter: &Waiter, until: Instant, place: Place
 
 /// Memory that a fetch holds while it waits.
 fn waiting_bytes(context: &RequestContext, plan: &Plan) -> usize {
-    let mut bytes = context.client_id.len() + plan.len() * (size_of::<Wanted>() + size_of::<Answer>());
+    let mut bytes =
+        PARKED_BYTES + context.client_id.len() + plan.len() * (size_of::<Wanted>() + size_of::<Answer>());
     let mut last: Option<&Arc<str>> = None;
     for wanted in plan.wanted() {
         if let TopicRef::Name(name) = &wanted.partition.topic
@@ -405,3 +408,20 @@ fn partition_data(
 
 /// Isolation level of a consumer that wants no records of open or aborted transactions.
 const READ_COMMITTED: i8 = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size<F: Future>(_: fn(Job) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn a_fetch_that_waits_is_charged_with_what_it_takes() {
+        // Its place among the requests of its connection, and its waiter.
+        const BESIDE_BYTES: usize = 512;
+        let bytes = size(handle) + BESIDE_BYTES;
+        assert!((PARKED_BYTES / 4..=PARKED_BYTES).contains(&bytes), "{bytes}");
+    }
+}

@@ -6,6 +6,10 @@
 //! What is whole and not answered counts for its source: a source that holds more of it than it leaves free begins nothing
 //! more, so that others find memory whatever it sends. What it sends waits, and stands in no line before theirs.
 //!
+//! Connections of which no large frame has become whole yet fill what they were given one after the other: what many of them
+//! send at once would keep the machine's processors from everybody else's small requests for tens of milliseconds, most of it
+//! in their own processes and the system.
+//!
 //! A large frame is charged while it arrives, in one of two [lanes](super::lane), which leave a quarter of the budget to
 //! what is whole. Who finds its lane full waits in line, and how long a frame may then take to fill
 //! what it was given follows from how much waits behind it.
@@ -17,6 +21,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
 
 use super::lane::{Grant, Lane, ORDINARY_BYTES_MAX, Sender};
 use super::source::Source;
@@ -27,6 +32,11 @@ const SPARE_SHARE: usize = 4;
 /// The part of a budget for ordinary frames that arrive, and the part for huge ones.
 const ORDINARY_SHARE: usize = 2;
 const HUGE_SHARE: usize = 4;
+/// Bytes that connections which are not proven are given to fill in a millisecond, all together: to receive so many takes an
+/// eighth of that time for the system, their clients and this server.
+const NEWCOMERS_BYTES_PER_MS: usize = 256 * 1024;
+/// How long one of them waits for its turn at most: who opens ever new connections and leaves them holds up nobody for longer.
+const NEWCOMER_WAIT_MAX: Duration = Duration::from_millis(125);
 
 /// Bytes that may be held at once.
 ///
@@ -46,6 +56,8 @@ pub(crate) struct MemoryBudget {
     huge: Mutex<Lane>,
     in_line: AtomicUsize,
     waiting: AtomicUsize,
+    /// When the next connection that is not proven begins to fill what it is given.
+    newcomer_begins_at: Mutex<Option<Instant>>,
     shares: Mutex<HashMap<Source, Arc<Share>>>,
 }
 
@@ -96,6 +108,7 @@ impl MemoryBudget {
             huge: Mutex::new(Lane::new(capacity_bytes / HUGE_SHARE)),
             in_line: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
+            newcomer_begins_at: Mutex::new(None),
             shares: Mutex::default(),
         })
     }
@@ -177,6 +190,14 @@ impl MemoryBudget {
         let has_spare = self.used_bytes().saturating_add(bytes) <= self.capacity_bytes / SPARE_SHARE;
         let mut charge = self.arriving(0, sender);
         (has_spare && charge.try_grow(bytes)).then_some(charge)
+    }
+
+    /// When a connection that is not proven may begin to fill the bytes that its large frame was given just now.
+    pub(crate) fn newcomer_begins(&self, now: Instant, bytes: usize) -> Instant {
+        let mut next = self.newcomer_begins_at.lock();
+        let begins_at = next.map_or(now, |at| at.clamp(now, now + NEWCOMER_WAIT_MAX));
+        *next = Some(begins_at + Duration::from_micros((bytes * 1000 / NEWCOMERS_BYTES_PER_MS) as u64));
+        begins_at
     }
 
     /// A charge of nothing yet, for a frame of this length that arrives.
@@ -462,6 +483,18 @@ mod tests {
         assert_eq!(one.whole_bytes.load(Ordering::SeqCst), 1_000);
         drop(huge);
         assert_eq!((one.whole_bytes.load(Ordering::SeqCst), budget.used_bytes()), (0, 0));
+    }
+
+    #[test]
+    fn newcomers_begin_one_after_the_other_and_at_once_where_there_are_few() {
+        let (budget, now) = (budget(), Instant::now());
+        let each = Duration::from_millis(4);
+        let begins: Vec<_> = (0..4).map(|_| budget.newcomer_begins(now, MIB) - now).collect();
+        assert_eq!(begins, [Duration::ZERO, each, 2 * each, 3 * each]);
+        let later = now + 10 * each;
+        assert_eq!([0, 1].map(|_| budget.newcomer_begins(later, MIB) - later), [Duration::ZERO, each]);
+        let longest = (0..1000).map(|_| budget.newcomer_begins(later, MIB) - later).max();
+        assert_eq!(longest, Some(NEWCOMER_WAIT_MAX));
     }
 
     #[test]

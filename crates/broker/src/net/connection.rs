@@ -2,12 +2,14 @@
 //!
 //! Requests of one connection are pipelined: each is polled once as it arrives, which is when a handler does
 //! what must happen in order (append, state change), and its response waits for those before it. All that arrived
-//! together is started before any of it goes on, and what is answered then leaves with one write. While a request is worked
+//! together is started before any of it goes on, and what is answered then leaves with one write; but at the end of each
+//! [turn](super::pace), so that a client that is gone is soon known to be, and nothing more is worked on for it. A client that
+//! sends nothing more is answered what it has asked for, unless that takes long. While a request is worked
 //! on aside, nothing that came after it is started, and it ends if the client leaves. Nothing is
 //! read while responses that nobody takes pile up: a client that does not read is slowed, not buffered.
 //! Refuses frames outside of their bounds and clients that neither finish a frame nor stay active.
 
-use std::future::{poll_fn, ready};
+use std::future::{pending, poll_fn, ready};
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -45,6 +47,9 @@ use crate::metrics::TrafficMetrics;
 
 /// Unsent response bytes of one connection after which it starts no further request.
 const UNSENT_BYTES_MAX: usize = 1024 * 1024;
+/// Fetches of one connection that may wait for records before nothing that comes after them is started. A client has one for
+/// each connection, and its answer comes before all others, so that Kafka starts nothing behind it.
+const PARKED_FETCHES_MAX: usize = 16;
 /// After once to twice this long, what a client has not taken shares no memory any more.
 const SHARING_TIME: Duration = Duration::from_secs(1);
 /// Bytes for which a frame has a millisecond more than the patience of its lane, to fill the memory that it was given
@@ -57,6 +62,9 @@ const QUIET_TIME_MAX: Duration = Duration::from_millis(250);
 const JUDGE_PERIOD: Duration = Duration::from_millis(50);
 /// Bytes that one read takes at most while a client sends much at once.
 const READ_BYTES_MAX: usize = 1024 * 1024;
+/// How long a client that sends nothing more may wait for the next answer. It may be gone, which only an answer would tell;
+/// what waits for longer than most others are answered in waits for something to happen, as a fetch does.
+const LEAVING_TIME: Duration = Duration::from_secs(1);
 /// How often deadlines are looked at unless they are shorter, and the age at which an unused read buffer is given
 /// back.
 const TICK: Duration = Duration::from_secs(2);
@@ -173,8 +181,9 @@ impl Dispatched {
 /// `requests_max` long; `frame_since` is set exactly while part of a frame has arrived, and time in line for memory is
 /// taken out of it; `grown_at` is when the large frame was given memory last, or got in line for it, and `filling` how long
 /// it had since, as far as this server has looked; `quiet` is how long nothing came, likewise;
-/// `turns` counts what came into `waiting` and what left it; `read_ahead` is charged with what a read takes beyond an
-/// ordinary one.
+/// `begins_at` is set while the large frame has memory and waits for its turn to be read; `leaves_at` is set once
+/// nothing more comes; `turns` counts what came into `waiting` and what left it; `read_ahead` is charged with what a read
+/// takes beyond an ordinary one.
 pub(crate) struct Connection<'a, D> {
     stream: TcpStream,
     info: Arc<ConnectionInfo>,
@@ -189,6 +198,7 @@ pub(crate) struct Connection<'a, D> {
     filling: Duration,
     quiet: Duration,
     judged_at: Instant,
+    begins_at: Option<Instant>,
     /// A large frame has become whole.
     is_proven: bool,
     /// Memory of reads beyond the ordinary ones.
@@ -215,6 +225,8 @@ pub(crate) struct Connection<'a, D> {
     pace: Pace,
     frame_since: Option<Instant>,
     active_at: Instant,
+    /// The client sends nothing more: when the connection ends at the latest.
+    leaves_at: Option<Instant>,
 }
 
 /// Shared by a connection and its requests that wait for their turn.
@@ -312,6 +324,10 @@ enum Event {
     TooLittle,
     /// It is time to look whether the large frame comes on.
     Judge,
+    /// It is the turn of the large frame to be read on.
+    Begins,
+    /// A client that sends nothing more has waited for long enough.
+    Left,
     /// It is time to look whether the client is still there, and after all who wait for memory for responses.
     Look,
     Tick,
@@ -347,6 +363,7 @@ impl<'a, D: Dispatch> Connection<'a, D> {
             quiet: Duration::ZERO,
             is_proven: false,
             judged_at: Instant::now(),
+            begins_at: None,
             read_ahead: Vec::new(),
             waiting: FuturesOrdered::new(),
             next_turn: 0,
@@ -362,6 +379,7 @@ impl<'a, D: Dispatch> Connection<'a, D> {
             pace: Pace::new(),
             frame_since: None,
             active_at: Instant::now(),
+            leaves_at: None,
         }
     }
 
@@ -380,7 +398,12 @@ impl<'a, D: Dispatch> Connection<'a, D> {
             if let Some(why) = self.refused.take() {
                 return Err(Closed::BadRequest(why));
             }
-            let may_read = stall.is_none() && self.admit_large();
+            if self.leaves_at.is_some() && self.waiting.is_empty() && stall.is_none() {
+                return Ok(());
+            }
+            let leaves_at = self.leaves_at;
+            let may_come = stall.is_none() && leaves_at.is_none();
+            let may_read = may_come && self.begins_at.is_none() && self.admit_large();
             if self.waiting.is_empty()
                 && let Some(why) = self.refused_next.take()
             {
@@ -399,17 +422,29 @@ impl<'a, D: Dispatch> Connection<'a, D> {
                 () = sleep_until(self.read_at + GATHER_TIME_MAX), if may_read && self.gather.is_marked() => Event::TooLittle,
                 // After the socket was looked at: what has come already is never late.
                 () = sleep_until(self.judged_at + JUDGE_PERIOD), if is_judged => Event::Judge,
-                () = sleep(LOOK_PERIOD), if matches!(stall, Some(Stall::Aside | Stall::Response)) => Event::Look,
+                () = sleep(LOOK_PERIOD), if matches!(stall, Some(Stall::Aside | Stall::Answers | Stall::Response)) => Event::Look,
+                () = until(self.begins_at) => Event::Begins,
+                () = until(leaves_at) => Event::Left,
                 _ = tick.tick() => Event::Tick,
             };
             match event {
-                Event::Answered(outcome) => self.take_turn(outcome),
+                Event::Answered(outcome) => {
+                    self.take_turn(outcome);
+                    self.leaves_at = leaves_at.map(|_| Instant::now() + LEAVING_TIME);
+                }
                 Event::Readable if self.read().await? => {}
-                Event::Readable => return Ok(()),
+                Event::Readable => self.leaves_at = Some(Instant::now() + LEAVING_TIME),
+                Event::Begins => self.begins_at = None,
+                Event::Left => return Ok(()),
                 Event::Admitted => {}
                 Event::Granted => self.note_granted(),
                 Event::Reserved => self.reserved = self.in_line.take().map(InLine::take),
-                Event::Look if has_left(&self.stream).await => return Ok(()),
+                Event::Look if has_left(&self.stream).await => {
+                    if stall != Some(Stall::Answers) {
+                        return Ok(());
+                    }
+                    self.leaves_at.get_or_insert_with(|| Instant::now() + LEAVING_TIME);
+                }
                 Event::Look => self.limits.responses.look(),
                 Event::Evicted => return Err(Closed::InTheWay),
                 Event::TooLittle => {
@@ -435,6 +470,9 @@ impl<'a, D: Dispatch> Connection<'a, D> {
                 self.note_progress();
                 return Ok(None);
             };
+            if self.info.parked_fetches() >= PARKED_FETCHES_MAX {
+                return Ok(Some(Stall::Answers));
+            }
             let api_key = self.frames.api_key();
             let is_produce = api_key == Some(ApiKey::Produce as i16);
             if let Err(not_now) = self.check_gate(api_key, bytes) {
@@ -472,6 +510,10 @@ impl<'a, D: Dispatch> Connection<'a, D> {
             if is_turn_over {
                 yield_now().await;
                 check_peer(&self.stream).await?;
+                if !self.outbox.is_empty() {
+                    // A client that is gone says so when it is sent something.
+                    return Ok(Some(Stall::Answers));
+                }
             }
         }
         Ok(Some(Stall::Answers))
@@ -661,10 +703,12 @@ impl<'a, D: Dispatch> Connection<'a, D> {
         if wanted <= held {
             return true;
         }
-        let now = Instant::now();
-        (self.grown_at, self.judged_at) = (now, now);
-        (self.filling, self.quiet) = (Duration::ZERO, Duration::ZERO);
-        charge.grow(wanted - held, length - held)
+        let is_given = charge.grow(wanted - held, length - held);
+        self.grown_at = Instant::now();
+        if is_given {
+            self.note_given(wanted - held);
+        }
+        is_given && self.begins_at.is_none()
     }
 
     fn sender(&self) -> Sender {
@@ -675,8 +719,17 @@ impl<'a, D: Dispatch> Connection<'a, D> {
         let now = Instant::now();
         // The client is not late: nobody took what it sent.
         self.frame_since = self.frame_since.map(|since| since + now.duration_since(self.grown_at));
-        (self.grown_at, self.judged_at) = (now, now);
+        self.note_given(self.large_frame.as_ref().map_or(0, Charge::bytes));
+    }
+
+    /// The large frame was given memory. It is read on at once, or when it is the turn of a connection that is not proven.
+    fn note_given(&mut self, bytes: usize) {
+        let now = Instant::now();
+        let begins_at = if self.is_proven { now } else { self.limits.requests.newcomer_begins(now, bytes) };
+        self.frame_since = self.frame_since.map(|since| since + begins_at.duration_since(now));
+        (self.grown_at, self.judged_at) = (begins_at, begins_at);
         (self.filling, self.quiet) = (Duration::ZERO, Duration::ZERO);
+        self.begins_at = (begins_at > now).then_some(begins_at);
     }
 
     /// Closes a large frame that does not fill the memory which it was given while others wait for memory. A time in which
@@ -923,6 +976,14 @@ async fn check_peer(stream: &TcpStream) -> Result<(), Closed> {
         }
         Poll::Ready(Err(error)) => Err(Closed::Io(error)),
         Poll::Ready(Ok(_)) | Poll::Pending => Ok(()),
+    }
+}
+
+/// Waits until then, or for ever.
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => pending().await,
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod aside;
 mod large_frames;
+mod leaving;
 mod responses;
 mod sharing;
 mod stalls;

@@ -283,3 +283,20 @@ fn a_large_frame_that_begins_wrong_is_not_received() {
     assert_eq!(budget.held_bytes(), 0);
     assert!(matches!(&served, Err(Closed::BadRequest(why)) if why == "no zeros"), "{served:?}");
 }
+
+#[test]
+fn a_first_large_frame_comes_after_those_of_other_newcomers_and_the_next_at_once() {
+    let limits = limits();
+    let budget = Arc::clone(&limits.requests);
+    let client = move |client: &mut Client| {
+        // Others have taken as much as anybody waits for.
+        let mut ask = || {
+            budget.newcomer_begins(Instant::now(), HUGE);
+            client.ask(MIB)
+        };
+        let delay = ask();
+        assert!(delay >= Duration::from_millis(100), "{delay:?}");
+        wait_until("it does not wait any more", || ask() < Duration::from_millis(100));
+    };
+    serve_with(limits, &SizeOf, |_| {}, client).expect("the client closes");
+}

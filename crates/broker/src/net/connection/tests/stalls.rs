@@ -1,5 +1,7 @@
 //! Requests that wait for what others hold, over real sockets: what came before them goes on, and they start when they may.
 
+use tokio::sync::Semaphore;
+
 use super::*;
 use crate::net::inflating::Worker;
 use crate::net::source::Source;
@@ -131,4 +133,44 @@ fn a_request_behind_one_that_waits_starts_as_soon_as_there_is_memory() {
         assert!(shortest < Duration::from_millis(300), "{shortest:?}");
     };
     serve_with(limits, &dispatch, |_| {}, client).expect("the client closes");
+}
+
+/// Answers each frame once it may, and counts as a fetch that waits until then.
+struct Parks {
+    begun: Arc<AtomicUsize>,
+    leaves: Arc<Semaphore>,
+}
+
+impl Dispatch for Parks {
+    fn dispatch(&self, info: &Arc<ConnectionInfo>, frame: BytesMut, _charge: Charge) -> Dispatched {
+        static ALL: AtomicUsize = AtomicUsize::new(0);
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        let (info, leaves) = (Arc::clone(info), Arc::clone(&self.leaves));
+        let response = Box::pin(async move {
+            let _parked = info.park_fetch(&ALL);
+            leaves.acquire().await.expect("open").forget();
+            size_of_frame(&frame)
+        });
+        Dispatched { response, work: RecordsWork::default(), slices: None }
+    }
+}
+
+#[test]
+fn what_comes_behind_many_fetches_that_wait_is_begun_as_they_are_answered() {
+    const BEHIND: usize = 30;
+    let (begun, leaves) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
+    let dispatch = Parks { begun: Arc::clone(&begun), leaves: Arc::clone(&leaves) };
+    let client = move |client: &mut Client| {
+        client.send_together(&[AT_ONCE; PARKED_FETCHES_MAX + BEHIND]);
+        for answered in 0..BEHIND {
+            let expected = PARKED_FETCHES_MAX + answered;
+            wait_until("they are begun", || begun.load(Ordering::SeqCst) >= expected);
+            assert_eq!(begun.load(Ordering::SeqCst), expected, "more are begun");
+            leaves.add_permits(1);
+            assert_eq!(client.receive(), AT_ONCE);
+        }
+        leaves.add_permits(PARKED_FETCHES_MAX);
+        client.receive_all();
+    };
+    serve_with(limits(), &dispatch, |_| {}, client).expect("the client closes");
 }

@@ -1,0 +1,62 @@
+//! Clients that send nothing more: what they have asked for is answered if they still read, and little is worked on if not.
+
+use std::net::Shutdown;
+
+use super::*;
+use crate::net::pace::TURN_TIME_MAX;
+
+/// Sizes of the frames below that take a turn to answer, of those that are answered later, and of those that never are.
+const COSTLY: usize = 40;
+const LATER: usize = 41;
+const NEVER: usize = 42;
+
+#[derive(Default)]
+struct BySize {
+    costly: AtomicUsize,
+}
+
+impl Dispatch for BySize {
+    fn dispatch(&self, _: &Arc<ConnectionInfo>, frame: BytesMut, _charge: Charge) -> Dispatched {
+        if frame.len() == COSTLY {
+            self.costly.fetch_add(1, Ordering::SeqCst);
+            std::thread::sleep(2 * TURN_TIME_MAX);
+            return Dispatched::at_once(size_of_frame(&frame));
+        }
+        let response = Box::pin(async move {
+            match frame.len() {
+                NEVER => pending().await,
+                _ => sleep(Duration::from_millis(50)).await,
+            }
+            size_of_frame(&frame)
+        });
+        Dispatched { response, work: RecordsWork::default(), slices: None }
+    }
+}
+
+#[test]
+fn little_is_worked_on_for_a_client_that_is_gone() {
+    let dispatch = BySize::default();
+    // As much as is read at once.
+    let client = |client: &mut Client| client.send_together(&[COSTLY; 1_000]);
+    // It may be found out when it is read from, or when it is written to.
+    let _ = serve_with(limits(), &dispatch, |_| {}, client);
+    let costly = dispatch.costly.load(Ordering::SeqCst);
+    assert!(costly < 500, "{costly} were begun");
+}
+
+#[test]
+fn a_client_that_sends_nothing_more_is_answered() {
+    let client = |client: &mut Client| {
+        client.send_together(&[COSTLY, LATER, COSTLY, LATER]);
+        client.stream.shutdown(Shutdown::Write).expect("connected");
+        let answers = [client.receive(), client.receive(), client.receive(), client.receive()];
+        assert_eq!(answers, [COSTLY, LATER, COSTLY, LATER]);
+    };
+    serve_with(limits(), &BySize::default(), |_| {}, client).expect("the client closes");
+}
+
+#[test]
+fn whoever_has_left_does_not_wait_for_ever() {
+    let client = |client: &mut Client| client.send_together(&[NEVER, LATER]);
+    serve_with(limits(), &BySize::default(), |_| {}, client).expect("the client closes");
+}
