@@ -11,8 +11,8 @@ use riverrun_protocol::sync_group_request::SyncGroupRequestAssignment;
 use riverrun_protocol::{
     ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse,
     ConsumerProtocolAssignment, ConsumerProtocolSubscription, DescribeGroupsRequest, ErrorCode,
-    HeartbeatRequest, JoinGroupRequest, JoinGroupResponse, OffsetCommitRequest, SyncGroupRequest,
-    SyncGroupResponse, consumer_protocol, consumer_protocol_assignment,
+    HeartbeatRequest, JoinGroupRequest, JoinGroupResponse, ListGroupsRequest, OffsetCommitRequest,
+    SyncGroupRequest, SyncGroupResponse, consumer_protocol, consumer_protocol_assignment,
 };
 
 use crate::admin_port::get;
@@ -253,10 +253,14 @@ fn a_member_that_is_to_try_again_is_told_so_after_a_pause() {
         request.protocols[0].metadata = (&metadata[..]).into();
         client.send(&request, 3);
     }
-    // Both are in, and wait for others.
     let mut joining = consumer("member-one", 0, None);
     joining.subscribed_topic_names = Some((0..15).map(|index| format!("{index:0>30000}").into()).collect());
     let mut other = Client::new(&server);
+    let until = Instant::now() + PATIENCE;
+    // The first one leaves too little by itself.
+    while other.call(&ListGroupsRequest::default(), 4).groups.is_empty() {
+        assert!(Instant::now() < until, "nobody joins");
+    }
     let begun = Instant::now();
     let refused = other.call(&joining, 1);
     assert_eq!(ErrorCode(refused.error_code), ErrorCode::COORDINATOR_LOAD_IN_PROGRESS);
