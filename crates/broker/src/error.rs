@@ -80,6 +80,7 @@ pub(crate) fn log_error(error: &LogError) -> ErrorCode {
         // It stays as it is, however often it is asked for.
         LogError::Unprocessed { .. } => ErrorCode::UNKNOWN_SERVER_ERROR,
         LogError::DirFull { .. }
+        | LogError::DirHangs { .. }
         | LogError::Journal(_)
         | LogError::JournalFailed(_)
         | LogError::NoJournal { .. }

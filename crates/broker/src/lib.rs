@@ -47,6 +47,7 @@ mod topics;
 mod uncleanable;
 mod upkeep;
 mod watchdog;
+mod writers;
 
 pub use log_account::LogAccount;
 pub use metadata::{

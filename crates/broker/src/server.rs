@@ -42,6 +42,7 @@ use crate::supervisor::panic_text;
 use crate::topics;
 use crate::upkeep;
 use crate::watchdog::Watchdog;
+use crate::writers::Writers;
 
 /// A stop takes no longer than this, whatever is unsettled and whatever hangs: who supervises servers kills them after ten
 /// seconds and more, and a stop that was cut off by that is none in order.
@@ -301,6 +302,13 @@ fn run(
             return Ok(());
         }
     };
+    let writers = match Writers::start(&broker) {
+        Ok(writers) => writers,
+        Err(error) => {
+            report(Err(StartError::Thread(error)));
+            return Ok(());
+        }
+    };
     let watchdog = match Watchdog::start(&broker, runtime.handle().clone()) {
         Ok(watchdog) => watchdog,
         Err(error) => {
@@ -319,6 +327,7 @@ fn run(
     let has_died = matches!(failure, Some(StopError::ThreadDied(_)));
     let closed = in_time(&deadline, move || {
         settlers.stop();
+        writers.stop();
         drop(watchers);
         if has_died { Ok(()) } else { close(&broker) }
     });

@@ -51,14 +51,19 @@ impl Settlers {
     pub(crate) fn stop(self) {
         self.stop.store(true, Ordering::Release);
         self.broker.logs.wake_settling();
-        for (dir, thread) in self.threads.into_iter().enumerate() {
-            while !thread.is_finished() && !self.broker.logs.dir_hangs(dir) {
-                std::thread::sleep(END_POLL);
-            }
-            if thread.is_finished() {
-                // The supervisor has caught its panic.
-                let _ = thread.join();
-            }
+        join_all(&self.broker, self.threads);
+    }
+}
+
+/// Waits for the end of threads, one for each log dir. One whose log dir hangs is left behind.
+pub(crate) fn join_all(broker: &Broker, threads: Vec<JoinHandle<()>>) {
+    for (dir, thread) in threads.into_iter().enumerate() {
+        while !thread.is_finished() && !broker.logs.dir_hangs(dir) {
+            std::thread::sleep(END_POLL);
+        }
+        if thread.is_finished() {
+            // The supervisor has caught its panic.
+            let _ = thread.join();
         }
     }
 }

@@ -15,6 +15,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use riverrun_env::Clock;
 use riverrun_log::DirWork;
+use riverrun_types::PartitionId;
 use tokio::runtime::Handle;
 
 use crate::broker::Broker;
@@ -204,6 +205,10 @@ struct Facts {
 
 impl Facts {
     fn look(&mut self, broker: &Broker) {
+        if broker.logs.is_any_stuck() {
+            // Who waits at the gate is let in to be refused. Who settles waits for the disk, and says nothing.
+            broker.produce_gate.room_was_made();
+        }
         let mut present = self.journals(broker);
         present.extend(log_dirs(broker));
         if self.is_write_cache_waited_for(broker) {
@@ -350,14 +355,16 @@ fn dir_works(broker: &Broker) -> impl Iterator<Item = (usize, DirWork, Duration)
 
 fn told_work(broker: &Broker, work: DirWork, waited: Duration) -> String {
     let ms = waited.as_millis();
+    let name = |id: PartitionId| {
+        let image = broker.metadata.image();
+        let topic = image.topic_by_id(id.topic);
+        format!("{}-{}", topic.map_or_else(|| id.topic.to_string(), |it| it.name.to_string()), id.index)
+    };
     match work {
-        DirWork::Settles(id) => {
-            let image = broker.metadata.image();
-            let topic =
-                image.topic_by_id(id.topic).map_or_else(|| id.topic.to_string(), |it| it.name.to_string());
-            format!("settling has been at partition {topic}-{} for {ms} ms", id.index)
-        }
+        DirWork::Settles(id) => format!("settling has been at partition {} for {ms} ms", name(id)),
+        DirWork::Writes(id) => format!("a write to partition {} has waited for it for {ms} ms", name(id)),
         DirWork::Checkpoint => format!("a checkpoint has waited for it for {ms} ms"),
+        DirWork::Space => format!("it was asked {ms} ms ago how much space is left"),
     }
 }
 

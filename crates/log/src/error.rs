@@ -146,6 +146,12 @@ pub enum LogError {
     /// There is no time left to bring what the journals hold into the segments: the store is being closed.
     #[error("the log store is being closed, and what the journals hold is left to them")]
     OutOfTime,
+    /// The disk of the log dir has not answered for seconds, and what is appended would have to wait for it.
+    #[error("log dir {} does not answer", path.display())]
+    DirHangs {
+        /// The log dir.
+        path: PathBuf,
+    },
     /// What the journals hold was not brought into the segments yet.
     #[error("the journals' entries are still being recovered")]
     NotRecovered,
@@ -208,6 +214,7 @@ impl LogError {
             Self::Closed
             | Self::OutOfTime
             | Self::DirFull { .. }
+            | Self::DirHangs { .. }
             | Self::NotRecovered
             | Self::NotSettled { .. }
             | Self::Aside(_)

@@ -73,7 +73,7 @@ mod write_cache;
 
 pub use dump::{DumpedBatch, SegmentDump};
 pub use error::{AppendError, LogError, ReadError};
-pub use log_dir::DirWork;
+pub use log_dir::{DirWork, Leaves};
 pub use partition_log::{
     AppendOptions, Appended, Chunk, CompactOptions, LogObserver, PartitionLog, Patience, ProducedBatch,
     ReadSlice, Retained, TimeSearch,

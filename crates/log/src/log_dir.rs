@@ -15,8 +15,10 @@
 mod checkpointing;
 mod deletion;
 mod device;
+mod left;
 mod presence;
 mod volumes;
+mod work;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -31,7 +33,11 @@ use riverrun_types::{LeaderEpoch, Offset, PartitionId, Position, TopicId};
 
 pub(crate) use self::checkpointing::Coverage;
 use self::device::Looks;
+pub use self::left::Leaves;
+use self::left::LeftWrites;
 use self::volumes::Volumes;
+pub use self::work::DirWork;
+use self::work::Works;
 use crate::checkpoint::{CHECKPOINT_FILE, DecodeError, DirCheckpoint, PartitionCheckpoint};
 use crate::config::LogConfig;
 use crate::early_rolls::EarlyRolls;
@@ -51,14 +57,11 @@ use crate::write_cache::{Alarm, Kept, take_off};
 pub(crate) const LOCK_FILE: &str = "lock";
 /// The checkpoint in bytes at most: millions of partitions.
 const CHECKPOINT_BYTES_MAX: u64 = 1024 * 1024 * 1024;
-/// A disk that has not answered for so long is not waited for any more by anybody who serves other log dirs. Longer than a sync
-/// takes that has a second's worth of writes before it.
-const HANGS_AFTER: Duration = Duration::from_secs(2);
 /// The reserve of a log dir is this share of its volume at most.
 const RESERVE_SHARE: u64 = 20;
 
 /// What a log dir remembers of its partitions.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Memory {
     /// As it will be written; what it says of a partition is synced.
     checkpoint: DirCheckpoint,
@@ -66,6 +69,19 @@ struct Memory {
     dirty: Vec<PartitionId>,
     /// The file says less than `checkpoint`.
     is_unwritten: bool,
+}
+
+/// What a dir was opened with. Of one that could not be opened there is nothing but the reason.
+#[derive(Default)]
+struct Opening {
+    root: Option<Box<dyn Directory>>,
+    volumes: Option<Volumes>,
+    device: Option<Arc<dyn File>>,
+    lock: Option<Box<dyn LockGuard>>,
+    memory: Memory,
+    log_starts: Option<LogStarts>,
+    failure: Option<String>,
+    has_synced_found: bool,
 }
 
 /// A log dir in use. Locks are taken in the order `cycle`, `settling`, `checkpointing`, `write_backs`, `log_starts`, `memory`;
@@ -100,8 +116,8 @@ pub(crate) struct LogDir {
     has_met_trouble: AtomicBool,
     space: Space,
     early_rolls: EarlyRolls,
-    /// What is waited for of its disk by who settles or makes a checkpoint, and since when.
-    work: Mutex<Option<(DirWork, Duration)>>,
+    works: Works,
+    left: LeftWrites,
     /// Wakes who settles.
     alarm: Arc<Alarm>,
     /// Of the write cache's count, what this dir has in tails.
@@ -161,44 +177,17 @@ impl LogDir {
         for (partition, log_start) in moves {
             memory.move_log_start(partition, log_start);
         }
-        let dir = Self {
-            path: path.to_path_buf(),
+        let opening = Opening {
             root: Some(env.fs.open_dir(path).map_err(io)?),
             volumes: Some(volumes),
             device: Some(device::open(&*env.fs, path)?),
-            looks: Mutex::default(),
-            lock: Mutex::new(Some(lock)),
-            memory: Mutex::new(memory),
-            log_starts: Mutex::new(Some(log_starts)),
-            was_clean,
-            partitions: Mutex::default(),
-            checkpointing: Mutex::default(),
-            is_closed: AtomicBool::new(false),
-            has_failed: Arc::default(),
-            failure: Mutex::default(),
-            has_met_trouble: AtomicBool::new(false),
-            space: Space::new(reserve_bytes(env, path, shared)),
-            early_rolls: EarlyRolls::new(),
-            work: Mutex::default(),
-            alarm: Arc::default(),
-            stored_bytes: AtomicU64::new(0),
-            kept: Kept::default(),
-            switches: Mutex::default(),
-            is_troubled: AtomicBool::new(false),
-            cycle: Mutex::default(),
-            asides: Mutex::default(),
-            tails: Mutex::default(),
-            settling: Mutex::default(),
-            write_backs: RwLock::default(),
-            hurry: Hurry::default(),
-            covered: Mutex::new(vec![Position(0); shared.journals.len()]),
-            aside_trouble: Mutex::default(),
-            failed_rereads: Mutex::default(),
-            has_covered_recovery: AtomicBool::new(false),
-            has_synced_found: AtomicBool::new(was_clean || !holds_topics(env, path)?),
-            shared: shared.clone(),
-            env: env.clone(),
+            lock: Some(lock),
+            memory,
+            log_starts: Some(log_starts),
+            failure: None,
+            has_synced_found: was_clean || !holds_topics(env, path)?,
         };
+        let dir = Self::new(env, path, shared, opening);
         dir.remove_leftovers()?;
         dir.note_use(has_checkpoint)?;
         Ok(dir)
@@ -211,29 +200,35 @@ impl LogDir {
             LogError::DirFailed { reason, .. } => reason.clone(),
             error => error.to_string(),
         };
+        Self::new(
+            env,
+            path,
+            shared,
+            Opening { failure: Some(reason), has_synced_found: true, ..Opening::default() },
+        )
+    }
+
+    fn new(env: &Env, path: &Path, shared: &Arc<StoreShared>, opening: Opening) -> Self {
         Self {
             path: path.to_path_buf(),
-            root: None,
-            volumes: None,
-            device: None,
+            root: opening.root,
+            volumes: opening.volumes,
+            device: opening.device,
             looks: Mutex::default(),
-            lock: Mutex::new(None),
-            memory: Mutex::new(Memory {
-                checkpoint: DirCheckpoint::default(),
-                dirty: Vec::new(),
-                is_unwritten: false,
-            }),
-            log_starts: Mutex::new(None),
-            was_clean: false,
+            lock: Mutex::new(opening.lock),
+            was_clean: opening.memory.checkpoint.is_clean,
+            memory: Mutex::new(opening.memory),
+            log_starts: Mutex::new(opening.log_starts),
             partitions: Mutex::default(),
             checkpointing: Mutex::default(),
             is_closed: AtomicBool::new(false),
-            has_failed: Arc::new(AtomicBool::new(true)),
-            failure: Mutex::new(Some(reason)),
+            has_failed: Arc::new(AtomicBool::new(opening.failure.is_some())),
+            failure: Mutex::new(opening.failure),
             has_met_trouble: AtomicBool::new(false),
             space: Space::new(reserve_bytes(env, path, shared)),
             early_rolls: EarlyRolls::new(),
-            work: Mutex::default(),
+            works: Works::default(),
+            left: LeftWrites::default(),
             alarm: Arc::default(),
             stored_bytes: AtomicU64::new(0),
             kept: Kept::default(),
@@ -249,7 +244,7 @@ impl LogDir {
             aside_trouble: Mutex::default(),
             failed_rereads: Mutex::default(),
             has_covered_recovery: AtomicBool::new(false),
-            has_synced_found: AtomicBool::new(true),
+            has_synced_found: AtomicBool::new(opening.has_synced_found),
             shared: shared.clone(),
             env: env.clone(),
         }
@@ -468,7 +463,11 @@ impl LogDir {
     /// Looks how much space is left.
     pub(crate) fn measure_space(&self) {
         let unsettled_bytes = self.space.unsettled_bytes();
-        let Ok(available_bytes) = self.env.fs.available_bytes(&self.path) else { return };
+        let available_bytes = {
+            let _working = self.working(DirWork::Space);
+            self.env.fs.available_bytes(&self.path)
+        };
+        let Ok(available_bytes) = available_bytes else { return };
         let measured = self.space.measured(available_bytes, unsettled_bytes);
         if measured != Measured::Same {
             // What could not be settled, or brought back, can be perhaps.
@@ -597,23 +596,6 @@ impl LogDir {
             pace.step();
         }
         left
-    }
-
-    /// To be held while the disk may be waited for by who settles or makes a checkpoint.
-    pub(crate) fn working(&self, work: DirWork) -> Working<'_> {
-        let before = self.work.lock().replace((work, self.env.clock.monotonic()));
-        Working { dir: self, before }
-    }
-
-    /// What is waited for of its disk, and since when by monotonic time.
-    pub(crate) fn work(&self) -> Option<(DirWork, Duration)> {
-        *self.work.lock()
-    }
-
-    /// Whether its disk has not answered for long.
-    pub(crate) fn hangs(&self) -> bool {
-        let now = self.env.clock.monotonic();
-        self.work().is_some_and(|(_, since)| now.saturating_sub(since) >= HANGS_AFTER)
     }
 
     /// What wakes who settles it.
@@ -774,28 +756,6 @@ impl LogDir {
             log.shut();
         }
         self.lock.lock().take();
-    }
-}
-
-/// What is waited for of a log dir's disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DirWork {
-    /// A share of this partition is brought into its segments.
-    Settles(PartitionId),
-    /// A checkpoint is made, which syncs the dir.
-    Checkpoint,
-}
-
-/// The disk may be waited for as long as it lives.
-#[derive(Debug)]
-pub(crate) struct Working<'a> {
-    dir: &'a LogDir,
-    before: Option<(DirWork, Duration)>,
-}
-
-impl Drop for Working<'_> {
-    fn drop(&mut self) {
-        *self.dir.work.lock() = self.before.take();
     }
 }
 

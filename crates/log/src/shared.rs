@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -13,6 +13,7 @@ use riverrun_types::{DurabilityLevel, PartitionId, TopicId};
 
 use crate::config::LogConfig;
 use crate::error::LogError;
+use crate::log_dir::LogDir;
 use crate::open_logs::OpenLogs;
 use crate::partition_log::Mode;
 use crate::store::StoreOptions;
@@ -39,6 +40,8 @@ pub(crate) struct StoreShared {
     has_damage_marks: AtomicBool,
     /// What wakes who settles each of the log dirs, once all of them are there.
     alarms: OnceLock<Vec<Arc<Alarm>>>,
+    /// The log dirs, once all of them are there.
+    dirs: OnceLock<Vec<Weak<LogDir>>>,
     /// How many partitions of each topic have reached another level since somebody asked.
     reached: Mutex<BTreeMap<(TopicId, DurabilityLevel), usize>>,
 }
@@ -56,6 +59,7 @@ impl StoreShared {
             settle_until_ns: AtomicU64::new(NO_END),
             has_damage_marks: AtomicBool::new(false),
             alarms: OnceLock::new(),
+            dirs: OnceLock::new(),
             reached: Mutex::default(),
         }
     }
@@ -149,9 +153,16 @@ impl StoreShared {
         self.has_damage_marks.load(Ordering::Relaxed)
     }
 
-    /// These are the log dirs' alarms.
-    pub(crate) fn set_alarms(&self, alarms: Vec<Arc<Alarm>>) {
-        self.alarms.get_or_init(|| alarms);
+    /// These are the log dirs.
+    pub(crate) fn set_dirs(&self, dirs: &[Arc<LogDir>]) {
+        self.alarms.get_or_init(|| dirs.iter().map(|dir| Arc::clone(dir.alarm())).collect());
+        self.dirs.get_or_init(|| dirs.iter().map(Arc::downgrade).collect());
+    }
+
+    /// Whether another log dir than this one is settled.
+    pub(crate) fn has_other_that_answers(&self, dir: &LogDir) -> bool {
+        let mut others = self.dirs.get().into_iter().flatten().filter_map(Weak::upgrade);
+        others.any(|other| !std::ptr::eq(&raw const *other, dir) && other.is_open() && !other.hangs())
     }
 
     /// Wakes who settles any of the log dirs.

@@ -34,7 +34,7 @@ use riverrun_types::{DurabilityLevel, LeaderEpoch, Offset, PartitionId};
 use self::back::Waiting;
 use crate::config::LogConfig;
 use crate::error::LogError;
-use crate::log_dir::{DirWork, LogDir};
+use crate::log_dir::{DirWork, Leaves, LogDir};
 use crate::open_logs::OpenLogs;
 use crate::partition_files::DAMAGED_SUFFIX;
 use crate::partition_log::{PartitionLog, counterpart};
@@ -202,7 +202,7 @@ impl LogStore {
         let open_logs = OpenLogs::new(options.open_logs_max, options.open_files_max);
         let shared = Arc::new(StoreShared::new(open_logs, journals, options));
         let dirs = open_dirs(env, dirs, &shared)?;
-        shared.set_alarms(dirs.iter().map(|dir| Arc::clone(dir.alarm())).collect());
+        shared.set_dirs(&dirs);
         Ok(Self {
             shared,
             dirs,
@@ -219,7 +219,7 @@ impl LogStore {
     }
 
     /// Whether who appends should be held up until there is room in the write cache. What waits there for room on a disk, or
-    /// for a log dir that has failed, does not count, because nobody knows for how long: who would append to the same journal
+    /// for a log dir that has failed or is the only one and does not answer, does not count, because nobody knows for how long: who would append to the same journal
     /// or log dir is refused, and the others take no more than the cache. What waits for both counts twice, so that they may
     /// take as much more. What a partition has that [alone cannot be written to](Self::unwritable) has left the cache's
     /// count, as far as there was room beside it.
@@ -231,7 +231,7 @@ impl LogStore {
     /// What the write cache holds of what can be settled, as [`Self::is_write_cache_full`] counts it.
     pub fn write_cache_used_bytes(&self) -> u64 {
         let in_journals: u64 = self.journals().map(Journal::waiting_bytes).sum();
-        let stuck_dirs = self.dirs.iter().filter(|dir| dir.takes_nothing());
+        let stuck_dirs = self.dirs.iter().filter(|dir| dir.takes_nothing() || dir.is_stuck());
         let in_dirs: u64 = stuck_dirs.map(|dir| dir.space().unsettled_bytes()).sum();
         self.write_cache().bytes().saturating_sub(in_journals + in_dirs)
     }
@@ -240,7 +240,7 @@ impl LogStore {
     /// it is refused.
     pub fn dir_unsettled_bytes(&self, dir_index: usize) -> Option<u64> {
         let dir = &self.dirs[dir_index];
-        (!dir.takes_nothing()).then(|| dir.space().unsettled_bytes())
+        (!dir.takes_nothing() && !dir.is_stuck()).then(|| dir.space().unsettled_bytes())
     }
 
     /// The journals, in the order of their directories.
@@ -474,8 +474,11 @@ impl LogStore {
         if dir.handle(id).is_some_and(|log| log.open_log_start().is_some()) {
             return false;
         }
-        let is_any_slow =
-            !self.was_clean() || self.shared.has_damage_marks() || self.shared.open_logs.is_to_try();
+        // A new one, too, is looked for in a dir that may not answer; where it is the only one, nobody is held up for another.
+        let is_any_slow = self.dirs.len() > 1
+            || !self.was_clean()
+            || self.shared.has_damage_marks()
+            || self.shared.open_logs.is_to_try();
         is_any_slow || dir.remembers(id)
     }
 
@@ -491,8 +494,7 @@ impl LogStore {
         self.dirs[dir_index].close_idle(older_than)
     }
 
-    /// What is waited for of the disk of log dir `dir_index` by who settles or makes a checkpoint, and since when by
-    /// monotonic time. Waits for nobody.
+    /// What the disk of log dir `dir_index` is waited for longest, and since when by monotonic time. Waits for nobody.
     pub fn dir_work(&self, dir_index: usize) -> Option<(DirWork, Duration)> {
         self.dirs[dir_index].work()
     }
@@ -500,6 +502,27 @@ impl LogStore {
     /// Whether the disk of log dir `dir_index` has not answered for long. Waits for nobody.
     pub fn dir_hangs(&self, dir_index: usize) -> bool {
         self.dirs[dir_index].hangs()
+    }
+
+    /// Somebody calls [`Self::write_left`] for log dir `dir_index` again and again from now on: as `leaves` says,
+    /// [`PartitionLog::leave_staged`] leaves to it what it does not write.
+    pub fn set_leaves(&self, dir_index: usize, leaves: Leaves) {
+        self.dirs[dir_index].set_leaves(leaves);
+    }
+
+    /// Waits until appends to log dir `dir_index` are left, but not longer than `timeout`, and writes them. Waits for its disk.
+    pub fn write_left(&self, dir_index: usize, timeout: Duration) {
+        self.dirs[dir_index].write_left(timeout);
+    }
+
+    /// Ends all waits in [`Self::write_left`], or the next ones.
+    pub fn wake_writers(&self) {
+        self.dirs.iter().for_each(|dir| dir.wake_writer());
+    }
+
+    /// Whether what is appended is refused because no log dir answers where it would go, and it has no room in memory.
+    pub fn is_any_stuck(&self) -> bool {
+        self.dirs.iter().any(|dir| dir.is_stuck())
     }
 
     /// [`Self::close`] comes next, and settles until monotonic time `until` at most; so does whoever settles or makes a

@@ -18,8 +18,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use tokio::runtime::{Builder, Handle, Runtime};
-use tokio::task::{JoinError, JoinHandle};
+use tokio::runtime::{Builder, Handle, Runtime, RuntimeFlavor};
+use tokio::task::{JoinError, JoinHandle, block_in_place};
 
 pub(crate) use self::held::waiting;
 use self::slice::Sliced;
@@ -59,6 +59,14 @@ pub(crate) fn runtime() -> io::Result<Runtime> {
         .on_thread_start(step_back)
         .enable_all()
         .build()
+}
+
+/// Does what takes long so that the other tasks of this thread go on elsewhere.
+pub(crate) fn without_the_thread<T>(work: impl FnOnce() -> T) -> T {
+    match Handle::try_current().map(|handle| handle.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => block_in_place(work),
+        _ => work(),
+    }
 }
 
 fn cores() -> usize {

@@ -9,13 +9,12 @@ use std::sync::Arc;
 
 use riverrun_coordinator::{Lent, Now, STEP_COST_MAX, Shard, Step};
 use riverrun_protocol::ErrorCode;
-use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::oneshot;
 
 use super::held::Release;
 use super::line::{Asker, Full};
 use super::{Groups, Slot, batches, clock};
-use crate::aside::waiting;
+use crate::aside::{waiting, without_the_thread};
 use crate::broker::Broker;
 
 /// The group of a step, and the cost of the step.
@@ -24,14 +23,6 @@ pub(super) struct Work<'a, C> {
     pub(super) group_id: &'a str,
     /// What it costs, as [`STEP_COST_MAX`] counts.
     pub(super) cost: C,
-}
-
-/// Does what takes long so that the other tasks of this thread go on elsewhere.
-fn without_the_thread<T>(work: impl FnOnce() -> T) -> T {
-    match Handle::try_current().map(|handle| handle.runtime_flavor()) {
-        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
-        _ => work(),
-    }
 }
 
 impl Groups {

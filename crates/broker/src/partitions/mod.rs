@@ -26,6 +26,8 @@ pub(crate) use acks::{AckWaiter, Acknowledge, NotDurable};
 use id_hasher::IdHasher;
 pub(crate) use waiters::{Waiter, Waiters};
 
+use crate::aside::without_the_thread;
+
 /// How far ahead partitions are prefetched: far enough for the memory, and not farther than the cache reaches.
 const PREFETCHED_AHEAD: usize = 6;
 
@@ -72,9 +74,10 @@ impl Partition {
         self.log.append(batches, options)
     }
 
-    /// Writes what is staged, if writing it is not the journal's work.
+    /// Writes what is staged, if writing it is not the journal's work, or leaves it to the log dir's writer: when it is in the
+    /// log, [`Self::outcome`] tells.
     pub(crate) fn write_staged(&self) -> Result<(), LogError> {
-        self.log.write_staged()
+        self.log.leave_staged()
     }
 
     /// How a staged batch stands; `None`: that is not decided yet.
@@ -245,7 +248,7 @@ impl Partitions {
         // Of a new partition it is a matter of microseconds. Where the disk may be waited for, other connections' work moves
         // to another thread meanwhile.
         let is_slow = self.logs.may_open_slowly(placement.id, placement.dir);
-        if is_slow { tokio::task::block_in_place(open) } else { open() }
+        if is_slow { without_the_thread(open) } else { open() }
     }
 
     /// All partitions in use now.

@@ -7,25 +7,88 @@ use std::time::{Duration, Instant};
 use riverrun_broker::{Server, StopError};
 use riverrun_env::sim::SimEnv;
 use riverrun_env::{Env, FileSystem};
-use riverrun_protocol::DescribeLogDirsRequest;
+use riverrun_protocol::{DescribeLogDirsRequest, ErrorCode, ProduceRequest};
 
 use crate::admin_port::get;
-use crate::support::{Client, PATIENCE, batch, configured, create_topic, produce, produce_request};
+use crate::support::{
+    Client, PATIENCE, assert_serves, batch, configured, create_topic, produce, produce_request,
+};
 
-fn on(sim: &SimEnv) -> Server {
-    with(sim, "8388608", &[])
-}
-
-fn with(sim: &SimEnv, journal_bytes: &str, more: &[(&str, &str)]) -> Server {
+/// A server on these log dirs, with these options beside.
+fn start_on(sim: &SimEnv, log_dirs: &str, more: &[(&str, &str)]) -> Server {
     let env = Env { fs: sim.env().fs, ..Env::real() };
     let options = [
         ("data.dir", "/data"),
-        ("log.dirs", "/one,/two"),
+        ("log.dirs", log_dirs),
         ("admin.listen", "127.0.0.1:0"),
-        ("journal.bytes", journal_bytes),
+        ("journal.bytes", "8388608"),
         ("write.cache.bytes", "8388608"),
     ];
     configured(&[&options, more].concat()).env(env).start().expect("the server starts")
+}
+
+/// A server with a partition in each of two log dirs, of which the second does not answer any more.
+struct Scene {
+    sim: SimEnv,
+    server: Server,
+    admin: SocketAddr,
+    client: Client,
+    /// The partitions.
+    well: i32,
+    hung: i32,
+}
+
+impl Scene {
+    fn new(options: &[(&str, &str)], configs: &[(&str, &str)]) -> Self {
+        let sim = SimEnv::new(1);
+        let server = start_on(&sim, "/one,/two", options);
+        let admin = server.admin_address().expect("an admin port");
+        let mut client = Client::new(&server);
+        create_topic(&mut client, "t", 2, configs);
+        for index in 0..2 {
+            produce(&mut client, "t", index, &batch(&["a"]));
+        }
+        let [well, hung] = ["/one", "/two"].map(|dir| partition_in(&mut client, dir));
+        sim.fs.hang_device(Some(Path::new("/two")));
+        Self { sim, server, admin, client, well, hung }
+    }
+}
+
+/// Waits until `/health` says this.
+fn expect_health(admin: SocketAddr, what: &str) {
+    let begun = Instant::now();
+    loop {
+        let (_, body) = get(admin, "/health");
+        if body.contains(what) {
+            return;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{body}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Produces until that is refused, as what a disk that does not answer would have to take. Before that it is taken, or not in
+/// time.
+fn expect_refused(client: &mut Client, index: i32, batch: &[u8]) {
+    let begun = Instant::now();
+    loop {
+        let request = ProduceRequest { timeout_ms: 200, ..produce_request("t", index, batch, -1) };
+        let response = client.call(&request, 12);
+        match ErrorCode(response.responses[0].partition_responses[0].error_code) {
+            ErrorCode::KAFKA_STORAGE_ERROR => return,
+            code => assert!(matches!(code, ErrorCode::NONE | ErrorCode::REQUEST_TIMED_OUT), "{code}"),
+        }
+        assert!(begun.elapsed() < PATIENCE, "nobody is refused");
+    }
+}
+
+/// Stops a server one of whose disks does not answer.
+fn stop_hung(server: Server, dir: &str) {
+    let begun = Instant::now();
+    let stopped = server.stop();
+    assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
+    let Err(StopError::Unclean(why)) = stopped else { panic!("{stopped:?}") };
+    assert!(why.contains(dir) || why.contains("does not answer"), "{why}");
 }
 
 /// The partition of the only topic that lies in a log dir.
@@ -37,16 +100,7 @@ fn partition_in(client: &mut Client, dir: &str) -> i32 {
 
 #[test]
 fn a_log_dir_that_hangs_holds_up_no_producer_of_another() {
-    let sim = SimEnv::new(1);
-    let server = on(&sim);
-    let admin = server.admin_address().expect("an admin port");
-    let mut client = Client::new(&server);
-    create_topic(&mut client, "t", 2, &[("durability", "1")]);
-    for index in 0..2 {
-        produce(&mut client, "t", index, &batch(&["a"]));
-    }
-    let [well, hung] = ["/one", "/two"].map(|dir| partition_in(&mut client, dir));
-    sim.fs.hang_device(Some(Path::new("/two")));
+    let Scene { sim, server, admin, mut client, well, hung } = Scene::new(&[], &[("durability", "1")]);
     let large = batch(&[&"x".repeat(500_000)]);
     let mut others: Vec<_> = (0..6).map(|_| Client::new(&server)).collect();
     for other in &mut others {
@@ -58,21 +112,61 @@ fn a_log_dir_that_hangs_holds_up_no_producer_of_another() {
         produce(&mut client, "t", well, &large);
     }
     assert!(begun.elapsed() < PATIENCE);
-    let begun = Instant::now();
-    loop {
-        let (_, body) = get(admin, "/health");
-        if body.contains("/two does not answer") {
-            break;
-        }
-        assert!(begun.elapsed() < PATIENCE, "{body}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    let begun = Instant::now();
-    let stopped = server.stop();
-    assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
-    let Err(StopError::Unclean(why)) = stopped else { panic!("{stopped:?}") };
-    assert!(why.contains("/two"), "{why}");
+    expect_health(admin, "/two does not answer");
+    stop_hung(server, "/two");
     sim.fs.hang_device(None);
+}
+
+#[test]
+fn a_log_dir_that_hangs_holds_up_nobody_at_a_level_without_a_journal() {
+    for level in ["2", "4"] {
+        let Scene { sim, server, admin, mut client, well, hung } = Scene::new(&[], &[("durability", level)]);
+        let small = batch(&["small"]);
+        // More than there are threads of the network.
+        let mut others: Vec<_> = (0..40).map(|_| Client::new(&server)).collect();
+        for other in &mut others {
+            other.send(&produce_request("t", hung, &small, -1), 12);
+        }
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(1) {
+            produce(&mut client, "t", well, &small);
+        }
+        expect_health(admin, "/two does not answer: a write to partition t-");
+        expect_refused(&mut Client::new(&server), hung, &small);
+        produce(&mut client, "t", well, &small);
+        sim.fs.hang_device(None);
+        for other in &mut others {
+            let (_, response) = other.receive::<ProduceRequest<'_>>(12);
+            assert_eq!(
+                response.responses[0].partition_responses[0].error_code, 0,
+                "it is written in the end"
+            );
+        }
+        produce(&mut client, "t", hung, &small);
+        server.stop().expect("in order");
+    }
+}
+
+#[test]
+fn where_the_only_log_dir_hangs_producers_are_told_and_others_served() {
+    for level in ["1", "4"] {
+        let sim = SimEnv::new(1);
+        let server = start_on(&sim, "/one", &[]);
+        let admin = server.admin_address().expect("an admin port");
+        let mut client = Client::new(&server);
+        create_topic(&mut client, "t", 1, &[("durability", level)]);
+        produce(&mut client, "t", 0, &batch(&["a"]));
+        sim.fs.hang_device(Some(Path::new("/one")));
+        let large = batch(&[&"x".repeat(500_000)]);
+        // The first ones are taken or wait, until the disk is known not to answer.
+        let mut first = Client::new(&server);
+        first.send(&produce_request("t", 0, &large, -1), 12);
+        expect_health(admin, "/one does not answer");
+        expect_refused(&mut client, 0, &large);
+        assert_serves(&server);
+        stop_hung(server, "/one");
+        sim.fs.hang_device(None);
+    }
 }
 
 /// Base offsets of the segments of all partitions below a directory.
@@ -91,22 +185,15 @@ fn segments(sim: &SimEnv, path: &Path) -> Vec<u64> {
 
 #[test]
 fn a_log_dir_that_hangs_holds_up_retention_of_no_other() {
-    let sim = SimEnv::new(1);
-    let server = with(&sim, "8388608", &[("log.retention.check.interval.ms", "50")]);
-    let mut client = Client::new(&server);
+    let options = [("log.retention.check.interval.ms", "50")];
     let configs = [("retention.bytes", "1"), ("durability", "1"), ("segment.bytes", "1048576")];
-    create_topic(&mut client, "t", 2, &configs);
+    let Scene { sim, server, mut client, well, hung, .. } = Scene::new(&options, &configs);
     let large = batch(&[&"x".repeat(400_000)]);
-    for index in 0..2 {
-        produce(&mut client, "t", index, &large);
-    }
-    let [well, hung] = ["/one", "/two"].map(|dir| partition_in(&mut client, dir));
-    sim.fs.hang_device(Some(Path::new("/two")));
-    for _ in 0..4 {
+    for _ in 0..5 {
         produce(&mut client, "t", hung, &large);
     }
     // More than one look meets what is due in the dir that hangs.
-    for _ in 0..8 {
+    for _ in 0..9 {
         produce(&mut client, "t", well, &large);
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -133,16 +220,8 @@ fn cache_bytes(admin: SocketAddr) -> u64 {
 
 #[test]
 fn a_log_dir_that_hangs_and_is_flooded_takes_no_room_from_a_producer_of_another() {
-    let sim = SimEnv::new(1);
-    let server = with(&sim, "134217728", &[]);
-    let admin = server.admin_address().expect("an admin port");
-    let mut client = Client::new(&server);
-    create_topic(&mut client, "t", 2, &[("durability", "1")]);
-    for index in 0..2 {
-        produce(&mut client, "t", index, &batch(&["a"]));
-    }
-    let [well, hung] = ["/one", "/two"].map(|dir| partition_in(&mut client, dir));
-    sim.fs.hang_device(Some(Path::new("/two")));
+    let options = [("journal.bytes", "134217728")];
+    let Scene { sim, server, admin, mut client, well, hung } = Scene::new(&options, &[("durability", "1")]);
     let large = batch(&[&"x".repeat(200_000)]);
     let mut others: Vec<_> = (0..8).map(|_| Client::new(&server)).collect();
     // More than the write cache takes: the last ones wait.

@@ -5,6 +5,7 @@
 //! write for all that is staged. If that fails, all of it is lost as if it had never come, and its offsets are given
 //! again: see [`PartitionLog::is_lost`].
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::BytesMut;
@@ -16,6 +17,7 @@ use super::tail::Piece;
 use super::writer::SegmentWriter;
 use super::{PartitionLog, State};
 use crate::error::{AppendError, LogError};
+use crate::log_dir::DirWork;
 use crate::producer_state::{AppendOrigin, BatchPlace, ProducerStates, SequenceVerdict, SequencedBatch};
 
 /// A list of staged pieces that grew beyond this is not kept for the next ones.
@@ -61,7 +63,7 @@ impl PartitionLog {
         loop {
             self.dir.shared().check_appending()?;
             self.dir.check_writable(options.origin)?;
-            let log = self.open()?;
+            let log = self.open_for_append()?;
             log.check_takes_more(self.id)?;
             let mut appender = log.appender.lock();
             // The store closed the log between the two lines above: open it again.
@@ -91,8 +93,11 @@ impl PartitionLog {
             log.check_not_lost(&place)?;
             return Ok(duplicate_of(place, &prepared, log_start, loss_count));
         }
-        if appender.mode != Mode::Segment {
-            self.check_fits_journal(prepared.len())?;
+        match (appender.mode, options.origin) {
+            (Mode::Segment, AppendOrigin::Client) => self.dir.check_answers()?,
+            // Groups wait for the disk, and are as they were when it answers.
+            (Mode::Segment, AppendOrigin::Coordinator) => {}
+            _ => self.check_fits_journal(prepared.len())?,
         }
         // Epochs never fall within a log, whatever the caller counts.
         let epoch =
@@ -122,8 +127,8 @@ impl PartitionLog {
         self.dir.space().take(piece.bytes.len() as u64);
         appender.next_offset = piece.next_offset;
         appender.latest_epoch = Some(epoch);
-        if appender.mode.is_leaving() {
-            // Nobody writes it before the level is another one: until then it takes its part of the bound.
+        if appender.mode.is_leaving() || (appender.mode == Mode::Segment && self.dir.may_leave()) {
+            // Nobody may write it before the level is another one, or the disk answers: until then it takes its part of the bound.
             self.dir.add_unsettled(piece.bytes.len() as u64);
             appender.held_up_bytes += piece.bytes.len() as u64;
         }
@@ -138,6 +143,40 @@ impl PartitionLog {
         Ok(place)
     }
 
+    /// The open log. One that would have to be opened first is not in a dir that does not answer.
+    pub(super) fn open_for_append(&self) -> Result<Arc<OpenLog>, LogError> {
+        if let Some(log) = self.current_log() {
+            self.note_use();
+            self.check_undamaged()?;
+            return Ok(log);
+        }
+        self.dir.check_answers()?;
+        self.open()
+    }
+
+    /// As [`Self::write_staged`], for who serves clients: does not wait for a disk that is slow, or where there are several, for
+    /// any. What is left then [its log dir's writer](crate::LogStore::write_left) writes, which moves the watermark.
+    pub fn leave_staged(&self) -> Result<(), LogError> {
+        if !self.has_staged.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let Some(log) = self.current_log() else { return Ok(()) };
+        let mut appender = log.appender.lock();
+        // Another may be writing what this thread has staged, or the level be another one by now.
+        if appender.mode != Mode::Segment || appender.staged.is_empty() {
+            return Ok(());
+        }
+        if !self.dir.leaves_now() {
+            drop(appender);
+            return self.write_staged();
+        }
+        if !std::mem::replace(&mut appender.is_left, true) {
+            drop(appender);
+            self.dir.leave(self.this.clone());
+        }
+        Ok(())
+    }
+
     /// Writes what is staged to the segments, by whomever it was appended, and moves the watermark `appended`: the
     /// bytes are in the page cache then and survive the end of the process. At a level that syncs there is nothing to
     /// do. After an error everything staged is lost, this caller's appends and all others'.
@@ -150,11 +189,13 @@ impl PartitionLog {
             State::Open(log) => log.clone(),
             _ => return Ok(()),
         };
+        let working = self.dir.working(DirWork::Writes(self.id));
         let mut writer = log.writer.lock();
         let end = writer.end;
         let result = self.write_staged_in(&log, &mut writer);
         let has_advanced = writer.end > end;
         drop(writer);
+        drop(working);
         if has_advanced {
             self.marks.tell_advanced();
         }
@@ -166,14 +207,16 @@ impl PartitionLog {
 
     /// The caller tells the observer.
     fn write_staged_in(&self, log: &OpenLog, writer: &mut SegmentWriter) -> Result<(), LogError> {
-        let mut pieces = {
+        let (mut pieces, held_up_bytes) = {
             let mut appender = log.appender.lock();
+            appender.is_left = false;
             if appender.mode != Mode::Segment || appender.staged.is_empty() {
                 return Ok(());
             }
-            std::mem::take(&mut appender.staged)
+            (std::mem::take(&mut appender.staged), std::mem::take(&mut appender.held_up_bytes))
         };
         let written = self.dir.check_usable().and_then(|()| self.write_pieces(log, writer, &pieces));
+        self.dir.remove_submitted(held_up_bytes);
         self.marks.append_to(writer.end);
         if let Err(error) = written {
             self.lose_staged(log, writer);
@@ -188,6 +231,7 @@ impl PartitionLog {
     fn lose_staged(&self, log: &OpenLog, writer: &SegmentWriter) {
         let mut appender = log.appender.lock();
         appender.staged.clear();
+        self.dir.remove_submitted(std::mem::take(&mut appender.held_up_bytes));
         appender.next_offset = writer.end;
         appender.latest_epoch = log.view().latest_epoch;
         log.producers().clone_from(&writer.producers);

@@ -249,9 +249,9 @@ impl PartitionLog {
         Ok(self.open()?.end())
     }
 
-    /// Opens the log, and recovers it, if it is not open.
+    /// Opens the log, and recovers it, if it is not open. Fails if it is not and its log dir does not answer.
     pub fn ensure_open(&self) -> Result<(), LogError> {
-        self.open().map(|_| ())
+        self.open_for_append().map(|_| ())
     }
 
     /// How far the log reaches and how far it is synced. Takes no lock and waits for nothing; of a log that was never

@@ -164,8 +164,10 @@ pub(crate) struct Appender {
     pub(crate) mode: Mode,
     /// What has its offsets and lies nowhere else yet, in order.
     pub(crate) staged: Vec<Piece>,
-    /// Bytes of those that the write cache counts, because they have to wait for a change of level.
+    /// Bytes of those that the write cache counts, because they may have to wait: for a change of level, or for the disk.
     pub(crate) held_up_bytes: u64,
+    /// The log dir's writer is told of them.
+    pub(crate) is_left: bool,
     /// This log is no longer the partition's current one.
     pub(crate) is_retired: bool,
 }
@@ -226,6 +228,7 @@ impl OpenLog {
             mode,
             staged: Vec::new(),
             held_up_bytes: 0,
+            is_left: false,
             is_retired: false,
         };
         Arc::new_cyclic(|this| Self {

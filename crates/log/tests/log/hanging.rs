@@ -1,15 +1,17 @@
 //! A log dir whose disk does not answer: it holds up its own partitions, and no others.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use riverrun_journal::JournalOptions;
-use riverrun_log::{Closed, DirWork, StoreOptions};
-use riverrun_types::ErrorKind;
+use riverrun_log::config::LogConfig;
+use riverrun_log::{Closed, DirWork, Leaves, PartitionLog, StoreOptions};
+use riverrun_types::{ErrorKind, LeaderEpoch, Offset, PartitionId, TopicId};
 
 use crate::machine::Machine;
-use crate::pair::Pair;
+use crate::pair::{Pair, values_of};
 
 const HUNG: &str = "/two";
 const LARGE_BYTES: usize = 200_000;
@@ -167,4 +169,81 @@ fn a_dir_that_hangs_does_not_fill_the_write_cache_for_good() {
     pair.store.checkpoint().unwrap();
     assert!(!pair.store.has_aside());
     assert_eq!((pair.values(1).len(), pair.store.write_cache().bytes()), (expected.len() + 25, 0));
+}
+
+/// A partition of each dir whose appends go to no journal, with a record.
+fn without_journal(pair: &Pair) -> [Arc<PartitionLog>; 2] {
+    [0, 1].map(|dir| {
+        let id = PartitionId { topic: TopicId([8; 16]), index: i32::try_from(dir).unwrap() };
+        let log = pair.store.partition(id, dir, Arc::<LogConfig>::default(), LeaderEpoch(1)).unwrap();
+        pair.append_to(&log, "the log has its files").unwrap();
+        log
+    })
+}
+
+/// Appends a record as who serves clients does.
+fn leave(pair: &Pair, log: &PartitionLog) {
+    pair.stage(log, "left").unwrap();
+    log.leave_staged().unwrap();
+}
+
+#[test]
+fn appends_without_a_journal_wait_for_no_disk_where_a_writer_has_them() {
+    let pair = Pair::new(Machine::with_journal());
+    let [well, hung] = without_journal(&pair);
+    for dir in [0, 1] {
+        pair.store.set_leaves(dir, Leaves::Always);
+    }
+    pair.sim.fs.hang_device(Some(HUNG.as_ref()));
+    leave(&pair, &hung);
+    thread::scope(|scope| {
+        scope.spawn(|| pair.store.write_left(1, Duration::ZERO));
+        wait_until(|| matches!(pair.store.dir_work(1), Some((DirWork::Writes(_), _))));
+        leave(&pair, &hung);
+        pair.sim.clock.advance(Duration::from_secs(3));
+        let refused = pair.stage(&hung, "no").unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Retry, "{refused}");
+        leave(&pair, &well);
+        assert_eq!(well.watermarks().appended, Offset(1), "its writer has not come");
+        pair.store.write_left(0, Duration::ZERO);
+        assert_eq!((well.watermarks().appended, hung.watermarks().appended), (Offset(2), Offset(1)));
+        assert!(pair.store.write_cache().bytes() > 0, "what waits counts");
+        pair.sim.fs.hang_device(None);
+    });
+    pair.store.write_left(1, Duration::ZERO);
+    assert_eq!((hung.watermarks().appended, pair.store.write_cache().bytes()), (Offset(3), 0));
+    assert_eq!(values_of(&hung).len(), 3);
+    pair.append_to(&hung, "it goes on").unwrap();
+}
+
+#[test]
+fn while_a_write_takes_long_others_leave_theirs() {
+    let pair = Pair::new(Machine::with_journal());
+    let [_, hung] = without_journal(&pair);
+    pair.store.set_leaves(1, Leaves::WhileSlow);
+    leave(&pair, &hung);
+    assert_eq!(hung.watermarks().appended, Offset(2), "it is written at once");
+    pair.sim.fs.hang_device(Some(HUNG.as_ref()));
+    thread::scope(|scope| {
+        scope.spawn(|| leave(&pair, &hung));
+        wait_until(|| matches!(pair.store.dir_work(1), Some((DirWork::Writes(_), _))));
+        pair.sim.clock.advance(Duration::from_millis(20));
+        leave(&pair, &hung);
+        pair.sim.fs.hang_device(None);
+    });
+    pair.store.write_left(1, Duration::ZERO);
+    assert_eq!((hung.watermarks().appended, pair.store.write_cache().bytes()), (Offset(4), 0));
+}
+
+#[test]
+fn what_was_left_and_could_not_be_written_is_lost_and_counts_no_more() {
+    let pair = Pair::new(Machine::with_journal());
+    let [_, log] = without_journal(&pair);
+    pair.store.set_leaves(1, Leaves::Always);
+    let staged = pair.stage(&log, "left").unwrap();
+    log.leave_staged().unwrap();
+    pair.sim.fs.fill_device(Some(HUNG.as_ref()));
+    pair.store.write_left(1, Duration::ZERO);
+    assert!(log.is_lost(&staged));
+    assert_eq!(pair.store.write_cache().bytes(), 0);
 }

@@ -4,12 +4,14 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use bytes::BytesMut;
 use riverrun_env::sim::SimEnv;
 use riverrun_journal::Journal;
 use riverrun_log::config::LogConfig;
 use riverrun_log::producer_state::AppendOrigin;
 use riverrun_log::{
-    AppendError, AppendOptions, LogError, LogStore, PartitionLog, Place, RecoveryReport, StoreOptions,
+    AppendError, AppendOptions, Appended, LogError, LogStore, PartitionLog, Place, RecoveryReport,
+    StoreOptions,
 };
 use riverrun_records::BatchOptions;
 use riverrun_types::{DurabilityLevel, LeaderEpoch, Offset, PartitionId, TopicId};
@@ -92,6 +94,13 @@ impl Pair {
         let batch = batch_at(&[(now.0, value)], BatchOptions::default());
         let options = AppendOptions { origin: AppendOrigin::Client, now };
         put(log, &batch, options).map(|appended| appended.base_offset)
+    }
+
+    /// Gives a record its place, and no more.
+    pub(crate) fn stage(&self, log: &PartitionLog, value: &str) -> Result<Appended, AppendError> {
+        let now = self.sim.env().clock.wall();
+        let batch = batch_at(&[(now.0, value)], BatchOptions::default());
+        log.append(BytesMut::from(&batch[..]), AppendOptions { origin: AppendOrigin::Client, now })
     }
 
     /// Another partition of the first dir.
