@@ -17,10 +17,11 @@ mod deletion;
 mod device;
 mod left;
 mod presence;
+mod settling;
 mod volumes;
 mod work;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -44,7 +45,7 @@ use crate::early_rolls::EarlyRolls;
 use crate::error::LogError;
 use crate::log_starts::LogStarts;
 use crate::open_logs::OpenLogs;
-use crate::pace::{Haste, Hurry, Pace};
+use crate::pace::{Haste, Hurry};
 use crate::partition_log::PartitionLog;
 use crate::producer_state::AppendOrigin;
 use crate::shared::StoreShared;
@@ -134,6 +135,8 @@ pub(crate) struct LogDir {
     pub(crate) asides: Mutex<u64>,
     /// Partitions that have a tail.
     tails: Mutex<Vec<Weak<PartitionLog>>>,
+    /// Those of them that have much.
+    large: Mutex<VecDeque<Weak<PartitionLog>>>,
     /// Held while tails are settled.
     settling: Mutex<()>,
     /// Held while the disk is told to begin with what was settled, until the dir has failed where that fails.
@@ -237,6 +240,7 @@ impl LogDir {
             cycle: Mutex::default(),
             asides: Mutex::default(),
             tails: Mutex::default(),
+            large: Mutex::default(),
             settling: Mutex::default(),
             write_backs: RwLock::default(),
             hurry: Hurry::default(),
@@ -536,68 +540,6 @@ impl LogDir {
         self.write_backs.read()
     }
 
-    /// Notes that a partition has something to settle.
-    pub(crate) fn note_tail(&self, log: Weak<PartitionLog>) {
-        self.tails.lock().push(log);
-    }
-
-    /// Brings all tails into the segments, in the order of the partitions. What fails stays where it is; the first
-    /// error is returned.
-    pub(crate) fn settle(&self, haste: Haste) -> Result<(), LogError> {
-        let _in_haste = self.hurry.note(haste);
-        // Who comes second must not believe that nothing is left to do because another is at it.
-        let _settling = self.settling.lock();
-        let _their_memory = self.kept.settling(&self.shared.cache);
-        let logs = self.take_tails();
-        let mut result = self.cover_lost(&logs);
-        let mut pace = Pace::new(&self.env, &self.shared, &self.hurry);
-        let mut logs: Vec<_> = logs.into_iter().map(|log| ToSettle { log, upto: None }).collect();
-        while !logs.is_empty() {
-            logs = self.settle_shares(logs, &mut result, &mut pace);
-        }
-        if result.is_ok() && self.space.found_room() {
-            tracing::info!(path = %self.path.display(), "the log dir has room again");
-        }
-        result
-    }
-
-    /// Brings a share of each tail into the segments; returns those of which something is left, in the same order.
-    fn settle_shares(
-        &self,
-        logs: Vec<ToSettle>,
-        result: &mut Result<(), LogError>,
-        pace: &mut Pace<'_>,
-    ) -> Vec<ToSettle> {
-        let mut left = Vec::new();
-        let mut logs = logs.into_iter();
-        while let Some(ToSettle { log, upto }) = logs.next() {
-            prefetch_next(logs.as_slice());
-            let settled = match &*result {
-                Err(error) if self.is_hopeless(error) => Err(error.clone()),
-                _ => {
-                    let _working = self.working(DirWork::Settles(log.id()));
-                    log.settle(upto, pace)
-                }
-            };
-            match settled {
-                Ok(None) => drop(log),
-                Ok(upto) => left.push(ToSettle { log, upto }),
-                Err(error) => {
-                    if error.is_full() {
-                        self.space.found_full();
-                    }
-                    self.note_tail(Arc::downgrade(&log));
-                    // One whose files have vanished for good has said so, and stays as it is: nothing is tried again for it.
-                    if !log.has_vanished() {
-                        *result = std::mem::replace(result, Ok(())).and(Err(error));
-                    }
-                }
-            }
-            pace.step();
-        }
-        left
-    }
-
     /// What wakes who settles it.
     pub(crate) fn alarm(&self) -> &Arc<Alarm> {
         &self.alarm
@@ -618,29 +560,6 @@ impl LogDir {
     pub(crate) fn has_left_behind(&self) -> bool {
         let is_left = |log: &Arc<PartitionLog>| log.has_vanished() && log.tail_end().is_some();
         self.has_met_trouble.load(Ordering::Acquire) && self.handles().iter().any(is_left)
-    }
-
-    /// Makes a checkpoint if one of the logs has none that can be believed: where a power cut would tear what is settled
-    /// now, the next start could not tell it from damage to what was synced.
-    fn cover_lost(&self, logs: &[Arc<PartitionLog>]) -> Result<(), LogError> {
-        if logs.iter().all(|log| self.is_checkpoint_trusted(log.id())) {
-            return Ok(());
-        }
-        self.checkpoint(false, Haste::AtOnce).map(|_| ())
-    }
-
-    /// Whether what one partition met others would meet too.
-    fn is_hopeless(&self, error: &LogError) -> bool {
-        error.is_full() || matches!(error, LogError::OutOfTime) || self.check_usable().is_err()
-    }
-
-    /// The partitions that have a tail, in the order of their ids.
-    fn take_tails(&self) -> Vec<Arc<PartitionLog>> {
-        let noted = std::mem::take(&mut *self.tails.lock());
-        let mut logs: Vec<_> = noted.iter().filter_map(Weak::upgrade).collect();
-        logs.sort_unstable_by_key(|log| log.id());
-        logs.dedup_by_key(|log| log.id());
-        logs
     }
 
     /// Fails if the dir has failed.
@@ -756,22 +675,6 @@ impl LogDir {
             log.shut();
         }
         self.lock.lock().take();
-    }
-}
-
-/// A log with a tail, and up to where that is to be brought into the segments: to its end if nothing is said.
-struct ToSettle {
-    log: Arc<PartitionLog>,
-    upto: Option<Offset>,
-}
-
-/// Has brought near what settling one of the next partitions needs.
-fn prefetch_next(coming: &[ToSettle]) {
-    if let Some(next) = coming.get(1) {
-        next.log.prefetch();
-    }
-    if let Some(next) = coming.first() {
-        next.log.prefetch_writer();
     }
 }
 

@@ -85,11 +85,13 @@ impl<'a> Pace<'a> {
         Self { env, shared, hurry, slice: Slice { begun: env.clock.monotonic(), done: 0, bytes: 0 } }
     }
 
-    /// To be called after each partition, without any lock of one.
-    pub(crate) fn step(&mut self) {
-        if self.slice.ends() {
+    /// To be called after each partition, without any lock of one. Whether it was the last of a slice.
+    pub(crate) fn step(&mut self) -> bool {
+        let ends = self.slice.ends();
+        if ends {
             self.rest();
         }
+        ends
     }
 
     /// To be called after a run of a partition was written, without any lock of it.
@@ -193,7 +195,7 @@ mod tests {
         let pass = || {
             let begun = real.clock.monotonic();
             let mut pace = Pace::new(&env, &shared, &hurry);
-            (0..10 * SLICE_LOGS).for_each(|_| pace.step());
+            (0..10 * SLICE_LOGS).for_each(|_| _ = pace.step());
             real.clock.monotonic().saturating_sub(begun)
         };
         let spread = pass();

@@ -113,7 +113,7 @@ impl LogDir {
         let (mut left_out_count, mut vanished_count) = (0_usize, 0_usize);
         let mut pace = Pace::new(&self.env, &self.shared, &self.hurry);
         for id in dirty {
-            pace.step();
+            let _slice_ends = pace.step();
             if self.check_time().is_err() {
                 // The checkpoint will not be made.
                 self.mark_dirty(id);

@@ -22,11 +22,20 @@ use crate::producer_state::AppendOrigin;
 use crate::shared::stream_of;
 
 /// A run of the tail that is settled at once, in bytes: what one write takes without holding the writer for long.
-const RUN_BYTES: usize = 1024 * 1024;
+pub(super) const RUN_BYTES: usize = 1024 * 1024;
 
 /// What is settled of one log before others have their turn: so much takes a disk some hundredths of a second, and with less
 /// a log that is written to steadily would be gone through in many small pieces.
 const SHARE_BYTES: usize = 8 * 1024 * 1024;
+
+/// What an entry has made of the tail.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Grown {
+    /// It is the first there.
+    pub(crate) is_first: bool,
+    /// There is as much as a run with it, and was not before.
+    pub(crate) gets_large: bool,
+}
 
 /// A run of the tail that was brought into the segments.
 struct Settled {
@@ -79,6 +88,11 @@ impl PartitionLog {
             shared.raise_alarms();
         }
         Ok(())
+    }
+
+    /// Whether there is as much in the tail as is settled at once.
+    pub(crate) fn has_large_tail(&self) -> bool {
+        self.current_log().is_some_and(|log| log.shown.lock().tail.is_large())
     }
 
     /// Where the tail ends, if there is one.
@@ -333,9 +347,8 @@ impl OpenLog {
         counted.map_or(0, |submitted| submitted.min(bytes))
     }
 
-    /// Adds what is stored to the tail. Returns whether it is the first there; none if nobody wants it any more, and none of
-    /// what is on its way is counted then.
-    pub(super) fn show_stored(&self, entry: TailEntry) -> Option<bool> {
+    /// Adds what is stored to the tail. None if nobody wants it any more, and none of what is on its way is counted then.
+    pub(super) fn show_stored(&self, entry: TailEntry) -> Option<Grown> {
         let mut shown = self.shown.lock();
         if shown.is_abandoned {
             return None;
@@ -349,11 +362,11 @@ impl OpenLog {
             shown.view.latest_epoch = Some(epoch);
             self.epochs().assign(epoch, base_offset);
         }
-        let is_first = shown.tail.is_empty();
+        let (is_first, was_large) = (shown.tail.is_empty(), shown.tail.is_large());
         // Before anybody can take it away again.
         self.dir.note_stored(entry.piece.bytes.len() as u64);
         shown.tail.push(entry);
-        Some(is_first)
+        Some(Grown { is_first, gets_large: !was_large && shown.tail.is_large() })
     }
 
     fn fail_journal(&self, handle: &PartitionLog, error: &JournalError) {
@@ -387,9 +400,8 @@ impl JournalOwner {
             return None;
         };
         let end = piece.next_offset;
-        if log.show_stored(TailEntry { piece, position: entry.position })? {
-            log.dir.note_tail(self.handle.clone());
-        }
+        let grown = log.show_stored(TailEntry { piece, position: entry.position })?;
+        log.dir.note_grown(grown, &self.handle);
         Some(end)
     }
 }

@@ -43,7 +43,7 @@ pub use append::{AppendOptions, Appended};
 pub use cleanup::Retained;
 pub use compact::CompactOptions;
 use compact::UnfinishedSwap;
-pub(crate) use journaled::counterpart;
+pub(crate) use journaled::{Grown, counterpart};
 pub use marks::LogObserver;
 use marks::Marks;
 pub(crate) use open::{Mode, OpenLog};

@@ -237,13 +237,11 @@ impl PartitionLog {
     fn take_into_tail(&self, log: &OpenLog, mut entries: Vec<TailEntry>) {
         own_memory(&mut entries);
         self.dir.add_unsettled(entries.iter().map(|entry| entry.piece.bytes.len() as u64).sum());
-        let mut is_first = false;
         for entry in entries {
             // Nobody abandons it meanwhile: the handle's state is locked.
-            is_first |= log.show_stored(entry) == Some(true);
-        }
-        if is_first {
-            self.dir.note_tail(self.this.clone());
+            if let Some(grown) = log.show_stored(entry) {
+                self.dir.note_grown(grown, &self.this);
+            }
         }
     }
 

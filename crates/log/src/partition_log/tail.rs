@@ -10,6 +10,8 @@ use bytes::Bytes;
 use riverrun_records::{BatchHeader, Batches};
 use riverrun_types::{LeaderEpoch, Offset, Position, TimestampMs};
 
+use super::journaled::RUN_BYTES;
+
 /// How many groups of entries that have left are remembered at most.
 const LEFT_MAX: usize = 64;
 /// Entries that one read takes at most, so that it holds the partition's lock for a fraction of a millisecond even where each
@@ -87,6 +89,11 @@ impl Tail {
 
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Whether there is as much as is settled at once.
+    pub(crate) fn is_large(&self) -> bool {
+        self.bytes >= RUN_BYTES as u64
     }
 
     /// Bytes that the write cache does not count, and that take up the room for what is aside.

@@ -18,7 +18,7 @@ use crate::shared::stream_of;
 
 impl LogDir {
     /// Gives what its tails hold memory of its own: the journals' groups, which it shares with what others have settled, go.
-    pub(super) fn unshare_tails(&self) {
+    pub(crate) fn unshare_tails(&self) {
         self.handles().iter().for_each(|log| log.unshare_tail());
     }
 

@@ -35,6 +35,7 @@ mod shortages;
 mod starts;
 mod storms;
 mod threads;
+mod turns;
 mod unknown;
 mod unreadable;
 mod untimed;

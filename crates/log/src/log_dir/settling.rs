@@ -1,0 +1,179 @@
+//! Bringing the tails of a log dir's partitions into their segments, each a share in its turn.
+//!
+//! Where very many partitions have little, a turn comes late: a new one costs the file system a directory and two files. So
+//! those that have much have a share in between, one after each slice of the others, and what they have settled makes room
+//! before the others are through.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use riverrun_types::Offset;
+
+use super::{DirWork, LogDir};
+use crate::error::LogError;
+use crate::pace::{Haste, Pace};
+use crate::partition_log::{Grown, PartitionLog};
+
+/// So often a pass makes room for who waits, if it takes so long. What is copied for that is as much as the write cache
+/// holds at most.
+const LET_GO_EVERY: Duration = Duration::from_millis(250);
+
+impl LogDir {
+    /// Notes that a partition has something to settle.
+    pub(crate) fn note_tail(&self, log: Weak<PartitionLog>) {
+        self.tails.lock().push(log);
+    }
+
+    /// The same of one to whose tail an entry has come.
+    pub(crate) fn note_grown(&self, grown: Grown, log: &Weak<PartitionLog>) {
+        if grown.is_first {
+            self.note_tail(log.clone());
+        }
+        if grown.gets_large {
+            self.note_large(log.clone());
+        }
+    }
+
+    /// Notes that a partition has much to settle.
+    fn note_large(&self, log: Weak<PartitionLog>) {
+        let mut large = self.large.lock();
+        if !large.iter().any(|noted| noted.ptr_eq(&log)) {
+            large.push_back(log);
+        }
+    }
+
+    /// Brings all tails into the segments, in the order of the partitions. What fails stays where it is; the first
+    /// error is returned.
+    pub(crate) fn settle(&self, haste: Haste) -> Result<(), LogError> {
+        let _in_haste = self.hurry.note(haste);
+        // Who comes second must not believe that nothing is left to do because another is at it.
+        let _settling = self.settling.lock();
+        let _their_memory = self.kept.settling(&self.shared.cache);
+        let logs = self.take_tails();
+        let mut result = self.cover_lost(&logs);
+        let mut pace = Pace::new(&self.env, &self.shared, &self.hurry);
+        let mut logs: Vec<_> = logs.into_iter().map(|log| ToSettle { log, upto: None }).collect();
+        let mut let_go_at = self.env.clock.monotonic() + LET_GO_EVERY;
+        while !logs.is_empty() {
+            logs = self.settle_shares(logs, &mut let_go_at, &mut result, &mut pace);
+        }
+        if result.is_ok() && self.space.found_room() {
+            tracing::info!(path = %self.path.display(), "the log dir has room again");
+        }
+        result
+    }
+
+    /// Brings a share of each tail into the segments; returns those of which something is left, in the same order.
+    fn settle_shares(
+        &self,
+        logs: Vec<ToSettle>,
+        let_go_at: &mut Duration,
+        result: &mut Result<(), LogError>,
+        pace: &mut Pace<'_>,
+    ) -> Vec<ToSettle> {
+        let mut left = Vec::new();
+        let mut logs = logs.into_iter();
+        while let Some(ToSettle { log, upto }) = logs.next() {
+            prefetch_next(logs.as_slice());
+            if let Some(upto) = self.settle_share(&log, upto, result, pace) {
+                left.push(ToSettle { log, upto: Some(upto) });
+            }
+            if pace.step() {
+                self.settle_large(result, pace);
+                self.let_go_at(let_go_at);
+            }
+        }
+        left
+    }
+
+    /// Once that time has come, and somebody may wait for room, gives what is left in tails memory of its own: what has left
+    /// them makes room now, and not at the end of the pass.
+    fn let_go_at(&self, time: &mut Duration) {
+        let now = self.env.clock.monotonic();
+        if now < *time || !self.shared.cache.is_contended() {
+            return;
+        }
+        *time = now + LET_GO_EVERY;
+        self.unshare_tails();
+        self.let_go_of_kept();
+    }
+
+    /// Brings a share of one tail into the segments. Returns up to where it is to be settled if something of that is left.
+    fn settle_share(
+        &self,
+        log: &Arc<PartitionLog>,
+        upto: Option<Offset>,
+        result: &mut Result<(), LogError>,
+        pace: &mut Pace<'_>,
+    ) -> Option<Offset> {
+        let settled = match &*result {
+            Err(error) if self.is_hopeless(error) => Err(error.clone()),
+            _ => {
+                let _working = self.working(DirWork::Settles(log.id()));
+                log.settle(upto, pace)
+            }
+        };
+        settled.unwrap_or_else(|error| {
+            if error.is_full() {
+                self.space.found_full();
+            }
+            self.note_tail(Arc::downgrade(log));
+            // One whose files have vanished for good has said so, and stays as it is: nothing is tried again for it.
+            if !log.has_vanished() {
+                *result = std::mem::replace(result, Ok(())).and(Err(error));
+            }
+            None
+        })
+    }
+
+    /// Brings a share of one tail that has much into the segments, whoever's turn it is: who appends much waits for no more
+    /// than a slice of the others, however many of them are gone through.
+    fn settle_large(&self, result: &mut Result<(), LogError>, pace: &mut Pace<'_>) {
+        let next = self.large.lock().pop_front();
+        let Some(log) = next.and_then(|log| log.upgrade()) else { return };
+        self.settle_share(&log, None, result, pace);
+        // What has come to it meanwhile tells nobody.
+        if result.is_ok() && log.has_large_tail() {
+            self.note_large(Arc::downgrade(&log));
+        }
+    }
+
+    /// Makes a checkpoint if one of the logs has none that can be believed: where a power cut would tear what is settled
+    /// now, the next start could not tell it from damage to what was synced.
+    fn cover_lost(&self, logs: &[Arc<PartitionLog>]) -> Result<(), LogError> {
+        if logs.iter().all(|log| self.is_checkpoint_trusted(log.id())) {
+            return Ok(());
+        }
+        self.checkpoint(false, Haste::AtOnce).map(|_| ())
+    }
+
+    /// Whether what one partition met others would meet too.
+    fn is_hopeless(&self, error: &LogError) -> bool {
+        error.is_full() || matches!(error, LogError::OutOfTime) || self.check_usable().is_err()
+    }
+
+    /// The partitions that have a tail, in the order of their ids.
+    fn take_tails(&self) -> Vec<Arc<PartitionLog>> {
+        let noted = std::mem::take(&mut *self.tails.lock());
+        let mut logs: Vec<_> = noted.iter().filter_map(Weak::upgrade).collect();
+        logs.sort_unstable_by_key(|log| log.id());
+        logs.dedup_by_key(|log| log.id());
+        logs
+    }
+}
+
+/// A log with a tail, and up to where that is to be brought into the segments: to its end if nothing is said.
+struct ToSettle {
+    log: Arc<PartitionLog>,
+    upto: Option<Offset>,
+}
+
+/// Has brought near what settling one of the next partitions needs.
+fn prefetch_next(coming: &[ToSettle]) {
+    if let Some(next) = coming.get(1) {
+        next.log.prefetch();
+    }
+    if let Some(next) = coming.first() {
+        next.log.prefetch_writer();
+    }
+}
