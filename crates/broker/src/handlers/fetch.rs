@@ -224,7 +224,8 @@ async fn read_patiently(
 ) -> Pass {
     let enough = |pass: &Pass| pass.urgent || plan.len() == 0 || pass.bytes >= patience.bytes_min;
     let read = async |waiter: Option<&Arc<Waiter>>| {
-        place.in_turn(read_all(broker, context, plan, limits, waiter)).await
+        // In a box, so that a fetch that waits keeps no room for what reading takes.
+        Box::pin(place.in_turn(read_all(broker, context, plan, limits, waiter))).await
     };
     let mut pass = read(None).await;
     if pass.is_short && pass.bytes == 0 {
