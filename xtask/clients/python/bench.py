@@ -118,16 +118,20 @@ class Member:
         try:
             while not self._stopping.is_set():
                 message = self._consumer.poll(0.1)
-                if message is not None:
-                    # An error cannot be compared with nothing.
-                    error = message.error()
-                    same(error.str() if error is not None else None, None)
-                    self._seen.append(message.value().decode())
-                    self._commit(message)
+                if message is None or self._is_bearable(message.error()):
+                    continue
+                # An error cannot be compared with nothing.
+                error = message.error()
+                same(error.str() if error is not None else None, None)
+                self._seen.append(message.value().decode())
+                self._commit(message)
         except Exception as failure:  # handed to whoever stops the member
             self._failure = failure
         finally:
             self._consumer.close()
+
+    def _is_bearable(self, _error):
+        return False
 
     def _commit(self, message):
         self._consumer.commit(message=message, asynchronous=False)
@@ -145,7 +149,8 @@ class Member:
 
 class Roller(Member):
     """A member of a group in which others come and go all the time: a commit may be refused because the group rebalances,
-    and whoever gets the partition then reads the record again."""
+    and whoever gets the partition then reads the record again. Where a group changes its protocol while a member waits for it
+    to come together, the library tells what it was answered, and joins again by itself."""
 
     RETRIED = {
         KafkaError.ILLEGAL_GENERATION,
@@ -153,6 +158,9 @@ class Roller(Member):
         KafkaError.REBALANCE_IN_PROGRESS,
         KafkaError.STALE_MEMBER_EPOCH,
     }
+
+    def _is_bearable(self, error):
+        return error is not None and not error.fatal() and error.code() == KafkaError.REBALANCE_IN_PROGRESS
 
     def _commit(self, message):
         try:
