@@ -1,7 +1,7 @@
 //! Turns to do much, or to change the metadata: a bounded number at once, and of them only a part for one source, so that
 //! many requests from one source neither take all memory nor keep those from others waiting.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::future::pending;
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::net::source::Source;
 ///
 /// Invariants: `running` is the sum of those of all sources, at most `running_max`, and each at most `of_source_max`; a source
 /// is in `line` exactly while somebody waits in it, and in `sources` exactly while it has a turn or waits for one. Nobody
-/// waits who could have a turn.
+/// waits who could have a turn, and nobody is in a line who waits no more.
 #[derive(Debug)]
 pub(crate) struct Turns {
     running_max: usize,
@@ -25,6 +25,7 @@ pub(crate) struct Turns {
 #[derive(Debug, Default)]
 struct State {
     running: usize,
+    last_ticket: u64,
     sources: HashMap<Source, OfSource>,
     /// Sources in which somebody waits; the one that had a turn longest ago is the first.
     line: VecDeque<Source>,
@@ -33,7 +34,8 @@ struct State {
 #[derive(Debug, Default)]
 struct OfSource {
     running: usize,
-    waiting: VecDeque<oneshot::Sender<Turn>>,
+    /// By ticket, which rises: the request that came first is the first.
+    waiting: BTreeMap<u64, oneshot::Sender<()>>,
 }
 
 /// The leave to do much, given back when dropped.
@@ -43,12 +45,45 @@ pub(crate) struct Turn {
     source: Source,
 }
 
+/// A place in the line of a source, which is left when this is dropped.
+struct Place {
+    turns: Arc<Turns>,
+    source: Source,
+    ticket: u64,
+    granted: oneshot::Receiver<()>,
+}
+
 impl State {
-    fn join(&mut self, source: Source, sender: oneshot::Sender<Turn>) {
+    fn join(&mut self, source: Source, sender: oneshot::Sender<()>) -> u64 {
+        self.last_ticket += 1;
         let of_source = self.sources.entry(source).or_default();
-        of_source.waiting.push_back(sender);
+        of_source.waiting.insert(self.last_ticket, sender);
         if of_source.waiting.len() == 1 {
             self.line.push_back(source);
+        }
+        self.last_ticket
+    }
+
+    fn leave(&mut self, source: Source, ticket: u64) {
+        let Some(of_source) = self.sources.get_mut(&source) else { return };
+        if of_source.waiting.remove(&ticket).is_some() && of_source.waiting.is_empty() {
+            self.line.retain(|other| *other != source);
+            self.forget_idle(source);
+        }
+    }
+
+    fn give_back(&mut self, source: Source) {
+        self.running -= 1;
+        if let Some(of_source) = self.sources.get_mut(&source) {
+            of_source.running -= 1;
+            self.forget_idle(source);
+        }
+    }
+
+    fn forget_idle(&mut self, source: Source) {
+        let is_idle = |of_source: &OfSource| of_source.running == 0 && of_source.waiting.is_empty();
+        if self.sources.get(&source).is_some_and(is_idle) {
+            self.sources.remove(&source);
         }
     }
 }
@@ -66,29 +101,28 @@ impl Turns {
 
     /// Waits for a turn. Safe to drop at any time.
     pub(crate) async fn take(self: &Arc<Self>, source: Source) -> Turn {
-        let (sender, receiver) = oneshot::channel();
-        self.state.lock().join(source, sender);
+        let (sender, granted) = oneshot::channel();
+        let ticket = self.state.lock().join(source, sender);
+        let place = Place { turns: Arc::clone(self), source, ticket, granted };
         self.grant();
-        match receiver.await {
-            Ok(turn) => turn,
-            // A sender stays in the line until it has granted a turn.
-            Err(_) => pending().await,
-        }
+        place.turn().await
     }
 
     /// Gives what is free to those who wait.
-    fn grant(self: &Arc<Self>) {
-        loop {
-            let Some((source, sender)) = self.next() else { return };
-            // Not under the lock: to whom it cannot be given, it is given back.
-            drop(sender.send(Turn { turns: Arc::clone(self), source }));
+    fn grant(&self) {
+        while let Some((source, sender)) = self.next() {
+            // A request that leaves at this moment takes no turn. No `Turn` is made before the request has it: one that is
+            // dropped here would grant again, a stack frame deeper for each request that has left.
+            if sender.send(()).is_err() {
+                self.state.lock().give_back(source);
+            }
         }
     }
 
     /// Takes a free turn for the request that is next in line, if there are both.
-    fn next(&self) -> Option<(Source, oneshot::Sender<Turn>)> {
+    fn next(&self) -> Option<(Source, oneshot::Sender<()>)> {
         let mut state = self.state.lock();
-        let State { running, sources, line } = &mut *state;
+        let State { running, sources, line, .. } = &mut *state;
         if *running >= self.running_max {
             return None;
         }
@@ -97,7 +131,7 @@ impl Turns {
         let place = line.iter().position(has_share)?;
         let source = line.remove(place)?;
         let of_source = sources.get_mut(&source)?;
-        let sender = of_source.waiting.pop_front()?;
+        let (_, sender) = of_source.waiting.pop_first()?;
         of_source.running += 1;
         *running += 1;
         if !of_source.waiting.is_empty() {
@@ -106,22 +140,37 @@ impl Turns {
         Some((source, sender))
     }
 
-    fn give_back(&self, source: Source) {
-        let mut state = self.state.lock();
-        state.running -= 1;
-        if let Some(of_source) = state.sources.get_mut(&source) {
-            of_source.running -= 1;
-            if of_source.running == 0 && of_source.waiting.is_empty() {
-                state.sources.remove(&source);
-            }
+    /// Gives a turn back, and to the next in line.
+    fn hand_on(&self, source: Source) {
+        self.state.lock().give_back(source);
+        self.grant();
+    }
+}
+
+impl Place {
+    async fn turn(mut self) -> Turn {
+        match (&mut self.granted).await {
+            Ok(()) => Turn { turns: Arc::clone(&self.turns), source: self.source },
+            // A sender stays in the line until it has granted a turn.
+            Err(_) => pending().await,
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.granted.close();
+        if self.granted.try_recv().is_ok() {
+            self.turns.hand_on(self.source);
+        } else {
+            self.turns.state.lock().leave(self.source, self.ticket);
         }
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.turns.give_back(self.source);
-        self.turns.grant();
+        self.turns.hand_on(self.source);
     }
 }
 
@@ -194,5 +243,21 @@ mod tests {
         drop(granted);
         assert!(take(1).now_or_never().is_some());
         assert!(turns.state.lock().sources.is_empty());
+    }
+
+    #[test]
+    fn a_crowd_that_leaves_the_line_holds_up_nobody() {
+        let turns = Turns::new(1, 1);
+        let take = |last| Box::pin(turns.take(source(last)));
+        let held = take(1).now_or_never();
+        let mut crowd: Vec<_> = (0..200_000).map(|_| take(1)).collect();
+        assert!(crowd.iter_mut().all(|waiting| waiting.now_or_never().is_none()));
+        let stays = crowd.split_off(199_999);
+        drop(crowd);
+        assert_eq!(turns.counts(), (1, 1), "whoever has left waits no more");
+        drop(held);
+        assert!(stays.into_iter().all(|waiting| waiting.now_or_never().is_some()));
+        assert!(take(2).now_or_never().is_some());
+        assert!(turns.state.lock().sources.is_empty() && turns.state.lock().line.is_empty());
     }
 }
