@@ -103,10 +103,8 @@ pub(crate) fn alter_group_configs(
     for (name, change) in changes {
         match change {
             ConfigChange::Set(value) => _ = altered.insert(name.clone(), value.trim().to_owned()),
-            ConfigChange::Delete => {
-                definition(name)?;
-                altered.remove(name);
-            }
+            // What a newer version has set and this one does not know can be taken back.
+            ConfigChange::Delete => _ = altered.remove(name),
             ConfigChange::Append(_) | ConfigChange::Subtract(_) => {
                 definition(name)?;
                 return Err(format!("Can't append to or subtract from {}: it is not a list.", shown(name)));
@@ -276,7 +274,7 @@ mod tests {
         };
         assert!(alter(SESSION_TIMEOUT, ConfigChange::Append("1".into())).is_err());
         assert!(alter(SESSION_TIMEOUT, ConfigChange::Subtract("1".into())).is_err());
-        assert!(alter("nonsense", ConfigChange::Delete).is_err());
+        assert_eq!(alter("nonsense", ConfigChange::Delete), Ok(GroupOverrides::new()));
         assert_eq!(alter(SESSION_TIMEOUT, ConfigChange::Delete), Ok(GroupOverrides::new()));
     }
 }

@@ -159,7 +159,7 @@ impl<'a> Draft<'a> {
         if current.map_or(configs.is_empty(), |current| *current == configs) {
             return Ok(());
         }
-        if current.is_none() && self.image.configured_groups().count() >= CONFIGURED_GROUPS_MAX {
+        if current.is_none() && self.image.configured_group_count() >= CONFIGURED_GROUPS_MAX {
             return Err(format!("At most {CONFIGURED_GROUPS_MAX} groups set configs for themselves."));
         }
         self.record(Record::GroupConfigsSet { group: group_id.to_owned(), configs });

@@ -170,6 +170,10 @@ impl Image {
         self.group_configs.values()
     }
 
+    pub(crate) fn configured_group_count(&self) -> usize {
+        self.group_configs.len()
+    }
+
     /// How many partitions there are.
     pub(crate) fn partition_count(&self) -> u64 {
         self.log_dirs.iter().map(|dir| dir.partition_count).sum()

@@ -69,6 +69,10 @@ impl<K: ShardKey + Clone, V: Clone> ShardedMap<K, V> {
         Arc::make_mut(&mut self.shards[key.spread() % SHARDS]).remove(key)
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.len()).sum()
+    }
+
     /// All values, in no useful order.
     pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
         self.shards.iter().flat_map(|shard| shard.values())
@@ -91,6 +95,7 @@ mod tests {
         assert_eq!((first.get("topic-7"), second.get("topic-7")), (Some(&7), Some(&-7)));
         assert_eq!((first.get("topic-8"), second.get("topic-8")), (Some(&8), None));
         assert_eq!((first.values().count(), second.values().count()), (1000, 999));
+        assert_eq!((first.len(), second.len()), (1000, 999));
         let copied = first.shards.iter().zip(&second.shards).filter(|(a, b)| !Arc::ptr_eq(a, b)).count();
         assert!(copied <= 2, "{copied} shards were copied");
     }

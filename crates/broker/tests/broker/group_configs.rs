@@ -158,7 +158,6 @@ fn what_a_group_cannot_set_is_refused_by_name() {
         ("share.session.timeout.ms", SET, "45000", "share groups"),
         ("streams.session.timeout.ms", SET, "45000", "streams groups"),
         ("retention.ms", SET, "1", "Unknown group config name"),
-        ("retention.ms", DELETE, "", "Unknown group config name"),
     ] {
         // What is right beside it is not done either.
         let changes = [("consumer.assignment.interval.ms", SET, "1"), (name, operation, value)];
