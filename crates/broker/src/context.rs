@@ -47,6 +47,8 @@ pub(crate) struct ConnectionInfo {
 pub(crate) struct ParkedFetch<'a> {
     connection: &'a ConnectionInfo,
     all: &'a AtomicUsize,
+    /// Whether no other one of its connection waited when it began to.
+    pub(crate) is_only: bool,
 }
 
 impl Drop for ParkedFetch<'_> {
@@ -81,9 +83,9 @@ impl ConnectionInfo {
 
     /// A fetch of this connection waits for records from now on, until the result is dropped; `all` counts those of the server.
     pub(crate) fn park_fetch<'a>(&'a self, all: &'a AtomicUsize) -> ParkedFetch<'a> {
-        self.parked_fetches.fetch_add(1, Ordering::Relaxed);
+        let before = self.parked_fetches.fetch_add(1, Ordering::Relaxed);
         all.fetch_add(1, Ordering::Relaxed);
-        ParkedFetch { connection: self, all }
+        ParkedFetch { connection: self, all, is_only: before == 0 }
     }
 
     /// Fetches of this connection that wait for records.

@@ -173,8 +173,9 @@ address has no more of them than it leaves free, and {FEW} in any case. What is 
 clients ask again a little later. A request that waits stays charged for its frame.
 
 A connection has 16 fetches that wait for records at most (`riverrun_fetches_waiting_for_records` of the metrics): what comes
-behind them is begun as they are answered. A client has one on each connection, and Kafka begins nothing behind that. Each of
-them counts with 4 KiB, and what it remembers of its partitions, as memory of requests, of which a source has a share.
+behind them is begun as they are answered. A client has one on each connection, and Kafka begins nothing behind that. What
+each of them remembers of its partitions counts as memory of requests, of which a source has a share, and 4 KiB for each but the
+first of a connection.
 
 Requests that change topics or configs do so one after the other, and their sources in turns; those that wait
 (`riverrun_requests_waiting_to_change_metadata`) keep nobody else from being worked on.

@@ -236,10 +236,10 @@ async fn read_patiently(
     if enough(&pass) {
         return pass;
     }
+    let parked = context.connection.park_fetch(&broker.parked_fetches);
     if matches!(place, Place::Here) {
-        charge.resize(waiting_bytes(context, plan));
+        charge.resize(waiting_bytes(context, plan, parked.is_only));
     }
-    let _parked = context.connection.park_fetch(&broker.parked_fetches);
     loop {
         // A new one each time: where the one before is still enrolled, it is known to be gone.
         let waiter = Waiter::new(context.source());
@@ -275,10 +275,13 @@ async fn is_woken(broker: &Broker, waiter: &Waiter, until: Instant, place: Place
     }
 }
 
-/// Memory that a fetch holds while it waits.
-fn waiting_bytes(context: &RequestContext, plan: &Plan) -> usize {
-    let mut bytes =
-        PARKED_BYTES + context.client_id.len() + plan.len() * (size_of::<Wanted>() + size_of::<Answer>());
+/// Memory that a fetch holds while it waits. What the only one of its connection takes whatever it fetches is memory of that
+/// connection, of which there are so many at most: ten thousand idle consumers leave to requests what is theirs.
+fn waiting_bytes(context: &RequestContext, plan: &Plan, is_only: bool) -> usize {
+    let mut bytes = context.client_id.len() + plan.len() * (size_of::<Wanted>() + size_of::<Answer>());
+    if !is_only {
+        bytes += PARKED_BYTES;
+    }
     let mut last: Option<&Arc<str>> = None;
     for wanted in plan.wanted() {
         if let TopicRef::Name(name) = &wanted.partition.topic
