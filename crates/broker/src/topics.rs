@@ -33,9 +33,19 @@ impl Broker {
         source: Source,
         plan: impl FnOnce(&mut Draft<'_>) -> T + Send + 'static,
     ) -> Result<T, MetadataError> {
+        self.change_metadata_and(source, plan, |_| {}).await
+    }
+
+    /// As [`Self::change_metadata`]; `tell` hears what has come of it, also if whoever waits for it has gone meanwhile.
+    pub(crate) async fn change_metadata_and<T: Send + 'static>(
+        self: &Arc<Self>,
+        source: Source,
+        plan: impl FnOnce(&mut Draft<'_>) -> T + Send + 'static,
+        tell: impl FnOnce(&T) + Send + 'static,
+    ) -> Result<T, MetadataError> {
         let change = move |broker: &Arc<Self>| {
             broker.close_failed_dirs();
-            broker.metadata.change(plan)
+            broker.metadata.change(plan).inspect(tell)
         };
         self.in_change_turn(source, change).await
     }

@@ -61,6 +61,11 @@ pub(crate) fn runtime() -> io::Result<Runtime> {
         .build()
 }
 
+/// Work in slices that goes on whether or not somebody waits for it.
+pub(crate) fn sliced<T>(work: impl Future<Output = T>) -> impl Future<Output = T> {
+    Sliced::new(work)
+}
+
 /// Does what takes long so that the other tasks of this thread go on elsewhere.
 pub(crate) fn without_the_thread<T>(work: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|handle| handle.runtime_flavor()) {
@@ -130,9 +135,7 @@ impl Aside {
 
     /// The same for somebody who holds memory of this, and waits for no more of it.
     pub(crate) async fn in_charged_turn<T>(&self, source: IpAddr, work: impl Future<Output = T>) -> T {
-        let (source, turns) = (Source::of(source), &self.places.charged_turns);
-        let turn = turns.take(source).await;
-        held::holding(turn, source, Arc::clone(turns), work).await
+        self.places.in_charged_turn(source, work).await
     }
 
     /// Waits for so much memory, and while this source has its share of it. Whoever has some asks for no more.
@@ -153,6 +156,14 @@ impl Aside {
 }
 
 impl Places {
+    /// Does `work` once it is the turn of this source among those who wait for no memory of this. Its turn is another's while
+    /// it is [`waiting`].
+    pub(crate) async fn in_charged_turn<T>(&self, source: IpAddr, work: impl Future<Output = T>) -> T {
+        let (source, turns) = (Source::of(source), &self.charged_turns);
+        let turn = turns.take(source).await;
+        held::holding(turn, source, Arc::clone(turns), work).await
+    }
+
     /// Turns that are taken, and requests that wait for one.
     pub(crate) fn turn_counts(&self) -> (usize, usize) {
         let (first, charged) = (self.turns.counts(), self.charged_turns.counts());

@@ -510,6 +510,24 @@ async fn delete_topic(broker: &Arc<Broker>) -> ErrorCode {
 }
 
 #[tokio::test]
+async fn offsets_of_a_topic_go_though_who_deletes_it_leaves_meanwhile() {
+    let sim = SimEnv::new(1);
+    let (broker, _stop) = start(&sim).await;
+    create_topic(&broker).await;
+    assert_eq!(commit(&broker, 7).await, ErrorCode::NONE);
+    let still = DiskStandsStill::new(&sim);
+    assert!(timeout(STUCK_AFTER, delete_topic(&broker)).await.is_err());
+    drop(still);
+    let gone = async {
+        while !committed_at_last(&sim, &broker).await.is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    assert!(timeout(PATIENCE, gone).await.is_ok(), "they stay");
+    assert!(broker.metadata.image().topic("t").is_none());
+}
+
+#[tokio::test]
 async fn offsets_that_a_resting_shard_could_not_drop_are_not_those_of_a_topic_that_is_made_anew() {
     for is_killed in [false, true] {
         let sim = SimEnv::new(1);

@@ -47,16 +47,17 @@ pub(crate) async fn handle(
     let grown = if request.validate_only {
         broker.rehearse_change(context.source(), move |draft| grow_all(draft, wishes)).await
     } else {
-        broker.change_metadata(context.source(), move |draft| grow_all(draft, wishes)).await
+        let (of_change, told) = (context.clone(), names.clone());
+        let tell = move |grown: &Vec<Result<(), Refusal>>| {
+            let grown = told.iter().zip(grown).filter(|(_, outcome)| outcome.is_ok());
+            changes::tell(&of_change, Change::PartitionsAdded, grown.map(|(name, _)| name.as_str()));
+        };
+        broker.change_metadata_and(context.source(), move |draft| grow_all(draft, wishes), tell).await
     };
     let outcomes = grown.unwrap_or_else(|failed| {
         let refusal = (error::metadata_error(&failed), failed.to_string());
         vec![Err(refusal); names.len()]
     });
-    if !request.validate_only {
-        let grown = names.iter().zip(&outcomes).filter(|(_, outcome)| outcome.is_ok());
-        changes::tell(context, Change::PartitionsAdded, grown.map(|(name, _)| name.as_str()));
-    }
     let results = names.into_iter().zip(outcomes).map(|(name, outcome)| answer(name, outcome));
     CreatePartitionsResponse { results: results.collect(), ..Default::default() }
 }

@@ -52,16 +52,17 @@ pub(crate) async fn handle(
     let made = if request.validate_only {
         broker.rehearse_change(context.source(), move |draft| create(draft, planned)).await
     } else {
-        broker.change_metadata(context.source(), move |draft| create(draft, planned)).await
+        let of_change = context.clone();
+        let tell = move |made: &Vec<Result<Arc<Topic>, Refusal>>| {
+            let names = made.iter().flatten().map(|topic| &*topic.name);
+            changes::tell(&of_change, Change::TopicsCreated, names);
+        };
+        broker.change_metadata_and(context.source(), move |draft| create(draft, planned), tell).await
     };
     let outcomes = made.unwrap_or_else(|failed| {
         let refusal = (error::metadata_error(&failed), failed.to_string());
         vec![Err(refusal); names.len()]
     });
-    if !request.validate_only {
-        let made = outcomes.iter().flatten().map(|topic| &*topic.name);
-        changes::tell(context, Change::TopicsCreated, made);
-    }
     let topics = names.into_iter().zip(outcomes).map(|(name, outcome)| answer(&broker.config, name, outcome));
     CreateTopicsResponse { topics: topics.collect(), ..Default::default() }
 }

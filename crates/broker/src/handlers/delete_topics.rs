@@ -2,7 +2,7 @@
 //!
 //! Deletes topics by name, from version 6 on also by id (KIP-516). A topic is gone for everyone when the response
 //! is sent, and the offsets that groups committed for it with it, and its files if that does not take long; they go behind
-//! the response otherwise. All topics of one request become
+//! the response otherwise. All of this is done also if the client leaves meanwhile. All topics of one request become
 //! durable together. Where nobody knows whether they did, no record is acked to these topics after the response: the
 //! next start finds them or does not. Refuses the topic of group offsets, which Kafka would delete with all groups.
 
@@ -13,8 +13,9 @@ use std::time::Duration;
 use riverrun_protocol::delete_topics_response::DeletableTopicResult;
 use riverrun_protocol::{DeleteTopicsRequest, DeleteTopicsResponse, ErrorCode};
 use riverrun_types::TopicId;
+use tokio::task::JoinHandle;
 
-use crate::aside::waiting;
+use crate::aside::{self, waiting};
 use crate::broker::Broker;
 use crate::changes;
 use crate::context::{Operation, RequestContext, Resource};
@@ -22,7 +23,7 @@ use crate::error;
 use crate::log_limit::Change;
 use crate::metadata::{Draft, Image, Topic, is_internal};
 use crate::mounts::NOT_CHANGED;
-use crate::supervisor::aside;
+use crate::supervisor;
 
 /// First version in which topics are in `topics`, by name or id.
 const STATES_SINCE: i16 = 6;
@@ -57,31 +58,60 @@ pub(crate) async fn handle(
     };
     let (wanted, found): (Vec<_>, Vec<_>) =
         by_one_name(wanted.into_iter().map(find).collect()).into_iter().unzip();
+    let of_change = context.clone();
     let deleted = broker.in_change_turn(context.source(), move |broker| {
         let asked: Vec<TopicId> = found.iter().flatten().copied().collect();
         let changed = broker.metadata.change(|draft| delete(draft, found));
-        changed.inspect_err(|failed| broker.doubt_topics(&asked, failed))
+        let outcomes = changed.inspect_err(|failed| broker.doubt_topics(&asked, failed))?;
+        let gone = outcomes.iter().flatten().cloned().collect();
+        // Begun here: whoever waits for the change may have gone.
+        Ok((outcomes, begin_removal(broker, of_change, gone)))
     });
-    let outcomes = deleted.await.unwrap_or_else(|failed| {
-        let refusal = (error::metadata_error(&failed), failed.to_string());
-        vec![Err(refusal); wanted.len()]
-    });
-    let gone: Vec<_> = outcomes.iter().flatten().map(|topic| (&*topic.name, topic.id)).collect();
-    discard(broker, gone.iter().map(|(_, id)| *id).collect()).await;
+    let outcomes = match deleted.await {
+        Ok((outcomes, removal)) => {
+            // It ends early only where the server ends.
+            let _ = waiting(removal).await;
+            outcomes
+        }
+        Err(failed) => {
+            let refusal = (error::metadata_error(&failed), failed.to_string());
+            vec![Err(refusal); wanted.len()]
+        }
+    };
+    let responses = wanted.into_iter().zip(outcomes).map(|(topic, outcome)| answer(topic, outcome));
+    DeleteTopicsResponse { responses: responses.collect(), ..Default::default() }
+}
+
+/// Begins what follows from a deletion. It is done whether or not the client waits for it.
+fn begin_removal(broker: &Arc<Broker>, context: RequestContext, gone: Vec<Arc<Topic>>) -> JoinHandle<()> {
+    let source = context.connection.peer.ip();
+    let (of_removal, places) = (Arc::clone(broker), broker.aside.get().cloned());
+    let removal = async move {
+        let removal = remove(&of_removal, &context, &gone);
+        match places {
+            Some(places) => places.in_charged_turn(source, removal).await,
+            None => removal.await,
+        }
+    };
+    tokio::spawn(broker.supervisor.errand("delete-topics", aside::sliced(removal)))
+}
+
+/// Removes what there is of topics beside the metadata.
+async fn remove(broker: &Arc<Broker>, context: &RequestContext, gone: &[Arc<Topic>]) {
+    let gone: Vec<_> = gone.iter().map(|topic| (&*topic.name, topic.id)).collect();
     changes::tell(context, Change::TopicsDeleted, gone.iter().map(|(name, _)| *name));
+    discard(broker, gone.iter().map(|(_, id)| *id).collect()).await;
     if !gone.is_empty()
         && let Err(code) = broker.groups.topics_deleted(broker, &gone).await
     {
         tracing::warn!(%code, "offsets of deleted topics go when the groups of their partition take changes again");
     }
-    let responses = wanted.into_iter().zip(outcomes).map(|(topic, outcome)| answer(topic, outcome));
-    DeleteTopicsResponse { responses: responses.collect(), ..Default::default() }
 }
 
 /// Removes what the topics hold. What takes long goes on behind the response.
 async fn discard(broker: &Arc<Broker>, deleted: Vec<TopicId>) {
     let broker = Arc::clone(broker);
-    let removal = aside(move || broker.discard_topics(&deleted));
+    let removal = supervisor::aside(move || broker.discard_topics(&deleted));
     // Nobody but the next start has to know whether it was done.
     let _ = waiting(tokio::time::timeout(REMOVAL_PATIENCE, removal)).await;
 }

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use riverrun_broker::{Server, StopError};
 use riverrun_env::sim::SimEnv;
 use riverrun_env::{Env, FileSystem};
-use riverrun_protocol::{DescribeLogDirsRequest, ErrorCode, ProduceRequest};
+use riverrun_protocol::{
+    CreateTopicsRequest, DeleteTopicsRequest, DescribeLogDirsRequest, ErrorCode, ProduceRequest,
+};
 
 use crate::admin_port::get;
 use crate::support::{
@@ -209,6 +211,47 @@ fn a_log_dir_that_hangs_holds_up_retention_of_no_other() {
     }
     sim.fs.hang_device(None);
     server.stop().expect("a clean stop");
+}
+
+/// Waits until the metrics say this.
+fn expect_metric(admin: SocketAddr, name: &str, value: usize) {
+    let begun = Instant::now();
+    let line = format!("riverrun_{name} {value}");
+    while !get(admin, "/metrics").1.lines().any(|other| other.trim().replace("{}", "") == line) {
+        assert!(begun.elapsed() < PATIENCE, "not {line}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn files_of_a_topic_go_though_its_deleter_leaves_while_a_disk_hangs() {
+    let sim = SimEnv::new(1);
+    let server = start_on(&sim, "/one", &[]);
+    let admin = server.admin_address().expect("an admin port");
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "t", 1, &[("durability", "4")]);
+    produce(&mut client, "t", 0, &batch(&["a"]));
+    assert_eq!(segments(&sim, Path::new("/one")), [0]);
+    sim.fs.hang_device(Some(Path::new("/data")));
+    let request = DeleteTopicsRequest { topic_names: vec!["t".into()], ..Default::default() };
+    client.send(&request, 5);
+    // The deletion is under way once somebody else waits for its end.
+    let mut other = Client::new(&server);
+    other.set_timeout(Duration::from_millis(300));
+    let rehearsal = CreateTopicsRequest { validate_only: true, ..Default::default() };
+    while {
+        other.send(&rehearsal, 7);
+        other.read_frame().is_ok()
+    } {}
+    drop(client);
+    expect_metric(admin, "connections_open", 1);
+    sim.fs.hang_device(None);
+    let begun = Instant::now();
+    while !segments(&sim, Path::new("/one")).is_empty() {
+        assert!(begun.elapsed() < PATIENCE, "they stay");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    server.stop().expect("in order");
 }
 
 /// So many bytes are in no segment yet.
