@@ -123,6 +123,7 @@ impl PartitionLog {
         let mut check = SegmentCheck::new(facts, segment.index_content()?);
         let cold = cold_steps(&*file, extent.size_bytes);
         let mut is_done = false;
+        let rebuilt_before = scrubbed.indexes_rebuilt;
         while !is_done && !control.is_stopped() {
             let from = check.position();
             is_done = check.run(&*file, STEP_BYTES).map_err(io)?;
@@ -134,7 +135,8 @@ impl PartitionLog {
             if self.is_gone(segment)? {
                 return Ok(());
             }
-            self.judge_flaws(segment, &mut check, scrubbed)?;
+            let is_rebuilt = scrubbed.indexes_rebuilt > rebuilt_before;
+            scrubbed.indexes_rebuilt += usize::from(self.judge_flaws(segment, &mut check, is_rebuilt)?);
         }
         if is_done {
             scrubbed.segments += 1;
@@ -149,15 +151,17 @@ impl PartitionLog {
         Ok(!view.segments.iter().any(|current| std::ptr::eq(Arc::as_ptr(current), segment)))
     }
 
-    /// Acts on what was found, and forgets it.
+    /// Acts on what was found, and forgets it. Whether it had the index rebuilt, which takes a scan of the segment and so is
+    /// done only if it was not before: the check goes on with the entries of the index that was.
     fn judge_flaws(
         &self,
         segment: &Segment,
         check: &mut SegmentCheck,
-        scrubbed: &mut Scrubbed,
-    ) -> Result<(), LogError> {
+        mut is_rebuilt: bool,
+    ) -> Result<bool, LogError> {
+        let was_rebuilt = is_rebuilt;
         if check.flaws.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         let log_start = self.open()?.view().log_start;
         for flaw in std::mem::take(&mut check.flaws) {
@@ -171,13 +175,13 @@ impl PartitionLog {
                 return Err(LogError::Unreadable { path: segment.log_path(), position });
             } else if *half == Half::Log {
                 return Err(LogError::corrupt(&segment.log_path(), *position, what.clone()));
-            } else {
+            } else if !is_rebuilt {
                 tracing::warn!(path = %segment.index_path().display(), position, what, "the scrub found this");
                 segment.rebuild_index()?;
-                scrubbed.indexes_rebuilt += 1;
+                is_rebuilt = true;
             }
         }
-        Ok(())
+        Ok(is_rebuilt && !was_rebuilt)
     }
 }
 

@@ -100,13 +100,32 @@ pub(crate) struct Extent {
 /// The index as far as it is known.
 ///
 /// Invariants: once `is_loaded`, the file has a right header and at least `stored` whole entries; `tail` goes on
-/// where they end; `last` is the last of both.
+/// where they end; `last` is the last of both. Entries that the file has are written over only where `stored` is 0, or under
+/// the lock, and `rewrites` rises before.
 #[derive(Debug)]
 struct Index {
     is_loaded: bool,
     stored: u32,
     tail: Vec<IndexEntry>,
     last: IndexEntry,
+    /// How often the file was given other entries: what a lookup has read is of one index only if this stayed the same.
+    rewrites: u64,
+}
+
+impl Index {
+    /// Has these entries in memory: from here on the file may be written over.
+    fn keep(&mut self, entries: Vec<IndexEntry>) {
+        self.rewrites += 1;
+        self.is_loaded = true;
+        self.stored = 0;
+        self.last = entries.last().copied().unwrap_or(IndexEntry::START);
+        self.tail = entries;
+    }
+
+    /// Has so many entries in the file, and none in memory.
+    fn rely_on_file(&mut self, stored: u32, last: IndexEntry) {
+        *self = Self { is_loaded: true, stored, tail: Vec::new(), last, rewrites: self.rewrites };
+    }
 }
 
 /// One segment of an open partition.
@@ -130,7 +149,7 @@ pub(crate) struct Segment {
 impl Segment {
     fn new(home: Arc<Home>, base_offset: Offset, is_loaded: bool) -> Self {
         let codec = home.index_header(base_offset).codec();
-        let index = Index { is_loaded, stored: 0, tail: Vec::new(), last: IndexEntry::START };
+        let index = Index { is_loaded, stored: 0, tail: Vec::new(), last: IndexEntry::START, rewrites: 0 };
         Self {
             home,
             base_offset,
@@ -222,9 +241,23 @@ impl Segment {
         self.log_slot.get_or_open_once(|| self.open_file(&path, OpenMode::Read))
     }
 
-    /// All entries of the index as its file has them.
+    /// All entries of the index as its file has them, or as they are in memory where the file is written over, or could not be.
     pub(crate) fn index_content(&self) -> Result<IndexContent, LogError> {
         self.ensure_loaded()?;
+        self.undisturbed(|| match self.entries_in_memory() {
+            Some(entries) => Ok(IndexContent { entries, flaw: None }),
+            None => self.read_index_content(),
+        })
+    }
+
+    /// The entries of a complete segment of which the file has none.
+    fn entries_in_memory(&self) -> Option<Vec<IndexEntry>> {
+        let index = self.index.lock();
+        let is_memory_all = self.extent().is_some() && index.stored == 0 && !index.tail.is_empty();
+        is_memory_all.then(|| index.tail.clone())
+    }
+
+    fn read_index_content(&self) -> Result<IndexContent, LogError> {
         let file = self.index_file_once(OpenMode::ReadWrite)?;
         let log_len = self.log_file_once()?.len().map_err(|error| LogError::io(&self.log_path(), error))?;
         let content = IndexContent::read_file(&*file, self.home.index_header(self.base_offset), log_len);
@@ -265,10 +298,11 @@ impl Segment {
         check_file(&*self.home.fs, &self.log_path(), self.log_slot.peek().as_deref(), size_bytes)
     }
 
-    /// Closes the files that nobody has used since the last call.
+    /// Closes the files that nobody has used since the last call, and forgets an index that nobody has gone on making.
     pub(crate) fn close_unused_files(&self) {
         self.log_slot.close_if_unused();
         self.index_slot.close_if_unused();
+        self.forget_unused_scan();
     }
 
     /// Opens both files and keeps them open for as long as the segment lives, or until [`Self::let_close`]: another segment
@@ -390,7 +424,22 @@ impl Segment {
         }
     }
 
+    /// What `look` finds in an index that is not made anew meanwhile: what was read of the file then may be of two indexes.
+    fn undisturbed<T>(&self, look: impl Fn() -> T) -> T {
+        loop {
+            let rewrites = self.index.lock().rewrites;
+            let found = look();
+            if self.index.lock().rewrites == rewrites {
+                return found;
+            }
+        }
+    }
+
     fn look_up(&self, holds: &impl Fn(&IndexEntry) -> bool) -> Result<IndexEntry, LookupError> {
+        self.undisturbed(|| self.look_up_once(holds))
+    }
+
+    fn look_up_once(&self, holds: &impl Fn(&IndexEntry) -> bool) -> Result<IndexEntry, LookupError> {
         let stored = {
             let index = self.index.lock();
             if let Some(before) = index.tail.partition_point(holds).checked_sub(1) {

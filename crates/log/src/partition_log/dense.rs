@@ -10,7 +10,7 @@ use crate::segment::{Dense, Segment};
 impl OpenLog {
     /// Whether a lookup from this entry on walks no further than in an index of today. If it would, the index is made anew,
     /// by a piece of bounded size with each call.
-    pub(super) fn dense_at(
+    pub(crate) fn dense_at(
         &self,
         segment: &Arc<Segment>,
         entry: IndexEntry,
@@ -23,20 +23,28 @@ impl OpenLog {
         if self.dir.has_failed() {
             return Ok(Dense::Never);
         }
-        let read = segment.read_for_index();
-        if read != Dense::Yes {
-            return Ok(read);
+        match segment.read_for_index() {
+            Dense::Yes => Ok(self.replace_index_of(segment)),
+            Dense::Never if segment.is_sparse_behind(entry, size_bytes)? => Ok(Dense::Never),
+            // `Never`: somebody else has made it dense since the entry was looked up.
+            Dense::NotYet | Dense::Never => Ok(Dense::NotYet),
         }
+    }
+
+    /// `NotYet`: what was looked up before is an entry of the index that was.
+    fn replace_index_of(&self, segment: &Arc<Segment>) -> Dense {
         // Retention or compaction is at work: until it has ended the walk is long.
-        let Some(_reshaping) = self.reshaping.try_lock() else { return Ok(Dense::Never) };
+        let Some(_reshaping) = self.reshaping.try_lock() else { return Dense::Never };
         let is_there = self.view().segment_at(segment.base_offset).is_some_and(|at| Arc::ptr_eq(at, segment));
         if !is_there {
-            return Ok(Dense::Never);
+            segment.leave_index();
+            return Dense::Never;
         }
-        if segment.replace_index() == Dense::Never {
-            return Ok(Dense::Never);
+        if let Err(error) = segment.replace_index() {
+            // Lookups go on in memory.
+            let error = self.dir.judge(error);
+            tracing::warn!(path = %segment.index_path().display(), %error, "the dense index is not written");
         }
-        // What was looked up before is an entry of the index that was.
-        Ok(Dense::NotYet)
+        Dense::NotYet
     }
 }

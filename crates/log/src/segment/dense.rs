@@ -4,8 +4,9 @@
 //! [`INTERVAL_BYTES_MAX`] has it; between those of older indexes a whole segment may lie. Such an index is found where a
 //! lookup would walk, and is replaced by one made from the batches, a piece at a time, so that nobody waits for all of it.
 //! Only the index of a complete segment is replaced, and never one that the batches contradict: it stays as it is.
+//! Before its file is written over, lookups go by the new one in memory: no lookup sees a part of both.
 
-use riverrun_env::File;
+use riverrun_env::{File, OpenMode};
 use riverrun_types::Offset;
 
 use super::Segment;
@@ -33,9 +34,13 @@ pub(crate) enum Dense {
 pub(super) enum Densing {
     #[default]
     NotBegun,
-    UnderWay(Box<IndexScan>),
-    /// The segment says something else than its index, or cannot be read or written: that is for others to find.
-    GivenUp,
+    UnderWay {
+        scan: Box<IndexScan>,
+        was_used: bool,
+    },
+    /// Nothing is to be read any more: the index is dense, or the segment says something else than its index, or cannot be
+    /// read, which is for others to find.
+    Done,
 }
 
 /// Entries of an index that is made from the batches.
@@ -135,7 +140,8 @@ impl Segment {
         Ok(position < end)
     }
 
-    /// Reads on to make the index dense. `Yes`: all was read, and [`Self::replace_index`] is to follow.
+    /// Reads on to make the index dense. `Yes`: all was read, and [`Self::replace_index`] is to follow. `Never` also where
+    /// the index was made anew already: what was looked up in it since is as near as it can be.
     pub(crate) fn read_for_index(&self) -> Dense {
         let Some(extent) = self.extent() else { return Dense::Never };
         let mut densing = self.densing.lock();
@@ -147,7 +153,7 @@ impl Segment {
                     let path = self.log_path();
                     tracing::debug!(path = %path.display(), %error, "the index stays sparse");
                 }
-                *densing = Densing::GivenUp;
+                *densing = Densing::Done;
                 Dense::Never
             }
         }
@@ -156,43 +162,63 @@ impl Segment {
     fn read_on(&self, densing: &mut Densing, end: u64) -> Result<bool, Option<LogError>> {
         if let Densing::NotBegun = densing {
             let known = self.index_content()?.entries;
-            *densing = Densing::UnderWay(Box::new(IndexScan::new(self.base_offset, known)));
+            let scan = Box::new(IndexScan::new(self.base_offset, known));
+            *densing = Densing::UnderWay { scan, was_used: true };
         }
-        let Densing::UnderWay(scan) = densing else { return Err(None) };
+        let Densing::UnderWay { scan, was_used } = densing else { return Err(None) };
+        *was_used = true;
         Ok(scan.read_on(self, &*self.log_file()?, end, DENSE_AT_ONCE_BYTES)?)
     }
 
-    /// Writes the index that was made from the batches over the one that is there; the caller sees to it that no other
-    /// segment takes the files' names meanwhile. Lookups go on: what they read is an entry of the one or of the other, and
-    /// each is a boundary.
-    pub(crate) fn replace_index(&self) -> Dense {
-        let mut densing = self.densing.lock();
-        let Densing::UnderWay(scan) = std::mem::replace(&mut *densing, Densing::GivenUp) else {
-            return Dense::Never;
-        };
-        let (entries, _) = scan.finish(self);
-        match self.write_entries(&entries) {
-            Ok(()) => {
-                *densing = Densing::NotBegun;
-                Dense::Yes
-            }
-            Err(error) => {
-                tracing::warn!(path = %self.index_path().display(), %error, "the index stays sparse");
-                Dense::Never
-            }
+    /// Forgets how far the index was made anew if nobody has gone on with it since the last call. Waits for nobody.
+    pub(super) fn forget_unused_scan(&self) {
+        let Some(mut densing) = self.densing.try_lock() else { return };
+        if let Densing::UnderWay { was_used, .. } = &mut *densing
+            && !std::mem::take(was_used)
+        {
+            *densing = Densing::NotBegun;
         }
     }
 
-    fn write_entries(&self, entries: &[IndexEntry]) -> Result<(), LogError> {
-        let file = self.index_file()?;
-        let bytes = self.encode_entries(entries);
-        let written = file.write_all_at(&bytes, entry_position(0)).and_then(|()| file.sync_data());
-        written.map_err(|error| LogError::io(&self.index_path(), error))?;
+    /// The segment is no longer part of the log: nobody makes its index anew.
+    pub(crate) fn leave_index(&self) {
+        *self.densing.lock() = Densing::Done;
+    }
+
+    /// Writes the index that was made from the batches over the one that is there, and syncs it; the caller sees to it that no
+    /// other segment takes the files' names meanwhile. Lookups go on in memory until it is durable, and for good if the disk
+    /// does not take it.
+    pub(crate) fn replace_index(&self) -> Result<(), LogError> {
+        let densing = std::mem::replace(&mut *self.densing.lock(), Densing::Done);
+        let Densing::UnderWay { scan, .. } = densing else { return Ok(()) };
+        let (entries, _) = scan.finish(self);
+        let bytes = self.encode_entries(&entries);
+        let stored = u32::try_from(entries.len()).expect("one entry for each 4 KiB of a segment");
+        let rewrites = {
+            let mut index = self.index.lock();
+            index.keep(entries);
+            index.rewrites
+        };
+        self.write_index(&bytes)?;
         let mut index = self.index.lock();
-        index.tail.clear();
-        index.stored = u32::try_from(entries.len()).expect("one entry for each 4 KiB of a segment");
-        index.last = entries.last().copied().unwrap_or(IndexEntry::START);
+        // The scrub may have had the index rebuilt meanwhile.
+        if index.rewrites == rewrites {
+            let last = index.last;
+            index.rely_on_file(stored, last);
+        }
         Ok(())
+    }
+
+    /// Writes these entries, and nothing behind them. Durable when it returns.
+    fn write_index(&self, bytes: &[u8]) -> Result<(), LogError> {
+        let (file, path) = (self.index_file_once(OpenMode::ReadWrite)?, self.index_path());
+        let end = entry_position(0) + bytes.len() as u64;
+        let write = || {
+            file.write_all_at(bytes, entry_position(0))?;
+            if file.len()? > end { file.set_len(end) } else { Ok(()) }
+        };
+        write().map_err(|error| LogError::write(&path, error))?;
+        file.sync_data().map_err(|error| LogError::sync(&path, error))
     }
 
     /// The entries as they are written from the first on.

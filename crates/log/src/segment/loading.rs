@@ -12,7 +12,7 @@ use riverrun_env::{File, OpenMode};
 use riverrun_types::Offset;
 
 use super::dense::{IndexScan, REBUILD_INTERVAL_BYTES};
-use super::{Extent, Index, LOOKUP_ENTRIES, LookupError, Segment};
+use super::{Extent, LOOKUP_ENTRIES, LookupError, Segment};
 use crate::bad_sector::{self, read_exact};
 use crate::error::LogError;
 use crate::fields::DecodeError;
@@ -43,7 +43,7 @@ impl Segment {
         }
         let mut index = self.index.lock();
         if !index.is_loaded {
-            *index = Index { is_loaded: true, stored, tail: Vec::new(), last };
+            index.rely_on_file(stored, last);
         }
         Ok(())
     }
@@ -77,7 +77,7 @@ impl Segment {
         if u64::from(last.position) != extent.size_bytes || end != extent.next_offset {
             return Ok(None);
         }
-        *self.index.lock() = Index { is_loaded: true, stored, tail: Vec::new(), last };
+        self.index.lock().rely_on_file(stored, last);
         Ok(Some(last))
     }
 
@@ -176,7 +176,7 @@ impl Segment {
                 self.start_index_anew(&error)?;
             }
         }
-        *self.index.lock() = Index { is_loaded: true, stored, tail: Vec::new(), last };
+        self.index.lock().rely_on_file(stored, last);
         Ok(last)
     }
 
@@ -273,16 +273,17 @@ impl Segment {
             let what = format!("ends at offset {expected}, above the next segment's {}", extent.next_offset);
             return Err(LogError::corrupt(&self.log_path(), end, what));
         }
-        let last = entries.last().copied().unwrap_or(IndexEntry::START);
         if self.home.has_failed.load(Ordering::Acquire) {
-            *index = Index { is_loaded: true, stored: 0, tail: entries, last };
+            index.keep(entries);
             return Ok(());
         }
+        index.rewrites += 1;
         let file = self.start_index_anew(error)?;
         let written = file.write_all_at(&self.encode_entries(&entries), entry_position(0));
         written.map_err(|error| LogError::io(&self.index_path(), error))?;
+        let last = entries.last().copied().unwrap_or(IndexEntry::START);
         let stored = u32::try_from(entries.len()).expect("one entry for each 4 KiB of a segment");
-        *index = Index { is_loaded: true, stored, tail: Vec::new(), last };
+        index.rely_on_file(stored, last);
         Ok(())
     }
 

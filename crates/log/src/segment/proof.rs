@@ -316,6 +316,10 @@ impl Segment {
     }
 
     fn find_entry_from(&self, position: u64) -> Result<Option<IndexEntry>, LookupError> {
+        self.undisturbed(|| self.find_entry_once(position))
+    }
+
+    fn find_entry_once(&self, position: u64) -> Result<Option<IndexEntry>, LookupError> {
         let reaches = |entry: &&IndexEntry| u64::from(entry.position) >= position;
         let (stored, in_memory) = {
             let index = self.index.lock();
