@@ -329,7 +329,7 @@ impl Piece {
 
 impl OpenLog {
     /// Where the tail ends, if there is one.
-    fn tail_end(&self) -> Option<Offset> {
+    pub(super) fn tail_end(&self) -> Option<Offset> {
         self.shown.lock().tail.end()
     }
 

@@ -159,13 +159,20 @@ impl Tail {
         bytes
     }
 
-    /// Gives all of it memory of its own: it may stay for long, and others share their group's.
-    pub(crate) fn unshare(&mut self) {
+    /// Gives what ends at or below `end` memory of its own: it may stay for long, and others share their group's. After about
+    /// `bytes_max` it stops; returns whether something is left.
+    pub(crate) fn unshare_below(&mut self, end: Offset, bytes_max: usize) -> bool {
         let from = self.entries.partition_point(|entry| entry.piece.next_offset <= self.unshared_end);
-        for entry in self.entries.range_mut(from..) {
+        let mut left = bytes_max;
+        for entry in self.entries.range_mut(from..).take_while(|entry| entry.piece.next_offset <= end) {
+            if left == 0 {
+                return true;
+            }
+            left = left.saturating_sub(entry.piece.bytes.len());
             entry.piece.bytes = Bytes::copy_from_slice(&entry.piece.bytes);
             self.unshared_end = entry.piece.next_offset;
         }
+        false
     }
 
     /// Forgets what ends at or below `end`; returns how many bytes went that the write cache counts.
@@ -420,6 +427,23 @@ mod tests {
         assert_eq!(tail.forget_below(Offset(12)), 0);
         assert_eq!(tail.forget_below(Offset(18)), whole - first - second);
         assert_eq!(tail.counted_bytes(), 0);
+    }
+
+    #[test]
+    fn a_tail_gets_memory_of_its_own_a_part_at_a_time() {
+        let mut tail = tail();
+        let places = |tail: &Tail| tail.entries().map(|entry| entry.piece.bytes.as_ptr()).collect::<Vec<_>>();
+        let shared: Vec<_> = tail.entries().map(|entry| entry.piece.bytes.clone()).collect();
+        let own = |tail: &Tail| {
+            let both = places(tail).into_iter().zip(&shared);
+            both.filter(|(place, shared)| *place != shared.as_ptr()).count()
+        };
+        assert!(tail.unshare_below(Offset(13), 1));
+        assert_eq!(own(&tail), 1);
+        assert!(!tail.unshare_below(Offset(13), usize::MAX));
+        assert_eq!(own(&tail), 2, "what has come since is left");
+        assert!(!tail.unshare_below(Offset(18), usize::MAX));
+        assert_eq!(own(&tail), 3);
     }
 
     #[test]

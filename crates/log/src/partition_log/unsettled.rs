@@ -4,10 +4,12 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
+use parking_lot::MutexGuard;
 use riverrun_journal::Position;
 use riverrun_records::Batches;
 use riverrun_types::Offset;
 
+use super::journaled::RUN_BYTES;
 use super::open::OpenLog;
 use super::tail::{Piece, TailEntry};
 use super::{PartitionLog, State};
@@ -133,10 +135,18 @@ impl PartitionLog {
         submitted_bytes + log.shown.lock().tail.counted_bytes()
     }
 
-    /// Gives the tail memory of its own. Waits for nobody who waits for the disk.
+    /// Gives the tail memory of its own, about a run at a time: readers and the journal's thread have their turn between two
+    /// of them. Waits for nobody who waits for the disk.
     pub(crate) fn unshare_tail(&self) {
-        if let Some(log) = self.log_at_hand() {
-            log.shown.lock().tail.unshare();
+        let Some(log) = self.log_at_hand() else { return };
+        let Some(end) = log.tail_end() else { return };
+        loop {
+            let mut shown = log.shown.lock();
+            let is_left = shown.tail.unshare_below(end, RUN_BYTES);
+            MutexGuard::unlock_fair(shown);
+            if !is_left {
+                return;
+            }
         }
     }
 
