@@ -81,6 +81,7 @@ pub(crate) fn log_error(error: &LogError) -> ErrorCode {
         LogError::Unprocessed { .. } => ErrorCode::UNKNOWN_SERVER_ERROR,
         LogError::DirFull { .. }
         | LogError::DirHangs { .. }
+        | LogError::Lost(_)
         | LogError::Journal(_)
         | LogError::JournalFailed(_)
         | LogError::NoJournal { .. }

@@ -152,6 +152,9 @@ pub enum LogError {
         /// The log dir.
         path: PathBuf,
     },
+    /// What was appended to the partition before could not be written, and whoever has appended that was not told.
+    #[error("appends to partition {0} were lost")]
+    Lost(PartitionId),
     /// What the journals hold was not brought into the segments yet.
     #[error("the journals' entries are still being recovered")]
     NotRecovered,
@@ -215,6 +218,7 @@ impl LogError {
             | Self::OutOfTime
             | Self::DirFull { .. }
             | Self::DirHangs { .. }
+            | Self::Lost(_)
             | Self::NotRecovered
             | Self::NotSettled { .. }
             | Self::Aside(_)

@@ -3,7 +3,7 @@
 use bytes::BytesMut;
 use riverrun_coordinator::OffsetsRecord;
 use riverrun_log::producer_state::AppendOrigin;
-use riverrun_log::{AppendError, AppendOptions, Appended};
+use riverrun_log::{AppendError, AppendOptions, Appended, LogError};
 use riverrun_records::{BatchBuilder, BatchError, BatchOptions, Compression};
 use riverrun_types::TimestampMs;
 
@@ -20,7 +20,7 @@ const APPEND_BYTES: usize = 1024 * 1024;
 /// all. A larger one, such as a million offsets that go with their topic, is several, because none may be larger than
 /// a segment; if one fails, what is in the log is a prefix of the step, as after a crash. Batches are stamped with the
 /// wall clock, as all that a log ages by. How durable they are yet is the partition's to say: `last` becomes the last
-/// append that worked.
+/// append that the log has taken.
 pub(super) fn append(
     broker: &Broker,
     partition: &Partition,
@@ -41,7 +41,8 @@ pub(super) fn encode_step(broker: &Broker, records: &[OffsetsRecord]) -> Result<
     encode(records, codec(broker), broker.env.clock.wall())
 }
 
-/// Appends what [`encode_step`] has made.
+/// Appends what [`encode_step`] has made. Fails also if something was lost since the append before: the shard is ahead of
+/// its log then, however well this one went.
 pub(super) fn append_encoded(
     broker: &Broker,
     partition: &Partition,
@@ -51,7 +52,11 @@ pub(super) fn append_encoded(
     let options = AppendOptions { origin: AppendOrigin::Coordinator, now: broker.env.clock.wall() };
     let appended = partition.append(BytesMut::from(bytes), options)?;
     partition.write_staged()?;
-    *last = Some(appended);
+    let before = last.replace(appended);
+    // Nobody may have waited for what was lost, and what waits for `last` would not hear of it.
+    if before.is_some_and(|before| before.loss_count != appended.loss_count) {
+        return Err(AppendError::Storage(LogError::Lost(partition.log.id())));
+    }
     Ok(())
 }
 

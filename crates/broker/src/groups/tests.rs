@@ -5,7 +5,9 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use riverrun_coordinator::OffsetsRecord;
 use riverrun_env::sim::SimEnv;
+use riverrun_log::Leaves;
 use riverrun_protocol::join_group_request::JoinGroupRequestProtocol;
 use riverrun_protocol::offset_commit_request::{OffsetCommitRequestPartition, OffsetCommitRequestTopic};
 use riverrun_protocol::{
@@ -649,6 +651,25 @@ async fn a_group_does_not_come_back_to_a_shard_that_was_loaded_anew() {
     let outcome = timeout(PATIENCE, long).await.expect("soon").expect("it ends");
     assert_eq!(outcome, Err(ErrorCode::NOT_COORDINATOR));
     assert_eq!(committed(&broker).await, [2]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_loss_that_nobody_waited_for_is_met_by_the_next_append() {
+    let sim = SimEnv::new(1);
+    let (broker, _stop) = start_at(&sim, "4").await;
+    create_topic(&broker).await;
+    assert_eq!(commit(&broker, 1).await, ErrorCode::NONE);
+    broker.logs.set_leaves(0, Leaves::Always);
+    let record = OffsetsRecord { key: vec![1], value: None };
+    let step = |_: &mut Shard, _| Step { records: vec![record], ..Step::default() };
+    assert_eq!(broker.groups.step(&broker, 0, None, step), Ok(()), "it is left");
+    sim.fs.fill_device(Some("/data".as_ref()));
+    broker.logs.write_left(0, Duration::ZERO);
+    sim.fs.fill_device(None);
+    broker.logs.set_leaves(0, Leaves::Never);
+    assert_eq!(commit(&broker, 2).await, ErrorCode::NOT_COORDINATOR, "the shard is ahead of its log");
+    sim.clock.advance(REST);
+    assert_eq!(commit(&broker, 3).await, ErrorCode::NONE);
 }
 
 /// Sends a `JoinGroup` of a new member with so much metadata, as a connection does.
