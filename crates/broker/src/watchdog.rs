@@ -363,6 +363,10 @@ fn told_work(broker: &Broker, work: DirWork, waited: Duration) -> String {
     match work {
         DirWork::Settles(id) => format!("settling has been at partition {} for {ms} ms", name(id)),
         DirWork::Writes(id) => format!("a write to partition {} has waited for it for {ms} ms", name(id)),
+        DirWork::AwaitsWriter(id) => {
+            format!("a write to partition {} has waited for its turn for {ms} ms", name(id))
+        }
+        DirWork::Opens(id) => format!("partition {} was to be opened {ms} ms ago", name(id)),
         DirWork::Checkpoint => format!("a checkpoint has waited for it for {ms} ms"),
         DirWork::Space => format!("it was asked {ms} ms ago how much space is left"),
     }

@@ -162,7 +162,7 @@ impl StoreShared {
     /// Whether another log dir than this one is settled.
     pub(crate) fn has_other_that_answers(&self, dir: &LogDir) -> bool {
         let mut others = self.dirs.get().into_iter().flatten().filter_map(Weak::upgrade);
-        others.any(|other| !std::ptr::eq(&raw const *other, dir) && other.is_open() && !other.hangs())
+        others.any(|other| !std::ptr::eq(&raw const *other, dir) && other.is_open() && !other.stands_still())
     }
 
     /// Wakes who settles any of the log dirs.

@@ -12,7 +12,7 @@ use riverrun_records::{BatchBuilder, BatchOptions};
 use riverrun_types::{DurabilityLevel, TimestampMs};
 
 use super::*;
-use crate::partition_log::AppendOptions;
+use crate::partition_log::{AppendOptions, Appended};
 use crate::store::{LogStore, Place, StoreOptions};
 
 const KNOWN: PartitionId = PartitionId { topic: TopicId([1; 16]), index: 0 };
@@ -50,14 +50,19 @@ fn partition(store: &LogStore, id: PartitionId) -> Arc<PartitionLog> {
 
 /// Appends a record and waits until it is synced.
 fn append(store: &LogStore, id: PartitionId) {
-    let mut batch = BatchBuilder::new(BatchOptions::default());
-    batch.append(TimestampMs(0), None, Some(b"value"), &[]).unwrap();
-    let options = AppendOptions { origin: AppendOrigin::Client, now: TimestampMs(0) };
     let log = partition(store, id);
-    let appended = log.append(BytesMut::from(&batch.build().unwrap()[..]), options).unwrap();
+    let appended = stage(&log);
     while log.watermarks().synced <= appended.last_offset {
         thread::yield_now();
     }
+}
+
+/// Gives a record its place.
+fn stage(log: &PartitionLog) -> Appended {
+    let mut batch = BatchBuilder::new(BatchOptions::default());
+    batch.append(TimestampMs(0), None, Some(b"value"), &[]).unwrap();
+    let options = AppendOptions { origin: AppendOrigin::Client, now: TimestampMs(0) };
+    log.append(BytesMut::from(&batch.build().unwrap()[..]), options).unwrap()
 }
 
 /// Whether somebody is in haste during the next sync.
@@ -400,4 +405,28 @@ fn a_read_error_in_a_dir_that_has_failed_is_its_failure() {
     for error in [dir.judge(error()), dir.judge_at_once(error())] {
         assert!(matches!(error, LogError::DirFailed { .. }), "{error}");
     }
+}
+
+#[test]
+fn a_wait_for_the_writer_tells_of_no_write_that_hangs() {
+    let sim = SimEnv::new(1);
+    let (store, _) = running(&sim);
+    let unsynced = LogConfig { durability: DurabilityLevel::AsyncAsync, ..LogConfig::default() };
+    let log = store.partition(NEW, 0, Arc::new(unsynced), LeaderEpoch(1)).unwrap();
+    stage(&log);
+    let dir = log.dir();
+    let open = log.open().unwrap();
+    let writer = open.writer.lock();
+    thread::scope(|scope| {
+        let written = scope.spawn(|| log.write_staged());
+        while !matches!(dir.work(), Some((DirWork::AwaitsWriter(_), _))) {
+            thread::yield_now();
+        }
+        sim.clock.advance(Duration::from_secs(3));
+        assert!(dir.is_slow(), "others leave their writes");
+        dir.check_takes_writes().unwrap();
+        dir.check_opens().unwrap();
+        drop(writer);
+        written.join().unwrap().unwrap();
+    });
 }

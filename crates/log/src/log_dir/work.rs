@@ -11,6 +11,9 @@ use crate::error::LogError;
 /// A disk that has not answered for so long is not waited for any more by anybody who serves other log dirs. Longer than a sync
 /// takes that has a second's worth of writes before it.
 const HANGS_AFTER: Duration = Duration::from_secs(2);
+/// A checkpoint syncs all that has gathered in the page cache. That takes an ordinary disk many seconds, and the page cache
+/// takes writes meanwhile: a checkpoint alone says that the disk hangs only after so long.
+const CHECKPOINT_HANGS_AFTER: Duration = Duration::from_secs(30);
 /// A write to the page cache takes microseconds: who has waited for so long waits for the disk.
 const SLOW_AFTER: Duration = Duration::from_millis(10);
 
@@ -21,10 +24,21 @@ pub enum DirWork {
     Settles(PartitionId),
     /// What was appended to this partition, whose level has no journal, is written.
     Writes(PartitionId),
+    /// The same is to be written, and something else is done with the partition's files: a checkpoint may be at them.
+    AwaitsWriter(PartitionId),
+    /// This partition's directory is looked at before it is opened.
+    Opens(PartitionId),
     /// A checkpoint is made, which syncs the dir.
     Checkpoint,
     /// The disk is asked how much space is left.
     Space,
+}
+
+impl DirWork {
+    /// Whether it may take long although the disk takes what is written.
+    fn may_take_long(self) -> bool {
+        matches!(self, Self::Checkpoint | Self::AwaitsWriter(_))
+    }
 }
 
 /// All that is waited for at a moment.
@@ -79,14 +93,22 @@ impl LogDir {
         self.works.oldest(|_| true)
     }
 
-    /// Whether its disk has not answered for long.
+    /// Whether its disk has not answered for long: nobody who serves other log dirs should wait for it. A checkpoint of much
+    /// may be all that it is at.
     pub(crate) fn hangs(&self) -> bool {
         self.has_taken(HANGS_AFTER, |_| true)
     }
 
-    /// Whether a write that was left to the page cache waits for the disk.
+    /// Whether its disk has answered nothing for long: neither what it takes at once where it is well nor, for much longer,
+    /// anything else.
+    pub(crate) fn stands_still(&self) -> bool {
+        self.has_taken(HANGS_AFTER, |work| !work.may_take_long())
+            || self.has_taken(CHECKPOINT_HANGS_AFTER, |_| true)
+    }
+
+    /// Whether a write to the page cache waits for the disk.
     pub(super) fn is_slow(&self) -> bool {
-        self.has_taken(SLOW_AFTER, |work| matches!(work, DirWork::Writes(_)))
+        self.has_taken(SLOW_AFTER, |work| matches!(work, DirWork::Writes(_) | DirWork::AwaitsWriter(_)))
     }
 
     fn has_taken(&self, time: Duration, is_wanted: impl Fn(DirWork) -> bool) -> bool {
@@ -94,15 +116,32 @@ impl LogDir {
         oldest.is_some_and(|(_, since)| self.env.clock.monotonic().saturating_sub(since) >= time)
     }
 
-    /// Fails if the disk has not answered for long.
-    pub(crate) fn check_answers(&self) -> Result<(), LogError> {
-        if self.hangs() { Err(LogError::DirHangs { path: self.path.clone() }) } else { Ok(()) }
+    /// Fails if writes to the page cache wait for the disk for long.
+    pub(crate) fn check_takes_writes(&self) -> Result<(), LogError> {
+        self.refuse_if(self.has_taken(HANGS_AFTER, |work| matches!(work, DirWork::Writes(_))))
     }
 
-    /// Whether what goes to it through a journal would fill the write cache for as long as its disk does not answer: nobody
-    /// settles another log dir, who would put it aside.
+    /// Fails if a partition's files are not opened in time, as far as anybody can tell.
+    pub(crate) fn check_opens(&self) -> Result<(), LogError> {
+        let is_telling = |work| matches!(work, DirWork::Opens(_) | DirWork::Space | DirWork::Writes(_));
+        self.refuse_if(
+            self.has_taken(HANGS_AFTER, is_telling) || self.has_taken(CHECKPOINT_HANGS_AFTER, |_| true),
+        )
+    }
+
+    /// Fails if it [is stuck](Self::is_stuck).
+    pub(crate) fn check_not_stuck(&self) -> Result<(), LogError> {
+        self.refuse_if(self.is_stuck())
+    }
+
+    fn refuse_if(&self, hangs: bool) -> Result<(), LogError> {
+        if hangs { Err(LogError::DirHangs { path: self.path.clone() }) } else { Ok(()) }
+    }
+
+    /// Whether what waits for its disk would fill the write cache for as long as that does not answer: nobody settles another
+    /// log dir, who would put it aside.
     pub(crate) fn is_stuck(&self) -> bool {
-        self.shared.cache.is_contended() && self.hangs() && !self.shared.has_other_that_answers(self)
+        self.shared.cache.is_contended() && self.stands_still() && !self.shared.has_other_that_answers(self)
     }
 }
 

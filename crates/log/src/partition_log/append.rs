@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::BytesMut;
+use parking_lot::MutexGuard;
 use riverrun_types::{Offset, TimestampMs};
 
 use super::open::{Appender, Mode, OpenLog};
@@ -93,11 +94,9 @@ impl PartitionLog {
             log.check_not_lost(&place)?;
             return Ok(duplicate_of(place, &prepared, log_start, loss_count));
         }
-        match (appender.mode, options.origin) {
-            (Mode::Segment, AppendOrigin::Client) => self.dir.check_answers()?,
-            // Groups wait for the disk, and are as they were when it answers.
-            (Mode::Segment, AppendOrigin::Coordinator) => {}
-            _ => self.check_fits_journal(prepared.len())?,
+        self.check_dir_takes(appender.mode, options.origin)?;
+        if appender.mode != Mode::Segment {
+            self.check_fits_journal(prepared.len())?;
         }
         // Epochs never fall within a log, whatever the caller counts.
         let epoch =
@@ -143,6 +142,18 @@ impl PartitionLog {
         Ok(place)
     }
 
+    /// Refuses a client what would wait for the disk for nobody knows how long. Groups wait with it, and are as they were when
+    /// the disk answers. Of a dir that is stuck no mode may take anything: what it has counts no more where producers wait.
+    fn check_dir_takes(&self, mode: Mode, origin: AppendOrigin) -> Result<(), LogError> {
+        if origin == AppendOrigin::Coordinator {
+            return Ok(());
+        }
+        if mode == Mode::Segment {
+            self.dir.check_takes_writes()?;
+        }
+        self.dir.check_not_stuck()
+    }
+
     /// The open log. One that would have to be opened first is not in a dir that does not answer.
     pub(super) fn open_for_append(&self) -> Result<Arc<OpenLog>, LogError> {
         if let Some(log) = self.current_log() {
@@ -150,7 +161,7 @@ impl PartitionLog {
             self.check_undamaged()?;
             return Ok(log);
         }
-        self.dir.check_answers()?;
+        self.dir.check_opens()?;
         self.open()
     }
 
@@ -189,8 +200,8 @@ impl PartitionLog {
             State::Open(log) => log.clone(),
             _ => return Ok(()),
         };
+        let mut writer = self.writer_of(&log);
         let working = self.dir.working(DirWork::Writes(self.id));
-        let mut writer = log.writer.lock();
         let end = writer.end;
         let result = self.write_staged_in(&log, &mut writer);
         let has_advanced = writer.end > end;
@@ -203,6 +214,15 @@ impl PartitionLog {
             self.marks.tell_failed();
         }
         result
+    }
+
+    /// The right to write. A wait for it is none for the page cache: a checkpoint may have it.
+    fn writer_of<'a>(&self, log: &'a OpenLog) -> MutexGuard<'a, SegmentWriter> {
+        if let Some(writer) = log.writer.try_lock() {
+            return writer;
+        }
+        let _working = self.dir.working(DirWork::AwaitsWriter(self.id));
+        log.writer.lock()
     }
 
     /// The caller tells the observer.

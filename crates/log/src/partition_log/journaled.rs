@@ -60,9 +60,6 @@ impl PartitionLog {
         }
         let shared = self.dir.shared();
         shared.check_appending()?;
-        if origin == AppendOrigin::Client && self.dir.is_stuck() {
-            self.dir.check_answers()?;
-        }
         let level = self.level_promised();
         let journal = shared.journal_of(self.id).ok_or(LogError::NoJournal { level })?;
         let bytes = piece.bytes.len() as u64;

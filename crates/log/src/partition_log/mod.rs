@@ -57,7 +57,7 @@ pub(crate) use writer::record_producer;
 
 use crate::config::LogConfig;
 use crate::error::LogError;
-use crate::log_dir::LogDir;
+use crate::log_dir::{DirWork, LogDir};
 use crate::producer_state::ProducerView;
 use crate::segment::Home;
 use crate::store::KnownPartition;
@@ -405,6 +405,7 @@ impl PartitionLog {
         // Files that are not there say nothing of the partition where it is the dir that is not there. Of one that has failed
         // is read what there is.
         if !self.dir.has_failed() {
+            let _working = self.dir.working(DirWork::Opens(self.id));
             self.dir.check_in_place()?;
         }
         self.dir.shared().check_recovered()?;

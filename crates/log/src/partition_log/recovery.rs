@@ -22,6 +22,7 @@ use crate::early_rolls::Allowance;
 use crate::epochs::EpochCache;
 use crate::error::LogError;
 use crate::index::{IndexCursor, IndexEntry};
+use crate::log_dir::DirWork;
 use crate::partition_files::{self, PartitionFiles};
 use crate::producer_state::ProducerStates;
 use crate::scan::{BatchScan, ScanStop, ScannedBatch};
@@ -38,8 +39,7 @@ const PAGE_BYTES: u64 = 4096;
 /// Where the checkpoint cannot be believed it may have told that the segments go on alone: then they count.
 pub(super) fn recover(log: &PartitionLog, replay_from: Option<Offset>) -> Result<Arc<OpenLog>, LogError> {
     let home = log.home();
-    log.dir.include(&home.dir)?;
-    let mut files = partition_files::list(&home)?;
+    let mut files = list(log, &home)?;
     let checkpoint =
         log.dir.checkpointed(log.id).unwrap_or_else(|| PartitionCheckpoint::starting_at(Offset::ZERO));
     remove_deleted(&home, &mut files, checkpoint.log_start.min(checkpoint.recovery_point))?;
@@ -64,6 +64,13 @@ pub(super) fn recover(log: &PartitionLog, replay_from: Option<Offset>) -> Result
     opening.drop_replayed(&mut files)?;
     opening.run(&files)?;
     opening.finish(files.snapshots)
+}
+
+/// Its files. To scan them may take long; to list them takes long only where the disk does not answer.
+fn list(log: &PartitionLog, home: &Home) -> Result<PartitionFiles, LogError> {
+    let _working = log.dir.working(DirWork::Opens(log.id));
+    log.dir.include(&home.dir)?;
+    partition_files::list(home)
 }
 
 /// Removes segments that end at or below `below`, because retention has deleted them: a power cut may have undone

@@ -5,12 +5,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use bytes::BytesMut;
+use riverrun_env::sim::SimEnv;
 use riverrun_journal::JournalOptions;
 use riverrun_log::config::LogConfig;
-use riverrun_log::{Closed, DirWork, Leaves, PartitionLog, StoreOptions};
-use riverrun_types::{ErrorKind, LeaderEpoch, Offset, PartitionId, TopicId};
+use riverrun_log::producer_state::AppendOrigin;
+use riverrun_log::{
+    AppendError, AppendOptions, Appended, Closed, DirWork, Leaves, PartitionLog, StoreOptions,
+};
+use riverrun_records::BatchOptions;
+use riverrun_types::{DurabilityLevel, ErrorKind, LeaderEpoch, Offset, PartitionId, TopicId};
 
-use crate::machine::Machine;
+use crate::machine::{DIR, ID, Machine, batch_at};
 use crate::pair::{Pair, values_of};
 
 const HUNG: &str = "/two";
@@ -246,4 +252,88 @@ fn what_was_left_and_could_not_be_written_is_lost_and_counts_no_more() {
     pair.store.write_left(1, Duration::ZERO);
     assert!(log.is_lost(&staged));
     assert_eq!(pair.store.write_cache().bytes(), 0);
+}
+
+/// Has the machine's only log dir, which does not answer, be waited for by a checkpoint that `begin` leads to, and its disk
+/// answer after `action`, also if that panics.
+fn while_a_checkpoint_hangs(machine: &Machine, begin: impl FnOnce() + Send, action: impl FnOnce()) {
+    struct Answers<'a>(&'a Machine);
+    impl Drop for Answers<'_> {
+        fn drop(&mut self) {
+            self.0.sim.fs.hang_device(None);
+        }
+    }
+    machine.sim.fs.hang_device(Some(DIR.as_ref()));
+    thread::scope(|scope| {
+        let _answers = Answers(machine);
+        scope.spawn(begin);
+        wait_until(|| matches!(machine.store().dir_work(0), Some((DirWork::Checkpoint, _))));
+        action();
+    });
+}
+
+/// A machine with a log dir, a journal and a small write cache, whose partition has a record at this level.
+fn with_small_cache(durability: DurabilityLevel) -> Machine {
+    let options = StoreOptions { write_cache_bytes: 2 << 20, ..Machine::with_journal() };
+    let config = LogConfig { durability, ..LogConfig::default() };
+    let machine = Machine::with_options(SimEnv::new(1), config, options);
+    machine.append_numbers(0, 1);
+    machine
+}
+
+/// Gives a client's record its place, and no more.
+fn stage_large(machine: &Machine, log: &PartitionLog) -> Result<Appended, AppendError> {
+    let now = machine.sim.env().clock.wall();
+    let batch = batch_at(&[(now.0, &"x".repeat(LARGE_BYTES / 2))], BatchOptions::default());
+    log.append(BytesMut::from(&batch[..]), AppendOptions { origin: AppendOrigin::Client, now })
+}
+
+#[test]
+fn a_checkpoint_that_takes_long_refuses_no_write() {
+    let machine = with_small_cache(DurabilityLevel::AsyncAsync);
+    let log = machine.log();
+    let checkpoint = || machine.store().checkpoint().unwrap();
+    while_a_checkpoint_hangs(&machine, checkpoint, || {
+        for seconds in [3, 60] {
+            machine.sim.clock.advance(Duration::from_secs(seconds));
+            stage_large(&machine, &log).unwrap();
+        }
+    });
+    log.write_staged().unwrap();
+    assert_eq!(log.watermarks().appended, Offset(3));
+}
+
+#[test]
+fn a_partition_is_opened_while_a_checkpoint_takes_long() {
+    let machine = with_small_cache(DurabilityLevel::AsyncAsync);
+    let closed = machine.partition(PartitionId { index: 5, ..ID });
+    let (clock, told) = (Arc::clone(&machine.sim.clock), Arc::new(AtomicBool::new(false)));
+    let tell = Arc::clone(&told);
+    machine.sim.fs.during_next_sync(move || {
+        clock.advance(Duration::from_secs(3));
+        closed.ensure_open().unwrap();
+        tell.store(true, Ordering::SeqCst);
+    });
+    machine.store().checkpoint().unwrap();
+    assert!(told.load(Ordering::SeqCst));
+}
+
+#[test]
+fn a_full_cache_beside_a_long_checkpoint_is_waited_for_and_a_hung_disk_told() {
+    let machine = with_small_cache(DurabilityLevel::SyncSync);
+    let log = machine.log();
+    let checkpoint = || machine.store().checkpoint().unwrap();
+    machine.store().settle().unwrap();
+    while_a_checkpoint_hangs(&machine, checkpoint, || {
+        machine.sim.clock.advance(Duration::from_secs(3));
+        while !machine.store().write_cache().is_contended() {
+            stage_large(&machine, &log).unwrap();
+        }
+        stage_large(&machine, &log).unwrap();
+        assert!(!machine.store().is_any_stuck(), "producers wait for room");
+        machine.sim.clock.advance(Duration::from_secs(30));
+        assert!(machine.store().is_any_stuck());
+        let refused = stage_large(&machine, &log).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Retry, "{refused}");
+    });
 }

@@ -9,7 +9,9 @@ use riverrun_types::{LeaderEpoch, Offset, PartitionId, TimestampMs};
 
 use super::*;
 use crate::config::LogConfig;
-use crate::partition_log::{AppendOptions, PartitionLog};
+use crate::error::AppendError;
+use crate::log_dir::DirWork;
+use crate::partition_log::{AppendOptions, Appended, PartitionLog, Switched};
 use crate::store::{Place, StoreOptions};
 
 const LARGE_BYTES: usize = 100_000;
@@ -29,11 +31,18 @@ fn open(sim: &SimEnv) -> LogStore {
 }
 
 fn open_with(sim: &SimEnv, journal_bytes: u64) -> LogStore {
-    let options = StoreOptions {
+    open_on(sim, options(journal_bytes))
+}
+
+fn options(journal_bytes: u64) -> StoreOptions {
+    StoreOptions {
         journal_dirs: vec![PathBuf::from("/journal")],
         journal: JournalOptions::with_bytes(journal_bytes),
         ..StoreOptions::default()
-    };
+    }
+}
+
+fn open_on(sim: &SimEnv, options: StoreOptions) -> LogStore {
     let store = LogStore::open(&sim.env(), &[PathBuf::from("/logs")], options).unwrap();
     store.recover(LeaderEpoch(1), |_| Place::In(0, level(DurabilityLevel::SyncSync))).unwrap();
     store
@@ -51,11 +60,15 @@ fn time_of(action: impl FnOnce()) -> Duration {
     clock.monotonic().saturating_sub(begun)
 }
 
-fn append(log: &PartitionLog, bytes: usize) {
+fn stage(log: &PartitionLog, bytes: usize) -> Result<Appended, AppendError> {
     let mut batch = BatchBuilder::new(BatchOptions::default());
     batch.append(TimestampMs(0), None, Some(&vec![1; bytes]), &[]).unwrap();
     let options = AppendOptions { origin: AppendOrigin::Client, now: TimestampMs(0) };
-    log.append(BytesMut::from(&batch.build().unwrap()[..]), options).unwrap();
+    log.append(BytesMut::from(&batch.build().unwrap()[..]), options)
+}
+
+fn append(log: &PartitionLog, bytes: usize) {
+    stage(log, bytes).unwrap();
     log.write_staged().unwrap();
 }
 
@@ -293,4 +306,28 @@ fn a_log_with_much_to_settle_lets_the_others_have_their_turn_after_each_share() 
     assert_eq!(first.settle(left, &mut pace).unwrap(), None, "what came meanwhile is left to the next time");
     store.settle().unwrap();
     assert_eq!((first.tail_end(), second.tail_end()), (None, None));
+}
+
+#[test]
+fn what_comes_while_a_level_changes_and_the_only_dir_hangs_is_bounded() {
+    let [synced, unsynced] = [DurabilityLevel::SyncSync, DurabilityLevel::AsyncAsync].map(level);
+    for (from, to) in [(&synced, &unsynced), (&unsynced, &synced)] {
+        let sim = SimEnv::new(1);
+        let options = StoreOptions { write_cache_bytes: 1 << 20, ..options(4 << 20) };
+        let store = open_on(&sim, options);
+        let log = store.partition(id(0), 0, Arc::clone(from), LeaderEpoch(1)).unwrap();
+        append(&log, 1);
+        store.settle().unwrap();
+        log.set_config(Arc::clone(to));
+        let switch = log.begin_switch().unwrap().expect("appends are held up");
+        let waits = log.dir().working(DirWork::Checkpoint);
+        sim.clock.advance(Duration::from_secs(31));
+        let refused = (0..100).find_map(|_| stage(&log, LARGE_BYTES).err());
+        assert!(matches!(refused, Some(AppendError::Storage(LogError::DirHangs { .. }))), "{refused:?}");
+        assert!(store.write_cache().bytes() <= 1 << 20);
+        drop(waits);
+        stage(&log, LARGE_BYTES).unwrap();
+        store.cover_switches(&store.dirs, std::slice::from_ref(&switch)).unwrap();
+        assert!(matches!(switch.finish(), Switched::Done));
+    }
 }
