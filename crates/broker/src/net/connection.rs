@@ -181,8 +181,8 @@ impl Dispatched {
 /// `requests_max` long; `frame_since` is set exactly while part of a frame has arrived, and time in line for memory is
 /// taken out of it; `grown_at` is when the large frame was given memory last, or got in line for it, and `filling` how long
 /// it had since, as far as this server has looked; `quiet` is how long nothing came, likewise;
-/// `begins_at` is set while the large frame has memory and waits for its turn to be read; `leaves_at` is set once
-/// nothing more comes; `turns` counts what came into `waiting` and what left it; `read_ahead` is charged with what a read
+/// `begins_at` is set while the large frame has memory and waits for its turn to be read; `leaves_at` is set once the
+/// client sends nothing more, and `has_ended` once all of it was read; `turns` counts what came into `waiting` and what left it; `read_ahead` is charged with what a read
 /// takes beyond an ordinary one.
 pub(crate) struct Connection<'a, D> {
     stream: TcpStream,
@@ -225,7 +225,9 @@ pub(crate) struct Connection<'a, D> {
     pace: Pace,
     frame_since: Option<Instant>,
     active_at: Instant,
-    /// The client sends nothing more: when the connection ends at the latest.
+    /// All that the client has sent was read.
+    has_ended: bool,
+    /// The client sends nothing more, while what it has sent may be unread: when the connection ends at the latest.
     leaves_at: Option<Instant>,
 }
 
@@ -379,6 +381,7 @@ impl<'a, D: Dispatch> Connection<'a, D> {
             pace: Pace::new(),
             frame_since: None,
             active_at: Instant::now(),
+            has_ended: false,
             leaves_at: None,
         }
     }
@@ -393,16 +396,17 @@ impl<'a, D: Dispatch> Connection<'a, D> {
             self.take_answers().await;
             if !self.outbox.is_empty() {
                 self.send_all().await?;
+                self.renew_leaving();
                 continue;
             }
             if let Some(why) = self.refused.take() {
                 return Err(Closed::BadRequest(why));
             }
-            if self.leaves_at.is_some() && self.waiting.is_empty() && stall.is_none() {
+            if self.has_ended && self.waiting.is_empty() && stall.is_none() {
                 return Ok(());
             }
             let leaves_at = self.leaves_at;
-            let may_come = stall.is_none() && leaves_at.is_none();
+            let may_come = stall.is_none() && !self.has_ended;
             let may_read = may_come && self.begins_at.is_none() && self.admit_large();
             if self.waiting.is_empty()
                 && let Some(why) = self.refused_next.take()
@@ -430,10 +434,10 @@ impl<'a, D: Dispatch> Connection<'a, D> {
             match event {
                 Event::Answered(outcome) => {
                     self.take_turn(outcome);
-                    self.leaves_at = leaves_at.map(|_| Instant::now() + LEAVING_TIME);
+                    self.renew_leaving();
                 }
                 Event::Readable if self.read().await? => {}
-                Event::Readable => self.leaves_at = Some(Instant::now() + LEAVING_TIME),
+                Event::Readable => self.note_end(),
                 Event::Begins => self.begins_at = None,
                 Event::Left => return Ok(()),
                 Event::Admitted => {}
@@ -455,6 +459,18 @@ impl<'a, D: Dispatch> Connection<'a, D> {
                 Event::Tick => self.check_deadlines(stall.is_some(), is_in_line)?,
             }
         }
+    }
+
+    /// The client's end of stream was read: what has arrived of a frame is never whole, and needs no memory.
+    fn note_end(&mut self) {
+        self.has_ended = true;
+        self.leaves_at = Some(Instant::now() + LEAVING_TIME);
+        (self.large_frame, self.begins_at) = (None, None);
+    }
+
+    /// A client that sends nothing more has been answered, and may wait as long for the next answer.
+    fn renew_leaving(&mut self) {
+        self.leaves_at = self.leaves_at.map(|_| Instant::now() + LEAVING_TIME);
     }
 
     /// Starts the requests that have arrived whole; answers why some are left, if some are.

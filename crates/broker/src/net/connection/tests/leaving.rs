@@ -9,6 +9,8 @@ use crate::net::pace::TURN_TIME_MAX;
 const COSTLY: usize = 40;
 const LATER: usize = 41;
 const NEVER: usize = 42;
+/// The size of one that is answered after it was looked several times whether the client has left.
+const SLOW: usize = 43;
 
 #[derive(Default)]
 struct BySize {
@@ -25,6 +27,7 @@ impl Dispatch for BySize {
         let response = Box::pin(async move {
             match frame.len() {
                 NEVER => pending().await,
+                SLOW => sleep(4 * LOOK_PERIOD).await,
                 _ => sleep(Duration::from_millis(50)).await,
             }
             size_of_frame(&frame)
@@ -53,6 +56,19 @@ fn a_client_that_sends_nothing_more_is_answered() {
         assert_eq!(answers, [COSTLY, LATER, COSTLY, LATER]);
     };
     serve_with(limits(), &BySize::default(), |_| {}, client).expect("the client closes");
+}
+
+#[test]
+fn a_client_that_sends_nothing_more_is_answered_what_is_unread_too() {
+    // More than one read takes, and less than the socket does.
+    let sizes = [SLOW, 40_000, 40_000, 15_000];
+    let client = move |client: &mut Client| {
+        client.send_together(&sizes);
+        client.stream.shutdown(Shutdown::Write).expect("connected");
+        assert_eq!(sizes.map(|_| client.receive()), sizes);
+    };
+    let limits = ConnectionLimits { requests_max: 1, ..limits() };
+    serve_with(limits, &BySize::default(), |_| {}, client).expect("the client closes");
 }
 
 #[test]
