@@ -19,7 +19,7 @@ use super::error::nearest;
 pub(crate) type GroupOverrides = BTreeMap<String, String>;
 
 options! {
-    /// What a consumer group is configured to do, where it says so.
+    /// The configs of a consumer group, as far as it sets them for itself.
     struct OwnGroupOptions;
 
     /// Milliseconds after an assignment before the group gets another one, so that members that come together are assigned
@@ -103,7 +103,7 @@ pub(crate) fn alter_group_configs(
     for (name, change) in changes {
         match change {
             ConfigChange::Set(value) => _ = altered.insert(name.clone(), value.trim().to_owned()),
-            // What a newer version has set and this one does not know can be taken back.
+            // A config that a newer version has set and this one does not know can be taken back.
             ConfigChange::Delete => _ = altered.remove(name),
             ConfigChange::Append(_) | ConfigChange::Subtract(_) => {
                 definition(name)?;
@@ -163,7 +163,7 @@ fn parsed(overrides: &GroupOverrides, name: &str) -> Option<i32> {
     overrides.get(name)?.parse().ok()
 }
 
-/// What the group's coordinator goes by.
+/// The values that the group's coordinator goes by.
 pub(crate) fn own_config(overrides: &GroupOverrides) -> OwnConfig {
     let text = |name: &str| overrides.get(name).map(|text| Cow::Borrowed(text.as_str()));
     // All were checked when they were set.

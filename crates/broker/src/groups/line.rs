@@ -21,7 +21,7 @@ pub(crate) const LINE_MAX: usize = 10_000;
 /// Requests of a source that may wait for a group however many others do: those of a machine with many members.
 pub(crate) const FEW: usize = 100;
 
-/// Who asks for a group.
+/// The asker for a group: a connection of a source, or the server itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Asker {
     /// None is the server itself.
@@ -105,7 +105,7 @@ struct OfSource {
     connections: Rounds<u64, VecDeque<Waiter>>,
 }
 
-/// Who waits for a group, while another one is at it.
+/// The requests that wait for a group while another one is at it.
 ///
 /// Invariants: `waiting` counts the waiters of all sources, and that of a source its own.
 #[derive(Debug, Default)]

@@ -7,7 +7,7 @@ use riverrun_coordinator::{OwnConfig, OwnConfigs};
 use crate::broker::Broker;
 use crate::config::own_config;
 
-/// What holds at the moment at which a shard asks.
+/// The group configs that hold at the moment at which a shard asks.
 #[derive(Debug)]
 pub(super) struct ImageConfigs(pub(super) Weak<Broker>);
 

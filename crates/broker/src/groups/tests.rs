@@ -89,7 +89,7 @@ fn context() -> RequestContext {
     context_of(1)
 }
 
-/// What is known of a request from the source 127.0.0.`last`.
+/// The context of a request from the source 127.0.0.`last`.
 fn context_of(last: u8) -> RequestContext {
     let peer = SocketAddr::from(([127, 0, 0, last], 1));
     let connection = ConnectionInfo::new(last.into(), peer, Arc::from("PLAINTEXT"));

@@ -1,4 +1,4 @@
-//! What a configuration request is about: a topic, a consumer group or this server. Shared by the requests that read and change
+//! The resource that a configuration request names: a topic, a consumer group or this server. Shared by the requests that read and change
 //! configuration.
 //!
 //! Leaves out: broker loggers and client metrics, which have no configuration here.

@@ -251,7 +251,7 @@ mod tests {
         DeleteTopicState { name: Some(name.into()), ..Default::default() }
     }
 
-    /// What came of each, those by id first.
+    /// The outcome for each topic, those by id first.
     async fn delete_all(
         broker: &Arc<Broker>,
         topics: Vec<DeleteTopicState<'static>>,

@@ -222,7 +222,7 @@ impl Listing<'_> {
     }
 }
 
-/// What a question is about.
+/// The partition that a question asks for.
 enum Resolved<'b> {
     Log {
         partition: Arc<Partition>,

@@ -103,7 +103,7 @@ fn a_source_has_a_share_of_a_line_and_others_have_some_in_any_case() {
     assert_eq!(fill(1), 0);
     (3..20).for_each(|source| assert!(fill(source) >= FEW, "a few in any case"));
     assert!(lines.pass("g", Asker::SERVER).now_or_never().is_none(), "the server waits in any case");
-    // Whoever has left makes room.
+    // A waiter that has left makes room.
     waiting.truncate(LINE_MAX / 4);
     let line = |what: fn(&Line) -> usize| what(&lines.lines.lock()["g"]);
     assert_eq!(line(|line| line.waiting), LINE_MAX / 4);
