@@ -1,5 +1,5 @@
-//! The resource that a configuration request names: a topic, a consumer group or this server. Shared by the requests that read and change
-//! configuration.
+//! The resource that a configuration request names: a topic, a consumer group or this server. Shared by the requests that
+//! read and change configuration.
 //!
 //! Leaves out: broker loggers and client metrics, which have no configuration here.
 
