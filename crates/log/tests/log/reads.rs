@@ -142,17 +142,24 @@ fn in_slices(
     unreachable!("it ends")
 }
 
+/// A log of sixty batches, each older than the one before, and the timestamp of the first record.
+fn with_falling_timestamps(level: DurabilityLevel) -> (Machine, i64) {
+    let config = LogConfig { durability: level, ..Machine::small_segments() };
+    let machine = Machine::with_options(SimEnv::new(1), config, Machine::with_journal());
+    let log = machine.log();
+    let base = machine.now().0 - 100_000;
+    for number in 0..60_i64 {
+        let records = [(base - number * 10, "a"), (base - number * 10 - 3, "b")];
+        put(&log, &batch_at(&records, BatchOptions::default()), machine.append_options()).unwrap();
+    }
+    (machine, base)
+}
+
 #[test]
 fn a_search_gives_way_after_each_batch_and_finds_the_same() {
     for level in [DurabilityLevel::SyncSync, DurabilityLevel::AsyncAsync] {
-        let config = LogConfig { durability: level, ..Machine::small_segments() };
-        let machine = Machine::with_options(SimEnv::new(1), config, Machine::with_journal());
+        let (machine, base) = with_falling_timestamps(level);
         let log = machine.log();
-        let base = machine.now().0 - 100_000;
-        for number in 0..60_i64 {
-            let records = [(base - number * 10, "a"), (base - number * 10 - 3, "b")];
-            put(&log, &batch_at(&records, BatchOptions::default()), machine.append_options()).unwrap();
-        }
         for wanted in [base - 600, base - 593, base - 300, base, base + 1] {
             let expected = log.offset_for_timestamp(TimestampMs(wanted)).unwrap();
             let search = TimeSearch::first_from(TimestampMs(wanted));
@@ -199,14 +206,8 @@ fn a_search_goes_on_while_its_log_is_settled_appended_to_and_cut() {
 #[test]
 fn the_largest_timestamp_is_of_a_record_that_is_there() {
     for level in [DurabilityLevel::SyncSync, DurabilityLevel::AsyncAsync] {
-        let config = LogConfig { durability: level, ..Machine::small_segments() };
-        let machine = Machine::with_options(SimEnv::new(1), config, Machine::with_journal());
+        let (machine, base) = with_falling_timestamps(level);
         let log = machine.log();
-        let base = machine.now().0 - 100_000;
-        for number in 0..60_i64 {
-            let records = [(base - number * 10, "a"), (base - number * 10 - 3, "b")];
-            put(&log, &batch_at(&records, BatchOptions::default()), machine.append_options()).unwrap();
-        }
         for deleted in [0, 1, 2, 57, 118, 119] {
             log.delete_records(Offset(deleted)).unwrap();
             let (at, later) = (deleted / 2, deleted % 2);
