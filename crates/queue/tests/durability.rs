@@ -408,6 +408,9 @@ fn append_after_a_sync_that_could_not_begin() -> Result<(), QueueError> {
         appender.append(&[1; 1000]).unwrap();
     }
     let elsewhere = Queue::open(dir.path()).unwrap();
+    // Where nothing of the first segment is left to sync, no disk decides for how long the second one is hidden.
+    elsewhere.sync().unwrap();
+    appender.append(&[1; 1000]).unwrap();
     let segment = dir.path().join("00000000000000000015.log");
     let hidden = dir.path().join("hidden");
     std::fs::rename(&segment, &hidden).unwrap();
