@@ -16,6 +16,7 @@ use riverrun_types::TopicId;
 use crate::TopicMetadata;
 use crate::group::Group;
 use crate::memory::Held;
+use crate::pattern::PatternTopics;
 use crate::shard::Shard;
 use crate::time::Now;
 
@@ -26,6 +27,10 @@ pub const STEP_COST_MAX: usize = 512 * 1024;
 const OFFSET_COST: usize = 1_024;
 /// What it costs to assign one partition.
 const PARTITION_COST: usize = 256;
+/// What a topic costs that is assigned, beside its name and its partitions.
+const TOPIC_COST: usize = 256;
+/// The cost of what may be much, and is not known before it is done.
+pub(crate) const UNKNOWN_COST: usize = STEP_COST_MAX + 1;
 
 /// A group that was taken out of its shard, alone in a shard of its own.
 #[derive(Debug)]
@@ -126,11 +131,20 @@ impl Shard {
         self.groups.get(group_id).map_or(0, |entry| entry.offsets.memory_bytes())
     }
 
+    /// What a `JoinGroup` of this size costs. One that comes into a KIP-848 group names topics that the server assigns.
+    pub fn cost_of_join(&self, group_id: &str, frame_bytes: usize) -> usize {
+        let assigned = match self.groups.get(group_id).map(|entry| &entry.group) {
+            Some(Group::Consumer(group)) if !group.is_empty() => UNKNOWN_COST,
+            _ => 0,
+        };
+        self.cost_of_all(group_id).saturating_add(frame_bytes).saturating_add(assigned)
+    }
+
     /// What the heartbeat of a classic member costs: in a KIP-848 group it may move the group on.
     pub fn cost_of_sign_of_life(&self, group_id: &str, member_id: &str, topics: &dyn TopicMetadata) -> usize {
-        match self.groups.get(group_id).map(|entry| (&entry.group, entry.held.bytes)) {
-            Some((Group::Consumer(group), _)) if !group.moves_on(topics) => group.cost_of_member(member_id),
-            Some((Group::Consumer(_), all)) => all,
+        match self.groups.get(group_id).map(|entry| &entry.group) {
+            Some(Group::Consumer(group)) if !group.moves_on(topics) => group.cost_of_member(member_id),
+            Some(Group::Consumer(_)) => self.cost_of_moving_on(group_id, topics),
             _ => 0,
         }
     }
@@ -148,11 +162,24 @@ impl Shard {
         if !says_more {
             return self.cost_of_sign_of_life(&request.group_id, &request.member_id, topics);
         }
-        let names = request.subscribed_topic_names.iter().flatten();
-        let ids = names.filter_map(|name| topics.topic_id(name));
-        let partitions = ids.filter_map(|id| usize::try_from(topics.partition_count(id)?).ok());
-        let to_assign: usize = partitions.map(|count| count.saturating_mul(PARTITION_COST)).sum();
-        self.cost_of_all(&request.group_id).saturating_add(to_assign)
+        let names = request.subscribed_topic_names.as_deref().unwrap_or_default();
+        let by_name = cost_of_topics(names.iter().map(|name| &**name), topics);
+        let pattern = request.subscribed_topic_regex.as_deref().filter(|pattern| !pattern.is_empty());
+        let by_pattern = pattern.map_or(0, |pattern| cost_of_pattern(pattern, topics));
+        self.cost_of_moving_on(&request.group_id, topics).saturating_add(by_name).saturating_add(by_pattern)
+    }
+
+    /// What it costs to look at all of a group, and to assign what it reads now: its topics may have come, or grown, since
+    /// they were assigned. A classic group becomes another one with what its members read.
+    fn cost_of_moving_on(&self, group_id: &str, topics: &dyn TopicMetadata) -> usize {
+        let Some(entry) = self.groups.get(group_id) else { return 0 };
+        let assigned = match &entry.group {
+            Group::Simple => 0,
+            Group::Classic(group) if group.is_empty() => 0,
+            Group::Classic(_) => UNKNOWN_COST,
+            Group::Consumer(group) => group.cost_of_target(topics),
+        };
+        entry.held.bytes.saturating_add(assigned)
     }
 
     /// The next group on whose deadlines is to be acted, if that costs more than a step may. Its timer is taken out: whoever
@@ -167,6 +194,32 @@ impl Shard {
             entry.scheduled = None;
         }
         Some(group_id)
+    }
+}
+
+/// What it costs to assign these topics, as far as they exist. Looking at them is to cost no more than a step may: of those
+/// beyond, each is taken for one with one partition.
+pub(crate) fn cost_of_topics<'n>(
+    names: impl ExactSizeIterator<Item = &'n str>,
+    topics: &dyn TopicMetadata,
+) -> usize {
+    let mut cost = 0_usize;
+    let mut names = names;
+    while cost <= STEP_COST_MAX {
+        let Some(name) = names.next() else { return cost };
+        let count = topics.topic_id(name).and_then(|id| usize::try_from(topics.partition_count(id)?).ok());
+        let of_topic = |count: usize| TOPIC_COST + name.len() + count.saturating_mul(PARTITION_COST);
+        cost = cost.saturating_add(count.map_or(0, of_topic));
+    }
+    cost.saturating_add(names.len().saturating_mul(TOPIC_COST + PARTITION_COST))
+}
+
+/// What it costs to assign what a pattern names.
+pub(crate) fn cost_of_pattern(pattern: &str, topics: &dyn TopicMetadata) -> usize {
+    match topics.peek_pattern(pattern) {
+        PatternTopics::Known(names) => cost_of_topics(names.iter().map(String::as_str), topics),
+        PatternTopics::Pending => UNKNOWN_COST,
+        PatternTopics::Invalid(_) => 0,
     }
 }
 

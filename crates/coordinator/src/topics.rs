@@ -14,6 +14,10 @@ pub trait TopicMetadata {
     fn partition_count(&self, id: TopicId) -> Option<i32>;
     /// The topics that a pattern names, if that is known. It is told at once: whoever has to find it out does so aside.
     fn topics_of_pattern(&self, pattern: &str) -> PatternTopics;
+    /// The same, but nobody finds out what is not known.
+    fn peek_pattern(&self, pattern: &str) -> PatternTopics {
+        self.topics_of_pattern(pattern)
+    }
     /// The racks that hold replicas of the partition; empty where racks are not configured.
     fn partition_racks(&self, id: TopicId, partition: i32) -> Vec<&str>;
     /// Changes whenever a topic is created, deleted or gains partitions, so that groups look again only then.

@@ -3,8 +3,10 @@
 //! A [`Launch`] is what a server is started from, as often as wanted on the same data; a [`Server`] is one that
 //! runs. Guarantees that the process is gone when the value is dropped.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -366,8 +368,17 @@ fn format_kafka(toolbox: &Toolbox, dir: &Path, port: u16, controller_port: u16) 
     Ok(())
 }
 
-/// Two free ports of the loopback interface. Both are held until both are known, so they differ.
+/// Two free ports of the loopback interface, below those that the system gives to clients. A client that tries again and
+/// again to reach a server that is not there could otherwise be given the very port that it wants to reach, and reach itself.
 fn free_ports() -> anyhow::Result<[u16; 2]> {
-    let (one, other) = (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?);
-    Ok([one.local_addr()?.port(), other.local_addr()?.port()])
+    let random = RandomState::new();
+    let free = (0..1000_u64).filter_map(|attempt| {
+        let port = u16::try_from(20_000 + random.hash_one(attempt) % 12_000).ok()?;
+        TcpListener::bind(("127.0.0.1", port)).ok().map(|_| port)
+    });
+    let found: BTreeSet<u16> = free.take(3).collect();
+    match found.into_iter().collect::<Vec<_>>()[..] {
+        [one, other, ..] => Ok([one, other]),
+        _ => bail!("no free ports between 20000 and 32000"),
+    }
 }

@@ -3,7 +3,6 @@
 //! Owns the run's directory, the recorder, the load and the counts. How a crash comes about is the modes' business.
 
 use std::fs;
-use std::net::TcpListener;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -111,7 +110,6 @@ impl<'a> Run<'a> {
         let mut rng = Rng::new(settings.seed);
         let launch = Launch::prepare(ServerKind::Riverrun, toolbox, dir.join("server"))?;
         let mut launch = launch
-            .with_ports(free_ports(&mut rng)?)
             .with_data(data)
             .with_own_settings(settings.set.iter().cloned())
             .with_own_settings(settings.level.server_settings());
@@ -461,22 +459,6 @@ pub(super) async fn create(shared: &Shared, topic: NewTopic, limit: Duration) ->
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-}
-
-/// Two ports below those that the system gives to clients. A client that tries again and again to reach a server
-/// that is down could otherwise be given the very port that it wants to reach, and reach itself.
-fn free_ports(rng: &mut Rng) -> anyhow::Result<[u16; 2]> {
-    let mut found = Vec::new();
-    for _ in 0..1000 {
-        let port = u16::try_from(20_000 + rng.below(12_000))?;
-        if !found.contains(&port) && TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            found.push(port);
-        }
-        if let [one, other] = found[..] {
-            return Ok([one, other]);
-        }
-    }
-    bail!("no free ports between 20000 and 32000")
 }
 
 #[cfg(test)]

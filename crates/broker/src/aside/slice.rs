@@ -46,6 +46,9 @@ impl<F: Future> Future for Sliced<F> {
 /// Lets other work go on if this has had its slice. Elsewhere than aside there is nothing to do.
 pub(crate) async fn give_way() {
     if BEGUN.get().is_some_and(|begun| begun.elapsed() >= SLICE) {
+        // Threads that were woken meanwhile and have more weight come first. A kernel that preempts lazily would let them
+        // wait for its next tick, which is some milliseconds.
+        std::thread::yield_now();
         yield_now().await;
     }
 }

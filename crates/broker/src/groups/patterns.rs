@@ -140,25 +140,24 @@ impl Universe {
 }
 
 impl Patterns {
-    /// What a pattern names among the topics of this image, for whoever asks.
+    /// What a pattern names among the topics of this image. What is not known is found out for whoever asks.
     pub(super) fn topics(&self, whose: Asker, pattern: &str, image: &Image) -> PatternTopics {
         let mut state = self.state.lock();
         state.asked += 1;
         let asked = state.asked;
         if let Some(entry) = state.entries.get_mut(pattern) {
             entry.asked = asked;
-            match &entry.found {
-                Err(why) => return PatternTopics::Invalid(why.clone()),
-                Ok(found) if found.generation == image.topics_generation() => {
-                    return PatternTopics::Known(Arc::clone(&found.names));
-                }
-                Ok(_) => {}
-            }
         }
-        if state.line.ask(whose, pattern) {
+        let known = state.known(pattern, image);
+        if matches!(known, PatternTopics::Pending) && state.line.ask(whose, pattern) {
             self.wanted.notify_one();
         }
-        PatternTopics::Pending
+        known
+    }
+
+    /// The same, and what is not known is not found out.
+    pub(super) fn known(&self, pattern: &str, image: &Image) -> PatternTopics {
+        self.state.lock().known(pattern, image)
     }
 
     /// Waits until it is known what a pattern names, but not for long.
@@ -232,6 +231,16 @@ impl Patterns {
 }
 
 impl State {
+    fn known(&self, pattern: &str, image: &Image) -> PatternTopics {
+        match self.entries.get(pattern).map(|entry| &entry.found) {
+            Some(Err(why)) => PatternTopics::Invalid(why.clone()),
+            Some(Ok(found)) if found.generation == image.topics_generation() => {
+                PatternTopics::Known(Arc::clone(&found.names))
+            }
+            _ => PatternTopics::Pending,
+        }
+    }
+
     /// Makes room for others: an eighth goes at once, so that each costs a constant.
     fn forget_oldest(&mut self) {
         if self.entries.len() <= ENTRIES_MAX && self.entries_bytes <= ENTRIES_BYTES_MAX {

@@ -40,6 +40,10 @@ impl TopicMetadata for ImageTopics {
         self.patterns.topics(self.source, pattern, &self.image)
     }
 
+    fn peek_pattern(&self, pattern: &str) -> PatternTopics {
+        self.patterns.known(pattern, &self.image)
+    }
+
     fn partition_racks(&self, _id: TopicId, _partition: i32) -> Vec<&str> {
         // One node holds every replica: racks decide nothing.
         Vec::new()

@@ -46,7 +46,7 @@ impl HandIn for Join {
         if !context.authorize(Operation::Read, Resource::Group(group)) {
             return Ok(Err(refuse(ErrorCode::GROUP_AUTHORIZATION_FAILED)));
         }
-        let cost = |shard: &Shard| shard.cost_of_all(group).saturating_add(frame.len());
+        let cost = |shard: &Shard| shard.cost_of_join(group, frame.len());
         let _memory = room.enter(job, elements, work_bytes(broker.groups.cost(group, cost))).await?;
         let topics = groups::topics_for(broker, context);
         let join = broker.groups.begin(broker, context, call.version, group, cost, |shard, context| {

@@ -9,6 +9,7 @@ use riverrun_protocol::consumer_group_describe_response::{
 use riverrun_types::{PartitionId, TopicId};
 
 use crate::group::Committer;
+use crate::lend::{cost_of_pattern, cost_of_topics};
 use crate::shard::DUES_PER_TURN;
 use crate::step::OffsetsRecord;
 use crate::time::{Ages, Moment, Now, Stamp};
@@ -56,6 +57,13 @@ impl ConsumerGroup {
     pub(crate) fn cost_of_member(&self, member_id: &str) -> usize {
         let held = self.members.get(member_id).map_or(0, |member| progress_bytes(&member.progress));
         held + self.targets.get(member_id).map_or(0, target_bytes)
+    }
+
+    /// What it costs to assign what the group reads as of now.
+    pub(crate) fn cost_of_target(&self, topics: &dyn TopicMetadata) -> usize {
+        let named = self.topic_sets.keys().map(|set| cost_of_topics(set.iter().map(String::as_str), topics));
+        let by_pattern = self.pattern_users.keys().map(|pattern| cost_of_pattern(pattern, topics));
+        named.chain(by_pattern).fold(0, usize::saturating_add)
     }
 
     /// Whether it has no members.

@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use riverrun_protocol::join_group_request::JoinGroupRequestProtocol;
 use riverrun_protocol::offset_commit_request::{OffsetCommitRequestPartition, OffsetCommitRequestTopic};
 use riverrun_protocol::{ErrorCode, JoinGroupRequest, ListGroupsRequest, OffsetCommitRequest};
@@ -35,6 +37,39 @@ impl TopicMetadata for OneTopic {
 
     fn generation(&self) -> u64 {
         1
+    }
+}
+
+/// Topics of one name each of which has so many partitions, and what is known of any pattern.
+struct Grown {
+    partitions: i32,
+    named: PatternTopics,
+    generation: u64,
+}
+
+impl TopicMetadata for Grown {
+    fn topic_id(&self, _name: &str) -> Option<TopicId> {
+        Some(TOPIC)
+    }
+
+    fn topic_name(&self, _id: TopicId) -> Option<&str> {
+        None
+    }
+
+    fn partition_count(&self, _id: TopicId) -> Option<i32> {
+        Some(self.partitions)
+    }
+
+    fn topics_of_pattern(&self, _pattern: &str) -> PatternTopics {
+        self.named.clone()
+    }
+
+    fn partition_racks(&self, _id: TopicId, _partition: i32) -> Vec<&str> {
+        Vec::new()
+    }
+
+    fn generation(&self) -> u64 {
+        self.generation
     }
 }
 
@@ -219,6 +254,63 @@ fn a_heartbeat_costs_what_it_may_lead_to() {
     assert!(shard.cost_of_heartbeat(&request, &OneTopic) > STEP_COST_MAX, "it holds 10,000");
     request.member_id = "nobody".into();
     assert_eq!(shard.cost_of_heartbeat(&request, &OneTopic), 0);
+}
+
+/// A heartbeat that joins, by names or by a pattern.
+fn joining(names: &[&'static str], pattern: Option<&'static str>) -> ConsumerGroupHeartbeatRequest<'static> {
+    ConsumerGroupHeartbeatRequest {
+        group_id: "g".into(),
+        member_id: "m".into(),
+        rebalance_timeout_ms: 60_000,
+        subscribed_topic_names: Some(names.iter().map(|&name| name.into()).collect()),
+        subscribed_topic_regex: pattern.map(Into::into),
+        topic_partitions: Some(Vec::new()),
+        ..Default::default()
+    }
+}
+
+#[test]
+fn a_pattern_costs_what_it_names() {
+    let shard = shard_with(GroupConfig::default());
+    let cost = |named| {
+        let topics = Grown { partitions: 1, named, generation: 1 };
+        shard.cost_of_heartbeat(&joining(&[], Some("t.*")), &topics)
+    };
+    let names = |count: usize| -> BTreeSet<String> { (0..count).map(|index| format!("t{index}")).collect() };
+    let known = |count| cost(PatternTopics::Known(names(count).into()));
+    assert!(known(100) < STEP_COST_MAX);
+    assert!(known(5_000) > STEP_COST_MAX);
+    assert!(known(50_000) > 5 * known(5_000), "what is beyond a step counts, too");
+    assert!(cost(PatternTopics::Pending) > STEP_COST_MAX, "it may be much");
+    assert_eq!(cost(PatternTopics::Invalid(String::new())), 0);
+}
+
+#[test]
+fn topics_that_have_grown_cost_what_they_are_now() {
+    let mut shard = shard_with(GroupConfig::default());
+    let topics = |partitions, generation| Grown { partitions, named: PatternTopics::Pending, generation };
+    let joins = joining(&["t"], None);
+    assert!(!shard.consumer_group_heartbeat(&context(1), &joins, &topics(1, 1)).records.is_empty());
+    let stays = ConsumerGroupHeartbeatRequest {
+        member_epoch: 1,
+        subscribed_topic_names: None,
+        topic_partitions: None,
+        ..joins
+    };
+    assert!(shard.cost_of_heartbeat(&stays, &topics(1, 1)) < STEP_COST_MAX);
+    assert!(shard.cost_of_heartbeat(&stays, &topics(10_000, 2)) > STEP_COST_MAX);
+    assert!(shard.cost_of_sign_of_life("g", "m", &topics(10_000, 2)) > STEP_COST_MAX);
+    assert!(shard.cost_of_join("g", 1) > STEP_COST_MAX, "it names topics, too");
+}
+
+#[test]
+fn a_group_that_becomes_another_costs_what_its_members_read() {
+    let mut shard = shard_with(GroupConfig::default());
+    let heartbeat = joining(&[], None);
+    assert_eq!(shard.cost_of_heartbeat(&heartbeat, &OneTopic), 0);
+    let _waits = join(&mut shard, "g", 1, 10);
+    assert!(shard.cost_of_join("g", 10) < STEP_COST_MAX);
+    assert!(shard.cost_of_heartbeat(&heartbeat, &OneTopic) > STEP_COST_MAX);
 }
 
 /// Groups and partitions of the offsets that a slice shows, and the groups that it says are lent.
