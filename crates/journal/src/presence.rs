@@ -15,22 +15,31 @@ use crate::JournalError;
 /// The file that is written to, for who looks from outside of the journal's thread.
 ///
 /// Invariants: the file lies under this name, unless somebody else has changed that: only settled files are renamed by
-/// the journal itself.
+/// the journal itself; it never becomes shorter.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FileInUse(Arc<Mutex<Option<NamedFile>>>);
 
-type NamedFile = (PathBuf, Arc<dyn File>);
+#[derive(Debug)]
+struct NamedFile {
+    path: PathBuf,
+    file: Arc<dyn File>,
+    /// Its length, as far as it was seen.
+    len: u64,
+}
 
 impl FileInUse {
-    pub(crate) fn set(&self, path: &Path, file: &Arc<dyn File>) {
-        *self.0.lock() = Some((path.to_path_buf(), file.clone()));
+    pub(crate) fn set(&self, path: &Path, file: &Arc<dyn File>, len: u64) {
+        *self.0.lock() = Some(NamedFile { path: path.to_path_buf(), file: file.clone(), len });
     }
 
-    /// Fails if its name leads to it no more. Journal files are seldom changed, and the lock holds up only that.
+    /// Fails if its name leads to it no more, or if it was cut. Journal files are seldom changed, and the lock holds up only
+    /// that.
     pub(crate) fn check(&self, fs: &dyn FileSystem) -> Result<(), JournalError> {
-        let in_use = self.0.lock();
-        let Some((path, file)) = &*in_use else { return Ok(()) };
-        judge(path, Vanishing::of_open_file(fs, path, &**file))
+        let mut in_use = self.0.lock();
+        let Some(NamedFile { path, file, len }) = &mut *in_use else { return Ok(()) };
+        judge(path, Vanishing::of_file(fs, path, Some(&**file), *len))?;
+        *len = file.stat().map_err(|error| JournalError::io(path, error))?.len.max(*len);
+        Ok(())
     }
 }
 
