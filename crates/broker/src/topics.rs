@@ -258,7 +258,7 @@ fn default_topic(config: &BrokerConfig, name: &str) -> NewTopic {
 }
 
 /// The configs that a topic of this name needs to do what it is for: none, but for the server's own.
-pub(crate) fn required_configs(config: &BrokerConfig, name: &str) -> TopicOverrides {
+fn required_configs(config: &BrokerConfig, name: &str) -> TopicOverrides {
     if name != OFFSETS_TOPIC {
         return TopicOverrides::new();
     }

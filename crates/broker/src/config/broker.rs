@@ -212,6 +212,7 @@ impl BrokerConfig {
         if is_offsets {
             let level = self.groups.offsets_topic_durability.to_string();
             valid.entry(topic::DURABILITY.to_owned()).or_insert(level);
+            topic::keep_compacted(&mut valid);
         }
         read_topic(&self.settings, &valid).map_or_else(|_| Arc::clone(&self.topic_defaults), Arc::new)
     }

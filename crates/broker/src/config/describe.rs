@@ -77,9 +77,18 @@ impl Kind {
 
 /// The configs of the topic of this name, in the order of their names.
 pub fn describe_topic(config: &BrokerConfig, name: &str, overrides: &TopicOverrides) -> Vec<ConfigEntry> {
+    if name == OFFSETS_TOPIC {
+        return describe_offsets(config, overrides.clone());
+    }
+    TopicOptions::DEFINITIONS.iter().map(|def| topic_entry(config, overrides, def)).collect()
+}
+
+/// The configs of the topic of group offsets: its level and its policy are told as they hold.
+fn describe_offsets(config: &BrokerConfig, mut overrides: TopicOverrides) -> Vec<ConfigEntry> {
+    topic::keep_compacted(&mut overrides);
     let entry = |def: &'static OptionDef| match def.name {
-        topic::DURABILITY if name == OFFSETS_TOPIC => offsets_level(config, overrides, def),
-        _ => topic_entry(config, overrides, def),
+        topic::DURABILITY => offsets_level(config, &overrides, def),
+        _ => topic_entry(config, &overrides, def),
     };
     TopicOptions::DEFINITIONS.iter().map(entry).collect()
 }
@@ -364,6 +373,21 @@ mod tests {
         let (holds, source, synonyms) = level(&[("offsets.topic.durability", "3")], &[("durability", "4")]);
         assert_eq!((holds.as_str(), source), ("4", ConfigSource::Topic));
         assert_eq!(synonyms, ["durability=4 Topic", "offsets.topic.durability=3 Server", &default]);
+    }
+
+    #[test]
+    fn the_topic_of_offsets_is_compacted_whatever_was_set_for_it() {
+        let config = BrokerConfig::default();
+        for policy in ["delete", "compact,delete", "compact"] {
+            let set = [("cleanup.policy", policy), ("retention.ms", "1000")];
+            let overrides = set.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+            let cleanup = config.topic_options(OFFSETS_TOPIC, &overrides).log_config(1).cleanup;
+            assert_eq!((cleanup.compact, cleanup.delete), (true, false), "{policy}");
+            let entries = describe_topic(&config, OFFSETS_TOPIC, &overrides);
+            let told =
+                entries.into_iter().find(|entry| entry.name == "cleanup.policy").expect("a topic config");
+            assert_eq!(told.value.as_deref(), Some("compact"), "{policy}");
+        }
     }
 
     #[test]

@@ -115,6 +115,12 @@ impl TopicOptions {
     }
 }
 
+/// Has the topic of group offsets be compacted whatever was set for it: any other policy would delete what groups have
+/// committed. A client may have made the topic with one on an older server.
+pub(crate) fn keep_compacted(overrides: &mut TopicOverrides) {
+    overrides.insert("cleanup.policy".to_owned(), "compact".to_owned());
+}
+
 /// The topic config that says what an acked record survives.
 pub(crate) const DURABILITY: &str = "durability";
 

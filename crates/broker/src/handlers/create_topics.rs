@@ -19,8 +19,7 @@ use crate::config::{BrokerConfig, TopicOverrides, check_topic_configs, shown};
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
 use crate::log_limit::Change;
-use crate::metadata::{Draft, NewTopic, Topic};
-use crate::topics::required_configs;
+use crate::metadata::{Draft, NewTopic, Topic, is_internal};
 
 /// The value that leaves a number to the server.
 const SERVERS_DEFAULT: i32 = -1;
@@ -105,6 +104,10 @@ fn plan(
     if !context.authorize(Operation::Create, Resource::Topic(&topic.name)) {
         return Err((ErrorCode::TOPIC_AUTHORIZATION_FAILED, "Authorization failed.".to_owned()));
     }
+    if is_internal(&topic.name) {
+        let message = "The topic is the server's own: the server makes it when the first group needs it.";
+        return Err((ErrorCode::INVALID_TOPIC_EXCEPTION, message.to_owned()));
+    }
     let partition_count = match topic.assignments.as_slice() {
         [] => counts(config, topic)?,
         assignments => assigned_count(node_id, topic, assignments)?,
@@ -159,7 +162,7 @@ fn assigned_count(
 }
 
 fn configs(config: &BrokerConfig, topic: &CreatableTopic<'_>) -> Result<TopicOverrides, Refusal> {
-    let mut overrides = required_configs(config, &topic.name);
+    let mut overrides = TopicOverrides::new();
     for entry in &topic.configs {
         let Some(value) = &entry.value else {
             let message = format!("Null value not supported for topic configs: {}", shown(&entry.name));

@@ -15,7 +15,7 @@ use super::cordon::Cordon;
 use super::error::TopicError;
 use super::image::{Image, Topic};
 use super::marks::Progress;
-use super::names::check_name;
+use super::names::{check_name, internal_like, is_internal};
 use super::placement::place;
 use super::records::Record;
 use crate::config::{GroupOverrides, TopicOverrides};
@@ -98,8 +98,13 @@ impl<'a> Draft<'a> {
         if self.image.topic(name).is_some() {
             return Err(TopicError::Exists(name.to_owned()));
         }
-        match self.image.colliding_topic(name) {
-            Some(other) => Err(TopicError::Collides { name: name.to_owned(), other: Arc::clone(other) }),
+        if is_internal(name) {
+            // An older server may have let a client make one that is like it. Groups need theirs all the same.
+            return Ok(());
+        }
+        let other = internal_like(name).map(Arc::from).or_else(|| self.image.colliding_topic(name).cloned());
+        match other {
+            Some(other) => Err(TopicError::Collides { name: name.to_owned(), other }),
             None => Ok(()),
         }
     }

@@ -14,6 +14,11 @@ pub(crate) fn is_internal(name: &str) -> bool {
     name == OFFSETS_TOPIC
 }
 
+/// The topic of the server's own that a topic of this other name would be in the way of: they differ only in `.` and `_`.
+pub(crate) fn internal_like(name: &str) -> Option<&'static str> {
+    (!is_internal(name) && collision_key(name).as_deref() == Some(OFFSETS_TOPIC)).then_some(OFFSETS_TOPIC)
+}
+
 /// Why `name` cannot be a topic's, as a sentence for the client.
 pub(crate) fn check_name(name: &str) -> Result<(), String> {
     if name.is_empty() {

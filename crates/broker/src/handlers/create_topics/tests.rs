@@ -5,6 +5,7 @@ use riverrun_protocol::create_topics_request::CreatableTopicConfig;
 
 use super::*;
 use crate::context::ConnectionInfo;
+use crate::metadata::OFFSETS_TOPIC;
 use crate::metadata::testing::image;
 
 fn context() -> RequestContext {
@@ -35,6 +36,24 @@ fn bad_names_are_refused() {
     let long = "x".repeat(250);
     for name in ["", ".", "..", "../x", "a/b", long.as_str(), "a\0b"] {
         assert_eq!(code(topic(name, 1, 1)), ErrorCode::INVALID_TOPIC_EXCEPTION, "{name:?}");
+    }
+}
+
+#[test]
+fn a_topic_of_the_servers_own_is_made_by_the_server_alone() {
+    let config = |name: &'static str, value: &'static str| CreatableTopicConfig {
+        name: name.into(),
+        value: Some(value.into()),
+    };
+    let deletes = vec![config("cleanup.policy", "delete"), config("retention.ms", "1000")];
+    for configs in [deletes, Vec::new()] {
+        let wanted = CreatableTopic { configs, ..topic(OFFSETS_TOPIC, 1, 1) };
+        let (code, message) = plan(&BrokerConfig::default(), 1, &context(), &wanted).expect_err("refused");
+        assert_eq!(code, ErrorCode::INVALID_TOPIC_EXCEPTION);
+        assert!(message.contains("the server's own"), "{message}");
+    }
+    for like_it in ["__consumer.offsets", "..consumer_offsets"] {
+        assert_eq!(code(topic(like_it, 1, 1)), ErrorCode::INVALID_TOPIC_EXCEPTION, "{like_it}");
     }
 }
 

@@ -1,6 +1,7 @@
 use riverrun_env::sim::SimEnv;
 
 use super::*;
+use crate::metadata::OFFSETS_TOPIC;
 use crate::metadata::records::Head;
 use crate::metadata::testing::image;
 
@@ -34,6 +35,22 @@ fn a_name_that_differs_only_in_dots_and_underscores_is_refused() {
     assert_eq!(draft.create_topic(new("a.b", 1)), Err(TopicError::Exists("a.b".into())));
     draft.delete_topic(topic.id).expect("deleted");
     assert!(draft.create_topic(new("a_b", 1)).is_ok());
+}
+
+#[test]
+fn nothing_is_in_the_way_of_the_topic_of_offsets() {
+    let env = SimEnv::new(1).env();
+    let mut draft = Draft::new(&image(1), &*env.random);
+    for like_it in ["__consumer.offsets", "._consumer_offsets"] {
+        let refused = draft.create_topic(new(like_it, 1));
+        assert!(matches!(refused, Err(TopicError::Collides { .. })), "{like_it}: {refused:?}");
+    }
+    let id = draft.random_topic_id();
+    let (name, configs) = ("__consumer.offsets".to_owned(), TopicOverrides::new());
+    draft.record(Record::TopicCreated { id, name, dirs: vec![0], configs });
+    draft.create_topic(new(OFFSETS_TOPIC, 1)).expect("made though an older server took the other one");
+    draft.delete_topic(id).expect("deleted");
+    assert_eq!(draft.create_topic(new(OFFSETS_TOPIC, 1)), Err(TopicError::Exists(OFFSETS_TOPIC.into())));
 }
 
 #[test]
