@@ -19,7 +19,7 @@ use riverrun_protocol::fetch_response::{
 };
 use riverrun_protocol::{DecodeError, ErrorCode, FetchRequest, FetchResponse, Records, Str};
 use riverrun_types::{LeaderEpoch, Offset, TopicId};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::bounds::{Bound, SMALL_BYTES_MAX, SMALL_ELEMENTS_MAX};
 use crate::aside::{Aside, Stopping};
@@ -238,7 +238,13 @@ async fn read_patiently(
     }
     let parked = context.connection.park_fetch(&broker.parked_fetches);
     if matches!(place, Place::Here) {
-        charge.resize(waiting_bytes(context, plan, parked.is_only));
+        let bytes = waiting_bytes(context, plan, parked.is_only);
+        charge.resize(bytes);
+        if bytes >= PARKED_BYTES && !broker.budgets.requests.has_room_to_wait() {
+            // Its client comes again at once, and holds nothing while others wait for the memory.
+            sleep_until(patience.until.min(Instant::now() + SHORTAGE_WAIT)).await;
+            return pass;
+        }
     }
     loop {
         // A new one each time: where the one before is still enrolled, it is known to be gone.

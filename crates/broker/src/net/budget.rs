@@ -32,6 +32,8 @@ const SPARE_SHARE: usize = 4;
 /// The part of a budget for ordinary frames that arrive, and the part for huge ones.
 const ORDINARY_SHARE: usize = 2;
 const HUGE_SHARE: usize = 4;
+/// The part of a budget up to which fetches that hold much may wait for records.
+const WAITING_SHARE: usize = 2;
 /// Bytes that connections which are not proven are given to fill in a millisecond, all together: to receive so many takes an
 /// eighth of that time for the system, their clients and this server.
 const NEWCOMERS_BYTES_PER_MS: usize = 256 * 1024;
@@ -135,6 +137,11 @@ impl MemoryBudget {
     /// Frames that have arrived in part and wait for memory.
     pub(crate) fn in_line(&self) -> usize {
         self.in_line.load(Ordering::Relaxed)
+    }
+
+    /// Whether what only waits may hold more of it: not beyond a half, so that there is always some for what is to be done.
+    pub(crate) fn has_room_to_wait(&self) -> bool {
+        self.held_bytes() <= self.capacity_bytes / WAITING_SHARE
     }
 
     /// Whether somebody waits for memory.
@@ -462,6 +469,15 @@ mod tests {
         assert_eq!(budget.used_bytes(), 40);
         drop(second);
         assert_eq!(budget.used_bytes(), 0);
+    }
+
+    #[tokio::test]
+    async fn what_only_waits_finds_room_up_to_a_half() {
+        let budget = MemoryBudget::new(100);
+        let mut waits = budget.charge(50).await;
+        assert!(budget.has_room_to_wait());
+        waits.resize(51);
+        assert!(!budget.has_room_to_wait());
     }
 
     #[tokio::test]
