@@ -4,15 +4,19 @@
 //! is kept up to date with each change, in constant time, and rather too high than too low: text as long as it is, and
 //! for each thing what the structures that hold it need at worst.
 //!
-//! A group may grow as long as it is no larger than what is left. So a large group ends at half of the memory, many
-//! large ones leave a piece in which those of an ordinary size go on, and a group that does not grow is never refused.
-//! What the log holds is loaded whatever it takes.
+//! Seven eighths of it are the *common* part. A group may grow as long as it is no larger than what is left of that. So a
+//! large group ends at half of it, many large ones leave a piece in which those of an ordinary size go on, and a group that
+//! does not grow is never refused. What the log holds is loaded whatever it takes.
 //!
 //! The same holds for a *source*, whom the shell takes a client's address to stand for: all groups that it was the last to
-//! make grow may together be no larger than what is left. So one source ends at half of the memory however many groups it
-//! makes, each further one at half of the rest, and the last part is for those that hold little. Groups that stay small may
-//! go on beyond that, until a source holds four times what is left: many clients share an address. Who made a group grow is
-//! not in the log: what is loaded counts for nobody until somebody makes it grow.
+//! make grow may together be no larger than what is left. So one source ends at half of the common part however many groups
+//! it makes, and each further one at half of the rest. Groups that stay small may go on beyond that, until a source holds
+//! four times what is left: many clients share an address. Who made a group grow is not in the log: what is loaded counts
+//! for nobody until somebody makes it grow.
+//!
+//! Halved often enough, the common part is as good as gone. The last eighth is the *reserve*: it takes whoever holds little
+//! in all, which whoever has used up the common part does not. As much as little is goes 128 times into it, so that many
+//! sources have to take part before a newcomer is refused.
 //!
 //! Guarantees that what a group takes is given back when its members leave and its offsets go, and all of a shard when it
 //! is dropped. It may be exceeded by what the requests bring that are handled at the same moment.
@@ -29,6 +33,12 @@ use riverrun_protocol::ErrorCode;
 const SMALL_GROUP_BYTES: usize = 16 * 1024;
 /// So many times what is left may a source hold where it asks for a small group.
 const SMALL_FACTOR: usize = 4;
+
+/// The reserve is this part of the memory.
+const RESERVE_PART: usize = 8;
+/// A source that holds no more than this part of the memory holds little: 256 KiB of 256 MiB, which are sixteen small groups,
+/// or a large one with the offsets of a thousand partitions.
+const LITTLE_PART: usize = 1_024;
 
 /// Bytes by the source that they count for.
 type BySource = BTreeMap<IpAddr, usize>;
@@ -97,13 +107,33 @@ impl GroupMemory {
     /// Whether a group may grow by `growth_bytes` to `size_bytes`, with which its source holds `of_source_bytes`.
     fn admit(&self, size_bytes: usize, of_source_bytes: usize, growth_bytes: usize) -> Result<(), Shortage> {
         let held_bytes = self.held_bytes().saturating_add(growth_bytes);
-        let of_source_bytes =
-            if size_bytes <= SMALL_GROUP_BYTES { of_source_bytes / SMALL_FACTOR } else { of_source_bytes };
-        if held_bytes.saturating_add(size_bytes.max(of_source_bytes)) <= self.max_bytes {
+        let largest_bytes = size_bytes.max(of_source_bytes);
+        let is_little = largest_bytes <= self.little_bytes() && held_bytes <= self.max_bytes;
+        let left_bytes = self.common_bytes().saturating_sub(held_bytes);
+        let is_left = if size_bytes <= SMALL_GROUP_BYTES {
+            size_bytes.max(of_source_bytes / SMALL_FACTOR) <= left_bytes
+        } else {
+            largest_bytes <= left_bytes
+        };
+        if is_little || is_left {
             return Ok(());
         }
         self.refusals.fetch_add(1, Ordering::Relaxed);
-        Err(if size_bytes.saturating_mul(2) > self.max_bytes { Shortage::Forever } else { Shortage::ForNow })
+        Err(if size_bytes.saturating_mul(2) > self.common_bytes() {
+            Shortage::Forever
+        } else {
+            Shortage::ForNow
+        })
+    }
+
+    /// What is not in the reserve.
+    fn common_bytes(&self) -> usize {
+        self.max_bytes - self.max_bytes / RESERVE_PART
+    }
+
+    /// What a source may hold, and a group, to be let into the reserve: a small group in any case, if it has room.
+    pub fn little_bytes(&self) -> usize {
+        (self.max_bytes / LITTLE_PART).max(SMALL_GROUP_BYTES).min(self.max_bytes / RESERVE_PART)
     }
 }
 
@@ -281,95 +311,4 @@ impl<'a> Room<'a> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn source(last: u8) -> IpAddr {
-        IpAddr::from([192, 0, 2, last])
-    }
-
-    #[test]
-    fn a_group_grows_to_what_is_left_and_no_further() {
-        let memory = GroupMemory::new(100);
-        let (mut share, mut held) = (Share::new(Arc::clone(&memory)), Held::default());
-        share.change(&mut held, 40);
-        let check = |share: &Share, charged_bytes, part_bytes| {
-            Room::new(share, Held { bytes: charged_bytes, source: None }, charged_bytes).check(part_bytes)
-        };
-        assert_eq!(check(&share, 0, 30), Ok(()));
-        assert_eq!(check(&share, 0, 31), Err(Shortage::ForNow));
-        assert_eq!(check(&share, 40, 50), Ok(()));
-        assert_eq!(check(&share, 40, 51), Err(Shortage::Forever), "half of all is for others");
-        share.change(&mut held, 100);
-        assert_eq!(check(&share, 100, 100), Ok(()), "who does not grow is not refused");
-        assert_eq!(check(&share, 100, 101), Err(Shortage::Forever));
-        assert_eq!(memory.refusals(), 3);
-    }
-
-    /// Makes groups of this size for a source until it may make no more; how many.
-    fn fill(share: &mut Share, last: u8, size_bytes: usize) -> usize {
-        share.set_asker(Some(source(last)));
-        let mut count = 0;
-        while Room::new(share, Held::default(), 0).check(size_bytes).is_ok() {
-            share.change(&mut Held::default(), size_bytes);
-            count += 1;
-        }
-        count
-    }
-
-    #[test]
-    fn a_source_makes_groups_grow_to_what_it_leaves_free() {
-        let memory = GroupMemory::new(10_000_000);
-        let mut share = Share::new(Arc::clone(&memory));
-        let counts: Vec<_> = (1..=4).map(|last| fill(&mut share, last, 100_000)).collect();
-        assert_eq!(counts, [50, 25, 12, 6]);
-        assert_eq!(memory.largest_sources(2), [(source(1), 5_000_000), (source(2), 2_500_000)]);
-        drop(share);
-        assert_eq!((memory.held_bytes(), memory.largest_sources(9)), (0, Vec::new()));
-    }
-
-    #[test]
-    fn small_groups_of_a_source_leave_a_part_to_others() {
-        let memory = GroupMemory::new(10_000_000);
-        let mut share = Share::new(Arc::clone(&memory));
-        assert_eq!(fill(&mut share, 1, 100_000), 50);
-        assert_eq!(fill(&mut share, 1, 10_000), 300, "it may have many clients");
-        assert_eq!((fill(&mut share, 2, 100_000), fill(&mut share, 2, 10_000)), (10, 60));
-    }
-
-    #[test]
-    fn a_group_counts_for_who_made_it_grow_last() {
-        let memory = GroupMemory::new(1_000_000);
-        let (mut share, mut held) = (Share::new(Arc::clone(&memory)), Held::default());
-        share.change(&mut held, 100_000);
-        assert_eq!(memory.largest_sources(9), [], "it was loaded");
-        share.set_asker(Some(source(1)));
-        share.change(&mut held, 90_000);
-        assert_eq!(held.source, None, "it did not grow");
-        share.change(&mut held, 110_000);
-        assert_eq!(memory.largest_sources(9), [(source(1), 110_000)]);
-        share.set_asker(Some(source(2)));
-        assert!(Room::new(&share, held, 110_000).check(445_000).is_ok(), "it would be half of all");
-        assert!(Room::new(&share, held, 110_000).check(510_000).is_err());
-        share.change(&mut held, 120_000);
-        let part = share.part(held);
-        assert_eq!(memory.largest_sources(9), [(source(2), 120_000)]);
-        share.absorb(part);
-        share.set_asker(None);
-        share.change(&mut held, 0);
-        assert_eq!((memory.held_bytes(), memory.largest_sources(9)), (0, Vec::new()));
-    }
-
-    #[test]
-    fn what_a_shard_held_is_given_back_with_it() {
-        let memory = GroupMemory::new(100);
-        let (mut first, mut second) = (Share::new(Arc::clone(&memory)), Share::new(Arc::clone(&memory)));
-        first.change(&mut Held::default(), 40);
-        let mut held = Held::default();
-        second.change(&mut held, 30);
-        second.change(&mut held, 10);
-        assert_eq!(memory.held_bytes(), 50);
-        drop(first);
-        assert_eq!(memory.held_bytes(), 10);
-    }
-}
+mod tests;

@@ -814,9 +814,11 @@ impl Groups {
         let largest = self.memory.largest_sources(HOLDERS_TOLD).into_iter();
         let largest: Vec<_> =
             largest.map(|(source, bytes)| format!(", {bytes} of them for {}", Source::of(source))).collect();
+        let little = self.memory.little_bytes();
         format!(
             "groups hold {held} bytes of {max} (groups.memory.max.bytes){}; a group, and all that a source has made \
-             grow, may be no larger than what is left",
+             grow, may be no larger than what is left of seven eighths; the rest is for those that hold no more than \
+             {little}",
             largest.concat()
         )
     }

@@ -1,0 +1,256 @@
+//! Who is let in, and who is not, by how much is taken and who asks.
+
+use riverrun_protocol::join_group_request::JoinGroupRequestProtocol;
+use riverrun_protocol::offset_commit_request::{OffsetCommitRequestPartition, OffsetCommitRequestTopic};
+use riverrun_protocol::{ConsumerGroupHeartbeatRequest, JoinGroupRequest, OffsetCommitRequest};
+use riverrun_types::TopicId;
+
+use super::*;
+use crate::pattern::PatternTopics;
+use crate::{GroupConfig, GroupResponse, Now, ReplyToken, RequestContext, Shard, Step, TopicMetadata};
+
+fn source(last: u8) -> IpAddr {
+    IpAddr::from([192, 0, 2, last])
+}
+
+#[test]
+fn a_group_grows_to_what_is_left_and_no_further() {
+    let memory = GroupMemory::new(800);
+    let (mut share, mut held) = (Share::new(Arc::clone(&memory)), Held::default());
+    share.change(&mut held, 300);
+    let check = |share: &Share, charged_bytes, part_bytes| {
+        Room::new(share, Held { bytes: charged_bytes, source: None }, charged_bytes).check(part_bytes)
+    };
+    assert_eq!(check(&share, 0, 200), Ok(()));
+    assert_eq!(check(&share, 0, 201), Err(Shortage::ForNow));
+    assert_eq!(check(&share, 300, 350), Ok(()));
+    assert_eq!(check(&share, 300, 351), Err(Shortage::Forever), "half of the common part is for others");
+    share.change(&mut held, 800);
+    assert_eq!(check(&share, 800, 800), Ok(()), "who does not grow is not refused");
+    assert_eq!(check(&share, 800, 801), Err(Shortage::Forever));
+    assert_eq!(memory.refusals(), 3);
+}
+
+#[test]
+fn the_reserve_takes_groups_that_are_little() {
+    let memory = GroupMemory::new(800);
+    let (mut share, mut held) = (Share::new(Arc::clone(&memory)), Held::default());
+    share.change(&mut held, 700);
+    let check = |share: &Share, bytes| Room::new(share, Held::default(), 0).check(bytes);
+    assert_eq!((check(&share, 100), check(&share, 101)), (Ok(()), Err(Shortage::ForNow)));
+    share.change(&mut held, 750);
+    assert_eq!((check(&share, 50), check(&share, 51)), (Ok(()), Err(Shortage::ForNow)));
+}
+
+/// Makes groups of this size for a source until it may make no more; how many.
+fn fill(share: &mut Share, last: u8, size_bytes: usize) -> usize {
+    share.set_asker(Some(source(last)));
+    let mut count = 0;
+    while Room::new(share, Held::default(), 0).check(size_bytes).is_ok() {
+        share.change(&mut Held::default(), size_bytes);
+        count += 1;
+    }
+    count
+}
+
+#[test]
+fn a_source_makes_groups_grow_to_what_it_leaves_free() {
+    let memory = GroupMemory::new(16_000_000);
+    let mut share = Share::new(Arc::clone(&memory));
+    let counts: Vec<_> = (1..=4).map(|last| fill(&mut share, last, 100_000)).collect();
+    assert_eq!(counts, [70, 35, 17, 9]);
+    assert_eq!(memory.largest_sources(2), [(source(1), 7_000_000), (source(2), 3_500_000)]);
+    drop(share);
+    assert_eq!((memory.held_bytes(), memory.largest_sources(9)), (0, Vec::new()));
+}
+
+#[test]
+fn small_groups_of_a_source_leave_a_part_to_others() {
+    let memory = GroupMemory::new(16_000_000);
+    let mut share = Share::new(Arc::clone(&memory));
+    assert_eq!(fill(&mut share, 1, 100_000), 70);
+    assert_eq!(fill(&mut share, 1, 10_000), 420, "it may have many clients");
+    assert_eq!((fill(&mut share, 2, 100_000), fill(&mut share, 2, 10_000)), (14, 84));
+}
+
+#[test]
+fn sources_that_take_all_they_can_leave_the_reserve_to_others() {
+    let memory = GroupMemory::new(256 << 20);
+    let mut share = Share::new(Arc::clone(&memory));
+    for last in 1..=40 {
+        for size_bytes in [1 << 20, 200_000, SMALL_GROUP_BYTES, 2_000] {
+            fill(&mut share, last, size_bytes);
+        }
+    }
+    let left_bytes = memory.max_bytes() - memory.held_bytes();
+    assert!(left_bytes > 20 << 20, "{left_bytes} bytes are left");
+    assert_eq!(fill(&mut share, 41, SMALL_GROUP_BYTES), 16, "a newcomer has what is little");
+    for last in 42..=250 {
+        fill(&mut share, last, SMALL_GROUP_BYTES);
+    }
+    assert!(memory.held_bytes() <= memory.max_bytes(), "the bound holds as a whole");
+    assert!(memory.max_bytes() - memory.held_bytes() < SMALL_GROUP_BYTES, "and there is no more");
+}
+
+#[test]
+fn a_group_counts_for_who_made_it_grow_last() {
+    let memory = GroupMemory::new(1_200_000);
+    let (mut share, mut held) = (Share::new(Arc::clone(&memory)), Held::default());
+    share.change(&mut held, 100_000);
+    assert_eq!(memory.largest_sources(9), [], "it was loaded");
+    share.set_asker(Some(source(1)));
+    share.change(&mut held, 90_000);
+    assert_eq!(held.source, None, "it did not grow");
+    share.change(&mut held, 110_000);
+    assert_eq!(memory.largest_sources(9), [(source(1), 110_000)]);
+    share.set_asker(Some(source(2)));
+    assert!(Room::new(&share, held, 110_000).check(525_000).is_ok(), "it would be half of it");
+    assert!(Room::new(&share, held, 110_000).check(525_001).is_err());
+    share.change(&mut held, 120_000);
+    let part = share.part(held);
+    assert_eq!(memory.largest_sources(9), [(source(2), 120_000)]);
+    share.absorb(part);
+    share.set_asker(None);
+    share.change(&mut held, 0);
+    assert_eq!((memory.held_bytes(), memory.largest_sources(9)), (0, Vec::new()));
+}
+
+#[test]
+fn what_a_shard_held_is_given_back_with_it() {
+    let memory = GroupMemory::new(100);
+    let (mut first, mut second) = (Share::new(Arc::clone(&memory)), Share::new(Arc::clone(&memory)));
+    first.change(&mut Held::default(), 40);
+    let mut held = Held::default();
+    second.change(&mut held, 30);
+    second.change(&mut held, 10);
+    assert_eq!(memory.held_bytes(), 50);
+    drop(first);
+    assert_eq!(memory.held_bytes(), 10);
+}
+
+/// The topic `t` of ten partitions, and `large` of as many as anybody commits.
+struct TwoTopics;
+
+impl TopicMetadata for TwoTopics {
+    fn topic_id(&self, name: &str) -> Option<TopicId> {
+        ["t", "large"].into_iter().zip(1..).find(|(topic, _)| *topic == name).map(|(_, id)| TopicId([id; 16]))
+    }
+
+    fn topic_name(&self, id: TopicId) -> Option<&str> {
+        ["t", "large"].into_iter().find(|name| self.topic_id(name) == Some(id))
+    }
+
+    fn partition_count(&self, id: TopicId) -> Option<i32> {
+        Some(if id == TopicId([1; 16]) { 10 } else { i32::MAX })
+    }
+
+    fn topics_of_pattern(&self, _pattern: &str) -> PatternTopics {
+        PatternTopics::Pending
+    }
+
+    fn partition_racks(&self, _id: TopicId, _partition: i32) -> Vec<&str> {
+        Vec::new()
+    }
+
+    fn generation(&self) -> u64 {
+        1
+    }
+}
+
+/// Sends a request of a source to a shard; the answer.
+fn send(
+    shard: &mut Shard,
+    last: u8,
+    api_version: i16,
+    handle: impl FnOnce(&mut Shard, &RequestContext<'_>) -> Step,
+) -> GroupResponse {
+    let context = RequestContext {
+        now: Now::simulated(0),
+        token: ReplyToken(1),
+        client_id: "c",
+        client_host: "/h",
+        api_version,
+        random: [7; 16],
+    };
+    let mut step = shard.on_behalf_of(source(last), |shard| handle(shard, &context));
+    step.replies.pop().expect("answered at once").body
+}
+
+/// Commits so many partitions without a membership; why the last one was refused, if it was.
+fn commit(shard: &mut Shard, last: u8, group: &str, partitions: i32) -> ErrorCode {
+    let partition = |partition_index| OffsetCommitRequestPartition { partition_index, ..Default::default() };
+    let partitions = (0..partitions).map(partition).collect();
+    let topics = vec![OffsetCommitRequestTopic { name: "large".into(), partitions, ..Default::default() }];
+    let request = OffsetCommitRequest {
+        group_id: group.into(),
+        generation_id_or_member_epoch: -1,
+        topics,
+        ..Default::default()
+    };
+    let of_last = |response: riverrun_protocol::OffsetCommitResponse<'_>| {
+        ErrorCode(response.topics[0].partitions.last().expect("one").error_code)
+    };
+    match send(shard, last, 9, |shard, context| shard.offset_commit(context, &request, &TwoTopics)) {
+        GroupResponse::OffsetCommit(response) => of_last(response),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A member of the classic protocol asks to be let in.
+fn join(shard: &mut Shard, last: u8, group: &str) -> ErrorCode {
+    let request = JoinGroupRequest {
+        group_id: group.into(),
+        session_timeout_ms: 30_000,
+        rebalance_timeout_ms: 30_000,
+        protocol_type: "consumer".into(),
+        protocols: vec![JoinGroupRequestProtocol { name: "range".into(), metadata: b"t"[..].into() }],
+        ..Default::default()
+    };
+    match send(shard, last, 9, |shard, context| shard.join_group(context, &request, &TwoTopics)) {
+        GroupResponse::JoinGroup(response) => ErrorCode(response.error_code),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A member of the newer protocol joins.
+fn join_consumer(shard: &mut Shard, last: u8, group: &str) -> ErrorCode {
+    let request = ConsumerGroupHeartbeatRequest {
+        group_id: group.into(),
+        member_id: "m".into(),
+        rebalance_timeout_ms: 30_000,
+        subscribed_topic_names: Some(vec!["t".into()]),
+        topic_partitions: Some(Vec::new()),
+        ..Default::default()
+    };
+    let join = |shard: &mut Shard, context: &RequestContext<'_>| {
+        shard.consumer_group_heartbeat(context, &request, &TwoTopics)
+    };
+    match send(shard, last, 1, join) {
+        GroupResponse::ConsumerGroupHeartbeat(response) => ErrorCode(response.error_code),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_newcomer_is_let_in_where_many_have_taken_all_they_can() {
+    let memory = GroupMemory::new(32 << 20);
+    let mut shard = Shard::new(GroupConfig::default(), Arc::clone(&memory));
+    let _ = shard.on_loaded(Now::simulated(0));
+    for last in 1..=40 {
+        for partitions in [1_000, 50, 1] {
+            let mut number = 0;
+            while commit(&mut shard, last, &format!("{last}-{partitions}-{number}"), partitions)
+                == ErrorCode::NONE
+            {
+                number += 1;
+            }
+        }
+    }
+    assert!(memory.held_bytes() > memory.max_bytes() / 8 * 7, "all that there is for all is taken");
+    assert_eq!(commit(&mut shard, 1, "more", 1), ErrorCode::COORDINATOR_LOAD_IN_PROGRESS);
+    assert_eq!(commit(&mut shard, 41, "simple", 30), ErrorCode::NONE);
+    assert_eq!(join(&mut shard, 41, "classic"), ErrorCode::MEMBER_ID_REQUIRED);
+    assert_eq!(join_consumer(&mut shard, 41, "consumer"), ErrorCode::NONE);
+    assert_eq!(commit(&mut shard, 41, "large", 1_000), ErrorCode::COORDINATOR_LOAD_IN_PROGRESS);
+    assert!(memory.held_bytes() <= memory.max_bytes(), "{} bytes are held", memory.held_bytes());
+}
