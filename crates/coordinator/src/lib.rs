@@ -75,5 +75,5 @@ pub use refusal::{refuse_join_group, refuse_offset_commit, refuse_offset_fetch};
 pub use replay::check_record;
 pub use shard::{GROUP_ID_BYTES_MAX, Shard};
 pub use step::{GroupResponse, OffsetsRecord, Reply, ReplyToken, RequestContext, Step};
-pub use time::{Moment, Now, Stamp};
+pub use time::{Moment, Now, Setting, Stamp};
 pub use topics::TopicMetadata;

@@ -46,6 +46,24 @@ impl Now {
     pub fn simulated(ms: i64) -> Self {
         Self { moment: Moment(ms), passed_ms: ms, wall: TimestampMs(ms) }
     }
+
+    /// How the wall clock is set.
+    pub fn setting(self) -> Setting {
+        Setting(self.wall.0.saturating_sub(self.passed_ms))
+    }
+}
+
+/// How the wall clock is set: what it shows beyond the time that has passed. It stays the same while nobody sets the clock,
+/// also over the machine's sleep.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Setting(i64);
+
+impl Setting {
+    /// Whether the clock was set in between, so that times which were written down by the one are to be written anew by
+    /// the other.
+    pub fn is_other_than(self, before: Self) -> bool {
+        self.0.saturating_sub(before.0).saturating_abs() >= CORRECTION_MS_MIN
+    }
 }
 
 /// By how much the wall clock may have been set before a time that was written down is written anew. Clocks are slewed and

@@ -1,5 +1,7 @@
 //! The shell's promises when the disk fails: nobody is told of what is not in the log.
 
+mod clocks;
+
 use std::net::SocketAddr;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;

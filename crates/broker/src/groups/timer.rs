@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use riverrun_coordinator::{Moment, Shard};
+use riverrun_coordinator::{Moment, Setting, Shard};
 use tokio::sync::Notify;
 
 use super::at_length::Work;
@@ -14,7 +14,8 @@ use crate::broker::Broker;
 use crate::changes;
 use crate::shutdown::{StopSignal, stopped};
 
-/// The longest sleep: the system may have slept, and a deadline must not be missed by more than this.
+/// The longest sleep: the system may have slept, and a deadline must not be missed by more than this. Nor is a clock that was
+/// set.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 /// The nearest deadline that the timer knows.
@@ -38,10 +39,15 @@ impl Alarm {
         }
     }
 
-    async fn rings(&self, broker: &Broker) {
+    /// Waits for the nearest deadline, or for somebody to set the wall clock, which was set like this when last looked at.
+    async fn rings(&self, broker: &Broker, known: &mut Setting) {
         loop {
-            let wait_ms =
-                self.at_ms.load(Ordering::Acquire).saturating_sub(clock::now(&*broker.env.clock).moment.0);
+            let now = clock::now(&*broker.env.clock);
+            if now.setting().is_other_than(*known) {
+                *known = now.setting();
+                return;
+            }
+            let wait_ms = self.at_ms.load(Ordering::Acquire).saturating_sub(now.moment.0);
             let Ok(wait_ms @ 1..) = u64::try_from(wait_ms) else { return };
             let sleep = tokio::time::sleep(Duration::from_millis(wait_ms).min(SLEEP_MAX));
             tokio::select! {
@@ -71,12 +77,30 @@ pub(crate) async fn run_retries(broker: Arc<Broker>, mut stop: StopSignal) {
 }
 
 /// Loads all shards, and serves the deadlines of those that are there, until `stop` turns true. One that cannot be loaded
-/// for the moment holds up no member of the others.
+/// for the moment holds up no member of the others. What a wrong clock has given is written anew before the end, too.
 pub(crate) async fn run(broker: Arc<Broker>, mut stop: StopSignal) {
     let work = async { tokio::join!(broker.groups.load_all(&broker), serve_deadlines(&broker)) };
     tokio::select! {
         () = stopped(&mut stop) => {}
         _ = work => {}
+    }
+    correct_times(&broker).await;
+}
+
+/// Writes times anew that a clock gave which was set a moment ago: another run cannot.
+async fn correct_times(broker: &Arc<Broker>) {
+    for (index, slot) in broker.groups.slots.get().into_iter().flatten().enumerate() {
+        let is_due = || {
+            let now = clock::now(&*broker.env.clock);
+            slot.state(&*broker.env.clock).loaded_mut().is_some_and(|loaded| loaded.shard.note_clocks(now))
+        };
+        while is_due() {
+            let topics = super::topics(broker);
+            if broker.groups.step(broker, index, None, |shard, now| shard.expire(now, &topics)).is_err() {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
     }
 }
 
@@ -100,16 +124,19 @@ fn expire_at_length(broker: &Arc<Broker>, index: usize, slot: &Slot) {
 }
 
 async fn serve_deadlines(broker: &Arc<Broker>) {
+    let mut known = clock::now(&*broker.env.clock).setting();
     loop {
-        broker.groups.timer.rings(broker).await;
+        broker.groups.timer.rings(broker, &mut known).await;
         // Steps that follow set it again; one that runs meanwhile is seen by the loop below or sets it itself.
         broker.groups.timer.at_ms.store(i64::MAX, Ordering::Release);
-        let now = clock::now(&*broker.env.clock).moment;
+        let now = clock::now(&*broker.env.clock);
         for (index, slot) in broker.groups.slots.get().into_iter().flatten().enumerate() {
-            let deadline =
-                slot.state(&*broker.env.clock).loaded().and_then(|loaded| loaded.shard.next_deadline());
+            let deadline = slot.state(&*broker.env.clock).loaded_mut().and_then(|loaded| {
+                loaded.shard.note_clocks(now);
+                loaded.shard.next_deadline()
+            });
             match deadline {
-                Some(deadline) if deadline <= now => {
+                Some(deadline) if deadline <= now.moment => {
                     expire_at_length(broker, index, slot);
                     // A failed append is logged where it happens, and the shard is loaded at the next request.
                     let topics = super::topics(broker);

@@ -3,7 +3,8 @@
 //! Owns Kafka's rule (KIP-211): offsets expire `offsets.retention.minutes` after the group became empty, or after
 //! the commit where there is no membership or nobody in the group reads the topic; topics that a live group reads
 //! never do. An empty group without offsets goes with the same sweep. A sweep goes over all offsets in slices, so that
-//! nobody waits for it, and writes times anew that a wrong clock has given.
+//! nobody waits for it, and writes times anew that a wrong clock has given. It begins at once when the clock was set: the
+//! next run reads what is written down.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -15,11 +16,14 @@ use crate::group::Group;
 use crate::records;
 use crate::shard::Shard;
 use crate::step::{OffsetsRecord, Step};
-use crate::time::{Ages, Moment, Now};
+use crate::time::{Ages, Moment, Now, Setting};
 
 /// Groups, offsets and sets of names that are looked at in one step: less than a millisecond, for which requests of the
 /// shard's groups may wait.
 const SLICE_LOOKS_MAX: usize = 2_000;
+
+/// After so long the next sweep begins where the last one has not seen all groups since the clock was set.
+const AGAIN_MS: i64 = 2_000;
 
 /// The way of a sweep through the groups.
 ///
@@ -30,6 +34,14 @@ pub(crate) struct Sweep {
     at: Moment,
     /// Where this one goes on.
     place: Option<Place>,
+    /// How the wall clock was set when this one began.
+    begun_by: Setting,
+    /// Whether groups were lent while this one went on, which it may not have seen.
+    misses_some: bool,
+    /// How the wall clock was set when the last one began that has seen all groups: no time that is written down is off by it.
+    right_by: Setting,
+    /// When the next one begins though its time has not come, since the wall clock was set.
+    early_at: Option<Moment>,
 }
 
 /// Behind which group, or inside which behind which offset, a sweep goes on.
@@ -43,22 +55,69 @@ struct Place {
 impl Sweep {
     /// One that has ended.
     pub(crate) fn ended(now: Now) -> Self {
-        Self { at: now.moment, place: None }
+        Self { at: now.moment, right_by: now.setting(), ..Self::default() }
     }
 
     /// When the next slice is due: at once, or in the next sweep.
     pub(crate) fn is_due_at(&self, interval_ms: i64) -> Moment {
-        if self.place.is_some() { self.at } else { self.at.after(interval_ms) }
+        if self.place.is_some() {
+            return self.at;
+        }
+        let next = self.at.after(interval_ms);
+        self.early_at.map_or(next, |early_at| early_at.min(next))
+    }
+
+    /// If the wall clock was set, the next sweep begins at once, and one that goes on begins anew.
+    fn note_setting(&mut self, now: Now) {
+        let known = if self.place.is_some() { self.begun_by } else { self.right_by };
+        if now.setting().is_other_than(known) && (self.place.is_some() || self.early_at.is_none()) {
+            self.place = None;
+            self.early_at = Some(now.moment);
+        }
+    }
+
+    /// Goes on, or begins; where.
+    fn go_on(&mut self, now: Now, lends_some: bool) -> Option<Place> {
+        let place = self.place.take();
+        if place.is_none() {
+            self.begun_by = now.setting();
+            self.misses_some = false;
+        }
+        self.misses_some |= lends_some;
+        place
+    }
+
+    /// A slice has ended: the sweep goes on from here, or it has seen everything.
+    fn pause(&mut self, now: Now, place: Option<Place>) {
+        self.at = now.moment;
+        self.place = place;
+        if self.place.is_none() {
+            if !self.misses_some {
+                self.right_by = self.begun_by;
+            }
+            let is_wrong = now.setting().is_other_than(self.right_by);
+            self.early_at = is_wrong.then(|| now.moment.after(AGAIN_MS));
+        }
     }
 }
 
 impl Shard {
+    /// Tells the shard of the clocks. If the wall clock was set, [`Shard::expire`] has something to do at once: it writes anew
+    /// what another run would read wrong. Whether there is any of that left which is due now.
+    pub fn note_clocks(&mut self, now: Now) -> bool {
+        if self.loaded_at.is_none() || self.groups.is_empty() {
+            return false;
+        }
+        self.sweep.note_setting(now);
+        self.sweep.early_at.is_some_and(|early_at| early_at <= now.moment)
+    }
+
     /// Looks at the next offsets of the shard, and removes what has expired.
     pub(crate) fn sweep(&mut self, now: Now) -> Step {
         let mut step = Step::default();
         let ages = Ages { now, loaded: self.loaded_at.unwrap_or(now) };
         let mut looks = 0;
-        let mut place = self.sweep.place.take();
+        let mut place = self.sweep.go_on(now, !self.away.is_empty());
         while looks < SLICE_LOOKS_MAX
             && let Some(group_id) = self.group_at(place.as_ref())
         {
@@ -68,7 +127,7 @@ impl Shard {
             place = Some(Place { is_inside: offset.is_some(), group_id, offset });
         }
         let goes_on = self.group_at(place.as_ref()).is_some();
-        self.sweep = Sweep { at: now.moment, place: place.filter(|_| goes_on) };
+        self.sweep.pause(now, place.filter(|_| goes_on));
         step
     }
 

@@ -75,13 +75,19 @@ impl World {
         let Now { moment, passed_ms, wall } = self.now;
         self.now =
             Now { moment: moment.after(ms), passed_ms: passed_ms + ms, wall: TimestampMs(wall.0 + ms) };
+        self.shard.note_clocks(self.now);
         while self.shard.next_deadline().is_some_and(|at| at <= self.now.moment) {
             self.log.extend(self.shard.expire(self.now, &OneTopic).records);
         }
     }
 
     fn commit(&mut self) {
-        let partition = OffsetCommitRequestPartition { committed_offset: 7, ..Default::default() };
+        self.commit_to(0);
+    }
+
+    fn commit_to(&mut self, partition_index: i32) {
+        let partition =
+            OffsetCommitRequestPartition { partition_index, committed_offset: 7, ..Default::default() };
         let topic = OffsetCommitRequestTopic {
             name: "t".into(),
             partitions: vec![partition],
@@ -103,6 +109,16 @@ impl World {
         };
         self.log.extend(self.shard.offset_commit(&context, &request, &OneTopic).records);
         assert!(self.is_kept());
+    }
+
+    /// The time that the log has for the commit.
+    fn written_ms(&self) -> i64 {
+        let mut shard = Shard::new(GroupConfig::default(), GroupMemory::unbounded());
+        for record in &self.log {
+            shard.replay(&record.key, record.value.as_deref()).unwrap();
+        }
+        let (.., offset) = shard.committed_offsets().next().unwrap();
+        offset.committed_at.wall.0
     }
 
     fn is_kept(&self) -> bool {
@@ -163,6 +179,64 @@ fn a_start_with_a_clock_ahead_expires_nothing_once_it_is_mended() {
     world.set_wall(START + 1_000);
     world.advance(INTERVAL);
     assert!(world.is_kept());
+}
+
+#[test]
+fn times_are_written_anew_as_soon_as_the_clock_is_set() {
+    for by in [-30 * DAY, 30 * DAY] {
+        let mut world = World::new(Vec::new(), START + by);
+        world.commit();
+        world.advance(1_000);
+        assert_eq!(world.log.len(), 1, "nobody has set the clock");
+        world.set_wall(START);
+        world.advance(1_000);
+        assert_eq!(world.written_ms(), START - 1_000, "it was a second before the clock was set");
+        world.advance(INTERVAL / 2);
+        assert_eq!(world.log.len(), 2, "once");
+        let mut world = world.restart(START + INTERVAL / 2 + 2_000);
+        world.advance(INTERVAL);
+        assert!(world.is_kept(), "{by}");
+    }
+}
+
+#[test]
+fn a_clock_that_is_moved_by_little_writes_nothing() {
+    let mut world = World::new(Vec::new(), START);
+    world.commit();
+    world.set_wall(START + 59_000);
+    world.advance(1_000);
+    assert_eq!(world.log.len(), 1);
+    world.set_wall(START + 1_000 + 61_000);
+    world.advance(1_000);
+    assert_eq!(world.log.len(), 2, "by little twice is much");
+}
+
+#[test]
+fn a_group_that_was_lent_while_the_clock_was_set_is_corrected_when_it_is_back() {
+    let mut world = World::new(Vec::new(), START - 30 * DAY);
+    world.commit();
+    let lent = world.shard.lend("g").unwrap();
+    // Another one, so that the shard has something to look at.
+    world.shard.create("h", crate::group::GroupEntry::new(Group::Consumer(Box::default()))).unwrap();
+    world.set_wall(START);
+    world.advance(1_000);
+    world.shard.take_back(lent);
+    world.advance(AGAIN_MS);
+    assert_eq!(world.written_ms(), START);
+}
+
+#[test]
+fn a_clock_that_is_set_during_a_sweep_has_it_begin_anew() {
+    let mut world = World::new(Vec::new(), START);
+    for partition in 0..2 * SLICE_LOOKS_MAX {
+        world.commit_to(i32::try_from(partition).unwrap());
+    }
+    world.now.moment = world.now.moment.after(INTERVAL);
+    assert_eq!(world.shard.expire(world.now, &OneTopic), Step::default());
+    assert_eq!(world.shard.next_deadline(), Some(world.now.moment), "it goes on");
+    world.set_wall(START + DAY);
+    world.advance(1_000);
+    assert_eq!(world.written_ms(), START + DAY);
 }
 
 #[test]
