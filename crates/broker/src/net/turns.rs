@@ -1,19 +1,27 @@
 //! Whose connections come to their turn when they have more to do than the network's threads can.
 //!
 //! What wakes the task of a connection asks for a turn: one look at all that has come for it, of about a
-//! [millisecond](super::pace). A connection whose source had little of the threads' time of late has its turn at once. Of the
-//! others a few have theirs at the same time, and the rest waits in line outside of the runtime, whose queue stays short by
-//! that: next is the source that had least time, and of that the connection that has waited for longest. So a source with many
-//! connections gets no more than another one, and who asks for little waits for a few turns at the most.
+//! [millisecond](super::pace). A few connections whose source had little of the threads' time of late have their turn at once.
+//! Of the others a few have theirs at the same time, and the rest waits in line outside of the runtime, whose queue stays
+//! short by that.
+//!
+//! Who is next goes by a [time](level): that at which a source came into line, or had its last turn, and some more for what it
+//! had of late, for how long its turns take, and if it is one of a [crowd](wake_crowd) that was woken. The next connection of
+//! that source is found likewise. So whoever asks for little comes before all that ask for much, however many these are, and a
+//! source with many connections gets no more than another one. Some turns go to who has waited for longest, so that nobody
+//! starves.
 //!
 //! Guarantees that a wake-up is never lost, and that a turn of a connection that goes away is given to another one.
 
+mod level;
+mod line;
+
 use std::cell::Cell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
@@ -21,34 +29,39 @@ use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 use tokio::task::yield_now;
 
+use self::level::Level;
+use self::line::Line;
 use super::pace::TURN_TIME_MAX;
 use super::source::Source;
 
 /// Turns at once, for each thread of the network: one that it works on, and one for which another thread works on records
 /// meanwhile, or that is ready when the first is over.
 const GIVEN_PER_THREAD: usize = 2;
-/// Half of the time that a source had is forgotten after so long.
-const PERIOD: Duration = Duration::from_millis(20);
-/// Time, as far as it is not forgotten, up to which a source does not wait in line: a twentieth of a thread. A client that
-/// asks for something a hundred times a second takes less.
-const FREE_TIME_MAX: Duration = Duration::from_millis(2);
+/// Turns beside these, for each thread of the network, of connections whose source had little time.
+const FREE_PER_THREAD: usize = 8;
+/// Time of late up to which a source had little: a fifteenth of a thread's. A client that asks for something a hundred times a
+/// second takes less.
+const FREE_TIME_MAX: Duration = Duration::from_millis(100);
 /// The same where there are very many sources: together they are to take no more than some of the threads' time.
-const FREE_TIME_MIN: Duration = Duration::from_micros(200);
-/// Sources that are remembered, at the least, before those without connections are forgotten that had hardly any time.
+const FREE_TIME_MIN: Duration = Duration::from_millis(10);
+/// Time of late below which a source without connections is forgotten. All of them have no more than the threads had, so no
+/// more than about 1,500 for each thread are remembered.
+const FORGOTTEN_TIME: Duration = Duration::from_millis(1);
+/// Sources that are remembered, at the least, before those are forgotten.
 const SOURCES_KEPT: usize = 256;
 
 /// The turns of one server; shared by all connections.
 ///
-/// Invariants: `given` is at most `given_max`, but for a moment in which somebody finds the line empty; `waiting` counts what
-/// `line` has. Nobody waits in line while fewer turns are given: whoever gives one back looks at `waiting` after that, and
-/// whoever joins the line looks at `given` after that.
+/// Invariants: `waiting` counts what `line` has. Nobody waits in line while a place of `given` is left: whoever gives one back
+/// looks at `waiting` after that, and whoever joins the line looks at `given` after that. Places of `free` are for those that
+/// have not come into line, so nobody waits for one.
 #[derive(Debug)]
 pub(crate) struct Turns {
     threads: usize,
-    given_max: usize,
-    given: AtomicUsize,
+    given: Places,
+    free: Places,
     waiting: AtomicUsize,
-    line: Mutex<Line>,
+    line: Mutex<Line<Seat>>,
     sources: Mutex<Sources>,
     /// How many sources are known.
     source_count: AtomicUsize,
@@ -63,13 +76,19 @@ struct Sources {
     kept: usize,
 }
 
-/// Invariants: no queue is empty.
-#[derive(Debug, Default)]
-struct Line(HashMap<Source, VecDeque<Arc<Seat>>>);
+/// Turns of one kind. Invariants: `taken` is at most `max`.
+#[derive(Debug)]
+struct Places {
+    max: usize,
+    taken: AtomicUsize,
+}
 
-/// Time that a source had: a count of periods in the upper half, and nanoseconds as of that one in the lower.
+/// What the connections of one source had.
 #[derive(Debug, Default)]
-struct Share(AtomicU64);
+struct Share {
+    level: Level,
+    connections: AtomicUsize,
+}
 
 /// What a connection is at.
 mod state {
@@ -79,7 +98,7 @@ mod state {
     pub(super) const ASKED: u8 = 1;
     /// It has one of the turns that are counted, and waits for a thread.
     pub(super) const GIVEN: u8 = 2;
-    /// It may go on without one of these, and waits for a thread.
+    /// It has one of those that are for sources that had little, and waits for a thread.
     pub(super) const FREE: u8 = 3;
     /// A thread is at it.
     pub(super) const RUNNING: u8 = 4;
@@ -95,8 +114,26 @@ struct Seat {
     turns: Arc<Turns>,
     source: Source,
     share: Arc<Share>,
+    level: Level,
+    /// Whether it was woken as one of a crowd.
+    is_in_crowd: AtomicBool,
     state: AtomicU8,
     task: AtomicWaker,
+}
+
+impl Places {
+    fn new(max: usize) -> Self {
+        Self { max, taken: AtomicUsize::new(0) }
+    }
+
+    fn try_take(&self) -> bool {
+        let more = |taken: usize| (taken < self.max).then_some(taken + 1);
+        self.taken.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
+    }
+
+    fn give_back(&self) {
+        self.taken.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl Turns {
@@ -104,8 +141,8 @@ impl Turns {
     pub(crate) fn new(threads: usize) -> Arc<Self> {
         Arc::new(Self {
             threads,
-            given_max: GIVEN_PER_THREAD * threads,
-            given: AtomicUsize::new(0),
+            given: Places::new(GIVEN_PER_THREAD * threads),
+            free: Places::new(FREE_PER_THREAD * threads),
             waiting: AtomicUsize::new(0),
             line: Mutex::default(),
             sources: Mutex::default(),
@@ -121,18 +158,18 @@ impl Turns {
 
     /// The source that had most time of late of those that wait for their turn.
     pub(crate) fn busiest(&self) -> Option<Source> {
-        let now = self.period();
-        let line = self.line.lock();
-        let busiest =
-            line.0.iter().filter_map(|(source, queue)| Some((queue.front()?.share.time(now), *source)));
-        busiest.max().map(|(_, source)| source)
+        let now = self.now();
+        let had = |seat: &Seat| seat.share.level.had(now);
+        self.line.lock().firsts().max_by_key(|seat| had(seat)).map(|seat| seat.source)
     }
 
     fn share(&self, source: Source) -> Arc<Share> {
         let mut sources = self.sources.lock();
         if sources.shares.len() >= sources.kept.max(SOURCES_KEPT) {
-            let now = self.period();
-            sources.shares.retain(|_, share| Arc::strong_count(share) > 1 || share.time(now) > FREE_TIME_MIN);
+            let now = self.now();
+            let is_kept =
+                |share: &Arc<Share>| Arc::strong_count(share) > 1 || share.level.had(now) > FORGOTTEN_TIME;
+            sources.shares.retain(|_, share| is_kept(share));
             sources.kept = 2 * sources.shares.len();
         }
         let share = Arc::clone(sources.shares.entry(source).or_default());
@@ -140,45 +177,38 @@ impl Turns {
         share
     }
 
-    /// Periods since the server's start.
-    fn period(&self) -> u32 {
-        u32::try_from(self.began.elapsed().as_millis() / PERIOD.as_millis()).unwrap_or(u32::MAX)
+    /// Time since the server's start.
+    fn now(&self) -> Duration {
+        self.began.elapsed()
     }
 
-    /// Time up to which a source does not wait in line: together at most a quarter of the threads' time, if each has it.
+    /// Time of late up to which a source had little: together at most a third of the threads' time, if each has it.
     fn free_time(&self) -> Duration {
         let sources = u32::try_from(self.source_count.load(Ordering::Relaxed)).unwrap_or(u32::MAX).max(1);
         let threads = u32::try_from(self.threads).unwrap_or(u32::MAX);
-        // What is not forgotten is twice what is taken in a period.
-        (PERIOD.saturating_mul(threads) / 2 / sources).clamp(FREE_TIME_MIN, FREE_TIME_MAX)
+        (level::HALF_LIFE.saturating_mul(threads) / 2 / sources).clamp(FREE_TIME_MIN, FREE_TIME_MAX)
     }
 
     fn is_free(&self, share: &Share) -> bool {
-        let free_time = self.free_time();
-        // Mostly the clock need not be looked at.
-        share.time(0) < free_time || share.time(self.period()) < free_time
-    }
-
-    fn try_take(&self) -> bool {
-        let more = |given: usize| (given < self.given_max).then_some(given + 1);
-        self.given.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
+        share.level.had(self.now()) < self.free_time() && self.free.try_take()
     }
 
     /// Gives a turn back, which may be the next one's at once.
     fn give_back(&self) {
-        self.given.fetch_sub(1, Ordering::SeqCst);
+        self.given.give_back();
         self.serve(|next| next.task.wake());
     }
 
     /// The same at the end of a turn.
     fn end_turn(&self) {
-        self.given.fetch_sub(1, Ordering::SeqCst);
+        self.given.give_back();
         self.serve(Seat::wake_task_after_others);
     }
 
     fn join(&self, seat: &Arc<Seat>) {
+        let now = self.now();
         let mut line = self.line.lock();
-        line.0.entry(seat.source).or_default().push_back(Arc::clone(seat));
+        line.join(now, Arc::clone(seat));
         self.waiting.fetch_add(1, Ordering::SeqCst);
         drop(line);
         self.serve(|next| next.task.wake());
@@ -186,53 +216,45 @@ impl Turns {
 
     /// Gives what turns there are to those in line, and wakes these.
     fn serve(&self, wake: impl Fn(&Seat)) {
-        while self.waiting.load(Ordering::SeqCst) > 0 && self.try_take() {
+        while self.waiting.load(Ordering::SeqCst) > 0 && self.given.try_take() {
             let Some(seat) = self.next() else {
-                self.given.fetch_sub(1, Ordering::SeqCst);
+                self.given.give_back();
                 continue;
             };
             if seat.moves(state::ASKED, state::GIVEN) {
                 wake(&seat);
             } else {
-                self.given.fetch_sub(1, Ordering::SeqCst);
+                self.given.give_back();
             }
         }
     }
 
     fn next(&self) -> Option<Arc<Seat>> {
-        let now = self.period();
+        let now = self.now();
         let mut line = self.line.lock();
-        let time = |queue: &VecDeque<Arc<Seat>>| queue.front().map(|seat| seat.share.time(now));
-        let source = *line.0.iter().min_by_key(|(_, queue)| time(queue))?.0;
-        let queue = line.0.get_mut(&source)?;
-        let seat = queue.pop_front();
-        if queue.is_empty() {
-            line.0.remove(&source);
-        }
+        let seat = line.next(now)?;
         self.waiting.fetch_sub(1, Ordering::SeqCst);
-        seat
+        Some(seat)
     }
 }
 
-impl Share {
-    /// What is not forgotten in this period.
-    fn time(&self, now: u32) -> Duration {
-        Duration::from_nanos(Self::left(self.0.load(Ordering::Relaxed), now))
+impl line::Waits for Seat {
+    type Source = Source;
+
+    fn source(&self) -> Source {
+        self.source
     }
 
-    fn left(packed: u64, now: u32) -> u64 {
-        let (period, nanos) = ((packed >> u32::BITS) as u32, packed & u64::from(u32::MAX));
-        nanos.checked_shr(now.saturating_sub(period)).unwrap_or(0)
+    fn source_level(&self) -> &Level {
+        &self.share.level
     }
 
-    fn add(&self, now: u32, took: Duration) {
-        let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        let add = |packed: u64| {
-            let nanos = Self::left(packed, now).saturating_add(took).min(u32::MAX.into());
-            Some(u64::from(now) << u32::BITS | nanos)
-        };
-        // It never refuses.
-        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+    fn level(&self) -> &Level {
+        &self.level
+    }
+
+    fn is_in_crowd(&self) -> bool {
+        self.is_in_crowd.load(Ordering::Relaxed)
     }
 }
 
@@ -246,8 +268,10 @@ impl Seat {
         if self.turns.is_free(&self.share) {
             if self.moves(state::ASKED, state::FREE) {
                 wake(self);
+            } else {
+                self.turns.free.give_back();
             }
-        } else if self.turns.waiting() == 0 && self.turns.try_take() {
+        } else if self.turns.waiting() == 0 && self.turns.given.try_take() {
             if self.moves(state::ASKED, state::GIVEN) {
                 wake(self);
             } else {
@@ -278,9 +302,11 @@ impl Wake for Seat {
     fn wake_by_ref(self: &Arc<Self>) {
         loop {
             if self.moves(state::IDLE, state::ASKED) {
+                self.is_in_crowd.store(WAKES_CROWD.get(), Ordering::Relaxed);
                 return self.ask(|seat| seat.task.wake());
             }
             if self.moves(state::RUNNING, state::WOKEN) {
+                self.is_in_crowd.store(WAKES_CROWD.get(), Ordering::Relaxed);
                 return;
             }
             if !matches!(self.state.load(Ordering::SeqCst), state::IDLE | state::RUNNING) {
@@ -293,6 +319,17 @@ impl Wake for Seat {
 thread_local! {
     /// When the turn began that this thread is at.
     static BEGAN: Cell<Option<Instant>> = const { Cell::new(None) };
+    /// Whether this thread wakes many for the same thing.
+    static WAKES_CROWD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs what may wake many connections for the same thing: they have their turns after those that were woken for what they
+/// alone asked for, among them who makes the crowd wake up, and is not to wait for it.
+pub(crate) fn wake_crowd<T>(wake: impl FnOnce() -> T) -> T {
+    let before = WAKES_CROWD.replace(true);
+    let woken = wake();
+    WAKES_CROWD.set(before);
+    woken
 }
 
 /// Lets others go first if this turn has had its time. Elsewhere there is nothing to do.
@@ -319,10 +356,13 @@ pub(super) struct InTurns<F> {
 impl<F: Future> InTurns<F> {
     pub(super) fn new(turns: &Arc<Turns>, source: Source, work: F) -> Self {
         let share = turns.share(source);
+        let connections = share.connections.fetch_add(1, Ordering::Relaxed) + 1;
         let seat = Seat {
             turns: Arc::clone(turns),
             source,
+            level: share.level.part(connections),
             share,
+            is_in_crowd: AtomicBool::new(false),
             state: AtomicU8::new(state::IDLE),
             task: AtomicWaker::new(),
         };
@@ -341,10 +381,15 @@ struct Running<'a> {
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         BEGAN.set(None);
-        let Seat { turns, share, .. } = &**self.seat;
-        share.add(turns.period(), self.began.elapsed());
+        let Seat { turns, share, level, .. } = &**self.seat;
+        let ended = Instant::now();
+        let (now, took) = (ended.duration_since(turns.began), ended.duration_since(self.began));
+        share.level.add(now, took);
+        level.add(now, took);
         if self.is_given {
             turns.end_turn();
+        } else {
+            turns.free.give_back();
         }
         if !self.seat.moves(state::RUNNING, state::IDLE) && self.seat.moves(state::WOKEN, state::ASKED) {
             // One turn after the other, a thread would look at the sockets after dozens of them.
@@ -375,8 +420,12 @@ impl<F: Future> Future for InTurns<F> {
 
 impl<F> Drop for InTurns<F> {
     fn drop(&mut self) {
-        if self.seat.state.swap(state::GONE, Ordering::SeqCst) == state::GIVEN {
-            self.seat.turns.give_back();
+        let Seat { turns, share, state, .. } = &*self.seat;
+        share.connections.fetch_sub(1, Ordering::Relaxed);
+        match state.swap(state::GONE, Ordering::SeqCst) {
+            state::GIVEN => turns.give_back(),
+            state::FREE => turns.free.give_back(),
+            _ => {}
         }
     }
 }

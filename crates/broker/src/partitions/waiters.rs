@@ -2,7 +2,8 @@
 //!
 //! Whoever makes a partition advance is not to pay for the crowd that waits there: it wakes a few, and of each source that has
 //! more a few of these. The others of a source are woken by its own fetches, two by each when it comes to its turn or is given
-//! up. So a crowd of one source is woken as fast as that source gets on, and those of other sources do not wait for it.
+//! up. So a crowd of one source is woken as fast as that source gets on, and those of other sources do not wait for it. Where
+//! connections have to wait for their turn, those of the crowd come after others, as [`wake_crowd`] says.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -11,6 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::net::source::Source;
+use crate::net::turns::wake_crowd;
 
 /// Fetches that are woken by whoever makes the partition advance, whatever their source: a few microseconds.
 const FIRST_MAX: usize = 32;
@@ -46,6 +48,10 @@ impl Waiter {
         self.wake_others();
     }
 
+    fn notify(&self) {
+        wake_crowd(|| self.woken.notify_one());
+    }
+
     fn wake_others(&self) {
         for others in std::mem::take(&mut *self.others.lock()) {
             (0..WOKEN_BY_EACH).for_each(|_| wake_next(&others));
@@ -65,7 +71,7 @@ fn wake_next(others: &Arc<Others>) {
     while let Some(waiter) = next() {
         if let Some(waiter) = waiter.upgrade() {
             waiter.others.lock().push(Arc::clone(others));
-            waiter.woken.notify_one();
+            waiter.notify();
             return;
         }
     }
@@ -137,7 +143,7 @@ impl Waiters {
         let mut enrolled = self.enrolled.lock();
         for waiter in enrolled.first.waiters.drain(..) {
             if let Some(waiter) = waiter.upgrade() {
-                waiter.woken.notify_one();
+                waiter.notify();
             }
         }
         if enrolled.crowd.is_empty() {
