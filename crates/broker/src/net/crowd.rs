@@ -2,10 +2,11 @@
 //!
 //! Owns the counts over all listeners. Bounds that an operator sets close the newcomer, as Kafka does. Where descriptors run
 //! out, room is made first: connections that have not sent a request in their first second go, then the newest of the source
-//! that has most, as long as the newcomer's has fewer. So whoever opens many connections finds room for few, and the others
-//! are served.
+//! that has most, as long as the newcomer's has fewer. Room that was made so is kept for a while for those that have fewer, too:
+//! whoever is closed and comes again at once does not find it. So whoever opens many connections finds room for few, and the
+//! others are served.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,8 +23,11 @@ use crate::config::NetworkOptions;
 const SILENT_TIME_MAX: Duration = Duration::from_secs(1);
 /// One of so many of all connections goes at once at most, so that room is made rarely.
 const LEAVE_SHARE: usize = 16;
-/// How often it is looked for connections that may go; whoever comes between finds the room that was made, or none.
+/// How often it is looked for connections that may go, for those of the source that has most and for others; whoever comes
+/// between finds the room that was made, or none.
 const LOOK_PERIOD: Duration = Duration::from_millis(50);
+/// How long room that was made is kept for others than the source that has most.
+const KEPT_TIME: Duration = Duration::from_secs(1);
 
 /// How many connections there may be.
 #[derive(Debug)]
@@ -91,13 +95,24 @@ pub(crate) struct ConnectionCounts {
     open: Mutex<Open>,
 }
 
-/// Invariants: `by_ip` and `by_source` count what `connections` has; those that have none are in neither.
+/// Invariants: `by_ip` and `by_source` count what `connections` has; those that have none are in neither. `by_size` has what
+/// `by_source` has. Those that stay and the places that are kept are together no more than there are descriptors for.
 #[derive(Debug, Default)]
 struct Open {
     connections: BTreeMap<u64, OpenConnection>,
     by_ip: HashMap<IpAddr, usize>,
     by_source: HashMap<Source, usize>,
-    looked_at: Option<Instant>,
+    by_size: BTreeSet<(usize, Source)>,
+    /// When it was looked for some that may go, for the source that has most and for another.
+    looked_at: [Option<Instant>; 2],
+    kept: Option<Kept>,
+}
+
+/// Places of connections that go for a newcomer, beside its own.
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    places: usize,
+    until: Instant,
 }
 
 #[derive(Debug)]
@@ -131,32 +146,47 @@ impl ConnectionCounts {
         if open.connections.len() >= bounds.max || here >= here_max {
             return Err(Refused::Bound);
         }
-        let leaving =
-            if open.connections.len() < bounds.descriptors_max { 0 } else { open.make_room(source) };
-        if open.connections.len() >= bounds.descriptors_max && leaving == 0 {
-            return Err(Refused::Descriptors);
-        }
+        let leaving = open.find_place(source, bounds.descriptors_max).ok_or(Refused::Descriptors)?;
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let standing = Arc::<Standing>::default();
         let connection = OpenConnection { source, since: Instant::now(), standing: Arc::clone(&standing) };
-        open.connections.insert(id, connection);
-        open.by_ip.insert(ip, here + 1);
-        *open.by_source.entry(source).or_default() += 1;
+        open.add(id, ip, connection);
         Ok((Counted { counts: Arc::clone(self), ip, id, standing }, leaving))
     }
 }
 
 impl Open {
-    /// Has connections go for one from this source; answers how many.
-    fn make_room(&mut self, newcomer: Source) -> usize {
+    /// Finds a place for one from this source; answers how many others go for it, or none if there is no place.
+    fn find_place(&mut self, newcomer: Source, descriptors_max: usize) -> Option<usize> {
         let now = Instant::now();
-        if self.looked_at.is_some_and(|at| now.duration_since(at) < LOOK_PERIOD) {
+        self.kept = self.kept.filter(|kept| kept.places > 0 && now < kept.until);
+        let kept = self.kept.map_or(0, |kept| kept.places);
+        if self.connections.len() + kept < descriptors_max {
+            return Some(0);
+        }
+        let largest = self.largest(newcomer);
+        if let (Some(kept), Some(_)) = (&mut self.kept, largest) {
+            kept.places -= 1;
+            return Some(0);
+        }
+        Some(self.make_room(now, largest)).filter(|leaving| *leaving > 0)
+    }
+
+    /// Has connections go for a newcomer from another source than the largest, if that is told; answers how many.
+    fn make_room(&mut self, now: Instant, largest: Option<(Source, usize)>) -> usize {
+        let looked_at = &mut self.looked_at[usize::from(largest.is_some())];
+        if looked_at.is_some_and(|at| now.duration_since(at) < LOOK_PERIOD) {
             return 0;
         }
-        self.looked_at = Some(now);
+        *looked_at = Some(now);
         let share = self.connections.len().div_ceil(LEAVE_SHARE);
-        let leaving = self.silent(now, share);
-        let leaving = if leaving.is_empty() { self.of_largest(newcomer, share) } else { leaving };
+        let mut leaving = self.silent(now, share);
+        if let Some((largest, surplus)) = largest {
+            if leaving.is_empty() {
+                leaving = self.newest_of(largest, share.min(surplus));
+            }
+            self.kept = Some(Kept { places: leaving.len().saturating_sub(1), until: now + KEPT_TIME });
+        }
         for standing in &leaving {
             standing.tell_to_go();
         }
@@ -173,14 +203,35 @@ impl Open {
         silent.map(|connection| Arc::clone(&connection.standing)).collect()
     }
 
-    /// The newest of the source that has most, as many as it has more than the newcomer's, halved.
-    fn of_largest(&self, newcomer: Source, count: usize) -> Vec<Arc<Standing>> {
+    /// The source that has most, and as many of them as it has more than the newcomer's, halved; none if that is nothing.
+    fn largest(&self, newcomer: Source) -> Option<(Source, usize)> {
         let theirs = self.by_source.get(&newcomer).copied().unwrap_or(0);
-        let Some((largest, most)) = self.by_source.iter().max_by_key(|(_, count)| **count) else {
-            return Vec::new();
-        };
-        let count = count.min(most.saturating_sub(theirs) / 2);
-        let newest = self.staying().rev().filter(|connection| connection.source == *largest).take(count);
+        let (most, largest) = self.by_size.last()?;
+        let surplus = most.saturating_sub(theirs) / 2;
+        (surplus > 0).then_some((*largest, surplus))
+    }
+
+    fn add(&mut self, id: u64, ip: IpAddr, connection: OpenConnection) {
+        *self.by_ip.entry(ip).or_default() += 1;
+        let size = self.by_source.entry(connection.source).or_default();
+        self.by_size.remove(&(*size, connection.source));
+        *size += 1;
+        self.by_size.insert((*size, connection.source));
+        self.connections.insert(id, connection);
+    }
+
+    fn remove(&mut self, id: u64, ip: IpAddr) {
+        let Some(OpenConnection { source, .. }) = self.connections.remove(&id) else { return };
+        count_down(&mut self.by_ip, &ip);
+        let size = count_down(&mut self.by_source, &source);
+        self.by_size.remove(&(size + 1, source));
+        if size > 0 {
+            self.by_size.insert((size, source));
+        }
+    }
+
+    fn newest_of(&self, source: Source, count: usize) -> Vec<Arc<Standing>> {
+        let newest = self.staying().rev().filter(|connection| connection.source == source).take(count);
         newest.map(|connection| Arc::clone(&connection.standing)).collect()
     }
 
@@ -189,96 +240,22 @@ impl Open {
     }
 }
 
-fn count_down<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, usize>, key: &K) {
-    if let Some(count) = counts.get_mut(key) {
-        *count -= 1;
-        if *count == 0 {
-            counts.remove(key);
-        }
+/// Answers what is left.
+fn count_down<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, usize>, key: &K) -> usize {
+    let Some(count) = counts.get_mut(key) else { return 0 };
+    *count -= 1;
+    let left = *count;
+    if left == 0 {
+        counts.remove(key);
     }
+    left
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        let mut open = self.counts.open.lock();
-        if let Some(connection) = open.connections.remove(&self.id) {
-            count_down(&mut open.by_source, &connection.source);
-            count_down(&mut open.by_ip, &self.ip);
-        }
+        self.counts.open.lock().remove(self.id, self.ip);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use futures_util::FutureExt as _;
-
-    use super::*;
-    use crate::config::BrokerConfig;
-
-    fn address(last: u8) -> IpAddr {
-        IpAddr::from([192, 0, 2, last])
-    }
-
-    fn bounds(descriptors_max: usize) -> ConnectionBounds {
-        let config = BrokerConfig::from_pairs([
-            ("max.connections.per.ip", "100"),
-            ("max.connections.per.ip.overrides", "192.0.2.200:2, [2001:db8::1]:0, 192.0.2.201:1"),
-        ]);
-        ConnectionBounds::new(&config.expect("valid").network, descriptors_max)
-    }
-
-    fn told(connections: &[Counted]) -> Vec<usize> {
-        let is_told = |counted: &Counted| counted.standing.told_to_go().now_or_never().is_some();
-        (0..connections.len()).filter(|&index| is_told(&connections[index])).collect()
-    }
-
-    #[test]
-    fn an_address_may_have_a_bound_of_its_own_however_a_socket_spells_it() {
-        let bounds = bounds(usize::MAX);
-        let counts = Arc::new(ConnectionCounts::default());
-        let [busy, spelt, none, other] = ["192.0.2.200", "::ffff:192.0.2.200", "2001:db8::1", "192.0.2.201"]
-            .map(|ip| ip.parse().expect("an address"));
-        let _first = counts.admit(busy, &bounds).expect("the first of two");
-        let second = counts.admit(spelt, &bounds).expect("the second of two");
-        for ip in [busy, spelt, none] {
-            assert_eq!(counts.admit(ip, &bounds).expect_err("full"), Refused::Bound);
-        }
-        let _other = counts.admit(other, &bounds).expect("the only one");
-        assert_eq!(counts.admit(other, &bounds).expect_err("full"), Refused::Bound);
-        drop(second);
-        assert!(counts.admit(busy, &bounds).is_ok());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn connections_that_have_not_asked_go_for_newcomers_when_descriptors_run_out() {
-        let (counts, bounds) = (Arc::new(ConnectionCounts::default()), bounds(32));
-        let open: Vec<_> = (0..32).map(|_| counts.admit(address(1), &bounds).expect("room").0).collect();
-        open[0].standing.note_asked();
-        assert_eq!(counts.admit(address(1), &bounds).expect_err("none is old"), Refused::Descriptors);
-        tokio::time::advance(SILENT_TIME_MAX).await;
-        let (_newcomer, leaving) = counts.admit(address(1), &bounds).expect("room is made");
-        assert_eq!((leaving, told(&open)), (2, vec![1, 2]));
-        assert!(counts.admit(address(1), &bounds).is_err(), "they have not gone yet");
-        drop(open);
-        assert_eq!(counts.open.lock().connections.len(), 1);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_newest_of_the_source_that_has_most_go_for_those_of_others() {
-        let (counts, bounds) = (Arc::new(ConnectionCounts::default()), bounds(32));
-        let open: Vec<_> = (0..32)
-            .map(|index| counts.admit(address(u8::from(index < 8)), &bounds).expect("room").0)
-            .collect();
-        for counted in &open {
-            counted.standing.note_asked();
-        }
-        tokio::time::advance(SILENT_TIME_MAX).await;
-        assert_eq!(counts.admit(address(0), &bounds).expect_err("it has most"), Refused::Descriptors);
-        tokio::time::advance(LOOK_PERIOD).await;
-        let (newcomer, leaving) = counts.admit(address(1), &bounds).expect("room is made");
-        assert_eq!((leaving, told(&open)), (2, vec![30, 31]));
-        drop((open, newcomer));
-        let open = counts.open.lock();
-        assert!(open.connections.is_empty() && open.by_ip.is_empty() && open.by_source.is_empty());
-    }
-}
+mod tests;
