@@ -51,7 +51,8 @@ mod writers;
 
 pub use log_account::LogAccount;
 pub use metadata::{
-    FrameError, MetadataError, MetadataFinding, verify_identity, verify_mark, verify_metadata,
+    FrameError, MetadataError, MetadataFinding, NamedKind, UnseenDir, Whereabouts, unseen_dirs,
+    verify_identity, verify_lost_metadata, verify_mark, verify_metadata,
 };
 pub use server::{Server, ServerBuilder, StopError};
 pub use start::StartError;

@@ -60,6 +60,14 @@ pub(crate) fn parse_number(digits: &str) -> Option<u64> {
     (format!("{number:08}") == digits).then_some(number)
 }
 
+/// How files that are there are opened to be read.
+pub(crate) type Open = fn(&Env, &Path) -> io::Result<Arc<dyn File>>;
+
+/// Opens a file for reading only, as one that may change nothing must.
+pub(crate) fn open_to_look(env: &Env, path: &Path) -> io::Result<Arc<dyn File>> {
+    env.fs.open(path, OpenMode::Read)
+}
+
 /// Opens a file to read what the disk has, past the page cache: by `O_DIRECT`, or by dropping what is cached.
 pub(crate) fn open_to_recover(env: &Env, path: &Path) -> io::Result<Arc<dyn File>> {
     match env.fs.open_direct(path) {
@@ -567,7 +575,7 @@ impl Files {
             self.older.push_back(OlderFile { name, start, frames_end: self.end, bytes });
         }
         self.end = file.header.frames_start();
-        self.in_use.set(&file.path, &file.file);
+        self.in_use.set(&file.path, &file.file, file.room.filled());
         self.current = Some(file);
     }
 }

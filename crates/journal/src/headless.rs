@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use riverrun_env::{Env, File};
 
-use crate::files::{FileName, free_name, open_to_recover};
+use crate::files::{FileName, Open, free_name, open_to_recover};
 use crate::reader::{FrameReader, Survey};
 use crate::recovery::check_present;
 use crate::{JournalError, JournalId};
@@ -19,7 +19,7 @@ use crate::{JournalError, JournalId};
 /// Gives the files whose headers are damaged other names, if nothing in them is needed; else fails with `error`, the
 /// damage that was found. Durable when it returns. If it is interrupted, the next call goes on.
 pub(crate) fn put_aside_settled(env: &Env, dir: &Path, error: JournalError) -> Result<(), JournalError> {
-    let needless = needless(env, dir)?;
+    let needless = needless(env, dir, open_to_recover)?;
     if needless.is_empty() {
         return Err(error);
     }
@@ -35,40 +35,32 @@ pub(crate) fn put_aside_settled(env: &Env, dir: &Path, error: JournalError) -> R
     env.fs.sync_dir(dir).map_err(|error| JournalError::write(dir, error))
 }
 
-/// The files whose headers are damaged, if nothing in any of them is needed.
-pub(crate) fn needless(env: &Env, dir: &Path) -> Result<Vec<FileName>, JournalError> {
-    let files = Files::in_dir(env, dir)?;
+/// The files whose headers are damaged, if nothing in any of them is needed. All of them are opened by `open`.
+pub(crate) fn needless(env: &Env, dir: &Path, open: Open) -> Result<Vec<FileName>, JournalError> {
+    let files = Files::in_dir(env, dir, open)?;
     if files.headless.is_empty() || !files.are_headless_settled(env, dir)? {
         return Ok(Vec::new());
     }
     Ok(files.headless)
 }
 
-fn open(env: &Env, path: &Path) -> Result<Arc<dyn File>, JournalError> {
-    open_to_recover(env, path).map_err(|error| JournalError::io(path, error))
-}
-
-fn survey(env: &Env, path: &Path, id: JournalId) -> Result<Survey, JournalError> {
-    Survey::of(path, open(env, path)?, id).map_err(|error| JournalError::io(path, error))
-}
-
 /// The files of a journal that have a name.
 ///
 /// Invariants: `intact` is in the order of positions.
-#[derive(Default)]
 struct Files {
     intact: Vec<(FileName, FrameReader)>,
     headless: Vec<FileName>,
+    open: Open,
 }
 
 impl Files {
-    fn in_dir(env: &Env, dir: &Path) -> Result<Self, JournalError> {
-        let mut files = Self::default();
+    fn in_dir(env: &Env, dir: &Path, open: Open) -> Result<Self, JournalError> {
+        let mut files = Self { intact: Vec::new(), headless: Vec::new(), open };
         for entry in env.fs.read_dir(dir).map_err(|error| JournalError::io(dir, error))? {
             let name = entry.name.to_str().filter(|_| !entry.is_dir).and_then(FileName::parse);
             let Some(name) = name.filter(|name| name.is_named) else { continue };
             let path = name.path(dir);
-            let file = open(env, &path)?;
+            let file = files.open(env, &path)?;
             match FrameReader::open(path, file) {
                 Ok(reader) => files.intact.push((name, reader)),
                 Err(JournalError::Corrupt { .. }) => files.headless.push(name),
@@ -79,6 +71,14 @@ impl Files {
         Ok(files)
     }
 
+    fn open(&self, env: &Env, path: &Path) -> Result<Arc<dyn File>, JournalError> {
+        (self.open)(env, path).map_err(|error| JournalError::io(path, error))
+    }
+
+    fn survey(&self, env: &Env, path: &Path, id: JournalId) -> Result<Survey, JournalError> {
+        Survey::of(path, self.open(env, path)?, id).map_err(|error| JournalError::io(path, error))
+    }
+
     /// Whether everything in the files without a header is settled by the word of the others.
     fn are_headless_settled(&self, env: &Env, dir: &Path) -> Result<bool, JournalError> {
         let Some((_, last)) = self.intact.last() else { return Ok(false) };
@@ -87,10 +87,10 @@ impl Files {
             return Ok(false);
         }
         let in_headers = self.intact.iter().map(|(_, file)| file.header.settled).max();
-        let settled = survey(env, &last.path, id)?.settled.max(in_headers).unwrap_or(0);
+        let settled = self.survey(env, &last.path, id)?.settled.max(in_headers).unwrap_or(0);
         let number_max = self.intact.iter().map(|(name, _)| name.number).max();
         for name in &self.headless {
-            let Survey { entries_end, unread, .. } = survey(env, &name.path(dir), id)?;
+            let Survey { entries_end, unread, .. } = self.survey(env, &name.path(dir), id)?;
             if !unread.is_empty() || !(1..=settled).contains(&entries_end) || Some(name.number) > number_max {
                 return Ok(false);
             }

@@ -78,6 +78,6 @@ pub use held::HeldEntry;
 pub use journal::{FirstUse, Journal};
 pub use metrics::{BUCKETS, JournalMetrics, TimeHistogram};
 pub use options::{FILE_BYTES_MAX, FILE_BYTES_MIN, JournalOptions, SyncMethod};
-pub use recovery::{JournalFinding, verify, verify_with_held};
+pub use recovery::{JournalFinding, id_in, verify, verify_with_held};
 pub use replay::Replay;
 pub use riverrun_types::Position;

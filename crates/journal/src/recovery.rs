@@ -31,7 +31,7 @@ mod closed;
 mod verify;
 
 pub(crate) use closed::put_aside_damaged;
-pub use verify::{JournalFinding, verify, verify_with_held};
+pub use verify::{JournalFinding, id_in, verify, verify_with_held};
 
 #[cfg(test)]
 mod tests;

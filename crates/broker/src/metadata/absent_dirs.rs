@@ -54,42 +54,49 @@ fn absence(env: &Env, image: &Image, configured: &[PathBuf], path: &Path) -> Opt
     if partitions == 0 {
         return None;
     }
-    let what = missing(env, path)?;
+    let missing = missing(env, path)?;
     if configured.iter().any(|other| is_identity(env, other, &image.log_dirs()[index].id)) {
         return None;
     }
-    Some(match what {
-        Missing::Forbidden(why) => {
-            format!(
-                "{why}, but {partitions} partitions lie in it. Give the server the right to read and write there"
-            )
-        }
-        Missing::Gone(what) => format!(
-            "{what}, but {partitions} partitions lie in it. Is its disk mounted? Start again once it is; or, if its \
-             records are lost for good, make a file {ACCEPT_LOSS_FILE} in it and start again: they are given up then, also \
-             if the disk is found later"
-        ),
-    })
+    Some(missing.reason(partitions))
 }
 
 /// Those of deleted topics whose files may still be there count, too: that they are gone must not be concluded from their
 /// disk's being so.
-fn partitions_in(image: &Image, dir: usize) -> u64 {
+pub(super) fn partitions_in(image: &Image, dir: usize) -> u64 {
     let doomed = image.doomed().values().flat_map(|dirs| dirs.iter());
     let doomed = doomed.filter(|other| usize::from(**other) == dir).count() as u64;
     image.log_dirs()[dir].partition_count + doomed
 }
 
 /// What is seen in the place of a log dir.
-enum Missing {
+pub(super) enum Missing {
     /// No log dir.
     Gone(&'static str),
     /// The system does not let the server see what is there.
     Forbidden(String),
 }
 
+impl Missing {
+    /// Why a log dir in which so many partitions lie cannot be used, with the way out.
+    pub(super) fn reason(&self, partitions: u64) -> String {
+        match self {
+            Self::Forbidden(why) => {
+                format!(
+                    "{why}, but {partitions} partitions lie in it. Give the server the right to read and write there"
+                )
+            }
+            Self::Gone(what) => format!(
+                "{what}, but {partitions} partitions lie in it. Is its disk mounted? Start again once it is; or, if its \
+                 records are lost for good, make a file {ACCEPT_LOSS_FILE} in it and start again: they are given up then, also \
+                 if the disk is found later"
+            ),
+        }
+    }
+}
+
 /// What is seen in the place of a log dir, if none is there.
-fn missing(env: &Env, path: &Path) -> Option<Missing> {
+pub(super) fn missing(env: &Env, path: &Path) -> Option<Missing> {
     match is_there(env, path) {
         Ok(false) => Some(Missing::Gone("it is empty")),
         Err(MetadataError::Io { path, source, .. }) => match source.kind() {

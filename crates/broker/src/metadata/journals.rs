@@ -7,12 +7,13 @@
 //! The file is kept twice; what the copy says of a stop in order may be out of date and counts for nothing.
 //! An owner who has lost a journal for good says so with a file [`ACCEPT_LOSS_FILE`] beside the list.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use riverrun_env::{ChangeError, DirEntry, Env};
-use riverrun_journal::{JournalError, JournalId};
+use riverrun_journal::{JournalError, JournalId, id_in};
 use serde::{Deserialize, Serialize};
 
 use super::copies::{self, Behind};
@@ -20,6 +21,7 @@ use super::error::MetadataError;
 use super::frames::{FrameError, first_line, read_frames, write_frame};
 use super::log_dirs::ACCEPT_LOSS_FILE;
 use super::records::to_json;
+use super::unseen::{NamedKind, UnseenDir, Whereabouts, is_among};
 
 const FILE: &str = "journals";
 const WHAT: &str = "list of journals";
@@ -230,6 +232,20 @@ pub(super) fn verify(env: &Env, dir: &Path) -> Vec<MetadataError> {
     copies::verify(env, &dir.join(FILE), BYTES_MAX, parse).1
 }
 
+/// The journals that the list in `dir` names and that are none of `seen`, as far as they hold records.
+pub(super) fn unseen(env: &Env, dir: &Path, seen: &[PathBuf]) -> Vec<UnseenDir> {
+    let (content, flaws) = copies::verify(env, &dir.join(FILE), BYTES_MAX, parse);
+    let Some(mut content) = content else { return Vec::new() };
+    content.is_settled &= flaws.is_empty();
+    let ids: Vec<_> = seen.iter().filter_map(|path| id_in(env, path).ok().flatten()).collect();
+    let whereabouts = |(at, known): (usize, &Known)| {
+        let id = JournalId::parse(known.id.as_deref()?).filter(|id| !ids.contains(id))?;
+        let place = content.whereabouts(env, at, id, is_among(env, &known.dir, seen), dir)?;
+        Some(UnseenDir { path: known.dir.clone(), kind: NamedKind::Journal, place })
+    };
+    content.journals.iter().enumerate().filter_map(whereabouts).collect()
+}
+
 fn without_list(meta: &Path, flaw: MetadataError) -> MetadataError {
     if !matches!(&flaw, MetadataError::File { source, .. } if !matches!(source, FrameError::NewerFormat(_))) {
         return flaw;
@@ -252,6 +268,29 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<Content, MetadataError> {
 }
 
 impl Content {
+    /// Where journal number `at` is, of this `id`, unless nobody misses it or all is told with what lies there, which
+    /// `is_seen`.
+    fn whereabouts(
+        &self,
+        env: &Env,
+        at: usize,
+        id: JournalId,
+        is_seen: bool,
+        meta: &Path,
+    ) -> Option<Whereabouts> {
+        match id_in(env, &self.journals[at].dir) {
+            Ok(Some(found)) if found == id => return Some(Whereabouts::Elsewhere),
+            // Headers that cannot be read are findings of their own.
+            Ok(None) if is_seen => return None,
+            Ok(_) => {}
+            Err(JournalError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Some(Whereabouts::Unknown(error.to_string())),
+        }
+        let mut now = self.journals.clone();
+        now[at].id = None;
+        self.refusal(&now, meta).map(|reason| Whereabouts::Gone(format!("a start is refused: {reason}")))
+    }
+
     /// Why these journals cannot be used now, with the way out.
     fn refusal(&self, now: &[Known], meta: &Path) -> Option<String> {
         let is_missed = |(at, known): (usize, &Known)| {

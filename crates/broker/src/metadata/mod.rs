@@ -23,6 +23,7 @@ mod store;
 #[cfg(test)]
 pub(crate) mod testing;
 mod unknown;
+mod unseen;
 mod verify;
 
 pub(crate) use cordon::{Cordon, absolute};
@@ -37,4 +38,5 @@ pub(crate) use log_dirs::IDENTITY_FILE;
 pub(crate) use names::check_name;
 pub(crate) use names::{OFFSETS_TOPIC, is_internal};
 pub(crate) use store::{Store, StoreOptions};
+pub use unseen::{NamedKind, UnseenDir, Whereabouts, unseen_dirs, verify_lost_metadata};
 pub use verify::{MetadataFinding, verify_identity, verify_mark, verify_metadata};

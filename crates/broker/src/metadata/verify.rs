@@ -33,7 +33,7 @@ impl MetadataFinding {
         Self { path: path.to_path_buf(), position, what, is_torn_tail: true }
     }
 
-    fn damage(path: PathBuf, position: u64, what: String) -> Self {
+    pub(super) fn damage(path: PathBuf, position: u64, what: String) -> Self {
         Self { path, position, what, is_torn_tail: false }
     }
 }

@@ -10,6 +10,7 @@ mod damage;
 mod demo;
 mod failures;
 mod files;
+mod lost;
 mod offline;
 mod perf;
 mod queue;

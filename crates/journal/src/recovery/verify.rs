@@ -6,11 +6,11 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use riverrun_env::{Env, OpenMode};
+use riverrun_env::Env;
 use riverrun_types::Position;
 
 use super::{Excluded, TORN, Walk, id_of, note_held, older_of, walk};
-use crate::files::FileName;
+use crate::files::{FileName, open_to_look};
 use crate::headless;
 use crate::held::{HeldEntry, HeldFile};
 use crate::reader::{FrameReader, UNREAD};
@@ -51,6 +51,26 @@ pub fn verify_with_held(
     Ok(verification.findings)
 }
 
+/// The id of the journal in `dir`, as the first file says whose header can be read; none where no file says it. Fails only
+/// if the system cannot read.
+pub fn id_in(env: &Env, dir: &Path) -> Result<Option<JournalId>, JournalError> {
+    for entry in env.fs.read_dir(dir).map_err(|error| JournalError::io(dir, error))? {
+        let name = entry.name.to_str().filter(|_| !entry.is_dir).and_then(FileName::parse);
+        let Some(name) = name.filter(|name| name.is_named) else { continue };
+        match read_head(env, name.path(dir)) {
+            Ok(file) => return Ok(Some(file.header.id)),
+            Err(JournalError::Corrupt { .. } | JournalError::Format { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
+fn read_head(env: &Env, path: PathBuf) -> Result<FrameReader, JournalError> {
+    let file = open_to_look(env, &path).map_err(|error| JournalError::io(&path, error))?;
+    FrameReader::open(path, file)
+}
+
 struct Verification<'a, E> {
     env: &'a Env,
     dir: &'a Path,
@@ -86,7 +106,7 @@ impl<E: FnMut(&Path, &[HeldEntry])> Verification<'_, E> {
 
     /// A start does without files whose headers are damaged if the others say that all in them is settled.
     fn excuse_needless(&mut self) -> Result<(), JournalError> {
-        let needless = match headless::needless(self.env, self.dir) {
+        let needless = match headless::needless(self.env, self.dir, open_to_look) {
             Err(error @ JournalError::Io { .. }) => return Err(error),
             needless => needless.unwrap_or_default(),
         };
@@ -121,9 +141,8 @@ impl<E: FnMut(&Path, &[HeldEntry])> Verification<'_, E> {
     }
 
     fn open(&mut self, name: FileName) -> Result<Option<FrameReader>, JournalError> {
-        let path = name.path(self.dir);
-        let file = self.env.fs.open(&path, OpenMode::Read).map_err(|error| JournalError::io(&path, error))?;
-        self.noted(FrameReader::open(path, file))
+        let read = read_head(self.env, name.path(self.dir));
+        self.noted(read)
     }
 
     fn check_files(

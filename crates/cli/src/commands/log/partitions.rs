@@ -4,11 +4,11 @@
 //! links lead to it. What cannot be looked at is told, and the rest is found all the same.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fs;
+use std::fs::{self, TryLockError};
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-use riverrun_env::Env;
+use riverrun_env::{Env, OpenMode};
 use riverrun_types::{PartitionId, TopicId};
 
 use crate::exit::{Exit, Failure};
@@ -17,12 +17,17 @@ use crate::exit::{Exit, Failure};
 const DEPTH_MAX: usize = 3;
 /// Any of these makes a directory a log dir.
 const LOG_DIR_FILES: [&str; 4] = ["checkpoint", "log-starts", "directory.id", "metadata-mark"];
-/// Either file makes a directory that of the metadata, as does a log whose snapshots are lost.
-const METADATA_FILES: [&str; 2] = ["snapshot", "snapshot-copy"];
+/// Any of these makes a directory that of the metadata, as does a log whose snapshots are lost.
+const METADATA_FILES: [&str; 4] = ["snapshot", "snapshot-copy", "journals", "journals-copy"];
 const METADATA_LOG_PREFIX: &str = "log-";
 const METADATA_LOG_DIGITS: usize = 20;
 /// Ending of the files that make a directory a journal's.
 const JOURNAL_SUFFIX: &str = ".journal";
+
+/// Directories in a data directory.
+const METADATA_DIR: &str = "meta";
+const LOGS_DIR: &str = "logs";
+const JOURNAL_DIR: &str = "journal";
 
 /// In every directory that only one server may use.
 const LOCK_FILE: &str = "lock";
@@ -52,6 +57,8 @@ pub(super) struct Found {
     pub(super) unread: Vec<Unread>,
     /// Directories that are another partition's, whose path is beside.
     pub(super) shared: Vec<(PartitionDir, PathBuf)>,
+    /// Where the metadata of a data directory should lie, if there is none.
+    pub(super) lost_metadata: Option<PathBuf>,
 }
 
 impl Found {
@@ -73,7 +80,20 @@ impl Found {
             (log_dir(a), a.id).cmp(&(log_dir(b), b.id))
         });
         found.log_dirs.sort();
+        let lies_in = |root: PathBuf| found.lacks_metadata(&root).then(|| root.join(METADATA_DIR));
+        found.lost_metadata = absolute(path).ok().and_then(lies_in);
         Ok(found)
+    }
+
+    /// Whether `root` is a data directory, by what lies in it, and there is no metadata anywhere.
+    fn lacks_metadata(&self, root: &Path) -> bool {
+        let logs = root.join(LOGS_DIR);
+        let in_logs = |partition: &PartitionDir| partition.log_dir() == Some(&logs);
+        let has_logs = self.log_dirs.contains(&logs) || self.partitions.iter().any(in_logs);
+        let has_journal = self.journals.contains(&root.join(JOURNAL_DIR));
+        let has_place = root.join(METADATA_DIR).is_dir();
+        self.metadata.is_empty()
+            && [has_logs, has_journal, has_place].into_iter().filter(|has| *has).count() > 1
     }
 
     /// The directories that hold a lock file of a server: log dirs, those of partitions included, metadata and journals.
@@ -84,16 +104,24 @@ impl Found {
     }
 }
 
-/// Whether a server, or a repair, has this directory in use. Nothing is made where there is no lock file.
+/// Whether a server, or a repair, has this directory in use. Nothing is made or written: the right to read is enough.
 pub(super) fn is_in_use(env: &Env, dir: &Path) -> Result<bool, Failure> {
     let lock = dir.join(LOCK_FILE);
-    let failed = |error: io::Error| Failure::io(lock.display(), &error);
-    if !env.fs.exists(&lock).map_err(failed)? {
-        return Ok(false);
-    }
-    match env.fs.lock(&lock) {
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
-        locked => locked.map(|_| false).map_err(failed),
+    is_locked(env, &lock).map_err(|error| Failure::io(lock.display(), &error))
+}
+
+fn is_locked(env: &Env, lock: &Path) -> io::Result<bool> {
+    let file = match env.fs.open(lock, OpenMode::Read) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        opened => opened?,
+    };
+    let Some(descriptor) = file.raw_fd() else { return Ok(false) };
+    // One more descriptor of the same opening, which is what holds a lock.
+    let file = fs::File::from(descriptor.try_clone_to_owned()?);
+    match file.try_lock_shared() {
+        Err(TryLockError::WouldBlock) => Ok(true),
+        Err(TryLockError::Error(error)) => Err(error),
+        Ok(()) => file.unlock().map(|()| false),
     }
 }
 

@@ -8,8 +8,11 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use riverrun_broker::{MetadataError, MetadataFinding, verify_identity, verify_mark, verify_metadata};
-use riverrun_env::Env;
+use riverrun_broker::{
+    MetadataError, MetadataFinding, NamedKind, UnseenDir, Whereabouts, unseen_dirs, verify_identity,
+    verify_lost_metadata, verify_mark, verify_metadata,
+};
+use riverrun_env::{Env, OpenMode, is_odd_file};
 use riverrun_journal::JournalFinding;
 use riverrun_log::{
     Aside, Finding, LogDirFiles, VerifyStep, Weight, partition_hit, verify_journal, verify_partition_of,
@@ -33,8 +36,12 @@ Examples:
 
 What is checked: segments, indexes and producer snapshots of partitions; checkpoint, log starts,
 identity and metadata mark of log dirs; files of journals; snapshot and log of the metadata. All
-paths are gone through, whatever is found, and nothing is changed. What the disk does not give back
-(a bad sector) is damage, and all else is checked.
+paths are gone through, whatever is found, and nothing is changed: the right to read is enough. What
+the disk does not give back (a bad sector) is damage, and all else is checked.
+
+A data directory without metadata is damage. So is a log dir or a journal that the metadata names,
+that is not where it says, and that a start would miss; one that is there and lies below none of the
+paths is listed as not checked (exit code 1), with the path to give as well.
 
 Links to directories are followed, and each directory is checked once. A link to the directory of
 another partition is damage. A link that leads nowhere and a directory that cannot be read are
@@ -50,10 +57,16 @@ keeps aside of a partition; that is known if the journal's directory lies at or 
 Stop the server first: while it writes, files may look damaged that are not, and what is good may
 be so no longer. Directories in use are named, and do not change the exit code.";
 
+/// What is said of a directory or partition that has damage.
+const DAMAGED: &str = "DAMAGED";
 /// The weight of damage in a part of a journal that is durable elsewhere.
 const SETTLED: &str = "settled";
-/// What a journal's directory is called.
+/// What directories are called.
 const JOURNAL: &str = "journal";
+const LOG_DIR: &str = "log dir";
+const METADATA: &str = "metadata";
+/// Files of a server's directories of which a start wants nothing but that they are files.
+const PLAIN_FILES: [&str; 3] = ["lock", "device-check", "mounted-topics"];
 
 /// Flags of `log verify`.
 #[derive(Args, Debug)]
@@ -75,6 +88,8 @@ struct Report {
     problems: Vec<Problem>,
     /// Directories that a server had in use when the check began: what is said of them may be so no longer.
     in_use: Vec<String>,
+    /// Directories of which nobody can tell whether a server has them in use, and why.
+    in_doubt: Vec<String>,
     /// All findings, the harmless ones included.
     findings: usize,
     /// Those that are damage.
@@ -116,7 +131,23 @@ struct PartitionReport {
 struct DirectoryReport {
     path: String,
     kind: &'static str,
+    /// Whether it was looked at: it is named by the metadata only, if not.
+    is_checked: bool,
     findings: Vec<FindingReport>,
+}
+
+/// Directories that were found.
+#[derive(Debug, Default)]
+struct Shown {
+    log_dirs: Vec<PathBuf>,
+    journals: Vec<PathBuf>,
+}
+
+impl Shown {
+    fn add(&mut self, found: &Found) {
+        self.log_dirs.extend_from_slice(&found.log_dirs);
+        self.journals.extend_from_slice(&found.journals);
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -147,6 +178,7 @@ pub(super) fn run(args: &VerifyArgs) -> Result<(), Failure> {
     for path in found.iter().filter_map(|(_, found)| found.as_ref().ok()).flat_map(|found| &found.journals) {
         verification.read_journal(path);
     }
+    verification.note_shown(found.iter().filter_map(|(_, found)| found.as_ref().ok()));
     for (path, found) in found {
         match found {
             Ok(found) => verification.check(found),
@@ -157,12 +189,11 @@ pub(super) fn run(args: &VerifyArgs) -> Result<(), Failure> {
     args.output.print(&report, text)?;
     if report.damage > 0 {
         let message = format!("{} finding(s) of damage; the files were not changed", report.damage);
-        let advice = if report.in_use.is_empty() {
-            "riverrun log repair PATH   (says what of a damaged partition could be kept)"
-        } else {
-            "stop the server and check again; while it writes, files may look damaged that are not"
-        };
-        return Err(Failure::new(Exit::CheckFailed, message).advise(advice));
+        let failure = Failure::new(Exit::CheckFailed, message);
+        return Err(match report.advice() {
+            Some(advice) => failure.advise(advice),
+            None => failure,
+        });
     }
     report.problems.into_iter().next().map_or(Ok(()), |problem| Err(problem.failure))
 }
@@ -178,6 +209,9 @@ struct Verification {
     aside: Vec<Aside>,
     /// The partitions that were checked.
     partitions: BTreeSet<PartitionId>,
+    /// What was found below paths without metadata.
+    without_metadata: Shown,
+    has_metadata: bool,
     progress: Progress,
     report: Report,
 }
@@ -190,17 +224,35 @@ impl Verification {
             journals: BTreeMap::new(),
             aside: Vec::new(),
             partitions: BTreeSet::new(),
+            without_metadata: Shown::default(),
+            has_metadata: false,
             progress,
             report: Report::default(),
         }
     }
 
+    /// Notes what metadata below one path may name below another. What lies beside metadata of its own belongs to that:
+    /// the paths may be those of a data directory and of its copy.
+    fn note_shown<'a>(&mut self, found: impl Iterator<Item = &'a Found>) {
+        for found in found {
+            self.has_metadata |= !found.metadata.is_empty();
+            if found.metadata.is_empty() {
+                self.without_metadata.add(found);
+            }
+        }
+    }
+
     fn check(&mut self, found: Found) {
-        for path in found.metadata {
+        for path in &found.metadata {
             let findings =
-                verify_metadata(&self.env, &path, &found.log_dirs).map_err(|error| metadata_failure(&error));
+                verify_metadata(&self.env, path, &found.log_dirs).map_err(|error| metadata_failure(&error));
             let findings = findings.map(|found| found.into_iter().map(FindingReport::from).collect());
-            self.directory(&path, "metadata", findings);
+            self.directory(path, METADATA, findings);
+            self.check_named(path, &found);
+        }
+        if let Some(path) = found.lost_metadata.as_ref().filter(|_| !self.has_metadata) {
+            let finding = verify_lost_metadata(&self.env, path, &found.log_dirs);
+            self.directory(path, METADATA, Ok(vec![finding.into()]));
         }
         for path in found.journals {
             if let Some(findings) = self.journals.remove(&path) {
@@ -209,7 +261,7 @@ impl Verification {
         }
         for path in found.log_dirs {
             let findings = self.log_dir(&path);
-            self.directory(&path, "log dir", findings);
+            self.directory(&path, LOG_DIR, findings);
         }
         for partition in found.partitions {
             let path = partition.path.clone();
@@ -226,12 +278,49 @@ impl Verification {
         }
     }
 
-    /// A lock that cannot be asked for, as on a disk that is mounted for reading only, is nobody's.
+    /// Tells of the directories that the metadata at `meta` names, and that were not found beside it.
+    fn check_named(&mut self, meta: &Path, found: &Found) {
+        let mut shown = Shown::default();
+        shown.add(found);
+        let Shown { log_dirs, journals } = &self.without_metadata;
+        shown.log_dirs.extend_from_slice(log_dirs);
+        shown.journals.extend_from_slice(journals);
+        for unseen in unseen_dirs(&self.env, meta, &shown.log_dirs, &shown.journals) {
+            self.unseen(meta, unseen);
+        }
+    }
+
+    fn unseen(&mut self, meta: &Path, UnseenDir { path, kind, place }: UnseenDir) {
+        let kind = match kind {
+            NamedKind::LogDir => LOG_DIR,
+            NamedKind::Journal => JOURNAL,
+        };
+        let path = std::path::absolute(&path).unwrap_or(path);
+        let why = match place {
+            Whereabouts::Gone(what) => {
+                let finding = Finding { path: path.clone(), position: 0, weight: Weight::Damage, what };
+                return self.directory(&path, kind, Ok(vec![finding.into()]));
+            }
+            Whereabouts::Elsewhere => {
+                format!("it lies below none of the paths; give {} as well", path.display())
+            }
+            Whereabouts::Unknown(why) => why,
+        };
+        let (name, findings) = (text_of(&path), Vec::new());
+        self.report.directories.push(DirectoryReport { path: name, kind, is_checked: false, findings });
+        let what = format!("{}, a {kind} that {} names: {why}", path.display(), meta.display());
+        self.problem(&path, Failure::new(Exit::Failed, what));
+    }
+
     fn note_in_use(&mut self, found: &Found) {
-        let in_use = found.lockable().into_iter().filter(|dir| is_in_use(&self.env, dir) == Ok(true));
-        for dir in in_use.map(text_of) {
-            if !self.report.in_use.contains(&dir) {
-                self.report.in_use.push(dir);
+        for dir in found.lockable() {
+            let (list, line) = match is_in_use(&self.env, dir) {
+                Ok(false) => continue,
+                Ok(true) => (&mut self.report.in_use, text_of(dir)),
+                Err(failure) => (&mut self.report.in_doubt, failure.message().to_owned()),
+            };
+            if !list.contains(&line) {
+                list.push(line);
             }
         }
     }
@@ -243,8 +332,10 @@ impl Verification {
 
     fn directory(&mut self, path: &Path, kind: &'static str, findings: Result<Vec<FindingReport>, Failure>) {
         match findings {
-            Ok(findings) => {
-                self.report.directories.push(DirectoryReport { path: text_of(path), kind, findings });
+            Ok(mut findings) => {
+                findings.extend(odd_files(&self.env, path));
+                let (path, is_checked) = (text_of(path), true);
+                self.report.directories.push(DirectoryReport { path, kind, is_checked, findings });
             }
             Err(failure) => self.problem(path, failure),
         }
@@ -318,6 +409,15 @@ impl Verification {
     }
 }
 
+/// What stands in `dir` where a start wants a file that it only opens, and is none.
+fn odd_files(env: &Env, dir: &Path) -> impl Iterator<Item = FindingReport> {
+    PLAIN_FILES.into_iter().filter_map(|name| {
+        let path = dir.join(name);
+        let error = env.fs.open(&path, OpenMode::Read).err().filter(is_odd_file)?;
+        Some(Finding { path, position: 0, weight: Weight::Damage, what: error.to_string() }.into())
+    })
+}
+
 /// What the log dir of a partition says of it, read once.
 fn files_of<'a>(
     env: &Env,
@@ -343,6 +443,18 @@ impl Report {
     fn all_findings(&self) -> impl Iterator<Item = &FindingReport> {
         let directories = self.directories.iter().flat_map(|directory| &directory.findings);
         directories.chain(self.partitions.iter().flat_map(|partition| &partition.findings))
+    }
+
+    /// What to do about damage, beside what is said of each.
+    fn advice(&self) -> Option<&'static str> {
+        let is_damaged = |partition: &PartitionReport| result(&partition.findings) == DAMAGED;
+        if !self.in_use.is_empty() {
+            Some("stop the server and check again; while it writes, files may look damaged that are not")
+        } else if self.partitions.iter().any(is_damaged) {
+            Some("riverrun log repair PATH   (says what of a damaged partition could be kept)")
+        } else {
+            None
+        }
     }
 }
 
@@ -398,13 +510,18 @@ fn text(report: &Report) -> String {
         writeln!(text, "in use by a server, which may change it meanwhile: {dir}")
             .expect("a String takes every text");
     }
+    for why in &report.in_doubt {
+        writeln!(text, "it cannot be told whether a server is using it: {why}")
+            .expect("a String takes every text");
+    }
     text
 }
 
 fn directory_table(directories: &[DirectoryReport]) -> String {
     let mut table = Table::new(&[Column::Left("DIRECTORY"), Column::Left("OF"), Column::Left("RESULT")]);
-    for DirectoryReport { path, kind, findings } in directories {
-        table.row(&[path.clone(), (*kind).to_owned(), result(findings).to_owned()]);
+    for DirectoryReport { path, kind, is_checked, findings } in directories {
+        let result = if *is_checked { result(findings) } else { "not checked" };
+        table.row(&[path.clone(), (*kind).to_owned(), result.to_owned()]);
     }
     table.render(0)
 }
@@ -437,7 +554,7 @@ fn partition_table(partitions: &[PartitionReport]) -> String {
 fn result(findings: &[FindingReport]) -> &'static str {
     let has = |weight: Weight| findings.iter().any(|finding| finding.weight == weight.name());
     if has(Weight::Damage) {
-        "DAMAGED"
+        DAMAGED
     } else if has(Weight::TornTail) {
         "torn tail"
     } else if has(Weight::NotChecked) {

@@ -1,0 +1,191 @@
+//! Directories that the metadata names and that `riverrun log verify` was not shown: they lie elsewhere, or are gone.
+//!
+//! Log dirs and journals are told by their ids, so that a data directory that was moved or copied as it is lacks
+//! nothing. One is gone only if a start would miss it: a log dir without partitions is made anew, and so is a journal
+//! of which all was settled at the last stop. Reads, and changes nothing.
+
+use std::path::{Path, PathBuf};
+
+use riverrun_env::Env;
+
+use super::absent_dirs::{Missing, missing, partitions_in};
+use super::image::Image;
+use super::journals;
+use super::log_dirs::{check_unowned, read_identity};
+use super::store;
+use super::verify::MetadataFinding;
+
+/// What a directory is to the metadata that names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NamedKind {
+    /// A directory of records.
+    LogDir,
+    /// A journal's directory.
+    Journal,
+}
+
+/// Where a directory is that was not shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Whereabouts {
+    /// Where the metadata says.
+    Elsewhere,
+    /// It is not there, and a start misses it: what that will say.
+    Gone(String),
+    /// The system does not tell, for this reason.
+    Unknown(String),
+}
+
+/// A directory that the metadata names and that was not shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnseenDir {
+    /// Where it lay at the last start.
+    pub path: PathBuf,
+    /// What it is.
+    pub kind: NamedKind,
+    /// Where it is now.
+    pub place: Whereabouts,
+}
+
+/// The log dirs and journals that the metadata in `dir` names and that are none of these. Metadata that cannot be read
+/// names none; what is wrong with it is told by [`super::verify_metadata`].
+pub fn unseen_dirs(env: &Env, dir: &Path, log_dirs: &[PathBuf], journals: &[PathBuf]) -> Vec<UnseenDir> {
+    let image = store::verify(env, dir).ok().and_then(|verified| verified.image);
+    let mut unseen = image.map(|image| unseen_log_dirs(env, &image, log_dirs)).unwrap_or_default();
+    unseen.extend(journals::unseen(env, dir, journals));
+    unseen
+}
+
+/// What is said of the metadata that should lie in `dir` and does not, beside these log dirs.
+pub fn verify_lost_metadata(env: &Env, dir: &Path, log_dirs: &[PathBuf]) -> MetadataFinding {
+    let what = match check_unowned(env, log_dirs, dir) {
+        Err(error) => format!("it is missing: a start is refused: {error}"),
+        Ok(()) => {
+            "it is missing: a start makes a new cluster, and knows nothing of what lies beside it".to_owned()
+        }
+    };
+    MetadataFinding::damage(dir.to_owned(), 0, what)
+}
+
+/// Whether the directory is one of `seen`, by whatever name.
+pub(super) fn is_among(env: &Env, dir: &Path, seen: &[PathBuf]) -> bool {
+    let identity = |path: &Path| env.fs.stat(path).ok().map(|stat| stat.identity);
+    let here = identity(dir);
+    here.is_some() && seen.iter().any(|other| identity(other) == here)
+}
+
+fn unseen_log_dirs(env: &Env, image: &Image, seen: &[PathBuf]) -> Vec<UnseenDir> {
+    let id_at = |path: &PathBuf| Some(read_identity(env, path).ok()??.ok()?.dir);
+    let ids: Vec<String> = seen.iter().filter_map(id_at).collect();
+    let whereabouts = |(index, dir): (usize, &super::image::LogDir)| {
+        if ids.contains(&dir.id) {
+            return None;
+        }
+        let place = whereabouts(env, image, index, is_among(env, &dir.path, seen))?;
+        Some(UnseenDir { path: dir.path.clone(), kind: NamedKind::LogDir, place })
+    };
+    image.log_dirs().iter().enumerate().filter_map(whereabouts).collect()
+}
+
+/// Where the log dir of this index is, unless nobody misses it or all is told with what lies there, which `is_seen`.
+fn whereabouts(env: &Env, image: &Image, index: usize, is_seen: bool) -> Option<Whereabouts> {
+    let dir = &image.log_dirs()[index];
+    let partitions = partitions_in(image, index);
+    let is_missed = partitions > 0;
+    if let Ok(Some(Ok(found))) = read_identity(env, &dir.path) {
+        if found.dir == dir.id {
+            return Some(Whereabouts::Elsewhere);
+        }
+        let reason = Missing::Gone("another log dir lies in its place").reason(partitions);
+        return is_missed.then(|| gone(image, &reason));
+    }
+    match missing(env, &dir.path) {
+        Some(Missing::Forbidden(why)) => Some(Whereabouts::Unknown(why)),
+        Some(gone_dir) => is_missed.then(|| gone(image, &gone_dir.reason(partitions))),
+        None => (!is_seen).then_some(Whereabouts::Elsewhere),
+    }
+}
+
+fn gone(image: &Image, reason: &str) -> Whereabouts {
+    let outcome = if image.log_dirs().len() > 1 {
+        "a start has its partitions offline, or is refused if no other log dir is there"
+    } else {
+        "a start is refused"
+    };
+    Whereabouts::Gone(format!("{outcome}: {reason}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use riverrun_env::FileSystem as _;
+    use riverrun_env::sim::SimEnv;
+
+    use super::*;
+    use crate::config::TopicOverrides;
+    use crate::metadata::testing::options;
+    use crate::metadata::{NewTopic, Store};
+
+    const META: &str = "/meta";
+
+    /// A server that has used these log dirs, with so many partitions.
+    fn used(dirs: &[&str], partition_count: i32) -> SimEnv {
+        used_by(1, dirs, partition_count)
+    }
+
+    /// The same of a server whose ids are its own.
+    fn used_by(seed: u64, dirs: &[&str], partition_count: i32) -> SimEnv {
+        let sim = SimEnv::new(seed);
+        let store = Store::open(&sim.env(), &options(dirs)).expect("opens");
+        let new = NewTopic { name: "t".into(), partition_count, configs: TopicOverrides::new() };
+        store.change(|draft| draft.create_topic(new)).expect("changed").expect("made");
+        sim
+    }
+
+    fn unseen(sim: &SimEnv, log_dirs: &[&str]) -> Vec<(String, Whereabouts)> {
+        let seen: Vec<_> = log_dirs.iter().map(PathBuf::from).collect();
+        let found = unseen_dirs(&sim.env(), META.as_ref(), &seen, &[]);
+        found.into_iter().map(|dir| (dir.path.to_string_lossy().into_owned(), dir.place)).collect()
+    }
+
+    #[test]
+    fn log_dirs_that_were_not_shown_are_named_and_those_that_were_moved_are_known() {
+        let sim = used(&["/a", "/b"], 2);
+        assert_eq!(unseen(&sim, &["/a", "/b"]), []);
+        assert_eq!(unseen(&sim, &["/a"]), [("/b".to_owned(), Whereabouts::Elsewhere)]);
+        sim.fs.rename("/b".as_ref(), "/c".as_ref()).expect("moved");
+        assert_eq!(unseen(&sim, &["/a", "/c"]), []);
+    }
+
+    #[test]
+    fn a_log_dir_that_is_gone_is_missed_only_if_partitions_lay_in_it() {
+        for (partitions, is_missed) in [(2, true), (1, false)] {
+            let sim = used(&["/a", "/b"], partitions);
+            for emptied in [true, false] {
+                sim.fs.remove_dir_all("/b".as_ref()).expect("removed");
+                if emptied {
+                    sim.fs.create_dir_all("/b".as_ref()).expect("made");
+                }
+                let found = unseen(&sim, &["/a"]);
+                assert_eq!(found.len(), usize::from(is_missed), "{found:?}");
+                for (path, place) in found {
+                    let Whereabouts::Gone(reason) = place else { panic!("{place:?}") };
+                    let what = if emptied { "it is empty" } else { "it is missing" };
+                    assert!(path == "/b" && reason.contains(what) && reason.contains("mounted?"), "{reason}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_log_dir_in_the_place_of_another_is_not_taken_for_it() {
+        let sim = used(&["/a"], 1);
+        let other = used_by(2, &["/x"], 1);
+        let [id, identity] = ["/a/directory.id", "/x/directory.id"];
+        let bytes = riverrun_env::read_whole(&*other.fs, identity.as_ref(), 4096).expect("readable");
+        riverrun_env::atomic_replace(&*sim.fs, id.as_ref(), &bytes).expect("written");
+        let [(_, Whereabouts::Gone(reason))] = &unseen(&sim, &["/a"])[..] else { panic!("not gone") };
+        assert!(
+            reason.contains("another log dir lies in its place") && reason.contains("refused"),
+            "{reason}"
+        );
+    }
+}
