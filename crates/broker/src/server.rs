@@ -30,6 +30,7 @@ use crate::config::{BrokerConfig, ConfigError, Listener as ListenerAddress, Orig
 use crate::descriptors::Descriptors;
 use crate::health::nothing_to_write_to;
 use crate::log_account::LogAccount;
+use crate::metadata::first_start;
 use crate::mounts::Watchers;
 use crate::net::connection::ConnectionLimits;
 use crate::net::crowd::{ConnectionBounds, ConnectionCounts};
@@ -148,7 +149,7 @@ impl ServerBuilder {
             Some(TempDir::with_prefix("riverrun-").map_err(StartError::TemporaryDirectory)?)
         };
         if let Some(directory) = &temporary {
-            self = self.data_dir(directory.path())?;
+            self = self.data_dir(directory.path())?.set(first_start::OPTION, "true")?;
         }
         if !self.has_listeners {
             self = self.set("listeners", "PLAINTEXT://127.0.0.1:0")?;

@@ -28,7 +28,7 @@ use crate::fetch::held_files::HeldFiles;
 use crate::fetch::session::SessionCache;
 use crate::groups::Groups;
 use crate::health::OpenFailures;
-use crate::metadata::{Cordon, JournalRegistry, MetadataError, Store, StoreOptions};
+use crate::metadata::{Cordon, JournalRegistry, MetadataError, Store, StoreOptions, first_start};
 use crate::metrics::Metrics;
 use crate::mounts::Mounts;
 use crate::net::budget::MemoryBudget;
@@ -179,6 +179,9 @@ fn without_journal(error: LogError, way_out: String) -> StartError {
 pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>, StartError> {
     refuse_queues(&env, &config)?;
     let meta_dir = config.meta_dir();
+    if !config.server.data_dir_create {
+        first_start::refuse(&env, &meta_dir)?;
+    }
     let metadata = Store::open(
         &env,
         &StoreOptions {
@@ -188,6 +191,8 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
             log_dirs: config.log_dirs(),
         },
     )?;
+    let is_meant = config.settings().get(first_start::OPTION).is_some();
+    first_start::tell(&metadata.image(), &config.server.data_dir, is_meant);
     let cordon = Cordon::parse(&config.server.cordoned_log_dirs, &metadata.image().log_dir_paths());
     metadata.cordon_by_default(cordon.map_err(ConfigError::Conflict)?);
     let mounts = Mounts::open(&env, &meta_dir, &config, &metadata)?;

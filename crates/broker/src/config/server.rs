@@ -21,8 +21,12 @@ options! {
     /// Rack or zone of this node, told to clients that prefer a near one.
     broker_rack: Option<String> = "broker.rack", Text("any text"), None;
     /// Directory that holds everything this server keeps: metadata in `meta`, records in `logs` unless `log.dirs` says
-    /// otherwise. It is made if it does not exist.
+    /// otherwise. It is made if it does not exist, unless `data.dir.create` forbids it.
     data_dir: PathBuf = "data.dir", Text("a path"), Some("riverrun-data");
+    /// Whether a start makes new metadata, and with it a new cluster without topics, where `data.dir` holds none. Its disk may
+    /// just not be mounted: with `false` such a start is refused, with exit code 3, and nothing is made. Where nothing is set it
+    /// warns in the log; `true` says that this is meant.
+    data_dir_create: bool = "data.dir.create", Bool, Some("true");
     /// Directories of the partitions' records, separated by commas. A new partition goes to the one that holds the
     /// fewest. One may lie elsewhere at the next start. It may be left out once it has no partitions, and come back as a
     /// new one; until then a start without it is refused, because partitions do not move between log dirs. Not set:

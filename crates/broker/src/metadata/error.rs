@@ -145,6 +145,13 @@ pub enum MetadataError {
         /// How far that is.
         told: String,
     },
+    /// There is no metadata, and none may be made.
+    #[error(
+        "no metadata is in {}, and data.dir.create=false lets no start make any: mount the disk that has it; or start once \
+         with data.dir.create=true, for a new cluster without topics",
+        .0.display()
+    )]
+    Absent(PathBuf),
     /// The metadata is of another node than the one that the configuration names.
     #[error(
         "{} belongs to node {found}, but node.id says {node}: set node.id={found}, or start with another data.dir",

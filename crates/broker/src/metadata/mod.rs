@@ -10,6 +10,7 @@ mod cordon;
 mod directory;
 mod draft;
 mod error;
+pub(crate) mod first_start;
 mod frames;
 mod image;
 mod journals;

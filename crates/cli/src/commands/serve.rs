@@ -283,6 +283,7 @@ fn cannot_start(error: &StartError, data: &Path, admin: Option<SocketAddr>) -> F
         StartError::Config(error) => Failure::from(ConfigError::clone(error)),
         StartError::Metadata(MetadataError::InUse(_)) => Failure::new(Exit::Conflict, message)
             .advise(format!("stop the other server on {}, or --data with another directory", data.display())),
+        StartError::Metadata(MetadataError::Absent(_)) => Failure::new(Exit::NotFound, message),
         StartError::Bind { address, source } if source.kind() == std::io::ErrorKind::AddrInUse => {
             let advice = format!("{} with another port; 0 takes a free one", flag(address));
             Failure::new(Exit::Conflict, message).advise(advice)

@@ -181,3 +181,26 @@ fn what_stands_where_a_start_wants_a_plain_file_is_found() {
     }
     verify(&[&data]).ended(0);
 }
+
+#[test]
+fn a_new_data_directory_is_told_of_or_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let data = dir.path().join("data");
+    let create = |value: &str| format!("data.dir.create={value}");
+    let not = run(&["serve", "--data", text(&data), "--set", &create("false")]).ended(3).stderr;
+    assert!(not.contains("no metadata is in") && not.contains("mount the disk"), "{not}");
+    assert!(!data.exists());
+    let logged = |flags: &[&str]| {
+        let mut server = Server::on(&data, flags);
+        assert_eq!(server.interrupt(), 0);
+        server.logged()
+    };
+    let first = logged(&[]);
+    let warns = |logged: &str| logged.contains("WARN") && logged.contains("if a disk should be mounted here");
+    assert!(warns(&first) && first.contains(text(&data)) && first.contains("cluster="), "{first}");
+    let again = logged(&["--set", &create("false")]);
+    assert!(!warns(&again), "{again}");
+    std::fs::remove_dir_all(&data).expect("removed");
+    let meant = logged(&["--set", &create("true")]);
+    assert!(!warns(&meant), "{meant}");
+}

@@ -99,7 +99,7 @@ fn start(keep: bool) -> Result<(Server, Option<PathBuf>), Failure> {
     if keep {
         let dir = tempfile::Builder::new().prefix("riverrun-demo-").tempdir();
         let path = dir.map_err(|error| Failure::io("cannot make a directory", &error))?.keep();
-        builder = builder.data_dir(&path)?;
+        builder = builder.data_dir(&path)?.set("data.dir.create", "true")?;
         kept = Some(path);
     }
     for (name, value) in SETTINGS {

@@ -1,0 +1,74 @@
+//! The first start on a data directory, which makes new metadata and with it a new cluster.
+//!
+//! Nobody can tell an empty directory from the mount point of a disk that is not mounted. So an owner may forbid such a
+//! start, and one that nobody has asked for says in the log what it did.
+
+use std::io;
+use std::path::Path;
+
+use riverrun_env::Env;
+use riverrun_types::LeaderEpoch;
+
+use super::error::MetadataError;
+use super::image::Image;
+
+/// The option that says whether such a start may be.
+pub(crate) const OPTION: &str = "data.dir.create";
+/// How the names of files begin of which there is one wherever a server has been.
+const PREFIXES: [&str; 2] = ["snapshot", "log-"];
+
+/// Refuses a start where `meta` has no metadata. Changes nothing.
+pub(crate) fn refuse(env: &Env, meta: &Path) -> Result<(), MetadataError> {
+    let entries = match env.fs.read_dir(meta) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        read => read.map_err(MetadataError::io("read the directory", meta))?,
+    };
+    let is_one = |name: &str| PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+    if entries.iter().any(|entry| entry.name.to_str().is_some_and(is_one)) {
+        return Ok(());
+    }
+    Err(MetadataError::Absent(meta.to_owned()))
+}
+
+/// Says that a cluster is new, if this is its first start.
+pub(crate) fn tell(image: &Image, data: &Path, is_meant: bool) {
+    if image.leader_epoch() > LeaderEpoch(1) {
+        return;
+    }
+    let (dir, cluster) = (data.display(), image.cluster_id());
+    if is_meant {
+        tracing::info!(%dir, %cluster, "a new cluster begins in this directory");
+    } else {
+        tracing::warn!(
+            %dir, %cluster,
+            "there was no metadata in this directory, so a new cluster without topics begins in it: if a disk should \
+             be mounted here, stop the server and mount it; {OPTION}=false refuses such a start, =true says that it is \
+             meant"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use riverrun_env::FileSystem as _;
+    use riverrun_env::sim::SimEnv;
+
+    use super::*;
+    use crate::metadata::Store;
+    use crate::metadata::testing::options;
+
+    #[test]
+    fn a_start_that_may_make_nothing_is_refused_until_there_is_metadata() {
+        let (sim, meta) = (SimEnv::new(1), Path::new("/meta"));
+        for is_there in [false, true] {
+            if is_there {
+                sim.fs.create_dir_all(meta).expect("made");
+            }
+            let error = refuse(&sim.env(), meta).expect_err("nothing is there").to_string();
+            assert!(error.contains("/meta") && error.contains("mount") && error.contains(OPTION), "{error}");
+            assert_eq!(sim.fs.exists(meta).expect("known"), is_there);
+        }
+        drop(Store::open(&sim.env(), &options(&["/logs"])).expect("opens"));
+        refuse(&sim.env(), meta).expect("it is there");
+    }
+}
