@@ -39,6 +39,11 @@ code 7; when one of its threads has died, which is a fault of the server, with e
 /// and lets connections wait.
 const DESCRIPTORS_ENOUGH: u64 = 65_536;
 
+/// Behind the name of a listener.
+const SCHEME: &str = "://";
+/// What `--listen` takes, for an error message.
+const LISTEN_FORM: &str = "it must be HOST:PORT, such as 127.0.0.1:9092, or NAME://HOST:PORT";
+
 /// Flags of `serve`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
@@ -46,7 +51,7 @@ pub(crate) struct ServeArgs {
     /// Directory for everything the server keeps; made if it does not exist [default: riverrun-data]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Where Kafka clients connect; port 0 takes a free one [default: 127.0.0.1:9092]
+    /// Where Kafka clients connect, also as NAME://HOST:PORT; port 0 takes a free one [default: 127.0.0.1:9092]
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<String>,
     /// Where /metrics and /health are served over HTTP [default: nowhere]
@@ -176,7 +181,7 @@ fn load(args: &ServeArgs) -> Result<BrokerConfig, Failure> {
 
 /// The error with the flag that set the value, as it was typed.
 fn naming_flag(mut error: ConfigError, args: &ServeArgs) -> ConfigError {
-    if let ConfigError::BadValue { key, value, origin: origin @ Origin::Flag, .. } = &mut error {
+    if let ConfigError::BadValue { key, value, origin: origin @ Origin::Flag, reason } = &mut error {
         let named = [
             ("data.dir", "--data", args.data.is_some()),
             ("listeners", "--listen", args.listen.is_some()),
@@ -193,6 +198,9 @@ fn naming_flag(mut error: ConfigError, args: &ServeArgs) -> ConfigError {
         };
         if let (Origin::NamedFlag("--listen"), Some(typed)) = (origin, &args.listen) {
             value.clone_from(typed);
+            if !typed.contains(SCHEME) {
+                LISTEN_FORM.clone_into(reason);
+            }
         }
     }
     error
@@ -203,7 +211,7 @@ fn flags(args: &ServeArgs) -> Result<Vec<(String, String)>, Failure> {
     let mut flags: Vec<(String, String)> = Vec::new();
     let named = [
         ("data.dir", args.data.as_ref().map(|path| path_text(path)).transpose()?),
-        ("listeners", args.listen.as_ref().map(|address| format!("PLAINTEXT://{address}"))),
+        ("listeners", args.listen.as_deref().map(listener)),
         ("admin.listen", args.admin.clone()),
         ("log.format", args.log_format.clone()),
         ("mounts", (!args.mounts.is_empty()).then(|| args.mounts.join(","))),
@@ -216,6 +224,11 @@ fn flags(args: &ServeArgs) -> Result<Vec<(String, String)>, Failure> {
         flags.push((key, value));
     }
     Ok(flags)
+}
+
+/// The listener that `--listen` asks for, which may name it.
+fn listener(address: &str) -> String {
+    if address.contains(SCHEME) { address.to_owned() } else { format!("PLAINTEXT{SCHEME}{address}") }
 }
 
 fn absolute(path: &Path) -> PathBuf {
@@ -331,6 +344,19 @@ mod tests {
             ("a.b", "c=d"),
         ];
         assert_eq!(flags(&args).expect("distinct"), expected.map(|(k, v)| (k.to_owned(), v.to_owned())));
+    }
+
+    #[test]
+    fn a_listener_may_be_named_and_an_error_asks_for_what_the_flag_takes() {
+        let args = |listen: &str| args(&["--listen", listen]);
+        let set = flags(&args("INTERNAL://:9092")).expect("distinct");
+        assert_eq!(set, [("listeners".to_owned(), "INTERNAL://:9092".to_owned())]);
+        for (typed, wanted) in
+            [("9092", "it must be HOST:PORT, such as"), ("INTERNAL://x", "it must be NAME://host:port")]
+        {
+            let error = load(&args(typed)).expect_err("refused").to_string();
+            assert!(error.contains(wanted) && error.contains("--listen"), "{error}");
+        }
     }
 
     #[test]
