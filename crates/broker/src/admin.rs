@@ -19,6 +19,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 pub(crate) use self::door::VISITS_MAX;
 use self::door::{Door, Here};
@@ -27,9 +29,12 @@ use crate::health::Health;
 use crate::metrics::Format;
 use crate::shutdown::{StopSignal, stopped};
 
-/// Answers that are made at once: one may wait for locks that are held while the disk is waited for, and another is to be made
-/// meanwhile.
-const LOOKERS_MAX: usize = 4;
+/// Answers of a kind that are made at once: whoever asks for one kind holds up nobody who asks for the other.
+const LOOKERS_MAX: usize = 2;
+/// A look that takes longer is none that anybody waits for: it is said then that it does.
+const HEALTH_TIME_MAX: Duration = Duration::from_secs(2);
+/// The same for metrics, of which there may be very many: within the time after which a connection ends.
+const METRICS_TIME_MAX: Duration = Duration::from_secs(8);
 /// How long an answer may still take when the server stops.
 const STOP_TIME_MAX: Duration = Duration::from_secs(1);
 
@@ -37,19 +42,64 @@ const STOP_TIME_MAX: Duration = Duration::from_secs(1);
 pub(crate) fn runtime() -> io::Result<Runtime> {
     Builder::new_multi_thread()
         .worker_threads(1)
-        .max_blocking_threads(LOOKERS_MAX)
+        .max_blocking_threads(2 * LOOKERS_MAX)
         .thread_name("riverrun-admin")
         .enable_all()
         .build()
 }
 
+/// The server that is asked about, and the places of those who look at it.
+struct Asked {
+    broker: Arc<Broker>,
+    health: Lookers,
+    metrics: Lookers,
+}
+
+/// Looks of a kind, which use threads of their own.
+///
+/// Invariants: no more than [`LOOKERS_MAX`] are under way, those included that nobody waits for any more.
+struct Lookers {
+    places: Arc<Semaphore>,
+    time_max: Duration,
+}
+
+impl Lookers {
+    fn new(time_max: Duration) -> Self {
+        Self { places: Arc::new(Semaphore::new(LOOKERS_MAX)), time_max }
+    }
+
+    /// Looks, or answers why there is nothing to see: the look has failed, or takes too long.
+    async fn look<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, (StatusCode, String)> {
+        let places = Arc::clone(&self.places);
+        let looking = async move {
+            let place = places.acquire_owned().await.map_err(|error| error.to_string())?;
+            let look = move || {
+                let _place = place;
+                work()
+            };
+            tokio::task::spawn_blocking(look).await.map_err(|error| error.to_string())
+        };
+        let Ok(seen) = timeout(self.time_max, looking).await else {
+            let waited = self.time_max.as_secs();
+            let text = format!("the server could not be looked at within {waited} seconds\n");
+            return Err((StatusCode::SERVICE_UNAVAILABLE, text));
+        };
+        seen.map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, error))
+    }
+}
+
 /// Serves until `stop` turns true.
 pub(crate) async fn run(socket: TcpListener, broker: Arc<Broker>, stop: StopSignal) {
+    let (health_lookers, metrics_lookers) = (Lookers::new(HEALTH_TIME_MAX), Lookers::new(METRICS_TIME_MAX));
+    let asked = Arc::new(Asked { broker, health: health_lookers, metrics: metrics_lookers });
     let routes = Router::new()
         .route("/metrics", get(metrics))
         .route("/health", get(health))
-        .layer(from_fn_with_state(Arc::clone(&broker), check_host))
-        .with_state(broker);
+        .layer(from_fn_with_state(Arc::clone(&asked), check))
+        .with_state(asked);
     let (mut stopping, mut cut_off) = (stop.clone(), stop);
     let stopping = async move {
         let () = stopped(&mut stopping).await;
@@ -70,16 +120,19 @@ pub(crate) async fn run(socket: TcpListener, broker: Arc<Broker>, stop: StopSign
     }
 }
 
-/// Refuses what was meant for another host: see [`hosts`].
-async fn check_host(
-    State(broker): State<Arc<Broker>>,
-    ConnectInfo(Here(here)): ConnectInfo<Here>,
+/// Refuses what was meant for another host, see [`hosts`], and gives up what nobody waits for any more.
+async fn check(
+    State(asked): State<Arc<Asked>>,
+    ConnectInfo(here): ConnectInfo<Here>,
     request: Request,
     next: Next,
 ) -> Response {
-    let names = &broker.config.server.admin_hosts;
-    if hosts::is_known(request.uri(), request.headers(), here, names) {
-        return next.run(request).await;
+    let names = &asked.broker.config.server.admin_hosts;
+    if hosts::is_known(request.uri(), request.headers(), here.address, names) {
+        return tokio::select! {
+            response = next.run(request) => response,
+            () = here.left() => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+        };
     }
     let text =
         "this host is not known here; set admin.hosts to the names by which the admin port is reached\n";
@@ -97,23 +150,23 @@ pub(crate) fn warn_if_exposed(address: SocketAddr) {
     }
 }
 
-async fn metrics(State(broker): State<Arc<Broker>>, headers: HeaderMap) -> Response {
+async fn metrics(State(asked): State<Arc<Asked>>, headers: HeaderMap) -> Response {
     let accepts = headers.get_all(header::ACCEPT).iter().filter_map(|accept| accept.to_str().ok());
     let format = Format::accepted(&accepts.collect::<Vec<_>>().join(","));
-    // Collectors read files' sizes and take locks: not on a worker that serves connections.
-    let text = tokio::task::spawn_blocking(move || broker.metrics.exposition(format)).await;
-    match text {
+    let broker = Arc::clone(&asked.broker);
+    // Collectors read files' sizes and take locks: not on the thread that serves connections.
+    match asked.metrics.look(move || broker.metrics.exposition(format)).await {
         Ok(Ok(text)) => ([(header::CONTENT_TYPE, format.content_type())], text).into_response(),
         Ok(Err(error)) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+        Err(unseen) => unseen.into_response(),
     }
 }
 
-async fn health(State(broker): State<Arc<Broker>>) -> Response {
-    // It takes locks that are held while the disk is waited for.
-    match tokio::task::spawn_blocking(move || broker.health()).await {
+async fn health(State(asked): State<Arc<Asked>>) -> Response {
+    let broker = Arc::clone(&asked.broker);
+    match asked.health.look(move || broker.health()).await {
         Ok(health) => health_answer(&health).into_response(),
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+        Err(unseen) => unseen.into_response(),
     }
 }
 
@@ -128,6 +181,9 @@ fn health_answer(health: &Health) -> (StatusCode, String) {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::future::join_all;
+    use parking_lot::Mutex;
+
     use super::*;
 
     #[test]
@@ -141,5 +197,23 @@ mod tests {
             let health = Health { troubles: lines(troubles), notes: lines(notes) };
             assert_eq!(health_answer(&health), (status, body.to_owned()));
         }
+    }
+
+    #[tokio::test]
+    async fn a_look_that_hangs_is_told_of_and_holds_up_no_look_of_another_kind() {
+        let (health, metrics) = (Lookers::new(Duration::from_secs(1)), Lookers::new(METRICS_TIME_MAX));
+        let (end, ended) = std::sync::mpsc::sync_channel::<()>(0);
+        let ended = Arc::new(Mutex::new(ended));
+        let looks = (0..2 * LOOKERS_MAX).map(|_| {
+            let ended = Arc::clone(&ended);
+            health.look(move || assert!(ended.lock().recv().is_err()))
+        });
+        for looked in join_all(looks).await {
+            let text = "the server could not be looked at within 1 seconds\n";
+            assert_eq!(looked, Err((StatusCode::SERVICE_UNAVAILABLE, text.to_owned())));
+        }
+        assert_eq!(metrics.look(|| 7).await, Ok(7));
+        drop(end);
+        assert_eq!(health.look(|| 7).await, Ok(7), "those that hung have ended");
     }
 }

@@ -143,7 +143,7 @@ impl Broker {
     /// Why nothing can be written any more, if that is so, or a journal has vanished: what the server has yet to bring into
     /// the segments is nowhere else then, and stopping brings it there. Waits for nothing.
     fn storage_failure(&self) -> Option<String> {
-        if let Some(reason) = self.metadata.known_failure() {
+        if let Some(reason) = self.metadata.failure() {
             return Some(metadata_failed(&reason));
         }
         if let Some(vanished) = self.logs.journals().find_map(Journal::vanished) {
@@ -155,7 +155,7 @@ impl Broker {
         Some(format!("no log dir is left: {}", failures.join("; ")))
     }
 
-    /// How the server is. Waits for changes to metadata and groups that are under way.
+    /// How the server is. Waits for no change to the metadata, and not for whoever opens or closes a partition.
     pub(crate) fn health(&self) -> Health {
         let mut troubles: Vec<String> = Vec::new();
         let dirs = || 0..self.logs.dir_count();
@@ -246,8 +246,6 @@ impl Broker {
     fn offline_partitions(&self) -> Vec<String> {
         let image = self.metadata.image();
         let mut offline = self.open_failures.all();
-        let live = self.partitions.all();
-        offline.extend(live.iter().filter_map(|live| Some((live.id, live.log.failure()?.to_string()))));
         offline.extend(self.logs.damaged().into_iter().map(|(id, error)| (id, error.to_string())));
         offline.retain(|id, _| {
             let dir = image.topic_by_id(id.topic).and_then(|topic| topic.log_dir(id.index));

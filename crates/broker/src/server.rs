@@ -57,8 +57,8 @@ const JOBS_GRACE: Duration = Duration::from_millis(500);
 const SETTLING_TIME_MAX: Duration = Duration::from_secs(3);
 /// The part of the memory for requests that those aside may take beside it, for what they are decoded to.
 const ASIDE_SHARE: usize = 2;
-/// Connections to the admin port that may wait to be taken.
-const ADMIN_BACKLOG: u32 = 16;
+/// Connections to the admin port that may wait to be taken, so that no crowd of a moment keeps others from the line.
+const ADMIN_BACKLOG: u32 = 512;
 
 /// A running server. Dropping it stops it.
 ///

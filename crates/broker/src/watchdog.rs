@@ -37,6 +37,8 @@ pub(crate) enum Wait {
     WriteCache,
     /// The disk of a log dir, by the dir's place among them.
     LogDir(usize),
+    /// The disk of the metadata.
+    Metadata,
     /// A journal, by its place among them, stores nothing of what was submitted.
     Journal(usize),
     /// The memory for requests is taken.
@@ -57,6 +59,7 @@ impl Wait {
         match self {
             Self::WriteCache => "write_cache",
             Self::LogDir(_) => "log_dir",
+            Self::Metadata => "metadata",
             Self::Journal(_) => "journal",
             Self::RequestMemory => "request_memory",
             Self::AnyRequestMemory => "any_request_memory",
@@ -211,6 +214,7 @@ impl Facts {
         }
         let mut present = self.journals(broker);
         present.extend(log_dirs(broker));
+        present.extend(metadata(broker));
         if self.is_write_cache_waited_for(broker) {
             present.push((Wait::WriteCache, full_write_cache(broker)));
         }
@@ -342,6 +346,17 @@ fn log_dirs(broker: &Broker) -> Vec<(Wait, String)> {
         (Wait::LogDir(dir), what)
     });
     told.collect()
+}
+
+/// Whether the disk of the metadata has not answered for as long as nobody should have to wait.
+fn metadata(broker: &Broker) -> Option<(Wait, String)> {
+    let since = broker.metadata.disk_asked_since()?;
+    let waited = broker.env.clock.monotonic().saturating_sub(since);
+    let cause = || {
+        let (dir, ms) = (broker.config.meta_dir(), waited.as_millis());
+        format!("changes of the metadata wait for the disk of {}: it was asked {ms} ms ago", dir.display())
+    };
+    (waited >= TOLD_AFTER).then(|| (Wait::Metadata, cause()))
 }
 
 /// What is waited for of each log dir's disk, and for how long.

@@ -1,10 +1,12 @@
 //! The door of the admin port: few are inside at once, and nobody stays who does not ask.
 //!
-//! Guarantees that the port never takes more descriptors than [`VISITS_MAX`], whoever connects: where all places are taken,
-//! whoever has not asked yet goes for a newcomer, of the source that has most the oldest. A connection ends when it has
-//! not been answered for [`ANSWER_TIME_MAX`], be it that it does not ask or does not read, and in any case after
-//! [`VISIT_TIME_MAX`].
+//! Guarantees that the port never takes more descriptors than [`VISITS_MAX`], whoever connects, and that no source has all
+//! of them while another one wants some. Where all places are taken, a newcomer takes one of the source that has most, and
+//! of its own where that is its source: the oldest that has not asked yet. One that waits for its answer goes only for a
+//! newcomer whose source has fewer places also afterwards. A connection ends when it has not been answered for
+//! [`ANSWER_TIME_MAX`], be it that it does not ask or does not read, and in any case after [`VISIT_TIME_MAX`].
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -17,9 +19,10 @@ use std::time::Duration;
 use axum::extract::connect_info::Connected;
 use axum::serve::{IncomingStream, Listener};
 use parking_lot::Mutex;
+use riverrun_env::is_shortage;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, Sleep, sleep};
 
 use crate::log_limit::ADMIN_VISITS;
@@ -64,40 +67,51 @@ struct Place {
     is_asking: Arc<AtomicBool>,
     /// Dropped to have it go.
     _stays: oneshot::Sender<()>,
+    /// The same for whoever makes its answer.
+    _waits: watch::Sender<()>,
 }
 
 impl Visits {
     /// Lets a newcomer in, if there is a place or one can be made.
     fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Stay> {
+        let source = Source::of(address);
         let mut inside = self.inside.lock();
         if inside.visits.len() >= VISITS_MAX {
-            let leaves = inside.who_leaves()?;
+            let leaves = inside.who_leaves(source)?;
             let place = inside.visits.remove(&leaves);
             ADMIN_VISITS.warn_of(address, |suppressed| {
                 let leaving = place.map(|place| place.source);
                 tracing::warn!(
                     ?leaving,
                     suppressed,
-                    "the admin port is full: a connection that asks nothing goes for another"
+                    "the admin port is full: a connection of the source that has most goes for another"
                 );
             });
         }
         let (stays, gone) = oneshot::channel();
+        let (waits, left) = watch::channel(());
         let is_asking = Arc::new(AtomicBool::new(false));
         let number = inside.next;
         inside.next += 1;
-        let place = Place { source: Source::of(address), is_asking: Arc::clone(&is_asking), _stays: stays };
+        let place = Place { source, is_asking: Arc::clone(&is_asking), _stays: stays, _waits: waits };
         inside.visits.insert(number, place);
-        Some(Stay { visits: Arc::clone(self), number, gone, is_asking })
+        Some(Stay { visits: Arc::clone(self), number, gone, left, is_asking })
     }
 }
 
 impl Inside {
-    fn who_leaves(&self) -> Option<u64> {
-        let of = |source| self.visits.values().filter(|place| place.source == source).count();
-        let idle = self.visits.iter().filter(|(_, place)| !place.is_asking.load(Ordering::Relaxed));
-        idle.max_by_key(|(number, place)| (of(place.source), std::cmp::Reverse(**number)))
-            .map(|(&number, _)| number)
+    /// Whose place a newcomer of this source takes; none if there is no place for it.
+    fn who_leaves(&self, newcomer: Source) -> Option<u64> {
+        let places_of = |source| self.visits.values().filter(|place| place.source == source).count();
+        let own = places_of(newcomer);
+        let rank = |(&number, place): (&u64, &Place)| {
+            let (has, is_asking) = (places_of(place.source), place.is_asking.load(Ordering::Relaxed));
+            let may_leave =
+                if place.source == newcomer { !is_asking } else { has > own + usize::from(is_asking) };
+            may_leave.then_some((has, !is_asking, Reverse(number)))
+        };
+        let (_, _, Reverse(number)) = self.visits.iter().filter_map(rank).max()?;
+        Some(number)
     }
 }
 
@@ -107,6 +121,8 @@ struct Stay {
     number: u64,
     /// Ready when it has lost its place.
     gone: oneshot::Receiver<()>,
+    /// The same for whoever makes its answer.
+    left: watch::Receiver<()>,
     /// It waits for an answer to what it has asked.
     is_asking: Arc<AtomicBool>,
 }
@@ -143,7 +159,13 @@ impl Visit {
         if is_late { Err(io::ErrorKind::TimedOut.into()) } else { Ok(()) }
     }
 
-    fn note_read(&mut self, bytes: &[u8]) {
+    fn note_read(&mut self, mut bytes: &[u8]) {
+        // Empty lines in front of a request ask nothing.
+        while let Some(rest) = bytes.strip_prefix(b"\r").or_else(|| bytes.strip_prefix(b"\n"))
+            && self.tail.is_empty()
+        {
+            bytes = rest;
+        }
         let from = bytes.len().saturating_sub(HEAD_END.len());
         self.tail.extend_from_slice(&bytes[from..]);
         self.tail.drain(..self.tail.len().saturating_sub(HEAD_END.len()));
@@ -154,6 +176,7 @@ impl Visit {
 
     fn note_written(&mut self) {
         self.stay.is_asking.store(false, Ordering::Relaxed);
+        self.tail.clear();
         self.answer_until.as_mut().reset(Instant::now() + ANSWER_TIME_MAX);
     }
 }
@@ -207,7 +230,10 @@ impl Listener for Door {
                 }
                 Err(error) => {
                     tracing::debug!(%error, "the admin port cannot accept a connection");
-                    sleep(ACCEPT_RETRY).await;
+                    // The failure of a client's own holds up no other.
+                    if is_shortage(&error) {
+                        sleep(ACCEPT_RETRY).await;
+                    }
                 }
             }
         }
@@ -218,13 +244,26 @@ impl Listener for Door {
     }
 }
 
-/// The address at which a request came in.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Here(pub(super) Option<IpAddr>);
+/// How a request came in.
+#[derive(Clone, Debug)]
+pub(super) struct Here {
+    /// The address at which it did.
+    pub(super) address: Option<IpAddr>,
+    left: watch::Receiver<()>,
+}
+
+impl Here {
+    /// Ready once the connection has lost its place: while its answer is made nobody looks at the connection itself.
+    pub(super) async fn left(mut self) {
+        while self.left.changed().await.is_ok() {}
+    }
+}
 
 impl Connected<IncomingStream<'_, Door>> for Here {
     fn connect_info(incoming: IncomingStream<'_, Door>) -> Self {
-        Self(incoming.io().stream.local_addr().ok().map(|here| here.ip().to_canonical()))
+        let visit = incoming.io();
+        let address = visit.stream.local_addr().ok().map(|here| here.ip().to_canonical());
+        Self { address, left: visit.stay.left.clone() }
     }
 }
 
@@ -244,22 +283,62 @@ mod tests {
         stay.gone.try_recv() == Err(oneshot::error::TryRecvError::Closed)
     }
 
+    /// Takes so many places for a source.
+    fn enter(visits: &Arc<Visits>, source: u8, count: usize) -> Vec<Stay> {
+        (0..count).map(|_| visits.enter(address(source)).expect("free")).collect()
+    }
+
+    fn all_ask(stays: &[Stay]) {
+        for stay in stays {
+            stay.is_asking.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Which of them have lost their places.
+    fn left(stays: &mut [Stay]) -> Vec<usize> {
+        (0..stays.len()).filter(|index| has_left(&mut stays[*index])).collect()
+    }
+
     #[test]
     fn a_newcomer_takes_the_place_of_the_oldest_that_does_not_ask_of_whom_has_most() {
         let visits = Arc::<Visits>::default();
-        let mut single = visits.enter(address(1)).expect("free");
-        let mut many: Vec<_> = (1..VISITS_MAX).map(|_| visits.enter(address(2)).expect("free")).collect();
-        many[0].is_asking.store(true, Ordering::Relaxed);
+        let mut single = enter(&visits, 1, 1);
+        let mut many = enter(&visits, 2, VISITS_MAX - 1);
+        all_ask(&many[..1]);
         let newcomer = visits.enter(address(3)).expect("a place is made");
-        let left: Vec<_> = many.iter_mut().map(has_left).collect();
-        assert_eq!(left.iter().position(|left| *left), Some(1));
-        assert_eq!((left.iter().filter(|left| **left).count(), has_left(&mut single)), (1, false));
-        for stay in many.iter().chain([&single, &newcomer]) {
-            stay.is_asking.store(true, Ordering::Relaxed);
-        }
-        assert!(visits.enter(address(4)).is_none(), "all are about to be answered");
+        assert_eq!((left(&mut many), left(&mut single)), (vec![1], vec![]));
         drop((many, single, newcomer));
         assert!(visits.inside.lock().visits.is_empty());
+    }
+
+    #[test]
+    fn whoever_has_most_gives_way_also_while_it_asks_and_to_no_newcomer_of_its_own() {
+        let visits = Arc::<Visits>::default();
+        // One that has connected and is about to ask.
+        let mut single = enter(&visits, 1, 1);
+        let mut many = enter(&visits, 2, VISITS_MAX - 1);
+        all_ask(&many);
+        assert!(visits.enter(address(2)).is_none(), "its own are about to be answered");
+        let newcomer = visits.enter(address(3)).expect("a place is made");
+        assert_eq!((left(&mut many), left(&mut single)), (vec![0], vec![]));
+        many[5].is_asking.store(false, Ordering::Relaxed);
+        let own = visits.enter(address(2)).expect("for one of its own");
+        assert_eq!((left(&mut many), left(&mut single)), (vec![0, 5], vec![]));
+        drop((newcomer, own));
+    }
+
+    #[test]
+    fn sources_that_have_as_much_as_the_newcomer_do_not_give_way_while_they_ask() {
+        let visits = Arc::<Visits>::default();
+        let sources = u8::try_from(VISITS_MAX).expect("few");
+        let mut all: Vec<_> = (0..sources).flat_map(|source| enter(&visits, source, 1)).collect();
+        all_ask(&all);
+        assert!(visits.enter(address(sources)).is_none(), "all are about to be answered");
+        all[7].is_asking.store(false, Ordering::Relaxed);
+        assert!(visits.enter(address(6)).is_none(), "it has one");
+        let newcomer = visits.enter(address(sources)).expect("a place is made");
+        assert_eq!(left(&mut all), [7]);
+        drop(newcomer);
     }
 
     async fn visit() -> (TcpStream, Visit) {
@@ -279,6 +358,9 @@ mod tests {
         }
         visit.write_all(b"answer").await.expect("open");
         assert!(!visit.stay.is_asking.load(Ordering::Relaxed));
+        client.write_all(b"\r\n\r\n").await.expect("open");
+        visit.read_exact(&mut [0; 4]).await.expect("sent");
+        assert!(!visit.stay.is_asking.load(Ordering::Relaxed), "empty lines ask nothing");
     }
 
     #[tokio::test]

@@ -64,8 +64,9 @@ options! {
     /// another. What waits for its turn is `riverrun_connections_waiting_for_turn`.
     num_network_threads: Option<usize> = "num.network.threads", Int(1, 1024), None;
     /// Address of the HTTP port for `/metrics` and `/health`. It has no access control, so it should stay on a
-    /// loopback address. Not set: no such port. It has 16 connections at most; a newcomer takes the place of one that has not
-    /// asked for anything. A connection that has not been answered for 10 seconds ends, and any after a minute.
+    /// loopback address. Not set: no such port. It has 16 connections at most; a newcomer takes the place of one of the address
+    /// that has most, first of one that has not asked for anything. A connection that has not been answered for 10 seconds
+    /// ends, and any after a minute.
     admin_listen: Option<std::net::SocketAddr> = "admin.listen", Text("an address and port such as 127.0.0.1:9644"), None;
     /// How `riverrun serve` writes a line of its log: as text for people, or as a JSON object with `timestamp`, `level`,
     /// `target`, `message` and `fields`. The error that ends it is such a line, too, with `exit_code` and `advice` in its

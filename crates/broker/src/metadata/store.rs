@@ -18,11 +18,13 @@
 
 mod files;
 mod log;
+mod standing;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
@@ -32,6 +34,7 @@ use riverrun_types::{ProducerId, TopicId};
 use self::files::{Loaded, Snapshot, WriteFailure, load, start_generation, write_copy, write_snapshot};
 pub(super) use self::files::{Verified, verify};
 use self::log::{LogFile, remove_other_generations};
+use self::standing::Standing;
 use super::absent_dirs::AbsentDirs;
 use super::copies::Behind;
 use super::cordon::Cordon;
@@ -77,7 +80,9 @@ pub(crate) struct Store {
     env: Env,
     dir: PathBuf,
     image: ArcSwap<Image>,
+    /// Locked while the disk is waited for.
     writer: Mutex<Writer>,
+    standing: Standing,
     producer_ids: Mutex<std::ops::Range<i64>>,
     marks: Marks,
     closed_dirs: Mutex<BTreeSet<usize>>,
@@ -152,6 +157,7 @@ impl Store {
                 poison: None,
                 is_closed: false,
             }),
+            standing: Standing::default(),
             producer_ids: Mutex::new(0..0),
             marks,
             closed_dirs: Mutex::default(),
@@ -195,11 +201,12 @@ impl Store {
     /// Ends the metadata in order: all of it is in one snapshot that no log follows. Durable when it returns. Changes
     /// after it are refused. Nothing to do where a write failed before: the next start finds out what there is.
     pub(crate) fn close(&self) -> Result<(), MetadataError> {
-        let mut writer = self.writer.lock();
+        let mut writer = self.standing.turn(&self.writer);
         if writer.is_closed || writer.poison.is_some() {
             return Ok(());
         }
         writer.is_closed = true;
+        writer.asks_disk(&*self.env.clock);
         let head = Head { generation: writer.head.generation + 1, is_last: true, ..writer.head.clone() };
         write_snapshot(&self.env, &self.dir, &head, &self.image()).map_err(|failure| failure.error)?;
         writer.log.remove(&self.env);
@@ -230,7 +237,7 @@ impl Store {
     /// Makes a change: `plan` drafts it against the current image; its records are appended and synced; then the new
     /// image is seen by everyone. A plan that records nothing costs no sync. Blocks for the disk.
     pub(crate) fn change<T>(&self, plan: impl FnOnce(&mut Draft<'_>) -> T) -> Result<T, MetadataError> {
-        let mut writer = self.writer.lock();
+        let mut writer = self.standing.turn(&self.writer);
         if let Some(reason) = &writer.poison {
             return Err(MetadataError::Poisoned(reason.clone()));
         }
@@ -243,6 +250,7 @@ impl Store {
         if records.is_empty() {
             return Ok(outcome);
         }
+        writer.asks_disk(&*self.env.clock);
         self.look_for_vanished(&mut writer)?;
         writer.append(&to_json(&records))?;
         let has_added = image.added_partitions() > self.image.load().added_partitions();
@@ -285,10 +293,11 @@ impl Store {
     /// Looks whether the directory and the log are still where they were; otherwise nothing changes any more: no start
     /// would find what is written there. Waits for the disk.
     pub(crate) fn check_in_place(&self) {
-        let mut writer = self.writer.lock();
+        let mut writer = self.standing.turn(&self.writer);
         if writer.poison.is_some() || writer.is_closed {
             return;
         }
+        writer.asks_disk(&*self.env.clock);
         if let Err(error) = self.look_for_vanished(&mut writer) {
             tracing::error!(%error, "the metadata is not where it was: nothing more is written to it");
         }
@@ -314,11 +323,12 @@ impl Store {
 
     /// Writes the copy of the snapshot for which there was no room, if there is some now. Blocks for the disk.
     pub(crate) fn write_copy(&self) {
-        let mut writer = self.writer.lock();
+        let mut writer = self.standing.turn(&self.writer);
         if writer.is_closed || writer.poison.is_some() {
             return;
         }
         let Some(behind) = writer.behind.take() else { return };
+        writer.asks_disk(&*self.env.clock);
         match write_copy(&self.env, &self.dir, behind) {
             Ok(behind) => writer.behind = behind,
             Err(failure) => {
@@ -328,25 +338,26 @@ impl Store {
         }
     }
 
-    /// What keeps the copy of the snapshot from being as new as that. Waits for a change that is under way.
+    /// What keeps the copy of the snapshot from being as new as that. Waits for nobody.
     pub(crate) fn copy_trouble(&self) -> Option<String> {
-        self.writer.lock().behind.as_ref().map(Behind::trouble)
+        self.standing.copy_trouble()
     }
 
     /// Nothing changes any more: something else that was written to the directory failed, so that nobody knows what the
     /// disk holds.
     pub(crate) fn fail(&self, error: &MetadataError) {
-        self.writer.lock().poison.get_or_insert_with(|| error.to_string());
+        self.standing.turn(&self.writer).poison.get_or_insert_with(|| error.to_string());
     }
 
-    /// Why nothing changes any more, if that is so. Waits for a change that is under way.
+    /// Why nothing changes any more, if that is so. Waits for nobody: what comes of a change that is under way is not known.
     pub(crate) fn failure(&self) -> Option<String> {
-        self.writer.lock().poison.clone()
+        self.standing.failure()
     }
 
-    /// The same, but as far as it is known without waiting: nothing while a change is under way.
-    pub(crate) fn known_failure(&self) -> Option<String> {
-        self.writer.try_lock().and_then(|writer| writer.poison.clone())
+    /// Since when the disk of the directory has been waited for, by monotonic time, while it is: changes wait then. Waits
+    /// for nobody.
+    pub(crate) fn disk_asked_since(&self) -> Option<Duration> {
+        self.standing.asked_since()
     }
 
     /// Drafts a change and drops it: what would come of it.

@@ -1,8 +1,8 @@
 //! The HTTP port: health, and metrics under their documented names.
 
 use std::collections::BTreeSet;
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{self, Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -12,6 +12,7 @@ use riverrun_env::{Clock, Env, RealClock};
 use riverrun_protocol::OffsetCommitRequest;
 use riverrun_protocol::offset_commit_request::{OffsetCommitRequestPartition, OffsetCommitRequestTopic};
 use riverrun_types::TimestampMs;
+use socket2::{Domain, Socket, Type};
 
 use crate::support::{
     Client, PATIENCE, batch, create_topic, find_coordinator, produce, read_all, server_with,
@@ -67,6 +68,59 @@ fn connections_that_do_not_ask_keep_nobody_from_the_admin_port() {
     server.stop().expect("a clean stop");
     assert!(since.elapsed() < Duration::from_secs(4), "{:?}", since.elapsed());
     drop(slow);
+}
+
+/// A connection from this address, if the server takes it.
+fn connect_from(from: Ipv4Addr, to: SocketAddr) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    socket.bind(&SocketAddr::from((from, 0)).into())?;
+    socket.connect(&to.into())?;
+    Ok(socket.into())
+}
+
+/// Opens as many connections as there are places, sends this on each, and again on another one where one is closed.
+fn crowd(to: SocketAddr, sent: &[u8], is_over: &AtomicBool) {
+    let open = || {
+        let mut stream = connect_from(Ipv4Addr::new(127, 0, 0, 2), to).ok()?;
+        stream.set_nonblocking(true).ok()?;
+        stream.write_all(sent).ok()?;
+        Some(stream)
+    };
+    let is_open = |stream: &mut TcpStream| {
+        let read = stream.read(&mut [0; 512]);
+        read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    };
+    let mut streams: Vec<Option<TcpStream>> = (0..20).map(|_| None).collect();
+    while !is_over.load(Ordering::SeqCst) {
+        for stream in &mut streams {
+            if !stream.as_mut().is_some_and(is_open) {
+                *stream = open();
+            }
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_crowd_of_one_source_keeps_no_other_from_the_admin_port() {
+    let server = server_with(&[("admin.listen", "127.0.0.1:0")]);
+    let address = server.admin_address().expect("an admin port");
+    let asks = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\n\r\nGET");
+    for sent in [&b"\r\n\r\n"[..], b"GET /\r\n\r\n", asks.as_bytes(), b""] {
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| crowd(address, sent, &is_over));
+            let looks = (0..30).map(|look| {
+                let path = if look % 2 == 0 { "/health" } else { "/metrics" };
+                thread::sleep(Duration::from_millis(10));
+                std::panic::catch_unwind(|| get(address, path).0.contains("200")).unwrap_or(false)
+            });
+            let answered = looks.filter(|is_answered| *is_answered).count();
+            is_over.store(true, Ordering::SeqCst);
+            assert_eq!(answered, 30, "{}", sent.escape_ascii());
+        });
+    }
+    server.stop().expect("a clean stop");
 }
 
 /// A clock that stands still for the threads of the network while it is told to: what they are at takes forever.

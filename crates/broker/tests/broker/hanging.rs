@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use riverrun_broker::{Server, StopError};
 use riverrun_env::sim::SimEnv;
 use riverrun_env::{Env, FileSystem};
+use riverrun_protocol::create_topics_request::CreatableTopic;
 use riverrun_protocol::{
     CreateTopicsRequest, DeleteTopicsRequest, DescribeLogDirsRequest, ErrorCode, ProduceRequest,
 };
@@ -250,6 +251,42 @@ fn files_of_a_topic_go_though_its_deleter_leaves_while_a_disk_hangs() {
     while !segments(&sim, Path::new("/one")).is_empty() {
         assert!(begun.elapsed() < PATIENCE, "they stay");
         std::thread::sleep(Duration::from_millis(20));
+    }
+    server.stop().expect("in order");
+}
+
+#[test]
+fn health_and_metrics_are_answered_while_the_disk_of_the_metadata_hangs() {
+    let sim = SimEnv::new(1);
+    let server = start_on(&sim, "/one", &[]);
+    let admin = server.admin_address().expect("an admin port");
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "t", 1, &[]);
+    sim.fs.hang_device(Some(Path::new("/data")));
+    let topic =
+        CreatableTopic { name: "u".into(), num_partitions: 1, replication_factor: 1, ..Default::default() };
+    let request = CreateTopicsRequest { topics: vec![topic], timeout_ms: 60_000, ..Default::default() };
+    let mut waiting = Client::new(&server);
+    waiting.send(&request, 7);
+    let begun = Instant::now();
+    let told = "changes of the metadata wait for the disk of /data/meta";
+    loop {
+        let asked = Instant::now();
+        let (health, metrics) = (get(admin, "/health").1, get(admin, "/metrics").1);
+        assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
+        let is_counted = metrics.contains("riverrun_waiting_seconds{what=\"metadata\"}");
+        if is_counted && health.contains(told) {
+            break;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{health}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    sim.fs.hang_device(None);
+    let (_, response) = waiting.receive::<CreateTopicsRequest<'_>>(7);
+    assert_eq!(response.topics[0].error_code, 0);
+    while get(admin, "/health").1 != "ok\n" {
+        assert!(begun.elapsed() < PATIENCE, "it is not over");
+        std::thread::sleep(Duration::from_millis(50));
     }
     server.stop().expect("in order");
 }
