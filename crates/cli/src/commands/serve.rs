@@ -2,8 +2,9 @@
 //!
 //! Guarantees that nothing of the server waits for whoever reads stdout or stderr, or ends because nobody does. The first
 //! Ctrl-C, SIGTERM or SIGHUP closes the files in order and ends with exit code 0, and a second one ends the process at
-//! once, which the next start recovers from; two that come together count as one. A server that stops by itself, because
-//! its disks have failed, ends the process with an exit code of its own.
+//! once, which the next start recovers from; two that come together count as one. One that comes before the server is
+//! ready ends the process at once, too: a start may be cut off anywhere, and the next one does again what it has not
+//! finished. A server that stops by itself, because its disks have failed, ends the process with an exit code of its own.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -31,9 +32,10 @@ Examples:
 
 A flag wins over the environment (RIVERRUN_LOG_RETENTION_MS for log.retention.ms), and that over
 the file. `riverrun config docs` prints every option, and `riverrun config check FILE` checks a file.
-Ctrl-C, SIGTERM or SIGHUP stop the server cleanly; a second one stops it at once. Under nohup, SIGHUP
-is ignored. When every log dir has failed, or the metadata has, the server stops by itself with exit
-code 7; when one of its threads has died, which is a fault of the server, with exit code 1.";
+Ctrl-C, SIGTERM or SIGHUP stop the server cleanly; a second one, or one that comes before the
+server is ready, stops it at once with exit code 130. Under nohup, SIGHUP is ignored. When every log
+dir has failed, or the metadata has, the server stops by itself with exit code 7; when one of its
+threads has died, which is a fault of the server, with exit code 1.";
 
 /// With fewer descriptors than this a server of many partitions and connections opens and closes files all the time,
 /// and lets connections wait.
@@ -118,8 +120,15 @@ async fn serve(config: BrokerConfig, output: OutputArgs) -> Result<(), Failure> 
     let mut stop = StopSignals::new()?;
     let data = absolute(&config.server.data_dir);
     let admin = config.server.admin_listen;
-    let server =
-        Server::start(config, logging::account()).map_err(|error| cannot_start(&error, &data, admin))?;
+    // On a thread of its own: it may have much to recover, and signals are heard meanwhile.
+    let starting = tokio::task::spawn_blocking(move || Server::start(config, logging::account()));
+    let started = tokio::select! {
+        biased;
+        started = starting => started,
+        () = stop.next() => end_at_once("stopped while starting; the next start does again what was not finished"),
+    };
+    let started = started.map_err(|error| Failure::new(Exit::Failed, format!("cannot start: {error}")))?;
+    let server = started.map_err(|error| cannot_start(&error, &data, admin))?;
     print_ready(ready(&server, data.to_string_lossy().into_owned()), output)?;
     tokio::select! {
         () = stop.next() => tracing::info!("stopping; a second signal stops at once"),
@@ -131,12 +140,15 @@ async fn serve(config: BrokerConfig, output: OutputArgs) -> Result<(), Failure> 
             Ok(stopped) => stopped.map_err(|error| not_in_order(&error)),
             Err(error) => Err(Failure::new(Exit::Failed, format!("the server did not stop cleanly: {error}"))),
         },
-        () = stop.next() => {
-            tracing::warn!("stopped at once; the next start recovers");
-            logging::drain();
-            std::process::exit(Exit::Interrupted as i32);
-        }
+        () = stop.next() => end_at_once("stopped at once; the next start recovers"),
     }
+}
+
+/// Ends the process as a kill does, but for the log, which says why.
+fn end_at_once(why: &str) -> ! {
+    tracing::warn!("{why}");
+    logging::drain();
+    std::process::exit(Exit::Interrupted as i32);
 }
 
 /// Prints the line by a thread of its own: whoever reads stdout may have stopped or gone, and the server runs without.

@@ -2,8 +2,9 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
+use std::time::Instant;
 
-use crate::common::{Server, finish, riverrun, run, signal, wait};
+use crate::common::{Server, WAIT, finish, riverrun, run, signal, wait};
 use rustix::process::Signal;
 
 #[test]
@@ -148,6 +149,46 @@ fn a_signal_that_is_sent_twice_at_once_stops_cleanly() {
     signal(&server.child, Signal::TERM);
     signal(&server.child, Signal::INT);
     assert_eq!(wait(&mut server.child).code(), Some(0), "as `timeout` does it");
+}
+
+/// Waits until a process handles this signal, or has ended.
+fn wait_until_heard(child: &std::process::Child, signal: Signal) {
+    let handles = |status: &str| {
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"))?;
+        Some(u64::from_str_radix(mask.trim(), 16).ok()? & (1 << (signal.as_raw() - 1)) != 0)
+    };
+    let path = format!("/proc/{}/status", child.id());
+    let until = Instant::now() + WAIT;
+    while std::fs::read_to_string(&path).is_ok_and(|status| handles(&status) == Some(false)) {
+        assert!(Instant::now() < until, "it does not listen to signals");
+    }
+}
+
+#[test]
+fn a_signal_while_the_server_starts_stops_it_at_once_and_the_next_start_has_everything() {
+    let mut server = Server::start();
+    for _ in 0..4 {
+        server.feed(&["produce", "kept"], &[b'x'; 500_000]).ended(0);
+    }
+    let dir = server.keep_dir();
+    signal(&server.child, Signal::KILL);
+    wait(&mut server.child);
+    // A start takes milliseconds, and may be over before the signal comes.
+    let was_starting = (0..50).any(|_| {
+        let child = riverrun(&["serve", "--data", server.data(), "--listen", "127.0.0.1:0"]).spawn();
+        let child = child.expect("runs");
+        wait_until_heard(&child, Signal::TERM);
+        signal(&child, Signal::TERM);
+        let ended = finish(child, b"");
+        let is_cut_off = ended.stderr.contains("stopped while starting");
+        assert_eq!(ended.code, if is_cut_off { 130 } else { 0 }, "{}", ended.stderr);
+        assert!(!is_cut_off || ended.stdout.is_empty(), "it was not ready: {}", ended.text());
+        is_cut_off
+    });
+    assert!(was_starting, "each start was waited for");
+    let again = Server::on(server.data().as_ref(), &[]);
+    assert_eq!(again.run(&["consume", "kept"]).ended(0).stdout.len(), 4 * 500_001);
+    drop(dir);
 }
 
 #[test]
