@@ -39,10 +39,8 @@ use super::source::Source;
 const GIVEN_PER_THREAD: usize = 2;
 /// Turns beside these, for each thread of the network, of connections whose source had little time.
 const FREE_PER_THREAD: usize = 8;
-/// Time of late up to which a source had little: a fifteenth of a thread's. A client that asks for something a hundred times a
-/// second takes less.
-const FREE_TIME_MAX: Duration = Duration::from_millis(100);
-/// The same where there are very many sources: together they are to take no more than some of the threads' time.
+/// Time of late up to which a source had little where there are very many: together they are to take no more than some of the
+/// threads' time.
 const FREE_TIME_MIN: Duration = Duration::from_millis(10);
 /// Time of late below which a source without connections is forgotten. All of them have no more than the threads had, so no
 /// more than about 1,500 for each thread are remembered.
@@ -186,7 +184,7 @@ impl Turns {
     fn free_time(&self) -> Duration {
         let sources = u32::try_from(self.source_count.load(Ordering::Relaxed)).unwrap_or(u32::MAX).max(1);
         let threads = u32::try_from(self.threads).unwrap_or(u32::MAX);
-        (level::HALF_LIFE.saturating_mul(threads) / 2 / sources).clamp(FREE_TIME_MIN, FREE_TIME_MAX)
+        (level::HALF_LIFE.saturating_mul(threads) / 2 / sources).clamp(FREE_TIME_MIN, level::LIGHT_TIME)
     }
 
     fn is_free(&self, share: &Share) -> bool {

@@ -7,17 +7,18 @@ use crate::net::pace::TURN_TIME_MAX;
 
 /// Half of the time that was had is forgotten after so long: the unit of the times that a [`Level`] counts in.
 pub(super) const HALF_LIFE: Duration = Duration::from_secs(1);
-/// Time of late up to which no turn comes later for it: less than a twentieth of a thread. Beyond, one comes as much later as
-/// it takes until no more than this is left.
-const LIGHT_TIME: Duration = Duration::from_millis(64);
+/// Time of late up to which somebody had little: a fifteenth of a thread's. A client that asks for something a hundred times a
+/// second takes less. No turn comes later for it; beyond, one comes as much later as it takes until no more than this is left.
+pub(super) const LIGHT_TIME: Duration = Duration::from_millis(100);
 /// A turn comes so many times its expected length later. What is short goes before what is long also where there are so many
 /// sources that none of them has more than [`LIGHT_TIME`].
 const TURN_WEIGHT: u32 = 2000;
 /// How long a turn is expected to take of somebody who had none: what those who ask for little do is shorter, so that they
 /// come before many who come at the same time.
 const FIRST_TURN: Duration = TURN_TIME_MAX.checked_div(4).expect("no zero");
-/// One of so many parts of how long a turn is expected to take is how long the last one took.
-const LAST_PART: u32 = 4;
+/// One of so many parts of how long a turn is expected to take is how long the last one took. It is a small one: a turn takes
+/// long also where something else has the thread's core meanwhile.
+const LAST_PART: u32 = 8;
 
 /// What was had up to now by somebody.
 ///
@@ -107,7 +108,7 @@ mod tests {
     fn a_turn_comes_later_for_what_was_had_and_for_long_turns() {
         let level = Level::default();
         assert_eq!(level.delay(HALF_LIFE), TURN_WEIGHT * FIRST_TURN);
-        for _ in 0..256 {
+        for _ in 0..400 {
             level.add(HALF_LIFE, MS);
         }
         assert!(level.delay(HALF_LIFE).abs_diff(2 * HALF_LIFE + TURN_WEIGHT * MS) < 10 * MS);

@@ -157,6 +157,7 @@ fn a_source_that_comes_with_new_connections_comes_no_earlier() {
     // Nor do they come before one of its own that was there and asks for little.
     let light = model.client(0, SHORT, usize::MAX);
     for _ in 0..50 {
+        light.level.add(model.now, SHORT);
         model.line.join(model.now, model.client(0, LONG, 8));
     }
     model.join(&light);
