@@ -152,6 +152,7 @@ fn help_and_reference_answer_without_a_server() {
     run(&[]).ended(2);
     run(&["nonsense"]).ended(2);
     assert!(run(&["topic", "create"]).ended(2).stderr.contains("<NAME>"));
+    assert!(run(&["group", "reset", "g", "--to-latest"]).ended(2).stderr.contains("--all-topics"));
 }
 
 #[test]

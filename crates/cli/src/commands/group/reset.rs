@@ -34,12 +34,8 @@ Without --execute it only shows what would change. A group that has members is n
 pub(crate) struct ResetArgs {
     /// Name of the group
     group: String,
-    /// A topic, or some of its partitions as TOPIC:0,2; repeatable
-    #[arg(long = "topic", value_name = "TOPIC[:PARTITIONS]", value_parser = parse_selection, required_unless_present = "all_topics")]
-    topics: Vec<Selection>,
-    /// Everything for which the group has committed an offset
-    #[arg(long, conflicts_with = "topics")]
-    all_topics: bool,
+    #[command(flatten)]
+    of: OfArgs,
     #[command(flatten)]
     to: ToArgs,
     /// Do it; without this, only show what would change
@@ -52,6 +48,18 @@ pub(crate) struct ResetArgs {
     client: ClientArgs,
     #[command(flatten)]
     output: OutputArgs,
+}
+
+/// What of.
+#[derive(Args, Debug)]
+#[group(required = true, multiple = false)]
+struct OfArgs {
+    /// A topic, or some of its partitions as TOPIC:0,2; repeatable
+    #[arg(long = "topic", value_name = "TOPIC[:PARTITIONS]", value_parser = parse_selection)]
+    topics: Vec<Selection>,
+    /// Everything for which the group has committed an offset
+    #[arg(long)]
+    all_topics: bool,
 }
 
 /// Where to.
@@ -153,10 +161,10 @@ pub(super) async fn run(args: ResetArgs) -> Result<(), Failure> {
     refuse_active(&admin, &args.group).await?;
     let committed: BTreeMap<TopicPartition, Offset> =
         admin.group_offsets(&args.group).await?.into_iter().map(|(name, at)| (name, at.offset)).collect();
-    let partitions = if args.all_topics {
+    let partitions = if args.of.all_topics {
         committed.keys().cloned().collect()
     } else {
-        select(&admin, &args.topics).await?
+        select(&admin, &args.of.topics).await?
     };
     if partitions.is_empty() {
         let text = format!("group {} has committed nothing", printable(&args.group));
