@@ -48,6 +48,10 @@ const TURN_ASIDE: Duration = Duration::from_millis(100);
 /// error. As long as they wait after most others.
 const SHORTAGE_WAIT: Duration = Duration::from_millis(100);
 
+/// See [`pause`].
+const PAUSE_DIVISOR: u32 = 32;
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
 /// Memory of a fetch that waits, whatever it fetches: mostly the steps that it has to go on with.
 const PARKED_BYTES: usize = 4 * 1024;
 
@@ -262,7 +266,16 @@ async fn read_patiently(
                 None => read(None).await,
             };
         }
+        if nothing.is_none() {
+            sleep(pause(patience.until.saturating_duration_since(Instant::now()))).await;
+        }
     }
+}
+
+/// How long a fetch that has found too few bytes looks for no more after it was woken, of the time that it may still wait: each
+/// look reads everything again, and records may come one by one. Its answer is late by that at most.
+fn pause(rest: Duration) -> Duration {
+    (rest / PAUSE_DIVISOR).min(PAUSE_MAX)
 }
 
 /// Waits until there is more to read; false at the end of its time, or when others wait for memory: a fetch may always be

@@ -1,7 +1,7 @@
 //! Fetches that wait for a partition to advance.
 //!
 //! Whoever makes a partition advance is not to pay for the crowd that waits there: it wakes a few, and of each source that has
-//! more a few of these. The others of a source are woken by its own fetches, two by each when it comes to its turn or is given
+//! more a few of these, one where the sources are many. The others of a source are woken by its own fetches, two by each when it comes to its turn or is given
 //! up. So a crowd of one source is woken as fast as that source gets on, and those of other sources do not wait for it. Where
 //! connections have to wait for their turn, those of the crowd come after others, as [`wake_crowd`] says.
 
@@ -16,7 +16,9 @@ use crate::net::turns::wake_crowd;
 
 /// Fetches that are woken by whoever makes the partition advance, whatever their source: a few microseconds.
 const FIRST_MAX: usize = 32;
-/// Fetches of each source that are woken so beside these.
+/// Fetches of all other sources that are woken so beside these, unless one of each are more.
+const OTHERS_MAX: usize = 64;
+/// Of each source at most.
 const OF_SOURCE_MAX: usize = 4;
 /// Fetches that one which was woken wakes in turn.
 const WOKEN_BY_EACH: usize = 2;
@@ -151,9 +153,10 @@ impl Waiters {
         }
         let crowd = std::mem::take(&mut enrolled.crowd);
         drop(enrolled);
+        let of_each = (OTHERS_MAX / crowd.len()).clamp(1, OF_SOURCE_MAX);
         for Entries { waiters, .. } in crowd.into_values() {
             let others = Arc::new(Mutex::new(waiters));
-            (0..OF_SOURCE_MAX).for_each(|_| wake_next(&others));
+            (0..of_each).for_each(|_| wake_next(&others));
         }
     }
 
@@ -227,6 +230,17 @@ mod tests {
             many.is_empty()
         });
         assert!(rounds.is_some(), "{} still wait", many.len());
+    }
+
+    #[test]
+    fn one_of_each_is_woken_at_once_where_the_sources_are_many() {
+        let waiters = Waiters::default();
+        let _first = crowd(&waiters, 255, FIRST_MAX);
+        let crowds: Vec<_> = (0..200).map(|last| crowd(&waiters, last, 10)).collect();
+        waiters.wake();
+        let woken =
+            |crowd: &Vec<Arc<Waiter>>| crowd.iter().filter(|waiter| !waiter.others.lock().is_empty()).count();
+        assert!(crowds.iter().all(|crowd| woken(crowd) == 1));
     }
 
     #[test]

@@ -168,7 +168,7 @@ fn wait_until_heard(child: &std::process::Child, signal: Signal) {
 fn a_signal_while_the_server_starts_stops_it_at_once_and_the_next_start_has_everything() {
     let mut server = Server::start();
     for _ in 0..4 {
-        server.feed(&["produce", "kept"], &[b'x'; 500_000]).ended(0);
+        server.feed(&["produce", "kept"], &vec![b'x'; 500_000]).ended(0);
     }
     let dir = server.keep_dir();
     signal(&server.child, Signal::KILL);
