@@ -175,26 +175,31 @@ fn without_journal(error: LogError, way_out: String) -> StartError {
     }
 }
 
+/// Opens the metadata, or makes it where that is allowed.
+fn open_metadata(env: &Env, config: &BrokerConfig, dir: &Path) -> Result<Store, StartError> {
+    let server = &config.server;
+    if !server.data_dir_create {
+        first_start::refuse(env, dir)?;
+    }
+    let options = StoreOptions {
+        dir: dir.to_path_buf(),
+        node_id: server.node_id,
+        cluster_id: None,
+        log_dirs: config.log_dirs(),
+    };
+    let metadata = Store::open(env, &options)?;
+    let is_meant = config.settings().get(first_start::OPTION).is_some();
+    first_start::tell(&metadata.image(), &server.data_dir, is_meant);
+    let cordon = Cordon::parse(&server.cordoned_log_dirs, &metadata.image().log_dir_paths());
+    metadata.cordon_by_default(cordon.map_err(ConfigError::Conflict)?);
+    Ok(metadata)
+}
+
 /// Opens everything that a configuration names. Blocks for the disk.
 pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>, StartError> {
     refuse_queues(&env, &config)?;
     let meta_dir = config.meta_dir();
-    if !config.server.data_dir_create {
-        first_start::refuse(&env, &meta_dir)?;
-    }
-    let metadata = Store::open(
-        &env,
-        &StoreOptions {
-            dir: meta_dir.clone(),
-            node_id: config.server.node_id,
-            cluster_id: None,
-            log_dirs: config.log_dirs(),
-        },
-    )?;
-    let is_meant = config.settings().get(first_start::OPTION).is_some();
-    first_start::tell(&metadata.image(), &config.server.data_dir, is_meant);
-    let cordon = Cordon::parse(&config.server.cordoned_log_dirs, &metadata.image().log_dir_paths());
-    metadata.cordon_by_default(cordon.map_err(ConfigError::Conflict)?);
+    let metadata = open_metadata(&env, &config, &meta_dir)?;
     let mounts = Mounts::open(&env, &meta_dir, &config, &metadata)?;
     let image = metadata.image();
     // In the order of the metadata, which is what a partition's log dir index counts in.

@@ -140,7 +140,7 @@ impl Universe {
 }
 
 impl Patterns {
-    /// What a pattern names among the topics of this image. What is not known is found out for whoever asks.
+    /// The topics that a pattern names in this image. The patterns task finds out for `whose` those that are not known.
     pub(super) fn topics(&self, whose: Asker, pattern: &str, image: &Image) -> PatternTopics {
         let mut state = self.state.lock();
         state.asked += 1;

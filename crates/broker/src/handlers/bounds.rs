@@ -175,12 +175,13 @@ clients ask again a little later. A request that waits stays charged for its fra
 A connection has 16 fetches that wait for records at most (`riverrun_fetches_waiting_for_records` of the metrics): what comes
 behind them is begun as they are answered. A client has one on each connection, and Kafka begins nothing behind that. What
 each of them remembers of its partitions counts as memory of requests, of which a source has a share, and 4 KiB for each but the
-first of a connection.
+first of a connection. While more than half of that memory is held, a fetch that would hold 4 KiB or more does not wait:
+it is answered after 100 ms with what there is.
 
-What groups keep in memory is bounded for all of them together (`groups.memory.max.bytes`). Seven eighths are for all: a group,
+The memory of all groups together is bounded (`groups.memory.max.bytes`). Seven eighths are for all: a group,
 and all that an address has made grow, may be no larger than what is left of them. The last eighth is for addresses that hold
 no more than a 1024th of the whole (16 KiB at least): so a newcomer gets in unless more than a hundred addresses have taken it.
-Whoever is refused is answered COORDINATOR_LOAD_IN_PROGRESS, after which clients ask again.
+A refused request is answered COORDINATOR_LOAD_IN_PROGRESS, after which clients ask again.
 
 Requests that change topics or configs do so one after the other, and their sources in turns; those that wait
 (`riverrun_requests_waiting_to_change_metadata`) keep nobody else from being worked on.

@@ -338,7 +338,7 @@ impl Store {
         }
     }
 
-    /// What keeps the copy of the snapshot from being as new as that. Waits for nobody.
+    /// The error that keeps the copy of the snapshot older than the snapshot. Takes no lock of the writer.
     pub(crate) fn copy_trouble(&self) -> Option<String> {
         self.standing.copy_trouble()
     }

@@ -15,7 +15,7 @@ use super::log_dirs::{check_unowned, read_identity};
 use super::store;
 use super::verify::MetadataFinding;
 
-/// What a directory is to the metadata that names it.
+/// The kind of a directory that the metadata names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamedKind {
     /// A directory of records.
@@ -40,7 +40,7 @@ pub enum Whereabouts {
 pub struct UnseenDir {
     /// Where it lay at the last start.
     pub path: PathBuf,
-    /// What it is.
+    /// Its kind.
     pub kind: NamedKind,
     /// Where it is now.
     pub place: Whereabouts,
@@ -55,7 +55,7 @@ pub fn unseen_dirs(env: &Env, dir: &Path, log_dirs: &[PathBuf], journals: &[Path
     unseen
 }
 
-/// What is said of the metadata that should lie in `dir` and does not, beside these log dirs.
+/// The finding for metadata that should lie in `dir` and does not, beside these log dirs.
 pub fn verify_lost_metadata(env: &Env, dir: &Path, log_dirs: &[PathBuf]) -> MetadataFinding {
     let what = match check_unowned(env, log_dirs, dir) {
         Err(error) => format!("it is missing: a start is refused: {error}"),

@@ -2,10 +2,10 @@
 //!
 //! What wakes the task of a connection asks for a turn: one look at all that has come for it, of about a
 //! [millisecond](super::pace). A few connections whose source had little of the threads' time of late have their turn at once.
-//! Of the others a few have theirs at the same time, and the rest waits in line outside of the runtime, whose queue stays
+//! A few of the others have theirs at the same time, and the rest waits in line outside of the runtime, whose queue stays
 //! short by that.
 //!
-//! Who is next goes by a [time](level): that at which a source came into line, or had its last turn, and some more for what it
+//! The line orders sources by a [time](level): that at which a source came into line, or had its last turn, and more for what it
 //! had of late, for how long its turns take, and if it is one of a [crowd](wake_crowd) that was woken. The next connection of
 //! that source is found likewise. So whoever asks for little comes before all that ask for much, however many these are, and a
 //! source with many connections gets no more than another one. Some turns go to who has waited for longest, so that nobody
@@ -81,7 +81,7 @@ struct Places {
     taken: AtomicUsize,
 }
 
-/// What the connections of one source had.
+/// The time that the connections of one source had.
 #[derive(Debug, Default)]
 struct Share {
     level: Level,

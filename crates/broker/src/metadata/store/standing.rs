@@ -10,7 +10,7 @@ use riverrun_env::Clock;
 use super::Writer;
 use crate::metadata::copies::Behind;
 
-/// What is known of the writer.
+/// The state of the writer as its last turn has left it.
 ///
 /// Invariants: what it tells of a turn with the writer is there before the next turn begins. Its lock is held for no work.
 #[derive(Debug, Default)]
@@ -35,7 +35,7 @@ impl Standing {
         self.0.lock().poison.clone()
     }
 
-    /// What keeps the copy of the snapshot from being as new as that, as the last turn has left it.
+    /// The error that keeps the copy of the snapshot older than the snapshot, as the last turn has left it.
     pub(super) fn copy_trouble(&self) -> Option<String> {
         self.0.lock().copy_trouble.clone()
     }
