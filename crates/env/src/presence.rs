@@ -2,13 +2,14 @@
 //!
 //! Files and directories may be taken away under a running process, or others be put in their place: removed, renamed,
 //! covered by a mount. The system goes on to take what is written to them, and nobody finds it again. So they are known
-//! by their identity, and looked at again: what is open against what its name leads to now, what is not by its size.
+//! by their identity, and looked at again: what is open against what its name leads to now, what is not by its size, or by
+//! the bytes that it begins with.
 
 use std::fmt;
 use std::io;
 use std::path::Path;
 
-use crate::{Directory, File, FileSystem, Stat};
+use crate::{Directory, File, FileSystem, OpenMode, Stat};
 
 /// What became of a file or a directory that is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +22,8 @@ pub enum Vanishing {
     Replaced,
     /// Bytes that it had are missing at its end.
     Cut,
+    /// It begins with other bytes than were written there.
+    Overwritten,
 }
 
 impl fmt::Display for Vanishing {
@@ -32,6 +35,7 @@ impl fmt::Display for Vanishing {
                 "is not what the running server has opened: something else was put in its place"
             }
             Self::Cut => "was cut under the running server",
+            Self::Overwritten => "was written over under the running server",
         })
     }
 }
@@ -67,6 +71,18 @@ impl Vanishing {
         }))
     }
 
+    /// The same of a file that begins with `head`, by what the page cache has of it.
+    pub fn of_head(fs: &dyn FileSystem, path: &Path, head: &[u8]) -> io::Result<Option<Self>> {
+        let mut found = vec![0; head.len()];
+        let read = fs.open(path, OpenMode::Read).and_then(|file| file.read_exact_at(&mut found, 0));
+        match read {
+            Ok(()) => Ok((found != head).then_some(Self::Overwritten)),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(Some(Self::Cut)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Some(Self::Missing)),
+            Err(error) => Err(error),
+        }
+    }
+
     fn compare(opened: Stat, named: Option<Stat>) -> Option<Self> {
         match named {
             Some(named) if named.identity == opened.identity => None,
@@ -91,7 +107,6 @@ fn named(fs: &dyn FileSystem, path: &Path) -> io::Result<Option<Stat>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::OpenMode;
     use crate::sim::SimEnv;
 
     #[test]
@@ -118,6 +133,21 @@ mod tests {
         fs.remove_file(path).unwrap();
         fs.create_dir(path).unwrap();
         assert_eq!(both(), [Some(Vanishing::Replaced); 2]);
+    }
+
+    #[test]
+    fn what_a_file_begins_with_is_told_apart() {
+        let sim = SimEnv::new(1);
+        let (fs, path) = (&*sim.fs, Path::new("/f"));
+        let look = || Vanishing::of_head(fs, path, b"head").unwrap();
+        assert_eq!(look(), Some(Vanishing::Missing));
+        let file = fs.open(path, OpenMode::CreateNew).unwrap();
+        file.write_all_at(b"head and more", 0).unwrap();
+        assert_eq!(look(), None);
+        file.write_all_at(b"b", 0).unwrap();
+        assert_eq!(look(), Some(Vanishing::Overwritten));
+        file.set_len(3).unwrap();
+        assert_eq!(look(), Some(Vanishing::Cut));
     }
 
     #[test]

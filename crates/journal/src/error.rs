@@ -52,8 +52,8 @@ pub enum JournalError {
         /// What it is instead.
         what: String,
     },
-    /// The journal's directory, or the file that it writes to, was taken away while it was in use, or something else was put
-    /// in its place: no start would find what is written there. It is poisoned as after a failed write.
+    /// The journal's directory, or a file that a start would read, was taken away while it was in use, or something else was
+    /// put in its place: no start would find what is written there. It is poisoned as after a failed write.
     #[error("{} {how}: the journal takes nothing more", path.display())]
     Vanished {
         /// The file or directory.

@@ -17,7 +17,7 @@ use riverrun_env::{AlignedBuffer, Directory, Env, File, OpenMode, is_shortage};
 use crate::ahead::Ahead;
 use crate::frames::FileHeader;
 use crate::making::{FileMaker, MadeFile};
-use crate::presence::FileInUse;
+use crate::presence::{FilesInUse, NamedFile};
 use crate::reader::UnreadFiles;
 use crate::room::{FIRST_STEP_BYTES, Room};
 use crate::volume::Volume;
@@ -143,8 +143,7 @@ pub(crate) struct CurrentFile {
 pub(crate) struct OlderFile {
     /// As one that holds nothing yet, if it was to be used again and there was no space for that.
     pub(crate) name: FileName,
-    /// Position of its first byte.
-    pub(crate) start: u64,
+    pub(crate) header: FileHeader,
     /// Position where its frames end; everything in it may be overwritten once this is settled.
     pub(crate) frames_end: u64,
     /// What it takes of the volume.
@@ -181,8 +180,8 @@ pub(crate) struct Files {
     pub(crate) ahead: Arc<Ahead>,
     pub(crate) volume: Volume,
     pub(crate) unread: UnreadFiles,
-    /// The current file, for who looks whether it is still there.
-    pub(crate) in_use: FileInUse,
+    /// These files, for who looks whether they are still there.
+    pub(crate) in_use: FilesInUse,
 }
 
 impl Files {
@@ -268,7 +267,7 @@ impl Files {
             return self.may_grow_by(bytes);
         }
         let is_count_reached = self.older.len() + 1 >= self.options.files_max();
-        !is_count_reached || self.next_start - oldest.start + bytes <= self.options.bytes_max()
+        !is_count_reached || self.next_start - oldest.header.start + bytes <= self.options.bytes_max()
     }
 
     /// Size of a file that has `needed`, and hardly more.
@@ -571,12 +570,19 @@ impl Files {
         if let Some(full) = self.current.take() {
             full.room.leave();
             let name = FileName { number: full.number, is_named: true };
-            let (start, bytes) = (full.header.start, full.room.filled());
-            self.older.push_back(OlderFile { name, start, frames_end: self.end, bytes });
+            let (header, bytes) = (full.header, full.room.filled());
+            self.older.push_back(OlderFile { name, header, frames_end: self.end, bytes });
         }
         self.end = file.header.frames_start();
-        self.in_use.set(&file.path, &file.file, file.room.filled());
         self.current = Some(file);
+        self.show();
+    }
+
+    /// Tells who looks from outside which files have a name.
+    pub(crate) fn show(&self) {
+        let older = self.older.iter().filter(|file| file.name.is_named);
+        let older = older.map(|file| NamedFile::older(file.name.path(&self.dir), file));
+        self.in_use.set(older.chain(self.current.as_ref().map(NamedFile::current)).collect());
     }
 }
 

@@ -317,8 +317,8 @@ impl Journal {
         self.shared.vanished.get().cloned()
     }
 
-    /// Looks whether the journal's directory and the file that it writes to are still where they were; otherwise it fails.
-    /// What was stored before stays with who was told. Waits for the disk.
+    /// Looks whether the journal's directory and the files that a start would read are still where they were, and begin with
+    /// what was written there; otherwise it fails. What was stored before stays with who was told. Waits for the disk.
     pub fn check_in_place(&self) {
         let is_closed = || self.shared.lock.lock().is_none();
         if self.failure().is_some() || self.shared.vanished.get().is_some() || is_closed() {
@@ -334,7 +334,7 @@ impl Journal {
     fn look(&self) -> Result<(), JournalError> {
         let fs = &*self.shared.env.fs;
         check_directory(fs, &self.dir, &*self.root, LOCK_FILE)?;
-        self.shared.in_use.check(fs)
+        self.shared.in_use.check(fs, || self.settled_on_disk().0)
     }
 
     fn fail_vanished(&self, error: JournalError) {

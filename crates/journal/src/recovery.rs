@@ -21,7 +21,7 @@ use crate::ahead::Ahead;
 use crate::files::{CurrentFile, FileName, Files, NoRoom, OlderFile, open_to_recover};
 use crate::frames::{EntryToEncode, FileHeader, Frame, FrameHeader, encode_frame, frame_bytes};
 use crate::held::HeldFile;
-use crate::presence::FileInUse;
+use crate::presence::FilesInUse;
 use crate::reader::{FrameReader, UNREAD, UnreadFiles};
 use crate::replay::{Replay, ReplayFile};
 use crate::volume::Volume;
@@ -129,6 +129,7 @@ pub(crate) fn recover(env: &Env, dir: &Path, options: JournalOptions) -> Result<
         replay.push(rewrite(&mut files, &tail, settled, settled_on_disk)?);
         settled_on_disk = settled;
     }
+    files.show();
     let oldest = replay.first().map_or(files.next_start, |file| file.reader.header.start);
     let held = listing.held.clone();
     Ok(Recovered {
@@ -178,7 +179,7 @@ fn files_of(
         ahead: Arc::new(Ahead::new(volume.clone())),
         volume,
         unread: UnreadFiles::default(),
-        in_use: FileInUse::default(),
+        in_use: FilesInUse::default(),
     })
 }
 
@@ -295,8 +296,8 @@ fn older_of(
             check_present(next, settled, file.header.next_start() == next.header.start)?;
         }
         let frames_end = next.map_or(last_end, |next| next.header.previous_end);
-        let (start, bytes) = (file.header.start, file.bytes_from(file.header.start) as u64);
-        older.push(OlderFile { name: *name, start, frames_end, bytes });
+        let (header, bytes) = (file.header, file.bytes_from(file.header.start) as u64);
+        older.push(OlderFile { name: *name, header, frames_end, bytes });
     }
     Ok(older)
 }

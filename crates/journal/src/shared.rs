@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use riverrun_env::{Env, LockGuard};
 
 use crate::metrics::Counters;
-use crate::presence::FileInUse;
+use crate::presence::FilesInUse;
 use crate::reader::UnreadFiles;
 use crate::{FirstUse, JournalError, JournalId, Submission};
 
@@ -76,8 +76,8 @@ pub(crate) struct Shared {
     pub(crate) lock: Mutex<Option<Box<dyn LockGuard>>>,
     /// Files that are kept once all in them is settled.
     pub(crate) unread: UnreadFiles,
-    /// What the thread writes to.
-    pub(crate) in_use: FileInUse,
+    /// The files that the thread has.
+    pub(crate) in_use: FilesInUse,
     /// What has vanished; the thread fails with it.
     pub(crate) vanished: OnceLock<JournalError>,
 }

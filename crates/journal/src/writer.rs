@@ -639,7 +639,7 @@ impl Writer {
     fn publish_oldest(&self) {
         let older = self.files.older.iter().find(|file| file.frames_end > self.settled_on_disk);
         let current = self.files.current.as_ref().map(|file| file.header.start);
-        if let Some(oldest) = older.map(|file| file.start).or(current) {
+        if let Some(oldest) = older.map(|file| file.header.start).or(current) {
             self.shared.oldest.store(oldest, Ordering::Release);
         }
     }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -529,9 +529,50 @@ fn a_journal_in_use_gives_again_what_is_not_settled() {
     }
 }
 
+fn journal_files(sim: &SimEnv) -> Vec<PathBuf> {
+    let names = sim.fs.read_dir(Path::new(DIR)).unwrap().into_iter().map(|entry| entry.name);
+    let mut paths: Vec<_> = names.map(|name| Path::new(DIR).join(name)).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "journal"));
+    paths.sort();
+    paths
+}
+
+/// Has other bytes at the beginning of a file, which is as long as before.
+fn write_over(sim: &SimEnv, path: &Path) {
+    let file = sim.fs.open(path, riverrun_env::OpenMode::ReadWrite).unwrap();
+    file.write_all_at(&[7; 4096], 0).unwrap();
+}
+
+#[test]
+fn a_full_file_that_is_written_over_is_missed_until_it_is_settled() {
+    for is_restarted in [false, true] {
+        for is_settled in [false, true] {
+            let sim = SimEnv::new(1);
+            let history = History::default();
+            let (mut journal, _, _) = open(&sim.env(), small_options(SyncMethod::DirectDsync)).unwrap();
+            while journal_files(&sim).len() < 2 {
+                history.store(&journal, 60_000, Wants::Sync).unwrap();
+            }
+            if is_restarted {
+                journal.close().unwrap();
+                drop(journal);
+                (journal, _, _) = open(&sim.env(), small_options(SyncMethod::DirectDsync)).unwrap();
+            }
+            if is_settled {
+                journal.settle_to(journal.delivered());
+                history.store(&journal, 10, Wants::Sync).unwrap();
+                history.store(&journal, 10, Wants::Sync).unwrap();
+            }
+            write_over(&sim, &journal_files(&sim)[0]);
+            journal.check_in_place();
+            assert_eq!(journal.vanished().is_some(), !is_settled, "restarted: {is_restarted}");
+        }
+    }
+}
+
 #[test]
 fn a_journal_that_was_taken_away_fails_and_makes_nothing_in_its_place() {
-    let spoils: [fn(&SimEnv); 5] = [
+    let spoils: [fn(&SimEnv); 6] = [
         |sim| sim.fs.remove_dir_all(Path::new(DIR)).unwrap(),
         |sim| sim.fs.rename(Path::new(DIR), Path::new("/away")).unwrap(),
         |sim| sim.fs.remove_file(&Path::new(DIR).join("lock")).unwrap(),
@@ -551,6 +592,7 @@ fn a_journal_that_was_taken_away_fails_and_makes_nothing_in_its_place() {
                 file.set_len(0).unwrap();
             }
         },
+        |sim| journal_files(sim).iter().for_each(|path| write_over(sim, path)),
     ];
     for (number, spoil) in spoils.into_iter().enumerate() {
         for is_used in [true, false] {
