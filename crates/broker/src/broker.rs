@@ -92,6 +92,8 @@ pub(crate) struct Broker {
     pub(crate) supervisor: Arc<Supervisor>,
     /// For the jobs of each log dir: somebody found no room for records.
     pub(crate) shortages: Vec<Notify>,
+    /// For the jobs of each log dir: a partition was opened, and hardly more may be.
+    pub(crate) crowds: Vec<Notify>,
     /// What requests with records pass.
     pub(crate) produce_gate: Arc<ProduceGate>,
     /// What those with many compressed records wait for.

@@ -16,6 +16,7 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use riverrun_log::{KnownPartition, LogError, PartitionLog, Retained};
 use riverrun_types::{Offset, PartitionId};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -35,6 +36,9 @@ const ROOM_PAUSE: Duration = Duration::from_secs(5);
 /// for want of something.
 const IDLE_CHECK: Duration = Duration::from_secs(30);
 
+/// Partitions are closed to make room for others this long after the last time: what is opened meanwhile has a reserve.
+const CROWD_PAUSE: Duration = Duration::from_millis(250);
+
 /// Starts all jobs; each ends when `stop` turns true.
 pub(crate) fn spawn(broker: &Arc<Broker>, stop: &StopSignal, tasks: &mut JoinSet<()>) {
     let upkeep = &broker.config.upkeep;
@@ -50,6 +54,10 @@ pub(crate) fn spawn(broker: &Arc<Broker>, stop: &StopSignal, tasks: &mut JoinSet
     let interval = every(server.producer_id_expiration_check_interval_ms);
     start("producer-expiration", job(broker, stop, interval, expire_producers).boxed());
     let cleaner_pace = cleaner::pace(upkeep);
+    let crowded = Arc::downgrade(broker);
+    broker.logs.on_crowd(move || {
+        crowded.upgrade().into_iter().for_each(|broker| broker.crowds.iter().for_each(Notify::notify_one));
+    });
     for dir in 0..broker.logs.dir_count() {
         spawn_of_dir(broker, dir, stop, tasks);
         if upkeep.log_cleaner_enable {
@@ -76,6 +84,7 @@ fn spawn_of_dir(broker: &Arc<Broker>, dir: usize, stop: &StopSignal, tasks: &mut
     let checkpoint = move |broker: &Broker| checkpoint_dir(broker, dir);
     let interval = every(upkeep.log_flush_offset_checkpoint_interval_ms);
     start("checkpoint", job(broker, stop, interval, checkpoint).boxed());
+    start("close-surplus", close_surplus(Arc::clone(broker), dir, stop.clone()).boxed());
     let idle_check = move |broker: &Broker| close_idle(broker, dir);
     start("idle-check", job(broker, stop, IDLE_CHECK, idle_check).boxed());
     if let Ok(interval_ms @ 1..) = u64::try_from(upkeep.log_scrub_interval_ms) {
@@ -131,6 +140,22 @@ async fn make_room(broker: Arc<Broker>, dir: usize, mut stop: StopSignal, looks:
         tokio::select! {
             () = stopped(&mut stop) => return,
             () = tokio::time::sleep(ROOM_PAUSE) => {}
+        }
+    }
+}
+
+/// Closes partitions of a log dir whenever so many are open that hardly one more may be, before somebody waits for that.
+async fn close_surplus(broker: Arc<Broker>, dir: usize, mut stop: StopSignal) {
+    loop {
+        tokio::select! {
+            () = stopped(&mut stop) => return,
+            () = broker.crowds[dir].notified() => {}
+        }
+        let (for_work, stopping) = (Arc::clone(&broker), stop.clone());
+        aside(move || while !*stopping.borrow() && for_work.logs.close_some(dir) {}).await;
+        tokio::select! {
+            () = stopped(&mut stop) => return,
+            () = tokio::time::sleep(CROWD_PAUSE) => {}
         }
     }
 }

@@ -1,18 +1,23 @@
 //! Which logs of a store are open, so that they are not too many: each takes some kilobytes of memory.
 //!
-//! Owns the bound and who goes when it is met: the log that went longest without use first. A log is closed only if
-//! nobody is using it at that moment and a checkpoint covers it; where there is none such a checkpoint is made. This
-//! happens on the thread that wants to open one more, before it has taken any lock of a log, so that appends to
-//! others go on meanwhile. The bound is exceeded where nothing can be closed, which is by as many logs as there are
-//! threads using one, or while a log dir has failed or is full. Where none could be closed, this is tried again when one
-//! has gone or a sixteenth more are open.
+//! Owns the bound and who goes before it is met: the logs that went longest without use. A log is closed only if nobody is
+//! using it at that moment and a checkpoint covers it; where there is none such, one is made of those alone that are to go. That
+//! is the work of a job for each log dir, which begins when an eighth of the room is left. From there on whoever wants to open
+//! one more waits for some milliseconds first, the longer the less is left, so that opening goes no faster than closing, however
+//! many are opened by whomever. Only where no room is left, because a disk is slow or the job does not run, the thread that wants to
+//! open one more closes others itself, before it has taken any lock of a log, so that appends to others go on meanwhile. The bound is
+//! exceeded where nothing can be closed, which is by as many logs as there are threads using one, or while a log dir has failed or is
+//! full. Where none could be closed, this is tried again when one has gone or a sixteenth more are open.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use crate::error::LogError;
+use crate::log_dir::LogDir;
 use crate::pace::Haste;
 use crate::partition_log::PartitionLog;
 use crate::producer_state::{ProducerRoom, REMEMBERED_MAX};
@@ -20,12 +25,18 @@ use crate::segment::FilePool;
 
 /// This part of all logs is closed at once, so that the search for them is rare.
 const CLOSED_AT_ONCE_DIVISOR: usize = 16;
+/// Logs are closed in the background once no more than this part of the room is left.
+const RESERVE_DIVISOR: usize = 8;
+/// What an opening waits for at most, where hardly any room is left.
+const OPENING_WAIT_MAX: Duration = Duration::from_millis(10);
+
+/// Told when logs are to be closed.
+type Hook = Box<dyn Fn() + Send + Sync>;
 
 /// The open logs of a store.
 ///
 /// Invariants: every log that is open is in `logs`, by its address. `making_room` is taken before any other lock of
 /// the store, and `logs` after all of them.
-#[derive(Debug)]
 pub(crate) struct OpenLogs {
     logs_max: usize,
     pool: Arc<FilePool>,
@@ -36,6 +47,7 @@ pub(crate) struct OpenLogs {
     making_room: Mutex<()>,
     /// With fewer open logs than this nothing is tried: with hardly fewer none could be closed, and none has gone since.
     stuck_below: AtomicUsize,
+    on_crowd: OnceLock<Hook>,
 }
 
 impl OpenLogs {
@@ -49,7 +61,13 @@ impl OpenLogs {
             logs: Mutex::default(),
             making_room: Mutex::default(),
             stuck_below: AtomicUsize::new(0),
+            on_crowd: OnceLock::new(),
         }
+    }
+
+    /// Has `hook` called with each log that is opened while others are to be closed. It must not wait for anything.
+    pub(crate) fn on_crowd(&self, hook: Hook) {
+        self.on_crowd.get_or_init(|| hook);
     }
 
     /// The files that may stay open.
@@ -74,7 +92,14 @@ impl OpenLogs {
 
     /// Takes in a log that was opened; returns the time of it.
     pub(crate) fn insert(&self, log: &Weak<PartitionLog>) -> u64 {
-        self.logs.lock().insert(log.as_ptr().addr(), log.clone());
+        let open = {
+            let mut logs = self.logs.lock();
+            logs.insert(log.as_ptr().addr(), log.clone());
+            logs.len()
+        };
+        if open >= self.crowd() {
+            self.on_crowd.get().into_iter().for_each(|hook| hook());
+        }
         self.openings.fetch_add(1, Ordering::Relaxed) + 1
     }
 
@@ -84,11 +109,36 @@ impl OpenLogs {
         self.stuck_below.store(0, Ordering::Relaxed);
     }
 
-    /// Closes logs if one more would be too many. The caller holds no lock of the store. May make a checkpoint.
+    /// To be called by who wants to open one more, and holds no lock of the store. Lets those who close others get on if little
+    /// room is left, and closes some itself if none is, which may make a checkpoint.
     pub(crate) fn make_room(&self) {
-        if !self.is_to_try() {
-            return;
+        if self.is_to_try() {
+            self.close_for_one_more();
+        } else if let Some(wait) = self.opening_wait() {
+            std::thread::sleep(wait);
         }
+    }
+
+    /// Closes some logs of `dir` if little room is left, of those that went longest without use. Returns whether others of it
+    /// are to follow.
+    pub(crate) fn close_some_of(&self, dir: &LogDir) -> bool {
+        let surplus = (self.count() + self.step()).saturating_sub(self.crowd());
+        if surplus <= self.step() {
+            return false;
+        }
+        let mut logs = self.by_last_use();
+        logs.truncate(surplus);
+        logs.retain(|log| std::ptr::eq(Arc::as_ptr(log.dir()), dir));
+        close_oldest(&logs, self.step(), Haste::Spread).closed > 0
+    }
+
+    /// Whether the next opening waits for room.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.count() >= self.crowd()
+    }
+
+    /// Closes others, so that one more is not too many.
+    fn close_for_one_more(&self) {
         let _making_room = self.making_room.lock();
         // Another thread may have done it while this one waited.
         if !self.is_to_try() {
@@ -96,35 +146,43 @@ impl OpenLogs {
         }
         let logs = self.by_last_use();
         let excess = logs.len().saturating_sub(self.logs_max);
-        let wanted = excess + self.step();
-        // Rather a checkpoint than closing what is used all the time because it happens to be covered by one.
-        let mut closed = close(&logs[..logs.len().div_ceil(2)], wanted);
-        if !self.is_full() {
-            return;
-        }
-        checkpoint(&logs);
-        closed += close(&logs, wanted);
+        let closing = close_oldest(&logs, excess + self.step(), Haste::AtOnce);
         let open = self.count();
-        if closed == 0 {
+        if closing.closed == 0 {
             self.stuck_below.store(open + self.step(), Ordering::Relaxed);
         }
-        if self.is_full() {
+        if open >= self.logs_max {
+            let error = closing.trouble.map(tracing::field::display);
             tracing::warn!(
                 open,
                 max = self.logs_max,
+                error,
                 "more logs are open than should be: none can be closed"
             );
         }
     }
 
-    fn is_full(&self) -> bool {
-        self.count() >= self.logs_max
-    }
-
     /// Whether there are too many, and other ones than when none could be closed: each try looks at all, and may fail to
     /// make a checkpoint.
-    pub(crate) fn is_to_try(&self) -> bool {
+    fn is_to_try(&self) -> bool {
         self.count() >= self.logs_max.max(self.stuck_below.load(Ordering::Relaxed))
+    }
+
+    /// How long an opening waits, if it does: the longer the less of the reserve is left.
+    fn opening_wait(&self) -> Option<Duration> {
+        let taken = self.count().checked_sub(self.crowd()).filter(|taken| *taken > 0)?;
+        let per_log = OPENING_WAIT_MAX / u32::try_from(self.reserve()).unwrap_or(u32::MAX);
+        Some((per_log * u32::try_from(taken).unwrap_or(u32::MAX)).min(OPENING_WAIT_MAX))
+    }
+
+    /// With so many open logs others are closed in the background.
+    fn crowd(&self) -> usize {
+        self.logs_max - self.reserve()
+    }
+
+    /// So many more may be opened until those are closed.
+    fn reserve(&self) -> usize {
+        (self.logs_max / RESERVE_DIVISOR).max(1)
     }
 
     /// So many are closed at once.
@@ -144,22 +202,50 @@ impl OpenLogs {
     }
 }
 
-/// Closes up to `wanted` of the logs; returns how many.
-fn close(logs: &[Arc<PartitionLog>], wanted: usize) -> usize {
-    let closed = logs.iter().filter(|log| log.close_if_unused()).take(wanted).count();
-    tracing::debug!(closed, "closed logs to make room for others");
-    closed
+impl std::fmt::Debug for OpenLogs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OpenLogs")
+            .field("count", &self.count())
+            .field("max", &self.logs_max)
+            .finish_non_exhaustive()
+    }
 }
 
-/// Makes a checkpoint of each dir that holds one of the logs, and whose disk answers: who wants to open a log elsewhere does
-/// not wait for it.
-fn checkpoint(logs: &[Arc<PartitionLog>]) {
-    let mut dirs: Vec<_> = logs.iter().map(|log| log.dir()).collect();
-    dirs.sort_unstable_by_key(|dir| Arc::as_ptr(dir));
-    dirs.dedup_by_key(|dir| Arc::as_ptr(dir));
-    for dir in dirs.into_iter().filter(|dir| !dir.hangs()) {
-        if let Err(error) = dir.settle(Haste::AtOnce).and_then(|()| dir.checkpoint(false, Haste::AtOnce)) {
-            tracing::warn!(path = %dir.path().display(), %error, "no checkpoint: its logs stay open");
+/// What came of closing some.
+#[derive(Default)]
+struct Closing {
+    closed: usize,
+    /// Why others could not be covered.
+    trouble: Option<LogError>,
+}
+
+/// Closes up to `wanted` of the logs, which are in the order of their last use. As long as too few are covered by a checkpoint,
+/// one of the oldest is made.
+fn close_oldest(logs: &[Arc<PartitionLog>], wanted: usize, haste: Haste) -> Closing {
+    // Rather a checkpoint than closing what is used all the time because it happens to be covered by one.
+    let mut closing = Closing { closed: close(&logs[..logs.len().div_ceil(2)], wanted), trouble: None };
+    for oldest in logs.chunks(wanted) {
+        if closing.closed >= wanted {
+            break;
         }
+        closing.trouble = cover(oldest, haste).err().or(closing.trouble);
+        closing.closed += close(oldest, wanted - closing.closed);
     }
+    tracing::debug!(closing.closed, "closed logs to make room for others");
+    closing
+}
+
+fn close(logs: &[Arc<PartitionLog>], wanted: usize) -> usize {
+    logs.iter().filter(|log| log.close_if_unused()).take(wanted).count()
+}
+
+/// Has a checkpoint cover those of the logs that lie in dirs whose disk answers: who wants to open a log elsewhere does not
+/// wait for it. Every dir is tried; the first error is returned.
+fn cover(logs: &[Arc<PartitionLog>], haste: Haste) -> Result<(), LogError> {
+    let mut logs: Vec<_> = logs.iter().filter(|log| log.is_open()).cloned().collect();
+    logs.sort_unstable_by_key(|log| (Arc::as_ptr(log.dir()), log.id()));
+    let of_dirs = logs.chunk_by(|one, other| Arc::ptr_eq(one.dir(), other.dir()));
+    let answering = of_dirs.filter(|logs| !logs[0].dir().hangs());
+    let results: Vec<_> = answering.map(|logs| logs[0].dir().cover_some(logs, haste)).collect();
+    results.into_iter().collect()
 }

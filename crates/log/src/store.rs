@@ -47,7 +47,7 @@ use crate::write_cache::WriteCache;
 pub struct StoreOptions {
     /// Logs that may be open at the same time, in all log dirs together; at least one. An open log takes some kilobytes
     /// of memory. To close one for another costs a file's removal and creation, so the partitions that are in use should
-    /// all fit.
+    /// all fit, with an eighth to spare: from there on openings wait for others to be closed.
     pub open_logs_max: usize,
     /// Files of segments that stay open between two uses; at least one.
     pub open_files_max: usize,
@@ -468,7 +468,7 @@ impl LogStore {
     /// Whether the next use of a partition in log dir `dir_index` may have to wait for the disk. It does not if its log is
     /// open. Else it may if a checkpoint tells of its files, which nobody may have read since the machine started; or if some
     /// may have to be recovered, or checked because of a [mark](Self::has_damage_mark) that was seen; or if so many are open
-    /// that others are closed first. Waits for nobody.
+    /// that it waits until others are closed. Waits for nobody.
     pub fn may_open_slowly(&self, id: PartitionId, dir_index: usize) -> bool {
         let dir = &self.dirs[dir_index];
         if dir.handle(id).is_some_and(|log| log.open_log_start().is_some()) {
@@ -478,7 +478,7 @@ impl LogStore {
         let is_any_slow = self.dirs.len() > 1
             || !self.was_clean()
             || self.shared.has_damage_marks()
-            || self.shared.open_logs.is_to_try();
+            || self.shared.open_logs.is_crowded();
         is_any_slow || dir.remembers(id)
     }
 
@@ -486,6 +486,18 @@ impl LogStore {
     /// memory only: opens nothing, makes no handle, and does not wait for a partition that is being recovered.
     pub fn known(&self, dir_index: usize) -> Vec<KnownPartition> {
         self.dirs[dir_index].known()
+    }
+
+    /// Has `hook` called with each partition that is opened while so many are open that [`Self::close_some`] has something to
+    /// do. It must not wait for anything.
+    pub fn on_crowd(&self, hook: impl Fn() + Send + Sync + 'static) {
+        self.shared.open_logs.on_crowd(Box::new(hook));
+    }
+
+    /// Closes some partitions of log dir `dir_index` that went longest without use, if hardly more may be open; may make a
+    /// checkpoint of these. Returns whether to call it again. Handles stay valid.
+    pub fn close_some(&self, dir_index: usize) -> bool {
+        self.shared.open_logs.close_some_of(&self.dirs[dir_index])
     }
 
     /// Closes the files of partitions of log dir `dir_index` that nobody has used for `older_than` and that a checkpoint has

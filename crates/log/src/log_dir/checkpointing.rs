@@ -3,6 +3,7 @@
 //! What has changed is captured, then the dir is synced, and only then what was captured is written down: a checkpoint
 //! says of no partition more than the disk has.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -10,7 +11,7 @@ use riverrun_env::{ChangeError, OpenMode, atomic_replace, is_shortage};
 use riverrun_types::PartitionId;
 
 use super::presence::drop_vanished;
-use super::{DirWork, LogDir};
+use super::{DirWork, LogDir, Unwritten};
 use crate::checkpoint::{CHECKPOINT_FILE, PartitionCheckpoint, VERSION_BYTE_AT};
 use crate::error::LogError;
 use crate::pace::{Haste, Pace};
@@ -34,6 +35,20 @@ pub(super) struct Captured {
 impl LogDir {
     /// Syncs the dir and remembers how far each partition is synced, if anything has changed.
     pub(crate) fn checkpoint(&self, is_clean: bool, haste: Haste) -> Result<Coverage, LogError> {
+        self.checkpoint_of(|_| true, is_clean, haste)
+    }
+
+    /// The same for these partitions: of the others it says what it said before.
+    pub(super) fn checkpoint_some(&self, ids: &HashSet<PartitionId>, haste: Haste) -> Result<(), LogError> {
+        self.checkpoint_of(|id| ids.contains(id), false, haste).map(|_| ())
+    }
+
+    fn checkpoint_of(
+        &self,
+        is_wanted: impl Fn(&PartitionId) -> bool,
+        is_clean: bool,
+        haste: Haste,
+    ) -> Result<Coverage, LogError> {
         let _in_haste = self.hurry.note(haste);
         let _checkpointing = self.checkpointing.lock();
         // It may be another process's by now: only the last checkpoint comes after the closing.
@@ -47,7 +62,7 @@ impl LogDir {
         self.check_time()?;
         let (dirty, is_unwritten) = {
             let mut memory = self.memory.lock();
-            (std::mem::take(&mut memory.dirty), memory.is_unwritten)
+            (memory.dirty.extract_if(.., |id| is_wanted(id)).collect::<Vec<_>>(), memory.is_unwritten)
         };
         if dirty.is_empty() && !is_unwritten && !is_clean {
             return Ok(Coverage::Complete);
@@ -74,9 +89,11 @@ impl LogDir {
         Ok(coverage)
     }
 
-    /// Syncs everything that is in the dir, and fails if something of what was captured is lost.
+    /// Syncs everything that is in the dir, and fails if something of what was captured is lost, or if there is no time left
+    /// to stop: a sync that has begun nobody ends.
     fn sync(&self, captured: &[Captured]) -> Result<(), LogError> {
         let volumes = self.volumes.as_ref().ok_or(LogError::Closed)?;
+        let left = self.write_back(captured)?;
         let _working = self.working(DirWork::Checkpoint);
         volumes.sync().map_err(|error| self.fail(&self.path, &error))?;
         if !volumes.tell_of_lost_writes() {
@@ -87,6 +104,7 @@ impl LogDir {
         // It says nothing of pages that the system has let go of just before, when it was told to begin with them.
         drop(self.write_backs.write());
         self.check_usable()?;
+        left.iter().for_each(Unwritten::note_written);
         self.has_synced_found.store(true, Ordering::Release);
         Ok(())
     }

@@ -63,6 +63,29 @@ impl LogDir {
         result
     }
 
+    /// Brings the tails of some partitions into the segments, and has a checkpoint cover what is in these. Waits for no pass over
+    /// all tails, which may go on meanwhile, and what it fails to do is left to one.
+    pub(crate) fn cover_some(&self, logs: &[Arc<PartitionLog>], haste: Haste) -> Result<(), LogError> {
+        let _in_haste = self.hurry.note(haste);
+        let _their_memory = self.kept.settling(&self.shared.cache);
+        let mut result = self.cover_lost(logs);
+        let mut pace = Pace::new(&self.env, &self.shared, &self.hurry);
+        for log in logs {
+            let mut upto = None;
+            loop {
+                upto = self.settle_share(log, upto, &mut result, &mut pace);
+                if upto.is_none() {
+                    break;
+                }
+            }
+            pace.step();
+        }
+        let ids = logs.iter().map(|log| log.id()).collect();
+        // What is settled can be covered, and closed.
+        let covered = self.checkpoint_some(&ids, haste);
+        result.and(covered)
+    }
+
     /// Brings a share of each tail into the segments; returns those of which something is left, in the same order.
     fn settle_shares(
         &self,

@@ -74,6 +74,21 @@ fn haste_of_next_sync(sim: &SimEnv, store: &LogStore) -> Receiver<bool> {
 }
 
 #[test]
+fn some_partitions_are_covered_while_a_pass_over_all_goes_on() {
+    let sim = SimEnv::new(1);
+    let store = open(&sim);
+    recover(&store);
+    append(&store, KNOWN);
+    append(&store, NEW);
+    let (known, new) = (partition(&store, KNOWN), partition(&store, NEW));
+    let dir = known.dir().clone();
+    let _passes = (dir.cycle.lock(), dir.settling.lock());
+    dir.cover_some(std::slice::from_ref(&known), Haste::Spread).unwrap();
+    assert_eq!((known.recovery_point(), new.recovery_point()), (Offset(1), Offset(0)));
+    assert!(known.close_if_unused() && !new.close_if_unused());
+}
+
+#[test]
 fn the_checkpoints_of_a_start_and_of_a_stop_do_not_rest_between_partitions() {
     let sim = SimEnv::new(1);
     let store = open(&sim);

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use riverrun_env::Env;
 use riverrun_env::sim::SimEnv;
@@ -9,7 +10,7 @@ use riverrun_log::config::LogConfig;
 use riverrun_log::producer_state::AppendOrigin;
 use riverrun_log::{AppendOptions, LogStore, PartitionLog, StoreOptions};
 use riverrun_records::{BatchOptions, ProducerStamp};
-use riverrun_types::{LeaderEpoch, Offset, PartitionId, TimestampMs, TopicId};
+use riverrun_types::{DurabilityLevel, LeaderEpoch, Offset, PartitionId, TimestampMs, TopicId};
 
 use crate::machine::{Machine, batch_at, numbers, put, stamp};
 
@@ -137,6 +138,59 @@ fn reads_go_on_beyond_the_bound_where_no_checkpoint_can_be_made() {
     for index in 0..4 {
         assert_eq!(machine.records_of(partition(index)).unwrap(), numbers(0, 1));
     }
+}
+
+/// More than this are open for a short time only: an eighth of the bound is a reserve.
+const CROWD: usize = 28;
+
+fn crowded_machine(seed: u64) -> Machine {
+    let options = StoreOptions { open_logs_max: 32, open_files_max: 8, ..Machine::with_journal() };
+    let config = LogConfig { durability: DurabilityLevel::SyncSync, ..Machine::small_segments() };
+    Machine::with_options(SimEnv::new(seed), config, options)
+}
+
+#[test]
+fn logs_are_closed_before_somebody_waits_for_it_and_those_that_stay_are_left_alone() {
+    for seed in 0..10 {
+        let mut machine = crowded_machine(seed);
+        let told = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&told);
+        machine.store().on_crowd(move || _ = count.fetch_add(1, Ordering::Relaxed));
+        let one_more = |machine: &Machine, index: i32| {
+            machine.try_append_to(partition(index), &format!("record {index}"), ProducerStamp::NONE).unwrap();
+        };
+        for index in 0..28 {
+            assert_eq!(told.load(Ordering::Relaxed), 0);
+            one_more(&machine, index);
+        }
+        assert_eq!((told.load(Ordering::Relaxed), machine.store().close_some(0)), (1, false));
+        one_more(&machine, 28);
+        assert!(machine.store().may_open_slowly(partition(29), 0));
+        assert!(machine.store().close_some(0) && !machine.store().close_some(0));
+        assert_eq!(open_partitions(&machine), (2..=28).collect::<Vec<_>>(), "two at once, the oldest first");
+        let covered_to = |index: i32| machine.partition(partition(index)).recovery_point().0;
+        let expected: Vec<_> = (0..=28).map(|index| i64::from(index < 2)).collect();
+        assert_eq!((0..=28).map(covered_to).collect::<Vec<_>>(), expected, "only what was closed is covered");
+        machine.crash();
+        for index in 0..=28 {
+            let found = machine.records_of(partition(index)).unwrap();
+            assert_eq!(found, [(0, format!("record {index}"))]);
+        }
+    }
+}
+
+#[test]
+fn logs_that_cannot_be_covered_stay_open_and_others_are_opened() {
+    let machine = crowded_machine(1);
+    for index in 0..=28 {
+        machine.try_append_to(partition(index), "record", ProducerStamp::NONE).unwrap();
+    }
+    machine.sim.fs.set_space(Some(0));
+    assert!(!machine.store().close_some(0));
+    assert_eq!(machine.store().open_log_count(), CROWD + 1);
+    machine.sim.fs.set_space(None);
+    assert!(machine.store().close_some(0));
+    assert_eq!(machine.store().open_log_count(), CROWD - 1);
 }
 
 #[test]

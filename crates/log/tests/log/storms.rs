@@ -91,7 +91,7 @@ impl Storm {
             journal_dirs: journals.iter().map(PathBuf::from).collect(),
             journal: JournalOptions::with_bytes(2 << 20),
             journal_async_write: seed.is_multiple_of(3),
-            open_logs_max: if seed.is_multiple_of(5) { 2 } else { 100 },
+            open_logs_max: if seed.is_multiple_of(5) { [2, 5][usize::from(seed.is_multiple_of(2))] } else { 100 },
             open_files_max: if seed.is_multiple_of(3) { 1 } else { 100 },
             write_cache_bytes: [1 << 30, 1, 60_000, 1 << 30][usize::try_from(seed % 4).unwrap()],
             ..StoreOptions::default()
@@ -213,7 +213,12 @@ impl Storm {
             87..88 => self.delete_topic(),
             88..90 => self.retain(),
             90..92 => self.make_trouble(),
-            92..94 => _ = self.store().close_idle(0, Duration::ZERO),
+            92..93 => _ = self.store().close_idle(0, Duration::ZERO),
+            93..94 => {
+                let dir = self.pick() % DIRS.len();
+                let is_more = self.store().close_some(dir);
+                self.note(format!("close some of {dir}: {is_more}"));
+            }
             _ => self.restart(),
         }
         self.learn();
