@@ -418,10 +418,13 @@ fn close_logs(broker: &Broker) -> Result<(), StopError> {
         return Err(StopError::Unclean(what));
     }
     if let Closed::LeftToJournals { bytes } = closed {
-        tracing::info!(
-            bytes,
-            "what is not in the segments yet is left to the journals: the next start reads it there"
-        );
+        // Where they have nothing, only the last checkpoint is missing.
+        if bytes > 0 {
+            tracing::info!(
+                bytes,
+                "what is not in the segments yet is left to the journals: the next start reads it there"
+            );
+        }
         return Ok(());
     }
     if broker.logs.has_aside() {

@@ -130,6 +130,13 @@ pub trait File: Send + Sync + fmt::Debug {
         Ok(())
     }
 
+    /// Waits until the disk has taken what was begun of this range, and what changed in it since. Nothing is durable when it
+    /// returns, but the next sync has less to do: that nobody can end, not even by the end of the process. Errors are as those
+    /// of [`Self::begin_write_back`]; and what this call tells no later sync of this handle tells again.
+    fn finish_write_back(&self, _position: u64, _len: u64) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Makes the file's bytes and its size durable. After an error the bytes are in an unknown state and the call
     /// must not be repeated: the next one may succeed without having written anything.
     fn sync_data(&self) -> io::Result<()>;
@@ -255,6 +262,12 @@ pub trait FileSystem: Send + Sync + fmt::Debug {
 
     /// Size of the whole file system of `path`, used or not.
     fn total_bytes(&self, path: &Path) -> io::Result<u64>;
+
+    /// Bytes that lie in the page cache and on no disk yet, of whichever file system: a sync of any waits for as many at most.
+    /// None where nobody can tell.
+    fn unwritten_bytes(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// What was found where a file is wanted, or a directory. It is the source of an [`io::Error`].

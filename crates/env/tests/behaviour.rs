@@ -272,6 +272,7 @@ fn syncs(fs: &dyn FileSystem, dir: &Path) -> io::Result<()> {
     file.write_all_at(b"abc", 0)?;
     file.begin_write_back(0, 3)?;
     file.begin_write_back(4096, 4096)?;
+    file.finish_write_back(0, 8192)?;
     file.sync_data()?;
     file.sync_all()?;
     file.advise_dont_need(0, 0)?;

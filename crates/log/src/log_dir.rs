@@ -4,7 +4,8 @@
 //! that stay open for as long as the dir is in use, and then replaces the checkpoint file. A sync that fails makes the dir fail for good: what
 //! was not synced may be lost although it can still be read, and no later sync would say so. So does a write that
 //! fails for another reason than want of space, quota, descriptors or memory. Where a sync of the file system does not say
-//! what was lost, each segment that the checkpoint covers is synced by itself as well.
+//! what was lost, each segment that the checkpoint covers is synced by itself as well. What is much is written before the
+//! sync, in pieces (`write_back.rs`), so that a stop does not wait for it.
 //!
 //! An error of a read may be of one bad sector, or of a device that is gone: after one, and now and then, a small write
 //! that changes nothing is synced, and tells. So a dir that nobody writes to fails as well when its device is dead. That is
@@ -20,6 +21,7 @@ mod presence;
 mod settling;
 mod volumes;
 mod work;
+mod write_back;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
@@ -39,6 +41,7 @@ use self::left::LeftWrites;
 use self::volumes::Volumes;
 pub use self::work::DirWork;
 use self::work::Works;
+pub(crate) use self::write_back::Unwritten;
 use crate::checkpoint::{CHECKPOINT_FILE, DecodeError, DirCheckpoint, PartitionCheckpoint};
 use crate::config::LogConfig;
 use crate::early_rolls::EarlyRolls;
@@ -651,6 +654,9 @@ impl LogDir {
         } else {
             Ok(true)
         };
+        if self.check_time().is_err() {
+            self.tell_unwritten();
+        }
         self.release();
         match self.check_usable() {
             Ok(()) => closed,

@@ -11,10 +11,11 @@ mod loading;
 mod proof;
 
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use riverrun_env::{File, FileSystem, OpenMode, is_at_descriptor_limit};
@@ -143,6 +144,8 @@ pub(crate) struct Segment {
     densing: Mutex<Densing>,
     /// Of one that is appended to: compaction may have left gaps below, and none above.
     gapless_from: OnceLock<Offset>,
+    /// Bytes of the `.log` file, from its start, for whose writing somebody has waited, or that were found.
+    written_back: AtomicU64,
     codec: EntryCodec,
 }
 
@@ -160,6 +163,7 @@ impl Segment {
             proved: Mutex::new(Proved::nothing()),
             densing: Mutex::default(),
             gapless_from: OnceLock::new(),
+            written_back: AtomicU64::new(0),
             codec,
         }
     }
@@ -167,6 +171,7 @@ impl Segment {
     /// A segment that is there and complete.
     pub(crate) fn sealed(home: Arc<Home>, base_offset: Offset, extent: Extent) -> Self {
         let segment = Self::new(home, base_offset, false);
+        segment.note_written_back(extent.size_bytes);
         segment.seal(extent);
         segment
     }
@@ -274,6 +279,17 @@ impl Segment {
         let open = || self.home.open(&self.log_path(), OpenMode::ReadWrite);
         let file = self.log_slot.get_or_open(&self.home.pool, open);
         file.map_err(|error| LogError::write(&self.log_path(), error))
+    }
+
+    /// Bytes of the `.log` file for which nobody has waited until the disk had taken them. It may have taken some.
+    pub(crate) fn unwritten(&self, size_bytes: u64) -> Range<u64> {
+        let from = self.written_back.load(Ordering::Relaxed);
+        from.min(size_bytes)..size_bytes
+    }
+
+    /// The disk has taken what lies below. It says nothing of a sync.
+    pub(crate) fn note_written_back(&self, end: u64) {
+        self.written_back.fetch_max(end, Ordering::Relaxed);
     }
 
     /// Syncs the `.log` file.

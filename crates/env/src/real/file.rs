@@ -22,6 +22,25 @@ impl RealFile {
         let mut probe = [0; 1];
         rustix::io::preadv2(&self.0, &mut [io::IoSliceMut::new(&mut probe)], position, ReadWriteFlags::NOWAIT)
     }
+
+    #[expect(unsafe_code, reason = "a system call that takes numbers only, for which rustix has no function")]
+    fn write_back(&self, position: u64, len: u64, flags: libc::c_uint) -> io::Result<()> {
+        let (position, len) = (position.cast_signed(), len.cast_signed());
+        loop {
+            // SAFETY: the descriptor is open as long as `self`, and no memory is handed over.
+            let result = unsafe { libc::sync_file_range(self.0.as_raw_fd(), position, len, flags) };
+            if result == 0 {
+                return Ok(());
+            }
+            let error = io::Error::last_os_error();
+            match Errno::from_io_error(&error) {
+                Some(Errno::INTR) => {}
+                // No such call, not of such a file, or one that a sandbox keeps from us: nothing has happened.
+                Some(Errno::NOSYS | Errno::INVAL | Errno::SPIPE | Errno::PERM) => return Ok(()),
+                _ => return Err(error),
+            }
+        }
+    }
 }
 
 impl File for RealFile {
@@ -102,24 +121,15 @@ impl File for RealFile {
 
     #[expect(unsafe_code, reason = "a system call that takes numbers only, for which rustix has no function")]
     fn begin_write_back(&self, position: u64, len: u64) -> io::Result<()> {
-        let (position, len) = (position.cast_signed(), len.cast_signed());
-        loop {
-            // SAFETY: the descriptor is open as long as `self`, and no memory is handed over.
-            // It takes no note of errors of what was begun before, so that the next sync tells them.
-            let result = unsafe {
-                libc::sync_file_range(self.0.as_raw_fd(), position, len, libc::SYNC_FILE_RANGE_WRITE)
-            };
-            if result == 0 {
-                return Ok(());
-            }
-            let error = io::Error::last_os_error();
-            match Errno::from_io_error(&error) {
-                Some(Errno::INTR) => {}
-                // No such call, not of such a file, or one that a sandbox keeps from us: nothing has happened.
-                Some(Errno::NOSYS | Errno::INVAL | Errno::SPIPE | Errno::PERM) => return Ok(()),
-                _ => return Err(error),
-            }
-        }
+        // It takes no note of errors of what was begun before, so that the next sync tells them.
+        self.write_back(position, len, libc::SYNC_FILE_RANGE_WRITE)
+    }
+
+    fn finish_write_back(&self, position: u64, len: u64) -> io::Result<()> {
+        let flags = libc::SYNC_FILE_RANGE_WAIT_BEFORE
+            | libc::SYNC_FILE_RANGE_WRITE
+            | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+        self.write_back(position, len, flags)
     }
 
     fn sync_data(&self) -> io::Result<()> {
@@ -219,3 +229,4 @@ mod tests {
         assert_eq!(Errno::from_io_error(&error), Some(Errno::BADF));
     }
 }
+        RealFile(fs::File::open(&path).unwrap()).finish_write_back(0, 4096).unwrap();

@@ -155,11 +155,31 @@ impl FileSystem for RealFileSystem {
         let stat = rustix::fs::statvfs(path)?;
         Ok(stat.f_blocks.saturating_mul(stat.f_frsize))
     }
+
+    fn unwritten_bytes(&self) -> Option<u64> {
+        parse_unwritten(&fs::read_to_string("/proc/meminfo").ok()?)
+    }
+}
+
+/// What the system says in `/proc/meminfo` of pages that wait to be written, and of those that are being written.
+fn parse_unwritten(meminfo: &str) -> Option<u64> {
+    let kib = |name: &str| {
+        let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+    };
+    Some(kib("Dirty:")?.saturating_add(kib("Writeback:")?).saturating_mul(1024))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_no_disk_has_yet_is_dirty_or_being_written() {
+        let text = "MemFree:  7 kB\nDirty:     12 kB\nWriteback:       3 kB\nWritebackTmp:   99 kB\n";
+        assert_eq!(parse_unwritten(text), Some(15 * 1024));
+        assert_eq!(parse_unwritten("Dirty:     12 kB\n"), None);
+    }
 
     #[test]
     fn a_lock_ends_though_a_process_that_is_being_started_has_its_descriptor() {

@@ -645,6 +645,11 @@ impl File for SimFile {
         disk.begin_write_back(self.inode, position, len)
     }
 
+    fn finish_write_back(&self, _position: u64, _len: u64) -> io::Result<()> {
+        self.fs.hang.wait(&self.path);
+        self.fs.disk.lock().check_alive(self.life)
+    }
+
     fn sync_data(&self) -> io::Result<()> {
         self.wait_for_sync();
         let mut disk = self.fs.disk.lock();

@@ -8,6 +8,7 @@ use super::writer::SegmentWriter;
 use super::{PartitionLog, State};
 use crate::checkpoint::{PartitionCheckpoint, encode_snapshot, snapshot_file};
 use crate::error::LogError;
+use crate::log_dir::Unwritten;
 use crate::partition_files;
 use crate::producer_state::EncodedProducers;
 use crate::segment::Segment;
@@ -57,6 +58,23 @@ impl PartitionLog {
         let view = log.view();
         let mut uncovered = view.segments.iter().filter(|segment| !is_covered(segment));
         uncovered.try_for_each(|segment| segment.sync_log())
+    }
+
+    /// What the next sync may have to write of the segments, in order. Waits for nobody who writes.
+    pub(crate) fn unwritten(&self) -> Vec<Unwritten> {
+        let Some(log) = self.current_log() else { return Vec::new() };
+        let view = log.view();
+        let last = view.segments.len().saturating_sub(1);
+        let parts = view.segments.iter().enumerate().rev().map(|(index, segment)| {
+            let bytes = segment.unwritten(view.extent(index).size_bytes);
+            (index, Unwritten { segment: segment.clone(), bytes })
+        });
+        // What lies before a segment that is written was written before it.
+        let parts = parts.take_while(|(index, part)| *index == last || !part.bytes.is_empty());
+        let mut parts: Vec<_> = parts.map(|(_, part)| part).collect();
+        parts.retain(|part| !part.bytes.is_empty());
+        parts.reverse();
+        parts
     }
 
     /// The checkpoint with `captured` in it is durable.

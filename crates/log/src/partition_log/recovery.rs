@@ -516,6 +516,7 @@ impl Opening<'_> {
         // The segments that came after it may be gone, and it may have been compacted before.
         segment.allow_gaps_below(self.recovery_point);
         segment.note_written_from(cursor.position);
+        segment.note_written_back(cursor.position);
         ActiveSegment {
             segment,
             allocated: Some(cursor.position),

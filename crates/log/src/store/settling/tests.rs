@@ -287,6 +287,63 @@ fn settling_and_checkpoints_that_are_under_way_end_when_the_time_to_stop_is_over
     assert!(logs.iter().all(|(log, _)| log.recovery_point() == Offset::ZERO && log.unwritable().is_none()));
 }
 
+/// Records of a megabyte that are more than a sync is left with.
+const UNSYNCED_COUNT: i64 = 20;
+
+/// A partition of which no journal has anything.
+fn cached(store: &LogStore) -> Arc<PartitionLog> {
+    store.partition(id(7), 0, level(DurabilityLevel::AsyncAsync), LeaderEpoch(1)).unwrap()
+}
+
+/// Has the time to stop pass while the disk is told to begin.
+fn pass_time_while_writing(sim: &SimEnv, store: &LogStore) {
+    let clock = sim.clock.clone();
+    store.close_by(clock.monotonic() + Duration::from_secs(3));
+    sim.fs.during_next_write_back(move || clock.advance(Duration::from_secs(4)));
+}
+
+#[test]
+fn a_stop_without_time_leaves_what_no_journal_has_to_the_page_cache_and_begins_no_sync() {
+    let sim = SimEnv::new(1);
+    let store = open_with(&sim, LARGE_JOURNAL_BYTES);
+    let log = cached(&store);
+    (0..UNSYNCED_COUNT).for_each(|_| append(&log, 1_000_000));
+    let syncs = sim.fs.syncs();
+    pass_time_while_writing(&sim, &store);
+    assert_eq!(store.close().unwrap(), Closed::LeftToJournals { bytes: 0 });
+    assert_eq!(sim.fs.syncs(), syncs);
+    assert!(sim.fs.write_back_bytes() < 10 << 20, "{}", sim.fs.write_back_bytes());
+    drop((log, store));
+    // The next start stops as fast while it syncs what was left.
+    let store = open_with(&sim, LARGE_JOURNAL_BYTES);
+    assert!(!store.was_clean());
+    let syncs = sim.fs.syncs();
+    pass_time_while_writing(&sim, &store);
+    store.sync_found(0);
+    assert_eq!(sim.fs.syncs(), syncs);
+    drop(store);
+    let store = open_with(&sim, LARGE_JOURNAL_BYTES);
+    assert_eq!(cached(&store).log_end_offset().unwrap(), Offset(UNSYNCED_COUNT));
+    assert_eq!(store.close().unwrap(), Closed::InOrder);
+}
+
+#[test]
+fn what_is_much_is_written_before_a_sync_and_what_is_little_by_it() {
+    let sim = SimEnv::new(1);
+    let store = open_with(&sim, LARGE_JOURNAL_BYTES);
+    let log = cached(&store);
+    append(&log, 1_000_000);
+    store.checkpoint().unwrap();
+    assert_eq!(sim.fs.write_back_bytes(), 0);
+    (0..UNSYNCED_COUNT).for_each(|_| append(&log, 1_000_000));
+    for _ in 0..2 {
+        store.checkpoint().unwrap();
+        let written = sim.fs.write_back_bytes();
+        assert!((20_000_000..22_000_000).contains(&written), "once: {written}");
+        assert_eq!(log.watermarks().synced, log.watermarks().appended);
+    }
+}
+
 #[test]
 fn a_log_with_much_to_settle_lets_the_others_have_their_turn_after_each_share() {
     let sim = SimEnv::new(1);

@@ -1,0 +1,197 @@
+//! Having the disk write what lies in the page cache before a sync stands for it, in pieces.
+//!
+//! Nothing ends a sync: whoever is in one stays there until the disk has all that the file system has gathered, and so does
+//! the process, whether it stops or is killed. On a slow disk that may be minutes. So what is much is written before, piece
+//! by piece, with a look at the time between two pieces: where there is none left nothing is synced any more, and what was
+//! appended is left to the system. The end of a process takes nothing of its page cache, and the next start trusts no more
+//! than the last checkpoint says.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use riverrun_env::{File, OpenMode};
+use riverrun_types::Offset;
+
+use super::checkpointing::Captured;
+use super::{DirWork, LogDir, list_partitions};
+use crate::error::LogError;
+use crate::segment::{LOG_SUFFIX, Segment};
+use crate::verify::Listing;
+
+/// What is less is left to the sync: a second's worth for the slowest of disks.
+const AT_ONCE_BYTES: u64 = 8 * 1024 * 1024;
+/// Nobody can end the wait for a piece either.
+const PIECE_BYTES: u64 = 1024 * 1024;
+/// Pieces that a disk has at the same time, so that it is never idle, and files that are open for that.
+const BEGUN_BYTES_MAX: u64 = 8 * PIECE_BYTES;
+const BEGUN_MAX: usize = 64;
+/// So often what was appended meanwhile is written, too. Who appends faster than the disk writes is not waited for.
+const ROUNDS_MAX: usize = 3;
+
+/// Bytes of a segment's `.log` file that the disk may not have taken yet.
+pub(crate) struct Unwritten {
+    pub(crate) segment: Arc<Segment>,
+    pub(crate) bytes: Range<u64>,
+}
+
+impl Unwritten {
+    fn len(&self) -> u64 {
+        self.bytes.end - self.bytes.start
+    }
+
+    /// The disk has taken it.
+    pub(super) fn note_written(&self) {
+        self.segment.note_written_back(self.bytes.end);
+    }
+}
+
+impl LogDir {
+    /// Has the disk write what was captured, and what was found at the start, as far as that is much and not done. Nothing is
+    /// durable when it returns. Returns what is left to the sync. Fails if the time to stop is over; then no sync may follow.
+    pub(super) fn write_back(&self, captured: &[Captured]) -> Result<Vec<Unwritten>, LogError> {
+        if !self.has_synced_found() && self.may_have_much_unwritten() {
+            self.write_back_found()?;
+        }
+        let mut rounds = 0;
+        loop {
+            let unwritten: Vec<_> = captured.iter().flat_map(|captured| captured.log.unwritten()).collect();
+            let bytes: u64 = unwritten.iter().map(Unwritten::len).sum();
+            if bytes < AT_ONCE_BYTES || rounds == ROUNDS_MAX || !self.may_have_much_unwritten() {
+                return self.check_time().map(|()| unwritten);
+            }
+            self.write_back_all(unwritten)?;
+            rounds += 1;
+        }
+    }
+
+    fn may_have_much_unwritten(&self) -> bool {
+        self.env.fs.unwritten_bytes().is_none_or(|bytes| bytes >= AT_ONCE_BYTES)
+    }
+
+    fn write_back_all(&self, unwritten: Vec<Unwritten>) -> Result<(), LogError> {
+        let mut begun = Begun::new(self);
+        for Unwritten { segment, bytes } in unwritten {
+            // What cannot be opened is removed or moved away, or the sync stands for it.
+            let Ok(file) = segment.log_file_once() else { continue };
+            let path = segment.log_path();
+            begun.write(&file, &path, bytes, Some(&segment))?;
+        }
+        begun.finish()
+    }
+
+    /// The same of what an earlier process has left in the segments that the checkpoint does not cover.
+    fn write_back_found(&self) -> Result<(), LogError> {
+        let mut begun = Begun::new(self);
+        // What cannot be listed or opened the sync stands for.
+        for id in list_partitions(&self.env, &self.path).unwrap_or_default() {
+            self.check_time()?;
+            let covered = self.checkpointed(id).map_or(Offset::ZERO, |known| known.recovery_point);
+            let dir = self.partition_path(id);
+            let Ok(Listing { logs, .. }) = Listing::read(&self.env, &dir) else { continue };
+            let ends = logs.iter().skip(1).map(|(next, _)| *next).chain([Offset(i64::MAX)]);
+            let uncovered = logs.iter().zip(ends).filter(|(_, end)| *end > covered);
+            for ((base, bytes), _) in uncovered {
+                let path = dir.join(format!("{:020}{LOG_SUFFIX}", base.0));
+                let Ok(file) = self.env.fs.open(&path, OpenMode::Read) else { continue };
+                begun.write(&file, &path, 0..*bytes, None)?;
+            }
+        }
+        begun.finish()
+    }
+
+    /// Says how much is left to the system's page cache, if anything is.
+    pub(super) fn tell_unwritten(&self) {
+        let handles = self.handles();
+        let bytes: u64 = handles.iter().flat_map(|log| log.unwritten()).map(|part| part.len()).sum();
+        if bytes > 0 {
+            tracing::info!(
+                path = %self.path.display(), bytes_max = bytes,
+                "there was no time to sync this log dir: what is not on the disk is left to the system's page cache, which \
+                 the end of the process takes nothing from; the next start recovers from the last checkpoint"
+            );
+        }
+    }
+}
+
+/// A part of a file that the disk was told to begin with.
+struct Piece {
+    file: Arc<dyn File>,
+    path: PathBuf,
+    bytes: Range<u64>,
+    segment: Option<Arc<Segment>>,
+}
+
+impl Piece {
+    fn len(&self) -> u64 {
+        self.bytes.end - self.bytes.start
+    }
+}
+
+/// The pieces that a disk has, the oldest first.
+///
+/// Invariants: `bytes` are those of the pieces.
+struct Begun<'a> {
+    dir: &'a LogDir,
+    pieces: VecDeque<Piece>,
+    bytes: u64,
+}
+
+impl<'a> Begun<'a> {
+    fn new(dir: &'a LogDir) -> Self {
+        Self { dir, pieces: VecDeque::new(), bytes: 0 }
+    }
+
+    /// Has the disk begin with a part of a file, and waits for others that it has.
+    fn write(
+        &mut self,
+        file: &Arc<dyn File>,
+        path: &Path,
+        bytes: Range<u64>,
+        segment: Option<&Arc<Segment>>,
+    ) -> Result<(), LogError> {
+        let mut from = bytes.start;
+        while from < bytes.end {
+            let bytes = from..bytes.end.min(from + PIECE_BYTES);
+            from = bytes.end;
+            let (file, path) = (file.clone(), path.to_path_buf());
+            self.begin(Piece { file, path, bytes, segment: segment.cloned() })?;
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, piece: Piece) -> Result<(), LogError> {
+        while self.bytes + piece.len() > BEGUN_BYTES_MAX || self.pieces.len() >= BEGUN_MAX {
+            self.finish_oldest()?;
+        }
+        self.dir.check_time()?;
+        let _working = self.dir.working(DirWork::Checkpoint);
+        let begun = piece.file.begin_write_back(piece.bytes.start, piece.len());
+        begun.map_err(|error| self.dir.fail(&piece.path, &error))?;
+        self.bytes += piece.len();
+        self.pieces.push_back(piece);
+        Ok(())
+    }
+
+    fn finish_oldest(&mut self) -> Result<(), LogError> {
+        let Some(piece) = self.pieces.pop_front() else { return Ok(()) };
+        self.dir.check_time()?;
+        let _working = self.dir.working(DirWork::Checkpoint);
+        let finished = piece.file.finish_write_back(piece.bytes.start, piece.len());
+        finished.map_err(|error| self.dir.fail(&piece.path, &error))?;
+        self.bytes -= piece.len();
+        if let Some(segment) = &piece.segment {
+            segment.note_written_back(piece.bytes.end);
+        }
+        Ok(())
+    }
+
+    /// Waits for all of them.
+    fn finish(mut self) -> Result<(), LogError> {
+        while !self.pieces.is_empty() {
+            self.finish_oldest()?;
+        }
+        Ok(())
+    }
+}
