@@ -1,8 +1,11 @@
 //! Writes the cleaned segment that takes the place of a group: the log under its `.cleaned` name, and its index.
 //!
-//! Batches are gathered and written in large pieces, each only if there is room for it. Nothing is durable before
+//! Batches are gathered and written in large pieces, each only if there is room for it. The disk takes them meanwhile, so
+//! that the sync at the end is short: nobody can end one, and a stop would wait for it. Nothing is durable before
 //! [`CleanedWriter::finish`] returns; the file names and what comes after them are [`super::swap`]'s.
 
+use std::io;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -18,6 +21,8 @@ use crate::index::{
 
 /// Bytes that are gathered before they are written.
 const PIECE_BYTES: usize = 256 * 1024;
+/// Bytes that the disk has begun with and that nobody has waited for.
+const BEGUN_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
 /// Refuses with [`LogError::DirFull`] if there is no room for so many bytes more.
 pub(crate) type RoomCheck<'a> = &'a dyn Fn(u64) -> Result<(), LogError>;
@@ -41,13 +46,14 @@ pub(crate) struct CleanedPlace {
 
 /// A cleaned segment in the making.
 ///
-/// Invariants: `pending` comes after `written` bytes of the log; `index` is the whole index so far and has
-/// `entries` entries.
+/// Invariants: `pending` comes after `written` bytes of the log, of which the disk has taken `written_back`; `index` is the
+/// whole index so far and has `entries` entries.
 pub(crate) struct CleanedWriter<'a> {
     room: RoomCheck<'a>,
     log: Target,
     index_file: Target,
     written: u64,
+    written_back: u64,
     pending: Vec<u8>,
     index: Vec<u8>,
     entries: u32,
@@ -95,6 +101,7 @@ impl<'a> CleanedWriter<'a> {
             log: Target::create(fs, swap::cleaned_log(&place.dir, place.base_offset))?,
             index_file: Target::create(fs, swap::cleaned_index(&place.dir, place.base_offset))?,
             written: 0,
+            written_back: 0,
             pending: Vec::with_capacity(PIECE_BYTES),
             index: header.encode().to_vec(),
             entries: 0,
@@ -147,8 +154,19 @@ impl<'a> CleanedWriter<'a> {
     fn write_pending(&mut self) -> Result<(), LogError> {
         (self.room)(self.pending.len() as u64)?;
         self.log.write(&self.pending, self.written)?;
-        self.written += self.pending.len() as u64;
+        let piece = self.written..self.written + self.pending.len() as u64;
+        self.written = piece.end;
         self.pending.clear();
+        self.write_back(piece).map_err(|error| LogError::sync(&self.log.path, error))
+    }
+
+    /// Has the disk begin with a piece, and waits for those before it where it has many.
+    fn write_back(&mut self, piece: Range<u64>) -> io::Result<()> {
+        self.log.file.begin_write_back(piece.start, piece.end - piece.start)?;
+        if piece.end - self.written_back > BEGUN_BYTES_MAX {
+            self.log.file.finish_write_back(self.written_back, piece.start - self.written_back)?;
+            self.written_back = piece.start;
+        }
         Ok(())
     }
 }

@@ -520,6 +520,14 @@ fn large_log() -> TestLog {
 }
 
 #[test]
+fn the_disk_takes_a_cleaned_segment_before_its_sync() {
+    let mut log = large_log();
+    let outcome = log.clean();
+    let (begun, cleaned) = (log.sim.fs.write_back_bytes(), outcome.stats.bytes_after);
+    assert!(begun == cleaned && cleaned > 1_000_000, "{begun} of {cleaned}");
+}
+
+#[test]
 fn whatever_room_there_is_the_reserve_is_kept_and_what_had_none_is_gone() {
     const RESERVE: u64 = 10_000;
     let mut outcomes = [0, 0];
