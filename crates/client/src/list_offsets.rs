@@ -1,13 +1,13 @@
 //! Where a partition begins and ends, and what lies at a point in time: asked of the partitions' leaders.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use riverrun_protocol::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use riverrun_protocol::list_offsets_response::ListOffsetsPartitionResponse;
-use riverrun_protocol::{ApiKey, ErrorCode, ListOffsetsRequest};
+use riverrun_protocol::{ApiKey, ErrorCode, ListOffsetsRequest, ListOffsetsResponse};
 use riverrun_types::{LeaderEpoch, NodeId, Offset, TimestampMs};
 use tokio::time::{Instant, timeout_at};
 
@@ -229,18 +229,25 @@ async fn ask_leader(
         Ok(answer) => answer,
         Err(error) => return all_failed(error),
     };
-    let find = |partition: &TopicPartition| {
-        let topic = answer.topics.iter().find(|topic| topic.name == *partition.topic)?;
-        topic.partitions.iter().find(|answer| answer.partition_index == partition.partition)
+    read_all(&answer, wanted)
+}
+
+/// One answer for each of `wanted`, in their order. Each is found by its name: a topic may have a hundred thousand
+/// partitions, and a server may name them in another order than it was asked.
+fn read_all(
+    answer: &ListOffsetsResponse<'_>,
+    wanted: &[&Wanted],
+) -> Vec<Result<Option<FoundOffset>, ClientError>> {
+    let partitions = answer.topics.iter().flat_map(|topic| {
+        topic.partitions.iter().map(move |partition| ((&*topic.name, partition.partition_index), partition))
+    });
+    let by_name: HashMap<(&str, i32), &ListOffsetsPartitionResponse> = partitions.collect();
+    let read_one = |(partition, spec): &Wanted| {
+        let missing = || ClientError::Incomplete { api: ApiKey::ListOffsets, missing: partition.to_string() };
+        let found = by_name.get(&(&*partition.topic, partition.partition)).ok_or_else(missing)?;
+        read(partition, *spec, found)
     };
-    wanted
-        .iter()
-        .map(|(partition, spec)| {
-            let missing =
-                || ClientError::Incomplete { api: ApiKey::ListOffsets, missing: partition.to_string() };
-            find(partition).ok_or_else(missing).and_then(|answer| read(partition, *spec, answer))
-        })
-        .collect()
+    wanted.iter().copied().map(read_one).collect()
 }
 
 fn request<'a>(wanted: &[&'a Wanted], isolation: Isolation) -> ListOffsetsRequest<'a> {
@@ -299,4 +306,49 @@ pub(crate) async fn offsets_of(
         }
     }
     Ok(offsets)
+}
+
+#[cfg(test)]
+mod tests {
+    use riverrun_protocol::list_offsets_response::ListOffsetsTopicResponse;
+
+    use super::*;
+
+    /// Partitions of a topic in reverse, each of which ends at its own index.
+    fn reversed(name: &'static str, count: i32) -> ListOffsetsTopicResponse<'static> {
+        let partition = |partition_index: i32| ListOffsetsPartitionResponse {
+            partition_index,
+            offset: i64::from(partition_index),
+            ..ListOffsetsPartitionResponse::default()
+        };
+        let partitions = (0..count).rev().map(partition).collect();
+        ListOffsetsTopicResponse { name: name.into(), partitions }
+    }
+
+    /// Compared with each other they would take minutes.
+    #[test]
+    fn answers_of_many_partitions_are_found_by_their_names() {
+        let count = 200_000;
+        let topics = vec![reversed("a", 3), reversed("b", count)];
+        let answer = ListOffsetsResponse { topics, ..ListOffsetsResponse::default() };
+        let wanted = |index| (TopicPartition::new("b", index), OffsetSpec::Latest);
+        let wanted: Vec<Wanted> = (0..count).map(wanted).collect();
+        let begun = std::time::Instant::now();
+        let read = read_all(&answer, &wanted.iter().collect::<Vec<_>>());
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+        for ((partition, _), found) in wanted.iter().zip(read) {
+            let offset = found.expect("named").expect("an offset").offset;
+            assert_eq!(offset.0, i64::from(partition.partition));
+        }
+    }
+
+    #[test]
+    fn a_partition_that_is_not_named_has_that_for_its_answer() {
+        let answer = ListOffsetsResponse { topics: vec![reversed("a", 1)], ..ListOffsetsResponse::default() };
+        for (topic, index) in [("a", 1), ("b", 0)] {
+            let wanted = (TopicPartition::new(topic, index), OffsetSpec::Latest);
+            let read = read_all(&answer, &[&wanted]).remove(0);
+            assert!(matches!(read, Err(ClientError::Incomplete { .. })), "{read:?}");
+        }
+    }
 }
