@@ -230,6 +230,14 @@ impl Cluster {
         lock(&self.known).nodes.values().cloned().collect()
     }
 
+    /// How a server is called in messages: by its id, and its address as far as that is known.
+    pub(crate) fn name_of(&self, node: NodeId) -> String {
+        match lock(&self.known).nodes.get(&node.0) {
+            Some(Node { host, port, .. }) => format!("server {} ({host}:{port})", node.0),
+            None => format!("server {}", node.0),
+        }
+    }
+
     /// The cluster's id, if the server has said it.
     pub fn cluster_id(&self) -> Option<String> {
         lock(&self.known).cluster_id.clone()

@@ -376,6 +376,7 @@ impl Connection {
             TrySendError::Full(_) => ClientError::Blocked {
                 after: Duration::ZERO,
                 what: format!("room for another request to {}", self.address),
+                last: None,
             },
         })
     }

@@ -111,7 +111,11 @@ pub enum ClientError {
     #[error("{0}")]
     Invalid(String),
     /// A record could not be delivered within the delivery timeout.
-    #[error("{topic}-{partition}: not delivered within {after:?}{}", cause(.last.as_ref()))]
+    #[error(
+        "{topic}-{partition}: not delivered within {after:?}; {}{}",
+        tried(*.attempts, .server.as_deref()),
+        cause(.last.as_ref())
+    )]
     Undelivered {
         /// The topic.
         topic: Arc<str>,
@@ -119,16 +123,22 @@ pub enum ClientError {
         partition: i32,
         /// How long we tried.
         after: Duration,
-        /// What stood in the way at the last attempt; none if there was no attempt.
+        /// How often its batch was sent.
+        attempts: u32,
+        /// The server that it was sent to last, or that leads the partition where it was never sent; none if nobody does.
+        server: Option<String>,
+        /// What stood in the way last; none where nobody has said anything.
         last: Option<Arc<ClientError>>,
     },
     /// A record could not even be put into the buffer within `max.block.ms`.
-    #[error("not taken within {after:?}: {what}")]
+    #[error("not taken within {after:?}: waited for {what}{}", cause(.last.as_ref()))]
     Blocked {
         /// How long we waited.
         after: Duration,
         /// What was waited for.
         what: String,
+        /// What has stood in the way of other records since one was delivered last; none if nothing has.
+        last: Option<Arc<ClientError>>,
     },
     /// A record that no request, or no buffer, may hold.
     #[error("a record of up to {bytes} bytes is longer than {option}, {limit}")]
@@ -165,6 +175,16 @@ fn told(code: ErrorCode, message: Option<&str>) -> String {
             format!("{} ({}): {text}", code.name(), code.0)
         }
         Some(text) => format!("{code}: {text}"),
+    }
+}
+
+/// How often a batch was sent, and to whom.
+fn tried(attempts: u32, server: Option<&str>) -> String {
+    let to = |what: &str| server.map(|server| format!("{what} to {server}")).unwrap_or_default();
+    match attempts {
+        0 => format!("never sent{}", to("")),
+        1 => format!("sent once{}", to(",")),
+        _ => format!("sent {attempts} times{}", to(", last")),
     }
 }
 
@@ -229,5 +249,21 @@ mod tests {
         };
         assert!(told(io::ErrorKind::ConnectionRefused).ends_with("; is the server running there?"));
         assert!(!told(io::ErrorKind::TimedOut).contains("running"));
+    }
+
+    #[test]
+    fn what_was_not_delivered_tells_what_was_tried() {
+        let (after, server) = (Duration::from_secs(15), Some("server 1 (a:1)".to_owned()));
+        let last = Some(Arc::new(ClientError::Closed));
+        for (attempts, server, last, told) in [
+            (0, None, None, "never sent"),
+            (0, server.clone(), None, "never sent to server 1 (a:1)"),
+            (1, server.clone(), None, "sent once, to server 1 (a:1)"),
+            (7, server, last, "sent 7 times, last to server 1 (a:1); last error: the client is closed"),
+        ] {
+            let error =
+                ClientError::Undelivered { topic: "t".into(), partition: 3, after, attempts, server, last };
+            assert_eq!(error.to_string(), format!("t-3: not delivered within 15s; {told}"));
+        }
     }
 }

@@ -200,7 +200,7 @@ impl Producer {
             // Before it takes room, which others have more use for until then.
             self.find_place(record, deadline).await?;
             let reserve = Reservation::new(&self.accumulator, reserved_bytes);
-            let reservation = self.in_time(deadline, "room in the buffer", reserve).await?;
+            let reservation = self.in_time(deadline, "room in the buffer (buffer.memory)", reserve).await?;
             match self.accumulator.append(record, timestamp, reserved_bytes, &mut waiter)? {
                 Appended::Yes(handle) => {
                     reservation.keep();
@@ -245,7 +245,7 @@ impl Producer {
     async fn look(&self, name: &str, deadline: Option<Instant>) -> Result<bool, ClientError> {
         loop {
             let look = self.looks.look(name, deadline);
-            let Looked { topic, is_last } = self.in_time(deadline, "the topic", look).await?;
+            let Looked { topic, is_last } = self.in_time(deadline, "the topic's metadata", look).await?;
             if is_last || !may_change(&topic, true) {
                 let topic = topic?;
                 // Others may have heard more of it since.
@@ -268,7 +268,8 @@ impl Producer {
     ) -> Result<T, ClientError> {
         let Some(deadline) = deadline else { return future.await };
         timeout_at(deadline, future).await.unwrap_or_else(|_| {
-            Err(ClientError::Blocked { after: self.options.block_max, what: what.to_owned() })
+            let (after, what) = (self.options.block_max, what.to_owned());
+            Err(ClientError::Blocked { after, what, last: self.accumulator.trouble() })
         })
     }
 

@@ -526,7 +526,8 @@ impl Accumulator {
         let mut state = self.lock();
         let queue = state.queue(key)?;
         queue.came_back(ended.batch.id);
-        if ended.result.is_ok() {
+        let is_delivered = ended.result.is_ok();
+        if is_delivered {
             queue.confirm();
         }
         if broken {
@@ -534,6 +535,9 @@ impl Accumulator {
         }
         let first = queue.end(ended);
         let others: Vec<Ended> = std::iter::from_fn(|| queue.next_ended()).collect();
+        if is_delivered {
+            state.trouble = None;
+        }
         state.list_unless_empty(key);
         let first = first?;
         // SYNC: told. Before it is seen that the batches have left, by who looks under the same lock.
@@ -583,6 +587,7 @@ impl Accumulator {
             }
             Verdict::Again { broken } => {
                 let moved = error.kind() == ErrorKind::Retry;
+                self.note_trouble(error.clone());
                 batch.last_error = Some(error);
                 self.retry(batch, retry_at, broken);
                 moved
@@ -701,6 +706,16 @@ impl Accumulator {
         let is_told = settled && self.telling.load(Ordering::Acquire) >= target;
         // SYNC: ended. Pairs with the release in `end_of_sender`.
         is_told || self.ended.load(Ordering::Acquire)
+    }
+
+    /// Notes what stands in the way of records.
+    pub(super) fn note_trouble(&self, error: ClientError) {
+        self.lock().trouble = Some(Arc::new(error));
+    }
+
+    /// What has stood in the way of whatever record since one was delivered last.
+    pub(super) fn trouble(&self) -> Option<Arc<ClientError>> {
+        self.lock().trouble.clone()
     }
 
     /// Has something counted.

@@ -8,8 +8,8 @@ use riverrun_records::{
     BatchBuilder, BatchError, BatchOptions, Compression, Header, InvalidCause, ProducerStamp,
     UnverifiedBatch, increment_sequence, patch_producer,
 };
-use riverrun_types::TimestampMs;
 use riverrun_types::limits::BATCH_RECORDS_MAX;
+use riverrun_types::{NodeId, TimestampMs};
 use tokio::time::Instant;
 
 use super::delivery::{BatchPlace, Outcome};
@@ -75,6 +75,8 @@ pub(super) struct Batch {
     audience: Audience,
     pub(super) stamp: Option<ProducerStamp>,
     pub(super) attempts: u32,
+    /// The server that it was sent to last.
+    pub(super) sent_to: Option<NodeId>,
     pub(super) last_error: Option<ClientError>,
     shape: BatchShape,
     record_count: i32,
@@ -148,6 +150,7 @@ impl Batch {
             audience,
             stamp: None,
             attempts: 0,
+            sent_to: None,
             last_error: None,
             shape,
             record_count: 0,
@@ -313,6 +316,7 @@ impl Batch {
             key: self.key,
             created: self.created,
             attempts: self.attempts,
+            sent_to: self.sent_to,
             last_error: self.last_error.clone(),
             shape: self.shape,
             record_count: builder.record_count(),

@@ -247,7 +247,8 @@ impl Sender {
         drained
     }
 
-    fn send(&mut self, node: NodeId, batches: Vec<Batch>) {
+    fn send(&mut self, node: NodeId, mut batches: Vec<Batch>) {
+        batches.iter_mut().for_each(|batch| batch.sent_to = Some(node));
         let mut begun = exchange::begin(&self.cluster, &self.options, node, batches);
         self.accumulator.count(|metrics| {
             begun.count(metrics);
@@ -319,6 +320,7 @@ impl Sender {
                 if let Some(error) = error {
                     tracing::debug!(node = node.0, %error, "cannot connect; asking who leads now");
                     self.stale.extend(self.accumulator.active_topics());
+                    self.accumulator.note_trouble(error);
                 }
             }
             Event::Identified(Ok((id, epoch))) => {
@@ -331,6 +333,7 @@ impl Sender {
                 if error.kind() != ErrorKind::Retry {
                     self.fail_all(&error);
                 }
+                self.accumulator.note_trouble(error);
             }
             Event::Refreshed(answer) => {
                 self.refreshing = false;
@@ -394,12 +397,16 @@ impl Sender {
     }
 
     fn give_up(&self, mut batch: Batch) {
-        let last = batch.last_error.take().or_else(|| self.leaderless(&batch));
+        let leader = self.leader_of(&batch);
+        let last = batch.last_error.take().or_else(|| leader.clone().and_then(Result::err));
+        let server = batch.sent_to.or_else(|| leader.and_then(Result::ok));
         let error = ClientError::Undelivered {
             topic: Arc::clone(batch.topic()),
             partition: batch.key.partition,
             after: self.options.delivery_timeout,
-            last: last.map(Arc::new),
+            attempts: batch.attempts,
+            server: server.map(|node| self.cluster.name_of(node)),
+            last: last.map(Arc::new).or_else(|| self.accumulator.trouble()),
         };
         self.accumulator.settle(batch, Err(error), false);
     }
@@ -411,10 +418,11 @@ impl Sender {
         self.accumulator.settle(batch, Err(ClientError::UnknownPartition(partition)), broken);
     }
 
-    /// Why a batch was sent to nobody, if that is because nobody leads its partition.
-    fn leaderless(&self, batch: &Batch) -> Option<ClientError> {
+    /// Who leads a batch's partition, or why nobody does; none where that is not known.
+    fn leader_of(&self, batch: &Batch) -> Option<Result<NodeId, ClientError>> {
         let KnownTopic { topic, .. } = self.cluster.known_topic(batch.topic())?;
-        topic.partitions.get(usize::try_from(batch.key.partition).ok()?)?.led(&topic.name).err()
+        let partition = topic.partitions.get(usize::try_from(batch.key.partition).ok()?)?;
+        Some(partition.led(&topic.name))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The producer against a server that refuses, loses, doubts and babbles.
 
 mod ends;
+mod given_up;
 mod limits;
 mod outcomes;
 

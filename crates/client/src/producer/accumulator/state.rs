@@ -9,6 +9,7 @@ use riverrun_records::layout;
 use riverrun_types::NodeId;
 use tokio::time::Instant;
 
+use crate::error::ClientError;
 use crate::producer::batch::{Batch, BatchShape, Ended, ID_STEP, QueueKey, Spare};
 use crate::producer::delivery::Outcome;
 use crate::producer::metrics::ProducerMetrics;
@@ -43,6 +44,8 @@ pub(super) struct State {
     pub(super) hurried: bool,
     pub(super) leaders: Leaders,
     pub(super) counts: ProducerMetrics,
+    /// What has stood in the way of whatever record since one was delivered last: told of those that were never sent.
+    pub(super) trouble: Option<Arc<ClientError>>,
 }
 
 impl State {
