@@ -334,8 +334,8 @@ fn groups_cut((shard, records): (usize, u64)) -> String {
     )
 }
 
-fn groups_failed(shard: usize) -> String {
-    format!("the groups of partition {shard} of {OFFSETS_TOPIC} cannot be loaded or changed")
+fn groups_failed((shard, why): (usize, String)) -> String {
+    format!("the groups of partition {shard} of {OFFSETS_TOPIC} cannot be loaded or changed: {why}")
 }
 
 #[cfg(test)]

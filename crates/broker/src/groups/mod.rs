@@ -34,7 +34,8 @@ use riverrun_coordinator::{
     RequestContext as GroupContext, STEP_COST_MAX, Shard, Step,
 };
 use riverrun_env::Clock;
-use riverrun_log::{AppendError, Appended};
+use riverrun_journal::Journal;
+use riverrun_log::{AppendError, Appended, LogError};
 use riverrun_protocol::ErrorCode;
 use riverrun_types::{Acks, TopicId};
 use tokio::sync::{Semaphore, oneshot};
@@ -173,6 +174,8 @@ struct Slot {
     lines: Lines,
     loads: AtomicU64,
     failures: Failures,
+    /// Why the shard has failed last.
+    trouble: Mutex<String>,
     /// A request is answered after this time, if by then records of its shard have waited so long for the disk. They may
     /// still become durable.
     stuck_after: Duration,
@@ -188,6 +191,7 @@ impl Slot {
             lines: Lines::default(),
             loads: AtomicU64::new(0),
             failures: Failures::default(),
+            trouble: Mutex::default(),
             stuck_after,
         }
     }
@@ -195,10 +199,18 @@ impl Slot {
     /// The state, which is none of a shard whose records were lost.
     fn state(&self, clock: &dyn Clock) -> MutexGuard<'_, SlotState> {
         let mut state = self.state.lock();
-        if self.held.take_failure() && state.loaded().is_some() {
-            self.fail(&mut state, clock, &"group records were lost");
+        if self.held.take_failure()
+            && let Some(why) = state.loaded().map(|loaded| lost(&loaded.partition))
+        {
+            self.fail(&mut state, clock, &why);
         }
         state
+    }
+
+    /// Why the shard has failed, if it has, and was not loaded again.
+    fn failure(&self, clock: &dyn Clock) -> Option<String> {
+        let has_failed = matches!(*self.state(clock), SlotState::Failed { .. });
+        has_failed.then(|| self.trouble.lock().clone())
     }
 
     /// Discards the shard, and lets it rest. Says why, unless it is the same trouble as before, or others were in trouble
@@ -206,6 +218,7 @@ impl Slot {
     fn fail(&self, state: &mut SlotState, clock: &dyn Clock, why: &dyn fmt::Display) {
         let rest = self.failures.count();
         state.fail(clock.monotonic() + rest.lasts);
+        *self.trouble.lock() = why.to_string();
         let shard = self.held.shard();
         tracing::debug!(shard, error = %why, rest = ?rest.lasts, "the groups of a partition rest");
         if rest.is_first {
@@ -276,6 +289,12 @@ impl Slot {
             }
         }
     }
+}
+
+/// That records of groups were lost, and why that is.
+fn lost(partition: &Partition) -> String {
+    let reason = partition.log.loss_reason().map(|reason| format!(": {reason}"));
+    format!("group records were lost{}", reason.unwrap_or_default())
 }
 
 /// A request that waits for its reply.
@@ -563,10 +582,24 @@ impl Groups {
         self.memory.held_bytes()
     }
 
-    /// A shard that could not be loaded or not append, and has not been since.
-    pub(crate) fn failed_shard(&self, clock: &dyn Clock) -> Option<usize> {
+    /// A shard that could not be loaded or not append, and has not been since; and why.
+    pub(crate) fn failed_shard(&self, clock: &dyn Clock) -> Option<(usize, String)> {
+        let mut slots = self.slots.get()?.iter().enumerate();
+        slots.find_map(|(index, slot)| Some((index, slot.failure(clock)?)))
+    }
+
+    /// Why the shard of this group takes no changes, if it takes none now: for answers that have a text beside the code,
+    /// which is the same whatever the trouble is.
+    pub(crate) fn trouble(&self, broker: &Broker, group_id: &str) -> Option<String> {
         let slots = self.slots.get()?;
-        slots.iter().position(|slot| matches!(*slot.state(clock), SlotState::Failed { .. }))
+        let slot = &slots[shard_of(group_id, slots.len())];
+        let failure = slot.failure(&*broker.env.clock);
+        if failure.is_some() || !slot.held.is_stuck(slot.stuck_after) {
+            return failure;
+        }
+        let shortage = broker.logs.journals().find_map(Journal::shortage);
+        let reason = shortage.map(|shortage| format!(": {shortage}")).unwrap_or_default();
+        Some(format!("group records wait for the disk{reason}"))
     }
 
     /// A shard whose log holds more than the bounds of groups allow, and how many of its records were left out.
@@ -772,7 +805,11 @@ impl Groups {
 
     /// Discards a shard that is ahead of its log, with all who wait for it.
     fn discard(&self, broker: &Broker, slot: &Slot, state: &mut SlotState, error: &AppendError) -> ErrorCode {
-        slot.fail(state, &*broker.env.clock, error);
+        let why = match (error, state.loaded()) {
+            (AppendError::Storage(LogError::Lost(_)), Some(loaded)) => lost(&loaded.partition),
+            _ => error.to_string(),
+        };
+        slot.fail(state, &*broker.env.clock, &why);
         self.parked.lock().retain(|_, waiting| waiting.shard != slot.held.shard());
         crate::error::group_append_error(error)
     }

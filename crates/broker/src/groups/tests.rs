@@ -1,6 +1,7 @@
 //! The shell's promises when the disk fails: nobody is told of what is not in the log.
 
 mod clocks;
+mod trouble;
 
 use std::net::SocketAddr;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -36,6 +37,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// After this time requests whose records wait for the disk are answered, where a test has them wait.
 const STUCK_AFTER: Duration = Duration::from_millis(500);
+
+/// What the system says of a full disk.
+const NO_SPACE: &str = "no storage space";
 
 /// A server without sockets, and what keeps its timer going. Its time passes about as fast as ours.
 async fn start(sim: &SimEnv) -> (Arc<Broker>, watch::Sender<bool>) {
@@ -220,7 +224,8 @@ async fn a_shard_that_has_rested_is_loaded_again_though_nobody_asks() {
     assert_eq!(commit(&broker, 7).await, ErrorCode::NONE);
     sim.fs.set_space(Some(0));
     assert_eq!(commit(&broker, 8).await, ErrorCode::NOT_COORDINATOR);
-    assert_eq!(broker.groups.failed_shard(&*broker.env.clock), Some(0));
+    let failed = broker.groups.failed_shard(&*broker.env.clock);
+    assert!(failed.is_some_and(|(shard, why)| shard == 0 && why.contains(NO_SPACE)));
     sim.fs.set_space(None);
     let well = async {
         while broker.groups.failed_shard(&*broker.env.clock).is_some() {

@@ -2,7 +2,7 @@
 //! server computes.
 //!
 //! Who asks to join and is told to try again is told so after a pause: Java's consumer makes none of its own then, and
-//! would ask thousands of times in a second.
+//! would ask thousands of times in a second. Where the disk is the reason, such as one that is full, the answer says so.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,12 +68,16 @@ pub(crate) async fn handle(
     } else {
         broker.groups.request(broker, context, version, group, cost, beat).await
     };
-    let response = match handled {
+    let mut response = match handled {
         Ok(GroupResponse::ConsumerGroupHeartbeat(response)) => response,
         Ok(_) => refused(ErrorCode::UNKNOWN_SERVER_ERROR),
         Err(code) => refused(code),
     };
-    if request.member_epoch == JOINING && TRY_AGAIN.contains(&ErrorCode(response.error_code)) {
+    let tries_again = TRY_AGAIN.contains(&ErrorCode(response.error_code));
+    if tries_again && response.error_message.is_none() {
+        response.error_message = broker.groups.trouble(broker, group).map(Into::into);
+    }
+    if request.member_epoch == JOINING && tries_again {
         waiting(tokio::time::sleep(PAUSE)).await;
     }
     response

@@ -13,6 +13,9 @@ use super::operations;
 use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource};
 
+/// First version that has a text beside the error code of a group.
+const MESSAGE_SINCE: i16 = 6;
+
 /// Bytes that the answer takes, about: what the groups do.
 pub(crate) fn answer_bytes(broker: &Broker, request: &DescribeGroupsRequest<'_>, _version: i16) -> usize {
     let groups = once(&request.groups, GROUPS_MAX, |group| &**group);
@@ -51,7 +54,10 @@ async fn describe(
     let cost = |shard: &Shard| shard.cost_of_all(group);
     let look = |shard: &Shard| shard.describe_group(group, version);
     let described = broker.groups.read(broker, context, group, cost, look).await;
-    described.unwrap_or_else(|code| refused(group, code))
+    described.unwrap_or_else(|code| {
+        let trouble = broker.groups.trouble(broker, group).filter(|_| version >= MESSAGE_SINCE);
+        DescribedGroup { error_message: trouble.map(Into::into), ..refused(group, code) }
+    })
 }
 
 fn refused(group: &str, code: ErrorCode) -> DescribedGroup<'static> {
