@@ -1,7 +1,9 @@
 //! Log lines about changes that clients make: one for each request that changed topics, configs or groups, with the
-//! names, the client and its address.
+//! names, the client and its address; and one for what groups have become by that, or by time.
 
 use std::sync::Arc;
+
+use riverrun_coordinator::ProtocolChange;
 
 use crate::context::RequestContext;
 use crate::log_limit::Change;
@@ -20,6 +22,7 @@ impl Change {
             Self::GroupsDeleted => "groups deleted",
             Self::GroupsEmptied => "groups emptied: their last members left, or were silent for too long",
             Self::GroupsExpired => "groups expired: nobody was in them, and their offsets grew too old",
+            Self::GroupProtocol => "a group has changed its protocol",
         }
     }
 }
@@ -46,6 +49,16 @@ pub(crate) fn tell_emptied(groups: &[Arc<str>]) {
     let Some((count, names)) = listed(groups.iter().map(|group| &**group)) else { return };
     let change = Change::GroupsEmptied;
     change.limit().warn(|suppressed| tracing::info!(count, names, suppressed, "{}", change.message()));
+}
+
+/// Tells of groups that speak another protocol now.
+pub(crate) fn tell_protocols(changes: &[ProtocolChange]) {
+    let change = Change::GroupProtocol;
+    for ProtocolChange { group_id, from, to, why } in changes {
+        change.limit().warn(|suppressed| {
+            tracing::info!(group = %group_id, from, to, why, suppressed, "{}", change.message());
+        });
+    }
 }
 
 /// How many there are, and the first of them.

@@ -73,10 +73,11 @@ pub(crate) enum Change {
     GroupsDeleted,
     GroupsExpired,
     GroupsEmptied,
+    GroupProtocol,
 }
 
 impl Change {
-    const COUNT: usize = 8;
+    const COUNT: usize = 9;
 
     /// Its own limit, so that one kind leaves no other without a word.
     pub(crate) fn limit(self) -> &'static LogLimit {

@@ -111,6 +111,14 @@ impl Group {
         }
     }
 
+    /// The protocol that it speaks, by the same name; none if it only has offsets.
+    pub(crate) fn protocol(&self) -> Option<&'static str> {
+        match self {
+            Self::Simple => None,
+            Self::Classic(_) | Self::Consumer(_) => Some(self.type_name()),
+        }
+    }
+
     /// The state's name in ListGroups and the describe requests.
     pub(crate) fn state_name(&self) -> &'static str {
         match self {

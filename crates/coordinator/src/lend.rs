@@ -106,6 +106,8 @@ impl Shard {
         self.away.remove(&group_id);
         self.groups.extend(shard.groups);
         self.timers.extend(shard.timers);
+        self.emptied.extend(shard.emptied);
+        self.protocol_changes.extend(shard.protocol_changes);
         self.share.absorb(shard.share);
     }
 

@@ -66,6 +66,7 @@ pub use config::{GroupConfig, MigrationPolicy, OwnConfig, OwnConfigs, UnknownPol
 pub use error::ReplayError;
 pub use lend::{Lent, STEP_COST_MAX};
 pub use memory::GroupMemory;
+pub use migration::ProtocolChange;
 pub use offsets::{
     Committed, CommittedOffset, CommittedPlace, CommittedSlice, Deletion, offset_fetch_groups,
     offset_fetch_response,

@@ -3,9 +3,11 @@
 //! Owns when a group changes. A classic group of consumers becomes a KIP-848 group with the first heartbeat that joins
 //! it. A KIP-848 group becomes a classic one when its last member of the newer protocol goes, or starts again as a classic
 //! member. A change is one step: the records of both kinds of group are in the log together or not at all, and so none
-//! happens that would take more than a batch. Offsets have no part in it.
+//! happens that would take more than a batch. Offsets have no part in it. The shell is told of each change, and why.
 //!
 //! Guarantees that a request which is refused changes no group.
+
+use std::sync::Arc;
 
 use riverrun_protocol::{
     ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, ErrorCode, HeartbeatRequest,
@@ -20,6 +22,26 @@ use crate::shard::Shard;
 use crate::step::{GroupResponse, OffsetsRecord, RequestContext, Step};
 use crate::time::Now;
 use crate::topics::TopicMetadata;
+
+/// That a group speaks the other protocol from now on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProtocolChange {
+    /// Its id.
+    pub group_id: Arc<str>,
+    /// The protocol that it spoke, as `ListGroups` names it.
+    pub from: &'static str,
+    /// The protocol that it speaks.
+    pub to: &'static str,
+    /// What has led to it.
+    pub why: &'static str,
+}
+
+/// Reasons of a [`ProtocolChange`].
+pub(crate) const JOINED: &str = "a member of the consumer protocol has joined";
+pub(crate) const LAST_GONE: &str = "its last member of the consumer protocol has left, or was removed";
+pub(crate) const LAST_IS_CLASSIC: &str =
+    "its last member of the consumer protocol has started again as a classic one";
+pub(crate) const TAKEN_OVER: &str = "it was empty, and a member of the other protocol has come";
 
 /// What a record takes in a batch beside its key and value, at most.
 const RECORD_OVERHEAD_BYTES: usize = 32;
@@ -73,8 +95,27 @@ impl Shard {
         classic.turn_away(&mut turn);
         step.append(turn.step);
         step.records.append(&mut records);
-        entry.group = Group::Consumer(Box::new(group));
+        let before = std::mem::replace(&mut entry.group, Group::Consumer(Box::new(group)));
+        self.note_protocol(group_id, before.protocol(), JOINED);
         Ok(response)
+    }
+
+    /// Notes what a group was before, for whoever tells of it, if it is another now.
+    pub(crate) fn note_protocol(&mut self, group_id: &str, from: Option<&'static str>, why: &'static str) {
+        let (Some(from), Some(to)) = (from, self.protocol_of(group_id)) else { return };
+        if let Some((group_id, _)) = self.groups.get_key_value(group_id).filter(|_| from != to) {
+            self.protocol_changes.push(ProtocolChange { group_id: Arc::clone(group_id), from, to, why });
+        }
+    }
+
+    /// The protocol that a group speaks, if it speaks any.
+    pub(crate) fn protocol_of(&self, group_id: &str) -> Option<&'static str> {
+        self.groups.get(group_id)?.group.protocol()
+    }
+
+    /// The groups that have changed their protocol since the last call.
+    pub fn take_protocol_changes(&mut self) -> Vec<ProtocolChange> {
+        std::mem::take(&mut self.protocol_changes)
     }
 
     /// Makes a classic group out of a KIP-848 group in which only classic members are left, where it may be one, and
@@ -95,7 +136,7 @@ impl Shard {
         classic.prepare_rebalance(&mut turn);
         step.records.append(&mut records);
         step.append(turn.step);
-        self.become_classic(group_id, classic);
+        self.become_classic(group_id, classic, LAST_GONE);
     }
 
     /// The classic group that a KIP-848 group becomes without `leaving`, which is its last member of the newer protocol,
@@ -125,10 +166,10 @@ impl Shard {
         (batch_bytes(&records) <= self.config.group_metadata_max_bytes).then_some((classic, records))
     }
 
-    fn become_classic(&mut self, group_id: &str, classic: ClassicGroup) {
-        if let Some(entry) = self.groups.get_mut(group_id) {
-            entry.group = Group::Classic(Box::new(classic));
-        }
+    fn become_classic(&mut self, group_id: &str, classic: ClassicGroup, why: &'static str) {
+        let Some(entry) = self.groups.get_mut(group_id) else { return };
+        let before = std::mem::replace(&mut entry.group, Group::Classic(Box::new(classic)));
+        self.note_protocol(group_id, before.protocol(), why);
     }
 
     /// Serves a JoinGroup to a live KIP-848 group.
@@ -186,7 +227,7 @@ impl Shard {
         }
         records.append(&mut turn.step.records);
         let step = Step { records, ..turn.step };
-        self.become_classic(group_id, classic);
+        self.become_classic(group_id, classic, LAST_IS_CLASSIC);
         Some(step)
     }
 

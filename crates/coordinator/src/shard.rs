@@ -22,6 +22,7 @@ use crate::classic::{ClassicGroup, Parked, Turn, join_error, leave_response, syn
 use crate::group::{Group, GroupEntry};
 use crate::lend::{AwayGroups, STEP_COST_MAX};
 use crate::memory::{Held, Room, Share};
+use crate::migration::{ProtocolChange, TAKEN_OVER};
 use crate::offsets::{CommittedOffset, Sweep};
 use crate::step::{GroupResponse, OffsetsRecord, RequestContext, Step};
 use crate::time::{Moment, Now, Stamp};
@@ -60,7 +61,9 @@ pub struct Shard {
     /// What its groups take of the memory of all.
     pub(crate) share: Share,
     /// Groups whose last member has gone, and of which nobody has been told.
-    emptied: Vec<Arc<str>>,
+    pub(crate) emptied: Vec<Arc<str>>,
+    /// Groups that have changed their protocol, and of which nobody has been told.
+    pub(crate) protocol_changes: Vec<ProtocolChange>,
 }
 
 impl Shard {
@@ -80,6 +83,7 @@ impl Shard {
             sweep: Sweep::default(),
             share,
             emptied: Vec::new(),
+            protocol_changes: Vec::new(),
         }
     }
 
@@ -181,6 +185,7 @@ impl Shard {
         if checked.is_ok() && self.is_live_consumer_group(group_id) {
             return self.join_consumer_group(context, request, topics);
         }
+        let before = self.protocol_of(group_id);
         let tombstones = match checked.and_then(|()| self.open_classic(context.now, request)) {
             Ok(tombstones) => tombstones,
             Err(error) => {
@@ -195,6 +200,7 @@ impl Shard {
             group.join(&mut turn, context, request);
         }
         let step = turn.step;
+        self.note_protocol(group_id, before, TAKEN_OVER);
         self.finish(group_id);
         step
     }

@@ -16,6 +16,7 @@ use super::line::{Asker, Full};
 use super::{Groups, Slot, batches, clock};
 use crate::aside::{waiting, without_the_thread};
 use crate::broker::Broker;
+use crate::changes;
 
 /// The group of a step, and the cost of the step.
 pub(super) struct Work<'a, C> {
@@ -83,6 +84,8 @@ impl Groups {
             let deleted = loaded.shard.take_deleted(&lent);
             if deleted.is_empty() {
                 loaded.shard.take_back(lent);
+                changes::tell_emptied(&loaded.shard.take_emptied());
+                changes::tell_protocols(&loaded.shard.take_protocol_changes());
                 if let Some(deadline) = loaded.shard.next_deadline() {
                     self.timer.set(deadline);
                 }

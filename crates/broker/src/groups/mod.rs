@@ -792,6 +792,7 @@ impl Groups {
         if let Err(error) = batches::append(broker, &loaded.partition, &step.records, &mut loaded.last) {
             return Err(self.discard(broker, slot, state, &error));
         }
+        changes::tell_protocols(&loaded.shard.take_protocol_changes());
         if let Some(deadline) = loaded.shard.next_deadline() {
             self.timer.set(deadline);
         }

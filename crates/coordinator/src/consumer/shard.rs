@@ -9,6 +9,7 @@ use riverrun_protocol::{ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatRes
 use crate::TopicMetadata;
 use crate::error::ReplayError;
 use crate::group::{Group, GroupEntry};
+use crate::migration::TAKEN_OVER;
 use crate::shard::Shard;
 use crate::step::{GroupResponse, RequestContext, Step};
 
@@ -68,6 +69,7 @@ impl Shard {
         if is_joining && self.is_live_classic_group(group_id) {
             return self.upgrade(context, request, topics, step);
         }
+        let before = self.protocol_of(group_id);
         if is_joining {
             let opened = self.open_consumer(group_id);
             step.records = opened.map_err(|error| Refusal::of_group(error, group_id))?;
@@ -85,6 +87,7 @@ impl Shard {
         }
         let (response, mut changes) = served?;
         step.records.append(&mut changes);
+        self.note_protocol(group_id, before, TAKEN_OVER);
         if request.member_epoch < JOIN_EPOCH {
             self.maybe_downgrade(context.now, group_id, topics, step);
         }

@@ -13,6 +13,7 @@ use riverrun_protocol::ErrorCode;
 use self::classic::ClassicClient;
 use self::server::{Committer, Crash, PARTITIONS, Server, TOPIC};
 use super::world::Client;
+use crate::migration::{JOINED, LAST_GONE, LAST_IS_CLASSIC, TAKEN_OVER};
 
 /// Members at once at most.
 const MEMBERS_MAX: usize = 4;
@@ -375,6 +376,33 @@ impl Simulation {
             assert_eq!(self.server.is_consumer_group(), self.members.iter().any(is_newer));
         }
     }
+}
+
+#[test]
+fn each_change_of_protocol_is_told_once_with_its_reason() {
+    let mut simulation = Simulation::new(false, true);
+    let settle = |simulation: &mut Simulation| {
+        for _ in 0..10 {
+            (0..simulation.members.len()).for_each(|who| simulation.step(who, false));
+            simulation.advance(1_000);
+        }
+        simulation.server.protocol_changes()
+    };
+    simulation.run(Event::Start { is_classic: true, is_static: false });
+    assert_eq!(settle(&mut simulation), [[""; 3]; 0], "it is new");
+    simulation.run(Event::Start { is_classic: false, is_static: false });
+    assert_eq!(settle(&mut simulation), [["classic", "consumer", JOINED]]);
+    simulation.members.remove(1).leave(&mut simulation.server);
+    assert_eq!(settle(&mut simulation), [["consumer", "classic", LAST_GONE]]);
+    simulation.run(Event::Start { is_classic: false, is_static: true });
+    assert_eq!(settle(&mut simulation), [["classic", "consumer", JOINED]]);
+    simulation.run(Event::Restart { who: 1, is_classic: true, keeps_id: false });
+    assert_eq!(settle(&mut simulation), [["consumer", "classic", LAST_IS_CLASSIC]]);
+    simulation.members.clear();
+    simulation.advance(60_000);
+    assert_eq!(settle(&mut simulation), [[""; 3]; 0], "it is empty, and what it was");
+    simulation.run(Event::Start { is_classic: false, is_static: false });
+    assert_eq!(settle(&mut simulation), [["classic", "consumer", TAKEN_OVER]]);
 }
 
 proptest! {

@@ -11,7 +11,8 @@ use crate::consumer::member::{Member, MemberId};
 use crate::group::Group;
 use crate::time::Now;
 use crate::{
-    GroupConfig, GroupMemory, GroupResponse, OffsetsRecord, ReplyToken, RequestContext, Shard, Step,
+    GroupConfig, GroupMemory, GroupResponse, OffsetsRecord, ProtocolChange, ReplyToken, RequestContext,
+    Shard, Step,
 };
 
 use super::super::world::{GROUP, Topics};
@@ -135,6 +136,12 @@ impl Server {
             GroupResponse::ConsumerGroupHeartbeat(response) => Some(response),
             other => panic!("a heartbeat was answered with {other:?}"),
         }
+    }
+
+    /// The protocols that the group has changed between since the last call, and why.
+    pub(super) fn protocol_changes(&mut self) -> Vec<[&'static str; 3]> {
+        let told = |change: ProtocolChange| [change.from, change.to, change.why];
+        self.shard.take_protocol_changes().into_iter().map(told).collect()
     }
 
     /// Commits an offset; none if the server has crashed.
