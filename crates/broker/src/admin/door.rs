@@ -5,22 +5,26 @@
 //! of its own where that is its source: the oldest that has not asked yet. One that waits for its answer goes only for a
 //! newcomer whose source has fewer places also afterwards. A connection ends when it has not been answered for
 //! [`ANSWER_TIME_MAX`], be it that it does not ask or does not read, and in any case after [`VISIT_TIME_MAX`].
+//!
+//! The HTTP library puts a `Date` into every answer and panics where the system's clock shows a time that none can name. So
+//! the door itself answers then, and says what is wrong.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::extract::connect_info::Connected;
 use axum::serve::{IncomingStream, Listener};
 use parking_lot::Mutex;
 use riverrun_env::is_shortage;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, Sleep, sleep};
@@ -37,17 +41,30 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
 const VISIT_TIME_MAX: Duration = Duration::from_mins(1);
 /// The empty line that ends the head of a request.
 const HEAD_END: &[u8] = b"\r\n\r\n";
+/// Seconds since 1970 that a `Date` can name: up to the year 9999.
+const DATES_S: Range<u64> = 0..253_402_300_800;
+/// The answer while the clock shows another time.
+const UNDATED: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\n\
+    content-type: text/plain; charset=utf-8\r\ncontent-length: 92\r\nconnection: close\r\n\r\n\
+    the system's clock is before 1970 or after 9999: the admin port answers again once it is set";
 
 /// Accepts connections within the bounds.
 pub(super) struct Door {
     socket: TcpListener,
     visits: Arc<Visits>,
+    /// The system's clock, as the HTTP library reads it.
+    now: fn() -> SystemTime,
 }
 
 impl Door {
     pub(super) fn new(socket: TcpListener) -> Self {
-        Self { socket, visits: Arc::default() }
+        Self { socket, visits: Arc::default(), now: SystemTime::now }
     }
+}
+
+/// Whether a `Date` can name this time.
+fn has_date(now: SystemTime) -> bool {
+    now.duration_since(UNIX_EPOCH).is_ok_and(|since| DATES_S.contains(&since.as_secs()))
 }
 
 /// The connections that are open.
@@ -174,6 +191,18 @@ impl Visit {
         }
     }
 
+    /// Reads what is asked, and answers that the clock has to be set.
+    async fn answer_undated(mut self) -> io::Result<()> {
+        let mut buffer = [0; 1024];
+        while !self.stay.is_asking.load(Ordering::Relaxed) {
+            if self.read(&mut buffer).await? == 0 {
+                return Ok(());
+            }
+        }
+        self.write_all(UNDATED).await?;
+        self.shutdown().await
+    }
+
     fn note_written(&mut self) {
         self.stay.is_asking.store(false, Ordering::Relaxed);
         self.tail.clear();
@@ -224,9 +253,12 @@ impl Listener for Door {
         loop {
             match self.socket.accept().await {
                 Ok((stream, peer)) => {
-                    if let Some(stay) = self.visits.enter(peer.ip()) {
-                        return (Visit::new(stream, stay), peer);
+                    let Some(stay) = self.visits.enter(peer.ip()) else { continue };
+                    let visit = Visit::new(stream, stay);
+                    if has_date((self.now)()) {
+                        return (visit, peer);
                     }
+                    tokio::spawn(visit.answer_undated());
                 }
                 Err(error) => {
                     tracing::debug!(%error, "the admin port cannot accept a connection");
@@ -271,7 +303,8 @@ impl Connected<IncomingStream<'_, Door>> for Here {
 mod tests {
     use std::net::Ipv4Addr;
 
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use axum::Router;
+    use axum::routing::get;
 
     use super::*;
 
@@ -346,6 +379,33 @@ mod tests {
         let client = TcpStream::connect(socket.local_addr().expect("bound")).await.expect("it listens");
         let (visit, _) = Door::new(socket).accept().await;
         (client, visit)
+    }
+
+    #[tokio::test]
+    async fn whoever_asks_at_a_time_that_no_date_names_is_told_so() {
+        let clocks: [(fn() -> SystemTime, &str); 4] = [
+            (|| UNIX_EPOCH - Duration::from_millis(1), "503"),
+            (|| UNIX_EPOCH, "200"),
+            (|| UNIX_EPOCH + Duration::from_secs(DATES_S.end - 1), "200"),
+            (|| UNIX_EPOCH + Duration::from_secs(DATES_S.end), "503"),
+        ];
+        for (now, status) in clocks {
+            let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
+            let address = socket.local_addr().expect("bound");
+            let routes = Router::new().route("/health", get(|| async { "ok\n" }));
+            let service = routes.into_make_service_with_connect_info::<Here>();
+            let serving = axum::serve(Door { now, ..Door::new(socket) }, service);
+            let serving = tokio::spawn(serving.into_future());
+            let mut client = TcpStream::connect(address).await.expect("it listens");
+            let request = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+            client.write_all(request).await.expect("open");
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).await.expect("answered");
+            assert_eq!(answer.split(' ').nth(1), Some(status), "{answer}");
+            let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+            assert!(head.contains(&format!("content-length: {}", body.len())), "{answer}");
+            serving.abort();
+        }
     }
 
     #[tokio::test]
