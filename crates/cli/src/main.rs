@@ -21,6 +21,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     allocator::bound_arenas();
+    riverrun_env::ignore_file_size_signal();
     let (cli, json) = match args::parse() {
         Ok(parsed) => parsed,
         Err(failure) => return failure.report(true),

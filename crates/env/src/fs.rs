@@ -339,8 +339,8 @@ impl From<ChangeError> for io::Error {
     }
 }
 
-/// Whether the system refused for want of something that may come back: space, quota, descriptors, memory. The disk
-/// is as good as before then, and what failed may be tried again.
+/// Whether the system refused for want of something that may come back: space, quota, a file's largest size, descriptors,
+/// memory. The disk is as good as before then, and what failed may be tried again.
 pub fn is_shortage(error: &io::Error) -> bool {
     let is_storage = matches!(
         error.kind(),

@@ -38,7 +38,7 @@ pub use fs::{
 pub use prefetch::{prefetch, prefetch_arc, prefetch_at, prefetch_shared};
 pub use presence::Vanishing;
 pub use random::Random;
-pub use real::{RealClock, RealFileSystem, RealRandom, raise_descriptor_limit};
+pub use real::{RealClock, RealFileSystem, RealRandom, ignore_file_size_signal, raise_descriptor_limit};
 
 /// Everything a part of the server may ask of the world outside.
 #[derive(Clone)]

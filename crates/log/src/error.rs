@@ -238,7 +238,7 @@ impl LogError {
         }
     }
 
-    /// Whether the disk, or the user's share of it, is full.
+    /// Whether the disk, or the user's share of it, is full. A file that may not grow says nothing of the others.
     pub(crate) fn is_full(&self) -> bool {
         let Self::Io { source, .. } = self else { return false };
         matches!(

@@ -219,10 +219,11 @@ impl QueueError {
     }
 }
 
-/// Whether the system lacks something that may be there again later: space, descriptors, memory.
+/// Whether the system lacks something that may be there again later: space, also below the process's limit for a file,
+/// descriptors, memory.
 fn is_shortage(error: &io::Error) -> bool {
-    use io::ErrorKind::{OutOfMemory, QuotaExceeded, StorageFull};
-    matches!(error.kind(), StorageFull | QuotaExceeded | OutOfMemory)
+    use io::ErrorKind::{FileTooLarge, OutOfMemory, QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge | OutOfMemory)
         || matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 

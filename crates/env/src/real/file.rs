@@ -58,7 +58,7 @@ impl File for RealFile {
     }
 
     fn write_all_at(&self, bytes: &[u8], position: u64) -> io::Result<()> {
-        FileExt::write_all_at(&self.0, bytes, position)
+        FileExt::write_all_at(&self.0, bytes, position).map_err(explained)
     }
 
     fn write_vectored_all_at(&self, mut slices: &mut [IoSlice<'_>], mut position: u64) -> io::Result<()> {
@@ -72,7 +72,7 @@ impl File for RealFile {
                     position += written as u64;
                 }
                 Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(explained(error.into())),
             }
         }
         Ok(())
@@ -87,7 +87,7 @@ impl File for RealFile {
                     position += written as u64;
                 }
                 Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(explained(error.into())),
             }
         }
         Ok(())
@@ -102,7 +102,7 @@ impl File for RealFile {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
+        self.0.set_len(len).map_err(explained)
     }
 
     fn set_modified(&self, time: TimestampMs) -> io::Result<()> {
@@ -119,7 +119,6 @@ impl File for RealFile {
         Ok(rustix::fs::fallocate(&self.0, FallocateFlags::KEEP_SIZE, position, len)?)
     }
 
-    #[expect(unsafe_code, reason = "a system call that takes numbers only, for which rustix has no function")]
     fn begin_write_back(&self, position: u64, len: u64) -> io::Result<()> {
         // It takes no note of errors of what was begun before, so that the next sync tells them.
         self.write_back(position, len, libc::SYNC_FILE_RANGE_WRITE)
@@ -178,6 +177,15 @@ impl File for RealFile {
     }
 }
 
+/// The error with what may be done where a file may not grow: the system's word for it names neither limit.
+fn explained(error: io::Error) -> io::Error {
+    if error.kind() != io::ErrorKind::FileTooLarge {
+        return error;
+    }
+    let told = format!("{error}: the process, or the file system, may have no larger file (see ulimit -f)");
+    io::Error::new(io::ErrorKind::FileTooLarge, told)
+}
+
 #[cfg(test)]
 mod tests {
     use rustix::fs::{Mode, OFlags};
@@ -221,6 +229,7 @@ mod tests {
         let path = dir.path().join("f");
         fs::write(&path, [1; 5000]).unwrap();
         RealFile(fs::File::open(&path).unwrap()).begin_write_back(0, 4096).unwrap();
+        RealFile(fs::File::open(&path).unwrap()).finish_write_back(0, 4096).unwrap();
         let (_reader, writer) = io::pipe().unwrap();
         RealFile(fs::File::from(std::os::fd::OwnedFd::from(writer))).begin_write_back(0, 4096).unwrap();
         // The system begins with nothing through a descriptor that only stands for a path.
@@ -229,4 +238,3 @@ mod tests {
         assert_eq!(Errno::from_io_error(&error), Some(Errno::BADF));
     }
 }
-        RealFile(fs::File::open(&path).unwrap()).finish_write_back(0, 4096).unwrap();

@@ -2,6 +2,7 @@
 
 mod descriptors;
 mod file;
+mod file_size;
 mod file_system;
 mod opening;
 mod volume;
@@ -13,6 +14,7 @@ use riverrun_types::TimestampMs;
 use crate::{Clock, Random};
 
 pub use descriptors::raise_descriptor_limit;
+pub use file_size::ignore_file_size_signal;
 pub use file_system::RealFileSystem;
 
 /// The operating system's clocks.
