@@ -131,7 +131,7 @@ pub enum ClientError {
         last: Option<Arc<ClientError>>,
     },
     /// A record could not even be put into the buffer within `max.block.ms`.
-    #[error("not taken within {after:?}: waited for {what}{}", cause(.last.as_ref()))]
+    #[error("not taken within {after:?}: {what}{}", cause(.last.as_ref()))]
     Blocked {
         /// How long we waited.
         after: Duration,

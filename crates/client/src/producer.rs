@@ -268,7 +268,7 @@ impl Producer {
     ) -> Result<T, ClientError> {
         let Some(deadline) = deadline else { return future.await };
         timeout_at(deadline, future).await.unwrap_or_else(|_| {
-            let (after, what) = (self.options.block_max, what.to_owned());
+            let (after, what) = (self.options.block_max, format!("waited for {what}"));
             Err(ClientError::Blocked { after, what, last: self.accumulator.trouble() })
         })
     }

@@ -341,6 +341,8 @@ mod tests {
             topic: BALLAST_TOPIC.into(),
             partition: 0,
             after,
+            attempts: 1,
+            server: None,
             last: Some(Arc::new(last)),
         };
         for (error, is_fault) in [

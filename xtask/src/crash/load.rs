@@ -226,8 +226,8 @@ impl Progress {
         state.final_failures += u64::from(error.kind() != ErrorKind::Retry);
         state.unanswered += u64::from(is_unanswered(error));
         let text = match error {
-            ClientError::Undelivered { last: Some(last), .. } => format!("given up: {last}"),
-            ClientError::Undelivered { last: None, .. } => "given up without an attempt".to_owned(),
+            ClientError::Undelivered { attempts: 1.., last: Some(last), .. } => format!("given up: {last}"),
+            ClientError::Undelivered { .. } => "given up without an attempt".to_owned(),
             error => error.to_string(),
         };
         let text = without_numbers(&text);
@@ -241,7 +241,7 @@ impl Progress {
 pub(super) fn is_unanswered(error: &ClientError) -> bool {
     match error {
         ClientError::Timeout { .. } => true,
-        ClientError::Undelivered { last: Some(last), .. } => is_unanswered(last),
+        ClientError::Undelivered { attempts: 1.., last: Some(last), .. } => is_unanswered(last),
         _ => false,
     }
 }
@@ -513,8 +513,9 @@ mod tests {
     }
 
     fn undelivered(last: Option<ClientError>) -> ClientError {
-        let after = Duration::from_secs(1);
-        ClientError::Undelivered { topic: "t".into(), partition: 0, after, last: last.map(Arc::new) }
+        let (after, attempts) = (Duration::from_secs(1), u32::from(last.is_some()));
+        let (topic, last) = ("t".into(), last.map(Arc::new));
+        ClientError::Undelivered { topic, partition: 0, after, attempts, server: None, last }
     }
 
     #[test]

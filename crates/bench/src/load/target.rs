@@ -213,7 +213,8 @@ async fn unless_abandoned(
     tokio::select! {
         taken = sending => taken,
         _ = wanted.changed() => {
-            Err(ClientError::Blocked { after: begun.elapsed(), what: "the load was given up".to_owned() })
+            let (after, what) = (begun.elapsed(), "the load was given up".to_owned());
+            Err(ClientError::Blocked { after, what, last: None })
         }
     }
 }
