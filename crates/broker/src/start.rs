@@ -28,7 +28,9 @@ use crate::fetch::held_files::HeldFiles;
 use crate::fetch::session::SessionCache;
 use crate::groups::Groups;
 use crate::health::OpenFailures;
-use crate::metadata::{Cordon, JournalRegistry, MetadataError, Store, StoreOptions, first_start};
+use crate::metadata::{
+    Cordon, JournalRegistry, MetadataError, Store, StoreOptions, absolute, first_start, log_dir_around,
+};
 use crate::metrics::Metrics;
 use crate::mounts::Mounts;
 use crate::net::budget::MemoryBudget;
@@ -88,6 +90,23 @@ pub enum StartError {
         option: &'static str,
         /// The directory.
         path: PathBuf,
+    },
+    /// A directory lies in a log dir of another server.
+    #[error(
+        "{option}: {} lies in {}, a log dir of cluster {cluster}, node {node}: give the server a directory of its own",
+        path.display(), log_dir.display()
+    )]
+    OthersLogDir {
+        /// The option that names the directory.
+        option: &'static str,
+        /// The directory.
+        path: PathBuf,
+        /// The log dir.
+        log_dir: PathBuf,
+        /// Whose it is.
+        cluster: String,
+        /// Whose it is.
+        node: i32,
     },
     /// A queue cannot be mounted.
     #[error("mounts: {mount}: {reason}")]
@@ -164,6 +183,21 @@ fn refuse_queues(env: &Env, config: &BrokerConfig) -> Result<(), StartError> {
     Ok(())
 }
 
+/// Refuses what lies in a log dir of another server: that one, or its owner, may clear it away, and names would collide.
+/// Whose the log dirs themselves are the metadata looks at.
+fn refuse_others_log_dirs(env: &Env, config: &BrokerConfig) -> Result<(), StartError> {
+    let own = config.log_dirs();
+    let data_dir = [("data.dir", config.server.data_dir.clone())];
+    let journals = config.journal_dirs().into_iter().map(|dir| ("journal.dirs", dir));
+    for (option, path) in data_dir.into_iter().chain(journals) {
+        if let Some((log_dir, owner)) = log_dir_around(env, &absolute(&path), &own) {
+            let (cluster, node) = (owner.cluster, owner.node);
+            return Err(StartError::OthersLogDir { option, path, log_dir, cluster, node });
+        }
+    }
+    Ok(())
+}
+
 fn without_journal(error: LogError, way_out: String) -> StartError {
     match error {
         LogError::Journal(source @ (JournalError::Io { .. } | JournalError::Write { .. }))
@@ -198,6 +232,7 @@ fn open_metadata(env: &Env, config: &BrokerConfig, dir: &Path) -> Result<Store, 
 /// Opens everything that a configuration names. Blocks for the disk.
 pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>, StartError> {
     refuse_queues(&env, &config)?;
+    refuse_others_log_dirs(&env, &config)?;
     let meta_dir = config.meta_dir();
     let metadata = open_metadata(&env, &config, &meta_dir)?;
     let mounts = Mounts::open(&env, &meta_dir, &config, &metadata)?;

@@ -34,6 +34,8 @@ pub(crate) const LOG_DIRS_MAX: usize = 256;
 /// An identity file in bytes at most.
 const IDENTITY_BYTES_MAX: u64 = 4096;
 const WHAT: &str = "log directory";
+/// In a log dir: held by the server that uses it.
+const LOCK_FILE: &str = "lock";
 
 /// What a configured directory turned out to be.
 enum Found {
@@ -367,6 +369,36 @@ pub(crate) fn check_unowned(env: &Env, configured: &[PathBuf], meta: &Path) -> R
         }
     }
     Ok(())
+}
+
+/// Refuses log dirs that a running server uses. That of a copy of this metadata has the same identities, and would hear of
+/// starts that it has not made. Changes nothing.
+pub(super) fn refuse_in_use(env: &Env, configured: &[PathBuf]) -> Result<(), MetadataError> {
+    for path in configured {
+        let lock = path.join(LOCK_FILE);
+        // Nothing is made where no server was; and a disk that does not answer is told of by those who need it.
+        if !env.fs.exists(&lock).unwrap_or(false) {
+            continue;
+        }
+        if env.fs.lock(&lock).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+            let owner = read_identity(env, path).ok().flatten().and_then(Result::ok);
+            let owner = owner.map(|owner| format!(" of cluster {}, node {}", owner.cluster, owner.node));
+            let reason = format!(
+                "a running server{} uses it: stop that one, or name a directory of this server's own",
+                owner.unwrap_or_default()
+            );
+            return Err(MetadataError::LogDir { path: path.clone(), reason });
+        }
+    }
+    Ok(())
+}
+
+/// The log dir that `path` is, or lies in, and whose it is. Those in `own` do not count, by whatever path.
+pub(crate) fn log_dir_around(env: &Env, path: &Path, own: &[PathBuf]) -> Option<(PathBuf, DirIdentity)> {
+    let identity_of = |dir: &Path| read_identity(env, dir).ok().flatten()?.ok();
+    let own: Vec<_> = own.iter().filter_map(|dir| identity_of(dir)).map(|own| own.dir).collect();
+    let mut found = path.ancestors().filter_map(|dir| Some((dir.to_path_buf(), identity_of(dir)?)));
+    found.find(|(_, identity)| !own.contains(&identity.dir))
 }
 
 /// Whether a directory says that it is this server's and was not given up, or was known as one of its log dirs and does

@@ -126,6 +126,7 @@ impl Store {
         check_owner(&head, options)?;
         let absent = AbsentDirs::find(env, &image, &options.log_dirs)?;
         let present = absent.present(&options.log_dirs);
+        log_dirs::refuse_in_use(env, &present)?;
         let marks = Marks::read(env, &image, &present);
         if !accepts_loss {
             marks.check(&image, dir)?;

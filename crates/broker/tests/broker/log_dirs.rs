@@ -9,6 +9,7 @@ use riverrun_protocol::{DeleteTopicsRequest, DescribeLogDirsRequest};
 use tempfile::TempDir;
 
 use crate::admin_port::get;
+use crate::lifecycle::copy;
 use crate::support::{Client, batch, configured, create_topic, produce, read_all};
 
 struct Place(TempDir);
@@ -85,4 +86,47 @@ fn a_log_dir_may_be_left_out_once_its_topics_are_deleted_and_come_back() {
     for (topic, partition) in [("kept", 0), ("more", 1), ("new", 0)] {
         assert_eq!(read_all(&mut client, topic, partition, 0), [topic]);
     }
+}
+
+#[test]
+fn what_another_server_keeps_records_in_is_no_place_for_a_second_one() {
+    let place = Place(tempfile::tempdir().expect("a directory"));
+    let server = place.start(&["one"]).expect("starts");
+    let one = place.path("one");
+    let refused = |options: &[(&str, &str)]| {
+        let error = configured(options).start().expect_err("it is another's").to_string();
+        assert!(error.contains(&one) && error.contains("cluster"), "{options:?}: {error}");
+    };
+    let (below, other) = (place.path("one/below"), place.path("other"));
+    let refuse_all = || {
+        refused(&[("data.dir", &one)]);
+        refused(&[("data.dir", &below)]);
+        refused(&[("data.dir", &other), ("journal.dirs", &one)]);
+        refused(&[("data.dir", &other), ("log.dirs", &one)]);
+    };
+    refuse_all();
+    server.stop().expect("a clean stop");
+    refuse_all();
+    for name in ["below", "meta", "logs", "journal"] {
+        assert!(!Path::new(&one).join(name).exists(), "{name}");
+    }
+    place.start(&["one"]).expect("nothing has changed there").stop().expect("a clean stop");
+}
+
+#[test]
+fn a_copy_of_the_metadata_is_refused_while_a_server_uses_the_log_dirs() {
+    let place = Place(tempfile::tempdir().expect("a directory"));
+    let server = place.start(&["one"]).expect("starts");
+    copy(Path::new(&place.path("data/meta")), Path::new(&place.path("other/meta")));
+    let options = [("data.dir", place.path("other")), ("log.dirs", place.path("one"))];
+    for _ in 0..2 {
+        let options = options.each_ref().map(|(name, value)| (*name, value.as_str()));
+        let error = configured(&options).start().expect_err("they are in use").to_string();
+        assert!(
+            error.contains(&place.path("one")) && error.contains("a running server of cluster"),
+            "{error}"
+        );
+    }
+    server.stop().expect("a clean stop");
+    place.start(&["one"]).expect("no start was counted there").stop().expect("a clean stop");
 }
