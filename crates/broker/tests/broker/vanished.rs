@@ -2,6 +2,7 @@
 //! nothing is acked after that.
 
 use std::fs;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -102,6 +103,24 @@ fn a_log_dir_that_is_covered_fails_and_the_other_one_goes_on() {
     drop(client);
     server.stop().expect("the other one stops in order");
     assert_eq!(fs::read_dir(&one).expect("there").count(), 0, "nothing is written where it lay");
+}
+
+#[test]
+fn a_server_whose_journal_s_header_is_written_over_stops() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let data = directory.path();
+    let set = options(data.to_str().expect("text"), &[]);
+    let server = configured(&set).start().expect("the server starts");
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "t", 1, &[]);
+    produce(&mut client, "t", 0, &batch(&["value"]));
+    let path = data.join("journal/00000000.journal");
+    let file = fs::OpenOptions::new().write(true).open(&path).expect("the journal has it");
+    file.write_all_at(&[7; 4096], 0).expect("written");
+    wait_until("it is not noticed", || server.is_stopping());
+    drop(client);
+    let reason = server.stop().expect_err("it stopped by itself").to_string();
+    assert!(reason.contains("00000000.journal was written over under the running server"), "{reason}");
 }
 
 #[test]
