@@ -21,6 +21,7 @@ mod hanging;
 mod lifecycle;
 mod log_dirs;
 mod lost_metadata;
+mod metrics_page;
 mod mount_writes;
 mod mounts;
 mod names;
