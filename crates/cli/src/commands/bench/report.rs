@@ -5,10 +5,14 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use riverrun_bench::report::{Report, ReportError};
 use riverrun_bench::result::OURS;
+use riverrun_env::{RealFileSystem, is_odd_file, read_whole};
 use serde_json::Value;
 
 use crate::exit::{Exit, Failure};
 use crate::text::output::print_text;
+
+/// A result file in bytes at most: the longest run writes a few megabytes.
+const RESULT_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
 #[derive(Args, Debug)]
 pub(crate) struct ReportArgs {
@@ -27,7 +31,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
     let mut report = Report::new(&args.title);
     for path in &args.results {
         for file in files(path)? {
-            let text = std::fs::read_to_string(&file).map_err(|error| Failure::io(file.display(), &error))?;
+            let text = read_result(&file)?;
             report.add(&file.display().to_string(), &text).map_err(|error| failure(&error))?;
         }
     }
@@ -38,6 +42,16 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
 
 fn failure(error: &ReportError) -> Failure {
     Failure::new(Exit::Usage, error.to_string())
+}
+
+/// The text of a result file. What is no file is refused, whatever its name ends with: a FIFO would be waited for.
+fn read_result(path: &Path) -> Result<String, Failure> {
+    let bytes = read_whole(&RealFileSystem, path, RESULT_BYTES_MAX).map_err(|error| match error.kind() {
+        _ if is_odd_file(&error) => Failure::usage(format!("{}: {error}", path.display())),
+        std::io::ErrorKind::InvalidData => Failure::usage(error.to_string()),
+        _ => Failure::io(path.display(), &error),
+    })?;
+    String::from_utf8(bytes).map_err(|_| Failure::usage(format!("{}: it is not UTF-8", path.display())))
 }
 
 /// The file itself, or the result files of a directory, by name.
@@ -177,6 +191,23 @@ meanwhile publish p50 1.50, p99 20.00, p99.9 30.00, max 40.00 ms";
         assert_eq!(disk_full(&json!({"firstAckS": 0.254})), "first ack 0.25 s after the disk had room again");
         assert_eq!(disk_full(&json!({"fullAtS": 1.0})), "no ack after the disk had room again");
         assert_eq!((backlog(&Value::Null), disk_full(&Value::Null)), (String::new(), String::new()));
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused_by_name_and_not_waited_for() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let fifo = dir.path().join("fifo.json");
+        assert!(std::process::Command::new("mkfifo").arg(&fifo).status().expect("run").success());
+        for results in [fifo.as_path(), dir.path()] {
+            let args = ReportArgs {
+                results: vec![results.to_owned()],
+                output: dir.path().join("page.html"),
+                title: String::new(),
+            };
+            let refused = run(&args).expect_err("no file");
+            assert_eq!(refused.exit, Exit::Usage);
+            assert!(refused.message().contains("fifo.json: it is a FIFO"), "{refused}");
+        }
     }
 
     #[test]
