@@ -9,6 +9,7 @@ mod common;
 mod damage;
 mod demo;
 mod failures;
+mod file_size;
 mod files;
 mod lost;
 mod offline;
