@@ -1,8 +1,10 @@
 //! `riverrun topic|group|config` against a server.
 
+use std::time::Instant;
+
 use serde_json::json;
 
-use crate::common::{Server, signal, wait};
+use crate::common::{Server, WAIT, signal, wait};
 use rustix::process::Signal;
 
 #[test]
@@ -181,4 +183,42 @@ fn a_group_with_members_is_neither_reset_nor_deleted() {
     signal(&reader, Signal::INT);
     assert_eq!(wait(&mut reader).code(), Some(0));
     server.run(&["group", "delete", "g"]).ended(0);
+}
+
+#[test]
+fn a_group_that_rolls_tells_who_speaks_which_protocol() {
+    let mut server = Server::start();
+    server.feed(&["produce", "rolled"], b"x\n").ended(0);
+    let mut members: Vec<_> = ["classic", "consumer"]
+        .map(|protocol| {
+            let args = ["consume", "rolled", "--group", "g", "--group-protocol", protocol, "--follow"];
+            let mut member = server.command(&args).spawn().expect("runs");
+            if protocol == "classic" {
+                let mut seen = [0; 2];
+                std::io::Read::read_exact(member.stdout.as_mut().expect("piped"), &mut seen).expect("read");
+            }
+            member
+        })
+        .into();
+    let protocols = || {
+        let described = server.run(&["group", "describe", "g", "--json"]).ended(0).json();
+        let members = described[0]["members"].as_array().expect("members").clone();
+        let mut protocols: Vec<_> = members.iter().map(|member| member["protocol"].clone()).collect();
+        protocols.sort_by_key(ToString::to_string);
+        protocols
+    };
+    let deadline = Instant::now() + WAIT;
+    while protocols() != ["classic", "consumer"] {
+        assert!(Instant::now() < deadline, "{:?}", protocols());
+    }
+    let text = server.run(&["group", "describe", "g"]).ended(0).text();
+    assert!(text.contains("PROTOCOL"), "{text}");
+    for member in &mut members {
+        signal(member, Signal::INT);
+        wait(member);
+    }
+    assert_eq!(server.interrupt(), 0);
+    let told =
+        "group=g from=\"classic\" to=\"consumer\" why=\"a member of the consumer protocol has joined\"";
+    assert!(server.logged().contains(told));
 }

@@ -22,6 +22,10 @@ use crate::topic_partition::TopicPartition;
 const TYPE_CONSUMER: &str = "consumer";
 /// Name of the other kind.
 const TYPE_CLASSIC: &str = "classic";
+/// `MemberType` of a member of the classic protocol in a KIP-848 group.
+const MEMBER_CLASSIC: i8 = 0;
+/// `MemberType` of a member of the newer one.
+const MEMBER_CONSUMER: i8 = 1;
 /// State in which the classic describe shows a group that does not exist.
 const STATE_DEAD: &str = "Dead";
 
@@ -49,6 +53,9 @@ pub struct GroupMember {
     pub client_id: String,
     /// Where it connects from.
     pub host: String,
+    /// The protocol that it speaks, `classic` or `consumer`: a group that changes from one to the other has members of both.
+    /// None where the server does not say, as before version 1 of `ConsumerGroupDescribe`.
+    pub protocol: Option<&'static str>,
     /// KIP-848: its epoch.
     pub epoch: Option<i32>,
     /// What it subscribes to, where it can be read.
@@ -189,6 +196,7 @@ fn read_server_side(frame: &ResponseFrame, name: &str) -> Result<GroupDescriptio
         instance_id: member.instance_id.as_ref().map(ToString::to_string),
         client_id: member.client_id.to_string(),
         host: member.client_host.to_string(),
+        protocol: protocol_of(member.member_type),
         epoch: Some(member.member_epoch),
         topics: member.subscribed_topic_names.iter().map(ToString::to_string).collect(),
         assignment: partitions_of(&member.assignment),
@@ -203,6 +211,15 @@ fn read_server_side(frame: &ResponseFrame, name: &str) -> Result<GroupDescriptio
         epoch: Some(group.group_epoch),
         members: members.collect(),
     })
+}
+
+/// The protocol of a member of a KIP-848 group.
+fn protocol_of(member_type: i8) -> Option<&'static str> {
+    match member_type {
+        MEMBER_CLASSIC => Some(TYPE_CLASSIC),
+        MEMBER_CONSUMER => Some(TYPE_CONSUMER),
+        _ => None,
+    }
 }
 
 fn partitions_of(assignment: &Assignment<'_>) -> Vec<TopicPartition> {
@@ -260,6 +277,7 @@ fn classic_member(member: &DescribedGroupMember<'_>, consumers: bool) -> GroupMe
         instance_id: member.group_instance_id.as_ref().map(ToString::to_string),
         client_id: member.client_id.to_string(),
         host: member.client_host.to_string(),
+        protocol: Some(TYPE_CLASSIC),
         epoch: None,
         topics,
         assignment,

@@ -1,6 +1,6 @@
 //! `riverrun group describe`: members, and how far each partition is read.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 
 use clap::Args;
@@ -50,6 +50,8 @@ struct Member {
     instance_id: Option<String>,
     client_id: String,
     host: String,
+    /// The protocol that it speaks, where the server says so: `classic` or `consumer`.
+    protocol: Option<&'static str>,
     topics: Vec<String>,
     partitions: Vec<String>,
 }
@@ -90,11 +92,12 @@ async fn describe(admin: &Admin, group: GroupDescription) -> Result<Group, Failu
     // A topic that was deleted since has no end, and is shown all the same.
     let mut ends: BTreeMap<TopicPartition, End> =
         ends.into_iter().map(|(partition, end)| (partition, told(end))).collect();
+    let readers = readers(&group.members);
     let partitions: Vec<Partition> = partitions
         .iter()
         .map(|partition| {
             let committed = committed.get(partition).map(|committed| committed.offset.0);
-            describe_partition(partition, committed, ends.remove(partition), &group.members)
+            describe_partition(partition, committed, ends.remove(partition), readers.get(partition).copied())
         })
         .collect();
     Ok(Group {
@@ -120,18 +123,26 @@ fn total_lag(partitions: &[Partition]) -> Option<i64> {
     partitions.iter().filter_map(|partition| partition.lag).reduce(i64::saturating_add)
 }
 
+/// Who reads which partition; where several do, the first of them.
+fn readers(members: &[GroupMember]) -> HashMap<&TopicPartition, &GroupMember> {
+    let named = members
+        .iter()
+        .rev()
+        .flat_map(|member| member.assignment.iter().map(move |partition| (partition, member)));
+    named.collect()
+}
+
 fn describe_partition(
     partition: &TopicPartition,
     committed: Option<i64>,
     end: Option<End>,
-    members: &[GroupMember],
+    reader: Option<&GroupMember>,
 ) -> Partition {
     let (end, error) = match end {
         Some(Ok(end)) => (end, None),
         Some(Err(error)) => (None, Some(error)),
         None => (None, None),
     };
-    let reader = members.iter().find(|member| member.assignment.contains(partition));
     Partition {
         topic: partition.topic.to_string(),
         index: partition.partition,
@@ -150,6 +161,7 @@ fn describe_member(member: &GroupMember) -> Member {
         instance_id: member.instance_id.clone(),
         client_id: member.client_id.clone(),
         host: member.host.clone(),
+        protocol: member.protocol,
         topics: member.topics.clone(),
         partitions: member.assignment.iter().map(ToString::to_string).collect(),
     }
@@ -188,12 +200,13 @@ fn members_table(members: &[Member]) -> Table {
         Column::Left("MEMBER"),
         Column::Left("CLIENT"),
         Column::Left("HOST"),
+        Column::Left("PROTOCOL"),
         Column::Right("PARTITIONS"),
     ]);
     for member in members {
         let id = member.instance_id.as_ref().unwrap_or(&member.id);
-        let count = member.partitions.len().to_string();
-        table.row(&[id.clone(), member.client_id.clone(), member.host.clone(), count]);
+        let (protocol, count) = (member.protocol.unwrap_or("-"), member.partitions.len().to_string());
+        table.row(&[id.clone(), member.client_id.clone(), member.host.clone(), protocol.to_owned(), count]);
     }
     table
 }
@@ -226,9 +239,26 @@ mod tests {
     use super::*;
 
     #[test]
+    fn members_of_a_group_that_rolls_tell_their_protocol() {
+        let member = |protocol| Member {
+            id: "m".to_owned(),
+            instance_id: None,
+            client_id: "c".to_owned(),
+            host: "/h".to_owned(),
+            protocol,
+            topics: Vec::new(),
+            partitions: Vec::new(),
+        };
+        let members = [Some("classic"), Some("consumer"), None].map(member);
+        let text = members_table(&members).render(0);
+        let protocols: Vec<_> = text.lines().filter_map(|line| line.split_whitespace().nth(3)).collect();
+        assert_eq!(protocols, ["PROTOCOL", "classic", "consumer", "-"]);
+    }
+
+    #[test]
     fn a_lag_that_is_not_known_is_not_zero() {
         let partition =
-            |committed| describe_partition(&TopicPartition::new("t", 0), committed, Some(Ok(Some(9))), &[]);
+            |committed| describe_partition(&TopicPartition::new("t", 0), committed, Some(Ok(Some(9))), None);
         let group = |committed: &[Option<i64>]| {
             let partitions: Vec<_> = committed.iter().copied().map(partition).collect();
             Group {
