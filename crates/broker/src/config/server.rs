@@ -70,7 +70,8 @@ options! {
     admin_listen: Option<std::net::SocketAddr> = "admin.listen", Text("an address and port such as 127.0.0.1:9644"), None;
     /// How `riverrun serve` writes a line of its log: as text for people, or as a JSON object with `timestamp`, `level`,
     /// `target`, `message` and `fields`. The error that ends it is such a line, too, with `exit_code` and `advice` in its
-    /// fields. A server inside a program logs as that program wants it.
+    /// fields. With `json` the line on stdout that says that the server is ready is an object, too, as `--json` has it. A
+    /// server inside a program logs as that program wants it.
     log_format: LogFormat = "log.format", Choice(&["text", "json"]), Some("text");
     /// Names by which the admin port is reached, separated by commas. A request that names another host is refused, so that no
     /// page in a browser can read the port through a name of its own (DNS rebinding). `localhost`, loopback addresses and the

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use riverrun_broker::config::load::{FILE_BYTES_MAX, Sources, parse_assignment};
-use riverrun_broker::config::{BrokerConfig, ConfigError, Origin};
+use riverrun_broker::config::{BrokerConfig, ConfigError, LogFormat, Origin};
 use riverrun_broker::{MetadataError, Server, StartError, StopError};
 use riverrun_env::{RealFileSystem, is_odd_file, read_whole};
 use serde::Serialize;
@@ -59,7 +59,8 @@ pub(crate) struct ServeArgs {
     /// Where /metrics and /health are served over HTTP [default: nowhere]
     #[arg(long, value_name = "HOST:PORT")]
     admin: Option<String>,
-    /// How a line of the log on stderr is written: text, or json for one object on each line [default: text]
+    /// How a line of the log on stderr is written: text, or json for one object on each line, and on stdout, too
+    /// [default: text]
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<String>,
     /// Configuration file (TOML)
@@ -120,6 +121,8 @@ async fn serve(config: BrokerConfig, output: OutputArgs) -> Result<(), Failure> 
     let mut stop = StopSignals::new()?;
     let data = absolute(&config.server.data_dir);
     let admin = config.server.admin_listen;
+    // Whoever takes all that it says for JSON cannot read a line that is not.
+    let output = OutputArgs { json: output.json || config.server.log_format == LogFormat::Json };
     // On a thread of its own: it may have much to recover, and signals are heard meanwhile.
     let starting = tokio::task::spawn_blocking(move || Server::start(config, logging::account()));
     let started = tokio::select! {

@@ -142,6 +142,43 @@ fn a_log_in_json_is_an_object_on_each_line() {
 }
 
 #[test]
+fn a_server_whose_log_is_json_prints_nothing_else() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let data = dir.path().to_str().expect("text");
+    let flags = ["serve", "--data", data, "--listen", "127.0.0.1:0", "--log-format", "json"];
+    let mut child = riverrun(&flags).spawn().expect("the binary runs");
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().expect("piped")).read_line(&mut line).expect("readable");
+    signal(&child, Signal::TERM);
+    let ended = finish(child, b"").ended(0);
+    let ready: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+    assert!(ready["bootstrap"].is_string(), "{ready}");
+    for line in ended.stderr.lines() {
+        serde_json::from_str::<Value>(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+    }
+}
+
+#[test]
+fn a_group_that_changes_its_protocol_is_in_the_log_with_the_reason() {
+    let mut server = Logging::start(false, &[]);
+    server.run(&["topic", "create", "t"]);
+    for protocol in ["classic", "consumer", "classic"] {
+        server.run(&["consume", "t", "--group", "rolling", "--group-protocol", protocol]);
+    }
+    assert_eq!(server.stop(), Some(0));
+    let mut text = String::new();
+    server.log.take().expect("there").read_to_string(&mut text).expect("text");
+    let changes = text.lines().filter(|line| line.contains("a group has changed its protocol"));
+    let changes: Vec<&str> = changes.collect();
+    assert_eq!(changes.len(), 2, "{text}");
+    for (line, [from, to]) in changes.iter().zip([["classic", "consumer"], ["consumer", "classic"]]) {
+        let told =
+            format!("group=rolling from={from:?} to={to:?} why=\"it was empty, and a member of the other");
+        assert!(line.contains("INFO") && line.contains(&told), "{told} in {line}");
+    }
+}
+
+#[test]
 fn what_clients_change_is_in_the_log_with_names_and_who() {
     let mut server = Logging::start(false, &[]);
     server.run(&["topic", "create", "clicks", "--partitions", "2"]);
