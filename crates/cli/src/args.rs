@@ -87,7 +87,7 @@ pub(crate) enum Command {
     /// List, describe, reset and delete consumer groups
     #[command(subcommand)]
     Group(group::GroupCommand),
-    /// Read and change configuration of topics and servers, and check a server's configuration file
+    /// Read and change configuration of topics, groups and servers, and check a server's configuration file
     #[command(subcommand)]
     Config(config::ConfigCommand),
     /// Dump, verify and repair a server's files, without a server

@@ -222,3 +222,34 @@ fn a_group_that_rolls_tells_who_speaks_which_protocol() {
         "group=g from=\"classic\" to=\"consumer\" why=\"a member of the consumer protocol has joined\"";
     assert!(server.logged().contains(told));
 }
+
+#[test]
+fn the_level_that_holds_stands_beside_a_durability_that_does_not() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let server = Server::on(dir.path(), &["--set", "default.durability=2"]);
+    server.run(&["topic", "create", "plain"]).ended(0);
+    server.run(&["topic", "create", "flushed", "--config", "flush.messages=1"]).ended(0);
+    let get = |topic| server.run(&["config", "get", "--topic", topic, "durability"]).ended(0).text();
+    assert_eq!(get("plain"), "durability=2\n");
+    assert_eq!(get("flushed"), "durability=2\ndurability.wanted=1\n");
+    let all = server.run(&["config", "get", "--topic", "flushed", "--json"]).ended(0).json();
+    assert_eq!((&all["durability"], &all["durability.wanted"]), (&json!("2"), &json!("1")));
+    let described = server.run(&["config", "describe", "--topic", "flushed", "durability"]).ended(0).text();
+    assert!(described.contains("durability.wanted=1\n  The level that the topic's configs ask for."));
+}
+
+#[test]
+fn a_group_has_a_configuration_of_its_own() {
+    let server = Server::start();
+    let option = "consumer.session.timeout.ms";
+    let get = || server.run(&["config", "get", "--group", "g", option]).ended(0).text();
+    assert_eq!(get(), format!("{option}=45000\n"));
+    let set = |value: &str| server.run(&["config", "set", "--group", "g", &format!("{option}={value}")]);
+    assert_eq!(set("50000").ended(0).text(), "g changed\n");
+    assert_eq!(get(), format!("{option}=50000\n"));
+    let refused = set("1").ended(2).stderr;
+    assert!(refused.contains("group g: ") && refused.contains(option), "{refused}");
+    server.run(&["config", "set", "--group", "g", "--unset", option]).ended(0);
+    assert_eq!(get(), format!("{option}=45000\n"));
+    server.run(&["config", "get", "--group", "g", "--topic", "t"]).ended(2);
+}

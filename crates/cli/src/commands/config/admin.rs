@@ -5,13 +5,12 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use riverrun_client::{Admin, ConfigEntry, ConfigResource};
-use riverrun_types::NodeId;
 use serde::Serialize;
 
 use super::target::Target;
 use crate::args::{ClientArgs, parse_pair};
 use crate::commands::outcome::{outcome, report};
-use crate::commands::topic::changes;
+use crate::commands::topic::{DURABILITY, WANTED, changes};
 use crate::exit::{Exit, Failure};
 use crate::text::bytes::printable;
 use crate::text::output::OutputArgs;
@@ -21,12 +20,17 @@ const GET_EXAMPLES: &str = "\
 Examples:
   riverrun config get --topic clicks
   riverrun config get --topic clicks retention.ms cleanup.policy
-  riverrun config describe --broker 1 log.retention.hours";
+  riverrun config get --group readers
+  riverrun config describe --broker 1 log.retention.hours
+
+Where flush.messages or flush.ms has records synced that durability alone would not, the level that
+holds stands beside durability, as durability.wanted.";
 
 const SET_EXAMPLES: &str = "\
 Examples:
   riverrun config set --topic clicks retention.ms=86400000 cleanup.policy=compact
   riverrun config set --topic clicks --unset retention.ms
+  riverrun config set --group readers consumer.session.timeout.ms=60000
   riverrun config set --broker 1 cordoned.log.dirs=/disk/2";
 
 /// Flags of `config get` and `config describe`.
@@ -85,31 +89,43 @@ struct Synonym {
     source: String,
 }
 
-fn resource(target: &Target) -> ConfigResource {
-    match (&target.topic, target.broker) {
-        (Some(name), _) => ConfigResource::Topic(name.clone()),
-        (None, Some(id)) => ConfigResource::Broker(NodeId(id)),
-        (None, None) => unreachable!("the command line requires one of the two"),
-    }
-}
-
-/// The entries that were asked for, in the order of the keys.
+/// The entries that were asked for, in the order of the keys, with the level that holds beside a `durability` that does not.
 async fn entries(args: &GetArgs) -> Result<Vec<ConfigEntry>, Failure> {
-    let resource = resource(&args.target);
+    let resource = args.target.resource();
     let admin = Admin::new(args.client.cluster()).await?;
     let about = |error| Failure::from(error).about(printable(&resource.to_string()));
-    let entries = admin.describe_configs(&resource).await.map_err(about)?;
-    if args.keys.is_empty() {
-        return Ok(entries);
+    let mut entries = if args.keys.is_empty() {
+        admin.describe_configs(&resource).await.map_err(about)?
+    } else {
+        let keys: Vec<&str> = args.keys.iter().map(String::as_str).collect();
+        in_order(&keys, &admin.describe_configs_named(&resource, &keys).await.map_err(about)?, &resource)?
+    };
+    let place = entries.iter().position(|entry| entry.name == DURABILITY);
+    let is_shown = entries.iter().any(|entry| entry.name == WANTED);
+    if let Some(place) = place.filter(|_| !is_shown) {
+        let wanted = admin.describe_configs_named(&resource, &[WANTED]).await.map_err(about)?;
+        let differs = |wanted: &ConfigEntry| wanted.value != entries[place].value;
+        if let Some(wanted) = wanted.into_iter().next().filter(differs) {
+            entries.insert(place + 1, wanted);
+        }
     }
-    let find = |key: &String| {
+    Ok(entries)
+}
+
+/// The entries of these keys, or that one of them is none.
+fn in_order(
+    keys: &[&str],
+    entries: &[ConfigEntry],
+    resource: &ConfigResource,
+) -> Result<Vec<ConfigEntry>, Failure> {
+    let find = |key: &&str| {
         let found = entries.iter().find(|entry| entry.name == *key).cloned();
         found.ok_or_else(|| {
             Failure::new(Exit::NotFound, format!("{resource} has no option {key:?}"))
                 .advise("riverrun config docs   (every option with its range)")
         })
     };
-    args.keys.iter().map(find).collect()
+    keys.iter().map(find).collect()
 }
 
 pub(super) async fn get(args: GetArgs) -> Result<(), Failure> {
@@ -177,12 +193,13 @@ fn full_text(entry: &Described) -> String {
 
 pub(super) async fn set(args: SetArgs) -> Result<(), Failure> {
     let admin = Admin::new(args.client.cluster()).await?;
-    let changes = BTreeMap::from([(resource(&args.target), changes(&args.set, &args.unset))]);
+    let changes = BTreeMap::from([(args.target.resource(), changes(&args.set, &args.unset))]);
     let done = if args.dry_run { "would be changed" } else { "changed" };
     let results = admin.alter_configs(&changes, args.dry_run).await;
     let told = |(resource, result): (ConfigResource, _)| {
         let (kind, name) = match resource {
             ConfigResource::Topic(name) => ("topic", name),
+            ConfigResource::Group(name) => ("group", name),
             other => ("server", other.to_string()),
         };
         outcome(kind, name, result, |()| done.to_owned())

@@ -1,4 +1,4 @@
-//! `riverrun config`: configuration of topics and servers, and of a server that is still to be started.
+//! `riverrun config`: configuration of topics, groups and servers, and of a server that is still to be started.
 
 mod admin;
 mod check;
@@ -13,13 +13,13 @@ use crate::exit::Failure;
 /// Commands on configuration.
 #[derive(Subcommand, Debug)]
 pub(crate) enum ConfigCommand {
-    /// Print the values that hold for a topic or a server
+    /// Print the values that hold for a topic, a group or a server
     Get(admin::GetArgs),
     /// Print values with where each comes from and what it does
     Describe(admin::GetArgs),
-    /// Change the configuration of a topic or a server
+    /// Change the configuration of a topic, a group or a server
     Set(admin::SetArgs),
-    /// Print every option that a server and a topic know, with type, range, default and text
+    /// Print every option that a server, a topic and a group know, with type, range, default and text
     Docs,
     /// Check a server's configuration file without starting
     Check(check::CheckArgs),

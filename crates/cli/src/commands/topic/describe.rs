@@ -20,9 +20,10 @@ use crate::text::output::OutputArgs;
 use crate::text::table::{Column, Table};
 
 /// The option that says what acks promise.
-const DURABILITY: &str = "durability";
-/// What a Riverrun server tells besides, if it is asked by name.
-const WANTED: &str = "durability.wanted";
+pub(crate) const DURABILITY: &str = "durability";
+/// What a Riverrun server tells besides, if it is asked by name: the level that all of the topic's options come to, the one
+/// that is reached, and what is not synced.
+pub(crate) const WANTED: &str = "durability.wanted";
 const REACHED: &str = "durability.reached";
 const UNSYNCED: &str = "durability.unsynced.records";
 

@@ -9,6 +9,7 @@ mod list;
 use clap::Subcommand;
 
 pub(crate) use self::alter::changes;
+pub(crate) use self::describe::{DURABILITY, WANTED};
 
 use crate::exit::Failure;
 
