@@ -176,7 +176,7 @@ fn read_on(partition: &TopicPartition, next: Option<Offset>) -> String {
         |next| {
             format!(
                 "{verify}; riverrun consume {topic} --partition {partition} --from {next}   (what comes behind it); \
-                 riverrun group reset GROUP --topic {topic}:{partition} --to-offset {next}   (takes a group past it)"
+                 riverrun group reset GROUP --topic {topic}:{partition} --to-offset {next} --execute   (takes a group past it)"
             )
         },
     )
@@ -188,8 +188,9 @@ fn exit_of(error: &ClientError) -> Exit {
         ClientError::Connect { .. }
         | ClientError::Disconnected { .. }
         | ClientError::Timeout { .. }
+        | ClientError::Blocked { .. }
         | ClientError::Undelivered { .. } => Exit::Unreachable,
-        ClientError::UnknownNode(_) => Exit::NotFound,
+        ClientError::UnknownNode(_) | ClientError::UnknownPartition(_) => Exit::NotFound,
         ClientError::Invalid(_) | ClientError::RecordTooLarge { .. } => Exit::Usage,
         ClientError::Server { code, .. } => exit_of_code(*code),
         _ => Exit::Failed,
@@ -207,7 +208,10 @@ fn exit_of_code(code: ErrorCode) -> Exit {
         | ErrorCode::GROUP_SUBSCRIBED_TO_TOPIC => Exit::Conflict,
         ErrorCode::REQUEST_TIMED_OUT
         | ErrorCode::NETWORK_EXCEPTION
+        | ErrorCode::NOT_COORDINATOR
         | ErrorCode::COORDINATOR_NOT_AVAILABLE
+        | ErrorCode::COORDINATOR_LOAD_IN_PROGRESS
+        | ErrorCode::NOT_LEADER_OR_FOLLOWER
         | ErrorCode::LEADER_NOT_AVAILABLE
         | ErrorCode::KAFKA_STORAGE_ERROR => Exit::Unreachable,
         ErrorCode::INVALID_TOPIC_EXCEPTION
@@ -217,6 +221,11 @@ fn exit_of_code(code: ErrorCode) -> Exit {
         | ErrorCode::INVALID_CONFIG
         | ErrorCode::INVALID_REQUEST
         | ErrorCode::INVALID_GROUP_ID
+        | ErrorCode::INVALID_RECORD
+        | ErrorCode::INVALID_REGULAR_EXPRESSION
+        | ErrorCode::INVALID_TIMESTAMP
+        | ErrorCode::RECORD_LIST_TOO_LARGE
+        | ErrorCode::UNSUPPORTED_COMPRESSION_TYPE
         | ErrorCode::OFFSET_OUT_OF_RANGE
         | ErrorCode::MESSAGE_TOO_LARGE
         | ErrorCode::POLICY_VIOLATION => Exit::Usage,
@@ -229,7 +238,9 @@ fn advice(error: &ClientError) -> Option<&'static str> {
         ClientError::Connect { .. } => {
             "riverrun serve   (starts a server here), or --bootstrap HOST:PORT for another one"
         }
-        ClientError::Timeout { .. } => "--timeout with more seconds, or look at the server's log",
+        ClientError::Timeout { .. } | ClientError::Undelivered { .. } | ClientError::Blocked { .. } => {
+            "more time (--timeout, or request.timeout.ms), or look at the server's log and /health for what it waits for"
+        }
         ClientError::RecordTooLarge { option: "buffer.memory", .. } => {
             "buffer.memory with more bytes, or smaller records"
         }
@@ -245,6 +256,9 @@ fn advice(error: &ClientError) -> Option<&'static str> {
             ErrorCode::NON_EMPTY_GROUP => {
                 "stop the group's consumers first; riverrun group describe GROUP shows them"
             }
+            ErrorCode::NOT_COORDINATOR | ErrorCode::COORDINATOR_NOT_AVAILABLE => {
+                "look at the server's log and /health: groups take no changes there, as while the disk is full"
+            }
             ErrorCode::INVALID_CONFIG => "riverrun config docs   (every option with its range)",
             ErrorCode::MESSAGE_TOO_LARGE => {
                 "riverrun config set --topic NAME max.message.bytes=BYTES, or smaller records"
@@ -257,6 +271,8 @@ fn advice(error: &ClientError) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn server(code: ErrorCode) -> Failure {
@@ -269,12 +285,29 @@ mod tests {
             (ErrorCode::UNKNOWN_TOPIC_OR_PARTITION, Exit::NotFound),
             (ErrorCode::TOPIC_ALREADY_EXISTS, Exit::Conflict),
             (ErrorCode::REQUEST_TIMED_OUT, Exit::Unreachable),
+            (ErrorCode::COORDINATOR_LOAD_IN_PROGRESS, Exit::Unreachable),
             (ErrorCode::INVALID_PARTITIONS, Exit::Usage),
+            (ErrorCode::INVALID_RECORD, Exit::Usage),
             (ErrorCode::UNKNOWN_SERVER_ERROR, Exit::Failed),
         ] {
             assert_eq!(server(code).exit, exit, "{code}");
         }
         assert_eq!(Failure::from(ClientError::Invalid("x".into())).exit, Exit::Usage);
+        let gone = ClientError::UnknownPartition(TopicPartition::new("t", 0));
+        assert_eq!(Failure::from(gone).exit, Exit::NotFound);
+        let (after, what, last) = (Duration::from_secs(1), "room".to_owned(), None);
+        assert_eq!(Failure::from(ClientError::Blocked { after, what, last }).exit, Exit::Unreachable);
+    }
+
+    #[test]
+    fn groups_that_take_no_changes_send_to_the_server_s_log() {
+        for code in [ErrorCode::NOT_COORDINATOR, ErrorCode::COORDINATOR_NOT_AVAILABLE] {
+            let text = server(code).to_string();
+            assert!(
+                text.contains("try: look at the server's log") && text.contains("disk is full"),
+                "{text}"
+            );
+        }
     }
 
     #[test]

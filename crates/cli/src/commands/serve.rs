@@ -325,7 +325,7 @@ fn cannot_start(error: &StartError, data: &Path, admin: Option<SocketAddr>) -> F
             Failure::usage(message).advise(address_advice(flag(address)))
         }
         _ => match data.ancestors().find(|path| path.is_file()) {
-            Some(file) => Failure::new(Exit::Failed, message)
+            Some(file) => Failure::usage(message)
                 .advise(format!("--data with a directory; {} is a file", file.display())),
             None => Failure::new(Exit::Failed, message),
         },

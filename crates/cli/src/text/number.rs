@@ -17,7 +17,15 @@ pub(crate) fn count(value: u64) -> String {
 
 /// A count of records.
 pub(crate) fn records(value: u64) -> String {
-    if value == 1 { "1 record".to_owned() } else { format!("{} records", count(value)) }
+    counted(value, "record")
+}
+
+/// A count of things whose name takes an s where there is not one of them.
+pub(crate) fn counted(value: impl TryInto<u64>, noun: &str) -> String {
+    match value.try_into().unwrap_or_default() {
+        1 => format!("1 {noun}"),
+        value => format!("{} {noun}s", count(value)),
+    }
 }
 
 /// Bytes in decimal units.
@@ -63,6 +71,7 @@ mod tests {
         }
         assert_eq!(count(u64::MAX), "18,446,744,073,709,551,615");
         assert_eq!([0, 1, 2000].map(records), ["0 records", "1 record", "2,000 records"]);
+        assert_eq!([1_i32, 2].map(|value| counted(value, "partition")), ["1 partition", "2 partitions"]);
     }
 
     #[test]

@@ -156,10 +156,10 @@ fn a_partition_of_a_live_server_is_read_from_its_files() {
     let copy = tempfile::tempdir().expect("a directory");
     let new = copy.path().join("id/0");
     let new_dir = new.to_str().expect("text");
-    let missing = run(&["queue", "tail", new_dir, "--partition"]).ended(1);
+    let missing = run(&["queue", "tail", new_dir, "--partition"]).ended(3);
     assert!(missing.stderr.contains("--follow waits"), "{}", missing.stderr);
     let nowhere = copy.path().join("none/id/0");
-    run(&["queue", "tail", nowhere.to_str().expect("text"), "--partition", "--follow"]).ended(1);
+    run(&["queue", "tail", nowhere.to_str().expect("text"), "--partition", "--follow"]).ended(3);
     let mut follow =
         riverrun(&["queue", "tail", new_dir, "--partition", "--from", "end", "--follow", "--count", "4"]);
     let mut following = follow.spawn().expect("the binary runs");

@@ -24,6 +24,7 @@ use super::turns::{Turn, Work, is_read_later, turns};
 use crate::exit::{Exit, Failure};
 use crate::logging;
 use crate::signals::StopSignals;
+use crate::text::number;
 use crate::text::output::{OutputArgs, print_json, print_text};
 use crate::text::time::{format_time, now};
 
@@ -412,7 +413,8 @@ impl Session<'_> {
             held = self.held.make(&server.bootstrap, plan, stays) => held?,
         };
         if held > 0 {
-            logging::note(&format!("  {held} topic(s) stay after it: a later run reads them"));
+            let held = number::counted(held, "topic");
+            logging::note(&format!("  {held} kept after it: a later run reads what is there"));
         }
         Ok(())
     }

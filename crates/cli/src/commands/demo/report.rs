@@ -13,7 +13,7 @@ use super::checks::{Check, Seen};
 use super::sending::{PACED_ROWS_PER_SECOND, Sent};
 use super::{GROUP, MEMBERS, TOPIC};
 use crate::exit::{Exit, Failure};
-use crate::text::number::{bytes, count, duration, per_second};
+use crate::text::number::{bytes, count, counted, duration, per_second};
 use crate::text::output::{has_colours, print_json, print_text};
 
 const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)];
@@ -182,7 +182,7 @@ impl Report {
                     facts.durability.survives()
                 ),
             ),
-            line("topic", &format!("{TOPIC}, {} partition(s), keyed by carrier", facts.partitions)),
+            line("topic", &format!("{TOPIC}, {}, keyed by carrier", counted(facts.partitions, "partition"))),
             line("group", &format!("{GROUP}, {MEMBERS} consumers, reading while we write")),
             "\n".to_owned(),
         ]
@@ -270,7 +270,7 @@ impl Report {
         let failed = self.numbers.checks.iter().filter(|check| !check.ok).count();
         match failed {
             0 => Ok(()),
-            _ => Err(Failure::new(Exit::CheckFailed, format!("{failed} check(s) failed"))),
+            _ => Err(Failure::new(Exit::CheckFailed, counted(failed, "check") + " failed")),
         }
     }
 

@@ -15,6 +15,7 @@ use super::offsets::find;
 use crate::args::ClientArgs;
 use crate::exit::{Exit, Failure};
 use crate::text::bytes::printable;
+use crate::text::number;
 use crate::text::output::OutputArgs;
 use crate::text::table::{Column, Table};
 use crate::text::time::{now, parse_time};
@@ -188,9 +189,8 @@ async fn refuse_active(admin: &Admin, group: &str) -> Result<(), Failure> {
     for (_, result) in admin.describe_groups(&[group.to_owned()]).await {
         match result {
             Ok(description) if !description.members.is_empty() => {
-                let count = description.members.len();
-                let text =
-                    format!("group {} has {count} member(s), and is not moved under them", printable(group));
+                let members = number::counted(description.members.len(), "member");
+                let text = format!("group {} has {members}, and is not moved meanwhile", printable(group));
                 return Err(Failure::new(Exit::Conflict, text).advise("stop its consumers, then again"));
             }
             Ok(_) => {}
@@ -208,13 +208,13 @@ async fn select(admin: &Admin, selections: &[Selection]) -> Result<Vec<TopicPart
     for (selection, (name, result)) in selections.iter().zip(admin.describe_topics(&names).await) {
         let topic =
             result.map_err(|error| Failure::from(error).about(format!("topic {}", printable(&name))))?;
-        let all: Vec<i32> = topic.partitions.iter().map(|partition| partition.index).collect();
-        let wanted = selection.partitions.as_ref().unwrap_or(&all);
-        if let Some(missing) = wanted.iter().find(|index| !all.contains(index)) {
-            let text = format!("topic {} has no partition {missing}; it has {}", printable(&name), all.len());
+        let count = topic.partition_count();
+        let wanted = selection.partitions.clone().unwrap_or_else(|| (0..count).collect());
+        if let Some(missing) = wanted.iter().find(|index| **index >= count) {
+            let text = format!("topic {} has no partition {missing}; it has {count}", printable(&name));
             return Err(Failure::new(Exit::NotFound, text));
         }
-        partitions.extend(wanted.iter().map(|index| TopicPartition::new(name.as_str(), *index)));
+        partitions.extend(wanted.into_iter().map(|index| TopicPartition::new(name.as_str(), index)));
     }
     Ok(partitions)
 }

@@ -120,7 +120,7 @@ pub(super) fn run(args: &RepairArgs) -> Result<(), Failure> {
     match open.count() {
         0 => unread.into_iter().next().map_or(Ok(()), |unread| Err(unread.failure)),
         count => {
-            let message = format!("{count} partition(s) with something to cut; nothing was changed");
+            let message = number::counted(count, "partition") + " with something to cut; nothing was changed";
             Err(Failure::new(Exit::CheckFailed, message))
         }
     }

@@ -188,7 +188,7 @@ pub(super) fn run(args: &VerifyArgs) -> Result<(), Failure> {
     let report = verification.finish();
     args.output.print(&report, text)?;
     if report.damage > 0 {
-        let message = format!("{} finding(s) of damage; the files were not changed", report.damage);
+        let message = number::counted(report.damage, "finding") + " of damage; the files were not changed";
         let failure = Failure::new(Exit::CheckFailed, message);
         return Err(match report.advice() {
             Some(advice) => failure.advise(advice),

@@ -25,6 +25,7 @@ use crate::exit::{Exit, Failure};
 use crate::input::{self, Column, CsvOptions, CsvValue, InputError, InputRecord, Shape};
 use crate::logging;
 use crate::signals::StopSignals;
+use crate::text::number;
 use crate::text::output::{OutputArgs, print_json};
 
 /// Records that may wait between the reading thread and the sender.
@@ -240,8 +241,10 @@ async fn check_partition(producer: &Producer, args: &ProduceArgs) -> Result<(), 
     let Some(partition) = args.partition else { return Ok(()) };
     match producer.cluster().topic(&args.topic, false).await {
         Ok(topic) if partition >= topic.partition_count() => {
-            let has = format!("topic {} has {} partition(s), from 0 on", args.topic, topic.partition_count());
-            Err(Failure::new(Exit::NotFound, format!("there is no partition {partition}: {has}")))
+            let has = number::counted(topic.partition_count(), "partition");
+            let text =
+                format!("there is no partition {partition}: topic {} has {has}, from 0 on", args.topic);
+            Err(Failure::new(Exit::NotFound, text))
         }
         _ => Ok(()),
     }

@@ -61,10 +61,10 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} ({}) to {} partition(s) in {:.2} s, {} records/s",
+            "{} ({}) to {} in {:.2} s, {} records/s",
             number::records(self.acked),
             number::bytes(self.bytes),
-            self.partitions.len(),
+            number::counted(self.partitions.len(), "partition"),
             self.seconds,
             number::count(self.records_per_second),
         )?;
@@ -93,7 +93,7 @@ mod tests {
         let text = summary.to_string();
         assert_eq!(
             text,
-            "2 records (1.0 kB) to 2 partition(s) in 0.50 s, 4 records/s; 1 sent and NOT acknowledged"
+            "2 records (1.0 kB) to 2 partitions in 0.50 s, 4 records/s; 1 sent and NOT acknowledged"
         );
     }
 }

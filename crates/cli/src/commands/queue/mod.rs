@@ -57,6 +57,7 @@ fn open(dir: &Path) -> Result<Queue, QueueError> {
 fn queue_failure(error: &QueueError) -> Failure {
     let exit = match error {
         QueueError::NoQueue { .. } => Exit::NotFound,
+        QueueError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => Exit::NotFound,
         QueueError::Exists { .. }
         | QueueError::Taken { .. }
         | QueueError::NameInUse { .. }

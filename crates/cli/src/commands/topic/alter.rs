@@ -9,6 +9,7 @@ use riverrun_types::limits::TOPIC_PARTITIONS_MAX;
 use crate::args::{ClientArgs, parse_pair};
 use crate::commands::outcome::{Outcome, outcome, report};
 use crate::exit::Failure;
+use crate::text::number;
 use crate::text::output::OutputArgs;
 
 const EXAMPLES: &str = "\
@@ -56,7 +57,9 @@ pub(super) async fn run(args: AlterArgs) -> Result<(), Failure> {
         let totals = BTreeMap::from([(args.name.clone(), count)]);
         let done = if args.dry_run { "would get" } else { "has" };
         for (name, result) in admin.create_partitions(&totals, args.dry_run).await {
-            outcomes.push(outcome("topic", name, result, |()| format!("{done} {count} partitions")));
+            outcomes.push(outcome("topic", name, result, |()| {
+                format!("{done} {}", number::counted(count, "partition"))
+            }));
         }
     }
     report(args.output, outcomes)

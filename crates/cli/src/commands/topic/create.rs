@@ -8,6 +8,7 @@ use riverrun_types::limits::TOPIC_PARTITIONS_MAX;
 use crate::args::{ClientArgs, parse_pair};
 use crate::commands::outcome::{Outcome, outcome, report};
 use crate::exit::Failure;
+use crate::text::number;
 use crate::text::output::OutputArgs;
 
 const EXAMPLES: &str = "\
@@ -64,6 +65,6 @@ fn told(args: &CreateArgs, name: String, result: Result<CreatedTopic, ClientErro
     let verb = if args.dry_run { "would be created" } else { "created" };
     outcome("topic", name, result, |topic| match topic.partitions {
         ..=0 => verb.to_owned(),
-        count => format!("{verb}, {count} partition(s)"),
+        count => format!("{verb}, {}", number::counted(count, "partition")),
     })
 }

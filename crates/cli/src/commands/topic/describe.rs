@@ -185,11 +185,14 @@ fn text(topic: &Topic) -> String {
         line("not yet", &durability(reached));
     }
     if let Some(records) = topic.unsynced_records {
-        line("unsynced", &format!("{} records", number::count(records.max(0).cast_unsigned())));
+        line("unsynced", &number::records(records.max(0).cast_unsigned()));
     }
     let records: i64 = topic.partitions.iter().filter_map(|p| Some(p.end_offset? - p.begin_offset?)).sum();
     let silent = topic.partitions.iter().filter(|partition| partition.error.is_some()).count();
-    let without = if silent == 0 { String::new() } else { format!(", without {silent} partition(s)") };
+    let without = match silent {
+        0 => String::new(),
+        silent => format!(", without {}", number::counted(silent, "partition")),
+    };
     line(
         "offsets",
         &format!("{} from first to last{without}", number::count(records.max(0).cast_unsigned())),
