@@ -414,6 +414,7 @@ impl<'a, D: Dispatch> Connection<'a, D> {
                 return Err(Closed::BadRequest(why));
             }
             let (is_in_line, is_judged) = (self.is_in_line(), self.is_judged());
+            self.standing.note_work(stall.is_some() || self.has_work());
             let event = tokio::select! {
                 biased;
                 Some(outcome) = self.waiting.next(), if !self.waiting.is_empty() => Event::Answered(outcome),
@@ -459,6 +460,11 @@ impl<'a, D: Dispatch> Connection<'a, D> {
                 Event::Tick => self.check_deadlines(stall.is_some(), is_in_line)?,
             }
         }
+    }
+
+    /// Whether something is to be answered, or keeps the client from sending on.
+    fn has_work(&self) -> bool {
+        !self.waiting.is_empty() || self.is_in_line() || self.begins_at.is_some()
     }
 
     /// The client's end of stream was read: what has arrived of a frame is never whole, and needs no memory.
@@ -826,6 +832,7 @@ impl<'a, D: Dispatch> Connection<'a, D> {
                     self.account.sent(sent);
                     sent_at = Instant::now();
                     looked_at = sent_at;
+                    self.standing.note_used(sent_at);
                 }
                 () = granted(&mut self.large_frame), if is_in_line => self.note_granted(),
                 () = self.account.evicted() => return Err(Closed::InTheWay),
@@ -895,6 +902,7 @@ impl<'a, D: Dispatch> Connection<'a, D> {
             Poll::Ready(Ok(read)) => {
                 self.traffic.received(read);
                 self.active_at = Instant::now();
+                self.standing.note_used(self.active_at);
                 self.quiet = Duration::ZERO;
                 if read == room {
                     self.read_more(room);

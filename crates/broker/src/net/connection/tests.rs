@@ -6,6 +6,7 @@ mod leaving;
 mod responses;
 mod sharing;
 mod stalls;
+mod standing;
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -65,6 +66,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 struct Client {
     stream: std::net::TcpStream,
     served: OwnedFd,
+    standing: Arc<Standing>,
     unanswered: usize,
 }
 
@@ -182,18 +184,20 @@ fn serve_on<D: Dispatch>(
             .expect("a port");
         let address = listening.local_addr().expect("bound");
         let (told, served) = mpsc::sync_channel(1);
+        let standing = Arc::<Standing>::default();
+        let seen = Arc::clone(&standing);
         let client = std::thread::spawn(move || {
             let stream = std::net::TcpStream::connect(address).expect("it listens");
             stream.set_nodelay(true).expect("a socket option");
             stream.set_read_timeout(Some(PATIENCE)).expect("a socket option");
-            client(&mut Client { stream, served: served.recv().expect("accepted"), unanswered: 0 });
+            let served = served.recv().expect("accepted");
+            client(&mut Client { stream, served, standing: seen, unanswered: 0 });
         });
         let (stream, peer) = listening.accept().await.expect("a connection");
         SockRef::from(&stream).set_recv_buffer_size(RECEIVE_BUFFER_BYTES).expect("a socket option");
         told.send(stream.as_fd().try_clone_to_owned().expect("a descriptor")).expect("the client waits");
         let info = ConnectionInfo::new(0, peer, "TEST".into());
         let traffic = TrafficMetrics::default();
-        let standing = Standing::default();
         let mut connection = Connection::new(stream, Arc::new(info), limits, dispatch, &traffic, &standing);
         prepare(&mut connection);
         let turns = crate::net::turns::Turns::new(1);

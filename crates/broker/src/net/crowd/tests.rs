@@ -116,3 +116,126 @@ async fn room_that_nobody_else_takes_is_anybodys_after_a_while() {
     let back: Vec<_> = (0..3).map(|_| counts.admit(address(1), &bounds).expect("room").0).collect();
     assert_eq!((back.len(), counts.open.lock().connections.len()), (3, 64));
 }
+
+/// Connections that have asked, so many of each address.
+fn admit(counts: &Arc<ConnectionCounts>, bounds: &ConnectionBounds, of: &[(u8, usize)]) -> Vec<Counted> {
+    let lasts = of.iter().flat_map(|(last, count)| std::iter::repeat_n(*last, *count));
+    lasts.map(|last| asked(counts.admit(address(last), bounds).expect("room").0)).collect()
+}
+
+fn asked(counted: Counted) -> Counted {
+    counted.standing.note_asked();
+    note_used([&counted]);
+    counted
+}
+
+/// Something was asked for and answered just now.
+fn note_used<'a>(connections: impl IntoIterator<Item = &'a Counted>) {
+    for counted in connections {
+        counted.standing.note_used(Instant::now());
+        counted.standing.note_work(false);
+    }
+}
+
+/// One of each of so many addresses.
+fn one_each(addresses: u8) -> Vec<(u8, usize)> {
+    (0..addresses).map(|last| (last, 1)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_each_source_has_one_those_go_that_are_idle_for_longest() {
+    let (counts, bounds) = (Arc::new(ConnectionCounts::default()), bounds(32));
+    let mut open = admit(&counts, &bounds, &one_each(32));
+    for counted in open.iter().rev() {
+        note_used([counted]);
+        tokio::time::advance(Duration::from_millis(10)).await;
+    }
+    assert_eq!(counts.admit(address(99), &bounds).expect_err("all are in use"), Refused::Descriptors);
+    tokio::time::advance(IDLE_TIME_MIN).await;
+    note_used(&open[30..]);
+    for round in 0..3 {
+        let (counted, leaving) = counts.admit(address(100 + round), &bounds).expect("room is made");
+        assert_eq!((leaving, told(&open)), (2, vec![open.len() - 4, open.len() - 3]));
+        for index in [open.len() - 4, open.len() - 4] {
+            drop(open.remove(index));
+        }
+        open.insert(0, asked(counted));
+        open.insert(0, asked(counts.admit(address(150 + round), &bounds).expect("room was made").0));
+        tokio::time::advance(LOOK_PERIOD).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_in_use_stay_while_there_are_idle_ones_of_many_sources() {
+    for used in [2, FEW, 10, 16] {
+        let (counts, bounds) = (Arc::new(ConnectionCounts::default()), bounds(32));
+        let used = admit(&counts, &bounds, &[(100, used)]);
+        let mut others = admit(&counts, &bounds, &one_each(32)[used.len()..]);
+        tokio::time::advance(IDLE_TIME_MIN).await;
+        for last in (101..).take(others.len()) {
+            note_used(&used);
+            let (counted, _) = counts.admit(address(last), &bounds).expect("room is made, or was");
+            others.push(asked(counted));
+            assert_eq!(told(&used), [0; 0], "of {}", used.len());
+            for index in told(&others).into_iter().rev() {
+                drop(others.remove(index));
+            }
+            tokio::time::advance(LOOK_PERIOD).await;
+        }
+        note_used(&used);
+        let is_few = used.len() <= FEW;
+        assert_eq!(counts.admit(address(99), &bounds).is_err(), is_few, "{}: now all are in use", used.len());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_with_something_in_work_is_idle_only_once_it_is_stuck() {
+    let (counts, bounds) = (Arc::new(ConnectionCounts::default()), bounds(32));
+    let open = admit(&counts, &bounds, &one_each(32));
+    open[0].standing.note_work(true);
+    tokio::time::advance(Duration::from_millis(1)).await;
+    open[1..].iter().for_each(|counted| counted.standing.note_used(Instant::now()));
+    tokio::time::advance(STUCK_TIME_MIN / 2).await;
+    assert_eq!(counts.admit(address(99), &bounds).expect_err("all are in work"), Refused::Descriptors);
+    note_used(&open[3..4]);
+    open[5].standing.note_used(Instant::now());
+    tokio::time::advance(STUCK_TIME_MIN / 2).await;
+    let (_newcomer, leaving) = counts.admit(address(99), &bounds).expect("room is made");
+    assert_eq!((leaving, told(&open)), (2, vec![0, 3]), "one that rests, and one that is stuck");
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_source_that_has_many_its_idle_ones_go_before_its_newest() {
+    let (counts, bounds) = (Arc::new(ConnectionCounts::default()), bounds(32));
+    let others = admit(&counts, &bounds, &one_each(8));
+    let many = admit(&counts, &bounds, &[(100, 24)]);
+    tokio::time::advance(IDLE_TIME_MIN).await;
+    note_used(many.iter().enumerate().filter(|(index, _)| *index != 7).map(|(_, counted)| counted));
+    for (last, gone) in [(101, [7].as_slice()), (102, &[22, 23])] {
+        let (_, leaving) = counts.admit(address(last), &bounds).expect("room is made");
+        assert_eq!((leaving, told(&many).as_slice()), (gone.len(), gone));
+        tokio::time::advance(LOOK_PERIOD).await;
+    }
+    assert_eq!(told(&others), [0; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_has_all_finds_the_room_of_its_idle_ones() {
+    let (counts, bounds) = (Arc::new(ConnectionCounts::default()), bounds(32));
+    let open = admit(&counts, &bounds, &[(1, 32)]);
+    tokio::time::advance(IDLE_TIME_MIN).await;
+    note_used(&open[..31]);
+    let (_newcomer, leaving) = counts.admit(address(1), &bounds).expect("room is made");
+    assert_eq!((leaving, told(&open)), (1, vec![31]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_has_many_closes_no_idle_ones_of_others() {
+    let (counts, bounds) = (Arc::new(ConnectionCounts::default()), bounds(32));
+    let others = admit(&counts, &bounds, &one_each(8));
+    let many = admit(&counts, &bounds, &[(100, 24)]);
+    tokio::time::advance(IDLE_TIME_MIN).await;
+    note_used(&many);
+    assert_eq!(counts.admit(address(100), &bounds).expect_err("it has most"), Refused::Descriptors);
+    assert_eq!(told(&others), [0; 0]);
+}
