@@ -1,11 +1,14 @@
-//! Catch-up reads: of records that have left memory, on their own budget, so that they stop nobody else.
+//! Catch-up reads: of records that have left memory, on their own budget, so that they stop nobody else. Searches by time have
+//! theirs of the same budget.
 //!
 //! Who has to wait for the disk waits on a thread that serves no other connection meanwhile, and only so many wait at
 //! once for each log dir, each for a piece of a file of bounded size, or to prove about as much of what one fetch answers
 //! ([`super::read`]): that bounds threads, bytes in flight, and what the disk has to do
 //! beside the journal and the segments' writers. Sources take turns: the one that had least time of late is next, of its connections
-//! the one that had least, and one that had much leaves a place to the others ([`InflatingLeave`]). A log dir that hangs keeps nobody from the others. What such a reader brought into the page cache far behind the end of
-//! a log, it takes along ([`super::readers`]).
+//! the one that had least, and one that had much leaves a place to the others. A search may have to inflate a large batch at
+//! once, so those of sources that are not known to be quick leave a place to reads as well ([`InflatingLeave`]). A log dir that
+//! hangs keeps nobody from the others. What such a reader brought into the page cache far behind the end of a log, it takes along
+//! ([`super::readers`]).
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,7 +18,7 @@ use std::time::Duration;
 
 use super::readers::{ReaderId, Readers, Stretch};
 use crate::context::ConnectionInfo;
-use crate::net::inflating::InflatingLeave;
+use crate::net::inflating::{InflatingLeave, Length};
 use crate::net::source::Source;
 use parking_lot::Mutex;
 use riverrun_env::File;
@@ -144,33 +147,55 @@ impl CatchUp {
         is_cold
     }
 
-    /// Does something for a client that may have to wait for the disk of a log dir, as one of a bounded number. Whoever calls
-    /// this has no turn yet. What follows is done by a thread of the runtime again, of which there are few: the one that has
-    /// waited was replaced by another.
+    /// Does something for a client that may have to wait for the disk of a log dir, or take long, as one of a bounded number.
+    /// Whoever calls this has no turn yet. What follows is done by a thread of the runtime again, of which there are few: the one
+    /// that has waited was replaced by another.
     pub(crate) async fn wait_aside<T>(&self, log_dir: usize, whose: Whose, work: impl FnOnce() -> T) -> T {
-        let done = self.wait_on_thread(log_dir, whose, work).await;
+        let done = self.wait_for_turn(log_dir, whose, Length::Unknown, work).await;
+        yield_now().await;
+        done
+    }
+
+    /// The same for reads of bounded size.
+    pub(crate) async fn read_aside<T>(&self, log_dir: usize, whose: Whose, read: impl FnOnce() -> T) -> T {
+        let done = self.read_on_thread(log_dir, whose, read).await;
         yield_now().await;
         done
     }
 
     /// The same for what must not be given up once it is done: nothing is waited for then. So what follows is done by the
     /// thread that has waited, which is one too many: the caller yields before it does more.
-    pub(crate) async fn wait_on_thread<T>(
+    pub(crate) async fn read_on_thread<T>(
         &self,
         log_dir: usize,
         whose: Whose,
+        read: impl FnOnce() -> T,
+    ) -> T {
+        self.wait_for_turn(log_dir, whose, Length::Piece, read).await
+    }
+
+    /// The same as [`Self::read_on_thread`], if it is its turn at once.
+    pub(crate) fn try_read_aside<T>(
+        &self,
+        log_dir: usize,
+        whose: Whose,
+        read: impl FnOnce() -> T,
+    ) -> Option<T> {
+        let turns = &self.turns[log_dir];
+        let _turn = turns.try_get(turns.worker_of(whose.source, whose.connection, Length::Piece))?;
+        Some(tokio::task::block_in_place(read))
+    }
+
+    async fn wait_for_turn<T>(
+        &self,
+        log_dir: usize,
+        whose: Whose,
+        length: Length,
         work: impl FnOnce() -> T,
     ) -> T {
         let turns = &self.turns[log_dir];
-        let _turn = turns.get(turns.worker_of(whose.source, whose.connection)).await;
+        let _turn = turns.get(turns.worker_of(whose.source, whose.connection, length)).await;
         tokio::task::block_in_place(work)
-    }
-
-    /// The same as [`Self::wait_on_thread`], if it is its turn at once.
-    pub(crate) fn try_aside<T>(&self, log_dir: usize, whose: Whose, work: impl FnOnce() -> T) -> Option<T> {
-        let turns = &self.turns[log_dir];
-        let _turn = turns.try_get(turns.worker_of(whose.source, whose.connection))?;
-        Some(tokio::task::block_in_place(work))
     }
 
     /// The connection met records on the disk.
@@ -341,9 +366,9 @@ mod tests {
             tokio::task::yield_now().await;
         }
         assert!(!second.is_finished(), "it is not its turn");
-        assert_eq!(catch_up.try_aside(0, SOME, || ()), None);
+        assert_eq!(catch_up.try_read_aside(0, SOME, || ()), None);
         catch_up.wait_aside(1, SOME, || ()).await;
-        assert_eq!(catch_up.try_aside(1, SOME, || ()), Some(()));
+        assert_eq!(catch_up.try_read_aside(1, SOME, || ()), Some(()));
         release.send(()).unwrap();
         first.await.unwrap();
         second.await.unwrap();

@@ -161,11 +161,11 @@ pub(crate) async fn read_all(
         match log_dir {
             None => reading.read(places),
             Some(log_dir) if reading.bytes == 0 => {
-                waiting(broker.catch_up.wait_aside(log_dir, whose, || reading.read(places))).await;
+                waiting(broker.catch_up.read_aside(log_dir, whose, || reading.read(places))).await;
             }
             Some(log_dir) => {
                 let read_these = || reading.read(places.iter().copied());
-                if broker.catch_up.try_aside(log_dir, whose, read_these).is_some() {
+                if broker.catch_up.try_read_aside(log_dir, whose, read_these).is_some() {
                     yield_now().await;
                 } else {
                     reading.leave(places);

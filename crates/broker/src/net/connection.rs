@@ -639,7 +639,7 @@ impl<'a, D: Dispatch> Connection<'a, D> {
                 let polled = response.as_mut().poll(&mut Context::from_waker(Waker::noop()));
                 (since.elapsed(), polled, response)
             };
-            let worked = if who.is_long {
+            let worked = if who.is_long() {
                 self.limits.aside.run_slice(work_on).await
             } else {
                 Ok(block_in_place(work_on))

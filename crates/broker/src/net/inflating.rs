@@ -10,12 +10,19 @@
 //! as many as fit in a moment. Between two slices others have their turn: first those of the source that had least time of
 //! late.
 //!
-//! The line in which they wait is also that of catch-up reads ([`crate::fetch::catch_up`]), for which nobody knows what a
-//! connection will take: there a source counts as one that takes long once it had much time of late.
+//! The line in which they wait is also that of catch-up reads and of searches by time ([`crate::fetch::catch_up`]). What these
+//! will take is told by their source: one that came often and had little time is quick, and the last place is only for such. Of
+//! the others a read, which is bounded, finds a place beside all searches, each of which may inflate a large batch at once.
+//!
+//! A source that had no time yet would come before all others, and whoever has many addresses would hold up everybody with
+//! ever new ones. So newcomers have every other turn only. Of these the one is next whose [networks](Source::networks) had least
+//! time for newcomers of late: one from elsewhere waits for none of a stream of them, and one from beside it for one of each
+//! network there.
 
 use std::collections::{BTreeMap, HashMap};
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::hash::Hash;
+use std::net::IpAddr;
 use std::num::NonZero;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -48,7 +55,10 @@ const LONG_TIME: Duration = Duration::from_millis(40);
 /// Time of late from which on a source is one that takes long: what it gets who uses an eighth of one place without pause. A
 /// client that searches or reads old records now and then stays far below, also where its turns are slow.
 const LONG_SOURCE_TIME: Duration = Duration::from_millis(250);
-/// Sources, and connections, whose time is remembered before those that had hardly any are forgotten.
+/// Slices after which the time of a source tells what it will take: whoever had fewer may have had them to look quick.
+const KNOWN_SLICES: u32 = 8;
+/// Sources, and connections, whose time is remembered before those that had hardly any are forgotten: first those that had few
+/// slices, and with twice as many all of them.
 const TIMES_KEPT: usize = 1024;
 
 /// What is to be done with the records of a request before its batches have their places.
@@ -96,40 +106,86 @@ impl std::iter::Sum for RecordsWork {
 /// The leave to work on requests aside, or to wait for the disk of one log dir; shared by all connections.
 #[derive(Debug)]
 pub(crate) struct InflatingLeave {
-    /// At once, and of these such as take long.
-    places: usize,
-    long_places: usize,
+    /// How many may be taken up to each [`Reach`].
+    places: [usize; 3],
     line: Mutex<Line>,
 }
 
-/// Invariants: `working` and `long` count the leaves that were given and not given back.
+/// Invariants: `working` counts the leaves of each [`Reach`] that were given and not given back.
 #[derive(Debug, Default)]
 struct Line {
-    working: usize,
-    long: usize,
+    working: [usize; 3],
     waiting: BTreeMap<u64, Waiting>,
     next_ticket: u64,
     times: HashMap<Source, Recent>,
     /// Of connections whose time nobody else counts.
     of_connections: HashMap<u64, Recent>,
+    /// Of newcomers' first slices, by their networks: the wider ones, and those within them.
+    of_networks: [HashMap<IpAddr, Recent>; 2],
+    /// Whether a source that had time is next where a newcomer waits, too.
+    is_known_next: bool,
 }
 
 #[derive(Debug)]
 struct Waiting {
     who: Worker,
-    grant: oneshot::Sender<()>,
+    grant: oneshot::Sender<Reach>,
 }
 
 /// Who asks for leave.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Worker {
     pub(super) source: Source,
-    /// Its slices take long, or nothing is known of them.
-    pub(super) is_long: bool,
+    pub(super) length: Length,
     /// Time that its connection had of late.
     pub(super) micros: u64,
     /// Its connection, if that time is counted here.
     pub(super) connection: Option<u64>,
+}
+
+/// What is known of how long a slice takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Length {
+    /// Its connection's last one was short.
+    Short,
+    /// Its connection's last one was long, or it had none.
+    Long,
+    /// It is a piece of bounded size.
+    Piece,
+    /// Nothing but what its source had.
+    Unknown,
+}
+
+/// How many of the places somebody may have: those with less reach leave some to those with more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Reach {
+    Long,
+    Piece,
+    All,
+}
+
+/// One that may be next; of several the least is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Candidate {
+    rank: [u64; 3],
+    ticket: u64,
+    reach: Reach,
+}
+
+impl Worker {
+    pub(super) fn is_long(self) -> bool {
+        self.length == Length::Long
+    }
+
+    /// Which places it may have if that is what its source had.
+    fn reach(self, had: Option<&Recent>, now: Instant) -> Reach {
+        match self.length {
+            Length::Short => Reach::All,
+            Length::Piece | Length::Unknown if had.is_some_and(|had| had.is_quick(now)) => Reach::All,
+            Length::Piece => Reach::Piece,
+            Length::Long | Length::Unknown => Reach::Long,
+        }
+    }
 }
 
 /// Time that was taken of late: what is a second old counts for half.
@@ -137,11 +193,13 @@ pub(crate) struct Worker {
 struct Recent {
     micros: u64,
     at: Instant,
+    /// How many slices that were.
+    slices: u32,
 }
 
 impl Recent {
     fn new() -> Self {
-        Self { micros: 0, at: Instant::now() }
+        Self { micros: 0, at: Instant::now(), slices: 0 }
     }
 
     fn now(self, now: Instant) -> u64 {
@@ -157,6 +215,12 @@ impl Recent {
             self.at = now;
         }
         self.micros = before.saturating_add(micros);
+        self.slices = self.slices.saturating_add(1);
+    }
+
+    /// Whether that was little, and often enough to tell.
+    fn is_quick(&self, now: Instant) -> bool {
+        self.slices >= KNOWN_SLICES && u128::from(self.now(now)) < LONG_SOURCE_TIME.as_micros()
     }
 }
 
@@ -167,32 +231,37 @@ impl InflatingLeave {
     }
 
     fn with_cores(cores: usize) -> Self {
-        Self::with_places(cores.max(2))
+        let places = cores.max(2);
+        Self::of([places - 1, places - 1, places])
     }
 
-    /// So many, of which all but one may be taken by those that take long; the only one by everybody.
+    /// So many, of which all but one may be taken by sources that are not known to be quick, and all but two for what may take
+    /// long, but at least one.
     pub(crate) fn with_places(places: usize) -> Self {
-        Self { places, long_places: (places - 1).max(1), line: Mutex::default() }
+        Self::of([2, 1, 0].map(|left| places.saturating_sub(left).max(1)))
     }
 
-    /// As whom a connection of a source asks of whose work nothing is known but the time that it took of late. A source that
-    /// comes for the first time may be about to take long in all places at once.
-    pub(crate) fn worker_of(&self, source: Source, connection: u64) -> Worker {
+    fn of(places: [usize; 3]) -> Self {
+        Self { places, line: Mutex::default() }
+    }
+
+    /// As whom a connection of a source asks for a slice of which no more is known than the time that the source took of late.
+    pub(crate) fn worker_of(&self, source: Source, connection: u64, length: Length) -> Worker {
         let (now, line) = (Instant::now(), self.line.lock());
-        let of_source = line.times.get(&source).map(|recent| u128::from(recent.now(now)));
-        let is_long = of_source.is_none_or(|micros| micros >= LONG_SOURCE_TIME.as_micros());
         let micros = line.of_connections.get(&connection).map_or(0, |recent| recent.now(now));
-        Worker { source, is_long, micros, connection: Some(connection) }
+        Worker { source, length, micros, connection: Some(connection) }
     }
 
     /// The leave, if it is free; it holds until it is dropped.
     pub(crate) fn try_get(self: &Arc<Self>, who: Worker) -> Option<Leave> {
+        let now = Instant::now();
         let mut line = self.line.lock();
-        let is_free = self.has_place(&line, who)
-            && !line.waiting.values().any(|waiting| self.has_place(&line, waiting.who));
+        let reach = line.reach(who, now);
+        let is_free = self.has_place(&line, reach)
+            && !line.waiting.values().any(|waiting| self.has_place(&line, line.reach(waiting.who, now)));
         is_free.then(|| {
-            line.give(who);
-            Leave { leaves: Arc::clone(self), who, since: Instant::now() }
+            line.working[reach as usize] += 1;
+            Leave { leaves: Arc::clone(self), who, reach, since: now }
         })
     }
 
@@ -209,41 +278,61 @@ impl InflatingLeave {
             line.waiting.insert(ticket, Waiting { who, grant });
             // What came free since it was looked told nobody.
             self.serve(&mut line);
-            InLine { leaves: self, ticket, who, granted, is_taken: false }
+            InLine { leaves: self, ticket, granted, is_taken: false }
         };
-        // The sender is in the line until it grants.
-        let _ = (&mut place.granted).await;
+        let reach = match (&mut place.granted).await {
+            Ok(reach) => reach,
+            // The sender is in the line until it grants.
+            Err(_) => pending().await,
+        };
         place.is_taken = true;
-        Leave { leaves: Arc::clone(self), who, since: Instant::now() }
+        Leave { leaves: Arc::clone(self), who, reach, since: Instant::now() }
     }
 
-    fn has_place(&self, line: &Line, who: Worker) -> bool {
-        line.working < self.places && (!who.is_long || line.long < self.long_places)
+    fn has_place(&self, line: &Line, reach: Reach) -> bool {
+        let is_left = |upto: usize| line.working[..=upto].iter().sum::<usize>() < self.places[upto];
+        (reach as usize..self.places.len()).all(is_left)
     }
 
     fn serve(&self, line: &mut Line) {
         let now = Instant::now();
-        loop {
-            let may_go = line.waiting.iter().filter(|(_, waiting)| self.has_place(line, waiting.who));
-            let rank = |(ticket, waiting): &(&u64, &Waiting)| {
-                let of_source = line.times.get(&waiting.who.source).map_or(0, |recent| recent.now(now));
-                (of_source, waiting.who.micros, **ticket)
-            };
-            let Some((&ticket, _)) = may_go.min_by_key(rank) else { return };
-            let Some(Waiting { who, grant }) = line.waiting.remove(&ticket) else { return };
-            line.give(who);
+        while self.has_place(line, Reach::All)
+            && let Some(next) = self.next(line, now)
+        {
+            let Some(Waiting { grant, .. }) = line.waiting.remove(&next.ticket) else { return };
+            line.working[next.reach as usize] += 1;
             // Whoever stops waiting gives it back.
-            let _ = grant.send(());
+            let _ = grant.send(next.reach);
         }
     }
 
-    fn give_back(&self, who: Worker, took: Duration) {
+    /// Who is next of those that find a place.
+    fn next(&self, line: &mut Line, now: Instant) -> Option<Candidate> {
+        let (mut known, mut newcomer) = (None, None);
+        for (&ticket, &Waiting { who, .. }) in &line.waiting {
+            let had = line.times.get(&who.source);
+            let reach = who.reach(had, now);
+            if !self.has_place(line, reach) {
+                continue;
+            }
+            let (best, rank) = if let Some(had) = had {
+                (&mut known, [had.now(now), who.micros, 0])
+            } else {
+                let [wide, narrow] = line.networks_had(who.source, now);
+                (&mut newcomer, [wide, narrow, who.micros])
+            };
+            let candidate = Candidate { rank, ticket, reach };
+            *best = Some(best.map_or(candidate, |best: Candidate| best.min(candidate)));
+        }
+        line.choose(known, newcomer)
+    }
+
+    /// Gives a leave back, and says how long it was used, if it was.
+    fn give_back(&self, reach: Reach, used: Option<(Worker, Duration)>) {
         let mut line = self.line.lock();
-        line.working -= 1;
-        line.long -= usize::from(who.is_long);
-        note_time(&mut line.times, who.source, took);
-        if let Some(connection) = who.connection {
-            note_time(&mut line.of_connections, connection, took);
+        line.working[reach as usize] -= 1;
+        if let Some((who, took)) = used {
+            line.note_time(who, took);
         }
         self.serve(&mut line);
     }
@@ -251,21 +340,53 @@ impl InflatingLeave {
     /// How many have it now, and how many wait for it.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let line = self.line.lock();
-        (line.working, line.waiting.len())
+        (line.working.iter().sum(), line.waiting.len())
     }
 }
 
 impl Line {
-    fn give(&mut self, who: Worker) {
-        self.working += 1;
-        self.long += usize::from(who.is_long);
+    fn reach(&self, who: Worker, now: Instant) -> Reach {
+        who.reach(self.times.get(&who.source), now)
+    }
+
+    /// What newcomers from the networks of a source had.
+    fn networks_had(&self, source: Source, now: Instant) -> [u64; 2] {
+        let networks = source.networks();
+        let had = |level: usize| self.of_networks[level].get(&networks[level]);
+        [0, 1].map(|level| had(level).map_or(0, |recent| recent.now(now)))
+    }
+
+    fn note_time(&mut self, who: Worker, took: Duration) {
+        if !self.times.contains_key(&who.source) {
+            for (of_networks, network) in self.of_networks.iter_mut().zip(who.source.networks()) {
+                note_time(of_networks, network, took);
+            }
+        }
+        note_time(&mut self.times, who.source, took);
+        if let Some(connection) = who.connection {
+            note_time(&mut self.of_connections, connection, took);
+        }
+    }
+
+    /// The one whose turn it is. Only where there are both it is the other's turn then: what one of them has where the other
+    /// finds no place takes none of its turns.
+    fn choose(&mut self, known: Option<Candidate>, newcomer: Option<Candidate>) -> Option<Candidate> {
+        if known.is_none() || newcomer.is_none() {
+            return known.or(newcomer);
+        }
+        let is_known = self.is_known_next;
+        self.is_known_next = !is_known;
+        if is_known { known } else { newcomer }
     }
 }
 
 fn note_time<K: Hash + Eq>(times: &mut HashMap<K, Recent>, whose: K, took: Duration) {
     let now = Instant::now();
     if times.len() >= TIMES_KEPT && !times.contains_key(&whose) {
-        times.retain(|_, recent| recent.now(now) > 0);
+        times.retain(|_, recent| recent.now(now) > 0 || recent.slices >= KNOWN_SLICES);
+        if times.len() >= 2 * TIMES_KEPT {
+            times.retain(|_, recent| recent.now(now) > 0);
+        }
     }
     if times.len() < 2 * TIMES_KEPT || times.contains_key(&whose) {
         times.entry(whose).or_insert_with(Recent::new).add(now, took);
@@ -277,12 +398,13 @@ fn note_time<K: Hash + Eq>(times: &mut HashMap<K, Recent>, whose: K, took: Durat
 pub(crate) struct Leave {
     leaves: Arc<InflatingLeave>,
     who: Worker,
+    reach: Reach,
     since: Instant,
 }
 
 impl Drop for Leave {
     fn drop(&mut self) {
-        self.leaves.give_back(self.who, self.since.elapsed());
+        self.leaves.give_back(self.reach, Some((self.who, self.since.elapsed())));
     }
 }
 
@@ -290,8 +412,7 @@ impl Drop for Leave {
 struct InLine<'a> {
     leaves: &'a InflatingLeave,
     ticket: u64,
-    who: Worker,
-    granted: oneshot::Receiver<()>,
+    granted: oneshot::Receiver<Reach>,
     is_taken: bool,
 }
 
@@ -301,8 +422,10 @@ impl Drop for InLine<'_> {
             return;
         }
         let left = self.leaves.line.lock().waiting.remove(&self.ticket);
-        if left.is_none() {
-            self.leaves.give_back(self.who, Duration::ZERO);
+        if left.is_none()
+            && let Ok(reach) = self.granted.try_recv()
+        {
+            self.leaves.give_back(reach, None);
         }
     }
 }
@@ -365,7 +488,8 @@ impl Inflating {
 
     /// As whom the connection from this source asks for leave.
     pub(super) fn worker(&self, source: Source) -> Worker {
-        Worker { source, is_long: self.is_long, micros: self.recent.now(Instant::now()), connection: None }
+        let length = if self.is_long { Length::Long } else { Length::Short };
+        Worker { source, length, micros: self.recent.now(Instant::now()), connection: None }
     }
 
     /// Whether a request with such records is worked on aside.
@@ -396,200 +520,4 @@ impl Inflating {
 }
 
 #[cfg(test)]
-mod tests {
-    use futures_util::FutureExt as _;
-
-    use super::*;
-
-    const QUICK: Worker = Worker { source: Source::SOME, is_long: false, micros: 0, connection: None };
-    const SLOW: Worker = Worker { is_long: true, ..QUICK };
-
-    fn from(last: u8, micros: u64) -> Worker {
-        Worker { source: Source::of([192, 0, 2, last].into()), micros, ..SLOW }
-    }
-
-    #[test]
-    fn as_many_as_there_are_cores_inflate_at_once_and_who_waits_is_counted() {
-        let leave = Arc::new(InflatingLeave::with_cores(4));
-        let mut held: Vec<_> = (0..3).map(|_| leave.try_get(SLOW).expect("free")).collect();
-        assert!(leave.try_get(SLOW).is_none(), "one place is for those that are quick");
-        held.push(leave.try_get(QUICK).expect("free"));
-        assert_eq!(leave.counts(), (4, 0));
-        {
-            let mut waiting = Box::pin(leave.get(QUICK));
-            assert!(waiting.as_mut().now_or_never().is_none());
-            assert_eq!(leave.counts(), (4, 1));
-            assert!(leave.try_get(QUICK).is_none());
-        }
-        assert_eq!(leave.counts(), (4, 0), "it has gone");
-        drop(held);
-        assert_eq!(leave.counts(), (0, 0));
-        assert!(leave.try_get(QUICK).is_some());
-    }
-
-    #[test]
-    fn who_is_quick_finds_a_place_beside_one_that_is_not_also_on_one_core() {
-        let leave = Arc::new(InflatingLeave::with_cores(1));
-        let _held = leave.try_get(SLOW).expect("free");
-        assert!(leave.try_get(SLOW).is_none());
-        assert!(leave.try_get(QUICK).is_some());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_source_that_had_least_time_is_next_and_of_it_the_connection_that_had_least() {
-        let leave = Arc::new(InflatingLeave::with_cores(1));
-        let held = leave.get(from(1, 0)).await;
-        tokio::time::advance(Duration::from_millis(300)).await;
-        drop(held);
-        let held = leave.get(from(3, 0)).await;
-        let waits = [from(1, 0), from(2, 500), from(2, 100)];
-        let mut waiting: Vec<_> = waits.into_iter().map(|who| Box::pin(leave.get(who))).collect();
-        for waiting in &mut waiting {
-            assert!(waiting.as_mut().now_or_never().is_none());
-        }
-        let mut held = Some(held);
-        for next in [2, 1, 0] {
-            drop(held.take());
-            let (working, _) = leave.counts();
-            assert_eq!(working, 1);
-            held = waiting[next].as_mut().now_or_never();
-            assert!(held.is_some(), "{next}");
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_source_that_had_much_time_of_late_leaves_a_place_to_others() {
-        let leave = Arc::new(InflatingLeave::with_places(3));
-        let worker = |last: u8| leave.worker_of(Source::of([192, 0, 2, last].into()), last.into());
-        let first: Vec<_> = (0..3).filter_map(|_| leave.try_get(worker(1))).collect();
-        assert_eq!(first.len(), 2, "nothing is known of it");
-        drop(first);
-        drop(leave.try_get(worker(2)).expect("free"));
-        let first: Vec<_> = (0..3).filter_map(|_| leave.try_get(worker(1))).collect();
-        assert_eq!(first.len(), 3, "it took no time");
-        tokio::time::advance(LONG_SOURCE_TIME).await;
-        drop(first);
-        let held: Vec<_> = (0..2).map(|_| leave.try_get(worker(1)).expect("free")).collect();
-        assert!(leave.try_get(worker(1)).is_none(), "it takes all but one");
-        drop(leave.try_get(worker(2)).expect("free for another"));
-        drop(held);
-        tokio::time::advance(Duration::from_secs(3)).await;
-        let again: Vec<_> = (0..3).filter_map(|_| leave.try_get(worker(1))).collect();
-        assert_eq!(again.len(), 3, "that was long ago");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn of_one_source_a_connection_that_asks_for_little_passes_those_that_had_much() {
-        let leave = Arc::new(InflatingLeave::with_places(1));
-        let worker = |connection: u64| leave.worker_of(Source::SOME, connection);
-        for heavy in 1..=3 {
-            let held = leave.try_get(worker(heavy)).expect("free");
-            tokio::time::advance(Duration::from_millis(5)).await;
-            drop(held);
-        }
-        let held = leave.try_get(worker(1)).expect("free");
-        let mut waiting: Vec<_> = [2, 3, 4].into_iter().map(|who| Box::pin(leave.get(worker(who)))).collect();
-        for waiting in &mut waiting {
-            assert!(waiting.as_mut().now_or_never().is_none());
-        }
-        drop(held);
-        assert!(waiting[0].as_mut().now_or_never().is_none());
-        assert!(waiting[2].as_mut().now_or_never().is_some(), "the newcomer is next");
-        assert!(waiting[0].as_mut().now_or_never().is_some(), "and then the one that came first");
-    }
-
-    #[test]
-    fn the_only_place_is_for_everybody() {
-        let leave = Arc::new(InflatingLeave::with_places(1));
-        let held = leave.try_get(SLOW).expect("free");
-        assert!(leave.try_get(QUICK).is_none());
-        drop(held);
-        assert!(leave.try_get(QUICK).is_some());
-    }
-
-    #[test]
-    fn a_leave_that_was_given_to_one_that_has_gone_is_given_back() {
-        let leave = Arc::new(InflatingLeave::with_cores(1));
-        let held = leave.try_get(SLOW).expect("free");
-        let mut gone = Box::pin(leave.get(SLOW));
-        assert!(gone.as_mut().now_or_never().is_none());
-        drop(held);
-        assert_eq!(leave.counts(), (1, 0));
-        drop(gone);
-        assert_eq!(leave.counts(), (0, 0));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_request_gives_way_once_it_has_taken_a_slice_of_time() {
-        let slices = Slices::new();
-        slices.begin();
-        assert!(slices.give_way().now_or_never().is_some() && !slices.go_on());
-        tokio::time::advance(SLICE_TIME).await;
-        let mut giving = Box::pin(slices.give_way());
-        assert!(giving.as_mut().now_or_never().is_none());
-        assert!(slices.go_on() && !slices.go_on());
-        slices.begin();
-        assert!(giving.as_mut().now_or_never().is_some() && !slices.go_on());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn time_of_late_halves_each_second() {
-        let mut recent = Recent::new();
-        recent.add(Instant::now(), Duration::from_millis(8));
-        tokio::time::advance(Duration::from_secs(2)).await;
-        assert_eq!(recent.now(Instant::now()), 2_000);
-        recent.add(Instant::now(), Duration::from_millis(1));
-        assert_eq!(recent.now(Instant::now()), 3_000);
-        tokio::time::advance(Duration::from_secs(100)).await;
-        assert_eq!(recent.now(Instant::now()), 0);
-    }
-
-    const SHORT: Duration = Duration::from_micros(100);
-    const LONG: Duration = Duration::from_millis(20);
-
-    fn coded(coded_bytes: usize) -> RecordsWork {
-        RecordsWork { coded_bytes, plain_bytes: 0 }
-    }
-
-    #[test]
-    fn plain_records_are_for_aside_if_they_are_many_bytes() {
-        let inflating = Inflating::new();
-        for (plain_bytes, is_little) in [(PLAIN_HERE_BYTES_MAX, true), (PLAIN_HERE_BYTES_MAX + 1, false)] {
-            let work = RecordsWork { coded_bytes: 0, plain_bytes };
-            assert_eq!((work.is_little(), inflating.is_for_aside(work)), (is_little, !is_little));
-        }
-    }
-
-    #[test]
-    fn small_requests_stay_here_once_the_first_one_was_cheap() {
-        let mut inflating = Inflating::new();
-        assert!(!inflating.is_for_aside(coded(0)), "nothing to inflate");
-        assert!(inflating.is_for_aside(coded(100)), "nothing is known yet");
-        inflating.took_aside(SHORT);
-        assert!(
-            !inflating.is_for_aside(coded(HERE_BYTES_MAX))
-                && inflating.is_for_aside(coded(HERE_BYTES_MAX + 1))
-        );
-    }
-
-    #[test]
-    fn after_a_costly_request_the_next_ones_are_for_aside_and_after_cheap_ones_no_more() {
-        let mut inflating = Inflating::new();
-        inflating.took_aside(SHORT);
-        inflating.took_here(LONG);
-        for _ in 0..ASIDE_FOR {
-            assert!(inflating.is_for_aside(coded(100)) && !inflating.is_for_aside(coded(0)));
-            inflating.took_aside(SHORT);
-        }
-        assert!(!inflating.is_for_aside(coded(100)));
-        inflating.took_aside(LONG);
-        assert!(inflating.is_for_aside(coded(100)));
-    }
-
-    #[test]
-    fn many_small_requests_let_others_go_first_now_and_then() {
-        let mut inflating = Inflating::new();
-        let turns = (0..60).filter(|_| inflating.took_here(SHORT)).count();
-        assert_eq!(turns, 10);
-    }
-}
+mod tests;

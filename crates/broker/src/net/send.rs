@@ -229,7 +229,7 @@ impl Outbox {
                 };
                 // What was sent must not be forgotten, so this thread is given back only before the next range.
                 self.was_aside.store(true, Relaxed);
-                self.catch_up.wait_on_thread(log_dir, self.whose(), read_and_pass_on).await
+                self.catch_up.read_on_thread(log_dir, self.whose(), read_and_pass_on).await
             } else {
                 pass_on()
             };

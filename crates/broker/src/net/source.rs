@@ -1,10 +1,14 @@
 //! A source: whom an address stands for, where connections are to share something fairly.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Bits of an IPv6 address that name a network; whoever has one has all of its addresses.
 const NETWORK_BITS: u32 = 64;
+
+/// Bits of the networks that a source of IPv4, or of IPv6, lies in: what a provider has, and what a customer has.
+const WIDER_BITS_V4: [u32; 2] = [16, 24];
+const WIDER_BITS_V6: [u32; 2] = [32, 48];
 
 /// One machine, as far as addresses tell: an IPv4 address, however a socket spells it, or a /64 of IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -23,6 +27,17 @@ impl Source {
             }
             other => other,
         })
+    }
+
+    /// The networks that it lies in, by their first addresses, the wider one first. Whoever has many addresses at hand has them
+    /// in few of these.
+    pub(crate) fn networks(self) -> [IpAddr; 2] {
+        match self.0 {
+            IpAddr::V4(ip) => WIDER_BITS_V4
+                .map(|bits| Ipv4Addr::from_bits(ip.to_bits() & (u32::MAX << (u32::BITS - bits))).into()),
+            IpAddr::V6(ip) => WIDER_BITS_V6
+                .map(|bits| Ipv6Addr::from_bits(ip.to_bits() & (u128::MAX << (u128::BITS - bits))).into()),
+        }
     }
 }
 
@@ -56,6 +71,16 @@ mod tests {
             ("2001:db8:1:2::9", "2001:db8:1:2::/64"),
         ] {
             assert_eq!(Source::of(address.parse().expect("an address")).to_string(), source);
+        }
+    }
+
+    #[test]
+    fn a_source_lies_in_networks() {
+        for (address, networks) in
+            [("192.0.2.1", ["192.0.0.0", "192.0.2.0"]), ("2001:db8:1:2::9", ["2001:db8::", "2001:db8:1::"])]
+        {
+            let source = Source::of(address.parse().expect("an address"));
+            assert_eq!(source.networks().map(|network| network.to_string()), networks);
         }
     }
 }

@@ -3,11 +3,11 @@
 use tokio::sync::Semaphore;
 
 use super::*;
-use crate::net::inflating::Worker;
+use crate::net::inflating::{Length, Worker};
 use crate::net::source::Source;
 
 /// Another connection that inflates.
-const QUICK: Worker = Worker { source: Source::SOME, is_long: false, micros: 0, connection: None };
+const QUICK: Worker = Worker { source: Source::SOME, length: Length::Short, micros: 0, connection: None };
 
 /// Sizes of the frames below that are answered at once, of those that are answered later, of those that inflate, and of
 /// those that are answered after a while with more than a socket takes.
