@@ -28,8 +28,9 @@ options! {
     /// others wait for memory, a large request has less time: see `queued.max.request.bytes`.
     socket_frame_timeout_ms: u64 = "socket.frame.timeout.ms", Int(1, i32::MAX), Some("60000");
     /// Open connections at most; further ones are closed at once. Where the process has descriptors for fewer, connections
-    /// that have sent no request in their first second are closed to make room for a new one, then the newest of the address
-    /// that has most; the new one itself if that is its own.
+    /// that have sent no request in their first second are closed to make room for a new one, then idle ones: of the
+    /// address that has most, or those that have been idle for longest. One in use is closed only where its address has many; the
+    /// new one itself where nothing else may go.
     max_connections: usize = "max.connections", Int(0, i32::MAX), Some("2147483647");
     /// Open connections from one address at most; further ones are closed at once.
     max_connections_per_ip: usize = "max.connections.per.ip", Int(0, i32::MAX), Some("2147483647");
