@@ -1,6 +1,7 @@
 //! `docs/metrics.md` is made of what `/metrics` says of itself: every metric stands in it, and nothing else.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::path::Path;
 
 use crate::admin_port::{commit, get_with};
@@ -110,7 +111,8 @@ fn page(text: &str) -> String {
         let labels = labels.as_deref().or(known.map(|(_, labels)| *labels));
         let labels = labels.unwrap_or_else(|| panic!("{name} has no samples, and nobody knows its labels"));
         let suffix = if kind == "counter" { "_total" } else { "" };
-        page += &format!("| `{name}{suffix}` | {kind} | {unit} | {labels} | {help} |\n");
+        writeln!(page, "| `{name}{suffix}` | {kind} | {unit} | {labels} | {help} |")
+            .expect("a String takes every text");
     }
     page
 }

@@ -248,7 +248,9 @@ impl Sender {
     }
 
     fn send(&mut self, node: NodeId, mut batches: Vec<Batch>) {
-        batches.iter_mut().for_each(|batch| batch.sent_to = Some(node));
+        for batch in &mut batches {
+            batch.sent_to = Some(node);
+        }
         let mut begun = exchange::begin(&self.cluster, &self.options, node, batches);
         self.accumulator.count(|metrics| {
             begun.count(metrics);
