@@ -130,9 +130,15 @@ pub trait File: Send + Sync + fmt::Debug {
         Ok(())
     }
 
-    /// Waits until the disk has taken what was begun of this range, and what changed in it since. Nothing is durable when it
-    /// returns, but the next sync has less to do: that nobody can end, not even by the end of the process. Errors are as those
-    /// of [`Self::begin_write_back`]; and what this call tells no later sync of this handle tells again.
+    /// Whether the disk is at work on nothing of this range, so that [`Self::finish_write_back`] waits for nothing; `true` where
+    /// nobody can tell.
+    fn is_at_rest(&self, _position: u64, _len: u64) -> bool {
+        true
+    }
+
+    /// Waits until the disk has taken what was begun of this range. Nothing is durable when it returns, but the next sync has
+    /// less to do: that nobody can end, not even by the end of the process. Errors are as those of
+    /// [`Self::begin_write_back`]; and what this call tells no later sync of this handle tells again.
     fn finish_write_back(&self, _position: u64, _len: u64) -> io::Result<()> {
         Ok(())
     }

@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use riverrun_env::{File, OpenMode};
 use riverrun_types::Offset;
@@ -22,11 +23,13 @@ use crate::verify::Listing;
 
 /// What is less is left to the sync: a second's worth for the slowest of disks.
 const AT_ONCE_BYTES: u64 = 8 * 1024 * 1024;
-/// Nobody can end the wait for a piece either.
+/// Bytes that the disk begins with at once.
 const PIECE_BYTES: u64 = 1024 * 1024;
 /// Pieces that a disk has at the same time, so that it is never idle, and files that are open for that.
 const BEGUN_BYTES_MAX: u64 = 8 * PIECE_BYTES;
 const BEGUN_MAX: usize = 64;
+/// How often it is looked whether the disk has taken a piece.
+const POLL: Duration = Duration::from_millis(1);
 /// So often what was appended meanwhile is written, too. Who appends faster than the disk writes is not waited for.
 const ROUNDS_MAX: usize = 3;
 
@@ -178,6 +181,11 @@ impl<'a> Begun<'a> {
         let Some(piece) = self.pieces.pop_front() else { return Ok(()) };
         self.dir.check_time()?;
         let _working = self.dir.working(DirWork::Checkpoint);
+        // The system may have begun with much by itself: nobody can end the wait for a piece that comes behind that either.
+        while !piece.file.is_at_rest(piece.bytes.start, piece.len()) {
+            self.dir.check_time()?;
+            std::thread::sleep(POLL);
+        }
         let finished = piece.file.finish_write_back(piece.bytes.start, piece.len());
         finished.map_err(|error| self.dir.fail(&piece.path, &error))?;
         self.bytes -= piece.len();
