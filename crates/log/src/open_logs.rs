@@ -109,13 +109,19 @@ impl OpenLogs {
         self.stuck_below.store(0, Ordering::Relaxed);
     }
 
-    /// To be called by who wants to open one more, and holds no lock of the store. Lets those who close others get on if little
-    /// room is left, and closes some itself if none is, which may make a checkpoint.
+    /// To be called by who wants to open one more for a client, and holds no lock of the store. Lets those who close others get
+    /// on if little room is left, and closes some itself if none is, which may make a checkpoint.
     pub(crate) fn make_room(&self) {
+        match self.opening_wait() {
+            Some(wait) if !self.is_to_try() => std::thread::sleep(wait),
+            _ => self.make_room_at_once(),
+        }
+    }
+
+    /// The same for a start, which is in haste: waits for nobody.
+    pub(crate) fn make_room_at_once(&self) {
         if self.is_to_try() {
             self.close_for_one_more();
-        } else if let Some(wait) = self.opening_wait() {
-            std::thread::sleep(wait);
         }
     }
 
@@ -152,7 +158,7 @@ impl OpenLogs {
             self.stuck_below.store(open + self.step(), Ordering::Relaxed);
         }
         if open >= self.logs_max {
-            let error = closing.trouble.map(tracing::field::display);
+            let error = closing.failed.first().map(|(_, error)| tracing::field::display(error));
             tracing::warn!(
                 open,
                 max = self.logs_max,
@@ -168,8 +174,10 @@ impl OpenLogs {
         self.count() >= self.logs_max.max(self.stuck_below.load(Ordering::Relaxed))
     }
 
-    /// How long an opening waits, if it does: the longer the less of the reserve is left.
+    /// How long an opening waits, if it does: the longer the less of the reserve is left. Where nobody closes others in the
+    /// background there is nothing to wait for.
     fn opening_wait(&self) -> Option<Duration> {
+        self.on_crowd.get()?;
         let taken = self.count().checked_sub(self.crowd()).filter(|taken| *taken > 0)?;
         let per_log = OPENING_WAIT_MAX / u32::try_from(self.reserve()).unwrap_or(u32::MAX);
         Some((per_log * u32::try_from(taken).unwrap_or(u32::MAX)).min(OPENING_WAIT_MAX))
@@ -215,20 +223,20 @@ impl std::fmt::Debug for OpenLogs {
 #[derive(Default)]
 struct Closing {
     closed: usize,
-    /// Why others could not be covered.
-    trouble: Option<LogError>,
+    /// Dirs in which not all could be covered, and why.
+    failed: Vec<(Arc<LogDir>, LogError)>,
 }
 
 /// Closes up to `wanted` of the logs, which are in the order of their last use. As long as too few are covered by a checkpoint,
 /// one of the oldest is made.
 fn close_oldest(logs: &[Arc<PartitionLog>], wanted: usize, haste: Haste) -> Closing {
     // Rather a checkpoint than closing what is used all the time because it happens to be covered by one.
-    let mut closing = Closing { closed: close(&logs[..logs.len().div_ceil(2)], wanted), trouble: None };
+    let mut closing = Closing { closed: close(&logs[..logs.len().div_ceil(2)], wanted), failed: Vec::new() };
     for oldest in logs.chunks(wanted) {
         if closing.closed >= wanted {
             break;
         }
-        closing.trouble = cover(oldest, haste).err().or(closing.trouble);
+        closing.cover(oldest, haste);
         closing.closed += close(oldest, wanted - closing.closed);
     }
     tracing::debug!(closing.closed, "closed logs to make room for others");
@@ -239,13 +247,21 @@ fn close(logs: &[Arc<PartitionLog>], wanted: usize) -> usize {
     logs.iter().filter(|log| log.close_if_unused()).take(wanted).count()
 }
 
-/// Has a checkpoint cover those of the logs that lie in dirs whose disk answers: who wants to open a log elsewhere does not
-/// wait for it. Every dir is tried; the first error is returned.
-fn cover(logs: &[Arc<PartitionLog>], haste: Haste) -> Result<(), LogError> {
-    let mut logs: Vec<_> = logs.iter().filter(|log| log.is_open()).cloned().collect();
-    logs.sort_unstable_by_key(|log| (Arc::as_ptr(log.dir()), log.id()));
-    let of_dirs = logs.chunk_by(|one, other| Arc::ptr_eq(one.dir(), other.dir()));
-    let answering = of_dirs.filter(|logs| !logs[0].dir().hangs());
-    let results: Vec<_> = answering.map(|logs| logs[0].dir().cover_some(logs, haste)).collect();
-    results.into_iter().collect()
+impl Closing {
+    /// Has a checkpoint cover the logs of each dir whose disk answers: who wants to open a log elsewhere does not wait for it.
+    /// Where that has failed once it is not tried for others: a full disk is met by all of them.
+    fn cover(&mut self, logs: &[Arc<PartitionLog>], haste: Haste) {
+        let mut logs: Vec<_> = logs.iter().filter(|log| log.is_open()).cloned().collect();
+        logs.sort_unstable_by_key(|log| (Arc::as_ptr(log.dir()), log.id()));
+        for logs in logs.chunk_by(|one, other| Arc::ptr_eq(one.dir(), other.dir())) {
+            let dir = logs[0].dir();
+            let has_failed = self.failed.iter().any(|(failed, _)| Arc::ptr_eq(failed, dir));
+            if !has_failed
+                && !dir.hangs()
+                && let Err(error) = dir.cover_some(logs, haste)
+            {
+                self.failed.push((dir.clone(), error));
+            }
+        }
+    }
 }

@@ -93,7 +93,7 @@ impl PartitionLog {
     /// Nothing is durable by it that was not before.
     pub(crate) fn replay(&self, entries: &[TailEntry], target: Target) -> Result<Vec<Replayed>, LogError> {
         if Self::current(&self.state.read(), self.id).is_none() {
-            self.dir.open_logs().make_room();
+            self.dir.open_logs().make_room_at_once();
         }
         let mut state = self.state.write();
         self.replay_by(entries, target, |from| self.open_for_replay(&mut state, from))
@@ -102,7 +102,7 @@ impl PartitionLog {
     /// Writes once more what there was no room for, which is everything that the journal has of this partition, and
     /// then lets others use it. Until then they are told what it waits for.
     pub(crate) fn replay_again(&self, entries: &[TailEntry]) -> Result<(), LogError> {
-        self.dir.open_logs().make_room();
+        self.dir.open_logs().make_room_at_once();
         // Whoever wants to use it waits for nothing, and whoever deletes it for this.
         let _opening = self.opening.lock();
         if !self.is_waiting() {
