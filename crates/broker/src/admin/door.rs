@@ -383,7 +383,8 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_asks_at_a_time_that_no_date_names_is_told_so() {
-        let clocks: [(fn() -> SystemTime, &str); 4] = [
+        type Now = fn() -> SystemTime;
+        let clocks: [(Now, &str); 4] = [
             (|| UNIX_EPOCH - Duration::from_millis(1), "503"),
             (|| UNIX_EPOCH, "200"),
             (|| UNIX_EPOCH + Duration::from_secs(DATES_S.end - 1), "200"),

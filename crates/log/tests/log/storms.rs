@@ -91,7 +91,8 @@ impl Storm {
             journal_dirs: journals.iter().map(PathBuf::from).collect(),
             journal: JournalOptions::with_bytes(2 << 20),
             journal_async_write: seed.is_multiple_of(3),
-            open_logs_max: if seed.is_multiple_of(5) { [2, 5][usize::from(seed.is_multiple_of(2))] } else { 100 },
+            open_logs_max: [2, 100, 100, 100, 100, 5, 100, 100, 100, 100]
+                [usize::try_from(seed % 10).unwrap()],
             open_files_max: if seed.is_multiple_of(3) { 1 } else { 100 },
             write_cache_bytes: [1 << 30, 1, 60_000, 1 << 30][usize::try_from(seed % 4).unwrap()],
             ..StoreOptions::default()
