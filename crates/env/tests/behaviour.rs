@@ -259,7 +259,12 @@ fn direct(fs: &dyn FileSystem, dir: &Path) -> io::Result<()> {
     file.write_durable_at(&block, 2 * BLOCK as u64)?;
     file.write_all_at(&block, 0)?;
     file.sync_data()?;
-    assert_eq!(kind(file.write_durable_at(&block, 100)), Some(ErrorKind::InvalidInput));
+    match kind(file.write_durable_at(&block, 100)) {
+        Some(ErrorKind::InvalidInput) => {}
+        // Memory, as tmpfs since Linux 6.6, has no blocks.
+        None => return Ok(()),
+        other => panic!("{other:?}"),
+    }
     assert_eq!(kind(file.write_durable_at(&block[..100], 0)), Some(ErrorKind::InvalidInput));
     let expected = [[2; BLOCK], [1; BLOCK], [2; BLOCK]].concat();
     assert_eq!(read_whole(fs, &path, 4 * BLOCK as u64)?, expected);

@@ -530,7 +530,7 @@ fn a_journal_in_use_gives_again_what_is_not_settled() {
 }
 
 fn journal_files(sim: &SimEnv) -> Vec<PathBuf> {
-    let names = sim.fs.read_dir(Path::new(DIR)).unwrap().into_iter().map(|entry| entry.name);
+    let names = sim.fs.read_dir(Path::new(DIR)).expect("listed").into_iter().map(|entry| entry.name);
     let mut paths: Vec<_> = names.map(|name| Path::new(DIR).join(name)).collect();
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "journal"));
     paths.sort();
@@ -539,8 +539,8 @@ fn journal_files(sim: &SimEnv) -> Vec<PathBuf> {
 
 /// Has other bytes at the beginning of a file, which is as long as before.
 fn write_over(sim: &SimEnv, path: &Path) {
-    let file = sim.fs.open(path, riverrun_env::OpenMode::ReadWrite).unwrap();
-    file.write_all_at(&[7; 4096], 0).unwrap();
+    let file = sim.fs.open(path, riverrun_env::OpenMode::ReadWrite).expect("there");
+    file.write_all_at(&[7; 4096], 0).expect("written");
 }
 
 #[test]
