@@ -148,8 +148,8 @@ impl CatchUp {
     }
 
     /// Does something for a client that may have to wait for the disk of a log dir, or take long, as one of a bounded number.
-    /// Whoever calls this has no turn yet. What follows is done by a thread of the runtime again, of which there are few: the one
-    /// that has waited was replaced by another.
+    /// The caller has no turn yet. After it the task goes on on a thread of the runtime, of which there are few: the runtime has
+    /// put another thread in the place of the one that waited.
     pub(crate) async fn wait_aside<T>(&self, log_dir: usize, whose: Whose, work: impl FnOnce() -> T) -> T {
         let done = self.wait_for_turn(log_dir, whose, Length::Unknown, work).await;
         yield_now().await;

@@ -38,7 +38,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// After this time requests whose records wait for the disk are answered, where a test has them wait.
 const STUCK_AFTER: Duration = Duration::from_millis(500);
 
-/// What the system says of a full disk.
+/// The system's text for a full disk.
 const NO_SPACE: &str = "no storage space";
 
 /// A server without sockets, and what keeps its timer going. Its time passes about as fast as ours.

@@ -433,10 +433,7 @@ impl<'a, D: Dispatch> Connection<'a, D> {
                 _ = tick.tick() => Event::Tick,
             };
             match event {
-                Event::Answered(outcome) => {
-                    self.take_turn(outcome);
-                    self.renew_leaving();
-                }
+                Event::Answered(outcome) => self.note_answered(outcome),
                 Event::Readable if self.read().await? => {}
                 Event::Readable => self.note_end(),
                 Event::Begins => self.begins_at = None,
@@ -452,14 +449,21 @@ impl<'a, D: Dispatch> Connection<'a, D> {
                 }
                 Event::Look => self.limits.responses.look(),
                 Event::Evicted => return Err(Closed::InTheWay),
-                Event::TooLittle => {
-                    let mark = self.gather.timed_out(Instant::now());
-                    self.set_mark(mark);
-                }
+                Event::TooLittle => self.note_too_little(),
                 Event::Judge => self.judge_large()?,
                 Event::Tick => self.check_deadlines(stall.is_some(), is_in_line)?,
             }
         }
+    }
+
+    fn note_answered(&mut self, outcome: Outcome) {
+        self.take_turn(outcome);
+        self.renew_leaving();
+    }
+
+    fn note_too_little(&mut self) {
+        let mark = self.gather.timed_out(Instant::now());
+        self.set_mark(mark);
     }
 
     /// Whether something is to be answered, or keeps the client from sending on.

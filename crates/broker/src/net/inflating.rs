@@ -143,7 +143,7 @@ pub(crate) struct Worker {
     pub(super) connection: Option<u64>,
 }
 
-/// What is known of how long a slice takes.
+/// How long a slice takes, as far as the line can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Length {
     /// Its connection's last one was short.
@@ -306,7 +306,7 @@ impl InflatingLeave {
         }
     }
 
-    /// Who is next of those that find a place.
+    /// Chooses the next worker among the waiting ones that find a place.
     fn next(&self, line: &mut Line, now: Instant) -> Option<Candidate> {
         let (mut known, mut newcomer) = (None, None);
         for (&ticket, &Waiting { who, .. }) in &line.waiting {
@@ -349,7 +349,7 @@ impl Line {
         who.reach(self.times.get(&who.source), now)
     }
 
-    /// What newcomers from the networks of a source had.
+    /// Time that newcomers from the networks of a source had of late, in microseconds.
     fn networks_had(&self, source: Source, now: Instant) -> [u64; 2] {
         let networks = source.networks();
         let had = |level: usize| self.of_networks[level].get(&networks[level]);

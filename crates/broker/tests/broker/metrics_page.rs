@@ -58,7 +58,7 @@ begin at 0 with each start.
 const WITHOUT_SAMPLES: [(&str, &str); 2] =
     [("riverrun_group_lag_unknown", "`group`"), ("riverrun_waiting_seconds", "`what`")];
 
-/// What an exposition says of a metric.
+/// A metric's entry in an exposition.
 #[derive(Debug, Default)]
 struct Family<'t> {
     kind: &'t str,

@@ -121,7 +121,7 @@ async fn serve(config: BrokerConfig, output: OutputArgs) -> Result<(), Failure> 
     let mut stop = StopSignals::new()?;
     let data = absolute(&config.server.data_dir);
     let admin = config.server.admin_listen;
-    // Whoever takes all that it says for JSON cannot read a line that is not.
+    // A program that parses the server's output as JSON cannot read a line that is not.
     let output = OutputArgs { json: output.json || config.server.log_format == LogFormat::Json };
     // On a thread of its own: it may have much to recover, and signals are heard meanwhile.
     let starting = tokio::task::spawn_blocking(move || Server::start(config, logging::account()));

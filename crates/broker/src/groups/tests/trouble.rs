@@ -1,4 +1,4 @@
-//! What is said of a group beside the code of an answer while its log takes nothing.
+//! Group answers carry a text beside their error code while the log of group offsets takes nothing.
 
 use riverrun_protocol::Str;
 

@@ -7,7 +7,7 @@ use super::*;
 
 const QUICK: Worker = Worker { source: Source::SOME, length: Length::Short, micros: 0, connection: None };
 const SLOW: Worker = Worker { length: Length::Long, ..QUICK };
-/// What a batch takes that inflates to very much.
+/// Time of a slice whose batch inflates to very much.
 const HEAVY_TIME: Duration = Duration::from_millis(200);
 
 fn source(last: u8) -> Source {

@@ -123,7 +123,7 @@ fn total_lag(partitions: &[Partition]) -> Option<i64> {
     partitions.iter().filter_map(|partition| partition.lag).reduce(i64::saturating_add)
 }
 
-/// Who reads which partition; where several do, the first of them.
+/// The member that reads each partition; where several do, the first of them.
 fn readers(members: &[GroupMember]) -> HashMap<&TopicPartition, &GroupMember> {
     let named = members
         .iter()

@@ -21,8 +21,8 @@ use crate::text::table::{Column, Table};
 
 /// The option that says what acks promise.
 pub(crate) const DURABILITY: &str = "durability";
-/// What a Riverrun server tells besides, if it is asked by name: the level that all of the topic's options come to, the one
-/// that is reached, and what is not synced.
+/// Further options, which a Riverrun server answers if they are asked by name: the level that all of the topic's options come
+/// to, the one that is reached, and the records that are not synced.
 pub(crate) const WANTED: &str = "durability.wanted";
 const REACHED: &str = "durability.reached";
 const UNSYNCED: &str = "durability.unsynced.records";

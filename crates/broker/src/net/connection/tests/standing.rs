@@ -1,4 +1,4 @@
-//! What a connection tells those that make room for others.
+//! A connection's [`Standing`](crate::net::crowd::Standing): what it notes while a request is in work.
 
 use super::*;
 
