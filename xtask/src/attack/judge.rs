@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::honest::{Seen, Shape};
 
 /// The honest p99 during an attack is at most so many times that of the control run, or
-const TIMES_MAX: f64 = 1.2;
+pub(super) const TIMES_MAX: f64 = 1.2;
 
 /// so much above it, whichever is more.
 pub(super) const ABOVE_MAX: Duration = Duration::from_millis(5);

@@ -12,12 +12,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use riverrun_client::NewTopic;
 
-use super::attacker::{Armed, From, Order, Tally};
-use super::honest::{Honest, Shape};
-use super::judge::ms;
+use super::attacker::{Armed, From, Order, Tally, busy_threads};
+use super::burn::{self, Effort};
+use super::honest::{Honest, Seen, Shape};
+use super::judge::{TIMES_MAX, ms};
 use super::rows::{self, Attack};
 use super::run::Field;
 use super::wire::{Conn, Dial};
+use crate::bench::procfs::ThreadSampler;
 use crate::clients::exec;
 use crate::clients::server::Server;
 use crate::crash::disk::{self, Disk, FileSystem};
@@ -118,6 +120,8 @@ struct Counts {
     kills: u64,
     full: u64,
     kcat: u64,
+    /// Times that the honest client waited for long, and as long without an attack.
+    busy: u64,
     slowest: Duration,
     faults: Vec<String>,
 }
@@ -145,9 +149,10 @@ pub(super) fn run(field: Field<'_>, plan: Plan) -> anyhow::Result<()> {
         runtime.block_on(round).with_context(|| name)?;
         std::fs::remove_dir_all(&dir)?;
     }
-    let Counts { rounds, attacks, kills, full, kcat, slowest, faults } = counts;
+    let Counts { rounds, attacks, kills, full, kcat, busy, slowest, faults } = counts;
     println!(
-        "{rounds} rounds, {attacks} attacks, {kills} kills, {full} full disks, kcat {kcat} times; the honest client's slowest pair {} ms",
+        "{rounds} rounds, {attacks} attacks, {kills} kills, {full} full disks, kcat {kcat} times; the honest client's slowest \
+         pair {} ms; {busy} times the machine alone held it up as long",
         ms(slowest)
     );
     ensure!(faults.is_empty(), "{} were not borne:\n  {}", faults.len(), faults.join("\n  "));
@@ -243,35 +248,61 @@ impl<'a, 'c> Round<'a, 'c> {
         let arm = |attack: &&dyn Attack| Armed::start(Order { name: attack.name(), ports, seconds, from });
         let armed = attacks.iter().map(arm).collect::<anyhow::Result<Vec<_>>>()?;
         drop(self.honest.phase()?);
-        let fire = |mut armed: Armed| thread::spawn(move || armed.fire(|_| {}));
-        let fired: Vec<_> = armed.into_iter().map(fire).collect();
-        let mut tally = Tally::default();
+        let fired: Vec<_> = armed.into_iter().map(|armed| thread::spawn(move || fire(armed, seconds))).collect();
+        let (mut tally, mut effort) = (Tally::default(), Effort::default());
         for fired in fired {
             let fired = fired.join().map_err(|_| anyhow::anyhow!("a thread of the suite has panicked"))?;
-            tally.add(fired?);
+            let (its_tally, threads) = fired?;
+            tally.add(its_tally);
+            effort.threads += threads;
         }
+        effort.cpu_seconds = tally.cpu_seconds;
         self.counts.attacks += number as u64;
         let names: Vec<_> = attacks.iter().map(|attack| attack.name()).collect();
-        self.hold(&format!("{} from {}", names.join(" and "), from.name()), tally)?;
-        self.calm()
+        let what = format!("{} from {}", names.join(" and "), from.name());
+        let waited = self.hold(&what, tally)?;
+        self.calm()?;
+        if waited > Shape::Small.slowest_allowed() {
+            self.compare(&what, waited, effort, seconds)?;
+        }
+        Ok(())
     }
 
-    /// Holds the honest client to its bound.
-    fn hold(&mut self, what: &str, tally: Tally) -> anyhow::Result<()> {
+    /// Holds the honest client to its bound, but for its slowest pair, which is returned.
+    fn hold(&mut self, what: &str, tally: Tally) -> anyhow::Result<Duration> {
         let seen = self.honest.phase()?;
-        let slowest = Duration::from_micros(seen.pairs_us.iter().copied().max().unwrap_or_default());
+        let slowest = slowest_of(&seen);
         self.counts.slowest = self.counts.slowest.max(slowest);
         println!("{what:<60} {:>6} shots, honest {:>6} ms", tally.shots, ms(slowest));
-        if slowest > Shape::Small.slowest_allowed() {
-            self.fault(&format!("{what}: slowest {} ms", ms(slowest)));
-        }
         if seen.failed > 0 {
             self.fault(&format!("{what}: {} failed: {}", seen.failed, seen.errors.join("; ")));
         }
         if tally.let_in > 0 {
             self.fault(&format!("{what}: {} requests were let in", tally.let_in));
         }
-        Ok(())
+        Ok(slowest)
+    }
+
+    /// Burns what the attackers took, for nothing: an attack that holds nobody up for longer than that has only taken the
+    /// machine's processors, which attackers on other machines do not.
+    fn compare(&mut self, what: &str, waited: Duration, effort: Effort, seconds: f64) -> anyhow::Result<()> {
+        drop(self.honest.phase()?);
+        burn::burn(effort, seconds)?;
+        let alone = slowest_of(&self.honest.phase()?);
+        let compared = format!(
+            "slowest {} ms; {} ms beside {:.1} s of processors burnt in {} threads",
+            ms(waited),
+            ms(alone),
+            effort.cpu_seconds,
+            effort.threads
+        );
+        if waited > alone.mul_f64(TIMES_MAX) {
+            self.fault(&format!("{what}: {compared}"));
+        } else {
+            self.counts.busy += 1;
+            println!("  the machine alone held it up: {compared}");
+        }
+        self.calm()
     }
 
     fn fault(&mut self, fault: &str) {
@@ -350,6 +381,17 @@ impl<'a, 'c> Round<'a, 'c> {
         }
         Ok(())
     }
+}
+
+/// Lets an attacker attack; returns what came of it, and how many of its threads were busy.
+fn fire(mut armed: Armed, seconds: f64) -> anyhow::Result<(Tally, u32)> {
+    let mut sampler = ThreadSampler::new();
+    let tally = armed.fire(|attacker| sampler.look(attacker))?;
+    Ok((tally, busy_threads(&sampler, seconds)))
+}
+
+fn slowest_of(seen: &Seen) -> Duration {
+    Duration::from_micros(seen.pairs_us.iter().copied().max().unwrap_or_default())
 }
 
 #[cfg(test)]

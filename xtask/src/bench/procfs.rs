@@ -151,13 +151,14 @@ impl ThreadSampler {
         seconds(self.threads.values().filter_map(|thread| thread.samples.last()).map(|last| last.ticks).sum())
     }
 
-    /// Threads that were busy for more than a tenth of so many seconds.
+    /// Threads that ran, or could have run, for more than a tenth of so many seconds: where there are more of them than cores,
+    /// none runs for long, and all of them keep others waiting.
     pub(crate) fn busy_threads(&self, over_seconds: f64) -> usize {
-        let used = |thread: &Thread| {
-            let ticks = |sample: Option<&Sample>| sample.map_or(0, |sample| sample.ticks);
-            seconds(ticks(thread.samples.last()) - ticks(thread.samples.first()))
+        let wanted = |thread: &Thread| {
+            let Some((first, last)) = thread.samples.first().zip(thread.samples.last()) else { return 0.0 };
+            seconds(last.ticks - first.ticks) + last.held_up.saturating_sub(first.held_up).as_secs_f64()
         };
-        self.threads.values().filter(|thread| used(thread) > over_seconds * BUSY_SHARE).count()
+        self.threads.values().filter(|thread| wanted(thread) > over_seconds * BUSY_SHARE).count()
     }
 
     /// The busiest thread over the last `window` that was sampled, among those whose name `counts`; `None` if there
@@ -250,6 +251,13 @@ mod tests {
         assert!((busiest.held_up_share - 0.25).abs() < 0.01, "{busiest:?}");
         assert_eq!(busiest.to_string(), "90% (+25%) work");
         assert_eq!(sampler.busiest(SECOND * 12, |_| true).unwrap().name, "start");
+    }
+
+    #[test]
+    fn threads_that_wait_for_a_core_are_busy_too() {
+        let looks = [("waits", 0, 0), ("waits", 4, 1), ("runs", 3, 0), ("runs", 3, 90), ("new", 4, 0)];
+        assert_eq!(after(&looks).busy_threads(2.0), 2);
+        assert_eq!(after(&looks).busy_threads(20.0), 0);
     }
 
     #[test]
