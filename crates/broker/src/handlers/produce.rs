@@ -528,8 +528,8 @@ fn responses(topics: Vec<TopicAnswers>) -> Vec<TopicProduceResponse<'static>> {
     topics.into_iter().map(response).collect()
 }
 
-const NOT_IN_TIME: &str =
-    "the records were not durable within the request's timeout; they may still become so";
+const NOT_IN_TIME: &str = "the records were not durable within the request's timeout; they may still become so; the server's \
+                           /health and log say what producers wait for";
 const LOST: &str = "the records could not be made durable";
 
 const NO_TRANSACTIONS: &str = "transactions are not supported by this server";

@@ -316,7 +316,7 @@ fn cannot_start(error: &StartError, data: &Path, admin: Option<SocketAddr>) -> F
             let advice = format!("{} with another port; 0 takes a free one", flag(address));
             Failure::new(Exit::Conflict, message).advise(advice)
         }
-        StartError::QueueDir { option, .. } => {
+        StartError::QueueDir { option, .. } | StartError::OthersLogDir { option, .. } => {
             let flag = if *option == "data.dir" { "--data" } else { option };
             Failure::new(Exit::Conflict, message).advise(format!("{flag} with another directory"))
         }
