@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use riverrun_protocol::{ApiKey, Request};
 use riverrun_types::NodeId;
 
@@ -80,10 +81,12 @@ fn complete<K: Clone + Display + Eq + Hash, T>(
 
 impl Admin {
     /// Connects to the cluster. Fails if no server can be reached.
-    pub async fn new(mut options: ClusterOptions) -> Result<Self, ClientError> {
-        options.check_own()?;
-        options.name_client(|| format!("adminclient-{}", ADMINS.fetch_add(1, Ordering::Relaxed)));
-        Ok(Self { cluster: Cluster::connect(options).await? })
+    pub fn new(mut options: ClusterOptions) -> BoxFuture<'static, Result<Self, ClientError>> {
+        Box::pin(async move {
+            options.check_own()?;
+            options.name_client(|| format!("adminclient-{}", ADMINS.fetch_add(1, Ordering::Relaxed)));
+            Ok(Self { cluster: Cluster::connect(options).await? })
+        })
     }
 
     /// The servers that it is connected to.

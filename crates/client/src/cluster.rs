@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use riverrun_protocol::find_coordinator_response::Coordinator;
 use riverrun_protocol::metadata_request::MetadataRequestTopic;
@@ -159,6 +160,9 @@ impl TopicInfo {
     }
 }
 
+/// What an answer tells of a topic, or the name of the topic and why it tells nothing.
+type Told = Result<Arc<TopicInfo>, (String, ClientError)>;
+
 /// A topic as the cache has it.
 #[derive(Clone, Debug)]
 pub(crate) struct KnownTopic {
@@ -208,11 +212,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Cluster {
     /// Reaches one of the bootstrap servers and learns of the others.
-    pub async fn connect(options: ClusterOptions) -> Result<Arc<Self>, ClientError> {
-        let (known, slots, traffic) = (Mutex::default(), Mutex::default(), Arc::default());
-        let cluster = Arc::new(Self { options, known, slots, traffic });
-        cluster.refresh(Some(&[]), false).await?;
-        Ok(cluster)
+    pub fn connect(options: ClusterOptions) -> BoxFuture<'static, Result<Arc<Self>, ClientError>> {
+        Box::pin(async move {
+            let (known, slots, traffic) = (Mutex::default(), Mutex::default(), Arc::default());
+            let cluster = Arc::new(Self { options, known, slots, traffic });
+            cluster.refresh(Some(&[]), false).await?;
+            Ok(cluster)
+        })
     }
 
     /// The options that it was made with.
@@ -245,25 +251,27 @@ impl Cluster {
 
     /// Asks for these topics, or all with `None`, and remembers what the answer says. The result holds an entry
     /// for each topic of the answer: an error of one topic does not hide the others.
-    pub async fn refresh(
-        &self,
-        names: Option<&[&str]>,
+    pub fn refresh<'a>(
+        &'a self,
+        names: Option<&'a [&'a str]>,
         create: bool,
-    ) -> Result<Vec<Result<Arc<TopicInfo>, (String, ClientError)>>, ClientError> {
-        let mut request = MetadataRequest {
-            topics: names.map(|names| names.iter().copied().map(wanted_topic).collect()),
-            allow_auto_topic_creation: create,
-            ..Default::default()
-        };
-        let connection = self.any_connection().await?;
-        // Before that version a server makes topics whatever the client wants.
-        request.allow_auto_topic_creation |= connection.version_of(ApiKey::Metadata)? < AUTO_CREATE_SINCE;
-        let frame = connection.call(&request, CallLimits::default()).await?;
-        let answer = frame.decode::<MetadataRequest<'_>>()?;
-        Ok(self.learn(&answer))
+    ) -> BoxFuture<'a, Result<Vec<Told>, ClientError>> {
+        Box::pin(async move {
+            let mut request = MetadataRequest {
+                topics: names.map(|names| names.iter().copied().map(wanted_topic).collect()),
+                allow_auto_topic_creation: create,
+                ..Default::default()
+            };
+            let connection = self.any_connection().await?;
+            // Before that version a server makes topics whatever the client wants.
+            request.allow_auto_topic_creation |= connection.version_of(ApiKey::Metadata)? < AUTO_CREATE_SINCE;
+            let frame = connection.call(&request, CallLimits::default()).await?;
+            let answer = frame.decode::<MetadataRequest<'_>>()?;
+            Ok(self.learn(&answer))
+        })
     }
 
-    fn learn(&self, answer: &MetadataResponse<'_>) -> Vec<Result<Arc<TopicInfo>, (String, ClientError)>> {
+    fn learn(&self, answer: &MetadataResponse<'_>) -> Vec<Told> {
         let mut known = lock(&self.known);
         known.controller = (answer.controller_id >= 0).then_some(NodeId(answer.controller_id));
         known.cluster_id = answer.cluster_id.as_ref().map(ToString::to_string);
@@ -316,17 +324,23 @@ impl Cluster {
 
     /// A topic, from the cache while that is fresh. With `create`, a server that makes topics on demand is given
     /// the time to do so. Partitions may be without a leader, as long as one has one or is known to be out of order.
-    pub async fn topic(&self, name: &str, create: bool) -> Result<Arc<TopicInfo>, ClientError> {
-        if let Some(topic) = self.cached_topic(name) {
-            return Ok(topic);
-        }
-        let mut retry = Retry::new(&self.options);
-        loop {
-            let asked = self.ask_topic(name, create).await;
-            if !may_change(&asked, create) || !retry.pause().await {
-                return asked;
+    pub fn topic<'a>(
+        &'a self,
+        name: &'a str,
+        create: bool,
+    ) -> BoxFuture<'a, Result<Arc<TopicInfo>, ClientError>> {
+        Box::pin(async move {
+            if let Some(topic) = self.cached_topic(name) {
+                return Ok(topic);
             }
-        }
+            let mut retry = Retry::new(&self.options);
+            loop {
+                let asked = self.ask_topic(name, create).await;
+                if !may_change(&asked, create) || !retry.pause().await {
+                    return asked;
+                }
+            }
+        })
     }
 
     /// Asks for a topic, once, though it may be known.

@@ -129,38 +129,42 @@ pub struct Consumer {
 
 impl Consumer {
     /// Connects to the cluster. Fails if the options contradict each other or no server can be reached.
-    pub async fn new(mut options: ConsumerOptions) -> Result<Self, ClientError> {
-        options.check()?;
-        options.name_client(|| CONSUMERS.fetch_add(1, Ordering::Relaxed));
-        let options = Arc::new(options);
-        let cluster = Cluster::connect(options.cluster.clone()).await?;
-        let coordinator =
-            options.group.clone().map(|group| Arc::new(GroupCoordinator::new(Arc::clone(&cluster), group)));
-        Ok(Self {
-            cluster,
-            options,
-            coordinator,
-            assignment: Assignment::default(),
-            chunks: VecDeque::new(),
-            work: FuturesUnordered::new(),
-            busy: HashSet::new(),
-            asked_bytes: 0,
-            asked_last: None,
-            sessions: Sessions::new(),
-            stale: BTreeSet::new(),
-            refreshing: false,
-            refresh_at: None,
-            refreshes: Attempts::default(),
-            membership: None,
-            departure: None,
-            failed: None,
-            deferred: None,
-            committing: None,
-            committing_count: 0,
-            committed_at: Instant::now(),
-            commits_begun: 0,
-            listener: Listener::default(),
-            counts: ConsumerMetrics::default(),
+    pub fn new(mut options: ConsumerOptions) -> BoxFuture<'static, Result<Self, ClientError>> {
+        Box::pin(async move {
+            options.check()?;
+            options.name_client(|| CONSUMERS.fetch_add(1, Ordering::Relaxed));
+            let options = Arc::new(options);
+            let cluster = Cluster::connect(options.cluster.clone()).await?;
+            let coordinator = options
+                .group
+                .clone()
+                .map(|group| Arc::new(GroupCoordinator::new(Arc::clone(&cluster), group)));
+            Ok(Self {
+                cluster,
+                options,
+                coordinator,
+                assignment: Assignment::default(),
+                chunks: VecDeque::new(),
+                work: FuturesUnordered::new(),
+                busy: HashSet::new(),
+                asked_bytes: 0,
+                asked_last: None,
+                sessions: Sessions::new(),
+                stale: BTreeSet::new(),
+                refreshing: false,
+                refresh_at: None,
+                refreshes: Attempts::default(),
+                membership: None,
+                departure: None,
+                failed: None,
+                deferred: None,
+                committing: None,
+                committing_count: 0,
+                committed_at: Instant::now(),
+                commits_begun: 0,
+                listener: Listener::default(),
+                counts: ConsumerMetrics::default(),
+            })
         })
     }
 
@@ -175,12 +179,17 @@ impl Consumer {
     /// With no topic at all, the consumer leaves the group. That fails if the group cannot be told within `request.timeout.ms`:
     /// it then waits for the member until its session is over, unless it is told by the same call again or by
     /// [`close`](Self::close), or the member comes back with another subscription.
-    pub async fn subscribe<T: AsRef<str>>(&mut self, topics: &[T]) -> Result<(), ClientError> {
-        let topics: Vec<String> = topics.iter().map(|topic| topic.as_ref().to_owned()).collect();
-        if topics.is_empty() && self.coordinator.is_some() {
-            return self.unassign().await;
-        }
-        self.join(Subscription::Topics(topics)).await
+    pub fn subscribe<T: AsRef<str>>(&mut self, topics: &[T]) -> BoxFuture<'_, Result<(), ClientError>> {
+        self.subscribe_topics(topics.iter().map(|topic| topic.as_ref().to_owned()).collect())
+    }
+
+    fn subscribe_topics(&mut self, topics: Vec<String>) -> BoxFuture<'_, Result<(), ClientError>> {
+        Box::pin(async move {
+            if topics.is_empty() && self.coordinator.is_some() {
+                return self.unassign().await;
+            }
+            self.join(Subscription::Topics(topics)).await
+        })
     }
 
     /// Shares all topics whose whole name matches this regular expression with the group, in place of what was read
@@ -188,12 +197,14 @@ impl Consumer {
     /// this consumer does, and looks again every `metadata.max.age.ms`. The servers' own topics are left out.
     ///
     /// The syntax is that of RE2, which the server has, too: neither look-around nor back references.
-    pub async fn subscribe_pattern(&mut self, pattern: &str) -> Result<(), ClientError> {
-        let pattern = Pattern::new(pattern);
-        if self.options.group_protocol == GroupProtocol::Classic {
-            pattern.check()?;
-        }
-        self.join(Subscription::Pattern(pattern)).await
+    pub fn subscribe_pattern<'a>(&'a mut self, pattern: &'a str) -> BoxFuture<'a, Result<(), ClientError>> {
+        Box::pin(async move {
+            let pattern = Pattern::new(pattern);
+            if self.options.group_protocol == GroupProtocol::Classic {
+                pattern.check()?;
+            }
+            self.join(Subscription::Pattern(pattern)).await
+        })
     }
 
     async fn join(&mut self, subscription: Subscription) -> Result<(), ClientError> {
@@ -216,17 +227,22 @@ impl Consumer {
     }
 
     /// Reads these partitions, and no others, without sharing them with anybody. An offset or a time below 0 is refused.
-    pub async fn assign(&mut self, partitions: Vec<(TopicPartition, StartAt)>) -> Result<(), ClientError> {
-        let of_group = |(_, start): &(TopicPartition, StartAt)| *start == StartAt::Committed;
-        if self.coordinator.is_none() && partitions.iter().any(of_group) {
-            return Err(ClientError::Invalid("committed offsets need a group".to_owned()));
-        }
-        partitions.iter().try_for_each(|(partition, start)| check_start(partition, *start))?;
-        self.unassign().await?;
-        for (partition, start) in partitions {
-            self.assignment.put(partition, start);
-        }
-        Ok(())
+    pub fn assign(
+        &mut self,
+        partitions: Vec<(TopicPartition, StartAt)>,
+    ) -> BoxFuture<'_, Result<(), ClientError>> {
+        Box::pin(async move {
+            let of_group = |(_, start): &(TopicPartition, StartAt)| *start == StartAt::Committed;
+            if self.coordinator.is_none() && partitions.iter().any(of_group) {
+                return Err(ClientError::Invalid("committed offsets need a group".to_owned()));
+            }
+            partitions.iter().try_for_each(|(partition, start)| check_start(partition, *start))?;
+            self.unassign().await?;
+            for (partition, start) in partitions {
+                self.assignment.put(partition, start);
+            }
+            Ok(())
+        })
     }
 
     /// Commits if that is automatic, leaves the group, and forgets every partition.
@@ -286,15 +302,18 @@ impl Consumer {
     /// Returns records as soon as there are some, or none after `timeout`. The records of one partition come in
     /// order. Errors that may pass by themselves are not reported; [`trouble`](Self::trouble) tells of them. May be
     /// dropped while it waits, without loss.
-    pub async fn poll(&mut self, timeout: Duration) -> Result<Vec<ConsumerRecord>, ClientError> {
-        let mut records = Vec::new();
-        self.poll_into(timeout, &mut records).await?;
-        self.counts.records += records.len() as u64;
-        Ok(records)
+    pub fn poll(&mut self, timeout: Duration) -> BoxFuture<'_, Result<Vec<ConsumerRecord>, ClientError>> {
+        Box::pin(async move {
+            let mut records = Vec::new();
+            self.poll_into(timeout, &mut records).await?;
+            self.counts.records += records.len() as u64;
+            Ok(records)
+        })
     }
 
     /// Shows the next records to `each`, where they lie in what was fetched, and answers how many; none after `timeout`.
     /// For the rest it is as [`poll`](Self::poll), without the cost of records of their own.
+    // Not boxed: it is compiled with `each`, which is called for every record. What it waits for is.
     pub async fn poll_each(
         &mut self,
         timeout: Duration,
@@ -329,6 +348,14 @@ impl Consumer {
                 tokio::task::yield_now().await;
                 return Ok(());
             }
+            self.wait(now, deadline).await?;
+        }
+    }
+
+    /// Waits for what a poll has to look at next, and takes it in. Boxed, so that it is not compiled with the polls, of which each
+    /// kind of sink has its own.
+    fn wait(&mut self, now: Instant, deadline: Option<Instant>) -> BoxFuture<'_, Result<(), ClientError>> {
+        Box::pin(async move {
             let retries = self.assignment.next_retry(now).into_iter();
             let timers = retries.chain(self.refresh_at.filter(|at| *at > now && !self.stale.is_empty()));
             let wake = timers.chain(self.next_commit(now)).chain(deadline).min();
@@ -349,7 +376,8 @@ impl Consumer {
                 event = group => self.handle_group(event),
                 () = timer => {}
             }
-        }
+            Ok(())
+        })
     }
 
     /// What has failed for the longest time of all that is tried again by itself, as far as the last poll knows. There is
@@ -487,22 +515,24 @@ impl Consumer {
     /// takes back meanwhile are given up after that. What fails for one partition, such as one that was deleted, is told after
     /// the others have been committed. Fails with `UNKNOWN_MEMBER_ID` if the group has given the member up since the last poll,
     /// or does so before it is done: the positions are those of another membership then, and the next poll begins a new one.
-    pub async fn commit(&mut self) -> Result<(), ClientError> {
-        // Before anything that the group wants: what it takes back would be none of this commit any more, and who reads on
-        // there would read again what was processed here. Nobody does before it is given up.
-        let outcome = self.commit_positions(self.assignment.uncommitted()).await;
-        self.take_events();
-        outcome.into_result()
+    pub fn commit(&mut self) -> BoxFuture<'_, Result<(), ClientError>> {
+        Box::pin(async move {
+            // Before anything that the group wants: what it takes back would be none of this commit any more, and who reads on
+            // there would read again what was processed here. Nobody does before it is given up.
+            let outcome = self.commit_positions(self.assignment.uncommitted()).await;
+            self.take_events();
+            outcome.into_result()
+        })
     }
 
     /// Commits these offsets, whatever [`poll`](Self::poll) has returned, and waits for it. Where the group has given the
     /// member up since the last poll, it fails as [`commit`](Self::commit) does, and until the group has taken the member in
     /// with `REBALANCE_IN_PROGRESS`.
-    pub async fn commit_offsets(
-        &mut self,
-        offsets: &BTreeMap<TopicPartition, CommittedOffset>,
-    ) -> Result<(), ClientError> {
-        self.commit_positions(offsets.clone()).await.into_result()
+    pub fn commit_offsets<'a>(
+        &'a mut self,
+        offsets: &'a BTreeMap<TopicPartition, CommittedOffset>,
+    ) -> BoxFuture<'a, Result<(), ClientError>> {
+        Box::pin(async move { self.commit_positions(offsets.clone()).await.into_result() })
     }
 
     async fn commit_positions(&mut self, positions: Positions) -> Outcome {
@@ -666,26 +696,29 @@ impl Consumer {
     }
 
     /// Commits if that is automatic, and leaves the group; within 30 seconds, as [`close_within`](Self::close_within).
-    pub async fn close(self) -> Result<(), ClientError> {
-        self.close_within(CLOSE_LIMIT).await
+    pub fn close(self) -> BoxFuture<'static, Result<(), ClientError>> {
+        self.close_within(CLOSE_LIMIT)
     }
 
     /// Commits if that is automatic, and leaves the group. Takes no longer than this, of which two thirds are for the commit, so
     /// that nobody waits for a member that could not commit. Fails if the time is over, or if the group cannot be told within
     /// `request.timeout.ms`: it notices by itself when the session is over.
-    pub async fn close_within(mut self, limit: Duration) -> Result<(), ClientError> {
-        let begun = Instant::now();
-        let after = limit / 3 * 2;
-        let committed = timeout(after, self.commit_last()).await.unwrap_or_else(|_| {
-            let address = format!("the coordinator of {}", self.options.group.as_deref().unwrap_or_default());
-            Err(ClientError::Timeout { address, api: ApiKey::OffsetCommit, after })
-        });
-        if let Some(committing) = self.committing.take() {
-            committing.abort();
-        }
-        // Not in the time of the commit: a membership whose end is cut short would never say goodbye.
-        self.end_membership().await;
-        committed.and(self.leave(limit.saturating_sub(begun.elapsed())).await)
+    pub fn close_within(mut self, limit: Duration) -> BoxFuture<'static, Result<(), ClientError>> {
+        Box::pin(async move {
+            let begun = Instant::now();
+            let after = limit / 3 * 2;
+            let committed = timeout(after, self.commit_last()).await.unwrap_or_else(|_| {
+                let address =
+                    format!("the coordinator of {}", self.options.group.as_deref().unwrap_or_default());
+                Err(ClientError::Timeout { address, api: ApiKey::OffsetCommit, after })
+            });
+            if let Some(committing) = self.committing.take() {
+                committing.abort();
+            }
+            // Not in the time of the commit: a membership whose end is cut short would never say goodbye.
+            self.end_membership().await;
+            committed.and(self.leave(limit.saturating_sub(begun.elapsed())).await)
+        })
     }
 }
 

@@ -209,6 +209,8 @@ pub use producer::{
     Sticky, Tally, TopicPartitioner, TopicView, UniformSticky, partition_of_key,
 };
 pub use topic_partition::TopicPartition;
+// What the calls that wait return.
+pub use futures_util::future::BoxFuture;
 // What the options and errors above are made of.
 pub use riverrun_protocol::{ApiKey, ErrorCode};
 pub use riverrun_records::{Compression, Header, Record};

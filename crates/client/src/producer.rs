@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use futures_util::future::BoxFuture;
 use riverrun_types::TimestampMs;
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
@@ -92,21 +93,24 @@ impl Drop for Producer {
 
 impl Producer {
     /// Connects to the cluster. Fails if the options contradict each other or no server can be reached.
-    pub async fn new(mut options: ProducerOptions) -> Result<Self, ClientError> {
-        options.check()?;
-        options.cluster.name_client(|| format!("producer-{}", PRODUCERS.fetch_add(1, Ordering::Relaxed)));
-        let options = Arc::new(options);
-        let cluster = Cluster::connect(options.cluster.clone()).await?;
-        let accumulator = Arc::new(Accumulator::new(Arc::clone(&options)));
-        let sender = Sender::new(Arc::clone(&cluster), Arc::clone(&options), Arc::clone(&accumulator));
-        let sender = Mutex::new(Some(tokio::spawn(sender.run())));
-        let looks = Looks::new(Arc::clone(&cluster));
-        Ok(Self { cluster, options, accumulator, looks, runtime: Handle::current(), sender })
+    pub fn new(mut options: ProducerOptions) -> BoxFuture<'static, Result<Self, ClientError>> {
+        Box::pin(async move {
+            options.check()?;
+            options.cluster.name_client(|| format!("producer-{}", PRODUCERS.fetch_add(1, Ordering::Relaxed)));
+            let options = Arc::new(options);
+            let cluster = Cluster::connect(options.cluster.clone()).await?;
+            let accumulator = Arc::new(Accumulator::new(Arc::clone(&options)));
+            let sender = Sender::new(Arc::clone(&cluster), Arc::clone(&options), Arc::clone(&accumulator));
+            let sender = Mutex::new(Some(tokio::spawn(sender.run())));
+            let looks = Looks::new(Arc::clone(&cluster));
+            Ok(Self { cluster, options, accumulator, looks, runtime: Handle::current(), sender })
+        })
     }
 
     /// Hands a record over. Waits only for the topic, with the first record of it, for the partition that the record names, if
     /// there is none such yet, and for room in the buffer; for `max.block.ms` at most. The result is a future of its own: it
     /// tells when and where the record has arrived.
+    // The sends are not boxed: most records are taken at once, and a box would be an allocation for each of them.
     pub async fn send(&self, record: ProducerRecord) -> Result<Delivery, ClientError> {
         let headers = record.header_refs();
         self.send_ref(&record.borrow(&headers)).await
@@ -114,9 +118,9 @@ impl Producer {
 
     /// Hands a record over whose bytes stay the caller's, as [`send`](Self::send) does.
     pub async fn send_ref(&self, record: &RecordRef<'_>) -> Result<Delivery, ClientError> {
-        match self.try_append(record, &mut None)? {
+        match self.try_send(record)? {
             Some(delivery) => Ok(delivery),
-            None => self.append(record, None).await,
+            None => self.deliver(record, None).await,
         }
     }
 
@@ -128,24 +132,24 @@ impl Producer {
         callback: impl FnOnce(Result<RecordMetadata, ClientError>) + Send + 'static,
     ) -> Result<(), ClientError> {
         let mut callback = Some(Callback::new(callback));
-        match self.try_append(record, &mut callback)? {
+        match self.try_deliver(record, &mut callback)? {
             Some(_) => Ok(()),
-            None => self.append(record, callback).await.map(drop),
+            None => self.deliver(record, callback).await.map(drop),
         }
     }
 
     /// Hands a record over if that can be done at once. None if it would have to wait: for room in the buffer, or for
     /// a topic that it has not met, or a partition that this has not.
     pub fn try_send(&self, record: &RecordRef<'_>) -> Result<Option<Delivery>, ClientError> {
-        self.try_append(record, &mut None)
+        self.try_deliver(record, &mut None)
     }
 
     /// Hands a record over from a thread that is none of the runtime's, and waits in it as [`send`](Self::send) does.
     /// Panics inside of a runtime.
     pub fn send_blocking(&self, record: &RecordRef<'_>) -> Result<Delivery, ClientError> {
-        match self.try_append(record, &mut None)? {
+        match self.try_send(record)? {
             Some(delivery) => Ok(delivery),
-            None => self.runtime.block_on(self.append(record, None)),
+            None => self.runtime.block_on(self.deliver(record, None)),
         }
     }
 
@@ -162,6 +166,25 @@ impl Producer {
             Some(()) => Ok(()),
             None => self.append(record, noting).await,
         }
+    }
+
+    /// Hands a record over at once, if that can be. Not generic: the sends are compiled again in each crate that polls them, and
+    /// what they call would be, too.
+    fn try_deliver(
+        &self,
+        record: &RecordRef<'_>,
+        callback: &mut Option<Callback>,
+    ) -> Result<Option<Delivery>, ClientError> {
+        self.try_append(record, callback)
+    }
+
+    /// Hands a record over that may have to wait, beside which the box is nothing.
+    fn deliver<'a>(
+        &'a self,
+        record: &'a RecordRef<'_>,
+        callback: Option<Callback>,
+    ) -> BoxFuture<'a, Result<Delivery, ClientError>> {
+        Box::pin(self.append(record, callback))
     }
 
     fn try_append<W: Enlist>(
@@ -197,10 +220,7 @@ impl Producer {
         let deadline = Instant::now().checked_add(self.options.block_max);
         let mut is_made_up = false;
         loop {
-            // Before it takes room, which others have more use for until then.
-            self.find_place(record, deadline).await?;
-            let reserve = Reservation::new(&self.accumulator, reserved_bytes);
-            let reservation = self.in_time(deadline, "room in the buffer (buffer.memory)", reserve).await?;
+            let reservation = self.reserve(record, deadline).await?;
             match self.accumulator.append(record, timestamp, reserved_bytes, &mut waiter)? {
                 Appended::Yes(handle) => {
                     reservation.keep();
@@ -219,6 +239,21 @@ impl Producer {
                 Appended::UnknownTopic | Appended::NoSuchPartition { .. } => {}
             }
         }
+    }
+
+    /// Waits for a place and for room there. Boxed, so that it is not compiled with the appends, of which each kind of listener
+    /// has its own.
+    fn reserve<'a>(
+        &'a self,
+        record: &'a RecordRef<'_>,
+        deadline: Option<Instant>,
+    ) -> BoxFuture<'a, Result<Reservation<'a>, ClientError>> {
+        Box::pin(async move {
+            // Before it takes room, which others have more use for until then.
+            self.find_place(record, deadline).await?;
+            let reserve = Reservation::new(&self.accumulator, record.size_bound_bytes());
+            self.in_time(deadline, "room in the buffer (buffer.memory)", reserve).await
+        })
     }
 
     /// Waits until the topic is known, and has the partition that the record names.
@@ -242,18 +277,24 @@ impl Producer {
 
     /// Looks at a topic until it can be used, and learns of it. What is known of it stays known meanwhile. Answers whether there
     /// is no time for another look.
-    async fn look(&self, name: &str, deadline: Option<Instant>) -> Result<bool, ClientError> {
-        loop {
-            let look = self.looks.look(name, deadline);
-            let Looked { topic, is_last } = self.in_time(deadline, "the topic's metadata", look).await?;
-            if is_last || !may_change(&topic, true) {
-                let topic = topic?;
-                // Others may have heard more of it since.
-                let known = self.cluster.known_topic(name).map(|known| known.topic);
-                self.learn(&known.unwrap_or(topic));
-                return Ok(is_last);
+    fn look<'a>(
+        &'a self,
+        name: &'a str,
+        deadline: Option<Instant>,
+    ) -> BoxFuture<'a, Result<bool, ClientError>> {
+        Box::pin(async move {
+            loop {
+                let look = self.looks.look(name, deadline);
+                let Looked { topic, is_last } = self.in_time(deadline, "the topic's metadata", look).await?;
+                if is_last || !may_change(&topic, true) {
+                    let topic = topic?;
+                    // Others may have heard more of it since.
+                    let known = self.cluster.known_topic(name).map(|known| known.topic);
+                    self.learn(&known.unwrap_or(topic));
+                    return Ok(is_last);
+                }
             }
-        }
+        })
     }
 
     fn learn(&self, topic: &TopicInfo) {
@@ -276,32 +317,36 @@ impl Producer {
     /// Sends what was handed over so far without lingering, and waits until all of it has its outcome, which the
     /// records' own [`Delivery`] tells, and until their callbacks and listeners have returned. Not to be waited for by one
     /// of these: it would wait for itself.
-    pub async fn flush(&self) {
-        self.accumulator.flush().await;
+    pub fn flush(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.accumulator.flush())
     }
 
     /// Sends what was handed over, waits for it and ends. Later sends fail with [`ClientError::Closed`]. Where somebody stops
     /// waiting, what was handed over is sent all the same, and another call waits for it.
-    pub async fn close(&self) {
-        self.accumulator.close();
-        let mut sender = self.sender.lock().await;
-        let Some(task) = sender.as_mut() else { return };
-        let ended = task.await;
-        *sender = None;
-        if let Err(error) = ended {
-            tracing::error!(%error, "the sender task has failed");
-        }
+    pub fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            self.accumulator.close();
+            let mut sender = self.sender.lock().await;
+            let Some(task) = sender.as_mut() else { return };
+            let ended = task.await;
+            *sender = None;
+            if let Err(error) = ended {
+                tracing::error!(%error, "the sender task has failed");
+            }
+        })
     }
 
     /// As [`close`](Self::close), but waits for `limit` at most, and says whether everything had its outcome by then. What was
     /// in no request under way then is not sent any more and fails with [`ClientError::Closed`]. What was, has the outcome of
     /// that request, within `request.timeout.ms`, and is not tried again; what comes after it in its partition is told then.
-    pub async fn close_within(&self, limit: Duration) -> bool {
-        let is_done = timeout(limit, self.close()).await.is_ok();
-        if !is_done {
-            self.accumulator.abandon();
-        }
-        is_done
+    pub fn close_within(&self, limit: Duration) -> BoxFuture<'_, bool> {
+        Box::pin(async move {
+            let is_done = timeout(limit, self.close()).await.is_ok();
+            if !is_done {
+                self.accumulator.abandon();
+            }
+            is_done
+        })
     }
 
     /// What it has done so far, in numbers.

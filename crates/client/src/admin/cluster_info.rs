@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use futures_util::future::BoxFuture;
 use riverrun_protocol::describe_log_dirs_response::DescribeLogDirsResult;
 use riverrun_protocol::{DescribeClusterRequest, DescribeLogDirsRequest};
 use riverrun_types::NodeId;
@@ -67,39 +68,45 @@ pub struct LogDir {
 
 impl Admin {
     /// The cluster and its servers.
-    pub async fn describe_cluster(&self) -> Result<ClusterDescription, ClientError> {
-        let request =
-            DescribeClusterRequest { endpoint_type: ENDPOINT_BROKERS, ..DescribeClusterRequest::default() };
-        let frame = self.ask_any(&request).await?;
-        let answer = frame.decode::<DescribeClusterRequest>()?;
-        ClientError::check(answer.error_code, answer.error_message.as_deref())?;
-        let nodes = answer.brokers.iter().map(|broker| DescribedNode {
-            id: NodeId(broker.broker_id),
-            host: broker.host.to_string(),
-            port: broker.port,
-            rack: broker.rack.as_ref().map(ToString::to_string),
-        });
-        Ok(ClusterDescription {
-            cluster_id: answer.cluster_id.to_string(),
-            controller: (answer.controller_id >= 0).then_some(NodeId(answer.controller_id)),
-            nodes: nodes.collect(),
+    pub fn describe_cluster(&self) -> BoxFuture<'_, Result<ClusterDescription, ClientError>> {
+        Box::pin(async move {
+            let request = DescribeClusterRequest {
+                endpoint_type: ENDPOINT_BROKERS,
+                ..DescribeClusterRequest::default()
+            };
+            let frame = self.ask_any(&request).await?;
+            let answer = frame.decode::<DescribeClusterRequest>()?;
+            ClientError::check(answer.error_code, answer.error_message.as_deref())?;
+            let nodes = answer.brokers.iter().map(|broker| DescribedNode {
+                id: NodeId(broker.broker_id),
+                host: broker.host.to_string(),
+                port: broker.port,
+                rack: broker.rack.as_ref().map(ToString::to_string),
+            });
+            Ok(ClusterDescription {
+                cluster_id: answer.cluster_id.to_string(),
+                controller: (answer.controller_id >= 0).then_some(NodeId(answer.controller_id)),
+                nodes: nodes.collect(),
+            })
         })
     }
 
     /// The log directories of each server, or of these only.
-    pub async fn describe_log_dirs(
-        &self,
-        nodes: Option<&[NodeId]>,
-    ) -> Result<Results<NodeId, Vec<LogDir>>, ClientError> {
-        let nodes = match nodes {
-            Some(nodes) => nodes.to_vec(),
-            None => self.known_nodes().await?,
-        };
-        let mut results = Vec::with_capacity(nodes.len());
-        for node in nodes {
-            results.push((node, self.log_dirs_of(node).await));
-        }
-        Ok(results)
+    pub fn describe_log_dirs<'a>(
+        &'a self,
+        nodes: Option<&'a [NodeId]>,
+    ) -> BoxFuture<'a, Result<Results<NodeId, Vec<LogDir>>, ClientError>> {
+        Box::pin(async move {
+            let nodes = match nodes {
+                Some(nodes) => nodes.to_vec(),
+                None => self.known_nodes().await?,
+            };
+            let mut results = Vec::with_capacity(nodes.len());
+            for node in nodes {
+                results.push((node, self.log_dirs_of(node).await));
+            }
+            Ok(results)
+        })
     }
 
     async fn log_dirs_of(&self, node: NodeId) -> Result<Vec<LogDir>, ClientError> {
@@ -111,15 +118,17 @@ impl Admin {
 
     /// Bytes of each partition on all servers together, replicas included. What lies in log dirs that have failed is left
     /// out: nobody knows it.
-    pub async fn partition_sizes(&self) -> Result<BTreeMap<TopicPartition, i64>, ClientError> {
-        let mut sizes = BTreeMap::new();
-        for (_, dirs) in self.describe_log_dirs(None).await? {
-            let well = dirs?.into_iter().filter(|dir| dir.error.is_none());
-            for replica in well.flat_map(|dir| dir.replicas) {
-                *sizes.entry(replica.partition).or_default() += replica.size_bytes;
+    pub fn partition_sizes(&self) -> BoxFuture<'_, Result<BTreeMap<TopicPartition, i64>, ClientError>> {
+        Box::pin(async move {
+            let mut sizes = BTreeMap::new();
+            for (_, dirs) in self.describe_log_dirs(None).await? {
+                let well = dirs?.into_iter().filter(|dir| dir.error.is_none());
+                for replica in well.flat_map(|dir| dir.replicas) {
+                    *sizes.entry(replica.partition).or_default() += replica.size_bytes;
+                }
             }
-        }
-        Ok(sizes)
+            Ok(sizes)
+        })
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use futures_util::future::BoxFuture;
 use riverrun_protocol::describe_configs_request::DescribeConfigsResource;
 use riverrun_protocol::describe_configs_response::DescribeConfigsResourceResult;
 use riverrun_protocol::incremental_alter_configs_request::{AlterConfigsResource, AlterableConfig};
@@ -183,18 +184,21 @@ impl ConfigChange {
 
 impl Admin {
     /// All options of a resource, sorted by name.
-    pub async fn describe_configs(&self, resource: &ConfigResource) -> Result<Vec<ConfigEntry>, ClientError> {
-        self.describe_some_configs(resource, None).await
+    pub fn describe_configs<'a>(
+        &'a self,
+        resource: &'a ConfigResource,
+    ) -> BoxFuture<'a, Result<Vec<ConfigEntry>, ClientError>> {
+        Box::pin(self.describe_some_configs(resource, None))
     }
 
     /// The options of a resource that have one of these names, sorted by name. A name that the server does not know is
     /// left out.
-    pub async fn describe_configs_named(
-        &self,
-        resource: &ConfigResource,
-        names: &[&str],
-    ) -> Result<Vec<ConfigEntry>, ClientError> {
-        self.describe_some_configs(resource, Some(names)).await
+    pub fn describe_configs_named<'a>(
+        &'a self,
+        resource: &'a ConfigResource,
+        names: &'a [&'a str],
+    ) -> BoxFuture<'a, Result<Vec<ConfigEntry>, ClientError>> {
+        Box::pin(self.describe_some_configs(resource, Some(names)))
     }
 
     async fn describe_some_configs(
@@ -230,16 +234,18 @@ impl Admin {
 
     /// Changes options, and leaves the others as they are. With `validate_only` the server only says whether it
     /// would. The changes of one resource are made together or not at all.
-    pub async fn alter_configs(
-        &self,
-        changes: &BTreeMap<ConfigResource, Vec<ConfigChange>>,
+    pub fn alter_configs<'a>(
+        &'a self,
+        changes: &'a BTreeMap<ConfigResource, Vec<ConfigChange>>,
         validate_only: bool,
-    ) -> Results<ConfigResource, ()> {
-        let mut results = Vec::with_capacity(changes.len());
-        for (resource, changes) in changes {
-            results.push((resource.clone(), self.alter_resource(resource, changes, validate_only).await));
-        }
-        results
+    ) -> BoxFuture<'a, Results<ConfigResource, ()>> {
+        Box::pin(async move {
+            let mut results = Vec::with_capacity(changes.len());
+            for (resource, changes) in changes {
+                results.push((resource.clone(), self.alter_resource(resource, changes, validate_only).await));
+            }
+            results
+        })
     }
 
     async fn alter_resource(

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use futures_util::future::BoxFuture;
 use riverrun_protocol::consumer_group_describe_response::{Assignment, DescribedGroup as ServerSideGroup};
 use riverrun_protocol::consumer_protocol::{PROTOCOL_TYPE, decode_assignment, decode_subscription};
 use riverrun_protocol::describe_groups_response::{DescribedGroup, DescribedGroupMember};
@@ -91,29 +92,36 @@ impl Admin {
     }
 
     /// All groups of all servers, sorted by name.
-    pub async fn list_groups(&self) -> Result<Vec<GroupListing>, ClientError> {
-        let mut groups = BTreeMap::new();
-        for node in self.known_nodes().await? {
-            let mut retry = self.retry();
-            let listed = loop {
-                let answer = self.cluster.call(node, Lane::Data, &ListGroupsRequest::default()).await;
-                match answer.and_then(|frame| read_listing(&frame)) {
-                    Ok(listed) => break listed,
-                    Err(error) => retry.pause_after(error).await?,
-                }
-            };
-            groups.extend(listed.into_iter().map(|group| (group.group.clone(), group)));
-        }
-        Ok(groups.into_values().collect())
+    pub fn list_groups(&self) -> BoxFuture<'_, Result<Vec<GroupListing>, ClientError>> {
+        Box::pin(async move {
+            let mut groups = BTreeMap::new();
+            for node in self.known_nodes().await? {
+                let mut retry = self.retry();
+                let listed = loop {
+                    let answer = self.cluster.call(node, Lane::Data, &ListGroupsRequest::default()).await;
+                    match answer.and_then(|frame| read_listing(&frame)) {
+                        Ok(listed) => break listed,
+                        Err(error) => retry.pause_after(error).await?,
+                    }
+                };
+                groups.extend(listed.into_iter().map(|group| (group.group.clone(), group)));
+            }
+            Ok(groups.into_values().collect())
+        })
     }
 
     /// These groups, of either protocol.
-    pub async fn describe_groups(&self, groups: &[String]) -> Results<String, GroupDescription> {
-        let mut results = Vec::with_capacity(groups.len());
-        for group in groups {
-            results.push((group.clone(), self.describe_group(group).await));
-        }
-        results
+    pub fn describe_groups<'a>(
+        &'a self,
+        groups: &'a [String],
+    ) -> BoxFuture<'a, Results<String, GroupDescription>> {
+        Box::pin(async move {
+            let mut results = Vec::with_capacity(groups.len());
+            for group in groups {
+                results.push((group.clone(), self.describe_group(group).await));
+            }
+            results
+        })
     }
 
     async fn describe_group(&self, group: &str) -> Result<GroupDescription, ClientError> {
@@ -133,19 +141,22 @@ impl Admin {
     }
 
     /// Deletes groups with what they have committed. They must have no members.
-    pub async fn delete_groups(&self, groups: &[String]) -> Results<String, ()> {
-        let mut results = Vec::with_capacity(groups.len());
-        for group in groups {
-            let coordinator = self.coordinator(group);
-            let request = DeleteGroupsRequest { groups_names: vec![group.as_str().into()] };
-            let read = |frame: &ResponseFrame| {
-                let answer = frame.decode::<DeleteGroupsRequest<'_>>()?;
-                let result = answer.results.first().ok_or_else(|| missing(ApiKey::DeleteGroups, group))?;
-                ClientError::check(result.error_code, None)
-            };
-            results.push((group.clone(), self.ask_coordinator(&coordinator, &request, read).await));
-        }
-        results
+    pub fn delete_groups<'a>(&'a self, groups: &'a [String]) -> BoxFuture<'a, Results<String, ()>> {
+        Box::pin(async move {
+            let mut results = Vec::with_capacity(groups.len());
+            for group in groups {
+                let coordinator = self.coordinator(group);
+                let request = DeleteGroupsRequest { groups_names: vec![group.as_str().into()] };
+                let read = |frame: &ResponseFrame| {
+                    let answer = frame.decode::<DeleteGroupsRequest<'_>>()?;
+                    let result =
+                        answer.results.first().ok_or_else(|| missing(ApiKey::DeleteGroups, group))?;
+                    ClientError::check(result.error_code, None)
+                };
+                results.push((group.clone(), self.ask_coordinator(&coordinator, &request, read).await));
+            }
+            results
+        })
     }
 
     /// Asks a group's coordinator, again while that may help.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use futures_util::future::BoxFuture;
 use riverrun_protocol::delete_records_request::{DeleteRecordsPartition, DeleteRecordsTopic};
 use riverrun_protocol::offset_delete_request::{OffsetDeleteRequestPartition, OffsetDeleteRequestTopic};
 use riverrun_protocol::{ApiKey, DeleteRecordsRequest, ErrorCode, OffsetDeleteRequest};
@@ -19,39 +20,45 @@ use crate::topic_partition::{TopicPartition, by_topic};
 impl Admin {
     /// Finds one offset of each partition; none if no record has such a timestamp. A partition that nobody leads has that
     /// for its error, and is not waited for.
-    pub async fn list_offsets(
+    pub fn list_offsets(
         &self,
         wanted: Vec<(TopicPartition, OffsetSpec)>,
         isolation: Isolation,
-    ) -> Results<TopicPartition, Option<FoundOffset>> {
-        let patience = Patience { errors: self.cluster.options().retry_timeout, leaders: false };
-        list_offsets_within(&self.cluster, wanted, isolation, patience).await
+    ) -> BoxFuture<'_, Results<TopicPartition, Option<FoundOffset>>> {
+        Box::pin(async move {
+            let patience = Patience { errors: self.cluster.options().retry_timeout, leaders: false };
+            list_offsets_within(&self.cluster, wanted, isolation, patience).await
+        })
     }
 
     /// Deletes the records before an offset, -1 for all that there are, and answers where each partition begins then.
-    pub async fn delete_records(
-        &self,
-        before: &BTreeMap<TopicPartition, Offset>,
-    ) -> Results<TopicPartition, Offset> {
-        let mut results = Vec::with_capacity(before.len());
-        let mut leaders = HashMap::<NodeId, BTreeMap<TopicPartition, Offset>>::new();
-        let partitions: Vec<&TopicPartition> = before.keys().collect();
-        for ((partition, offset), leader) in before.iter().zip(self.cluster.find_leaders(&partitions).await) {
-            match leader {
-                Ok(leader) => drop(leaders.entry(leader).or_default().insert(partition.clone(), *offset)),
-                Err(error) => results.push((partition.clone(), Err(error))),
-            }
-        }
-        for (leader, before) in leaders {
-            match self.delete_records_at(leader, &before).await {
-                Ok(deleted) => results.extend(deleted),
-                Err(error) => {
-                    results.extend(before.into_keys().map(|partition| (partition, Err(error.clone()))));
+    pub fn delete_records<'a>(
+        &'a self,
+        before: &'a BTreeMap<TopicPartition, Offset>,
+    ) -> BoxFuture<'a, Results<TopicPartition, Offset>> {
+        Box::pin(async move {
+            let mut results = Vec::with_capacity(before.len());
+            let mut leaders = HashMap::<NodeId, BTreeMap<TopicPartition, Offset>>::new();
+            let partitions: Vec<&TopicPartition> = before.keys().collect();
+            for ((partition, offset), leader) in
+                before.iter().zip(self.cluster.find_leaders(&partitions).await)
+            {
+                match leader {
+                    Ok(leader) => drop(leaders.entry(leader).or_default().insert(partition.clone(), *offset)),
+                    Err(error) => results.push((partition.clone(), Err(error))),
                 }
             }
-        }
-        results.sort_by(|(one, _), (other, _)| one.cmp(other));
-        results
+            for (leader, before) in leaders {
+                match self.delete_records_at(leader, &before).await {
+                    Ok(deleted) => results.extend(deleted),
+                    Err(error) => {
+                        results.extend(before.into_keys().map(|partition| (partition, Err(error.clone()))));
+                    }
+                }
+            }
+            results.sort_by(|(one, _), (other, _)| one.cmp(other));
+            results
+        })
     }
 
     async fn delete_records_at(
@@ -84,63 +91,69 @@ impl Admin {
     }
 
     /// What a group has committed.
-    pub async fn group_offsets(
-        &self,
-        group: &str,
-    ) -> Result<BTreeMap<TopicPartition, CommittedOffset>, ClientError> {
-        let coordinator = self.coordinator(group);
-        let mut retry = self.retry();
-        let found = loop {
-            match coordinator.committed(None, Stability::Any).await {
-                Ok(found) => break found,
-                Err(error) => retry.pause_after(error).await?,
-            }
-        };
-        found.into_iter().map(|(partition, result)| Ok((partition, result?))).collect()
+    pub fn group_offsets<'a>(
+        &'a self,
+        group: &'a str,
+    ) -> BoxFuture<'a, Result<BTreeMap<TopicPartition, CommittedOffset>, ClientError>> {
+        Box::pin(async move {
+            let coordinator = self.coordinator(group);
+            let mut retry = self.retry();
+            let found = loop {
+                match coordinator.committed(None, Stability::Any).await {
+                    Ok(found) => break found,
+                    Err(error) => retry.pause_after(error).await?,
+                }
+            };
+            found.into_iter().map(|(partition, result)| Ok((partition, result?))).collect()
+        })
     }
 
     /// Sets what a group has committed. The group must have no members.
-    pub async fn alter_group_offsets(
-        &self,
-        group: &str,
-        offsets: &BTreeMap<TopicPartition, Offset>,
-    ) -> Results<TopicPartition, ()> {
-        if offsets.is_empty() {
-            return Vec::new();
-        }
-        let committed = |offset| CommittedOffset { offset, leader_epoch: None, metadata: String::new() };
-        let offsets = offsets.iter().map(|(name, offset)| (name.clone(), committed(*offset))).collect();
-        let coordinator = self.coordinator(group);
-        let mut retry = self.retry();
-        loop {
-            let results = coordinator.commit(&MemberIdentity::none(), &offsets).await;
-            let Some(error) = passing(&results) else { return results };
-            if retry.pause_after(error).await.is_err() {
-                return results;
+    pub fn alter_group_offsets<'a>(
+        &'a self,
+        group: &'a str,
+        offsets: &'a BTreeMap<TopicPartition, Offset>,
+    ) -> BoxFuture<'a, Results<TopicPartition, ()>> {
+        Box::pin(async move {
+            if offsets.is_empty() {
+                return Vec::new();
             }
-        }
+            let committed = |offset| CommittedOffset { offset, leader_epoch: None, metadata: String::new() };
+            let offsets = offsets.iter().map(|(name, offset)| (name.clone(), committed(*offset))).collect();
+            let coordinator = self.coordinator(group);
+            let mut retry = self.retry();
+            loop {
+                let results = coordinator.commit(&MemberIdentity::none(), &offsets).await;
+                let Some(error) = passing(&results) else { return results };
+                if retry.pause_after(error).await.is_err() {
+                    return results;
+                }
+            }
+        })
     }
 
     /// Forgets what a group has committed, in as many requests as that needs. No member of the group may be subscribed to
     /// these topics. After a request that failed no other is sent: what is left has its error.
-    pub async fn delete_group_offsets(
-        &self,
-        group: &str,
-        partitions: &[TopicPartition],
-    ) -> Results<TopicPartition, ()> {
-        let coordinator = self.coordinator(group);
-        let mut results = Vec::with_capacity(partitions.len());
-        let mut chunks = coordinator.chunks(partitions, |partition| partition.topic.len()).into_iter();
-        while let Some(some) = chunks.next() {
-            match self.ask_delete_offsets(&coordinator, &some).await {
-                Ok(deleted) => results.extend(deleted),
-                Err(error) => {
-                    let left = some.into_iter().chain(chunks.by_ref().flatten());
-                    results.extend(all_failed(left.cloned(), &error));
+    pub fn delete_group_offsets<'a>(
+        &'a self,
+        group: &'a str,
+        partitions: &'a [TopicPartition],
+    ) -> BoxFuture<'a, Results<TopicPartition, ()>> {
+        Box::pin(async move {
+            let coordinator = self.coordinator(group);
+            let mut results = Vec::with_capacity(partitions.len());
+            let mut chunks = coordinator.chunks(partitions, |partition| partition.topic.len()).into_iter();
+            while let Some(some) = chunks.next() {
+                match self.ask_delete_offsets(&coordinator, &some).await {
+                    Ok(deleted) => results.extend(deleted),
+                    Err(error) => {
+                        let left = some.into_iter().chain(chunks.by_ref().flatten());
+                        results.extend(all_failed(left.cloned(), &error));
+                    }
                 }
             }
-        }
-        results
+            results
+        })
     }
 
     async fn ask_delete_offsets(

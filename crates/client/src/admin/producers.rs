@@ -1,5 +1,6 @@
 //! The idempotent producers that a partition remembers.
 
+use futures_util::future::BoxFuture;
 use riverrun_protocol::describe_producers_request::TopicRequest;
 use riverrun_protocol::{ApiKey, DescribeProducersRequest};
 use riverrun_types::{ErrorKind, NodeId, Offset, ProducerId, TimestampMs};
@@ -26,20 +27,22 @@ pub struct ActiveProducer {
 
 impl Admin {
     /// The producers that these partitions remember.
-    pub async fn describe_producers(
-        &self,
-        partitions: &[TopicPartition],
-    ) -> Results<TopicPartition, Vec<ActiveProducer>> {
-        let mut results = Vec::with_capacity(partitions.len());
-        let leaders = self.cluster.find_leaders(&partitions.iter().collect::<Vec<_>>()).await;
-        for (partition, leader) in partitions.iter().zip(leaders) {
-            let found = match leader {
-                Ok(leader) => self.producers_of(partition, leader).await,
-                Err(error) => Err(error),
-            };
-            results.push((partition.clone(), found));
-        }
-        results
+    pub fn describe_producers<'a>(
+        &'a self,
+        partitions: &'a [TopicPartition],
+    ) -> BoxFuture<'a, Results<TopicPartition, Vec<ActiveProducer>>> {
+        Box::pin(async move {
+            let mut results = Vec::with_capacity(partitions.len());
+            let leaders = self.cluster.find_leaders(&partitions.iter().collect::<Vec<_>>()).await;
+            for (partition, leader) in partitions.iter().zip(leaders) {
+                let found = match leader {
+                    Ok(leader) => self.producers_of(partition, leader).await,
+                    Err(error) => Err(error),
+                };
+                results.push((partition.clone(), found));
+            }
+            results
+        })
     }
 
     async fn producers_of(

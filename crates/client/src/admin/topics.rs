@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use futures_util::future::BoxFuture;
 use riverrun_protocol::create_partitions_request::CreatePartitionsTopic;
 use riverrun_protocol::create_topics_request::{CreatableTopic, CreatableTopicConfig};
 use riverrun_protocol::delete_topics_request::DeleteTopicState;
@@ -48,15 +49,17 @@ pub struct CreatedTopic {
 
 impl Admin {
     /// Creates topics. With `validate_only` the server only says what it would do.
-    pub async fn create_topics(
+    pub fn create_topics(
         &self,
         topics: Vec<NewTopic>,
         validate_only: bool,
-    ) -> Results<String, CreatedTopic> {
-        match self.ask_create_topics(&topics, validate_only).await {
-            Ok(results) => results,
-            Err(error) => all_failed(topics.into_iter().map(|topic| topic.name), &error),
-        }
+    ) -> BoxFuture<'_, Results<String, CreatedTopic>> {
+        Box::pin(async move {
+            match self.ask_create_topics(&topics, validate_only).await {
+                Ok(results) => results,
+                Err(error) => all_failed(topics.into_iter().map(|topic| topic.name), &error),
+            }
+        })
     }
 
     async fn ask_create_topics(
@@ -88,11 +91,13 @@ impl Admin {
     }
 
     /// Deletes topics with all of their records.
-    pub async fn delete_topics(&self, names: &[String]) -> Results<String, ()> {
-        match self.ask_delete_topics(names).await {
-            Ok(results) => results,
-            Err(error) => all_failed(names.iter().cloned(), &error),
-        }
+    pub fn delete_topics<'a>(&'a self, names: &'a [String]) -> BoxFuture<'a, Results<String, ()>> {
+        Box::pin(async move {
+            match self.ask_delete_topics(names).await {
+                Ok(results) => results,
+                Err(error) => all_failed(names.iter().cloned(), &error),
+            }
+        })
     }
 
     async fn ask_delete_topics(&self, names: &[String]) -> Result<Results<String, ()>, ClientError> {
@@ -121,25 +126,30 @@ impl Admin {
     }
 
     /// All topics, the server's own included, sorted by name.
-    pub async fn list_topics(&self) -> Result<Vec<TopicInfo>, ClientError> {
-        let mut retry = self.retry();
-        let answer = loop {
-            match self.cluster.refresh(None, false).await {
-                Ok(answer) => break answer,
-                Err(error) => retry.pause_after(error).await?,
-            }
-        };
-        let mut topics: Vec<TopicInfo> = answer.into_iter().flatten().map(|topic| (*topic).clone()).collect();
-        topics.sort_by(|one, other| one.name.cmp(&other.name));
-        Ok(topics)
+    pub fn list_topics(&self) -> BoxFuture<'_, Result<Vec<TopicInfo>, ClientError>> {
+        Box::pin(async move {
+            let mut retry = self.retry();
+            let answer = loop {
+                match self.cluster.refresh(None, false).await {
+                    Ok(answer) => break answer,
+                    Err(error) => retry.pause_after(error).await?,
+                }
+            };
+            let mut topics: Vec<TopicInfo> =
+                answer.into_iter().flatten().map(|topic| (*topic).clone()).collect();
+            topics.sort_by(|one, other| one.name.cmp(&other.name));
+            Ok(topics)
+        })
     }
 
     /// These topics, in their order.
-    pub async fn describe_topics(&self, names: &[String]) -> Results<String, TopicInfo> {
-        match self.ask_describe_topics(names).await {
-            Ok(results) => results,
-            Err(error) => all_failed(names.iter().cloned(), &error),
-        }
+    pub fn describe_topics<'a>(&'a self, names: &'a [String]) -> BoxFuture<'a, Results<String, TopicInfo>> {
+        Box::pin(async move {
+            match self.ask_describe_topics(names).await {
+                Ok(results) => results,
+                Err(error) => all_failed(names.iter().cloned(), &error),
+            }
+        })
     }
 
     async fn ask_describe_topics(&self, names: &[String]) -> Result<Results<String, TopicInfo>, ClientError> {
@@ -168,15 +178,17 @@ impl Admin {
     }
 
     /// Gives topics more partitions: the new total for each. Records with a key may then go to other partitions.
-    pub async fn create_partitions(
-        &self,
-        totals: &BTreeMap<String, i32>,
+    pub fn create_partitions<'a>(
+        &'a self,
+        totals: &'a BTreeMap<String, i32>,
         validate_only: bool,
-    ) -> Results<String, ()> {
-        match self.ask_create_partitions(totals, validate_only).await {
-            Ok(results) => results,
-            Err(error) => all_failed(totals.keys().cloned(), &error),
-        }
+    ) -> BoxFuture<'a, Results<String, ()>> {
+        Box::pin(async move {
+            match self.ask_create_partitions(totals, validate_only).await {
+                Ok(results) => results,
+                Err(error) => all_failed(totals.keys().cloned(), &error),
+            }
+        })
     }
 
     async fn ask_create_partitions(
