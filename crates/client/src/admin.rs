@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use riverrun_protocol::{ApiKey, Request};
+use riverrun_protocol::ApiKey;
 use riverrun_types::NodeId;
 
 pub use self::cluster_info::{ClusterDescription, DescribedNode, LogDir, LogDirReplica};
@@ -29,7 +29,7 @@ pub use self::groups::{GroupDescription, GroupListing, GroupMember};
 pub use self::producers::ActiveProducer;
 pub use self::topics::{CreatedTopic, NewTopic};
 use crate::cluster::{Cluster, ClusterOptions, Lane};
-use crate::connection::{ResponseFrame, wire_ms};
+use crate::connection::{AnyRequest, ResponseFrame, wire_ms};
 use crate::error::ClientError;
 use crate::retry::Retry;
 
@@ -108,10 +108,10 @@ impl Admin {
     }
 
     /// Asks the controller, again while it cannot be reached. `check` finds an error of the whole answer.
-    async fn ask_controller<'a, R: Request<'a>>(
+    async fn ask_controller(
         &self,
-        request: &R,
-        check: impl Fn(&ResponseFrame) -> Result<(), ClientError>,
+        request: &dyn AnyRequest,
+        check: &(dyn Fn(&ResponseFrame) -> Result<(), ClientError> + Sync),
     ) -> Result<ResponseFrame, ClientError> {
         let mut retry = self.retry();
         loop {
@@ -126,7 +126,7 @@ impl Admin {
     }
 
     /// Asks any server, again while none can be reached.
-    async fn ask_any<'a, R: Request<'a>>(&self, request: &R) -> Result<ResponseFrame, ClientError> {
+    async fn ask_any(&self, request: &dyn AnyRequest) -> Result<ResponseFrame, ClientError> {
         let mut retry = self.retry();
         loop {
             match self.cluster.call_any(request).await {
@@ -137,11 +137,7 @@ impl Admin {
     }
 
     /// Asks one server, again while it cannot be reached. One that the others do not know is not waited for.
-    async fn ask_node<'a, R: Request<'a>>(
-        &self,
-        node: NodeId,
-        request: &R,
-    ) -> Result<ResponseFrame, ClientError> {
+    async fn ask_node(&self, node: NodeId, request: &dyn AnyRequest) -> Result<ResponseFrame, ClientError> {
         let mut retry = self.retry();
         loop {
             match self.cluster.call(node, Lane::Data, request).await {

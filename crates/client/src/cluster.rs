@@ -12,13 +12,11 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use riverrun_protocol::find_coordinator_response::Coordinator;
 use riverrun_protocol::metadata_request::MetadataRequestTopic;
 use riverrun_protocol::metadata_response::{MetadataResponsePartition, MetadataResponseTopic};
-use riverrun_protocol::{
-    ApiKey, ErrorCode, FindCoordinatorRequest, MetadataRequest, MetadataResponse, Request,
-};
+use riverrun_protocol::{ApiKey, ErrorCode, FindCoordinatorRequest, MetadataRequest, MetadataResponse};
 use riverrun_types::{ErrorKind, LeaderEpoch, NodeId, TopicId};
 use tokio::time::Instant;
 
-use crate::connection::{CallLimits, Connection, ConnectionOptions, ResponseFrame};
+use crate::connection::{AnyRequest, CallLimits, Connection, ConnectionOptions, ResponseFrame};
 use crate::error::ClientError;
 use crate::options::{Kind, options};
 use crate::retry::{Backoff, Pauses, Retry};
@@ -393,21 +391,21 @@ impl Cluster {
     }
 
     /// Sends a request to one server and waits for the answer.
-    pub(crate) async fn call<'a, R: Request<'a>>(
+    pub(crate) async fn call(
         &self,
         node: NodeId,
         lane: Lane,
-        request: &R,
+        request: &dyn AnyRequest,
     ) -> Result<ResponseFrame, ClientError> {
         self.connection(node, lane).await?.call(request, CallLimits::default()).await
     }
 
     /// Sends a request that the server may answer after `server_wait` only.
-    pub(crate) async fn call_patiently<'a, R: Request<'a>>(
+    pub(crate) async fn call_patiently(
         &self,
         node: NodeId,
         lane: Lane,
-        request: &R,
+        request: &dyn AnyRequest,
         server_wait: Duration,
     ) -> Result<ResponseFrame, ClientError> {
         let limits = CallLimits { server_wait, ..CallLimits::default() };
@@ -415,9 +413,9 @@ impl Cluster {
     }
 
     /// Sends a request to the controller, or to any server where there is none.
-    pub(crate) async fn call_controller<'a, R: Request<'a>>(
+    pub(crate) async fn call_controller(
         &self,
-        request: &R,
+        request: &dyn AnyRequest,
     ) -> Result<ResponseFrame, ClientError> {
         let controller = lock(&self.known).controller;
         match controller {
@@ -427,10 +425,7 @@ impl Cluster {
     }
 
     /// Sends a request to any server.
-    pub(crate) async fn call_any<'a, R: Request<'a>>(
-        &self,
-        request: &R,
-    ) -> Result<ResponseFrame, ClientError> {
+    pub(crate) async fn call_any(&self, request: &dyn AnyRequest) -> Result<ResponseFrame, ClientError> {
         self.any_connection().await?.call(request, CallLimits::default()).await
     }
 

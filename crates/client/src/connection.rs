@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bytes::{Buf as _, BufMut, Bytes, BytesMut};
 use riverrun_protocol::{
-    ApiKey, ApiVersionsRequest, ApiVersionsResponse, ErrorCode, Frame, Request, decode_response,
+    ApiKey, ApiVersionsRequest, ApiVersionsResponse, EncodeError, ErrorCode, Frame, Request, decode_response,
     encode_request,
 };
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -41,6 +41,24 @@ const ANSWER_BYTES_MAX: usize = 1 << 30;
 /// An answer is waited for longer than its caller waits, by this part of that time: for the case that nobody does any more.
 /// Who does is the first to say that it is late.
 const PATIENCE_PART: u32 = 10;
+
+/// A request of any kind. Only to write it is a matter of its kind: all the rest of its way is compiled once.
+pub(crate) trait AnyRequest: Sync {
+    fn key(&self) -> ApiKey;
+
+    /// Its frame in this version.
+    fn frame(&self, version: i16, correlation: i32, client_id: &str) -> Result<Frame, EncodeError>;
+}
+
+impl<'a, R: Request<'a> + Sync> AnyRequest for R {
+    fn key(&self) -> ApiKey {
+        R::KEY
+    }
+
+    fn frame(&self, version: i16, correlation: i32, client_id: &str) -> Result<Frame, EncodeError> {
+        encode_request(self, version, correlation, Some(client_id))
+    }
+}
 
 /// An answer, still encoded, so that its strings and records can be borrowed from it.
 #[derive(Clone, Debug)]
@@ -296,78 +314,81 @@ impl Connection {
     }
 
     /// Sends a request in the newest common version that the limits allow, and waits for its answer.
-    pub(crate) async fn call<'a, R: Request<'a>>(
+    pub(crate) async fn call(
         self: &Arc<Self>,
-        request: &R,
+        request: &dyn AnyRequest,
         limits: CallLimits,
     ) -> Result<ResponseFrame, ClientError> {
-        let version = self.version_of(R::KEY)?.min(limits.version_max);
+        let version = self.version_of(request.key())?.min(limits.version_max);
         self.hand_over(request, version, limits).await?.wait().await
     }
 
     /// Hands a request over, so that requests leave in the order of these calls; the answer is waited for apart. Waits for
     /// nothing itself: fails where very many wait to be written. `records` are put where the request says
     /// `Records::External`.
-    pub(crate) fn begin<'a, R: Request<'a>>(
+    pub(crate) fn begin(
         self: &Arc<Self>,
-        request: &R,
+        request: &dyn AnyRequest,
         records: Vec<Bytes>,
     ) -> Result<PendingAnswer, ClientError> {
-        let version = self.version_of(R::KEY)?;
+        let api = request.key();
+        let version = self.version_of(api)?;
         let patience = self.options.request_timeout;
         let (outgoing, answer) = self.outgoing(request, version, records, patience)?;
         self.queue_now(outgoing)?;
-        Ok(self.pending::<R>(version, answer, patience))
+        Ok(self.pending(api, version, answer, patience))
     }
 
     /// The same for a request that gets no answer.
-    pub(crate) fn begin_unanswered<'a, R: Request<'a>>(
+    pub(crate) fn begin_unanswered(
         self: &Arc<Self>,
-        request: &R,
+        request: &dyn AnyRequest,
         records: Vec<Bytes>,
     ) -> Result<PendingWrite, ClientError> {
-        let version = self.version_of(R::KEY)?;
-        let frame = encode_request(request, version, self.correlation(), Some(&self.options.client_id))?;
+        let api = request.key();
+        let version = self.version_of(api)?;
+        let frame = request.frame(version, self.correlation(), &self.options.client_id)?;
         let (sent, written) = oneshot::channel();
         self.queue_now(Outgoing { frame, records, asked: None, written: Some(sent) })?;
         let deadline = Instant::now() + self.options.request_timeout;
-        Ok(PendingWrite { connection: Arc::clone(self), api: R::KEY, written, deadline })
+        Ok(PendingWrite { connection: Arc::clone(self), api, written, deadline })
     }
 
-    async fn hand_over<'a, R: Request<'a>>(
+    async fn hand_over(
         self: &Arc<Self>,
-        request: &R,
+        request: &dyn AnyRequest,
         version: i16,
         limits: CallLimits,
     ) -> Result<PendingAnswer, ClientError> {
         let patience = self.options.request_timeout.min(limits.useful).saturating_add(limits.server_wait);
         let (outgoing, answer) = self.outgoing(request, version, Vec::new(), patience)?;
-        self.queue(R::KEY, outgoing, patience).await?;
-        Ok(self.pending::<R>(version, answer, patience))
+        self.queue(request.key(), outgoing, patience).await?;
+        Ok(self.pending(request.key(), version, answer, patience))
     }
 
-    fn outgoing<'a, R: Request<'a>>(
+    fn outgoing(
         &self,
-        request: &R,
+        request: &dyn AnyRequest,
         version: i16,
         records: Vec<Bytes>,
         patience: Duration,
     ) -> Result<(Outgoing, oneshot::Receiver<Bytes>), ClientError> {
         let correlation = self.correlation();
-        let frame = encode_request(request, version, correlation, Some(&self.options.client_id))?;
+        let frame = request.frame(version, correlation, &self.options.client_id)?;
         let (reply, answer) = oneshot::channel();
         let asked = Some(Asked { correlation, reply, patience });
         Ok((Outgoing { frame, records, asked, written: None }, answer))
     }
 
-    fn pending<'a, R: Request<'a>>(
+    fn pending(
         self: &Arc<Self>,
+        api: ApiKey,
         version: i16,
         answer: oneshot::Receiver<Bytes>,
         patience: Duration,
     ) -> PendingAnswer {
         let deadline = Instant::now() + patience;
-        PendingAnswer { connection: Arc::clone(self), api: R::KEY, version, answer, patience, deadline }
+        PendingAnswer { connection: Arc::clone(self), api, version, answer, patience, deadline }
     }
 
     fn queue_now(&self, outgoing: Outgoing) -> Result<(), ClientError> {

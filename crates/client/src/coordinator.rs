@@ -7,13 +7,11 @@ use riverrun_protocol::offset_commit_request::{OffsetCommitRequestPartition, Off
 use riverrun_protocol::offset_fetch_request::{
     OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics,
 };
-use riverrun_protocol::{
-    ApiKey, ErrorCode, OffsetCommitRequest, OffsetFetchRequest, OffsetFetchResponse, Request,
-};
+use riverrun_protocol::{ApiKey, ErrorCode, OffsetCommitRequest, OffsetFetchRequest, OffsetFetchResponse};
 use riverrun_types::{LeaderEpoch, NodeId, Offset};
 
 use crate::cluster::{Cluster, Lane};
-use crate::connection::{CallLimits, ResponseFrame};
+use crate::connection::{AnyRequest, CallLimits, ResponseFrame};
 use crate::error::ClientError;
 use crate::topic_partition::{TopicPartition, by_topic};
 
@@ -146,10 +144,10 @@ impl GroupCoordinator {
     }
 
     /// One attempt.
-    pub(crate) async fn call<'a, R: Request<'a>>(
+    pub(crate) async fn call(
         &self,
         lane: Lane,
-        request: &R,
+        request: &dyn AnyRequest,
         limits: CallLimits,
     ) -> Result<ResponseFrame, ClientError> {
         let node = self.node().await?;

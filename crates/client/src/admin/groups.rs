@@ -8,13 +8,13 @@ use riverrun_protocol::consumer_protocol::{PROTOCOL_TYPE, decode_assignment, dec
 use riverrun_protocol::describe_groups_response::{DescribedGroup, DescribedGroupMember};
 use riverrun_protocol::{
     ApiKey, ConsumerGroupDescribeRequest, DeleteGroupsRequest, DescribeGroupsRequest, ErrorCode,
-    ListGroupsRequest, Request,
+    ListGroupsRequest,
 };
 use riverrun_types::ErrorKind;
 
 use super::{Admin, Results};
 use crate::cluster::Lane;
-use crate::connection::{CallLimits, ResponseFrame};
+use crate::connection::{AnyRequest, CallLimits, ResponseFrame};
 use crate::coordinator::GroupCoordinator;
 use crate::error::ClientError;
 use crate::topic_partition::TopicPartition;
@@ -160,10 +160,10 @@ impl Admin {
     }
 
     /// Asks a group's coordinator, again while that may help.
-    async fn ask_coordinator<'a, R: Request<'a>, T>(
+    async fn ask_coordinator<T>(
         &self,
         coordinator: &GroupCoordinator,
-        request: &R,
+        request: &dyn AnyRequest,
         read: impl Fn(&ResponseFrame) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
         let mut retry = self.retry();

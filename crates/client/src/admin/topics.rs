@@ -76,7 +76,7 @@ impl Admin {
             let answer = frame.decode::<CreateTopicsRequest<'_>>()?;
             check_controller(answer.topics.iter().map(|topic| topic.error_code))
         };
-        let frame = self.ask_controller(&request, no_controller).await?;
+        let frame = self.ask_controller(&request, &no_controller).await?;
         let answer = frame.decode::<CreateTopicsRequest<'_>>()?;
         let created = answer.topics.iter().map(|topic| {
             let result = ClientError::check(topic.error_code, topic.error_message.as_deref());
@@ -115,7 +115,7 @@ impl Admin {
             let answer = frame.decode::<DeleteTopicsRequest<'_>>()?;
             check_controller(answer.responses.iter().map(|topic| topic.error_code))
         };
-        let frame = self.ask_controller(&request, no_controller).await?;
+        let frame = self.ask_controller(&request, &no_controller).await?;
         let answer = frame.decode::<DeleteTopicsRequest<'_>>()?;
         let deleted = answer.responses.iter().map(|topic| {
             let name = topic.name.as_deref().unwrap_or_default().to_owned();
@@ -210,7 +210,7 @@ impl Admin {
             let answer = frame.decode::<CreatePartitionsRequest<'_>>()?;
             check_controller(answer.results.iter().map(|topic| topic.error_code))
         };
-        let frame = self.ask_controller(&request, no_controller).await?;
+        let frame = self.ask_controller(&request, &no_controller).await?;
         let answer = frame.decode::<CreatePartitionsRequest<'_>>()?;
         let changed = answer.results.iter().map(|topic| {
             self.cluster.forget_topic(&topic.name);

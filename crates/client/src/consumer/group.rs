@@ -14,6 +14,7 @@ mod server_side;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use futures_util::future::BoxFuture;
 use riverrun_protocol::ErrorCode;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
@@ -153,11 +154,12 @@ impl MemberContext {
         tokio::time::sleep_until(next_at).await;
     }
 
-    /// Is a member until that fails for good, and says why.
-    async fn run(self) -> ClientError {
+    /// Is a member until that fails for good, and says why. Boxed, so that the task holds the state of one protocol, and so that
+    /// neither is compiled again with what polls it.
+    fn run(self) -> BoxFuture<'static, ClientError> {
         match self.options.group_protocol {
-            GroupProtocol::Classic => classic::ClassicMember::new(self).run().await,
-            GroupProtocol::Consumer => server_side::ServerSideMember::new(self).run().await,
+            GroupProtocol::Classic => Box::pin(classic::ClassicMember::new(self).run()),
+            GroupProtocol::Consumer => Box::pin(server_side::ServerSideMember::new(self).run()),
         }
     }
 
