@@ -17,6 +17,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -67,7 +68,7 @@ impl Supervisor {
         name: &str,
         work: impl Future<Output = ()> + Send + 'static,
     ) -> impl Future<Output = ()> + Send + 'static {
-        self.watched(name, work, true)
+        self.watched(name, Box::pin(work), true)
     }
 
     /// A task that ends by itself once its work is done.
@@ -76,13 +77,14 @@ impl Supervisor {
         name: &str,
         work: impl Future<Output = ()> + Send + 'static,
     ) -> impl Future<Output = ()> + Send + 'static {
-        self.watched(name, work, false)
+        self.watched(name, Box::pin(work), false)
     }
 
+    /// Boxed, so that whatever starts it as a task does that with one type.
     fn watched(
         self: &Arc<Self>,
         name: &str,
-        work: impl Future<Output = ()> + Send + 'static,
+        work: BoxFuture<'static, ()>,
         is_endless: bool,
     ) -> impl Future<Output = ()> + Send + 'static {
         let (supervisor, part) = (Arc::clone(self), name.to_owned());

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use futures_util::future::BoxFuture;
 use tokio::task::yield_now;
 
 /// How long work goes on before others come to their turn.
@@ -15,11 +16,12 @@ thread_local! {
     static BEGUN: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// Work whose turns are measured.
-pub(super) struct Sliced<F>(Pin<Box<F>>);
+/// Work whose turns are measured. Whatever it is, it has one type for each kind of outcome: the runtime's part of a task is
+/// compiled once for each of these.
+pub(super) struct Sliced<T>(BoxFuture<'static, T>);
 
-impl<F> Sliced<F> {
-    pub(super) fn new(work: F) -> Self {
+impl<T> Sliced<T> {
+    pub(super) fn new(work: impl Future<Output = T> + Send + 'static) -> Self {
         Self(Box::pin(work))
     }
 }
@@ -33,10 +35,10 @@ impl Drop for TurnEnds {
     }
 }
 
-impl<F: Future> Future for Sliced<F> {
-    type Output = F::Output;
+impl<T> Future for Sliced<T> {
+    type Output = T;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
         BEGUN.set(Some(Instant::now()));
         let _ends = TurnEnds;
         self.0.as_mut().poll(context)
