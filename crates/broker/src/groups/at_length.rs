@@ -18,12 +18,17 @@ use crate::aside::{waiting, without_the_thread};
 use crate::broker::Broker;
 use crate::changes;
 
+/// What a request costs, as [`STEP_COST_MAX`] counts.
+pub(super) type Cost<'a> = &'a (dyn Fn(&Shard) -> usize + Sync);
+
+/// What a step does with its shard. Boxed, so that all that goes on around it is compiled once for the steps of all requests.
+pub(super) type Run<'a> = Box<dyn FnOnce(&mut Shard, Now) -> Step + Send + 'a>;
+
 /// The group of a step, and the cost of the step.
-pub(super) struct Work<'a, C> {
+pub(super) struct Work<'a> {
     pub(super) asker: Asker,
     pub(super) group_id: &'a str,
-    /// What it costs, as [`STEP_COST_MAX`] counts.
-    pub(super) cost: C,
+    pub(super) cost: Cost<'a>,
 }
 
 impl Groups {
@@ -32,9 +37,9 @@ impl Groups {
         &self,
         broker: &Broker,
         index: usize,
-        work: Work<'_, impl Fn(&Shard) -> usize>,
+        work: Work<'_>,
         notice: Option<oneshot::Sender<()>>,
-        run: impl FnOnce(&mut Shard, Now) -> Step,
+        run: Run<'_>,
     ) -> Result<(), ErrorCode> {
         let slot = &self.slots()?[index];
         let mut pass = None;
@@ -70,7 +75,7 @@ impl Groups {
         load: u64,
         mut lent: Lent,
         notice: Option<oneshot::Sender<()>>,
-        run: impl FnOnce(&mut Shard, Now) -> Step,
+        run: Run<'_>,
     ) -> Result<(), ErrorCode> {
         let slot = &self.slots()?[index];
         let mut step = run(lent.shard(), clock::now(&*broker.env.clock));

@@ -51,7 +51,7 @@ use crate::metadata::OFFSETS_TOPIC;
 use crate::net::source::Source;
 use crate::partitions::{AckWaiter, NotDurable, Partition};
 
-use at_length::Work;
+use at_length::{Cost, Run, Work};
 pub(crate) use check::check_batch;
 use held::{Held, Parked, Release};
 use line::{Asker, Lines};
@@ -62,6 +62,9 @@ pub(crate) use patterns::run as run_patterns;
 use rest::{Failures, REST};
 pub(crate) use timer::{run as run_timer, run_retries};
 pub(crate) use topics::ImageTopics;
+
+/// What a request does with the shard of its group. Boxed, as [`Run`] is.
+pub(crate) type Handle<'a> = Box<dyn FnOnce(&mut Shard, &GroupContext<'_>) -> Step + Send + 'a>;
 
 /// What acks of group records ask for: all that their level does.
 const ACKS: Acks = Acks::All;
@@ -367,8 +370,8 @@ impl Groups {
         context: &RequestContext,
         version: i16,
         group_id: &str,
-        cost: impl Fn(&Shard) -> usize,
-        handle: impl FnOnce(&mut Shard, &GroupContext<'_>) -> Step,
+        cost: Cost<'_>,
+        handle: Handle<'_>,
     ) -> Result<GroupResponse, ErrorCode> {
         self.begin(broker, context, version, group_id, cost, handle).await?.reply().await
     }
@@ -381,12 +384,12 @@ impl Groups {
         context: &RequestContext,
         version: i16,
         group_id: &str,
-        cost: impl Fn(&Shard) -> usize,
-        handle: impl FnOnce(&mut Shard, &GroupContext<'_>, bool) -> Step,
+        cost: Cost<'_>,
+        handle: impl FnOnce(&mut Shard, &GroupContext<'_>, bool) -> Step + Send,
     ) -> Result<GroupResponse, ErrorCode> {
         let shard = self.loaded(broker, group_id).await?;
         let has_room = self.slots()?[shard].check_room().is_ok();
-        let handle = |shard: &mut Shard, context: &GroupContext<'_>| handle(shard, context, has_room);
+        let handle: Handle<'_> = Box::new(|shard, context| handle(shard, context, has_room));
         let work = Work { asker: Asker::of(context), group_id, cost };
         self.begin_in(broker, shard, context, version, work, handle).await?.reply().await
     }
@@ -398,20 +401,20 @@ impl Groups {
         context: &RequestContext,
         version: i16,
         group_id: &str,
-        cost: impl Fn(&Shard) -> usize,
-        handle: impl FnOnce(&mut Shard, &GroupContext<'_>) -> Step,
+        cost: Cost<'_>,
+        handle: Handle<'_>,
     ) -> Result<Begun, ErrorCode> {
         let shard = self.loaded(broker, group_id).await?;
         self.slots()?[shard].check_room()?;
         let mut is_new = false;
         let work = Work { asker: Asker::of(context), group_id, cost };
-        let begun = self.begin_in(broker, shard, context, version, work, |shard, of| {
+        let handle: Handle<'_> = Box::new(|shard, of| {
             let before = shard.group_count();
             let step = handle(shard, of);
             is_new = shard.group_count() > before;
             step
         });
-        let begun = begun.await;
+        let begun = self.begin_in(broker, shard, context, version, work, handle).await;
         if is_new && begun.is_ok() {
             changes::tell(context, Change::GroupsCreated, [group_id]);
         }
@@ -424,8 +427,8 @@ impl Groups {
         shard: usize,
         context: &RequestContext,
         version: i16,
-        work: Work<'_, impl Fn(&Shard) -> usize>,
-        handle: impl FnOnce(&mut Shard, &GroupContext<'_>) -> Step,
+        work: Work<'_>,
+        handle: Handle<'_>,
     ) -> Result<Begun, ErrorCode> {
         let token = ReplyToken(self.next_token.fetch_add(1, Ordering::Relaxed));
         let (sender, reply) = oneshot::channel();
@@ -435,7 +438,7 @@ impl Groups {
         let mut random = [0; 16];
         broker.env.random.fill(&mut random);
         let source = Source::of(context.connection.peer.ip());
-        let step = self.step_of(broker, shard, work, None, |shard, now| {
+        let run: Run<'_> = Box::new(|shard, now| {
             let client_host = context.client_host();
             let client_id = &*context.client_id;
             let context = GroupContext {
@@ -448,44 +451,44 @@ impl Groups {
             };
             shard.on_behalf_of(source.into(), |shard| handle(shard, &context))
         });
-        step.await?;
+        self.step_of(broker, shard, work, None, run).await?;
         Ok(Begun { shard, reply, forget })
     }
 
     /// Changes the shard of `group_id` without a parked reply: what `handle` returns is the answer, once its
     /// records are durable.
-    pub(crate) async fn change<T>(
+    pub(crate) async fn change<T: Send>(
         &self,
         broker: &Arc<Broker>,
         context: &RequestContext,
         group_id: &str,
-        cost: impl Fn(&Shard) -> usize,
-        handle: impl FnOnce(&mut Shard, Now) -> (T, Step),
+        cost: Cost<'_>,
+        handle: impl FnOnce(&mut Shard, Now) -> (T, Step) + Send,
     ) -> Result<T, ErrorCode> {
         let shard = self.loaded(broker, group_id).await?;
         self.slots()?[shard].check_room()?;
         let mut answer = None;
         let (notice, durable) = oneshot::channel();
         let work = Work { asker: Asker::of(context), group_id, cost };
-        let step = self.step_of(broker, shard, work, Some(notice), |shard, now| {
+        let run: Run<'_> = Box::new(|shard, now| {
             let (value, step) = handle(shard, now);
             answer = Some(value);
             step
         });
-        step.await?;
+        self.step_of(broker, shard, work, Some(notice), run).await?;
         self.slots()?[shard].released(durable).await?;
         answer.ok_or(ErrorCode::UNKNOWN_SERVER_ERROR)
     }
 
     /// Looks at the shard of `group_id`. The answer comes when all that was seen is durable: what a client is told does
     /// not go back.
-    pub(crate) async fn read<T>(
+    pub(crate) async fn read<T: Send>(
         &self,
         broker: &Arc<Broker>,
         context: &RequestContext,
         group_id: &str,
-        cost: impl Fn(&Shard) -> usize,
-        look: impl FnOnce(&Shard) -> T,
+        cost: Cost<'_>,
+        look: impl FnOnce(&Shard) -> T + Send,
     ) -> Result<T, ErrorCode> {
         let shard = self.loaded(broker, group_id).await?;
         let slot = &self.slots()?[shard];
@@ -496,11 +499,11 @@ impl Groups {
         let mut seen = None;
         let (notice, durable) = oneshot::channel();
         let work = Work { asker: Asker::of(context), group_id, cost };
-        let step = self.step_of(broker, shard, work, Some(notice), |shard, _| {
+        let run: Run<'_> = Box::new(|shard, _| {
             seen = Some(look(shard));
             Step::default()
         });
-        step.await?;
+        self.step_of(broker, shard, work, Some(notice), run).await?;
         slot.released(durable).await?;
         seen.ok_or(ErrorCode::UNKNOWN_SERVER_ERROR)
     }
@@ -642,11 +645,9 @@ impl Groups {
             })?;
             for group_id in &deletion.at_length {
                 let cost = |shard: &Shard| shard.cost_of_all_offsets(group_id);
-                let work = Work { asker: Asker::SERVER, group_id, cost };
-                let step = self.step_of(broker, index, work, None, |shard, _| {
-                    shard.on_topics_deleted_in(group_id, deleted)
-                });
-                step.await?;
+                let work = Work { asker: Asker::SERVER, group_id, cost: &cost };
+                let run: Run<'_> = Box::new(|shard, _| shard.on_topics_deleted_in(group_id, deleted));
+                self.step_of(broker, index, work, None, run).await?;
             }
             behind = deletion.goes_on_behind;
             if behind.is_none() && deletion.at_length.is_empty() {
@@ -730,7 +731,8 @@ impl Groups {
                 loaded.load = slot.loads.fetch_add(1, Ordering::Relaxed);
                 *state = SlotState::Loaded(Box::new(loaded));
                 // They were found aside, so that nobody waits for it.
-                self.step_on(broker, index, &mut state, None, |_, _| Step { records, ..Step::default() })
+                let run: Run<'_> = Box::new(|_, _| Step { records, ..Step::default() });
+                self.step_on(broker, index, &mut state, None, run)
             }
             Err(error) => {
                 slot.fail(&mut state, clock, &error);
@@ -770,10 +772,10 @@ impl Groups {
         broker: &Broker,
         index: usize,
         notice: Option<oneshot::Sender<()>>,
-        run: impl FnOnce(&mut Shard, Now) -> Step,
+        run: impl FnOnce(&mut Shard, Now) -> Step + Send,
     ) -> Result<(), ErrorCode> {
         let mut state = self.slots()?[index].state(&*broker.env.clock);
-        self.step_on(broker, index, &mut state, notice, run)
+        self.step_on(broker, index, &mut state, notice, Box::new(run))
     }
 
     fn step_on(
@@ -782,7 +784,7 @@ impl Groups {
         index: usize,
         state: &mut SlotState,
         notice: Option<oneshot::Sender<()>>,
-        run: impl FnOnce(&mut Shard, Now) -> Step,
+        run: Run<'_>,
     ) -> Result<(), ErrorCode> {
         let loaded = state.loaded_mut().ok_or(ErrorCode::NOT_COORDINATOR)?;
         let step = run(&mut loaded.shard, clock::now(&*broker.env.clock));
