@@ -14,7 +14,7 @@ use riverrun_log::config::LogConfig;
 use riverrun_log::producer_state::AppendOrigin;
 use riverrun_log::{AppendOptions, LogStore};
 use riverrun_protocol::ErrorCode;
-use riverrun_types::{LeaderEpoch, NodeId, PartitionId, TopicId};
+use riverrun_types::{LeaderEpoch, LogAccount, NodeId, PartitionId, TopicId};
 use tokio::sync::Notify;
 
 use crate::aside::{self, Places};
@@ -26,7 +26,6 @@ use crate::fetch::held_files::HeldFiles;
 use crate::fetch::session::SessionCache;
 use crate::groups::Groups;
 use crate::health::OpenFailures;
-use crate::log_account::LogAccount;
 use crate::log_limit::REMOVAL_TROUBLE;
 use crate::metadata::{self, Image, JournalRegistry, Topic};
 use crate::metrics::SharedMetrics;

@@ -26,7 +26,6 @@ mod fetch;
 mod groups;
 mod handlers;
 mod health;
-mod log_account;
 mod log_limit;
 mod marked;
 mod metadata;
@@ -49,7 +48,6 @@ mod upkeep;
 mod watchdog;
 mod writers;
 
-pub use log_account::LogAccount;
 pub use metadata::{
     FrameError, MetadataError, MetadataFinding, NamedKind, UnseenDir, Whereabouts, unseen_dirs,
     verify_identity, verify_lost_metadata, verify_mark, verify_metadata,

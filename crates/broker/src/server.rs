@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use riverrun_env::Env;
 use riverrun_log::Closed;
-use riverrun_types::DurabilityLevel;
+use riverrun_types::{DurabilityLevel, LogAccount};
 use tempfile::TempDir;
 use thiserror::Error;
 use tokio::runtime::{Handle, Runtime};
@@ -29,7 +29,6 @@ use crate::broker::Broker;
 use crate::config::{BrokerConfig, ConfigError, Listener as ListenerAddress, Origin, Settings};
 use crate::descriptors::Descriptors;
 use crate::health::nothing_to_write_to;
-use crate::log_account::LogAccount;
 use crate::metadata::first_start;
 use crate::mounts::Watchers;
 use crate::net::connection::ConnectionLimits;

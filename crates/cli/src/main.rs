@@ -1,7 +1,8 @@
 //! `riverrun`: the one binary. A server, a client for any Kafka server, tools for the files, and a demo.
 //!
-//! Owns the command line and what people and programs see of it: text, JSON, exit codes. What a command does is in
-//! `commands`, one file each; everything behind that is in the library crates.
+//! Owns the command line as a whole, and the commands on a server's inside (`serve`, `log`, `config check` and the demo's
+//! server) in `commands`, one file or folder each. The commands of a client, and what all of them share (text, JSON, exit
+//! codes, the log), are in `riverrun-tools`; everything behind that is in the other library crates.
 
 // A reader of stdout or stderr that has left, or a full disk behind it, is no panic: `text::output` and `logging` write.
 #![warn(clippy::print_stderr, clippy::print_stdout)]
@@ -9,15 +10,12 @@
 mod allocator;
 mod args;
 mod commands;
-mod exit;
-mod input;
-mod logging;
-#[cfg(test)]
+#[cfg(all(test, feature = "bench"))]
 mod reference;
-mod signals;
-mod text;
 
 use std::process::ExitCode;
+
+use riverrun_tools::logging;
 
 fn main() -> ExitCode {
     allocator::bound_arenas();

@@ -1,7 +1,8 @@
 //! Ids, offsets, levels and limits that every part of Riverrun shares.
 //!
 //! Owns the newtypes that keep counts, indexes, sizes and positions apart, the durability levels with the two
-//! pure rules *acked* and *visible*, and the limits that bound what comes from outside. No I/O, no async.
+//! pure rules *acked* and *visible*, the limits that bound what comes from outside, and the account of lost log lines that
+//! the log's writer and a server share. No I/O, no async.
 //!
 //! ```
 //! use riverrun_types::{DurabilityLevel, Offset};
@@ -15,6 +16,7 @@ mod durability;
 mod error_kind;
 mod ids;
 pub mod limits;
+mod log_account;
 pub mod tcp;
 
 pub use durability::{Acks, DurabilityLevel, ParseDurabilityError, Watermarks, ack_offset, visible_offset};
@@ -23,3 +25,4 @@ pub use ids::{
     LeaderEpoch, NodeId, Offset, ParseTopicIdError, PartitionId, Position, ProducerEpoch, ProducerId,
     TimestampMs, TopicId,
 };
+pub use log_account::LogAccount;

@@ -14,13 +14,14 @@ use riverrun_broker::config::load::{FILE_BYTES_MAX, Sources, parse_assignment};
 use riverrun_broker::config::{BrokerConfig, ConfigError, LogFormat, Origin};
 use riverrun_broker::{MetadataError, Server, StartError, StopError};
 use riverrun_env::{RealFileSystem, is_odd_file, read_whole};
+use riverrun_tools::exit::{Exit, Failure};
+use riverrun_tools::logging;
+use riverrun_tools::signals::StopSignals;
+use riverrun_tools::text::output::OutputArgs;
 use serde::Serialize;
 
+use super::config::config_failure;
 use crate::args::OWN_VARIABLES;
-use crate::exit::{Exit, Failure};
-use crate::logging;
-use crate::signals::StopSignals;
-use crate::text::output::OutputArgs;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -189,9 +190,9 @@ fn load(args: &ServeArgs) -> Result<BrokerConfig, Failure> {
     let text = text.map(|text| (name.as_str(), text));
     let sources = Sources { file: text, environment, foreign_variables: &OWN_VARIABLES, flags };
     // Before anything of them can be wrong: who reads the log as JSON reads there why the server does not start.
-    logging::set_format(sources.log_format());
+    logging::set_json(sources.log_format() == LogFormat::Json);
     file.as_ref().map_err(Failure::clone)?;
-    Ok(sources.load().map_err(|error| naming_flag(error, args))?)
+    sources.load().map_err(|error| config_failure(&naming_flag(error, args)))
 }
 
 /// The error with the flag that set the value, as it was typed.
@@ -308,7 +309,7 @@ fn cannot_start(error: &StartError, data: &Path, admin: Option<SocketAddr>) -> F
         |address: &str| admin.is_some_and(|admin| address == format!("{}:{}", admin.ip(), admin.port()));
     let flag = |address: &str| if is_admin(address) { "--admin" } else { "--listen" };
     match error {
-        StartError::Config(error) => Failure::from(ConfigError::clone(error)),
+        StartError::Config(error) => config_failure(error),
         StartError::Metadata(MetadataError::InUse(_)) => Failure::new(Exit::Conflict, message)
             .advise(format!("stop the other server on {}, or --data with another directory", data.display())),
         StartError::Metadata(MetadataError::Absent(_)) => Failure::new(Exit::NotFound, message),

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 use riverrun_broker::config::load::Sources;
+use riverrun_tools::exit::{Exit, Failure};
+use riverrun_tools::text::output::OutputArgs;
 use serde::Serialize;
 
 use crate::commands::serve::read_config_file;
-use crate::exit::{Exit, Failure};
-use crate::text::output::OutputArgs;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -10,12 +10,12 @@ use clap::Args;
 use riverrun_env::Env;
 use riverrun_log::{DumpedBatch, SegmentDump};
 use riverrun_records::{BatchError, BatchHeader, Record, TimestampType, UnverifiedBatch};
+use riverrun_tools::exit::{Exit, Failure};
+use riverrun_tools::text::bytes::{push_for_terminal, put_json};
+use riverrun_tools::text::time::format_time;
 use serde_json::{Map, Value, json};
 
 use super::log_failure;
-use crate::exit::{Exit, Failure};
-use crate::text::bytes::{push_for_terminal, put_json};
-use crate::text::time::format_time;
 
 const EXAMPLES: &str = "\
 Examples:

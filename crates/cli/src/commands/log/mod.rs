@@ -7,8 +7,7 @@ mod repair;
 mod verify;
 
 use clap::Subcommand;
-
-use crate::exit::{Exit, Failure};
+use riverrun_tools::exit::{Exit, Failure};
 
 /// Commands on files.
 #[derive(Subcommand, Debug)]

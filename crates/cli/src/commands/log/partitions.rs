@@ -9,9 +9,8 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 
 use riverrun_env::{Env, OpenMode};
+use riverrun_tools::exit::{Exit, Failure};
 use riverrun_types::{PartitionId, TopicId};
-
-use crate::exit::{Exit, Failure};
 
 /// Directories between a data directory and its partitions: `logs`, the topic's, the partition's.
 const DEPTH_MAX: usize = 3;

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use riverrun_env::Env;
 use riverrun_log::{Cut, CutOptions, LogError, Repair, RepairError};
+use riverrun_tools::exit::{Exit, Failure};
+use riverrun_tools::text::number;
+use riverrun_tools::text::output::OutputArgs;
 use serde::Serialize;
 
 use super::log_failure;
 use super::partitions::{Found, PartitionDir, Unread, is_in_use};
-use crate::exit::{Exit, Failure};
-use crate::text::number;
-use crate::text::output::OutputArgs;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -17,16 +17,16 @@ use riverrun_journal::JournalFinding;
 use riverrun_log::{
     Aside, Finding, LogDirFiles, VerifyStep, Weight, partition_hit, verify_journal, verify_partition_of,
 };
+use riverrun_tools::exit::{Exit, Failure};
+use riverrun_tools::text::number;
+use riverrun_tools::text::output::OutputArgs;
+use riverrun_tools::text::table::{Column, Table};
 use riverrun_types::PartitionId;
 use serde::Serialize;
 
 use super::log_failure;
 use super::partitions::{Found, PartitionDir, Unread, is_in_use};
 use super::progress::Progress;
-use crate::exit::{Exit, Failure};
-use crate::text::number;
-use crate::text::output::OutputArgs;
-use crate::text::table::{Column, Table};
 
 const EXAMPLES: &str = "\
 Examples:

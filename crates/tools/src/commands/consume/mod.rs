@@ -1,0 +1,226 @@
+//! `riverrun consume`: records of topics, printed.
+//!
+//! Without a group it reads partitions directly; with one it shares them, and commits what it has printed, never
+//! more. It ends at the end of the topics, as it was at the start, unless it is told to follow.
+
+mod format;
+mod places;
+mod reading;
+mod silent;
+mod start;
+
+use std::io::IsTerminal as _;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use riverrun_client::{Consumer, ConsumerOptions, GroupProtocol, OffsetReset};
+use riverrun_types::Offset;
+
+use self::format::Format;
+use self::reading::{Limits, Plan, Printer, Reading};
+use self::start::From;
+use crate::args::{ClientArgs, parse_partition};
+use crate::exit::Failure;
+use crate::logging;
+use crate::runtime::block_on;
+use crate::text::number;
+
+/// How long partitions that do not answer keep the others waiting at the start.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+const EXAMPLES: &str = "\
+Examples:
+  riverrun consume clicks                                 everything that is there, then the end
+  riverrun consume clicks --follow                        the same, then what comes
+  riverrun consume clicks --from end                      only what comes from now on
+  riverrun consume clicks --from -10 --format key-value   the last 10 of each partition
+  riverrun consume clicks --from -1h --format json | jq .
+  riverrun consume clicks --from 2013-01-01T10:00:00Z --max 100
+  riverrun consume clicks --group readers --follow
+  riverrun consume clicks --format '{partition}/{offset} {timestamp} {key}: {value}'
+
+Reading ends at the end that the partitions had when it began, unless --follow is given or --from
+is `end`. With a group it goes on from what is committed, commits what was printed, and ends when
+the partitions that it was given have been read. What fails is tried again, but not longer than
+--timeout. A partition that is offline keeps the others from nothing: it is named on stderr, and
+if it is not back within --timeout, the exit code is 4 when the rest has been read. With --follow
+a partition, and a server that was there at the start, is waited for without a bound. A batch that is
+damaged ends it with exit code 5, and the error names where. A key or value that is not there is
+printed as null. On a terminal control characters are escaped.";
+
+/// Flags of `consume`.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct ConsumeArgs {
+    /// The topics
+    #[arg(required = true, value_name = "TOPIC")]
+    topics: Vec<String>,
+    /// Where to begin: beginning, end, an offset (that at least one of the partitions has), -N for the last N of each partition, @MILLISECONDS since 1970, a
+    /// time such as 2013-01-01T10:00:00Z, or a time ago such as -90s, -15m, -1h. With a group it holds where nothing
+    /// is committed, and is beginning or end
+    #[arg(long, value_name = "PLACE", default_value = "beginning", allow_hyphen_values = true)]
+    from: From,
+    /// Read only this partition; repeatable
+    #[arg(long = "partition", value_name = "N", conflicts_with = "group", allow_negative_numbers = true, value_parser = parse_partition)]
+    partitions: Vec<i32>,
+    /// Share the topics with this group, and commit
+    #[arg(long, value_name = "NAME")]
+    group: Option<String>,
+    /// How the group agrees on who reads what
+    #[arg(long, value_name = "PROTOCOL", requires = "group", default_value = "consumer")]
+    group_protocol: ProtocolArg,
+    /// Go on with what comes, until Ctrl-C or SIGTERM
+    #[arg(long, conflicts_with = "until_end")]
+    follow: bool,
+    /// End at the end, even with --from end
+    #[arg(long)]
+    until_end: bool,
+    /// Stop after so many records
+    #[arg(long, value_name = "N")]
+    max: Option<u64>,
+    /// How to print a record: value, key-value, json, hex, or a template such as '{offset} {key}={value}' with `{topic}`,
+    /// `{partition}`, `{offset}`, `{timestamp}`, `{timestamp_ms}`, `{key}`, `{value}`, `{headers}`, \n, \t
+    #[arg(long, value_name = "FORMAT", default_value = "value")]
+    format: Format,
+    /// The same as --format json: one JSON object on each line
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+    #[command(flatten)]
+    client: ClientArgs,
+}
+
+/// `--group-protocol`.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ProtocolArg {
+    /// One member computes who reads what
+    Classic,
+    /// The server computes it (KIP-848)
+    Consumer,
+}
+
+impl ConsumeArgs {
+    fn follows(&self) -> bool {
+        self.follow || (self.from == From::End && !self.until_end)
+    }
+
+    /// What is followed is waited for however long it is away.
+    fn limits(&self) -> Limits {
+        let trouble = (!self.follows()).then(|| self.client.timeout());
+        Limits { records: self.max, trouble }
+    }
+
+    fn options(&self) -> Result<ConsumerOptions, Failure> {
+        let offset_reset = match self.from {
+            From::End => OffsetReset::Latest,
+            From::Beginning => OffsetReset::Earliest,
+            _ if self.group.is_some() => {
+                return Err(Failure::usage("with --group, --from is beginning or end")
+                    .advise("riverrun group reset GROUP --help   (moves what a group has committed)"));
+            }
+            _ => OffsetReset::Earliest,
+        };
+        Ok(ConsumerOptions {
+            group: self.group.clone(),
+            group_protocol: match self.group_protocol {
+                ProtocolArg::Classic => GroupProtocol::Classic,
+                ProtocolArg::Consumer => GroupProtocol::Consumer,
+            },
+            auto_commit_interval: None,
+            offset_reset,
+            ..ConsumerOptions::new(self.client.cluster())
+        })
+    }
+}
+
+/// Does what the command line says.
+pub fn run(args: ConsumeArgs) -> Result<(), Failure> {
+    block_on(Box::pin(consume(args)))
+}
+
+async fn consume(args: ConsumeArgs) -> Result<(), Failure> {
+    let consumer = Consumer::new(args.options()?).await?;
+    let format = if args.json { Format::Json } else { args.format.clone() };
+    let printer = Printer::new(format, std::io::stdout().is_terminal());
+    let mut reading = Reading::new(consumer, printer, args.limits(), args.group.is_some());
+    let outcome = read(&mut reading, &args).await;
+    let count = reading.printed();
+    let closed = reading.close(outcome.is_ok()).await;
+    if std::io::stderr().is_terminal() {
+        let hint = if args.follows() { "" } else { "; --follow waits for more" };
+        logging::note(&format!("{}{hint}", number::records(count)));
+    }
+    outcome.and(closed)
+}
+
+async fn read(reading: &mut Reading, args: &ConsumeArgs) -> Result<(), Failure> {
+    let consumer = reading.consumer();
+    let partitions = places::partitions(consumer, &args.topics, &args.partitions).await?;
+    let known = places::bounds(consumer, &partitions, PATIENCE).await?;
+    if args.group.is_some() {
+        consumer.subscribe(&args.topics).await?;
+    } else {
+        if let From::Offset(offset) = args.from {
+            places::check_offset(&known, Offset(offset))?;
+        }
+        consumer.assign(places::starts(&known, args.from)).await?;
+        // Nothing is read before it is known where to begin.
+        let silent: Vec<_> = known.silent.iter().cloned().collect();
+        consumer.pause(&silent)?;
+    }
+    let from = args.group.is_none().then_some(args.from);
+    reading.run(Plan::new(known, from, args.follows())).await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        consume: ConsumeArgs,
+    }
+
+    fn args(flags: &[&str]) -> Result<ConsumeArgs, clap::Error> {
+        Line::try_parse_from([&["consume", "topic"], flags].concat()).map(|line| line.consume)
+    }
+
+    #[test]
+    fn reading_follows_only_when_asked_or_from_the_end() {
+        for (flags, follows) in [
+            (&[][..], false),
+            (&["--follow"], true),
+            (&["--from", "end"], true),
+            (&["--from", "end", "--until-end"], false),
+            (&["--from", "-1h"], false),
+        ] {
+            let args = args(&[flags, &["--timeout", "7"]].concat()).expect("valid flags");
+            assert_eq!(args.follows(), follows, "{flags:?}");
+            let trouble = args.limits().trouble;
+            assert_eq!(trouble, (!follows).then(|| Duration::from_secs(7)), "{flags:?}");
+        }
+        assert!(args(&["--follow", "--until-end"]).is_err());
+    }
+
+    #[test]
+    fn with_a_group_only_beginning_or_end_are_places() {
+        for (from, good) in [("beginning", true), ("end", true), ("5", false), ("-1h", false), ("-5", false)]
+        {
+            let args = args(&["--group", "g", "--from", from]).expect("valid flags");
+            assert_eq!(args.options().is_ok(), good, "{from}");
+        }
+        assert!(args(&["--group", "g", "--partition", "0"]).is_err());
+        assert!(args(&["--group-protocol", "classic"]).is_err());
+    }
+
+    #[test]
+    fn a_bad_format_or_place_is_a_usage_error() {
+        assert!(args(&["--format", "yaml"]).is_err());
+        assert!(args(&["--from", "yesterday"]).is_err());
+        assert!(args(&["--json", "--format", "hex"]).is_err());
+    }
+}

@@ -1,0 +1,71 @@
+//! What became of the log lines of this process: how many nobody will ever read, and why.
+//!
+//! The thread that writes the log counts here, and a server's `/health` and metrics tell it. Nothing here waits for the
+//! log.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The account of one log. The default one is of a log that loses nothing.
+#[derive(Debug, Default)]
+pub struct LogAccount {
+    lost_lines: AtomicU64,
+    /// Why the last write failed, until one succeeds.
+    failure: Mutex<Option<String>>,
+}
+
+impl LogAccount {
+    /// So many lines are lost: there was no room for them, or a write failed.
+    pub fn lost(&self, lines: u64) {
+        self.lost_lines.fetch_add(lines, Ordering::Relaxed);
+    }
+
+    /// Lines that were lost since the start.
+    pub fn lost_lines(&self) -> u64 {
+        self.lost_lines.load(Ordering::Relaxed)
+    }
+
+    /// A write failed, for this reason.
+    pub fn failed(&self, reason: String) {
+        *self.failure() = Some(reason);
+    }
+
+    /// A write succeeded.
+    pub fn works(&self) {
+        self.failure().take();
+    }
+
+    /// What whoever looks after the server should know, if there is something. It keeps no server from its work.
+    pub fn note(&self) -> Option<String> {
+        let lost = self.lost_lines();
+        match &*self.failure() {
+            Some(reason) => {
+                Some(format!("the log cannot be written: {reason}; {lost} lines are lost since the start"))
+            }
+            None if lost > 0 => Some(format!("{lost} lines of the log are lost since the start")),
+            None => None,
+        }
+    }
+
+    /// Nothing that is done under the lock can panic half way.
+    fn failure(&self) -> MutexGuard<'_, Option<String>> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_lost_is_told_and_a_failure_until_a_write_succeeds() {
+        let account = LogAccount::default();
+        assert_eq!(account.note(), None);
+        account.lost(3);
+        account.failed("broken pipe".to_owned());
+        let told = account.note().expect("lines are lost");
+        assert!(told.contains("broken pipe") && told.contains("3 lines"), "{told}");
+        account.works();
+        assert_eq!(account.note().as_deref(), Some("3 lines of the log are lost since the start"));
+    }
+}
