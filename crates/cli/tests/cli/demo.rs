@@ -10,6 +10,7 @@ fn the_demo_checks_itself_and_says_so_in_json() {
     assert!(checks.len() >= 6, "{report}");
     assert!(checks.iter().all(|check| check["ok"] == true), "{report}");
     assert_eq!(report["durability"], 1);
+    assert!(report["profile"].as_str().is_some_and(|profile| !profile.is_empty()), "{report}");
     assert_eq!(report["member_records"].as_array().expect("three").len(), 3);
     let read: u64 = report["member_records"]
         .as_array()
@@ -27,6 +28,7 @@ fn the_demo_checks_itself_and_says_so_in_json() {
 fn one_row_in_one_partition_is_enough_for_a_demo() {
     let text = run(&["demo", "--rows", "1", "--partitions", "1"]).ended(0).text();
     assert!(text.contains("every row arrived exactly once"), "{text}");
+    assert!(text.contains("  build       profile "), "{text}");
     assert!(!text.contains("FAIL"), "{text}");
 }
 

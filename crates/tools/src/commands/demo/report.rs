@@ -1,6 +1,7 @@
 //! What the demo shows, while it runs and in the end.
 //!
-//! Each number stands beside the durability level that it was reached with: a rate says little without it.
+//! Each number stands beside the durability level that it was reached with: a rate says little without it. So does the
+//! profile of the build, of which all but one are made to be compiled soon.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,6 +16,11 @@ use super::{GROUP, MEMBERS, TOPIC};
 use crate::exit::{Exit, Failure};
 use crate::text::number::{bytes, count, counted, duration, per_second};
 use crate::text::output::{has_colours, print_json, print_text};
+
+/// The profile of `Cargo.toml` that this program was built in.
+const PROFILE: &str = env!("RIVERRUN_PROFILE");
+/// The one that is shipped, and that all published figures are made with.
+const MEASURED_PROFILE: &str = "dist";
 
 const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)];
 
@@ -89,6 +95,7 @@ fn row(cells: impl Iterator<Item = String>) -> String {
 /// All numbers, as JSON has them.
 #[derive(Clone, Debug, Default, Serialize)]
 struct Numbers {
+    profile: &'static str,
     durability: u8,
     survives: &'static str,
     start_ms: f64,
@@ -110,6 +117,17 @@ pub(super) struct Report {
     numbers: Numbers,
     json: bool,
     style: Style,
+}
+
+/// What the profile means for the figures.
+fn build(profile: &str) -> String {
+    if profile == MEASURED_PROFILE {
+        return format!("profile {profile}, as it is shipped");
+    }
+    format!(
+        "profile {profile}, quick to compile: the rates and latencies below are not those of profile {MEASURED_PROFILE}, \
+         which is shipped and measured"
+    )
 }
 
 /// Terminal attributes, or nothing.
@@ -135,6 +153,7 @@ impl Style {
 impl Report {
     pub(super) fn begin(json: bool, facts: Facts) -> Result<Self, Failure> {
         let numbers = Numbers {
+            profile: PROFILE,
             durability: facts.durability.number(),
             survives: facts.durability.survives(),
             start_ms: facts.started_in.as_secs_f64() * 1e3,
@@ -173,6 +192,7 @@ impl Report {
                 "server",
                 &format!("{}, in this process, ready in {}", facts.bootstrap, duration(facts.started_in)),
             ),
+            line("build", &build(PROFILE)),
             line("data", &data),
             line(
                 "durability",
@@ -302,5 +322,25 @@ impl Report {
             text.push_str(&["  ", &command, "\n      ", &self.style.dim(what), "\n"].concat());
         }
         text + "\n"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_shipped_profile_claims_its_rates() {
+        assert!(!build(MEASURED_PROFILE).contains("not those"));
+        for other in ["dev", "release", "demo", "unknown"] {
+            let text = build(other);
+            assert!(text.contains(other) && text.contains("not those of profile dist"), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_tests_know_their_own_profile() {
+        assert_ne!(PROFILE, "unknown");
+        assert_eq!(PROFILE == "dev", cfg!(debug_assertions));
     }
 }
