@@ -15,7 +15,7 @@ use anyhow::Context;
 use riverrun_bench::report::Report;
 
 use crate::clients::exec;
-use crate::clients::install::{BROWSER, Kit, Toolbox};
+use crate::clients::install::{BROWSER, Kit, Profile, Toolbox};
 
 /// Results that the page is made of.
 const RESULTS: &str = "crates/bench/testdata/report.json";
@@ -27,7 +27,7 @@ const LIMIT: Duration = Duration::from_mins(4);
 /// Makes the page, looks at it, and fails with everything that is wrong.
 pub(crate) fn run() -> anyhow::Result<()> {
     let checkout = crate::clients::checkout()?;
-    let toolbox = Toolbox::new(checkout.clone());
+    let toolbox = Toolbox::new(checkout.clone(), Profile::Release);
     toolbox.install(&BTreeSet::from([Kit::Browser]))?;
     let pictures = checkout.join("target/clients/report-page");
     fs::create_dir_all(&pictures).with_context(|| format!("could not make {}", pictures.display()))?;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! riverrun serve --set default.durability=4
-//! cargo run --release --example throughput -- localhost:9092 5000000
+//! cargo run --profile dist --example throughput -- localhost:9092 5000000
 //! ```
 //!
 //! It makes a topic `throughput` of one partition if there is none, produces as many records of 512 bytes (a third

@@ -1,6 +1,6 @@
 //! What one synced write costs on a device, by size and method, and what a journal adds to it.
 //!
-//! `cargo run --release -p riverrun-journal --example journal_device -- DIR [ROUNDS]`
+//! `cargo run --profile dist -p riverrun-journal --example journal_device -- DIR [ROUNDS]`
 //!
 //! Writes blocks of four sizes into a file of synced zeros, by `O_DIRECT` with `RWF_DSYNC` and by a write and
 //! `fdatasync` in turn, so that both meet the same moods of the device; then stores entries of the same sizes one at a

@@ -1,6 +1,6 @@
 //! What a journal carries under steady load: while its files are made, and once they are used again.
 //!
-//! `cargo run --release -p riverrun-journal --example journal_load -- DIR [ENTRY_BYTES [IN_FLIGHT [PASSES]]]`
+//! `cargo run --profile dist -p riverrun-journal --example journal_load -- DIR [ENTRY_BYTES [IN_FLIGHT [PASSES]]]`
 //!
 //! Submits synced entries of one size, so many in flight, and settles three quarters of the journal behind. A pass is
 //! as much as the journal holds: the first one makes its files. Prints for each pass MB a second, times from submission

@@ -1,6 +1,6 @@
 //! Latency of a paced stream through one queue: what one append takes, and how long a record is under way.
 //!
-//! `cargo run --release -p riverrun-queue --example latency -- DIR RATE SECONDS SIZE` (a rate of 0 appends as
+//! `cargo run --profile dist -p riverrun-queue --example latency -- DIR RATE SECONDS SIZE` (a rate of 0 appends as
 //! fast as it goes). One producer, one consumer, each spinning on a core of its own. End-to-end latency
 //! counts from the instant at which a record was due, whether or not the producer kept up, and is never
 //! clipped.

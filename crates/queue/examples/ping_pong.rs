@@ -1,7 +1,7 @@
 //! Market data, ping-pong: one process publishes quotes, another answers each with an order, over two queues.
 //!
 //! ```sh
-//! cargo run --release -p riverrun-queue --example ping_pong -- /dev/shm/market 100000
+//! cargo run --profile dist -p riverrun-queue --example ping_pong -- /dev/shm/market 100000
 //! ```
 //!
 //! The example starts itself again as the other process. Both write in place, spin, and so want a core each: with

@@ -1,7 +1,7 @@
 //! A microservice between two queues: gateway -> `requests` -> service -> `replies` -> gateway.
 //!
 //! ```sh
-//! cargo run --release -p riverrun-queue --example two_hops -- /dev/shm/service 50000 5
+//! cargo run --profile dist -p riverrun-queue --example two_hops -- /dev/shm/service 50000 5
 //! ```
 //!
 //! DIR, requests a second, seconds. The service keeps its place by name: killed and started again, it goes on where

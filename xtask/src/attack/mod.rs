@@ -29,7 +29,7 @@ pub(crate) use burn::BurnOptions;
 pub(crate) use honest::HonestOptions;
 
 use crate::clients::checkout;
-use crate::clients::install::{Kit, Toolbox};
+use crate::clients::install::{Kit, Profile, Toolbox};
 use attacker::From;
 use rig::Place;
 use rows::Attack;
@@ -158,7 +158,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         }
         return Ok(());
     }
-    let toolbox = Toolbox::new(checkout()?);
+    // The short form has an allowance for slow machines, the others measure.
+    let profile = if options.short { Profile::Release } else { Profile::Dist };
+    let toolbox = Toolbox::new(checkout()?, profile);
     if options.binary.is_none() {
         toolbox.install(&BTreeSet::from([Kit::Server]))?;
     }

@@ -28,7 +28,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
 use crate::clients::checkout;
-use crate::clients::install::{Kit, Toolbox};
+use crate::clients::install::{Kit, Profile, Toolbox};
 use crate::clients::server::{Launch, ServerKind};
 use goals::Goal;
 use machine::Machine;
@@ -201,7 +201,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
 }
 
 fn run_server(options: &ServerOptions) -> anyhow::Result<()> {
-    let toolbox = Toolbox::new(checkout()?);
+    let toolbox = Toolbox::new(checkout()?, Profile::Dist);
     let data = options.data.clone().unwrap_or_else(|| toolbox.bench_dir());
     let kinds = options.only.map_or_else(|| vec![ServerKind::Kafka, ServerKind::Riverrun], |only| vec![only]);
     let bench = Bench { toolbox, data, kinds, binary: None, level: options.durability };

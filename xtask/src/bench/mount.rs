@@ -24,7 +24,7 @@ use super::machine::Machine;
 use super::table::Table;
 use super::{Bench, Level};
 use crate::clients::checkout;
-use crate::clients::install::{Kit, Toolbox};
+use crate::clients::install::{Kit, Profile, Toolbox};
 use crate::clients::server::{Server, ServerKind};
 
 /// Bytes of a record's value.
@@ -61,7 +61,7 @@ pub(super) struct Options {
 
 /// Measures and prints.
 pub(super) fn run(options: &Options) -> anyhow::Result<()> {
-    let toolbox = Toolbox::new(checkout()?);
+    let toolbox = Toolbox::new(checkout()?, Profile::Dist);
     if options.server.is_none() {
         toolbox.install(&[Kit::Server].into())?;
     }

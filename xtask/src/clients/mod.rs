@@ -25,7 +25,7 @@ use std::time::Instant;
 use anyhow::{Context, bail};
 use clap::Args;
 
-use install::{Kit, Toolbox};
+use install::{Kit, Profile, Toolbox};
 use report::{CaseResult, Report};
 use server::{Server, ServerKind};
 
@@ -88,7 +88,7 @@ struct Selected {
 /// Runs the suites; an error if anything failed or could not be installed.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let selected = select(&options.only)?;
-    let toolbox = Toolbox::new(checkout()?);
+    let toolbox = Toolbox::new(checkout()?, Profile::Release);
     let begun = Instant::now();
     toolbox.install(&kits_of(&selected, options))?;
     println!("installed and built {:>36.2} s", begun.elapsed().as_secs_f64());

@@ -37,7 +37,7 @@ use clap::{Args, ValueEnum};
 use riverrun_client::NewTopic;
 
 use crate::clients::checkout;
-use crate::clients::install::{Kit, Toolbox};
+use crate::clients::install::{Kit, Profile, Toolbox};
 use disk::FileSystem;
 pub(crate) use queue::AppenderOptions;
 
@@ -210,7 +210,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     if options.fs == FileSystem::Tmpfs && !(options.queue && options.mode == Mode::DiskFull) {
         bail!("--fs tmpfs goes with --queue --mode disk-full: memory has no power to lose");
     }
-    let toolbox = Toolbox::new(checkout()?);
+    let toolbox = Toolbox::new(checkout()?, Profile::Release);
     if settings.binary.is_none() && !options.queue {
         toolbox.install(&BTreeSet::from([Kit::Server]))?;
     }

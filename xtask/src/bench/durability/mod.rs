@@ -20,7 +20,7 @@ use super::goals::{Goal, table};
 use super::machine::Machine;
 use super::{Bench, write_json};
 use crate::clients::checkout;
-use crate::clients::install::Toolbox;
+use crate::clients::install::{Profile, Toolbox};
 use crate::clients::server::{Server, ServerKind};
 use contender::Contender;
 pub(super) use contender::{SYNCED_TOPIC_CONFIGS, UNSYNCED_TOPIC_CONFIGS};
@@ -135,7 +135,7 @@ struct Side {
 
 /// Runs the sections that the options name.
 pub(super) fn run(options: &Options) -> anyhow::Result<()> {
-    let toolbox = Toolbox::new(checkout()?);
+    let toolbox = Toolbox::new(checkout()?, Profile::Dist);
     let data = options.data.clone().unwrap_or_else(|| toolbox.bench_dir());
     let kinds = options.only.map_or_else(|| vec![ServerKind::Kafka, ServerKind::Riverrun], |only| vec![only]);
     let bench =

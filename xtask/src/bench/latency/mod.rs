@@ -20,7 +20,7 @@ use super::probe::{Probe, Target, Topic, until_answered};
 use super::table::Table;
 use super::{Bench, write_json};
 use crate::clients::checkout;
-use crate::clients::install::Toolbox;
+use crate::clients::install::{Profile, Toolbox};
 use crate::clients::server::{Server, ServerKind};
 use device::{Device, Method};
 
@@ -138,7 +138,7 @@ struct Times {
 
 /// Measures and prints.
 pub(super) fn run(options: &Options) -> anyhow::Result<()> {
-    let toolbox = Toolbox::new(checkout()?);
+    let toolbox = Toolbox::new(checkout()?, Profile::Dist);
     let data = options.data.clone().unwrap_or_else(|| toolbox.bench_dir());
     let bench = Bench {
         toolbox,

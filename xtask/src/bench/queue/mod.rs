@@ -21,7 +21,7 @@ use super::machine::Machine;
 use super::table::{Table, grouped};
 use super::{median, write_json};
 use crate::clients::checkout;
-use crate::clients::install::{Kit, Toolbox};
+use crate::clients::install::{Kit, Profile, Toolbox};
 use engine::{Engine, Engines, Load, Run};
 
 /// What is measured.
@@ -87,7 +87,7 @@ struct Findings {
 
 /// Measures and prints.
 pub(super) fn run(options: &Options) -> anyhow::Result<()> {
-    let toolbox = Toolbox::new(checkout()?);
+    let toolbox = Toolbox::new(checkout()?, Profile::Dist);
     if options.riverrun.is_none() {
         toolbox.install(&[Kit::Server].into())?;
     }
