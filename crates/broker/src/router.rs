@@ -15,7 +15,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use futures_util::future::{BoxFuture, ready};
 use riverrun_protocol::{
     ApiKey, DecodeError, Decoder, Encode, FetchRequest, JoinGroupRequest, ProduceRequest, Request,
     RequestHeader, SyncGroupRequest, encode_response,
@@ -417,13 +416,12 @@ macro_rules! handlers {
             }
         }
 
-        /// Works on a request if there is room for it. Boxed by handler: a request does not pay for the size of the largest one,
-        /// and each is compiled by itself.
-        fn route(job: &Job, room: Room) -> BoxFuture<'_, Result<Outcome, TooMuch>> {
+        /// Works on a request if there is room for it.
+        async fn route(job: &Job, room: Room) -> Result<Outcome, TooMuch> {
             let Job { broker, context, call, .. } = job;
             let call = *call;
             match call.key {
-                $(ApiKey::$key => Box::pin(async move {
+                $(ApiKey::$key => {
                     let (request, elements) = match decode_in(job, room)? {
                         Ok(decoded) => decoded,
                         Err(refused) => return Ok(refused),
@@ -432,8 +430,8 @@ macro_rules! handlers {
                     let _memory = room.enter(job, elements, answer_bytes).await?;
                     let response = handlers::$handler::handle(broker, context, request, call.version).await;
                     Ok(respond(call, &response))
-                }),)*
-                other => Box::pin(ready(Ok(Outcome::Close(format!("{other} is not supported"))))),
+                },)*
+                other => Ok(Outcome::Close(format!("{other} is not supported"))),
             }
         }
     };

@@ -17,7 +17,6 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -68,7 +67,7 @@ impl Supervisor {
         name: &str,
         work: impl Future<Output = ()> + Send + 'static,
     ) -> impl Future<Output = ()> + Send + 'static {
-        self.watched(name, Box::pin(work), true)
+        self.watched(name, work, true)
     }
 
     /// A task that ends by itself once its work is done.
@@ -77,14 +76,13 @@ impl Supervisor {
         name: &str,
         work: impl Future<Output = ()> + Send + 'static,
     ) -> impl Future<Output = ()> + Send + 'static {
-        self.watched(name, Box::pin(work), false)
+        self.watched(name, work, false)
     }
 
-    /// Boxed, so that whatever starts it as a task does that with one type.
     fn watched(
         self: &Arc<Self>,
         name: &str,
-        work: BoxFuture<'static, ()>,
+        work: impl Future<Output = ()> + Send + 'static,
         is_endless: bool,
     ) -> impl Future<Output = ()> + Send + 'static {
         let (supervisor, part) = (Arc::clone(self), name.to_owned());

@@ -62,7 +62,7 @@ pub(crate) fn runtime() -> io::Result<Runtime> {
 }
 
 /// Work in slices that goes on whether or not somebody waits for it.
-pub(crate) fn sliced<T>(work: impl Future<Output = T> + Send + 'static) -> impl Future<Output = T> + Send {
+pub(crate) fn sliced<T>(work: impl Future<Output = T>) -> impl Future<Output = T> {
     Sliced::new(work)
 }
 

@@ -5,7 +5,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use futures_util::future::BoxFuture;
 use tokio::task::yield_now;
 
 /// How long work goes on before others come to their turn.
@@ -16,12 +15,11 @@ thread_local! {
     static BEGUN: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// Work whose turns are measured. Whatever it is, it has one type for each kind of outcome: the runtime's part of a task is
-/// compiled once for each of these.
-pub(super) struct Sliced<T>(BoxFuture<'static, T>);
+/// Work whose turns are measured.
+pub(super) struct Sliced<F>(Pin<Box<F>>);
 
-impl<T> Sliced<T> {
-    pub(super) fn new(work: impl Future<Output = T> + Send + 'static) -> Self {
+impl<F> Sliced<F> {
+    pub(super) fn new(work: F) -> Self {
         Self(Box::pin(work))
     }
 }
@@ -35,10 +33,10 @@ impl Drop for TurnEnds {
     }
 }
 
-impl<T> Future for Sliced<T> {
-    type Output = T;
+impl<F: Future> Future for Sliced<F> {
+    type Output = F::Output;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         BEGUN.set(Some(Instant::now()));
         let _ends = TurnEnds;
         self.0.as_mut().poll(context)

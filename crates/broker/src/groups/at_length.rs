@@ -18,17 +18,12 @@ use crate::aside::{waiting, without_the_thread};
 use crate::broker::Broker;
 use crate::changes;
 
-/// What a request costs, as [`STEP_COST_MAX`] counts.
-pub(super) type Cost<'a> = &'a (dyn Fn(&Shard) -> usize + Sync);
-
-/// What a step does with its shard. Boxed, so that all that goes on around it is compiled once for the steps of all requests.
-pub(super) type Run<'a> = Box<dyn FnOnce(&mut Shard, Now) -> Step + Send + 'a>;
-
 /// The group of a step, and the cost of the step.
-pub(super) struct Work<'a> {
+pub(super) struct Work<'a, C> {
     pub(super) asker: Asker,
     pub(super) group_id: &'a str,
-    pub(super) cost: Cost<'a>,
+    /// What it costs, as [`STEP_COST_MAX`] counts.
+    pub(super) cost: C,
 }
 
 impl Groups {
@@ -37,9 +32,9 @@ impl Groups {
         &self,
         broker: &Broker,
         index: usize,
-        work: Work<'_>,
+        work: Work<'_, impl Fn(&Shard) -> usize>,
         notice: Option<oneshot::Sender<()>>,
-        run: Run<'_>,
+        run: impl FnOnce(&mut Shard, Now) -> Step,
     ) -> Result<(), ErrorCode> {
         let slot = &self.slots()?[index];
         let mut pass = None;
@@ -75,7 +70,7 @@ impl Groups {
         load: u64,
         mut lent: Lent,
         notice: Option<oneshot::Sender<()>>,
-        run: Run<'_>,
+        run: impl FnOnce(&mut Shard, Now) -> Step,
     ) -> Result<(), ErrorCode> {
         let slot = &self.slots()?[index];
         let mut step = run(lent.shard(), clock::now(&*broker.env.clock));

@@ -51,7 +51,7 @@ use crate::metadata::OFFSETS_TOPIC;
 use crate::net::source::Source;
 use crate::partitions::{AckWaiter, NotDurable, Partition};
 
-use at_length::{Cost, Run, Work};
+use at_length::Work;
 pub(crate) use check::check_batch;
 use held::{Held, Parked, Release};
 use line::{Asker, Lines};
@@ -62,9 +62,6 @@ pub(crate) use patterns::run as run_patterns;
 use rest::{Failures, REST};
 pub(crate) use timer::{run as run_timer, run_retries};
 pub(crate) use topics::ImageTopics;
-
-/// What a request does with the shard of its group. Boxed, as [`Run`] is.
-pub(crate) type Handle<'a> = Box<dyn FnOnce(&mut Shard, &GroupContext<'_>) -> Step + Send + 'a>;
 
 /// What acks of group records ask for: all that their level does.
 const ACKS: Acks = Acks::All;
@@ -370,8 +367,8 @@ impl Groups {
         context: &RequestContext,
         version: i16,
         group_id: &str,
-        cost: Cost<'_>,
-        handle: Handle<'_>,
+        cost: impl Fn(&Shard) -> usize,
+        handle: impl FnOnce(&mut Shard, &GroupContext<'_>) -> Step,
     ) -> Result<GroupResponse, ErrorCode> {
         self.begin(broker, context, version, group_id, cost, handle).await?.reply().await
     }
@@ -384,12 +381,12 @@ impl Groups {
         context: &RequestContext,
         version: i16,
         group_id: &str,
-        cost: Cost<'_>,
-        handle: impl FnOnce(&mut Shard, &GroupContext<'_>, bool) -> Step + Send,
+        cost: impl Fn(&Shard) -> usize,
+        handle: impl FnOnce(&mut Shard, &GroupContext<'_>, bool) -> Step,
     ) -> Result<GroupResponse, ErrorCode> {
         let shard = self.loaded(broker, group_id).await?;
         let has_room = self.slots()?[shard].check_room().is_ok();
-        let handle: Handle<'_> = Box::new(|shard, context| handle(shard, context, has_room));
+        let handle = |shard: &mut Shard, context: &GroupContext<'_>| handle(shard, context, has_room);
         let work = Work { asker: Asker::of(context), group_id, cost };
         self.begin_in(broker, shard, context, version, work, handle).await?.reply().await
     }
@@ -401,20 +398,20 @@ impl Groups {
         context: &RequestContext,
         version: i16,
         group_id: &str,
-        cost: Cost<'_>,
-        handle: Handle<'_>,
+        cost: impl Fn(&Shard) -> usize,
+        handle: impl FnOnce(&mut Shard, &GroupContext<'_>) -> Step,
     ) -> Result<Begun, ErrorCode> {
         let shard = self.loaded(broker, group_id).await?;
         self.slots()?[shard].check_room()?;
         let mut is_new = false;
         let work = Work { asker: Asker::of(context), group_id, cost };
-        let handle: Handle<'_> = Box::new(|shard, of| {
+        let begun = self.begin_in(broker, shard, context, version, work, |shard, of| {
             let before = shard.group_count();
             let step = handle(shard, of);
             is_new = shard.group_count() > before;
             step
         });
-        let begun = self.begin_in(broker, shard, context, version, work, handle).await;
+        let begun = begun.await;
         if is_new && begun.is_ok() {
             changes::tell(context, Change::GroupsCreated, [group_id]);
         }
@@ -427,8 +424,8 @@ impl Groups {
         shard: usize,
         context: &RequestContext,
         version: i16,
-        work: Work<'_>,
-        handle: Handle<'_>,
+        work: Work<'_, impl Fn(&Shard) -> usize>,
+        handle: impl FnOnce(&mut Shard, &GroupContext<'_>) -> Step,
     ) -> Result<Begun, ErrorCode> {
         let token = ReplyToken(self.next_token.fetch_add(1, Ordering::Relaxed));
         let (sender, reply) = oneshot::channel();
@@ -438,7 +435,7 @@ impl Groups {
         let mut random = [0; 16];
         broker.env.random.fill(&mut random);
         let source = Source::of(context.connection.peer.ip());
-        let run: Run<'_> = Box::new(|shard, now| {
+        let step = self.step_of(broker, shard, work, None, |shard, now| {
             let client_host = context.client_host();
             let client_id = &*context.client_id;
             let context = GroupContext {
@@ -451,44 +448,44 @@ impl Groups {
             };
             shard.on_behalf_of(source.into(), |shard| handle(shard, &context))
         });
-        self.step_of(broker, shard, work, None, run).await?;
+        step.await?;
         Ok(Begun { shard, reply, forget })
     }
 
     /// Changes the shard of `group_id` without a parked reply: what `handle` returns is the answer, once its
     /// records are durable.
-    pub(crate) async fn change<T: Send>(
+    pub(crate) async fn change<T>(
         &self,
         broker: &Arc<Broker>,
         context: &RequestContext,
         group_id: &str,
-        cost: Cost<'_>,
-        handle: impl FnOnce(&mut Shard, Now) -> (T, Step) + Send,
+        cost: impl Fn(&Shard) -> usize,
+        handle: impl FnOnce(&mut Shard, Now) -> (T, Step),
     ) -> Result<T, ErrorCode> {
         let shard = self.loaded(broker, group_id).await?;
         self.slots()?[shard].check_room()?;
         let mut answer = None;
         let (notice, durable) = oneshot::channel();
         let work = Work { asker: Asker::of(context), group_id, cost };
-        let run: Run<'_> = Box::new(|shard, now| {
+        let step = self.step_of(broker, shard, work, Some(notice), |shard, now| {
             let (value, step) = handle(shard, now);
             answer = Some(value);
             step
         });
-        self.step_of(broker, shard, work, Some(notice), run).await?;
+        step.await?;
         self.slots()?[shard].released(durable).await?;
         answer.ok_or(ErrorCode::UNKNOWN_SERVER_ERROR)
     }
 
     /// Looks at the shard of `group_id`. The answer comes when all that was seen is durable: what a client is told does
     /// not go back.
-    pub(crate) async fn read<T: Send>(
+    pub(crate) async fn read<T>(
         &self,
         broker: &Arc<Broker>,
         context: &RequestContext,
         group_id: &str,
-        cost: Cost<'_>,
-        look: impl FnOnce(&Shard) -> T + Send,
+        cost: impl Fn(&Shard) -> usize,
+        look: impl FnOnce(&Shard) -> T,
     ) -> Result<T, ErrorCode> {
         let shard = self.loaded(broker, group_id).await?;
         let slot = &self.slots()?[shard];
@@ -499,11 +496,11 @@ impl Groups {
         let mut seen = None;
         let (notice, durable) = oneshot::channel();
         let work = Work { asker: Asker::of(context), group_id, cost };
-        let run: Run<'_> = Box::new(|shard, _| {
+        let step = self.step_of(broker, shard, work, Some(notice), |shard, _| {
             seen = Some(look(shard));
             Step::default()
         });
-        self.step_of(broker, shard, work, Some(notice), run).await?;
+        step.await?;
         slot.released(durable).await?;
         seen.ok_or(ErrorCode::UNKNOWN_SERVER_ERROR)
     }
@@ -645,9 +642,11 @@ impl Groups {
             })?;
             for group_id in &deletion.at_length {
                 let cost = |shard: &Shard| shard.cost_of_all_offsets(group_id);
-                let work = Work { asker: Asker::SERVER, group_id, cost: &cost };
-                let run: Run<'_> = Box::new(|shard, _| shard.on_topics_deleted_in(group_id, deleted));
-                self.step_of(broker, index, work, None, run).await?;
+                let work = Work { asker: Asker::SERVER, group_id, cost };
+                let step = self.step_of(broker, index, work, None, |shard, _| {
+                    shard.on_topics_deleted_in(group_id, deleted)
+                });
+                step.await?;
             }
             behind = deletion.goes_on_behind;
             if behind.is_none() && deletion.at_length.is_empty() {
@@ -731,8 +730,7 @@ impl Groups {
                 loaded.load = slot.loads.fetch_add(1, Ordering::Relaxed);
                 *state = SlotState::Loaded(Box::new(loaded));
                 // They were found aside, so that nobody waits for it.
-                let run: Run<'_> = Box::new(|_, _| Step { records, ..Step::default() });
-                self.step_on(broker, index, &mut state, None, run)
+                self.step_on(broker, index, &mut state, None, |_, _| Step { records, ..Step::default() })
             }
             Err(error) => {
                 slot.fail(&mut state, clock, &error);
@@ -772,10 +770,10 @@ impl Groups {
         broker: &Broker,
         index: usize,
         notice: Option<oneshot::Sender<()>>,
-        run: impl FnOnce(&mut Shard, Now) -> Step + Send,
+        run: impl FnOnce(&mut Shard, Now) -> Step,
     ) -> Result<(), ErrorCode> {
         let mut state = self.slots()?[index].state(&*broker.env.clock);
-        self.step_on(broker, index, &mut state, notice, Box::new(run))
+        self.step_on(broker, index, &mut state, notice, run)
     }
 
     fn step_on(
@@ -784,7 +782,7 @@ impl Groups {
         index: usize,
         state: &mut SlotState,
         notice: Option<oneshot::Sender<()>>,
-        run: Run<'_>,
+        run: impl FnOnce(&mut Shard, Now) -> Step,
     ) -> Result<(), ErrorCode> {
         let loaded = state.loaded_mut().ok_or(ErrorCode::NOT_COORDINATOR)?;
         let step = run(&mut loaded.shard, clock::now(&*broker.env.clock));

@@ -131,7 +131,7 @@ async fn join(broker: &Arc<Broker>) -> ErrorCode {
     let context = context();
     let topics = topics(broker);
     let join = |shard: &mut Shard, context: &GroupContext<'_>| shard.join_group(context, &request, &topics);
-    match broker.groups.request(broker, &context, 3, "g", &|_| 0, Box::new(join)).await {
+    match broker.groups.request(broker, &context, 3, "g", |_| 0, join).await {
         Ok(GroupResponse::JoinGroup(response)) => ErrorCode(response.error_code),
         Ok(other) => panic!("{other:?}"),
         Err(code) => code,
@@ -587,7 +587,7 @@ async fn begin_long_step(
             ends.recv_timeout(PATIENCE).expect("it is told to end");
             ((), Step::default())
         };
-        broker.groups.change(&broker, &context(), group_id, &|_| usize::MAX, step).await
+        broker.groups.change(&broker, &context(), group_id, |_| usize::MAX, step).await
     });
     timeout(PATIENCE, has_begun).await.expect("soon").expect("it begins");
     (end, long)
@@ -605,7 +605,7 @@ async fn a_source_with_many_requests_for_a_group_holds_up_its_member_for_one_ste
         let (broker, order) = (&broker, &order);
         let mut step = Box::pin(async move {
             let step = |_: &mut Shard, _| (order.lock().push(last), Step::default());
-            broker.groups.change(broker, &context_of(last), "g", &|_| usize::MAX, step).await
+            broker.groups.change(broker, &context_of(last), "g", |_| usize::MAX, step).await
         });
         assert!((&mut step).now_or_never().is_none(), "the group is out");
         step

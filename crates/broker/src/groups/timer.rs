@@ -7,7 +7,7 @@ use std::time::Duration;
 use riverrun_coordinator::{Moment, Setting, Shard};
 use tokio::sync::Notify;
 
-use super::at_length::{Run, Work};
+use super::at_length::Work;
 use super::line::Asker;
 use super::{Slot, clock};
 use crate::broker::Broker;
@@ -115,9 +115,9 @@ fn expire_at_length(broker: &Arc<Broker>, index: usize, slot: &Slot) {
         tokio::spawn(async move {
             let topics = super::topics(&broker);
             let cost = |shard: &Shard| shard.cost_of_all(&group_id);
-            let expire: Run<'_> = Box::new(|shard, now| shard.expire_lent(now, &group_id, &topics));
+            let expire = |shard: &mut Shard, now| shard.expire_lent(now, &group_id, &topics);
             // A failed append is logged where it happens.
-            let work = Work { asker: Asker::SERVER, group_id: &group_id, cost: &cost };
+            let work = Work { asker: Asker::SERVER, group_id: &group_id, cost };
             let _ = broker.groups.step_of(&broker, index, work, None, expire).await;
         });
     }

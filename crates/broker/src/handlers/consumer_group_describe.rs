@@ -51,7 +51,7 @@ async fn describe(broker: &Arc<Broker>, context: &RequestContext, group: &str) -
     let topics = groups::topics_for(broker, context);
     let cost = |shard: &Shard| shard.cost_of_all(group);
     let look = |shard: &Shard| shard.consumer_group_describe(group, &topics);
-    let described = broker.groups.read(broker, context, group, &cost, look).await;
+    let described = broker.groups.read(broker, context, group, cost, look).await;
     described.unwrap_or_else(|code| DescribedGroup {
         error_message: broker.groups.trouble(broker, group).map(Into::into),
         ..refused(group, code)

@@ -64,9 +64,9 @@ pub(crate) async fn handle(
         if has_room { beat(shard, context) } else { shard.consumer_group_sign_of_life(context, &request) }
     };
     let handled = if request.member_epoch > JOINING {
-        broker.groups.keep_alive(broker, context, version, group, &cost, beat_of_member).await
+        broker.groups.keep_alive(broker, context, version, group, cost, beat_of_member).await
     } else {
-        broker.groups.request(broker, context, version, group, &cost, Box::new(beat)).await
+        broker.groups.request(broker, context, version, group, cost, beat).await
     };
     let mut response = match handled {
         Ok(GroupResponse::ConsumerGroupHeartbeat(response)) => response,

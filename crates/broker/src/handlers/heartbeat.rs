@@ -24,7 +24,7 @@ pub(crate) async fn handle(
     let beat = |shard: &mut Shard, context: &GroupContext<'_>, has_room| {
         shard.heartbeat(context, &request, &topics, has_room)
     };
-    match broker.groups.keep_alive(broker, context, version, group, &cost, beat).await {
+    match broker.groups.keep_alive(broker, context, version, group, cost, beat).await {
         Ok(GroupResponse::Heartbeat(response)) => response,
         Ok(_) => refused(ErrorCode::UNKNOWN_SERVER_ERROR),
         Err(code) => refused(code),

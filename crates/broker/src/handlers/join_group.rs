@@ -8,7 +8,7 @@ use riverrun_coordinator::{GroupResponse, Shard, refuse_join_group};
 use riverrun_protocol::{ErrorCode, JoinGroupRequest};
 
 use crate::context::{Operation, Resource};
-use crate::groups::{self, Begun, Handle, waiting_bytes, work_bytes};
+use crate::groups::{self, Begun, waiting_bytes, work_bytes};
 use crate::net::response::Outcome;
 use crate::router::{HandIn, Job, Room, TooMuch, decode_in, hand_in, respond};
 
@@ -49,8 +49,10 @@ impl HandIn for Join {
         let cost = |shard: &Shard| shard.cost_of_join(group, frame.len());
         let _memory = room.enter(job, elements, work_bytes(broker.groups.cost(group, cost))).await?;
         let topics = groups::topics_for(broker, context);
-        let join: Handle<'_> = Box::new(|shard, context| shard.join_group(context, &request, &topics));
-        let begun = match broker.groups.begin(broker, context, call.version, group, &cost, join).await {
+        let join = broker.groups.begin(broker, context, call.version, group, cost, |shard, context| {
+            shard.join_group(context, &request, &topics)
+        });
+        let begun = match join.await {
             Ok(begun) => begun,
             Err(code) => return Ok(Err(refuse(code))),
         };

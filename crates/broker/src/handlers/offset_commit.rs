@@ -9,7 +9,7 @@ use riverrun_protocol::{ErrorCode, OffsetCommitRequest, OffsetCommitResponse};
 
 use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource};
-use crate::groups::{self, Handle};
+use crate::groups;
 
 pub(crate) async fn handle(
     broker: &Arc<Broker>,
@@ -24,8 +24,10 @@ pub(crate) async fn handle(
     let group = &*request.group_id;
     let partitions = request.topics.iter().map(|topic| topic.partitions.len()).sum();
     let cost = |_: &Shard| Shard::cost_of_offsets(partitions);
-    let commit: Handle<'_> = Box::new(|shard, context| shard.offset_commit(context, &request, &topics));
-    match broker.groups.request(broker, context, version, group, &cost, commit).await {
+    let handled = broker.groups.request(broker, context, version, group, cost, |shard, context| {
+        shard.offset_commit(context, &request, &topics)
+    });
+    match handled.await {
         Ok(GroupResponse::OffsetCommit(response)) => response,
         Ok(_) => refuse_offset_commit(&request, ErrorCode::UNKNOWN_SERVER_ERROR),
         Err(code) => refuse_offset_commit(&request, code),

@@ -7,7 +7,7 @@ use riverrun_protocol::{ErrorCode, OffsetDeleteRequest, OffsetDeleteResponse};
 
 use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource};
-use crate::groups::{self, Handle};
+use crate::groups;
 
 pub(crate) async fn handle(
     broker: &Arc<Broker>,
@@ -22,8 +22,10 @@ pub(crate) async fn handle(
     let group = &*request.group_id;
     let partitions = request.topics.iter().map(|topic| topic.partitions.len()).sum();
     let cost = |_: &Shard| Shard::cost_of_offsets(partitions);
-    let delete: Handle<'_> = Box::new(|shard, context| shard.offset_delete(context, &request, &topics));
-    match broker.groups.request(broker, context, version, group, &cost, delete).await {
+    let handled = broker.groups.request(broker, context, version, group, cost, |shard, context| {
+        shard.offset_delete(context, &request, &topics)
+    });
+    match handled.await {
         Ok(GroupResponse::OffsetDelete(response)) => response,
         Ok(_) => refused(ErrorCode::UNKNOWN_SERVER_ERROR),
         Err(code) => refused(code),

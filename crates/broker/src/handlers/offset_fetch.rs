@@ -73,7 +73,7 @@ async fn fetch(
         None => shard.cost_of_all_offsets(&group.group_id),
     };
     let look = |shard: &Shard| shard.offset_fetch(group, version, &topics);
-    let fetched = broker.groups.read(broker, context, &group.group_id, &cost, look);
+    let fetched = broker.groups.read(broker, context, &group.group_id, cost, look);
     fetched.await.unwrap_or_else(|code| refuse_offset_fetch(group, known_code(code)))
 }
 
