@@ -68,7 +68,7 @@ fn keys_headers_and_deletions_are_kept() {
 #[test]
 fn a_packed_csv_file_is_keyed_by_a_column_and_compressed() {
     let server = Server::start();
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/data/flights-2013-60000.csv.gz");
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../tools/data/flights-2013-60000.csv.gz");
     server.run(&["topic", "create", "flights", "--partitions", "4"]).ended(0);
     let flags = ["--csv", "--key-column", "carrier", "--max", "3000", "--compression", "zstd", "--json"];
     let summary = server.run(&[&["produce", "flights", "--file", file], &flags[..]].concat()).ended(0).json();
