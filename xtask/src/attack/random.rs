@@ -248,7 +248,8 @@ impl<'a, 'c> Round<'a, 'c> {
         let arm = |attack: &&dyn Attack| Armed::start(Order { name: attack.name(), ports, seconds, from });
         let armed = attacks.iter().map(arm).collect::<anyhow::Result<Vec<_>>>()?;
         drop(self.honest.phase()?);
-        let fired: Vec<_> = armed.into_iter().map(|armed| thread::spawn(move || fire(armed, seconds))).collect();
+        let fired: Vec<_> =
+            armed.into_iter().map(|armed| thread::spawn(move || fire(armed, seconds))).collect();
         let (mut tally, mut effort) = (Tally::default(), Effort::default());
         for fired in fired {
             let fired = fired.join().map_err(|_| anyhow::anyhow!("a thread of the suite has panicked"))?;

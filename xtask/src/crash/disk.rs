@@ -153,7 +153,8 @@ impl Disk {
     /// Has the loop device write to the image past the page cache, as a disk would: else its first sync has to wait for all
     /// that was ever written to it. Where the image's file system cannot do that, it stays as it is.
     fn pass_by_page_cache(&self) {
-        let device = exec::run_ok(Command::new("findmnt").args(["-no", "SOURCE"]).arg(&self.mount), b"", TOOL_LIMIT);
+        let device =
+            exec::run_ok(Command::new("findmnt").args(["-no", "SOURCE"]).arg(&self.mount), b"", TOOL_LIMIT);
         if let Ok(device) = device {
             drop(tool(Command::new("losetup").arg("--direct-io=on").arg(device.stdout.trim())));
         }
