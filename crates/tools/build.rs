@@ -6,7 +6,7 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-/// What the demo says where the path does not tell: rates of a build that nobody can name are not those of a known one.
+/// The profile's name where the path does not tell it: the demo then says that its rates are those of no known build.
 const UNKNOWN: &str = "unknown";
 
 fn main() {

@@ -158,7 +158,7 @@ impl TopicInfo {
     }
 }
 
-/// What an answer tells of a topic, or the name of the topic and why it tells nothing.
+/// A topic of a metadata answer, or its name and the error that the answer has in its place.
 type Told = Result<Arc<TopicInfo>, (String, ClientError)>;
 
 /// A topic as the cache has it.

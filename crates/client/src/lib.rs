@@ -209,7 +209,7 @@ pub use producer::{
     Sticky, Tally, TopicPartitioner, TopicView, UniformSticky, partition_of_key,
 };
 pub use topic_partition::TopicPartition;
-// What the calls that wait return.
+// The public methods that wait return this one.
 pub use futures_util::future::BoxFuture;
 // What the options and errors above are made of.
 pub use riverrun_protocol::{ApiKey, ErrorCode};

@@ -94,7 +94,7 @@ impl Failure {
         self
     }
 
-    /// What went wrong, without advice.
+    /// The message without its advice.
     pub fn message(&self) -> &str {
         &self.message
     }

@@ -1,4 +1,4 @@
-//! What each command does: those on a server's inside here, one file or folder for each; the others in `riverrun-tools`.
+//! The commands on a server's inside, one file or folder for each. `riverrun-tools` has the others.
 
 pub(crate) mod config;
 pub(crate) mod demo;

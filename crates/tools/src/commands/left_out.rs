@@ -1,5 +1,5 @@
-//! What stands in the place of a command that this build has been made without: `bench`, `perf` and `queue bench` need the
-//! benchmarks, which are a large part of what is to be compiled.
+//! [`LeftOut`] takes the place of `bench`, `perf` and `queue bench` in a build without the feature `bench`: they need the crate of
+//! that name, which takes long to compile.
 
 use std::borrow::Borrow;
 use std::ffi::OsString;

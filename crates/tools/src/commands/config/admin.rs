@@ -1,4 +1,4 @@
-//! What a running server says of its configuration, and how it is asked to change it.
+//! `config get`, `config describe` and `config set` ask a running server for its configuration, or change it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

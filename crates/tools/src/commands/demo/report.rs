@@ -119,7 +119,7 @@ pub(super) struct Report {
     style: Style,
 }
 
-/// What the profile means for the figures.
+/// The line that says in which profile the demo was built, and whether its rates are those of a build that figures are made with.
 fn build(profile: &str) -> String {
     if profile == MEASURED_PROFILE {
         return format!("profile {profile}, as it is shipped");
