@@ -37,7 +37,7 @@ const PREFIX: &str = "generated/";
 const BOUNDS_PAGE: &str = "docs/bounds.md";
 
 /// Elements that the server works on at once, by the same page.
-const SMALL: usize = 500;
+const SMALL: usize = 200;
 
 /// Elements of a request that is far beyond every bound.
 const FAR_BEYOND: usize = 990_000;

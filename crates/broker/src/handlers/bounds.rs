@@ -20,7 +20,7 @@ pub(super) const CREATED_TOPICS_MAX: usize = 10_000;
 pub(super) const GROUPS_MAX: usize = 100_000;
 
 /// Elements, over all lists, of a request that is worked on at once: some microsecond each at the most.
-pub(crate) const SMALL_ELEMENTS_MAX: usize = 500;
+pub(crate) const SMALL_ELEMENTS_MAX: usize = 200;
 /// Bytes of such a request: its names are checked byte by byte. Records are not.
 pub(crate) const SMALL_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of an answer that is made at once.
@@ -163,7 +163,7 @@ a client has a use for. A request above it closes its connection, and the log sa
 tells how long its list is, without being received. What else bounds a request: the
 bytes of its frame (`socket.request.max.bytes`), and the memory of all requests (`queued.max.request.bytes`).
 
-A request that has little to do (500 elements and 64 KiB at most) is worked on at once, or aside without waiting for others;
+A request that has little to do (200 elements and 64 KiB at most) is worked on at once, or aside without waiting for others;
 one that has more waits for its turn among those of its kind. Meanwhile its connection starts nothing that came after it, and
 the others go on.
 
