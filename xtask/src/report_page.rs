@@ -19,7 +19,7 @@ use crate::clients::install::{BROWSER, Kit, Profile, Toolbox};
 
 /// Results that the page is made of.
 const RESULTS: &str = "crates/bench/testdata/report.json";
-/// Pages of real results, beside directories of these.
+/// Where a page of real results is.
 const PAGES: &str = "docs/benchmarks";
 /// Looking at all of them takes some thirty seconds of two busy cores.
 const LIMIT: Duration = Duration::from_mins(4);
