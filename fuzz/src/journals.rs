@@ -64,7 +64,7 @@ fn seal(mut bytes: Vec<u8>) -> Vec<u8> {
     if bytes.len() < FILE_HEADER_BYTES + 4 {
         return bytes;
     }
-    bytes[..12].copy_from_slice(b"RRjournl\x00\x01\x00\x00");
+    bytes[..12].copy_from_slice(b"RRjournl\x00\x02\x00\x00");
     bytes[12..16].copy_from_slice(&(ALIGNMENT as u32).to_be_bytes());
     let id: [u8; 16] = bytes[16..32].try_into().expect("sixteen bytes");
     // A start and a size that a small file can have.

@@ -19,11 +19,15 @@ const PAGES: &[Page] = &[
         "Log dir: checkpoint, producer snapshots, check of its device",
         &["crates/log/src/checkpoint.rs", "crates/log/src/log_dir/device.rs"],
     ),
-    ("log-starts", "Log dir: log starts since the last checkpoint", &["crates/log/src/log_starts.rs"]),
+    (
+        "log-starts",
+        "Log dir: log starts and cuts since the last checkpoint",
+        &["crates/log/src/log_starts.rs"],
+    ),
     (
         "journal",
         "Journal (`.journal`), and entries held aside",
-        &["crates/journal/src/frames.rs", "crates/journal/src/held.rs"],
+        &["crates/journal/src/frames.rs", "crates/journal/src/side_files.rs"],
     ),
     (
         "queue",
@@ -44,9 +48,9 @@ const PAGES: &[Page] = &[
 
 const RULE: &str = "Every file begins with a magic and a format version; a `.log` begins with its first batch, and its \
                     version stands in the `.index` beside it. A version newer than the program's is refused by name, \
-                    but for identity and mark of a log dir: these are written anew where that loses nothing. An older \
-                    one is read, and the newest is written when its turn comes: so far only the checkpoint of a log \
-                    dir has more than one version.";
+                    but for identity and mark of a log dir: these are written anew where that loses nothing. So is an \
+                    older one: files of a journal and log starts of a log dir before version 2, and checkpoints \
+                    before version 3, are from before a log could be cut.";
 
 /// Writes all pages.
 pub(crate) fn run() -> Result<()> {

@@ -27,7 +27,7 @@ use self::door::{Door, Here};
 use crate::broker::Broker;
 use crate::health::Health;
 use crate::metrics::Format;
-use crate::shutdown::{StopSignal, stopped};
+use crate::stop_signal::{StopSignal, stopped};
 
 /// Answers of a kind that are made at once: whoever asks for one kind holds up nobody who asks for the other.
 const LOOKERS_MAX: usize = 2;

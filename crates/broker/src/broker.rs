@@ -19,6 +19,7 @@ use tokio::sync::Notify;
 
 use crate::aside::{self, Places};
 use crate::auto_creation::AutoCreations;
+use crate::compaction_failures::CompactionFailures;
 use crate::config::{BrokerConfig, Listener};
 use crate::context::RequestContext;
 use crate::fetch::catch_up::CatchUp;
@@ -31,15 +32,14 @@ use crate::metadata::{self, Image, JournalRegistry, Topic};
 use crate::metrics::SharedMetrics;
 use crate::mounts::{MountedQueue, Mounts};
 use crate::net::budget::MemoryBudget;
-use crate::net::gate::ProduceGate;
-use crate::net::inflating::InflatingLeave;
+use crate::net::inflate_offload::InflatingLeave;
+use crate::net::produce_backpressure::ProduceGate;
 use crate::net::responses::ResponseMemory;
 use crate::net::turns::Turns;
 use crate::partitions::{Partition, Partitions, Placement};
 use crate::scrub::ScrubProgress;
 use crate::supervisor::Supervisor;
 use crate::topics::Discarded;
-use crate::uncleanable::Uncleanable;
 use crate::watchdog::Seen;
 
 /// How a request names a topic: by name in older versions, by id in newer ones (KIP-516).
@@ -110,7 +110,7 @@ pub(crate) struct Broker {
     /// The waits that the watchdog has seen.
     pub(crate) waits: Seen,
     /// Logs whose compaction failed.
-    pub(crate) uncleanable: Uncleanable,
+    pub(crate) compaction_failures: CompactionFailures,
     /// Held while open logs are told the options of an image, so that the last they hear is the newest.
     pub(crate) applying_configs: Mutex<()>,
     /// Counts of the log's lines that were lost; set where the process has a log writer that counts.

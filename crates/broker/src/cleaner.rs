@@ -4,7 +4,7 @@
 //! not answer holds up no other. Of a dir `log.cleaner.threads` logs are compacted at once at most, and one more in the quick
 //! lane: that takes only the server's own logs and those that hold little, because a large one takes long and is compacted to
 //! its end. All dirs together read and write at most `log.cleaner.io.max.bytes.per.second`. A log whose compaction fails
-//! holds up no other one: see [`crate::uncleanable`].
+//! holds up no other one: see [`crate::compaction_failures`].
 
 use std::collections::HashSet;
 use std::panic::resume_unwind;
@@ -22,15 +22,15 @@ use riverrun_types::PartitionId;
 use tokio::task::{JoinError, JoinSet};
 
 use crate::broker::Broker;
+use crate::compaction_failures::Turn;
 use crate::config::UpkeepOptions;
 use crate::error::is_log_trouble;
+use crate::jobs::{Kept, Looks, checkpoint_dir, kept_partitions};
 use crate::log_limit::UPKEEP_TROUBLE;
 use crate::metadata::is_internal;
 use crate::partitions::Partition;
-use crate::shutdown::{StopSignal, stopped};
+use crate::stop_signal::{StopSignal, stopped};
 use crate::supervisor::aside;
-use crate::uncleanable::Turn;
-use crate::upkeep::{Kept, Looks, checkpoint_dir, kept_partitions};
 
 /// A log in the quick lane holds this at most: a second's work for a disk, so that none waits there for long.
 const QUICK_BYTES_MAX: u64 = 32 * 1024 * 1024;
@@ -167,7 +167,7 @@ fn note_failure(broker: &Broker, dir: usize, topic: &str, id: PartitionId, error
         LogError::Io { source, .. } => is_shortage(source),
         error => matches!(error, LogError::DirFull { .. }),
     };
-    broker.uncleanable.note(dir, id, error.to_string(), may_pass, broker.env.clock.monotonic());
+    broker.compaction_failures.note(dir, id, error.to_string(), may_pass, broker.env.clock.monotonic());
 }
 
 /// Compacts one log, if one is due; whether there may be another one. Blocks for the disk and for the throttle.
@@ -198,7 +198,7 @@ fn clean(control: &Control, state: &Mutex<State>, topic: &str, partition: &Parti
     };
     match compacted {
         Ok(outcome) => {
-            broker.uncleanable.forget(partition.id);
+            broker.compaction_failures.forget(partition.id);
             tracing::info!(%topic, partition = partition.id.index, ?outcome, "compacted");
             outcome.is_some_and(|outcome| outcome.first_dirty.is_some())
         }
@@ -238,11 +238,11 @@ fn claim(broker: &Broker, state: &Mutex<State>, lane: Lane) -> Option<(Arc<str>,
     let mut state = state.lock();
     let kept = kept_partitions(broker, state.dir);
     state.looks.keep_only(&kept);
-    broker.uncleanable.keep_only(state.dir, &kept);
+    broker.compaction_failures.keep_only(state.dir, &kept);
     let (mut first, mut last) = (Vec::new(), Vec::new());
     let is_to_look_at = |kept: &&Kept| !kept.is_in_failed_dir(broker) && is_compacted(broker, kept);
     for kept in kept.iter().filter(is_to_look_at) {
-        let due = match broker.uncleanable.turn(kept.known.id, broker.env.clock.monotonic()) {
+        let due = match broker.compaction_failures.turn(kept.known.id, broker.env.clock.monotonic()) {
             Turn::First => &mut first,
             Turn::Last => &mut last,
             Turn::Never => continue,
@@ -321,9 +321,9 @@ mod tests {
 
     use super::*;
     use crate::config::BrokerConfig;
+    use crate::jobs::checkpoint;
     use crate::metadata::{NewTopic, OFFSETS_TOPIC};
     use crate::start::open_broker;
-    use crate::upkeep::checkpoint;
 
     /// A compacted topic whose first segment holds `records` records of one key, all synced; and its directory.
     fn fill(broker: &Broker, name: &str, records: i64) -> (PartitionId, PathBuf) {

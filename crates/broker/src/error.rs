@@ -75,8 +75,10 @@ pub(crate) fn is_log_trouble(error: &LogError) -> bool {
 pub(crate) fn log_error(error: &LogError) -> ErrorCode {
     match error {
         LogError::Deleted(_) => ErrorCode::UNKNOWN_TOPIC_OR_PARTITION,
-        // A server that stops is a leader that moves: clients look for the next one.
-        LogError::Closed | LogError::OutOfTime | LogError::NotRecovered => ErrorCode::NOT_LEADER_OR_FOLLOWER,
+        // A server that stops is a leader that moves, and a log is cut for another one: clients look for the next.
+        LogError::Closed | LogError::OutOfTime | LogError::NotRecovered | LogError::BeingCut(_) => {
+            ErrorCode::NOT_LEADER_OR_FOLLOWER
+        }
         // It stays as it is, however often it is asked for.
         LogError::Unprocessed { .. } => ErrorCode::UNKNOWN_SERVER_ERROR,
         LogError::DirFull { .. }
@@ -94,6 +96,8 @@ pub(crate) fn log_error(error: &LogError) -> ErrorCode {
         | LogError::Unreadable { .. }
         | LogError::Vanished { .. }
         | LogError::BeingReshaped(_)
+        | LogError::CutTooFar { .. }
+        | LogError::CutWaits(_)
         | LogError::Format { .. }
         | LogError::Locked { .. }
         | LogError::DirFailed { .. } => ErrorCode::KAFKA_STORAGE_ERROR,

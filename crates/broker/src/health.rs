@@ -234,7 +234,7 @@ impl Broker {
     fn uncleanable_partitions(&self) -> Option<String> {
         let image = self.metadata.image();
         let damaged: BTreeSet<_> = self.logs.damaged().into_iter().map(|(id, _)| id).collect();
-        let mut failed = self.uncleanable.all();
+        let mut failed = self.compaction_failures.all();
         failed.retain(|failed| !damaged.contains(&failed.id));
         let first = failed.first()?;
         let name = name_of(&image, first.id);

@@ -28,8 +28,8 @@ use crate::handlers::bounds::{Bound, Place, SMALL_ANSWER_BYTES_MAX, SMALL_BYTES_
 use crate::handlers::{self, produce};
 use crate::net::budget::Charge;
 use crate::net::connection::{Dispatch, Dispatched};
-use crate::net::gate::Places;
-use crate::net::inflating::RecordsWork;
+use crate::net::inflate_offload::RecordsWork;
+use crate::net::produce_backpressure::Places;
 use crate::net::response::{Outcome, Part, ResponseFrame};
 
 /// Hands the frames of all connections to the handlers of one server.

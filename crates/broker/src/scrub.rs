@@ -16,10 +16,10 @@ use riverrun_types::Offset;
 
 use crate::broker::Broker;
 use crate::error::is_log_trouble;
+use crate::jobs::{Kept, in_turns, kept_partitions};
 use crate::log_limit::UPKEEP_TROUBLE;
-use crate::shutdown::{StopSignal, stopped};
+use crate::stop_signal::{StopSignal, stopped};
 use crate::supervisor::aside;
-use crate::upkeep::{Kept, in_turns, kept_partitions};
 
 /// The first pass begins so long after the start, or after one interval if that is shorter: a server that is often
 /// started anew is scrubbed, too.
@@ -201,7 +201,7 @@ mod tests {
         };
         let of_both = scrub_all();
         sim.fs.kill_device(Some("/two".as_ref())).expect("there");
-        crate::upkeep::checkpoint(&broker);
+        crate::jobs::checkpoint(&broker);
         sim.fs.kill_device(None).expect("none");
         assert!(of_both > 0 && broker.logs.dir_failure(1).is_some());
         assert_eq!(scrub_all(), of_both / 2);

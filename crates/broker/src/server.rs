@@ -29,6 +29,7 @@ use crate::broker::Broker;
 use crate::config::{BrokerConfig, ConfigError, Listener as ListenerAddress, Origin, Settings};
 use crate::descriptors::Descriptors;
 use crate::health::nothing_to_write_to;
+use crate::jobs;
 use crate::metadata::first_start;
 use crate::mounts::Watchers;
 use crate::net::connection::ConnectionLimits;
@@ -36,11 +37,10 @@ use crate::net::crowd::{ConnectionBounds, ConnectionCounts};
 use crate::net::listener::{Bound, Listener, ListenerLimits, bind};
 use crate::router::Router;
 use crate::settle::Settlers;
-use crate::shutdown::{StopSignal, stopped};
 use crate::start::{StartError, open_broker};
+use crate::stop_signal::{StopSignal, stopped};
 use crate::supervisor::panic_text;
 use crate::topics;
-use crate::upkeep;
 use crate::watchdog::Watchdog;
 use crate::writers::Writers;
 
@@ -596,7 +596,7 @@ fn listen(
         let run = admin::run(socket, Arc::clone(broker), stopping.clone());
         tasks.spawn_on(supervisor.task("admin", run), admin_runtime);
     }
-    upkeep::spawn(broker, stopping, &mut tasks);
+    jobs::spawn(broker, stopping, &mut tasks);
     Ok(Started {
         broker: Arc::clone(broker),
         addresses: Addresses { bootstrap, listeners: bound, admin },

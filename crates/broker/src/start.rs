@@ -21,6 +21,7 @@ use tokio::sync::Notify;
 use crate::aside;
 use crate::auto_creation::AutoCreations;
 use crate::broker::{Broker, Budgets};
+use crate::compaction_failures::CompactionFailures;
 use crate::config::{BrokerConfig, ConfigError};
 use crate::descriptors::Descriptors;
 use crate::fetch::catch_up::CatchUp;
@@ -34,15 +35,14 @@ use crate::metadata::{
 use crate::metrics::Metrics;
 use crate::mounts::Mounts;
 use crate::net::budget::MemoryBudget;
-use crate::net::gate::{Load, ProduceGate};
-use crate::net::inflating::InflatingLeave;
+use crate::net::inflate_offload::InflatingLeave;
+use crate::net::produce_backpressure::{Load, ProduceGate};
 use crate::net::responses::ResponseMemory;
 use crate::net::turns::Turns;
 use crate::partitions::Partitions;
 use crate::scrub::ScrubProgress;
 use crate::settle::used_journals;
 use crate::topics::Discarded;
-use crate::uncleanable::Uncleanable;
 use crate::watchdog::Seen;
 
 /// Why a server did not start.
@@ -273,7 +273,7 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
             open_failures: OpenFailures::default(),
             discarded: Discarded::default(),
             scrub: ScrubProgress::default(),
-            uncleanable: Uncleanable::default(),
+            compaction_failures: CompactionFailures::default(),
             waits: Seen::default(),
             applying_configs: Mutex::default(),
             log_account: OnceLock::new(),

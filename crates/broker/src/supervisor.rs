@@ -20,7 +20,7 @@ use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::shutdown::StopSignal;
+use crate::stop_signal::StopSignal;
 
 /// The parts of one server.
 ///

@@ -16,7 +16,7 @@ use crate::config::{BrokerConfig, TopicOverrides};
 use crate::log_limit::REMOVAL_TROUBLE;
 use crate::metadata::{Draft, MetadataError, NewTopic, OFFSETS_TOPIC, Topic, TopicError};
 use crate::net::source::Source;
-use crate::shutdown::StopSignal;
+use crate::stop_signal::StopSignal;
 use crate::supervisor::aside;
 
 /// Deleted topics whose files are gone, while the journals may still have records of them. The metadata remembers them

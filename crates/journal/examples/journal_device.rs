@@ -27,7 +27,7 @@ const HEADER: EntryHeader = EntryHeader {
     stream: StreamId([1; 20]),
     kind: EntryKind::Records,
     index: 0,
-    epoch: 1,
+    cuts: 1,
     base_offset: Offset(0),
     leader_epoch: LeaderEpoch(1),
 };

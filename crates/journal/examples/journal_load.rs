@@ -50,7 +50,7 @@ impl Load {
             stream: StreamId([1; 20]),
             kind: EntryKind::Records,
             index: 0,
-            epoch: 1,
+            cuts: 1,
             base_offset: Offset(0),
             leader_epoch: LeaderEpoch(1),
         };

@@ -67,8 +67,8 @@ pub struct EntryHeader {
     pub kind: EntryKind,
     /// Its index in the stream. The log puts the base offset here.
     pub index: u64,
-    /// Epoch in which it got that index. The log puts the leader epoch here.
-    pub epoch: u32,
+    /// How often the stream had been cut when it got that index.
+    pub cuts: u32,
     /// Offset of its first record.
     pub base_offset: Offset,
     /// Leader epoch of its records.

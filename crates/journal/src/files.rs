@@ -14,12 +14,12 @@ use std::sync::Arc;
 
 use riverrun_env::{AlignedBuffer, Directory, Env, File, OpenMode, is_shortage};
 
-use crate::ahead::Ahead;
+use crate::file_maker::{FileMaker, MadeFile};
 use crate::frames::FileHeader;
-use crate::making::{FileMaker, MadeFile};
+use crate::prefill::{FIRST_STEP_BYTES, PrefilledRange};
+use crate::prefiller::Prefiller;
 use crate::presence::{FilesInUse, NamedFile};
 use crate::reader::UnreadFiles;
-use crate::room::{FIRST_STEP_BYTES, Room};
 use crate::volume::Volume;
 use crate::{JournalError, JournalId, JournalOptions};
 
@@ -129,7 +129,7 @@ pub(crate) struct CurrentFile {
     pub(crate) path: PathBuf,
     pub(crate) file: Arc<dyn File>,
     pub(crate) header: FileHeader,
-    pub(crate) room: Arc<Room>,
+    pub(crate) room: Arc<PrefilledRange>,
     /// It is being filled ahead.
     is_filled_ahead: bool,
     /// A small file to turn to was asked for, or was there.
@@ -177,7 +177,7 @@ pub(crate) struct Files {
     pub(crate) end: u64,
     pub(crate) next_start: u64,
     pub(crate) next_number: u64,
-    pub(crate) ahead: Arc<Ahead>,
+    pub(crate) prefiller: Arc<Prefiller>,
     pub(crate) volume: Volume,
     pub(crate) unread: UnreadFiles,
     /// These files, for who looks whether they are still there.
@@ -313,16 +313,16 @@ impl Files {
         let mut has_asked = false;
         if !current.is_filled_ahead && used > FIRST_STEP_BYTES / 2 && !current.room.is_full() {
             current.is_filled_ahead = true;
-            self.ahead.fill(current.room.clone(), current.path.clone());
+            self.prefiller.fill(current.room.clone(), current.path.clone());
             has_asked = true;
         }
         // Also a small server has a file to turn to when its volume is full: this one, if it is the only one, could not be
         // used again although everything in it is settled.
         let wants_standby = !current.has_standby && used > FIRST_STEP_BYTES / 2 && self.older.is_empty();
         current.has_standby |= wants_standby;
-        if wants_standby && !self.ahead.has_spare(FIRST_STEP_BYTES) {
+        if wants_standby && !self.prefiller.has_spare(FIRST_STEP_BYTES) {
             let order = self.maker(FIRST_STEP_BYTES);
-            self.ahead.order(order);
+            self.prefiller.order(order);
             self.next_number += 1;
             has_asked = true;
         }
@@ -333,13 +333,13 @@ impl Files {
         }
         current.has_ordered = true;
         let is_one_settled = self.older.front().is_some_and(|file| file.frames_end <= settled);
-        let is_of_use = !is_one_settled && !self.ahead.has_spare(bytes) && !self.is_in_reserve();
+        let is_of_use = !is_one_settled && !self.prefiller.has_spare(bytes) && !self.is_in_reserve();
         if !is_of_use || !self.may_make(bytes, false) {
             return has_asked;
         }
         let order = self.maker(bytes);
         self.next_number += 1;
-        self.ahead.order(order);
+        self.prefiller.order(order);
         true
     }
 
@@ -357,7 +357,7 @@ impl Files {
         let oldest = self.older.front().copied();
         let is_one_settled = oldest.as_ref().is_some_and(|file| file.frames_end <= claims.settled_on_disk);
         let mut recycled = None;
-        let mut file = if let Some(spare) = self.ahead.take(!is_one_settled, needed) {
+        let mut file = if let Some(spare) = self.prefiller.take(!is_one_settled, needed) {
             self.with_header(spare)
         } else if is_one_settled {
             recycled = oldest;

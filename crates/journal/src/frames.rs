@@ -19,7 +19,7 @@
 //!   bytes: size when allocated     u64              kind (1 records, 2 in segment)     u8
 //!   end of what is before start    u64              zero                               3
 //!   synced                         u64              index                              u64
-//!   settled                        u64              epoch                              u32
+//!   settled                        u64              cuts                               u32
 //!   CRC-32C of all before          u32              base offset                        i64
 //!                                                   leader epoch                       i32
 //!                                                   payload bytes                      u32
@@ -28,8 +28,12 @@
 //!                                                 payloads, one behind the other
 //!                                                 zeros up to the alignment
 //! ```
-//! All big-endian. The version rises with each change of layout; a newer one is refused by name. Kind 2 is reserved for
-//! entries whose bytes are synced in a segment already; this version writes none and refuses them by name.
+//! All big-endian. The version rises with each change of layout; a newer one is refused by name, and so is version 1, in which
+//! no stream could be cut. Kind 2 is reserved for entries whose bytes are synced in a segment already; this version writes none
+//! and refuses them by name.
+//!
+//! *Cuts* says of each entry how often its stream had been cut before: what was written before a cut and what was written after
+//! it are told apart by this, wherever they are found.
 //!
 //! A *position* is the start of a file plus an offset in it. Starts only grow, and a file that is used again gets a new
 //! one, so positions are never reused: a frame whose position is not where it lies is stale and ends the file. An
@@ -50,13 +54,13 @@
 
 use bytes::Bytes;
 use riverrun_env::AlignedBuffer;
-use riverrun_types::{LeaderEpoch, Offset, Position};
+use riverrun_types::{LeaderEpoch, Offset, Position, old_format};
 
 use crate::{EntryHeader, EntryKind, JournalId, StreamId};
 
 const FILE_MAGIC: [u8; 8] = *b"RRjournl";
 /// Version of the layout above.
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 pub(crate) const FRAME_MAGIC: [u8; 4] = *b"RRfr";
 /// Alignments that a file may have.
 pub(crate) const ALIGNMENTS: std::ops::RangeInclusive<u32> = 512..=64 * 1024;
@@ -161,6 +165,9 @@ pub(crate) fn decode_file_head(bytes: &[u8]) -> FileHead {
             "journal file of format version {version}, and this program knows versions up to {VERSION}; start \
              the newer program that wrote it"
         ));
+    }
+    if magic == FILE_MAGIC && (1..VERSION).contains(&version) && is_intact {
+        return FileHead::Foreign(format!("journal file of {}", old_format(version, VERSION)));
     }
     if bytes.len() < FILE_HEADER_BYTES {
         return FileHead::Damaged("the file ends inside its header".into());
@@ -277,7 +284,7 @@ fn encode_row(entry: &EntryToEncode<'_>, payload_bytes: u32, crc: u32) -> [u8; E
         header.stream.0.as_slice(),
         &[kind, 0, 0, 0],
         &header.index.to_be_bytes(),
-        &header.epoch.to_be_bytes(),
+        &header.cuts.to_be_bytes(),
         &header.base_offset.0.to_be_bytes(),
         &header.leader_epoch.0.to_be_bytes(),
         &payload_bytes.to_be_bytes(),
@@ -464,7 +471,7 @@ fn decode_row(fields: &mut Fields<'_>, position: Position) -> Option<Result<Entr
             stream,
             kind: EntryKind::Records,
             index: fields.u64()?,
-            epoch: fields.u32()?,
+            cuts: fields.u32()?,
             base_offset: Offset(fields.u64()? as i64),
             leader_epoch: LeaderEpoch(fields.u32()? as i32),
         },

@@ -13,13 +13,13 @@ use parking_lot::Mutex;
 use riverrun_env::{Directory, Env};
 use riverrun_types::Position;
 
+use crate::damaged_header::put_aside_settled;
 use crate::files::Files;
-use crate::headless::put_aside_settled;
-use crate::held::{HeldFile, check_name};
 use crate::metrics::Counters;
 use crate::presence::check_directory;
 use crate::recovery::{put_aside_damaged, recover};
 use crate::shared::{Queued, Shared, Shortage};
+use crate::side_files::{HeldFile, check_name};
 use crate::volume::Volume;
 use crate::writer::Writer;
 use crate::{

@@ -38,7 +38,7 @@
 //!     stream: StreamId([7; 20]),
 //!     kind: EntryKind::Records,
 //!     index: 0,
-//!     epoch: 1,
+//!     cuts: 1,
 //!     base_offset: Offset(0),
 //!     leader_epoch: LeaderEpoch(1),
 //! };
@@ -48,25 +48,25 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod ahead;
 mod buffers;
+mod damaged_header;
 mod entry;
 mod error;
+mod file_maker;
 mod files;
 mod frames;
-mod headless;
-mod held;
 mod journal;
-mod making;
 mod metrics;
 mod options;
 mod policy;
+mod prefill;
+mod prefiller;
 mod presence;
 mod reader;
 mod recovery;
 mod replay;
-mod room;
 mod shared;
+mod side_files;
 mod volume;
 mod writer;
 
@@ -74,10 +74,10 @@ pub use entry::{
     EntryHeader, EntryKind, EntryOwner, JournalId, RecoveredEntry, StoredEntry, StreamId, Submission, Wants,
 };
 pub use error::{DamagedEntry, JournalError};
-pub use held::HeldEntry;
 pub use journal::{FirstUse, Journal};
 pub use metrics::{BUCKETS, JournalMetrics, TimeHistogram};
 pub use options::{FILE_BYTES_MAX, FILE_BYTES_MIN, JournalOptions, SyncMethod};
 pub use recovery::{JournalFinding, id_in, verify, verify_with_held};
 pub use replay::Replay;
 pub use riverrun_types::Position;
+pub use side_files::HeldEntry;

@@ -17,13 +17,13 @@ use bytes::Bytes;
 use riverrun_env::{AlignedBuffer, Env, OpenMode};
 use riverrun_types::Position;
 
-use crate::ahead::Ahead;
 use crate::files::{CurrentFile, FileName, Files, NoRoom, OlderFile, open_to_recover};
 use crate::frames::{EntryToEncode, FileHeader, Frame, FrameHeader, encode_frame, frame_bytes};
-use crate::held::HeldFile;
+use crate::prefiller::Prefiller;
 use crate::presence::FilesInUse;
 use crate::reader::{FrameReader, UNREAD, UnreadFiles};
 use crate::replay::{Replay, ReplayFile};
+use crate::side_files::HeldFile;
 use crate::volume::Volume;
 use crate::{JournalError, JournalId, JournalOptions, RecoveredEntry, StreamId};
 
@@ -176,7 +176,7 @@ fn files_of(
         end: last.map_or(0, end),
         next_start: last.map_or(0, FileHeader::next_start),
         next_number: listing.files.iter().map(|name| name.number + 1).max().unwrap_or(0),
-        ahead: Arc::new(Ahead::new(volume.clone())),
+        prefiller: Arc::new(Prefiller::new(volume.clone())),
         volume,
         unread: UnreadFiles::default(),
         in_use: FilesInUse::default(),

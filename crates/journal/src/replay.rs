@@ -12,9 +12,9 @@ use riverrun_env::Env;
 use riverrun_types::Position;
 
 use crate::frames::Frame;
-use crate::held::HeldFile;
 use crate::reader::{FrameReader, UNREAD};
 use crate::recovery::Excluded;
+use crate::side_files::HeldFile;
 use crate::{DamagedEntry, EntryHeader, JournalError, JournalId, RecoveredEntry};
 
 /// Payloads in bytes that are given at once, and a frame more: a file may be larger than memory should hold.

@@ -17,13 +17,13 @@ use bytes::Bytes;
 use riverrun_env::{AlignedBuffer, prefetch_at};
 use riverrun_types::ErrorKind;
 
-use crate::ahead::Ahead;
 use crate::buffers::{Buffers, SMALL_BYTES};
 use crate::files::{Claims, Files, NoRoom};
 use crate::frames::{
     ENTRY_BYTES, EntryToEncode, FRAME_HEADER_BYTES, FrameHeader, encode_frame, entry_position, frame_bytes,
 };
 use crate::policy::{Gathered, GroupPolicy, SyncReason};
+use crate::prefiller::Prefiller;
 use crate::shared::{Queued, Shared, Shortage};
 use crate::{JournalError, StoredEntry, SyncMethod, Wants};
 
@@ -103,7 +103,7 @@ impl Drop for AheadAlarm {
 
 /// The thread that works ahead; it ends with the journal's.
 struct Helper {
-    ahead: Arc<Ahead>,
+    prefiller: Arc<Prefiller>,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -114,12 +114,12 @@ impl Helper {
         if self.thread.is_some() {
             return;
         }
-        let ahead = self.ahead.clone();
+        let prefiller = self.prefiller.clone();
         let builder = std::thread::Builder::new().name("journal-ahead".into());
         let alarm = AheadAlarm(self.shared.clone());
         let run = move || {
             let _alarm = alarm;
-            ahead.run();
+            prefiller.run();
         };
         match builder.spawn(run) {
             Ok(thread) => self.thread = Some(thread),
@@ -130,7 +130,7 @@ impl Helper {
 
 impl Drop for Helper {
     fn drop(&mut self) {
-        self.ahead.end();
+        self.prefiller.end();
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the thread that works ahead of the journal has panicked");
         }
@@ -184,7 +184,7 @@ impl Writer {
     /// Works until the journal is closed, dropped or has failed.
     pub(crate) fn run(mut self) {
         let _alarm = Alarm { shared: self.shared.clone(), dir: self.files.dir.clone() };
-        let mut helper = Helper { ahead: self.ahead(), shared: self.shared.clone(), thread: None };
+        let mut helper = Helper { prefiller: self.prefiller(), shared: self.shared.clone(), thread: None };
         loop {
             let turn = self.turn();
             if std::mem::take(&mut self.is_ahead_wanted) {
@@ -200,8 +200,8 @@ impl Writer {
     }
 
     /// What is to be done ahead of this writer.
-    pub(crate) fn ahead(&self) -> Arc<Ahead> {
-        self.files.ahead.clone()
+    pub(crate) fn prefiller(&self) -> Arc<Prefiller> {
+        self.files.prefiller.clone()
     }
 
     /// One step: stores a group, or does what is due while there is none.

@@ -226,9 +226,9 @@ fn files_of_two_journals_are_not_mixed() {
 #[test]
 fn a_file_of_a_newer_version_is_refused_by_name() {
     let mut files = small(true).files;
-    files[0].1[9] = 2;
+    files[0].1[9] = 3;
     let error = open_with(&files).unwrap_err();
-    assert!(matches!(&error, JournalError::Format { what, .. } if what.contains("version 2")), "{error}");
+    assert!(matches!(&error, JournalError::Format { what, .. } if what.contains("version 3")), "{error}");
 }
 
 /// A journal with three files in use, the first of them to be used again next.
@@ -489,9 +489,10 @@ fn damage_of_held_entries_is_named_with_its_place() {
         usize::try_from(finding.position).unwrap()
     };
     for (flipped, position) in [
+        // The magic, and the version, which is a newer one then: such a file is refused as a whole.
         (0, 0),
-        // The version, a count that is far too large, and one that is a little.
-        (9, 8),
+        (9, 0),
+        // A count that is far too large, and one that is a little.
         (30, 28),
         (31, bytes.len() - 4),
         (HEADER_BYTES + ROW_BYTES, HEADER_BYTES),

@@ -20,6 +20,9 @@
 //!     log start, log end      2 x i64
 //!     first dirty, -1: none   i64
 //!     snapshot at, -1: none   i64
+//!     cut at, -1: none        i64
+//!     producers as of         i64
+//!     cuts                    u32
 //!     bytes of all segments   u64
 //!     leader epochs (epochs.rs)
 //!     bytes of the next       u32
@@ -27,12 +30,16 @@
 //!   CRC-32C of all before     u32
 //! ```
 //! All big-endian. Of a partition whose recovery point is lost, because the checkpoint before was damaged, only the log
-//! start counts: nobody has looked at its log since. The version rises with each change of layout; a newer one is refused by name.
-//! Version 1 of the checkpoint has no producers, which all are in the snapshot then; it is read, and version 2 is written in its
-//! place when the log dir is opened.
+//! start counts: nobody has looked at its log since. The version rises with each change of layout; a newer one is refused by name, and so are
+//! versions 1 and 2 of the checkpoint, in which no log could be cut.
+//!
+//! *Cuts* says how often the log had been cut (`partition_log/cut.rs`): entries of the journal that came before the last of these
+//! are in the segments, or were cut off. If no checkpoint has covered the log since, *cut at* says where it ended then, and what lies
+//! beyond in its segments counts for nothing. The producers are those of the recovery point that the log had before it was cut,
+//! *producers as of*.
 //!
 //! A start that has no space for another checkpoint takes it back that the server has stopped cleanly: it inverts the last
-//! byte of the version (253 for 2). The file is as good as before then, with the checksum that it had. A program that does not
+//! byte of the version (252 for 3). The file is as good as before then, with the checksum that it had. A program that does not
 //! know of this takes it for one of a newer version.
 //!
 //! Guarantees: a flipped, missing or added byte is found; decoding is bounded by the length of the input; a
@@ -45,12 +52,13 @@ use riverrun_types::{Offset, PartitionId, TopicId};
 use crate::epochs::EpochCache;
 pub use crate::fields::DecodeError;
 use crate::fields::{FieldReader, put_count};
+use crate::log_starts::Change;
 use crate::producer_state::{EncodedProducers, ProducerStates};
 
 /// Name of a log dir's checkpoint file.
 pub const CHECKPOINT_FILE: &str = "checkpoint";
 /// Newest layout of the checkpoint that this program reads, and the one that it writes.
-pub const CHECKPOINT_VERSION: u16 = 2;
+pub const CHECKPOINT_VERSION: u16 = 3;
 /// Newest layout of the producer snapshot that this program reads, and the one that it writes.
 pub const SNAPSHOT_VERSION: u16 = 1;
 
@@ -62,11 +70,12 @@ const FLAG_CLEAN: u16 = 1;
 /// Where the last byte of a checkpoint's version is. Inverted, it says of one that was clean that it is so no more: one
 /// byte is written or is not, and no flipped bit makes one of the other.
 pub(crate) const VERSION_BYTE_AT: usize = CHECKPOINT_MAGIC.len() + 1;
-/// The first version of the checkpoint that holds producers.
-const VERSION_WITH_PRODUCERS: u16 = 2;
 const CHECKSUM_BYTES: usize = size_of::<u32>();
-/// Topic id, index, six fields of eight bytes, and the count that opens the list of epochs.
-const PARTITION_BYTES_MIN: usize = 16 + size_of::<i32>() + 6 * size_of::<i64>() + size_of::<u32>();
+/// Fields of a partition that take eight bytes each.
+const PARTITION_FIELDS: usize = 8;
+/// Topic id, index, these fields, how often it was cut, and the count that opens the list of epochs.
+const PARTITION_BYTES_MIN: usize =
+    16 + size_of::<i32>() + PARTITION_FIELDS * size_of::<i64>() + size_of::<u32>() + size_of::<u32>();
 
 /// What the checkpoint says about one partition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -76,6 +85,10 @@ pub struct PartitionCheckpoint {
     /// What an earlier checkpoint said is lost, and nobody has looked at the log since: only the log start is known, and
     /// the log may reach anywhere.
     pub is_lost: bool,
+    /// How often the log had been cut.
+    pub cuts: u32,
+    /// Where it was cut last, if no checkpoint has covered it since. All that was left of it then is synced.
+    pub cut_end: Option<Offset>,
     /// First offset that readers may see.
     pub log_start: Offset,
     /// Log end when the checkpoint was written; exact after a clean shutdown, a lower bound otherwise.
@@ -84,7 +97,9 @@ pub struct PartitionCheckpoint {
     pub first_dirty: Option<Offset>,
     /// Offset of the producer snapshot that counts, if one does.
     pub producers_at: Option<Offset>,
-    /// As of the recovery point, the producers that have appended at or above `producers_at`; all if there is no snapshot.
+    /// The recovery point that `producers` and the snapshot go with: it may have been cut back since.
+    pub producers_end: Offset,
+    /// As of then, the producers that have appended at or above `producers_at`; all if there is no snapshot.
     pub producers: EncodedProducers,
     /// Bytes of all segments, for answers about sizes that must not open the partition.
     pub size_bytes: u64,
@@ -133,6 +148,13 @@ impl DirCheckpoint {
             return was_clean.ok_or(DecodeError::Invalid("flags"));
         }
         let (version, mut reader) = open(bytes, CHECKPOINT_MAGIC, CHECKPOINT_VERSION, CHECKPOINT_NAME)?;
+        if version < CHECKPOINT_VERSION {
+            return Err(DecodeError::OldVersion {
+                name: CHECKPOINT_NAME,
+                found: version,
+                oldest: CHECKPOINT_VERSION,
+            });
+        }
         let flags = reader.u16("flags")?;
         if flags & !FLAG_CLEAN != 0 {
             return Err(DecodeError::Invalid("flags"));
@@ -145,7 +167,7 @@ impl DirCheckpoint {
             if partitions.last_key_value().is_some_and(|(last, _)| *last >= id) {
                 return Err(DecodeError::Invalid("order of partitions"));
             }
-            partitions.insert(id, PartitionCheckpoint::decode(version, &mut reader)?);
+            partitions.insert(id, PartitionCheckpoint::decode(&mut reader)?);
         }
         reader.finish("the end of the checkpoint")?;
         Ok(Self { is_clean: flags & FLAG_CLEAN != 0, generation, partitions })
@@ -158,6 +180,9 @@ impl PartitionCheckpoint {
         Self {
             recovery_point: Offset::ZERO,
             is_lost: false,
+            cuts: 0,
+            cut_end: None,
+            producers_end: Offset::ZERO,
             log_start,
             log_end: log_start,
             first_dirty: None,
@@ -166,6 +191,30 @@ impl PartitionCheckpoint {
             size_bytes: 0,
             epochs: EpochCache::new(),
         }
+    }
+
+    /// Takes over a change that was written down after the checkpoint. A log never ends below its start, also where its end was
+    /// lost with the power. What a cut has left is in the segments, and synced; the producers stay as they were.
+    pub(crate) fn change(&mut self, change: Change) {
+        match change {
+            Change::Start(log_start) => self.log_start = self.log_start.max(log_start),
+            Change::Cut { number, end } if number > self.cuts => {
+                self.cuts = number;
+                self.cut_end = Some(end);
+                self.recovery_point = self.recovery_point.min(end);
+                self.log_end = end;
+                self.first_dirty = self.first_dirty.map(|first_dirty| first_dirty.min(end));
+                self.epochs.truncate_end(end);
+            }
+            // The checkpoint knows of it.
+            Change::Cut { .. } => {}
+        }
+        self.log_end = self.log_end.max(self.log_start);
+    }
+
+    /// Everything below is in the segments, and synced; the journal has what lies beyond.
+    pub(crate) fn durable_end(&self) -> Offset {
+        self.cut_end.unwrap_or(self.recovery_point)
     }
 
     /// Of a partition that is there, while what was known of it is lost.
@@ -181,15 +230,18 @@ impl PartitionCheckpoint {
             self.log_end,
             self.first_dirty.unwrap_or(none),
             self.producers_at.unwrap_or(none),
+            self.cut_end.unwrap_or(none),
+            self.producers_end,
         ] {
             out.extend_from_slice(&offset.0.to_be_bytes());
         }
+        out.extend_from_slice(&self.cuts.to_be_bytes());
         out.extend_from_slice(&self.size_bytes.to_be_bytes());
         self.epochs.encode(out);
         self.producers.encode(out);
     }
 
-    fn decode(version: u16, reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
+    fn decode(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         let recovery_point = optional(reader, "recovery point")?;
         Ok(Self {
             recovery_point: recovery_point.unwrap_or(Offset::ZERO),
@@ -198,12 +250,12 @@ impl PartitionCheckpoint {
             log_end: required(reader, "log end")?,
             first_dirty: optional(reader, "first dirty offset")?,
             producers_at: optional(reader, "offset of the producer snapshot")?,
+            cut_end: optional(reader, "offset of the last cut")?,
+            producers_end: required(reader, "offset that the producers go with")?,
+            cuts: reader.u32("number of cuts")?,
             size_bytes: reader.u64("size")?,
             epochs: EpochCache::decode(reader)?,
-            producers: match version {
-                VERSION_WITH_PRODUCERS.. => EncodedProducers::decode(reader)?,
-                _ => EncodedProducers::default(),
-            },
+            producers: EncodedProducers::decode(reader)?,
         })
     }
 }

@@ -67,6 +67,22 @@ pub enum LogError {
     /// Files of the log are not where they were, and retention or compaction is at work on them: it is looked again.
     #[error("files of partition {0} are being removed or replaced")]
     BeingReshaped(PartitionId),
+    /// The log is being cut: nothing is appended to it meanwhile.
+    #[error("partition {0} is being cut")]
+    BeingCut(PartitionId),
+    /// A log can be cut no further back than to its start, nor where it was compacted.
+    #[error("partition {id} cannot be cut at offset {offset}: it begins, or was compacted up to, {from}")]
+    CutTooFar {
+        /// The partition.
+        id: PartitionId,
+        /// Where it was to be cut.
+        offset: Offset,
+        /// Where it can be cut first.
+        from: Offset,
+    },
+    /// The log cannot be cut before its level has changed, or a checkpoint has taken the place of one that was damaged.
+    #[error("partition {0} cannot be cut now")]
+    CutWaits(PartitionId),
     /// A batch that is what was written, and that inflates to more than anybody here reads, or has no memory for. It
     /// is left alone, and so is the partition.
     #[error("{}: the batch at byte {position} is intact and cannot be processed: {source}", path.display())]
@@ -223,9 +239,13 @@ impl LogError {
             | Self::NotSettled { .. }
             | Self::Aside(_)
             | Self::BeingReshaped(_)
+            | Self::BeingCut(_)
+            | Self::CutWaits(_)
             | Self::LevelWaits(_) => ErrorKind::Retry,
             Self::Journal(source) => source.kind(),
-            Self::NoJournal { .. } | Self::Locked { .. } | Self::Deleted(_) => ErrorKind::FixRequest,
+            Self::NoJournal { .. } | Self::Locked { .. } | Self::Deleted(_) | Self::CutTooFar { .. } => {
+                ErrorKind::FixRequest
+            }
             Self::Io { .. }
             | Self::JournalFailed(_)
             | Self::Write { .. }

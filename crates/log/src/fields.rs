@@ -5,7 +5,7 @@
 
 use thiserror::Error;
 
-use riverrun_types::{ErrorKind, Offset, PartitionId};
+use riverrun_types::{ErrorKind, Offset, PartitionId, old_format};
 
 /// Why bytes of one of our own files were refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -28,6 +28,16 @@ pub enum DecodeError {
         found: u16,
         /// The newest version that this program reads.
         supported: u16,
+    },
+    /// The file was written by an older program, in a format that is not read any more.
+    #[error("{name} has {}", old_format(*.found, *.oldest))]
+    OldVersion {
+        /// The kind of file.
+        name: &'static str,
+        /// The version in the file.
+        found: u16,
+        /// The oldest version that this program reads.
+        oldest: u16,
     },
     /// The checksum does not match the bytes.
     #[error("the checksum of {0} does not match")]

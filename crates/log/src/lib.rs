@@ -51,6 +51,7 @@ pub mod epochs;
 mod error;
 mod fields;
 mod index;
+mod level_change_queue;
 mod log_dir;
 mod log_starts;
 mod open_logs;
@@ -67,7 +68,6 @@ mod segment;
 mod shared;
 mod space;
 mod store;
-mod switches;
 mod verify;
 mod write_cache;
 

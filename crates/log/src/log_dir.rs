@@ -46,15 +46,15 @@ use crate::checkpoint::{CHECKPOINT_FILE, DecodeError, DirCheckpoint, PartitionCh
 use crate::config::LogConfig;
 use crate::early_rolls::EarlyRolls;
 use crate::error::LogError;
-use crate::log_starts::LogStarts;
+use crate::level_change_queue::LevelChangeQueue;
+use crate::log_starts::{Change, LogStarts};
 use crate::open_logs::OpenLogs;
 use crate::pace::{Haste, Hurry};
-use crate::partition_log::PartitionLog;
+use crate::partition_log::{PartitionLog, Planted, is_planted};
 use crate::producer_state::AppendOrigin;
 use crate::shared::StoreShared;
 use crate::space::{Measured, Space};
 use crate::store::{DIR_PREFIX, FailedReread, KnownPartition};
-use crate::switches::Switches;
 use crate::write_cache::{Alarm, Kept, take_off};
 
 /// Name of the lock file in a log dir.
@@ -128,7 +128,7 @@ pub(crate) struct LogDir {
     stored_bytes: AtomicU64,
     kept: Kept,
     /// Partitions whose level is to change.
-    pub(crate) switches: Mutex<Switches>,
+    pub(crate) level_changes: Mutex<LevelChangeQueue>,
     /// The last attempt to settle has failed, or to put something aside.
     pub(crate) is_troubled: AtomicBool,
     /// Held by who settles the dir and gives the journals back what it needs no longer: one at a time.
@@ -175,13 +175,13 @@ impl LogDir {
             volumes.sync().map_err(io)?;
         }
         let checkpoint = read_checkpoint(env, path)?;
-        let (log_starts, moves) = LogStarts::open(&*env.fs, path, checkpoint.generation)?;
+        let (log_starts, changes) = LogStarts::open(&*env.fs, path, checkpoint.generation)?;
         let was_clean = checkpoint.is_clean;
         // One that was made up, because there is none that can be read, has no generation.
         let has_checkpoint = checkpoint.generation > 0;
         let mut memory = Memory { checkpoint, dirty: Vec::new(), is_unwritten: true };
-        for (partition, log_start) in moves {
-            memory.move_log_start(partition, log_start);
+        for (partition, change) in changes {
+            memory.change(partition, change);
         }
         let opening = Opening {
             root: Some(env.fs.open_dir(path).map_err(io)?),
@@ -238,7 +238,7 @@ impl LogDir {
             alarm: Arc::default(),
             stored_bytes: AtomicU64::new(0),
             kept: Kept::default(),
-            switches: Mutex::default(),
+            level_changes: Mutex::default(),
             is_troubled: AtomicBool::new(false),
             cycle: Mutex::default(),
             asides: Mutex::default(),
@@ -407,14 +407,15 @@ impl LogDir {
         if jitter_ms == 0 { 0 } else { self.env.random.next_u64() % jitter_ms }
     }
 
-    /// Notes that a partition's log begins at `log_start` now. Durable when it returns.
-    pub(crate) fn persist_log_start(&self, log: &PartitionLog, log_start: Offset) -> Result<(), LogError> {
+    /// Notes that a partition's log begins elsewhere now, or was cut. Durable when it returns.
+    pub(crate) fn persist(&self, log: &PartitionLog, change: Change) -> Result<(), LogError> {
         let id = log.id();
         self.check_usable()?;
         let mut log_starts = self.log_starts.lock();
         let Some(log_starts) = &mut *log_starts else { return Ok(()) };
         let generation = self.memory.lock().checkpoint.generation;
-        let put = log_starts.put(generation, id, log_start);
+        let is_left_out = matches!(change, Change::Cut { .. }) && is_planted(Planted::AckBeforeSync);
+        let put = if is_left_out { Ok(()) } else { log_starts.put(generation, id, change) };
         put.map_err(|error| match error {
             ChangeError::Undone(error) => self.judge(LogError::write(log_starts.path(), error)),
             ChangeError::Unknown(error) => self.fail(log_starts.path(), &error),
@@ -423,10 +424,22 @@ impl LogDir {
         if log.is_deleted() {
             return Err(LogError::Deleted(id));
         }
-        memory.move_log_start(id, log_start);
+        memory.change(id, change);
         drop(memory);
         // What has failed meanwhile may be what this sync stood for.
         self.check_usable()
+    }
+
+    /// How often a log had been cut. Of one that the dir does not know, or of which what it knew is lost, `newest` is believed.
+    pub(crate) fn cuts_or(&self, id: PartitionId, newest: u32) -> u32 {
+        let mut memory = self.memory.lock();
+        let fresh = || PartitionCheckpoint { cuts: newest, ..PartitionCheckpoint::starting_at(Offset::ZERO) };
+        match memory.checkpoint.partitions.get_mut(&id) {
+            Some(known) if known.is_lost => known.cuts = known.cuts.max(newest),
+            None if newest > 0 => _ = memory.checkpoint.partitions.insert(id, fresh()),
+            _ => {}
+        }
+        memory.checkpoint.partitions.get(&id).map_or(0, |known| known.cuts)
     }
 
     /// Whether a path is the dir's, or one of a file of its own.
@@ -549,8 +562,8 @@ impl LogDir {
     }
 
     /// Has the level of a partition changed by who settles next.
-    pub(crate) fn request_switch(&self, partition: Weak<PartitionLog>) {
-        self.switches.lock().request(partition);
+    pub(crate) fn request_level_change(&self, partition: Weak<PartitionLog>) {
+        self.level_changes.lock().request(partition);
         self.alarm.raise();
     }
 
@@ -685,22 +698,22 @@ impl LogDir {
 }
 
 impl Memory {
-    /// Takes over what was captured. The log start may have moved on since.
+    /// Takes over what was captured. The log start may have moved on since; of a log that was cut since it is nothing any more.
     fn take(&mut self, id: PartitionId, captured: &PartitionCheckpoint) {
         let mut checkpoint = captured.clone();
         if let Some(known) = self.checkpoint.partitions.get(&id) {
+            if known.cuts > captured.cuts {
+                return;
+            }
             checkpoint.log_start = checkpoint.log_start.max(known.log_start);
             checkpoint.log_end = checkpoint.log_end.max(checkpoint.log_start);
         }
         self.checkpoint.partitions.insert(id, checkpoint);
     }
 
-    fn move_log_start(&mut self, id: PartitionId, log_start: Offset) {
-        let fresh = || PartitionCheckpoint::starting_at(log_start);
-        let known = self.checkpoint.partitions.entry(id).or_insert_with(fresh);
-        known.log_start = known.log_start.max(log_start);
-        // A log never ends below its start, also where its end was lost with the power.
-        known.log_end = known.log_end.max(known.log_start);
+    fn change(&mut self, id: PartitionId, change: Change) {
+        let fresh = || PartitionCheckpoint::starting_at(Offset::ZERO);
+        self.checkpoint.partitions.entry(id).or_insert_with(fresh).change(change);
     }
 }
 
@@ -779,7 +792,9 @@ fn read_checkpoint(env: &Env, dir: &Path) -> Result<DirCheckpoint, LogError> {
         Err(error) => return Err(LogError::io(&path, error)),
         Ok(bytes) => match DirCheckpoint::decode(&bytes) {
             Ok(checkpoint) => return Ok(checkpoint),
-            Err(source @ DecodeError::NewerVersion { .. }) => return Err(LogError::Format { path, source }),
+            Err(source @ (DecodeError::NewerVersion { .. } | DecodeError::OldVersion { .. })) => {
+                return Err(LogError::Format { path, source });
+            }
             Err(error) => error.to_string(),
         },
     };

@@ -1,15 +1,18 @@
-//! Log starts that have moved since the last checkpoint of a log dir: a small file of fixed records, each synced
-//! before the caller goes on.
+//! Log starts that have moved, and logs that were cut, since the last checkpoint of a log dir: a small file of fixed records,
+//! each synced before the caller goes on.
 //!
 //! ```text
-//! header                       record, 40 bytes
+//! header                       record, 44 bytes
 //!   magic "RRstarts"   8         generation            u64
 //!   version            u16       topic id              16
 //!   zero               u16       partition index       i32
-//!                                log start             i64
+//!                                offset                i64
+//!                                cuts                  u32
 //!                                CRC-32C of all before u32
 //! ```
-//! All big-endian. A record counts if its generation is not older than the checkpoint's. Once a checkpoint contains
+//! All big-endian. The offset is the log's start if *cuts* is 0; else it is where the log was cut, for the time of that number.
+//! The version rises with each change of layout; a newer one is refused by name, and so is version 1, in which no log could be
+//! cut. A record counts if its generation is not older than the checkpoint's. Once a checkpoint contains
 //! all of them, writing begins again at the front, over blocks that the file has already: a full disk does not keep
 //! retention from making space. A record that is not intact is the torn one of a move that was never answered, or
 //! damage, which is told of: a disk writes a sector of 512 bytes whole or not at all, so only a record that lies in
@@ -29,18 +32,32 @@ use crate::presence::check_open_file;
 pub(crate) const LOG_STARTS_FILE: &str = "log-starts";
 
 const MAGIC: &[u8; 8] = b"RRstarts";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 const NAME: &str = "the log starts of a log dir";
 const HEADER_BYTES: usize = 12;
 /// Two bytes of the header that are zero.
 const HEADER_ZERO_AT: usize = HEADER_BYTES - 2;
-const RECORD_BYTES: usize = 40;
+const RECORD_BYTES: usize = 44;
 /// What a disk writes whole or not at all.
 const SECTOR_BYTES: usize = 512;
 /// Bytes that are written when the file is made.
 const PREALLOCATED_BYTES: usize = 64 * 1024;
-/// Bytes of the file at most: four hundred thousand moves between two checkpoints.
+/// Bytes of the file at most: three hundred thousand records between two checkpoints.
 const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
+
+/// What a record says of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// It begins there now.
+    Start(Offset),
+    /// It was cut.
+    Cut {
+        /// How often, with this time; from 1.
+        number: u32,
+        /// Where it ended then.
+        end: Offset,
+    },
+}
 
 /// The open file.
 ///
@@ -61,7 +78,7 @@ impl LogStarts {
         fs: &dyn FileSystem,
         dir: &Path,
         generation: u64,
-    ) -> Result<(Self, Vec<(PartitionId, Offset)>), LogError> {
+    ) -> Result<(Self, Vec<(PartitionId, Change)>), LogError> {
         let path = dir.join(LOG_STARTS_FILE);
         let io = |error| LogError::io(&path, error);
         if !fs.exists(&path).map_err(io)? {
@@ -69,7 +86,7 @@ impl LogStarts {
         }
         let decoded = match riverrun_env::read_whole(fs, &path, FILE_BYTES_MAX) {
             Ok(bytes) => match decode(&bytes) {
-                Err(source @ DecodeError::NewerVersion { .. }) => {
+                Err(source @ (DecodeError::NewerVersion { .. } | DecodeError::OldVersion { .. })) => {
                     return Err(LogError::Format { path, source });
                 }
                 decoded => decoded.map_err(|error| error.to_string()),
@@ -82,7 +99,7 @@ impl LogStarts {
             Err(reason) => {
                 tracing::error!(
                     path = %path.display(), reason,
-                    "the log starts are unusable and begin anew: deleted records may show again"
+                    "the log starts are unusable and begin anew: records that were deleted or cut may show again"
                 );
                 riverrun_env::atomic_replace(fs, &path, &empty_file()).map_err(|error| io(error.into()))?;
                 Content::empty()
@@ -91,15 +108,15 @@ impl LogStarts {
         for Flaw { position, what, .. } in content.flaws(generation) {
             tracing::error!(
                 path = %path.display(), position, what,
-                "the log starts are not intact: deleted records may show again"
+                "the log starts are not intact: records that were deleted or cut may show again"
             );
         }
-        let moves = content.moves(generation).collect();
+        let changes = content.changes(generation).collect();
         let last = content.counting(generation).last();
         let end = last.map_or(0, |(slot, _)| slot + 1);
         let newest = content.counting(generation).map(|(_, record)| record.generation).max().unwrap_or(0);
         let file = fs.open(&path, OpenMode::ReadWrite).map_err(io)?;
-        Ok((Self { path, file, position: slot_position(end), newest }, moves))
+        Ok((Self { path, file, position: slot_position(end), newest }, changes))
     }
 
     /// The file.
@@ -112,18 +129,18 @@ impl LogStarts {
         check_open_file(fs, &self.path, &*self.file)
     }
 
-    /// Notes that a log start has moved. Durable when it returns. What a failed write has left is written over by
+    /// Notes a change of a log. Durable when it returns. What a failed write has left is written over by
     /// the next one, and does not count before that: it is not intact.
     pub(crate) fn put(
         &mut self,
         generation: u64,
         partition: PartitionId,
-        log_start: Offset,
+        change: Change,
     ) -> Result<(), ChangeError> {
         if self.position + RECORD_BYTES as u64 > FILE_BYTES_MAX {
             return Err(ChangeError::Undone(std::io::ErrorKind::StorageFull.into()));
         }
-        let record = Record { generation, partition, log_start };
+        let record = Record { generation, partition, change };
         self.file.write_all_at(&record.encode(), self.position).map_err(ChangeError::Undone)?;
         self.file.sync_data().map_err(ChangeError::Unknown)?;
         self.position += RECORD_BYTES as u64;
@@ -156,30 +173,41 @@ fn header() -> [u8; HEADER_BYTES] {
 struct Record {
     generation: u64,
     partition: PartitionId,
-    log_start: Offset,
+    change: Change,
 }
 
 impl Record {
     fn encode(self) -> Vec<u8> {
+        let (offset, cuts) = match self.change {
+            Change::Start(log_start) => (log_start, 0),
+            Change::Cut { number, end } => (end, number),
+        };
         let mut out = Vec::with_capacity(RECORD_BYTES);
         out.extend_from_slice(&self.generation.to_be_bytes());
         out.extend_from_slice(&self.partition.topic.0);
         out.extend_from_slice(&self.partition.index.to_be_bytes());
-        out.extend_from_slice(&self.log_start.0.to_be_bytes());
+        out.extend_from_slice(&offset.0.to_be_bytes());
+        out.extend_from_slice(&cuts.to_be_bytes());
         out.extend_from_slice(&crc32c::crc32c(&out).to_be_bytes());
         out
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = FieldReader::new(bytes);
-        let record = Self {
-            generation: reader.u64(NAME)?,
-            partition: PartitionId { topic: TopicId(reader.array(NAME)?), index: reader.i32(NAME)? },
-            log_start: Offset(reader.i64(NAME)?),
+        let generation = reader.u64(NAME)?;
+        let partition = PartitionId { topic: TopicId(reader.array(NAME)?), index: reader.i32(NAME)? };
+        let offset = Offset(reader.i64(NAME)?);
+        let change = match reader.u32(NAME)? {
+            0 => Change::Start(offset),
+            number => Change::Cut { number, end: offset },
         };
         let stored = reader.u32(NAME)?;
         let checksum = crc32c::crc32c(&bytes[..RECORD_BYTES - size_of::<u32>()]);
-        if stored == checksum { Ok(record) } else { Err(DecodeError::Checksum(NAME)) }
+        if stored == checksum {
+            Ok(Self { generation, partition, change })
+        } else {
+            Err(DecodeError::Checksum(NAME))
+        }
     }
 }
 
@@ -220,8 +248,8 @@ impl Content {
     }
 
     /// What those records say.
-    pub(crate) fn moves(&self, generation: u64) -> impl Iterator<Item = (PartitionId, Offset)> {
-        self.counting(generation).map(|(_, record)| (record.partition, record.log_start))
+    pub(crate) fn changes(&self, generation: u64) -> impl Iterator<Item = (PartitionId, Change)> {
+        self.counting(generation).map(|(_, record)| (record.partition, record.change))
     }
 
     /// What is wrong, in the order of the file.
@@ -237,7 +265,7 @@ impl Content {
             let what = if may_be_torn {
                 "a record that is torn or damaged; a power cut may have left it"
             } else {
-                "a record is damaged: the log start that it moved may be lost"
+                "a record is damaged: the log start that it moved, or the cut that it made, may be lost"
             };
             flaws.push(Flaw { position: slot_position(*slot), what, may_be_torn });
         }
@@ -267,6 +295,9 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Content, DecodeError> {
     if found == 0 {
         return Err(DecodeError::Invalid(NAME));
     }
+    if found < VERSION {
+        return Err(DecodeError::OldVersion { name: NAME, found, oldest: VERSION });
+    }
     let has_clean_header = reader.u16(NAME)? == 0;
     let mut content = Content { len: bytes.len(), records: Vec::new(), broken: Vec::new(), has_clean_header };
     for (slot, chunk) in bytes[HEADER_BYTES..].chunks(RECORD_BYTES).enumerate() {
@@ -291,7 +322,7 @@ mod tests {
         PartitionId { topic: TopicId([1; 16]), index }
     }
 
-    fn open(sim: &SimEnv, generation: u64) -> (LogStarts, Vec<(PartitionId, Offset)>) {
+    fn open(sim: &SimEnv, generation: u64) -> (LogStarts, Vec<(PartitionId, Change)>) {
         LogStarts::open(&*sim.fs, Path::new("/"), generation).unwrap()
     }
 
@@ -300,11 +331,14 @@ mod tests {
         for seed in 0..20 {
             let sim = SimEnv::new(seed);
             let (mut starts, _) = open(&sim, 1);
-            starts.put(1, partition(0), Offset(10)).unwrap();
-            starts.put(1, partition(1), Offset(20)).unwrap();
+            starts.put(1, partition(0), Change::Start(Offset(10))).unwrap();
+            starts.put(1, partition(1), Change::Start(Offset(20))).unwrap();
             sim.fs.crash();
             let (_, moves) = open(&sim, 1);
-            assert_eq!(moves, [(partition(0), Offset(10)), (partition(1), Offset(20))]);
+            assert_eq!(
+                moves,
+                [(partition(0), Change::Start(Offset(10))), (partition(1), Change::Start(Offset(20)))]
+            );
         }
     }
 
@@ -313,11 +347,11 @@ mod tests {
         let sim = SimEnv::new(1);
         let (mut starts, _) = open(&sim, 1);
         for offset in 1..=3 {
-            starts.put(1, partition(0), Offset(offset)).unwrap();
+            starts.put(1, partition(0), Change::Start(Offset(offset))).unwrap();
         }
         starts.checkpointed(2);
-        starts.put(2, partition(1), Offset(7)).unwrap();
-        assert_eq!(open(&sim, 2).1, [(partition(1), Offset(7))]);
+        starts.put(2, partition(1), Change::Start(Offset(7))).unwrap();
+        assert_eq!(open(&sim, 2).1, [(partition(1), Change::Start(Offset(7)))]);
         assert_eq!(open(&sim, 1).1.len(), 3, "the two behind are still there, and older");
     }
 
@@ -325,11 +359,27 @@ mod tests {
     fn a_move_between_a_checkpoint_and_its_sync_stays_where_it_is() {
         let sim = SimEnv::new(1);
         let (mut starts, _) = open(&sim, 1);
-        starts.put(1, partition(0), Offset(5)).unwrap();
-        starts.put(2, partition(1), Offset(6)).unwrap();
+        starts.put(1, partition(0), Change::Start(Offset(5))).unwrap();
+        starts.put(2, partition(1), Change::Start(Offset(6))).unwrap();
         starts.checkpointed(2);
-        starts.put(2, partition(2), Offset(7)).unwrap();
-        assert_eq!(open(&sim, 2).1, [(partition(1), Offset(6)), (partition(2), Offset(7))]);
+        starts.put(2, partition(2), Change::Start(Offset(7))).unwrap();
+        assert_eq!(
+            open(&sim, 2).1,
+            [(partition(1), Change::Start(Offset(6))), (partition(2), Change::Start(Offset(7)))]
+        );
+    }
+
+    #[test]
+    fn a_cut_comes_back_as_it_was_written_and_the_version_without_is_refused() {
+        let sim = SimEnv::new(1);
+        let (mut starts, _) = open(&sim, 1);
+        let cut = Change::Cut { number: 3, end: Offset(9) };
+        starts.put(1, partition(0), cut).unwrap();
+        sim.fs.crash();
+        assert_eq!(open(&sim, 1).1, [(partition(0), cut)]);
+        let mut older = empty_file();
+        older[9] = 1;
+        assert_eq!(decode(&older).unwrap_err(), DecodeError::OldVersion { name: NAME, found: 1, oldest: 2 });
     }
 
     #[test]
@@ -337,16 +387,16 @@ mod tests {
         let sim = SimEnv::new(1);
         let (mut starts, _) = open(&sim, 1);
         sim.fs.set_space(Some(0));
-        starts.put(1, partition(0), Offset(5)).unwrap();
+        starts.put(1, partition(0), Change::Start(Offset(5))).unwrap();
         assert_eq!(open(&sim, 1).1.len(), 1);
     }
 
-    /// A file with thirteen moves of generation 5, of which the last one lies in two sectors.
+    /// A file with twelve moves of generation 5, of which the last one lies in two sectors.
     fn file_of_moves() -> Vec<u8> {
         let sim = SimEnv::new(1);
         let (mut starts, _) = open(&sim, 1);
-        for number in 0..13 {
-            starts.put(5, partition(number), Offset(10 + i64::from(number))).unwrap();
+        for number in 0..12 {
+            starts.put(5, partition(number), Change::Start(Offset(10 + i64::from(number)))).unwrap();
         }
         riverrun_env::read_whole(&*sim.fs, starts.path(), 1 << 20).unwrap()
     }
@@ -354,8 +404,8 @@ mod tests {
     #[test]
     fn every_flipped_byte_is_found_and_hides_at_most_its_own_record() {
         let bytes = file_of_moves();
-        let whole: Vec<_> = decode(&bytes).unwrap().moves(5).collect();
-        assert_eq!(whole.len(), 13);
+        let whole: Vec<_> = decode(&bytes).unwrap().changes(5).collect();
+        assert_eq!(whole.len(), 12);
         // The rest is zeros like the last of these, and its absence is one more flaw.
         for position in 0..1024 {
             let mut flipped = bytes[..1024].to_vec();
@@ -370,7 +420,7 @@ mod tests {
             assert_eq!(flaws.len(), 2, "byte {position}");
             assert_eq!(flaws[0].position, expected, "byte {position}");
             let kept = whole.iter().enumerate().filter(|(number, _)| Some(*number) != slot);
-            assert!(content.moves(5).eq(kept.map(|(_, kept)| *kept)), "byte {position}");
+            assert!(content.changes(5).eq(kept.map(|(_, kept)| *kept)), "byte {position}");
         }
     }
 
@@ -386,13 +436,13 @@ mod tests {
             riverrun_env::atomic_replace(&*sim.fs, &Path::new("/").join(LOG_STARTS_FILE), &bytes).unwrap();
             let (mut starts, moves) = open(&sim, 5);
             assert_eq!(moves, [], "{len} bytes");
-            starts.put(5, partition(0), Offset(7)).unwrap();
+            starts.put(5, partition(0), Change::Start(Offset(7))).unwrap();
             sim.fs.crash();
-            assert_eq!(open(&sim, 5).1, [(partition(0), Offset(7))], "{len} bytes");
+            assert_eq!(open(&sim, 5).1, [(partition(0), Change::Start(Offset(7)))], "{len} bytes");
         }
         let sim = SimEnv::new(1);
         let mut newer = good;
-        newer[9] = 2;
+        newer[9] = 3;
         riverrun_env::atomic_replace(&*sim.fs, &Path::new("/").join(LOG_STARTS_FILE), &newer).unwrap();
         let error = LogStarts::open(&*sim.fs, Path::new("/"), 5).unwrap_err();
         assert!(matches!(error, LogError::Format { .. }), "{error}");
@@ -411,13 +461,13 @@ mod tests {
     #[test]
     fn only_the_last_record_can_be_torn_and_only_between_two_sectors() {
         let bytes = file_of_moves();
-        for slot in 0..13 {
+        for slot in 0..12 {
             let mut torn = bytes.clone();
             let from = usize::try_from(slot_position(slot)).unwrap();
             torn[from + 20..from + RECORD_BYTES].fill(0);
             let flaws = decode(&torn).unwrap().flaws(5);
             let may_be_torn: Vec<_> = flaws.iter().map(|flaw| flaw.may_be_torn).collect();
-            assert_eq!(may_be_torn, [slot == 12], "slot {slot}");
+            assert_eq!(may_be_torn, [slot == 11], "slot {slot}");
         }
     }
 }

@@ -321,23 +321,13 @@ impl ProducerStates {
         before - self.producers.len()
     }
 
-    /// Forgets batches at or above `end`: the log now ends there.
-    ///
-    /// Returns whether the state is still exact. It is not if some producer lost a batch: what it wrote before
-    /// may have been forgotten long ago, so the caller rebuilds from an older snapshot and the log.
-    pub fn truncate_end(&mut self, end: Offset) -> bool {
-        let mut is_exact = true;
-        self.producers.retain_mut(|entry| {
-            let mut batches = entry.batches();
-            if batches.truncate_end(end) {
-                return true;
-            }
-            is_exact = false;
-            entry.packed = PackedBatches::of(&batches);
-            batches.last().is_some()
-        });
+    /// Forgets producers that have appended at or above `end`: the log now ends there. Returns whether there were any: what they
+    /// had appended before is in the log, or was forgotten long ago.
+    pub fn forget_from(&mut self, end: Offset) -> bool {
+        let before = self.producers.len();
+        self.producers.retain(|entry| entry.last_offset() < end);
         self.recount();
-        is_exact
+        self.producers.len() < before
     }
 
     /// Offset of the last record of each producer. Compaction keeps the batches that hold them, if need be empty,

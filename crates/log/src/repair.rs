@@ -419,12 +419,18 @@ impl Repair {
         known.log_end = end.max(known.log_start);
         known.first_dirty = known.first_dirty.map(|first| first.min(end));
         known.epochs.truncate_end(end);
+        // Also what was written down since.
+        if let Some(since) = self.known() {
+            known.cuts = since.cuts;
+            known.cut_end = since.cut_end.map(|cut_end| cut_end.min(end));
+        }
         known.size_bytes = Listing::read(&self.env, &self.dir)?.logs.iter().map(|(_, size)| size).sum();
         if is_cut && (known.producers_at.is_some() || !known.producers.is_empty()) {
             self.write_producers(end)?;
             known.producers_at = Some(end);
             known.producers = EncodedProducers::default();
         }
+        known.producers_end = known.producers_end.min(known.recovery_point);
         let path = self.log_dir.join(CHECKPOINT_FILE);
         atomic_replace(&*self.env.fs, &path, &checkpoint.encode())
             .map_err(|error| LogError::io(&path, error.into()))

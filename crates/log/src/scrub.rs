@@ -87,7 +87,9 @@ impl PartitionLog {
                     self.pass_unreadable(&log, error)?;
                     scrubbed.unreadable += 1;
                 }
-                result => result.inspect_err(|error| self.note_damage(error))?,
+                result => result
+                    .map_err(|error| self.unless_cut(&log, error))
+                    .inspect_err(|error| self.note_damage(error))?,
             }
         }
         Ok(scrubbed)

@@ -7,17 +7,17 @@
 //! thread for each log dir that does nothing but [`LogStore::wait_for_settling`] and [`LogStore::settle_dir`]: a dir whose
 //! disk is slow, or hangs, holds up its own partitions only.
 
-mod aside;
-mod back;
+mod backoff;
 mod hanging;
 mod recovery;
-mod retry;
+mod reopen;
 mod settling;
+mod side_files;
 mod unreadable;
 
-pub(crate) use aside::DIR_PREFIX;
 pub use recovery::Place;
 pub use settling::JournalMark;
+pub(crate) use side_files::DIR_PREFIX;
 pub(crate) use unreadable::FailedReread;
 
 use std::collections::{BTreeMap, HashSet};
@@ -31,7 +31,7 @@ use riverrun_env::Env;
 use riverrun_journal::{Journal, JournalId, JournalOptions, Replay};
 use riverrun_types::{DurabilityLevel, LeaderEpoch, Offset, PartitionId};
 
-use self::back::Waiting;
+use self::reopen::Waiting;
 use crate::config::LogConfig;
 use crate::error::LogError;
 use crate::log_dir::{DirWork, Leaves, LogDir};
@@ -263,8 +263,8 @@ impl LogStore {
     pub fn unknown_files(&self) -> Vec<PathBuf> {
         let journals = self.shared.journals.iter();
         let holding =
-            journals.filter(|journal| journal.held().iter().any(|name| name == aside::UNKNOWN_NAME));
-        holding.map(|journal| journal.dir().join(format!("held-{}-*", aside::UNKNOWN_NAME))).collect()
+            journals.filter(|journal| journal.held().iter().any(|name| name == side_files::UNKNOWN_NAME));
+        holding.map(|journal| journal.dir().join(format!("held-{}-*", side_files::UNKNOWN_NAME))).collect()
     }
 
     /// How many logs are open.

@@ -17,6 +17,7 @@ mod error_kind;
 mod ids;
 pub mod limits;
 mod log_account;
+mod old_format;
 pub mod tcp;
 
 pub use durability::{Acks, DurabilityLevel, ParseDurabilityError, Watermarks, ack_offset, visible_offset};
@@ -26,3 +27,4 @@ pub use ids::{
     TimestampMs, TopicId,
 };
 pub use log_account::LogAccount;
+pub use old_format::old_format;

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use super::readers::{ReaderId, Readers, Stretch};
 use crate::context::ConnectionInfo;
-use crate::net::inflating::{InflatingLeave, Length};
+use crate::net::inflate_offload::{InflatingLeave, Length};
 use crate::net::source::Source;
 use parking_lot::Mutex;
 use riverrun_env::File;

@@ -25,7 +25,7 @@ use crate::aside::waiting;
 use crate::broker::Broker;
 use crate::metadata::Image;
 use crate::net::source::Source;
-use crate::shutdown::{StopSignal, stopped};
+use crate::stop_signal::{StopSignal, stopped};
 use crate::supervisor::aside;
 
 /// How long one pattern is worked on before the next one has its turn.

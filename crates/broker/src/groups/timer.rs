@@ -12,7 +12,7 @@ use super::line::Asker;
 use super::{Slot, clock};
 use crate::broker::Broker;
 use crate::changes;
-use crate::shutdown::{StopSignal, stopped};
+use crate::stop_signal::{StopSignal, stopped};
 
 /// The longest sleep: the system may have slept, and a deadline must not be missed by more than this. Nor is a clock that was
 /// set.

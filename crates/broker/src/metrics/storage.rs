@@ -46,7 +46,7 @@ fn put_damage(encoder: &mut DescriptorEncoder<'_>, broker: &Broker) -> fmt::Resu
     let unreadable = count(broker.logs.unreadable().len() as u64);
     let help = "Partitions of which the disk does not give back some place";
     put(encoder, "partitions_unreadable", help, None, &unreadable)?;
-    let uncleanable = count(broker.uncleanable.all().len() as u64);
+    let uncleanable = count(broker.compaction_failures.all().len() as u64);
     let help = "Partitions whose last compaction failed";
     put(encoder, "partitions_uncleanable", help, None, &uncleanable)?;
     let (bytes, passes) = ([(Vec::new(), broker.scrub.bytes())], [(Vec::new(), broker.scrub.passes())]);

@@ -10,7 +10,7 @@
 //! send at once would keep the machine's processors from everybody else's small requests for tens of milliseconds, most of it
 //! in their own processes and the system.
 //!
-//! A large frame is charged while it arrives, in one of two [lanes](super::lane), which leave a quarter of the budget to
+//! A large frame is charged while it arrives, in one of two [lanes](super::large_frames), which leave a quarter of the budget to
 //! what is whole. Who finds its lane full waits in line, and how long a frame may then take to fill
 //! what it was given follows from how much waits behind it.
 
@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
-use super::lane::{Grant, Lane, ORDINARY_BYTES_MAX, Sender};
+use super::large_frames::{Grant, Lane, ORDINARY_BYTES_MAX, Sender};
 use super::source::Source;
 use super::wait::{Counted, wait_until};
 

@@ -21,7 +21,7 @@ use super::turns::{InTurns, Turns};
 use crate::context::ConnectionInfo;
 use crate::log_limit;
 use crate::metrics::SharedMetrics;
-use crate::shutdown::{StopSignal, stopped};
+use crate::stop_signal::{StopSignal, stopped};
 use crate::supervisor::{Supervisor, panic_text};
 
 /// Pause after an accept that failed because the system lacks something: a loop would burn a core.

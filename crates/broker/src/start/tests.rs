@@ -10,7 +10,7 @@ use riverrun_types::{Offset, TimestampMs, TopicId};
 use super::*;
 use crate::config::TopicOverrides;
 use crate::metadata::{NewTopic, Topic};
-use crate::net::gate::Places;
+use crate::net::produce_backpressure::Places;
 use crate::net::source::Source;
 use crate::settle::Settlers;
 use crate::testing::record;

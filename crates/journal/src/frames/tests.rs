@@ -14,7 +14,7 @@ fn header(index: u64) -> EntryHeader {
         stream: StreamId([byte; 20]),
         kind: EntryKind::Records,
         index,
-        epoch: 7,
+        cuts: 7,
         base_offset: Offset(index as i64 - 5),
         leader_epoch: LeaderEpoch(-1),
     }
@@ -157,9 +157,24 @@ fn every_flipped_bit_of_a_file_header_is_found() {
 #[test]
 fn a_newer_version_is_refused_by_name() {
     let mut bytes = file_header().encode();
-    bytes[9] = 2;
+    bytes[9] = 3;
     match decode_file_head(&bytes) {
-        FileHead::Foreign(what) => assert!(what.contains("version 2"), "{what}"),
+        FileHead::Foreign(what) => assert!(what.contains("version 3"), "{what}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_version_without_cuts_is_refused_by_name_with_the_way_out() {
+    let mut bytes = file_header().encode();
+    bytes[9] = 1;
+    let content = bytes.len() - CHECKSUM_BYTES;
+    let checksum = crc32c::crc32c(&bytes[..content]);
+    bytes[content..].copy_from_slice(&checksum.to_be_bytes());
+    match decode_file_head(&bytes) {
+        FileHead::Foreign(what) => {
+            assert!(what.contains("format version 1") && what.contains("older program"), "{what}");
+        }
         other => panic!("{other:?}"),
     }
 }

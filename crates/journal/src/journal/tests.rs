@@ -11,8 +11,8 @@ use riverrun_env::{Clock, Env};
 use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
 
 use super::Journal;
-use crate::ahead::{Ahead, Step};
-use crate::room::FIRST_STEP_BYTES;
+use crate::prefill::FIRST_STEP_BYTES;
+use crate::prefiller::{Prefiller, Step};
 use crate::shared::Queued;
 use crate::writer::{Turn, Writer};
 use crate::{
@@ -76,7 +76,7 @@ fn submission_of(index: u64, owner: &Arc<Acked>) -> Submission {
         stream: StreamId([1; 20]),
         kind: EntryKind::Records,
         index,
-        epoch: 1,
+        cuts: 1,
         base_offset: Offset(0),
         leader_epoch: LeaderEpoch(1),
     };
@@ -87,7 +87,7 @@ fn submission_of(index: u64, owner: &Arc<Acked>) -> Submission {
 struct Played {
     journal: Journal,
     writer: Writer,
-    ahead: Arc<Ahead>,
+    prefiller: Arc<Prefiller>,
     acked: Arc<Acked>,
     submitted: u64,
 }
@@ -100,8 +100,8 @@ impl Played {
     fn open_in(env: &Env, options: JournalOptions) -> Result<Self, JournalError> {
         let (journal, _) = Journal::open(env, Path::new(DIR), options)?;
         let writer = journal.start.lock().writer.take().unwrap();
-        let ahead = writer.ahead();
-        Ok(Self { journal, writer, ahead, acked: Arc::default(), submitted: 0 })
+        let prefiller = writer.prefiller();
+        Ok(Self { journal, writer, prefiller, acked: Arc::default(), submitted: 0 })
     }
 
     /// Submits an entry and has it stored, if there is room.
@@ -121,7 +121,7 @@ impl Played {
     /// Works ahead for so many steps at most.
     fn step(&self, count: u64) {
         for _ in 0..count {
-            if self.ahead.step() != Step::Again {
+            if self.prefiller.step() != Step::Again {
                 return;
             }
         }
@@ -222,7 +222,7 @@ fn a_group_waits_for_its_own_sync_only_if_all_else_is_done_ahead() {
 fn a_server_that_writes_little_fills_little() {
     let sim = SimEnv::new(1);
     let mut played = Played::open(&sim, options(SyncMethod::DirectDsync, 3)).unwrap();
-    assert_eq!(played.ahead.step(), Step::Idle);
+    assert_eq!(played.prefiller.step(), Step::Idle);
     assert_eq!((names(&sim, ".journal"), names(&sim, ".new")), (0, 0));
     played.store();
     played.step(1);

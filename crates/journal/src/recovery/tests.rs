@@ -47,7 +47,7 @@ fn store_bytes(journal: &Journal, index: u64, bytes: usize) -> bool {
         stream: StreamId([1; 20]),
         kind: EntryKind::Records,
         index,
-        epoch: 1,
+        cuts: 1,
         base_offset: Offset(0),
         leader_epoch: LeaderEpoch(1),
     };

@@ -10,11 +10,11 @@ use riverrun_env::Env;
 use riverrun_types::Position;
 
 use super::{Excluded, TORN, Walk, id_of, note_held, older_of, walk};
+use crate::damaged_header;
 use crate::files::{FileName, open_to_look};
-use crate::headless;
-use crate::held::{HeldEntry, HeldFile};
 use crate::reader::{FrameReader, UNREAD};
 use crate::replay::MISMATCH;
+use crate::side_files::{HeldEntry, HeldFile};
 use crate::{JournalError, JournalId, StreamId};
 
 /// Something that is wrong with a journal's file.
@@ -106,7 +106,7 @@ impl<E: FnMut(&Path, &[HeldEntry])> Verification<'_, E> {
 
     /// A start does without files whose headers are damaged if the others say that all in them is settled.
     fn excuse_needless(&mut self) -> Result<(), JournalError> {
-        let needless = match headless::needless(self.env, self.dir, open_to_look) {
+        let needless = match damaged_header::needless(self.env, self.dir, open_to_look) {
             Err(error @ JournalError::Io { .. }) => return Err(error),
             needless => needless.unwrap_or_default(),
         };

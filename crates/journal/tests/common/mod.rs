@@ -47,7 +47,7 @@ pub(crate) fn header(index: usize) -> EntryHeader {
         stream: StreamId([index.to_le_bytes()[0] % STREAMS; 20]),
         kind: EntryKind::Records,
         index: index as u64,
-        epoch: 3,
+        cuts: 3,
         base_offset: Offset(index as i64 * 10),
         leader_epoch: LeaderEpoch(3),
     }

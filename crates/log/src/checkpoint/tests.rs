@@ -16,6 +16,9 @@ fn sample() -> DirCheckpoint {
     let first = PartitionCheckpoint {
         recovery_point: Offset(90),
         is_lost: false,
+        cuts: 6,
+        cut_end: Some(Offset(95)),
+        producers_end: Offset(92),
         log_start: Offset(5),
         log_end: Offset(100),
         first_dirty: Some(Offset(60)),
@@ -54,12 +57,8 @@ fn a_checkpoint_comes_back_as_it_was_written() {
 
 #[test]
 fn a_checkpoint_whose_clean_flag_was_taken_back_is_as_before_otherwise() {
-    let mut of_version_1 = sample_bytes(1, [&[], &[]]);
-    let expected = DirCheckpoint::decode(&of_version_1).unwrap();
-    of_version_1[VERSION_BYTE_AT] = 0xfe;
-    assert_eq!(DirCheckpoint::decode(&of_version_1), Ok(DirCheckpoint { is_clean: false, ..expected }));
     let mut bytes = sample().encode();
-    bytes[VERSION_BYTE_AT] = 0xfd;
+    bytes[VERSION_BYTE_AT] = 0xfc;
     assert_eq!(DirCheckpoint::decode(&bytes), Ok(DirCheckpoint { is_clean: false, ..sample() }));
     for bit in 0..bytes.len() * 8 {
         let mut flipped = bytes.clone();
@@ -67,7 +66,7 @@ fn a_checkpoint_whose_clean_flag_was_taken_back_is_as_before_otherwise() {
         assert!(DirCheckpoint::decode(&flipped).is_err(), "bit {bit}");
     }
     let mut not_clean = DirCheckpoint { is_clean: false, ..sample() }.encode();
-    not_clean[VERSION_BYTE_AT] = 0xfd;
+    not_clean[VERSION_BYTE_AT] = 0xfc;
     assert!(DirCheckpoint::decode(&not_clean).is_err(), "there was nothing to take back");
 }
 
@@ -76,40 +75,46 @@ fn a_checkpoint_whose_clean_flag_was_taken_back_is_as_before_otherwise() {
 fn sample_bytes(version: u8, producers: [&[u8]; 2]) -> Vec<u8> {
     let version = [0, version, 0, 1];
     let head = [b"RRlogdir".as_slice(), &version, &17_u64.to_be_bytes(), &2_u32.to_be_bytes()].concat();
-    let numbers = [90_i64, 5, 100, 60, 80, 4096].map(i64::to_be_bytes).concat();
+    let numbers = [90_i64, 5, 100, 60, 80, 95, 92].map(i64::to_be_bytes).concat();
+    let numbers = [&numbers[..], &6_u32.to_be_bytes(), &4096_u64.to_be_bytes()].concat();
     let epochs = [0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 40];
     let first = [[7; 16].as_slice(), &[0, 0, 0, 0], &numbers, &epochs, producers[0]].concat();
-    let numbers = [0_i64, 0, 0, -1, -1, 0].map(i64::to_be_bytes).concat();
+    let numbers = [[0_i64, 0, 0, -1, -1, -1, 0].map(i64::to_be_bytes).concat(), vec![0; 4 + 8]].concat();
     let second = [[7; 16].as_slice(), &[0, 0, 0, 12], &numbers, &[0; 4], producers[1]].concat();
     seal([head, first, second].concat())
 }
 
-/// The layout is a promise to later versions: these bytes stay readable for as long as version 2 is.
+/// The layout is a promise to later versions: these bytes stay readable for as long as version 3 is.
 #[test]
-fn version_2_of_the_checkpoint_looks_like_this() {
+fn version_3_of_the_checkpoint_looks_like_this() {
     let producer = [&1000_i64.to_be_bytes()[..], &[0, 2], &88_i64.to_be_bytes(), &[1]].concat();
     let batch = [&0_i32.to_be_bytes()[..], &9_i32.to_be_bytes()].concat();
     let place = [3_i64, 12, 77].map(i64::to_be_bytes).concat();
     let producers = [&[0, 0, 0, 1], &producer[..], &batch, &place].concat();
     let len = u32::try_from(producers.len()).unwrap().to_be_bytes();
-    let expected = sample_bytes(2, [&[&len[..], &producers].concat(), &[0; 4]]);
+    let expected = sample_bytes(3, [&[&len[..], &producers].concat(), &[0; 4]]);
     assert_eq!(sample().encode(), expected);
 }
 
 #[test]
-fn version_1_of_the_checkpoint_is_read_and_has_all_producers_in_the_snapshot() {
-    let mut expected = sample();
-    for partition in expected.partitions.values_mut() {
-        partition.producers = EncodedProducers::default();
+fn older_versions_of_the_checkpoint_are_refused_by_name_with_the_way_out() {
+    for version in [1, 2] {
+        let error = DirCheckpoint::decode(&sample_bytes(version, [&[0; 4], &[0; 4]])).unwrap_err();
+        let found = u16::from(version);
+        assert_eq!(error, DecodeError::OldVersion { name: CHECKPOINT_NAME, found, oldest: 3 });
+        let text = error.to_string();
+        assert!(
+            text.contains(&format!("format version {version}")) && text.contains("older program"),
+            "{text}"
+        );
     }
-    assert_eq!(DirCheckpoint::decode(&sample_bytes(1, [&[], &[]])), Ok(expected));
 }
 
 /// Nobody looks at a partition's producers before it is opened: those that make no sense are a matter of its own.
 #[test]
 fn producers_that_make_no_sense_are_refused_when_they_are_asked_for() {
     for producers in [&[0, 0, 0, 1, 7][..], &[0, 0, 0, 3, 0, 0, 0], &[0, 0, 0, 5, 0, 0, 0, 0, 9]] {
-        let decoded = DirCheckpoint::decode(&sample_bytes(2, [producers, &[0; 4]])).unwrap();
+        let decoded = DirCheckpoint::decode(&sample_bytes(3, [producers, &[0; 4]])).unwrap();
         assert!(decoded.partitions[&partition(0)].producers.states().is_err());
     }
 }
@@ -139,9 +144,9 @@ fn every_flipped_bit_and_every_cut_is_found() {
 #[test]
 fn a_newer_version_is_refused_by_name() {
     let mut bytes = sample().encode();
-    bytes[8..10].copy_from_slice(&3_u16.to_be_bytes());
+    bytes[8..10].copy_from_slice(&4_u16.to_be_bytes());
     let error = DirCheckpoint::decode(&bytes).unwrap_err();
-    let text = "the checkpoint of a log dir has format version 3, and this program knows versions up to 2";
+    let text = "the checkpoint of a log dir has format version 4, and this program knows versions up to 3";
     assert_eq!(error.to_string(), text);
 }
 
@@ -170,7 +175,7 @@ proptest! {
         count in 0..5_u32,
     ) {
         let count = count.to_be_bytes();
-        for version in [1, 2] {
+        for version in [2, 3] {
             let head = [0, version, 0, 0];
             let bytes = [CHECKPOINT_MAGIC.as_slice(), &head, &[0; 8], &count, &body].concat();
             let _ = DirCheckpoint::decode(&seal(bytes));

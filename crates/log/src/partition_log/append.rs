@@ -67,6 +67,9 @@ impl PartitionLog {
             let log = self.open_for_append()?;
             log.check_takes_more(self.id)?;
             let mut appender = log.appender.lock();
+            if appender.is_being_cut {
+                return Err(LogError::BeingCut(self.id).into());
+            }
             // The store closed the log between the two lines above: open it again.
             if !appender.is_retired {
                 return self.stage(&log, &mut appender, prepared, options);
@@ -104,7 +107,7 @@ impl PartitionLog {
         let base_offset = appender.next_offset;
         prepared.assign(base_offset, epoch);
         let log_append_time = prepared.log_append_time;
-        let piece = prepared.take_piece(base_offset, epoch, options.now);
+        let piece = prepared.take_piece(base_offset, epoch, log.cuts, options.now);
         if appender.mode == Mode::Journal {
             self.submit(log, &piece, options.origin)?;
         }

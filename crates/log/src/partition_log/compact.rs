@@ -12,8 +12,8 @@ use std::sync::Arc;
 use riverrun_types::{Offset, TimestampMs};
 
 use super::PartitionLog;
-use super::cleanup::segment_facts;
 use super::open::{OpenLog, View};
+use super::retention::segment_facts;
 use crate::compaction::execute::{
     CleanJob, CleanOutcome, CleanStats, CleanerControl, CleanerOptions, CompactionTarget, Replacement,
     SourceSegment, clean,

@@ -35,6 +35,10 @@ impl OpenLog {
     fn replace_index_of(&self, segment: &Arc<Segment>) -> Dense {
         // Retention or compaction is at work: until it has ended the walk is long.
         let Some(_reshaping) = self.reshaping.try_lock() else { return Dense::Never };
+        if self.appender.lock().is_being_cut {
+            // The files are another log's now.
+            return Dense::Never;
+        }
         let is_there = self.view().segment_at(segment.base_offset).is_some_and(|at| Arc::ptr_eq(at, segment));
         if !is_there {
             segment.leave_index();

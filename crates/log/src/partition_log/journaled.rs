@@ -9,11 +9,11 @@ use std::sync::atomic::Ordering;
 
 use riverrun_env::prefetch_shared;
 use riverrun_journal::{EntryHeader, EntryKind, EntryOwner, JournalError, StoredEntry, Submission, Wants};
-use riverrun_types::{DurabilityLevel, ErrorKind, Offset, TimestampMs, Watermarks};
+use riverrun_types::{DurabilityLevel, ErrorKind, Offset, PartitionId, TimestampMs, Watermarks};
 
-use super::marks::Marks;
 use super::open::{Mode, OpenLog};
 use super::tail::{Piece, TailEntry};
+use super::watermarks::Marks;
 use super::writer::{SegmentWriter, WriteBack};
 use super::{PartitionLog, State};
 use crate::error::{AppendError, LogError};
@@ -66,7 +66,7 @@ impl PartitionLog {
         self.dir.add_unsettled(bytes);
         log.submitted_bytes.fetch_add(bytes, Ordering::Relaxed);
         let wants = if level.syncs_locally() { Wants::Sync } else { Wants::Write };
-        let header = header_of(self, piece);
+        let header = piece.header(self.id);
         let owner = log.owner.clone();
         let submission = Submission { header, payload: piece.bytes.clone(), wants, owner };
         let submitted = match origin {
@@ -168,8 +168,9 @@ impl PartitionLog {
     fn note_synced(&self, log: &OpenLog) {
         let Some(journal) = self.dir.shared().journal_of(self.id) else { return };
         let synced = journal.synced();
-        let end = log.shown.lock().tail.end_below(synced);
-        if let Some(end) = end {
+        let mut shown = log.shown.lock();
+        if let Some(end) = shown.tail.end_below(synced) {
+            // Under the lock: the log may be cut next.
             self.marks.sync_to(end);
         }
     }
@@ -190,6 +191,17 @@ impl PartitionLog {
                 return Ok(());
             }
         }
+    }
+
+    /// Brings what lies below `end` into the segments, for who holds the writer. What is settled with it may lie beyond.
+    pub(super) fn settle_below(
+        &self,
+        log: &OpenLog,
+        writer: &mut SegmentWriter,
+        end: Offset,
+    ) -> Result<(), LogError> {
+        while writer.end < end && self.settle_run(log, writer)?.is_some() {}
+        Ok(())
     }
 
     /// Brings one run of the tail into the segments; none if there is no tail.
@@ -246,7 +258,7 @@ impl PartitionLog {
         let appender = log.appender.lock();
         match self.dir.shared().mode_of(level) {
             Ok(mode) if mode == appender.mode && !self.begins_to_sync(level) => self.marks.set_level(level),
-            Ok(_) => self.dir.request_switch(self.this.clone()),
+            Ok(_) => self.dir.request_level_change(self.this.clone()),
             Err(error) => tracing::error!(partition = %self.id, %error, "the level stays"),
         }
     }
@@ -268,18 +280,19 @@ pub(crate) fn counterpart(level: DurabilityLevel) -> DurabilityLevel {
     }
 }
 
-fn header_of(log: &PartitionLog, piece: &Piece) -> EntryHeader {
-    EntryHeader {
-        stream: stream_of(log.id),
-        kind: EntryKind::Records,
-        index: piece.base_offset.0.unsigned_abs(),
-        epoch: piece.epoch.0.unsigned_abs(),
-        base_offset: piece.base_offset,
-        leader_epoch: piece.epoch,
-    }
-}
-
 impl Piece {
+    /// What the journal keeps of it beside its bytes.
+    pub(crate) fn header(&self, id: PartitionId) -> EntryHeader {
+        EntryHeader {
+            stream: stream_of(id),
+            kind: EntryKind::Records,
+            index: self.base_offset.0.unsigned_abs(),
+            cuts: self.cuts,
+            base_offset: self.base_offset,
+            leader_epoch: self.epoch,
+        }
+    }
+
     /// Stands for an entry of which only the header is left: at least one offset.
     pub(crate) fn missing(header: &EntryHeader, now: TimestampMs) -> Self {
         Self {
@@ -287,6 +300,7 @@ impl Piece {
             base_offset: header.base_offset,
             next_offset: header.base_offset.next(),
             epoch: header.leader_epoch,
+            cuts: header.cuts,
             max_timestamp: TimestampMs::NONE,
             now,
         }
@@ -305,6 +319,7 @@ impl Piece {
             base_offset: header.base_offset,
             next_offset: header.base_offset,
             epoch: header.leader_epoch,
+            cuts: header.cuts,
             max_timestamp: TimestampMs::NONE,
             now,
         };

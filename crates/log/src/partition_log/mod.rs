@@ -8,26 +8,27 @@
 //! Knows neither topics' names nor high watermarks: what readers may see comes in as an argument.
 
 mod append;
-mod capture;
-mod cleanup;
+mod checkpointing;
 mod compact;
+mod cut;
 mod dense;
+mod export_tail;
+mod journal_replay;
 mod journaled;
+mod level_change;
 mod look;
-mod marks;
 mod offline;
 mod open;
 mod prepare;
 mod presence;
 mod read;
 mod recovery;
-mod replay;
-mod switch;
+mod retention;
 mod tail;
 mod times;
 mod unreadable;
-mod unsettled;
 mod unwritable;
+mod watermarks;
 mod writer;
 
 use std::path::PathBuf;
@@ -40,19 +41,20 @@ use riverrun_env::prefetch;
 use riverrun_types::{DurabilityLevel, LeaderEpoch, Offset, PartitionId, TimestampMs, Watermarks};
 
 pub use append::{AppendOptions, Appended};
-pub use cleanup::Retained;
 pub use compact::CompactOptions;
 use compact::UnfinishedSwap;
+pub(crate) use cut::{Planted, is_planted};
+pub(crate) use journal_replay::{Replayed, Target};
 pub(crate) use journaled::{Grown, counterpart};
-pub use marks::LogObserver;
-use marks::Marks;
+pub(crate) use level_change::{LevelChange, LevelChangeEnd};
 pub(crate) use open::{Mode, OpenLog};
 pub use prepare::ProducedBatch;
 pub use read::{Chunk, Patience, ReadSlice};
-pub(crate) use replay::{Replayed, Target};
-pub(crate) use switch::{Switch, Switched};
+pub use retention::Retained;
 pub(crate) use tail::{Piece, TailEntry};
 pub use times::TimeSearch;
+pub use watermarks::LogObserver;
+use watermarks::Marks;
 pub(crate) use writer::record_producer;
 
 use crate::config::LogConfig;

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use riverrun_env::OpenMode;
 use riverrun_types::Offset;
 
+use super::open::OpenLog;
 use super::{PartitionLog, State};
 use crate::checkpoint::PartitionCheckpoint;
 use crate::error::{LogError, ReadError};
@@ -91,6 +92,22 @@ impl PartitionLog {
             Err(_) => return false,
         };
         until <= log.log_start()
+    }
+
+    /// Takes an error of reading `log` for what it is, and notes damage.
+    pub(super) fn judge_read(&self, log: &OpenLog, error: ReadError) -> ReadError {
+        let error = match error {
+            ReadError::Storage(error) => ReadError::Storage(self.unless_cut(log, error)),
+            error => error,
+        };
+        self.note_read_damage(&error);
+        error
+    }
+
+    /// The error, unless `log` was cut meanwhile: then what lay there is not there any more, and whoever asks again finds the
+    /// log that has taken its place.
+    pub(crate) fn unless_cut(&self, log: &OpenLog, error: LogError) -> LogError {
+        if log.appender.lock().is_being_cut { LogError::BeingCut(self.id) } else { error }
     }
 
     /// As [`Self::note_damage`], of a read. One that the device refused may be the first to tell that it is dead.

@@ -168,6 +168,8 @@ pub(crate) struct Appender {
     pub(crate) held_up_bytes: u64,
     /// The log dir's writer is told of them.
     pub(crate) is_left: bool,
+    /// The log is being cut: nothing is appended to it any more. Stays set of one that was.
+    pub(crate) is_being_cut: bool,
     /// This log is no longer the partition's current one.
     pub(crate) is_retired: bool,
 }
@@ -179,6 +181,8 @@ pub(crate) struct OpenLog {
     /// Whom the journal tells.
     pub(super) owner: Arc<JournalOwner>,
     pub(crate) dir: Arc<LogDir>,
+    /// How often it had been cut.
+    pub(crate) cuts: u32,
     /// Why the journal takes nothing more of this log.
     pub(super) journal_failure: OnceLock<LogError>,
     /// Bytes that were submitted to the journal and are not in the tail yet. What is stored moves there while `shown` is
@@ -204,7 +208,7 @@ pub(crate) struct OpenLog {
     pub(crate) first_dirty: Mutex<Option<Offset>>,
     /// None before the first read: many logs are only written to.
     pub(crate) recent_reads: Mutex<Option<Box<RecentReads>>>,
-    pub(crate) doomed: Mutex<Vec<super::cleanup::DoomedFile>>,
+    pub(crate) doomed: Mutex<Vec<super::retention::DoomedFile>>,
     /// Held while segments are taken away or replaced, so that retention and compaction do not meet. What it holds comes
     /// before anything else of that.
     pub(crate) reshaping: Mutex<Option<UnfinishedSwap>>,
@@ -213,6 +217,7 @@ pub(crate) struct OpenLog {
 /// What recovery has found.
 #[derive(Debug)]
 pub(crate) struct OpenParts {
+    pub(crate) cuts: u32,
     pub(crate) home: Arc<Home>,
     pub(crate) writer: SegmentWriter,
     pub(crate) view: View,
@@ -229,11 +234,13 @@ impl OpenLog {
             staged: Vec::new(),
             held_up_bytes: 0,
             is_left: false,
+            is_being_cut: false,
             is_retired: false,
         };
         Arc::new_cyclic(|this| Self {
             owner: Arc::new(JournalOwner::new(this.clone(), handle)),
             dir: handle.dir.clone(),
+            cuts: parts.cuts,
             journal_failure: OnceLock::new(),
             submitted_bytes: AtomicU64::new(0),
             held_end: AtomicI64::new(0),

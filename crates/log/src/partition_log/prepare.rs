@@ -89,11 +89,18 @@ impl Prepared {
     }
 
     /// The finished bytes, which nothing changes any more.
-    pub(super) fn take_piece(&mut self, base_offset: Offset, epoch: LeaderEpoch, now: TimestampMs) -> Piece {
+    pub(super) fn take_piece(
+        &mut self,
+        base_offset: Offset,
+        epoch: LeaderEpoch,
+        cuts: u32,
+        now: TimestampMs,
+    ) -> Piece {
         Piece {
             base_offset,
             next_offset: base_offset.plus(self.offset_count()),
             epoch,
+            cuts,
             max_timestamp: self.max_timestamp(),
             now,
             bytes: std::mem::take(&mut self.bytes).freeze(),

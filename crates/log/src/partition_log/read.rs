@@ -208,10 +208,10 @@ impl PartitionLog {
                 // Retention or compaction removed the file before it was opened: look again.
                 Err(ReadError::Storage(LogError::Io { source, .. }))
                     if source.kind() == io::ErrorKind::NotFound => {}
-                result => return result.inspect_err(|error| self.note_read_damage(error)),
+                result => return result.map_err(|error| self.judge_read(&log, error)),
             }
         }
-        log.read_once(limits).inspect_err(|error| self.note_read_damage(error))
+        log.read_once(limits).map_err(|error| self.judge_read(&log, error))
     }
 
     /// Moves what was read of this log from its files to memory, for a caller that cannot keep the files open.

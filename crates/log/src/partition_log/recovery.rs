@@ -35,13 +35,20 @@ const SNAPSHOT_BYTES_MAX: u64 = 16 * 1024 * 1024;
 const PAGE_BYTES: u64 = 4096;
 
 /// Opens the partition's files and recovers what needs it.
-/// `replay_from`: the journal has everything from this offset on, and what the segments say of it counts for nothing.
+/// `replay_from`: the journal has everything from this offset on, and what the segments say of it counts for nothing. So it is
+/// from where the log was cut on, if no checkpoint has covered it since.
 /// Where the checkpoint cannot be believed it may have told that the segments go on alone: then they count.
 pub(super) fn recover(log: &PartitionLog, replay_from: Option<Offset>) -> Result<Arc<OpenLog>, LogError> {
     let home = log.home();
     let mut files = list(log, &home)?;
     let checkpoint =
         log.dir.checkpointed(log.id).unwrap_or_else(|| PartitionCheckpoint::starting_at(Offset::ZERO));
+    if let Some(end) = checkpoint.cut_end.filter(|_| checkpoint.is_lost) {
+        let what = format!("was cut at offset {end}, and the checkpoint that knew more of it is damaged");
+        return Err(LogError::corrupt(&home.dir, 0, what));
+    }
+    let is_replay = replay_from.is_some();
+    let replay_from = checkpoint.cut_end.or(replay_from);
     remove_deleted(&home, &mut files, checkpoint.log_start.min(checkpoint.recovery_point))?;
     log.look_again(&home, &files, &checkpoint)?;
     let mut opening = Opening {
@@ -54,8 +61,8 @@ pub(super) fn recover(log: &PartitionLog, replay_from: Option<Offset>) -> Result
         producers: ProducerStates::new(),
         snapshot: None,
         segments: Vec::new(),
-        is_dirty: checkpoint.is_lost,
-        is_replay: replay_from.is_some(),
+        is_dirty: checkpoint.is_lost || checkpoint.cut_end.is_some(),
+        is_replay,
         replay_from: replay_from.filter(|_| !checkpoint.is_lost),
         home,
         checkpoint,
@@ -400,6 +407,9 @@ impl Opening<'_> {
     /// checkpoint.
     fn load_producers(&mut self) -> Result<(), LogError> {
         match self.read_producers() {
+            Ok(producers) if self.recovery_point < self.checkpoint.producers_end => {
+                self.cut_producers(producers)?;
+            }
             Ok(producers) => {
                 self.producers = producers;
                 self.snapshot = self.checkpoint.producers_at;
@@ -410,6 +420,17 @@ impl Opening<'_> {
                 self.is_dirty = true;
             }
         }
+        Ok(())
+    }
+
+    /// Those who have appended nothing since the log ended where it was cut are as they were then. The others are so in the
+    /// headers of the log.
+    fn cut_producers(&mut self, mut known: ProducerStates) -> Result<(), LogError> {
+        self.is_dirty = true;
+        if known.forget_from(self.recovery_point) {
+            self.rebuild_producers()?;
+        }
+        self.producers.overlay(known);
         Ok(())
     }
 
@@ -443,6 +464,10 @@ impl Opening<'_> {
                 }
                 record_producer(&mut self.producers, &header, self.now);
                 position += header.size_bytes() as u64;
+                if header.next_offset() >= self.recovery_point {
+                    // What follows may be what was cut, or nothing that anybody has synced.
+                    return Ok(());
+                }
             }
         }
         Ok(())
@@ -478,8 +503,10 @@ impl Opening<'_> {
             early_rolls: Allowance::of_log(),
         };
         let first_dirty = self.checkpoint.first_dirty;
-        let parts = OpenParts { home: self.home, writer, view, epochs: self.epochs, first_dirty };
-        self.log.begin(parts, self.is_replay)
+        let cuts = self.checkpoint.cuts;
+        let parts = OpenParts { cuts, home: self.home, writer, view, epochs: self.epochs, first_dirty };
+        // A log that was cut goes on in the journal, as one of which that has something.
+        self.log.begin(parts, self.is_replay || self.checkpoint.cut_end.is_some())
     }
 
     /// Writes the last segment's index to its end; returns the log end.
@@ -534,12 +561,12 @@ impl Opening<'_> {
     /// deleted on request. Nothing that is left may be seen, and offsets go on at the start.
     fn start_over(&mut self, log_start: Offset) -> Result<ActiveSegment, LogError> {
         self.is_dirty = true;
-        // What only the removed segments say of producers would be forgotten by the next recovery: so by this one.
-        self.producers = ProducerStates::new();
-        self.load_producers()?;
         let old: Vec<_> = self.segments.drain(..).map(|found| (found.segment.base_offset, 0)).collect();
         let segment = Arc::new(Segment::create(self.home.clone(), log_start)?);
         self.remove_segments(&old)?;
+        // What only the removed segments say of producers would be forgotten by the next recovery: so by this one.
+        self.producers = ProducerStates::new();
+        self.load_producers()?;
         let cursor = IndexCursor::at(log_start, IndexEntry::START, self.config.index_interval_bytes);
         Ok(self.activate(segment, cursor, None))
     }
@@ -558,7 +585,8 @@ impl Opening<'_> {
             last_max_timestamp: active.map_or(TimestampMs::NONE, |active| active.cursor.max_timestamp),
             sealed_bytes,
             latest_epoch: self.epochs.latest().map(|entry| entry.epoch),
-            generation: 0,
+            // What was found before a cut holds no longer.
+            generation: u64::from(self.checkpoint.cuts) << 32,
         }
     }
 }

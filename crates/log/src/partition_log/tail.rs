@@ -29,6 +29,8 @@ pub(crate) struct Piece {
     pub(crate) base_offset: Offset,
     pub(crate) next_offset: Offset,
     pub(crate) epoch: LeaderEpoch,
+    /// How often the log had been cut before.
+    pub(crate) cuts: u32,
     /// Largest timestamp of its records.
     pub(crate) max_timestamp: TimestampMs,
     /// Wall clock when it was appended.
@@ -301,6 +303,7 @@ mod tests {
             base_offset: Offset(base),
             next_offset: Offset(next),
             epoch: LeaderEpoch(1),
+            cuts: 0,
             max_timestamp: TimestampMs(next - 1),
             now: TimestampMs(0),
         };

@@ -159,7 +159,9 @@ impl PartitionLog {
             }
             outcome => {
                 search.attempts = 0;
-                outcome.inspect_err(|error| self.note_damage(error))
+                outcome
+                    .map_err(|error| self.unless_cut(&log, error))
+                    .inspect_err(|error| self.note_damage(error))
             }
         }
     }

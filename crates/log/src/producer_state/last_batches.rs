@@ -47,17 +47,6 @@ impl LastBatches {
             self.count += 1;
         }
     }
-
-    /// Forgets those that end at or above `end`; whether there were none.
-    pub(super) fn truncate_end(&mut self, end: Offset) -> bool {
-        let mut kept = Self::default();
-        for batch in self.all().iter().filter(|batch| batch.place.last_offset < end) {
-            kept.push(*batch);
-        }
-        let is_exact = kept.count == self.count;
-        *self = kept;
-        is_exact
-    }
 }
 
 /// The last batches of a producer as they are kept: each partition remembers every producer that has written to it for a

@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(room.remembered(), 150);
         states.clone_from(&copy);
         assert_eq!(room.remembered(), 200);
-        states.truncate_end(Offset(10));
+        states.forget_from(Offset(10));
         assert_eq!(room.remembered(), 110);
         drop((states, copy));
         assert_eq!(room.remembered(), 0);

@@ -173,14 +173,14 @@ fn there_is_room_for_few_more_producers_than_come() {
 }
 
 #[test]
-fn truncation_says_when_the_state_has_to_be_rebuilt() {
+fn producers_that_have_appended_beyond_a_cut_are_forgotten_and_no_others() {
     let mut states = with_sequences(&[0, 10, 20]);
-    assert!(states.truncate_end(Offset(130)), "nothing lies above");
-    assert_eq!(states, with_sequences(&[0, 10, 20]));
-    assert!(!states.truncate_end(Offset(129)));
-    assert_eq!(states, with_sequences(&[0, 10]));
-    assert!(!states.truncate_end(Offset(100)));
-    assert!(states.is_empty());
+    states.record(batch(9, 0, 0, 0), place(90, 95), TimestampMs(0));
+    assert!(!states.forget_from(Offset(130)), "nothing lies above");
+    assert!(states.forget_from(Offset(129)));
+    assert!(!states.knows(ProducerId(7)) && states.knows(ProducerId(9)));
+    assert!(!states.forget_from(Offset(96)));
+    assert!(states.forget_from(Offset(95)) && states.is_empty());
 }
 
 #[test]

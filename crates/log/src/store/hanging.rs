@@ -6,7 +6,6 @@
 //! dir may go on at any moment. What was put aside then is let go by a checkpoint that began after it, and by no other.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use riverrun_journal::{EntryHeader, Position, RecoveredEntry};
 use riverrun_types::Offset;
@@ -50,7 +49,7 @@ impl LogDir {
         let journal = &self.shared().journals[index];
         let wanted: HashMap<_, _> = self
             .logs_of(index)
-            .filter_map(|log| Some((stream_of(log.id()), (log.unheld_from(self)?, log))))
+            .filter_map(|log| Some((stream_of(log.id()), (log.unheld_from()?, log))))
             .collect();
         let is_wanted = |header: &EntryHeader, _: Position| {
             wanted.get(&header.stream).is_some_and(|(from, _)| header.base_offset >= *from)
@@ -65,7 +64,7 @@ impl LogDir {
             journal.hold(&self.held_name(), &entries).map_err(LogError::Journal)?;
             for entry in &entries {
                 if let Some((_, log)) = wanted.get(&entry.header.stream) {
-                    log.note_held(self.end_of(entry), entry.payload.len() as u64);
+                    log.note_held(entry.header.cuts, self.end_of(entry), entry.payload.len() as u64);
                 }
             }
         }
@@ -76,9 +75,8 @@ impl LogDir {
 impl PartitionLog {
     /// From where on what the journal has of it may be under no checkpoint, and is not aside; none of a log that is closed,
     /// or whose appends go past the journal.
-    fn unheld_from(self: &Arc<Self>, dir: &LogDir) -> Option<Offset> {
+    fn unheld_from(&self) -> Option<Offset> {
         let held_end = self.held_end_of_journal()?;
-        let covered = dir.checkpointed(self.id()).map_or(Offset::ZERO, |known| known.recovery_point);
-        Some(held_end.max(covered))
+        Some(held_end.max(self.known_end()))
     }
 }

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use riverrun_journal::{EntryHeader, Journal, Position, RecoveredEntry, Replay};
 use riverrun_types::{LeaderEpoch, Offset, PartitionId};
 
-use super::aside::{UNKNOWN_NAME, held_name_of, is_of_dir, is_of_partition};
-use super::back::Waiting;
+use super::reopen::Waiting;
+use super::side_files::{UNKNOWN_NAME, held_name_of, is_of_dir, is_of_partition};
 use super::{LogStore, RecoveryReport};
 use crate::config::LogConfig;
 use crate::error::LogError;
@@ -172,7 +172,7 @@ impl Recovery<'_> {
                 self.count(id, &entries, &replayed);
                 // If its dir fails once more, it is not put aside once more.
                 if source.has_aside(&log) {
-                    log.note_held(end, 0);
+                    log.note_held(entries.last().map_or(0, |last| last.header.cuts), end, 0);
                 }
             }
             Err(error) => {

@@ -17,7 +17,7 @@ use parking_lot::MutexGuard;
 use riverrun_journal::{Journal, Position};
 use riverrun_types::{DurabilityLevel, TopicId};
 
-use super::aside::is_of_partition;
+use super::side_files::is_of_partition;
 use super::{Closed, LogStore};
 use crate::error::LogError;
 use crate::log_dir::{Coverage, LogDir};
@@ -79,7 +79,7 @@ impl LogStore {
         if dir.is_troubled.load(Ordering::Relaxed) {
             std::thread::sleep(REST.min(timeout));
         }
-        let is_level_due = || dir.switches.lock().is_any_due(self.now());
+        let is_level_due = || dir.level_changes.lock().is_any_due(self.now());
         is_level_due()
             || dir.alarm().wait(timeout)
             || self.shared.journals.iter().any(|journal| journal.is_out_of_room())

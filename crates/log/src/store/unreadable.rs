@@ -9,7 +9,7 @@ use std::sync::Arc;
 use riverrun_journal::{EntryHeader, Position, RecoveredEntry};
 use riverrun_types::{Offset, PartitionId};
 
-use super::retry::Retry;
+use super::backoff::Backoff;
 use crate::error::LogError;
 use crate::log_dir::LogDir;
 use crate::partition_log::{PartitionLog, Piece};
@@ -23,7 +23,7 @@ pub(crate) struct FailedReread {
     /// For which partitions it was read, because their segments cannot be. They are not asked either until the next attempt:
     /// a device that is gone may take its time for each.
     partitions: HashSet<PartitionId>,
-    retry: Retry,
+    retry: Backoff,
 }
 
 impl LogDir {
@@ -69,12 +69,15 @@ impl LogDir {
 
     fn reread(&self, index: usize, covered: Position, logs: &[Arc<PartitionLog>]) -> Result<(), LogError> {
         let journal = &self.shared().journals[index];
-        let wanted = logs.iter().map(|log| (stream_of(log.id()), (log, log.unheld_settled())));
+        let wanted = logs.iter().map(|log| {
+            let (cuts, unheld) = log.unheld_settled();
+            (stream_of(log.id()), (log, cuts, unheld))
+        });
         let wanted: HashMap<_, _> = wanted.collect();
         // A bad sector in what others have sent is none of theirs, nor is one in what a checkpoint covers, is aside or
         // lies in memory.
         let is_unheld = |header: &EntryHeader, _: Position| {
-            wanted.get(&header.stream).is_some_and(|(_, unheld)| unheld.contains(&header.base_offset))
+            wanted.get(&header.stream).is_some_and(|(_, _, unheld)| unheld.contains(&header.base_offset))
         };
         let mut replay = journal.reread(covered).map_err(LogError::Journal)?;
         let mut damaged_count = 0;
@@ -85,8 +88,8 @@ impl LogDir {
             entries.sort_by_key(|entry| entry.position);
             journal.hold(&self.held_name(), &entries).map_err(LogError::Journal)?;
             for entry in &entries {
-                if let Some((log, _)) = wanted.get(&entry.header.stream) {
-                    log.note_held(self.end_of(entry), entry.payload.len() as u64);
+                if let Some((log, ..)) = wanted.get(&entry.header.stream) {
+                    log.note_held(entry.header.cuts, self.end_of(entry), entry.payload.len() as u64);
                 }
             }
             for damaged in damaged {
@@ -99,8 +102,8 @@ impl LogDir {
             damaged_count = replay.damaged().len();
         }
         // In the place of what is damaged there is a mark.
-        for (log, unheld) in wanted.values() {
-            log.note_held(unheld.end, 0);
+        for (log, cuts, unheld) in wanted.values() {
+            log.note_held(*cuts, unheld.end, 0);
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ use crate::checkpoint::{
 };
 use crate::error::LogError;
 use crate::log_dir::topic_dir;
-use crate::log_starts::{self, LOG_STARTS_FILE};
+use crate::log_starts::{self, Change, LOG_STARTS_FILE};
 
 /// A file of a log dir in bytes at most.
 const FILE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
@@ -40,10 +40,9 @@ impl LogDirFiles {
         files.was_clean = checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.is_clean);
         let generation = checkpoint.as_ref().map(|checkpoint| checkpoint.generation);
         let mut partitions = checkpoint.map(|checkpoint| checkpoint.partitions);
-        for (partition, log_start) in files.read_log_starts(env, generation.unwrap_or(0))? {
+        for (partition, change) in files.read_log_starts(env, generation.unwrap_or(0))? {
             if let Some(partitions) = &mut partitions {
-                let known = partitions.entry(partition).or_default();
-                known.log_start = known.log_start.max(log_start);
+                partitions.entry(partition).or_default().change(change);
             }
         }
         files.partitions = partitions;
@@ -104,7 +103,7 @@ impl LogDirFiles {
         &mut self,
         env: &Env,
         generation: u64,
-    ) -> Result<Vec<(PartitionId, Offset)>, LogError> {
+    ) -> Result<Vec<(PartitionId, Change)>, LogError> {
         let Some(bytes) = read_if_there(env, &self.path.join(LOG_STARTS_FILE))? else {
             self.find(LOG_STARTS_FILE, 0, Weight::Damage, "the log starts are missing");
             return Ok(Vec::new());
@@ -119,7 +118,7 @@ impl LogDirFiles {
                     let weight = if flaw.may_be_torn { Weight::TornTail } else { Weight::Damage };
                     self.find(LOG_STARTS_FILE, flaw.position, weight, flaw.what);
                 }
-                Ok(content.moves(generation).collect())
+                Ok(content.changes(generation).collect())
             }
         }
     }

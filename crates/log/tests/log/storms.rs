@@ -1,6 +1,7 @@
 //! Random troubles: two log dirs and a journal or two, partitions at all levels, disks that fail, are full or away or die
-//! in a recovery, starts that do not know a partition, kills and power cuts, deleted records and topics. Whatever comes,
-//! what was acked is there as soon as its disk is, in its order, and nothing is there that nobody has sent.
+//! in a recovery, starts that do not know a partition, kills and power cuts, deleted records and topics, logs that are cut.
+//! Whatever comes, what was acked and not cut is there as soon as its disk is, in its order, and nothing is there that
+//! nobody has sent, or that was cut.
 //!
 //! Everything but the journals' threads follows from a seed. `RIVERRUN_STORM_SEED=<seed>` runs one alone,
 //! `RIVERRUN_STORM_RUNS=<n>` sets the budget, `RIVERRUN_STORM_SHOW=1` prints what was done.
@@ -43,6 +44,10 @@ struct Part {
     written_end: i64,
     log_start: i64,
     log_start_asked: i64,
+    /// The log ends there at the most: what was cut does not come back.
+    end_max: i64,
+    /// A cut has failed: whether it is made the next start finds out.
+    is_being_cut: bool,
 }
 
 impl Part {
@@ -57,6 +62,8 @@ impl Part {
             written_end: 0,
             log_start: 0,
             log_start_asked: 0,
+            end_max: i64::MAX,
+            is_being_cut: false,
         }
     }
 }
@@ -78,6 +85,8 @@ struct Storm {
     away: Option<usize>,
     /// A partition that nobody knows since the start.
     forgotten: Option<PartitionId>,
+    /// Logs are cut, and checkpoints are not damaged: only they say what a cut has left.
+    has_cuts: bool,
     /// When recovery asks for the place of so many entries' partition, a dir dies.
     dies_at: u64,
     history: Vec<String>,
@@ -110,6 +119,7 @@ impl Storm {
             is_torn: false,
             away: None,
             forgotten: None,
+            has_cuts: seed % 5 < 3,
             dies_at: u64::MAX,
             history: Vec::new(),
         };
@@ -212,6 +222,7 @@ impl Storm {
             79..84 => self.change_level(),
             84..87 => self.delete_records(),
             87..88 => self.delete_topic(),
+            88..89 if self.has_cuts => self.cut(),
             88..90 => self.retain(),
             90..92 => self.make_trouble(),
             92..93 => _ = self.store().close_idle(0, Duration::ZERO),
@@ -228,6 +239,9 @@ impl Storm {
     fn append(&mut self) {
         let number = self.pick();
         let part = &self.parts[number];
+        if part.is_being_cut {
+            return;
+        }
         let log = self.log(part);
         let size = if self.below(10) == 0 { 10_000 } else { self.below(500) };
         let value = format!("{}:{}", self.sent, "x".repeat(usize::try_from(size).unwrap()));
@@ -236,6 +250,8 @@ impl Storm {
         let what = match log.append(BytesMut::from(&batch[..]), options) {
             Err(error) => format!("refused: {error}"),
             Ok(appended) => {
+                let end_max = &mut self.parts[number].end_max;
+                *end_max = end_max.saturating_add(1);
                 let _told_below = log.write_staged();
                 let mut outcome = "unknown";
                 for _ in 0..300 {
@@ -285,6 +301,28 @@ impl Storm {
         self.note(format!("delete below {before} of {number}: {result:?}"));
     }
 
+    /// Each record has a batch of its own, so that a log is cut where it is to be.
+    fn cut(&mut self) {
+        let number = self.pick();
+        let log = self.log(&self.parts[number]);
+        let (Ok(start), Ok(end)) = (log.log_start_offset(), log.log_end_offset()) else { return };
+        let kept = i64::try_from(self.below(u64::try_from(end.0 - start.0).unwrap() + 1)).unwrap();
+        let at = Offset(start.0 + kept);
+        let result = log.truncate_to(at);
+        let part = &mut self.parts[number];
+        part.durable_end = part.durable_end.min(at.0);
+        part.written_end = part.written_end.min(at.0);
+        match &result {
+            Ok(end) => {
+                assert_eq!(*end, at);
+                part.known.split_off(&at.0);
+                part.end_max = at.0;
+            }
+            Err(_) => part.is_being_cut = true,
+        }
+        self.note(format!("cut {number} at {at} of {end}: {result:?}"));
+    }
+
     fn retain(&mut self) {
         let number = self.pick();
         let log = self.log(&self.parts[number]);
@@ -326,7 +364,9 @@ impl Storm {
         for number in (0..self.parts.len()).filter(|number| self.is_known(*number)).collect::<Vec<_>>() {
             let synced = self.log(&self.parts[number]).watermarks().synced.0;
             let part = &mut self.parts[number];
-            part.durable_end = part.durable_end.max(synced);
+            if !part.is_being_cut {
+                part.durable_end = part.durable_end.max(synced);
+            }
         }
     }
 
@@ -361,7 +401,7 @@ impl Storm {
         let is_cut = how == 2 || how == 3;
         self.is_torn |= is_cut || self.has_trouble;
         let is_calm = !self.is_torn && !was_away && self.away.is_none();
-        let is_damaged = is_calm && self.below(4) == 0;
+        let is_damaged = is_calm && !self.has_cuts && self.below(4) == 0;
         if is_damaged {
             self.damage_checkpoint();
         }
@@ -451,6 +491,11 @@ impl Storm {
         );
         let must_end = part.durable_end.max(part.written_end).max(start);
         assert!(end >= must_end, "partition {number} ends at {end} of {must_end}");
+        assert!(
+            end <= part.end_max,
+            "partition {number} ends at {end}, and was cut to end at {}",
+            part.end_max
+        );
         assert!(found.keys().copied().eq(start..end), "partition {number} has holes");
         let rises = found.values().is_sorted_by(|one, next| one < next);
         assert!(rises && found.values().all(|number| *number < sent), "partition {number}: order");
@@ -458,6 +503,8 @@ impl Storm {
             assert_eq!(found.get(offset), Some(known), "partition {number} at {offset}");
         }
         part.known.clone_from(found);
+        part.is_being_cut = false;
+        part.end_max = end;
         part.log_start = start;
         part.log_start_asked = part.log_start_asked.max(start);
         part.written_end = end;

@@ -40,9 +40,13 @@ pub(crate) struct Oracle {
     droppable: BTreeSet<i64>,
     /// Everything below survives a power cut.
     pub(crate) durable_end: i64,
+    /// What the last checkpoint covered of a log that was cut since.
+    pub(crate) cut_end: Option<i64>,
     /// Everything below is under a checkpoint.
     pub(crate) covered_end: i64,
     pub(crate) producers: BTreeMap<i64, Vec<Sent>>,
+    /// Producers of which nobody says what the log knows, since it was cut.
+    pub(crate) retired: BTreeSet<i64>,
 }
 
 impl Oracle {
@@ -95,11 +99,27 @@ impl Oracle {
     pub(crate) fn cover(&mut self) {
         self.durable_end = self.end();
         self.covered_end = self.end();
+        self.cut_end = None;
+    }
+
+    /// Compaction has looked at nothing that comes from now on.
+    fn end_at(&mut self, end: i64) {
+        self.records.truncate(usize::try_from(end).unwrap());
+        self.maybe_cleaned = self.maybe_cleaned.min(end);
+        self.surely_cleaned = self.surely_cleaned.min(end);
+    }
+
+    /// What lay at `end` or beyond was taken back. What is left is durable. The producers are the caller's.
+    pub(crate) fn cut(&mut self, end: i64) {
+        self.end_at(end);
+        self.durable_end = end;
+        self.covered_end = self.covered_end.min(end);
+        self.cut_end = Some(self.covered_end);
     }
 
     /// The log ends at `end` after a power cut.
     pub(crate) fn truncate(&mut self, end: i64) {
-        self.records.truncate(usize::try_from(end).unwrap());
+        self.end_at(end);
         for sent in self.producers.values_mut() {
             sent.retain(|batch| batch.last_offset < end);
         }

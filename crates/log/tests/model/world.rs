@@ -15,7 +15,8 @@ use riverrun_log::compaction::execute::{CleanerControl, CleanerOptions};
 use riverrun_log::config::{CleanupPolicy, LogConfig};
 use riverrun_log::producer_state::{AppendOrigin, SequenceError, next_sequence};
 use riverrun_log::{
-    AppendError, AppendOptions, Appended, CompactOptions, LogStore, PartitionLog, Place, StoreOptions,
+    AppendError, AppendOptions, Appended, CompactOptions, LogError, LogStore, PartitionLog, Place,
+    StoreOptions,
 };
 use riverrun_records::{BatchBuilder, BatchOptions, Batches, Compression, Header, ProducerStamp};
 use riverrun_types::{
@@ -34,6 +35,8 @@ const LEVELS: [DurabilityLevel; 4] = [
     DurabilityLevel::AsyncSync,
     DurabilityLevel::AsyncAsync,
 ];
+/// Records of a batch at most.
+const BATCH_MAX: i64 = 8;
 const HOUR_MS: i64 = 60 * 60 * 1000;
 const DELETE_RETENTION_MS: i64 = 2 * HOUR_MS;
 const RETENTION_MS: i64 = 6 * HOUR_MS;
@@ -174,7 +177,8 @@ impl World {
             90..92 => self.restart_cleanly(),
             92..94 => self.kill(),
             94..96 => self.cut_power(),
-            96..98 => self.crowd_out(),
+            96..97 => self.crowd_out(),
+            97..99 => self.cut(),
             _ => self.look_up(),
         }
         self.check_bounds();
@@ -254,6 +258,9 @@ impl World {
 
     fn append_idempotent(&mut self) {
         let id = 1000 + self.dice.offset(3);
+        if self.oracle.retired.contains(&id) {
+            return self.append_plain();
+        }
         let last = self.oracle.remembered(id).last().copied();
         match (last, self.dice.below(10)) {
             (Some(_), 0..3) => self.retry(id),
@@ -424,6 +431,58 @@ impl World {
         }
     }
 
+    // Cuts.
+
+    /// What lies beyond some offset is taken back. Nothing is that compaction may have looked at, as in a cluster; it may have
+    /// ended within a batch.
+    fn cut(&mut self) {
+        let floor = self.oracle.log_start.max(self.oracle.maybe_cleaned + BATCH_MAX);
+        let before = self.oracle.end();
+        if floor > before {
+            return;
+        }
+        let offset = floor + self.dice.offset(before - floor + 1);
+        let end = match self.log().truncate_to(Offset(offset)) {
+            Ok(end) => end.0,
+            // The batch that holds the offset begins below the start of the log.
+            Err(LogError::CutTooFar { .. }) => return,
+            Err(error) => panic!("{error}"),
+        };
+        let is_in_batch = (0..BATCH_MAX).contains(&(offset - end)) && end >= self.oracle.log_start;
+        assert!(is_in_batch, "cut at {end}, not at {offset}");
+        self.note(format!("cut at {end} of {before}"));
+        if end < before {
+            self.oracle.cut(end);
+            self.reconcile_producers();
+        }
+    }
+
+    /// Until a checkpoint covers a log that was cut, it finds those of its producers that had appended beyond the cut in the log:
+    /// by their last batches, if neither retention nor compaction may have taken these. Otherwise nobody says what it knows.
+    fn reconcile_producers(&mut self) {
+        let views = self.log().active_producers().unwrap();
+        let floor = self.oracle.log_start.max(self.oracle.maybe_cleaned);
+        let end = self.oracle.end();
+        let Oracle { producers, retired, .. } = &mut self.oracle;
+        for (id, sent) in producers {
+            let is_touched = sent.last().is_some_and(|last| last.last_offset >= end);
+            sent.retain(|batch| batch.last_offset < end);
+            let known = views.iter().find(|view| view.producer_id.0 == *id).map(|view| view.last_offset.0);
+            let last = sent.last().copied();
+            if last.is_some_and(|last| last.base_offset >= floor) {
+                assert_eq!(
+                    known,
+                    last.map(|last| last.last_offset),
+                    "producer {id} is not as it was at the cut"
+                );
+                sent.retain(|batch| batch.base_offset >= floor);
+            } else if is_touched || known != last.map(|last| last.last_offset) {
+                sent.clear();
+                retired.insert(*id);
+            }
+        }
+    }
+
     // Restarts.
 
     fn checkpoint(&mut self) {
@@ -458,6 +517,9 @@ impl World {
         self.store = None;
         self.note("kill");
         self.start();
+        if self.oracle.cut_end.is_some() {
+            self.reconcile_producers();
+        }
     }
 
     /// The machine dies: the log may end anywhere above what a checkpoint has covered.
@@ -472,18 +534,21 @@ impl World {
         if end == self.oracle.log_start {
             self.forget_lost_batches();
         }
+        if self.oracle.cut_end.is_some() {
+            self.reconcile_producers();
+        }
         self.note(format!("power cut, log end {end}"));
     }
 
     /// A log that ends at a log start that was moved past its durable end: the batches between may be lost, and
-    /// only the log can say from where on.
+    /// only the log can say from where on. What a cut has left durable goes with its segments.
     fn forget_lost_batches(&mut self) {
         let views = self.log().active_producers().unwrap();
-        let durable_end = self.oracle.durable_end;
-        for (id, sent) in &mut self.oracle.producers {
+        let Oracle { durable_end, producers, .. } = &mut self.oracle;
+        for (id, sent) in producers {
             let view = views.iter().find(|view| view.producer_id.0 == *id);
             let known = view.map_or(-1, |view| view.last_offset.0);
-            sent.retain(|batch| batch.last_offset < durable_end || batch.last_offset <= known);
+            sent.retain(|batch| batch.last_offset < *durable_end || batch.last_offset <= known);
         }
     }
 
@@ -558,6 +623,7 @@ impl World {
         let views = self.log().active_producers().unwrap();
         let found: Vec<_> = views
             .iter()
+            .filter(|view| !self.oracle.retired.contains(&view.producer_id.0))
             .map(|view| (view.producer_id.0, view.epoch.0, view.last_sequence, view.last_offset.0))
             .collect();
         let expected: Vec<_> = self

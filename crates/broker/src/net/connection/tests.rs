@@ -17,8 +17,8 @@ use riverrun_protocol::Frame;
 use socket2::SockRef;
 
 use super::*;
-use crate::net::gate::Load;
 use crate::net::listener::bind;
+use crate::net::produce_backpressure::Load;
 use crate::net::turns::InTurns;
 
 /// Longer than anything takes, even on a busy machine.

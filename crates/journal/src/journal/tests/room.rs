@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::frames::frame_bytes;
-use crate::room::FIRST_STEP_BYTES;
+use crate::prefill::FIRST_STEP_BYTES;
 
 const BLOCK_BYTES: usize = 4096;
 
@@ -435,7 +435,7 @@ fn a_standby_that_cannot_be_made_is_not_tried_with_every_group() {
     played.step(u64::MAX);
     for number in 1..6 {
         assert_eq!(played.store(), Turn::Again);
-        assert_eq!(played.ahead.step(), Step::Idle, "entry {number}");
+        assert_eq!(played.prefiller.step(), Step::Idle, "entry {number}");
     }
 }
 

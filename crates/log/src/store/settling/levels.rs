@@ -12,7 +12,7 @@ use super::{DRAIN_POLL, LogStore, Relief, for_each};
 use crate::error::LogError;
 use crate::log_dir::LogDir;
 use crate::pace::Haste;
-use crate::partition_log::{PartitionLog, Switch, Switched};
+use crate::partition_log::{LevelChange, LevelChangeEnd, PartitionLog};
 
 /// How long what is on its way through the journals is waited for, not counting what is settled meanwhile.
 const SWITCH_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -21,19 +21,19 @@ impl LogStore {
     /// Changes the levels that are to change: a checkpoint first, so that the one with appends held up is short.
     pub(super) fn change_levels(&self, dirs: &[Arc<LogDir>], delivered: &[Position]) -> Result<(), LogError> {
         let now = self.now();
-        let mut wanted: Vec<_> = dirs.iter().flat_map(|dir| dir.switches.lock().take(now)).collect();
+        let mut wanted: Vec<_> = dirs.iter().flat_map(|dir| dir.level_changes.lock().take(now)).collect();
         let all_count = wanted.len();
-        wanted.retain(|partition| !partition.cannot_switch());
+        wanted.retain(|partition| !partition.cannot_change_level());
         let mut stuck = all_count - wanted.len();
         if wanted.is_empty() {
             tell_stuck(stuck);
             return Ok(());
         }
         let mut result = self.recycle(dirs, delivered, Haste::Spread, |dir| dir.check_usable().is_ok());
-        let mut switches = Vec::new();
+        let mut changes = Vec::new();
         for partition in &wanted {
-            match partition.begin_switch() {
-                Ok(switch) => switches.extend(switch),
+            match partition.begin_level_change() {
+                Ok(change) => changes.extend(change),
                 Err(error) => {
                     if partition.failure().is_none() {
                         self.put_off(partition);
@@ -42,17 +42,17 @@ impl LogStore {
                 }
             }
         }
-        result = result.and(self.cover_switches(dirs, &switches));
-        for switch in switches {
-            let partition = switch.partition().clone();
-            match switch.finish() {
-                Switched::Done => {}
-                Switched::Later => {
+        result = result.and(self.cover_level_changes(dirs, &changes));
+        for change in changes {
+            let partition = change.partition().clone();
+            match change.finish() {
+                LevelChangeEnd::Done => {}
+                LevelChangeEnd::Later => {
                     self.put_off(&partition);
                     // The next cycle rests before it tries again.
                     result = result.and(Err(LogError::LevelWaits(partition.id())));
                 }
-                Switched::Never => stuck += 1,
+                LevelChangeEnd::Never => stuck += 1,
             }
         }
         tell_stuck(stuck);
@@ -60,16 +60,20 @@ impl LogStore {
     }
 
     fn put_off(&self, partition: &Arc<PartitionLog>) {
-        partition.dir().switches.lock().put_off(partition, self.now());
+        partition.dir().level_changes.lock().put_off(partition, self.now());
     }
 
     /// Waits until the journals have stored what was submitted before appends were held up, and has a checkpoint cover it.
-    pub(super) fn cover_switches(&self, dirs: &[Arc<LogDir>], switches: &[Switch]) -> Result<(), LogError> {
+    pub(super) fn cover_level_changes(
+        &self,
+        dirs: &[Arc<LogDir>],
+        changes: &[LevelChange],
+    ) -> Result<(), LogError> {
         let mut result = Ok(());
         let mut relief = Relief::default();
         let mut waited = Duration::ZERO;
         let may_wait = |waited| waited < SWITCH_WAIT_MAX && self.check_time().is_ok();
-        while switches.iter().any(Switch::is_draining) && may_wait(waited) {
+        while changes.iter().any(LevelChange::is_draining) && may_wait(waited) {
             let recycle = |delivered: &[Position]| {
                 self.recycle(dirs, delivered, Haste::AtOnce, |dir| dir.check_usable().is_ok())
             };
@@ -77,7 +81,7 @@ impl LogStore {
             std::thread::sleep(DRAIN_POLL);
             waited += DRAIN_POLL;
         }
-        if switches.iter().any(Switch::is_drained) {
+        if changes.iter().any(LevelChange::is_drained) {
             result = result.and(for_each(dirs, |dir| dir.settle(Haste::AtOnce)));
             result = result.and(for_each(dirs, |dir| dir.checkpoint(false, Haste::AtOnce).map(|_| ())));
         }

@@ -11,7 +11,7 @@ use super::*;
 use crate::config::LogConfig;
 use crate::error::AppendError;
 use crate::log_dir::DirWork;
-use crate::partition_log::{AppendOptions, Appended, PartitionLog, Switched};
+use crate::partition_log::{AppendOptions, Appended, LevelChangeEnd, PartitionLog};
 use crate::store::{Place, StoreOptions};
 
 const LARGE_BYTES: usize = 100_000;
@@ -106,11 +106,12 @@ fn a_change_of_level_does_not_wait_for_a_partition_that_is_deleted() {
     append(&log, 100);
     log.set_config(level(DurabilityLevel::AsyncAsync));
     other.set_config(level(DurabilityLevel::AsyncAsync));
-    let switches: Vec<_> = [&log, &other].into_iter().filter_map(|log| log.begin_switch().unwrap()).collect();
+    let changes: Vec<_> =
+        [&log, &other].into_iter().filter_map(|log| log.begin_level_change().unwrap()).collect();
     store.delete(id(0), 0).unwrap();
-    let elapsed = time_of(|| store.cover_switches(&store.dirs, &switches).unwrap());
+    let elapsed = time_of(|| store.cover_level_changes(&store.dirs, &changes).unwrap());
     assert!(elapsed < Duration::from_secs(25), "{elapsed:?}");
-    assert!(switches.into_iter().all(|switch| switch.finish() == crate::partition_log::Switched::Done));
+    assert!(changes.into_iter().all(|change| change.finish() == crate::partition_log::LevelChangeEnd::Done));
     assert_eq!(other.level_reached(), DurabilityLevel::AsyncAsync);
 }
 
@@ -130,7 +131,7 @@ fn a_level_that_cannot_change_is_tried_again_after_pauses_that_grow() {
     for _ in 0..600 {
         store.settle().unwrap_err();
         sim.clock.advance(STEP);
-        let is_due = store.dirs[0].switches.lock().is_any_due(store.now());
+        let is_due = store.dirs[0].level_changes.lock().is_any_due(store.now());
         attempts += u32::from(is_due);
         let _alarm = store.wait_for_settling(0, Duration::ZERO);
         assert_eq!(store.wait_for_settling(0, Duration::ZERO), is_due);
@@ -145,7 +146,10 @@ fn a_level_that_cannot_change_is_tried_again_after_pauses_that_grow() {
     }
     assert!(steps < 60, "{steps} steps");
     store.settle().unwrap();
-    assert!(!store.dirs[0].switches.lock().is_any_due(store.now() + Duration::from_hours(1)), "it is over");
+    assert!(
+        !store.dirs[0].level_changes.lock().is_any_due(store.now() + Duration::from_hours(1)),
+        "it is over"
+    );
 }
 
 #[test]
@@ -156,14 +160,14 @@ fn what_went_past_the_journal_is_not_put_aside_while_its_level_is_being_changed(
     append(&log, 100);
     fill_journal(&store, &synced(&store, 1));
     log.set_config(level(DurabilityLevel::SyncSync));
-    let switch = log.begin_switch().unwrap().unwrap();
+    let change = log.begin_level_change().unwrap().unwrap();
     append(&log, 100);
     // Nothing can be settled now, and the journal needs its files.
     store.dirs[0].space().found_full();
     store.dirs[0].put_aside_if_stuck(&store.delivered());
     assert_eq!(store.journals().next().unwrap().held().len(), 1, "what the journal has of the other one");
     // The level stays, and what has waited goes the old way: it is acked when it is in the segments.
-    assert_eq!(switch.finish(), crate::partition_log::Switched::Later);
+    assert_eq!(change.finish(), crate::partition_log::LevelChangeEnd::Later);
     assert_eq!(log.watermarks().appended, Offset(2));
     sim.fs.kill();
     drop((log, store));
@@ -376,7 +380,7 @@ fn what_comes_while_a_level_changes_and_the_only_dir_hangs_is_bounded() {
         append(&log, 1);
         store.settle().unwrap();
         log.set_config(Arc::clone(to));
-        let switch = log.begin_switch().unwrap().expect("appends are held up");
+        let change = log.begin_level_change().unwrap().expect("appends are held up");
         let waits = log.dir().working(DirWork::Checkpoint);
         sim.clock.advance(Duration::from_secs(31));
         let refused = (0..100).find_map(|_| stage(&log, LARGE_BYTES).err());
@@ -384,7 +388,7 @@ fn what_comes_while_a_level_changes_and_the_only_dir_hangs_is_bounded() {
         assert!(store.write_cache().bytes() <= 1 << 20);
         drop(waits);
         stage(&log, LARGE_BYTES).unwrap();
-        store.cover_switches(&store.dirs, std::slice::from_ref(&switch)).unwrap();
-        assert!(matches!(switch.finish(), Switched::Done));
+        store.cover_level_changes(&store.dirs, std::slice::from_ref(&change)).unwrap();
+        assert!(matches!(change.finish(), LevelChangeEnd::Done));
     }
 }

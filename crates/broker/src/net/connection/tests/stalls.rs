@@ -3,7 +3,7 @@
 use tokio::sync::Semaphore;
 
 use super::*;
-use crate::net::inflating::{Length, Worker};
+use crate::net::inflate_offload::{Length, Worker};
 use crate::net::source::Source;
 
 /// Another connection that inflates.

@@ -6,7 +6,7 @@
 //! A log that appends to the journal has no byte above its recovery point that could be lost with the power, but for
 //! what the journal has: so what was found there and does not come from the journal is synced before anybody sees it.
 //! A log of which the journal has something appends to the journal, whatever its level asks for, until a checkpoint
-//! covers it: see [`super::switch`].
+//! covers it: see [`super::level_change`].
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 use bytes::BytesMut;
 use riverrun_types::Offset;
 
+use super::cut::{Planted, is_planted};
 use super::journaled::counterpart;
 use super::open::{Mode, OpenLog, OpenParts};
 use super::tail::{Piece, TailEntry};
@@ -84,9 +85,9 @@ impl PartitionLog {
         offset >= self.known_end()
     }
 
-    /// Everything below is in the segments, and under a checkpoint.
-    fn known_end(&self) -> Offset {
-        self.dir.checkpointed(self.id).map_or(Offset::ZERO, |known| known.recovery_point)
+    /// Everything below is in the segments, and synced.
+    pub(crate) fn known_end(&self) -> Offset {
+        self.dir.checkpointed(self.id).map_or(Offset::ZERO, |known| known.durable_end())
     }
 
     /// Takes what the journal has of this partition, in order; the caller does so before anybody else uses it.
@@ -132,8 +133,32 @@ impl PartitionLog {
         Ok(())
     }
 
-    /// Gives the log what the journal has of it, once `open` has opened it for what comes from some offset on.
+    /// Gives the log what the journal has of it, once `open` has opened it for what comes from some offset on. What came before
+    /// the log's last cut is known: it is in the segments, or was cut off.
     fn replay_by(
+        &self,
+        entries: &[TailEntry],
+        target: Target,
+        open: impl FnOnce(Offset) -> Result<Arc<OpenLog>, LogError>,
+    ) -> Result<Vec<Replayed>, LogError> {
+        let cuts = self.check_cuts(entries)?;
+        let newest_epoch = entries.iter().map(|entry| entry.piece.epoch).max();
+        let is_older = |entry: &TailEntry| {
+            if is_planted(Planted::ReplayByEpoch) {
+                return Some(entry.piece.epoch) < newest_epoch;
+            }
+            entry.piece.cuts < cuts && !is_planted(Planted::ReplayByOffset)
+        };
+        if !entries.iter().any(is_older) {
+            return self.replay_newer(entries, target, open);
+        }
+        let newer: Vec<_> = entries.iter().filter(|entry| !is_older(entry)).cloned().collect();
+        let mut replayed = self.replay_newer(&newer, target, open)?.into_iter();
+        let verdict = |entry: &TailEntry| if is_older(entry) { None } else { replayed.next() };
+        Ok(entries.iter().map(verdict).map(|replayed| replayed.unwrap_or(Replayed::Known)).collect())
+    }
+
+    fn replay_newer(
         &self,
         entries: &[TailEntry],
         target: Target,
@@ -152,8 +177,32 @@ impl PartitionLog {
             target = Target::Segments;
         }
         let log = open(first.piece.base_offset)?;
+        if log.cuts < first.piece.cuts {
+            // It was opened for what came before the cut.
+            return Err(self.cut_is_missing(first, log.cuts));
+        }
         self.replay_into(&log, &entries[known..], target, &mut replayed)?;
         Ok(replayed)
+    }
+
+    /// How often the log had been cut. No entry may tell of a cut that the log dir does not know.
+    fn check_cuts(&self, entries: &[TailEntry]) -> Result<u32, LogError> {
+        let newest = entries.iter().map(|entry| entry.piece.cuts).max().unwrap_or(0);
+        let cuts = self.dir.cuts_or(self.id, newest);
+        match entries.iter().find(|entry| entry.piece.cuts > cuts) {
+            None => Ok(cuts),
+            Some(entry) => Err(self.cut_is_missing(entry, cuts)),
+        }
+    }
+
+    fn cut_is_missing(&self, entry: &TailEntry, cuts: u32) -> LogError {
+        let TailEntry { piece, position } = entry;
+        let what = format!(
+            "the journal's entry at {position} has records from offset {} on that came after cut {} of the log, and {cuts} are \
+             known",
+            piece.base_offset, piece.cuts
+        );
+        LogError::corrupt(&self.path(), 0, what)
     }
 
     fn check_not_missing(&self, piece: &Piece) -> Result<(), LogError> {
@@ -370,7 +419,7 @@ impl OpenLog {
     }
 
     /// Syncs the segments that reach above `from`, and the names of all.
-    fn sync_above(&self, from: Offset) -> Result<(), LogError> {
+    pub(super) fn sync_above(&self, from: Offset) -> Result<(), LogError> {
         let view = self.view();
         if view.segments.is_empty() {
             return Ok(());
@@ -414,6 +463,7 @@ mod tests {
             base_offset: Offset(0),
             next_offset: Offset(1),
             epoch: LeaderEpoch(1),
+            cuts: 0,
             max_timestamp: TimestampMs(0),
             now: TimestampMs(0),
         };
@@ -471,7 +521,7 @@ mod tests {
                 stream: stream_of(log.id()),
                 kind: EntryKind::Records,
                 index: 0,
-                epoch: 1,
+                cuts: 0,
                 base_offset: *offset,
                 leader_epoch: LeaderEpoch(1),
             };

@@ -12,8 +12,8 @@
 //!   payload
 //! CRC-32C of all before  u32
 //! ```
-//! All big-endian. The version rises with each change of layout; a newer one is refused by name. An entry without
-//! payload stands for one whose payload was found to be damaged. The file's name ends with `.new` until it is whole; what is
+//! All big-endian. The version rises with each change of layout; a newer one is refused by name, and so is version 1, in which
+//! no stream could be cut. An entry without payload stands for one whose payload was found to be damaged. The file's name ends with `.new` until it is whole; what is
 //! called so after a restart is removed.
 //!
 //! A log dir that cannot take its entries must not keep the journal from being used again: its user puts them aside
@@ -24,6 +24,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use riverrun_env::{Env, atomic_replace, is_device_error, read_whole, readable_bytes};
+use riverrun_types::old_format;
 
 use crate::files::parse_number;
 use crate::frames::{LOOSE_BYTES, NoFrame, decode_loose, encode_loose};
@@ -32,7 +33,7 @@ use crate::volume::Volume;
 use crate::{JournalError, JournalId, RecoveredEntry};
 
 const MAGIC: [u8; 8] = *b"RRheldxx";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 const VERSION_AT: usize = MAGIC.len();
 const ZERO_AT: usize = VERSION_AT + 2;
 const ID_AT: usize = ZERO_AT + 2;
@@ -188,6 +189,11 @@ fn decode(bytes: &Bytes, id: JournalId) -> Result<Vec<HeldEntry>, Flaw> {
             "held entries of format version {version}, and this program knows versions up to {VERSION}"
         );
         return Err(foreign(VERSION_AT, what));
+    }
+    if let Some(version) =
+        version.filter(|version| bytes.starts_with(&MAGIC) && (1..VERSION).contains(version))
+    {
+        return Err(foreign(VERSION_AT, format!("held entries of {}", old_format(version, VERSION))));
     }
     let content = checked_content(bytes, version)?;
     if content[ID_AT..COUNT_AT] != id.0 {

@@ -34,7 +34,8 @@ struct Loss {
 
 /// Shared by a partition's handle and its open log; it outlives both opening and closing.
 ///
-/// Invariants: `synced` never passes `appended`; neither goes back while the process lives.
+/// Invariants: `synced` never passes `appended`, for who reads them here; neither goes back while the process lives, but with a
+/// cut of the log.
 pub(super) struct Marks {
     appended: AtomicI64,
     synced: AtomicI64,
@@ -61,9 +62,17 @@ impl Marks {
     }
 
     pub(super) fn read(&self) -> Watermarks {
-        // MARKS: published. `synced` first: it never passes what `appended` is by then.
+        // MARKS: published. `synced` first: it never passes what `appended` is by then, unless the log is cut just now.
         let synced = Offset(self.synced.load(Ordering::Acquire));
-        Watermarks { synced, appended: Offset(self.appended.load(Ordering::Acquire)) }
+        let appended = Offset(self.appended.load(Ordering::Acquire));
+        Watermarks { synced: synced.min(appended), appended }
+    }
+
+    /// The log ends at `end` now. Nobody else moves the marks meanwhile.
+    pub(super) fn cut_to(&self, end: Offset) {
+        // MARKS: published.
+        self.synced.fetch_min(end.0, Ordering::Release);
+        self.appended.fetch_min(end.0, Ordering::Release);
     }
 
     /// The log reaches up to `end`. Readers can read what lies below when this is called.

@@ -1,7 +1,7 @@
 //! What is done ahead of the journal's thread: the file that it writes to is filled to its end, and the one that comes
 //! next, the *spare*, is made and filled, so that a group under steady load waits for its own sync only.
 //!
-//! Owns the spare until the writer takes it. The work is a [`Ahead::step`] that a second thread of the journal calls in
+//! Owns the spare until the writer takes it. The work is a [`Prefiller::step`] that a second thread of the journal calls in
 //! a loop, and a test when it likes. At most one file is made ahead, and only where the writer could otherwise not
 //! but make one.
 //!
@@ -19,9 +19,9 @@ use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::file_maker::{FileMaker, MadeFile};
 use crate::files::NoRoom;
-use crate::making::{FileMaker, MadeFile};
-use crate::room::{FIRST_STEP_BYTES, Room};
+use crate::prefill::{FIRST_STEP_BYTES, PrefilledRange};
 use crate::volume::Volume;
 
 /// What a step has done.
@@ -41,7 +41,7 @@ pub(crate) enum Step {
 #[derive(Debug, Default)]
 struct State {
     /// The file that is written to, until it is full.
-    current: Option<(Arc<Room>, PathBuf)>,
+    current: Option<(Arc<PrefilledRange>, PathBuf)>,
     /// A file to be made.
     order: Option<FileMaker>,
     spare: Option<MadeFile>,
@@ -51,19 +51,19 @@ struct State {
 /// Shared by the writer and the thread that works ahead. The lock is never held while the disk is waited for, apart
 /// from making an empty file or removing one.
 #[derive(Debug)]
-pub(crate) struct Ahead {
+pub(crate) struct Prefiller {
     volume: Volume,
     state: Mutex<State>,
     changed: Condvar,
 }
 
-impl Ahead {
+impl Prefiller {
     pub(crate) fn new(volume: Volume) -> Self {
         Self { volume, state: Mutex::default(), changed: Condvar::new() }
     }
 
     /// Wants the file that is written to be filled to its end.
-    pub(crate) fn fill(&self, room: Arc<Room>, path: PathBuf) {
+    pub(crate) fn fill(&self, room: Arc<PrefilledRange>, path: PathBuf) {
         self.state.lock().current = Some((room, path));
         self.changed.notify_all();
     }
@@ -150,7 +150,7 @@ impl Ahead {
 
 impl State {
     /// What is to be filled: the file that is written to comes first.
-    fn next(&self) -> Option<(Arc<Room>, PathBuf)> {
+    fn next(&self) -> Option<(Arc<PrefilledRange>, PathBuf)> {
         let current = self.current.iter().map(|(room, path)| (room, path));
         let spare = self.spare.iter().map(|spare| (&spare.room, &spare.path));
         let mut wanted = current.chain(spare);
@@ -168,7 +168,7 @@ impl State {
     }
 
     /// Leaves this file as it is: the writer may fill the one that it writes to, and a spare is used as far as it goes.
-    fn leave(&mut self, room: &Arc<Room>) {
+    fn leave(&mut self, room: &Arc<PrefilledRange>) {
         self.current.take_if(|(current, _)| Arc::ptr_eq(current, room));
         if self.spare.as_ref().is_some_and(|spare| Arc::ptr_eq(&spare.room, room)) {
             room.leave();
@@ -177,7 +177,7 @@ impl State {
 
     /// Fills this file no further. If it is the one that is written to, the writer fills it as it can, and learns of a
     /// failure.
-    fn give_up(&mut self, room: &Arc<Room>, reason: &NoRoom) {
+    fn give_up(&mut self, room: &Arc<PrefilledRange>, reason: &NoRoom) {
         self.current.take_if(|(current, _)| Arc::ptr_eq(current, room));
         if let Some(spare) = self.spare.take_if(|spare| Arc::ptr_eq(&spare.room, room)) {
             tracing::warn!(path = %spare.path.display(), %reason, "a journal file could not be filled ahead");

@@ -13,7 +13,7 @@ use riverrun_types::PartitionId;
 
 use crate::broker::Broker;
 use crate::log_limit::UPKEEP_TROUBLE;
-use crate::shutdown::StopSignal;
+use crate::stop_signal::StopSignal;
 use crate::supervisor::aside;
 
 /// Looks at all partitions once; ends between two of them when `stop` turns true.

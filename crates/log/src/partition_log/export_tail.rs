@@ -33,7 +33,7 @@ impl PartitionLog {
         &self,
         unsettled: &Range<Position>,
         bytes_max: usize,
-    ) -> Result<Vec<(Piece, Position)>, LogError> {
+    ) -> Result<Vec<TailEntry>, LogError> {
         let Some(log) = self.current_log() else { return Ok(Vec::new()) };
         // Nobody settles meanwhile.
         let writer = log.writer.lock();
@@ -61,7 +61,7 @@ impl PartitionLog {
             for chunk in &slice.chunks {
                 let bytes = chunk.to_bytes().map_err(|error| LogError::io(&self.path(), error))?;
                 bytes_taken += bytes.len();
-                self.add_batches(&bytes, unsettled.start, &mut unheld)?;
+                self.add_batches(&bytes, log.cuts, unsettled.start, &mut unheld)?;
             }
             if slice.next_offset.0 <= from {
                 let what = format!("nothing can be read at offset {from}, before the end at {}", writer.end);
@@ -79,15 +79,16 @@ impl PartitionLog {
             bytes_taken += entry.piece.bytes.len();
             is_taken
         });
-        unheld.extend(taken.map(|entry| (entry.piece.clone(), entry.position)));
+        unheld.extend(taken.cloned());
         Ok(unheld)
     }
 
     fn add_batches(
         &self,
         bytes: &Bytes,
+        cuts: u32,
         position: Position,
-        unheld: &mut Vec<(Piece, Position)>,
+        unheld: &mut Vec<TailEntry>,
     ) -> Result<(), LogError> {
         for batch in Batches::new(bytes) {
             let batch = batch.and_then(riverrun_records::UnverifiedBatch::verify);
@@ -98,21 +99,22 @@ impl PartitionLog {
                 base_offset: header.base_offset(),
                 next_offset: header.next_offset(),
                 epoch: header.leader_epoch(),
+                cuts,
                 max_timestamp: header.max_timestamp(),
                 now: self.dir.env().clock.wall(),
             };
-            unheld.push((piece, position));
+            unheld.push(TailEntry { piece, position });
         }
         Ok(())
     }
 
     /// What lies in segments that no checkpoint covers and was not put aside yet, also if it was deleted: both ends are such
-    /// of entries of a journal.
-    pub(crate) fn unheld_settled(&self) -> Range<Offset> {
-        let Some(log) = self.current_log() else { return Offset::ZERO..Offset::ZERO };
+    /// of entries of a journal. With it comes after how many cuts that is.
+    pub(crate) fn unheld_settled(&self) -> (u32, Range<Offset>) {
+        let Some(log) = self.current_log() else { return (0, Offset::ZERO..Offset::ZERO) };
         let writer = log.writer.lock();
         let begin = writer.recovery_point.max(Offset(log.held_end.load(Ordering::Relaxed)));
-        begin..writer.end.max(begin)
+        (log.cuts, begin..writer.end.max(begin))
     }
 
     /// Everything below was put aside; none of a log that is not open.
@@ -150,10 +152,14 @@ impl PartitionLog {
         }
     }
 
-    /// Everything below `end` is aside, synced, and `bytes` of it since the last call. Its memory counts no longer as what
+    /// Everything below `end`, which came after so many cuts, is aside, synced, and `bytes` of it since the last call. Its memory counts no longer as what
     /// the write cache bounds, because it may stay for as long as the process lives; the log takes nothing more meanwhile.
-    pub(crate) fn note_held(&self, end: Offset, bytes: u64) {
+    pub(crate) fn note_held(&self, cuts: u32, end: Offset, bytes: u64) {
         let Some(log) = self.log_at_hand() else { return };
+        if log.cuts != cuts {
+            // It was cut meanwhile, and what is aside is nothing of it any more.
+            return;
+        }
         log.held_end.store(end.0, Ordering::Relaxed);
         log.held_bytes.fetch_add(bytes, Ordering::Relaxed);
         log.uncount_below(end);

@@ -18,7 +18,7 @@ use crate::error::LogError;
 use crate::producer_state::AppendOrigin;
 
 /// A partition whose appends go nowhere at the moment.
-pub(crate) struct Switch {
+pub(crate) struct LevelChange {
     partition: Arc<PartitionLog>,
     log: Arc<OpenLog>,
     from: Mode,
@@ -30,7 +30,7 @@ pub(crate) struct Switch {
 
 /// How a change of level has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Switched {
+pub(crate) enum LevelChangeEnd {
     /// The level is what the options ask for, or the partition was deleted.
     Done,
     /// It could not be made this time.
@@ -42,7 +42,7 @@ pub(crate) enum Switched {
 impl PartitionLog {
     /// Begins to stage what is appended, if the level asks for another way than the present one. After an error it is
     /// to be tried again, unless the log dir has failed.
-    pub(crate) fn begin_switch(self: &Arc<Self>) -> Result<Option<Switch>, LogError> {
+    pub(crate) fn begin_level_change(self: &Arc<Self>) -> Result<Option<LevelChange>, LogError> {
         // What was staged before is written by the old way.
         self.write_staged()?;
         Ok(self.hold_up())
@@ -50,21 +50,21 @@ impl PartitionLog {
 
     /// Whether the options ask for a level that would lead through a journal that has failed. Nothing need be held up, nor
     /// synced, for a change that will not come.
-    pub(crate) fn cannot_switch(&self) -> bool {
+    pub(crate) fn cannot_change_level(&self) -> bool {
         let Some(log) = self.current_log() else { return false };
         let Ok(wanted) = self.dir.shared().mode_of(self.config().durability) else { return false };
         let from = log.appender.lock().mode;
         self.is_barred(from, wanted)
     }
 
-    fn hold_up(self: &Arc<Self>) -> Option<Switch> {
+    fn hold_up(self: &Arc<Self>) -> Option<LevelChange> {
         let log = self.current_log()?;
         let level = self.config().durability;
         let wanted = self.dir.shared().mode_of(level).ok()?;
         let asides = self.dir.aside_count();
         let mut appender = log.appender.lock();
         let from = appender.mode;
-        if appender.is_retired || from.is_leaving() {
+        if appender.is_retired || appender.is_being_cut || from.is_leaving() {
             return None;
         }
         if from == wanted && !self.begins_to_sync(level) {
@@ -74,7 +74,7 @@ impl PartitionLog {
         let journal = self.dir.shared().journal_of(self.id)?;
         if appender.staged.iter().any(|piece| piece.bytes.len() > journal.entry_bytes_max()) {
             // Staged just now, for a segment, and too large for the journal: the next time it is written.
-            self.dir.request_switch(self.this.clone());
+            self.dir.request_level_change(self.this.clone());
             return None;
         }
         // What was on its way into a journal that has failed counts as well: the next start may find it there, and takes
@@ -82,11 +82,11 @@ impl PartitionLog {
         let end = appender.staged.first().map_or(appender.next_offset, |piece| piece.base_offset);
         appender.mode = from.leaving();
         drop(appender);
-        Some(Switch { partition: self.clone(), log, from, end, asides })
+        Some(LevelChange { partition: self.clone(), log, from, end, asides })
     }
 }
 
-impl Switch {
+impl LevelChange {
     pub(crate) fn partition(&self) -> &Arc<PartitionLog> {
         &self.partition
     }
@@ -109,7 +109,7 @@ impl Switch {
 
     /// Lets appends go on: the new way if a checkpoint covers everything before them and it is open to them, and the old
     /// way otherwise.
-    pub(crate) fn finish(self) -> Switched {
+    pub(crate) fn finish(self) -> LevelChangeEnd {
         let writer = self.log.writer.lock();
         // Who puts aside for another dir's sake looks at where appends go.
         let asides = self.partition.dir.asides.lock();
@@ -146,9 +146,9 @@ impl Switch {
             is_done || self.partition.is_deleted(),
             journal_has_failed || self.partition.failure().is_some(),
         ) {
-            (true, _) => Switched::Done,
-            (false, false) => Switched::Later,
-            (false, true) => Switched::Never,
+            (true, _) => LevelChangeEnd::Done,
+            (false, false) => LevelChangeEnd::Later,
+            (false, true) => LevelChangeEnd::Never,
         }
     }
 

@@ -19,6 +19,7 @@ use super::PartitionLog;
 use super::open::{OpenLog, View};
 use super::writer::ActiveSegment;
 use crate::error::{LogError, ReadError};
+use crate::log_starts::Change;
 use crate::partition_files::{self, DELETED_SUFFIX};
 use crate::retention::{RetentionDecision, RetentionInput, SegmentFacts, decide, front_len};
 use crate::segment::Segment;
@@ -191,7 +192,7 @@ impl PartitionLog {
             if before > view.settled_end {
                 self.settle_in(log, &mut log.writer.lock())?;
             }
-            self.dir.persist_log_start(self, before)?;
+            self.dir.persist(self, Change::Start(before))?;
             let mut writer = log.writer.lock();
             log.move_log_start(before);
             self.mark_dirty(&mut writer);
@@ -213,7 +214,7 @@ impl PartitionLog {
             return Ok(Vec::new());
         }
         let deleted = log.view().segments[..decision.delete_count].to_vec();
-        self.dir.persist_log_start(self, decision.log_start)?;
+        self.dir.persist(self, Change::Start(decision.log_start))?;
         let mut writer = log.writer.lock();
         log.update_view(|view| view.drop_front(decision.delete_count));
         log.move_log_start(decision.log_start);
@@ -230,7 +231,7 @@ impl PartitionLog {
         if writer.end != decision.log_start || writer.recovery_point < writer.end {
             return Ok(Vec::new());
         }
-        self.dir.persist_log_start(self, decision.log_start)?;
+        self.dir.persist(self, Change::Start(decision.log_start))?;
         writer.active = None;
         log.update_view(|view| {
             view.set_segments(Vec::new());

@@ -19,7 +19,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(10);
 ///
 /// Invariants: a partition with a pause is among those that are wanted, or was taken last.
 #[derive(Debug, Default)]
-pub(crate) struct Switches {
+pub(crate) struct LevelChangeQueue {
     wanted: Vec<Weak<PartitionLog>>,
     pauses: BTreeMap<PartitionId, Pause>,
 }
@@ -30,7 +30,7 @@ struct Pause {
     until: Duration,
 }
 
-impl Switches {
+impl LevelChangeQueue {
     pub(crate) fn request(&mut self, partition: Weak<PartitionLog>) {
         self.wanted.push(partition);
     }

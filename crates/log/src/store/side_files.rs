@@ -12,14 +12,13 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use riverrun_journal::{EntryHeader, EntryKind, Journal, Position, RecoveredEntry};
-use riverrun_types::{Offset, PartitionId};
+use riverrun_journal::{Journal, Position, RecoveredEntry};
+use riverrun_types::PartitionId;
 
 use super::LogStore;
 use crate::error::LogError;
 use crate::log_dir::LogDir;
-use crate::partition_log::{PartitionLog, Piece};
-use crate::shared::stream_of;
+use crate::partition_log::{PartitionLog, Piece, TailEntry};
 
 /// Entries are put aside in files of about so many bytes.
 const BATCH_BYTES: usize = 64 * 1024 * 1024;
@@ -36,8 +35,8 @@ struct Batch<'a> {
     journal: &'a Arc<Journal>,
     bytes: usize,
     entries: Vec<RecoveredEntry>,
-    /// Where the entries of each log end, and their bytes.
-    ends: Vec<(Arc<PartitionLog>, Offset, u64)>,
+    /// The last of the entries of each log, and the bytes of all of them.
+    ends: Vec<(Arc<PartitionLog>, Piece, u64)>,
 }
 
 impl<'a> Batch<'a> {
@@ -45,14 +44,15 @@ impl<'a> Batch<'a> {
         Self { journal, bytes: 0, entries: Vec::new(), ends: Vec::new() }
     }
 
-    fn add(&mut self, log: &Arc<PartitionLog>, pieces: Vec<(Piece, Position)>) {
-        let Some(end) = pieces.last().map(|(last, _)| last.next_offset) else { return };
+    fn add(&mut self, log: &Arc<PartitionLog>, unheld: Vec<TailEntry>) {
+        let Some(last) = unheld.last().map(|last| last.piece.clone()) else { return };
         let before = self.bytes;
-        for (piece, position) in pieces {
+        for TailEntry { piece, position } in unheld {
             self.bytes += piece.bytes.len();
-            self.entries.push(entry_of(log.id(), &piece, position));
+            let header = piece.header(log.id());
+            self.entries.push(RecoveredEntry { header, payload: piece.bytes, position });
         }
-        self.ends.push((log.clone(), end, (self.bytes - before) as u64));
+        self.ends.push((log.clone(), last, (self.bytes - before) as u64));
     }
 
     /// Synced when it returns.
@@ -60,8 +60,8 @@ impl<'a> Batch<'a> {
         let entries = std::mem::take(&mut self.entries);
         self.bytes = 0;
         self.journal.hold(name, &entries).map_err(LogError::Journal)?;
-        for (log, end, bytes) in self.ends.drain(..) {
-            log.note_held(end, bytes);
+        for (log, last, bytes) in self.ends.drain(..) {
+            log.note_held(last.cuts, last.next_offset, bytes);
         }
         Ok(())
     }
@@ -300,17 +300,4 @@ pub(super) fn is_of_partition(name: &str) -> bool {
 /// Whether a name is a log dir's.
 pub(super) fn is_of_dir(name: &str) -> bool {
     name.starts_with(DIR_PREFIX)
-}
-
-/// What the journal keeps of a piece.
-pub(super) fn entry_of(id: PartitionId, piece: &Piece, position: Position) -> RecoveredEntry {
-    let header = EntryHeader {
-        stream: stream_of(id),
-        kind: EntryKind::Records,
-        index: piece.base_offset.0.unsigned_abs(),
-        epoch: piece.epoch.0.unsigned_abs(),
-        base_offset: piece.base_offset,
-        leader_epoch: piece.epoch,
-    };
-    RecoveredEntry { header, payload: piece.bytes.clone(), position }
 }

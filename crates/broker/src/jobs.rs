@@ -26,9 +26,9 @@ use crate::error::is_log_trouble;
 use crate::log_limit::{UNKNOWN_TOPICS, UPKEEP_TROUBLE};
 use crate::metadata::{IDENTITY_FILE, Topic};
 use crate::partitions::Partition;
-use crate::shutdown::{StopSignal, stopped};
+use crate::stop_signal::{StopSignal, stopped};
 use crate::supervisor::aside;
-use crate::{cleaner, groups, marked, scrub};
+use crate::{cleaner, damaged_partitions, groups, scrub};
 
 /// How long after a full log dir made retention run it may run again.
 const ROOM_PAUSE: Duration = Duration::from_secs(5);
@@ -65,7 +65,7 @@ pub(crate) fn spawn(broker: &Arc<Broker>, stop: &StopSignal, tasks: &mut JoinSet
             tasks.spawn(supervisor.task(&name_of_job(broker, "cleaner", dir), work));
         }
     }
-    tasks.spawn(supervisor.errand("marks", marked::run(Arc::clone(broker), stop.clone())));
+    tasks.spawn(supervisor.errand("marks", damaged_partitions::run(Arc::clone(broker), stop.clone())));
 }
 
 /// Starts the jobs of a log dir, but for the cleaner.

@@ -14,20 +14,20 @@ const PAUSE_MAX: Duration = Duration::from_mins(1);
 /// When the next attempt is made. Where something else than room is missing, the right to open a file for one, or a sector
 /// that the disk does not give back, the pause doubles with each attempt.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Retry {
+pub(crate) struct Backoff {
     /// No attempt is made before, by monotonic time.
     not_before: Duration,
     /// What follows the next attempt that fails.
     pause: Duration,
 }
 
-impl Default for Retry {
+impl Default for Backoff {
     fn default() -> Self {
         Self { not_before: Duration::ZERO, pause: PAUSE_MIN }
     }
 }
 
-impl Retry {
+impl Backoff {
     pub(super) fn is_due(&self, now: Duration) -> bool {
         now >= self.not_before
     }

@@ -39,6 +39,9 @@ impl PartitionLog {
         Ok(Some(PartitionCheckpoint {
             recovery_point: writer.end,
             is_lost: false,
+            cuts: log.cuts,
+            cut_end: None,
+            producers_end: writer.end,
             log_start: view.log_start,
             log_end: writer.end.max(view.log_start),
             first_dirty: *log.first_dirty.lock(),
@@ -84,14 +87,19 @@ impl PartitionLog {
             _ => return,
         };
         let mut writer = log.writer.lock();
+        if log.cuts != captured.cuts || log.appender.lock().is_retired {
+            // It was cut since.
+            return;
+        }
         writer.recovery_point = writer.recovery_point.max(captured.recovery_point);
         if let Some(active) = &mut writer.active {
             active.has_unsynced_cut = false;
         }
         log.note_held_covered(captured.recovery_point);
         log.remove_old_snapshots(&mut writer, captured.producers_at);
-        drop(writer);
+        // While nobody cuts the log.
         self.marks.sync_to(captured.recovery_point);
+        drop(writer);
         // Acks may wait for it: of a log that is to sync and does not go through the journal yet.
         if self.level_promised() != self.level_reached() {
             self.marks.tell_advanced();

@@ -10,7 +10,7 @@ use riverrun_env::{Env, File, OpenMode};
 
 use crate::SyncMethod;
 use crate::files::{FileName, NoRoom};
-use crate::room::Room;
+use crate::prefill::PrefilledRange;
 
 /// What it takes to make a file, on any thread.
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ pub(crate) struct MadeFile {
     pub(crate) number: u64,
     pub(crate) path: PathBuf,
     pub(crate) file: Arc<dyn File>,
-    pub(crate) room: Arc<Room>,
+    pub(crate) room: Arc<PrefilledRange>,
     maker: FileMaker,
 }
 
@@ -51,7 +51,7 @@ impl FileMaker {
         let path = self.path();
         let open = || self.open_for_writing(&path).map_err(|error| NoRoom::of(&path, error));
         let (file, to_fill) = (open()?, open()?);
-        let room = Arc::new(Room::new(to_fill, self.bytes, filled));
+        let room = Arc::new(PrefilledRange::new(to_fill, self.bytes, filled));
         Ok(MadeFile { number: self.number, path, file, room, maker: self.clone() })
     }
 

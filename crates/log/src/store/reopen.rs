@@ -5,6 +5,7 @@
 //!
 //! Each attempt reads all that was put aside, so one that fails is followed by a pause.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,9 +15,9 @@ use riverrun_journal::{Journal, RecoveredEntry};
 use riverrun_types::PartitionId;
 
 use super::LogStore;
-use super::aside::held_name_of;
+use super::backoff::Backoff;
 use super::recovery::piece_of;
-use super::retry::Retry;
+use super::side_files::held_name_of;
 use crate::error::LogError;
 use crate::log_dir::LogDir;
 use crate::partition_log::{PartitionLog, TailEntry};
@@ -29,12 +30,12 @@ const CYCLE_BYTES: usize = 64 * 1024 * 1024;
 #[derive(Debug)]
 pub(super) struct Waiting {
     log: Arc<PartitionLog>,
-    retry: Retry,
+    retry: Backoff,
 }
 
 impl Waiting {
     pub(super) fn new(log: Arc<PartitionLog>) -> Self {
-        Self { log, retry: Retry::default() }
+        Self { log, retry: Backoff::default() }
     }
 
     fn is_due(&self, now: Duration) -> bool {
@@ -128,16 +129,17 @@ fn read_aside(
     Ok(found)
 }
 
-/// Writes them in the order of their offsets. What was put aside twice may have been cut into batches since.
+/// Writes them in the order of their offsets, those from before a cut of the log first. What was put aside twice may have been
+/// cut into batches since.
 fn replay_again(log: &PartitionLog, entries: &[RecoveredEntry]) -> Result<(), LogError> {
     let pieces: Result<Vec<_>, LogError> = entries.iter().map(|entry| piece_of(log, entry)).collect();
     let mut pieces = pieces?;
-    pieces.sort_by_key(|TailEntry { piece, .. }| (piece.base_offset, std::cmp::Reverse(piece.next_offset)));
+    pieces.sort_by_key(|TailEntry { piece, .. }| (piece.cuts, piece.base_offset, Reverse(piece.next_offset)));
     let mut end = None;
     pieces.retain(|TailEntry { piece, .. }| {
-        let is_new = end.is_none_or(|end| piece.next_offset > end);
+        let is_new = end.is_none_or(|end| (piece.cuts, piece.next_offset) > end);
         if is_new {
-            end = Some(piece.next_offset);
+            end = Some((piece.cuts, piece.next_offset));
         }
         is_new
     });

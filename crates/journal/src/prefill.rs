@@ -29,7 +29,7 @@ static ZEROS: LazyLock<AlignedBuffer> = LazyLock::new(|| AlignedBuffer::zeroed(5
 /// and only under the lock of `filling`, which also guards every write of zeros; `has_failed` is set once `filling` has
 /// an error, and then `filled` stays; so it does once `is_left` is set, which happens under the lock, too.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct PrefilledRange {
     /// A descriptor of its own: the kernel reports a failed write-back once to each, and one that only fills must not
     /// take that report away from the one that writes frames.
     file: Arc<dyn File>,
@@ -42,7 +42,7 @@ pub(crate) struct Room {
     is_left: AtomicBool,
 }
 
-impl Room {
+impl PrefilledRange {
     pub(crate) fn new(file: Arc<dyn File>, bytes: u64, filled: u64) -> Self {
         let (filled, filling) = (AtomicU64::new(filled), Mutex::new(None));
         let [has_failed, is_left] = [false, false].map(AtomicBool::new);
@@ -180,7 +180,7 @@ mod tests {
         let sim = SimEnv::new(1);
         let path = Path::new("/file");
         let file = sim.fs.open(path, OpenMode::CreateNew).expect("made");
-        let room = Room::new(file.clone(), 4 * FIRST_STEP_BYTES, 0);
+        let room = PrefilledRange::new(file.clone(), 4 * FIRST_STEP_BYTES, 0);
         room.fill_to(1, path).expect("filled");
         room.leave();
         // The file is used again, by someone with another room.
@@ -195,7 +195,7 @@ mod tests {
         let sim = SimEnv::new(1);
         let path = Path::new("/file");
         let file = sim.fs.open(path, OpenMode::CreateNew).expect("made");
-        let room = Room::new(file.clone(), 4 * FIRST_STEP_BYTES, 0);
+        let room = PrefilledRange::new(file.clone(), 4 * FIRST_STEP_BYTES, 0);
         sim.fs.set_space(Some(FIRST_STEP_BYTES + 10_000));
         room.fill_exactly(4096, path).expect("filled");
         assert_eq!(file.len().expect("known"), 4096);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use riverrun_types::PartitionId;
 
-use crate::upkeep::Kept;
+use crate::jobs::Kept;
 
 /// How long a log rests after its first failure, or one that may pass; twice as long after each further one.
 const REST_MIN: Duration = Duration::from_mins(1);
@@ -31,11 +31,11 @@ pub(crate) struct Failed {
 ///
 /// Invariants: one entry for each log at most, in the order of their first failures.
 #[derive(Debug, Default)]
-pub(crate) struct Uncleanable {
+pub(crate) struct CompactionFailures {
     failed: Mutex<Vec<Failed>>,
 }
 
-impl Uncleanable {
+impl CompactionFailures {
     /// The compaction of a log has failed; for want of something that may be there soon, if `may_pass`.
     pub(crate) fn note(&self, dir: usize, id: PartitionId, reason: String, may_pass: bool, now: Duration) {
         let mut failed = self.failed.lock();
@@ -100,24 +100,24 @@ mod tests {
 
     #[test]
     fn a_log_that_fails_again_and_again_rests_longer_and_longer_up_to_a_bound() {
-        let uncleanable = Uncleanable::default();
+        let failures = CompactionFailures::default();
         let mut now = SECOND;
-        assert_eq!(uncleanable.turn(ID, now), Turn::First);
+        assert_eq!(failures.turn(ID, now), Turn::First);
         for rest in [1, 2, 4, 8, 16, 32, 60, 60].map(Duration::from_mins) {
-            uncleanable.note(0, ID, "unreadable".to_owned(), false, now);
-            assert_eq!(uncleanable.turn(ID, now + rest / 2), Turn::Never);
+            failures.note(0, ID, "unreadable".to_owned(), false, now);
+            assert_eq!(failures.turn(ID, now + rest / 2), Turn::Never);
             now += rest;
-            assert_eq!(uncleanable.turn(ID, now), Turn::Last);
+            assert_eq!(failures.turn(ID, now), Turn::Last);
         }
-        uncleanable.note(0, ID, "no space".to_owned(), true, now);
-        assert_eq!(uncleanable.turn(ID, now + REST_MIN), Turn::Last);
-        assert_eq!(uncleanable.all().len(), 1);
-        uncleanable.forget(ID);
-        assert_eq!(uncleanable.turn(ID, now), Turn::First);
-        uncleanable.note(0, ID, "unreadable".to_owned(), false, now);
-        uncleanable.keep_only(1, &[]);
-        assert_eq!(uncleanable.all().len(), 1, "it lies elsewhere");
-        uncleanable.keep_only(0, &[]);
-        assert_eq!(uncleanable.all(), []);
+        failures.note(0, ID, "no space".to_owned(), true, now);
+        assert_eq!(failures.turn(ID, now + REST_MIN), Turn::Last);
+        assert_eq!(failures.all().len(), 1);
+        failures.forget(ID);
+        assert_eq!(failures.turn(ID, now), Turn::First);
+        failures.note(0, ID, "unreadable".to_owned(), false, now);
+        failures.keep_only(1, &[]);
+        assert_eq!(failures.all().len(), 1, "it lies elsewhere");
+        failures.keep_only(0, &[]);
+        assert_eq!(failures.all(), []);
     }
 }
