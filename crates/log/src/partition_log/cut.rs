@@ -64,26 +64,36 @@ impl PartitionLog {
             }
             let _reshaping = log.reshaping.lock();
             let Some(mode) = self.begin_cut(&log)? else { continue };
-            let cut = self.prepare_cut(&log, mode, offset).and_then(|end| match end {
-                Some(end) => self.write_cut(&log, end).map(|()| Some(end)),
-                None => Ok(None),
-            });
-            let Ok(Some(end)) = cut else {
-                log.appender.lock().is_being_cut = false;
-                return cut.map(|_| log.end());
+            let prepared = self.prepare_cut(&log, mode, offset);
+            let Ok(Some(end)) = prepared else {
+                self.end_cut(&log);
+                return prepared.map(|_| log.end());
             };
+            if let Err(error) = self.write_cut(&log, end) {
+                // Of a dir that has failed nobody knows whether it has the cut.
+                if !self.dir.has_failed() {
+                    self.end_cut(&log);
+                }
+                return Err(error);
+            }
             self.finish_cut(&log, end)?;
             return Ok(end);
         }
     }
 
-    /// Appends are refused from now on. Nothing if the store has closed the log meanwhile.
+    /// The log is not cut, and goes on. A change of its level may have been asked for meanwhile.
+    fn end_cut(&self, log: &OpenLog) {
+        log.appender.lock().is_being_cut = false;
+        self.follow_config(log);
+    }
+
+    /// Appends are refused from now on. Nothing if the store has closed the log meanwhile, or something was staged.
     fn begin_cut(&self, log: &OpenLog) -> Result<Option<Mode>, LogError> {
         if self.dir.shared().journal_of(self.id).is_none() {
             return Err(LogError::NoJournal { level: self.config().durability });
         }
         let mut appender = log.appender.lock();
-        if appender.is_retired {
+        if appender.is_retired || (appender.mode == Mode::Segment && !appender.staged.is_empty()) {
             return Ok(None);
         }
         if appender.mode.is_leaving() || !self.dir.is_checkpoint_trusted(self.id) {
@@ -160,12 +170,12 @@ impl PartitionLog {
     fn finish_cut(&self, before: &OpenLog, end: Offset) -> Result<(), LogError> {
         // Nobody writes to the segments meanwhile.
         let writer = before.writer.lock();
-        let recovered = recovery::recover(self, None);
         before.remove_doomed();
         before.abandon();
         // Nobody moves them by what the log had before: that has nothing any more.
         self.marks.lose_from(end);
         self.marks.cut_to(end);
+        let recovered = recovery::recover(self, None);
         drop(writer);
         let mut state = self.state.write();
         self.leave(&mut state, State::Closed);

@@ -107,7 +107,9 @@ impl PartitionLog {
     /// The error, unless `log` was cut meanwhile: then what lay there is not there any more, and whoever asks again finds the
     /// log that has taken its place.
     pub(crate) fn unless_cut(&self, log: &OpenLog, error: LogError) -> LogError {
-        if log.appender.lock().is_being_cut { LogError::BeingCut(self.id) } else { error }
+        let appender = log.appender.lock();
+        let was_cut = appender.is_being_cut && appender.is_retired;
+        if was_cut { LogError::BeingCut(self.id) } else { error }
     }
 
     /// As [`Self::note_damage`], of a read. One that the device refused may be the first to tell that it is dead.
