@@ -13,6 +13,7 @@
 //!
 //! A dir that is not what was opened any more fails as well (`presence.rs`), and nothing is made in its place.
 
+mod changes;
 mod checkpointing;
 mod deletion;
 mod device;
@@ -31,7 +32,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
-use riverrun_env::{ChangeError, Directory, Env, File, LockGuard, is_device_error, is_shortage, read_whole};
+use riverrun_env::{Directory, Env, File, LockGuard, is_device_error, is_shortage, read_whole};
 use riverrun_types::{LeaderEpoch, Offset, PartitionId, Position, TopicId};
 
 pub(crate) use self::checkpointing::Coverage;
@@ -50,7 +51,7 @@ use crate::level_change_queue::LevelChangeQueue;
 use crate::log_starts::{Change, LogStarts};
 use crate::open_logs::OpenLogs;
 use crate::pace::{Haste, Hurry};
-use crate::partition_log::{PartitionLog, Planted, is_planted};
+use crate::partition_log::PartitionLog;
 use crate::producer_state::AppendOrigin;
 use crate::shared::StoreShared;
 use crate::space::{Measured, Space};
@@ -405,41 +406,6 @@ impl LogDir {
     /// Up to so many milliseconds, at random.
     pub(crate) fn jitter_ms(&self, jitter_ms: u64) -> u64 {
         if jitter_ms == 0 { 0 } else { self.env.random.next_u64() % jitter_ms }
-    }
-
-    /// Notes that a partition's log begins elsewhere now, or was cut. Durable when it returns.
-    pub(crate) fn persist(&self, log: &PartitionLog, change: Change) -> Result<(), LogError> {
-        let id = log.id();
-        self.check_usable()?;
-        let mut log_starts = self.log_starts.lock();
-        let Some(log_starts) = &mut *log_starts else { return Ok(()) };
-        let generation = self.memory.lock().checkpoint.generation;
-        let is_left_out = matches!(change, Change::Cut { .. }) && is_planted(Planted::AckBeforeSync);
-        let put = if is_left_out { Ok(()) } else { log_starts.put(generation, id, change) };
-        put.map_err(|error| match error {
-            ChangeError::Undone(error) => self.judge(LogError::write(log_starts.path(), error)),
-            ChangeError::Unknown(error) => self.fail(log_starts.path(), &error),
-        })?;
-        let mut memory = self.memory.lock();
-        if log.is_deleted() {
-            return Err(LogError::Deleted(id));
-        }
-        memory.change(id, change);
-        drop(memory);
-        // What has failed meanwhile may be what this sync stood for.
-        self.check_usable()
-    }
-
-    /// How often a log had been cut. Of one that the dir does not know, or of which what it knew is lost, `newest` is believed.
-    pub(crate) fn cuts_or(&self, id: PartitionId, newest: u32) -> u32 {
-        let mut memory = self.memory.lock();
-        let fresh = || PartitionCheckpoint { cuts: newest, ..PartitionCheckpoint::starting_at(Offset::ZERO) };
-        match memory.checkpoint.partitions.get_mut(&id) {
-            Some(known) if known.is_lost => known.cuts = known.cuts.max(newest),
-            None if newest > 0 => _ = memory.checkpoint.partitions.insert(id, fresh()),
-            _ => {}
-        }
-        memory.checkpoint.partitions.get(&id).map_or(0, |known| known.cuts)
     }
 
     /// Whether a path is the dir's, or one of a file of its own.

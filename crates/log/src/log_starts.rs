@@ -45,7 +45,7 @@ const PREALLOCATED_BYTES: usize = 64 * 1024;
 /// Bytes of the file at most: three hundred thousand records between two checkpoints.
 const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
-/// What a record says of a log.
+/// A change of a log that a record tells of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// It begins there now.
@@ -197,6 +197,9 @@ impl Record {
         let generation = reader.u64(NAME)?;
         let partition = PartitionId { topic: TopicId(reader.array(NAME)?), index: reader.i32(NAME)? };
         let offset = Offset(reader.i64(NAME)?);
+        if offset < Offset::ZERO {
+            return Err(DecodeError::Invalid(NAME));
+        }
         let change = match reader.u32(NAME)? {
             0 => Change::Start(offset),
             number => Change::Cut { number, end: offset },

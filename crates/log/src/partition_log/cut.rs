@@ -70,7 +70,7 @@ impl PartitionLog {
                 return prepared.map(|_| log.end());
             };
             if let Err(error) = self.write_cut(&log, end) {
-                // Of a dir that has failed nobody knows whether it has the cut.
+                // The next start finds out whether a dir that has failed has the cut.
                 if !self.dir.has_failed() {
                     self.end_cut(&log);
                 }
@@ -162,8 +162,10 @@ impl PartitionLog {
 
     /// Has the log dir write the cut down. Durable when it returns.
     fn write_cut(&self, log: &OpenLog, end: Offset) -> Result<(), LogError> {
-        let cut = Change::Cut { number: log.cuts + 1, end };
-        self.dir.persist(self, cut)
+        // The count comes from the disk.
+        let number = log.cuts.checked_add(1);
+        let number = number.ok_or_else(|| LogError::corrupt(&self.path(), 0, "it was cut too often"))?;
+        self.dir.persist(self, Change::Cut { number, end })
     }
 
     /// The log takes the cut that was written down. If that fails, its next use does.

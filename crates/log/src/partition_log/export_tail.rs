@@ -152,8 +152,9 @@ impl PartitionLog {
         }
     }
 
-    /// Everything below `end`, which came after so many cuts, is aside, synced, and `bytes` of it since the last call. Its memory counts no longer as what
-    /// the write cache bounds, because it may stay for as long as the process lives; the log takes nothing more meanwhile.
+    /// Everything below `end`, which came after so many cuts, is aside, synced, and `bytes` of it since the last call. Its memory
+    /// counts no longer as what the write cache bounds, because it may stay for as long as the process lives; the log takes
+    /// nothing more meanwhile.
     pub(crate) fn note_held(&self, cuts: u32, end: Offset, bytes: u64) {
         let Some(log) = self.log_at_hand() else { return };
         if log.cuts != cuts {

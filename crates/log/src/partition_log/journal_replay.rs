@@ -33,7 +33,7 @@ const SHARED_BYTES: usize = 512 * 1024;
 pub(crate) enum Replayed {
     /// The log has it now.
     Taken,
-    /// A checkpoint covers it, or it came twice.
+    /// A checkpoint covers it, it came twice, or it is from before the last cut of the log.
     Known,
 }
 
@@ -288,7 +288,7 @@ impl PartitionLog {
         self.dir.add_unsettled(entries.iter().map(|entry| entry.piece.bytes.len() as u64).sum());
         for entry in entries {
             // Nobody abandons it meanwhile: the handle's state is locked.
-            if let Some(grown) = log.show_stored(entry) {
+            if let Some(grown) = log.show_stored(entry, |_| {}) {
                 self.dir.note_grown(grown, &self.this);
             }
         }

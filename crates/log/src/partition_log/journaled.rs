@@ -4,8 +4,8 @@
 //! What the journal's thread does here is short and never waits for the disk.
 
 use std::mem::offset_of;
-use std::sync::Weak;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 use riverrun_env::prefetch_shared;
 use riverrun_journal::{EntryHeader, EntryKind, EntryOwner, JournalError, StoredEntry, Submission, Wants};
@@ -359,8 +359,9 @@ impl OpenLog {
         counted.map_or(0, |submitted| submitted.min(bytes))
     }
 
-    /// Adds what is stored to the tail. None if nobody wants it any more, and none of what is on its way is counted then.
-    pub(super) fn show_stored(&self, entry: TailEntry) -> Option<Grown> {
+    /// Adds an entry that is stored to the tail, and has `move_marks` called with the log end before the log can be cut or
+    /// abandoned. None if the log was abandoned: nothing of it that is on its way is counted then.
+    pub(super) fn show_stored(&self, entry: TailEntry, move_marks: impl FnOnce(Offset)) -> Option<Grown> {
         let mut shown = self.shown.lock();
         if shown.is_abandoned {
             return None;
@@ -378,6 +379,7 @@ impl OpenLog {
         // Before anybody can take it away again.
         self.dir.note_stored(entry.piece.bytes.len() as u64);
         shown.tail.push(entry);
+        move_marks(shown.view.end);
         Some(Grown { is_first, gets_large: !was_large && shown.tail.is_large() })
     }
 
@@ -403,18 +405,26 @@ impl JournalOwner {
         Self { log, handle: handle.this.clone() }
     }
 
-    /// Shows what is stored; returns the log end then, if anybody wants to know.
-    fn show(&self, entry: StoredEntry<'_>) -> Option<Offset> {
+    /// Shows an entry that is stored, and moves the watermarks over it; returns the handle then, whose observer is to be told.
+    fn show(&self, entry: StoredEntry<'_>) -> Option<Arc<PartitionLog>> {
         let log = self.log.upgrade()?;
+        let handle = self.handle.upgrade();
+        let is_synced = entry.is_synced;
         let bytes = entry.payload.len() as u64;
         let Some(piece) = Piece::of_entry(entry.header, entry.payload, entry.now) else {
             log.take_back(bytes);
             return None;
         };
-        let end = piece.next_offset;
-        let grown = log.show_stored(TailEntry { piece, position: entry.position })?;
+        let move_marks = |end| {
+            let Some(handle) = &handle else { return };
+            handle.marks.append_to(end);
+            if is_synced {
+                handle.marks.sync_to(end);
+            }
+        };
+        let grown = log.show_stored(TailEntry { piece, position: entry.position }, move_marks)?;
         log.dir.note_grown(grown, &self.handle);
-        Some(end)
+        handle
     }
 }
 
@@ -425,14 +435,10 @@ impl EntryOwner for JournalOwner {
     }
 
     fn stored(&self, entry: StoredEntry<'_>) {
-        let is_synced = entry.is_synced;
-        // Who is told that it is there may close the log at once: nothing of it is held any more.
-        let (Some(end), Some(handle)) = (self.show(entry), self.handle.upgrade()) else { return };
-        handle.marks.append_to(end);
-        if is_synced {
-            handle.marks.sync_to(end);
+        // The observer may have the log closed at once: the open log is not held any more.
+        if let Some(handle) = self.show(entry) {
+            handle.marks.tell_advanced();
         }
-        handle.marks.tell_advanced();
     }
 
     fn failed(&self, _header: &EntryHeader, error: &JournalError) {

@@ -173,11 +173,11 @@ fn values(line: &[Batch]) -> Vec<String> {
     line.iter().flat_map(|batch| batch.values.clone()).collect()
 }
 
-/// What a life of the log was promised.
+/// A life of the log, and the promises that it was given.
 #[derive(Clone, Debug, Default)]
 struct Life {
     line: Line,
-    /// What the line is after the step that is under way.
+    /// The line after the step that is under way.
     next: Option<Line>,
     /// Records that a power cut does not take although their level does not sync.
     durable: usize,
@@ -243,7 +243,7 @@ impl Life {
         }
         let end = values(&left).len();
         self.next = Some(left);
-        // Of what lies beyond nothing is promised any more.
+        // Records beyond the cut are promised no more.
         let durable = std::mem::take(&mut self.durable);
         self.durable = durable.min(end);
         let cut = machine.log().truncate_to(Offset(i64::try_from(offset).unwrap())).ok()?;
@@ -273,8 +273,8 @@ impl Life {
         machine.open().ok()
     }
 
-    /// What is wrong with what a machine finds after this life. A prefix is enough of what nobody has synced, if the power
-    /// failed.
+    /// Compares the records that a machine finds after this life with its promises. After a power cut a prefix is enough of what
+    /// was not synced.
     fn check(&self, found: &Machine, is_power_cut: bool) -> Result<(), String> {
         let (records, epoch) = found.records().map_err(|error| error.to_string())?;
         let is_prefix_enough = is_power_cut && found.way == Way::Segments;
@@ -328,7 +328,7 @@ fn stopped_life(way: Way, stop: u64) -> (SimEnv, Life) {
     (sim, life)
 }
 
-/// What is wrong after a kill, and after another one.
+/// Checks the log after a kill, and after another one.
 fn check_kill(way: Way, stop: u64) -> Result<(), String> {
     let (sim, life) = stopped_life(way, stop);
     for _ in 0..2 {

@@ -1,0 +1,47 @@
+//! Changes of logs that hold before the next checkpoint: a log start that has moved, and a cut.
+
+use riverrun_env::ChangeError;
+use riverrun_types::{Offset, PartitionId};
+
+use super::LogDir;
+use crate::checkpoint::PartitionCheckpoint;
+use crate::error::LogError;
+use crate::log_starts::Change;
+use crate::partition_log::{PartitionLog, Planted, is_planted};
+
+impl LogDir {
+    /// Notes that a partition's log begins elsewhere now, or was cut. Durable when it returns.
+    pub(crate) fn persist(&self, log: &PartitionLog, change: Change) -> Result<(), LogError> {
+        let id = log.id();
+        self.check_usable()?;
+        let mut log_starts = self.log_starts.lock();
+        let Some(log_starts) = &mut *log_starts else { return Ok(()) };
+        let generation = self.memory.lock().checkpoint.generation;
+        let is_left_out = matches!(change, Change::Cut { .. }) && is_planted(Planted::AckBeforeSync);
+        let put = if is_left_out { Ok(()) } else { log_starts.put(generation, id, change) };
+        put.map_err(|error| match error {
+            ChangeError::Undone(error) => self.judge(LogError::write(log_starts.path(), error)),
+            ChangeError::Unknown(error) => self.fail(log_starts.path(), &error),
+        })?;
+        let mut memory = self.memory.lock();
+        if log.is_deleted() {
+            return Err(LogError::Deleted(id));
+        }
+        memory.change(id, change);
+        drop(memory);
+        // What has failed meanwhile may be what this sync stood for.
+        self.check_usable()
+    }
+
+    /// How often a log had been cut. Of one that the dir does not know, or of which what it knew is lost, `newest` is believed.
+    pub(crate) fn cuts_or(&self, id: PartitionId, newest: u32) -> u32 {
+        let mut memory = self.memory.lock();
+        let fresh = || PartitionCheckpoint { cuts: newest, ..PartitionCheckpoint::starting_at(Offset::ZERO) };
+        match memory.checkpoint.partitions.get_mut(&id) {
+            Some(known) if known.is_lost => known.cuts = known.cuts.max(newest),
+            None if newest > 0 => _ = memory.checkpoint.partitions.insert(id, fresh()),
+            _ => {}
+        }
+        memory.checkpoint.partitions.get(&id).map_or(0, |known| known.cuts)
+    }
+}
