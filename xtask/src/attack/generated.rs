@@ -421,7 +421,7 @@ mod tests {
         let list = List { api: "JoinGroup".into(), version: 9, path: "protocols".into() };
         let rows = rows(&list, &bounds(&page_of_bounds()).unwrap()).unwrap();
         let counts: Vec<_> = rows.iter().map(Case::counts_name).collect();
-        assert_eq!(counts, ["1000", "1000", "1000", "1000", "500", "1001+990000"]);
+        assert_eq!(counts, ["1000", "1000", "1000", "1000", &SMALL.to_string(), "1001+990000"]);
         let fillings: Vec<_> = rows.iter().map(Case::fillings_name).collect();
         assert_eq!(fillings[..4], ["empty", "same", "different", "unknown"]);
         assert_eq!(fillings[5], "empty+same+different+unknown");

@@ -6,6 +6,7 @@
 
 mod attacker;
 mod burn;
+mod disk_probe;
 mod generated;
 mod honest;
 mod judge;

@@ -14,11 +14,13 @@ use riverrun_client::NewTopic;
 
 use super::attacker::{Armed, From, Order, Tally, busy_threads};
 use super::burn::{self, Effort};
+use super::disk_probe::DiskProbe;
 use super::honest::{Honest, Seen, Shape};
 use super::judge::{TIMES_MAX, ms};
 use super::rows::{self, Attack};
 use super::run::Field;
 use super::wire::{Conn, Dial};
+use crate::bench::metrics::Metrics;
 use crate::bench::procfs::ThreadSampler;
 use crate::clients::exec;
 use crate::clients::server::Server;
@@ -39,9 +41,14 @@ const FREE_BYTES_MIN: u64 = 2 << 30;
 const ATTACK_MAX: Duration = Duration::from_secs(5);
 const FULL_MAX: Duration = Duration::from_secs(3);
 
-/// After a restart, and when there is room again, the honest client is served as always within this.
+/// After a restart, when there is room again, and after an attack the honest client is served as always within this, and
+/// nothing of the attack is left.
 const CALM_MAX: Duration = Duration::from_secs(20);
 const CALM_LOOK: Duration = Duration::from_millis(400);
+
+/// Requests that are worked on aside, and those that wait for it. A client that sends a long request and closes leaves it in its
+/// socket's buffer: the server cannot know before it has read it, and the next step would be one attack more than is meant.
+const ASIDE: [&str; 2] = ["riverrun_requests_aside", "riverrun_requests_waiting_for_turn_aside"];
 
 /// What kcat writes, and the time that it may take.
 const KCAT_LINES: usize = 1000;
@@ -122,6 +129,8 @@ struct Counts {
     kcat: u64,
     /// Times that the honest client waited for long, and as long without an attack.
     busy: u64,
+    /// Times that it waited for long, and a sync of the disk took as long while little was written.
+    disk_stalls: u64,
     slowest: Duration,
     faults: Vec<String>,
 }
@@ -130,6 +139,7 @@ struct Counts {
 pub(super) fn run(field: Field<'_>, plan: Plan) -> anyhow::Result<()> {
     println!("seed {}", plan.seed);
     let has = Has::look();
+    let probe = probe(&field.place.dir);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let (begun, mut rng, mut counts) = (Instant::now(), Rng::new(plan.seed), Counts::default());
     while begun.elapsed() < plan.time {
@@ -145,25 +155,41 @@ pub(super) fn run(field: Field<'_>, plan: Plan) -> anyhow::Result<()> {
             binary: Some(field.place.binary.clone()),
         }
         .into();
-        let round = Round::run(field, &settings, &dir, Terms { until, has }, &mut counts);
+        let terms = Terms { until, has, probe: probe.as_ref() };
+        let round = Round::run(field, &settings, &dir, terms, &mut counts);
         runtime.block_on(round).with_context(|| name)?;
         std::fs::remove_dir_all(&dir)?;
     }
-    let Counts { rounds, attacks, kills, full, kcat, busy, slowest, faults } = counts;
+    let Counts { rounds, attacks, kills, full, kcat, busy, disk_stalls, slowest, faults } = counts;
     println!(
         "{rounds} rounds, {attacks} attacks, {kills} kills, {full} full disks, kcat {kcat} times; the honest client's slowest \
-         pair {} ms; {busy} times the machine alone held it up as long",
+         pair {} ms; {busy} times the machine alone held it up as long, {disk_stalls} times the disk",
         ms(slowest)
     );
     ensure!(faults.is_empty(), "{} were not borne:\n  {}", faults.len(), faults.join("\n  "));
     Ok(())
 }
 
+/// The probe of the disk below the run, where there is one.
+fn probe(dir: &Path) -> Option<DiskProbe> {
+    match DiskProbe::start(dir) {
+        Ok(probe) => {
+            println!("the disk takes {:.0} MB/s", probe.rate() / 1e6);
+            Some(probe)
+        }
+        Err(error) => {
+            println!("NOT RUN: the probe of the disk: {error:#}");
+            None
+        }
+    }
+}
+
 /// What a round is bound to.
-#[derive(Clone, Copy, Debug)]
-struct Terms {
+#[derive(Clone, Copy)]
+struct Terms<'a> {
     until: Instant,
     has: Has,
+    probe: Option<&'a DiskProbe>,
 }
 
 /// A server under load and attack.
@@ -172,6 +198,7 @@ struct Round<'a, 'c> {
     server: Server,
     honest: Honest,
     disk: Option<Disk>,
+    probe: Option<&'a DiskProbe>,
     unread: bool,
     rng: Rng,
     counts: &'c mut Counts,
@@ -182,7 +209,7 @@ impl<'a, 'c> Round<'a, 'c> {
         field: Field<'a>,
         settings: &'a Settings,
         dir: &Path,
-        terms: Terms,
+        terms: Terms<'a>,
         counts: &'c mut Counts,
     ) -> anyhow::Result<()> {
         let disk = terms.has.disk.then(|| Disk::make(FileSystem::Xfs, dir, DISK_BYTES)).transpose()?;
@@ -195,7 +222,7 @@ impl<'a, 'c> Round<'a, 'c> {
         run.begin_load(&shape, topic).await?;
         let honest = Honest::start(Shape::Small, server.port())?;
         let rng = run.rng.fork();
-        let mut round = Self { run, server, honest, disk, unread: false, rng, counts };
+        let mut round = Self { run, server, honest, disk, probe: terms.probe, unread: false, rng, counts };
         round.prepare()?;
         while Instant::now() < terms.until && round.has_room()? {
             let step = Step::draw(&mut round.rng, terms.has);
@@ -248,6 +275,7 @@ impl<'a, 'c> Round<'a, 'c> {
         let arm = |attack: &&dyn Attack| Armed::start(Order { name: attack.name(), ports, seconds, from });
         let armed = attacks.iter().map(arm).collect::<anyhow::Result<Vec<_>>>()?;
         drop(self.honest.phase()?);
+        let _before = self.probe.map(DiskProbe::slowest);
         let fired: Vec<_> =
             armed.into_iter().map(|armed| thread::spawn(move || fire(armed, seconds))).collect();
         let (mut tally, mut effort) = (Tally::default(), Effort::default());
@@ -262,11 +290,27 @@ impl<'a, 'c> Round<'a, 'c> {
         let names: Vec<_> = attacks.iter().map(|attack| attack.name()).collect();
         let what = format!("{} from {}", names.join(" and "), from.name());
         let waited = self.hold(&what, tally)?;
+        let is_slow = waited > Shape::Small.slowest_allowed();
+        let is_disk = is_slow && self.is_disk_stall(waited);
         self.calm()?;
-        if waited > Shape::Small.slowest_allowed() {
+        if is_slow && !is_disk {
             self.compare(&what, waited, effort, seconds)?;
         }
         Ok(())
+    }
+
+    /// Whether a sync of the disk below took about as long, while the disk had little to write.
+    fn is_disk_stall(&mut self, waited: Duration) -> bool {
+        let Some(probe) = self.probe else { return false };
+        let sync = probe.slowest();
+        println!(
+            "  a sync of the disk took {} ms, while {:.0} MB/s were written",
+            ms(sync.took),
+            sync.written_bytes_per_second / 1e6
+        );
+        let is_stall = waited <= sync.took.mul_f64(TIMES_MAX) && probe.is_own_stall(sync);
+        self.counts.disk_stalls += u64::from(is_stall);
+        is_stall
     }
 
     /// Holds the honest client to its bound, but for its slowest pair, which is returned.
@@ -350,7 +394,7 @@ impl<'a, 'c> Round<'a, 'c> {
         Ok(())
     }
 
-    /// Waits until the honest client is served as always.
+    /// Waits until the honest client is served as always, and nobody else has much done.
     fn calm(&mut self) -> anyhow::Result<()> {
         let deadline = Instant::now() + CALM_MAX;
         let limit = u64::try_from(Shape::Small.slowest_allowed().as_micros())?;
@@ -358,14 +402,28 @@ impl<'a, 'c> Round<'a, 'c> {
             drop(self.honest.phase()?);
             thread::sleep(CALM_LOOK);
             let seen = self.honest.phase()?;
-            if seen.failed == 0 && !seen.pairs_us.is_empty() && seen.pairs_us.iter().all(|us| *us < limit) {
+            let is_served =
+                seen.failed == 0 && !seen.pairs_us.is_empty() && seen.pairs_us.iter().all(|us| *us < limit);
+            let aside = self.requests_aside();
+            if is_served && aside == Some(0.0) {
                 return Ok(());
             }
             if Instant::now() > deadline {
-                self.fault(&format!("honest clients are held up {} s later", CALM_MAX.as_secs()));
+                let aside = aside.map_or("an unknown number of".to_owned(), |aside| aside.to_string());
+                self.fault(&format!(
+                    "{} s later the honest client is {}, and {aside} requests are worked on aside",
+                    CALM_MAX.as_secs(),
+                    if is_served { "served" } else { "held up" }
+                ));
                 return Ok(());
             }
         }
+    }
+
+    /// None if the server does not tell now.
+    fn requests_aside(&self) -> Option<f64> {
+        let metrics = Metrics::of(&self.server).ok()?;
+        ASIDE.iter().map(|name| metrics.sum(name)).sum()
     }
 
     /// Stops the load, looks for what was acked, and stops the server.

@@ -28,12 +28,12 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
 /// What the admin port said at one moment.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Metrics {
+pub(crate) struct Metrics {
     lines: Vec<(String, f64)>,
 }
 
 impl Metrics {
-    pub(super) fn of(server: &Server) -> anyhow::Result<Self> {
+    pub(crate) fn of(server: &Server) -> anyhow::Result<Self> {
         let mut stream = TcpStream::connect(("127.0.0.1", server.admin_port()))?;
         stream.set_read_timeout(Some(ANSWER_LIMIT))?;
         stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
@@ -56,7 +56,7 @@ impl Metrics {
     }
 
     /// The sum of all samples of a name, whatever their labels; none if there is none.
-    pub(super) fn sum(&self, name: &str) -> Option<f64> {
+    pub(crate) fn sum(&self, name: &str) -> Option<f64> {
         let of_name = |sample: &&(String, f64)| {
             sample.0.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('{'))
         };

@@ -10,7 +10,7 @@ mod durability;
 mod goals;
 mod latency;
 mod machine;
-mod metrics;
+pub(crate) mod metrics;
 mod mount;
 mod probe;
 pub(crate) mod procfs;

@@ -71,6 +71,14 @@ fn parse_held_up(text: &str) -> Option<Duration> {
     text.split_whitespace().nth(1)?.parse().ok().map(Duration::from_nanos)
 }
 
+/// How long this thread has waited for a core since it began; nothing where the kernel does not tell.
+pub(crate) fn own_held_up() -> Duration {
+    fs::read_to_string("/proc/thread-self/schedstat")
+        .ok()
+        .and_then(|text| parse_held_up(&text))
+        .unwrap_or_default()
+}
+
 fn seconds(ticks: u64) -> f64 {
     ticks as f64 / rustix::param::clock_ticks_per_second() as f64
 }
