@@ -38,6 +38,13 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 /// Addresses that the workers of an attack come from in turn.
 const SOURCES: u8 = 20;
 
+/// How far an attacker steps back, in steps of `nice`, where it is to take no processor from the server.
+const STEP_BACK: i32 = 10;
+
+/// The honest client's, which the load of the random order does not have: a source that asks for much comes to its turn as others
+/// that do so, and whoever shares its address with it.
+pub(super) const HONEST_ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 7, 1);
+
 /// Where an attack comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ValueEnum)]
 pub(super) enum From {
@@ -64,7 +71,7 @@ impl From {
                 Ipv4Addr::new(127, 0, 9, 1 + u8::try_from(worker % usize::from(SOURCES)).unwrap_or(0))
             }
             Self::One => Ipv4Addr::new(127, 0, 9, 1),
-            Self::Own => Ipv4Addr::LOCALHOST,
+            Self::Own => HONEST_ADDRESS,
         }
     }
 }
@@ -87,6 +94,9 @@ pub(crate) struct AttackerOptions {
     /// Where it comes from
     #[arg(long, value_enum)]
     from: From,
+    /// It leaves the processors to the others
+    #[arg(long)]
+    steps_back: bool,
 }
 
 /// What came of an attack.
@@ -246,12 +256,20 @@ impl Counts {
 
 /// What the process does.
 pub(super) fn serve(options: &AttackerOptions) -> anyhow::Result<()> {
-    let AttackerOptions { port, admin, from, seconds, .. } = *options;
+    let AttackerOptions { port, admin, from, seconds, steps_back, .. } = *options;
+    if steps_back {
+        step_back()?;
+    }
     let target = Target { port, admin, from, seconds };
     match rows::named(&options.name) {
         Some(attack) => tell(&attack.act(&target)?),
         None => generated::act(&options.name, &target),
     }
+}
+
+/// Leaves the processors to the others: the threads that this one begins do so, too.
+pub(super) fn step_back() -> anyhow::Result<()> {
+    Ok(rustix::process::setpriority_process(None, STEP_BACK)?)
 }
 
 /// Says what came of a storm.
@@ -275,16 +293,18 @@ pub(super) struct Order<'a> {
     pub(super) ports: [u16; 2],
     pub(super) seconds: f64,
     pub(super) from: From,
+    /// It is as if it ran on another machine: its threads do not keep the server's from the processors.
+    pub(super) steps_back: bool,
 }
 
 impl Armed {
     /// Starts the process and waits until it has made its requests.
     pub(super) fn start(order: Order<'_>) -> anyhow::Result<Self> {
-        let Order { name, ports: [port, admin], seconds, from } = order;
+        let Order { name, ports: [port, admin], seconds, from, steps_back } = order;
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["attack-attacker", "--name", name, "--from", from.name()]);
         command.args(["--port", &port.to_string(), "--admin", &admin.to_string()]);
-        command.args(["--seconds", &seconds.to_string()]);
+        command.args(["--seconds", &seconds.to_string()]).args(steps_back.then_some("--steps-back"));
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let input = child.stdin.take().context("the pipe was asked for")?;
         let output = BufReader::new(child.stdout.take().context("the pipe was asked for")?);

@@ -8,7 +8,7 @@ use anyhow::ensure;
 use clap::Args;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::attacker::finish;
+use super::attacker::{finish, step_back};
 
 /// The time after which a burning thread looks at the clock again.
 const SLICE: Duration = Duration::from_millis(2);
@@ -25,6 +25,9 @@ pub(crate) struct BurnOptions {
     /// Seconds that it may take
     #[arg(long)]
     seconds: f64,
+    /// It leaves the processors to the others, as an attack that does so
+    #[arg(long)]
+    steps_back: bool,
 }
 
 /// What an attack, and the server on its behalf, took.
@@ -43,11 +46,12 @@ impl Effort {
     }
 }
 
-/// Burns as much within `seconds`, in another process.
-pub(super) fn burn(effort: Effort, seconds: f64) -> anyhow::Result<()> {
+/// Burns as much within `seconds`, in another process, which steps back if the attack did.
+pub(super) fn burn(effort: Effort, seconds: f64, steps_back: bool) -> anyhow::Result<()> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["attack-burner", "--threads", &effort.threads.max(1).to_string()]);
     command.args(["--cpu-seconds", &effort.cpu_seconds.to_string(), "--seconds", &seconds.to_string()]);
+    command.args(steps_back.then_some("--steps-back"));
     let child: Child = command.spawn()?;
     let limit = Duration::from_secs_f64(seconds * 2.0 + 5.0);
     finish(child, limit)
@@ -55,6 +59,9 @@ pub(super) fn burn(effort: Effort, seconds: f64) -> anyhow::Result<()> {
 
 /// What the process does.
 pub(super) fn serve(options: &BurnOptions) -> anyhow::Result<()> {
+    if options.steps_back {
+        step_back()?;
+    }
     let share = options.cpu_seconds / f64::from(options.threads.max(1)) / options.seconds.max(0.001);
     let limit = Duration::from_secs_f64(options.seconds);
     let threads = (0..options.threads).map(|_| thread::spawn(move || burn_share(share.min(1.0), limit)));

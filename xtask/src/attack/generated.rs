@@ -339,7 +339,8 @@ impl Counts {
 
 fn try_row(bout: &mut Bout<'_>, case: &Case, terms: Terms, witness: &mut Witness) -> anyhow::Result<Tried> {
     let name = format!("{PREFIX}{case}");
-    let order = Order { name: &name, ports: bout.rig.ports(), seconds: terms.seconds, from: From::Others };
+    let (ports, seconds) = (bout.rig.ports(), terms.seconds);
+    let order = Order { name: &name, ports, seconds, from: From::Others, steps_back: false };
     let mut armed = Armed::start(order)?;
     let plan = run::Plan { pairs: 1, seconds: terms.seconds, from: From::Others, freeze: false };
     let (mut during, mut after) = (Seen::default(), Seen::default());
@@ -367,7 +368,7 @@ fn try_row(bout: &mut Bout<'_>, case: &Case, terms: Terms, witness: &mut Witness
     witness.after.add(after);
     drop(bout.seen()?);
     let cpu_seconds = effort.cpu_seconds * CONTROL_SECONDS / elapsed_s;
-    burn::burn(Effort { cpu_seconds, ..effort }, CONTROL_SECONDS)?;
+    burn::burn(Effort { cpu_seconds, ..effort }, CONTROL_SECONDS, false)?;
     witness.control.add(bout.seen()?);
     Ok(tried)
 }

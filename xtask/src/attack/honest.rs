@@ -21,6 +21,7 @@ use riverrun_protocol::{CreateTopicsRequest, FetchRequest, Records};
 use riverrun_records::{Batches, Compression};
 use serde::{Deserialize, Serialize};
 
+use super::attacker::HONEST_ADDRESS;
 use super::wire::{self, Conn, Dial, batch, produce_frame, produced};
 
 /// An honest client waits as long before it gives a request up and connects again.
@@ -241,7 +242,7 @@ fn micros(since: Instant) -> u64 {
 fn connect(options: &HonestOptions) -> anyhow::Result<Conn> {
     let dial = Dial {
         port: options.port,
-        source: Ipv4Addr::LOCALHOST,
+        source: HONEST_ADDRESS,
         patience: PATIENCE,
         until: None,
         receive_buffer: None,

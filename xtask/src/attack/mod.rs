@@ -104,7 +104,7 @@ pub(crate) struct Options {
     #[arg(long, conflicts_with_all = ["short", "pairs"])]
     generated: bool,
     /// Attacks, kills, full disks and lost log readers in random order, under the load of `crash`
-    #[arg(long, conflicts_with_all = ["short", "pairs", "seconds", "only", "tally", "generated"])]
+    #[arg(long, conflicts_with_all = ["short", "pairs", "seconds", "tally", "generated"])]
     random: bool,
     /// Minutes that the random order goes on
     #[arg(long, default_value_t = 60, requires = "random", value_parser = clap::value_parser!(u64).range(1..))]
@@ -191,7 +191,8 @@ fn run_generated(options: &Options, field: Field<'_>) -> anyhow::Result<()> {
 fn run_random(options: &Options, field: Field<'_>) -> anyhow::Result<()> {
     let now_us = SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros();
     let seed = options.seed.map_or_else(|| u64::try_from(now_us), Ok)?;
-    random::run(field, random::Plan { time: Duration::from_mins(options.minutes), seed })
+    let attacks = chosen(options)?;
+    random::run(field, &random::Plan { time: Duration::from_mins(options.minutes), seed, attacks })
 }
 
 fn run_by_hand(options: &Options, field: Field<'_>) -> anyhow::Result<()> {
@@ -233,18 +234,23 @@ fn place(options: &Options, toolbox: &Toolbox) -> Place {
     }
 }
 
-/// What is attacked how, in order.
-fn turns(options: &Options) -> anyhow::Result<Vec<Turn>> {
+/// The attacks that are meant.
+fn chosen(options: &Options) -> anyhow::Result<Vec<&'static dyn Attack>> {
     for name in &options.only {
         ensure!(rows::named(name).is_some(), "no attack is named {name}");
     }
-    let is_meant = |attack: &&&'static dyn Attack| {
+    let is_meant = |attack: &&'static dyn Attack| {
         options.only.is_empty() || options.only.iter().any(|name| name == attack.name())
     };
+    Ok(rows::ALL.iter().copied().filter(is_meant).collect())
+}
+
+/// What is attacked how, in order.
+fn turns(options: &Options) -> anyhow::Result<Vec<Turn>> {
     let mut turns = Vec::new();
-    for attack in rows::ALL.iter().filter(is_meant) {
+    for attack in chosen(options)? {
         let turn = |pairs, seconds, from| Turn {
-            attack: *attack,
+            attack,
             plan: Plan {
                 pairs: options.pairs.unwrap_or(pairs),
                 seconds: options.seconds.unwrap_or(seconds),

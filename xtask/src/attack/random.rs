@@ -1,7 +1,8 @@
 //! Attacks, kills, full disks and lost log readers in random order, under the crash suite's load and beside an honest client.
 //!
 //! Owns the order, which one seed decides, and the rounds: each has a server of its own on a small disk of its own, where this
-//! machine allows that. What was acked is the crash suite's business: its load is there all the time, and its verdict ends each
+//! machine allows that. The attackers leave the processors to the server, as if they were on other machines: of 20 threads that
+//! want two of them one of the server's waits for up to half a second, which none of its own rules can help. What was acked is the crash suite's business: its load is there all the time, and its verdict ends each
 //! round. The honest client has to be served within its bound but while the server is down or its disk is full, and soon after.
 
 use std::path::Path;
@@ -17,7 +18,7 @@ use super::burn::{self, Effort};
 use super::disk_probe::DiskProbe;
 use super::honest::{Honest, Seen, Shape};
 use super::judge::{TIMES_MAX, ms};
-use super::rows::{self, Attack};
+use super::rows::Attack;
 use super::run::Field;
 use super::wire::{Conn, Dial};
 use crate::bench::metrics::Metrics;
@@ -63,11 +64,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Settings that suit the small disk.
 const SETTINGS: &[&str] = &["log.retention.check.interval.ms=500", "log.dir.reserve.bytes=16777216"];
 
-/// How long, and from which seed.
-#[derive(Clone, Copy, Debug)]
+/// How long, from which seed, and with which attacks.
 pub(super) struct Plan {
     pub(super) time: Duration,
     pub(super) seed: u64,
+    pub(super) attacks: Vec<&'static dyn Attack>,
 }
 
 /// One thing that happens to a server.
@@ -136,7 +137,7 @@ struct Counts {
 }
 
 /// Goes on for as long as the plan says; an error if anything was not borne.
-pub(super) fn run(field: Field<'_>, plan: Plan) -> anyhow::Result<()> {
+pub(super) fn run(field: Field<'_>, plan: &Plan) -> anyhow::Result<()> {
     println!("seed {}", plan.seed);
     let has = Has::look();
     let probe = probe(&field.place.dir);
@@ -155,7 +156,7 @@ pub(super) fn run(field: Field<'_>, plan: Plan) -> anyhow::Result<()> {
             binary: Some(field.place.binary.clone()),
         }
         .into();
-        let terms = Terms { until, has, probe: probe.as_ref() };
+        let terms = Terms { until, has, probe: probe.as_ref(), attacks: &plan.attacks };
         let round = Round::run(field, &settings, &dir, terms, &mut counts);
         runtime.block_on(round).with_context(|| name)?;
         std::fs::remove_dir_all(&dir)?;
@@ -190,6 +191,7 @@ struct Terms<'a> {
     until: Instant,
     has: Has,
     probe: Option<&'a DiskProbe>,
+    attacks: &'a [&'static dyn Attack],
 }
 
 /// A server under load and attack.
@@ -199,6 +201,7 @@ struct Round<'a, 'c> {
     honest: Honest,
     disk: Option<Disk>,
     probe: Option<&'a DiskProbe>,
+    attacks: &'a [&'static dyn Attack],
     unread: bool,
     rng: Rng,
     counts: &'c mut Counts,
@@ -222,7 +225,8 @@ impl<'a, 'c> Round<'a, 'c> {
         run.begin_load(&shape, topic).await?;
         let honest = Honest::start(Shape::Small, server.port())?;
         let rng = run.rng.fork();
-        let mut round = Self { run, server, honest, disk, probe: terms.probe, unread: false, rng, counts };
+        let Terms { probe, attacks, .. } = terms;
+        let mut round = Self { run, server, honest, disk, probe, attacks, unread: false, rng, counts };
         round.prepare()?;
         while Instant::now() < terms.until && round.has_room()? {
             let step = Step::draw(&mut round.rng, terms.has);
@@ -240,7 +244,7 @@ impl<'a, 'c> Round<'a, 'c> {
             until: None,
             receive_buffer: None,
         };
-        rows::ALL.iter().try_for_each(|attack| attack.prepare(&mut Conn::open(dial)?))
+        self.attacks.iter().try_for_each(|attack| attack.prepare(&mut Conn::open(dial)?))
     }
 
     fn has_room(&self) -> anyhow::Result<bool> {
@@ -268,11 +272,13 @@ impl<'a, 'c> Round<'a, 'c> {
     /// So many attacks at once.
     fn attack(&mut self, number: usize) -> anyhow::Result<()> {
         let attacks: Vec<&dyn Attack> =
-            (0..number).map(|_| rows::ALL[self.rng.size_below(rows::ALL.len())]).collect();
+            (0..number).map(|_| self.attacks[self.rng.size_below(self.attacks.len())]).collect();
         let seconds = (Duration::from_secs(1) + self.rng.up_to(ATTACK_MAX)).as_secs_f64();
         let from = [From::Others, From::One, From::Own][self.rng.size_below(3)];
         let ports = [self.server.port(), self.server.admin_port()];
-        let arm = |attack: &&dyn Attack| Armed::start(Order { name: attack.name(), ports, seconds, from });
+        let arm = |attack: &&dyn Attack| {
+            Armed::start(Order { name: attack.name(), ports, seconds, from, steps_back: true })
+        };
         let armed = attacks.iter().map(arm).collect::<anyhow::Result<Vec<_>>>()?;
         drop(self.honest.phase()?);
         let _before = self.probe.map(DiskProbe::slowest);
@@ -332,7 +338,7 @@ impl<'a, 'c> Round<'a, 'c> {
     /// machine's processors, which attackers on other machines do not.
     fn compare(&mut self, what: &str, waited: Duration, effort: Effort, seconds: f64) -> anyhow::Result<()> {
         drop(self.honest.phase()?);
-        burn::burn(effort, seconds)?;
+        burn::burn(effort, seconds, true)?;
         let alone = slowest_of(&self.honest.phase()?);
         let compared = format!(
             "slowest {} ms; {} ms beside {:.1} s of processors burnt in {} threads",

@@ -174,8 +174,13 @@ impl<'a> Bout<'a> {
 
     /// The attack, a while after it, and the control run.
     pub(super) fn pair(&mut self, attack: &dyn Attack, plan: Plan) -> anyhow::Result<()> {
-        let order =
-            Order { name: attack.name(), ports: self.rig.ports(), seconds: plan.seconds, from: plan.from };
+        let order = Order {
+            name: attack.name(),
+            ports: self.rig.ports(),
+            seconds: plan.seconds,
+            from: plan.from,
+            steps_back: false,
+        };
         let mut armed = Armed::start(order)?;
         self.forget()?;
         attack.harm(self.rig.data(), self.pairs)?;
@@ -186,7 +191,7 @@ impl<'a> Bout<'a> {
         thread::sleep(AFTER);
         self.note(|witness| &mut witness.after)?;
         self.calm(CALM_LOOK)?;
-        burn::burn(effort, plan.seconds)?;
+        burn::burn(effort, plan.seconds, false)?;
         self.note(|witness| &mut witness.control)?;
         self.effort.add(effort);
         Ok(())
