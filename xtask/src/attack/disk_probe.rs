@@ -1,7 +1,7 @@
-//! A probe of the disk below a run: a small write and its sync at short intervals, beside everything else.
+//! A probe of the disk that a server has: a small write and its sync at short intervals, beside everything else.
 //!
-//! An ack waits for a sync, so no honest client is served faster than the disk syncs. Machines share disks: now and then a sync
-//! takes a second while next to nothing is written. The probe tells such a stall from one that the server makes itself, by the
+//! An ack waits for a sync, so no honest client is served faster than the disk syncs. Machines share disks, and a disk in an
+//! image is served by the kernel's threads: now and then a sync takes a second while next to nothing is written. The probe tells such a stall from one that the server makes itself, by the
 //! bytes that the device wrote meanwhile: a stall counts as the disk's own where that was less than half of what the disk can
 //! take, which is measured when the probe starts.
 

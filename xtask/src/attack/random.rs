@@ -51,6 +51,9 @@ const CALM_LOOK: Duration = Duration::from_millis(400);
 /// socket's buffer: the server cannot know before it has read it, and the next step would be one attack more than is meant.
 const ASIDE: [&str; 2] = ["riverrun_requests_aside", "riverrun_requests_waiting_for_turn_aside"];
 
+/// Syncs that an ack may wait for: that of the records before it, which is under way when it comes, and its own.
+const ACK_SYNCS: u32 = 2;
+
 /// What kcat writes, and the time that it may take.
 const KCAT_LINES: usize = 1000;
 const KCAT_LIMIT: Duration = Duration::from_secs(30);
@@ -140,7 +143,6 @@ struct Counts {
 pub(super) fn run(field: Field<'_>, plan: &Plan) -> anyhow::Result<()> {
     println!("seed {}", plan.seed);
     let has = Has::look();
-    let probe = probe(&field.place.dir);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let (begun, mut rng, mut counts) = (Instant::now(), Rng::new(plan.seed), Counts::default());
     while begun.elapsed() < plan.time {
@@ -156,7 +158,7 @@ pub(super) fn run(field: Field<'_>, plan: &Plan) -> anyhow::Result<()> {
             binary: Some(field.place.binary.clone()),
         }
         .into();
-        let terms = Terms { until, has, probe: probe.as_ref(), attacks: &plan.attacks };
+        let terms = Terms { until, has, attacks: &plan.attacks };
         let round = Round::run(field, &settings, &dir, terms, &mut counts);
         runtime.block_on(round).with_context(|| name)?;
         std::fs::remove_dir_all(&dir)?;
@@ -171,7 +173,7 @@ pub(super) fn run(field: Field<'_>, plan: &Plan) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The probe of the disk below the run, where there is one.
+/// The probe of a round's disk, where there is one.
 fn probe(dir: &Path) -> Option<DiskProbe> {
     match DiskProbe::start(dir) {
         Ok(probe) => {
@@ -190,7 +192,6 @@ fn probe(dir: &Path) -> Option<DiskProbe> {
 struct Terms<'a> {
     until: Instant,
     has: Has,
-    probe: Option<&'a DiskProbe>,
     attacks: &'a [&'static dyn Attack],
 }
 
@@ -199,8 +200,9 @@ struct Round<'a, 'c> {
     run: Run<'a>,
     server: Server,
     honest: Honest,
+    /// Gone before its disk is.
+    probe: Option<DiskProbe>,
     disk: Option<Disk>,
-    probe: Option<&'a DiskProbe>,
     attacks: &'a [&'static dyn Attack],
     unread: bool,
     rng: Rng,
@@ -225,7 +227,7 @@ impl<'a, 'c> Round<'a, 'c> {
         run.begin_load(&shape, topic).await?;
         let honest = Honest::start(Shape::Small, server.port())?;
         let rng = run.rng.fork();
-        let Terms { probe, attacks, .. } = terms;
+        let (probe, attacks) = (probe(disk.as_ref().map_or(dir, Disk::path)), terms.attacks);
         let mut round = Self { run, server, honest, disk, probe, attacks, unread: false, rng, counts };
         round.prepare()?;
         while Instant::now() < terms.until && round.has_room()? {
@@ -281,7 +283,7 @@ impl<'a, 'c> Round<'a, 'c> {
         };
         let armed = attacks.iter().map(arm).collect::<anyhow::Result<Vec<_>>>()?;
         drop(self.honest.phase()?);
-        let _before = self.probe.map(DiskProbe::slowest);
+        let _before = self.probe.as_ref().map(DiskProbe::slowest);
         let fired: Vec<_> =
             armed.into_iter().map(|armed| thread::spawn(move || fire(armed, seconds))).collect();
         let (mut tally, mut effort) = (Tally::default(), Effort::default());
@@ -305,16 +307,16 @@ impl<'a, 'c> Round<'a, 'c> {
         Ok(())
     }
 
-    /// Whether a sync of the disk below took about as long, while the disk had little to write.
+    /// Whether syncs of the disk took as long, while the disk had little to write.
     fn is_disk_stall(&mut self, waited: Duration) -> bool {
-        let Some(probe) = self.probe else { return false };
+        let Some(probe) = &self.probe else { return false };
         let sync = probe.slowest();
         println!(
             "  a sync of the disk took {} ms, while {:.0} MB/s were written",
             ms(sync.took),
             sync.written_bytes_per_second / 1e6
         );
-        let is_stall = waited <= sync.took.mul_f64(TIMES_MAX) && probe.is_own_stall(sync);
+        let is_stall = waited <= ACK_SYNCS * sync.took && probe.is_own_stall(sync);
         self.counts.disk_stalls += u64::from(is_stall);
         is_stall
     }
