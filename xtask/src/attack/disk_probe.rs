@@ -24,7 +24,7 @@ const INTERVAL: Duration = Duration::from_millis(20);
 
 const WRITE_BYTES: usize = 4096;
 
-/// What is written, and synced, to learn how much the disk can take.
+/// `measure_rate` writes and syncs so many bytes to learn how much the disk can take.
 const RATE_BYTES: usize = 128 << 20;
 const RATE_PIECE_BYTES: usize = 1 << 20;
 
@@ -39,11 +39,11 @@ const SECTORS_WRITTEN_FIELD: usize = 6;
 pub(super) struct Sync {
     /// Without the time for which the probe's thread had no processor.
     pub(super) took: Duration,
-    /// What the device wrote per second meanwhile, for everybody.
+    /// Bytes that the device wrote per second meanwhile, for all processes.
     pub(super) written_bytes_per_second: f64,
 }
 
-/// What the probe has seen since it was asked last.
+/// The syncs of the probe since `slowest` was called last.
 #[derive(Debug, Default)]
 struct Seen {
     slowest: Sync,
@@ -111,7 +111,7 @@ impl Sync {
     }
 }
 
-/// What the probe's thread owns.
+/// The probe's thread, with all that it owns.
 struct Prober {
     file: File,
     device: Device,

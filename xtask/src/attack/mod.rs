@@ -245,7 +245,7 @@ fn chosen(options: &Options) -> anyhow::Result<Vec<&'static dyn Attack>> {
     Ok(rows::ALL.iter().copied().filter(is_meant).collect())
 }
 
-/// What is attacked how, in order.
+/// The attacks of a run by hand, each with its plan, in order.
 fn turns(options: &Options) -> anyhow::Result<Vec<Turn>> {
     let mut turns = Vec::new();
     for attack in chosen(options)? {

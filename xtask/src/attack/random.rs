@@ -1,8 +1,8 @@
 //! Attacks, kills, full disks and lost log readers in random order, under the crash suite's load and beside an honest client.
 //!
 //! Owns the order, which one seed decides, and the rounds: each has a server of its own on a small disk of its own, where this
-//! machine allows that. The attackers leave the processors to the server, as if they were on other machines: of 20 threads that
-//! want two of them one of the server's waits for up to half a second, which none of its own rules can help. What was acked is the crash suite's business: its load is there all the time, and its verdict ends each
+//! machine allows that. The attackers leave the processors to the server, as if they were on other machines: their threads are
+//! many more than there are processors. What was acked is the crash suite's business: its load is there all the time, and its verdict ends each
 //! round. The honest client has to be served within its bound but while the server is down or its disk is full, and soon after.
 
 use std::path::Path;
