@@ -26,9 +26,10 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// A time in the past that records bear unless a test says otherwise.
 pub(crate) const SOME_TIME: TimestampMs = TimestampMs(1_700_000_000_000);
 
-/// Versions that the helpers below use: the newest that name topics.
-const PRODUCE_BY_NAME: i16 = 12;
+/// Versions that the helpers below use; of Produce and Fetch the newest that name topics.
+pub(crate) const PRODUCE_BY_NAME: i16 = 12;
 pub(crate) const FETCH_BY_NAME: i16 = 12;
+pub(crate) const CREATE_TOPICS: i16 = 7;
 
 /// A server with defaults, in a directory that goes with it.
 pub(crate) fn server() -> Server {
@@ -94,10 +95,24 @@ impl Client {
 
     /// The next response, which must be one to `R`.
     pub(crate) fn receive<'q, R: Request<'q>>(&mut self, version: i16) -> (i32, R::Response<'static>) {
-        let frame = self.read_frame().unwrap_or_else(|error| panic!("{} {version}: {error}", R::KEY));
+        self.receive_unless_closed::<R>(version)
+            .unwrap_or_else(|| panic!("{} {version}: the server has closed the connection", R::KEY))
+    }
+
+    /// The next response, which must be one to `R`, or nothing from a server that has closed the connection.
+    pub(crate) fn receive_unless_closed<'q, R: Request<'q>>(
+        &mut self,
+        version: i16,
+    ) -> Option<(i32, R::Response<'static>)> {
+        let frame = match self.read_frame() {
+            Ok(frame) => frame,
+            Err(error) if is_closed(&error) => return None,
+            Err(error) => panic!("{} {version}: {error}", R::KEY),
+        };
         // Responses borrow from their frame; those of a test live as long as its process.
         let frame: &'static [u8] = Vec::leak(frame);
-        decode_response::<R>(frame, version).unwrap_or_else(|error| panic!("{} {version}: {error}", R::KEY))
+        let decoded = decode_response::<R>(frame, version);
+        Some(decoded.unwrap_or_else(|error| panic!("{} {version}: {error}", R::KEY)))
     }
 
     pub(crate) fn write(&mut self, bytes: &[u8]) {
@@ -194,6 +209,11 @@ pub(crate) fn values(batches: &[u8]) -> Vec<String> {
     found
 }
 
+/// Whether a read found that the other end has closed.
+fn is_closed(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset)
+}
+
 /// Makes a topic with configs; it must work.
 pub(crate) fn create_topic(client: &mut Client, name: &str, partitions: i32, configs: &[(&str, &str)]) {
     let code = try_create_topic(client, name, partitions, 1, configs);
@@ -207,6 +227,17 @@ pub(crate) fn try_create_topic(
     replication_factor: i16,
     configs: &[(&str, &str)],
 ) -> ErrorCode {
+    let request = create_topic_request(name, num_partitions, replication_factor, configs);
+    let response = client.call(&request, CREATE_TOPICS);
+    ErrorCode(response.topics[0].error_code)
+}
+
+pub(crate) fn create_topic_request<'q>(
+    name: &'q str,
+    num_partitions: i32,
+    replication_factor: i16,
+    configs: &[(&str, &str)],
+) -> CreateTopicsRequest<'q> {
     let config = |(name, value): &(&'static str, &'static str)| CreatableTopicConfig {
         name: (*name).into(),
         value: Some((*value).into()),
@@ -220,8 +251,7 @@ pub(crate) fn try_create_topic(
         configs: configs.iter().map(config).collect(),
         ..Default::default()
     };
-    let response = client.call(&CreateTopicsRequest { topics: vec![topic], ..Default::default() }, 7);
-    ErrorCode(response.topics[0].error_code)
+    CreateTopicsRequest { topics: vec![topic], ..Default::default() }
 }
 
 fn leaked(text: &str) -> &'static str {
