@@ -6,9 +6,11 @@ mod batches;
 mod journals;
 mod messages;
 mod queues;
+mod states;
 
 pub use allocation::peak_bytes_during;
 pub use batches::{check_batch, check_stream};
 pub use journals::check_journal;
 pub use messages::{check_message, check_request};
 pub use queues::check_queue;
+pub use states::check_state;

@@ -16,8 +16,13 @@ const PAGES: &[Page] = &[
     ("index", "Segment index (`.index`)", &["crates/log/src/index.rs"]),
     (
         "log-dir",
-        "Log dir: checkpoint, producer snapshots, check of its device",
+        "Log dir: checkpoint, check of its device",
         &["crates/log/src/checkpoint.rs", "crates/log/src/log_dir/device.rs"],
+    ),
+    (
+        "state",
+        "State beside a segment (`.state`)",
+        &["crates/log/src/state_file.rs", "crates/log/src/producer_state/encoding.rs"],
     ),
     (
         "log-starts",
@@ -49,8 +54,9 @@ const PAGES: &[Page] = &[
 const RULE: &str = "Every file begins with a magic and a format version; a `.log` begins with its first batch, and its \
                     version stands in the `.index` beside it. A version newer than the program's is refused by name, \
                     but for identity and mark of a log dir: these are written anew where that loses nothing. So is an \
-                    older one: files of a journal and log starts of a log dir before version 2, and checkpoints \
-                    before version 3, are from before a log could be cut.";
+                    older one: files of a journal and log starts of a log dir before version 2 are from before a \
+                    log could be cut, and checkpoints before version 4 from before segments had their state beside \
+                    them.";
 
 /// Writes all pages.
 pub(crate) fn run() -> Result<()> {

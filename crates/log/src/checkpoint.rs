@@ -3,35 +3,36 @@
 //! The *checkpoint* of a log dir holds what each partition needs so that it can be opened lazily: without it every
 //! log would have to be read at start. The state of a partition's idempotent producers lies in it, too, as of the
 //! recovery point: recovery replays what comes after. A file for each partition would be made, synced and removed with
-//! every checkpoint. Only where the state is too large the *producer snapshot* of the partition holds it, as of one
+//! every checkpoint. Only where the state is too large a state file of the partition (`state_file.rs`) holds it, as of one
 //! offset, and the checkpoint holds the producers that have appended since.
 //!
 //! ```text
-//! checkpoint                                    producer snapshot
-//!   magic "RRlogdir"          8                   magic "RRproduc"          8
-//!   version                   u16                 version                   u16
-//!   flags (bit 0: clean)      u16                 topic id                  16
-//!   generation                u64                 partition index           i32
-//!   partition count           u32                 offset                    i64
-//!   per partition, by id:                         producers (producer_state/snapshot.rs)
-//!     topic id                16                  CRC-32C of all before     u32
+//! checkpoint
+//!   magic "RRlogdir"          8
+//!   version                   u16
+//!   flags (bit 0: clean)      u16
+//!   generation                u64
+//!   partition count           u32
+//!   per partition, by id:
+//!     topic id                16
 //!     partition index         i32
 //!     recovery point          i64     -1: lost
 //!     log start, log end      2 x i64
 //!     first dirty, -1: none   i64
-//!     snapshot at, -1: none   i64
+//!     state at, -1: none      i64
 //!     cut at, -1: none        i64
 //!     producers as of         i64
 //!     cuts                    u32
 //!     bytes of all segments   u64
 //!     leader epochs (epochs.rs)
 //!     bytes of the next       u32
-//!     producers since the snapshot (producer_state/snapshot.rs)
+//!     producers since that state (producer_state/encoding.rs)
 //!   CRC-32C of all before     u32
 //! ```
 //! All big-endian. Of a partition whose recovery point is lost, because the checkpoint before was damaged, only the log
-//! start counts: nobody has looked at its log since. The version rises with each change of layout; a newer one is refused by name, and so are
-//! versions 1 and 2 of the checkpoint, in which no log could be cut.
+//! start counts: nobody has looked at its log since. The version rises with each change of layout or of what it means; a newer
+//! one is refused by name, and so are versions 1 to 3: in the first two no log could be cut, and the third names files of
+//! producers that are no more.
 //!
 //! *Cuts* says how often the log had been cut (`partition_log/cut.rs`): entries of the journal that came before the last of these
 //! are in the segments, or were cut off. If no checkpoint has covered the log since, *cut at* says where it ended then, and what lies
@@ -39,11 +40,11 @@
 //! *producers as of*.
 //!
 //! A start that has no space for another checkpoint takes it back that the server has stopped cleanly: it inverts the last
-//! byte of the version (252 for 3). The file is as good as before then, with the checksum that it had. A program that does not
+//! byte of the version (251 for 4). The file is as good as before then, with the checksum that it had. A program that does not
 //! know of this takes it for one of a newer version.
 //!
-//! Guarantees: a flipped, missing or added byte is found; decoding is bounded by the length of the input; a
-//! snapshot that belongs to another partition or another offset is refused. Writing and syncing is the caller's.
+//! Guarantees: a flipped, missing or added byte is found; decoding is bounded by the length of the input. Writing and syncing
+//! is the caller's.
 
 use std::collections::BTreeMap;
 
@@ -53,19 +54,15 @@ use crate::epochs::EpochCache;
 pub use crate::fields::DecodeError;
 use crate::fields::{FieldReader, put_count};
 use crate::log_starts::Change;
-use crate::producer_state::{EncodedProducers, ProducerStates};
+use crate::producer_state::EncodedProducers;
 
 /// Name of a log dir's checkpoint file.
 pub const CHECKPOINT_FILE: &str = "checkpoint";
 /// Newest layout of the checkpoint that this program reads, and the one that it writes.
-pub const CHECKPOINT_VERSION: u16 = 3;
-/// Newest layout of the producer snapshot that this program reads, and the one that it writes.
-pub const SNAPSHOT_VERSION: u16 = 1;
+pub const CHECKPOINT_VERSION: u16 = 4;
 
 const CHECKPOINT_NAME: &str = "the checkpoint of a log dir";
 const CHECKPOINT_MAGIC: [u8; 8] = *b"RRlogdir";
-const SNAPSHOT_NAME: &str = "a producer snapshot";
-const SNAPSHOT_MAGIC: [u8; 8] = *b"RRproduc";
 const FLAG_CLEAN: u16 = 1;
 /// Where the last byte of a checkpoint's version is. Inverted, it says of one that was clean that it is so no more: one
 /// byte is written or is not, and no flipped bit makes one of the other.
@@ -95,11 +92,11 @@ pub struct PartitionCheckpoint {
     pub log_end: Offset,
     /// First offset that compaction has not covered, for a log that was compacted.
     pub first_dirty: Option<Offset>,
-    /// Offset of the producer snapshot that counts, if one does.
+    /// Offset of the state file that says what the producers were then, if one is needed.
     pub producers_at: Option<Offset>,
-    /// The recovery point that `producers` and the snapshot go with: it may have been cut back since.
+    /// The recovery point that `producers` and the state file go with: it may have been cut back since.
     pub producers_end: Offset,
-    /// As of then, the producers that have appended at or above `producers_at`; all if there is no snapshot.
+    /// As of then, the producers that have appended at or above `producers_at`; all if no state file is named.
     pub producers: EncodedProducers,
     /// Bytes of all segments, for answers about sizes that must not open the partition.
     pub size_bytes: u64,
@@ -249,7 +246,7 @@ impl PartitionCheckpoint {
             log_start: required(reader, "log start")?,
             log_end: required(reader, "log end")?,
             first_dirty: optional(reader, "first dirty offset")?,
-            producers_at: optional(reader, "offset of the producer snapshot")?,
+            producers_at: optional(reader, "offset of the state file")?,
             cut_end: optional(reader, "offset of the last cut")?,
             producers_end: required(reader, "offset that the producers go with")?,
             cuts: reader.u32("number of cuts")?,
@@ -260,41 +257,8 @@ impl PartitionCheckpoint {
     }
 }
 
-/// Name of the file that holds a partition's producers as of `offset`.
-pub fn snapshot_file(offset: Offset) -> String {
-    format!("{:020}.producers", offset.0)
-}
-
-/// Content of a producer snapshot: the state of `partition` after every batch below `offset`.
-pub fn encode_snapshot(partition: PartitionId, offset: Offset, producers: &ProducerStates) -> Vec<u8> {
-    let mut out = Vec::with_capacity(64);
-    out.extend_from_slice(&SNAPSHOT_MAGIC);
-    out.extend_from_slice(&SNAPSHOT_VERSION.to_be_bytes());
-    put_partition_id(partition, &mut out);
-    out.extend_from_slice(&offset.0.to_be_bytes());
-    producers.encode(&mut out);
-    seal(out)
-}
-
-/// Reads a producer snapshot and makes sure that it is the one of `partition` at `offset`.
-pub fn decode_snapshot(
-    bytes: &[u8],
-    partition: PartitionId,
-    offset: Offset,
-) -> Result<ProducerStates, DecodeError> {
-    let (_, mut reader) = open(bytes, SNAPSHOT_MAGIC, SNAPSHOT_VERSION, SNAPSHOT_NAME)?;
-    if read_partition_id(&mut reader)? != partition {
-        return Err(DecodeError::Invalid("the snapshot's partition"));
-    }
-    if required(&mut reader, "the snapshot's offset")? != offset {
-        return Err(DecodeError::Invalid("the snapshot's offset"));
-    }
-    let producers = ProducerStates::decode(&mut reader)?;
-    reader.finish("the end of the snapshot")?;
-    Ok(producers)
-}
-
-fn seal(mut out: Vec<u8>) -> Vec<u8> {
+/// Puts a checksum of all behind it.
+pub(crate) fn seal(mut out: Vec<u8>) -> Vec<u8> {
     let checksum = crc32c::crc32c(&out);
     out.extend_from_slice(&checksum.to_be_bytes());
     out
@@ -302,7 +266,7 @@ fn seal(mut out: Vec<u8>) -> Vec<u8> {
 
 /// Checks magic, version and checksum, in this order: a newer layout may keep its checksum elsewhere. Returns the version,
 /// and a reader of what follows it.
-fn open<'a>(
+pub(crate) fn open<'a>(
     bytes: &'a [u8],
     magic: [u8; 8],
     supported: u16,
@@ -329,12 +293,12 @@ fn open<'a>(
     Ok((found, reader))
 }
 
-fn put_partition_id(id: PartitionId, out: &mut Vec<u8>) {
+pub(crate) fn put_partition_id(id: PartitionId, out: &mut Vec<u8>) {
     out.extend_from_slice(&id.topic.0);
     out.extend_from_slice(&id.index.to_be_bytes());
 }
 
-fn read_partition_id(reader: &mut FieldReader<'_>) -> Result<PartitionId, DecodeError> {
+pub(crate) fn read_partition_id(reader: &mut FieldReader<'_>) -> Result<PartitionId, DecodeError> {
     let topic = TopicId(reader.array("topic id")?);
     let index = reader.i32("partition index")?;
     if index < 0 {
@@ -343,7 +307,7 @@ fn read_partition_id(reader: &mut FieldReader<'_>) -> Result<PartitionId, Decode
     Ok(PartitionId { topic, index })
 }
 
-fn required(reader: &mut FieldReader<'_>, field: &'static str) -> Result<Offset, DecodeError> {
+pub(crate) fn required(reader: &mut FieldReader<'_>, field: &'static str) -> Result<Offset, DecodeError> {
     optional(reader, field)?.ok_or(DecodeError::Invalid(field))
 }
 

@@ -67,6 +67,7 @@ pub mod scrub;
 mod segment;
 mod shared;
 mod space;
+pub mod state_file;
 mod store;
 mod verify;
 mod write_cache;

@@ -17,8 +17,8 @@ use crate::segment::{Home, INDEX_SUFFIX, LOG_SUFFIX, parse_name};
 pub(crate) const DELETED_SUFFIX: &str = ".deleted";
 /// Ending of a file that is being written in order to replace another.
 const NEW_SUFFIX: &str = ".new";
-/// Ending of a producer snapshot.
-pub(crate) const PRODUCERS_SUFFIX: &str = ".producers";
+/// Ending of a state file.
+pub(crate) const STATE_SUFFIX: &str = ".state";
 /// Ending of an empty file whose name says that damage was found in the segment of that name.
 pub(crate) const DAMAGED_SUFFIX: &str = ".damaged";
 /// Endings of the files of an interrupted compaction.
@@ -29,8 +29,8 @@ const COMPACTION_SUFFIXES: [&str; 2] = [".cleaned", ".swap"];
 pub(crate) struct PartitionFiles {
     /// Base offset and size in bytes of each `.log`, in order.
     pub(crate) segments: Vec<(Offset, u64)>,
-    /// Offsets of the producer snapshots, in order.
-    pub(crate) snapshots: Vec<Offset>,
+    /// Offsets of the state files, in order.
+    pub(crate) states: Vec<Offset>,
     /// Base offsets of segments in which damage was found.
     pub(crate) damaged: Vec<Offset>,
 }
@@ -46,8 +46,8 @@ pub(crate) fn list(home: &Home) -> Result<PartitionFiles, LogError> {
     for (name, len) in &names {
         if let Some(base) = parse_name(name, LOG_SUFFIX) {
             files.segments.push((base, *len));
-        } else if let Some(offset) = parse_name(name, PRODUCERS_SUFFIX) {
-            files.snapshots.push(offset);
+        } else if let Some(offset) = parse_name(name, STATE_SUFFIX) {
+            files.states.push(offset);
         } else if let Some(base) = parse_name(name, DAMAGED_SUFFIX) {
             files.damaged.push(base);
         } else if has_suffix(name, &[DELETED_SUFFIX, NEW_SUFFIX]) {
@@ -55,7 +55,7 @@ pub(crate) fn list(home: &Home) -> Result<PartitionFiles, LogError> {
         }
     }
     files.segments.sort_unstable();
-    files.snapshots.sort_unstable();
+    files.states.sort_unstable();
     remove_stray_indexes(home, &names, &files)?;
     Ok(files)
 }

@@ -32,14 +32,14 @@ use std::sync::Arc;
 use riverrun_types::{ErrorKind, Offset, ProducerEpoch, ProducerId, TimestampMs};
 use thiserror::Error;
 
+mod encoding;
 mod last_batches;
 mod room;
-mod snapshot;
 
+pub use encoding::EncodedProducers;
 use last_batches::{LastBatches, PackedBatches};
 use room::Part;
 pub(crate) use room::{ProducerRoom, REMEMBERED_MAX};
-pub use snapshot::EncodedProducers;
 
 /// Batches that are remembered of each producer: as many as a client may have in flight.
 pub const BATCHES_PER_PRODUCER: usize = 5;
@@ -319,6 +319,11 @@ impl ProducerStates {
         self.producers.retain(|entry| now.0.saturating_sub(entry.last_active.0) < expiration_ms);
         self.recount();
         before - self.producers.len()
+    }
+
+    /// Whether one of the producers has appended at or above `offset`.
+    pub(crate) fn has_from(&self, offset: Offset) -> bool {
+        self.producers.iter().any(|entry| entry.last_offset() >= offset)
     }
 
     /// Forgets producers that have appended at or above `end`: the log now ends there. Returns whether there were any: what they

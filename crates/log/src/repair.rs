@@ -21,10 +21,9 @@ use riverrun_types::{ErrorKind, Offset, PartitionId};
 use thiserror::Error;
 
 use crate::bad_sector::read_over;
-use crate::checkpoint::{
-    CHECKPOINT_FILE, DirCheckpoint, PartitionCheckpoint, encode_snapshot, snapshot_file,
-};
+use crate::checkpoint::{CHECKPOINT_FILE, DirCheckpoint, PartitionCheckpoint};
 use crate::compaction::swap::Misfit;
+use crate::epochs::EpochCache;
 use crate::error::LogError;
 use crate::index::{IndexCursor, IndexHeader};
 use crate::log_dir::LOCK_FILE;
@@ -32,6 +31,7 @@ use crate::partition_log::record_producer;
 use crate::producer_state::{EncodedProducers, ProducerStates};
 use crate::scan::ScanStop;
 use crate::segment::{FilePool, Home, INDEX_SUFFIX, Segment};
+use crate::state_file::{STATE_BYTES_MAX, decode_state, encode_state, state_file};
 use crate::verify::boundaries::Boundaries;
 use crate::verify::segment::{Facts, Flaw, Half, IndexContent, SegmentCheck};
 use crate::verify::{Listing, LogDirFiles, Weight, weight};
@@ -316,16 +316,20 @@ impl Repair {
         Ok(Some(Backup { path: copy, unread_bytes }))
     }
 
-    /// Cuts the file and removes those that follow it, the last one first: what a crash leaves is a log without gaps.
+    /// Cuts the file and removes those that follow it, the last one first: what a crash leaves is a log without gaps. State
+    /// files beyond the cut say nothing that the log did not.
     fn shorten(&self, cut: &Cut) -> Result<(), LogError> {
-        for path in cut.later.iter().rev() {
-            for path in [path.with_extension(&INDEX_SUFFIX[1..]), path.clone()] {
-                match self.env.fs.remove_file(&path) {
-                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                        return Err(LogError::io(&path, error));
-                    }
-                    _ => {}
+        let states = Listing::read(&self.env, &self.dir)?.states;
+        let states = states.into_iter().filter(|state| *state > cut.log_end);
+        let states = states.map(|state| self.dir.join(state_file(state)));
+        let segments = cut.later.iter().rev();
+        let segments = segments.flat_map(|path| [path.with_extension(&INDEX_SUFFIX[1..]), path.clone()]);
+        for path in states.chain(segments) {
+            match self.env.fs.remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(LogError::io(&path, error));
                 }
+                _ => {}
             }
         }
         let file = open(&self.env, &cut.path, OpenMode::ReadWrite)?;
@@ -392,20 +396,39 @@ impl Repair {
         decoded.map(Some).map_err(|source| LogError::Format { path, source })
     }
 
-    /// Writes down what the log says of its producers now that it ends at `end`. Durable when it returns.
-    fn write_producers(&self, end: Offset) -> Result<(), LogError> {
+    /// Writes the state file of a log that ends at `end` now, by what it says of its producers. Durable when it returns.
+    fn write_state(&self, end: Offset, epochs: &EpochCache) -> Result<(), LogError> {
         let now = self.env.clock.wall();
-        let mut producers = ProducerStates::new();
-        for (facts, path) in Listing::read(&self.env, &self.dir)?.segments(&self.dir, self.known()) {
+        let listing = Listing::read(&self.env, &self.dir)?;
+        let (from, mut producers) = self.newest_producers(&listing, end);
+        for (facts, path) in listing.segments(&self.dir, self.known()) {
+            if facts.next_base.is_some_and(|next| next <= from) {
+                continue;
+            }
             let index = self.index_of(facts.base, &path)?;
             let file = open(&self.env, &path, OpenMode::Read)?;
             let boundaries = Boundaries::new(&*file, facts.base, facts.size_bytes, &index);
-            let note = |header: &BatchHeader| record_producer(&mut producers, header, now);
+            let note = |header: &BatchHeader| {
+                if header.base_offset() >= from {
+                    record_producer(&mut producers, header, now);
+                }
+            };
             note_headers(&boundaries, facts.base, note).map_err(|error| LogError::io(&path, error))?;
         }
-        let path = self.dir.join(snapshot_file(end));
-        atomic_replace(&*self.env.fs, &path, &encode_snapshot(self.id, end, &producers))
+        let path = self.dir.join(state_file(end));
+        atomic_replace(&*self.env.fs, &path, &encode_state(self.id, end, epochs, &producers))
             .map_err(|error| LogError::io(&path, error.into()))
+    }
+
+    /// The producers of the newest state file at or below `end` that reads, and its offset.
+    fn newest_producers(&self, listing: &Listing, end: Offset) -> (Offset, ProducerStates) {
+        let read = |offset: Offset| {
+            let bytes =
+                read_whole(&*self.env.fs, &self.dir.join(state_file(offset)), STATE_BYTES_MAX).ok()?;
+            Some((offset, decode_state(&bytes, self.id, offset).ok()?.producers))
+        };
+        let states = listing.states.iter().rev().filter(|state| **state <= end);
+        states.copied().find_map(read).unwrap_or_default()
     }
 
     /// Makes the checkpoint say no more of the partition than is left. Its generation stays, so that the log starts
@@ -426,7 +449,7 @@ impl Repair {
         }
         known.size_bytes = Listing::read(&self.env, &self.dir)?.logs.iter().map(|(_, size)| size).sum();
         if is_cut && (known.producers_at.is_some() || !known.producers.is_empty()) {
-            self.write_producers(end)?;
+            self.write_state(end, &known.epochs)?;
             known.producers_at = Some(end);
             known.producers = EncodedProducers::default();
         }

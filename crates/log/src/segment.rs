@@ -35,6 +35,7 @@ use crate::fields::DecodeError;
 use crate::index::{ENTRY_BYTES, EntryCodec, IndexEntry, IndexHeader, entry_position};
 use crate::presence::check_file;
 use crate::scan::ScanStop;
+use crate::state_file::state_file;
 use crate::verify::segment::IndexContent;
 
 /// Ending of a segment's batch file.
@@ -67,8 +68,12 @@ impl Home {
         self.dir.join(format!("{:020}{INDEX_SUFFIX}", base_offset.0))
     }
 
+    pub(crate) fn state_path(&self, offset: Offset) -> PathBuf {
+        self.dir.join(state_file(offset))
+    }
+
     /// Opens a file. Where the process has all descriptors that it may have, files that nobody uses are closed for it.
-    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>> {
+    pub(crate) fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>> {
         match self.fs.open(path, mode) {
             Err(error) if is_at_descriptor_limit(&error) && self.pool.make_room() => self.fs.open(path, mode),
             opened => opened,

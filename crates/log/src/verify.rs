@@ -24,7 +24,7 @@ use crate::checkpoint::PartitionCheckpoint;
 use crate::compaction::swap::{self, Misfit};
 use crate::error::LogError;
 use crate::index::IndexHeader;
-use crate::partition_files::PRODUCERS_SUFFIX;
+use crate::partition_files::STATE_SUFFIX;
 use crate::segment::{INDEX_SUFFIX, LOG_SUFFIX, parse_name};
 
 /// How bad something that is wrong is.
@@ -130,9 +130,7 @@ pub fn verify_partition_of(
         verification.segment(env, facts, &path, partition, &mut on_position)?;
         step.bytes += facts.size_bytes;
     }
-    let current = known.and_then(|known| known.producers_at);
-    let snapshots = files::check_snapshots(env, dir, partition, &listing.snapshots, current)?;
-    verification.report.findings.extend(snapshots);
+    verification.report.findings.extend(files::check_states(env, dir, partition, &listing.states, known)?);
     let aside: Vec<_> = aside.iter().filter(|aside| aside.partition == partition).collect();
     verification.check_aside(&listing, &aside);
     Ok(verification.report)
@@ -142,7 +140,8 @@ pub fn verify_partition_of(
 pub(crate) struct Listing {
     /// Base offset and bytes of each `.log`, in order.
     pub(crate) logs: Vec<(Offset, u64)>,
-    snapshots: Vec<Offset>,
+    /// Offsets of the state files, in order.
+    pub(crate) states: Vec<Offset>,
     /// Whether a compaction was interrupted while it put its segment into place, so that the next start ends it. A start
     /// refuses one that does not fit.
     pub(crate) is_swapping: Result<bool, Misfit>,
@@ -152,16 +151,16 @@ impl Listing {
     /// Fails if the directory is not there.
     pub(crate) fn read(env: &Env, dir: &Path) -> Result<Self, LogError> {
         let entries = env.fs.read_dir(dir).map_err(|error| LogError::io(dir, error))?;
-        let (mut logs, mut snapshots, mut names) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut logs, mut states, mut names) = (Vec::new(), Vec::new(), Vec::new());
         for entry in entries.iter().filter(|entry| !entry.is_dir) {
             let Some(name) = entry.name.to_str() else { continue };
             logs.extend(parse_name(name, LOG_SUFFIX).map(|base| (base, entry.len)));
-            snapshots.extend(parse_name(name, PRODUCERS_SUFFIX));
+            states.extend(parse_name(name, STATE_SUFFIX));
             names.push(name.to_owned());
         }
         logs.sort_unstable();
-        snapshots.sort_unstable();
-        Ok(Self { logs, snapshots, is_swapping: swap::is_unfinished(dir, &names) })
+        states.sort_unstable();
+        Ok(Self { logs, states, is_swapping: swap::is_unfinished(dir, &names) })
     }
 
     /// What is known of each segment, and the path of its `.log`.

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use riverrun_types::{LeaderEpoch, ProducerEpoch, ProducerId, TimestampMs};
 
 use super::*;
-use crate::producer_state::{BatchPlace, SequencedBatch};
+use crate::producer_state::{BatchPlace, ProducerStates, SequencedBatch};
 
 fn partition(index: i32) -> PartitionId {
     PartitionId { topic: TopicId([7; 16]), index }
@@ -58,7 +58,7 @@ fn a_checkpoint_comes_back_as_it_was_written() {
 #[test]
 fn a_checkpoint_whose_clean_flag_was_taken_back_is_as_before_otherwise() {
     let mut bytes = sample().encode();
-    bytes[VERSION_BYTE_AT] = 0xfc;
+    bytes[VERSION_BYTE_AT] = 0xfb;
     assert_eq!(DirCheckpoint::decode(&bytes), Ok(DirCheckpoint { is_clean: false, ..sample() }));
     for bit in 0..bytes.len() * 8 {
         let mut flipped = bytes.clone();
@@ -66,7 +66,7 @@ fn a_checkpoint_whose_clean_flag_was_taken_back_is_as_before_otherwise() {
         assert!(DirCheckpoint::decode(&flipped).is_err(), "bit {bit}");
     }
     let mut not_clean = DirCheckpoint { is_clean: false, ..sample() }.encode();
-    not_clean[VERSION_BYTE_AT] = 0xfc;
+    not_clean[VERSION_BYTE_AT] = 0xfb;
     assert!(DirCheckpoint::decode(&not_clean).is_err(), "there was nothing to take back");
 }
 
@@ -84,24 +84,24 @@ fn sample_bytes(version: u8, producers: [&[u8]; 2]) -> Vec<u8> {
     seal([head, first, second].concat())
 }
 
-/// The layout is a promise to later versions: these bytes stay readable for as long as version 3 is.
+/// The layout is a promise to later versions: these bytes stay readable for as long as version 4 is.
 #[test]
-fn version_3_of_the_checkpoint_looks_like_this() {
+fn version_4_of_the_checkpoint_looks_like_this() {
     let producer = [&1000_i64.to_be_bytes()[..], &[0, 2], &88_i64.to_be_bytes(), &[1]].concat();
     let batch = [&0_i32.to_be_bytes()[..], &9_i32.to_be_bytes()].concat();
     let place = [3_i64, 12, 77].map(i64::to_be_bytes).concat();
     let producers = [&[0, 0, 0, 1], &producer[..], &batch, &place].concat();
     let len = u32::try_from(producers.len()).unwrap().to_be_bytes();
-    let expected = sample_bytes(3, [&[&len[..], &producers].concat(), &[0; 4]]);
+    let expected = sample_bytes(4, [&[&len[..], &producers].concat(), &[0; 4]]);
     assert_eq!(sample().encode(), expected);
 }
 
 #[test]
 fn older_versions_of_the_checkpoint_are_refused_by_name_with_the_way_out() {
-    for version in [1, 2] {
+    for version in [1, 2, 3] {
         let error = DirCheckpoint::decode(&sample_bytes(version, [&[0; 4], &[0; 4]])).unwrap_err();
         let found = u16::from(version);
-        assert_eq!(error, DecodeError::OldVersion { name: CHECKPOINT_NAME, found, oldest: 3 });
+        assert_eq!(error, DecodeError::OldVersion { name: CHECKPOINT_NAME, found, oldest: 4 });
         let text = error.to_string();
         assert!(
             text.contains(&format!("format version {version}")) && text.contains("older program"),
@@ -114,58 +114,32 @@ fn older_versions_of_the_checkpoint_are_refused_by_name_with_the_way_out() {
 #[test]
 fn producers_that_make_no_sense_are_refused_when_they_are_asked_for() {
     for producers in [&[0, 0, 0, 1, 7][..], &[0, 0, 0, 3, 0, 0, 0], &[0, 0, 0, 5, 0, 0, 0, 0, 9]] {
-        let decoded = DirCheckpoint::decode(&sample_bytes(3, [producers, &[0; 4]])).unwrap();
+        let decoded = DirCheckpoint::decode(&sample_bytes(4, [producers, &[0; 4]])).unwrap();
         assert!(decoded.partitions[&partition(0)].producers.states().is_err());
     }
 }
 
-type Decode<'a> = &'a dyn Fn(&[u8]) -> Result<(), DecodeError>;
-
 #[test]
 fn every_flipped_bit_and_every_cut_is_found() {
-    let snapshot = encode_snapshot(partition(1), Offset(13), &producers());
-    let decode_one = |bytes: &[u8]| decode_snapshot(bytes, partition(1), Offset(13)).map(|_| ());
-    let decode_dir = |bytes: &[u8]| DirCheckpoint::decode(bytes).map(|_| ());
-    let files: [(&[u8], Decode<'_>); 2] = [(&snapshot, &decode_one), (&sample().encode(), &decode_dir)];
-    for (bytes, decode) in files {
-        assert_eq!(decode(bytes), Ok(()));
-        for bit in 0..bytes.len() * 8 {
-            let mut flipped = bytes.to_vec();
-            flipped[bit / 8] ^= 1 << (bit % 8);
-            assert!(decode(&flipped).is_err(), "bit {bit}");
-        }
-        for cut in 0..bytes.len() {
-            assert!(decode(&bytes[..cut]).is_err(), "cut at {cut}");
-        }
-        assert!(decode(&[bytes, &[0]].concat()).is_err(), "a byte more");
+    let bytes = sample().encode();
+    for bit in 0..bytes.len() * 8 {
+        let mut flipped = bytes.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        assert!(DirCheckpoint::decode(&flipped).is_err(), "bit {bit}");
     }
+    for cut in 0..bytes.len() {
+        assert!(DirCheckpoint::decode(&bytes[..cut]).is_err(), "cut at {cut}");
+    }
+    assert!(DirCheckpoint::decode(&[&bytes[..], &[0]].concat()).is_err(), "a byte more");
 }
 
 #[test]
 fn a_newer_version_is_refused_by_name() {
     let mut bytes = sample().encode();
-    bytes[8..10].copy_from_slice(&4_u16.to_be_bytes());
+    bytes[8..10].copy_from_slice(&5_u16.to_be_bytes());
     let error = DirCheckpoint::decode(&bytes).unwrap_err();
-    let text = "the checkpoint of a log dir has format version 4, and this program knows versions up to 3";
+    let text = "the checkpoint of a log dir has format version 5, and this program knows versions up to 4";
     assert_eq!(error.to_string(), text);
-}
-
-#[test]
-fn a_snapshot_of_another_partition_or_offset_is_refused() {
-    let bytes = encode_snapshot(partition(1), Offset(13), &producers());
-    assert_eq!(decode_snapshot(&bytes, partition(1), Offset(13)), Ok(producers()));
-    let other = decode_snapshot(&bytes, partition(2), Offset(13));
-    assert_eq!(other, Err(DecodeError::Invalid("the snapshot's partition")));
-    let older = decode_snapshot(&bytes, partition(1), Offset(12));
-    assert_eq!(older, Err(DecodeError::Invalid("the snapshot's offset")));
-    let kind = DirCheckpoint::decode(&bytes);
-    assert_eq!(kind, Err(DecodeError::WrongMagic("the checkpoint of a log dir")));
-}
-
-#[test]
-fn a_snapshots_name_sorts_as_its_offset() {
-    assert_eq!(snapshot_file(Offset(42)), "00000000000000000042.producers");
-    assert!(snapshot_file(Offset(i64::MAX)) > snapshot_file(Offset(9)));
 }
 
 proptest! {
@@ -175,7 +149,7 @@ proptest! {
         count in 0..5_u32,
     ) {
         let count = count.to_be_bytes();
-        for version in [2, 3] {
+        for version in [3, 4] {
             let head = [0, version, 0, 0];
             let bytes = [CHECKPOINT_MAGIC.as_slice(), &head, &[0; 8], &count, &body].concat();
             let _ = DirCheckpoint::decode(&seal(bytes));
@@ -183,6 +157,5 @@ proptest! {
         let length = u32::try_from(body.len()).unwrap().to_be_bytes();
         let producers = [length.as_slice(), &body].concat();
         let _ = EncodedProducers::decode(&mut FieldReader::new(&producers)).unwrap().states();
-        let _ = decode_snapshot(&seal(body), partition(0), Offset(0));
     }
 }

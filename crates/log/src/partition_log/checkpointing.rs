@@ -1,15 +1,13 @@
 //! A partition's part in a checkpoint: capture what will be true once the log dir is synced, and note that it is.
 
-use riverrun_env::OpenMode;
 use riverrun_types::Offset;
 
 use super::open::OpenLog;
 use super::writer::SegmentWriter;
 use super::{PartitionLog, State};
-use crate::checkpoint::{PartitionCheckpoint, encode_snapshot, snapshot_file};
+use crate::checkpoint::PartitionCheckpoint;
 use crate::error::LogError;
 use crate::log_dir::Unwritten;
-use crate::partition_files;
 use crate::producer_state::EncodedProducers;
 use crate::segment::Segment;
 
@@ -18,7 +16,8 @@ const PRODUCERS_BYTES_MAX: usize = 1024;
 
 impl PartitionLog {
     /// What the checkpoint should say, if anything has changed since the last one. The index, and
-    /// a producer snapshot if one is needed, are written, so that a sync of the log dir makes true what is returned. Nothing is durable before that sync.
+    /// a state file if one is needed, are written, so that a sync of the log dir makes true what is returned. Nothing is
+    /// durable before that sync.
     pub(crate) fn capture(&self) -> Result<Option<PartitionCheckpoint>, LogError> {
         let log = match &*self.state.read() {
             State::Open(log) => log.clone(),
@@ -33,8 +32,6 @@ impl PartitionLog {
         writer.complete_index()?;
         let producers = log.capture_producers(&mut writer)?;
         let view = log.view();
-        let mut epochs = log.epochs().clone();
-        epochs.truncate_end(writer.end);
         writer.is_dirty = false;
         Ok(Some(PartitionCheckpoint {
             recovery_point: writer.end,
@@ -45,10 +42,10 @@ impl PartitionLog {
             log_start: view.log_start,
             log_end: writer.end.max(view.log_start),
             first_dirty: *log.first_dirty.lock(),
-            producers_at: writer.snapshot,
+            producers_at: writer.states.named(),
             producers,
             size_bytes: view.size_bytes(),
-            epochs,
+            epochs: log.epochs_below(writer.end),
         }))
     }
 
@@ -96,7 +93,7 @@ impl PartitionLog {
             active.has_unsynced_cut = false;
         }
         log.note_held_covered(captured.recovery_point);
-        log.remove_old_snapshots(&mut writer, captured.producers_at);
+        log.remove_needless_states(&mut writer, captured.producers_at);
         // While nobody cuts the log.
         self.marks.sync_to(captured.recovery_point);
         drop(writer);
@@ -128,50 +125,21 @@ impl SegmentWriter {
 }
 
 impl OpenLog {
-    /// What the checkpoint has to say of the producers as of the segments' end, beside what the snapshot says that counts
-    /// then: all, or those that have appended since. If both take too much there is a new snapshot.
+    /// What the checkpoint has to say of the producers as of the segments' end, beside what the state file says that it
+    /// names: all, or those that have appended since. If both take too much there is a new state file.
     fn capture_producers(&self, writer: &mut SegmentWriter) -> Result<EncodedProducers, LogError> {
         if let Some(all) = writer.producers.encoded_since(Offset::ZERO, PRODUCERS_BYTES_MAX) {
-            writer.snapshot = None;
+            writer.states.name(None);
             return Ok(all);
         }
-        let since = |at: Offset| writer.producers.encoded_since(at, PRODUCERS_BYTES_MAX);
-        if let Some(newer) = writer.snapshot.and_then(since) {
-            return Ok(newer);
+        for state in [writer.states.named(), writer.states.newest()].into_iter().flatten() {
+            if let Some(newer) = writer.producers.encoded_since(state, PRODUCERS_BYTES_MAX) {
+                writer.states.name(Some(state));
+                return Ok(newer);
+            }
         }
-        self.write_snapshot(writer)?;
+        self.write_state(writer)?;
+        writer.states.name(Some(writer.end));
         Ok(EncodedProducers::default())
-    }
-
-    /// Writes the producers as of the segments' end.
-    fn write_snapshot(&self, writer: &mut SegmentWriter) -> Result<(), LogError> {
-        let offset = writer.end;
-        let bytes = encode_snapshot(self.home.partition, offset, &writer.producers);
-        let path = self.home.dir.join(snapshot_file(offset));
-        let write = || {
-            let file = self.home.fs.open(&path, OpenMode::CreateOrOpen)?;
-            if file.len()? > 0 {
-                file.set_len(0)?;
-            }
-            file.write_all_at(&bytes, 0)
-        };
-        write().map_err(|error| LogError::write(&path, error))?;
-        if !writer.snapshots.contains(&offset) {
-            writer.snapshots.push(offset);
-        }
-        writer.snapshot = Some(offset);
-        Ok(())
-    }
-
-    /// Removes the snapshots that the checkpoint does not name. One that stays by accident costs only its space.
-    fn remove_old_snapshots(&self, writer: &mut SegmentWriter, current: Option<Offset>) {
-        let old: Vec<Offset> = writer.snapshots.extract_if(.., |offset| Some(*offset) != current).collect();
-        for offset in old {
-            if let Err(error) =
-                partition_files::remove(&self.home, &self.home.dir.join(snapshot_file(offset)))
-            {
-                tracing::warn!(partition = %self.home.partition, %error, "an old producer snapshot stays");
-            }
-        }
     }
 }

@@ -138,9 +138,15 @@ impl PartitionLog {
         swap.finish(&*home.fs).map_err(|error| self.dir.judge(LogError::write(&home.dir, error)))?;
         let extent = Extent { size_bytes: replacement.size_bytes, next_offset: replacement.offsets.end };
         let new = Segment::sealed(home.clone(), replacement.offsets.start, extent);
+        let is_inside = |base: &Offset| replacement.offsets.start < *base && *base < replacement.offsets.end;
+        let bases = log.view();
+        let bases = bases.segments.iter().map(|segment| segment.base_offset);
+        let inside: Vec<_> = bases.filter(is_inside).collect();
         log.update_view(|view| replace(view, replacement, new));
         *unfinished = None;
-        self.mark_dirty(&mut log.writer.lock());
+        let mut writer = log.writer.lock();
+        writer.states.loosen(inside);
+        self.mark_dirty(&mut writer);
         Ok(())
     }
 

@@ -410,7 +410,7 @@ impl OpenLog {
     /// records up to beyond it had been deleted on request, and has gone on at its start.
     fn skip_to(&self, writer: &mut SegmentWriter, offset: Offset) -> Result<(), LogError> {
         writer.end = offset;
-        writer.seal_active()?;
+        writer.seal_active(self)?;
         self.update_view(|view| {
             view.settled_end = offset;
             view.end = offset;

@@ -24,6 +24,7 @@ mod presence;
 mod read;
 mod recovery;
 mod retention;
+mod states;
 mod tail;
 mod times;
 mod unreadable;

@@ -7,16 +7,20 @@
 //! damage is cut only where no intact batch follows.
 //!
 //! A log whose index says that the file ends exactly at the recovery point needs no scan, however the server stopped.
+//! State files above the recovery point tell of what may have been lost, or cut off: they go, and what is sealed anew gets others.
 //! Recovery may be interrupted anywhere, and running it again gives the same bytes.
 
+use std::io;
 use std::sync::Arc;
 
+use riverrun_env::OpenMode;
 use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
 
 use super::PartitionLog;
 use super::open::{OpenLog, OpenParts, View};
+use super::states::{StateFiles, is_due};
 use super::writer::{ActiveSegment, SegmentWriter, record_producer};
-use crate::checkpoint::{PartitionCheckpoint, decode_snapshot, snapshot_file};
+use crate::checkpoint::PartitionCheckpoint;
 use crate::config::LogConfig;
 use crate::early_rolls::Allowance;
 use crate::epochs::EpochCache;
@@ -27,9 +31,7 @@ use crate::partition_files::{self, PartitionFiles};
 use crate::producer_state::ProducerStates;
 use crate::scan::{BatchScan, ScanStop, ScannedBatch};
 use crate::segment::{Extent, Home, Segment};
-
-/// A producer snapshot in bytes at most: ten thousand producers take less than three megabytes.
-const SNAPSHOT_BYTES_MAX: u64 = 16 * 1024 * 1024;
+use crate::state_file::{LogState, STATE_BYTES_MAX, decode_state, encode_state};
 
 /// Of the page cache; larger ones are dropped as well if they are wholly in the range.
 const PAGE_BYTES: u64 = 4096;
@@ -59,7 +61,9 @@ pub(super) fn recover(log: &PartitionLog, replay_from: Option<Offset>) -> Result
         recovery_point: checkpoint.recovery_point,
         epochs: checkpoint.epochs.clone(),
         producers: ProducerStates::new(),
-        snapshot: None,
+        named_state: None,
+        states: std::mem::take(&mut files.states),
+        state_bytes_since: 0,
         segments: Vec::new(),
         is_dirty: checkpoint.is_lost || checkpoint.cut_end.is_some(),
         is_replay,
@@ -70,7 +74,7 @@ pub(super) fn recover(log: &PartitionLog, replay_from: Option<Offset>) -> Result
     opening.check_listing(&mut files)?;
     opening.drop_replayed(&mut files)?;
     opening.run(&files)?;
-    opening.finish(files.snapshots)
+    opening.finish()
 }
 
 /// Its files. To scan them may take long; to list them takes long only where the disk does not answer.
@@ -127,8 +131,12 @@ struct Opening<'a> {
     recovery_point: Offset,
     epochs: EpochCache,
     producers: ProducerStates,
-    /// Offset of the producer snapshot that counts.
-    snapshot: Option<Offset>,
+    /// Offset of the state file that the next checkpoint can name.
+    named_state: Option<Offset>,
+    /// Offsets of the state files that are there, in order.
+    states: Vec<Offset>,
+    /// Bytes of the segments that were sealed without one since.
+    state_bytes_since: u64,
     segments: Vec<Found>,
     is_dirty: bool,
     /// The journal has something of it, which comes next: into memory, or into the segments.
@@ -252,7 +260,13 @@ impl Opening<'_> {
         }
         segment.store_tail()?;
         segment.seal(Extent { size_bytes: tail.cursor.position, next_offset });
-        Ok(())
+        self.state_bytes_since += tail.cursor.position;
+        let bytes = self.encode_state(next_offset);
+        if is_due(bytes.len(), self.state_bytes_since) {
+            self.write_state(next_offset, &bytes)
+        } else {
+            Ok(())
+        }
     }
 
     /// Scans one segment from the last boundary below the recovery point, and rebuilds its index from there on.
@@ -403,8 +417,8 @@ impl Opening<'_> {
         partition_files::sync_dir(&self.home)
     }
 
-    /// The producers as of the recovery point: from the snapshot, or from the headers of the whole log, and from the
-    /// checkpoint.
+    /// The producers as of the recovery point: from the state file that the checkpoint names and from the checkpoint, or
+    /// from the newest state file that reads and the headers after it. State files beyond go.
     fn load_producers(&mut self) -> Result<(), LogError> {
         match self.read_producers() {
             Ok(producers) if self.recovery_point < self.checkpoint.producers_end => {
@@ -412,13 +426,20 @@ impl Opening<'_> {
             }
             Ok(producers) => {
                 self.producers = producers;
-                self.snapshot = self.checkpoint.producers_at;
+                self.named_state = self.checkpoint.producers_at;
             }
             Err(error) => {
                 tracing::warn!(partition = %self.home.partition, %error, "producers are rebuilt from the log");
+                if let Some(state) = self.checkpoint.producers_at {
+                    self.remove_state(state)?;
+                }
                 self.rebuild_producers()?;
                 self.is_dirty = true;
             }
+        }
+        let beyond = self.states.partition_point(|state| *state <= self.recovery_point);
+        for state in self.states.drain(beyond..) {
+            partition_files::remove(&self.home, &self.home.state_path(state))?;
         }
         Ok(())
     }
@@ -431,38 +452,115 @@ impl Opening<'_> {
             self.rebuild_producers()?;
         }
         self.producers.overlay(known);
+        // The state file that the checkpoint names goes. The next start, if no checkpoint comes before it, finds this one.
+        if self.checkpoint.producers_at.is_some_and(|state| state > self.recovery_point) {
+            self.write_state(self.recovery_point, &self.encode_state(self.recovery_point))?;
+            self.sync_state(self.recovery_point)?;
+        }
         Ok(())
     }
 
-    fn read_producers(&self) -> Result<ProducerStates, String> {
+    fn read_producers(&mut self) -> Result<ProducerStates, String> {
         let mut producers = match self.checkpoint.producers_at {
-            Some(offset) => self.read_snapshot(offset)?,
+            Some(offset) => self.read_state(offset)?.producers,
+            // Where the checkpoint is lost, a log that has lost its front, too, has more to tell than its headers.
+            None if !self.is_trusted => {
+                self.newest_state().map_err(|error| error.to_string())?.unwrap_or_default().1.producers
+            }
             None => ProducerStates::new(),
         };
         producers.overlay(self.checkpoint.producers.states().map_err(|error| error.to_string())?);
         Ok(producers)
     }
 
-    fn read_snapshot(&self, offset: Offset) -> Result<ProducerStates, String> {
-        let path = self.home.dir.join(snapshot_file(offset));
-        let bytes = riverrun_env::read_whole(&*self.home.fs, &path, SNAPSHOT_BYTES_MAX);
+    fn read_state(&self, offset: Offset) -> Result<LogState, String> {
+        let path = self.home.state_path(offset);
+        let bytes = riverrun_env::read_whole(&*self.home.fs, &path, STATE_BYTES_MAX);
         let bytes = bytes.map_err(|error| format!("{}: {error}", path.display()))?;
-        let decoded = decode_snapshot(&bytes, self.home.partition, offset);
+        let decoded = decode_state(&bytes, self.home.partition, offset);
         decoded.map_err(|error| format!("{}: {error}", path.display()))
     }
 
+    /// The newest state file at or below the recovery point that reads. Those that do not are worth nothing, and go.
+    fn newest_state(&mut self) -> Result<Option<(Offset, LogState)>, LogError> {
+        let mut upto = self.states.partition_point(|state| *state <= self.recovery_point);
+        while let Some(index) = upto.checked_sub(1) {
+            let offset = self.states[index];
+            match self.read_state(offset) {
+                Ok(state) => return Ok(Some((offset, state))),
+                Err(error) => {
+                    tracing::warn!(partition = %self.home.partition, %error, "a state file is removed")
+                }
+            }
+            self.remove_state(offset)?;
+            upto = index;
+        }
+        Ok(None)
+    }
+
+    /// The state as of `offset`, up to which the log is known.
+    fn encode_state(&self, offset: Offset) -> Vec<u8> {
+        let mut epochs = self.epochs.clone();
+        epochs.truncate_end(offset);
+        encode_state(self.home.partition, offset, &epochs, &self.producers)
+    }
+
+    /// Writes a state file. Where there is no room for it, the log goes on without.
+    fn write_state(&mut self, offset: Offset, bytes: &[u8]) -> Result<(), LogError> {
+        let path = self.home.state_path(offset);
+        let write = || {
+            let file = self.home.open(&path, OpenMode::CreateOrOpen)?;
+            file.set_len(0)?;
+            file.write_all_at(bytes, 0)
+        };
+        match write().map_err(|error| LogError::write(&path, error)) {
+            Err(error) if error.is_full() => return self.remove_state(offset),
+            written => written?,
+        }
+        self.state_bytes_since = 0;
+        if let Err(index) = self.states.binary_search(&offset) {
+            self.states.insert(index, offset);
+        }
+        Ok(())
+    }
+
+    /// Makes a state file durable, if it is there.
+    fn sync_state(&self, offset: Offset) -> Result<(), LogError> {
+        let path = self.home.state_path(offset);
+        match self.home.open(&path, OpenMode::ReadWrite).and_then(|file| file.sync_all()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            synced => {
+                synced.map_err(|error| LogError::sync(&path, error))?;
+                partition_files::sync_dir(&self.home)
+            }
+        }
+    }
+
+    fn remove_state(&mut self, offset: Offset) -> Result<(), LogError> {
+        if let Ok(index) = self.states.binary_search(&offset) {
+            self.states.remove(index);
+        }
+        partition_files::remove(&self.home, &self.home.state_path(offset))
+    }
+
+    /// From the newest state file, and the headers after it.
     fn rebuild_producers(&mut self) -> Result<(), LogError> {
-        let files = partition_files::list(&self.home)?;
-        for (base, size_bytes) in files.segments {
-            let segment = Segment::open(self.home.clone(), base);
+        let (from, state) = self.newest_state()?.unwrap_or_default();
+        self.producers = state.producers;
+        let segments = partition_files::list(&self.home)?.segments;
+        let first = segments.partition_point(|(base, _)| *base <= from).saturating_sub(1);
+        for (base, size_bytes) in &segments[first..] {
+            let segment = Segment::open(self.home.clone(), *base);
             let file = segment.log_file()?;
             let mut position = 0;
-            while position < size_bytes {
-                let header = segment.header_at(&*file, position, size_bytes)?;
+            while position < *size_bytes {
+                let header = segment.header_at(&*file, position, *size_bytes)?;
                 if header.base_offset() >= self.recovery_point {
                     return Ok(());
                 }
-                record_producer(&mut self.producers, &header, self.now);
+                if header.base_offset() >= from {
+                    record_producer(&mut self.producers, &header, self.now);
+                }
                 position += header.size_bytes() as u64;
                 if header.next_offset() >= self.recovery_point {
                     // What follows may be what was cut, or nothing that anybody has synced.
@@ -474,7 +572,7 @@ impl Opening<'_> {
     }
 
     /// Ends the index of the last segment and puts everything together.
-    fn finish(mut self, snapshots: Vec<Offset>) -> Result<Arc<OpenLog>, LogError> {
+    fn finish(mut self) -> Result<Arc<OpenLog>, LogError> {
         let end = self.close_index()?;
         self.check_joins_journal(end)?;
         let log_start = self
@@ -498,8 +596,7 @@ impl Opening<'_> {
             // Without segments nothing lies below the end that would have to be recovered.
             recovery_point: if has_segments { self.recovery_point.min(end) } else { end },
             is_dirty: self.is_dirty,
-            snapshot: self.snapshot,
-            snapshots,
+            states: StateFiles::found(&self.states, self.named_state, &view),
             early_rolls: Allowance::of_log(),
         };
         let first_dirty = self.checkpoint.first_dirty;

@@ -137,6 +137,7 @@ impl PartitionLog {
         }
         for segment in &deleted {
             log.doom(segment, monotonic)?;
+            log.drop_state(segment.base_offset);
         }
         let count = deleted.len();
         tracing::info!(
@@ -169,7 +170,7 @@ impl PartitionLog {
         let is_due = writer.active.as_ref().is_some_and(is_due);
         if is_due && !log.appender.lock().is_retired {
             self.dir.check_usable()?;
-            writer.seal_active().map_err(|error| self.dir.judge(error))?;
+            writer.seal_active(&log).map_err(|error| self.dir.judge(error))?;
         }
         Ok(is_due)
     }

@@ -14,6 +14,7 @@ use riverrun_types::{Offset, TimestampMs};
 
 use super::PartitionLog;
 use super::open::OpenLog;
+use super::states::StateFiles;
 use super::tail::Piece;
 use crate::config::LogConfig;
 use crate::early_rolls::{Allowance, SMALL_SEGMENT_BYTES};
@@ -70,10 +71,8 @@ pub(crate) struct SegmentWriter {
     pub(crate) recovery_point: Offset,
     /// Something has changed that the checkpoint does not know.
     pub(crate) is_dirty: bool,
-    /// Offset of the producer snapshot that says what the producers were then, if one does.
-    pub(crate) snapshot: Option<Offset>,
-    /// Offsets of the producer snapshots that exist.
-    pub(crate) snapshots: Vec<Offset>,
+    /// Of the log.
+    pub(crate) states: StateFiles,
     /// How often it may end small segments.
     pub(crate) early_rolls: Allowance,
 }
@@ -186,6 +185,7 @@ impl PartitionLog {
         }
         let base_offset = writer.end;
         writer.complete_active()?;
+        log.write_sealed_state(writer)?;
         let segment = Arc::new(Segment::create(home.clone(), base_offset)?);
         writer.end_active();
         writer.active = Some(ActiveSegment {
@@ -250,8 +250,9 @@ impl SegmentWriter {
     }
 
     /// Seals the active segment, so that the next write begins another. Its index is whole when it returns.
-    pub(super) fn seal_active(&mut self) -> Result<(), LogError> {
+    pub(super) fn seal_active(&mut self, log: &OpenLog) -> Result<(), LogError> {
         self.complete_active()?;
+        log.write_sealed_state(self)?;
         self.end_active();
         Ok(())
     }
@@ -305,6 +306,7 @@ impl SegmentWriter {
                 record_producer(&mut self.producers, &header, piece.now);
             }
             self.end = piece.next_offset;
+            self.states.count(piece.bytes.len());
         }
     }
 }

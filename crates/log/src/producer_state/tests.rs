@@ -192,7 +192,7 @@ fn the_last_offset_of_each_producer_is_known_to_compaction() {
 }
 
 #[test]
-fn damaged_snapshots_are_refused() {
+fn damaged_encodings_are_refused() {
     let mut bytes = vec![];
     with_sequences(&[0, 10]).encode(&mut bytes);
     for cut in 0..bytes.len() {

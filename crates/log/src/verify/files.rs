@@ -1,4 +1,4 @@
-//! The check of what a log dir holds besides segments: its checkpoint, its log starts, producer snapshots.
+//! The check of what a log dir holds besides segments: its checkpoint, its log starts, state files.
 //!
 //! Reads, and changes nothing. What the checkpoint says of a partition decides what damage in it means.
 
@@ -10,12 +10,12 @@ use riverrun_env::{Env, is_device_error, read_whole, readable_bytes};
 use riverrun_types::{Offset, PartitionId};
 
 use super::{Finding, Weight};
-use crate::checkpoint::{
-    CHECKPOINT_FILE, DecodeError, DirCheckpoint, PartitionCheckpoint, decode_snapshot, snapshot_file,
-};
+use crate::checkpoint::{CHECKPOINT_FILE, DecodeError, DirCheckpoint, PartitionCheckpoint};
+use crate::epochs::{EpochCache, EpochEntry};
 use crate::error::LogError;
 use crate::log_dir::topic_dir;
 use crate::log_starts::{self, Change, LOG_STARTS_FILE};
+use crate::state_file::{decode_state, state_file};
 
 /// A file of a log dir in bytes at most.
 const FILE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
@@ -138,31 +138,53 @@ fn read_if_there(env: &Env, path: &Path) -> Result<Option<Result<Vec<u8>, Decode
     }
 }
 
-/// Checks the producer snapshots in a partition's directory. The one at `current` is the one that counts.
-pub(super) fn check_snapshots(
+/// Checks the state files in a partition's directory, of which the checkpoint may name one.
+pub(super) fn check_states(
     env: &Env,
     dir: &Path,
     partition: PartitionId,
     there: &[Offset],
-    current: Option<Offset>,
+    known: Option<&PartitionCheckpoint>,
 ) -> Result<Vec<Finding>, LogError> {
     let mut findings = Vec::new();
     for offset in there {
-        let path = dir.join(snapshot_file(*offset));
+        let path = dir.join(state_file(*offset));
         let Some(bytes) = read_if_there(env, &path)? else { continue };
-        if let Err(error) = bytes.and_then(|bytes| decode_snapshot(&bytes, partition, *offset)) {
-            findings.push(snapshot_finding(path, &error));
-        }
+        let decoded = bytes.and_then(|bytes| decode_state(&bytes, partition, *offset));
+        // What lies above the recovery point may be torn, and goes with the next start.
+        let is_covered = known.is_none_or(|known| *offset <= known.recovery_point);
+        let what = match (decoded, known) {
+            (Err(error), _) => error.to_string(),
+            (Ok(state), Some(known)) if is_covered && !agree(&state.epochs, known, *offset) => {
+                "its leader epochs are not those of the checkpoint".to_owned()
+            }
+            _ => continue,
+        };
+        let weight = if is_covered { Weight::Damage } else { Weight::TornTail };
+        findings.push(state_finding(path, weight, &what));
     }
-    if let Some(missing) = current.filter(|current| !there.contains(current)) {
-        let what = "the producer snapshot is missing; the next start makes the producers anew from the log";
-        let path = dir.join(snapshot_file(missing));
-        findings.push(Finding { path, position: 0, weight: Weight::Damage, what: what.to_owned() });
+    let named = known.and_then(|known| known.producers_at);
+    if let Some(missing) = named.filter(|named| !there.contains(named)) {
+        findings.push(state_finding(
+            dir.join(state_file(missing)),
+            Weight::Damage,
+            "the state file is missing",
+        ));
     }
     Ok(findings)
 }
 
-fn snapshot_finding(path: PathBuf, error: &DecodeError) -> Finding {
-    let what = format!("{error}; the next start makes the producers anew from the log");
-    Finding { path, position: 0, weight: Weight::Damage, what }
+/// Whether a state as of `offset` has the epochs that the checkpoint has, as far as both reach.
+fn agree(state: &EpochCache, known: &PartitionCheckpoint, offset: Offset) -> bool {
+    let common = |epochs: &[EpochEntry]| {
+        let common =
+            epochs.iter().filter(|entry| (known.log_start.0 + 1..offset.0).contains(&entry.start_offset.0));
+        common.copied().collect::<Vec<_>>()
+    };
+    common(state.entries()) == common(known.epochs.entries())
+}
+
+fn state_finding(path: PathBuf, weight: Weight, what: &str) -> Finding {
+    let what = format!("{what}; the next start goes on from the state file before it and from the log");
+    Finding { path, position: 0, weight, what }
 }

@@ -156,6 +156,21 @@ fn a_shortage_at_any_call_of_a_compaction_loses_nothing_whatever_follows() {
 }
 
 #[test]
+fn the_states_of_segments_that_became_one_go_with_the_next_checkpoint() {
+    let mut machine = filled(compacted_only());
+    let before = machine.inner_bases();
+    assert_eq!(machine.states(), before);
+    compact(&mut machine, LARGE).unwrap();
+    machine.store().checkpoint().unwrap();
+    assert!(machine.inner_bases().len() < before.len());
+    assert_eq!(machine.states(), machine.inner_bases());
+    check(&machine, "compacted");
+    machine.crash();
+    check(&machine, "and started anew");
+    assert_eq!(machine.states(), machine.inner_bases());
+}
+
+#[test]
 fn retention_finishes_what_a_compaction_could_not_before_it_takes_anything() {
     let config = LogConfig {
         cleanup: CleanupPolicy { delete: true, compact: true },

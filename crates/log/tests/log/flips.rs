@@ -1,6 +1,6 @@
 //! Every byte of every file of a log dir flipped in turn, and each file cut at every length: whoever then asks gets
 //! what was written, byte for byte, or an error, or was told in the server's log that deleted records may show again.
-//! Nobody needs to look at CRCs for that. For producer snapshots, which only many producers need, see `producers.rs`.
+//! Nobody needs to look at CRCs for that. For state files see `producers.rs`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -244,6 +244,22 @@ impl Machine {
         paths.filter(|path| path.extension().is_some_and(|extension| extension == "log")).collect()
     }
 
+    /// Base offsets of the partition's segments but the first: where the one before ends.
+    pub(crate) fn inner_bases(&self) -> Vec<i64> {
+        let paths = self.log_paths();
+        paths
+            .iter()
+            .skip(1)
+            .map(|path| path.file_stem().unwrap().to_str().unwrap().parse().unwrap())
+            .collect()
+    }
+
+    /// Offsets of the partition's state files, in order.
+    pub(crate) fn states(&self) -> Vec<i64> {
+        let names = self.files();
+        names.iter().filter_map(|name| name.strip_suffix(".state")?.parse().ok()).collect()
+    }
+
     pub(crate) fn content(&self, path: &Path) -> Vec<u8> {
         read_whole(&*self.sim.fs, path, 1 << 30).unwrap()
     }

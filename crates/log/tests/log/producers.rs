@@ -1,10 +1,14 @@
-//! Where the state of idempotent producers lies: of few in the checkpoint of the log dir, without a file for each
-//! partition; of many in a snapshot, and in the checkpoint what is newer. Either survives what the records survive.
+//! Where the state of idempotent producers lies: of few in the checkpoint of the log dir, of many in a state file, and in the
+//! checkpoint what is newer; and beside each sealed segment, as of its end. All of it survives what the records survive.
 
 use std::path::Path;
 
-use riverrun_log::{RecoveryReport, verify_partition};
-use riverrun_types::{Offset, TimestampMs};
+use riverrun_env::FileSystem;
+use riverrun_log::config::LogConfig;
+use riverrun_log::epochs::EpochCache;
+use riverrun_log::state_file::{LogState, decode_state, encode_state, state_file};
+use riverrun_log::{Finding, RecoveryReport, Weight, verify_partition};
+use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
 
 use crate::machine::{DIR, ID, Machine, numbers, stamp};
 
@@ -87,68 +91,216 @@ fn life(machine: &mut Machine, sent: &mut Sent) -> Option<()> {
     sent.round(machine, 0..1)
 }
 
-fn snapshots(machine: &Machine) -> Vec<String> {
-    machine.files().into_iter().filter(|name| name.ends_with(".producers")).collect()
+fn state(machine: &Machine, offset: i64) -> LogState {
+    let bytes = machine.content(&machine.partition_dir().join(state_file(Offset(offset))));
+    decode_state(&bytes, ID, Offset(offset)).unwrap()
 }
 
 #[test]
 fn few_producers_need_no_file_of_their_own() {
-    let mut machine = Machine::new(1, Machine::small_segments());
+    let mut machine = Machine::new(1, LogConfig::default());
     let mut sent = Sent::default();
     for _ in 0..4 {
         sent.round(&machine, 0..FEW).unwrap();
         sent.checkpoint(&machine).unwrap();
-        assert_eq!(snapshots(&machine), Vec::<String>::new());
+        assert_eq!(machine.states(), []);
     }
     machine.crash();
     sent.check(&machine, "after a power cut");
 }
 
 #[test]
-fn many_producers_have_a_snapshot_and_what_is_newer_is_in_the_checkpoint() {
-    let mut machine = Machine::new(1, Machine::small_segments());
+fn many_producers_have_a_state_file_and_what_is_newer_is_in_the_checkpoint() {
+    let mut machine = Machine::new(1, LogConfig::default());
     let mut sent = Sent::default();
     sent.round(&machine, 0..MANY).unwrap();
     sent.checkpoint(&machine).unwrap();
-    let first = snapshots(&machine);
-    assert_eq!(first, ["00000000000000000022.producers"]);
+    assert_eq!(machine.states(), [22]);
     for _ in 0..4 {
         sent.round(&machine, 0..FEW).unwrap();
         sent.checkpoint(&machine).unwrap();
-        assert_eq!(snapshots(&machine), first, "the snapshot that is there still serves");
+        assert_eq!(machine.states(), [22], "the one that is there still serves");
     }
     machine.crash();
     assert_eq!(machine.log().active_producers().unwrap().len(), usize::try_from(MANY).unwrap());
     sent.round(&machine, 0..FEW).unwrap();
     sent.checkpoint(&machine).unwrap();
-    assert_eq!(snapshots(&machine), first, "also after a start");
+    assert_eq!(machine.states(), [22], "also after a start");
     sent.round(&machine, 0..MANY).unwrap();
     sent.checkpoint(&machine).unwrap();
-    assert_eq!(snapshots(&machine), ["00000000000000000054.producers"], "the one before is gone");
+    assert_eq!(machine.states(), [54], "the one before is gone");
     machine.crash();
     sent.check(&machine, "after another power cut");
 }
 
 #[test]
-fn a_snapshot_that_is_not_needed_any_more_goes() {
-    let mut machine = Machine::new(1, Machine::small_segments());
+fn a_state_file_that_is_not_needed_any_more_goes() {
+    let mut machine = Machine::new(1, LogConfig::default());
     let mut sent = Sent::default();
     sent.round(&machine, 0..MANY).unwrap();
     sent.checkpoint(&machine).unwrap();
-    assert_eq!(snapshots(&machine).len(), 1);
+    assert_eq!(machine.states(), [22]);
     let later = TimestampMs(machine.now().0 + 2 * 86_400_000);
     assert_eq!(machine.log().expire_producers(later), usize::try_from(MANY).unwrap());
     machine.append(&format!("record {MANY}"));
     machine.store().checkpoint().unwrap();
-    assert_eq!(snapshots(&machine), Vec::<String>::new());
     machine.crash();
+    // The newest one stays as long as the segment that it lies in may end without another.
+    assert_eq!(machine.states(), [22]);
     assert_eq!(machine.records().unwrap(), numbers(0, MANY + 1));
     assert!(machine.log().active_producers().unwrap().is_empty());
 }
 
-/// A machine that is off, on whose disk all is synced, and what was sent to it: more producers than fit a checkpoint.
-fn with_snapshot() -> (Machine, Sent) {
+#[test]
+fn a_sealed_segment_has_the_state_of_its_end_beside_it() {
     let mut machine = Machine::new(1, Machine::small_segments());
+    let mut sent = Sent::default();
+    sent.round(&machine, 0..MANY).unwrap();
+    sent.checkpoint(&machine).unwrap();
+    machine.kill();
+    sent.round(&machine, 0..MANY).unwrap();
+    let ends = machine.inner_bases();
+    assert!(ends.len() >= 3);
+    assert_eq!(machine.states(), ends, "one for each, and no other for the checkpoint");
+    for end in ends {
+        let state = state(&machine, end);
+        assert_eq!(i64::try_from(state.producers.len()).unwrap(), end.min(MANY));
+        let epochs = state.epochs.entries().iter().map(|entry| (entry.epoch, entry.start_offset));
+        let known = [(LeaderEpoch(1), Offset(0)), (LeaderEpoch(2), Offset(MANY))];
+        assert!(epochs.eq(known.into_iter().filter(|(_, start)| start.0 < end)), "{end}");
+    }
+    machine.kill();
+    machine.log().ensure_open().unwrap();
+    assert_eq!(machine.states(), machine.inner_bases(), "what a start seals has one, too");
+    sent.checkpoint(&machine).unwrap();
+    assert_eq!(machine.states(), machine.inner_bases());
+    assert_eq!(findings(&machine), []);
+}
+
+fn findings(machine: &Machine) -> Vec<Finding> {
+    verify_partition(&machine.sim.env(), &machine.partition_dir(), ID).unwrap().findings
+}
+
+#[test]
+fn a_state_that_contradicts_the_checkpoint_is_found() {
+    let mut machine = Machine::new(1, Machine::small_segments());
+    machine.append_numbers(0, 15);
+    machine.kill();
+    machine.append_numbers(15, 30);
+    machine.store().checkpoint().unwrap();
+    let end = *machine.inner_bases().last().unwrap();
+    assert!(end > 15);
+    let LogState { producers, .. } = state(&machine, end);
+    let mut epochs = EpochCache::new();
+    epochs.assign(LeaderEpoch(1), Offset(0));
+    epochs.assign(LeaderEpoch(2), Offset(14));
+    let path = machine.partition_dir().join(state_file(Offset(end)));
+    let other = encode_state(ID, Offset(end), &epochs, &producers);
+    machine.put_content(&path, &other);
+    let found = findings(&machine);
+    assert_eq!((found.len(), &found[0].path, found[0].weight), (1, &path, Weight::Damage), "{found:?}");
+    assert!(found[0].what.contains("leader epochs"), "{found:?}");
+}
+
+#[test]
+fn a_torn_state_above_the_last_checkpoint_is_a_torn_tail() {
+    let mut machine = Machine::new(1, Machine::small_segments());
+    machine.append_numbers(0, 5);
+    machine.store().checkpoint().unwrap();
+    machine.append_numbers(5, 30);
+    let path = machine.partition_dir().join(state_file(Offset(machine.inner_bases()[0])));
+    let intact = machine.content(&path);
+    machine.put_content(&path, &intact[..intact.len() - 1]);
+    let found = findings(&machine);
+    assert_eq!((found.len(), &found[0].path, found[0].weight), (1, &path, Weight::TornTail), "{found:?}");
+    machine.kill();
+    machine.log().ensure_open().unwrap();
+    assert_eq!(machine.content(&path), intact);
+}
+
+#[test]
+fn states_go_with_their_segments() {
+    let config = LogConfig { retention_bytes: Some(0), ..Machine::small_segments() };
+    let mut machine = Machine::new(1, config);
+    let mut sent = Sent::default();
+    sent.round(&machine, 0..MANY).and_then(|()| sent.round(&machine, 0..MANY)).unwrap();
+    sent.checkpoint(&machine).unwrap();
+    let last = *machine.inner_bases().last().unwrap();
+    machine.log().apply_retention(machine.now(), Offset(last)).unwrap();
+    let start = machine.log().log_start_offset().unwrap();
+    assert_eq!(start, Offset(last));
+    assert_eq!(machine.states(), [last], "the one of what lies below the log start stays");
+    machine.crash();
+    // The producers from 0 on have no record left.
+    sent.check(&machine, "after a power cut");
+}
+
+/// The checkpoint that would name a producer whose records are gone is lost as well.
+#[test]
+fn a_state_file_knows_the_producers_that_neither_the_log_nor_the_checkpoint_has() {
+    let config = LogConfig { retention_bytes: Some(0), ..Machine::small_segments() };
+    let mut machine = Machine::new(1, config);
+    let mut sent = Sent::default();
+    sent.round(&machine, 0..MANY).and_then(|()| sent.round(&machine, 3..MANY)).unwrap();
+    sent.checkpoint(&machine).unwrap();
+    let last = *machine.inner_bases().last().unwrap();
+    machine.log().apply_retention(machine.now(), Offset(last)).unwrap();
+    machine.store.take().unwrap().close().unwrap();
+    sent.durable = sent.producers.len();
+    machine.put_content(&Path::new(DIR).join("checkpoint"), b"damaged");
+    machine.start().unwrap();
+    sent.check(&machine, "without a checkpoint");
+}
+
+/// A log of many producers, the first of which have no record left. The checkpoint names a state at
+/// its end.
+fn with_a_front_that_is_gone() -> (Machine, Sent) {
+    let config = LogConfig { retention_bytes: Some(0), segment_bytes: 5000, ..Machine::small_segments() };
+    let machine = Machine::synced(1, &config);
+    let mut sent = Sent::default();
+    sent.round(&machine, 0..MANY).unwrap();
+    machine.store().settle().unwrap();
+    machine.sim.clock.advance(std::time::Duration::from_secs(1));
+    sent.checkpoint(&machine).unwrap();
+    machine.log().apply_retention(machine.now(), Offset(MANY)).unwrap();
+    sent.round(&machine, 5..MANY).and_then(|()| sent.round(&machine, 5..MANY)).unwrap();
+    machine.store().settle().unwrap();
+    sent.checkpoint(&machine).unwrap();
+    assert_eq!(machine.states(), [MANY, MANY + 2 * (MANY - 5)]);
+    (machine, sent)
+}
+
+#[test]
+fn after_a_cut_the_producers_are_known_whose_records_are_gone() {
+    for is_left_out in [false, true] {
+        let (mut machine, mut sent) = with_a_front_that_is_gone();
+        assert_eq!(machine.log().log_start_offset().unwrap(), Offset(MANY), "{:?}", machine.files());
+        if is_left_out {
+            // As one that would have been larger than the segment before it.
+            let path = machine.partition_dir().join(state_file(Offset(MANY)));
+            machine.sim.fs.remove_file(&path).unwrap();
+        }
+        let end = MANY + 3;
+        assert_eq!(machine.log().truncate_to(Offset(end)).unwrap(), Offset(end));
+        sent.producers.truncate(usize::try_from(end).unwrap());
+        sent.durable = sent.producers.len();
+        for round in 0..2 {
+            machine.crash();
+            for producer in 0..5 {
+                let last = stamp(producer, sent.sequence(producer) - 1);
+                assert!(machine.try_append("again", last).unwrap().duplicate, "{round}: producer {producer}");
+            }
+        }
+        // What the others had appended below the log start is in that file only.
+        if !is_left_out {
+            sent.check(&machine, "after a cut");
+        }
+    }
+}
+
+/// A machine that is off, on whose disk all is synced, and what was sent to it: more producers than fit a checkpoint.
+fn with_state_file() -> (Machine, Sent) {
+    let mut machine = Machine::new(1, LogConfig::default());
     let mut sent = Sent::default();
     sent.round(&machine, 0..MANY).unwrap();
     sent.checkpoint(&machine).unwrap();
@@ -159,10 +311,10 @@ fn with_snapshot() -> (Machine, Sent) {
 }
 
 #[test]
-fn damage_in_any_byte_of_a_producer_snapshot_is_found_and_harmless() {
-    let (machine, sent) = with_snapshot();
+fn damage_in_any_byte_of_a_state_file_is_found_and_harmless() {
+    let (machine, sent) = with_state_file();
     let dir = Path::new(DIR).join("abababab-abab-abab-abab-abababababab/0");
-    let path = dir.join("00000000000000000022.producers");
+    let path = dir.join("00000000000000000022.state");
     let bytes = machine.content(&path);
     assert!(bytes.len() > 1000);
     let flips = (0..bytes.len()).map(|position| {
@@ -181,6 +333,9 @@ fn damage_in_any_byte_of_a_producer_snapshot_is_found_and_harmless() {
         assert!(report.findings.iter().any(|finding| finding.path == path), "damage {number}");
         found.start().unwrap();
         sent.clone().check(&found, &format!("damage {number}"));
+        found.store().checkpoint().unwrap();
+        let report = verify_partition(&found.sim.env(), &dir, ID).unwrap();
+        assert_eq!(report.findings, [], "damage {number}: it is gone");
     }
 }
 
@@ -224,26 +379,28 @@ fn after_a_power_cut_at_any_write_all_producers_are_known() {
     }
 }
 
-/// A power cut may leave the snapshot of a checkpoint that was never made, and take the records that it speaks of.
+/// A power cut may leave the state file of a checkpoint that was never made, and take the records that it speaks of.
 #[test]
-fn a_snapshot_that_no_checkpoint_names_is_not_believed_later() {
-    let snapshot = Path::new("00000000000000000044.producers");
-    let other = Machine::new(1, Machine::small_segments());
+fn a_state_file_above_the_recovery_point_is_not_believed_later() {
+    let file = state_file(Offset(44));
+    let other = Machine::new(1, LogConfig::default());
     let mut lost = Sent::default();
     lost.round(&other, 0..MANY).and_then(|()| lost.round(&other, 0..MANY)).unwrap();
     lost.checkpoint(&other).unwrap();
-    let left = other.content(&other.partition_dir().join(snapshot));
+    let left = other.content(&other.partition_dir().join(&file));
 
-    let mut machine = Machine::new(1, Machine::small_segments());
+    let mut machine = Machine::new(1, LogConfig::default());
     let mut sent = Sent::default();
     sent.round(&machine, 0..MANY).unwrap();
     sent.checkpoint(&machine).unwrap();
-    machine.put_content(&machine.partition_dir().join(snapshot), &left);
+    machine.put_content(&machine.partition_dir().join(&file), &left);
     machine.crash();
     for _ in 0..MANY {
         sent.round(&machine, 0..FEW).unwrap();
     }
     sent.checkpoint(&machine).unwrap();
+    // The one that the checkpoint names is damaged, and the newest that there is takes its place.
+    machine.put_content(&machine.partition_dir().join(state_file(Offset(MANY))), b"damaged");
     machine.crash();
-    sent.check(&machine, "with a snapshot of something else");
+    sent.check(&machine, "with the state of something else");
 }

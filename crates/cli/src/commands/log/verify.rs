@@ -34,7 +34,7 @@ Examples:
   riverrun log verify riverrun-data/logs/7014b4a1-5af8-4dd2-bc34-d4f7874e2d66/0
   riverrun log verify /disk1/logs /disk2/logs --json
 
-What is checked: segments, indexes and producer snapshots of partitions; checkpoint, log starts,
+What is checked: segments, indexes and state files of partitions; checkpoint, log starts,
 identity and metadata mark of log dirs; files of journals; snapshot and log of the metadata. All
 paths are gone through, whatever is found, and nothing is changed: the right to read is enough. What
 the disk does not give back (a bad sector) is damage, and all else is checked.

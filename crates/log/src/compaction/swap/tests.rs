@@ -285,7 +285,7 @@ fn a_swap_that_left_out_the_syncs_of_its_directory_would_be_found_out() {
 fn files_of_others_are_left_alone() {
     let sim = prepare(1, "cleaned");
     let dir = Path::new(DIR);
-    for name in ["00000000000000000020.producers", "20.log", "00000000000000000020-x.log.swap", "notes"] {
+    for name in ["00000000000000000020.state", "20.log", "00000000000000000020-x.log.swap", "notes"] {
         write(&*sim.fs, &dir.join(name), "mine").unwrap();
     }
     install(&*sim.fs, dir, RANGE).unwrap();

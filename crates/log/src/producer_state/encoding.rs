@@ -1,5 +1,5 @@
-//! Encoding of the producers' state, for the checkpoint and the snapshot file that [`crate::checkpoint`] frames and
-//! checksums.
+//! Encoding of the producers' state, for the checkpoint ([`crate::checkpoint`]) and the state file ([`crate::state_file`]),
+//! which frame and checksum it.
 //!
 //! ```text
 //! count u32, then per producer, by rising id:
@@ -63,6 +63,11 @@ impl EncodedProducers {
 }
 
 impl ProducerStates {
+    /// Bytes of the encoded state at least.
+    pub(crate) fn encoded_bytes_min(&self) -> usize {
+        self.producers.len() * PRODUCER_BYTES_MIN
+    }
+
     /// Appends the encoded state to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         self.encode_since(Offset::ZERO, out);

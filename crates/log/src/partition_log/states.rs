@@ -1,0 +1,189 @@
+//! The state files of an open log: one beside each sealed segment, and the one that its checkpoint names.
+//!
+//! A file is written, unsynced, where the segments end at that moment. A checkpoint makes it durable together with the records
+//! below it, so a start believes those at or below the recovery point, and removes the others.
+//!
+//! A state that is larger than what was appended since the one before is left out, unless the checkpoint needs it: the disk would
+//! write more for the states than for the records. The first start that misses it reads the headers since the one before.
+
+use riverrun_env::OpenMode;
+use riverrun_types::Offset;
+
+use super::open::{OpenLog, View};
+use super::writer::SegmentWriter;
+use crate::epochs::EpochCache;
+use crate::error::LogError;
+use crate::partition_files;
+use crate::state_file::encode_state;
+
+/// A state is never left out for its size if it takes no more than this, which is what a file takes at least.
+const SMALL_BYTES: usize = 4096;
+/// State files that one checkpoint of the log removes: appends wait meanwhile.
+const REMOVED_MAX: usize = 100;
+
+/// What is known of a log's state files.
+#[derive(Debug, Default)]
+pub(crate) struct StateFiles {
+    /// Offset of the newest.
+    newest: Option<Offset>,
+    /// Offset of the one that the next checkpoint names.
+    named: Option<Offset>,
+    /// Offsets of those that may lie where no segment ends: the next checkpoint looks, and removes them.
+    loose: Vec<Offset>,
+    /// Bytes that were appended to the segments after the newest was written.
+    bytes_since: u64,
+}
+
+impl StateFiles {
+    /// Those that recovery has `found`, in order, of a log with the segments of `view`. The checkpoint names `named`.
+    pub(super) fn found(found: &[Offset], named: Option<Offset>, view: &View) -> Self {
+        let newest = found.last().copied();
+        let is_loose = |offset: &&Offset| view.segment_at(**offset).is_none();
+        let since = (0..view.segments.len()).rev();
+        let since =
+            since.take_while(|index| newest.is_none_or(|newest| view.segments[*index].base_offset >= newest));
+        Self {
+            newest,
+            named,
+            loose: found.iter().filter(is_loose).copied().collect(),
+            bytes_since: since.map(|index| view.extent(index).size_bytes).sum(),
+        }
+    }
+
+    /// Offset of the newest.
+    pub(super) fn newest(&self) -> Option<Offset> {
+        self.newest
+    }
+
+    /// Offset of the one that the next checkpoint names.
+    pub(super) fn named(&self) -> Option<Offset> {
+        self.named
+    }
+
+    /// The next checkpoint names this one.
+    pub(super) fn name(&mut self, state: Option<Offset>) {
+        self.named = state;
+    }
+
+    /// So many bytes were appended.
+    pub(super) fn count(&mut self, bytes: usize) {
+        self.bytes_since += bytes as u64;
+    }
+
+    /// No segment ends at these any more.
+    pub(super) fn loosen(&mut self, offsets: impl IntoIterator<Item = Offset>) {
+        self.loose.extend(offsets);
+    }
+
+    /// Whether the log goes on without this one.
+    fn is_needless(&self, offset: Offset) -> bool {
+        self.named != Some(offset) && self.newest != Some(offset)
+    }
+
+    fn is_due(&self, bytes: usize) -> bool {
+        is_due(bytes, self.bytes_since)
+    }
+
+    fn note_written(&mut self, offset: Offset) {
+        self.newest = Some(offset);
+        self.bytes_since = 0;
+        self.loose.push(offset);
+    }
+
+    /// Takes out those that can be removed, once a checkpoint that names `named` is durable.
+    fn take_needless(&mut self, named: Option<Offset>, view: &View) -> Vec<Offset> {
+        let mut needless = Vec::new();
+        for offset in std::mem::take(&mut self.loose) {
+            if named == Some(offset) || !self.is_needless(offset) || needless.len() == REMOVED_MAX {
+                self.loose.push(offset);
+            } else if view.segment_at(offset).is_none() {
+                needless.push(offset);
+            }
+        }
+        needless
+    }
+}
+
+/// Whether a state of so many bytes is worth writing, so many bytes after the one before.
+pub(super) fn is_due(bytes: usize, bytes_since: u64) -> bool {
+    bytes <= SMALL_BYTES || bytes as u64 <= bytes_since
+}
+
+impl OpenLog {
+    /// The epochs that began below `offset`.
+    pub(super) fn epochs_below(&self, offset: Offset) -> EpochCache {
+        let mut epochs = self.epochs().clone();
+        epochs.truncate_end(offset);
+        epochs
+    }
+
+    /// Writes the state beside the segment that ends here. Where there is no room for it, the log goes on without.
+    pub(super) fn write_sealed_state(&self, writer: &mut SegmentWriter) -> Result<(), LogError> {
+        let states = &writer.states;
+        let is_there = states.newest == Some(writer.end);
+        if is_there || writer.active.is_none() || !states.is_due(writer.producers.encoded_bytes_min()) {
+            return Ok(());
+        }
+        let bytes = self.encode_state_of(writer);
+        if !writer.states.is_due(bytes.len()) {
+            return Ok(());
+        }
+        match self.write_state_bytes(writer, &bytes) {
+            Err(error) if error.is_full() => Ok(()),
+            written => written,
+        }
+    }
+
+    /// Writes the state as of the segments' end.
+    pub(super) fn write_state(&self, writer: &mut SegmentWriter) -> Result<(), LogError> {
+        let bytes = self.encode_state_of(writer);
+        self.write_state_bytes(writer, &bytes)
+    }
+
+    fn encode_state_of(&self, writer: &SegmentWriter) -> Vec<u8> {
+        let epochs = self.epochs_below(writer.end);
+        encode_state(self.home.partition, writer.end, &epochs, &writer.producers)
+    }
+
+    fn write_state_bytes(&self, writer: &mut SegmentWriter, bytes: &[u8]) -> Result<(), LogError> {
+        let path = self.home.state_path(writer.end);
+        let write = || {
+            let file = self.home.open(&path, OpenMode::CreateOrOpen)?;
+            if file.len()? > 0 {
+                file.set_len(0)?;
+            }
+            file.write_all_at(bytes, 0)
+        };
+        write().map_err(|error| LogError::write(&path, error)).inspect_err(|_| {
+            // What is left of it says nothing, and takes a name.
+            let _ = partition_files::remove(&self.home, &path);
+        })?;
+        writer.states.note_written(writer.end);
+        Ok(())
+    }
+
+    /// Removes the state files that nobody needs, now that a checkpoint that names `named` is durable. One that stays by
+    /// accident costs only its space.
+    pub(super) fn remove_needless_states(&self, writer: &mut SegmentWriter, named: Option<Offset>) {
+        for offset in writer.states.take_needless(named, &self.view()) {
+            self.remove_state(offset);
+        }
+    }
+
+    /// The segment that began at `base` is gone for good, and with it the state of all that lay below.
+    pub(super) fn drop_state(&self, base: Offset) {
+        let mut writer = self.writer.lock();
+        if !writer.states.is_needless(base) {
+            writer.states.loosen([base]);
+            return;
+        }
+        drop(writer);
+        self.remove_state(base);
+    }
+
+    fn remove_state(&self, offset: Offset) {
+        if let Err(error) = partition_files::remove(&self.home, &self.home.state_path(offset)) {
+            tracing::warn!(partition = %self.home.partition, %error, "an old state file stays");
+        }
+    }
+}
