@@ -210,8 +210,8 @@ pub trait Directory: Send + Sync + fmt::Debug {
 
 /// Files by path.
 ///
-/// Only what is a file is opened as one, and only a directory as that: anything else under the name, such as a FIFO, is
-/// refused with an [`OddFile`] and never waited for.
+/// Only what is a file is opened as one, and only a directory as that: anything else under the name, such as a FIFO or a link
+/// to a file, is refused with an [`OddFile`] and never waited for.
 pub trait FileSystem: Send + Sync + fmt::Debug {
     /// Opens a file. A file that this call made is durable after a sync of the file and one of its directory.
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>>;
@@ -259,8 +259,8 @@ pub trait FileSystem: Send + Sync + fmt::Debug {
     /// Whether something exists at `path`.
     fn exists(&self, path: &Path) -> io::Result<bool>;
 
-    /// Takes the exclusive lock of the lock file `path`, which is made if need be; `WouldBlock` if another holder
-    /// lives. The kernel releases it when the holder dies.
+    /// Takes the exclusive lock of the lock file `path`, which is made if need be, and of its directory, where the file system
+    /// locks directories; `WouldBlock` if another holder of either lives. The kernel releases them when the holder dies.
     fn lock(&self, path: &Path) -> io::Result<Box<dyn LockGuard>>;
 
     /// Bytes that may still be written to the file system of `path`.
@@ -293,6 +293,13 @@ impl fmt::Display for OddFile {
 
 impl std::error::Error for OddFile {}
 
+impl OddFile {
+    /// What was found instead of a file or a directory, if that is the error.
+    pub fn of(error: &io::Error) -> Option<Self> {
+        error.get_ref()?.downcast_ref().copied()
+    }
+}
+
 impl From<OddFile> for io::Error {
     fn from(odd: OddFile) -> Self {
         let kind = match odd.found {
@@ -307,7 +314,7 @@ impl From<OddFile> for io::Error {
 /// Whether something was refused because it is no file, or no directory, where one is wanted. The disk is as good as
 /// before.
 pub fn is_odd_file(error: &io::Error) -> bool {
-    error.get_ref().is_some_and(|source| source.downcast_ref::<OddFile>().is_some())
+    OddFile::of(error).is_some()
 }
 
 /// Why a durable change of a file failed, by what is known of the disk since.
@@ -397,8 +404,7 @@ pub fn readable_bytes(fs: &dyn FileSystem, path: &Path) -> io::Result<u64> {
 /// few descriptors it fails before it has changed anything. Where there is no space it gives back what it took.
 pub fn atomic_replace(fs: &dyn FileSystem, path: &Path, bytes: &[u8]) -> Result<(), ChangeError> {
     let (temporary, parent) = temporary_of(path).map_err(ChangeError::Undone)?;
-    let open =
-        || -> io::Result<_> { Ok((fs.open_dir(parent)?, fs.open(&temporary, OpenMode::CreateOrOpen)?)) };
+    let open = || -> io::Result<_> { Ok((fs.open_dir(parent)?, open_new(fs, &temporary)?)) };
     let (directory, file) = open().map_err(ChangeError::Undone)?;
     let undone = |error| {
         // If this fails, the next replacement writes over it.
@@ -411,6 +417,17 @@ pub fn atomic_replace(fs: &dyn FileSystem, path: &Path, bytes: &[u8]) -> Result<
     let refused = |error| if is_shortage(&error) { undone(error) } else { ChangeError::Unknown(error) };
     fs.rename(&temporary, path).map_err(refused)?;
     directory.sync().map_err(ChangeError::Unknown)
+}
+
+/// Opens the file that the new bytes are written to. What lies under its name is worth nothing, also if it is no file.
+fn open_new(fs: &dyn FileSystem, temporary: &Path) -> io::Result<Arc<dyn File>> {
+    match fs.open(temporary, OpenMode::CreateOrOpen) {
+        Err(error) if is_odd_file(&error) => {
+            fs.remove_file(temporary)?;
+            fs.open(temporary, OpenMode::CreateNew)
+        }
+        opened => opened,
+    }
 }
 
 /// Where the new bytes are written first, and the directory that they are in.

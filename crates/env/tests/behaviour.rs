@@ -343,14 +343,16 @@ fn odd_files(fs: &dyn FileSystem, dir: &Path) -> io::Result<()> {
 
 /// What is no file is refused by what it is, and nobody waits for its other end. Simulated files are files or directories.
 #[test]
-fn a_fifo_a_socket_and_a_device_are_no_files() {
+fn a_fifo_a_socket_a_device_and_a_link_are_no_files() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
     let fifo = std::process::Command::new("mkfifo").arg(at("fifo")).status().unwrap();
     assert!(fifo.success());
     let _listener = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
-    symlink("/dev/zero", at("device")).unwrap();
-    for (name, what) in [("fifo", "a FIFO"), ("socket", "a socket"), ("device", "a device")] {
+    std::fs::write(at("file"), "somebody else's").unwrap();
+    symlink(at("file"), at("link")).unwrap();
+    let odd = [("fifo", "a FIFO"), ("socket", "a socket"), ("/dev/zero", "a device"), ("link", "a link")];
+    for (name, what) in odd {
         let path = at(name);
         let refused = |error: io::Error| {
             assert!(

@@ -1,7 +1,8 @@
 //! Opening what is a file as one, and what is a directory as that.
 //!
 //! Guarantees that nothing is waited for, whatever lies under the name: a FIFO would keep who opens it until somebody
-//! comes to its other end, and who reads it for ever. What was opened is looked at, not the name, which may change.
+//! comes to its other end, and who reads it for ever. What was opened is looked at, not the name, which may change. A link in
+//! place of a file is not followed: what is written would go to somebody else's file.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -10,12 +11,12 @@ use std::path::Path;
 
 /// Opens a file with these options.
 pub(crate) fn open_file(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
-    options.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
+    options.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_NOFOLLOW);
     match options.open(path) {
         Ok(file) => check(&file.metadata()?).map(|()| file),
-        // What cannot be opened at all is told by its name: a socket, or a device that is none.
+        // What cannot be opened at all is told by its name: a link, a socket, or a device that is none.
         Err(error) => {
-            Err(std::fs::metadata(path).ok().and_then(|found| check(&found).err()).unwrap_or(error))
+            Err(std::fs::symlink_metadata(path).ok().and_then(|found| check(&found).err()).unwrap_or(error))
         }
     }
 }
@@ -35,6 +36,7 @@ fn check(metadata: &std::fs::Metadata) -> io::Result<()> {
     let (kind, found) = match () {
         () if file_type.is_file() => return Ok(()),
         () if file_type.is_dir() => (io::ErrorKind::IsADirectory, "a directory"),
+        () if file_type.is_symlink() => (io::ErrorKind::InvalidInput, "a link"),
         () if file_type.is_fifo() => (io::ErrorKind::InvalidInput, "a FIFO"),
         () if file_type.is_socket() => (io::ErrorKind::InvalidInput, "a socket"),
         () => (io::ErrorKind::InvalidInput, "a device"),
@@ -52,9 +54,10 @@ mod tests {
         let at = |name: &str| dir.path().join(name);
         assert!(std::process::Command::new("mkfifo").arg(at("fifo")).status().expect("run").success());
         let _socket = std::os::unix::net::UnixListener::bind(at("socket")).expect("bound");
-        std::os::unix::fs::symlink("/dev/zero", at("device")).expect("linked");
+        std::fs::write(at("file"), "somebody else's").expect("written");
+        std::os::unix::fs::symlink(at("file"), at("link")).expect("linked");
         std::fs::create_dir(at("directory")).expect("made");
-        for name in ["fifo", "socket", "device", "directory"] {
+        for name in ["fifo", "socket", "link", "directory"] {
             for is_written in [false, true] {
                 let mut options = OpenOptions::new();
                 options.read(true).write(is_written).create(is_written);
@@ -64,5 +67,7 @@ mod tests {
             }
             assert_eq!(open_dir(&at(name)).is_ok(), name == "directory");
         }
+        let error = open_to_read(Path::new("/dev/zero")).expect_err("no file").to_string();
+        assert!(error.starts_with("it is a device, where"), "{error}");
     }
 }

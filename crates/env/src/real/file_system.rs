@@ -18,19 +18,42 @@ use crate::{DirEntry, Directory, File, FileSystem, LockGuard, OpenMode, Stat, Vo
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealFileSystem;
 
-/// Owns the open lock file. The kernel drops the lock with the last descriptor, of which a process that is being started
-/// has one until its exec: so the lock is let go of first.
+/// Owns the open lock file, and the directory that it is in. The kernel drops a lock with the last descriptor, of which a
+/// process that is being started has one until its exec: so the locks are let go of first.
 #[derive(Debug)]
 struct RealLock {
     file: fs::File,
+    directory: fs::File,
+}
+
+impl RealLock {
+    /// The directory is locked as well: the lock file can be removed or replaced under who holds it, and then another one
+    /// would be free.
+    fn take(path: &Path) -> io::Result<Self> {
+        let directory = opening::open_dir(
+            path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")),
+        )?;
+        match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => return Err(Errno::WOULDBLOCK.into()),
+            // There are file systems that lock no directories, such as NFS.
+            Ok(()) | Err(_) => {}
+        }
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        let file = opening::open_file(path, &mut options, OFlags::empty())?;
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(Self { file, directory })
+    }
 }
 
 impl LockGuard for RealLock {}
 
 impl Drop for RealLock {
     fn drop(&mut self) {
-        // Where it cannot be, it goes with the descriptor.
-        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+        for held in [&self.file, &self.directory] {
+            // Where it cannot be, it goes with the descriptor.
+            let _ = rustix::fs::flock(held, FlockOperation::Unlock);
+        }
     }
 }
 
@@ -139,11 +162,7 @@ impl FileSystem for RealFileSystem {
     }
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn LockGuard>> {
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false);
-        let file = opening::open_file(path, &mut options, OFlags::empty())?;
-        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        Ok(Box::new(RealLock { file }))
+        Ok(Box::new(RealLock::take(path)?))
     }
 
     fn available_bytes(&self, path: &Path) -> io::Result<u64> {
@@ -185,13 +204,23 @@ mod tests {
     fn a_lock_ends_though_a_process_that_is_being_started_has_its_descriptor() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("lock");
-        let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path).expect("made");
-        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).expect("free");
-        let inherited = file.try_clone().expect("a descriptor");
-        let lock = RealLock { file };
+        let lock = RealLock::take(&path).expect("free");
+        let inherited = [&lock.file, &lock.directory].map(|held| held.try_clone().expect("a descriptor"));
         assert!(RealFileSystem.lock(&path).is_err(), "it is held");
         drop(lock);
         assert!(RealFileSystem.lock(&path).is_ok());
         drop(inherited);
+    }
+
+    #[test]
+    fn a_lock_holds_though_its_file_is_replaced() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("lock");
+        let lock = RealFileSystem.lock(&path).expect("free");
+        fs::remove_file(&path).expect("removed");
+        let refused = RealFileSystem.lock(&path).expect_err("it is held");
+        assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
+        drop(lock);
+        assert!(RealFileSystem.lock(&path).is_ok());
     }
 }

@@ -1,7 +1,8 @@
 //! Opening what is a file as one, and what is a directory as that.
 //!
 //! Guarantees that nothing is waited for, whatever lies under the name: a FIFO would keep who opens it until somebody
-//! comes to its other end, and who reads it for ever. What was opened is looked at, not the name, which may change.
+//! comes to its other end, and who reads it for ever. What was opened is looked at, not the name, which may change. A link in
+//! place of a file is not followed: what is written would go to somebody else's file. One in place of a directory is.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -14,24 +15,25 @@ use rustix::io::Errno;
 
 use crate::{Identity, OddFile, Stat};
 
-/// What keeps opening from waiting, and from giving the process a terminal. Nothing of it changes how a file is used.
-const NEVER_WAITING: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY);
+/// What keeps opening from waiting, from giving the process a terminal, and from following a link. Nothing of it changes how a
+/// file is used.
+const ONLY_A_FILE: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY).union(OFlags::NOFOLLOW);
 const A_FILE: &str = "a file";
 const A_DIRECTORY: &str = "a directory";
 
 /// Opens a file with these options, and the flags of the system beside them.
 pub(super) fn open_file(path: &Path, options: &mut OpenOptions, flags: OFlags) -> io::Result<File> {
-    options.custom_flags(NEVER_WAITING.union(flags).bits().cast_signed());
+    options.custom_flags(ONLY_A_FILE.union(flags).bits().cast_signed());
     match options.open(path) {
         Ok(file) => check_file(file),
-        // What cannot be opened at all is told by its name: a socket, or a device that is none.
+        // What cannot be opened at all is told by its name: a link, a socket, or a device that is none.
         Err(error) => Err(odd_at(path).unwrap_or(error)),
     }
 }
 
 /// As [`open_file`], of a file that exists, for reading and writing past the page cache.
 pub(super) fn open_direct(path: &Path) -> io::Result<File> {
-    let flags = OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC | NEVER_WAITING;
+    let flags = OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC | ONLY_A_FILE;
     match rustix::fs::open(path, flags, Mode::empty()) {
         Ok(file) => check_file(file.into()),
         Err(error) => Err(odd_at(path).unwrap_or_else(|| match error {
@@ -58,7 +60,7 @@ fn check_file(file: File) -> io::Result<File> {
 }
 
 fn odd_at(path: &Path) -> Option<io::Error> {
-    odd(&fs::metadata(path).ok()?).map(io::Error::from)
+    odd(&fs::symlink_metadata(path).ok()?).map(io::Error::from)
 }
 
 /// What it is instead of a file.
@@ -67,6 +69,7 @@ fn odd(metadata: &fs::Metadata) -> Option<OddFile> {
     let found = match () {
         () if file_type.is_file() => return None,
         () if file_type.is_dir() => A_DIRECTORY,
+        () if file_type.is_symlink() => "a link",
         () if file_type.is_fifo() => "a FIFO",
         () if file_type.is_socket() => "a socket",
         () => "a device",
