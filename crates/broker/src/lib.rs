@@ -49,8 +49,8 @@ mod watchdog;
 mod writers;
 
 pub use metadata::{
-    FrameError, MetadataError, MetadataFinding, NamedKind, UnseenDir, Whereabouts, unseen_dirs,
-    verify_identity, verify_lost_metadata, verify_mark, verify_metadata,
+    FrameError, MetadataError, MetadataFinding, NamedKind, UnseenDir, Whereabouts, named_partitions,
+    unseen_dirs, verify_identity, verify_lost_metadata, verify_mark, verify_metadata,
 };
 pub use server::{Server, ServerBuilder, StopError};
 pub use start::StartError;

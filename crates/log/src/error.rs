@@ -271,6 +271,7 @@ impl LogError {
     pub(crate) fn is_lasting(&self) -> bool {
         match self {
             Self::Corrupt { .. } | Self::Format { .. } => true,
+            Self::Io { source, .. } => is_odd_file(source),
             Self::Vanished { how, .. } => *how != Vanishing::Missing,
             _ => false,
         }

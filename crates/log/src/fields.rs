@@ -3,6 +3,7 @@
 //! Guarantees: nothing is read past the end, and a count is believed only if that many smallest elements fit
 //! into the bytes that remain, so a count from a damaged file never drives an allocation.
 
+use riverrun_env::OddFile;
 use thiserror::Error;
 
 use riverrun_types::{ErrorKind, Offset, PartitionId, old_format};
@@ -50,6 +51,9 @@ pub enum DecodeError {
         /// Where that segment begins.
         base_offset: Offset,
     },
+    /// What has the file's name is none.
+    #[error(transparent)]
+    Odd(OddFile),
     /// The disk does not give back this byte of the file.
     #[error("byte {0} cannot be read: the disk answers with an error")]
     Unreadable(u64),

@@ -268,7 +268,7 @@ impl Segment {
     }
 
     fn read_index_content(&self) -> Result<IndexContent, LogError> {
-        let file = self.index_file_once(OpenMode::ReadWrite)?;
+        let file = self.whole_index_file_once()?;
         let log_len = self.log_file_once()?.len().map_err(|error| LogError::io(&self.log_path(), error))?;
         let content = IndexContent::read_file(&*file, self.home.index_header(self.base_offset), log_len);
         content.map_err(|error| LogError::io(&self.index_path(), error))
@@ -306,7 +306,7 @@ impl Segment {
     /// Syncs both files.
     pub(crate) fn sync(&self) -> Result<(), LogError> {
         self.sync_log()?;
-        let synced = self.index_file_once(OpenMode::ReadWrite)?.sync_data();
+        let synced = self.whole_index_file_once()?.sync_data();
         synced.map_err(|error| LogError::sync(&self.index_path(), error))
     }
 
@@ -326,6 +326,11 @@ impl Segment {
         self.forget_unused_scan();
     }
 
+    /// Fails unless the `.log` is under its name: without it an index says nothing, and is not made anew.
+    fn check_log_is_there(&self) -> Result<(), LogError> {
+        check_file(&*self.home.fs, &self.log_path(), None, 0)
+    }
+
     /// Opens both files and keeps them open for as long as the segment lives, or until [`Self::let_close`]: another segment
     /// is about to take their names.
     pub(crate) fn hold_open(&self) -> Result<(), LogError> {
@@ -342,15 +347,39 @@ impl Segment {
         self.log_slot.release(&self.home.pool);
     }
 
-    /// The index for lookups, of which more will come.
+    /// The index for lookups, of which more will come. Made anew if somebody has taken it away.
     fn index_file(&self) -> Result<Arc<dyn File>, LogError> {
-        let path = self.index_path();
-        self.index_slot.get_or_open(&self.home.pool, || self.open_file(&path, OpenMode::ReadWrite))
+        self.unless_missing(|| {
+            let path = self.index_path();
+            self.index_slot.get_or_open(&self.home.pool, || self.open_file(&path, OpenMode::ReadWrite))
+        })
+    }
+
+    /// The same for what is done once in a while.
+    fn whole_index_file_once(&self) -> Result<Arc<dyn File>, LogError> {
+        self.unless_missing(|| self.index_file_once(OpenMode::ReadWrite))
+    }
+
+    /// Opens the index, once more if it was missing and could be made anew.
+    fn unless_missing(
+        &self,
+        open: impl Fn() -> Result<Arc<dyn File>, LogError>,
+    ) -> Result<Arc<dyn File>, LogError> {
+        match open() {
+            Err(LogError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                self.check_log_is_there()?;
+                self.rebuild_after(&INDEX_IS_MISSING)?;
+                open()
+            }
+            opened => opened,
+        }
     }
 
     /// Opens the index if it is there, because it will be used more than once.
     pub(crate) fn open_index(&self) {
-        let _is_missing = self.index_file().is_err();
+        let path = self.index_path();
+        let open = || self.home.open(&path, OpenMode::ReadWrite);
+        let _is_missing = self.index_slot.get_or_open(&self.home.pool, open).is_err();
     }
 
     /// The index for what is done once in a while, to write it mostly: it is closed after that. As for the `.log` file, a
@@ -382,21 +411,26 @@ impl Segment {
     /// Writes the entries that are in memory only. Only the writer of the partition calls this, so nobody else
     /// changes the tail while it is written, and lookups go on meanwhile.
     pub(crate) fn store_tail(&self) -> Result<(), LogError> {
-        let (first, bytes, count) = {
+        let (first, bytes, count, rewrites) = {
             let index = self.index.lock();
             let first = index.stored;
             let numbered = (first..).zip(&index.tail);
             let bytes: Vec<u8> =
                 numbered.flat_map(|(number, entry)| self.codec.encode(number, *entry)).collect();
-            (first, bytes, index.tail.len())
+            (first, bytes, index.tail.len(), index.rewrites)
         };
         if count == 0 {
             return Ok(());
         }
-        let file = self.index_file_once(OpenMode::ReadWrite)?;
+        let file = self.whole_index_file_once()?;
         let written = file.write_all_at(&bytes, entry_position(first));
         written.map_err(|error| LogError::write(&self.index_path(), error))?;
         let mut index = self.index.lock();
+        if index.rewrites != rewrites {
+            // A lookup, or the line above, has made it anew with these in it, which may lie among the others now.
+            drop(index);
+            return self.rebuild_index();
+        }
         index.tail.drain(..count);
         if index.tail.is_empty() {
             index.tail.shrink_to(TAIL_ENTRIES_MAX);
@@ -560,6 +594,8 @@ impl Segment {
         Ok(Some(self.header_at(&*log, 0, size_bytes)?.max_timestamp()))
     }
 }
+
+const INDEX_IS_MISSING: DecodeError = DecodeError::Truncated("a segment's index, which is missing");
 
 /// Why a lookup found nothing.
 enum LookupError {

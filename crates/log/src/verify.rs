@@ -13,7 +13,7 @@ pub(crate) mod segment;
 
 use std::path::{Path, PathBuf};
 
-use riverrun_env::{Env, OpenMode};
+use riverrun_env::{Env, OpenMode, is_odd_file};
 use riverrun_types::{Offset, PartitionId};
 
 pub use aside::{Aside, JournalReport, partition_hit, verify_journal};
@@ -236,10 +236,16 @@ impl Verification<'_> {
         partition: PartitionId,
         on_position: &mut dyn FnMut(u64),
     ) -> Result<(), LogError> {
+        let file = match env.fs.open(log_path, OpenMode::Read) {
+            Err(error) if is_odd_file(&error) => {
+                self.find(log_path.to_path_buf(), 0, Weight::Damage, error.to_string());
+                return Ok(());
+            }
+            opened => opened.map_err(|error| LogError::io(log_path, error))?,
+        };
         let index_path = log_path.with_extension(&INDEX_SUFFIX[1..]);
         let header = IndexHeader { partition, base_offset: facts.base };
         let index = IndexContent::read(env, &index_path, header)?;
-        let file = env.fs.open(log_path, OpenMode::Read).map_err(|error| LogError::io(log_path, error))?;
         let mut check = SegmentCheck::new(facts, index);
         let checked = loop {
             on_position(check.position());

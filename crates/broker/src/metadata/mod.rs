@@ -40,4 +40,4 @@ pub(crate) use names::check_name;
 pub(crate) use names::{OFFSETS_TOPIC, is_internal};
 pub(crate) use store::{Store, StoreOptions};
 pub use unseen::{NamedKind, UnseenDir, Whereabouts, unseen_dirs, verify_lost_metadata};
-pub use verify::{MetadataFinding, verify_identity, verify_mark, verify_metadata};
+pub use verify::{MetadataFinding, named_partitions, verify_identity, verify_mark, verify_metadata};

@@ -2,14 +2,17 @@
 //!
 //! Reads as a start does, and changes nothing: a torn tail stays, and what an interrupted start has left as well.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use riverrun_env::Env;
+use riverrun_types::PartitionId;
 
 use super::error::MetadataError;
 use super::frames::FrameError;
-use super::image::Image;
+use super::image::{Image, Topic};
 use super::marks::{self, Marks};
 use super::unknown::UnknownTopics;
 use super::{journals, log_dirs, store};
@@ -64,6 +67,18 @@ pub fn verify_metadata(
         findings.push(finding(flaw)?);
     }
     Ok(findings)
+}
+
+/// The partitions that the metadata in `dir` has; none if it does not read.
+pub fn named_partitions(env: &Env, dir: &Path) -> BTreeSet<PartitionId> {
+    let Ok(store::Verified { image: Some(image), .. }) = store::verify(env, dir) else {
+        return BTreeSet::new();
+    };
+    let of_topic = |topic: &Arc<Topic>| {
+        let id = topic.id;
+        (0..topic.partition_count()).map(move |index| PartitionId { topic: id, index })
+    };
+    image.topics().flat_map(of_topic).collect()
 }
 
 fn unknown(found: &UnknownTopics) -> impl Iterator<Item = MetadataFinding> {

@@ -415,3 +415,25 @@ fn verify_names_what_a_running_server_has_in_use() {
     let told = run(&["log", "verify", text(dir.path()), "--json"]).ended(0).json();
     assert_eq!(told["in_use"], serde_json::json!([]));
 }
+
+/// After a kill the checkpoint may know topics that were deleted since; the metadata tells these from what is lost.
+#[test]
+fn a_partition_that_is_gone_is_missed_after_a_kill_unless_its_topic_was_deleted() {
+    for is_deleted in [false, true] {
+        let (dir, log) = stopped_data();
+        let data = dir.path().to_str().expect("text");
+        let mut server = Server::on(dir.path(), &[]);
+        if is_deleted {
+            server.run(&["topic", "delete", "numbers"]).ended(0);
+        }
+        server.child.kill().expect("ours");
+        server.child.wait().expect("ours");
+        let partition = log.parent().expect("a directory");
+        if partition.exists() {
+            std::fs::remove_dir_all(partition).expect("removed");
+        }
+        let report = run(&["log", "verify", data]).ended(if is_deleted { 0 } else { 5 });
+        let is_missed = report.text().contains("missing, where offsets up to");
+        assert_eq!(is_missed, !is_deleted, "{}", report.text());
+    }
+}

@@ -115,7 +115,9 @@ impl PartitionLog {
     /// As [`Self::note_damage`], of a read. One that the device refused may be the first to tell that it is dead.
     pub(super) fn note_read_damage(&self, error: &ReadError) {
         match error {
-            ReadError::Storage(error @ LogError::Io { .. }) => _ = self.dir.judge(error.clone()),
+            ReadError::Storage(error @ LogError::Io { .. }) if !error.is_lasting() => {
+                _ = self.dir.judge(error.clone());
+            }
             ReadError::Storage(error) => self.note_damage(error),
             ReadError::OutOfRange { .. } | ReadError::FarFromIndex => {}
         }

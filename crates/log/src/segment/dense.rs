@@ -211,9 +211,11 @@ impl Segment {
 
     /// Writes these entries, and nothing behind them. Durable when it returns.
     fn write_index(&self, bytes: &[u8]) -> Result<(), LogError> {
-        let (file, path) = (self.index_file_once(OpenMode::ReadWrite)?, self.index_path());
+        // Somebody may have taken it away.
+        let (file, path) = (self.index_file_once(OpenMode::CreateOrOpen)?, self.index_path());
         let end = entry_position(0) + bytes.len() as u64;
         let write = || {
+            file.write_all_at(&self.home.index_header(self.base_offset).encode(), 0)?;
             file.write_all_at(bytes, entry_position(0))?;
             if file.len()? > end { file.set_len(end) } else { Ok(()) }
         };

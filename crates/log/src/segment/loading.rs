@@ -12,7 +12,7 @@ use riverrun_env::{File, OpenMode};
 use riverrun_types::Offset;
 
 use super::dense::{IndexScan, REBUILD_INTERVAL_BYTES};
-use super::{Extent, LOOKUP_ENTRIES, LookupError, Segment};
+use super::{Extent, INDEX_IS_MISSING, LOOKUP_ENTRIES, LookupError, Segment};
 use crate::bad_sector::{self, read_exact};
 use crate::error::LogError;
 use crate::fields::DecodeError;
@@ -86,9 +86,7 @@ impl Segment {
         let path = self.index_path();
         let file = match self.index_file_once(OpenMode::ReadWrite) {
             Err(LogError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                return Err(LookupError::Damage(DecodeError::Truncated(
-                    "a segment's index, which is missing",
-                )));
+                return Err(LookupError::Damage(INDEX_IS_MISSING));
             }
             file => file?,
         };

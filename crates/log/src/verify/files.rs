@@ -2,11 +2,11 @@
 //!
 //! Reads, and changes nothing. What the checkpoint says of a partition decides what damage in it means.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use riverrun_env::{Env, is_device_error, read_whole, readable_bytes};
+use riverrun_env::{Env, OddFile, is_device_error, read_whole, readable_bytes};
 use riverrun_types::{Offset, PartitionId};
 
 use super::{Finding, Weight};
@@ -65,11 +65,16 @@ impl LogDirFiles {
         self.partitions.is_some()
     }
 
-    /// Partitions that hold synced records, as the checkpoint says, and whose directory is gone. After a kill nobody
-    /// knows: their topics may have been deleted since.
-    pub fn missing_partitions(&self, env: &Env) -> Result<Vec<Finding>, LogError> {
+    /// Partitions that hold synced records, as the checkpoint says, and whose directory is gone. After a kill their topics may
+    /// have been deleted since: then only those of `named` are missed, which the metadata has.
+    pub fn missing_partitions(
+        &self,
+        env: &Env,
+        named: &BTreeSet<PartitionId>,
+    ) -> Result<Vec<Finding>, LogError> {
         let mut missing = Vec::new();
-        for (id, known) in self.partitions.iter().flatten().filter(|_| self.was_clean) {
+        let is_missed = |id: &PartitionId| self.was_clean || named.contains(id);
+        for (id, known) in self.partitions.iter().flatten().filter(|(id, _)| is_missed(id)) {
             let path = self.path.join(topic_dir(*id)).join(id.index.to_string());
             let has_records = known.log_start < known.recovery_point;
             if has_records && !env.fs.exists(&path).map_err(|error| LogError::io(&path, error))? {
@@ -124,12 +129,13 @@ impl LogDirFiles {
     }
 }
 
-/// The bytes of a file, or which of them the disk does not give back; none if it is not there.
+/// The bytes of a file, or why they are none: it is no file, or the disk does not give them back. None if it is not there.
 fn read_if_there(env: &Env, path: &Path) -> Result<Option<Result<Vec<u8>, DecodeError>>, LogError> {
     let io = |error| LogError::io(path, error);
     match read_whole(&*env.fs, path, FILE_BYTES_MAX) {
         Ok(bytes) => Ok(Some(Ok(bytes))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) if let Some(odd) = OddFile::of(&error) => Ok(Some(Err(DecodeError::Odd(odd)))),
         Err(error) if is_device_error(&error) => {
             let position = readable_bytes(&*env.fs, path).map_err(io)?;
             Ok(Some(Err(DecodeError::Unreadable(position))))

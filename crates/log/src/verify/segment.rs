@@ -15,7 +15,7 @@
 use std::io;
 use std::ops::ControlFlow;
 
-use riverrun_env::{Env, File, OpenMode};
+use riverrun_env::{Env, File, OpenMode, is_odd_file};
 use riverrun_records::{BatchError, UnverifiedBatch, layout};
 use riverrun_types::Offset;
 
@@ -86,6 +86,7 @@ impl IndexContent {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Ok(Self::broken(0, "the index is missing"))
             }
+            Err(error) if is_odd_file(&error) => Ok(Self::broken(0, error.to_string())),
             Err(error) => Err(LogError::io(path, error)),
             Ok(file) => {
                 let log_path = path.with_extension(&LOG_SUFFIX[1..]);

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use riverrun_env::{FileSystem, OpenMode};
-use riverrun_log::{AppendError, LogError, PartitionLog, StoreOptions};
+use riverrun_log::{AppendError, LogError, PartitionLog, StoreOptions, verify_partition};
 use riverrun_types::{Offset, TimestampMs};
 
-use crate::machine::Machine;
+use crate::machine::{ID, Machine, numbers};
 use crate::pair::{Pair, values_of};
 
 const AWAY: &str = "/away";
@@ -275,4 +275,27 @@ fn an_idle_partition_of_which_files_are_missing_does_not_seem_whole() {
     assert!(!whole());
     pair.sim.fs.remove_dir_all(&log.path()).unwrap();
     assert!(!whole());
+}
+
+/// All that an index says is in the log beside it.
+#[test]
+fn an_index_that_is_taken_away_is_made_anew_wherever_it_is_needed() {
+    let mut machine = Machine::new(1, Machine::small_segments());
+    machine.append_numbers(0, 30);
+    machine.store().checkpoint().unwrap();
+    let indexes: Vec<_> = machine.log_paths().iter().map(|path| path.with_extension("index")).collect();
+    let take_away =
+        || indexes.iter().map(|path| machine.sim.fs.remove_file(path).is_ok()).filter(|gone| *gone).count();
+    assert_eq!(take_away(), indexes.len());
+    assert_eq!(machine.records().unwrap(), numbers(0, 30), "read");
+    assert_eq!(take_away(), indexes.len(), "they were made anew");
+    machine.append_numbers(30, 33);
+    machine.store().checkpoint().unwrap();
+    assert_eq!(machine.records().unwrap(), numbers(0, 33), "written");
+    assert!(machine.log().failure().is_none());
+    // One that was open then goes with the process.
+    machine.restart();
+    assert_eq!(machine.records().unwrap(), numbers(0, 33));
+    let report = verify_partition(&machine.sim.env(), &machine.partition_dir(), ID).unwrap();
+    assert_eq!(report.findings, []);
 }

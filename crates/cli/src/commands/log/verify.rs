@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use riverrun_broker::{
-    MetadataError, MetadataFinding, NamedKind, UnseenDir, Whereabouts, unseen_dirs, verify_identity,
-    verify_lost_metadata, verify_mark, verify_metadata,
+    MetadataError, MetadataFinding, NamedKind, UnseenDir, Whereabouts, named_partitions, unseen_dirs,
+    verify_identity, verify_lost_metadata, verify_mark, verify_metadata,
 };
 use riverrun_env::{Env, OpenMode, is_odd_file};
 use riverrun_journal::JournalFinding;
@@ -212,6 +212,8 @@ struct Verification {
     /// What was found below paths without metadata.
     without_metadata: Shown,
     has_metadata: bool,
+    /// The partitions that the metadata has.
+    named: BTreeSet<PartitionId>,
     progress: Progress,
     report: Report,
 }
@@ -226,16 +228,18 @@ impl Verification {
             partitions: BTreeSet::new(),
             without_metadata: Shown::default(),
             has_metadata: false,
+            named: BTreeSet::new(),
             progress,
             report: Report::default(),
         }
     }
 
-    /// Notes what metadata below one path may name below another. What lies beside metadata of its own belongs to that:
+    /// Notes what metadata below one path may name below another, and the partitions that it has. What lies beside metadata of its own belongs to that:
     /// the paths may be those of a data directory and of its copy.
     fn note_shown<'a>(&mut self, found: impl Iterator<Item = &'a Found>) {
         for found in found {
             self.has_metadata |= !found.metadata.is_empty();
+            self.named.extend(found.metadata.iter().flat_map(|path| named_partitions(&self.env, path)));
             if found.metadata.is_empty() {
                 self.without_metadata.add(found);
             }
@@ -358,7 +362,8 @@ impl Verification {
         let files = LogDirFiles::read(&self.env, path).map_err(|error| log_failure(&error))?;
         let identity = verify_identity(&self.env, path).map_err(|error| metadata_failure(&error))?;
         let mark = verify_mark(&self.env, path).map_err(|error| metadata_failure(&error))?;
-        let missing = files.missing_partitions(&self.env).map_err(|error| log_failure(&error))?;
+        let missing =
+            files.missing_partitions(&self.env, &self.named).map_err(|error| log_failure(&error))?;
         let findings = files.findings().iter().cloned().chain(missing).map(FindingReport::from);
         let of_metadata = identity.into_iter().chain(mark).map(FindingReport::from);
         let findings = findings.chain(of_metadata).collect();
