@@ -12,6 +12,12 @@ const DEFAULT_FILE_BYTES_MIN: u64 = 1024 * 1024;
 pub const FILE_BYTES_MAX: u64 = 2 * 1024 * 1024 * 1024;
 /// Files that a journal of the default file size is divided into.
 const FILES: u64 = 8;
+/// The journal takes this share of its volume at most where it is told to fit it, but [`FITTED_BYTES_MIN`] at least.
+const VOLUME_SHARE: u64 = 8;
+/// Enough for batches of the usual size to go on while what came before is being settled.
+const FITTED_BYTES_MIN: u64 = 8 * 1024 * 1024;
+/// Smallest file of a journal that fits its volume: the batches that it takes are hardly smaller for it.
+const FITTED_FILE_BYTES_MIN: u64 = 2 * 1024 * 1024;
 /// Alignments that can be asked for: from a sector to 64 KiB.
 const ALIGNMENTS: std::ops::RangeInclusive<usize> = 512..=64 * 1024;
 
@@ -29,6 +35,8 @@ pub enum SyncMethod {
 pub struct JournalOptions {
     /// Size of all files together; two files at least.
     pub bytes: u64,
+    /// On a small volume the journal is smaller than that: the log dirs that may lie there need room, too.
+    pub fits_volume: bool,
     /// Size of one file.
     pub file_bytes: u64,
     /// A sync starts when this many bytes have gathered.
@@ -51,6 +59,7 @@ impl JournalOptions {
     pub fn with_bytes(bytes: u64) -> Self {
         Self {
             bytes,
+            fits_volume: false,
             file_bytes: (bytes / FILES).clamp(DEFAULT_FILE_BYTES_MIN, FILE_BYTES_MAX),
             group_bytes: 512 * 1024,
             group_wait: Duration::from_micros(500),
@@ -59,6 +68,17 @@ impl JournalOptions {
             sync_method: SyncMethod::DirectDsync,
             reserve_bytes: 0,
         }
+    }
+
+    /// The same for a volume of `volume_bytes`.
+    pub(crate) fn fitted_to(self, volume_bytes: u64) -> Self {
+        let bytes = (volume_bytes / VOLUME_SHARE).max(FITTED_BYTES_MIN);
+        if !self.fits_volume || bytes >= self.bytes {
+            return self;
+        }
+        let alignment = self.alignment as u64;
+        let file_bytes = (bytes / FILES).max(FITTED_FILE_BYTES_MIN) / alignment * alignment;
+        Self { bytes, file_bytes: file_bytes.min(self.file_bytes), ..self }
     }
 
     /// How many files there may be.
@@ -101,5 +121,29 @@ impl Default for JournalOptions {
     /// 512 MiB.
     fn default() -> Self {
         Self::with_bytes(512 * 1024 * 1024)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_journal_that_fits_its_volume_takes_an_eighth_of_a_small_one() {
+        let default = JournalOptions { fits_volume: true, ..JournalOptions::default() };
+        let fitted = |volume_mib: u64| default.fitted_to(volume_mib << 20);
+        assert_eq!(fitted(4096), default);
+        assert_eq!(fitted(1 << 40), default);
+        for (volume_mib, bytes_mib, file_mib) in [(4088, 511, 63), (365, 45, 5), (48, 8, 2), (1, 8, 2)] {
+            let options = fitted(volume_mib);
+            assert_eq!(
+                (options.bytes >> 20, options.file_bytes >> 20),
+                (bytes_mib, file_mib),
+                "{volume_mib} MiB"
+            );
+            options.check().expect("it works");
+        }
+        let asked_for = JournalOptions::default();
+        assert_eq!(asked_for.fitted_to(48 << 20), asked_for);
     }
 }

@@ -326,11 +326,6 @@ impl Segment {
         self.forget_unused_scan();
     }
 
-    /// Fails unless the `.log` is under its name: without it an index says nothing, and is not made anew.
-    fn check_log_is_there(&self) -> Result<(), LogError> {
-        check_file(&*self.home.fs, &self.log_path(), None, 0)
-    }
-
     /// Opens both files and keeps them open for as long as the segment lives, or until [`Self::let_close`]: another segment
     /// is about to take their names.
     pub(crate) fn hold_open(&self) -> Result<(), LogError> {
@@ -366,8 +361,11 @@ impl Segment {
         open: impl Fn() -> Result<Arc<dyn File>, LogError>,
     ) -> Result<Arc<dyn File>, LogError> {
         match open() {
-            Err(LogError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                self.check_log_is_there()?;
+            // Without the `.log` an index says nothing: the segment went as a whole, or was taken away.
+            Err(LogError::Io { source, .. })
+                if source.kind() == io::ErrorKind::NotFound
+                    && check_file(&*self.home.fs, &self.log_path(), None, 0).is_ok() =>
+            {
                 self.rebuild_after(&INDEX_IS_MISSING)?;
                 open()
             }

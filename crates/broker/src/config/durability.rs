@@ -21,8 +21,9 @@ options! {
     journal_dirs: Vec<PathBuf> = "journal.dirs", List("paths separated by commas"), None;
     /// Bytes of one journal's files at most. They are used again once their records are in the segments: more
     /// means fewer and larger writes to segments, and more to read at a start after a crash. A file is an eighth of it,
-    /// but at least 2 MiB, and no batch can be larger than a file.
-    journal_bytes: u64 = "journal.bytes", Long(8_388_608, i64::MAX), Some("536870912");
+    /// but at least 2 MiB, and no batch can be larger than a file. Not set: 512 MiB, or an eighth of the volume that the
+    /// journal lies on if that is less, but 8 MiB at least.
+    journal_bytes: Option<u64> = "journal.bytes", Long(8_388_608, i64::MAX), None;
     /// Bytes that have gathered when a group of records is written and synced, even if more are on their way.
     journal_group_bytes: usize = "journal.group.bytes", Int(4096, 67_108_864), Some("524288");
     /// Microseconds after which a group of records is written and synced, even if more are on their way.
@@ -48,6 +49,8 @@ options! {
     write_cache_bytes: u64 = "write.cache.bytes", Long(8_388_608, i64::MAX), Some("134217728");
 }
 
+/// Bytes of a journal on a volume that is large enough.
+const JOURNAL_BYTES: u64 = 512 * 1024 * 1024;
 /// Files that a journal is divided into, unless it is small.
 const JOURNAL_FILES: u64 = 8;
 /// A file has at least so many bytes: whatever the alignment, it takes what groups append at once, and a batch as large as
@@ -57,10 +60,12 @@ const JOURNAL_FILE_BYTES_MIN: u64 = 2 * 1024 * 1024;
 impl DurabilityOptions {
     /// The options of each journal.
     pub(crate) fn journal_options(&self) -> JournalOptions {
-        let of_default_size = JournalOptions::with_bytes(self.journal_bytes);
+        let bytes = self.journal_bytes.unwrap_or(JOURNAL_BYTES);
+        let of_default_size = JournalOptions::with_bytes(bytes);
         let alignment = self.journal_alignment as u64;
-        let file_bytes = self.journal_bytes / JOURNAL_FILES;
+        let file_bytes = bytes / JOURNAL_FILES;
         JournalOptions {
+            fits_volume: self.journal_bytes.is_none(),
             // A frame never crosses the end of a file.
             file_bytes: file_bytes.clamp(JOURNAL_FILE_BYTES_MIN, FILE_BYTES_MAX) / alignment * alignment,
             group_bytes: self.journal_group_bytes,

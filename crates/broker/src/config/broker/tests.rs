@@ -82,7 +82,8 @@ fn the_journals_options_fit_each_other_whatever_is_set() {
     }
     let options = BrokerConfig::from_pairs([("journal.sync.method", "buffered")]).expect("valid");
     assert_eq!(options.durability.journal_options().sync_method, SyncMethod::BufferedFdatasync);
-    assert_eq!(BrokerConfig::default().durability.journal_options(), JournalOptions::default());
+    let fitting = JournalOptions { fits_volume: true, ..JournalOptions::default() };
+    assert_eq!(BrokerConfig::default().durability.journal_options(), fitting);
 }
 
 #[test]
