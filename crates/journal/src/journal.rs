@@ -94,9 +94,10 @@ impl Journal {
         env.fs.create_dir_all(dir).map_err(|error| JournalError::io(dir, error))?;
         // Whoever cannot tell how large the volume is does without.
         let options = options.fitted_to(env.fs.total_bytes(dir).unwrap_or(u64::MAX));
-        let lock = env.fs.lock(&dir.join(LOCK_FILE)).map_err(|error| match error.kind() {
+        let lock_path = dir.join(LOCK_FILE);
+        let lock = env.fs.lock(&lock_path).map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => JournalError::Locked { path: dir.to_path_buf() },
-            _ => JournalError::io(dir, error),
+            _ => JournalError::io(&lock_path, error),
         })?;
         let root = env.fs.open_dir(dir).map_err(|error| JournalError::io(dir, error))?;
         let recovered = match recover(env, dir, options) {

@@ -166,9 +166,10 @@ impl LogDir {
         let io = |error| LogError::io(path, error);
         let is_new = !env.fs.exists(path).map_err(io)?;
         env.fs.create_dir_all(path).map_err(io)?;
-        let lock = env.fs.lock(&path.join(LOCK_FILE)).map_err(|error| match error.kind() {
+        let lock_path = path.join(LOCK_FILE);
+        let lock = env.fs.lock(&lock_path).map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => LogError::Locked { path: path.to_path_buf() },
-            _ => LogError::io(path, error),
+            _ => LogError::io(&lock_path, error),
         })?;
         let volumes = Volumes::open(&*env.fs, path).map_err(io)?;
         if is_new {
