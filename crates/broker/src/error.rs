@@ -3,7 +3,7 @@
 use riverrun_log::producer_state::SequenceError;
 use riverrun_log::{AppendError, LogError, ReadError};
 use riverrun_protocol::ErrorCode;
-use riverrun_records::{BatchError, CorruptCause};
+use riverrun_records::{BatchError, CorruptCause, RefusedRecord};
 
 use crate::log_limit::METADATA_TROUBLE;
 use crate::metadata::{MetadataError, TopicError};
@@ -11,6 +11,7 @@ use crate::metadata::{MetadataError, TopicError};
 pub(crate) fn append_error(error: &AppendError) -> ErrorCode {
     match error {
         AppendError::Batch(error) => batch_error(error),
+        AppendError::Records(refused) => batch_error(&refused.error()),
         AppendError::TooLarge { .. } => ErrorCode::MESSAGE_TOO_LARGE,
         AppendError::LargerThanSegment { .. } | AppendError::LargerThanJournal { .. } => {
             ErrorCode::RECORD_LIST_TOO_LARGE
@@ -49,12 +50,20 @@ fn batch_error(error: &BatchError) -> ErrorCode {
     }
 }
 
-/// The record of its batch, counted from 0, for which an append was refused; the first where no single one is to blame.
-pub(crate) fn refused_record(error: &AppendError) -> i32 {
-    match error {
-        AppendError::Batch(BatchError::InvalidTimestamp { record, .. }) => *record,
-        _ => 0,
-    }
+/// A record of a batch, counted from 0, that is to blame for the refusal of all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BlamedRecord {
+    pub(crate) index: i32,
+    pub(crate) reason: String,
+}
+
+/// The records for which an append was refused; none where the batch as a whole is at fault. A client's other records
+/// fail because of them, and it can say so.
+pub(crate) fn blamed_records(error: &AppendError) -> Vec<BlamedRecord> {
+    let AppendError::Records(refused) = error else { return Vec::new() };
+    let blamed =
+        |record: &RefusedRecord| BlamedRecord { index: record.index, reason: record.error.to_string() };
+    refused.named().iter().map(blamed).collect()
 }
 
 pub(crate) fn read_error(error: &ReadError) -> ErrorCode {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use riverrun_env::{Vanishing, is_descriptor_shortage, is_odd_file, is_shortage};
 use riverrun_journal::JournalError;
-use riverrun_records::BatchError;
+use riverrun_records::{BatchError, ProduceError, RefusedRecords};
 use riverrun_types::{DurabilityLevel, ErrorKind, Offset, PartitionId};
 use thiserror::Error;
 
@@ -284,6 +284,9 @@ pub enum AppendError {
     /// The batch is damaged or breaks a rule.
     #[error(transparent)]
     Batch(#[from] BatchError),
+    /// Some records of it break rules of the topic.
+    #[error("{0}")]
+    Records(RefusedRecords),
     /// The batch is larger than `max.message.bytes`.
     #[error("a batch of {bytes} bytes is larger than max.message.bytes, {bytes_max}")]
     TooLarge {
@@ -316,11 +319,21 @@ pub enum AppendError {
     Storage(#[from] LogError),
 }
 
+impl From<ProduceError> for AppendError {
+    fn from(refused: ProduceError) -> Self {
+        match refused {
+            ProduceError::Batch(error) => Self::Batch(error),
+            ProduceError::Records(records) => Self::Records(records),
+        }
+    }
+}
+
 impl AppendError {
     /// What the caller should do.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Batch(error) => error.kind(),
+            Self::Records(refused) => refused.error().kind(),
             Self::TooLarge { .. } | Self::LargerThanSegment { .. } | Self::LargerThanJournal { .. } => {
                 ErrorKind::FixRequest
             }

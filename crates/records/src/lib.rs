@@ -54,4 +54,7 @@ pub use patch::{
 pub use plain::PlainBatch;
 pub use record::{BatchRecords, Header, Headers, Record, RecordIter};
 pub use stamps::RecordStamp;
-pub use validate::{ProduceRules, ProducedInfo, TimestampBounds, validate_produced};
+pub use validate::{
+    ProduceError, ProduceRules, ProducedInfo, RefusedRecord, RefusedRecords, TimestampBounds,
+    validate_produced,
+};

@@ -2,10 +2,14 @@
 //!
 //! Walks every record once. An uncompressed batch is walked in place without allocating; a compressed one is
 //! inflated through a small buffer and never held as a whole. The rules are those of Kafka's log validator,
-//! except that reserved attribute bits and a client's delete horizon are refused here too.
+//! except that reserved attribute bits, a client's delete horizon and offsets with gaps are refused here too. As
+//! there, a record that breaks a rule of its own ends nothing: all such records of a batch are named.
 
-use riverrun_types::limits::BATCH_RECORDS_MAX;
+use std::fmt;
+
+use riverrun_types::limits::{BATCH_RECORDS_MAX, REFUSED_RECORDS_NAMED_MAX};
 use riverrun_types::{Offset, TimestampMs};
+use thiserror::Error;
 
 use crate::Compression;
 use crate::batch::Batch;
@@ -60,8 +64,93 @@ pub struct ProducedInfo {
     pub inflated_bytes: usize,
 }
 
+/// A record that is not taken, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RefusedRecord {
+    /// Its place in the batch, counted from 0.
+    pub index: i32,
+    /// The rule that it breaks, the first if there are several.
+    pub error: BatchError,
+}
+
+/// The records of a well-formed batch that are not taken.
+///
+/// Invariants: `named` are the first of them in their order, one at least and [`REFUSED_RECORDS_NAMED_MAX`] at most;
+/// `count` is how many there are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedRecords {
+    named: Vec<RefusedRecord>,
+    count: i32,
+    error: BatchError,
+}
+
+impl RefusedRecords {
+    fn new(first: RefusedRecord) -> Self {
+        Self { named: vec![first], count: 1, error: first.error }
+    }
+
+    fn add(&mut self, refused: RefusedRecord) {
+        let is_timestamp = |error| matches!(error, BatchError::InvalidTimestamp { .. });
+        if is_timestamp(refused.error) && !is_timestamp(self.error) {
+            self.error = refused.error;
+        }
+        self.count += 1;
+        if self.named.len() < REFUSED_RECORDS_NAMED_MAX {
+            self.named.push(refused);
+        }
+    }
+
+    /// The first of them, in their order.
+    pub fn named(&self) -> &[RefusedRecord] {
+        &self.named
+    }
+
+    /// What stands for all: the first timestamp that is not allowed, as in Kafka, or else the first record's error.
+    pub fn error(&self) -> BatchError {
+        self.error
+    }
+}
+
+impl fmt::Display for RefusedRecords {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.count, self.named.first()) {
+            (1, Some(only)) => write!(f, "record {} is refused: {}", only.index, self.error),
+            (count, _) => write!(f, "{count} records are refused, for one of them: {}", self.error),
+        }
+    }
+}
+
+/// Why a client's batch is not taken.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ProduceError {
+    /// The batch as a whole is at fault, or cannot be read to its end.
+    #[error(transparent)]
+    Batch(#[from] BatchError),
+    /// Some of its records are.
+    #[error("{0}")]
+    Records(RefusedRecords),
+}
+
+impl ProduceError {
+    /// What is wrong; with one record where several are at fault.
+    pub fn error(&self) -> BatchError {
+        match self {
+            Self::Batch(error) => *error,
+            Self::Records(refused) => refused.error(),
+        }
+    }
+
+    /// The records that are at fault, as far as they are named.
+    pub fn records(&self) -> &[RefusedRecord] {
+        match self {
+            Self::Batch(_) => &[],
+            Self::Records(refused) => refused.named(),
+        }
+    }
+}
+
 /// Checks a client's batch: header rules first, then each record.
-pub fn validate_produced(batch: &Batch<'_>, rules: &ProduceRules) -> Result<ProducedInfo, BatchError> {
+pub fn validate_produced(batch: &Batch<'_>, rules: &ProduceRules) -> Result<ProducedInfo, ProduceError> {
     check_header(batch.header())?;
     if batch.compression() == Compression::None {
         walk(SliceSource::new(batch.payload()), batch.header(), rules)
@@ -115,25 +204,29 @@ fn walk(
     mut source: impl Source,
     header: &BatchHeader,
     rules: &ProduceRules,
-) -> Result<ProducedInfo, BatchError> {
+) -> Result<ProducedInfo, ProduceError> {
     let mut max_timestamp = TimestampMs(i64::MIN);
     let mut max_timestamp_offset_delta = 0;
+    let mut refused: Option<RefusedRecords> = None;
     for expected_delta in 0..header.record_count() {
         if source.at_end()? {
-            return Err(InvalidCause::RecordCount.into());
+            return Err(BatchError::from(InvalidCause::RecordCount).into());
         }
         let shape = read_record(&mut source)?;
-        if shape.offset_delta != expected_delta {
-            return Err(InvalidCause::OffsetDelta.into());
-        }
-        let timestamp = check_record(&shape, header, rules)?;
-        if timestamp > max_timestamp {
-            max_timestamp = timestamp;
-            max_timestamp_offset_delta = expected_delta;
+        match check_record(&shape, expected_delta, header, rules) {
+            Ok(timestamp) if timestamp > max_timestamp => {
+                max_timestamp = timestamp;
+                max_timestamp_offset_delta = expected_delta;
+            }
+            Ok(_) => {}
+            Err(error) => note_refused(&mut refused, RefusedRecord { index: expected_delta, error }),
         }
     }
     if !source.at_end()? {
-        return Err(InvalidCause::TrailingBytes.into());
+        return Err(BatchError::from(InvalidCause::TrailingBytes).into());
+    }
+    if let Some(refused) = refused {
+        return Err(ProduceError::Records(refused));
     }
     Ok(ProducedInfo {
         record_count: header.record_count(),
@@ -143,18 +236,30 @@ fn walk(
     })
 }
 
-/// A record's own rules; answers its timestamp.
+#[cold]
+fn note_refused(refused: &mut Option<RefusedRecords>, record: RefusedRecord) {
+    match refused {
+        Some(refused) => refused.add(record),
+        None => *refused = Some(RefusedRecords::new(record)),
+    }
+}
+
+/// The rules of the record at this place in its batch; answers its timestamp.
 #[inline]
 fn check_record(
     shape: &RecordShape,
+    index: i32,
     header: &BatchHeader,
     rules: &ProduceRules,
 ) -> Result<TimestampMs, BatchError> {
+    if shape.offset_delta != index {
+        return Err(InvalidCause::OffsetDelta.into());
+    }
     if rules.require_keys && shape.key.is_none() {
         return Err(InvalidCause::MissingKey.into());
     }
     let base = header.base_timestamp();
-    let refused = |timestamp| BatchError::InvalidTimestamp { timestamp, record: shape.offset_delta };
+    let refused = |timestamp| BatchError::InvalidTimestamp { timestamp, record: index };
     let timestamp = base.0.checked_add(shape.timestamp_delta).map(TimestampMs).ok_or(refused(base))?;
     match rules.timestamps {
         Some(bounds) if !bounds.allow(timestamp) => Err(refused(timestamp)),

@@ -160,13 +160,19 @@ fn a_bomb_is_too_large_and_costs_little_memory() {
     let before = peak_resident_bytes();
     for (codec, bytes) in codecs.iter().zip(&bombs) {
         let batch = UnverifiedBatch::only(bytes).and_then(UnverifiedBatch::verify).expect("a good header");
-        assert_too_large(codec.name(), validate_produced(&batch, &ProduceRules::default()));
+        assert_too_large(
+            codec.name(),
+            validate_produced(&batch, &ProduceRules::default()).map_err(|refused| refused.error()),
+        );
         let extra = peak_resident_bytes() - before;
         assert!(extra < EXTRA_BYTES_MAX, "{codec}: {extra} bytes");
     }
     for bytes in [&claim, &small] {
         let batch = UnverifiedBatch::only(bytes).and_then(UnverifiedBatch::verify).expect("a good header");
-        assert_too_large("validate", validate_produced(&batch, &ProduceRules::default()));
+        assert_too_large(
+            "validate",
+            validate_produced(&batch, &ProduceRules::default()).map_err(|refused| refused.error()),
+        );
     }
     walking_and_recompressing_follow_the_batches();
     let extra = peak_resident_bytes() - before;

@@ -9,6 +9,7 @@ use riverrun_records::{
     ProduceRules, ProducedInfo, ProducerStamp, TimestampBounds, UnverifiedBatch, compress, layout,
     patch_base_offset, patch_log_append_time, uncovered_checksum, validate_produced,
 };
+use riverrun_types::limits::REFUSED_RECORDS_NAMED_MAX;
 use riverrun_types::{ErrorKind, Offset, ProducerEpoch, ProducerId, TimestampMs};
 
 use support::seal;
@@ -47,7 +48,7 @@ fn verify(bytes: &[u8]) -> Result<Batch<'_>, BatchError> {
 }
 
 fn validate(bytes: &[u8]) -> Result<ProducedInfo, BatchError> {
-    validate_produced(&verify(bytes)?, &ProduceRules::default())
+    validate_produced(&verify(bytes)?, &ProduceRules::default()).map_err(|refused| refused.error())
 }
 
 /// What a reader makes of a batch that was stored all the same.
@@ -324,7 +325,8 @@ fn timestamps_are_bounded_where_a_topic_bounds_them() {
     let batch = verify(&bytes).expect("good");
     let with_clock = |now, before_max_ms, after_max_ms| {
         let bounds = TimestampBounds { now: TimestampMs(now), before_max_ms, after_max_ms };
-        validate_produced(&batch, &ProduceRules { timestamps: Some(bounds), ..ProduceRules::default() })
+        let rules = ProduceRules { timestamps: Some(bounds), ..ProduceRules::default() };
+        validate_produced(&batch, &rules).map_err(|refused| refused.error())
     };
     assert!(with_clock(BASE, 0, 0).is_ok());
     assert!(with_clock(BASE + 10, 10, 0).is_ok());
@@ -350,7 +352,57 @@ fn a_compacted_topic_takes_no_record_without_a_key() {
     assert!(validate_produced(&verify(&keyed).expect("good"), &rules).is_ok());
     let keyless = with_payload(Compression::None, &record(&[1, 1, 0]), 1);
     let refused = validate_produced(&verify(&keyless).expect("good"), &rules);
+    let refused = refused.map_err(|refused| refused.error());
     assert_eq!(refused, Err(BatchError::Invalid(InvalidCause::MissingKey)));
+}
+
+/// The records that are named, and what stands for all, of a batch of a compacted topic whose records have these
+/// timestamps and, or not, a key.
+fn named(compression: Compression, records: &[(i64, bool)]) -> (Vec<i32>, BatchError) {
+    let mut builder = BatchBuilder::new(BatchOptions { compression, ..Default::default() });
+    for (timestamp, has_key) in records {
+        let key = has_key.then_some(&b"k"[..]);
+        builder.append(TimestampMs(*timestamp), key, Some(b"v"), &[]).expect("fits");
+    }
+    let bytes = builder.build().expect("a batch");
+    let bounds = TimestampBounds { now: TimestampMs(BASE), before_max_ms: 10, after_max_ms: 10 };
+    let rules = ProduceRules { require_keys: true, timestamps: Some(bounds) };
+    let refused = validate_produced(&verify(&bytes).expect("good"), &rules).expect_err("refused");
+    (refused.records().iter().map(|record| record.index).collect(), refused.error())
+}
+
+#[test]
+fn every_record_that_breaks_a_rule_is_named() {
+    let no_key = BatchError::Invalid(InvalidCause::MissingKey);
+    let late = |record| BatchError::InvalidTimestamp { timestamp: TimestampMs(BASE + 11), record };
+    for codec in [Compression::None, Compression::Zstd] {
+        let (good, keyless, future) = ((BASE, true), (BASE, false), (BASE + 11, true));
+        assert_eq!(named(codec, &[good, good, keyless]), (vec![2], no_key));
+        assert_eq!(named(codec, &[good, keyless, keyless]), (vec![1, 2], no_key));
+        assert_eq!(named(codec, &[good, future, future]), (vec![1, 2], late(1)));
+        // A timestamp gives all their code, as in Kafka; a record without a key is blamed for that alone.
+        assert_eq!(named(codec, &[keyless, (BASE + 11, false), future]), (vec![0, 1, 2], late(2)));
+    }
+}
+
+#[test]
+fn no_more_refused_records_are_named_than_there_is_room_for() {
+    let (named, _) = named(Compression::None, &vec![(BASE, false); REFUSED_RECORDS_NAMED_MAX + 5]);
+    let expected: Vec<i32> = (0..).take(REFUSED_RECORDS_NAMED_MAX).collect();
+    assert_eq!(named, expected);
+}
+
+#[test]
+fn a_batch_that_cannot_be_read_to_its_end_blames_no_record() {
+    let rules = ProduceRules { require_keys: true, ..ProduceRules::default() };
+    let bytes = with_payload(Compression::None, &record(&[1, 1, 0]), 2);
+    let bytes = seal({
+        let mut bytes = bytes;
+        bytes[layout::LAST_OFFSET_DELTA..layout::BASE_TIMESTAMP].copy_from_slice(&1_i32.to_be_bytes());
+        bytes
+    });
+    let refused = validate_produced(&verify(&bytes).expect("good"), &rules).expect_err("refused");
+    assert_eq!((refused.records(), refused.error()), (&[][..], InvalidCause::RecordCount.into()));
 }
 
 #[test]

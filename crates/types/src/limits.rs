@@ -13,6 +13,9 @@ pub const TOPIC_NAME_BYTES_MAX: usize = 249;
 pub const TOPIC_PARTITIONS_MAX: i32 = 100_000;
 /// Records in one batch at most.
 pub const BATCH_RECORDS_MAX: i32 = 1_000_000;
+/// Refused records of one produce request that are named to the client at most: each takes some hundred bytes of an answer
+/// that a few compressed bytes can ask for. The client is told of the others that their batch was refused.
+pub const REFUSED_RECORDS_NAMED_MAX: usize = 1_000;
 /// Headers on one record at most.
 pub const RECORD_HEADERS_MAX: i32 = 100_000;
 /// Inflated bytes of one batch that a client sends at most. There is no bound on the ratio: a batch of equal bytes is

@@ -25,6 +25,7 @@ use riverrun_protocol::produce_response::{
 };
 use riverrun_protocol::{DecodeError, ErrorCode, ProduceRequest, ProduceResponse, Records};
 use riverrun_records::{BatchHeader, Compression};
+use riverrun_types::limits::REFUSED_RECORDS_NAMED_MAX;
 use riverrun_types::{Acks, ErrorKind, PartitionId, TopicId};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::block_in_place;
@@ -33,7 +34,7 @@ use super::bounds::Bound;
 use crate::aside::{self, Stopping, Turn};
 use crate::broker::{Broker, TopicKey};
 use crate::context::{Operation, RequestContext, Resource};
-use crate::error;
+use crate::error::{self, BlamedRecord};
 use crate::groups;
 use crate::log_limit::{INTERNAL_WRITES, STORAGE_TROUBLE};
 use crate::metadata::{Image, Topic, is_internal};
@@ -184,6 +185,17 @@ type Queued<'t> = Vec<(&'t mut Answer, oneshot::Receiver<mounts::Outcome>)>;
 impl Answer {
     fn refused(index: i32, code: ErrorCode, message: Option<String>) -> Self {
         Self { response: refused(index, code, message), awaited: None }
+    }
+
+    /// Blames these records of the batch. Java's producer fails the others with another message, and all with the
+    /// batch's where none is blamed.
+    fn blaming(mut self, records: Vec<BlamedRecord>) -> Self {
+        let errors = records.into_iter().map(|BlamedRecord { index, reason }| BatchIndexAndErrorMessage {
+            batch_index: index,
+            batch_index_error_message: Some(reason.into()),
+        });
+        self.response.record_errors = errors.collect();
+        self
     }
 
     /// Takes back what was answered before it was known what comes of the batch.
@@ -360,6 +372,7 @@ async fn append_all(
     let Plan { acks, deadlines, transactional, topics, work, slices } = plan;
     let terms = Terms { version, options: broker.append_options(), deadlines };
     let mut batches = Batches { rest: frame, taken: 0 };
+    let mut blamed_max = REFUSED_RECORDS_NAMED_MAX;
     for topic in topics {
         let partitions = Vec::with_capacity(topic.partitions.len());
         answers.push(TopicAnswers { name: topic.name, id: topic.id, partitions });
@@ -369,7 +382,7 @@ async fn append_all(
             prefetch_next(targets.as_slice());
             let Some(target) = targets.next() else { break };
             let takes_long = is_aside && target.work().may_take_long();
-            of_topic.partitions.push(match (acks, transactional) {
+            let mut answer = match (acks, transactional) {
                 (None, _) => Answer::refused(target.index, ErrorCode::INVALID_REQUIRED_ACKS, None),
                 (_, true) => {
                     Answer::refused(target.index, ErrorCode::INVALID_TXN_STATE, Some(NO_TRANSACTIONS.into()))
@@ -379,7 +392,11 @@ async fn append_all(
                     block_in_place(|| append(broker, terms, &of_topic.name, target, &mut batches))
                 }
                 _ => append(broker, terms, &of_topic.name, target, &mut batches),
-            });
+            };
+            let blamed = &mut answer.response.record_errors;
+            blamed.truncate(blamed_max);
+            blamed_max -= blamed.len();
+            of_topic.partitions.push(answer);
             if is_aside {
                 aside::give_way().await;
             } else if !work.is_little() {
@@ -668,10 +685,8 @@ fn append(broker: &Broker, terms: Terms, topic: &str, target: Target, batches: &
         Err(error) => {
             let code = error::append_error(&error);
             complain(broker, topic, target.index, &error);
-            let mut answer = Answer::refused(target.index, code, Some(error.to_string()));
-            for named in &mut answer.response.record_errors {
-                named.batch_index = error::refused_record(&error);
-            }
+            let mut answer = Answer::refused(target.index, code, Some(error.to_string()))
+                .blaming(error::blamed_records(&error));
             if code == ErrorCode::NOT_LEADER_OR_FOLLOWER && version >= LEADER_SINCE {
                 let (leader_id, leader_epoch) = (broker.node_id().0, broker.epoch().0);
                 answer.response.current_leader = LeaderIdAndEpoch { leader_id, leader_epoch };
@@ -688,7 +703,7 @@ fn queue_up(index: i32, given: Result<oneshot::Receiver<mounts::Outcome>, mounts
             response: PartitionProduceResponse { index, ..Default::default() },
             awaited: Some(Awaited::Queued(outcome)),
         },
-        Err(refused) => Answer::refused(index, refused.code, Some(refused.message)),
+        Err(refused) => Answer::refused(index, refused.code, Some(refused.message)).blaming(refused.records),
     }
 }
 
@@ -716,21 +731,10 @@ fn accepted(index: i32, appended: &Appended) -> PartitionProduceResponse<'static
 }
 
 fn refused(index: i32, code: ErrorCode, message: Option<String>) -> PartitionProduceResponse<'static> {
-    // Java's producer shows the batch's message only if it names a record; the batch is refused as a whole.
-    let record_errors = match (&message, code) {
-        (Some(text), ErrorCode::INVALID_RECORD | ErrorCode::INVALID_TIMESTAMP) => {
-            vec![BatchIndexAndErrorMessage {
-                batch_index: 0,
-                batch_index_error_message: Some(text.clone().into()),
-            }]
-        }
-        _ => Vec::new(),
-    };
     PartitionProduceResponse {
         index,
         error_code: code.0,
         base_offset: -1,
-        record_errors,
         error_message: message.map(Into::into),
         ..Default::default()
     }

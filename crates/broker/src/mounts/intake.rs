@@ -30,7 +30,7 @@ use tokio::sync::oneshot;
 use super::MountedQueue;
 use super::claim::Claim;
 use super::producers::Producers;
-use crate::error;
+use crate::error::{self, BlamedRecord};
 
 /// Memory of what waits, at most: more is refused until some of it is appended.
 const LINE_BYTES_MAX: usize = 64 << 20;
@@ -56,15 +56,18 @@ const TOO_LATE: &str = "the records could not be appended within the request's t
 pub(crate) struct NotAppended {
     pub(crate) code: ErrorCode,
     pub(crate) message: String,
+    /// The records that are to blame.
+    pub(crate) records: Vec<BlamedRecord>,
 }
 
 impl NotAppended {
     pub(super) fn new(code: ErrorCode, message: impl fmt::Display) -> Self {
-        Self { code, message: message.to_string() }
+        Self { code, message: message.to_string(), records: Vec::new() }
     }
 
     fn of(trouble: &AppendError) -> Self {
-        Self::new(error::append_error(trouble), trouble)
+        let records = error::blamed_records(trouble);
+        Self { records, ..Self::new(error::append_error(trouble), trouble) }
     }
 }
 

@@ -1,9 +1,11 @@
 //! Record batches that no producer should send: each gets the error that its mistake deserves, nothing of it is
 //! written, and the next producer is served.
 
+use riverrun_protocol::produce_response::PartitionProduceResponse;
 use riverrun_protocol::{ErrorCode, ProduceRequest};
 use riverrun_records::ProducerStamp;
 use riverrun_records::{BatchBuilder, BatchOptions, Compression, compress, increment_sequence, layout};
+use riverrun_types::limits::REFUSED_RECORDS_NAMED_MAX;
 use riverrun_types::{ProducerEpoch, ProducerId, TimestampMs};
 
 use crate::support::{
@@ -395,19 +397,83 @@ fn timestamps_of_append_time_are_the_servers() {
     assert_eq!(values(stored), ["x"]);
 }
 
+/// The records that a refusal blames, by their places in the batch; each with a reason.
+fn blamed(answer: &PartitionProduceResponse<'_>) -> Vec<i32> {
+    assert!(answer.record_errors.iter().all(|error| error.batch_index_error_message.is_some()));
+    answer.record_errors.iter().map(|error| error.batch_index).collect()
+}
+
+/// A batch whose records have these timestamps and, or not, a key.
+fn records_of(records: &[(i64, bool)]) -> Vec<u8> {
+    let mut builder = BatchBuilder::new(BatchOptions::default());
+    for (timestamp, has_key) in records {
+        let key = has_key.then_some(&b"k"[..]);
+        builder.append(TimestampMs(*timestamp), key, Some(b"v"), &[]).expect("fits");
+    }
+    builder.build().expect("records")
+}
+
 #[test]
-fn a_record_of_the_future_is_named_in_the_refusal() {
+fn each_record_of_the_future_is_blamed() {
     let server = server();
     let mut client = Client::new(&server);
     create_topic(&mut client, "t", 1, &[("message.timestamp.after.max.ms", "1000")]);
     let now = 1_000_000_000_000;
-    let mut builder = BatchBuilder::new(BatchOptions::default());
-    for timestamp in [now, now, 100 * now] {
-        builder.append(TimestampMs(timestamp), None, Some(b"v"), &[]).expect("fits");
+    let (past, future) = ((now, true), (100 * now, true));
+    for (records, expected) in [
+        ([past, past, future], vec![2]),
+        ([past, future, future], vec![1, 2]),
+        ([future, past, past], vec![0]),
+    ] {
+        let answer = try_produce(&mut client, "t", 0, &records_of(&records));
+        assert_eq!(ErrorCode(answer.error_code), ErrorCode::INVALID_TIMESTAMP);
+        assert_eq!(blamed(&answer), expected);
     }
-    let answer = try_produce(&mut client, "t", 0, &builder.build().expect("records"));
-    assert_eq!(ErrorCode(answer.error_code), ErrorCode::INVALID_TIMESTAMP);
-    let named: Vec<i32> = answer.record_errors.iter().map(|error| error.batch_index).collect();
-    assert_eq!(named, [2]);
-    assert!(answer.record_errors[0].batch_index_error_message.is_some());
+}
+
+#[test]
+fn each_record_without_a_key_is_blamed_in_a_compacted_topic() {
+    let server = server();
+    let mut client = Client::new(&server);
+    let bounds = [("cleanup.policy", "compact"), ("message.timestamp.after.max.ms", "1000")];
+    create_topic(&mut client, "t", 1, &bounds);
+    let now = 1_000_000_000_000;
+    let (good, keyless, future) = ((now, true), (now, false), (100 * now, true));
+    for (records, code, expected) in [
+        ([good, good, keyless], ErrorCode::INVALID_RECORD, vec![2]),
+        ([good, keyless, keyless], ErrorCode::INVALID_RECORD, vec![1, 2]),
+        ([keyless, good, future], ErrorCode::INVALID_TIMESTAMP, vec![0, 2]),
+    ] {
+        let answer = try_produce(&mut client, "t", 0, &records_of(&records));
+        assert_eq!(ErrorCode(answer.error_code), code);
+        assert_eq!(blamed(&answer), expected);
+    }
+    assert_eq!(produce(&mut client, "t", 0, &records_of(&[good])), 0, "nothing else was appended");
+}
+
+#[test]
+fn a_batch_that_is_wrong_as_a_whole_blames_no_record() {
+    let server = server();
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "t", 1, &[]);
+    let twice = [batch(&["a"]), batch(&["b"])].concat();
+    let answer = try_produce(&mut client, "t", 0, &twice);
+    assert_eq!(ErrorCode(answer.error_code), ErrorCode::INVALID_RECORD);
+    assert!(blamed(&answer).is_empty() && answer.error_message.is_some(), "{answer:?}");
+}
+
+#[test]
+fn a_request_is_told_of_a_bounded_number_of_records() {
+    let server = server();
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "t", 2, &[("cleanup.policy", "compact")]);
+    let bytes = records_of(&[(1_000_000_000_000, false); REFUSED_RECORDS_NAMED_MAX - 1]);
+    let mut request = produce_request("t", 0, &bytes, -1);
+    let mut second = request.topic_data[0].partition_data[0].clone();
+    second.index = 1;
+    request.topic_data[0].partition_data.push(second);
+    let answer = client.call(&request, 9);
+    let blamed: Vec<usize> =
+        answer.responses[0].partition_responses.iter().map(|answer| blamed(answer).len()).collect();
+    assert_eq!(blamed, [REFUSED_RECORDS_NAMED_MAX - 1, 1]);
 }

@@ -326,6 +326,8 @@ fn the_time_of_the_append_is_stamped_where_the_server_says_so() {
     let server = server_with(&[("mounts", &mount), ("log.message.timestamp.before.max.ms", "1000")]);
     let old = try_produce(&mut Client::new(&server), TOPIC, 0, &batch(&["x"]));
     assert_eq!(code(&old), ErrorCode::INVALID_TIMESTAMP);
+    let blamed: Vec<i32> = old.record_errors.iter().map(|error| error.batch_index).collect();
+    assert_eq!(blamed, [0]);
 }
 
 #[test]

@@ -144,7 +144,8 @@ fn a_compacted_topic_takes_no_record_without_a_key() {
     let mut builder = riverrun_records::BatchBuilder::new(BatchOptions::default());
     builder.append(machine.now(), None, Some(b"value"), &[]).unwrap();
     let refused = put(&machine.log(), &builder.build().unwrap(), machine.append_options()).unwrap_err();
-    assert!(matches!(refused, AppendError::Batch(BatchError::Invalid(_))), "{refused}");
+    assert!(matches!(refused, AppendError::Records(_)), "{refused}");
+    assert_eq!(refused.to_string(), "record 0 is refused: invalid batch: record without a key");
 }
 
 #[test]

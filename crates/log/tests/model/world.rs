@@ -252,7 +252,7 @@ impl World {
         if self.config.cleanup.compact && self.dice.one_in(10) {
             let keyless = Written { key: None, ..self.draw_records().remove(0) };
             let refused = self.append(&[keyless], ProducerStamp::NONE);
-            assert!(matches!(refused, Err(AppendError::Batch(_))), "{refused:?}");
+            assert!(matches!(refused, Err(AppendError::Records(_))), "{refused:?}");
         }
     }
 
