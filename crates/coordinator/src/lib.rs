@@ -48,6 +48,7 @@ mod classic;
 mod config;
 mod consumer;
 mod error;
+mod foreign;
 mod group;
 mod lend;
 mod memory;
@@ -64,6 +65,7 @@ mod topics;
 
 pub use config::{GroupConfig, MigrationPolicy, OwnConfig, OwnConfigs, UnknownPolicy};
 pub use error::ReplayError;
+pub use foreign::{ForeignError, check_record};
 pub use lend::{Lent, STEP_COST_MAX};
 pub use memory::GroupMemory;
 pub use migration::ProtocolChange;
@@ -73,7 +75,6 @@ pub use offsets::{
 };
 pub use pattern::{PatternError, PatternTopics, TopicPattern, Workspace};
 pub use refusal::{refuse_join_group, refuse_offset_commit, refuse_offset_fetch};
-pub use replay::check_record;
 pub use shard::{GROUP_ID_BYTES_MAX, Shard};
 pub use step::{GroupResponse, OffsetsRecord, Reply, ReplyToken, RequestContext, Step};
 pub use time::{Moment, Now, Setting, Stamp};

@@ -13,13 +13,6 @@ use crate::group::{Group, GroupEntry};
 use crate::offsets::CommittedOffset;
 use crate::records;
 use crate::shard::Shard;
-use crate::{GroupConfig, GroupMemory};
-
-/// Whether a record is one of a group, of a version that is known here, as far as it tells by itself.
-pub fn check_record(key: &[u8], value: Option<&[u8]>) -> Result<(), ReplayError> {
-    Key::decode(key).map_err(ReplayError::Key)?;
-    Shard::new(GroupConfig::default(), GroupMemory::new(usize::MAX)).replay(key, value)
-}
 
 impl Shard {
     /// Applies one record of the log; no value is a tombstone. What does not grow always finds room; one record may exceed
@@ -133,6 +126,7 @@ mod tests {
     use super::*;
     use crate::step::OffsetsRecord;
     use crate::time::Stamp;
+    use crate::{GroupConfig, GroupMemory};
 
     fn commit(group: &str, partition: i32, offset: i64) -> OffsetsRecord {
         let committed = CommittedOffset {

@@ -70,7 +70,9 @@ options! {
     /// Codec of the batches in the topic of group offsets: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.
     offsets_topic_compression_codec: u32 = "offsets.topic.compression.codec", Int(0, 4), Some("0");
     /// Whether clients may produce to the topic of group offsets. Nobody needs to, but for tools that bring offsets from
-    /// elsewhere: each record must be one of a group then, is not judged otherwise, and counts from the next start on.
+    /// elsewhere. Each record must be one of a group then, in the partition where that group is looked for; its offset is not
+    /// negative, and a group's id and an offset's metadata keep to the bounds of a commit. It is not judged otherwise, and
+    /// counts from the next start on.
     offsets_topic_client_writes: bool = "offsets.topic.client.writes", Bool, Some("false");
     /// What an acked commit and an acked change of a group survive, as the topic config `durability`, whatever the default
     /// of other topics is. A `durability` that the topic of group offsets sets for itself goes before it.

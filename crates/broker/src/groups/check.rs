@@ -1,30 +1,60 @@
-//! What clients may write to the topic of group offsets, where an operator lets them: records of groups and nothing else.
+//! What clients may write to the topic of group offsets, where an operator lets them: records of groups, where these are
+//! looked for, within the bounds of the requests that make such records.
 
-use riverrun_coordinator::{ReplayError, check_record};
+use riverrun_coordinator::{GroupConfig, check_record};
 use riverrun_records::{BatchError, Batches, UnverifiedBatch};
+use riverrun_types::limits::REFUSED_RECORDS_NAMED_MAX;
+
+use super::names::shard_of;
+use crate::error::BlamedRecord;
 
 /// Why a batch is not taken.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotOfGroups {
     #[error(transparent)]
     Batch(#[from] BatchError),
-    #[error("the record {0} has no key")]
-    NoKey(usize),
-    #[error("the record {0}: {1}")]
-    Record(usize, ReplayError),
+    /// The first of its records that are not taken, one at least.
+    #[error("{} records are refused, one of them because {}", .0.len(), .0.first().map_or("", |first| &first.reason))]
+    Records(Vec<BlamedRecord>),
 }
 
-/// Whether all records of these batches are records of groups.
-pub(crate) fn check_batch(bytes: &[u8]) -> Result<(), NotOfGroups> {
+/// Whether all records of these batches are records of groups that belong to this one of so many partitions.
+pub(super) fn check_batch(
+    bytes: &[u8],
+    config: &GroupConfig,
+    index: i32,
+    partitions: usize,
+) -> Result<(), NotOfGroups> {
+    let mut refused = Vec::new();
     for batch in Batches::new(bytes) {
         let batch = batch.and_then(UnverifiedBatch::verify)?;
-        for (number, record) in batch.records()?.into_iter().enumerate() {
+        for (number, record) in (0..).zip(&batch.records()?) {
             let record = record?;
-            let key = record.key.ok_or(NotOfGroups::NoKey(number))?;
-            check_record(key, record.value).map_err(|error| NotOfGroups::Record(number, error))?;
+            let checked = check(record.key, record.value, config, index, partitions);
+            if let Err(reason) = checked
+                && refused.len() < REFUSED_RECORDS_NAMED_MAX
+            {
+                refused.push(BlamedRecord { index: number, reason });
+            }
         }
     }
-    Ok(())
+    if refused.is_empty() { Ok(()) } else { Err(NotOfGroups::Records(refused)) }
+}
+
+fn check(
+    key: Option<&[u8]>,
+    value: Option<&[u8]>,
+    config: &GroupConfig,
+    index: i32,
+    partitions: usize,
+) -> Result<(), String> {
+    let key = key.ok_or("it has no key")?;
+    let group = check_record(config, key, value).map_err(|error| error.to_string())?;
+    let own = shard_of(&group, partitions);
+    if usize::try_from(index) == Ok(own) {
+        return Ok(());
+    }
+    Err(format!("its group is looked for in partition {own}"))
 }
 
 #[cfg(test)]
@@ -35,23 +65,57 @@ mod tests {
 
     use super::*;
 
-    fn batch(key: Option<&[u8]>, value: Option<&[u8]>) -> Vec<u8> {
+    type Record<'a> = (Option<&'a [u8]>, Option<&'a [u8]>);
+
+    /// The records that are blamed in a batch of these.
+    fn blamed(records: &[Record<'_>], index: i32, partitions: usize) -> Vec<i32> {
         let mut builder = BatchBuilder::new(BatchOptions::default());
-        builder.append(TimestampMs(1), key, value, &[]).unwrap();
-        builder.build().unwrap()
+        for (key, value) in records {
+            builder.append(TimestampMs(1), *key, *value, &[]).unwrap();
+        }
+        let batch = builder.build().unwrap();
+        match check_batch(&batch, &GroupConfig::default(), index, partitions) {
+            Ok(()) => Vec::new(),
+            Err(NotOfGroups::Records(blamed)) => blamed.iter().map(|record| record.index).collect(),
+            Err(NotOfGroups::Batch(error)) => panic!("{error}"),
+        }
+    }
+
+    fn commit(group: &str, offset: i64) -> (Vec<u8>, Vec<u8>) {
+        let key = OffsetCommitKey { group: group.into(), topic: "t".into(), partition: 0 };
+        let value = OffsetCommitValue { offset, ..Default::default() };
+        (offsets_topic::encode_key(&key).unwrap(), offsets_topic::encode_value(&value, 3).unwrap())
     }
 
     #[test]
     fn only_records_of_groups_are_taken() {
-        let key = OffsetCommitKey { group: "g".into(), topic: "t".into(), partition: 0 };
-        let key = offsets_topic::encode_key(&key).unwrap();
-        let value = offsets_topic::encode_value(&OffsetCommitValue::default(), 3).unwrap();
-        assert!(check_batch(&batch(Some(&key), Some(&value))).is_ok());
-        assert!(check_batch(&batch(Some(&key), None)).is_ok(), "a tombstone");
-        assert!(matches!(check_batch(&batch(None, Some(&value))), Err(NotOfGroups::NoKey(0))));
-        for (key, value) in [(&key[..], &b"no"[..]), (b"no key", &value), (&[0x7F, 0xFF], &value)] {
-            let refused = check_batch(&batch(Some(key), Some(value)));
-            assert!(matches!(refused, Err(NotOfGroups::Record(0, _))), "{refused:?}");
+        let (key, value) = commit("g", 1);
+        let good = (Some(&key[..]), Some(&value[..]));
+        assert!(blamed(&[good, (Some(&key), None)], 0, 1).is_empty(), "a tombstone is one");
+        for wrong in [
+            (None, Some(&value[..])),
+            (Some(&key[..]), Some(&b"no"[..])),
+            (Some(&b"no key"[..]), Some(&value[..])),
+            (Some(&[0x7F, 0xFF][..]), Some(&value[..])),
+        ] {
+            assert_eq!(blamed(&[good, wrong, good, wrong], 0, 1), [1, 3], "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn what_a_commit_may_not_say_a_record_may_not_either() {
+        let (key, value) = commit("g", -5);
+        assert_eq!(blamed(&[(Some(&key), Some(&value))], 0, 1), [0]);
+        let (key, value) = commit(&"g".repeat(5_000), 1);
+        assert_eq!(blamed(&[(Some(&key), Some(&value))], 0, 1), [0]);
+    }
+
+    #[test]
+    fn a_record_is_taken_where_its_group_is_looked_for() {
+        let (key, value) = commit("abc", 1);
+        let own = i32::try_from(shard_of("abc", 50)).unwrap();
+        assert!(blamed(&[(Some(&key), Some(&value))], own, 50).is_empty());
+        assert_eq!(blamed(&[(Some(&key), Some(&value))], own + 1, 50), [0]);
+        assert_eq!(blamed(&[(Some(&key), None)], own + 1, 50), [0]);
     }
 }

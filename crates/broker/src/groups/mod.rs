@@ -52,7 +52,7 @@ use crate::net::source::Source;
 use crate::partitions::{AckWaiter, NotDurable, Partition};
 
 use at_length::Work;
-pub(crate) use check::check_batch;
+pub(crate) use check::NotOfGroups;
 use held::{Held, Parked, Release};
 use line::{Asker, Lines};
 use load::LoadError;
@@ -659,6 +659,16 @@ impl Groups {
             }
             give_way().await;
         }
+    }
+
+    /// Whether a client may write these batches to this partition of the topic of group offsets.
+    pub(crate) fn check_written(
+        &self,
+        broker: &Broker,
+        index: i32,
+        batches: &[u8],
+    ) -> Result<(), NotOfGroups> {
+        check::check_batch(batches, &self.config, index, self.all_slots(broker).len())
     }
 
     fn slots(&self) -> Result<&Vec<Slot>, ErrorCode> {

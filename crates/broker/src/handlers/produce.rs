@@ -35,7 +35,7 @@ use crate::aside::{self, Stopping, Turn};
 use crate::broker::{Broker, TopicKey};
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error::{self, BlamedRecord};
-use crate::groups;
+use crate::groups::NotOfGroups;
 use crate::log_limit::{INTERNAL_WRITES, STORAGE_TROUBLE};
 use crate::metadata::{Image, Topic, is_internal};
 use crate::mounts::{self, MountedQueue};
@@ -666,9 +666,13 @@ fn append(broker: &Broker, terms: Terms, topic: &str, target: Target, batches: &
         return Answer::refused(target.index, ErrorCode::INVALID_TXN_STATE, Some(NO_TRANSACTIONS.into()));
     }
     if is_internal(topic)
-        && let Err(error) = groups::check_batch(&batch)
+        && let Err(error) = broker.groups.check_written(broker, target.index, &batch)
     {
-        return Answer::refused(target.index, ErrorCode::INVALID_RECORD, Some(error.to_string()));
+        let refused = Answer::refused(target.index, ErrorCode::INVALID_RECORD, Some(error.to_string()));
+        return match error {
+            NotOfGroups::Records(records) => refused.blaming(records),
+            NotOfGroups::Batch(_) => refused,
+        };
     }
     let partition = match taker {
         Taker::Partition(partition) => partition,

@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use futures_util::FutureExt as _;
 use riverrun_env::sim::SimEnv;
+use riverrun_protocol::offsets_topic::{OffsetCommitKey, OffsetCommitValue, encode_key, encode_value};
 use riverrun_protocol::produce_request::PartitionProduceData;
 use riverrun_protocol::{ApiKey, Decoder, RequestHeader, encode_request};
 use riverrun_records::{BatchBuilder, BatchOptions};
@@ -12,7 +13,7 @@ use riverrun_types::TimestampMs;
 use super::*;
 use crate::config::{BrokerConfig, TopicOverrides};
 use crate::context::ConnectionInfo;
-use crate::metadata::NewTopic;
+use crate::metadata::{NewTopic, OFFSETS_TOPIC};
 use crate::start::open_broker;
 
 const VERSION: i16 = 12;
@@ -79,17 +80,57 @@ fn internal_topics_take_no_records_whatever_a_client_says_it_is() {
         let new = NewTopic { name: name.to_owned(), partition_count: 1, configs };
         broker.metadata.change(|draft| draft.create_topic(new)).expect("changed").expect("made");
         for client_id in ["", "__admin_client"] {
-            let batch = batch(Compression::None);
-            let Ok((plan, frame)) = planned(&broker, client_id, &[(name, &batch)]) else {
-                panic!("it does not decode")
-            };
-            let mut answers = Vec::new();
-            append_all(&broker, VERSION, plan, frame, &mut answers, false)
-                .now_or_never()
-                .expect("nothing is inflated");
-            let code = ErrorCode(answers[0].partitions[0].response.error_code);
+            let (code, _) = written(&broker, client_id, name, &batch(Compression::None));
             assert_eq!(code, expected, "{client_id:?}");
         }
+    }
+}
+
+/// What a client is told of a batch for partition 0 of a topic: the code, and the records that are blamed.
+fn written(broker: &Arc<Broker>, client_id: &str, name: &'static str, batch: &[u8]) -> (ErrorCode, Vec<i32>) {
+    let Ok((plan, frame)) = planned(broker, client_id, &[(name, batch)]) else {
+        panic!("it does not decode")
+    };
+    let mut answers = Vec::new();
+    append_all(broker, VERSION, plan, frame, &mut answers, false)
+        .now_or_never()
+        .expect("nothing is inflated");
+    let answer = &answers[0].partitions[0].response;
+    let blamed = answer.record_errors.iter().map(|error| error.batch_index).collect();
+    (ErrorCode(answer.error_code), blamed)
+}
+
+#[test]
+fn what_clients_may_write_to_the_topic_of_offsets_a_commit_could_say() {
+    let config = [("data.dir", "/data"), ("offsets.topic.client.writes", "true")];
+    let config = BrokerConfig::from_pairs(config).expect("valid");
+    let broker = open_broker(SimEnv::new(1).env(), config).expect("starts");
+    let configs = TopicOverrides::new();
+    let new = NewTopic { name: OFFSETS_TOPIC.to_owned(), partition_count: 2, configs };
+    broker.metadata.change(|draft| draft.create_topic(new)).expect("changed").expect("made");
+    let batch = |commits: &[(&str, i64, usize)]| {
+        let mut builder = BatchBuilder::new(BatchOptions::default());
+        for (group, offset, metadata_bytes) in commits {
+            let key = OffsetCommitKey { group: (*group).into(), topic: "t".into(), partition: 0 };
+            let metadata = "m".repeat(*metadata_bytes);
+            let value =
+                OffsetCommitValue { offset: *offset, metadata: metadata.into(), ..Default::default() };
+            let (key, value) = (encode_key(&key).expect("fits"), encode_value(&value, 3).expect("fits"));
+            builder.append(TimestampMs(1), Some(&key), Some(&value), &[]).expect("fits");
+        }
+        builder.build().expect("builds")
+    };
+    // In Java the hash of "b" is even, and that of "a" is not.
+    let long = "b".repeat(5_000);
+    for (commits, blamed) in [
+        (vec![("b", 1, 4_096), ("bb", 2, 0)], vec![]),
+        (vec![("b", 1, 0), ("b", -5, 0)], vec![1]),
+        (vec![("b", 1, 30_000)], vec![0]),
+        (vec![(&*long, 1, 0)], vec![0]),
+        (vec![("a", 1, 0), ("b", 1, 0), ("a", 1, 0)], vec![0, 2]),
+    ] {
+        let code = if blamed.is_empty() { ErrorCode::NONE } else { ErrorCode::INVALID_RECORD };
+        assert_eq!(written(&broker, "", OFFSETS_TOPIC, &batch(&commits)), (code, blamed));
     }
 }
 
