@@ -27,7 +27,7 @@ use crate::config::UpkeepOptions;
 use crate::error::is_log_trouble;
 use crate::jobs::{Kept, Looks, checkpoint_dir, kept_partitions};
 use crate::log_limit::UPKEEP_TROUBLE;
-use crate::metadata::is_internal;
+use crate::metadata::OFFSETS_TOPIC;
 use crate::partitions::Partition;
 use crate::stop_signal::{StopSignal, stopped};
 use crate::supervisor::aside;
@@ -51,7 +51,7 @@ enum Lane {
 impl Lane {
     fn takes(self, topic: &str, cleanable: &Cleanable) -> bool {
         let bytes = cleanable.clean_bytes.saturating_add(cleanable.cleanable_bytes);
-        self == Self::Any || is_internal(topic) || bytes <= QUICK_BYTES_MAX
+        self == Self::Any || topic == OFFSETS_TOPIC || bytes <= QUICK_BYTES_MAX
     }
 
     /// Memory for the keys of one run.
@@ -261,7 +261,7 @@ fn is_compacted(broker: &Broker, kept: &Kept) -> bool {
 
 /// Who appends to the logs of a topic, and so whether they may use the reserve of their log dir.
 fn origin_of(topic: &str) -> AppendOrigin {
-    if is_internal(topic) { AppendOrigin::Coordinator } else { AppendOrigin::Client }
+    if topic == OFFSETS_TOPIC { AppendOrigin::Coordinator } else { AppendOrigin::Client }
 }
 
 /// Looks at one log, unless nothing can have changed since the last look.
@@ -322,7 +322,7 @@ mod tests {
     use super::*;
     use crate::config::BrokerConfig;
     use crate::jobs::checkpoint;
-    use crate::metadata::{NewTopic, OFFSETS_TOPIC};
+    use crate::metadata::NewTopic;
     use crate::start::open_broker;
 
     /// A compacted topic whose first segment holds `records` records of one key, all synced; and its directory.

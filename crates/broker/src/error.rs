@@ -122,7 +122,9 @@ fn sequence_error(error: &SequenceError) -> ErrorCode {
 
 pub(crate) fn topic_error(error: &TopicError) -> ErrorCode {
     match error {
-        TopicError::InvalidName(_) | TopicError::Collides { .. } => ErrorCode::INVALID_TOPIC_EXCEPTION,
+        TopicError::InvalidName(_) | TopicError::Reserved | TopicError::Collides { .. } => {
+            ErrorCode::INVALID_TOPIC_EXCEPTION
+        }
         TopicError::Exists(_) | TopicError::MountedTwice { .. } => ErrorCode::TOPIC_ALREADY_EXISTS,
         TopicError::Unknown => ErrorCode::UNKNOWN_TOPIC_OR_PARTITION,
         TopicError::InvalidPartitions(_) => ErrorCode::INVALID_PARTITIONS,

@@ -144,6 +144,7 @@ mod tests {
             "=/dir",
             "a/b=/dir",
             "__consumer_offsets=/dir",
+            "__transaction_state=/dir",
         ] {
             assert!(Mount::from_option(Some(wrong)).is_err(), "{wrong:?}");
         }

@@ -14,7 +14,7 @@ use crate::config::{ConfigChange, GroupOverrides, TopicOverrides, is_dynamic, li
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
 use crate::log_limit::Change;
-use crate::metadata::{Cordon, Draft, Image, is_internal};
+use crate::metadata::{Cordon, Draft, Image, OFFSETS_TOPIC};
 use crate::mounts::NOT_CHANGED;
 use crate::net::source::Source;
 
@@ -295,9 +295,9 @@ fn alter_topic(draft: &mut Draft<'_>, id: TopicId, alter: Alter) -> Result<(), R
     let unknown =
         || (ErrorCode::UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic.".to_owned());
     let topic = draft.image().topic_by_id(id).ok_or_else(unknown)?;
-    let (is_internal, current) = (is_internal(&topic.name), Arc::clone(&topic.configs));
+    let (is_offsets, current) = (&*topic.name == OFFSETS_TOPIC, Arc::clone(&topic.configs));
     let altered = alter(&current).map_err(|message| (ErrorCode::INVALID_CONFIG, message))?;
-    if is_internal {
+    if is_offsets {
         check_policy(&current, &altered).map_err(|message| (ErrorCode::INVALID_CONFIG, message))?;
     }
     draft
@@ -305,7 +305,7 @@ fn alter_topic(draft: &mut Draft<'_>, id: TopicId, alter: Alter) -> Result<(), R
         .map_err(|refused| (error::topic_error(&refused), refused.to_string()))
 }
 
-/// The server's own topics stay compacted: any other policy would delete what groups have committed.
+/// The topic of group offsets stays compacted: any other policy would delete what groups have committed.
 fn check_policy(current: &TopicOverrides, altered: &TopicOverrides) -> Result<(), String> {
     const POLICY: &str = "cleanup.policy";
     let policy = altered.get(POLICY);

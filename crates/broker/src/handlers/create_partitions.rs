@@ -75,7 +75,8 @@ fn wish(
         return Err((ErrorCode::TOPIC_AUTHORIZATION_FAILED, "Authorization failed.".to_owned()));
     }
     if is_internal(&topic.name) {
-        let message = "The topic is the server's own: groups belong to its partitions by their number.";
+        let message =
+            "The topic is the server's own: what it holds belongs to its partitions by their number.";
         return Err((ErrorCode::INVALID_TOPIC_EXCEPTION, message.to_owned()));
     }
     let assignments = topic.assignments.as_deref();

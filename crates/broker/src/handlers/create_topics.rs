@@ -19,7 +19,7 @@ use crate::config::{BrokerConfig, TopicOverrides, check_topic_configs, shown};
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
 use crate::log_limit::Change;
-use crate::metadata::{Draft, NewTopic, Topic, is_internal};
+use crate::metadata::{Draft, NewTopic, Topic, is_internal, is_reserved};
 
 /// The value that leaves a number to the server.
 const SERVERS_DEFAULT: i32 = -1;
@@ -104,7 +104,7 @@ fn plan(
     if !context.authorize(Operation::Create, Resource::Topic(&topic.name)) {
         return Err((ErrorCode::TOPIC_AUTHORIZATION_FAILED, "Authorization failed.".to_owned()));
     }
-    if is_internal(&topic.name) {
+    if is_internal(&topic.name) && !is_reserved(&topic.name) {
         let message = "The topic is the server's own: the server makes it when the first group needs it.";
         return Err((ErrorCode::INVALID_TOPIC_EXCEPTION, message.to_owned()));
     }

@@ -21,7 +21,7 @@ use crate::changes;
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
 use crate::log_limit::Change;
-use crate::metadata::{Draft, Image, Topic, is_internal};
+use crate::metadata::{Draft, Image, OFFSETS_TOPIC, Topic};
 use crate::mounts::NOT_CHANGED;
 use crate::supervisor;
 
@@ -159,7 +159,7 @@ fn find(image: &Image, context: &RequestContext, wanted: &Wanted, count: usize) 
     if !context.authorize(Operation::Delete, Resource::Topic(&topic.name)) {
         return Err((ErrorCode::TOPIC_AUTHORIZATION_FAILED, "Authorization failed.".to_owned()));
     }
-    if is_internal(&topic.name) {
+    if &*topic.name == OFFSETS_TOPIC {
         let message = "The topic is the server's own: it holds the offsets of all groups.";
         return Err((ErrorCode::INVALID_TOPIC_EXCEPTION, message.to_owned()));
     }
@@ -223,7 +223,7 @@ mod tests {
     use super::*;
     use crate::config::BrokerConfig;
     use crate::context::ConnectionInfo;
-    use crate::metadata::NewTopic;
+    use crate::metadata::{NewTopic, Record};
     use crate::partitions::Partition;
     use crate::start::open_broker;
     use crate::testing::record;
@@ -291,6 +291,17 @@ mod tests {
         let mixed = delete_all(&broker, vec![named("once"), named("twice"), by_id()]).await;
         assert_eq!(mixed, [(ErrorCode::NONE, Some("once".to_owned())), refused]);
         assert!(broker.metadata.image().topic("twice").is_some());
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_topic_of_a_reserved_name_from_older_data_can_be_deleted() {
+        let broker = start(&SimEnv::new(1));
+        let (name, dirs, configs) = ("__transaction_state".to_owned(), vec![0], [].into());
+        let created = Record::TopicCreated { id: TopicId([1; 16]), name, dirs, configs };
+        broker.metadata.change(|draft| draft.record(created)).expect("changed");
+        create(&broker, OFFSETS_TOPIC);
+        assert_eq!(delete(&broker, "__transaction_state").await, ErrorCode::NONE);
+        assert_eq!(delete(&broker, OFFSETS_TOPIC).await, ErrorCode::INVALID_TOPIC_EXCEPTION);
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

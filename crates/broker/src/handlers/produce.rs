@@ -37,7 +37,7 @@ use crate::context::{Operation, RequestContext, Resource};
 use crate::error::{self, BlamedRecord};
 use crate::groups::NotOfGroups;
 use crate::log_limit::{INTERNAL_WRITES, STORAGE_TROUBLE};
-use crate::metadata::{Image, Topic, is_internal};
+use crate::metadata::{Image, OFFSETS_TOPIC, Topic, is_internal};
 use crate::mounts::{self, MountedQueue};
 use crate::net::inflate_offload::{RecordsWork, Slices};
 use crate::net::produce_backpressure::Places;
@@ -616,7 +616,8 @@ fn plan_topic(
             return Err(ErrorCode::TOPIC_AUTHORIZATION_FAILED);
         }
         // The server's own topics take records from nobody else, whatever a client says of itself.
-        if is_internal(&topic.name) && !broker.config.groups.offsets_topic_client_writes {
+        let is_allowed = &*topic.name == OFFSETS_TOPIC && broker.config.groups.offsets_topic_client_writes;
+        if is_internal(&topic.name) && !is_allowed {
             tell_internal(context, &topic.name);
             return Err(ErrorCode::INVALID_TOPIC_EXCEPTION);
         }
@@ -665,7 +666,7 @@ fn append(broker: &Broker, terms: Terms, topic: &str, target: Target, batches: &
     if target.facts.is_transactional {
         return Answer::refused(target.index, ErrorCode::INVALID_TXN_STATE, Some(NO_TRANSACTIONS.into()));
     }
-    if is_internal(topic)
+    if topic == OFFSETS_TOPIC
         && let Err(error) = broker.groups.check_written(broker, target.index, &batch)
     {
         let refused = Answer::refused(target.index, ErrorCode::INVALID_RECORD, Some(error.to_string()));

@@ -15,7 +15,7 @@ use super::cordon::Cordon;
 use super::error::TopicError;
 use super::image::{Image, Topic};
 use super::marks::Progress;
-use super::names::{check_name, internal_like, is_internal};
+use super::names::{check_name, internal_like, is_internal, is_reserved};
 use super::placement::place;
 use super::records::Record;
 use crate::config::{GroupOverrides, TopicOverrides};
@@ -97,6 +97,9 @@ impl<'a> Draft<'a> {
         check_name(name).map_err(TopicError::InvalidName)?;
         if self.image.topic(name).is_some() {
             return Err(TopicError::Exists(name.to_owned()));
+        }
+        if is_reserved(name) {
+            return Err(TopicError::Reserved);
         }
         if is_internal(name) {
             // An older server may have let a client make one that is like it. Groups need theirs all the same.

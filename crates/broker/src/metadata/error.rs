@@ -30,6 +30,9 @@ pub(crate) enum TopicError {
     /// The name cannot be a topic's.
     #[error("{0}")]
     InvalidName(String),
+    /// The name is kept for a topic of the server's own.
+    #[error("The name is kept for a topic of the server's own, which this version does not make.")]
+    Reserved,
     /// There is a topic of this name.
     #[error("Topic '{0}' already exists.")]
     Exists(String),

@@ -37,7 +37,9 @@ pub(crate) use image::{Image, Topic};
 pub(crate) use journals::JournalRegistry;
 pub(crate) use log_dirs::{IDENTITY_FILE, log_dir_around};
 pub(crate) use names::check_name;
-pub(crate) use names::{OFFSETS_TOPIC, is_internal};
+pub(crate) use names::{OFFSETS_TOPIC, is_internal, is_reserved};
+#[cfg(test)]
+pub(crate) use records::Record;
 pub(crate) use store::{Store, StoreOptions};
 pub use unseen::{NamedKind, UnseenDir, Whereabouts, unseen_dirs, verify_lost_metadata};
 pub use verify::{MetadataFinding, named_partitions, verify_identity, verify_mark, verify_metadata};

@@ -9,14 +9,28 @@ use crate::config::shown;
 /// The topic that holds committed offsets and groups.
 pub(crate) const OFFSETS_TOPIC: &str = "__consumer_offsets";
 
-/// Whether a topic is the server's own, which clients see marked and which no client may write to.
+/// The names of the server's own topics, which are Kafka's (`Topic.INTERNAL_TOPICS`). This version makes and uses that of
+/// offsets only; the others are kept for transactions and share groups, whose state they will hold.
+const INTERNAL_TOPICS: [&str; 3] = [OFFSETS_TOPIC, "__transaction_state", "__share_group_state"];
+
+/// Whether a topic is the server's own, which clients see marked and which no client may make or write to.
 pub(crate) fn is_internal(name: &str) -> bool {
-    name == OFFSETS_TOPIC
+    INTERNAL_TOPICS.contains(&name)
+}
+
+/// Whether a name is kept for a topic of the server's own that this version does not make. An older one may have let a
+/// client make a topic of it: that is the client's to delete.
+pub(crate) fn is_reserved(name: &str) -> bool {
+    is_internal(name) && name != OFFSETS_TOPIC
 }
 
 /// The topic of the server's own that a topic of this other name would be in the way of: they differ only in `.` and `_`.
 pub(crate) fn internal_like(name: &str) -> Option<&'static str> {
-    (!is_internal(name) && collision_key(name).as_deref() == Some(OFFSETS_TOPIC)).then_some(OFFSETS_TOPIC)
+    if is_internal(name) {
+        return None;
+    }
+    let key = collision_key(name)?;
+    INTERNAL_TOPICS.into_iter().find(|internal| *internal == key)
 }
 
 /// Why `name` cannot be a topic's, as a sentence for the client.

@@ -34,6 +34,23 @@ fn topic_names(client: &mut Client) -> Vec<String> {
 }
 
 #[test]
+fn names_of_topics_of_the_servers_own_are_given_to_no_client() {
+    let server = server();
+    let mut client = Client::new(&server);
+    for name in ["__transaction_state", "__share_group_state", "__transaction.state", "__share_group.state"] {
+        let code = try_create_topic(&mut client, name, 1, 1, &[]);
+        assert_eq!(code, ErrorCode::INVALID_TOPIC_EXCEPTION, "create {name:?}");
+        let topic = MetadataRequestTopic { name: Some(name.into()), ..Default::default() };
+        let described = client.call(&MetadataRequest { topics: Some(vec![topic]), ..Default::default() }, 9);
+        let code = ErrorCode(described.topics[0].error_code);
+        assert_eq!(code, ErrorCode::INVALID_TOPIC_EXCEPTION, "made by its name {name:?}");
+        let refused = try_produce(&mut client, name, 0, &batch(&["x"]));
+        assert_ne!(refused.error_code, 0, "produce {name:?}");
+    }
+    assert_eq!(topic_names(&mut client), Vec::<String>::new());
+}
+
+#[test]
 fn bad_topic_names_are_refused_wherever_they_come() {
     let directory = tempfile::tempdir().expect("a directory");
     let data = directory.path().join("data");

@@ -52,8 +52,9 @@ fn a_topic_of_the_servers_own_is_made_by_the_server_alone() {
         assert_eq!(code, ErrorCode::INVALID_TOPIC_EXCEPTION);
         assert!(message.contains("the server's own"), "{message}");
     }
-    for like_it in ["__consumer.offsets", "..consumer_offsets"] {
-        assert_eq!(code(topic(like_it, 1, 1)), ErrorCode::INVALID_TOPIC_EXCEPTION, "{like_it}");
+    let like_it = ["__consumer.offsets", "..consumer_offsets", "__transaction.state", "__share.group_state"];
+    for name in like_it.into_iter().chain(["__transaction_state", "__share_group_state"]) {
+        assert_eq!(code(topic(name, 1, 1)), ErrorCode::INVALID_TOPIC_EXCEPTION, "{name}");
     }
 }
 

@@ -13,7 +13,7 @@ use riverrun_types::TimestampMs;
 use super::*;
 use crate::config::{BrokerConfig, TopicOverrides};
 use crate::context::ConnectionInfo;
-use crate::metadata::{NewTopic, OFFSETS_TOPIC};
+use crate::metadata::{NewTopic, Record};
 use crate::start::open_broker;
 
 const VERSION: i16 = 12;
@@ -82,6 +82,26 @@ fn internal_topics_take_no_records_whatever_a_client_says_it_is() {
         for client_id in ["", "__admin_client"] {
             let (code, _) = written(&broker, client_id, name, &batch(Compression::None));
             assert_eq!(code, expected, "{client_id:?}");
+        }
+    }
+}
+
+#[test]
+fn a_topic_of_a_reserved_name_from_older_data_takes_no_records() {
+    for allowed in ["false", "true"] {
+        let config =
+            BrokerConfig::from_pairs([("data.dir", "/data"), ("offsets.topic.client.writes", allowed)]);
+        let broker = open_broker(SimEnv::new(1).env(), config.expect("valid")).expect("starts");
+        for (id, name) in [(1, "__transaction_state"), (2, "__share_group_state")] {
+            let created = Record::TopicCreated {
+                id: TopicId([id; 16]),
+                name: name.to_owned(),
+                dirs: vec![0],
+                configs: TopicOverrides::new(),
+            };
+            broker.metadata.change(|draft| draft.record(created)).expect("changed");
+            let (code, _) = written(&broker, "", name, &batch(Compression::None));
+            assert_eq!(code, ErrorCode::INVALID_TOPIC_EXCEPTION, "{name}");
         }
     }
 }
