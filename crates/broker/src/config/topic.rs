@@ -45,11 +45,12 @@ options! {
     durability: DurabilityLevel = "durability", Int(1, 4), Some("1");
     /// Milliseconds between a segment's removal from the log and that of its file.
     file_delete_delay_ms: u64 = "file.delete.delay.ms", Long(0, i64::MAX), Some("60000");
-    /// Records between two syncs in Kafka. Any value but the default makes the topic's level its sync counterpart (1 for
-    /// 2, 3 for 4): each acked record is synced then, which is more than a count could ask for.
+    /// Records between two syncs in Kafka. Any value but the default makes the level that the topic has of
+    /// `default.durability` its sync counterpart (1 for 2, 3 for 4): each acked record is synced then, which is more than a
+    /// count could ask for. Beside `durability` 2 or 4 of the topic's own it is refused, since the two contradict each other.
     flush_messages: u64 = "flush.messages", Long(1, i64::MAX), Some("9223372036854775807");
-    /// Milliseconds between two syncs in Kafka. Any value but the default makes the topic's level its sync counterpart, as
-    /// `flush.messages` does.
+    /// Milliseconds between two syncs in Kafka. Any value but the default does what one of `flush.messages` does, and is
+    /// refused where that is.
     flush_ms: u64 = "flush.ms", Long(0, i64::MAX), Some("9223372036854775807");
     /// Followers whose replication is throttled.
     follower_replication_throttled_replicas: Vec<String> = "follower.replication.throttled.replicas",
