@@ -246,7 +246,7 @@ fn advice(error: &ClientError) -> Option<&'static str> {
             ErrorCode::UNKNOWN_TOPIC_OR_PARTITION => "riverrun topic list   (the topics that there are)",
             ErrorCode::GROUP_ID_NOT_FOUND => "riverrun group list   (the groups that there are)",
             ErrorCode::INVALID_TOPIC_EXCEPTION => {
-                "a name of 1 to 249 letters, digits, '.', '_' and '-', other than . and ..; \
+                "a name of 1 to 249 letters, digits, '.', '_' and '-', other than . and .., and no topic of the server's own; \
                  __consumer_offsets takes records of clients only with offsets.topic.client.writes=true"
             }
             ErrorCode::TOPIC_ALREADY_EXISTS => "riverrun topic describe NAME, or --if-not-exists",

@@ -146,6 +146,22 @@ fn a_member_of_the_other_protocol_is_told_what_the_server_says_and_which_to_use(
 }
 
 #[test]
+fn who_would_change_a_topic_of_the_servers_own_is_sent_to_its_groups() {
+    let server = Server::start();
+    server.feed(&["produce", "t"], b"x\n").ended(0);
+    server.run(&["consume", "t", "--group", "g"]).ended(0);
+    let topic = "__consumer_offsets";
+    for change in [&["topic", "delete", topic][..], &["topic", "alter", topic, "--partitions", "60"]] {
+        let refused = server.run(change).ended(2).stderr;
+        assert!(
+            refused.contains("the server's own") && refused.contains("try: riverrun group delete"),
+            "{refused}"
+        );
+        assert!(!refused.contains("letters"), "{refused}");
+    }
+}
+
+#[test]
 fn a_topic_that_takes_no_records_is_told_with_the_rule() {
     let server = Server::start();
     for topic in ["bad topic", "__consumer_offsets"] {

@@ -6,6 +6,7 @@ use clap::Args;
 use riverrun_client::{Admin, ConfigChange, ConfigOperation, ConfigResource};
 use riverrun_types::limits::TOPIC_PARTITIONS_MAX;
 
+use super::changed;
 use crate::args::{ClientArgs, parse_pair};
 use crate::commands::outcome::{Outcome, outcome, report};
 use crate::exit::Failure;
@@ -57,9 +58,8 @@ pub(super) async fn run(args: AlterArgs) -> Result<(), Failure> {
         let totals = BTreeMap::from([(args.name.clone(), count)]);
         let done = if args.dry_run { "would get" } else { "has" };
         for (name, result) in admin.create_partitions(&totals, args.dry_run).await {
-            outcomes.push(outcome("topic", name, result, |()| {
-                format!("{done} {}", number::counted(count, "partition"))
-            }));
+            outcomes
+                .push(changed(name, result, |()| format!("{done} {}", number::counted(count, "partition"))));
         }
     }
     report(args.output, outcomes)

@@ -4,8 +4,9 @@ use clap::Args;
 use riverrun_client::Admin;
 use riverrun_protocol::ErrorCode;
 
+use super::changed;
 use crate::args::ClientArgs;
-use crate::commands::outcome::{outcome, report};
+use crate::commands::outcome::report;
 use crate::exit::Failure;
 use crate::text::output::OutputArgs;
 
@@ -36,7 +37,7 @@ pub(super) async fn run(args: DeleteArgs) -> Result<(), Failure> {
     let missing = Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
     let outcomes = results.into_iter().map(|(name, result)| match result {
         Err(error) if args.if_exists && error.code() == missing => (name, Ok("does not exist".to_owned())),
-        result => outcome("topic", name, result, |()| "deleted".to_owned()),
+        result => changed(name, result, |()| "deleted".to_owned()),
     });
     report(args.output, outcomes.collect())
 }
