@@ -204,3 +204,16 @@ fn a_new_data_directory_is_told_of_or_refused() {
     let meant = logged(&["--set", &create("true")]);
     assert!(!warns(&meant), "{meant}");
 }
+
+#[test]
+fn a_repair_names_the_log_dirs_that_lie_elsewhere() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (data, logs) = (dir.path().join("data"), dir.path().join("logs"));
+    let dirs = format!("log.dirs={}", text(&logs));
+    used(&data, &["--set", &dirs], false);
+    let told = run(&["log", "repair", text(&data)]).ended(1).text();
+    let line = format!("not checked: {}, a log dir that {} names: ", text(&logs), text(&data.join("meta")));
+    assert!(told.contains(&line), "{told}");
+    assert!(told.contains(&format!("riverrun log repair {}", text(&logs))), "{told}");
+    assert_eq!(run(&["log", "repair", text(&logs)]).ended(0).text(), "nothing has to be cut\n");
+}

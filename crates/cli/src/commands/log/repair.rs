@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use riverrun_broker::{NamedKind, Whereabouts, unseen_dirs};
 use riverrun_env::Env;
 use riverrun_log::{Cut, CutOptions, LogError, Repair, RepairError};
 use riverrun_tools::exit::{Exit, Failure};
@@ -29,7 +30,8 @@ What the disk does not give back (a bad sector) is damage here, too. The copy ha
 place; try to copy the file by other means first.
 
 Links to directories are followed, and each directory is looked at once. A link that leads nowhere,
-a directory that cannot be read and a partition that no cut would mend are listed as not checked.
+a directory that cannot be read, a log dir that the metadata names and that lies elsewhere, and a
+partition that no cut would mend are listed as not checked.
 
 Stop the server first, in order; a log dir in use is refused.
 
@@ -100,7 +102,8 @@ pub(super) fn run(args: &RepairArgs) -> Result<(), Failure> {
         return Err(Failure::usage(text).advise("riverrun log repair PATH   (lists the damaged ones)"));
     }
     check_stopped(&found)?;
-    let mut unread = found.unread;
+    let mut unread = elsewhere(&found);
+    unread.extend(found.unread);
     unread.extend(found.shared.iter().map(|(partition, real)| {
         let what = PartitionDir::shared_with(real);
         let failure = Failure::new(Exit::CheckFailed, format!("{}: {what}", partition.path.display()));
@@ -124,6 +127,27 @@ pub(super) fn run(args: &RepairArgs) -> Result<(), Failure> {
             Err(Failure::new(Exit::CheckFailed, message))
         }
     }
+}
+
+/// The log dirs that the metadata below the path names and that do not lie there: nothing is known of their partitions.
+fn elsewhere(found: &Found) -> Vec<Unread> {
+    let env = Env::real();
+    let unseen = found.metadata.iter().flat_map(|meta| {
+        unseen_dirs(&env, meta, &found.log_dirs, &found.journals)
+            .into_iter()
+            .map(move |unseen| (meta, unseen))
+    });
+    let log_dirs = unseen.filter(|(_, unseen)| unseen.kind == NamedKind::LogDir);
+    let unread = log_dirs.map(|(meta, unseen)| {
+        let path = std::path::absolute(&unseen.path).unwrap_or(unseen.path);
+        let why = match unseen.place {
+            Whereabouts::Elsewhere => format!("it lies elsewhere; riverrun log repair {}", path.display()),
+            Whereabouts::Gone(why) | Whereabouts::Unknown(why) => why,
+        };
+        let what = format!("{}, a log dir that {} names: {why}", path.display(), meta.display());
+        Unread { path, failure: Failure::new(Exit::Failed, what) }
+    });
+    unread.collect()
 }
 
 /// Refuses directories of a running server, also where no partition has files yet: the journal may have its records.
