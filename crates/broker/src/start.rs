@@ -30,7 +30,8 @@ use crate::fetch::session::SessionCache;
 use crate::groups::Groups;
 use crate::health::OpenFailures;
 use crate::metadata::{
-    Cordon, JournalRegistry, MetadataError, Store, StoreOptions, absolute, first_start, log_dir_around,
+    Cordon, JournalRegistry, MetadataError, Store, StoreOptions, absolute, check_unowned, first_start,
+    log_dir_around,
 };
 use crate::metrics::Metrics;
 use crate::mounts::Mounts;
@@ -107,6 +108,14 @@ pub enum StartError {
         cluster: String,
         /// Whose it is.
         node: i32,
+    },
+    /// There is no queue where one is to be mounted.
+    #[error("mounts: {mount}: {}: no queue here", dir.display())]
+    NoQueue {
+        /// What the configuration asks for.
+        mount: String,
+        /// The directory.
+        dir: PathBuf,
     },
     /// A queue cannot be mounted.
     #[error("mounts: {mount}: {reason}")]
@@ -198,6 +207,17 @@ fn refuse_others_log_dirs(env: &Env, config: &BrokerConfig) -> Result<(), StartE
     Ok(())
 }
 
+/// Refuses mounts of queues that are not there, before anything is made for a server that cannot start.
+fn refuse_missing_queues(env: &Env, config: &BrokerConfig) -> Result<(), StartError> {
+    for mount in &config.server.mounts {
+        // What else is wrong with a queue is told by who opens it.
+        if !env.fs.exists(&mount.dir.join(CONTROL_NAME)).unwrap_or(true) {
+            return Err(StartError::NoQueue { mount: mount.to_string(), dir: mount.dir.clone() });
+        }
+    }
+    Ok(())
+}
+
 fn without_journal(error: LogError, way_out: String) -> StartError {
     match error {
         LogError::Journal(source @ (JournalError::Io { .. } | JournalError::Write { .. }))
@@ -214,6 +234,10 @@ fn open_metadata(env: &Env, config: &BrokerConfig, dir: &Path) -> Result<Store, 
     let server = &config.server;
     if !server.data_dir_create {
         first_start::refuse(env, dir)?;
+    }
+    // Before the directory is made, which a start that is refused does not leave behind.
+    if first_start::is_first(env, dir)? {
+        check_unowned(env, &config.log_dirs(), dir)?;
     }
     let options = StoreOptions {
         dir: dir.to_path_buf(),
@@ -233,6 +257,7 @@ fn open_metadata(env: &Env, config: &BrokerConfig, dir: &Path) -> Result<Store, 
 pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>, StartError> {
     refuse_queues(&env, &config)?;
     refuse_others_log_dirs(&env, &config)?;
+    refuse_missing_queues(&env, &config)?;
     let meta_dir = config.meta_dir();
     let metadata = open_metadata(&env, &config, &meta_dir)?;
     let mounts = Mounts::open(&env, &meta_dir, &config, &metadata)?;

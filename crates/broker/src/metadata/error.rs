@@ -155,6 +155,22 @@ pub enum MetadataError {
         .0.display()
     )]
     Absent(PathBuf),
+    /// There is no metadata, and what lies in a log dir is a cluster's.
+    #[error(
+        "log dir {}: it belongs to cluster {cluster}, node {node}, but there is no metadata in {}: restore that from a copy, \
+         or start with other log dirs",
+        path.display(), meta.display()
+    )]
+    Missing {
+        /// The log dir.
+        path: PathBuf,
+        /// Whose it is.
+        cluster: String,
+        /// Whose it is.
+        node: i32,
+        /// Where the metadata should be.
+        meta: PathBuf,
+    },
     /// The metadata is of another node than the one that the configuration names.
     #[error(
         "{} belongs to node {found}, but node.id says {node}: set node.id={found}, or start with another data.dir",

@@ -17,17 +17,19 @@ pub(crate) const OPTION: &str = "data.dir.create";
 /// How the names of files begin of which there is one wherever a server has been.
 const PREFIXES: [&str; 2] = ["snapshot", "log-"];
 
-/// Refuses a start where `meta` has no metadata. Changes nothing.
-pub(crate) fn refuse(env: &Env, meta: &Path) -> Result<(), MetadataError> {
+/// Whether `meta` has no metadata.
+pub(crate) fn is_first(env: &Env, meta: &Path) -> Result<bool, MetadataError> {
     let entries = match env.fs.read_dir(meta) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         read => read.map_err(MetadataError::io("read the directory", meta))?,
     };
     let is_one = |name: &str| PREFIXES.iter().any(|prefix| name.starts_with(prefix));
-    if entries.iter().any(|entry| entry.name.to_str().is_some_and(is_one)) {
-        return Ok(());
-    }
-    Err(MetadataError::Absent(meta.to_owned()))
+    Ok(!entries.iter().any(|entry| entry.name.to_str().is_some_and(is_one)))
+}
+
+/// Refuses a start where `meta` has no metadata. Changes nothing.
+pub(crate) fn refuse(env: &Env, meta: &Path) -> Result<(), MetadataError> {
+    if is_first(env, meta)? { Err(MetadataError::Absent(meta.to_owned())) } else { Ok(()) }
 }
 
 /// Says that a cluster is new, if this is its first start.

@@ -358,14 +358,8 @@ fn write_identity(env: &Env, image: &Image, dir: &Path, dir_id: &str) -> Result<
 pub(crate) fn check_unowned(env: &Env, configured: &[PathBuf], meta: &Path) -> Result<(), MetadataError> {
     for path in configured {
         if let Ok(Some(Ok(identity))) = read_identity(env, path) {
-            let reason = format!(
-                "it belongs to cluster {}, node {}, but there is no metadata in {}: restore that from a copy, or start \
-                 with other log dirs",
-                identity.cluster,
-                identity.node,
-                meta.display()
-            );
-            return Err(MetadataError::LogDir { path: path.clone(), reason });
+            let DirIdentity { cluster, node, .. } = identity;
+            return Err(MetadataError::Missing { path: path.clone(), cluster, node, meta: meta.to_owned() });
         }
     }
     Ok(())

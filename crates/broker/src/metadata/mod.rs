@@ -35,7 +35,7 @@ pub(crate) use error::TopicError;
 pub use frames::FrameError;
 pub(crate) use image::{Image, Topic};
 pub(crate) use journals::JournalRegistry;
-pub(crate) use log_dirs::{IDENTITY_FILE, log_dir_around};
+pub(crate) use log_dirs::{IDENTITY_FILE, check_unowned, log_dir_around};
 pub(crate) use names::check_name;
 pub(crate) use names::{OFFSETS_TOPIC, is_internal, is_reserved};
 #[cfg(test)]

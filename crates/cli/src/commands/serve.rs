@@ -313,6 +313,15 @@ fn cannot_start(error: &StartError, data: &Path, admin: Option<SocketAddr>) -> F
         StartError::Metadata(MetadataError::InUse(_)) => Failure::new(Exit::Conflict, message)
             .advise(format!("stop the other server on {}, or --data with another directory", data.display())),
         StartError::Metadata(MetadataError::Absent(_)) => Failure::new(Exit::NotFound, message),
+        StartError::Metadata(MetadataError::Missing { meta, .. }) => {
+            let advice = format!("{} back from a copy, or log.dirs with other directories", meta.display());
+            Failure::new(Exit::NotFound, message).advise(advice)
+        }
+        StartError::NoQueue { dir, .. } => Failure::new(Exit::NotFound, message).advise(format!(
+            "mount the disk that has it, or leave it out of the mounts; riverrun queue create {} makes a new one",
+            dir.display()
+        )),
+        StartError::Descriptors { .. } => Failure::usage(message),
         StartError::Bind { address, source } if source.kind() == std::io::ErrorKind::AddrInUse => {
             let advice = format!("{} with another port; 0 takes a free one", flag(address));
             Failure::new(Exit::Conflict, message).advise(advice)

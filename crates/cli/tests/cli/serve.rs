@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
+use std::process::Command;
 use std::time::Instant;
 
 use crate::common::{Server, WAIT, finish, riverrun, run, signal, wait};
@@ -48,6 +49,37 @@ fn a_second_server_on_the_same_data_is_refused_and_the_first_goes_on() {
     assert!(refused.stderr.contains("try: stop the other server"), "{}", refused.stderr);
     server.run(&["topic", "list"]).ended(0);
     assert_eq!(server.interrupt(), 0);
+}
+
+#[test]
+fn what_another_start_does_not_mend_has_the_exit_code_of_its_kind() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let data = dir.path().join("data");
+    let text = |path: &Path| path.to_str().expect("text").to_owned();
+    let serve =
+        |more: &[&str]| run(&[&["serve", "--data", &text(&data), "--listen", "127.0.0.1:0"], more].concat());
+    let queue = dir.path().join("q1");
+    let missing = serve(&["--mount", &format!("quotes={}", text(&queue))]).ended(3).stderr;
+    assert!(missing.contains("q1: no queue here") && missing.contains("\n  try: "), "{missing}");
+    assert!(missing.contains(&format!("riverrun queue create {}", text(&queue))), "{missing}");
+    assert!(!data.exists() && !missing.contains("a new cluster"), "nothing is made: {missing}");
+
+    let few = Command::new("sh")
+        .args(["-c", "ulimit -n 200; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_riverrun")])
+        .args(["serve", "--data", &text(&data), "--listen", "127.0.0.1:0"])
+        .output()
+        .expect("runs");
+    let told = String::from_utf8_lossy(&few.stderr);
+    assert_eq!(few.status.code(), Some(2), "{told}");
+    assert!(told.contains("200 open descriptors") && !data.exists(), "{told}");
+
+    assert_eq!(Server::on(&data, &[]).interrupt(), 0);
+    let meta = data.join("meta");
+    std::fs::rename(&meta, dir.path().join("away")).expect("renamed");
+    let lost = serve(&[]).ended(3).stderr;
+    assert!(lost.contains("there is no metadata in"), "{lost}");
+    assert!(lost.contains(&format!("\n  try: {} back from a copy", text(&meta))), "{lost}");
+    assert!(!meta.exists(), "nothing is made");
 }
 
 #[test]
