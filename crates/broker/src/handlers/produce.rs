@@ -198,6 +198,16 @@ impl Answer {
         self
     }
 
+    /// Keeps so many blamed records at most, and no memory of the others; answers how many there are.
+    fn blame_no_more_than(&mut self, count_max: usize) -> usize {
+        let blamed = &mut self.response.record_errors;
+        if blamed.len() > count_max {
+            blamed.truncate(count_max);
+            blamed.shrink_to_fit();
+        }
+        blamed.len()
+    }
+
     /// Takes back what was answered before it was known what comes of the batch.
     fn refuse(&mut self, code: ErrorCode, message: &str) {
         *self = Self::refused(self.response.index, code, Some(message.to_owned()));
@@ -393,9 +403,7 @@ async fn append_all(
                 }
                 _ => append(broker, terms, &of_topic.name, target, &mut batches),
             };
-            let blamed = &mut answer.response.record_errors;
-            blamed.truncate(blamed_max);
-            blamed_max -= blamed.len();
+            blamed_max -= answer.blame_no_more_than(blamed_max);
             of_topic.partitions.push(answer);
             if is_aside {
                 aside::give_way().await;

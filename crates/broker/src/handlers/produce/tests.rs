@@ -155,6 +155,16 @@ fn what_clients_may_write_to_the_topic_of_offsets_a_commit_could_say() {
 }
 
 #[test]
+fn an_answer_keeps_no_memory_of_records_that_it_does_not_name() {
+    let blamed = |index| BlamedRecord { index, reason: "no key".to_owned() };
+    let mut answer =
+        Answer::refused(0, ErrorCode::INVALID_RECORD, None).blaming((0..1_000).map(blamed).collect());
+    assert_eq!(answer.blame_no_more_than(2), 2);
+    assert_eq!(answer.blame_no_more_than(0), 0);
+    assert_eq!(answer.response.record_errors.capacity(), 0);
+}
+
+#[test]
 fn what_is_inflated_to_be_checked_or_compressed_for_its_topic_is_counted() {
     let (plain, gzip) = (batch(Compression::None), batch(Compression::Gzip));
     for (codec, plain_counts) in
