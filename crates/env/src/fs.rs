@@ -263,6 +263,11 @@ pub trait FileSystem: Send + Sync + fmt::Debug {
     /// locks directories; `WouldBlock` if another holder of either lives. The kernel releases them when the holder dies.
     fn lock(&self, path: &Path) -> io::Result<Box<dyn LockGuard>>;
 
+    /// The same of the lock file alone, for one in a directory that others lock for a purpose of theirs.
+    fn lock_file(&self, path: &Path) -> io::Result<Box<dyn LockGuard>> {
+        self.lock(path)
+    }
+
     /// Bytes that may still be written to the file system of `path`.
     fn available_bytes(&self, path: &Path) -> io::Result<u64>;
 

@@ -55,7 +55,8 @@ impl Claim {
         end: impl FnOnce() -> Result<Offset, QueueError>,
     ) -> Result<Self, ClaimError> {
         let path = dir.join(LOCK);
-        let lock = env.fs.lock(&path).map_err(|error| match error.kind() {
+        // Who opens the queue locks its directory for a moment.
+        let lock = env.fs.lock_file(&path).map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => ClaimError::Taken { path: path.clone() },
             _ => ClaimError::Io { path: path.clone(), reason: error.to_string() },
         })?;

@@ -18,31 +18,36 @@ use crate::{DirEntry, Directory, File, FileSystem, LockGuard, OpenMode, Stat, Vo
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealFileSystem;
 
-/// Owns the open lock file, and the directory that it is in. The kernel drops a lock with the last descriptor, of which a
+/// Owns the open lock file, and the directory that it is in if that is locked, too. The kernel drops a lock with the last descriptor, of which a
 /// process that is being started has one until its exec: so the locks are let go of first.
 #[derive(Debug)]
 struct RealLock {
     file: fs::File,
-    directory: fs::File,
+    directory: Option<fs::File>,
 }
 
 impl RealLock {
-    /// The directory is locked as well: the lock file can be removed or replaced under who holds it, and then another one
-    /// would be free.
-    fn take(path: &Path) -> io::Result<Self> {
-        let directory = opening::open_dir(
-            path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")),
-        )?;
+    /// The directory is locked first: the lock file can be removed or replaced under who holds it, and then another one would
+    /// be free.
+    fn with_directory(path: &Path) -> io::Result<Self> {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let directory = opening::open_dir(parent.unwrap_or(Path::new(".")))?;
         match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::WOULDBLOCK) => return Err(Errno::WOULDBLOCK.into()),
             // There are file systems that lock no directories, such as NFS.
             Ok(()) | Err(_) => {}
         }
+        let mut lock = Self::of_file(path)?;
+        lock.directory = Some(directory);
+        Ok(lock)
+    }
+
+    fn of_file(path: &Path) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
         let file = opening::open_file(path, &mut options, OFlags::empty())?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        Ok(Self { file, directory })
+        Ok(Self { file, directory: None })
     }
 }
 
@@ -50,7 +55,7 @@ impl LockGuard for RealLock {}
 
 impl Drop for RealLock {
     fn drop(&mut self) {
-        for held in [&self.file, &self.directory] {
+        for held in std::iter::once(&self.file).chain(&self.directory) {
             // Where it cannot be, it goes with the descriptor.
             let _ = rustix::fs::flock(held, FlockOperation::Unlock);
         }
@@ -162,7 +167,11 @@ impl FileSystem for RealFileSystem {
     }
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn LockGuard>> {
-        Ok(Box::new(RealLock::take(path)?))
+        Ok(Box::new(RealLock::with_directory(path)?))
+    }
+
+    fn lock_file(&self, path: &Path) -> io::Result<Box<dyn LockGuard>> {
+        Ok(Box::new(RealLock::of_file(path)?))
     }
 
     fn available_bytes(&self, path: &Path) -> io::Result<u64> {
@@ -204,8 +213,9 @@ mod tests {
     fn a_lock_ends_though_a_process_that_is_being_started_has_its_descriptor() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("lock");
-        let lock = RealLock::take(&path).expect("free");
-        let inherited = [&lock.file, &lock.directory].map(|held| held.try_clone().expect("a descriptor"));
+        let lock = RealLock::with_directory(&path).expect("free");
+        let held = std::iter::once(&lock.file).chain(&lock.directory);
+        let inherited: Vec<_> = held.map(|held| held.try_clone().expect("a descriptor")).collect();
         assert!(RealFileSystem.lock(&path).is_err(), "it is held");
         drop(lock);
         assert!(RealFileSystem.lock(&path).is_ok());
@@ -222,5 +232,14 @@ mod tests {
         assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
         drop(lock);
         assert!(RealFileSystem.lock(&path).is_ok());
+    }
+
+    #[test]
+    fn a_lock_of_a_file_alone_leaves_its_directory_to_others() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("lock");
+        let _lock = RealFileSystem.lock_file(&path).expect("free");
+        assert!(RealFileSystem.lock_file(&path).is_err(), "it is held");
+        assert!(RealFileSystem.lock(&dir.path().join("other")).is_ok());
     }
 }
