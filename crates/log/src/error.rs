@@ -71,7 +71,9 @@ pub enum LogError {
     #[error("partition {0} is being cut")]
     BeingCut(PartitionId),
     /// A log can be cut no further back than to its start, nor where it was compacted.
-    #[error("partition {id} cannot be cut at offset {offset}: it begins, or was compacted up to, {from}")]
+    #[error(
+        "partition {id} cannot be cut at offset {offset}: it begins at, or was compacted up to, {from} or beyond"
+    )]
     CutTooFar {
         /// The partition.
         id: PartitionId,

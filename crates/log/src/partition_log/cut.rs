@@ -18,7 +18,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use riverrun_records::{Batches, UnverifiedBatch};
+use riverrun_records::{BatchHeader, Batches, UnverifiedBatch};
 use riverrun_types::Offset;
 
 use super::open::{Mode, OpenLog};
@@ -62,7 +62,9 @@ impl PartitionLog {
             if !matches!(&*self.state.read(), State::Open(current) if Arc::ptr_eq(current, &log)) {
                 continue;
             }
-            let _reshaping = log.reshaping.lock();
+            let mut reshaping = log.reshaping.lock();
+            // What a compaction has begun would be refused by the next start once the log is cut within it.
+            self.finish_swap(&log, &mut reshaping)?;
             let Some(mode) = self.begin_cut(&log)? else { continue };
             let prepared = self.prepare_cut(&log, mode, offset);
             let Ok(Some(end)) = prepared else {
@@ -116,7 +118,7 @@ impl PartitionLog {
             return Ok(None);
         }
         let end = self.boundary_at(log, offset)?;
-        if end < from {
+        if end < from || !self.is_end_of_batch(log, end)? {
             return Err(LogError::CutTooFar { id: self.id, offset: end, from });
         }
         let mut writer = log.writer.lock();
@@ -146,18 +148,34 @@ impl PartitionLog {
 
     /// Where the batch begins that holds `offset`.
     fn boundary_at(&self, log: &OpenLog, offset: Offset) -> Result<Offset, LogError> {
+        let header = self.batch_at(log, offset)?;
+        Ok(header.map_or(offset, |header| header.base_offset().min(offset)))
+    }
+
+    /// Whether a batch ends at `end`, or the log begins there. Where a compaction was that did not come to its end, there may be
+    /// a gap: nobody could tell it from what is lost once the log ends behind it.
+    fn is_end_of_batch(&self, log: &OpenLog, end: Offset) -> Result<bool, LogError> {
+        if end <= log.log_start() {
+            return Ok(true);
+        }
+        let before = self.batch_at(log, end.plus(-1))?;
+        Ok(before.is_some_and(|header| header.next_offset() == end))
+    }
+
+    /// The header of the batch that holds `offset`, or of the first one after it; none if the log ends before.
+    fn batch_at(&self, log: &OpenLog, offset: Offset) -> Result<Option<BatchHeader>, LogError> {
         let corrupt = |what: String| LogError::corrupt(&self.path(), 0, what);
         let read = self.read(offset, 1, log.end(), true);
         let slice = read.map_err(|error| match error {
             ReadError::Storage(error) => error,
             error @ (ReadError::OutOfRange { .. } | ReadError::FarFromIndex) => corrupt(error.to_string()),
         })?;
-        let Some(chunk) = slice.chunks.first() else { return Ok(offset) };
+        let Some(chunk) = slice.chunks.first() else { return Ok(None) };
         let bytes = chunk.to_bytes().map_err(|error| LogError::io(&self.path(), error))?;
         let first = Batches::new(&bytes).next().transpose();
         let first = first.and_then(|batch| batch.map(UnverifiedBatch::verify).transpose());
         let first = first.map_err(|error| corrupt(error.to_string()))?;
-        Ok(first.map_or(offset, |batch| batch.header().base_offset().min(offset)))
+        Ok(first.map(|batch| *batch.header()))
     }
 
     /// Has the log dir write the cut down. Durable when it returns.
@@ -177,6 +195,8 @@ impl PartitionLog {
         // Nobody moves them by what the log had before: that has nothing any more.
         self.marks.lose_from(end);
         self.marks.cut_to(end);
+        // Nobody knows on which side of the cut it lies. Whoever reads it next tells again.
+        self.unreadable.forget();
         let recovered = recovery::recover(self, None);
         drop(writer);
         let mut state = self.state.write();

@@ -77,6 +77,11 @@ impl Unreadable {
         self.forget_if(|place| place.base == base);
     }
 
+    /// Nobody knows what became of it.
+    pub(super) fn forget(&self) {
+        self.forget_if(|_| true);
+    }
+
     /// The log was opened: what had kept it from that is read.
     pub(super) fn forget_opening(&self) {
         self.forget_if(|place| place.until.is_none());

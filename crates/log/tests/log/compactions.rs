@@ -170,6 +170,48 @@ fn the_states_of_segments_that_became_one_go_with_the_next_checkpoint() {
     assert_eq!(machine.states(), machine.inner_bases());
 }
 
+/// Stops a compaction after so many looks.
+struct StopAfter(Cell<usize>);
+
+impl CleanerControl for StopAfter {
+    fn on_io(&self, _bytes: u64) {}
+
+    fn is_stopped(&self) -> bool {
+        let left = self.0.get().checked_sub(1);
+        self.0.set(left.unwrap_or_default());
+        left.is_none()
+    }
+}
+
+/// Of what a compaction has left when it was stopped nobody knows how far it came.
+#[test]
+fn a_cut_where_a_compaction_was_stopped_is_made_or_refused_and_leaves_a_log_that_opens() {
+    let mut refused = 0;
+    for (stop, at) in (5..120).step_by(6).flat_map(|stop| [9, 10, 23, 31].map(|at| (stop, at))) {
+        let options = StoreOptions { reserve_bytes: RESERVE, ..Machine::with_journal() };
+        // An index with an entry for each batch would tell where one begins behind a gap.
+        let config = LogConfig { index_interval_bytes: 300, ..compacted_only() };
+        let mut machine = Machine::with_options(SimEnv::new(1), config, options);
+        append(&mut machine, SMALL, 40);
+        compact_of(&mut machine, SMALL, AppendOrigin::Client, &StopAfter(Cell::new(stop))).unwrap();
+        let end = match machine.log().truncate_to(Offset(at)) {
+            Ok(end) => end,
+            Err(LogError::CutTooFar { .. }) => {
+                refused += 1;
+                Offset(40)
+            }
+            Err(error) => panic!("stop {stop}, at {at}: {error}"),
+        };
+        assert_eq!(machine.log().log_end_offset().unwrap(), end, "stop {stop}, at {at}");
+        machine.crash();
+        assert_eq!(machine.log().log_end_offset().unwrap(), end, "stop {stop}, at {at}");
+        for (offset, value) in machine.records().unwrap() {
+            assert_eq!(value, value_of(offset), "stop {stop}, at {at}");
+        }
+    }
+    assert!(refused > 0, "some lie in a gap");
+}
+
 #[test]
 fn retention_finishes_what_a_compaction_could_not_before_it_takes_anything() {
     let config = LogConfig {
