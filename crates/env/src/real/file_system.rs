@@ -32,10 +32,11 @@ impl RealLock {
     fn with_directory(path: &Path) -> io::Result<Self> {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let directory = opening::open_dir(parent.unwrap_or(Path::new(".")))?;
-        match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) => return Err(Errno::WOULDBLOCK.into()),
-            // There are file systems that lock no directories, such as NFS.
-            Ok(()) | Err(_) => {}
+        // There are file systems that lock no directories, such as NFS: any other error is none.
+        if let Err(Errno::WOULDBLOCK) =
+            rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive)
+        {
+            return Err(Errno::WOULDBLOCK.into());
         }
         let mut lock = Self::of_file(path)?;
         lock.directory = Some(directory);

@@ -489,7 +489,7 @@ impl Opening<'_> {
             match self.read_state(offset) {
                 Ok(state) => return Ok(Some((offset, state))),
                 Err(error) => {
-                    tracing::warn!(partition = %self.home.partition, %error, "a state file is removed")
+                    tracing::warn!(partition = %self.home.partition, %error, "a state file is removed");
                 }
             }
             self.remove_state(offset)?;
