@@ -27,5 +27,9 @@ fn check(bytes: &[u8], offset: Offset) {
     assert!(peak <= FIXED_BYTES_MAX + RATIO_MAX * bytes.len(), "{peak} bytes allocated for {}", bytes.len());
     let Some(LogState { epochs, producers }) = decoded else { return };
     assert!(epochs.latest().is_none_or(|latest| latest.start_offset < offset));
-    assert_eq!(encode_state(PARTITION, offset, &epochs, &producers), bytes, "what is accepted is what is written");
+    assert_eq!(
+        encode_state(PARTITION, offset, &epochs, &producers),
+        bytes,
+        "what is accepted is what is written"
+    );
 }
