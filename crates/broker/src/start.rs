@@ -112,7 +112,7 @@ pub enum StartError {
     /// There is no queue where one is to be mounted.
     #[error("mounts: {mount}: {}: no queue here", dir.display())]
     NoQueue {
-        /// What the configuration asks for.
+        /// The mount, as the option `mounts` has it.
         mount: String,
         /// The directory.
         dir: PathBuf,
@@ -120,7 +120,7 @@ pub enum StartError {
     /// A queue cannot be mounted.
     #[error("mounts: {mount}: {reason}")]
     Mount {
-        /// What the configuration asks for.
+        /// The mount, as the option `mounts` has it.
         mount: String,
         /// What is wrong, and what to do.
         reason: String,
@@ -210,7 +210,7 @@ fn refuse_others_log_dirs(env: &Env, config: &BrokerConfig) -> Result<(), StartE
 /// Refuses mounts of queues that are not there, before anything is made for a server that cannot start.
 fn refuse_missing_queues(env: &Env, config: &BrokerConfig) -> Result<(), StartError> {
     for mount in &config.server.mounts {
-        // What else is wrong with a queue is told by who opens it.
+        // `Mounts::open` tells what else is wrong with a queue.
         if !env.fs.exists(&mount.dir.join(CONTROL_NAME)).unwrap_or(true) {
             return Err(StartError::NoQueue { mount: mount.to_string(), dir: mount.dir.clone() });
         }

@@ -27,7 +27,7 @@ pub enum ForeignError {
     /// No log has such an offset.
     #[error("{0} is no offset")]
     Offset(i64),
-    /// What is kept beside the offset is too long.
+    /// The metadata of the commit is too long.
     #[error("{bytes} bytes of metadata with an offset are more than offset.metadata.max.bytes, {bytes_max}")]
     Metadata {
         /// How long it is.

@@ -299,7 +299,7 @@ impl fmt::Display for OddFile {
 impl std::error::Error for OddFile {}
 
 impl OddFile {
-    /// What was found instead of a file or a directory, if that is the error.
+    /// The odd file that caused the error, if one did.
     pub fn of(error: &io::Error) -> Option<Self> {
         error.get_ref()?.downcast_ref().copied()
     }

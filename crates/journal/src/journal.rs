@@ -92,7 +92,7 @@ impl Journal {
     ) -> Result<(Self, Replay), JournalError> {
         options.check()?;
         env.fs.create_dir_all(dir).map_err(|error| JournalError::io(dir, error))?;
-        // Whoever cannot tell how large the volume is does without.
+        // A volume that does not tell its size counts as large enough.
         let options = options.fitted_to(env.fs.total_bytes(dir).unwrap_or(u64::MAX));
         let lock_path = dir.join(LOCK_FILE);
         let lock = env.fs.lock(&lock_path).map_err(|error| match error.kind() {

@@ -320,4 +320,4 @@ fn optional(reader: &mut FieldReader<'_>, field: &'static str) -> Result<Option<
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -51,7 +51,7 @@ pub enum DecodeError {
         /// Where that segment begins.
         base_offset: Offset,
     },
-    /// What has the file's name is none.
+    /// Something else than a file is under the name.
     #[error(transparent)]
     Odd(OddFile),
     /// The disk does not give back this byte of the file.

@@ -14,7 +14,7 @@ pub(crate) fn open_file(options: &mut OpenOptions, path: &Path) -> io::Result<Fi
     options.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_NOFOLLOW);
     match options.open(path) {
         Ok(file) => check(&file.metadata()?).map(|()| file),
-        // What cannot be opened at all is told by its name: a link, a socket, or a device that is none.
+        // A link, a socket, or a device that is none cannot be opened at all: its name tells what it is.
         Err(error) => {
             Err(std::fs::symlink_metadata(path).ok().and_then(|found| check(&found).err()).unwrap_or(error))
         }

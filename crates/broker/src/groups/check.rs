@@ -1,5 +1,5 @@
-//! What clients may write to the topic of group offsets, where an operator lets them: records of groups, where these are
-//! looked for, within the bounds of the requests that make such records.
+//! The check of records that clients write to the topic of group offsets, where an operator lets them: each is a record of
+//! a group, in the partition of that group, and within the bounds of the requests that make such records.
 
 use riverrun_coordinator::{GroupConfig, check_record};
 use riverrun_records::{BatchError, Batches, UnverifiedBatch};

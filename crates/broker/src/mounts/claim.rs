@@ -55,7 +55,7 @@ impl Claim {
         end: impl FnOnce() -> Result<Offset, QueueError>,
     ) -> Result<Self, ClaimError> {
         let path = dir.join(LOCK);
-        // Who opens the queue locks its directory for a moment.
+        // The file alone: `Queue::open` locks the directory for a moment.
         let lock = env.fs.lock_file(&path).map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => ClaimError::Taken { path: path.clone() },
             _ => ClaimError::Io { path: path.clone(), reason: error.to_string() },

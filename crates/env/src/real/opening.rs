@@ -15,8 +15,8 @@ use rustix::io::Errno;
 
 use crate::{Identity, OddFile, Stat};
 
-/// What keeps opening from waiting, from giving the process a terminal, and from following a link. Nothing of it changes how a
-/// file is used.
+/// These flags keep opening from waiting, from giving the process a terminal, and from following a link. None of them changes
+/// how a file is used.
 const ONLY_A_FILE: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY).union(OFlags::NOFOLLOW);
 const A_FILE: &str = "a file";
 const A_DIRECTORY: &str = "a directory";
@@ -26,7 +26,7 @@ pub(super) fn open_file(path: &Path, options: &mut OpenOptions, flags: OFlags) -
     options.custom_flags(ONLY_A_FILE.union(flags).bits().cast_signed());
     match options.open(path) {
         Ok(file) => check_file(file),
-        // What cannot be opened at all is told by its name: a link, a socket, or a device that is none.
+        // A link, a socket, or a device that is none cannot be opened at all: its name tells what it is.
         Err(error) => Err(odd_at(path).unwrap_or(error)),
     }
 }

@@ -5,7 +5,7 @@ use riverrun_types::{LeaderEpoch, ProducerEpoch, ProducerId, TimestampMs};
 use super::*;
 use crate::producer_state::{BatchPlace, ProducerStates, SequencedBatch};
 
-fn partition(index: i32) -> PartitionId {
+pub(crate) fn partition(index: i32) -> PartitionId {
     PartitionId { topic: TopicId([7; 16]), index }
 }
 
@@ -32,7 +32,7 @@ fn sample() -> DirCheckpoint {
     DirCheckpoint { is_clean: true, generation: 17, partitions }
 }
 
-fn producers() -> ProducerStates {
+pub(crate) fn producers() -> ProducerStates {
     let mut states = ProducerStates::new();
     let batch = SequencedBatch {
         producer_id: ProducerId(1000),

@@ -18,7 +18,7 @@ use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
 
 use super::PartitionLog;
 use super::open::{OpenLog, OpenParts, View};
-use super::states::{StateFiles, is_due};
+use super::states::{self, StateFiles, is_due};
 use super::writer::{ActiveSegment, SegmentWriter, record_producer};
 use crate::checkpoint::PartitionCheckpoint;
 use crate::config::LogConfig;
@@ -507,13 +507,7 @@ impl Opening<'_> {
 
     /// Writes a state file. Where there is no room for it, the log goes on without.
     fn write_state(&mut self, offset: Offset, bytes: &[u8]) -> Result<(), LogError> {
-        let path = self.home.state_path(offset);
-        let write = || {
-            let file = self.home.open(&path, OpenMode::CreateOrOpen)?;
-            file.set_len(0)?;
-            file.write_all_at(bytes, 0)
-        };
-        match write().map_err(|error| LogError::write(&path, error)) {
+        match states::write_file(&self.home, offset, bytes) {
             Err(error) if error.is_full() => return self.remove_state(offset),
             written => written?,
         }

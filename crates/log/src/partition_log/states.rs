@@ -14,6 +14,7 @@ use super::writer::SegmentWriter;
 use crate::epochs::EpochCache;
 use crate::error::LogError;
 use crate::partition_files;
+use crate::segment::Home;
 use crate::state_file::encode_state;
 
 /// A state is never left out for its size if it takes no more than this, which is what a file takes at least.
@@ -109,6 +110,22 @@ pub(super) fn is_due(bytes: usize, bytes_since: u64) -> bool {
     bytes <= SMALL_BYTES || bytes as u64 <= bytes_since
 }
 
+/// Writes the state file of an offset, unsynced. After an error there is none.
+pub(super) fn write_file(home: &Home, offset: Offset, bytes: &[u8]) -> Result<(), LogError> {
+    let path = home.state_path(offset);
+    let write = || {
+        let file = home.open(&path, OpenMode::CreateOrOpen)?;
+        if file.len()? > 0 {
+            file.set_len(0)?;
+        }
+        file.write_all_at(bytes, 0)
+    };
+    write().map_err(|error| LogError::write(&path, error)).inspect_err(|_| {
+        // If this fails, the next opening finds that it does not decode.
+        let _ = partition_files::remove(home, &path);
+    })
+}
+
 impl OpenLog {
     /// The epochs that began below `offset`.
     pub(super) fn epochs_below(&self, offset: Offset) -> EpochCache {
@@ -146,18 +163,7 @@ impl OpenLog {
     }
 
     fn write_state_bytes(&self, writer: &mut SegmentWriter, bytes: &[u8]) -> Result<(), LogError> {
-        let path = self.home.state_path(writer.end);
-        let write = || {
-            let file = self.home.open(&path, OpenMode::CreateOrOpen)?;
-            if file.len()? > 0 {
-                file.set_len(0)?;
-            }
-            file.write_all_at(bytes, 0)
-        };
-        write().map_err(|error| LogError::write(&path, error)).inspect_err(|_| {
-            // What is left of it says nothing, and takes a name.
-            let _ = partition_files::remove(&self.home, &path);
-        })?;
+        write_file(&self.home, writer.end, bytes)?;
         writer.states.note_written(writer.end);
         Ok(())
     }

@@ -1,35 +1,18 @@
 use proptest::prelude::*;
 
-use riverrun_types::{LeaderEpoch, ProducerEpoch, ProducerId, TimestampMs, TopicId};
+use riverrun_types::LeaderEpoch;
 
 use super::*;
 use crate::checkpoint::DirCheckpoint;
-use crate::producer_state::{BatchPlace, SequencedBatch};
+use crate::checkpoint::tests::{partition, producers};
 
 const AT: Offset = Offset(13);
-
-fn partition(index: i32) -> PartitionId {
-    PartitionId { topic: TopicId([7; 16]), index }
-}
 
 fn epochs() -> EpochCache {
     let mut epochs = EpochCache::new();
     epochs.assign(LeaderEpoch(1), Offset(0));
     epochs.assign(LeaderEpoch(3), Offset(12));
     epochs
-}
-
-fn producers() -> ProducerStates {
-    let mut states = ProducerStates::new();
-    let batch = SequencedBatch {
-        producer_id: ProducerId(1000),
-        epoch: ProducerEpoch(2),
-        first_sequence: 0,
-        last_sequence: 9,
-    };
-    let place = BatchPlace { base_offset: Offset(3), last_offset: Offset(12), timestamp: TimestampMs(77) };
-    states.record(batch, place, TimestampMs(88));
-    states
 }
 
 fn sample() -> Vec<u8> {

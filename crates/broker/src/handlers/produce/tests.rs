@@ -106,7 +106,7 @@ fn a_topic_of_a_reserved_name_from_older_data_takes_no_records() {
     }
 }
 
-/// What a client is told of a batch for partition 0 of a topic: the code, and the records that are blamed.
+/// The answer to a batch for partition 0 of a topic: the code, and the records that are blamed.
 fn written(broker: &Arc<Broker>, client_id: &str, name: &'static str, batch: &[u8]) -> (ErrorCode, Vec<i32>) {
     let Ok((plan, frame)) = planned(broker, client_id, &[(name, batch)]) else {
         panic!("it does not decode")

@@ -234,8 +234,8 @@ impl Verification {
         }
     }
 
-    /// Notes what metadata below one path may name below another, and the partitions that it has. What lies beside metadata of its own belongs to that:
-    /// the paths may be those of a data directory and of its copy.
+    /// Notes what metadata below one path may name below another, and the partitions that it has. What lies beside metadata
+    /// of its own belongs to that: the paths may be those of a data directory and of its copy.
     fn note_shown<'a>(&mut self, found: impl Iterator<Item = &'a Found>) {
         for found in found {
             self.has_metadata |= !found.metadata.is_empty();
