@@ -14,7 +14,7 @@ use riverrun_protocol::list_groups_response::ListedGroup;
 use riverrun_types::TopicId;
 
 use crate::TopicMetadata;
-use crate::group::Group;
+use crate::group::{Group, GroupEntry};
 use crate::memory::Held;
 use crate::pattern::PatternTopics;
 use crate::shard::Shard;
@@ -29,6 +29,8 @@ const OFFSET_COST: usize = 1_024;
 const PARTITION_COST: usize = 256;
 /// What a topic costs that is assigned, beside its name and its partitions.
 const TOPIC_COST: usize = 256;
+/// What it costs to look at a partition that a member holds or shall hold.
+const HELD_COST: usize = 128;
 /// The cost of what may be much, and is not known before it is done.
 pub(crate) const UNKNOWN_COST: usize = STEP_COST_MAX + 1;
 
@@ -120,7 +122,11 @@ impl Shard {
 
     /// What a request costs that looks at all of a group.
     pub fn cost_of_all(&self, group_id: &str) -> usize {
-        self.groups.get(group_id).map_or(0, |entry| entry.held.bytes)
+        let cost = |entry: &GroupEntry| match &entry.group {
+            Group::Consumer(group) => entry.held.bytes.saturating_add(group.cost_of_members()),
+            Group::Simple | Group::Classic(_) => entry.held.bytes,
+        };
+        self.groups.get(group_id).map_or(0, cost)
     }
 
     /// What a request costs that names so many partitions.
@@ -181,7 +187,7 @@ impl Shard {
             Group::Classic(_) => UNKNOWN_COST,
             Group::Consumer(group) => group.cost_of_target(topics),
         };
-        entry.held.bytes.saturating_add(assigned)
+        self.cost_of_all(group_id).saturating_add(assigned)
     }
 
     /// The next group on whose deadlines is to be acted, if that costs more than a step may. Its timer is taken out: whoever
@@ -197,6 +203,11 @@ impl Shard {
         }
         Some(group_id)
     }
+}
+
+/// What it costs to look at so many partitions that members hold or shall hold.
+pub(crate) fn cost_of_partitions(count: usize) -> usize {
+    count.saturating_mul(HELD_COST)
 }
 
 /// What it costs to assign these topics, as far as they exist. Looking at them is to cost no more than a step may: of those

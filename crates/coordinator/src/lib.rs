@@ -58,6 +58,7 @@ mod pattern;
 mod records;
 mod refusal;
 mod replay;
+mod runs;
 mod shard;
 mod step;
 mod time;

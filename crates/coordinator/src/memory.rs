@@ -4,17 +4,17 @@
 //! is kept up to date with each change, in constant time, and rather too high than too low: text as long as it is, and
 //! for each thing what the structures that hold it need at worst.
 //!
-//! Seven eighths of it are the *common* part. A group may grow as long as it is no larger than what is left of that. So a
-//! large group ends at half of it, many large ones leave a piece in which those of an ordinary size go on, and a group that
-//! does not grow is never refused. What the log holds is loaded whatever it takes.
+//! Seven eighths of it are the *common* part. A group may grow as long as it is no larger than a third of what is left of
+//! that. So a large group ends at a quarter of it, many large ones leave a piece in which those of an ordinary size go on, and
+//! a group that does not grow is never refused. What the log holds is loaded whatever it takes.
 //!
 //! The same holds for a *source*, whom the shell takes a client's address to stand for: all groups that it was the last to
-//! make grow may together be no larger than what is left. So one source ends at half of the common part however many groups
-//! it makes, and each further one at half of the rest. Groups that stay small may go on beyond that, until a source holds
-//! four times what is left: many clients share an address. Who made a group grow is not in the log: what is loaded counts
-//! for nobody until somebody makes it grow.
+//! make grow may together be no larger than a third of what is left. So one source ends at a quarter of the common part
+//! however many groups it makes, and each further one at a quarter of the rest: eight of them leave a tenth. Groups that stay
+//! small may go on beyond that, until a source holds as much as is left: many clients share an address. Who made a group grow
+//! is not in the log: what is loaded counts for nobody until somebody makes it grow.
 //!
-//! Halved often enough, the common part is as good as gone. The last eighth is the *reserve*: it takes whoever holds little
+//! Shared often enough, the common part is as good as gone. The last eighth is the *reserve*: it takes whoever holds little
 //! in all, which whoever has used up the common part does not. As much as little is goes 128 times into it, so that many
 //! sources have to take part before a newcomer is refused.
 //!
@@ -31,8 +31,8 @@ use riverrun_protocol::ErrorCode;
 
 /// A group up to this size is small: some members, or the offsets of a hundred partitions.
 const SMALL_GROUP_BYTES: usize = 16 * 1024;
-/// So many times what is left may a source hold where it asks for a small group.
-const SMALL_FACTOR: usize = 4;
+/// So many times as much as a group that is not small has to be left, and as all of its source.
+const LEFT_FACTOR: usize = 3;
 
 /// The reserve is this part of the memory.
 const RESERVE_PART: usize = 8;
@@ -110,16 +110,12 @@ impl GroupMemory {
         let largest_bytes = size_bytes.max(of_source_bytes);
         let is_little = largest_bytes <= self.little_bytes() && held_bytes <= self.max_bytes;
         let left_bytes = self.common_bytes().saturating_sub(held_bytes);
-        let is_left = if size_bytes <= SMALL_GROUP_BYTES {
-            size_bytes.max(of_source_bytes / SMALL_FACTOR) <= left_bytes
-        } else {
-            largest_bytes <= left_bytes
-        };
-        if is_little || is_left {
+        let factor = if size_bytes <= SMALL_GROUP_BYTES { 1 } else { LEFT_FACTOR };
+        if is_little || largest_bytes.saturating_mul(factor) <= left_bytes {
             return Ok(());
         }
         self.refusals.fetch_add(1, Ordering::Relaxed);
-        Err(if size_bytes.saturating_mul(2) > self.common_bytes() {
+        Err(if size_bytes.saturating_mul(LEFT_FACTOR + 1) > self.common_bytes() {
             Shortage::Forever
         } else {
             Shortage::ForNow

@@ -136,6 +136,7 @@ pub(super) const ALL: &[&dyn Attack] = &[
     &inflate::Inflate,
     &patterns::LongPatterns,
     &patterns::ManyTopics,
+    &patterns::WideGroups,
     &groups::Storm,
     &deletes::SameRecords,
     &creation::Metadata,

@@ -48,10 +48,10 @@ options! {
     /// Assignors that groups of the newer protocol may use; the first is the one that is used when none is asked for.
     group_consumer_assignors: Vec<String> = "group.consumer.assignors", Choices(&["uniform", "range"]), Some("uniform,range");
     /// Bytes of memory that all groups together may take: what members say about themselves, assignments and committed
-    /// offsets. It is an estimate, rather too high than too low. A group may grow as long as it is no larger than what is
-    /// left of seven eighths, so no group has more than half of these. The same
+    /// offsets. It is an estimate, rather too high than too low. A group may grow as long as it is no larger than a
+    /// third of what is left of seven eighths, so no group has more than a quarter of these. The same
     /// holds for all groups together that clients of one address (or one /64 of IPv6) were the last to make grow since the
-    /// start; groups of up to 16 KiB go on until these hold four times what is left. The last eighth is for addresses that hold
+    /// start; groups of up to 16 KiB go on until these hold as much as is left. The last eighth is for addresses that hold
     /// little in all: a 1024th of the whole, 16 KiB at least. `/health` and the log say who holds most
     /// while somebody is refused. Whoever would need more is told to try again later; what is there goes on.
     groups_memory_max_bytes: usize = "groups.memory.max.bytes", Long(1_048_576, i64::MAX), Some("268435456");

@@ -865,7 +865,7 @@ impl Groups {
         let little = self.memory.little_bytes();
         format!(
             "groups hold {held} bytes of {max} (groups.memory.max.bytes){}; a group, and all that a source has made \
-             grow, may be no larger than what is left of seven eighths; the rest is for those that hold no more than \
+             grow, may be no larger than a third of what is left of seven eighths; the rest is for those that hold no more than \
              {little}",
             largest.concat()
         )

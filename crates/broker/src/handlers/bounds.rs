@@ -179,7 +179,7 @@ first of a connection. While more than half of that memory is held, a fetch that
 it is answered after 100 ms with what there is.
 
 The memory of all groups together is bounded (`groups.memory.max.bytes`). Seven eighths are for all: a group,
-and all that an address has made grow, may be no larger than what is left of them. The last eighth is for addresses that hold
+and all that an address has made grow, may be no larger than a third of what is left of them. The last eighth is for addresses that hold
 no more than a 1024th of the whole (16 KiB at least): so a newcomer gets in unless more than a hundred addresses have taken it.
 A refused request is answered COORDINATOR_LOAD_IN_PROGRESS, after which clients ask again.
 

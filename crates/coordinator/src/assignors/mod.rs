@@ -9,15 +9,15 @@
 //!
 //! ```
 //! use std::collections::{BTreeMap, BTreeSet};
-//! use riverrun_coordinator::assignors::{Assignment, Assignor, Member};
+//! use riverrun_coordinator::assignors::{Assignment, Assignor, Indexes, Member};
 //! use riverrun_types::TopicId;
 //!
 //! let topic = TopicId([1; 16]);
 //! let (subscribed, nothing) = (BTreeSet::from([topic]), Assignment::new());
 //! let member = |id| Member { id, instance_id: None, subscribed: &subscribed, current: &nothing };
 //! let shares = Assignor::Range.assign(&[member("a"), member("b")], &BTreeMap::from([(topic, 3)]));
-//! assert_eq!(shares[0][&topic], BTreeSet::from([0, 1]));
-//! assert_eq!(shares[1][&topic], BTreeSet::from([2]));
+//! assert_eq!(shares[0][&topic], Indexes::from([0, 1]));
+//! assert_eq!(shares[1][&topic], Indexes::from([2]));
 //! ```
 
 mod range;
@@ -31,8 +31,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use riverrun_types::TopicId;
 
+pub use crate::runs::{Indexes, RunMap};
+
 /// Partition indexes by topic. Holds no topic without partitions.
-pub type Assignment = BTreeMap<TopicId, BTreeSet<i32>>;
+pub type Assignment = BTreeMap<TopicId, Indexes>;
 
 /// How many partitions each topic has.
 pub type PartitionCounts = BTreeMap<TopicId, i32>;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use riverrun_types::TopicId;
 
-use super::{Assignment, Assignor, Member, PartitionCounts, uniform};
+use super::{Assignment, Assignor, Indexes, Member, PartitionCounts, uniform};
 
 const BOTH: [Assignor; 2] = [Assignor::Uniform, Assignor::Range];
 
@@ -69,7 +69,7 @@ fn counts(topics: &[(u8, i32)]) -> PartitionCounts {
 }
 
 fn load(share: &Assignment) -> usize {
-    share.values().map(BTreeSet::len).sum()
+    share.values().map(Indexes::len).sum()
 }
 
 /// How many partitions members lose although they still exist and are subscribed to.
@@ -77,9 +77,9 @@ fn moved(before: &[TestMember], after: &[Assignment], topics: &PartitionCounts) 
     let lost = |member: &TestMember, share: &Assignment| {
         let had = member.current.iter().filter(|(topic, _)| member.subscribed.contains(topic));
         let had =
-            had.flat_map(|(topic, partitions)| partitions.iter().map(move |partition| (topic, partition)));
-        had.filter(|(topic, partition)| topics.get(topic).is_some_and(|count| *partition < count))
-            .filter(|(topic, partition)| !share.get(topic).is_some_and(|share| share.contains(partition)))
+            had.flat_map(|(topic, partitions)| partitions.indexes().map(move |partition| (topic, partition)));
+        had.filter(|(topic, partition)| topics.get(topic).is_some_and(|count| partition < count))
+            .filter(|(topic, partition)| !share.get(topic).is_some_and(|share| share.contains(*partition)))
             .count()
     };
     before.iter().zip(after).map(|(member, share)| lost(member, share)).sum()
@@ -94,7 +94,7 @@ fn assert_each_once(group: &TestGroup, shares: &[Assignment]) {
                 "an unsubscribed member was given a partition"
             );
             assert!(!partitions.is_empty(), "an empty topic in an assignment");
-            for &partition in partitions {
+            for partition in partitions.indexes() {
                 assert_eq!(
                     owners.insert((*topic, partition), index),
                     None,
@@ -205,13 +205,10 @@ proptest! {
         let shares = group.assign(Assignor::Range);
         for topic in group.topics.keys() {
             let subscribers = group.members.iter().zip(&shares).filter(|(member, _)| member.subscribed.contains(topic));
-            let ranges: Vec<BTreeSet<i32>> =
+            let ranges: Vec<Indexes> =
                 subscribers.map(|(_, share)| share.get(topic).cloned().unwrap_or_default()).collect();
-            for range in ranges.iter().filter(|range| !range.is_empty()) {
-                let width = range.last().unwrap() - range.first().unwrap() + 1;
-                prop_assert_eq!(usize::try_from(width).unwrap(), range.len());
-            }
-            let sizes = ranges.iter().map(BTreeSet::len);
+            prop_assert!(ranges.iter().all(|range| range.run_count() <= 1));
+            let sizes = ranges.iter().map(Indexes::len);
             prop_assert!(sizes.clone().max().unwrap_or(0) - sizes.min().unwrap_or(0) <= 1);
         }
     }
@@ -225,8 +222,8 @@ fn range_cuts_topics_with_as_many_partitions_alike() {
     for share in &shares {
         assert_eq!(share[&topic(1)], share[&topic(2)]);
     }
-    assert_eq!(shares[0][&topic(1)], BTreeSet::from([0, 1, 2]));
-    assert_eq!(shares[0][&topic(3)], BTreeSet::from([0]));
+    assert_eq!(shares[0][&topic(1)], Indexes::from([0, 1, 2]));
+    assert_eq!(shares[0][&topic(3)], Indexes::from([0]));
 }
 
 #[test]
@@ -237,9 +234,22 @@ fn range_serves_static_members_first_so_that_a_restart_moves_nothing() {
     };
     group.members[0].instance_id = Some("i".to_owned());
     let before = group.assign(Assignor::Range);
-    assert_eq!(before[0][&topic(1)], BTreeSet::from([0, 1]));
+    assert_eq!(before[0][&topic(1)], Indexes::from([0, 1]));
     group.members[0].id = "another".to_owned();
     assert_eq!(group.assign(Assignor::Range), before);
+}
+
+#[test]
+fn uniform_gives_neighbours_to_one_member() {
+    let members = ["a", "b", "c"].map(|id| TestMember::new(id, &[1, 2])).to_vec();
+    let mut group = TestGroup { members, topics: counts(&[(1, 1_000), (2, 7)]) };
+    let first = group.assign(Assignor::Uniform);
+    assert!(first.iter().flat_map(Assignment::values).all(|indexes| indexes.run_count() == 1), "{first:?}");
+    group.adopt(first);
+    group.members.push(TestMember::new("d", &[1, 2]));
+    let second = group.assign(Assignor::Uniform);
+    let runs: usize = second.iter().flat_map(Assignment::values).map(Indexes::run_count).sum();
+    assert!(runs <= 12, "{runs} runs after one more member has come");
 }
 
 #[test]
@@ -256,7 +266,7 @@ fn a_partition_that_two_members_claim_stays_with_one() {
         topics: counts(&[(1, 2)]),
     };
     for member in &mut group.members {
-        member.current = Assignment::from([(topic(1), BTreeSet::from([0, 1]))]);
+        member.current = Assignment::from([(topic(1), Indexes::from([0, 1]))]);
     }
     assert_each_once(&group, &group.assign(Assignor::Uniform));
 }

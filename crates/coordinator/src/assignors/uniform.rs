@@ -14,7 +14,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
-use std::ptr;
+use std::{iter, ptr};
 
 use riverrun_types::{PartitionId, TopicId};
 
@@ -117,7 +117,7 @@ impl<'a> Balancer<'a> {
                 if !member.subscribed.contains(&topic) {
                     continue;
                 }
-                for &index in partitions {
+                for index in partitions.indexes() {
                     if self.claim(PartitionId { topic, index }) {
                         self.give(PartitionId { topic, index }, rank);
                     }
@@ -150,12 +150,18 @@ impl<'a> Balancer<'a> {
         let Some(owned) = self.owned.get(&topic) else { return };
         let unowned: Vec<i32> =
             (0..).zip(owned).filter(|(_, owned)| !**owned).map(|(index, _)| index).collect();
-        for index in unowned {
+        let mut counts: BTreeMap<usize, usize> = BTreeMap::new();
+        for _ in &unowned {
             let Some(Reverse((load, receiver))) = by_load.pop() else { return };
+            *counts.entry(receiver).or_default() += 1;
+            by_load.push(Reverse((load + 1, receiver)));
+        }
+        // Neighbours go to one member: that takes less room wherever it is kept, and is how Kafka does it.
+        let receivers = counts.into_iter().flat_map(|(receiver, count)| iter::repeat_n(receiver, count));
+        for (index, receiver) in unowned.into_iter().zip(receivers) {
             let partition = PartitionId { topic, index };
             self.claim(partition);
             self.give(partition, receiver);
-            by_load.push(Reverse((load + 1, receiver)));
         }
     }
 
@@ -206,7 +212,7 @@ impl<'a> Balancer<'a> {
     fn give(&mut self, partition: PartitionId, receiver: usize) {
         let Some(&class) = self.class_of.get(&partition.topic) else { return };
         let current = self.members[receiver].current.get(&partition.topic);
-        let is_kept = current.is_some_and(|current| current.contains(&partition.index));
+        let is_kept = current.is_some_and(|current| current.contains(partition.index));
         let holding = self.holdings[receiver].entry(class).or_default();
         if is_kept {
             holding.kept.insert(partition)
@@ -242,7 +248,7 @@ impl<'a> Balancer<'a> {
             for partition in
                 holdings.into_values().flat_map(|holding| holding.fresh.into_iter().chain(holding.kept))
             {
-                share.entry(partition.topic).or_default().insert(partition.index);
+                share.entry(partition.topic).or_default().insert(partition.index, ());
             }
             share
         };

@@ -9,7 +9,8 @@ use riverrun_protocol::consumer_group_describe_response::{
 use riverrun_types::{PartitionId, TopicId};
 
 use crate::group::Committer;
-use crate::lend::{cost_of_pattern, cost_of_topics};
+use crate::lend::{cost_of_partitions, cost_of_pattern, cost_of_topics};
+use crate::runs::RunMap;
 use crate::shard::DUES_PER_TURN;
 use crate::step::OffsetsRecord;
 use crate::time::{Ages, Moment, Now, Stamp};
@@ -18,8 +19,7 @@ use crate::{GroupConfig, TopicMetadata};
 use super::ConsumerGroup;
 use super::changes::{Change, Recorder};
 use super::heartbeat::after;
-use super::member::{Member, MemberId, MemberState};
-use super::size::{progress_bytes, target_bytes};
+use super::member::{Member, MemberId, MemberState, partition_count};
 
 /// The first version of `OffsetCommit` whose generation may be a member epoch.
 const COMMIT_VERSION_MIN: i16 = 9;
@@ -55,8 +55,14 @@ impl ConsumerGroup {
 
     /// What it costs to look at what one member holds and shall hold.
     pub(crate) fn cost_of_member(&self, member_id: &str) -> usize {
-        let held = self.members.get(member_id).map_or(0, |member| progress_bytes(&member.progress));
-        held + self.targets.get(member_id).map_or(0, target_bytes)
+        let held = self.members.get(member_id).map_or(0, |member| member.progress.partition_count());
+        let target = self.targets.get(member_id).map_or(0, partition_count);
+        cost_of_partitions(held + target)
+    }
+
+    /// What it costs to look at what all members hold and shall hold, beyond what that takes of the memory.
+    pub(crate) fn cost_of_members(&self) -> usize {
+        cost_of_partitions(self.partitions)
     }
 
     /// What it costs to assign what the group reads as of now.
@@ -108,16 +114,8 @@ impl ConsumerGroup {
             client_host: subscription.client_host.clone().into(),
             subscribed_topic_names: subscription.topics.iter().map(|topic| topic.clone().into()).collect(),
             subscribed_topic_regex: owned(&subscription.pattern),
-            assignment: describe_assignment(
-                &progress.assigned,
-                |epochs| epochs.keys().copied().collect(),
-                topics,
-            ),
-            target_assignment: describe_assignment(
-                target,
-                |indexes| indexes.iter().copied().collect(),
-                topics,
-            ),
+            assignment: describe_assignment(&progress.assigned, topics),
+            target_assignment: describe_assignment(target, topics),
             member_type: if member.is_classic() { CLASSIC_MEMBER_TYPE } else { CONSUMER_MEMBER_TYPE },
         }
     }
@@ -217,14 +215,13 @@ impl ConsumerGroup {
     }
 }
 
-fn describe_assignment<'a, P: 'a>(
-    assigned: impl IntoIterator<Item = (&'a TopicId, &'a P)>,
-    indexes: impl Fn(&P) -> Vec<i32>,
+fn describe_assignment<'a, V: 'a>(
+    assigned: impl IntoIterator<Item = (&'a TopicId, &'a RunMap<V>)>,
     topics: &dyn TopicMetadata,
 ) -> DescribedAssignment<'static> {
     let topic_partitions = assigned.into_iter().filter_map(|(&topic_id, partitions)| {
         let topic_name = topics.topic_name(topic_id)?.to_owned().into();
-        Some(TopicPartitions { topic_id, topic_name, partitions: indexes(partitions) })
+        Some(TopicPartitions { topic_id, topic_name, partitions: partitions.indexes().collect() })
     });
     DescribedAssignment { topic_partitions: topic_partitions.collect() }
 }

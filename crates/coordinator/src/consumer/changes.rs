@@ -3,7 +3,6 @@
 //! Owns both directions: a [`Change`] becomes a record as Kafka 4.3 writes it, and a record that was loaded becomes a
 //! change. What Kafka's records hold beyond it (the partition metadata that a hash has replaced) is read over.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use riverrun_protocol::offsets_topic::consumer_group_current_member_assignment_value::TopicPartitions;
@@ -24,6 +23,7 @@ use crate::ReplayError;
 use crate::assignors::Assignment;
 use crate::classic::Protocol;
 use crate::records;
+use crate::runs::{Indexes, RunMap};
 use crate::step::OffsetsRecord;
 
 use super::ResolvedPattern;
@@ -209,9 +209,9 @@ fn decode_classic(value: ClassicMemberMetadata<'_>) -> ClassicTerms {
 }
 
 fn target_value(target: &Assignment) -> ConsumerGroupTargetAssignmentMemberValue {
-    let topic = |(&topic_id, partitions): (_, &BTreeSet<i32>)| TopicPartition {
+    let topic = |(&topic_id, partitions): (_, &Indexes)| TopicPartition {
         topic_id,
-        partitions: partitions.iter().copied().collect(),
+        partitions: partitions.indexes().collect(),
     };
     ConsumerGroupTargetAssignmentMemberValue { topic_partitions: target.iter().map(topic).collect() }
 }
@@ -227,10 +227,10 @@ fn progress_value(progress: &Progress) -> ConsumerGroupCurrentMemberAssignmentVa
 }
 
 fn epochs_value(partitions: &EpochsByPartition) -> Vec<TopicPartitions> {
-    let topic = |(&topic_id, epochs): (_, &BTreeMap<i32, i32>)| TopicPartitions {
+    let topic = |(&topic_id, epochs): (_, &RunMap<i32>)| TopicPartitions {
         topic_id,
-        partitions: epochs.keys().copied().collect(),
-        assignment_epochs: Some(epochs.values().copied().collect()),
+        partitions: epochs.indexes().collect(),
+        assignment_epochs: Some(epochs.iter().map(|(_, epoch)| *epoch).collect()),
     };
     partitions.iter().map(topic).collect()
 }

@@ -15,8 +15,8 @@ use riverrun_protocol::{
     JoinGroupResponse, LeaveGroupRequest, LeaveGroupResponse, SyncGroupRequest, SyncGroupResponse,
     consumer_protocol_assignment,
 };
+use riverrun_types::PartitionId;
 use riverrun_types::limits::NAME_BYTES_MAX;
-use riverrun_types::{PartitionId, TopicId};
 
 use crate::assignors::Assignment;
 use crate::classic::{
@@ -171,10 +171,9 @@ impl ConsumerGroup {
         if is_behind && member.progress.state != MemberState::UnrevokedPartitions {
             return Err(self.call_to_rejoin(&id, now));
         }
-        let indexes = |(topic, epochs): (&TopicId, &std::collections::BTreeMap<i32, i32>)| {
-            (*topic, epochs.keys().copied().collect())
-        };
-        let assigned: Assignment = member.progress.assigned.iter().map(indexes).collect();
+        let assigned = member.progress.assigned.iter();
+        let assigned: Assignment =
+            assigned.map(|(topic, epochs)| (*topic, epochs.indexes().collect())).collect();
         let response = SyncGroupResponse {
             protocol_type: Some(PROTOCOL_TYPE.into()),
             protocol_name: Some(first.name.clone().into()),
@@ -253,13 +252,13 @@ impl ConsumerGroup {
     fn waits_for_others(&self, id: &MemberId, member: &Member) -> bool {
         let is_missing = |partition: PartitionId| {
             member.progress.partition_epoch(partition).is_none()
-                && self.holders.get(&partition).is_some_and(|holder| holder != id)
+                && self.holders.get(partition).is_some_and(|holder| holder != id)
         };
         self.targets
             .get(id)
             .into_iter()
             .flatten()
-            .any(|(&topic, indexes)| indexes.iter().any(|&index| is_missing(PartitionId { topic, index })))
+            .any(|(&topic, indexes)| indexes.indexes().any(|index| is_missing(PartitionId { topic, index })))
     }
 
     /// Tells the member that the group rebalances. From the first time on it has its rebalance time-out for it.
@@ -287,7 +286,7 @@ fn owned(said: &ConsumerProtocolSubscription<'_>, topics: &dyn TopicMetadata) ->
     let mut owned = Assignment::new();
     for topic in said.owned_partitions.iter().filter(|topic| !topic.partitions.is_empty()) {
         if let Some(id) = topics.topic_id(&topic.topic) {
-            owned.entry(id).or_default().extend(&topic.partitions);
+            owned.entry(id).or_default().extend(topic.partitions.iter().copied());
         }
     }
     owned
@@ -328,7 +327,7 @@ pub(super) fn encode_assigned(
     let version = protocol.metadata.first_chunk().map_or(0, |bytes| i16::from_be_bytes(*bytes));
     let assigned_partitions = assigned.iter().filter_map(|(&id, indexes)| {
         let topic = topics.topic_name(id)?.to_owned().into();
-        let partitions = indexes.iter().copied().collect();
+        let partitions = indexes.indexes().collect();
         Some(consumer_protocol_assignment::TopicPartition { topic, partitions })
     });
     let assignment =

@@ -4,14 +4,14 @@
 //! and what they read; the generation becomes the epoch of all and back, so that commits go on. Every record of the old
 //! kind is deleted in the step that writes those of the new.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use riverrun_protocol::{ConsumerProtocolSubscription, consumer_protocol};
 use riverrun_types::PartitionId;
 
 use crate::TopicMetadata;
-use crate::assignors::Assignment;
+use crate::assignors::{Assignment, Indexes};
 use crate::classic::{self, ClassicGroup, Terms};
 use crate::time::Now;
 
@@ -104,7 +104,7 @@ impl ConsumerGroup {
 fn held(progress: &Progress) -> Assignment {
     let mut held = Assignment::new();
     for (&topic, epochs) in progress.assigned.iter().chain(&progress.revoking) {
-        held.entry(topic).or_default().extend(epochs.keys().copied());
+        held.entry(topic).or_default().extend(epochs.indexes());
     }
     held
 }
@@ -161,14 +161,14 @@ fn held_by_each<'g>(
     }
     let mut held: BTreeMap<&MemberId, Assignment> = BTreeMap::new();
     for (partition, id) in holders {
-        held.entry(id).or_default().entry(partition.topic).or_default().insert(partition.index);
+        held.entry(id).or_default().entry(partition.topic).or_default().insert(partition.index, ());
     }
     Ok(held)
 }
 
 /// A member that holds this, which is also what it shall have.
 fn holding(held: Assignment, epoch: i32) -> (Progress, Assignment) {
-    let at_epoch = |indexes: &BTreeSet<i32>| indexes.iter().map(|&index| (index, epoch)).collect();
+    let at_epoch = |indexes: &Indexes| indexes.indexes().map(|index| (index, epoch)).collect();
     let progress = Progress {
         epoch,
         previous_epoch: epoch,

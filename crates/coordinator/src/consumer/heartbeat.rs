@@ -363,7 +363,7 @@ impl ConsumerGroup {
             subscribed: &self.subscribed_ids(&member.subscription, topics),
             subscription_changed,
             reported,
-            is_free: &|partition| self.holders.get(&partition).is_none_or(|holder| holder == id),
+            is_free: &|partition| self.holders.get(partition).is_none_or(|holder| holder == id),
         };
         let next = next.next();
         if next != member.progress {
@@ -464,10 +464,10 @@ fn updated(
 }
 
 fn assignment(progress: &Progress) -> ResponseAssignment {
-    let topics = progress.assigned.iter().map(|(&topic_id, epochs)| TopicPartitions {
-        topic_id,
-        partitions: epochs.keys().copied().collect(),
-    });
+    let topics = progress
+        .assigned
+        .iter()
+        .map(|(&topic_id, epochs)| TopicPartitions { topic_id, partitions: epochs.indexes().collect() });
     ResponseAssignment { topic_partitions: topics.collect() }
 }
 

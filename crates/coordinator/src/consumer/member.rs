@@ -8,13 +8,14 @@ use riverrun_types::{PartitionId, TopicId};
 
 use crate::assignors::Assignment;
 use crate::classic::{Protocol, protocols_bytes};
+use crate::runs::RunMap;
 
 /// A member's id, shared by all who name it.
 pub(super) type MemberId = Arc<str>;
 
 /// Partitions of a member, each with the group epoch at which it was given to it. A commit that the member made
 /// before that epoch comes from an earlier ownership and is refused.
-pub(super) type EpochsByPartition = BTreeMap<TopicId, BTreeMap<i32, i32>>;
+pub(super) type EpochsByPartition = BTreeMap<TopicId, RunMap<i32>>;
 
 /// The epoch that a static member has while it is away and its place is kept (`group.instance.id`).
 pub(super) const STATIC_LEAVE_EPOCH: i32 = -2;
@@ -122,14 +123,14 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// Every partition that nobody else may have meanwhile.
-    pub(super) fn held(&self) -> impl Iterator<Item = PartitionId> + '_ {
-        [&self.assigned, &self.revoking].into_iter().flat_map(partitions)
+    /// How many partitions nobody else may have meanwhile.
+    pub(super) fn partition_count(&self) -> usize {
+        partition_count(&self.assigned) + partition_count(&self.revoking)
     }
 
     /// The epoch at which the partition became the member's.
     pub(super) fn partition_epoch(&self, partition: PartitionId) -> Option<i32> {
-        let epoch = |held: &EpochsByPartition| held.get(&partition.topic)?.get(&partition.index).copied();
+        let epoch = |held: &EpochsByPartition| held.get(&partition.topic)?.get(partition.index).copied();
         epoch(&self.assigned).or_else(|| epoch(&self.revoking))
     }
 
@@ -137,7 +138,7 @@ impl Progress {
     pub(super) fn covers(&self, owned: &Assignment) -> bool {
         owned.iter().all(|(topic, owned)| {
             let assigned = self.assigned.get(topic);
-            owned.iter().all(|index| assigned.is_some_and(|assigned| assigned.contains_key(index)))
+            owned.indexes().all(|index| assigned.is_some_and(|assigned| assigned.contains(index)))
         })
     }
 
@@ -153,7 +154,7 @@ impl Progress {
         let assigned = self
             .assigned
             .iter()
-            .map(|(topic, epochs)| (*topic, epochs.keys().map(|index| (*index, 0)).collect()));
+            .map(|(topic, epochs)| (*topic, epochs.indexes().map(|index| (index, 0)).collect()));
         let assigned = assigned.collect();
         Self { epoch: STATIC_LEAVE_EPOCH, assigned, revoking: EpochsByPartition::new(), ..self.clone() }
     }
@@ -161,7 +162,14 @@ impl Progress {
 
 /// Each partition of a map by topic.
 pub(super) fn partitions(by_topic: &EpochsByPartition) -> impl Iterator<Item = PartitionId> + '_ {
-    by_topic.iter().flat_map(|(&topic, epochs)| epochs.keys().map(move |&index| PartitionId { topic, index }))
+    by_topic
+        .iter()
+        .flat_map(|(&topic, epochs)| epochs.indexes().map(move |index| PartitionId { topic, index }))
+}
+
+/// How many partitions there are in all topics.
+pub(super) fn partition_count<V>(by_topic: &BTreeMap<TopicId, RunMap<V>>) -> usize {
+    by_topic.values().map(RunMap::len).sum()
 }
 
 /// A member of a group.

@@ -22,6 +22,7 @@ mod changes;
 mod classic;
 mod convert;
 mod heartbeat;
+mod holders;
 mod member;
 mod reconcile;
 mod request;
@@ -34,10 +35,10 @@ mod timers;
 pub(crate) mod tests;
 
 use std::borrow::Borrow;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use riverrun_types::{PartitionId, TimestampMs};
+use riverrun_types::TimestampMs;
 
 use crate::assignors::Assignment;
 use crate::classic::distinct_names;
@@ -47,7 +48,8 @@ use crate::time::{Moment, Now, Stamp};
 pub(crate) use changes::Recorder;
 use changes::{Change, ConsumerRecord};
 pub(crate) use heartbeat::Given;
-use member::{Member, MemberId, Progress, Subscription};
+use holders::Holders;
+use member::{Member, MemberId, Progress, Subscription, partition_count};
 pub(crate) use request::Refusal;
 use timers::Timers;
 
@@ -71,8 +73,9 @@ struct ResolvedPattern {
 ///
 /// Invariants: `static_members` maps each instance id to the member that has it; `holders` maps exactly the
 /// partitions in the members' progress to their members; `subscription_bytes`, `topic_sets` and `pattern_users` count
-/// what the members' subscriptions hold; `classic_members` and `classic_votes` count the members of the classic protocol
-/// and how many of them support each protocol, of which one is everyone's; `memory_bytes` is the sum of what `size` says of each thing here; `timers` knows members only; `assignment_epoch <= group_epoch`.
+/// what the members' subscriptions hold; `partitions` counts those in targets and in the members' progress; `classic_members` and `classic_votes` count the members of the classic protocol
+/// and how many of them support each protocol, of which one is everyone's; `memory_bytes` is the sum of what `size` says of each
+/// thing here but `holders`; `timers` knows members only; `assignment_epoch <= group_epoch`.
 #[derive(Debug, Default)]
 pub(crate) struct ConsumerGroup {
     group_epoch: i32,
@@ -84,7 +87,7 @@ pub(crate) struct ConsumerGroup {
     static_members: BTreeMap<String, MemberId>,
     targets: BTreeMap<MemberId, Assignment>,
     patterns: BTreeMap<String, ResolvedPattern>,
-    holders: HashMap<PartitionId, MemberId>,
+    holders: Holders,
     /// Each set of topics that members subscribe to by name, and how many do.
     topic_sets: BTreeMap<Arc<TopicNames>, usize>,
     /// Each pattern that members subscribe with, and how many do.
@@ -92,6 +95,7 @@ pub(crate) struct ConsumerGroup {
     classic_members: usize,
     classic_votes: BTreeMap<String, usize>,
     subscription_bytes: usize,
+    partitions: usize,
     memory_bytes: usize,
     timers: Timers,
     /// Generation of the topics that `metadata_hash` was computed from.
@@ -136,11 +140,13 @@ impl ConsumerGroup {
 
     fn set_target(&mut self, id: MemberId, target: Option<Assignment>) {
         self.memory_bytes += target.as_ref().map_or(0, size::target_bytes);
+        self.partitions += target.as_ref().map_or(0, partition_count);
         let previous = match target {
             Some(target) => self.targets.insert(id, target),
             None => self.targets.remove(&id),
         };
         self.memory_bytes -= previous.as_ref().map_or(0, size::target_bytes);
+        self.partitions -= previous.as_ref().map_or(0, partition_count);
     }
 
     fn set_pattern(&mut self, pattern: String, resolved: Option<ResolvedPattern>) {
@@ -230,18 +236,10 @@ impl ConsumerGroup {
         let previous = std::mem::replace(&mut member.progress, progress.unwrap_or_default());
         self.memory_bytes += size::progress_bytes(&member.progress);
         self.memory_bytes -= size::progress_bytes(&previous);
-        for partition in previous.held() {
-            if self.holders.get(&partition) == Some(id) {
-                self.holders.remove(&partition);
-            }
-        }
-        for partition in member.progress.held() {
-            self.holders.insert(partition, Arc::clone(id));
-        }
-        // A map keeps the room that it had once, which is not counted.
-        if self.holders.capacity() > 64.max(8 * self.holders.len()) {
-            self.holders.shrink_to(2 * self.holders.len());
-        }
+        self.partitions += member.progress.partition_count();
+        self.partitions -= previous.partition_count();
+        self.holders.remove(id, &previous);
+        self.holders.add(id, &member.progress);
     }
 
     /// Removes members for good: they left, or their time ran out.

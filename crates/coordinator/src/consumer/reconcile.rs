@@ -46,7 +46,7 @@ impl Reconciliation<'_> {
     fn still_has(&self, given_up: &EpochsByPartition) -> bool {
         let Some(reported) = self.reported else { return !given_up.is_empty() };
         partitions(given_up).any(|partition| {
-            reported.get(&partition.topic).is_some_and(|owned| owned.contains(&partition.index))
+            reported.get(&partition.topic).is_some_and(|owned| owned.contains(partition.index))
         })
     }
 
@@ -63,6 +63,7 @@ impl Reconciliation<'_> {
             return next;
         }
         for (topic, epochs) in dropped {
+            let epochs = epochs.iter().map(|(index, epoch)| (index, *epoch));
             next.revoking.entry(topic).or_default().extend(epochs);
         }
         if self.still_has(&next.revoking) {
@@ -78,7 +79,7 @@ impl Reconciliation<'_> {
         let mut kept = EpochsByPartition::new();
         let mut revoking = EpochsByPartition::new();
         for (&topic, epochs) in &self.progress.assigned {
-            for (&index, &epoch) in epochs {
+            for (index, &epoch) in epochs.iter() {
                 let side = if self.shall_have(topic, index) { &mut kept } else { &mut revoking };
                 side.entry(topic).or_default().insert(index, epoch);
             }
@@ -97,14 +98,14 @@ impl Reconciliation<'_> {
     /// What is the member's, reduced to what it still reads.
     fn shall_have(&self, topic: TopicId, index: i32) -> bool {
         self.subscribed.contains(&topic)
-            && self.target.get(&topic).is_some_and(|target| target.contains(&index))
+            && self.target.get(&topic).is_some_and(|target| target.contains(index))
     }
 
     fn take_free(&self, mut assigned: EpochsByPartition) -> Progress {
         let mut state = MemberState::Stable;
         for (&topic, indexes) in self.target.iter().filter(|(topic, _)| self.subscribed.contains(topic)) {
-            for &index in indexes {
-                if assigned.get(&topic).is_some_and(|epochs| epochs.contains_key(&index)) {
+            for index in indexes.indexes() {
+                if assigned.get(&topic).is_some_and(|epochs| epochs.contains(index)) {
                     continue;
                 }
                 if (self.is_free)(PartitionId { topic, index }) {

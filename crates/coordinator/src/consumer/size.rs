@@ -1,7 +1,8 @@
 //! What a group takes of the memory of all groups, and whether there is enough for a heartbeat.
 //!
-//! Owns the estimates: text as long as it is, and for each thing what the maps that hold it need at worst. A partition of
-//! the target is counted with the progress that it will become, so that what a member reaches later has its room already.
+//! Owns the estimates: text as long as it is, and for each thing what the maps that hold it need at worst. A run of
+//! partitions of the target is counted with the progress that it will become, so that what a member reaches later has its room
+//! already, but for the runs that come apart because their partitions were given to it at different epochs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,6 +13,7 @@ use crate::assignors::Assignment;
 use crate::classic::protocols_bytes;
 use crate::memory::{Room, Shortage};
 use crate::pattern::PatternTopics;
+use crate::runs::RunMap;
 
 use super::member::{Progress, Subscription};
 use super::{ConsumerGroup, ResolvedPattern, TopicNames};
@@ -26,14 +28,16 @@ const SET_BYTES: usize = 128;
 const NAME_BYTES: usize = 64;
 /// A pattern beside its texts.
 const PATTERN_BYTES: usize = 256;
-/// A topic of one member, in a target or in its progress.
-const TOPIC_BYTES: usize = 192;
-/// A partition of a target.
-const TARGET_PARTITION_BYTES: usize = 24;
-/// A partition that a member holds.
-const HELD_PARTITION_BYTES: usize = 104;
-/// A partition that nobody shares a topic with, in a target and in what becomes of it.
-const PARTITION_BYTES_MAX: usize = 2 * TOPIC_BYTES + TARGET_PARTITION_BYTES + HELD_PARTITION_BYTES;
+/// A topic of one member, in a target or in its progress: its place among the topics, and the first piece of a map of runs.
+const TOPIC_BYTES: usize = 256;
+/// A topic of which somebody holds something, however many do.
+const HELD_TOPIC_BYTES: usize = 416;
+/// A run of partitions in a target.
+const TARGET_RUN_BYTES: usize = 24;
+/// A run of partitions that a member holds.
+const HELD_RUN_BYTES: usize = 80;
+/// A topic that nobody shares, so that it is one run, in a target and in what becomes of it.
+const UNSHARED_TOPIC_BYTES: usize = 2 * TOPIC_BYTES + TARGET_RUN_BYTES + HELD_RUN_BYTES + HELD_TOPIC_BYTES;
 
 /// A member beside its topics and its partitions. The names of its classic protocols are kept once more, to be counted.
 pub(super) fn member_bytes(id: &str, subscription: &Subscription) -> usize {
@@ -63,15 +67,17 @@ pub(super) fn resolved_bytes(resolved: &ResolvedPattern) -> usize {
 
 /// What one member shall have, and what will come of that.
 pub(super) fn target_bytes(target: &Assignment) -> usize {
-    let partitions: usize = target.values().map(BTreeSet::len).sum();
-    2 * TOPIC_BYTES * target.len() + (TARGET_PARTITION_BYTES + HELD_PARTITION_BYTES) * partitions
+    2 * TOPIC_BYTES * target.len() + (TARGET_RUN_BYTES + HELD_RUN_BYTES) * run_count(target)
 }
 
 /// What one member holds.
 pub(super) fn progress_bytes(progress: &Progress) -> usize {
-    let topics = progress.assigned.len() + progress.revoking.len();
-    let held = progress.assigned.values().chain(progress.revoking.values()).map(BTreeMap::len);
-    TOPIC_BYTES * topics + HELD_PARTITION_BYTES * held.sum::<usize>()
+    let held = [&progress.assigned, &progress.revoking];
+    held.into_iter().map(|held| TOPIC_BYTES * held.len() + HELD_RUN_BYTES * run_count(held)).sum()
+}
+
+fn run_count<V>(by_topic: &BTreeMap<TopicId, RunMap<V>>) -> usize {
+    by_topic.values().map(RunMap::run_count).sum()
 }
 
 fn names_bytes(names: &TopicNames) -> usize {
@@ -81,7 +87,8 @@ fn names_bytes(names: &TopicNames) -> usize {
 impl ConsumerGroup {
     /// Memory of the group.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.memory_bytes + if self.members.is_empty() { 0 } else { FIRST_MEMBER_BYTES }
+        let first = if self.members.is_empty() { 0 } else { FIRST_MEMBER_BYTES };
+        self.memory_bytes + first + HELD_TOPIC_BYTES * self.holders.topic_count()
     }
 
     /// Whether there is memory for a member to subscribe so, and for what will be assigned because of it. `before` is
@@ -109,7 +116,7 @@ impl ConsumerGroup {
         member_bytes(id, before) + if is_last { set_bytes(&before.topics) } else { 0 }
     }
 
-    /// What topics bring that nobody in the group has subscribed to so: their names, and their partitions.
+    /// What topics bring that nobody in the group has subscribed to so: their names, and what is assigned of them.
     fn new_topics_bytes(&self, subscription: &Subscription, topics: &dyn TopicMetadata) -> usize {
         let mut bytes = 0;
         let mut ids = BTreeSet::new();
@@ -126,9 +133,7 @@ impl ConsumerGroup {
                 self.add_unread(&names, topics, &mut ids);
             }
         }
-        let partitions = ids.into_iter().filter_map(|id| topics.partition_count(id));
-        let partitions: usize = partitions.map(|count| usize::try_from(count).unwrap_or_default()).sum();
-        bytes + PARTITION_BYTES_MAX * partitions
+        bytes + UNSHARED_TOPIC_BYTES * ids.len()
     }
 
     /// Adds the topics that exist and that no member reads yet.

@@ -14,20 +14,21 @@ fn source(last: u8) -> IpAddr {
 }
 
 #[test]
-fn a_group_grows_to_what_is_left_and_no_further() {
-    let memory = GroupMemory::new(800);
+fn a_group_grows_to_a_quarter_of_what_there_is_and_no_further() {
+    let memory = GroupMemory::new(16_000_000);
     let (mut share, mut held) = (Share::new(Arc::clone(&memory)), Held::default());
-    share.change(&mut held, 300);
+    share.change(&mut held, 2_000_000);
     let check = |share: &Share, charged_bytes, part_bytes| {
         Room::new(share, Held { bytes: charged_bytes, source: None }, charged_bytes).check(part_bytes)
     };
-    assert_eq!(check(&share, 0, 200), Ok(()));
-    assert_eq!(check(&share, 0, 201), Err(Shortage::ForNow));
-    assert_eq!(check(&share, 300, 350), Ok(()));
-    assert_eq!(check(&share, 300, 351), Err(Shortage::Forever), "half of the common part is for others");
-    share.change(&mut held, 800);
-    assert_eq!(check(&share, 800, 800), Ok(()), "who does not grow is not refused");
-    assert_eq!(check(&share, 800, 801), Err(Shortage::Forever));
+    assert_eq!(check(&share, 0, 3_000_000), Ok(()));
+    assert_eq!(check(&share, 0, 3_000_001), Err(Shortage::ForNow));
+    assert_eq!(check(&share, 2_000_000, 3_500_000), Ok(()));
+    let refused = check(&share, 2_000_000, 3_500_001);
+    assert_eq!(refused, Err(Shortage::Forever), "three quarters of the common part are for others");
+    share.change(&mut held, 16_000_000);
+    assert_eq!(check(&share, 16_000_000, 16_000_000), Ok(()), "who does not grow is not refused");
+    assert_eq!(check(&share, 16_000_000, 16_000_001), Err(Shortage::Forever));
     assert_eq!(memory.refusals(), 3);
 }
 
@@ -58,8 +59,8 @@ fn a_source_makes_groups_grow_to_what_it_leaves_free() {
     let memory = GroupMemory::new(16_000_000);
     let mut share = Share::new(Arc::clone(&memory));
     let counts: Vec<_> = (1..=4).map(|last| fill(&mut share, last, 100_000)).collect();
-    assert_eq!(counts, [70, 35, 17, 9]);
-    assert_eq!(memory.largest_sources(2), [(source(1), 7_000_000), (source(2), 3_500_000)]);
+    assert_eq!(counts, [35, 26, 19, 15]);
+    assert_eq!(memory.largest_sources(2), [(source(1), 3_500_000), (source(2), 2_600_000)]);
     drop(share);
     assert_eq!((memory.held_bytes(), memory.largest_sources(9)), (0, Vec::new()));
 }
@@ -68,9 +69,9 @@ fn a_source_makes_groups_grow_to_what_it_leaves_free() {
 fn small_groups_of_a_source_leave_a_part_to_others() {
     let memory = GroupMemory::new(16_000_000);
     let mut share = Share::new(Arc::clone(&memory));
-    assert_eq!(fill(&mut share, 1, 100_000), 70);
-    assert_eq!(fill(&mut share, 1, 10_000), 420, "it may have many clients");
-    assert_eq!((fill(&mut share, 2, 100_000), fill(&mut share, 2, 10_000)), (14, 84));
+    assert_eq!(fill(&mut share, 1, 100_000), 35);
+    assert_eq!(fill(&mut share, 1, 10_000), 350, "it may have many clients");
+    assert_eq!((fill(&mut share, 2, 100_000), fill(&mut share, 2, 10_000)), (17, 180));
 }
 
 #[test]
@@ -104,8 +105,8 @@ fn a_group_counts_for_who_made_it_grow_last() {
     share.change(&mut held, 110_000);
     assert_eq!(memory.largest_sources(9), [(source(1), 110_000)]);
     share.set_asker(Some(source(2)));
-    assert!(Room::new(&share, held, 110_000).check(525_000).is_ok(), "it would be half of it");
-    assert!(Room::new(&share, held, 110_000).check(525_001).is_err());
+    assert!(Room::new(&share, held, 110_000).check(262_500).is_ok(), "it would be a quarter");
+    assert!(Room::new(&share, held, 110_000).check(262_501).is_err());
     share.change(&mut held, 120_000);
     let part = share.part(held);
     assert_eq!(memory.largest_sources(9), [(source(2), 120_000)]);

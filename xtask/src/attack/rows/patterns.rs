@@ -1,9 +1,13 @@
 //! Patterns of consumer groups (KIP-848): small to send, large to compile or slow to match.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::ensure;
 use riverrun_protocol::metadata_request::MetadataRequestTopic;
 use riverrun_protocol::{ConsumerGroupHeartbeatRequest, MetadataRequest};
 
-use super::{Attack, find_coordinator};
+use super::{Attack, find_coordinator, must_create_topic};
 use crate::attack::attacker::{From, Shot, Tally, Target, Worker};
 use crate::attack::wire::{Conn, frame};
 
@@ -22,6 +26,17 @@ const NAME_BYTES: usize = 200;
 
 /// Those of one request.
 const TOPICS_AT_ONCE: usize = 1_000;
+
+/// Topics that a short pattern names, and partitions of each.
+const WIDE_TOPICS: usize = 8;
+const WIDE_PARTITIONS: i32 = 1_000;
+
+/// Addresses from which groups subscribe to them, and groups of each before the next one begins.
+const WIDE_WORKERS: usize = 8;
+const WIDE_GROUPS: u64 = 64;
+
+/// Between two looks whether it is an address's turn.
+const TURN_POLL: Duration = Duration::from_millis(2);
 
 /// Patterns that are long, or compile to much.
 pub(super) struct LongPatterns;
@@ -50,7 +65,8 @@ impl Attack for LongPatterns {
             "((((a{10}){10}){10}){10})".to_owned(),
         ];
         target.storm(WORKERS, |worker, conn| {
-            join(worker, conn, &patterns[usize::try_from(worker.shot)? % patterns.len()])
+            let pattern = &patterns[usize::try_from(worker.shot)? % patterns.len()];
+            join(worker, conn, pattern).map(|_| Shot::Answered)
         })
     }
 }
@@ -88,12 +104,74 @@ impl Attack for ManyTopics {
     }
 
     fn act(&self, target: &Target) -> anyhow::Result<Tally> {
-        target.storm(WORKERS, |worker, conn| join(worker, conn, "(.*a){190}[^x]*"))
+        target.storm(WORKERS, |worker, conn| join(worker, conn, "(.*a){190}[^x]*").map(|_| Shot::Answered))
     }
 }
 
-/// A member of a group that is new.
-fn join(worker: &Worker, kept: &mut Option<Conn>, pattern: &str) -> anyhow::Result<Shot> {
+/// A pattern that names many partitions, each of which is assigned in each group.
+pub(super) struct WideGroups;
+
+impl Attack for WideGroups {
+    fn name(&self) -> &'static str {
+        "wide-groups"
+    }
+
+    fn about(&self) -> &'static str {
+        "8 addresses after another join new groups with a pattern that names 8,000 partitions; then others read these"
+    }
+
+    fn prepare(&self, conn: &mut Conn) -> anyhow::Result<()> {
+        find_coordinator(conn, "g")?;
+        (0..WIDE_TOPICS).try_for_each(|index| must_create_topic(conn, &wide(index), WIDE_PARTITIONS, &[]))
+    }
+
+    fn act(&self, target: &Target) -> anyhow::Result<Tally> {
+        // One after the other they take half of what is left, where that is what the server lets each have.
+        let turn = AtomicUsize::new(0);
+        target.storm(WIDE_WORKERS, |worker, conn| {
+            while turn.load(Ordering::Relaxed) < worker.index {
+                ensure!(!worker.left().is_zero(), "its turn has not come");
+                worker.pause(TURN_POLL);
+            }
+            let error = join(worker, conn, "wide-.*");
+            if !matches!(error, Ok(0)) || worker.shot == WIDE_GROUPS {
+                turn.fetch_max(worker.index + 1, Ordering::Relaxed);
+            }
+            error.map(|_| Shot::Answered)
+        })
+    }
+
+    /// Members of one group that come one after the other are let in, and have all partitions in the end.
+    fn check(&self, conn: &mut Conn) -> anyhow::Result<()> {
+        let mut buffer = Vec::new();
+        for member in 0..3 {
+            let request = ConsumerGroupHeartbeatRequest {
+                group_id: format!("honest-wide-{}", std::process::id()).into(),
+                member_id: format!("m{member}").into(),
+                rebalance_timeout_ms: 5000,
+                subscribed_topic_names: Some((0..WIDE_TOPICS).map(|index| wide(index).into()).collect()),
+                topic_partitions: Some(Vec::new()),
+                ..ConsumerGroupHeartbeatRequest::default()
+            };
+            let answer = conn.call(&request, VERSION, &mut buffer)?;
+            let error = answer.error_code;
+            ensure!(error == 0, "member {member} of a group of 8,000 partitions is refused: error {error}");
+            let topics = answer.assignment.into_iter().flat_map(|assignment| assignment.topic_partitions);
+            let partitions: usize = topics.map(|topic| topic.partitions.len()).sum();
+            let all = if member == 0 { WIDE_TOPICS * usize::try_from(WIDE_PARTITIONS)? } else { 0 };
+            ensure!(partitions == all, "member {member} is given {partitions} partitions of {all}");
+        }
+        Ok(())
+    }
+}
+
+/// The name of one of the topics that the pattern names.
+fn wide(index: usize) -> String {
+    format!("wide-{index}")
+}
+
+/// A member of a group that is new; the error that it is answered with.
+fn join(worker: &Worker, kept: &mut Option<Conn>, pattern: &str) -> anyhow::Result<i16> {
     let request = ConsumerGroupHeartbeatRequest {
         group_id: format!("g{}-{}-{}", std::process::id(), worker.index, worker.shot).into(),
         member_id: "m".into(),
@@ -106,8 +184,7 @@ fn join(worker: &Worker, kept: &mut Option<Conn>, pattern: &str) -> anyhow::Resu
         Some(conn) => conn,
         None => worker.connect()?,
     };
-    conn.send(&frame(&request, VERSION)?)?;
-    conn.skip_answer()?;
+    let error = conn.call(&request, VERSION, &mut Vec::new())?.error_code;
     *kept = Some(conn);
-    Ok(Shot::Answered)
+    Ok(error)
 }

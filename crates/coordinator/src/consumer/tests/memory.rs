@@ -1,9 +1,12 @@
 //! What a group takes is known at any time, and it is refused what it may not have.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use riverrun_protocol::ErrorCode;
 
+use crate::assignors::Indexes;
+use crate::consumer::member::partition_count;
 use crate::consumer::{ConsumerGroup, size};
 use crate::memory::{Held, Share};
 use crate::{GroupConfig, GroupMemory};
@@ -22,6 +25,9 @@ pub(crate) fn check_memory(group: &ConsumerGroup) {
     let targets = group.targets.values().map(size::target_bytes);
     let counted: usize = members.chain(sets).chain(users).chain(patterns).chain(targets).sum();
     assert_eq!(group.memory_bytes, counted, "the group's size is counted wrongly");
+    let targets: usize = group.targets.values().map(partition_count).sum();
+    let held: usize = group.members.values().map(|member| member.progress.partition_count()).sum();
+    assert_eq!(group.partitions, targets + held, "the group's partitions are counted wrongly");
 }
 
 fn config() -> GroupConfig {
@@ -35,33 +41,46 @@ fn world(max_bytes: usize) -> (World, Arc<GroupMemory>) {
     (world, memory)
 }
 
+/// Names of topics whose assignment takes more than a quarter of a megabyte.
+fn many_names() -> BTreeSet<String> {
+    (0..400).map(|index| format!("t-{index}")).collect()
+}
+
 #[test]
 fn a_member_is_refused_what_would_be_assigned_to_it() {
     let (mut world, memory) = world(1_000_000);
     world.topics.put("small", 10);
-    world.topics.put("large", 10_000);
-    let (mut a, mut b) = (Client::new("a", &["small"]), Client::new("b", &["large"]));
+    let many = many_names();
+    for name in &many {
+        world.topics.put(name, 1);
+    }
+    let (mut a, mut b) = (Client::new("a", &["small"]), Client::new("b", &[]));
+    b.subscribe(many, None);
     assert_eq!(a.heartbeat(&mut world, false), ErrorCode::NONE);
-    assert_eq!(b.heartbeat(&mut world, false), ErrorCode::GROUP_MAX_SIZE_REACHED, "half of it will never do");
+    let refused = b.heartbeat(&mut world, false);
+    assert_eq!(refused, ErrorCode::GROUP_MAX_SIZE_REACHED, "more than a quarter of it will never do");
     a.reconcile();
     assert_eq!(a.heartbeat(&mut world, false), ErrorCode::NONE);
-    assert_eq!(a.owned.values().map(std::collections::BTreeSet::len).sum::<usize>(), 10);
+    assert_eq!(a.owned.values().map(Indexes::len).sum::<usize>(), 10);
     assert_eq!((world.group().unwrap().members.len(), memory.refusals()), (1, 1));
 }
 
 #[test]
 fn a_group_keeps_its_assignment_when_there_is_no_memory_for_a_larger_one() {
     let (mut world, memory) = world(1_000_000);
-    world.topics.put("t", 10);
-    let mut client = Client::new("a", &["t"]);
+    world.topics.put("t-0", 10);
+    let mut client = Client::new("a", &[]);
+    client.subscribe(many_names(), None);
     client.heartbeat(&mut world, false);
     client.reconcile();
-    world.topics.put("t", 100_000);
+    for name in many_names().iter().skip(1) {
+        world.topics.put(name, 1);
+    }
     for _ in 0..3 {
         world.now_ms += 1_000;
         assert_eq!(client.heartbeat(&mut world, false), ErrorCode::NONE);
     }
-    assert_eq!(client.owned.values().map(std::collections::BTreeSet::len).sum::<usize>(), 10);
+    assert_eq!(client.owned.values().map(Indexes::len).sum::<usize>(), 10);
     assert_eq!(world.group().unwrap().state_name(), "Assigning");
     assert_eq!(memory.refusals(), 3);
     assert_replays(&world);
@@ -98,11 +117,12 @@ fn what_a_group_held_is_given_back_when_its_last_member_leaves() {
     client.heartbeat(&mut world, false);
     let group = world.group().unwrap();
     check_memory(group);
-    assert!(group.memory_bytes() > 1_000 * 100);
-    assert!(group.holders.capacity() >= 1_000 && group.targets.len() == 1);
+    assert_eq!((group.holders.topic_count(), group.targets.len()), (1, 1));
+    let bytes = group.memory_bytes();
+    assert!((2_000..10_000).contains(&bytes), "{bytes} bytes: neighbours take as much as one partition");
     client.leave(&mut world);
     assert!(memory.held_bytes() < 2_000, "{}", memory.held_bytes());
     let group = world.group().unwrap();
     assert_eq!(group.memory_bytes(), 0);
-    assert!(group.holders.capacity() <= 64, "a map does not keep what it does not need");
+    assert_eq!(group.holders.topic_count(), 0);
 }

@@ -13,6 +13,7 @@ use riverrun_protocol::ErrorCode;
 use self::classic::ClassicClient;
 use self::server::{Committer, Crash, PARTITIONS, Server, TOPIC};
 use super::world::Client;
+use crate::assignors::Indexes;
 use crate::migration::{JOINED, LAST_GONE, LAST_IS_CLASSIC, TAKEN_OVER};
 
 /// Members at once at most.
@@ -117,7 +118,7 @@ impl Member {
     fn owned(&self) -> BTreeSet<i32> {
         match &self.kind {
             Kind::Classic(client) => client.owned.clone(),
-            Kind::Newer(client) => client.owned.values().flatten().copied().collect(),
+            Kind::Newer(client) => client.owned.values().flat_map(Indexes::indexes).collect(),
         }
     }
 

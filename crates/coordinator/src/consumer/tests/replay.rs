@@ -11,7 +11,6 @@ use super::world::{Client, GROUP, World};
 
 /// What is in the log of a group, without what is soft.
 fn hard_state(group: &ConsumerGroup) -> String {
-    let holders: BTreeMap<_, _> = group.holders.iter().collect();
     format!(
         "{} {} {} {} {:#?} {:?} {:?} {:?} {:?} {:?} {:?} {} {}",
         group.group_epoch,
@@ -22,7 +21,7 @@ fn hard_state(group: &ConsumerGroup) -> String {
         group.static_members,
         group.targets,
         group.patterns,
-        holders,
+        group.holders,
         group.topic_sets,
         group.pattern_users,
         group.subscription_bytes,

@@ -139,7 +139,7 @@ impl Simulation {
         let mut readers: BTreeMap<(TopicId, i32), &str> = BTreeMap::new();
         for client in &self.clients {
             for (topic, partitions) in &client.owned {
-                for &partition in partitions {
+                for partition in partitions.indexes() {
                     let other = readers.insert((*topic, partition), &client.id);
                     assert_eq!(other, None, "{} reads {topic}-{partition} too", client.id);
                 }
@@ -176,7 +176,9 @@ impl Simulation {
                 }
             }
             let owned = client.owned.iter();
-            read.extend(owned.flat_map(|(id, partitions)| partitions.iter().map(move |index| (*id, *index))));
+            read.extend(
+                owned.flat_map(|(id, partitions)| partitions.indexes().map(move |index| (*id, index))),
+            );
         }
         assert_eq!(read, expected);
         let state = self.world.group().map_or("Empty", |group| group.state_name());

@@ -7,7 +7,7 @@ use riverrun_protocol::consumer_group_heartbeat_request::TopicPartitions;
 use riverrun_protocol::{ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, ErrorCode};
 use riverrun_types::TopicId;
 
-use crate::assignors::Assignment;
+use crate::assignors::{Assignment, Indexes};
 use crate::consumer::ConsumerGroup;
 use crate::group::Group;
 use crate::pattern::{PatternTopics, TopicPattern};
@@ -203,7 +203,7 @@ impl Client {
     pub(super) fn request(&self) -> ConsumerGroupHeartbeatRequest<'static> {
         let owned = self.owned.iter().map(|(&topic_id, partitions)| TopicPartitions {
             topic_id,
-            partitions: partitions.iter().copied().collect(),
+            partitions: partitions.indexes().collect(),
         });
         let reports = self.says_all || self.reported.as_ref() != Some(&self.owned);
         let names = || self.topics.iter().cloned().map(Into::into).collect();
@@ -276,7 +276,7 @@ impl Client {
         self.says_all = true;
         for (topic, partitions) in &mut self.told {
             let owned = self.owned.get(topic);
-            partitions.retain(|partition| owned.is_some_and(|owned| owned.contains(partition)));
+            *partitions = common(partitions, owned);
         }
         self.told.retain(|_, partitions| !partitions.is_empty());
     }
@@ -285,7 +285,7 @@ impl Client {
     pub(super) fn revoke(&mut self) {
         for (topic, partitions) in &mut self.owned {
             let told = self.told.get(topic);
-            partitions.retain(|partition| told.is_some_and(|told| told.contains(partition)));
+            *partitions = common(partitions, told);
         }
         self.owned.retain(|_, partitions| !partitions.is_empty());
     }
@@ -315,4 +315,9 @@ impl Client {
         self.start_over();
         ErrorCode(response.error_code)
     }
+}
+
+/// The partitions that are in both.
+fn common(left: &Indexes, right: Option<&Indexes>) -> Indexes {
+    left.indexes().filter(|index| right.is_some_and(|right| right.contains(*index))).collect()
 }

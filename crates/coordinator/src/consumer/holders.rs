@@ -1,0 +1,56 @@
+//! Which member holds which partition of a group.
+
+use std::collections::BTreeMap;
+
+use riverrun_types::{PartitionId, TopicId};
+
+use crate::runs::RunMap;
+
+use super::member::{MemberId, Progress};
+
+/// The member of each partition that is in somebody's progress.
+///
+/// Invariants: no topic is kept of which nobody holds anything.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Holders {
+    by_topic: BTreeMap<TopicId, RunMap<MemberId>>,
+}
+
+impl Holders {
+    /// Who holds the partition.
+    pub(super) fn get(&self, partition: PartitionId) -> Option<&MemberId> {
+        self.by_topic.get(&partition.topic)?.get(partition.index)
+    }
+
+    /// Topics of which somebody holds something.
+    pub(super) fn topic_count(&self) -> usize {
+        self.by_topic.len()
+    }
+
+    /// The member holds this from now on.
+    pub(super) fn add(&mut self, id: &MemberId, progress: &Progress) {
+        for (topic, epochs) in topics(progress) {
+            let held = epochs.indexes().map(|index| (index, MemberId::clone(id)));
+            self.by_topic.entry(topic).or_default().extend(held);
+        }
+    }
+
+    /// The member holds this no longer. What another one holds by now stays: a load may see their records in this order.
+    pub(super) fn remove(&mut self, id: &MemberId, progress: &Progress) {
+        for (topic, epochs) in topics(progress) {
+            let Some(holders) = self.by_topic.get_mut(&topic) else { continue };
+            for index in epochs.indexes() {
+                if holders.get(index) == Some(id) {
+                    holders.remove(index);
+                }
+            }
+            if holders.is_empty() {
+                self.by_topic.remove(&topic);
+            }
+        }
+    }
+}
+
+fn topics(progress: &Progress) -> impl Iterator<Item = (TopicId, &RunMap<i32>)> {
+    [&progress.assigned, &progress.revoking].into_iter().flatten().map(|(&topic, epochs)| (topic, epochs))
+}
