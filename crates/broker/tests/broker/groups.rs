@@ -246,7 +246,7 @@ fn members_of_the_new_protocol_part_the_partitions() {
 
 #[test]
 fn a_member_that_is_to_try_again_is_told_so_after_a_pause() {
-    let (server, mut client) = with_topic(&[("groups.memory.max.bytes", "1048576")]);
+    let (server, mut client) = with_topic(&[("groups.memory.max.bytes", "3145728")]);
     let metadata = vec![b'm'; 100_000];
     for group in ["large-0", "large-1"] {
         let mut request = join_request(group, "", 10_000);
