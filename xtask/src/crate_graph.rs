@@ -6,10 +6,13 @@
 //! so that a new crate has to say where it stands.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, bail};
 use serde::Deserialize;
+
+use crate::module_graph;
 
 /// Crate directory below `crates/`, and the crates it may depend on. Ordered from the bottom up: an arrow
 /// never points to a later row, which `every_arrow_of_the_table_points_down` holds the table to.
@@ -91,7 +94,8 @@ pub(crate) fn run() -> anyhow::Result<()> {
         bail!("the crate graph breaks the design's table:\n  {}", violations.join("\n  "));
     }
     println!("crate graph: {} crates, every arrow allowed", graph.len());
-    Ok(())
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask lies in the workspace")?;
+    module_graph::check(root)
 }
 
 /// Crate directory name -> names of what it depends on (workspace crates without their prefix).

@@ -16,6 +16,7 @@ mod crate_graph;
 mod formats;
 mod fuzz;
 mod gen_protocol;
+mod module_graph;
 #[cfg(feature = "bench")]
 mod report_page;
 

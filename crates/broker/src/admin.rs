@@ -22,10 +22,9 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-pub(crate) use self::door::VISITS_MAX;
 use self::door::{Door, Here};
 use crate::broker::Broker;
-use crate::health::Health;
+use crate::broker::health::Health;
 use crate::metrics::Format;
 use crate::stop_signal::{StopSignal, stopped};
 

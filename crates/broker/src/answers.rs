@@ -5,7 +5,7 @@
 
 use riverrun_protocol::ApiKey;
 
-use crate::net::responses::SMALL_BYTES;
+use crate::flow::responses::SMALL_BYTES;
 
 /// Bytes expected of an answer about all topics or groups: some ten thousand of them.
 const BROAD_BYTES: usize = 1024 * 1024;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::net::source::Source;
+use crate::flow::source::Source;
 
 /// Topics that a source may have made at once: as many as one service uses.
 const SOURCE_BURST: u32 = 1_000;

@@ -3,6 +3,10 @@
 //! Owns nothing but the parts and the paths between them: a topic's name or id to its entry in the image, and a
 //! partition of that to the live partition.
 
+mod durability;
+pub(crate) mod health;
+pub(crate) mod topics;
+
 use std::cmp::Ordering;
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -19,28 +23,28 @@ use tokio::sync::Notify;
 
 use crate::aside::{self, Places};
 use crate::auto_creation::AutoCreations;
+use crate::broker::health::OpenFailures;
+use crate::broker::topics::Discarded;
+use crate::catch_up::CatchUp;
 use crate::compaction_failures::CompactionFailures;
 use crate::config::{BrokerConfig, Listener};
 use crate::context::RequestContext;
-use crate::fetch::catch_up::CatchUp;
-use crate::fetch::held_files::HeldFiles;
-use crate::fetch::session::SessionCache;
+use crate::fetch_sessions::SessionCache;
+use crate::flow::budget::MemoryBudget;
+use crate::flow::inflate_offload::InflatingLeave;
+use crate::flow::produce_backpressure::ProduceGate;
+use crate::flow::responses::ResponseMemory;
+use crate::flow::turns::Turns;
 use crate::groups::Groups;
-use crate::health::OpenFailures;
+use crate::held_files::HeldFiles;
 use crate::log_limit::REMOVAL_TROUBLE;
 use crate::metadata::{self, Image, JournalRegistry, Topic};
 use crate::metrics::SharedMetrics;
 use crate::mounts::{MountedQueue, Mounts};
-use crate::net::budget::MemoryBudget;
-use crate::net::inflate_offload::InflatingLeave;
-use crate::net::produce_backpressure::ProduceGate;
-use crate::net::responses::ResponseMemory;
-use crate::net::turns::Turns;
 use crate::partitions::{Partition, Partitions, Placement};
-use crate::scrub::ScrubProgress;
+use crate::scrub_progress::ScrubProgress;
 use crate::supervisor::Supervisor;
-use crate::topics::Discarded;
-use crate::watchdog::Seen;
+use crate::waits::Seen;
 
 /// How a request names a topic: by name in older versions, by id in newer ones (KIP-516).
 #[derive(Clone, Copy, Debug)]

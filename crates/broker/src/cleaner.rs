@@ -25,12 +25,12 @@ use crate::broker::Broker;
 use crate::compaction_failures::Turn;
 use crate::config::UpkeepOptions;
 use crate::error::is_log_trouble;
-use crate::jobs::{Kept, Looks, checkpoint_dir, kept_partitions};
 use crate::log_limit::UPKEEP_TROUBLE;
-use crate::metadata::OFFSETS_TOPIC;
 use crate::partitions::Partition;
 use crate::stop_signal::{StopSignal, stopped};
 use crate::supervisor::aside;
+use crate::topic_names::OFFSETS_TOPIC;
+use crate::upkeep::{Kept, Looks, checkpoint_dir, kept_partitions};
 
 /// A log in the quick lane holds this at most: a second's work for a disk, so that none waits there for long.
 const QUICK_BYTES_MAX: u64 = 32 * 1024 * 1024;
@@ -238,7 +238,7 @@ fn claim(broker: &Broker, state: &Mutex<State>, lane: Lane) -> Option<(Arc<str>,
     let mut state = state.lock();
     let kept = kept_partitions(broker, state.dir);
     state.looks.keep_only(&kept);
-    broker.compaction_failures.keep_only(state.dir, &kept);
+    broker.compaction_failures.keep_only(state.dir, kept.iter().map(|kept| kept.known.id));
     let (mut first, mut last) = (Vec::new(), Vec::new());
     let is_to_look_at = |kept: &&Kept| !kept.is_in_failed_dir(broker) && is_compacted(broker, kept);
     for kept in kept.iter().filter(is_to_look_at) {

@@ -9,8 +9,6 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use riverrun_types::PartitionId;
 
-use crate::jobs::Kept;
-
 /// How long a log rests after its first failure, or one that may pass; twice as long after each further one.
 const REST_MIN: Duration = Duration::from_mins(1);
 /// How long a log rests at most.
@@ -55,10 +53,10 @@ impl CompactionFailures {
     }
 
     /// Forgets logs of a log dir that are gone from it.
-    pub(crate) fn keep_only(&self, dir: usize, kept: &[Kept]) {
+    pub(crate) fn keep_only(&self, dir: usize, kept: impl Iterator<Item = PartitionId>) {
         let mut failed = self.failed.lock();
         if !failed.is_empty() {
-            let ids: HashSet<PartitionId> = kept.iter().map(|kept| kept.known.id).collect();
+            let ids: HashSet<PartitionId> = kept.collect();
             failed.retain(|failed| failed.dir != dir || ids.contains(&failed.id));
         }
     }
@@ -91,6 +89,8 @@ pub(crate) enum Turn {
 
 #[cfg(test)]
 mod tests {
+    use std::iter;
+
     use riverrun_types::TopicId;
 
     use super::*;
@@ -115,9 +115,9 @@ mod tests {
         failures.forget(ID);
         assert_eq!(failures.turn(ID, now), Turn::First);
         failures.note(0, ID, "unreadable".to_owned(), false, now);
-        failures.keep_only(1, &[]);
+        failures.keep_only(1, iter::empty());
         assert_eq!(failures.all().len(), 1, "it lies elsewhere");
-        failures.keep_only(0, &[]);
+        failures.keep_only(0, iter::empty());
         assert_eq!(failures.all(), []);
     }
 }

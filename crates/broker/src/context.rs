@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::net::source::Source;
+use crate::flow::source::Source;
 
 /// The identity that a connection has proved, in Kafka's `Type:name` form.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

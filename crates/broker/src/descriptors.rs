@@ -8,12 +8,13 @@
 use riverrun_log::StoreOptions;
 use rustix::process::{Resource, getrlimit};
 
-use crate::admin::VISITS_MAX;
-use crate::start::StartError;
+use crate::start_error::StartError;
 
 /// For listeners, the runtimes, metadata, standard streams, mounted queues, what is accepted and closed at once, and
 /// libraries.
 const OTHERS: u64 = 64;
+/// Connections to the admin port at once: a few scrapers and probes, each of which has one at a time.
+pub(crate) const VISITS_MAX: usize = 16;
 /// For each log dir and each journal dir: the dir itself, journals' files, what a checkpoint and the cleaner open for a
 /// moment.
 const OF_DIR: u64 = 16;

@@ -7,27 +7,23 @@
 //! over: nothing is written there, and that was told once for all of them. Retention and compaction touch only what a
 //! checkpoint covers; where something is due that none has covered, they make one.
 
-use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use riverrun_log::{KnownPartition, LogError, PartitionLog, Retained};
-use riverrun_types::{Offset, PartitionId};
+use riverrun_log::Retained;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::broker::Broker;
-use crate::config::TopicOverrides;
 use crate::error::is_log_trouble;
-use crate::log_limit::{UNKNOWN_TOPICS, UPKEEP_TROUBLE};
-use crate::metadata::{IDENTITY_FILE, Topic};
-use crate::partitions::Partition;
+use crate::log_limit::UPKEEP_TROUBLE;
 use crate::stop_signal::{StopSignal, stopped};
 use crate::supervisor::aside;
+use crate::upkeep::{Kept, Looks, checkpoint_dir, in_turns, kept_partitions};
 use crate::{cleaner, damaged_partitions, groups, scrub};
 
 /// How long after a full log dir made retention run it may run again.
@@ -160,105 +156,6 @@ async fn close_surplus(broker: Arc<Broker>, dir: usize, mut stop: StopSignal) {
     }
 }
 
-/// A partition that has files, and its topic.
-#[derive(Clone, Debug)]
-pub(crate) struct Kept {
-    pub(crate) topic: Arc<Topic>,
-    pub(crate) known: KnownPartition,
-}
-
-impl Kept {
-    /// The live partition; it is opened if it is closed. One that cannot be opened has been logged, and is offline.
-    pub(crate) fn open(&self, broker: &Broker) -> Option<Arc<Partition>> {
-        broker.partition(&self.topic, self.known.id.index).ok()
-    }
-
-    /// Whether the log dir that it lies in has failed.
-    pub(crate) fn is_in_failed_dir(&self, broker: &Broker) -> bool {
-        let dir = self.topic.log_dir(self.known.id.index);
-        dir.is_some_and(|dir| broker.logs.dir_failure(dir).is_some())
-    }
-}
-
-/// Every partition of a log dir that has records, or files that are to be removed, from memory: nothing is opened. Files of
-/// topics that the metadata does not know are told of and left alone: it may be the metadata that was lost.
-pub(crate) fn kept_partitions(broker: &Broker, dir: usize) -> Vec<Kept> {
-    let known: Vec<KnownPartition> = broker.logs.known(dir);
-    // Read after the partitions, so that it knows every topic that had one by then.
-    let image = broker.metadata.image();
-    let mut unknown = 0_usize;
-    let mut kept = Vec::with_capacity(known.len());
-    for known in known {
-        match image.topic_by_id(known.id.topic) {
-            Some(topic) if known.size_bytes > 0 || known.awaits_removals => {
-                kept.push(Kept { topic: Arc::clone(topic), known });
-            }
-            Some(_) => {}
-            // Its deletion is under way.
-            None if image.doomed().contains_key(&known.id.topic) => {}
-            None => unknown += 1,
-        }
-    }
-    if unknown > 0 {
-        UNKNOWN_TOPICS.warn(|suppressed| {
-            let what =
-                "partitions of topics that the metadata does not know are in a log dir, and stay there";
-            tracing::warn!(partitions = unknown, suppressed, "{what}");
-        });
-    }
-    kept
-}
-
-/// What a partition looked like when a job looked at it.
-#[derive(Debug)]
-struct Seen {
-    range: (Offset, Offset),
-    size_bytes: u64,
-    configs: Arc<TopicOverrides>,
-    at: Duration,
-}
-
-/// Which partitions of a log dir a job has looked at, so that it does not keep idle ones open by looking at them again and again.
-///
-/// Invariants: an entry for each partition that was looked at when a checkpoint covered all of it (before that,
-/// neither retention nor compaction can do all they will) and that still had records at the last look over all.
-#[derive(Debug, Default)]
-pub(crate) struct Looks {
-    seen: HashMap<PartitionId, Seen>,
-}
-
-impl Looks {
-    /// Whether to look at a partition: something about it has changed since the last look, or that is `period` ago.
-    pub(crate) fn is_due(&self, kept: &Kept, now: Duration, period: Duration) -> bool {
-        let known = &kept.known;
-        self.seen.get(&known.id).is_none_or(|seen| {
-            seen.range != (known.log_start, known.log_end)
-                || seen.size_bytes != known.size_bytes
-                || !Arc::ptr_eq(&seen.configs, &kept.topic.configs)
-                || now.saturating_sub(seen.at) >= period
-        })
-    }
-
-    /// Notes that a look found nothing more to do, if a checkpoint covered the log up to its end: `covered` is how far
-    /// one did before the look, which sees no more than that.
-    pub(crate) fn note(&mut self, kept: &Kept, log: &PartitionLog, covered: Offset, now: Duration) {
-        if covered < log.known_range().1 {
-            return;
-        }
-        let configs = Arc::clone(&kept.topic.configs);
-        let seen = Seen { range: log.known_range(), size_bytes: log.size_bytes(), configs, at: now };
-        self.seen.insert(kept.known.id, seen);
-    }
-
-    /// Forgets partitions that are gone.
-    pub(crate) fn keep_only(&mut self, kept: &[Kept]) {
-        if self.seen.len() > kept.len() {
-            let ids: HashSet<PartitionId> = kept.iter().map(|kept| kept.known.id).collect();
-            self.seen.retain(|id, _| ids.contains(id));
-        }
-    }
-}
-
 /// What has not grown is looked at again after this share of the time that would make something of it old.
 const LOOKS_PER_RETENTION: u64 = 16;
 
@@ -286,25 +183,6 @@ fn look_at_all(broker: &Broker, dir: usize, looks: &Mutex<Looks>, stop: &StopSig
         },
     );
     is_done && awaits_checkpoint
-}
-
-/// Gives each its turn, one after the other, and those of which something is left another one after all the others, until
-/// nothing is left; false if stopped before. `turn` says whether something is left.
-pub(crate) fn in_turns<T>(
-    items: Vec<T>,
-    is_stopped: impl Fn() -> bool,
-    mut turn: impl FnMut(&mut T) -> bool,
-) -> bool {
-    let mut queue = VecDeque::from(items);
-    while let Some(mut item) = queue.pop_front() {
-        if is_stopped() {
-            return false;
-        }
-        if turn(&mut item) {
-            queue.push_back(item);
-        }
-    }
-    true
 }
 
 /// What a turn of retention leaves of a partition.
@@ -368,20 +246,6 @@ fn checkpoint_rest(broker: &Broker) {
     write_metadata_copies(broker);
 }
 
-pub(crate) fn checkpoint_dir(broker: &Broker, dir: usize) {
-    broker.logs.look_for_vanished_in(dir, &[IDENTITY_FILE]);
-    match broker.logs.checkpoint_dir(dir) {
-        Ok(()) => {}
-        // The server stops.
-        Err(LogError::OutOfTime) => return,
-        Err(error @ LogError::DirFailed { .. }) => {
-            tracing::debug!(%error, "no checkpoint of a dir that has said so");
-        }
-        Err(error) => tracing::error!(%error, "a checkpoint failed; a restart has more to look at"),
-    }
-    broker.logs.look_at_device(dir);
-}
-
 /// Writes what is kept twice of the metadata and was written only once, for want of room.
 fn write_metadata_copies(broker: &Broker) {
     broker.metadata.write_copy();
@@ -410,12 +274,13 @@ mod tests {
     use riverrun_env::FileSystem as _;
     use riverrun_env::sim::SimEnv;
     use riverrun_log::config::LogConfig;
-    use riverrun_types::{TimestampMs, TopicId};
+    use riverrun_types::{PartitionId, TimestampMs, TopicId};
     use tokio::sync::watch;
 
     use super::*;
     use crate::config::BrokerConfig;
-    use crate::metadata::NewTopic;
+    use crate::metadata::{NewTopic, Topic};
+    use crate::partitions::Partition;
     use crate::start::open_broker;
     use crate::testing::{log_lines, record};
 

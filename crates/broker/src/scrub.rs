@@ -5,7 +5,6 @@
 //! of each, and what follows from damage, is the log's business.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -16,10 +15,10 @@ use riverrun_types::Offset;
 
 use crate::broker::Broker;
 use crate::error::is_log_trouble;
-use crate::jobs::{Kept, in_turns, kept_partitions};
 use crate::log_limit::UPKEEP_TROUBLE;
 use crate::stop_signal::{StopSignal, stopped};
 use crate::supervisor::aside;
+use crate::upkeep::{Kept, in_turns, kept_partitions};
 
 /// The first pass begins so long after the start, or after one interval if that is shorter: a server that is often
 /// started anew is scrubbed, too.
@@ -33,25 +32,6 @@ const OPEN_BYTES: u64 = 64 * 1024;
 /// Bytes of a partition that are read before the others have their turn, but for the rest of a segment: fewer would have a log
 /// opened more often than is worth it.
 const TURN_BYTES: u64 = 64 * 1024 * 1024;
-
-/// What the scrub has done since the start.
-#[derive(Debug, Default)]
-pub(crate) struct ScrubProgress {
-    bytes: AtomicU64,
-    passes: AtomicU64,
-}
-
-impl ScrubProgress {
-    /// Bytes that were read.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
-    }
-
-    /// Passes over a log dir that came to their end.
-    pub(crate) fn passes(&self) -> u64 {
-        self.passes.load(Ordering::Relaxed)
-    }
-}
 
 /// Lent to the reads of one pass.
 struct Control {
@@ -101,7 +81,7 @@ fn pass(broker: &Arc<Broker>, dir: usize, interval: Duration, stop: StopSignal) 
     let pace = Mutex::new(IoPace::new(Some(rate)));
     let control = Control { broker: Arc::clone(broker), pace, stop };
     if scrub_in_turns(broker, order(kept, broker.env.random.next_u64()), &control) {
-        broker.scrub.passes.fetch_add(1, Ordering::Relaxed);
+        broker.scrub.note_pass();
     }
 }
 
@@ -145,7 +125,7 @@ fn scrub(broker: &Broker, kept: &Kept, from: Offset, control: &Control) -> Optio
     let partition = kept.open(broker)?;
     match partition.log.scrub(from, TURN_BYTES, control) {
         Ok(scrubbed) => {
-            broker.scrub.bytes.fetch_add(scrubbed.bytes, Ordering::Relaxed);
+            broker.scrub.note_bytes(scrubbed.bytes);
             return scrubbed.next;
         }
         Err(error) if is_log_trouble(&error) => {

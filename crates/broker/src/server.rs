@@ -26,21 +26,22 @@ use tokio::task::JoinSet;
 use crate::admin;
 use crate::aside::{self, Aside};
 use crate::broker::Broker;
+use crate::broker::health::nothing_to_write_to;
+use crate::broker::topics;
 use crate::config::{BrokerConfig, ConfigError, Listener as ListenerAddress, Origin, Settings};
 use crate::descriptors::Descriptors;
-use crate::health::nothing_to_write_to;
+use crate::handlers::router::Router;
 use crate::jobs;
 use crate::metadata::first_start;
 use crate::mounts::Watchers;
 use crate::net::connection::ConnectionLimits;
 use crate::net::crowd::{ConnectionBounds, ConnectionCounts};
 use crate::net::listener::{Bound, Listener, ListenerLimits, bind};
-use crate::router::Router;
 use crate::settle::Settlers;
-use crate::start::{StartError, open_broker};
+use crate::start::open_broker;
+use crate::start_error::StartError;
 use crate::stop_signal::{StopSignal, stopped};
 use crate::supervisor::panic_text;
-use crate::topics;
 use crate::watchdog::Watchdog;
 use crate::writers::Writers;
 
@@ -662,7 +663,7 @@ mod tests {
 
     use super::*;
     use crate::context::ConnectionInfo;
-    use crate::net::budget::Charge;
+    use crate::flow::budget::Charge;
     use crate::net::connection::{Dispatch, Dispatched};
 
     /// A bug that a request brings to light.

@@ -4,8 +4,7 @@
 //! depend on the number of partitions.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
 
@@ -15,147 +14,34 @@ use riverrun_journal::JournalError;
 use riverrun_log::{LogError, LogStore, Place, RecoveryReport};
 use riverrun_queue::CONTROL_NAME;
 use riverrun_types::{ErrorKind, PartitionId};
-use thiserror::Error;
 use tokio::sync::Notify;
 
-use crate::aside;
 use crate::auto_creation::AutoCreations;
+use crate::broker::health::OpenFailures;
+use crate::broker::topics::Discarded;
 use crate::broker::{Broker, Budgets};
+use crate::catch_up::CatchUp;
 use crate::compaction_failures::CompactionFailures;
 use crate::config::{BrokerConfig, ConfigError};
+use crate::cordon::{Cordon, absolute};
 use crate::descriptors::Descriptors;
-use crate::fetch::catch_up::CatchUp;
-use crate::fetch::held_files::HeldFiles;
-use crate::fetch::session::SessionCache;
+use crate::fetch_sessions::SessionCache;
+use crate::flow::budget::MemoryBudget;
+use crate::flow::inflate_offload::InflatingLeave;
+use crate::flow::produce_backpressure::{Load, ProduceGate};
+use crate::flow::responses::ResponseMemory;
+use crate::flow::turns::Turns;
 use crate::groups::Groups;
-use crate::health::OpenFailures;
-use crate::metadata::{
-    Cordon, JournalRegistry, MetadataError, Store, StoreOptions, absolute, check_unowned, first_start,
-    log_dir_around,
-};
+use crate::held_files::HeldFiles;
+use crate::metadata::{JournalRegistry, Store, StoreOptions, check_unowned, first_start, log_dir_around};
 use crate::metrics::Metrics;
 use crate::mounts::Mounts;
-use crate::net::budget::MemoryBudget;
-use crate::net::inflate_offload::InflatingLeave;
-use crate::net::produce_backpressure::{Load, ProduceGate};
-use crate::net::responses::ResponseMemory;
-use crate::net::turns::Turns;
 use crate::partitions::Partitions;
-use crate::scrub::ScrubProgress;
+use crate::scrub_progress::ScrubProgress;
 use crate::settle::used_journals;
-use crate::topics::Discarded;
-use crate::watchdog::Seen;
-
-/// Why a server did not start.
-#[derive(Debug, Error)]
-pub enum StartError {
-    /// An option is wrong.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// The metadata cannot be opened.
-    #[error(transparent)]
-    Metadata(#[from] MetadataError),
-    /// A log dir cannot be opened.
-    #[error(transparent)]
-    Log(#[from] LogError),
-    /// The disk does not let a journal be opened.
-    #[error("a journal cannot be read: {source}. {way_out}")]
-    Journal {
-        /// What the system said of which file.
-        source: JournalError,
-        /// What to do, and what is lost by it.
-        way_out: String,
-    },
-    /// An address cannot be bound.
-    #[error("cannot listen on {address}: {source}{}", hint(source))]
-    Bind {
-        /// The address.
-        address: String,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The host of an address is not known.
-    #[error(
-        "cannot listen on {address}: its host is neither an address nor a name that is known here: {source}"
-    )]
-    Lookup {
-        /// The address.
-        address: String,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// A directory is a queue's.
-    #[error("{option}: a queue lies in {}: give the server a directory of its own", path.display())]
-    QueueDir {
-        /// The option that names the directory.
-        option: &'static str,
-        /// The directory.
-        path: PathBuf,
-    },
-    /// A directory lies in a log dir of another server.
-    #[error(
-        "{option}: {} lies in {}, a log dir of cluster {cluster}, node {node}: give the server a directory of its own",
-        path.display(), log_dir.display()
-    )]
-    OthersLogDir {
-        /// The option that names the directory.
-        option: &'static str,
-        /// The directory.
-        path: PathBuf,
-        /// The log dir.
-        log_dir: PathBuf,
-        /// Whose it is.
-        cluster: String,
-        /// Whose it is.
-        node: i32,
-    },
-    /// There is no queue where one is to be mounted.
-    #[error("mounts: {mount}: {}: no queue here", dir.display())]
-    NoQueue {
-        /// The mount, as the option `mounts` has it.
-        mount: String,
-        /// The directory.
-        dir: PathBuf,
-    },
-    /// A queue cannot be mounted.
-    #[error("mounts: {mount}: {reason}")]
-    Mount {
-        /// The mount, as the option `mounts` has it.
-        mount: String,
-        /// What is wrong, and what to do.
-        reason: String,
-    },
-    /// The process may have too few descriptors.
-    #[error(
-        "the system lets this process have {limit} open descriptors, and a server with this configuration needs at least \
-         {needed}: raise the limit (ulimit -n, systemd's LimitNOFILE)"
-    )]
-    Descriptors {
-        /// How many it may have.
-        limit: u64,
-        /// How many it needs.
-        needed: u64,
-    },
-    /// The temporary directory cannot be made.
-    #[error("cannot make a temporary directory: {0}")]
-    TemporaryDirectory(io::Error),
-    /// A thread cannot be started.
-    #[error("cannot start a thread: {0}")]
-    Thread(io::Error),
-    /// The server's thread ended while it was starting.
-    #[error("the server's thread died while starting")]
-    Died,
-}
-
-/// What is likely the cause where an address cannot be bound, and the system's word for it tells too little.
-fn hint(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::AddrInUse => "; is another server running there?",
-        io::ErrorKind::AddrNotAvailable => "; it is no address of this machine",
-        io::ErrorKind::PermissionDenied => "; ports below 1024 may need privileges",
-        _ => "",
-    }
-}
+use crate::start_error::StartError;
+use crate::waits::Seen;
+use crate::{aside, scrape};
 
 fn log_store_options(
     config: &BrokerConfig,
@@ -276,7 +162,7 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
     };
     let broker = Arc::new_cyclic(|broker| {
         let mut metrics = Metrics::new();
-        metrics.register_collectors(broker);
+        scrape::register(&mut metrics, broker);
         Broker {
             partitions: Partitions::new(Arc::clone(&logs), image.leader_epoch()),
             mounts,

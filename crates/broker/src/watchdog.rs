@@ -5,161 +5,24 @@
 //! for longer than ten seconds it is a trouble, unless only those wait who ask for more than their share. The thread takes no lock that is held over work, and waits for none of those
 //! that it watches.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use riverrun_env::Clock;
 use riverrun_log::DirWork;
 use riverrun_types::PartitionId;
 use tokio::runtime::Handle;
 
 use crate::broker::Broker;
+use crate::waits::{Event, TOLD_AFTER, Wait};
 
 /// Between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// What is over sooner is load, not a wait that somebody should know of.
-const TOLD_AFTER: Duration = Duration::from_secs(1);
-/// What lasts longer is a trouble: a server that is only busy gets on within that time.
-const TROUBLE_AFTER: Duration = Duration::from_secs(10);
-
 /// A thread of the network that takes so long to get to something new is late: its work is bounded by milliseconds.
 const LATE_AFTER: Duration = Duration::from_millis(100);
-
-/// What can be in the way.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Wait {
-    /// The write cache is full.
-    WriteCache,
-    /// The disk of a log dir, by the dir's place among them.
-    LogDir(usize),
-    /// The disk of the metadata.
-    Metadata,
-    /// A journal, by its place among them, stores nothing of what was submitted.
-    Journal(usize),
-    /// The memory for requests is taken.
-    RequestMemory,
-    /// The same, and nobody is answered.
-    AnyRequestMemory,
-    /// The memory for responses is taken.
-    ResponseMemory,
-    /// The threads of the network do not get to what is to be done.
-    NetworkThreads,
-    /// Connections have more to do than the threads of the network can, and their sources take turns.
-    Turns,
-}
-
-impl Wait {
-    /// Its name in metrics.
-    fn name(&self) -> &'static str {
-        match self {
-            Self::WriteCache => "write_cache",
-            Self::LogDir(_) => "log_dir",
-            Self::Metadata => "metadata",
-            Self::Journal(_) => "journal",
-            Self::RequestMemory => "request_memory",
-            Self::AnyRequestMemory => "any_request_memory",
-            Self::ResponseMemory => "response_memory",
-            Self::NetworkThreads => "network_threads",
-            Self::Turns => "turns",
-        }
-    }
-
-    /// Whether it is a trouble when it lasts: somebody waits who asks for no more than others. A few large requests may hold
-    /// the memory that others of their kind wait for as long as they like, if small ones are answered.
-    fn is_trouble(&self) -> bool {
-        !matches!(self, Self::Turns | Self::RequestMemory)
-    }
-}
-
-/// One that goes on.
-#[derive(Debug)]
-struct Lasting {
-    since: Duration,
-    cause: String,
-    is_told: bool,
-}
-
-/// What is to be told now.
-#[derive(Debug, PartialEq, Eq)]
-enum Event {
-    Began(String),
-    Ended(String, Duration),
-}
-
-/// The waits that go on. Pure: facts and time in, what to tell out.
-///
-/// Invariants: each of them was there at every look since it began.
-#[derive(Debug, Default)]
-struct Waits {
-    lasting: BTreeMap<Wait, Lasting>,
-    seen_at: Duration,
-}
-
-impl Waits {
-    /// Takes in what is waited for now, and why.
-    fn look(&mut self, now: Duration, present: Vec<(Wait, String)>) -> Vec<Event> {
-        self.seen_at = now;
-        let mut before = std::mem::take(&mut self.lasting);
-        let mut events = Vec::new();
-        for (wait, cause) in present {
-            let known = before.remove(&wait);
-            let (since, was_told) = known.map_or((now, false), |known| (known.since, known.is_told));
-            let is_told = was_told || now.saturating_sub(since) >= TOLD_AFTER;
-            if is_told && !was_told {
-                events.push(Event::Began(cause.clone()));
-            }
-            self.lasting.insert(wait, Lasting { since, cause, is_told });
-        }
-        let over = before.into_values().filter(|lasting| lasting.is_told);
-        events.extend(over.map(|lasting| Event::Ended(lasting.cause, now.saturating_sub(lasting.since))));
-        events
-    }
-
-    /// What is told, and for how long it has lasted.
-    fn told(&self) -> impl Iterator<Item = (&Wait, &str, Duration)> {
-        let told = self.lasting.iter().filter(|(_, lasting)| lasting.is_told);
-        told.map(|(wait, it)| (wait, it.cause.as_str(), self.seen_at.saturating_sub(it.since)))
-    }
-}
-
-/// What the watchdog has seen, for whoever asks.
-#[derive(Debug, Default)]
-pub(crate) struct Seen(Mutex<Waits>);
-
-impl Seen {
-    fn lines(&self, are_troubles: bool) -> Vec<String> {
-        let waits = self.0.lock();
-        let is_trouble = |wait: &Wait, lasted| wait.is_trouble() && lasted >= TROUBLE_AFTER;
-        let told = waits.told().filter(|(wait, _, lasted)| is_trouble(wait, *lasted) == are_troubles);
-        told.map(|(_, cause, lasted)| format!("for {} seconds {cause}", lasted.as_secs())).collect()
-    }
-
-    /// What has lasted so long that something is wrong.
-    pub(crate) fn troubles(&self) -> Vec<String> {
-        self.lines(true)
-    }
-
-    /// What has not, or is nothing wrong however long it lasts.
-    pub(crate) fn notes(&self) -> Vec<String> {
-        self.lines(false)
-    }
-
-    /// For how many seconds somebody has waited, by the name of what for: of several journals the longest.
-    pub(crate) fn seconds(&self) -> BTreeMap<&'static str, u64> {
-        let waits = self.0.lock();
-        let mut seconds = BTreeMap::new();
-        for (wait, _, lasted) in waits.told() {
-            let longest: &mut u64 = seconds.entry(wait.name()).or_default();
-            *longest = (*longest).max(lasted.as_secs());
-        }
-        seconds
-    }
-}
 
 /// The running thread.
 #[derive(Debug)]
@@ -230,7 +93,7 @@ impl Facts {
         }
         present.extend(self.network_threads(&broker.env.clock));
         present.extend(turns(broker));
-        let events = broker.waits.0.lock().look(broker.env.clock.monotonic(), present);
+        let events = broker.waits.look(broker.env.clock.monotonic(), present);
         for event in events {
             match event {
                 Event::Began(cause) => tracing::warn!("{cause}"),
@@ -400,52 +263,7 @@ fn settling(broker: &Broker) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn cache(cause: &str) -> Vec<(Wait, String)> {
-        vec![(Wait::WriteCache, cause.to_owned())]
-    }
-
-    #[test]
-    fn a_wait_is_told_once_when_it_lasts_and_once_when_it_is_over() {
-        let mut waits = Waits::default();
-        let at = |ms: u64| Duration::from_millis(10_000 + ms);
-        assert!(waits.look(at(0), cache("first")).is_empty());
-        assert!(waits.look(at(900), cache("first")).is_empty());
-        assert!(waits.look(at(950), Vec::new()).is_empty(), "it was not worth a word");
-        assert!(waits.look(at(1000), cache("first")).is_empty(), "it begins anew");
-        assert_eq!(waits.look(at(2000), cache("second")), [Event::Began("second".to_owned())]);
-        assert!(waits.look(at(3000), cache("third")).is_empty());
-        let ended = Event::Ended("third".to_owned(), Duration::from_secs(3));
-        assert_eq!(waits.look(at(4000), Vec::new()), [ended]);
-        assert!(waits.look(at(9000), Vec::new()).is_empty());
-    }
-
-    #[test]
-    fn a_wait_is_a_note_first_and_a_trouble_when_it_lasts_for_long() {
-        let seen = Seen::default();
-        let look = |seconds, present| _ = seen.0.lock().look(Duration::from_secs(seconds), present);
-        let mut both = cache("producers wait");
-        both.push((Wait::Journal(0), "one".to_owned()));
-        look(100, both.clone());
-        assert_eq!((seen.notes(), seen.troubles()), (Vec::new(), Vec::new()));
-        both.push((Wait::Journal(1), "other".to_owned()));
-        look(105, both.clone());
-        assert_eq!(seen.notes(), ["for 5 seconds producers wait", "for 5 seconds one"]);
-        look(110, both);
-        assert_eq!(seen.troubles(), ["for 10 seconds producers wait", "for 10 seconds one"]);
-        assert_eq!(seen.notes(), ["for 5 seconds other"]);
-        assert_eq!(seen.seconds(), BTreeMap::from([("write_cache", 10), ("journal", 10)]));
-    }
-
-    #[test]
-    fn those_who_wait_because_of_their_own_share_are_never_a_trouble() {
-        let seen = Seen::default();
-        for seconds in [100, 200] {
-            seen.0.lock().look(Duration::from_secs(seconds), vec![(Wait::Turns, "they wait".to_owned())]);
-        }
-        assert_eq!(seen.troubles(), [""; 0]);
-        assert_eq!(seen.notes(), ["for 100 seconds they wait"]);
-    }
+    use crate::waits::Seen;
 
     #[test]
     fn requests_that_wait_for_memory_are_a_trouble_only_if_nobody_is_answered() {
@@ -453,7 +271,7 @@ mod tests {
             let seen = Seen::default();
             for seconds in [100, 200] {
                 let waits = request_memory(true, is_stuck).collect();
-                seen.0.lock().look(Duration::from_secs(seconds), waits);
+                seen.look(Duration::from_secs(seconds), waits);
             }
             assert_eq!(seen.troubles().len(), troubles, "{:?}", seen.troubles());
             assert_eq!(seen.notes(), ["for 100 seconds requests wait for the memory that others hold"]);

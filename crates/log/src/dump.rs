@@ -8,8 +8,8 @@ use riverrun_records::BatchHeader;
 use riverrun_types::Offset;
 
 use crate::error::LogError;
+use crate::file_names::{LOG_SUFFIX, parse_name};
 use crate::scan::{BatchScan, ScanStop};
-use crate::segment::{LOG_SUFFIX, parse_name};
 
 /// One batch of a dumped file.
 #[derive(Clone, Debug)]

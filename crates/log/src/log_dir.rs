@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use parking_lot::{Mutex, RwLockReadGuard};
 use riverrun_env::{Directory, Env, File, LockGuard, is_device_error, is_shortage, read_whole};
 use riverrun_types::{LeaderEpoch, Offset, PartitionId, Position, TopicId};
 
@@ -53,6 +53,7 @@ use crate::open_logs::OpenLogs;
 use crate::pace::{Haste, Hurry};
 use crate::partition_log::PartitionLog;
 use crate::producer_state::AppendOrigin;
+use crate::rank::{self, Guard, Ranked, RankedRw};
 use crate::shared::StoreShared;
 use crate::space::{Measured, Space};
 use crate::store::{DIR_PREFIX, FailedReread, KnownPartition};
@@ -107,13 +108,13 @@ pub(crate) struct LogDir {
     device: Option<Arc<dyn File>>,
     looks: Mutex<Looks>,
     lock: Mutex<Option<Box<dyn LockGuard>>>,
-    memory: Mutex<Memory>,
+    memory: Ranked<rank::Memory, Memory>,
     /// Locked while a move of a log start is written, synced and taken over into `memory`.
-    log_starts: Mutex<Option<LogStarts>>,
+    log_starts: Ranked<rank::LogStarts, Option<LogStarts>>,
     was_clean: bool,
     partitions: Mutex<HashMap<PartitionId, Arc<PartitionLog>>>,
     /// Held while a checkpoint is made: one at a time.
-    checkpointing: Mutex<()>,
+    checkpointing: Ranked<rank::Checkpointing, ()>,
     is_closed: AtomicBool,
     has_failed: Arc<AtomicBool>,
     failure: Mutex<Option<String>>,
@@ -133,18 +134,18 @@ pub(crate) struct LogDir {
     /// The last attempt to settle has failed, or to put something aside.
     pub(crate) is_troubled: AtomicBool,
     /// Held by who settles the dir and gives the journals back what it needs no longer: one at a time.
-    pub(crate) cycle: Mutex<()>,
+    pub(crate) cycle: Ranked<rank::Cycle, ()>,
     /// How often something was put aside for it. Locked while that is done, also by who settles another dir, and while what
     /// was put aside is let go.
-    pub(crate) asides: Mutex<u64>,
+    pub(crate) asides: Ranked<rank::Asides, u64>,
     /// Partitions that have a tail.
     tails: Mutex<Vec<Weak<PartitionLog>>>,
     /// Those of them that have much.
     large: Mutex<VecDeque<Weak<PartitionLog>>>,
     /// Held while tails are settled.
-    settling: Mutex<()>,
+    settling: Ranked<rank::Settling, ()>,
     /// Held while the disk is told to begin with what was settled, until the dir has failed where that fails.
-    write_backs: RwLock<()>,
+    write_backs: RankedRw<rank::WriteBacks, ()>,
     /// Who waits for settling or for a checkpoint.
     hurry: Hurry,
     /// Up to where each journal is not needed for this dir.
@@ -225,10 +226,10 @@ impl LogDir {
             looks: Mutex::default(),
             lock: Mutex::new(opening.lock),
             was_clean: opening.memory.checkpoint.is_clean,
-            memory: Mutex::new(opening.memory),
-            log_starts: Mutex::new(opening.log_starts),
+            memory: Ranked::new(opening.memory),
+            log_starts: Ranked::new(opening.log_starts),
             partitions: Mutex::default(),
-            checkpointing: Mutex::default(),
+            checkpointing: Ranked::default(),
             is_closed: AtomicBool::new(false),
             has_failed: Arc::new(AtomicBool::new(opening.failure.is_some())),
             failure: Mutex::new(opening.failure),
@@ -242,12 +243,12 @@ impl LogDir {
             kept: Kept::default(),
             level_changes: Mutex::default(),
             is_troubled: AtomicBool::new(false),
-            cycle: Mutex::default(),
-            asides: Mutex::default(),
+            cycle: Ranked::default(),
+            asides: Ranked::default(),
             tails: Mutex::default(),
             large: Mutex::default(),
-            settling: Mutex::default(),
-            write_backs: RwLock::default(),
+            settling: Ranked::default(),
+            write_backs: RankedRw::default(),
             hurry: Hurry::default(),
             covered: Mutex::new(vec![Position(0); shared.journals.len()]),
             aside_trouble: Mutex::default(),
@@ -519,7 +520,7 @@ impl LogDir {
     }
 
     /// To be held while the disk is told to begin with what was settled, and until an error of that is judged.
-    pub(crate) fn writing_back(&self) -> RwLockReadGuard<'_, ()> {
+    pub(crate) fn writing_back(&self) -> Guard<RwLockReadGuard<'_, ()>> {
         self.write_backs.read()
     }
 

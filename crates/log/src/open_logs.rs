@@ -21,6 +21,7 @@ use crate::log_dir::LogDir;
 use crate::pace::Haste;
 use crate::partition_log::PartitionLog;
 use crate::producer_state::{ProducerRoom, REMEMBERED_MAX};
+use crate::rank::{self, Ranked};
 use crate::segment::FilePool;
 
 /// This part of all logs is closed at once, so that the search for them is rare.
@@ -44,7 +45,7 @@ pub(crate) struct OpenLogs {
     /// Counts the logs that were opened: the time in which last uses are told apart.
     openings: AtomicU64,
     logs: Mutex<HashMap<usize, Weak<PartitionLog>>>,
-    making_room: Mutex<()>,
+    making_room: Ranked<rank::MakingRoom, ()>,
     /// With fewer open logs than this nothing is tried: with hardly fewer none could be closed, and none has gone since.
     stuck_below: AtomicUsize,
     on_crowd: OnceLock<Hook>,
@@ -59,7 +60,7 @@ impl OpenLogs {
             producers: ProducerRoom::new(REMEMBERED_MAX),
             openings: AtomicU64::new(0),
             logs: Mutex::default(),
-            making_room: Mutex::default(),
+            making_room: Ranked::default(),
             stuck_below: AtomicUsize::new(0),
             on_crowd: OnceLock::new(),
         }

@@ -6,12 +6,11 @@
 //! Where the write cache or a journal runs full, or somebody waits for the pass to end or for its turn after it, nobody is
 //! served by that.
 
+use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use riverrun_env::Env;
-
-use crate::shared::StoreShared;
 
 /// Partitions of a slice: about a millisecond's worth. Fewer are gone through at once.
 const SLICE_LOGS: u32 = 64;
@@ -27,6 +26,12 @@ pub(crate) enum Haste {
     AtOnce,
     /// It may take twice as long.
     Spread,
+}
+
+/// What tells whether a pass may take its time.
+pub(crate) trait Pressure: fmt::Debug {
+    /// Whether somebody waits for what lies in memory and in the journals to be settled, or soon will.
+    fn is_pressed(&self) -> bool;
 }
 
 /// Who is in haste about the passes over one log dir, of which there is one at a time: it may wait for another's.
@@ -66,7 +71,7 @@ impl Drop for InHaste<'_> {
 #[derive(Debug)]
 pub(crate) struct Pace<'a> {
     env: &'a Env,
-    shared: &'a StoreShared,
+    pressure: &'a dyn Pressure,
     hurry: &'a Hurry,
     slice: Slice,
 }
@@ -81,8 +86,8 @@ struct Slice {
 }
 
 impl<'a> Pace<'a> {
-    pub(crate) fn new(env: &'a Env, shared: &'a StoreShared, hurry: &'a Hurry) -> Self {
-        Self { env, shared, hurry, slice: Slice { begun: env.clock.monotonic(), done: 0, bytes: 0 } }
+    pub(crate) fn new(env: &'a Env, pressure: &'a dyn Pressure, hurry: &'a Hurry) -> Self {
+        Self { env, pressure, hurry, slice: Slice { begun: env.clock.monotonic(), done: 0, bytes: 0 } }
     }
 
     /// To be called after each partition, without any lock of one. Whether it was the last of a slice.
@@ -103,7 +108,7 @@ impl<'a> Pace<'a> {
 
     fn rest(&mut self) {
         let pause = self.slice.pause(self.env.clock.monotonic());
-        if !pause.is_zero() && !self.shared.is_pressed() && !self.hurry.is_any() {
+        if !pause.is_zero() && !self.pressure.is_pressed() && !self.hurry.is_any() {
             std::thread::sleep(pause);
         }
         self.slice.begun = self.env.clock.monotonic();
@@ -142,6 +147,7 @@ mod tests {
 
     use super::*;
     use crate::open_logs::OpenLogs;
+    use crate::shared::StoreShared;
     use crate::store::StoreOptions;
 
     const MS: Duration = Duration::from_millis(1);

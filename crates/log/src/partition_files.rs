@@ -1,4 +1,4 @@
-//! What lies in a partition's directory, and the files' names.
+//! What lies in a partition's directory.
 //!
 //! Owns telling ours from others' files, and removing what an interrupted operation has left behind. A file of an
 //! unknown name is left alone.
@@ -11,16 +11,11 @@ use riverrun_types::Offset;
 
 use crate::compaction::swap;
 use crate::error::LogError;
-use crate::segment::{Home, INDEX_SUFFIX, LOG_SUFFIX, parse_name};
+use crate::file_names::{
+    DAMAGED_SUFFIX, DELETED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, NEW_SUFFIX, STATE_SUFFIX, parse_name,
+};
+use crate::segment::Home;
 
-/// Ending of files that retention has taken out of the log and that readers may still hold.
-pub(crate) const DELETED_SUFFIX: &str = ".deleted";
-/// Ending of a file that is being written in order to replace another.
-const NEW_SUFFIX: &str = ".new";
-/// Ending of a state file.
-pub(crate) const STATE_SUFFIX: &str = ".state";
-/// Ending of an empty file whose name says that damage was found in the segment of that name.
-pub(crate) const DAMAGED_SUFFIX: &str = ".damaged";
 /// Endings of the files of an interrupted compaction.
 const COMPACTION_SUFFIXES: [&str; 2] = [".cleaned", ".swap"];
 

@@ -25,16 +25,19 @@ use crate::checkpoint::{CHECKPOINT_FILE, DirCheckpoint, PartitionCheckpoint};
 use crate::compaction::swap::Misfit;
 use crate::epochs::EpochCache;
 use crate::error::LogError;
+use crate::file_names::INDEX_SUFFIX;
 use crate::index::{IndexCursor, IndexHeader};
+use crate::index_content::IndexContent;
+use crate::listing::Listing;
 use crate::log_dir::LOCK_FILE;
 use crate::partition_log::record_producer;
 use crate::producer_state::{EncodedProducers, ProducerStates};
 use crate::scan::ScanStop;
-use crate::segment::{FilePool, Home, INDEX_SUFFIX, Segment};
+use crate::segment::{FilePool, Home, Segment};
+use crate::segment_check::boundaries::Boundaries;
+use crate::segment_check::{Facts, Flaw, Half, SegmentCheck};
 use crate::state_file::{STATE_BYTES_MAX, decode_state, encode_state, state_file};
-use crate::verify::boundaries::Boundaries;
-use crate::verify::segment::{Facts, Flaw, Half, IndexContent, SegmentCheck};
-use crate::verify::{Listing, LogDirFiles, Weight, weight};
+use crate::verify::{LogDirFiles, Weight, weight};
 
 /// `index.interval.bytes` of an index that is made anew: Kafka's default.
 const INDEX_INTERVAL_BYTES: u32 = 4096;

@@ -19,7 +19,7 @@ use crate::compaction::execute::CleanerControl;
 use crate::error::LogError;
 use crate::partition_log::{OpenLog, PartitionLog};
 use crate::segment::{Extent, Segment};
-use crate::verify::segment::{Facts, Flaw, Half, SegmentCheck};
+use crate::segment_check::{Facts, Flaw, Half, SegmentCheck};
 
 /// Bytes that are read between two looks at the pace.
 const STEP_BYTES: u64 = 1024 * 1024;

@@ -32,16 +32,13 @@ use proof::Proved;
 use crate::bad_sector::{self, bad_sector, read_exact};
 use crate::error::LogError;
 use crate::fields::DecodeError;
+use crate::file_names::{INDEX_SUFFIX, LOG_SUFFIX};
 use crate::index::{ENTRY_BYTES, EntryCodec, IndexEntry, IndexHeader, entry_position};
+use crate::index_content::IndexContent;
 use crate::presence::check_file;
 use crate::scan::ScanStop;
 use crate::state_file::state_file;
-use crate::verify::segment::IndexContent;
 
-/// Ending of a segment's batch file.
-pub(crate) const LOG_SUFFIX: &str = ".log";
-/// Ending of a segment's index file.
-pub(crate) const INDEX_SUFFIX: &str = ".index";
 /// Entries that wait in memory before they are written together: as many as fit a page.
 const TAIL_ENTRIES_MAX: usize = 4096 / ENTRY_BYTES;
 /// Entries that a lookup reads at once, after halving the index down to so many.
@@ -83,15 +80,6 @@ impl Home {
     pub(crate) fn index_header(&self, base_offset: Offset) -> IndexHeader {
         IndexHeader { partition: self.partition, base_offset }
     }
-}
-
-/// The base offset in a segment file's name: 20 digits and the suffix.
-pub(crate) fn parse_name(name: &str, suffix: &str) -> Option<Offset> {
-    let digits = name.strip_suffix(suffix)?;
-    if digits.len() != 20 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    digits.parse().ok().map(Offset)
 }
 
 /// How far a segment reaches.

@@ -15,6 +15,7 @@ use crate::config::LogConfig;
 use crate::error::LogError;
 use crate::log_dir::LogDir;
 use crate::open_logs::OpenLogs;
+use crate::pace::Pressure;
 use crate::partition_log::Mode;
 use crate::store::StoreOptions;
 use crate::write_cache::{Alarm, WriteCache};
@@ -186,8 +187,14 @@ impl StoreShared {
         std::mem::take(&mut self.reached.lock())
     }
 
-    /// Whether somebody waits for what lies in memory and in the journals to be settled, or soon will.
-    pub(crate) fn is_pressed(&self) -> bool {
+    /// Whether some journal has come so far that it should be given files back, or has no room for more.
+    pub(crate) fn is_journal_half_full(&self) -> bool {
+        self.journals.iter().any(|journal| journal.wants_settling())
+    }
+}
+
+impl Pressure for StoreShared {
+    fn is_pressed(&self) -> bool {
         let is_near = |used: u64, max: u64| used >= max / 4 * 3;
         self.is_closing.load(Ordering::Acquire)
             || self.is_in_haste()
@@ -197,11 +204,6 @@ impl StoreShared {
                 .journals
                 .iter()
                 .any(|journal| is_near(journal.used_bytes(), journal.bytes_max()) || journal.is_out_of_room())
-    }
-
-    /// Whether some journal has come so far that it should be given files back, or has no room for more.
-    pub(crate) fn is_journal_half_full(&self) -> bool {
-        self.journals.iter().any(|journal| journal.wants_settling())
     }
 }
 

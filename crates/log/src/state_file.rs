@@ -29,7 +29,7 @@ use riverrun_types::{Offset, PartitionId};
 use crate::checkpoint::{open, put_partition_id, read_partition_id, required, seal};
 use crate::epochs::EpochCache;
 use crate::fields::DecodeError;
-use crate::partition_files::STATE_SUFFIX;
+use crate::file_names::STATE_SUFFIX;
 use crate::producer_state::ProducerStates;
 
 /// Newest layout of the state file that this program reads, and the one that it writes.

@@ -34,12 +34,12 @@ use riverrun_types::{DurabilityLevel, LeaderEpoch, Offset, PartitionId};
 use self::reopen::Waiting;
 use crate::config::LogConfig;
 use crate::error::LogError;
+use crate::file_names::DAMAGED_SUFFIX;
+use crate::listing::Listing;
 use crate::log_dir::{DirWork, Leaves, LogDir};
 use crate::open_logs::OpenLogs;
-use crate::partition_files::DAMAGED_SUFFIX;
 use crate::partition_log::{PartitionLog, counterpart};
 use crate::shared::StoreShared;
-use crate::verify::Listing;
 use crate::write_cache::WriteCache;
 
 /// What a store may use.

@@ -29,12 +29,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, Sleep, sleep};
 
+use crate::descriptors::VISITS_MAX;
+use crate::flow::ACCEPT_RETRY;
+use crate::flow::source::Source;
 use crate::log_limit::ADMIN_VISITS;
-use crate::net::listener::ACCEPT_RETRY;
-use crate::net::source::Source;
 
-/// Connections at once: a few scrapers and probes, each of which has one at a time.
-pub(crate) const VISITS_MAX: usize = 16;
 /// Time without an answer after which a connection ends: Prometheus waits as long for a scrape.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
 /// After so long a connection ends whatever it does: a client that comes again makes another one.

@@ -13,7 +13,7 @@ use std::task::Poll;
 use tokio::task_local;
 
 use super::turns::{Turn, Turns};
-use crate::net::source::Source;
+use crate::flow::source::Source;
 
 task_local! {
     static HELD: RefCell<Held>;

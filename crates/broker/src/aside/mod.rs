@@ -25,8 +25,8 @@ pub(crate) use self::held::waiting;
 use self::slice::Sliced;
 pub(crate) use self::slice::give_way;
 pub(crate) use self::turns::{Turn, Turns};
-use crate::net::budget::{Charge, MemoryBudget};
-use crate::net::source::Source;
+use crate::flow::budget::{Charge, MemoryBudget};
+use crate::flow::source::Source;
 
 /// How far the threads step back behind the others of the process, in steps of `nice`: they get a third of what a thread of
 /// the network gets where both want a core, so that one that holds a lock is not kept from giving it back for long.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use crate::net::source::Source;
+use crate::flow::source::Source;
 
 /// The turns of a server.
 ///

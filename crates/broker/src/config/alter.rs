@@ -4,9 +4,10 @@
 //! Pure: configs and changes in, checked configs out, or a sentence for the client that says why not.
 
 use super::broker::{BrokerConfig, check_altered_configs};
-use super::definition::{Kind, shown, split_list};
+use super::definition::{Kind, split_list};
 use super::server::CORDONED_LOG_DIRS;
 use super::topic::{self, TopicOverrides};
+use crate::text::shown;
 
 /// Items of a list at most.
 const ITEMS_MAX: usize = 1000;

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
 
-use super::definition::{BadField, OptionDef, shown};
+use super::definition::{BadField, OptionDef};
 use super::durability::{self, DurabilityOptions};
 use super::error::{ConfigError, Origin, nearest};
 use super::groups::GroupOptions;
@@ -19,7 +19,9 @@ use super::refused;
 use super::server::ServerOptions;
 use super::topic::{self, TopicOptions, TopicOverrides};
 use super::upkeep::UpkeepOptions;
-use crate::metadata::{Cordon, OFFSETS_TOPIC};
+use crate::cordon::Cordon;
+use crate::text::shown;
+use crate::topic_names::OFFSETS_TOPIC;
 
 /// A part of the documentation: a heading and its options.
 pub(crate) struct Section {

@@ -90,12 +90,6 @@ fn are_distinct_words(value: &str, words: &[&str]) -> bool {
     items.iter().enumerate().all(|(at, item)| words.contains(item) && !items[..at].contains(item))
 }
 
-/// A text from outside, made fit for a message: escaped, and cut if it is long.
-pub(crate) fn shown(text: &str) -> String {
-    const CHARS_MAX: usize = 200;
-    text.chars().take(CHARS_MAX).flat_map(char::escape_debug).collect()
-}
-
 /// The items of a comma-separated list, trimmed; an empty text is an empty list.
 pub(crate) fn split_list(value: &str) -> Vec<&str> {
     if value.trim().is_empty() { Vec::new() } else { value.split(',').map(str::trim).collect() }

@@ -14,7 +14,7 @@ use super::broker::{BrokerConfig, definition, definitions};
 use super::definition::{Kind, OptionDef};
 use super::own_group::{self, GroupOverrides};
 use super::topic::{self, TopicOptions, TopicOverrides};
-use crate::metadata::OFFSETS_TOPIC;
+use crate::topic_names::OFFSETS_TOPIC;
 
 /// Where a value comes from, with Kafka's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -31,7 +31,6 @@ pub use alter::{ConfigChange, alter_topic_configs};
 pub(crate) use alter::{is_dynamic, list_items};
 pub(crate) use broker::check_altered_configs;
 pub use broker::{BrokerConfig, Settings, check_topic_configs, definition as broker_definition};
-pub(crate) use definition::shown;
 pub use definition::{Accept, Kind, OptionDef};
 pub use durability::DurabilityOptions;
 pub use error::{ConfigError, Origin};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use riverrun_queue::Retention;
 
 use super::definition::FromOption;
-use crate::metadata::{check_name, is_internal};
+use crate::topic_names::{check_name, is_internal};
 
 /// A queue's directory, and the name of the topic that it is offered as: `name=directory`, with `:rw`, `:synced`,
 /// `:retention.ms=N` and `:retention.bytes=N` behind it, in whatever order, where they are wanted.

@@ -12,8 +12,9 @@ use super::GroupOptions;
 use super::alter::ConfigChange;
 use super::broker::BrokerConfig;
 use super::definition::Kind::Int;
-use super::definition::{OptionDef, options, shown};
+use super::definition::{OptionDef, options};
 use super::error::nearest;
+use crate::text::shown;
 
 /// Texts of the configs that a group sets for itself, by name.
 pub(crate) type GroupOverrides = BTreeMap<String, String>;

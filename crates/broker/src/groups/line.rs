@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::context::RequestContext;
-use crate::net::source::Source;
+use crate::flow::source::Source;
 
 /// Requests that wait for one group at most, but for [`FEW`] of each source. A source has no more of them than it leaves
 /// free.

@@ -14,8 +14,8 @@ use riverrun_types::{Offset, TopicId};
 use super::own_configs::ImageConfigs;
 use super::{Loaded, clock};
 use crate::broker::Broker;
-use crate::metadata::OFFSETS_TOPIC;
 use crate::partitions::Partition;
+use crate::topic_names::OFFSETS_TOPIC;
 
 /// Bytes that are read at a time.
 const READ_BYTES: usize = 1024 * 1024;

@@ -46,10 +46,10 @@ use crate::broker::Broker;
 use crate::changes;
 use crate::config::BrokerConfig;
 use crate::context::RequestContext;
+use crate::flow::source::Source;
 use crate::log_limit::{Change, GROUP_MEMORY_SHORTAGE, GROUP_TROUBLE};
-use crate::metadata::OFFSETS_TOPIC;
-use crate::net::source::Source;
 use crate::partitions::{AckWaiter, NotDurable, Partition};
+use crate::topic_names::OFFSETS_TOPIC;
 
 use at_length::Work;
 pub(crate) use check::NotOfGroups;

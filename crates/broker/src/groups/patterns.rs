@@ -23,8 +23,8 @@ use tokio::time::{Instant, timeout_at};
 use self::line::{Asker, Line};
 use crate::aside::waiting;
 use crate::broker::Broker;
+use crate::flow::source::Source;
 use crate::metadata::Image;
-use crate::net::source::Source;
 use crate::stop_signal::{StopSignal, stopped};
 use crate::supervisor::aside;
 

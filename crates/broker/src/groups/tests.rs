@@ -24,12 +24,12 @@ use super::held::HELD_STEPS_MAX;
 use super::*;
 use crate::aside::{self, Aside};
 use crate::context::ConnectionInfo;
+use crate::flow::budget::MemoryBudget;
+use crate::flow::source::Source;
 use crate::handlers;
-use crate::net::budget::MemoryBudget;
+use crate::handlers::router::Router;
 use crate::net::connection::Dispatch as _;
-use crate::net::response::Outcome;
-use crate::net::source::Source;
-use crate::router::Router;
+use crate::response::Outcome;
 use crate::start::open_broker;
 
 /// Long enough for everything that is not stuck.

@@ -6,8 +6,8 @@ use riverrun_coordinator::{PatternTopics, TopicMetadata};
 use riverrun_types::TopicId;
 
 use super::patterns::Patterns;
+use crate::flow::source::Source;
 use crate::metadata::Image;
-use crate::net::source::Source;
 
 /// One image, held for as long as a request runs.
 pub(crate) struct ImageTopics {

@@ -14,10 +14,11 @@ use super::config_resource::Refusal;
 use crate::broker::Broker;
 use crate::config::{
     BrokerConfig, CORDONED_LOG_DIRS, ConfigChange, GroupOverrides, TopicOverrides, check_altered_configs,
-    check_group_configs, shown,
+    check_group_configs,
 };
 use crate::context::RequestContext;
 use crate::metadata::Image;
+use crate::text::shown;
 
 pub(crate) async fn handle(
     broker: &Arc<Broker>,

@@ -11,7 +11,7 @@ use riverrun_protocol::{ApiKey, ApiVersionsRequest, ApiVersionsResponse, ErrorCo
 
 use crate::broker::Broker;
 use crate::context::RequestContext;
-use crate::router;
+use crate::handlers::router;
 
 /// First version in which a client names its software.
 const SOFTWARE_NAME_SINCE: i16 = 3;

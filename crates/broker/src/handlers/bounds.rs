@@ -217,7 +217,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::router::served_keys;
+    use crate::handlers::router::served_keys;
 
     /// Set to rewrite the page instead of comparing it.
     const REWRITE_VARIABLE: &str = "UPDATE_DOCS";

@@ -10,13 +10,16 @@ use riverrun_types::TopicId;
 use super::config_resource::{self, ConfigResource, Refusal, find};
 use crate::broker::Broker;
 use crate::changes;
-use crate::config::{ConfigChange, GroupOverrides, TopicOverrides, is_dynamic, list_items, shown};
+use crate::config::{ConfigChange, GroupOverrides, TopicOverrides, is_dynamic, list_items};
 use crate::context::{Operation, RequestContext, Resource};
+use crate::cordon::Cordon;
 use crate::error;
+use crate::flow::source::Source;
 use crate::log_limit::Change;
-use crate::metadata::{Cordon, Draft, Image, OFFSETS_TOPIC};
-use crate::mounts::NOT_CHANGED;
-use crate::net::source::Source;
+use crate::metadata::NOT_CHANGED;
+use crate::metadata::{Draft, Image};
+use crate::text::shown;
+use crate::topic_names::OFFSETS_TOPIC;
 
 /// Whose configuration a client may change.
 pub(crate) enum Subject {

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use riverrun_coordinator::GROUP_ID_BYTES_MAX;
 use riverrun_protocol::ErrorCode;
 
-use crate::config::shown;
-use crate::metadata::{Image, Topic, check_name};
+use crate::metadata::{Image, Topic};
+use crate::text::shown;
+use crate::topic_names::check_name;
 
 /// Kafka's numbers of the types of resources that have a configuration.
 pub(crate) const TOPIC: i8 = 2;

@@ -13,8 +13,8 @@ use riverrun_protocol::{ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatRes
 use crate::aside::waiting;
 use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource};
+use crate::flow::source::Source;
 use crate::groups;
-use crate::net::source::Source;
 
 /// How long somebody who joins waits for the answer to try again.
 const PAUSE: Duration = Duration::from_secs(1);

@@ -16,7 +16,8 @@ use crate::changes;
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
 use crate::log_limit::Change;
-use crate::metadata::{Draft, is_internal};
+use crate::metadata::Draft;
+use crate::topic_names::is_internal;
 
 type Refusal = (ErrorCode, String);
 

@@ -15,11 +15,13 @@ use super::bounds::CREATED_TOPICS_MAX;
 use crate::broker::Broker;
 use crate::changes;
 use crate::config::describe::describe_topic;
-use crate::config::{BrokerConfig, TopicOverrides, check_topic_configs, shown};
+use crate::config::{BrokerConfig, TopicOverrides, check_topic_configs};
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
 use crate::log_limit::Change;
-use crate::metadata::{Draft, NewTopic, Topic, is_internal, is_reserved};
+use crate::metadata::{Draft, NewTopic, Topic};
+use crate::text::shown;
+use crate::topic_names::{is_internal, is_reserved};
 
 /// The value that leaves a number to the server.
 const SERVERS_DEFAULT: i32 = -1;

@@ -13,7 +13,8 @@ use riverrun_types::Offset;
 use crate::broker::{Broker, TopicKey};
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
-use crate::metadata::{Image, is_internal};
+use crate::metadata::Image;
+use crate::topic_names::is_internal;
 
 /// Offset that stands for the high watermark.
 const HIGH_WATERMARK: i64 = -1;

@@ -21,9 +21,10 @@ use crate::changes;
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
 use crate::log_limit::Change;
-use crate::metadata::{Draft, Image, OFFSETS_TOPIC, Topic};
-use crate::mounts::NOT_CHANGED;
+use crate::metadata::NOT_CHANGED;
+use crate::metadata::{Draft, Image, Topic};
 use crate::supervisor;
+use crate::topic_names::OFFSETS_TOPIC;
 
 /// First version in which topics are in `topics`, by name or id.
 const STATES_SINCE: i16 = 6;

@@ -25,9 +25,9 @@ use crate::config::describe::{
 };
 use crate::config::{CORDONED_LOG_DIRS, GroupOverrides};
 use crate::context::{Operation, RequestContext, Resource};
-use crate::durability::Durability;
 use crate::metadata::{Image, Topic};
 use crate::mounts::MountedQueue;
+use crate::partitions::Durability;
 
 /// First version with tagged fields.
 const FLEXIBLE_SINCE: i16 = 4;

@@ -18,7 +18,8 @@ use riverrun_types::PartitionId;
 use super::bounds::partitions_bytes;
 use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource};
-use crate::metadata::{Image, Topic, absolute};
+use crate::cordon::absolute;
+use crate::metadata::{Image, Topic};
 
 /// Partitions of topics that the client asks for; no entry: not at all.
 type Wanted = BTreeMap<String, BTreeSet<i32>>;

@@ -19,7 +19,8 @@ use super::operations;
 use super::standing::Standing;
 use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource};
-use crate::metadata::{Image, Topic, check_name, is_internal};
+use crate::metadata::{Image, Topic};
+use crate::topic_names::{check_name, is_internal};
 
 /// Memory of one topic among all, whose names are put in order.
 const NAME_BYTES: usize = 60;

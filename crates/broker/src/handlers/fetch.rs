@@ -25,13 +25,13 @@ use super::bounds::{Bound, SMALL_BYTES_MAX, SMALL_ELEMENTS_MAX};
 use crate::aside::{Aside, Stopping};
 use crate::broker::Broker;
 use crate::context::RequestContext;
-use crate::fetch::read::{Answer, Limits, Pass, read_all};
-use crate::fetch::session::{PartitionRef, Plan, SessionRequest, Told, TopicRef, Wanted};
-use crate::net::budget::Charge;
-use crate::net::response::{Outcome, Part};
-use crate::net::turns;
+use crate::fetch::{Answer, Limits, Pass, read_all};
+use crate::fetch_sessions::{PartitionRef, Plan, SessionRequest, Told, TopicRef, Wanted};
+use crate::flow::budget::Charge;
+use crate::flow::turns;
+use crate::handlers::router::{Call, Job, decode_within, respond, respond_spliced, stopping, too_much};
 use crate::partitions::Waiter;
-use crate::router::{Call, Job, decode_within, respond, respond_spliced, stopping, too_much};
+use crate::response::{Outcome, Part};
 
 /// First version that identifies topics instead of naming them.
 const TOPIC_IDS_SINCE: i16 = 13;

@@ -13,7 +13,7 @@ use riverrun_protocol::{ErrorCode, FindCoordinatorRequest, FindCoordinatorRespon
 use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
-use crate::net::source::Source;
+use crate::flow::source::Source;
 
 /// First version that asks for many coordinators at once.
 const MANY_SINCE: i16 = 4;

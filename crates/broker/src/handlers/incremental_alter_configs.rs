@@ -13,9 +13,10 @@ use riverrun_protocol::{ErrorCode, IncrementalAlterConfigsRequest, IncrementalAl
 use super::config_change::{Ask, Subject, Wish, change_all, check_dynamic, nothing_for_all, subject, told};
 use super::config_resource::Refusal;
 use crate::broker::Broker;
-use crate::config::{BrokerConfig, ConfigChange, alter_group_configs, alter_topic_configs, shown};
+use crate::config::{BrokerConfig, ConfigChange, alter_group_configs, alter_topic_configs};
 use crate::context::RequestContext;
 use crate::metadata::Image;
+use crate::text::shown;
 
 pub(crate) async fn handle(
     broker: &Arc<Broker>,

@@ -12,7 +12,7 @@ use riverrun_types::ProducerId;
 use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
-use crate::net::source::Source;
+use crate::flow::source::Source;
 
 const NONE: i64 = -1;
 

@@ -22,9 +22,9 @@ use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
 
 use crate::aside::{give_way, waiting};
 use crate::broker::{Broker, TopicKey};
+use crate::catch_up::Whose;
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
-use crate::fetch::catch_up::Whose;
 use crate::metadata::Image;
 use crate::mounts::MountedQueue;
 use crate::partitions::Partition;

@@ -25,9 +25,10 @@ use crate::broker::Broker;
 use crate::changes;
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
+use crate::flow::source::Source;
 use crate::log_limit::{AUTO_CREATIONS, Change};
-use crate::metadata::{Image, Topic, check_name, is_internal};
-use crate::net::source::Source;
+use crate::metadata::{Image, Topic};
+use crate::topic_names::{check_name, is_internal};
 
 /// First version in which an empty list of topics means none and not all.
 const EMPTY_IS_NONE_SINCE: i16 = 1;

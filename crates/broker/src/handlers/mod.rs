@@ -43,5 +43,6 @@ pub(crate) mod offset_fetch;
 pub(crate) mod offset_for_leader_epoch;
 mod operations;
 pub(crate) mod produce;
+pub(crate) mod router;
 mod standing;
 pub(crate) mod sync_group;

@@ -35,15 +35,16 @@ use crate::aside::{self, Stopping, Turn};
 use crate::broker::{Broker, TopicKey};
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error::{self, BlamedRecord};
+use crate::flow::inflate_offload::{RecordsWork, Slices};
+use crate::flow::produce_backpressure::Places;
 use crate::groups::NotOfGroups;
+use crate::handlers::router::{Call, Job, decode_within, respond, stopping, too_much};
 use crate::log_limit::{INTERNAL_WRITES, STORAGE_TROUBLE};
-use crate::metadata::{Image, OFFSETS_TOPIC, Topic, is_internal};
+use crate::metadata::{Image, Topic};
 use crate::mounts::{self, MountedQueue};
-use crate::net::inflate_offload::{RecordsWork, Slices};
-use crate::net::produce_backpressure::Places;
-use crate::net::response::Outcome;
 use crate::partitions::{AckWaiter, NotDurable, Partition};
-use crate::router::{Call, Job, decode_within, respond, stopping, too_much};
+use crate::response::Outcome;
+use crate::topic_names::{OFFSETS_TOPIC, is_internal};
 
 /// First version that identifies topics instead of naming them.
 const TOPIC_IDS_SINCE: i16 = 13;

@@ -7,8 +7,8 @@ use riverrun_protocol::{ErrorCode, SyncGroupRequest, SyncGroupResponse};
 
 use crate::context::{Operation, Resource};
 use crate::groups::{self, Begun, waiting_bytes, work_bytes};
-use crate::net::response::Outcome;
-use crate::router::{HandIn, Job, Room, TooMuch, decode_in, hand_in, respond};
+use crate::handlers::router::{HandIn, Job, Room, TooMuch, decode_in, hand_in, respond};
+use crate::response::Outcome;
 
 /// Serves the request, whose frame is charged.
 pub(crate) async fn handle(job: Job) -> Outcome {

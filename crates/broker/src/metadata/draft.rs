@@ -11,14 +11,14 @@ use riverrun_env::Random;
 use riverrun_types::limits::TOPIC_PARTITIONS_MAX;
 use riverrun_types::{LeaderEpoch, TopicId};
 
-use super::cordon::Cordon;
 use super::error::TopicError;
 use super::image::{Image, Topic};
 use super::marks::Progress;
-use super::names::{check_name, internal_like, is_internal, is_reserved};
 use super::placement::place;
 use super::records::Record;
 use crate::config::{GroupOverrides, TopicOverrides};
+use crate::cordon::Cordon;
+use crate::topic_names::{check_name, internal_like, is_internal, is_reserved};
 
 /// Partitions of all topics together at most.
 pub(crate) const PARTITIONS_MAX: u64 = 1_000_000;

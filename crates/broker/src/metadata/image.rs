@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use riverrun_types::{LeaderEpoch, NodeId, TopicId};
 
-use super::cordon::Cordon;
-use super::names::collision_key;
 use super::records::{Head, Record};
 use super::shards::ShardedMap;
 use crate::config::{GroupOverrides, TopicOverrides};
+use crate::cordon::Cordon;
+use crate::topic_names::collision_key;
 
 /// A topic at one moment.
 ///

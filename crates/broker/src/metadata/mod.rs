@@ -6,7 +6,6 @@
 
 mod absent_dirs;
 mod copies;
-mod cordon;
 mod directory;
 mod draft;
 mod error;
@@ -16,7 +15,6 @@ mod image;
 mod journals;
 mod log_dirs;
 mod marks;
-mod names;
 mod placement;
 mod records;
 mod shards;
@@ -27,17 +25,14 @@ mod unknown;
 mod unseen;
 mod verify;
 
-pub(crate) use cordon::{Cordon, absolute};
 pub(crate) use draft::random_id;
 pub(crate) use draft::{Draft, NewTopic};
 pub use error::MetadataError;
-pub(crate) use error::TopicError;
+pub(crate) use error::{NOT_CHANGED, TopicError};
 pub use frames::FrameError;
 pub(crate) use image::{Image, Topic};
 pub(crate) use journals::JournalRegistry;
 pub(crate) use log_dirs::{IDENTITY_FILE, check_unowned, log_dir_around};
-pub(crate) use names::check_name;
-pub(crate) use names::{OFFSETS_TOPIC, is_internal, is_reserved};
 #[cfg(test)]
 pub(crate) use records::Record;
 pub(crate) use store::{Store, StoreOptions};

@@ -6,8 +6,8 @@
 use riverrun_types::TopicId;
 use serde::{Deserialize, Serialize};
 
-use super::cordon::Cordon;
 use crate::config::{GroupOverrides, TopicOverrides};
+use crate::cordon::Cordon;
 
 /// One step of the metadata's history. The records of one frame hold together: all of them happened, or none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

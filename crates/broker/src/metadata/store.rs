@@ -37,7 +37,6 @@ use self::log::{LogFile, remove_other_generations};
 use self::standing::Standing;
 use super::absent_dirs::AbsentDirs;
 use super::copies::Behind;
-use super::cordon::Cordon;
 use super::directory::make_durable;
 use super::draft::{Draft, random_id};
 use super::error::{MetadataError, TopicError};
@@ -46,6 +45,7 @@ use super::log_dirs;
 use super::marks::{Marks, Progress};
 use super::records::{Head, to_json};
 use super::unknown::UnknownTopics;
+use crate::cordon::Cordon;
 
 /// Name of the lock file in the directory.
 const LOCK_FILE: &str = "lock";

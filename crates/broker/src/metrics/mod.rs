@@ -1,23 +1,18 @@
 //! What the server counts, and how it is shown to Prometheus.
 //!
-//! Owns the registry and the metrics that are counted as things happen; what is read at a scrape (logs, groups,
-//! the process) comes from the collectors beside this file. Each name is registered once, with its description.
+//! Owns the registry and the metrics that are counted as things happen; what is read at a scrape (logs, groups)
+//! comes from the collectors of [`crate::scrape`]. Each name is registered once, with its description.
 
 mod format;
-mod journals;
-mod network;
-mod partitions;
-mod parts;
 mod process;
-mod storage;
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, MetricEncoder};
-use prometheus_client::metrics::MetricType;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -26,7 +21,6 @@ use prometheus_client::registry::{Registry, Unit};
 use riverrun_protocol::ApiKey;
 
 pub(crate) use self::format::Format;
-use crate::broker::Broker;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ApiLabel {
@@ -118,12 +112,8 @@ impl Metrics {
     }
 
     /// Adds what is read from the live server at each scrape.
-    pub(crate) fn register_collectors(&mut self, broker: &std::sync::Weak<Broker>) {
-        self.registry.register_collector(Box::new(partitions::PartitionCollector::new(broker.clone())));
-        self.registry.register_collector(Box::new(network::NetworkCollector::new(broker.clone())));
-        self.registry.register_collector(Box::new(journals::JournalCollector::new(broker.clone())));
-        self.registry.register_collector(Box::new(storage::StorageCollector::new(broker.clone())));
-        self.registry.register_collector(Box::new(parts::PartsCollector::new(broker.clone())));
+    pub(crate) fn register(&mut self, collector: Box<dyn Collector>) {
+        self.registry.register_collector(collector);
     }
 
     /// Counts a finished request.
@@ -144,17 +134,6 @@ impl Metrics {
             Format::Classic => format::classic(&text),
         })
     }
-}
-
-/// Begins a metric of a collector. Its description is a sentence with a full stop, as the registry makes of its own.
-fn describe<'a>(
-    encoder: &'a mut DescriptorEncoder<'_>,
-    name: &'a str,
-    help: &str,
-    unit: Option<&'a Unit>,
-    of: MetricType,
-) -> Result<MetricEncoder<'a>, fmt::Error> {
-    encoder.encode_descriptor(name, &format!("{help}."), unit, of)
 }
 
 fn register_traffic(registry: &mut Registry, traffic: &TrafficMetrics) {

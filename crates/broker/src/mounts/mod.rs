@@ -37,14 +37,12 @@ use self::watch::Sleeper;
 pub(crate) use self::watch::Watchers;
 use crate::config::describe::{MountedTopic, MountedWrites};
 use crate::config::{BrokerConfig, Mount, TopicOverrides};
-use crate::durability::Durability;
 use crate::log_limit::STORAGE_TROUBLE;
 use crate::metadata::Store;
+use crate::partitions::Durability;
 use crate::partitions::{Waiter, Waiters};
-use crate::start::StartError;
+use crate::start_error::StartError;
 
-/// What clients are told who want to change a mounted topic.
-pub(crate) const NOT_CHANGED: &str = "The topic is a queue of this machine: it is changed where it lies.";
 /// What clients are told who produce to one that takes no records.
 pub(crate) const READ_ONLY: &str = "The topic is a queue of this machine that is mounted read-only: who appends to it does so where it lies.";
 

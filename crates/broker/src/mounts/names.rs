@@ -11,7 +11,8 @@ use std::path::Path;
 use riverrun_env::{Env, atomic_replace, is_device_error, read_whole};
 
 use crate::config::Mount;
-use crate::metadata::{MetadataError, check_name};
+use crate::metadata::MetadataError;
+use crate::topic_names::check_name;
 
 const FILE: &str = "mounted-topics";
 /// Longer than any file that the server writes.

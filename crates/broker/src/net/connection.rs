@@ -3,7 +3,7 @@
 //! Requests of one connection are pipelined: each is polled once as it arrives, which is when a handler does
 //! what must happen in order (append, state change), and its response waits for those before it. All that arrived
 //! together is started before any of it goes on, and what is answered then leaves with one write; but at the end of each
-//! [turn](super::pace), so that a client that is gone is soon known to be, and nothing more is worked on for it. A client that
+//! [turn](crate::flow::pace), so that a client that is gone is soon known to be, and nothing more is worked on for it. A client that
 //! sends nothing more is answered what it has asked for, unless that takes long. While a request is worked
 //! on aside, nothing that came after it is started, and it ends if the client leaves. Nothing is
 //! read while responses that nobody takes pile up: a client that does not read is slowed, not buffered.
@@ -26,24 +26,24 @@ use tokio::net::TcpStream;
 use tokio::task::{block_in_place, yield_now};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, sleep_until};
 
-use super::budget::{Charge, MemoryBudget, Share};
 use super::crowd::Standing;
 use super::frame::{FrameBuffer, FrameLengthError};
-use super::inflate_offload::{Inflating, InflatingLeave, Leave, RecordsWork, Slices};
-use super::large_frames::Sender;
-use super::pace::Pace;
-use super::produce_backpressure::{Guest, NotNow, Places, ProduceGate};
 use super::read_coalescing::{GATHER_TIME_MAX, Gather};
 use super::receive_mark;
-use super::response::{Outcome, ResponseFrame};
-use super::responses::{Account, Held, InLine, LOOK_PERIOD, ResponseMemory};
 use super::send::Outbox;
-use super::source::Source;
-use super::turns::give_way;
 use crate::aside::Aside;
+use crate::catch_up::CatchUp;
 use crate::context::ConnectionInfo;
-use crate::fetch::catch_up::CatchUp;
+use crate::flow::budget::{Charge, MemoryBudget, Share};
+use crate::flow::inflate_offload::{Inflating, InflatingLeave, Leave, RecordsWork, Slices};
+use crate::flow::large_frames::Sender;
+use crate::flow::pace::Pace;
+use crate::flow::produce_backpressure::{Guest, NotNow, Places, ProduceGate};
+use crate::flow::responses::{Account, Held, InLine, LOOK_PERIOD, ResponseMemory};
+use crate::flow::source::Source;
+use crate::flow::turns::give_way;
 use crate::metrics::TrafficMetrics;
+use crate::response::{Outcome, ResponseFrame};
 
 /// Unsent response bytes of one connection after which it starts no further request.
 const UNSENT_BYTES_MAX: usize = 1024 * 1024;

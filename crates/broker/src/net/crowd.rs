@@ -25,8 +25,8 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::source::Source;
 use crate::config::NetworkOptions;
+use crate::flow::source::Source;
 
 /// Time that a new connection has to send a request while others find no room.
 const SILENT_TIME_MAX: Duration = Duration::from_secs(1);

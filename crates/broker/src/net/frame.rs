@@ -8,7 +8,7 @@ use bytes::buf::Limit;
 use bytes::{Buf as _, BufMut as _, BytesMut};
 use thiserror::Error;
 
-use super::large_frames::ORDINARY_BYTES_MAX;
+use crate::flow::large_frames::ORDINARY_BYTES_MAX;
 
 /// Bytes of a frame's length field.
 const LENGTH_BYTES: usize = 4;

@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use riverrun_types::tcp::LOCAL_CONGESTION_CONTROL;
@@ -16,16 +15,14 @@ use tokio::task::{JoinSet, yield_now};
 
 use super::connection::{Closed, Connection, ConnectionLimits, Dispatch};
 use super::crowd::{ConnectionBounds, ConnectionCounts, Counted, Refused};
-use super::source::Source;
-use super::turns::{InTurns, Turns};
 use crate::context::ConnectionInfo;
+use crate::flow::ACCEPT_RETRY;
+use crate::flow::source::Source;
+use crate::flow::turns::{InTurns, Turns};
 use crate::log_limit;
 use crate::metrics::SharedMetrics;
 use crate::stop_signal::{StopSignal, stopped};
 use crate::supervisor::{Supervisor, panic_text};
-
-/// Pause after an accept that failed because the system lacks something: a loop would burn a core.
-pub(crate) const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
 /// Connections that are accepted before others of this thread come to their turn: each takes some twenty microseconds.
 const TURN_CONNECTIONS: u32 = 16;

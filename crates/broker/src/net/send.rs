@@ -23,10 +23,10 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::task::yield_now;
 
-use super::response::{Part, ResponseFrame};
-use super::responses::Held;
-use super::source::Source;
-use crate::fetch::catch_up::{CatchUp, FarRead, Whose};
+use crate::catch_up::{CatchUp, FarRead, Whose};
+use crate::flow::responses::Held;
+use crate::flow::source::Source;
+use crate::response::{Part, ResponseFrame};
 
 /// Pieces handed to one `writev`.
 const IO_SLICES_MAX: usize = 128;

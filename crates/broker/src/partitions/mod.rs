@@ -19,7 +19,9 @@ use parking_lot::{Mutex, RwLock};
 use riverrun_env::prefetch_arc;
 use riverrun_log::config::LogConfig;
 use riverrun_log::{AppendError, AppendOptions, Appended, LogError, LogObserver, LogStore, PartitionLog};
-use riverrun_types::{Acks, LeaderEpoch, Offset, PartitionId, TopicId, ack_offset, visible_offset};
+use riverrun_types::{
+    Acks, DurabilityLevel, LeaderEpoch, Offset, PartitionId, TopicId, ack_offset, visible_offset,
+};
 
 use acks::{AckQueue, Decision};
 pub(crate) use acks::{AckWaiter, Acknowledge, NotDurable};
@@ -178,6 +180,18 @@ pub(crate) struct Placement {
     /// Index of its log dir.
     pub(crate) dir: usize,
     pub(crate) config: Arc<LogConfig>,
+}
+
+/// A topic's durability at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Durability {
+    /// What its options ask for.
+    pub(crate) wanted: DurabilityLevel,
+    /// What an acked record survives now. A change of level is reached partition by partition; while one of them is not
+    /// there yet, this is the level that it still has.
+    pub(crate) reached: DurabilityLevel,
+    /// Records of all partitions that are appended and not synced yet.
+    pub(crate) unsynced_records: i64,
 }
 
 /// The partitions in use.

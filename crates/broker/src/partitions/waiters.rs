@@ -11,8 +11,8 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::net::source::Source;
-use crate::net::turns::wake_crowd;
+use crate::flow::source::Source;
+use crate::flow::turns::wake_crowd;
 
 /// Fetches that are woken by whoever makes the partition advance, whatever their source: a few microseconds.
 const FIRST_MAX: usize = 32;

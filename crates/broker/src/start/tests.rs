@@ -1,3 +1,6 @@
+use std::io;
+use std::path::PathBuf;
+
 use std::time::{Duration, Instant};
 
 use riverrun_env::FileSystem as _;
@@ -9,9 +12,9 @@ use riverrun_types::{Offset, TimestampMs, TopicId};
 
 use super::*;
 use crate::config::TopicOverrides;
+use crate::flow::produce_backpressure::Places;
+use crate::flow::source::Source;
 use crate::metadata::{NewTopic, Topic};
-use crate::net::produce_backpressure::Places;
-use crate::net::source::Source;
 use crate::settle::Settlers;
 use crate::testing::record;
 

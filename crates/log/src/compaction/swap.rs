@@ -36,7 +36,7 @@ use riverrun_env::{Directory, FileSystem};
 use riverrun_types::Offset;
 
 use crate::error::LogError;
-use crate::segment::{INDEX_SUFFIX, LOG_SUFFIX, parse_name};
+use crate::file_names::{INDEX_SUFFIX, LOG_SUFFIX, parse_name};
 
 /// Both files of a segment, by their suffixes.
 const LOG: &str = LOG_SUFFIX;

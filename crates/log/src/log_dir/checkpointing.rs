@@ -129,7 +129,7 @@ impl LogDir {
         let mut captured = Vec::with_capacity(dirty.len());
         let mut left_out = None;
         let (mut left_out_count, mut vanished_count) = (0_usize, 0_usize);
-        let mut pace = Pace::new(&self.env, &self.shared, &self.hurry);
+        let mut pace = Pace::new(&self.env, &*self.shared, &self.hurry);
         for id in dirty {
             let _slice_ends = pace.step();
             if self.check_time().is_err() {

@@ -51,7 +51,7 @@ impl LogDir {
         let _their_memory = self.kept.settling(&self.shared.cache);
         let logs = self.take_tails();
         let mut result = self.cover_lost(&logs);
-        let mut pace = Pace::new(&self.env, &self.shared, &self.hurry);
+        let mut pace = Pace::new(&self.env, &*self.shared, &self.hurry);
         let mut logs: Vec<_> = logs.into_iter().map(|log| ToSettle { log, upto: None }).collect();
         let mut let_go_at = self.env.clock.monotonic() + LET_GO_EVERY;
         while !logs.is_empty() {
@@ -69,7 +69,7 @@ impl LogDir {
         let _in_haste = self.hurry.note(haste);
         let _their_memory = self.kept.settling(&self.shared.cache);
         let mut result = self.cover_lost(logs);
-        let mut pace = Pace::new(&self.env, &self.shared, &self.hurry);
+        let mut pace = Pace::new(&self.env, &*self.shared, &self.hurry);
         for log in logs {
             let mut upto = None;
             loop {

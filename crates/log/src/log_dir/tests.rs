@@ -146,7 +146,9 @@ fn what_was_deleted_while_its_records_were_deleted_is_not_remembered() {
     let log = partition(&store, NEW);
     let dir = log.dir().clone();
     let deleting = dir.clone();
-    sim.fs.during_next_sync(move || deleting.delete(NEW).unwrap());
+    sim.fs.during_next_sync(move || {
+        thread::scope(|scope| _ = scope.spawn(|| deleting.delete(NEW).unwrap()));
+    });
     log.delete_records(Offset(1)).unwrap_err();
     assert_eq!(dir.checkpointed(NEW), None);
 }

@@ -18,8 +18,9 @@ use riverrun_types::Offset;
 use super::checkpointing::Captured;
 use super::{DirWork, LogDir, list_partitions};
 use crate::error::LogError;
-use crate::segment::{LOG_SUFFIX, Segment};
-use crate::verify::Listing;
+use crate::file_names::LOG_SUFFIX;
+use crate::listing::Listing;
+use crate::segment::Segment;
 
 /// What is less is left to the sync: a second's worth for the slowest of disks.
 const AT_ONCE_BYTES: u64 = 8 * 1024 * 1024;

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::BytesMut;
-use parking_lot::MutexGuard;
 use riverrun_types::{Offset, TimestampMs};
 
 use super::open::{Appender, Mode, OpenLog};
@@ -20,6 +19,7 @@ use super::{PartitionLog, State};
 use crate::error::{AppendError, LogError};
 use crate::log_dir::DirWork;
 use crate::producer_state::{AppendOrigin, BatchPlace, ProducerStates, SequenceVerdict, SequencedBatch};
+use crate::rank::RankedGuard;
 
 /// A list of staged pieces that grew beyond this is not kept for the next ones.
 const STAGED_KEPT: usize = 64;
@@ -220,7 +220,7 @@ impl PartitionLog {
     }
 
     /// The right to write. A wait for it is none for the page cache: a checkpoint may have it.
-    fn writer_of<'a>(&self, log: &'a OpenLog) -> MutexGuard<'a, SegmentWriter> {
+    fn writer_of<'a>(&self, log: &'a OpenLog) -> RankedGuard<'a, SegmentWriter> {
         if let Some(writer) = log.writer.try_lock() {
             return writer;
         }

@@ -33,6 +33,7 @@ impl PartitionLog {
         let producers = log.capture_producers(&mut writer)?;
         let view = log.view();
         writer.is_dirty = false;
+        let first_dirty = *log.first_dirty.lock();
         Ok(Some(PartitionCheckpoint {
             recovery_point: writer.end,
             is_lost: false,
@@ -41,7 +42,7 @@ impl PartitionLog {
             producers_end: writer.end,
             log_start: view.log_start,
             log_end: writer.end.max(view.log_start),
-            first_dirty: *log.first_dirty.lock(),
+            first_dirty,
             producers_at: writer.states.named(),
             producers,
             size_bytes: view.size_bytes(),

@@ -205,7 +205,8 @@ impl PartitionLog {
         drop(state);
         if let Ok(log) = &taken {
             // The checkpoint may not know of the last compaction.
-            *log.first_dirty.lock() = before.first_dirty.lock().map(|first_dirty| first_dirty.min(end));
+            let first_dirty = *before.first_dirty.lock();
+            *log.first_dirty.lock() = first_dirty.map(|first_dirty| first_dirty.min(end));
             tracing::info!(partition = %self.id, %end, cuts = log.cuts, "the log was cut");
         }
         self.marks.tell_failed();

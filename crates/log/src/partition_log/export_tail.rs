@@ -4,7 +4,6 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use parking_lot::MutexGuard;
 use riverrun_journal::Position;
 use riverrun_records::Batches;
 use riverrun_types::Offset;
@@ -145,7 +144,7 @@ impl PartitionLog {
         loop {
             let mut shown = log.shown.lock();
             let is_left = shown.tail.unshare_below(end, RUN_BYTES);
-            MutexGuard::unlock_fair(shown);
+            shown.unlock_fair();
             if !is_left {
                 return;
             }

@@ -21,8 +21,8 @@ use super::tail::{Piece, TailEntry};
 use super::writer::SegmentWriter;
 use super::{PartitionLog, State, recovery};
 use crate::error::LogError;
+use crate::listing::Listing;
 use crate::partition_files;
-use crate::verify::Listing;
 
 /// So many bytes of a partition's entries share their memory, or one entry if that is larger: about as much as one of the
 /// journal's groups. A slow reader of one of them keeps the memory of all.
@@ -236,7 +236,7 @@ impl PartitionLog {
         target: Target,
         replayed: &mut Vec<Replayed>,
     ) -> Result<(), LogError> {
-        let mut writer = log.writer.lock();
+        let mut writer = log.writer.lock_unshared();
         let mut taken: Vec<TailEntry> = Vec::with_capacity(entries.len());
         let mut end = log.end();
         for entry in entries {
@@ -323,7 +323,7 @@ impl PartitionLog {
 
     /// Whether the log may be used as it is. One that may not is abandoned.
     fn goes_on_after_replay(&self, log: &OpenLog) -> bool {
-        let mut writer = log.writer.lock();
+        let mut writer = log.writer.lock_unshared();
         let has_tail = log.shown.lock().tail.end().is_some();
         // What is settled takes the place of what lies there; the checkpoint that covers the log cuts the rest.
         if !has_tail && let Err(error) = writer.cut_stale() {

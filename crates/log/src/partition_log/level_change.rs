@@ -110,9 +110,9 @@ impl LevelChange {
     /// Lets appends go on: the new way if a checkpoint covers everything before them and it is open to them, and the old
     /// way otherwise.
     pub(crate) fn finish(self) -> LevelChangeEnd {
-        let writer = self.log.writer.lock();
-        // Who puts aside for another dir's sake looks at where appends go.
+        // Putting aside reads the writer's end and where appends go, of each partition in turn.
         let asides = self.partition.dir.asides.lock();
+        let writer = self.log.writer.lock();
         let mut appender = self.log.appender.lock();
         let wanted = self.partition.config().durability;
         let mode = self.partition.dir.shared().mode_of(wanted).unwrap_or(self.from);

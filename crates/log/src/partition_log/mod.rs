@@ -62,6 +62,7 @@ use crate::config::LogConfig;
 use crate::error::LogError;
 use crate::log_dir::{DirWork, LogDir};
 use crate::producer_state::ProducerView;
+use crate::rank::{self, Ranked, RankedRw};
 use crate::segment::Home;
 use crate::store::KnownPartition;
 use unreadable::Unreadable;
@@ -90,8 +91,8 @@ pub struct PartitionLog {
     config: RwLock<Arc<LogConfig>>,
     marks: Marks,
     /// Held while the log is opened.
-    opening: Mutex<()>,
-    state: RwLock<State>,
+    opening: Ranked<rank::Opening, ()>,
+    state: RankedRw<rank::State, State>,
     /// What was found to be damaged since the log was opened.
     damage: OnceLock<LogError>,
     unreadable: Arc<Unreadable>,
@@ -123,8 +124,8 @@ impl PartitionLog {
             epoch: AtomicI32::new(epoch.0),
             marks: Marks::new(config.durability),
             config: RwLock::new(config),
-            opening: Mutex::default(),
-            state: RwLock::new(State::Closed),
+            opening: Ranked::default(),
+            state: RankedRw::new(State::Closed),
             damage: OnceLock::new(),
             unreadable: Arc::default(),
             has_journal_tail: AtomicBool::new(false),
@@ -425,7 +426,7 @@ impl PartitionLog {
         match recovered {
             Ok(log) => {
                 // Not before the state is locked: a checkpoint that finds the log closed leaves it out for good.
-                if log.writer.lock().is_dirty {
+                if log.writer.lock_unshared().is_dirty {
                     self.dir.mark_dirty(self.id);
                 }
                 self.unreadable.forget_opening();

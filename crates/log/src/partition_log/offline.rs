@@ -17,10 +17,12 @@ use super::open::OpenLog;
 use super::{PartitionLog, State};
 use crate::checkpoint::PartitionCheckpoint;
 use crate::error::{LogError, ReadError};
+use crate::file_names::{DAMAGED_SUFFIX, LOG_SUFFIX, parse_name};
 use crate::index::IndexHeader;
-use crate::partition_files::{self, DAMAGED_SUFFIX, PartitionFiles};
-use crate::segment::{Home, LOG_SUFFIX, parse_name};
-use crate::verify::segment::{Facts, Flaw, Half, IndexContent, SegmentCheck};
+use crate::index_content::IndexContent;
+use crate::partition_files::{self, PartitionFiles};
+use crate::segment::Home;
+use crate::segment_check::{Facts, Flaw, Half, SegmentCheck};
 
 impl PartitionLog {
     /// What was found to be damaged, if anything was.

@@ -5,7 +5,7 @@ use std::mem::offset_of;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use riverrun_env::{prefetch, prefetch_at, prefetch_shared};
 use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
 
@@ -21,6 +21,7 @@ use crate::epochs::EpochCache;
 use crate::error::LogError;
 use crate::log_dir::LogDir;
 use crate::producer_state::ProducerStates;
+use crate::rank::{self, Ranked, RankedGuard};
 use crate::segment::{Extent, Home, Segment};
 
 /// What readers see of the log: a snapshot that costs one reference count.
@@ -196,22 +197,22 @@ pub(crate) struct OpenLog {
     /// The partition's.
     pub(super) unreadable: Arc<Unreadable>,
     pub(crate) home: Arc<Home>,
-    pub(crate) writer: Mutex<SegmentWriter>,
-    pub(crate) appender: Mutex<Appender>,
-    pub(super) shown: Mutex<Shown>,
+    pub(crate) writer: Ranked<rank::Writer, SegmentWriter>,
+    pub(crate) appender: Ranked<rank::Appender, Appender>,
+    pub(super) shown: Ranked<rank::Shown, Shown>,
     /// As what is shown says. Apart from it, because the journal's thread changes that all the time.
     log_start: AtomicI64,
-    epochs: Mutex<EpochCache>,
+    epochs: Ranked<rank::Part, EpochCache>,
     /// As of the appender's next offset.
-    producers: Mutex<ProducerStates>,
+    producers: Ranked<rank::Part, ProducerStates>,
     /// First offset that compaction has not covered.
-    pub(crate) first_dirty: Mutex<Option<Offset>>,
+    pub(crate) first_dirty: Ranked<rank::Part, Option<Offset>>,
     /// None before the first read: many logs are only written to.
     pub(crate) recent_reads: Mutex<Option<Box<RecentReads>>>,
-    pub(crate) doomed: Mutex<Vec<super::retention::DoomedFile>>,
+    pub(crate) doomed: Ranked<rank::Part, Vec<super::retention::DoomedFile>>,
     /// Held while segments are taken away or replaced, so that retention and compaction do not meet. What it holds comes
     /// before anything else of that.
-    pub(crate) reshaping: Mutex<Option<UnfinishedSwap>>,
+    pub(crate) reshaping: Ranked<rank::Reshaping, Option<UnfinishedSwap>>,
 }
 
 /// What recovery has found.
@@ -249,21 +250,21 @@ impl OpenLog {
             unreadable: handle.unreadable.clone(),
             log_start: AtomicI64::new(parts.view.log_start.0),
             home: parts.home,
-            producers: Mutex::new(parts.writer.producers.clone()),
-            writer: Mutex::new(parts.writer),
-            appender: Mutex::new(appender),
-            shown: Mutex::new(Shown { view: parts.view, tail: Tail::default(), is_abandoned: false }),
-            epochs: Mutex::new(parts.epochs),
-            first_dirty: Mutex::new(parts.first_dirty),
+            producers: Ranked::new(parts.writer.producers.clone()),
+            writer: Ranked::new(parts.writer),
+            appender: Ranked::new(appender),
+            shown: Ranked::new(Shown { view: parts.view, tail: Tail::default(), is_abandoned: false }),
+            epochs: Ranked::new(parts.epochs),
+            first_dirty: Ranked::new(parts.first_dirty),
             recent_reads: Mutex::default(),
-            doomed: Mutex::default(),
-            reshaping: Mutex::default(),
+            doomed: Ranked::default(),
+            reshaping: Ranked::default(),
         })
     }
 
     /// Has brought near what is needed to show what the journal has stored.
     pub(super) fn prefetch_shown(this: &Weak<Self>) {
-        prefetch_shared(this, offset_of!(Self, shown), size_of::<Mutex<Shown>>());
+        prefetch_shared(this, offset_of!(Self, shown), size_of::<Ranked<rank::Shown, Shown>>());
         prefetch_at(this.as_ptr(), offset_of!(Self, submitted_bytes), size_of::<AtomicU64>());
         prefetch_at(this.as_ptr(), offset_of!(Self, dir), size_of::<usize>());
     }
@@ -309,11 +310,11 @@ impl OpenLog {
         }
     }
 
-    pub(crate) fn epochs(&self) -> MutexGuard<'_, EpochCache> {
+    pub(crate) fn epochs(&self) -> RankedGuard<'_, EpochCache> {
         self.epochs.lock()
     }
 
-    pub(crate) fn producers(&self) -> MutexGuard<'_, ProducerStates> {
+    pub(crate) fn producers(&self) -> RankedGuard<'_, ProducerStates> {
         self.producers.lock()
     }
 

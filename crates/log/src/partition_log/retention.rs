@@ -19,8 +19,9 @@ use super::PartitionLog;
 use super::open::{OpenLog, View};
 use super::writer::ActiveSegment;
 use crate::error::{LogError, ReadError};
+use crate::file_names::DELETED_SUFFIX;
 use crate::log_starts::Change;
-use crate::partition_files::{self, DELETED_SUFFIX};
+use crate::partition_files;
 use crate::retention::{RetentionDecision, RetentionInput, SegmentFacts, decide, front_len};
 use crate::segment::Segment;
 

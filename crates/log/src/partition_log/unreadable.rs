@@ -14,7 +14,8 @@ use riverrun_types::Offset;
 use super::open::OpenLog;
 use super::{PartitionLog, State};
 use crate::error::LogError;
-use crate::segment::{LOG_SUFFIX, Segment, parse_name};
+use crate::file_names::{LOG_SUFFIX, parse_name};
+use crate::segment::Segment;
 
 #[derive(Debug)]
 struct Place {

@@ -17,8 +17,8 @@ use crate::bad_sector::{self, read_exact};
 use crate::error::LogError;
 use crate::fields::DecodeError;
 use crate::index::{self, ENTRY_BYTES, HEADER_BYTES, IndexCursor, IndexEntry, IndexHeader, entry_position};
+use crate::index_content::IndexContent;
 use crate::scan::{BatchScan, ScanStop};
-use crate::verify::segment::IndexContent;
 
 /// Bytes that are read at once only to see that they can be.
 const READ_THROUGH_BYTES: usize = 256 * 1024;

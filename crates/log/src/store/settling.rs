@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use parking_lot::MutexGuard;
 use riverrun_journal::{Journal, Position};
 use riverrun_types::{DurabilityLevel, TopicId};
 
@@ -23,6 +22,7 @@ use crate::error::LogError;
 use crate::log_dir::{Coverage, LogDir};
 use crate::pace::Haste;
 use crate::producer_state::AppendOrigin;
+use crate::rank::RankedGuard;
 
 /// After a cycle that failed the next one waits at least so long: what is full or broken stays so for a while.
 const REST: Duration = Duration::from_millis(200);
@@ -405,9 +405,9 @@ impl LogDir {
     }
 }
 
-/// Has nobody else settle these dirs.
-fn lock_cycles(dirs: &[Arc<LogDir>]) -> Vec<MutexGuard<'_, ()>> {
-    dirs.iter().map(|dir| dir.cycle.lock()).collect()
+/// Has nobody else settle these dirs, which come in the store's order.
+fn lock_cycles(dirs: &[Arc<LogDir>]) -> Vec<RankedGuard<'_, ()>> {
+    dirs.iter().map(|dir| dir.cycle.lock_beside()).collect()
 }
 
 /// Does something with each dir that could be opened. The first error is returned.

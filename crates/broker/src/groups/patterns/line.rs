@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::Work;
-use crate::net::source::Source;
+use crate::flow::source::Source;
 
 /// Patterns in line at most, but for [`FEW`] of each source. A source has no more of them than it leaves free: it is not told
 /// what one more names before others are.

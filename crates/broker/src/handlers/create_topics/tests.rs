@@ -5,8 +5,8 @@ use riverrun_protocol::create_topics_request::CreatableTopicConfig;
 
 use super::*;
 use crate::context::ConnectionInfo;
-use crate::metadata::OFFSETS_TOPIC;
 use crate::metadata::testing::image;
+use crate::topic_names::OFFSETS_TOPIC;
 
 fn context() -> RequestContext {
     let connection =

@@ -3,8 +3,9 @@ use riverrun_env::{FileSystem as _, OpenMode};
 
 use super::*;
 use crate::config::TopicOverrides;
+use crate::cordon::Cordon;
 use crate::metadata::testing::options;
-use crate::metadata::{Cordon, NewTopic, Store, verify_metadata};
+use crate::metadata::{NewTopic, Store, verify_metadata};
 
 fn open(sim: &SimEnv, dirs: &[&str]) -> Result<Store, String> {
     Store::open(&sim.env(), &options(dirs)).map_err(|error| error.to_string())

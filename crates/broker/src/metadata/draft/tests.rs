@@ -1,9 +1,9 @@
 use riverrun_env::sim::SimEnv;
 
 use super::*;
-use crate::metadata::OFFSETS_TOPIC;
 use crate::metadata::records::Head;
 use crate::metadata::testing::image;
+use crate::topic_names::OFFSETS_TOPIC;
 
 fn new(name: &str, partition_count: i32) -> NewTopic {
     NewTopic { name: name.into(), partition_count, configs: TopicOverrides::new() }

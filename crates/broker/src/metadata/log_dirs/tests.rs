@@ -5,8 +5,9 @@ use riverrun_env::sim::SimEnv;
 
 use super::*;
 use crate::config::TopicOverrides;
+use crate::cordon::Cordon;
 use crate::metadata::testing::options;
-use crate::metadata::{Cordon, Draft, NewTopic, Store, StoreOptions, TopicError, verify_identity};
+use crate::metadata::{Draft, NewTopic, Store, StoreOptions, TopicError, verify_identity};
 
 /// A server that has used `/a` and `/b`, with one partition in each.
 fn used() -> Env {

@@ -17,9 +17,9 @@ use riverrun_protocol::Frame;
 use socket2::SockRef;
 
 use super::*;
+use crate::flow::produce_backpressure::Load;
+use crate::flow::turns::InTurns;
 use crate::net::listener::bind;
-use crate::net::produce_backpressure::Load;
-use crate::net::turns::InTurns;
 
 /// Longer than anything takes, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -200,7 +200,7 @@ fn serve_on<D: Dispatch>(
         let traffic = TrafficMetrics::default();
         let mut connection = Connection::new(stream, Arc::new(info), limits, dispatch, &traffic, &standing);
         prepare(&mut connection);
-        let turns = crate::net::turns::Turns::new(1);
+        let turns = crate::flow::turns::Turns::new(1);
         let served = InTurns::new(&turns, Source::of(peer.ip()), connection.serve()).await;
         client.join().expect("the client is content");
         served

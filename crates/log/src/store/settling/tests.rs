@@ -358,7 +358,7 @@ fn a_log_with_much_to_settle_lets_the_others_have_their_turn_after_each_share() 
     wait_until_stored(&store);
     let dir = &store.dirs[0];
     let hurry = crate::pace::Hurry::default();
-    let mut pace = crate::pace::Pace::new(dir.env(), dir.shared(), &hurry);
+    let mut pace = crate::pace::Pace::new(dir.env(), &**dir.shared(), &hurry);
     let left = first.settle(None, &mut pace).unwrap();
     assert_eq!(left, Some(Offset(30)));
     append(&first, 100);

@@ -2,7 +2,7 @@
 //! wait, whatever else it does meanwhile.
 
 use super::*;
-use crate::net::source::Source;
+use crate::flow::source::Source;
 
 const MIB: usize = 1 << 20;
 const OTHER: Sender = Sender { source: Source::SOME, is_proven: false };

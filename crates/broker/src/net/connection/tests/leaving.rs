@@ -3,7 +3,7 @@
 use std::net::Shutdown;
 
 use super::*;
-use crate::net::pace::TURN_TIME_MAX;
+use crate::flow::pace::TURN_TIME_MAX;
 
 /// Sizes of the frames below that take a turn to answer, of those that are answered later, and of those that never are.
 const COSTLY: usize = 40;

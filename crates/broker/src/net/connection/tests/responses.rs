@@ -8,8 +8,8 @@ use riverrun_protocol::Splice;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::*;
-use crate::net::response::Part;
-use crate::net::responses::Held;
+use crate::flow::responses::Held;
+use crate::response::Part;
 
 /// Sizes of the frames below that are answered with little, and of those that are expected to be answered with much.
 const LITTLE: usize = 40;

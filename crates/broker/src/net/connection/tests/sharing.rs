@@ -5,7 +5,7 @@ use riverrun_protocol::Splice;
 use tokio::sync::Notify;
 
 use super::*;
-use crate::net::response::Part;
+use crate::response::Part;
 
 /// Sizes of the frames below that are answered with a piece of what is shared, and of those that are answered once told.
 const SHARES: usize = 40;

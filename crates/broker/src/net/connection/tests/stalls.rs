@@ -3,8 +3,8 @@
 use tokio::sync::Semaphore;
 
 use super::*;
-use crate::net::inflate_offload::{Length, Worker};
-use crate::net::source::Source;
+use crate::flow::inflate_offload::{Length, Worker};
+use crate::flow::source::Source;
 
 /// Another connection that inflates.
 const QUICK: Worker = Worker { source: Source::SOME, length: Length::Short, micros: 0, connection: None };

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// How long a task works on what it has read before others come to their turn.
-pub(super) const TURN_TIME_MAX: Duration = Duration::from_millis(1);
+pub(crate) const TURN_TIME_MAX: Duration = Duration::from_millis(1);
 /// Bytes of Produce requests after which the clock is looked at: to check so many takes a tenth of a millisecond.
 const LOOK_BYTES: usize = 64 * 1024;
 /// What a request counts for beside its bytes: sixteen of the smallest make a look.
@@ -21,25 +21,25 @@ const TURN_READ_BYTES: usize = 512 * 1024;
 /// Invariants: `worked_bytes` is what was worked on since the clock was looked at, `read_bytes` what was read of large frames
 /// since the task left its thread for it.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(crate) struct Pace {
     worked_bytes: usize,
     read_bytes: usize,
     left_at: Instant,
 }
 
 impl Pace {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { worked_bytes: 0, read_bytes: 0, left_at: Instant::now() }
     }
 
     /// A Produce request of so many bytes was started, out of what was read at `read_at`; answers whether the turn is over.
-    pub(super) fn produced(&mut self, bytes: usize, read_at: Instant) -> bool {
+    pub(crate) fn produced(&mut self, bytes: usize, read_at: Instant) -> bool {
         self.worked_bytes = self.worked_bytes.saturating_add(REQUEST_BYTES).saturating_add(bytes);
         self.worked_bytes >= LOOK_BYTES && self.started(read_at)
     }
 
     /// Any other request was started, out of what was read at `read_at`; answers whether the turn is over.
-    pub(super) fn started(&mut self, read_at: Instant) -> bool {
+    pub(crate) fn started(&mut self, read_at: Instant) -> bool {
         self.worked_bytes = 0;
         let now = Instant::now();
         let is_over = now.duration_since(read_at.max(self.left_at)) >= TURN_TIME_MAX;
@@ -50,7 +50,7 @@ impl Pace {
     }
 
     /// So many bytes of a large frame were read; answers whether the turn is over.
-    pub(super) fn read(&mut self, bytes: usize) -> bool {
+    pub(crate) fn read(&mut self, bytes: usize) -> bool {
         self.read_bytes = self.read_bytes.saturating_add(bytes);
         let is_over = self.read_bytes >= TURN_READ_BYTES;
         if is_over {

@@ -6,9 +6,9 @@ use std::fmt;
 use bytes::Bytes;
 use riverrun_protocol::Frame;
 
-use super::responses::Held;
-use crate::fetch::catch_up::FarRead;
-use crate::fetch::held_files::HeldFile;
+use crate::catch_up::FarRead;
+use crate::flow::responses::Held;
+use crate::held_files::HeldFile;
 
 /// A piece of a response, in order.
 pub(crate) enum Part {
@@ -80,13 +80,13 @@ pub(crate) enum Outcome {
 #[derive(Debug)]
 pub(crate) struct ResponseFrame {
     /// The pieces, the length field first; none of them is empty.
-    pub(super) parts: VecDeque<Part>,
+    pub(crate) parts: VecDeque<Part>,
     /// Bytes of the response.
-    pub(super) len: usize,
+    pub(crate) len: usize,
     /// Bytes of memory that it has or shares: ranges of files need none.
-    pub(super) memory_bytes: usize,
+    pub(crate) memory_bytes: usize,
     /// Memory of the pieces, held against the server's budget until it is sent.
-    pub(super) charge: Option<Held>,
+    pub(crate) charge: Option<Held>,
 }
 
 impl ResponseFrame {

@@ -10,7 +10,7 @@
 //! as many as fit in a moment. Between two slices others have their turn: first those of the source that had least time of
 //! late.
 //!
-//! The line in which they wait is also that of catch-up reads and of searches by time ([`crate::fetch::catch_up`]). What these
+//! The line in which they wait is also that of catch-up reads and of searches by time ([`crate::catch_up`]). What these
 //! will take is told by their source: one that came often and had little time is quick, and the last place is only for such. Of
 //! the others a read, which is bounded, finds a place beside all searches, each of which may inflate a large batch at once.
 //!
@@ -135,12 +135,12 @@ struct Waiting {
 /// Who asks for leave.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Worker {
-    pub(super) source: Source,
-    pub(super) length: Length,
+    pub(crate) source: Source,
+    pub(crate) length: Length,
     /// Time that its connection had of late.
-    pub(super) micros: u64,
+    pub(crate) micros: u64,
     /// Its connection, if that time is counted here.
-    pub(super) connection: Option<u64>,
+    pub(crate) connection: Option<u64>,
 }
 
 /// How long a slice takes, as far as the line can tell.
@@ -173,7 +173,7 @@ struct Candidate {
 }
 
 impl Worker {
-    pub(super) fn is_long(self) -> bool {
+    pub(crate) fn is_long(self) -> bool {
         self.length == Length::Long
     }
 
@@ -459,12 +459,12 @@ impl Slices {
     }
 
     /// A slice begins.
-    pub(super) fn begin(&self) {
+    pub(crate) fn begin(&self) {
         *self.since.lock() = Instant::now();
     }
 
     /// Whether the request, which is not ready, has more to do at once.
-    pub(super) fn go_on(&self) -> bool {
+    pub(crate) fn go_on(&self) -> bool {
         self.has_given_way.swap(false, Relaxed)
     }
 }
@@ -473,7 +473,7 @@ impl Slices {
 ///
 /// Invariants: `aside` is how many slices more are worked on aside whatever their size.
 #[derive(Debug)]
-pub(super) struct Inflating {
+pub(crate) struct Inflating {
     aside: u32,
     turn: Duration,
     is_long: bool,
@@ -482,30 +482,30 @@ pub(super) struct Inflating {
 
 impl Inflating {
     /// Nothing is known of a new connection, so its first one is worked on aside.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { aside: 1, turn: Duration::ZERO, is_long: true, recent: Recent::new() }
     }
 
     /// As whom the connection from this source asks for leave.
-    pub(super) fn worker(&self, source: Source) -> Worker {
+    pub(crate) fn worker(&self, source: Source) -> Worker {
         let length = if self.is_long { Length::Long } else { Length::Short };
         Worker { source, length, micros: self.recent.now(Instant::now()), connection: None }
     }
 
     /// Whether a request with such records is worked on aside.
-    pub(super) fn is_for_aside(&self, work: RecordsWork) -> bool {
+    pub(crate) fn is_for_aside(&self, work: RecordsWork) -> bool {
         work.may_take_long() || (work.coded_bytes > 0 && self.aside > 0)
     }
 
     /// A slice with compressed records took so long, aside.
-    pub(super) fn took_aside(&mut self, time: Duration) {
+    pub(crate) fn took_aside(&mut self, time: Duration) {
         self.aside = if time > HERE_TIME_MAX { ASIDE_FOR } else { self.aside.saturating_sub(1) };
         self.is_long = time > LONG_TIME;
         self.recent.add(Instant::now(), time);
     }
 
     /// A slice with compressed records took so long, here; answers whether others go first now.
-    pub(super) fn took_here(&mut self, time: Duration) -> bool {
+    pub(crate) fn took_here(&mut self, time: Duration) -> bool {
         if time > HERE_TIME_MAX {
             self.aside = ASIDE_FOR;
             self.is_long = time > LONG_TIME;

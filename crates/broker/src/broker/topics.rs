@@ -10,14 +10,15 @@ use parking_lot::Mutex;
 use riverrun_log::JournalMark;
 use riverrun_types::{PartitionId, TopicId};
 
+use super::Broker;
 use crate::aside::waiting;
-use crate::broker::Broker;
 use crate::config::{BrokerConfig, TopicOverrides};
+use crate::flow::source::Source;
 use crate::log_limit::REMOVAL_TROUBLE;
-use crate::metadata::{Draft, MetadataError, NewTopic, OFFSETS_TOPIC, Topic, TopicError};
-use crate::net::source::Source;
+use crate::metadata::{Draft, MetadataError, NewTopic, Topic, TopicError};
 use crate::stop_signal::StopSignal;
 use crate::supervisor::aside;
+use crate::topic_names::OFFSETS_TOPIC;
 
 /// Deleted topics whose files are gone, while the journals may still have records of them. The metadata remembers them
 /// that long: what a start finds of a topic that nobody knows is kept.

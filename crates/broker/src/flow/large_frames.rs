@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use super::source::Source;
 
 /// The longest frame that is ordinary: twice what Kafka's producers send at most unless told otherwise.
-pub(super) const ORDINARY_BYTES_MAX: usize = 2 * 1024 * 1024;
+pub(crate) const ORDINARY_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// How long a frame may take to fill what it was given while little waits for it, and however much waits.
 const PATIENCE: Duration = Duration::from_secs(2);
 const PATIENCE_MIN: Duration = Duration::from_millis(250);
@@ -25,14 +25,14 @@ const PATIENCE_MIN: Duration = Duration::from_millis(250);
 /// Who sends a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sender {
-    pub(super) source: Source,
+    pub(crate) source: Source,
     /// A large frame of its connection has become whole.
-    pub(super) is_proven: bool,
+    pub(crate) is_proven: bool,
 }
 
 /// What a frame that waited was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Grant {
+pub(crate) enum Grant {
     /// What it asked for, out of the lane.
     Taken,
     /// Leave to overdraw.
@@ -51,7 +51,7 @@ struct Waiting {
 /// Invariants: `held_bytes <= bytes_max`; `held_by` is what of it the frames of each source hold, of those that hold some; `line_bytes` is what the frames in `line` lack; `is_overdrawn` while one frame
 /// has leave to overdraw. Nothing is taken past the line.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(crate) struct Lane {
     bytes_max: usize,
     held_bytes: usize,
     held_by: HashMap<Source, usize>,
@@ -62,25 +62,25 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    pub(super) fn new(bytes_max: usize) -> Self {
+    pub(crate) fn new(bytes_max: usize) -> Self {
         let (held_by, line) = (HashMap::new(), BTreeMap::new());
         Self { bytes_max, held_bytes: 0, held_by, is_overdrawn: false, line, line_bytes: 0, next_ticket: 0 }
     }
 
     /// Place in all lines to come of a frame that begins now.
-    pub(super) fn next_ticket(&mut self) -> u64 {
+    pub(crate) fn next_ticket(&mut self) -> u64 {
         self.next_ticket += 1;
         self.next_ticket
     }
 
     /// How long a frame may take to fill what it was given; none while nobody waits.
-    pub(super) fn patience(&self) -> Option<Duration> {
+    pub(crate) fn patience(&self) -> Option<Duration> {
         let all = u32::try_from((self.bytes_max + self.line_bytes) / self.bytes_max.max(1));
         (!self.line.is_empty()).then(|| (PATIENCE / all.unwrap_or(u32::MAX).max(1)).max(PATIENCE_MIN))
     }
 
     /// Takes from the lane, and by `take` from the budget that it is a part of.
-    pub(super) fn try_take(
+    pub(crate) fn try_take(
         &mut self,
         source: Source,
         bytes: usize,
@@ -99,7 +99,7 @@ impl Lane {
     }
 
     /// Gets in line for `bytes`, of the `rest` that the frame lacks.
-    pub(super) fn join(
+    pub(crate) fn join(
         &mut self,
         sender: Sender,
         ticket: u64,
@@ -113,7 +113,7 @@ impl Lane {
     }
 
     /// Takes a frame out of the line; false if it was served.
-    pub(super) fn leave(&mut self, ticket: u64) -> bool {
+    pub(crate) fn leave(&mut self, ticket: u64) -> bool {
         let left = self.line.remove(&ticket);
         self.line_bytes -= left.as_ref().map_or(0, |waiting| waiting.rest);
         left.is_some()
@@ -121,7 +121,7 @@ impl Lane {
 
     /// Gives the head of the line what it waits for, and goes on with the next one; answers how many were served. Frames of
     /// sources that are spent hold up no others, and wait until these are so no more.
-    pub(super) fn serve(&mut self, take: impl Fn(usize) -> bool, spent: &[Source]) -> usize {
+    pub(crate) fn serve(&mut self, take: impl Fn(usize) -> bool, spent: &[Source]) -> usize {
         let mut served = 0;
         while let Some((ticket, source, bytes)) = self.first(spent) {
             let grant = if self.take(source, bytes, &take) {
@@ -152,7 +152,7 @@ impl Lane {
         Some((ticket, first.sender.source, first.bytes))
     }
 
-    pub(super) fn give_back(&mut self, source: Source, bytes: usize) {
+    pub(crate) fn give_back(&mut self, source: Source, bytes: usize) {
         self.held_bytes -= bytes;
         if let Some(held) = self.held_by.get_mut(&source) {
             *held -= bytes;
@@ -162,12 +162,12 @@ impl Lane {
         }
     }
 
-    pub(super) fn end_overdraft(&mut self, was_overdrawn: bool) {
+    pub(crate) fn end_overdraft(&mut self, was_overdrawn: bool) {
         self.is_overdrawn &= !was_overdrawn;
     }
 
     #[cfg(test)]
-    pub(super) fn held_bytes(&self) -> usize {
+    pub(crate) fn held_bytes(&self) -> usize {
         self.held_bytes
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::net::pace::TURN_TIME_MAX;
+use crate::flow::pace::TURN_TIME_MAX;
 
 /// Half of the time that was had is forgotten after so long: the unit of the times that a [`Level`] counts in.
 pub(super) const HALF_LIFE: Duration = Duration::from_secs(1);

@@ -8,20 +8,20 @@ use riverrun_protocol::ErrorCode;
 use riverrun_types::{LeaderEpoch, Offset, PartitionId};
 use tokio::task::yield_now;
 
-use super::catch_up::{CatchUp, FileRead, Whose};
-use super::held_files::{HeldFile, HeldFiles};
-use super::readers::ReaderId;
-use super::session::{NO_SESSION, Plan, TopicRef, Wanted};
 use crate::aside::{give_way, waiting};
 use crate::broker::{Broker, TopicKey};
+use crate::catch_up::readers::ReaderId;
+use crate::catch_up::{CatchUp, FileRead, Whose};
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
+use crate::fetch_sessions::{NO_SESSION, Plan, TopicRef, Wanted};
+use crate::flow::source;
+use crate::held_files::{HeldFile, HeldFiles};
 use crate::log_limit::STORAGE_TROUBLE;
 use crate::metadata::Image;
 use crate::mounts::{MountedQueue, Refused};
-use crate::net::response::Part;
-use crate::net::source;
 use crate::partitions::{Partition, Waiter};
+use crate::response::Part;
 
 /// Bytes of records that one pass proves before it answers what it has: it must not keep who else waits, for the disk or
 /// for its thread. What one partition had to prove is bounded alike by the log.

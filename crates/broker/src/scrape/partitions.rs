@@ -18,9 +18,9 @@ use riverrun_types::{DurabilityLevel, Offset, PartitionId, TopicId};
 
 use super::describe;
 use crate::broker::Broker;
-use crate::durability::Durability;
 use crate::metadata::Image;
 use crate::mounts::MountedQueue;
+use crate::partitions::Durability;
 
 /// Reads the server that it belongs to; shows nothing once that is gone.
 pub(super) struct PartitionCollector {

@@ -13,7 +13,7 @@ use super::*;
 use crate::aside::{self, Aside};
 use crate::config::{BrokerConfig, TopicOverrides};
 use crate::context::ConnectionInfo;
-use crate::fetch::session::PartitionRef;
+use crate::fetch_sessions::PartitionRef;
 use crate::metadata::{NewTopic, Topic};
 use crate::metrics::Format;
 use crate::start::open_broker;

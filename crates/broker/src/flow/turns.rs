@@ -91,19 +91,19 @@ struct Share {
 /// What a connection is at.
 mod state {
     /// It has nothing to do.
-    pub(super) const IDLE: u8 = 0;
+    pub(crate) const IDLE: u8 = 0;
     /// It has something to do, and waits for its turn.
-    pub(super) const ASKED: u8 = 1;
+    pub(crate) const ASKED: u8 = 1;
     /// It has one of the turns that are counted, and waits for a thread.
-    pub(super) const GIVEN: u8 = 2;
+    pub(crate) const GIVEN: u8 = 2;
     /// It has one of those that are for sources that had little, and waits for a thread.
-    pub(super) const FREE: u8 = 3;
+    pub(crate) const FREE: u8 = 3;
     /// A thread is at it.
-    pub(super) const RUNNING: u8 = 4;
+    pub(crate) const RUNNING: u8 = 4;
     /// The same, and it has more to do since.
-    pub(super) const WOKEN: u8 = 5;
+    pub(crate) const WOKEN: u8 = 5;
     /// It is gone.
-    pub(super) const GONE: u8 = 6;
+    pub(crate) const GONE: u8 = 6;
 }
 
 /// One connection, as the line sees it.
@@ -344,7 +344,7 @@ pub(crate) async fn give_way() {
 }
 
 /// What a connection does, in its turns.
-pub(super) struct InTurns<F> {
+pub(crate) struct InTurns<F> {
     work: Pin<Box<F>>,
     seat: Arc<Seat>,
     waker: Waker,
@@ -352,7 +352,7 @@ pub(super) struct InTurns<F> {
 }
 
 impl<F: Future> InTurns<F> {
-    pub(super) fn new(turns: &Arc<Turns>, source: Source, work: F) -> Self {
+    pub(crate) fn new(turns: &Arc<Turns>, source: Source, work: F) -> Self {
         let share = turns.share(source);
         let connections = share.connections.fetch_add(1, Ordering::Relaxed) + 1;
         let seat = Seat {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use riverrun_types::limits::TOPIC_NAME_BYTES_MAX;
 
-use crate::config::shown;
+use crate::text::shown;
 
 /// The topic that holds committed offsets and groups.
 pub(crate) const OFFSETS_TOPIC: &str = "__consumer_offsets";

@@ -15,9 +15,9 @@ use riverrun_env::File;
 use riverrun_records::{BatchHeader, layout};
 use riverrun_types::Offset;
 
-use super::segment::IndexContent;
 use crate::bad_sector::read_over;
 use crate::index::{IndexEntry, STAMP_BYTES, Stamp};
+use crate::index_content::IndexContent;
 use crate::scan::{BatchScan, ScanStop};
 
 /// What is known of where a segment's batches begin.

@@ -94,7 +94,7 @@ fn find(name: &str, log_dirs: &[&Path]) -> Option<u16> {
 fn unknown(name: &str, log_dirs: &[&Path]) -> String {
     let known: Vec<_> = log_dirs.iter().map(|dir| dir.display().to_string()).collect();
     let known = known.join(",");
-    format!("cordoned.log.dirs names {}, which is not in log.dirs ({known})", crate::config::shown(name))
+    format!("cordoned.log.dirs names {}, which is not in log.dirs ({known})", crate::text::shown(name))
 }
 
 /// What a path means also to who is elsewhere; it was given relative to where the server was started.

@@ -3,20 +3,9 @@
 
 use riverrun_types::{DurabilityLevel, PartitionId};
 
-use crate::broker::Broker;
+use super::Broker;
 use crate::metadata::Topic;
-
-/// A topic's durability at one moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Durability {
-    /// What its options ask for.
-    pub(crate) wanted: DurabilityLevel,
-    /// What an acked record survives now. A change of level is reached partition by partition; while one of them is not
-    /// there yet, this is the level that it still has.
-    pub(crate) reached: DurabilityLevel,
-    /// Records of all partitions that are appended and not synced yet.
-    pub(crate) unsynced_records: i64,
-}
+use crate::partitions::Durability;
 
 impl Broker {
     /// The level that a topic's options ask for.

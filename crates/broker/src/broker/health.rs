@@ -13,10 +13,11 @@ use riverrun_log::LogError;
 use riverrun_protocol::ErrorCode;
 use riverrun_types::{ErrorKind, PartitionId};
 
-use crate::broker::Broker;
+use super::Broker;
 use crate::error;
 use crate::log_limit::STORAGE_TROUBLE;
-use crate::metadata::{Image, OFFSETS_TOPIC, Topic};
+use crate::metadata::{Image, Topic};
+use crate::topic_names::OFFSETS_TOPIC;
 
 /// Offline partitions that health names at most.
 const OFFLINE_SHOWN_MAX: usize = 10;

@@ -3,12 +3,14 @@
 //!
 //! Who has to wait for the disk waits on a thread that serves no other connection meanwhile, and only so many wait at
 //! once for each log dir, each for a piece of a file of bounded size, or to prove about as much of what one fetch answers
-//! ([`super::read`]): that bounds threads, bytes in flight, and what the disk has to do
+//! ([`crate::fetch`]): that bounds threads, bytes in flight, and what the disk has to do
 //! beside the journal and the segments' writers. Sources take turns: the one that had least time of late is next, of its connections
 //! the one that had least, and one that had much leaves a place to the others. A search may have to inflate a large batch at
 //! once, so those of sources that are not known to be quick leave a place to reads as well ([`InflatingLeave`]). A log dir that
 //! hangs keeps nobody from the others. What such a reader brought into the page cache far behind the end of a log, it takes along
-//! ([`super::readers`]).
+//! ([`readers`]).
+
+pub(crate) mod readers;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,14 +18,15 @@ use std::ops::Range;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::readers::{ReaderId, Readers, Stretch};
-use crate::context::ConnectionInfo;
-use crate::net::inflate_offload::{InflatingLeave, Length};
-use crate::net::source::Source;
 use parking_lot::Mutex;
 use riverrun_env::File;
 use riverrun_types::Offset;
 use tokio::task::yield_now;
+
+use self::readers::{ReaderId, Readers, Stretch};
+use crate::context::ConnectionInfo;
+use crate::flow::inflate_offload::{InflatingLeave, Length};
+use crate::flow::source::Source;
 
 /// Fetches and ranges of a connection that may have to wait for the disk after one that had to.
 const COLD_FOR: u32 = 16;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use riverrun_env::File;
 
-use crate::net::source::Source;
+use crate::flow::source::Source;
 
 /// The files that the answers of a server hold.
 #[derive(Debug)]

@@ -24,13 +24,13 @@ use crate::answers;
 use crate::aside::{Aside, Stopping};
 use crate::broker::Broker;
 use crate::context::{ConnectionInfo, RequestContext};
+use crate::flow::budget::Charge;
+use crate::flow::inflate_offload::RecordsWork;
+use crate::flow::produce_backpressure::Places;
 use crate::handlers::bounds::{Bound, Place, SMALL_ANSWER_BYTES_MAX, SMALL_BYTES_MAX, SMALL_ELEMENTS_MAX};
 use crate::handlers::{self, produce};
-use crate::net::budget::Charge;
 use crate::net::connection::{Dispatch, Dispatched};
-use crate::net::inflate_offload::RecordsWork;
-use crate::net::produce_backpressure::Places;
-use crate::net::response::{Outcome, Part, ResponseFrame};
+use crate::response::{Outcome, Part, ResponseFrame};
 
 /// Hands the frames of all connections to the handlers of one server.
 #[derive(Debug)]
