@@ -16,12 +16,15 @@ use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 /// A place in the order.
 pub(crate) trait Rank {
     /// Higher ranks are taken later.
+    #[cfg(debug_assertions)]
     const NUMBER: u8;
+    #[cfg(debug_assertions)]
     const NAME: &'static str;
 }
 
 macro_rules! ranks {
     ($($(#[$doc:meta])* $rank:ident;)*) => {
+        #[cfg(debug_assertions)]
         #[derive(Clone, Copy)]
         enum Order {
             $($rank,)*
@@ -33,7 +36,9 @@ macro_rules! ranks {
             pub(crate) struct $rank;
 
             impl Rank for $rank {
+                #[cfg(debug_assertions)]
                 const NUMBER: u8 = Order::$rank as u8;
+                #[cfg(debug_assertions)]
                 const NAME: &'static str = stringify!($rank);
             }
         )*
