@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What the scrub has done since the start.
+/// The work of the scrub since the start.
 #[derive(Debug, Default)]
 pub(crate) struct ScrubProgress {
     bytes: AtomicU64,

@@ -25,9 +25,9 @@ pub enum StartError {
     /// The disk does not let a journal be opened.
     #[error("a journal cannot be read: {source}. {way_out}")]
     Journal {
-        /// What the system said of which file.
+        /// The system's error, with the file.
         source: JournalError,
-        /// What to do, and what is lost by it.
+        /// The way out, and its price.
         way_out: String,
     },
     /// An address cannot be bound.
@@ -35,7 +35,7 @@ pub enum StartError {
     Bind {
         /// The address.
         address: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The host of an address is not known.
@@ -45,7 +45,7 @@ pub enum StartError {
     Lookup {
         /// The address.
         address: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A directory is a queue's.
@@ -86,7 +86,7 @@ pub enum StartError {
     Mount {
         /// The mount, as the option `mounts` has it.
         mount: String,
-        /// What is wrong, and what to do.
+        /// The fault, and the way out.
         reason: String,
     },
     /// The process may have too few descriptors.
@@ -111,7 +111,7 @@ pub enum StartError {
     Died,
 }
 
-/// What is likely the cause where an address cannot be bound, and the system's word for it tells too little.
+/// The likely cause of an address that cannot be bound, where the system's error tells too little.
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrInUse => "; is another server running there?",

@@ -1,4 +1,4 @@
-//! What the jobs over the partitions of a log dir share: which there are, which need no look, whose turn it is.
+//! Tools of the jobs over the partitions of a log dir: the partitions that have files, looks that are not due yet, turns.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;

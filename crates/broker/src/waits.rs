@@ -1,4 +1,4 @@
-//! What the server waits for, as the watchdog has seen it at its looks. Pure: facts and time in, what to tell out.
+//! The waits of the server, as the watchdog has seen them at its looks. Pure: facts and time in, what to tell out.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -31,7 +31,7 @@ use riverrun_protocol::ErrorCode;
 
 /// A group up to this size is small: some members, or the offsets of a hundred partitions.
 const SMALL_GROUP_BYTES: usize = 16 * 1024;
-/// So many times as much as a group that is not small has to be left, and as all of its source.
+/// A group that is not small, and all groups of its source together, may be one part in so many of the bytes that are left.
 const LEFT_FACTOR: usize = 3;
 
 /// The reserve is this part of the memory.

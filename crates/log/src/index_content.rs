@@ -1,4 +1,4 @@
-//! What an index file says as a whole, read to check it or to repair a log: all entries that are intact, and what is wrong first.
+//! The content of a whole index file, read to check it or to repair a log: all intact entries, and its first fault.
 
 use std::io;
 use std::path::Path;

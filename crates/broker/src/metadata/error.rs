@@ -12,7 +12,7 @@ use thiserror::Error;
 use super::frames::FrameError;
 use super::store::ACCEPT_METADATA_LOSS_FILE;
 
-/// What clients are told who want to change a mounted topic.
+/// The answer to a client that wants to change a mounted topic.
 pub(crate) const NOT_CHANGED: &str = "The topic is a queue of this machine: it is changed where it lies.";
 /// Names that an error shows at most.
 const SHOWN_MAX: usize = 5;

@@ -185,9 +185,9 @@ pub(crate) struct Placement {
 /// A topic's durability at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Durability {
-    /// What its options ask for.
+    /// The level that its options ask for.
     pub(crate) wanted: DurabilityLevel,
-    /// What an acked record survives now. A change of level is reached partition by partition; while one of them is not
+    /// The level that acked records have now. A change of level is reached partition by partition; while one of them is not
     /// there yet, this is the level that it still has.
     pub(crate) reached: DurabilityLevel,
     /// Records of all partitions that are appended and not synced yet.

@@ -1,4 +1,4 @@
-//! What is read from the live server at each scrape of its metrics.
+//! Metrics that are read from the live server at each scrape.
 //!
 //! Owns the collectors, one for each part of the server. Nothing here counts.
 

@@ -1,4 +1,4 @@
-//! Which member holds which partition of a group.
+//! The holders of a group's partitions: each partition in a member's progress, with that member.
 
 use std::collections::BTreeMap;
 
@@ -17,12 +17,12 @@ pub(super) struct Holders {
 }
 
 impl Holders {
-    /// Who holds the partition.
+    /// The member that holds the partition.
     pub(super) fn get(&self, partition: PartitionId) -> Option<&MemberId> {
         self.by_topic.get(&partition.topic)?.get(partition.index)
     }
 
-    /// Topics of which somebody holds something.
+    /// The number of topics with a held partition.
     pub(super) fn topic_count(&self) -> usize {
         self.by_topic.len()
     }

@@ -73,9 +73,10 @@ struct ResolvedPattern {
 ///
 /// Invariants: `static_members` maps each instance id to the member that has it; `holders` maps exactly the
 /// partitions in the members' progress to their members; `subscription_bytes`, `topic_sets` and `pattern_users` count
-/// what the members' subscriptions hold; `partitions` counts those in targets and in the members' progress; `classic_members` and `classic_votes` count the members of the classic protocol
-/// and how many of them support each protocol, of which one is everyone's; `memory_bytes` is the sum of what `size` says of each
-/// thing here but `holders`; `timers` knows members only; `assignment_epoch <= group_epoch`.
+/// what the members' subscriptions hold; `partitions` counts those in targets and in the members'
+/// progress; `classic_members` and `classic_votes` count the members of the classic protocol and how many of them support each
+/// protocol, of which one is everyone's; `memory_bytes` is the sum of what `size` says of each thing here but `holders`; `timers`
+/// knows members only; `assignment_epoch <= group_epoch`.
 #[derive(Debug, Default)]
 pub(crate) struct ConsumerGroup {
     group_epoch: i32,

@@ -30,7 +30,7 @@ const NAME_BYTES: usize = 64;
 const PATTERN_BYTES: usize = 256;
 /// A topic of one member, in a target or in its progress: its place among the topics, and the first piece of a map of runs.
 const TOPIC_BYTES: usize = 256;
-/// A topic of which somebody holds something, however many do.
+/// A topic with held partitions, however many members hold them.
 const HELD_TOPIC_BYTES: usize = 416;
 /// A run of partitions in a target.
 const TARGET_RUN_BYTES: usize = 24;
