@@ -17,7 +17,7 @@ use riverrun_records::BatchOptions;
 use riverrun_types::{DurabilityLevel, ErrorKind, LeaderEpoch, Offset, PartitionId, TopicId};
 
 use crate::machine::{DIR, ID, Machine, batch_at};
-use crate::pair::{Pair, values_of};
+use crate::pair::{Pair, values_of, wait_until};
 
 const HUNG: &str = "/two";
 const LARGE_BYTES: usize = 200_000;
@@ -37,16 +37,6 @@ fn hung_beside(journal: JournalOptions) -> (Pair, Vec<String>) {
     let expected = pair.values(1);
     pair.sim.fs.hang_device(Some(HUNG.as_ref()));
     (pair, expected)
-}
-
-fn wait_until(is_so: impl Fn() -> bool) {
-    for _ in 0..30_000 {
-        if is_so() {
-            return;
-        }
-        thread::sleep(Duration::from_millis(1));
-    }
-    panic!("it never is so");
 }
 
 /// Does something while somebody waits for the dir that hangs, and then has its disk answer, also if that panics.

@@ -3,6 +3,8 @@
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use bytes::BytesMut;
 use riverrun_env::sim::SimEnv;
@@ -19,6 +21,16 @@ use riverrun_types::{DurabilityLevel, LeaderEpoch, Offset, PartitionId, TopicId}
 use crate::machine::{batch_at, put};
 
 pub(crate) const DIRS: [&str; 2] = ["/one", "/two"];
+
+pub(crate) fn wait_until(is_so: impl Fn() -> bool) {
+    for _ in 0..30_000 {
+        if is_so() {
+            return;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    panic!("it never is so");
+}
 
 pub(crate) fn synced() -> Arc<LogConfig> {
     Arc::new(LogConfig { durability: DurabilityLevel::SyncSync, ..LogConfig::default() })

@@ -1,7 +1,6 @@
 //! Who is held up while the write cache is full: who appends where there is room, and not who is refused anyway.
 
 use std::sync::mpsc::sync_channel;
-use std::time::Duration;
 
 use bytes::BytesMut;
 use riverrun_journal::{Journal, JournalOptions};
@@ -11,7 +10,7 @@ use riverrun_records::BatchOptions;
 use riverrun_types::{ErrorKind, TimestampMs};
 
 use crate::machine::{Machine, batch_at};
-use crate::pair::Pair;
+use crate::pair::{Pair, wait_until};
 
 const CACHE_BYTES: u64 = 1 << 20;
 /// A record has this as its key and as its value: more than the first step of a journal file.
@@ -29,16 +28,6 @@ fn begin_append(log: &PartitionLog, bytes: usize) -> Result<(), AppendError> {
     log.append(BytesMut::from(&*batch), options)?;
     log.write_staged()?;
     Ok(())
-}
-
-fn wait_until(is_so: impl Fn() -> bool) {
-    for _ in 0..30_000 {
-        if is_so() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    panic!("it never is so");
 }
 
 #[test]
