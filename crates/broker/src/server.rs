@@ -34,8 +34,8 @@ use crate::handlers::router::Router;
 use crate::jobs;
 use crate::metadata::first_start;
 use crate::mounts::Watchers;
-use crate::net::connection::ConnectionLimits;
 use crate::net::crowd::{ConnectionBounds, ConnectionCounts};
+use crate::net::limits::ConnectionLimits;
 use crate::net::listener::{Bound, Listener, ListenerLimits, bind};
 use crate::settle::Settlers;
 use crate::start::open_broker;
@@ -657,6 +657,7 @@ fn listener_limits(broker: &Broker, aside: Aside, connections_max: usize) -> Lis
 mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::{Ipv4Addr, TcpStream};
+    use std::task::Context;
 
     use bytes::BytesMut;
     use riverrun_env::sim::SimEnv;
@@ -664,13 +665,13 @@ mod tests {
     use super::*;
     use crate::context::ConnectionInfo;
     use crate::flow::budget::Charge;
-    use crate::net::connection::{Dispatch, Dispatched};
+    use crate::net::dispatch::{Dispatch, Staged};
 
     /// A bug that a request brings to light.
     struct Panics;
 
     impl Dispatch for Panics {
-        fn dispatch(&self, _: &Arc<ConnectionInfo>, _: BytesMut, _: Charge) -> Dispatched {
+        fn stage(&self, _: &mut Context<'_>, _: &Arc<ConnectionInfo>, _: BytesMut, _: Charge) -> Staged {
             panic!("planted")
         }
     }

@@ -6,7 +6,7 @@
 //! whose connection had costly ones before it, is worked on aside. So is one with plain records of many bytes, which are
 //! looked at byte by byte for their checksum, and written if their topic's level is without a sync. As many are at once as
 //! there are cores, and those of connections whose batches take long at most all but one, on threads that step back behind
-//! the network's: the others always find a place. The leave to work aside is for a [slice](Slices) of a request: a batch, or
+//! the network's: the others always find a place. The leave to work aside is for a [slice](Slice) of a request: a batch, or
 //! as many as fit in a moment. Between two slices others have their turn: first those of the source that had least time of
 //! late.
 //!
@@ -20,14 +20,11 @@
 //! network there.
 
 use std::collections::{BTreeMap, HashMap};
-use std::future::{pending, poll_fn};
+use std::future::pending;
 use std::hash::Hash;
 use std::net::IpAddr;
 use std::num::NonZero;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
-use std::task::Poll;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -430,42 +427,25 @@ impl Drop for InLine<'_> {
     }
 }
 
-/// How a request that has much to inflate or to check tells its connection that it gives way, between two of its batches.
-#[derive(Debug)]
-pub(crate) struct Slices {
-    has_given_way: AtomicBool,
-    since: Mutex<Instant>,
+/// How long a request may append before it gives way, between two of its batches.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slice {
+    ends_at: Option<Instant>,
 }
 
-impl Slices {
-    pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { has_given_way: AtomicBool::new(false), since: Mutex::new(Instant::now()) })
+impl Slice {
+    /// One that ends with the request.
+    pub(crate) fn whole() -> Self {
+        Self { ends_at: None }
     }
 
-    /// Ends the slice, if it has taken long enough. The connection polls again without being woken.
-    pub(crate) async fn give_way(&self) {
-        if self.since.lock().elapsed() < SLICE_TIME {
-            return;
-        }
-        let mut has_left = false;
-        poll_fn(|_| {
-            if std::mem::replace(&mut has_left, true) {
-                return Poll::Ready(());
-            }
-            self.has_given_way.store(true, Relaxed);
-            Poll::Pending
-        })
-        .await;
+    /// One that begins now.
+    pub(crate) fn begin() -> Self {
+        Self { ends_at: Some(Instant::now() + SLICE_TIME) }
     }
 
-    /// A slice begins.
-    pub(crate) fn begin(&self) {
-        *self.since.lock() = Instant::now();
-    }
-
-    /// Whether the request, which is not ready, has more to do at once.
-    pub(crate) fn go_on(&self) -> bool {
-        self.has_given_way.swap(false, Relaxed)
+    pub(crate) fn is_over(self) -> bool {
+        self.ends_at.is_some_and(|end| Instant::now() >= end)
     }
 }
 

@@ -5,8 +5,10 @@ mod trouble;
 
 use std::net::SocketAddr;
 use std::sync::mpsc::{SyncSender, sync_channel};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
+use bytes::BytesMut;
 use futures_util::FutureExt as _;
 use riverrun_coordinator::OffsetsRecord;
 use riverrun_env::sim::SimEnv;
@@ -28,7 +30,7 @@ use crate::flow::budget::MemoryBudget;
 use crate::flow::source::Source;
 use crate::handlers;
 use crate::handlers::router::Router;
-use crate::net::connection::Dispatch as _;
+use crate::net::dispatch::{Dispatch as _, Staged};
 use crate::response::Outcome;
 use crate::start::open_broker;
 
@@ -679,6 +681,20 @@ async fn a_loss_that_nobody_waited_for_is_met_by_the_next_append() {
     assert_eq!(commit(&broker, 3).await, ErrorCode::NONE);
 }
 
+/// Sends a frame as a connection does.
+fn send(router: &Router, frame: BytesMut) -> impl Future<Output = Outcome> + Send + use<> {
+    let charge = MemoryBudget::new(usize::MAX).charge(frame.len()).now_or_never().expect("there is room");
+    let mut task = Context::from_waker(Waker::noop());
+    let staged = router.stage(&mut task, &context().connection, frame, charge);
+    async move {
+        match staged {
+            Staged::Done(outcome) => outcome,
+            Staged::Waits(response) => response.await,
+            Staged::Records(_) => panic!("no records were sent"),
+        }
+    }
+}
+
 /// Sends a `JoinGroup` of a new member with so much metadata, as a connection does.
 fn send_join(router: &Router, metadata_bytes: usize) -> impl Future<Output = Outcome> + Send + use<> {
     let metadata = vec![0; metadata_bytes].into();
@@ -690,9 +706,7 @@ fn send_join(router: &Router, metadata_bytes: usize) -> impl Future<Output = Out
         protocols: vec![JoinGroupRequestProtocol { name: "range".into(), metadata }],
         ..Default::default()
     };
-    let frame = encode_request(&request, 3, 1, None).expect("encodes").bytes.split_off(4);
-    let charge = MemoryBudget::new(usize::MAX).charge(frame.len()).now_or_never().expect("there is room");
-    router.dispatch(&context().connection, frame, charge).response
+    send(router, encode_request(&request, 3, 1, None).expect("encodes").bytes.split_off(4))
 }
 
 #[tokio::test]
@@ -725,9 +739,7 @@ fn send_commit(router: &Router) -> impl Future<Output = Outcome> + Send + use<> 
     let partitions = (0..2_000).map(partition).collect();
     let topics = vec![OffsetCommitRequestTopic { name: "t".into(), partitions, ..Default::default() }];
     let request = OffsetCommitRequest { group_id: "g".into(), topics, ..Default::default() };
-    let frame = encode_request(&request, 8, 1, None).expect("encodes").bytes.split_off(4);
-    let charge = MemoryBudget::new(usize::MAX).charge(frame.len()).now_or_never().expect("there is room");
-    router.dispatch(&context().connection, frame, charge).response
+    send(router, encode_request(&request, 8, 1, None).expect("encodes").bytes.split_off(4))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

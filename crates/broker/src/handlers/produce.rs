@@ -11,11 +11,10 @@
 //! can have begun a transaction here.
 
 use std::collections::BTreeSet;
-use std::future::poll_fn;
 use std::ops::Range;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::{Duration, Instant};
+use std::vec;
 
 use bytes::{Buf as _, BytesMut};
 use riverrun_log::{AppendError, AppendOptions, Appended};
@@ -31,17 +30,19 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::block_in_place;
 
 use super::bounds::Bound;
-use crate::aside::{self, Stopping, Turn};
+use crate::aside::{self, Stopping};
 use crate::broker::{Broker, TopicKey};
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error::{self, BlamedRecord};
-use crate::flow::inflate_offload::{RecordsWork, Slices};
+use crate::flow::budget::Charge;
+use crate::flow::inflate_offload::{RecordsWork, Slice};
 use crate::flow::produce_backpressure::Places;
 use crate::groups::NotOfGroups;
-use crate::handlers::router::{Call, Job, decode_within, respond, stopping, too_much};
+use crate::handlers::router::{Call, Job, Timed, decode_within, respond, stopping, too_much};
 use crate::log_limit::{INTERNAL_WRITES, STORAGE_TROUBLE};
 use crate::metadata::{Image, Topic};
 use crate::mounts::{self, MountedQueue};
+use crate::net::dispatch::{self, Response};
 use crate::partitions::{AckWaiter, NotDurable, Partition};
 use crate::response::Outcome;
 use crate::topic_names::{OFFSETS_TOPIC, is_internal};
@@ -151,19 +152,12 @@ pub(crate) struct Plan {
     deadlines: Deadlines,
     transactional: bool,
     topics: Vec<TopicTargets>,
-    work: RecordsWork,
-    slices: Arc<Slices>,
 }
 
 impl Plan {
-    /// By which serving it tells that it gives way.
-    pub(crate) fn slices(&self) -> Arc<Slices> {
-        Arc::clone(&self.slices)
-    }
-
     /// What appending has to do with the records of all batches.
-    pub(crate) fn work(&self) -> RecordsWork {
-        self.work
+    fn work(&self) -> RecordsWork {
+        self.topics.iter().flat_map(|topic| &topic.partitions).map(Target::work).sum()
     }
 }
 
@@ -285,133 +279,200 @@ fn add_dir(broker: &Broker, dir: usize, places: &mut Places) {
 }
 
 /// Serves a request with many partitions. Its connection starts nothing that came after it meanwhile, so that what is
-/// appended keeps its place.
+/// appended keeps its place. It gives way between batches, and gives its turn back before it waits for the disk.
 pub(crate) async fn handle_aside(job: Job) -> Outcome {
     let _alone = job.context.connection.begin_aside();
     let aside = job.aside.clone();
     let worked = aside.run(async move {
-        let Job { broker, aside, context, call, frame, charge } = job;
-        let bound = Bound::of(call.key);
-        let source = context.connection.peer.ip();
-        let turn = aside.turn(source).await;
-        let (plan, elements) = match begin(&broker, &context, call, &frame, bound.elements_max) {
+        let bound = Bound::of(job.call.key);
+        let turn = job.aside.turn(job.source()).await;
+        let begun = begin(&job.broker, &job.context, job.call, &job.frame, bound.elements_max);
+        let (plan, elements) = match begun {
             Ok(begun) => begun,
-            Err(NotBegun::TooMuch) => return too_much(call.key),
+            Err(NotBegun::TooMuch) => return too_much(job.call.key),
             Err(NotBegun::Refused(refused)) => return refused,
         };
-        let _memory = aside.charge(source, elements * bound.element_bytes).await;
-        let outcome = handle(&broker, call, plan, frame, Some(turn)).await;
+        let _memory = job.aside.charge(job.source(), elements * bound.element_bytes).await;
+        let Job { broker, call, frame, charge, .. } = job;
+        let ack = Ack { call, acks: plan.acks, deadlines: plan.deadlines };
+        let mut appending = Appending::new(broker, call, plan, frame);
+        while let Some(target) = appending.next_target() {
+            if target.work().may_take_long() {
+                // The thread's other requests go on elsewhere.
+                block_in_place(|| appending.append(target));
+            } else {
+                appending.append(target);
+            }
+            aside::give_way().await;
+        }
+        appending.staged.write();
+        drop(turn);
+        let outcome = ack.wait(appending.staged).await;
         drop(charge);
         outcome
     });
     worked.await.unwrap_or_else(|Stopping| stopping())
 }
 
-/// Serves the request. All appending happens before the first await but those that give way, so requests of one connection
-/// append in their order. Aside it has its `turn` to do much, which it gives back before it waits for the disk; elsewhere others may
-/// have arrived with it.
-pub(crate) async fn handle(
-    broker: &Arc<Broker>,
-    call: Call,
-    plan: Plan,
-    frame: BytesMut,
-    turn: Option<Turn>,
-) -> Outcome {
-    let (acks, deadlines) = (plan.acks, plan.deadlines);
-    let is_little = plan.work.is_little();
-    let mut staged = Staged { broker, topics: Vec::with_capacity(plan.topics.len()) };
-    append_all(broker, call.version, plan, frame, &mut staged.topics, turn.is_some()).await;
-    if turn.is_none() && is_little {
-        // What arrived with this request is staged, too, before any of it is written.
-        arrivals_started().await;
+/// A request whose batches get their places, after those of all that came before it.
+pub(crate) struct Staging {
+    appending: Appending,
+    work: RecordsWork,
+    ack: Ack,
+    charge: Charge,
+    timed: Timed,
+}
+
+impl Staging {
+    pub(crate) fn new(job: Job, plan: Plan, timed: Timed) -> Self {
+        let Job { broker, call, frame, charge, .. } = job;
+        let ack = Ack { call, acks: plan.acks, deadlines: plan.deadlines };
+        let work = plan.work();
+        Self { appending: Appending::new(broker, call, plan, frame), work, ack, charge, timed }
     }
-    let mut topics = staged.write();
-    if turn.is_none() && !is_little {
-        // Writing it is a part of the work. It is waited for where the connection is.
-        arrivals_started().await;
+}
+
+impl dispatch::Records for Staging {
+    fn work(&self) -> RecordsWork {
+        self.work
     }
-    drop(turn);
-    match acks {
-        Some(Acks::None) => {
-            await_queued(queued(&mut topics), deadlines).await;
-            return without_response(topics);
+
+    fn append(&mut self, slice: Slice) -> bool {
+        while let Some(target) = self.appending.next_target() {
+            self.appending.append(target);
+            if slice.is_over() {
+                return false;
+            }
         }
-        Some(acks) => await_all(&mut topics, acks, deadlines).await,
-        None => {}
+        if !self.work.is_little() {
+            // To write so much is a part of the work.
+            self.appending.staged.write();
+        }
+        true
     }
-    respond(call, &ProduceResponse { responses: responses(topics), ..Default::default() })
+
+    fn finish(self: Box<Self>) -> Response {
+        let Self { appending, ack, charge, timed, .. } = *self;
+        timed.run(async move {
+            let outcome = ack.wait(appending.staged).await;
+            drop(charge);
+            outcome
+        })
+    }
+}
+
+/// When a request is answered.
+struct Ack {
+    call: Call,
+    acks: Option<Acks>,
+    deadlines: Deadlines,
+}
+
+impl Ack {
+    /// Waits until what was appended is as durable as it has to be, and answers the request.
+    async fn wait(self, staged: Staged) -> Outcome {
+        let mut topics = staged.written();
+        match self.acks {
+            Some(Acks::None) => {
+                await_queued(queued(&mut topics), self.deadlines).await;
+                return without_response(topics);
+            }
+            Some(acks) => await_all(&mut topics, acks, self.deadlines).await,
+            None => {}
+        }
+        respond(self.call, &ProduceResponse { responses: responses(topics), ..Default::default() })
+    }
 }
 
 /// Appends that may not be written yet. They are when this is dropped, so that what was staged does not wait for the next
 /// produce request if this one's connection ends.
-struct Staged<'b> {
-    broker: &'b Broker,
+struct Staged {
+    broker: Arc<Broker>,
     topics: Vec<TopicAnswers>,
+    is_written: bool,
 }
 
-impl Staged<'_> {
-    fn write(&mut self) -> Vec<TopicAnswers> {
-        let mut topics = std::mem::take(&mut self.topics);
-        write_all(self.broker, &mut topics);
-        topics
-    }
-}
-
-impl Drop for Staged<'_> {
-    fn drop(&mut self) {
-        write_all(self.broker, &mut self.topics);
-    }
-}
-
-/// Leaves once, for the requests that arrived together with this one. It is polled again without being woken: see
-/// [`Dispatch`](crate::net::connection::Dispatch).
-async fn arrivals_started() {
-    let mut has_left = false;
-    poll_fn(|_| if std::mem::replace(&mut has_left, true) { Poll::Ready(()) } else { Poll::Pending }).await;
-}
-
-/// Gives every batch its place, in the order of the request. Gives way between batches: aside, or where all of
-/// them may take long to be checked.
-async fn append_all(
-    broker: &Broker,
-    version: i16,
-    plan: Plan,
-    frame: BytesMut,
-    answers: &mut Vec<TopicAnswers>,
-    is_aside: bool,
-) {
-    let Plan { acks, deadlines, transactional, topics, work, slices } = plan;
-    let terms = Terms { version, options: broker.append_options(), deadlines };
-    let mut batches = Batches { rest: frame, taken: 0 };
-    let mut blamed_max = REFUSED_RECORDS_NAMED_MAX;
-    for topic in topics {
-        let partitions = Vec::with_capacity(topic.partitions.len());
-        answers.push(TopicAnswers { name: topic.name, id: topic.id, partitions });
-        let Some(of_topic) = answers.last_mut() else { return };
-        let mut targets = topic.partitions.into_iter();
-        loop {
-            prefetch_next(targets.as_slice());
-            let Some(target) = targets.next() else { break };
-            let takes_long = is_aside && target.work().may_take_long();
-            let mut answer = match (acks, transactional) {
-                (None, _) => Answer::refused(target.index, ErrorCode::INVALID_REQUIRED_ACKS, None),
-                (_, true) => {
-                    Answer::refused(target.index, ErrorCode::INVALID_TXN_STATE, Some(NO_TRANSACTIONS.into()))
-                }
-                // The thread's other requests go on elsewhere.
-                _ if takes_long => {
-                    block_in_place(|| append(broker, terms, &of_topic.name, target, &mut batches))
-                }
-                _ => append(broker, terms, &of_topic.name, target, &mut batches),
-            };
-            blamed_max -= answer.blame_no_more_than(blamed_max);
-            of_topic.partitions.push(answer);
-            if is_aside {
-                aside::give_way().await;
-            } else if !work.is_little() {
-                slices.give_way().await;
-            }
+impl Staged {
+    fn write(&mut self) {
+        if !std::mem::replace(&mut self.is_written, true) {
+            write_all(&self.broker, &mut self.topics);
         }
+    }
+
+    fn written(mut self) -> Vec<TopicAnswers> {
+        self.write();
+        std::mem::take(&mut self.topics)
+    }
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        self.write();
+    }
+}
+
+/// The batches of a request that have no places yet, in its order, and the answers to those that have.
+struct Appending {
+    version: i16,
+    acks: Option<Acks>,
+    transactional: bool,
+    options: AppendOptions,
+    deadlines: Deadlines,
+    topics: vec::IntoIter<TopicTargets>,
+    /// Of the topic whose answers are the last.
+    targets: vec::IntoIter<Target>,
+    batches: Batches,
+    /// Records that may still be named as blamed.
+    blamed_max: usize,
+    staged: Staged,
+}
+
+impl Appending {
+    fn new(broker: Arc<Broker>, call: Call, plan: Plan, frame: BytesMut) -> Self {
+        let Plan { acks, deadlines, transactional, topics } = plan;
+        Self {
+            version: call.version,
+            acks,
+            transactional,
+            options: broker.append_options(),
+            deadlines,
+            staged: Staged { broker, topics: Vec::with_capacity(topics.len()), is_written: false },
+            topics: topics.into_iter(),
+            targets: Vec::new().into_iter(),
+            batches: Batches { rest: frame, taken: 0 },
+            blamed_max: REFUSED_RECORDS_NAMED_MAX,
+        }
+    }
+
+    /// Where the next batch lies and goes.
+    fn next_target(&mut self) -> Option<Target> {
+        loop {
+            prefetch_next(self.targets.as_slice());
+            if let Some(target) = self.targets.next() {
+                return Some(target);
+            }
+            let TopicTargets { name, id, partitions } = self.topics.next()?;
+            let answers = Vec::with_capacity(partitions.len());
+            self.staged.topics.push(TopicAnswers { name, id, partitions: answers });
+            self.targets = partitions.into_iter();
+        }
+    }
+
+    /// Gives a batch its place.
+    fn append(&mut self, target: Target) {
+        let Some(of_topic) = self.staged.topics.last_mut() else { return };
+        let mut answer = match (self.acks, self.transactional) {
+            (None, _) => Answer::refused(target.index, ErrorCode::INVALID_REQUIRED_ACKS, None),
+            (_, true) => {
+                Answer::refused(target.index, ErrorCode::INVALID_TXN_STATE, Some(NO_TRANSACTIONS.into()))
+            }
+            _ => {
+                let terms = Terms { version: self.version, options: self.options, deadlines: self.deadlines };
+                append(&self.staged.broker, terms, &of_topic.name, target, &mut self.batches)
+            }
+        };
+        self.blamed_max -= answer.blame_no_more_than(self.blamed_max);
+        of_topic.partitions.push(answer);
     }
 }
 
@@ -579,12 +640,8 @@ fn plan(
     frame: &[u8],
 ) -> Plan {
     let image = broker.metadata.image();
-    let topics: Vec<_> = request
-        .topic_data
-        .iter()
-        .map(|topic| plan_topic(broker, context, call, &image, topic, frame))
-        .collect();
-    let work = topics.iter().flat_map(|topic| &topic.partitions).map(Target::work).sum();
+    let topics = request.topic_data.iter();
+    let topics = topics.map(|topic| plan_topic(broker, context, call, &image, topic, frame)).collect();
     let acks = match request.acks {
         0 => Some(Acks::None),
         1 => Some(Acks::Leader),
@@ -593,8 +650,7 @@ fn plan(
     };
     let patience = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or_default());
     let deadlines = Deadlines::new(patience);
-    let slices = Slices::new();
-    Plan { acks, deadlines, transactional: request.transactional_id.is_some(), topics, work, slices }
+    Plan { acks, deadlines, transactional: request.transactional_id.is_some(), topics }
 }
 
 /// Says who tries to write to a topic of the server's own.

@@ -10,8 +10,8 @@
 //! decoded again, aside and in its turn, within [its own bound](Bound), and what it takes is charged.
 
 use std::net::IpAddr;
-use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Context;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -25,11 +25,10 @@ use crate::aside::{Aside, Stopping};
 use crate::broker::Broker;
 use crate::context::{ConnectionInfo, RequestContext};
 use crate::flow::budget::Charge;
-use crate::flow::inflate_offload::RecordsWork;
 use crate::flow::produce_backpressure::Places;
 use crate::handlers::bounds::{Bound, Place, SMALL_ANSWER_BYTES_MAX, SMALL_BYTES_MAX, SMALL_ELEMENTS_MAX};
 use crate::handlers::{self, produce};
-use crate::net::connection::{Dispatch, Dispatched};
+use crate::net::dispatch::{Dispatch, Response, Staged};
 use crate::response::{Outcome, Part, ResponseFrame};
 
 /// Hands the frames of all connections to the handlers of one server.
@@ -72,89 +71,74 @@ impl Dispatch for Router {
         }
     }
 
-    fn dispatch(&self, connection: &Arc<ConnectionInfo>, frame: BytesMut, charge: Charge) -> Dispatched {
+    fn stage(
+        &self,
+        context: &mut Context<'_>,
+        connection: &Arc<ConnectionInfo>,
+        frame: BytesMut,
+        charge: Charge,
+    ) -> Staged {
         let (call, client_id) = match read_header(&frame) {
             Ok(Ok(read)) => read,
-            Ok(Err(outcome)) => return Dispatched::at_once(outcome),
-            Err(error) => return Dispatched::at_once(Outcome::Close(error.to_string())),
+            Ok(Err(outcome)) => return Staged::Done(outcome),
+            Err(error) => return Staged::Done(Outcome::Close(error.to_string())),
         };
-        let context = RequestContext {
-            connection: Arc::clone(connection),
-            client_id: Arc::from(client_id.unwrap_or_default()),
+        let client_id = Arc::from(client_id.unwrap_or_default());
+        let job = Job {
+            broker: Arc::clone(&self.broker),
+            aside: self.aside.clone(),
+            context: RequestContext { connection: Arc::clone(connection), client_id },
+            call,
+            frame,
+            charge,
         };
-        let broker = Arc::clone(&self.broker);
-        let mut work = RecordsWork::default();
-        let mut slices = None;
+        let timed = Timed::begin(&job);
         // Boxed by kind: the hot requests do not pay for the size of the rare ones' futures.
         let response = match call.key {
             ApiKey::Produce => {
-                let aside = self.aside.clone();
-                timed(broker, call, |broker| {
-                    let begun = produce::begin(&broker, &context, call, &frame, SMALL_ELEMENTS_MAX);
-                    work = begun.as_ref().map_or(work, |(plan, _)| plan.work());
-                    slices = begun.as_ref().ok().map(|(plan, _)| plan.slices());
-                    async move {
-                        match begun {
-                            Ok((plan, _)) => {
-                                holding(charge, produce::handle(&broker, call, plan, frame, None)).await
-                            }
-                            Err(produce::NotBegun::Refused(refused)) => refused,
-                            Err(produce::NotBegun::TooMuch) => {
-                                // Boxed: it is rare, and the others do not pay for its size.
-                                let job = Job { broker, aside, context, call, frame, charge };
-                                Box::pin(produce::handle_aside(job)).await
-                            }
-                        }
+                match produce::begin(&job.broker, &job.context, call, &job.frame, SMALL_ELEMENTS_MAX) {
+                    Ok((plan, _)) => {
+                        return Staged::Records(Box::new(produce::Staging::new(job, plan, timed)));
                     }
-                })
+                    Err(produce::NotBegun::Refused(refused)) => return Staged::Done(timed.end(refused)),
+                    Err(produce::NotBegun::TooMuch) => timed.run(produce::handle_aside(job)),
+                }
             }
-            ApiKey::Fetch => {
-                let aside = self.aside.clone();
-                timed(broker, call, |broker| {
-                    handlers::fetch::handle(Job { broker, aside, context, call, frame, charge })
-                })
-            }
-            ApiKey::JoinGroup => {
-                let aside = self.aside.clone();
-                timed(broker, call, |broker| {
-                    handlers::join_group::handle(Job { broker, aside, context, call, frame, charge })
-                })
-            }
-            ApiKey::SyncGroup => {
-                let aside = self.aside.clone();
-                timed(broker, call, |broker| {
-                    handlers::sync_group::handle(Job { broker, aside, context, call, frame, charge })
-                })
-            }
-            _ => {
-                let aside = self.aside.clone();
-                timed(broker, call, |broker| answer(Job { broker, aside, context, call, frame, charge }))
-            }
+            ApiKey::Fetch => timed.run(handlers::fetch::handle(job)),
+            ApiKey::JoinGroup => timed.run(handlers::join_group::handle(job)),
+            ApiKey::SyncGroup => timed.run(handlers::sync_group::handle(job)),
+            _ => timed.run(answer(job)),
         };
-        Dispatched { response, work, slices }
+        Staged::handled(response, context)
     }
 }
 
-fn timed<F, Fut>(broker: Arc<Broker>, call: Call, handle: F) -> Pin<Box<dyn Future<Output = Outcome> + Send>>
-where
-    F: FnOnce(Arc<Broker>) -> Fut,
-    Fut: Future<Output = Outcome> + Send + 'static,
-{
-    let started = broker.env.clock.monotonic();
-    let handled = handle(Arc::clone(&broker));
-    Box::pin(async move {
-        let outcome = handled.await;
-        let took: Duration = broker.env.clock.monotonic().saturating_sub(started);
-        broker.metrics.answered(call.key, took);
-        outcome
-    })
+/// Measures how long a request takes to be answered.
+pub(crate) struct Timed {
+    broker: Arc<Broker>,
+    key: ApiKey,
+    since: Duration,
 }
 
-/// Holds the memory of a request until it is answered.
-async fn holding(charge: Charge, handled: impl Future<Output = Outcome>) -> Outcome {
-    let outcome = handled.await;
-    drop(charge);
-    outcome
+impl Timed {
+    fn begin(job: &Job) -> Self {
+        let broker = Arc::clone(&job.broker);
+        Self { key: job.call.key, since: broker.env.clock.monotonic(), broker }
+    }
+
+    fn end(self, outcome: Outcome) -> Outcome {
+        let took = self.broker.env.clock.monotonic().saturating_sub(self.since);
+        self.broker.metrics.answered(self.key, took);
+        outcome
+    }
+
+    /// Measures until this has answered.
+    pub(crate) fn run(self, answering: impl Future<Output = Outcome> + Send + 'static) -> Response {
+        Box::pin(async move {
+            let outcome = answering.await;
+            self.end(outcome)
+        })
+    }
 }
 
 /// A request with all that working on it takes, so that it can be done anywhere.
@@ -170,7 +154,7 @@ pub(crate) struct Job {
 
 impl Job {
     /// The address that it came from.
-    fn source(&self) -> IpAddr {
+    pub(crate) fn source(&self) -> IpAddr {
         self.context.connection.peer.ip()
     }
 }

@@ -13,8 +13,10 @@ use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinSet, yield_now};
 
-use super::connection::{Closed, Connection, ConnectionLimits, Dispatch};
+use super::connection::Connection;
 use super::crowd::{ConnectionBounds, ConnectionCounts, Counted, Refused};
+use super::dispatch::Dispatch;
+use super::limits::{Closed, ConnectionLimits};
 use crate::context::ConnectionInfo;
 use crate::flow::ACCEPT_RETRY;
 use crate::flow::source::Source;

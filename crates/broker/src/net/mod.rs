@@ -5,8 +5,13 @@
 
 pub(crate) mod connection;
 pub(crate) mod crowd;
+pub(crate) mod dispatch;
 pub(crate) mod frame;
+pub(crate) mod limits;
 pub(crate) mod listener;
+mod pipeline;
 mod read_coalescing;
+mod reader;
 mod receive_mark;
 pub(crate) mod send;
+mod transport;

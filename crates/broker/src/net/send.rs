@@ -14,15 +14,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-use bytes::{Buf as _, Bytes};
+use bytes::Buf as _;
 use riverrun_env::File;
 use rustix::fd::BorrowedFd;
 use rustix::fs::Advice;
 use rustix::io::{Errno, ReadWriteFlags};
-use tokio::io::Interest;
-use tokio::net::TcpStream;
 use tokio::task::yield_now;
 
+use super::transport::Transport;
 use crate::catch_up::{CatchUp, FarRead, Whose};
 use crate::flow::responses::Held;
 use crate::flow::source::Source;
@@ -133,17 +132,17 @@ impl Outbox {
 
     /// Sends as much as the socket takes, at least one byte, waiting until it takes something. Returns the
     /// bytes sent. Safe to drop at any await: what was not sent is still here.
-    pub(crate) async fn send_some(&mut self, stream: &TcpStream) -> io::Result<usize> {
+    pub(super) async fn send_some(&mut self, transport: &Transport) -> io::Result<usize> {
         let sent = match self.parts.front() {
             None => 0,
-            Some(Part::Bytes(_) | Part::Shared(_)) => self.send_bytes(stream).await?,
+            Some(Part::Bytes(_) | Part::Shared(_)) => self.send_bytes(transport).await?,
             Some(Part::File { file, position, len, log_dir, far }) => {
                 let len = (*len).min(SENDFILE_BYTES_MAX);
                 let range = FileRange { position: *position, len, log_dir: *log_dir };
                 let file = file.file();
                 match file.raw_fd() {
-                    Some(fd) => self.send_file(stream, fd, range, far.as_deref()).await?,
-                    None => send_copied(stream, file, *position, len).await?,
+                    Some(fd) => self.send_file(transport, fd, range, far.as_deref()).await?,
+                    None => send_copied(transport, file, *position, len).await?,
                 }
             }
         };
@@ -154,16 +153,15 @@ impl Outbox {
         Ok(sent)
     }
 
-    async fn send_bytes(&self, stream: &TcpStream) -> io::Result<usize> {
+    async fn send_bytes(&self, transport: &Transport) -> io::Result<usize> {
         loop {
             let written = {
                 let mut slices = [IoSlice::new(&[]); IO_SLICES_MAX];
                 let used = self.gather(&mut slices);
-                stream.try_write_vectored(&slices[..used])
+                transport.try_write(&slices[..used])
             };
             match written {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => stream.writable().await?,
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => transport.writable().await?,
                 other => return other,
             }
         }
@@ -204,7 +202,7 @@ impl Outbox {
 
     async fn send_file(
         &self,
-        stream: &TcpStream,
+        transport: &Transport,
         fd: BorrowedFd<'_>,
         range: FileRange,
         far: Option<&FarRead>,
@@ -215,12 +213,12 @@ impl Outbox {
             self.was_aside.store(false, Relaxed);
         }
         loop {
-            stream.writable().await?;
+            transport.writable().await?;
             // The system reads ahead: the first page may be there, and the last one not.
             if !(is_cached(fd, position) && is_cached(fd, position + len as u64 - 1)) {
                 self.catch_up.met_cold(self.connection, far);
             }
-            let pass_on = || stream.try_io(Interest::WRITABLE, || sendfile(stream, fd, position, len));
+            let pass_on = || transport.try_send_file(fd, position, len);
             let sent = if self.catch_up.is_cold(self.connection) {
                 let read_and_pass_on = || {
                     // All of it at once: by itself the system asks the disk for little at a time.
@@ -241,16 +239,6 @@ impl Outbox {
     }
 }
 
-fn sendfile(stream: &TcpStream, fd: BorrowedFd<'_>, position: u64, len: usize) -> io::Result<usize> {
-    let mut offset = position;
-    match rustix::fs::sendfile(stream, fd, Some(&mut offset), len) {
-        // The range was written before it was handed out, so an early end is damage.
-        Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
-        Ok(sent) => Ok(sent),
-        Err(error) => Err(error.into()),
-    }
-}
-
 /// Whether the page at `position` is in memory. Any doubt counts as yes: then `sendfile` itself reports.
 fn is_cached(fd: BorrowedFd<'_>, position: u64) -> bool {
     let mut probe = [0; 1];
@@ -260,7 +248,7 @@ fn is_cached(fd: BorrowedFd<'_>, position: u64) -> bool {
 
 /// For files without a descriptor (the simulated disk): through memory.
 async fn send_copied(
-    stream: &TcpStream,
+    transport: &Transport,
     file: &Arc<dyn File>,
     position: u64,
     len: usize,
@@ -270,11 +258,9 @@ async fn send_copied(
     if read == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    let bytes = Bytes::from(piece).slice(..read);
     loop {
-        stream.writable().await?;
-        match stream.try_write(&bytes) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+        match transport.try_write(&[IoSlice::new(&piece[..read])]) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => transport.writable().await?,
             other => return other,
         }
     }

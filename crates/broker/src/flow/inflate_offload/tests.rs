@@ -254,16 +254,13 @@ fn a_leave_that_was_given_to_one_that_has_gone_is_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_gives_way_once_it_has_taken_a_slice_of_time() {
-    let slices = Slices::new();
-    slices.begin();
-    assert!(slices.give_way().now_or_never().is_some() && !slices.go_on());
+async fn a_slice_is_over_after_its_time_unless_it_is_the_whole_request() {
+    let (slice, whole) = (Slice::begin(), Slice::whole());
+    assert!(!slice.is_over() && !whole.is_over());
     tokio::time::advance(SLICE_TIME).await;
-    let mut giving = Box::pin(slices.give_way());
-    assert!(giving.as_mut().now_or_never().is_none());
-    assert!(slices.go_on() && !slices.go_on());
-    slices.begin();
-    assert!(giving.as_mut().now_or_never().is_some() && !slices.go_on());
+    assert!(slice.is_over() && !Slice::begin().is_over());
+    tokio::time::advance(Duration::from_hours(1)).await;
+    assert!(!whole.is_over());
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,7 +2,6 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use futures_util::FutureExt as _;
 use riverrun_env::sim::SimEnv;
 use riverrun_protocol::offsets_topic::{OffsetCommitKey, OffsetCommitValue, encode_key, encode_value};
 use riverrun_protocol::produce_request::PartitionProduceData;
@@ -111,11 +110,12 @@ fn written(broker: &Arc<Broker>, client_id: &str, name: &'static str, batch: &[u
     let Ok((plan, frame)) = planned(broker, client_id, &[(name, batch)]) else {
         panic!("it does not decode")
     };
-    let mut answers = Vec::new();
-    append_all(broker, VERSION, plan, frame, &mut answers, false)
-        .now_or_never()
-        .expect("nothing is inflated");
-    let answer = &answers[0].partitions[0].response;
+    let call = Call { key: ApiKey::Produce, version: VERSION, correlation_id: 1, body_at: 0 };
+    let mut appending = Appending::new(Arc::clone(broker), call, plan, frame);
+    while let Some(target) = appending.next_target() {
+        appending.append(target);
+    }
+    let answer = &appending.staged.topics[0].partitions[0].response;
     let blamed = answer.record_errors.iter().map(|error| error.batch_index).collect();
     (ErrorCode(answer.error_code), blamed)
 }

@@ -11,15 +11,22 @@ mod standing;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{OnceLock, mpsc};
 
+use bytes::BufMut as _;
 use riverrun_protocol::Frame;
 use socket2::SockRef;
 
 use super::*;
-use crate::flow::produce_backpressure::Load;
+use crate::aside::Aside;
+use crate::catch_up::CatchUp;
+use crate::flow::budget::MemoryBudget;
+use crate::flow::produce_backpressure::{Load, ProduceGate};
+use crate::flow::responses::ResponseMemory;
 use crate::flow::turns::InTurns;
 use crate::net::listener::bind;
+use crate::net::receive_mark;
 
 /// Longer than anything takes, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -41,8 +48,14 @@ static RUNTIME_ASIDE: OnceLock<tokio::runtime::Runtime> = OnceLock::new();
 struct SizeOf;
 
 impl Dispatch for SizeOf {
-    fn dispatch(&self, _: &Arc<ConnectionInfo>, frame: BytesMut, _charge: Charge) -> Dispatched {
-        Dispatched::at_once(size_of_frame(&frame))
+    fn stage(
+        &self,
+        _: &mut Context<'_>,
+        _: &Arc<ConnectionInfo>,
+        frame: BytesMut,
+        _charge: Charge,
+    ) -> Staged {
+        Staged::Done(size_of_frame(&frame))
     }
 }
 
@@ -290,7 +303,7 @@ fn frames_larger_than_the_mark_and_than_the_receive_buffer_pass() {
 #[test]
 fn a_socket_that_takes_no_mark_is_served_without() {
     serve(
-        |connection| connection.note_mark(Err(io::ErrorKind::InvalidInput.into())),
+        |connection| connection.reader.note_mark(Err(io::ErrorKind::InvalidInput.into())),
         |client| {
             for _ in 0..200 {
                 client.flow(50);

@@ -20,16 +20,22 @@ impl Drop for Ends {
 }
 
 impl Dispatch for Endless {
-    fn dispatch(&self, info: &Arc<ConnectionInfo>, frame: BytesMut, charge: Charge) -> Dispatched {
+    fn stage(
+        &self,
+        context: &mut Context<'_>,
+        info: &Arc<ConnectionInfo>,
+        frame: BytesMut,
+        charge: Charge,
+    ) -> Staged {
         if self.begun.fetch_add(1, Ordering::SeqCst) > 0 {
-            return SizeOf.dispatch(info, frame, charge);
+            return SizeOf.stage(context, info, frame, charge);
         }
         let (alone, ends) = (info.begin_aside(), Ends(Arc::clone(&self.has_ended)));
         let response = Box::pin(async move {
             let _held = (alone, ends);
             pending().await
         });
-        Dispatched { response, work: RecordsWork::default(), slices: None }
+        Staged::handled(response, context)
     }
 }
 

@@ -2,7 +2,9 @@
 //! wait, whatever else it does meanwhile.
 
 use super::*;
+use crate::flow::large_frames::Sender;
 use crate::flow::source::Source;
+use crate::net::reader::QUIET_TIME_MAX;
 
 const MIB: usize = 1 << 20;
 const OTHER: Sender = Sender { source: Source::SOME, is_proven: false };
@@ -16,7 +18,13 @@ const ANSWER_AFTER: Duration = Duration::from_millis(300);
 struct MuchLater;
 
 impl Dispatch for MuchLater {
-    fn dispatch(&self, _: &Arc<ConnectionInfo>, _: BytesMut, _charge: Charge) -> Dispatched {
+    fn stage(
+        &self,
+        context: &mut Context<'_>,
+        _: &Arc<ConnectionInfo>,
+        _: BytesMut,
+        _charge: Charge,
+    ) -> Staged {
         let response = Box::pin(async {
             tokio::time::sleep(ANSWER_AFTER).await;
             let mut bytes = BytesMut::zeroed(ANSWER_BYTES);
@@ -24,7 +32,7 @@ impl Dispatch for MuchLater {
             bytes[..4].copy_from_slice(&length);
             Outcome::Respond(ResponseFrame::assemble(Frame { bytes, splices: Vec::new() }, Vec::new()))
         });
-        Dispatched { response, work: RecordsWork::default(), slices: None }
+        Staged::handled(response, context)
     }
 }
 
@@ -260,8 +268,14 @@ impl Dispatch for ZerosOnly {
         (beginning.first() != Some(&0)).then(|| "no zeros".to_owned())
     }
 
-    fn dispatch(&self, _: &Arc<ConnectionInfo>, frame: BytesMut, _charge: Charge) -> Dispatched {
-        Dispatched::at_once(size_of_frame(&frame))
+    fn stage(
+        &self,
+        _: &mut Context<'_>,
+        _: &Arc<ConnectionInfo>,
+        frame: BytesMut,
+        _charge: Charge,
+    ) -> Staged {
+        Staged::Done(size_of_frame(&frame))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Clients that send nothing more: what they have asked for is answered if they still read, and little is worked on if not.
 
+use std::future::pending;
 use std::net::Shutdown;
 
 use super::*;
@@ -18,11 +19,17 @@ struct BySize {
 }
 
 impl Dispatch for BySize {
-    fn dispatch(&self, _: &Arc<ConnectionInfo>, frame: BytesMut, _charge: Charge) -> Dispatched {
+    fn stage(
+        &self,
+        context: &mut Context<'_>,
+        _: &Arc<ConnectionInfo>,
+        frame: BytesMut,
+        _charge: Charge,
+    ) -> Staged {
         if frame.len() == COSTLY {
             self.costly.fetch_add(1, Ordering::SeqCst);
             std::thread::sleep(2 * TURN_TIME_MAX);
-            return Dispatched::at_once(size_of_frame(&frame));
+            return Staged::Done(size_of_frame(&frame));
         }
         let response = Box::pin(async move {
             match frame.len() {
@@ -32,7 +39,7 @@ impl Dispatch for BySize {
             }
             size_of_frame(&frame)
         });
-        Dispatched { response, work: RecordsWork::default(), slices: None }
+        Staged::handled(response, context)
     }
 }
 

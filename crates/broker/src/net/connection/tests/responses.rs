@@ -23,13 +23,19 @@ impl Dispatch for Sized {
         (frame_bytes == MUCH).then_some(MUCH_BYTES)
     }
 
-    fn dispatch(&self, _: &Arc<ConnectionInfo>, frame: BytesMut, _charge: Charge) -> Dispatched {
+    fn stage(
+        &self,
+        _: &mut Context<'_>,
+        _: &Arc<ConnectionInfo>,
+        frame: BytesMut,
+        _charge: Charge,
+    ) -> Staged {
         if frame.len() == MUCH {
             let bytes = BytesMut::zeroed(MUCH_BYTES);
             let frame = ResponseFrame::assemble(Frame { bytes, splices: Vec::new() }, Vec::new());
-            return Dispatched::at_once(Outcome::Respond(frame));
+            return Staged::Done(Outcome::Respond(frame));
         }
-        Dispatched::at_once(size_of_frame(&frame))
+        Staged::Done(size_of_frame(&frame))
     }
 }
 
@@ -98,8 +104,8 @@ fn a_request_whose_client_goes_while_it_waits_is_not_worked_off() {
 struct Prepared(Mutex<Option<ResponseFrame>>);
 
 impl Dispatch for Prepared {
-    fn dispatch(&self, _: &Arc<ConnectionInfo>, _: BytesMut, _charge: Charge) -> Dispatched {
-        Dispatched::at_once(Outcome::Respond(self.0.lock().take().expect("one request")))
+    fn stage(&self, _: &mut Context<'_>, _: &Arc<ConnectionInfo>, _: BytesMut, _charge: Charge) -> Staged {
+        Staged::Done(Outcome::Respond(self.0.lock().take().expect("one request")))
     }
 }
 

@@ -48,16 +48,22 @@ impl Sharing {
 }
 
 impl Dispatch for Sharing {
-    fn dispatch(&self, _: &Arc<ConnectionInfo>, frame: BytesMut, _charge: Charge) -> Dispatched {
+    fn stage(
+        &self,
+        context: &mut Context<'_>,
+        _: &Arc<ConnectionInfo>,
+        frame: BytesMut,
+        _charge: Charge,
+    ) -> Staged {
         if frame.len() == SHARES {
-            return Dispatched::at_once(self.answer());
+            return Staged::Done(self.answer());
         }
         let later = Arc::clone(&self.later);
         let response = Box::pin(async move {
             later.notified().await;
             size_of_frame(&frame)
         });
-        Dispatched { response, work: RecordsWork::default(), slices: None }
+        Staged::handled(response, context)
     }
 }
 

@@ -1,5 +1,9 @@
 //! Requests that wait for what others hold, over real sockets: what came before them goes on, and they start when they may.
 
+use std::future::ready;
+use std::thread::ThreadId;
+
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use super::*;
@@ -24,10 +28,18 @@ struct BySize {
 }
 
 impl Dispatch for BySize {
-    fn dispatch(&self, _: &Arc<ConnectionInfo>, frame: BytesMut, charge: Charge) -> Dispatched {
-        let coded_bytes = if frame.len() == INFLATES { 1 << 20 } else { 0 };
-        let work = RecordsWork { coded_bytes, plain_bytes: 0 };
+    fn stage(
+        &self,
+        context: &mut Context<'_>,
+        _: &Arc<ConnectionInfo>,
+        frame: BytesMut,
+        charge: Charge,
+    ) -> Staged {
         let later = match frame.len() {
+            INFLATES => {
+                let work = RecordsWork { coded_bytes: 1 << 20, plain_bytes: 0 };
+                return Staged::Records(Box::new(Appends { work, frame, read_by: None }));
+            }
             LATER => self.later,
             MUCH => MUCH_AFTER,
             _ => Duration::ZERO,
@@ -39,22 +51,123 @@ impl Dispatch for BySize {
             drop(charge);
             if frame.len() == MUCH { much() } else { size_of_frame(&frame) }
         });
-        Dispatched { response, work, slices: None }
+        Staged::handled(response, context)
     }
 }
 
-/// Answers each frame with nothing if it was polled first on another thread than its connection.
+/// Records that are answered with the size of their frame, or with nothing if they were appended on another thread than this.
+struct Appends {
+    work: RecordsWork,
+    frame: BytesMut,
+    read_by: Option<ThreadId>,
+}
+
+impl Records for Appends {
+    fn work(&self) -> RecordsWork {
+        self.work
+    }
+
+    fn append(&mut self, _: Slice) -> bool {
+        if self.read_by.is_some_and(|thread| thread != std::thread::current().id()) {
+            self.frame.clear();
+        }
+        true
+    }
+
+    fn finish(self: Box<Self>) -> Response {
+        Box::pin(ready(size_of_frame(&self.frame)))
+    }
+}
+
+/// Answers each frame with nothing if its records were appended on another thread than its connection's.
 struct Elsewhere(RecordsWork);
 
 impl Dispatch for Elsewhere {
-    fn dispatch(&self, _: &Arc<ConnectionInfo>, frame: BytesMut, _charge: Charge) -> Dispatched {
-        let here = std::thread::current().id();
-        let response = Box::pin(async move {
-            let is_here = std::thread::current().id() == here;
-            size_of_frame(if is_here { &frame } else { &[] })
-        });
-        Dispatched { response, work: self.0, slices: None }
+    fn stage(
+        &self,
+        _: &mut Context<'_>,
+        _: &Arc<ConnectionInfo>,
+        frame: BytesMut,
+        _charge: Charge,
+    ) -> Staged {
+        Staged::Records(Box::new(Appends { work: self.0, frame, read_by: Some(std::thread::current().id()) }))
     }
+}
+
+/// Records whose batches take a slice each, and that note the order in which they are appended and finished.
+struct InSlices {
+    number: usize,
+    frame: BytesMut,
+    left: usize,
+    done: Arc<Mutex<Vec<Step>>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Appended(usize),
+    Finished(usize),
+}
+
+impl Records for InSlices {
+    fn work(&self) -> RecordsWork {
+        // The second has much to do.
+        RecordsWork { coded_bytes: if self.number == 1 { 1 << 20 } else { 0 }, plain_bytes: 0 }
+    }
+
+    fn append(&mut self, slice: Slice) -> bool {
+        while self.left > 0 {
+            self.left -= 1;
+            self.done.lock().push(Step::Appended(self.number));
+            std::thread::sleep(Duration::from_millis(3));
+            if slice.is_over() {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn finish(self: Box<Self>) -> Response {
+        Box::pin(async move {
+            self.done.lock().push(Step::Finished(self.number));
+            size_of_frame(&self.frame)
+        })
+    }
+}
+
+/// Appends two batches of each frame.
+#[derive(Default)]
+struct InOrder {
+    begun: AtomicUsize,
+    done: Arc<Mutex<Vec<Step>>>,
+}
+
+impl Dispatch for InOrder {
+    fn stage(
+        &self,
+        _: &mut Context<'_>,
+        _: &Arc<ConnectionInfo>,
+        frame: BytesMut,
+        _charge: Charge,
+    ) -> Staged {
+        let number = self.begun.fetch_add(1, Ordering::SeqCst);
+        Staged::Records(Box::new(InSlices { number, frame, left: 2, done: Arc::clone(&self.done) }))
+    }
+}
+
+#[test]
+fn all_that_arrived_together_is_appended_in_order_before_any_of_it_is_finished() {
+    use Step::{Appended, Finished};
+
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let dispatch = InOrder::default();
+    let client = |client: &mut Client| {
+        client.send_together(&[AT_ONCE; 3]);
+        client.receive_all();
+    };
+    serve_on(&runtime.expect("a runtime"), limits(), &dispatch, |_| {}, client).expect("the client closes");
+    let mut expected: Vec<_> = [0, 0, 1, 1, 2, 2].map(Appended).into();
+    expected.extend([0, 1, 2].map(Finished));
+    assert_eq!(*dispatch.done.lock(), expected);
 }
 
 #[test]
@@ -142,7 +255,13 @@ struct Parks {
 }
 
 impl Dispatch for Parks {
-    fn dispatch(&self, info: &Arc<ConnectionInfo>, frame: BytesMut, _charge: Charge) -> Dispatched {
+    fn stage(
+        &self,
+        context: &mut Context<'_>,
+        info: &Arc<ConnectionInfo>,
+        frame: BytesMut,
+        _charge: Charge,
+    ) -> Staged {
         static ALL: AtomicUsize = AtomicUsize::new(0);
         self.begun.fetch_add(1, Ordering::SeqCst);
         let (info, leaves) = (Arc::clone(info), Arc::clone(&self.leaves));
@@ -151,7 +270,7 @@ impl Dispatch for Parks {
             leaves.acquire().await.expect("open").forget();
             size_of_frame(&frame)
         });
-        Dispatched { response, work: RecordsWork::default(), slices: None }
+        Staged::handled(response, context)
     }
 }
 

@@ -7,7 +7,13 @@ use super::*;
 struct InWork(Arc<OnceLock<Arc<Standing>>>);
 
 impl Dispatch for InWork {
-    fn dispatch(&self, _: &Arc<ConnectionInfo>, _frame: BytesMut, _charge: Charge) -> Dispatched {
+    fn stage(
+        &self,
+        context: &mut Context<'_>,
+        _: &Arc<ConnectionInfo>,
+        _frame: BytesMut,
+        _charge: Charge,
+    ) -> Staged {
         let standing = Arc::clone(self.0.get().expect("told"));
         let response = Box::pin(async move {
             // The first may be over before the connection waits, and the others are not.
@@ -16,7 +22,7 @@ impl Dispatch for InWork {
             }
             size_of_frame(if standing.is_in_work() { b"yes" } else { b"no" })
         });
-        Dispatched { response, work: RecordsWork::default(), slices: None }
+        Staged::handled(response, context)
     }
 }
 
