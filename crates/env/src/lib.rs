@@ -1,8 +1,9 @@
-//! The server's only door to files, clocks and randomness, with a real and a simulated half.
+//! The server's only door to files, clocks, randomness, threads and other nodes, with a real and a simulated half.
 //!
-//! Owns the traits [`FileSystem`], [`File`], [`Directory`], [`Volume`], [`Clock`] and [`Random`], their real implementations, and
-//! the simulated ones in [`sim`], with which a test crashes the machine at any write or sync it likes. Both halves
-//! pass the same table of behaviours (`tests/behaviour.rs`). Refuses nothing by itself: it adds no policy to what
+//! Owns the traits [`FileSystem`], [`File`], [`Directory`], [`Volume`], [`Clock`], [`Random`] and [`Workers`], for nodes of a cluster
+//! [`Tasks`] and [`Network`], their real implementations (the last two with the feature `net`), and the simulated ones in
+//! [`sim`], with which a test crashes the machine at any write or sync it likes. Both halves pass the same tables of behaviours
+//! (`tests/behaviour.rs`, `tests/nodes.rs`). Refuses nothing by itself: it adds no policy to what
 //! the operating system does, and every error is the system's own.
 //!
 //! ```
@@ -19,11 +20,14 @@
 mod aligned;
 mod clock;
 mod fs;
+mod net;
 mod prefetch;
 mod presence;
 mod random;
 mod real;
 pub mod sim;
+mod tasks;
+mod workers;
 
 use std::fmt;
 use std::sync::Arc;
@@ -35,10 +39,17 @@ pub use fs::{
     atomic_replace, is_at_descriptor_limit, is_descriptor_shortage, is_device_error, is_odd_file,
     is_shortage, read_whole, readable_bytes,
 };
+pub use net::{Link, LinkListener, LinkReceiver, LinkSender, Network, NodeEnv};
 pub use prefetch::{prefetch, prefetch_arc, prefetch_at, prefetch_shared};
 pub use presence::Vanishing;
 pub use random::Random;
-pub use real::{RealClock, RealFileSystem, RealRandom, ignore_file_size_signal, raise_descriptor_limit};
+pub use real::{
+    RealClock, RealFileSystem, RealRandom, RealWorkers, ignore_file_size_signal, raise_descriptor_limit,
+};
+#[cfg(feature = "net")]
+pub use real::{RealNetwork, RealTasks};
+pub use tasks::{BoxFuture, TaskHandle, Tasks};
+pub use workers::{Step, Wake, Work, Worker, Workers};
 
 /// Everything a part of the server may ask of the world outside.
 #[derive(Clone)]
@@ -49,12 +60,19 @@ pub struct Env {
     pub clock: Arc<dyn Clock>,
     /// Randomness.
     pub random: Arc<dyn Random>,
+    /// What runs work that waits for disks.
+    pub workers: Arc<dyn Workers>,
 }
 
 impl Env {
-    /// The operating system's files, clocks and randomness.
+    /// The operating system's files, clocks, randomness and threads.
     pub fn real() -> Self {
-        Self { fs: Arc::new(RealFileSystem), clock: Arc::new(RealClock::new()), random: Arc::new(RealRandom) }
+        Self {
+            fs: Arc::new(RealFileSystem),
+            clock: Arc::new(RealClock::new()),
+            random: Arc::new(RealRandom),
+            workers: Arc::new(RealWorkers),
+        }
     }
 }
 

@@ -6,11 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, OnceLock};
-use std::thread::{Builder, JoinHandle, Thread};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use riverrun_env::{Directory, Env};
+use riverrun_env::{Directory, Env, Wake, Worker};
 use riverrun_types::Position;
 
 use crate::damaged_header::put_aside_settled;
@@ -21,7 +20,7 @@ use crate::recovery::{put_aside_damaged, recover};
 use crate::shared::{Queued, Shared, Shortage};
 use crate::side_files::{HeldFile, check_name};
 use crate::volume::Volume;
-use crate::writer::Writer;
+use crate::writer::{JournalWork, Writer};
 use crate::{
     JournalError, JournalId, JournalMetrics, JournalOptions, RecoveredEntry, Replay, Submission, frames,
 };
@@ -37,20 +36,20 @@ const LOCK_FILE: &str = "lock";
 /// [`ErrorKind::Retry`](riverrun_types::ErrorKind::Retry) has the journal wait and ask again; with any other it fails.
 pub type FirstUse = Box<dyn Fn(JournalId) -> Result<(), JournalError> + Send>;
 
-/// The writer before its thread is started, and the thread after.
+/// The writer before its worker is started, and the worker after.
 #[derive(Default)]
 struct Start {
     writer: Option<Writer>,
-    thread: Option<JoinHandle<()>>,
+    worker: Option<Box<dyn Worker>>,
 }
 
 /// A journal in use. Shared behind an `Arc` by all who submit.
 ///
-/// Invariants: `thread` is set exactly when `start.writer` has been moved to the journal's thread; from then on only
-/// that thread writes to the journal's files. Held files are written by the callers themselves.
+/// Invariants: `wake` is set exactly when `start.writer` has been moved to the journal's worker; from then on only
+/// that writes to the journal's files. Held files are written by the callers themselves.
 pub struct Journal {
     shared: Arc<Shared>,
-    thread: OnceLock<Thread>,
+    wake: OnceLock<Wake>,
     start: Mutex<Start>,
     held: Mutex<Vec<HeldFile>>,
     volume: Volume,
@@ -132,8 +131,8 @@ impl Journal {
             Writer::new(shared.clone(), recovered.files, recovered.synced, recovered.settled_on_disk);
         let journal = Self {
             shared,
-            thread: OnceLock::new(),
-            start: Mutex::new(Start { writer: Some(writer), thread: None }),
+            wake: OnceLock::new(),
+            start: Mutex::new(Start { writer: Some(writer), worker: None }),
             held: Mutex::new(recovered.held),
             volume,
             root,
@@ -165,8 +164,8 @@ impl Journal {
         if bytes > bytes_max {
             return Err(JournalError::TooLarge { bytes, bytes_max });
         }
-        let thread = match self.thread.get() {
-            Some(thread) => thread,
+        let wake = match self.wake.get() {
+            Some(wake) => wake,
             None => self.start()?,
         };
         let queued = Queued { submission, at: self.shared.env.clock.monotonic() };
@@ -184,37 +183,30 @@ impl Journal {
             queue.entries.push_back(queued);
             self.shared.queued_count.fetch_add(1, Ordering::Relaxed);
         }
-        thread.unpark();
+        wake.wake();
         Ok(())
     }
 
-    fn start(&self) -> Result<&Thread, JournalError> {
-        self.start_by(Builder::new().name("journal".into()))
-    }
-
-    fn start_by(&self, builder: Builder) -> Result<&Thread, JournalError> {
+    fn start(&self) -> Result<&Wake, JournalError> {
         let mut start = self.start.lock();
-        if let Some(thread) = self.thread.get() {
-            return Ok(thread);
+        if let Some(wake) = self.wake.get() {
+            return Ok(wake);
         }
         if start.writer.is_none() {
             return Err(self.failure().unwrap_or(JournalError::Closed));
         }
         // The writer stays here until there is a thread: what a thread is to be started with is gone if it cannot be.
         let (hand_over, handed) = sync_channel::<Writer>(1);
-        let run = move || {
-            if let Ok(writer) = handed.recv() {
-                writer.run();
-            }
-        };
-        let handle = builder.spawn(run).map_err(|error| self.without_thread(&error))?;
+        let work = Box::new(JournalWork::waits_for(handed));
+        let worker =
+            self.shared.env.workers.start("journal", work).map_err(|error| self.without_thread(&error))?;
         if let Some(writer) = start.writer.take() {
-            hand_over.send(writer).expect("the thread waits for it");
+            hand_over.send(writer).expect("the worker waits for it");
         }
         self.shared.queue.lock().shortage = None;
-        let thread = self.thread.get_or_init(|| handle.thread().clone());
-        start.thread = Some(handle);
-        Ok(thread)
+        let wake = self.wake.get_or_init(|| worker.wake());
+        start.worker = Some(worker);
+        Ok(wake)
     }
 
     /// The system has no thread for the journal, and may have one at the next submission.
@@ -262,8 +254,8 @@ impl Journal {
     pub fn settle_to(&self, position: Position) {
         self.shared.settled.fetch_max(position.0.min(self.delivered().0), Ordering::AcqRel);
         // It may be waiting for a file to use again.
-        if let Some(thread) = self.thread.get() {
-            thread.unpark();
+        if let Some(wake) = self.wake.get() {
+            wake.wake();
         }
     }
 
@@ -343,9 +335,9 @@ impl Journal {
     fn fail_vanished(&self, error: JournalError) {
         self.shared.vanished.get_or_init(|| error);
         let mut start = self.start.lock();
-        match (self.thread.get(), start.writer.take()) {
-            (Some(thread), _) => thread.unpark(),
-            (None, Some(mut writer)) => _ = writer.turn(),
+        match (self.wake.get(), start.writer.take()) {
+            (Some(wake), _) => wake.wake(),
+            (None, Some(mut writer)) => _ = writer.step(),
             (None, None) => {}
         }
     }
@@ -469,10 +461,10 @@ impl Journal {
     }
 
     fn join(&self, start: &mut Start) {
-        let Some(handle) = start.thread.take() else { return };
-        handle.thread().unpark();
-        // An owner may hold the last reference, and lets go of it on the journal's own thread.
-        if handle.thread().id() != std::thread::current().id() && handle.join().is_err() {
+        let Some(worker) = start.worker.take() else { return };
+        worker.wake().wake();
+        // An owner may hold the last reference, and lets go of it on the journal's own thread, which is not waited for.
+        if !worker.join() {
             tracing::error!(dir = %self.dir.display(), "the journal's thread has panicked");
         }
     }

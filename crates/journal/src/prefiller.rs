@@ -1,8 +1,8 @@
 //! What is done ahead of the journal's thread: the file that it writes to is filled to its end, and the one that comes
 //! next, the *spare*, is made and filled, so that a group under steady load waits for its own sync only.
 //!
-//! Owns the spare until the writer takes it. The work is a [`Prefiller::step`] that a second thread of the journal calls in
-//! a loop, and a test when it likes. At most one file is made ahead, and only where the writer could otherwise not
+//! Owns the spare until the writer takes it. The work is a [`Prefiller::step`] of the journal's second worker, which a test calls when it
+//! likes. At most one file is made ahead, and only where the writer could otherwise not
 //! but make one.
 //!
 //! Where the volume is in its reserve, nothing is filled that need not be; a spare stays as large as it is. A spare for
@@ -15,25 +15,15 @@
 //! anything but a shortage, frames are in it, and the writer fails with the next group.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
+use riverrun_env::{Step, Wake};
 
 use crate::file_maker::{FileMaker, MadeFile};
 use crate::files::NoRoom;
 use crate::prefill::{FIRST_STEP_BYTES, PrefilledRange};
 use crate::volume::Volume;
-
-/// What a step has done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// A part of what is wanted.
-    Again,
-    /// Nothing is wanted.
-    Idle,
-    /// Nothing is wanted any more.
-    Done,
-}
 
 /// What the writer wants, and what there is.
 ///
@@ -54,18 +44,19 @@ struct State {
 pub(crate) struct Prefiller {
     volume: Volume,
     state: Mutex<State>,
-    changed: Condvar,
+    /// Wakes the worker that works ahead, once there is one.
+    wake: OnceLock<Wake>,
 }
 
 impl Prefiller {
     pub(crate) fn new(volume: Volume) -> Self {
-        Self { volume, state: Mutex::default(), changed: Condvar::new() }
+        Self { volume, state: Mutex::default(), wake: OnceLock::new() }
     }
 
     /// Wants the file that is written to be filled to its end.
     pub(crate) fn fill(&self, room: Arc<PrefilledRange>, path: PathBuf) {
         self.state.lock().current = Some((room, path));
-        self.changed.notify_all();
+        self.wake();
     }
 
     /// Wants a spare, unless there is one that is as large.
@@ -76,7 +67,8 @@ impl Prefiller {
         }
         if state.spare.is_none() {
             state.order = Some(maker);
-            self.changed.notify_all();
+            drop(state);
+            self.wake();
         }
     }
 
@@ -100,24 +92,18 @@ impl Prefiller {
     /// Nothing is wanted any more.
     pub(crate) fn end(&self) {
         self.state.lock().has_ended = true;
-        self.changed.notify_all();
+        self.wake();
     }
 
-    /// Works until the writer ends.
-    pub(crate) fn run(&self) {
-        loop {
-            match self.step() {
-                Step::Again => {}
-                Step::Idle => self.wait(),
-                Step::Done => return,
-            }
-        }
+    /// Has this woken whenever something is wanted.
+    pub(crate) fn wakes(&self, wake: Wake) {
+        // The first one lives as long as the writer.
+        let _ = self.wake.set(wake);
     }
 
-    fn wait(&self) {
-        let mut state = self.state.lock();
-        if !state.has_ended && state.next().is_none() && state.order.is_none() {
-            self.changed.wait(&mut state);
+    fn wake(&self) {
+        if let Some(wake) = self.wake.get() {
+            wake.wake();
         }
     }
 
@@ -159,7 +145,7 @@ impl State {
 
     /// Makes what was ordered.
     fn make(&mut self) -> Step {
-        let Some(order) = self.order.take() else { return Step::Idle };
+        let Some(order) = self.order.take() else { return Step::Sleep(None) };
         match order.make() {
             Ok(made) => self.spare = Some(made),
             Err(reason) => tracing::warn!(?reason, "no journal file could be made ahead"),

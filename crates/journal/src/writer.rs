@@ -10,11 +10,11 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::JoinHandle;
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use bytes::Bytes;
-use riverrun_env::{AlignedBuffer, prefetch_at};
+use riverrun_env::{AlignedBuffer, Step, Work, Worker, prefetch_at};
 use riverrun_types::ErrorKind;
 
 use crate::buffers::{Buffers, SMALL_BYTES};
@@ -35,17 +35,6 @@ const SHORTAGE_WAIT: Duration = Duration::from_millis(100);
 
 /// In the reserve of its volume, so long is waited for files to be settled before others are refused.
 const SETTLING_WAIT_US: u64 = 2_000_000;
-
-/// What the thread does next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
-    /// Look again at once.
-    Again,
-    /// Sleep until somebody wakes it, or for this long.
-    Sleep(Option<Duration>),
-    /// Nothing any more.
-    Done,
-}
 
 /// Entries that will share a frame.
 #[derive(Default)]
@@ -101,28 +90,25 @@ impl Drop for AheadAlarm {
     }
 }
 
-/// The thread that works ahead; it ends with the journal's.
+/// The worker that works ahead; it ends with the journal's.
 struct Helper {
     prefiller: Arc<Prefiller>,
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    worker: Option<Box<dyn Worker>>,
 }
 
 impl Helper {
-    /// Starts it, if it is not there. Without it the journal's thread makes room in steps.
+    /// Starts it, if it is not there. Without it the journal's worker makes room in steps.
     fn start(&mut self) {
-        if self.thread.is_some() {
+        if self.worker.is_some() {
             return;
         }
-        let prefiller = self.prefiller.clone();
-        let builder = std::thread::Builder::new().name("journal-ahead".into());
-        let alarm = AheadAlarm(self.shared.clone());
-        let run = move || {
-            let _alarm = alarm;
-            prefiller.run();
-        };
-        match builder.spawn(run) {
-            Ok(thread) => self.thread = Some(thread),
+        let work = Ahead { prefiller: self.prefiller.clone(), _alarm: AheadAlarm(self.shared.clone()) };
+        match self.shared.env.workers.start("journal-ahead", Box::new(work)) {
+            Ok(worker) => {
+                self.prefiller.wakes(worker.wake());
+                self.worker = Some(worker);
+            }
             Err(error) => tracing::warn!(%error, "nothing is made ahead for the journal"),
         }
     }
@@ -131,13 +117,64 @@ impl Helper {
 impl Drop for Helper {
     fn drop(&mut self) {
         self.prefiller.end();
-        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+        if self.worker.take().is_some_and(|worker| !worker.join()) {
             tracing::error!("the thread that works ahead of the journal has panicked");
         }
     }
 }
 
-/// The state of the journal's thread.
+/// What the worker does that works ahead.
+struct Ahead {
+    prefiller: Arc<Prefiller>,
+    _alarm: AheadAlarm,
+}
+
+impl Work for Ahead {
+    fn step(&mut self) -> Step {
+        self.prefiller.step()
+    }
+}
+
+/// What the journal's worker does.
+pub(crate) struct JournalWork(Stage);
+
+enum Stage {
+    /// The writer comes once it is sure that there is a worker.
+    Waits(Receiver<Writer>),
+    /// Dropped in this order.
+    Works { helper: Helper, _alarm: Alarm, writer: Box<Writer> },
+}
+
+impl JournalWork {
+    /// Waits for the writer at its first step.
+    pub(crate) fn waits_for(writer: Receiver<Writer>) -> Self {
+        Self(Stage::Waits(writer))
+    }
+}
+
+impl Work for JournalWork {
+    fn step(&mut self) -> Step {
+        match &mut self.0 {
+            Stage::Waits(handed) => {
+                let Ok(writer) = handed.recv() else { return Step::Done };
+                let shared = writer.shared.clone();
+                let helper = Helper { prefiller: writer.prefiller(), shared: shared.clone(), worker: None };
+                let alarm = Alarm { shared, dir: writer.files.dir.clone() };
+                self.0 = Stage::Works { helper, _alarm: alarm, writer: Box::new(writer) };
+                Step::Again
+            }
+            Stage::Works { helper, writer, .. } => {
+                let step = writer.step();
+                if std::mem::take(&mut writer.is_ahead_wanted) {
+                    helper.start();
+                }
+                step
+            }
+        }
+    }
+}
+
+/// The state of the journal's worker.
 ///
 /// Invariants: `synced <= files.end`; `unsynced_since` is set exactly while something that was written to the current
 /// file is not synced; what an older file holds is synced.
@@ -181,41 +218,23 @@ impl Writer {
         }
     }
 
-    /// Works until the journal is closed, dropped or has failed.
-    pub(crate) fn run(mut self) {
-        let _alarm = Alarm { shared: self.shared.clone(), dir: self.files.dir.clone() };
-        let mut helper = Helper { prefiller: self.prefiller(), shared: self.shared.clone(), thread: None };
-        loop {
-            let turn = self.turn();
-            if std::mem::take(&mut self.is_ahead_wanted) {
-                helper.start();
-            }
-            match turn {
-                Turn::Again => {}
-                Turn::Sleep(None) => std::thread::park(),
-                Turn::Sleep(Some(time)) => std::thread::park_timeout(time),
-                Turn::Done => return,
-            }
-        }
-    }
-
     /// What is to be done ahead of this writer.
     pub(crate) fn prefiller(&self) -> Arc<Prefiller> {
         self.files.prefiller.clone()
     }
 
     /// One step: stores a group, or does what is due while there is none.
-    pub(crate) fn turn(&mut self) -> Turn {
+    pub(crate) fn step(&mut self) -> Step {
         let result = match self.shared.vanished.get().cloned() {
             Some(error) => Err(error),
             None if self.gather() => self.store(),
             None => self.idle(),
         };
         match result {
-            Ok(turn) => turn,
+            Ok(step) => step,
             Err(error) => {
                 self.fail(&error);
-                Turn::Done
+                Step::Done
             }
         }
     }
@@ -270,10 +289,10 @@ impl Writer {
     }
 
     /// Writes the group, syncs if anyone in it wants that, and tells the owners.
-    fn store(&mut self) -> Result<Turn, JournalError> {
+    fn store(&mut self) -> Result<Step, JournalError> {
         let bytes = self.group.frame_bytes().next_multiple_of(self.files.options.alignment);
-        if let Some(turn) = self.make_ready(bytes as u64)? {
-            return Ok(turn);
+        if let Some(step) = self.make_ready(bytes as u64)? {
+            return Ok(step);
         }
         let started = self.now();
         for queued in &self.group.entries {
@@ -298,14 +317,14 @@ impl Writer {
         if self.shared.wants_files.load(Ordering::Relaxed) != wants_files {
             self.shared.wants_files.store(wants_files, Ordering::Relaxed);
         }
-        Ok(Turn::Again)
+        Ok(Step::Again)
     }
 
     /// Makes sure that a frame of `frame_bytes` can be written at `files.end`, and that somebody knows of the journal then;
     /// otherwise says what to do meanwhile.
-    fn make_ready(&mut self, frame_bytes: u64) -> Result<Option<Turn>, JournalError> {
-        if let Some(turn) = self.make_room(frame_bytes)? {
-            return Ok(Some(turn));
+    fn make_ready(&mut self, frame_bytes: u64) -> Result<Option<Step>, JournalError> {
+        if let Some(step) = self.make_room(frame_bytes)? {
+            return Ok(Some(step));
         }
         match self.shared.note_first_use(self.files.id) {
             Err(error) if error.kind() == ErrorKind::Retry => Ok(Some(self.wait_for_system(&error))),
@@ -314,7 +333,7 @@ impl Writer {
     }
 
     /// Makes sure that a frame of `frame_bytes` can be written at `files.end`; otherwise says what to do meanwhile.
-    fn make_room(&mut self, frame_bytes: u64) -> Result<Option<Turn>, JournalError> {
+    fn make_room(&mut self, frame_bytes: u64) -> Result<Option<Step>, JournalError> {
         let result = if !self.files.has_place_for(frame_bytes, false) {
             self.cannot_grow = false;
             self.go_on_elsewhere(frame_bytes)
@@ -326,7 +345,7 @@ impl Writer {
         match result {
             Ok(()) => Ok(None),
             Err(NoRoom::Failed(error)) => Err(error),
-            Err(NoRoom::Shortage(_)) if self.halve() => Ok(Some(Turn::Again)),
+            Err(NoRoom::Shortage(_)) if self.halve() => Ok(Some(Step::Again)),
             Err(reason) => Ok(Some(self.wait_for_room(&reason))),
         }
     }
@@ -372,7 +391,7 @@ impl Writer {
         true
     }
 
-    fn wait_for_room(&mut self, reason: &NoRoom) -> Turn {
+    fn wait_for_room(&mut self, reason: &NoRoom) -> Step {
         self.shared.wants_files.store(true, Ordering::Relaxed);
         if let NoRoom::Shortage(error) = reason {
             return self.wait_for_system(error);
@@ -392,7 +411,7 @@ impl Writer {
     }
 
     /// Whoever comes now is refused, until what waits is stored.
-    fn wait_for_system(&mut self, error: &JournalError) -> Turn {
+    fn wait_for_system(&mut self, error: &JournalError) -> Step {
         if !std::mem::replace(&mut self.is_short, true) {
             tracing::warn!(%error, "the journal waits for what the system is short of");
             let mut queue = self.shared.queue.lock();
@@ -404,12 +423,12 @@ impl Writer {
     }
 
     /// Looks again soon, unless the journal ends: what waits is not stored then.
-    fn wait_a_little(&mut self) -> Turn {
+    fn wait_a_little(&mut self) -> Step {
         let (is_abandoned, is_closing) = self.shared.ending();
         if is_closing {
             self.shared.refuse_queued(self.group.entries.drain(..), &JournalError::Closed);
         }
-        if is_abandoned || is_closing { Turn::Done } else { Turn::Sleep(Some(SHORTAGE_WAIT)) }
+        if is_abandoned || is_closing { Step::Done } else { Step::Sleep(Some(SHORTAGE_WAIT)) }
     }
 
     /// Goes on in the next file. Files that are settled, while no synced header says so, become usable by a note.
@@ -589,25 +608,25 @@ impl Writer {
     }
 
     /// Nothing is queued: ends or syncs, if that is due.
-    fn idle(&mut self) -> Result<Turn, JournalError> {
+    fn idle(&mut self) -> Result<Step, JournalError> {
         let (is_abandoned, is_closing) = self.shared.ending();
         if is_abandoned {
-            return Ok(Turn::Done);
+            return Ok(Step::Done);
         }
         // What came between the look into the queue and the closing is stored first.
         if is_closing && self.shared.has_queued() {
-            return Ok(Turn::Again);
+            return Ok(Step::Again);
         }
         if is_closing {
             self.finish()?;
-            return Ok(Turn::Done);
+            return Ok(Step::Done);
         }
         let sync_in = self.sync_in(self.now());
         if sync_in == Some(Duration::ZERO) {
             self.sync()?;
-            return Ok(Turn::Again);
+            return Ok(Step::Again);
         }
-        Ok(Turn::Sleep(sync_in))
+        Ok(Step::Sleep(sync_in))
     }
 
     /// How long what was written without a sync may still wait for one, if there is such.

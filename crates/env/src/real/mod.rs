@@ -4,8 +4,11 @@ mod descriptors;
 mod file;
 mod file_size;
 mod file_system;
+#[cfg(feature = "net")]
+mod net;
 mod opening;
 mod volume;
+mod workers;
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -16,6 +19,9 @@ use crate::{Clock, Random};
 pub use descriptors::raise_descriptor_limit;
 pub use file_size::ignore_file_size_signal;
 pub use file_system::RealFileSystem;
+#[cfg(feature = "net")]
+pub use net::{RealNetwork, RealTasks};
+pub use workers::RealWorkers;
 
 /// The operating system's clocks.
 #[derive(Clone, Copy, Debug)]

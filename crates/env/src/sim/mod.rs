@@ -1,24 +1,31 @@
 //! The simulated half: files with a live and a durable image, a clock that a test moves, seeded randomness.
 //!
 //! Owns what a test needs to stop the world at any write or sync and to look at each state a power cut may leave.
-//! Everything follows from one seed, so a failing run is repeated by its seed.
+//! Everything follows from one seed, so a failing run is repeated by its seed. A [`SimEnv`] by itself is one machine whose
+//! workers are threads of the operating system; in a [`World`] several machines, with a network between them, are stepped in an
+//! order that follows from the seed, too.
 
 mod clock;
 mod crash_states;
 mod disk;
 mod file_system;
 mod image;
+mod network;
+mod node;
 mod random;
+mod world;
 
 use std::sync::Arc;
 
-use crate::Env;
+use crate::{Env, RealWorkers};
 
 pub use clock::SimClock;
 pub use crash_states::CrashStates;
 pub use disk::PlantedBug;
 pub use file_system::SimFileSystem;
+pub use node::SimNode;
 pub use random::SimRandom;
+pub use world::World;
 
 /// A simulated world. Cloning it gives another handle on the same world.
 #[derive(Clone, Debug)]
@@ -51,6 +58,11 @@ impl SimEnv {
 
     /// The world as code under test sees it.
     pub fn env(&self) -> Env {
-        Env { fs: self.fs.clone(), clock: self.clock.clone(), random: self.random.clone() }
+        Env {
+            fs: self.fs.clone(),
+            clock: self.clock.clone(),
+            random: self.random.clone(),
+            workers: Arc::new(RealWorkers),
+        }
     }
 }

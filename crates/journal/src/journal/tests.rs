@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use riverrun_env::sim::SimEnv;
-use riverrun_env::{Clock, Env};
+use riverrun_env::{Clock, Env, Step};
 use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
 
 use super::Journal;
 use crate::prefill::FIRST_STEP_BYTES;
-use crate::prefiller::{Prefiller, Step};
+use crate::prefiller::Prefiller;
 use crate::shared::Queued;
-use crate::writer::{Turn, Writer};
+use crate::writer::Writer;
 use crate::{
     EntryHeader, EntryKind, EntryOwner, JournalError, JournalOptions, StoredEntry, StreamId, Submission,
     SyncMethod, Wants,
@@ -22,6 +22,7 @@ use crate::{
 
 mod beginning;
 mod room;
+mod world;
 
 const DIR: &str = "/journal";
 const METHODS: [SyncMethod; 2] = [SyncMethod::DirectDsync, SyncMethod::BufferedFdatasync];
@@ -105,10 +106,10 @@ impl Played {
     }
 
     /// Submits an entry and has it stored, if there is room.
-    fn store(&mut self) -> Turn {
+    fn store(&mut self) -> Step {
         let queued = self.queued();
         self.journal.shared.queue.lock().entries.push_back(queued);
-        self.writer.turn()
+        self.writer.step()
     }
 
     fn queued(&mut self) -> Queued {
@@ -142,7 +143,7 @@ fn names(sim: &SimEnv, end: &str) -> usize {
 fn live(sim: &SimEnv, seed: u64, method: SyncMethod) -> (u64, bool) {
     let Ok(mut played) = Played::open(sim, options(method, 3)) else { return (0, false) };
     for round in 0..14 {
-        if played.store() == Turn::Done {
+        if played.store() == Step::Done {
             return (played.acked(), false);
         }
         // Never, always, or now and then.
@@ -211,7 +212,7 @@ fn a_group_waits_for_its_own_sync_only_if_all_else_is_done_ahead() {
     for number in 1..18 {
         played.step(u64::MAX);
         let before = sim.fs.syncs();
-        assert_eq!(played.store(), Turn::Again);
+        assert_eq!(played.store(), Step::Again);
         // A file is begun by syncing its header and its name.
         let expected = if number % 6 == 0 { 3 } else { 1 };
         assert_eq!(sim.fs.syncs() - before, expected, "entry {number}");
@@ -222,7 +223,7 @@ fn a_group_waits_for_its_own_sync_only_if_all_else_is_done_ahead() {
 fn a_server_that_writes_little_fills_little() {
     let sim = SimEnv::new(1);
     let mut played = Played::open(&sim, options(SyncMethod::DirectDsync, 3)).unwrap();
-    assert_eq!(played.prefiller.step(), Step::Idle);
+    assert_eq!(played.prefiller.step(), Step::Sleep(None));
     assert_eq!((names(&sim, ".journal"), names(&sim, ".new")), (0, 0));
     played.store();
     played.step(1);
@@ -247,7 +248,7 @@ fn no_file_is_made_ahead_where_another_can_be_used_again_or_the_journal_has_its_
     assert_eq!((names(&sim, ".journal"), names(&sim, ".new")), (3, 0), "the journal has its size");
     for _ in 0..12 {
         played.journal.settle_to(played.journal.delivered());
-        assert_eq!(played.store(), Turn::Again);
+        assert_eq!(played.store(), Step::Again);
         played.step(u64::MAX);
     }
     assert_eq!((names(&sim, ".journal"), names(&sim, ".new")), (3, 0));
@@ -262,17 +263,17 @@ fn a_disk_without_space_for_a_spare_poisons_nothing_and_is_asked_again() {
     sim.fs.set_space(Some(2 * FILE_BYTES - 550_000));
     for _ in 1..6 {
         played.step(u64::MAX);
-        assert_eq!(played.store(), Turn::Again);
+        assert_eq!(played.store(), Step::Again);
     }
     assert_eq!((names(&sim, ".journal"), names(&sim, ".new")), (1, 1));
     let left = sim.env().fs.available_bytes(Path::new(DIR)).unwrap();
     assert!(left > FILE_BYTES / 8, "its place was given back but for a little: {left}");
     sim.fs.set_space(Some(0));
-    assert_eq!(played.store(), Turn::Again, "the little that was kept");
-    assert!(matches!(played.store(), Turn::Sleep(Some(_))));
+    assert_eq!(played.store(), Step::Again, "the little that was kept");
+    assert!(matches!(played.store(), Step::Sleep(Some(_))));
     assert!(played.journal.failure().is_none());
     sim.fs.set_space(None);
-    assert_eq!(played.writer.turn(), Turn::Again);
+    assert_eq!(played.writer.step(), Step::Again);
     played.step(u64::MAX);
     assert_eq!((names(&sim, ".journal"), names(&sim, ".new"), played.acked()), (3, 0, 8));
 }
@@ -296,7 +297,7 @@ fn lives_that_settle_nothing_do_not_make_a_large_file_each() {
     played.store();
     for stored in 1..8 {
         played.journal.settle_to(played.journal.delivered());
-        while played.writer.turn() == Turn::Again {}
+        while played.writer.step() == Step::Again {}
         assert_eq!(played.acked(), stored);
         played.store();
     }
@@ -318,7 +319,7 @@ fn a_spare_that_the_disk_refuses_is_not_used_and_poisons_nothing() {
         played.step(u64::MAX);
         assert_eq!(names(&sim, ".new"), 0);
         for _ in 1..7 {
-            assert_eq!(played.store(), Turn::Again);
+            assert_eq!(played.store(), Step::Again);
         }
         assert!(played.journal.failure().is_none());
         assert_eq!(played.acked(), 7);
@@ -333,7 +334,7 @@ fn a_file_in_use_that_cannot_be_filled_fails_the_next_group() {
         played.store();
         sim.fs.fail_sync_after(0);
         played.step(u64::MAX);
-        assert_eq!(played.store(), Turn::Done);
+        assert_eq!(played.store(), Step::Done);
         assert!(matches!(played.journal.failure(), Some(JournalError::Write { .. })));
         assert_eq!(played.acked(), 1);
     }
@@ -369,7 +370,7 @@ fn what_is_queued_right_before_the_journal_is_closed_is_stored() {
         queue.entries.push_back(queued);
         queue.is_closing = true;
     }));
-    while played.writer.turn() != Turn::Done {}
+    while played.writer.step() != Step::Done {}
     assert_eq!(played.acked(), 1, "nobody was told what became of it");
 }
 
@@ -403,7 +404,7 @@ fn what_waits_for_no_sync_is_synced_in_time_although_the_queue_never_runs_empty(
             let owner = Arc::new(Unsynced);
             let submission = Submission { wants: Wants::Write, owner, ..queued.submission };
             played.journal.shared.queue.lock().entries.push_back(Queued { submission, ..queued });
-            assert_eq!(played.writer.turn(), Turn::Again);
+            assert_eq!(played.writer.step(), Step::Again);
             let is_synced = played.journal.synced() == played.journal.delivered();
             assert_eq!(is_synced, number == 2, "{method:?}, group {number}");
             sim.clock.advance(options.sync_interval / 2);
@@ -422,7 +423,7 @@ fn owners_in_a_large_group_are_announced_before_they_are_told() {
         let submission = Submission { payload, owner: Arc::clone(&owner) as _, ..queued.submission };
         played.journal.shared.queue.lock().entries.push_back(Queued { submission, ..queued });
     }
-    assert_eq!(played.writer.turn(), Turn::Again);
+    assert_eq!(played.writer.step(), Step::Again);
     let (announced, told) = *owner.0.lock();
     assert_eq!(told, 100);
     assert!((80..100).contains(&announced), "{announced}");

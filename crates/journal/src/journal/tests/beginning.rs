@@ -1,10 +1,9 @@
 //! The first entry of a journal's life: what has to be there before it is written.
 
+use riverrun_env::{RealWorkers, Work, Worker, Workers};
+use riverrun_types::{ErrorKind, Position};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::Builder;
-
-use riverrun_types::{ErrorKind, Position};
 
 use super::*;
 
@@ -23,7 +22,7 @@ fn a_first_use_that_cannot_be_noted_for_want_of_space_waits_until_it_can() {
         if noted.load(Ordering::Relaxed) { Err(refused(io::ErrorKind::StorageFull)) } else { Ok(()) }
     }));
     for _ in 0..3 {
-        assert!(matches!(played.store(), Turn::Sleep(Some(_))));
+        assert!(matches!(played.store(), Step::Sleep(Some(_))));
         assert!(played.journal.failure().is_none());
         assert!(played.journal.shortage().unwrap().to_string().contains("/meta"));
         assert_eq!(played.journal.waiting_bytes(), ENTRY_BYTES as u64, "what comes later would be refused");
@@ -35,10 +34,10 @@ fn a_first_use_that_cannot_be_noted_for_want_of_space_waits_until_it_can() {
         assert!(journal.delivered() > Position(0));
     }
     is_full.store(false, Ordering::Relaxed);
-    assert_eq!(played.writer.turn(), Turn::Again);
+    assert_eq!(played.writer.step(), Step::Again);
     assert!(played.journal.shortage().is_none() && played.journal.waiting_bytes() == 0);
     is_full.store(true, Ordering::Relaxed);
-    while played.writer.turn() == Turn::Again {}
+    while played.writer.step() == Step::Again {}
     assert_eq!(played.acked(), 3, "it is noted once");
 }
 
@@ -47,7 +46,7 @@ fn a_first_use_that_cannot_be_noted_for_another_reason_fails_the_journal() {
     let sim = SimEnv::new(1);
     let mut played = Played::open(&sim, options(SyncMethod::DirectDsync, 3)).unwrap();
     played.journal.on_first_use(Box::new(|_| Err(refused(io::ErrorKind::PermissionDenied))));
-    assert_eq!(played.store(), Turn::Done);
+    assert_eq!(played.store(), Step::Done);
     assert_eq!((played.acked(), played.journal.failure().unwrap().kind()), (0, ErrorKind::GiveUp));
 }
 
@@ -56,24 +55,36 @@ fn a_journal_that_waits_for_its_first_use_to_be_noted_can_be_closed() {
     let sim = SimEnv::new(1);
     let mut played = Played::open(&sim, options(SyncMethod::DirectDsync, 3)).unwrap();
     played.journal.on_first_use(Box::new(|_| Err(refused(io::ErrorKind::StorageFull))));
-    assert!(matches!(played.store(), Turn::Sleep(Some(_))));
+    assert!(matches!(played.store(), Step::Sleep(Some(_))));
     played.journal.shared.queue.lock().is_closing = true;
-    assert_eq!(played.writer.turn(), Turn::Done);
+    assert_eq!(played.writer.step(), Step::Done);
     assert_eq!(Arc::strong_count(&played.acked), 1, "what waited is refused");
+}
+
+/// A system that has no thread for the first that asks.
+#[derive(Default)]
+struct OneRefused(AtomicBool);
+
+impl Workers for OneRefused {
+    fn start(&self, name: &str, work: Box<dyn Work>) -> io::Result<Box<dyn Worker>> {
+        if self.0.swap(true, Ordering::SeqCst) {
+            RealWorkers.start(name, work)
+        } else {
+            Err(io::ErrorKind::WouldBlock.into())
+        }
+    }
 }
 
 #[test]
 fn a_journal_for_which_there_is_no_thread_says_so_and_asks_again() {
-    let sim = SimEnv::new(1);
+    let env = Env { workers: Arc::new(OneRefused::default()), ..SimEnv::new(1).env() };
     let options = options(SyncMethod::DirectDsync, 3);
-    let (journal, _) = Journal::open(&sim.env(), Path::new(DIR), options).unwrap();
-    // More than there are addresses.
-    let refused = journal.start_by(Builder::new().stack_size(1 << 50)).unwrap_err();
+    let (journal, _) = Journal::open(&env, Path::new(DIR), options).unwrap();
+    let acked = Arc::new(Acked::default());
+    let refused = journal.submit(submission_of(0, &acked)).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Retry, "{refused}");
     assert!(journal.shortage().unwrap().to_string().contains("no thread"));
-    let acked = Arc::new(Acked::default());
-    let submission = submission_of(0, &acked);
-    journal.submit_unless_short(submission).unwrap();
+    journal.submit_unless_short(submission_of(0, &acked)).unwrap();
     assert!(journal.shortage().is_none());
     journal.close().unwrap();
     assert_eq!(*acked.0.lock(), [0]);

@@ -8,9 +8,9 @@ use crate::prefill::FIRST_STEP_BYTES;
 const BLOCK_BYTES: usize = 4096;
 
 /// Submits an entry whose frame takes so many blocks, and has it stored, if there is room.
-fn store_blocks(played: &mut Played, blocks: usize) -> Turn {
+fn store_blocks(played: &mut Played, blocks: usize) -> Step {
     queue_blocks(played, blocks);
-    played.writer.turn()
+    played.writer.step()
 }
 
 fn queue_blocks(played: &mut Played, blocks: usize) {
@@ -56,7 +56,7 @@ fn a_journal_in_the_reserve_of_its_volume_hardly_grows_and_uses_again_what_is_se
     let reserve_bytes = 8 << 20;
     let mut played = in_reserve(&sim, reserve_bytes - 1, reserve_bytes);
     for number in 0..200 {
-        assert_eq!(played.store(), Turn::Again, "entry {number}");
+        assert_eq!(played.store(), Step::Again, "entry {number}");
         played.step(u64::MAX);
         if played.journal.wants_settling() {
             played.journal.settle_to(played.journal.delivered());
@@ -68,7 +68,7 @@ fn a_journal_in_the_reserve_of_its_volume_hardly_grows_and_uses_again_what_is_se
     // With space it has its size again.
     sim.fs.set_space(Some(100 << 20));
     for _ in 0..30 {
-        assert_eq!(played.store(), Turn::Again);
+        assert_eq!(played.store(), Step::Again);
         played.step(u64::MAX);
     }
     assert!(played.journal.used_bytes() > 3_000_000);
@@ -87,12 +87,12 @@ fn a_journal_without_any_space_goes_on_in_files_that_it_has() {
             let options = JournalOptions { reserve_bytes, ..options(method, 8) };
             let mut played = Played::open(&sim, options).unwrap();
             for _ in 0..2 {
-                assert_eq!(played.store(), Turn::Again);
+                assert_eq!(played.store(), Step::Again);
                 played.step(u64::MAX);
             }
             sim.fs.set_space(Some(0));
             for number in 0..50 {
-                assert_eq!(played.store(), Turn::Again, "{method:?}, {with_reserve}, entry {number}");
+                assert_eq!(played.store(), Step::Again, "{method:?}, {with_reserve}, entry {number}");
                 played.step(u64::MAX);
                 played.journal.settle_to(played.journal.delivered());
             }
@@ -101,7 +101,7 @@ fn a_journal_without_any_space_goes_on_in_files_that_it_has() {
             sim.fs.crash();
             let mut played = Played::open(&sim, options).unwrap();
             for number in 0..50 {
-                assert_eq!(played.store(), Turn::Again, "{method:?}, {with_reserve}, later entry {number}");
+                assert_eq!(played.store(), Step::Again, "{method:?}, {with_reserve}, later entry {number}");
                 played.step(u64::MAX);
                 played.journal.settle_to(played.journal.delivered());
             }
@@ -114,24 +114,24 @@ fn a_journal_without_any_space_goes_on_in_files_that_it_has() {
 fn whoever_comes_while_the_journal_waits_for_space_is_refused_at_once() {
     let sim = SimEnv::new(1);
     let mut played = in_reserve(&sim, (1 << 20) - 1, 1 << 20);
-    while played.store() == Turn::Again {
+    while played.store() == Step::Again {
         played.step(u64::MAX);
     }
     let acked = played.acked();
     assert!(played.journal.is_out_of_room(), "who settles is asked for room");
     sim.clock.advance(Duration::from_secs(10));
-    assert!(matches!(played.writer.turn(), Turn::Sleep(Some(_))));
+    assert!(matches!(played.writer.step(), Step::Sleep(Some(_))));
     // The writer is the test's: the journal takes the thread for started.
-    played.journal.thread.set(std::thread::current()).unwrap();
+    played.journal.wake.set(std::thread::current().into()).unwrap();
     let submission = played.queued().submission;
     let refused = played.journal.submit_unless_short(submission).unwrap_err();
     assert_eq!(refused.kind(), riverrun_types::ErrorKind::Retry, "{refused}");
     sim.fs.set_space(None);
-    assert_eq!(played.writer.turn(), Turn::Again);
+    assert_eq!(played.writer.step(), Step::Again);
     assert_eq!(played.acked(), acked + 1, "what waited is stored");
     let submission = played.queued().submission;
     played.journal.submit_unless_short(submission).unwrap();
-    assert_eq!(played.writer.turn(), Turn::Again);
+    assert_eq!(played.writer.step(), Step::Again);
     assert_eq!(played.acked(), acked + 2);
 }
 
@@ -149,7 +149,7 @@ fn what_was_acked_in_the_reserve_survives_a_power_cut_anywhere() {
             if let Ok(mut played) = Played::open(&sim, options) {
                 is_whole = true;
                 for number in 0..24 {
-                    is_whole &= played.store() != Turn::Done;
+                    is_whole &= played.store() != Step::Done;
                     played.step(number % 4);
                     acked = played.acked();
                     if played.journal.wants_settling() {
@@ -186,22 +186,22 @@ fn what_was_acked_in_the_reserve_survives_a_power_cut_anywhere() {
 fn who_may_not_be_refused_is_taken_while_the_journal_is_short_and_waits() {
     let sim = SimEnv::new(1);
     let mut played = in_reserve(&sim, (1 << 20) - 1, 1 << 20);
-    while played.store() == Turn::Again {
+    while played.store() == Step::Again {
         played.step(u64::MAX);
     }
     let acked = played.acked();
     sim.clock.advance(Duration::from_secs(10));
-    assert!(matches!(played.writer.turn(), Turn::Sleep(Some(_))));
+    assert!(matches!(played.writer.step(), Step::Sleep(Some(_))));
     assert!(played.journal.shortage().is_some());
     // The writer is the test's: the journal takes the thread for started.
-    played.journal.thread.set(std::thread::current()).unwrap();
+    played.journal.wake.set(std::thread::current().into()).unwrap();
     let submission = played.queued().submission;
     played.journal.submit(submission).expect("it is taken");
-    assert!(matches!(played.writer.turn(), Turn::Sleep(Some(_))));
+    assert!(matches!(played.writer.step(), Step::Sleep(Some(_))));
     assert_eq!(played.acked(), acked);
     sim.fs.set_space(None);
-    assert_eq!(played.writer.turn(), Turn::Again);
-    assert_eq!(played.writer.turn(), Turn::Again);
+    assert_eq!(played.writer.step(), Step::Again);
+    assert_eq!(played.writer.step(), Step::Again);
     assert_eq!(played.acked(), acked + 2, "what waited is stored, and what was taken meanwhile");
     assert!(played.journal.shortage().is_none());
 }
@@ -211,7 +211,7 @@ fn a_young_journal_grows_to_its_part_of_the_reserve_and_refuses_then() {
     for reserve_bytes in [32 << 20, 33 << 20] {
         let sim = SimEnv::new(1);
         let mut played = in_reserve(&sim, reserve_bytes - 1, reserve_bytes);
-        while played.store() == Turn::Again {
+        while played.store() == Step::Again {
             played.step(u64::MAX);
         }
         let taken = reserve_bytes - 1 - space_left(&sim);
@@ -220,24 +220,24 @@ fn a_young_journal_grows_to_its_part_of_the_reserve_and_refuses_then() {
         assert!(played.journal.is_out_of_room(), "who settles is asked for room");
         assert!(played.journal.shortage().is_none(), "it may be settled in time");
         sim.clock.advance(Duration::from_secs(10));
-        assert!(matches!(played.writer.turn(), Turn::Sleep(Some(_))));
+        assert!(matches!(played.writer.step(), Step::Sleep(Some(_))));
         assert!(played.journal.shortage().is_some(), "nobody waits without an end");
         // With space it has its size, of small files and large ones, and then of large ones only.
         sim.fs.set_space(None);
-        assert_eq!(played.writer.turn(), Turn::Again);
-        while played.store() == Turn::Again {
+        assert_eq!(played.writer.step(), Step::Again);
+        while played.store() == Step::Again {
             played.step(u64::MAX);
         }
         let (used, size) = (played.journal.used_bytes(), played.journal.bytes_max());
         assert!(used <= size && used + FILE_BYTES > size, "{used} bytes of {size}");
         sim.clock.advance(Duration::from_secs(10));
-        assert!(matches!(played.writer.turn(), Turn::Sleep(Some(_))));
+        assert!(matches!(played.writer.step(), Step::Sleep(Some(_))));
         settle(&played);
-        assert_eq!(played.writer.turn(), Turn::Again);
+        assert_eq!(played.writer.step(), Step::Again);
         assert!(played.journal.shortage().is_none());
         for _ in 0..100 {
             settle(&played);
-            assert_eq!(played.store(), Turn::Again);
+            assert_eq!(played.store(), Step::Again);
             played.step(u64::MAX);
         }
         assert_eq!(names(&sim, ".journal"), 8);
@@ -250,18 +250,18 @@ fn the_note_that_frees_settled_files_always_finds_its_block() {
         let sim = SimEnv::new(1);
         let mut played = Played::open(&sim, options(method, 3)).unwrap();
         for _ in 0..7 {
-            assert_eq!(played.store(), Turn::Again);
+            assert_eq!(played.store(), Step::Again);
         }
         sim.fs.set_space(Some(0));
         // All blocks but the last one of those that the second file is filled to.
         let turn = store_blocks(&mut played, 30);
         settle(&played);
-        if turn != Turn::Again {
-            assert_eq!(played.writer.turn(), Turn::Again);
+        if turn != Step::Again {
+            assert_eq!(played.writer.step(), Step::Again);
         }
         for number in 0..20 {
             settle(&played);
-            assert_eq!(played.store(), Turn::Again, "{method:?}, entry {number}");
+            assert_eq!(played.store(), Step::Again, "{method:?}, entry {number}");
         }
     }
 }
@@ -270,7 +270,7 @@ fn the_note_that_frees_settled_files_always_finds_its_block() {
 fn two_small_files(sim: &SimEnv, method: SyncMethod) -> Played {
     let mut played = Played::open(sim, options(method, 3)).unwrap();
     for blocks in [1, 32] {
-        assert_eq!(store_blocks(&mut played, blocks), Turn::Again);
+        assert_eq!(store_blocks(&mut played, blocks), Step::Again);
     }
     // The first file cannot be filled further, the second one neither.
     sim.fs.set_space(Some(FIRST_STEP_BYTES));
@@ -285,9 +285,9 @@ fn without_space_groups_of_any_size_go_into_the_files_that_there_are() {
         let sim = SimEnv::new(1);
         let mut played = two_small_files(&sim, method);
         for blocks in (1..=62).chain((1..=62).rev()) {
-            if store_blocks(&mut played, blocks) != Turn::Again {
+            if store_blocks(&mut played, blocks) != Step::Again {
                 settle(&played);
-                assert_eq!(played.writer.turn(), Turn::Again, "{method:?}, {blocks} blocks");
+                assert_eq!(played.writer.step(), Step::Again, "{method:?}, {blocks} blocks");
             }
             played.step(u64::MAX);
         }
@@ -318,7 +318,7 @@ fn without_space_a_group_that_is_too_large_for_the_files_goes_there_in_parts() {
             }
             for _ in 0..40 {
                 settle(&played);
-                played.writer.turn();
+                played.writer.step();
                 played.step(u64::MAX);
             }
             assert_eq!(played.acked(), played.submitted, "{method:?}, {with_spare}, round {round}");
@@ -345,18 +345,18 @@ fn an_entry_that_is_too_large_for_the_files_without_space_waits_and_costs_none_o
         store_blocks(&mut played, 63);
         for _ in 0..3 {
             settle(&played);
-            assert!(matches!(played.writer.turn(), Turn::Sleep(Some(_))), "{method:?}");
+            assert!(matches!(played.writer.step(), Step::Sleep(Some(_))), "{method:?}");
             assert!(played.journal.shortage().is_some(), "others are refused meanwhile");
             assert_eq!((played.acked(), names(&sim, ".journal")), (acked, 2), "{method:?}");
         }
         // Two blocks are enough for it and the zeros behind it, and it takes them by itself.
         sim.fs.set_space(Some(2 * BLOCK_BYTES as u64));
-        assert_eq!(played.writer.turn(), Turn::Again, "{method:?}");
+        assert_eq!(played.writer.step(), Step::Again, "{method:?}");
         assert_eq!(played.acked(), acked + 1);
         assert!(played.journal.shortage().is_none());
         for _ in 0..10 {
             settle(&played);
-            assert_eq!(store_blocks(&mut played, 50), Turn::Again, "{method:?}");
+            assert_eq!(store_blocks(&mut played, 50), Step::Again, "{method:?}");
         }
         let acked = played.acked();
         drop(played);
@@ -373,7 +373,7 @@ fn a_file_to_use_again_whose_name_finds_no_space_is_kept_and_used_later() {
         let sim = SimEnv::new(1);
         let mut played = Played::open(&sim, options(method, 3)).unwrap();
         let mut settled = None;
-        while played.store() == Turn::Again {
+        while played.store() == Step::Again {
             if names(&sim, ".journal") == 2 {
                 settled.get_or_insert(played.journal.delivered());
             }
@@ -382,7 +382,7 @@ fn a_file_to_use_again_whose_name_finds_no_space_is_kept_and_used_later() {
         played.journal.settle_to(settled.unwrap());
         sim.fs.refuse_renames_after(renames);
         for attempt in 0..3 {
-            assert!(matches!(played.writer.turn(), Turn::Sleep(Some(_))), "{method:?}, {renames}, {attempt}");
+            assert!(matches!(played.writer.step(), Step::Sleep(Some(_))), "{method:?}, {renames}, {attempt}");
             assert!(played.journal.failure().is_none() && played.journal.shortage().is_some());
             let files = [".journal", ".new"].map(|end| names(&sim, end) as u64);
             assert_eq!(files, [3 - renames, renames], "{method:?}, attempt {attempt}");
@@ -391,11 +391,11 @@ fn a_file_to_use_again_whose_name_finds_no_space_is_kept_and_used_later() {
             }
         }
         sim.fs.refuse_renames(false);
-        assert_eq!(played.writer.turn(), Turn::Again, "{method:?}, {renames}");
+        assert_eq!(played.writer.step(), Step::Again, "{method:?}, {renames}");
         assert_eq!(played.acked(), acked + 1);
         for _ in 0..30 {
             settle(&played);
-            assert_eq!(played.store(), Turn::Again);
+            assert_eq!(played.store(), Step::Again);
             assert_eq!([".journal", ".new"].map(|end| names(&sim, end)), [3, 0], "{method:?}, {renames}");
         }
         let acked = played.acked();
@@ -410,14 +410,14 @@ fn without_space_a_file_that_is_too_small_makes_room_for_another_one_to_grow() {
     for method in METHODS {
         let sim = SimEnv::new(1);
         let mut played = two_small_files(&sim, method);
-        while store_blocks(&mut played, 20) == Turn::Again {}
+        while store_blocks(&mut played, 20) == Step::Again {}
         sim.fs.set_space(Some(FIRST_STEP_BYTES));
-        assert_eq!(played.writer.turn(), Turn::Again, "{method:?}");
+        assert_eq!(played.writer.step(), Step::Again, "{method:?}");
         assert_eq!((names(&sim, ".journal"), space_left(&sim)), (3, 0), "{method:?}");
         queue_blocks(&mut played, 100);
         for _ in 0..4 {
             settle(&played);
-            played.writer.turn();
+            played.writer.step();
         }
         assert_eq!(played.acked(), played.submitted, "{method:?}");
         assert_eq!(names(&sim, ".journal"), 2, "{method:?}");
@@ -428,14 +428,14 @@ fn without_space_a_file_that_is_too_small_makes_room_for_another_one_to_grow() {
 fn a_standby_that_cannot_be_made_is_not_tried_with_every_group() {
     let sim = SimEnv::new(1);
     let mut played = Played::open(&sim, options(SyncMethod::DirectDsync, 3)).unwrap();
-    assert_eq!(played.store(), Turn::Again);
+    assert_eq!(played.store(), Step::Again);
     // The first file is filled.
     played.step(1);
     sim.fs.set_space(Some(0));
     played.step(u64::MAX);
     for number in 1..6 {
-        assert_eq!(played.store(), Turn::Again);
-        assert_eq!(played.prefiller.step(), Step::Idle, "entry {number}");
+        assert_eq!(played.store(), Step::Again);
+        assert_eq!(played.prefiller.step(), Step::Sleep(None), "entry {number}");
     }
 }
 
@@ -445,7 +445,7 @@ fn settling_is_not_asked_for_with_every_group() {
     let mut played = in_reserve(&sim, 400_000, 1 << 20);
     let mut settled = 0;
     for _ in 0..60 {
-        assert_eq!(store_blocks(&mut played, 1), Turn::Again);
+        assert_eq!(store_blocks(&mut played, 1), Step::Again);
         if played.journal.wants_settling() {
             settle(&played);
             settled += 1;
@@ -460,14 +460,14 @@ fn a_process_without_descriptors_waits_for_them_and_loses_no_journal() {
         let sim = SimEnv::new(1);
         let mut played = Played::open(&sim, options(method, 3)).unwrap();
         for _ in 0..6 {
-            assert_eq!(played.store(), Turn::Again);
+            assert_eq!(played.store(), Step::Again);
             played.step(u64::MAX);
         }
         sim.fs.exhaust_descriptors(true);
-        assert!(matches!(played.store(), Turn::Sleep(Some(_))), "{method:?}: another file begins");
+        assert!(matches!(played.store(), Step::Sleep(Some(_))), "{method:?}: another file begins");
         assert!(played.journal.failure().is_none() && played.journal.shortage().is_some());
         sim.fs.exhaust_descriptors(false);
-        assert_eq!(played.writer.turn(), Turn::Again);
+        assert_eq!(played.writer.step(), Step::Again);
         assert_eq!(played.acked(), 7);
     }
 }

@@ -1,0 +1,139 @@
+//! Tasks and links of the operating system, on tokio: a message is its length in four bytes, big-endian, and its bytes.
+
+use std::io;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
+
+use crate::{BoxFuture, Link, LinkListener, LinkReceiver, LinkSender, Network, TaskHandle, Tasks};
+
+/// Bytes of memory that are taken for a message before any of it has come.
+const READ_AHEAD_BYTES: usize = 64 * 1024;
+
+/// Runs tasks on a tokio runtime.
+#[derive(Clone, Debug)]
+pub struct RealTasks(pub Handle);
+
+impl Tasks for RealTasks {
+    fn spawn(&self, _name: &str, task: BoxFuture<'static, ()>) -> TaskHandle {
+        let handle = self.0.spawn(task).abort_handle();
+        TaskHandle::new(move || handle.abort())
+    }
+
+    fn sleep(&self, time: Duration) -> BoxFuture<'static, ()> {
+        Box::pin(tokio::time::sleep(time))
+    }
+}
+
+/// Links over TCP. To be used within a tokio runtime.
+#[derive(Clone, Copy, Debug)]
+pub struct RealNetwork {
+    /// A message that is longer breaks its link.
+    pub message_bytes_max: usize,
+}
+
+impl Network for RealNetwork {
+    fn listen(&self, address: &str) -> io::Result<Box<dyn LinkListener>> {
+        let socket = std::net::TcpListener::bind(address)?;
+        socket.set_nonblocking(true)?;
+        let socket = TcpListener::from_std(socket)?;
+        Ok(Box::new(RealListener { socket, network: *self }))
+    }
+
+    fn connect(&self, address: &str) -> BoxFuture<'static, io::Result<Link>> {
+        let (network, address) = (*self, address.to_owned());
+        Box::pin(async move { network.link(TcpStream::connect(address).await?) })
+    }
+}
+
+impl RealNetwork {
+    fn link(self, stream: TcpStream) -> io::Result<Link> {
+        stream.set_nodelay(true)?;
+        let (receiver, sender) = stream.into_split();
+        let bytes_max = self.message_bytes_max;
+        Ok(Link {
+            sender: Box::new(RealSender { stream: sender, bytes_max }),
+            receiver: Box::new(RealReceiver { stream: receiver, buffer: BytesMut::new(), bytes_max }),
+        })
+    }
+}
+
+struct RealListener {
+    socket: TcpListener,
+    network: RealNetwork,
+}
+
+impl LinkListener for RealListener {
+    fn address(&self) -> String {
+        self.socket.local_addr().map(|address| address.to_string()).unwrap_or_default()
+    }
+
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<Link>> {
+        Box::pin(async { self.network.link(self.socket.accept().await?.0) })
+    }
+}
+
+struct RealSender {
+    stream: OwnedWriteHalf,
+    bytes_max: usize,
+}
+
+impl LinkSender for RealSender {
+    fn send(&mut self, message: Bytes) -> BoxFuture<'_, io::Result<()>> {
+        Box::pin(async move {
+            let length = u32::try_from(message.len()).ok().filter(|_| message.len() <= self.bytes_max);
+            let length = length.ok_or_else(|| too_long(message.len()))?;
+            let length = length.to_be_bytes();
+            let mut frame = bytes::Buf::chain(&length[..], message);
+            self.stream.write_all_buf(&mut frame).await
+        })
+    }
+}
+
+/// Invariants: `buffer` has what came of the next message, so that nothing is lost if a wait for it is given up.
+struct RealReceiver {
+    stream: OwnedReadHalf,
+    buffer: BytesMut,
+    bytes_max: usize,
+}
+
+impl RealReceiver {
+    /// The length of the next message, once it has come.
+    fn length(&self) -> io::Result<Option<usize>> {
+        let Some(length) = self.buffer.first_chunk() else { return Ok(None) };
+        let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
+        if length > self.bytes_max { Err(too_long(length)) } else { Ok(Some(length)) }
+    }
+
+    async fn next(&mut self) -> io::Result<Option<Bytes>> {
+        loop {
+            let length = self.length()?;
+            if let Some(length) = length
+                && self.buffer.len() - size_of::<u32>() >= length
+            {
+                let mut message = self.buffer.split_to(size_of::<u32>() + length);
+                return Ok(Some(message.split_off(size_of::<u32>()).freeze()));
+            }
+            // No more than twice what has come, whatever the length says.
+            self.buffer.reserve(READ_AHEAD_BYTES);
+            if self.stream.read_buf(&mut self.buffer).await? == 0 {
+                let is_whole = self.buffer.is_empty();
+                return if is_whole { Ok(None) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
+            }
+        }
+    }
+}
+
+impl LinkReceiver for RealReceiver {
+    fn receive(&mut self) -> BoxFuture<'_, io::Result<Option<Bytes>>> {
+        Box::pin(self.next())
+    }
+}
+
+fn too_long(bytes: usize) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("a message of {bytes} bytes is too long"))
+}

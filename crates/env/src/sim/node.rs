@@ -1,0 +1,127 @@
+//! A machine of a simulated world: a disk, clocks, and the parts of its one process.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::SimEnv;
+use super::network::SimNetwork;
+use super::world::{Body, NodeId, PartId, Shared};
+use crate::{BoxFuture, Env, NodeEnv, TaskHandle, Tasks, Wake, Work, Worker, Workers};
+
+/// A machine of a [`World`](super::World).
+pub struct SimNode {
+    id: NodeId,
+    name: String,
+    sim: SimEnv,
+    shared: Arc<Shared>,
+}
+
+impl fmt::Debug for SimNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimNode").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl SimNode {
+    pub(super) fn new(id: NodeId, name: &str, sim: SimEnv, shared: Arc<Shared>) -> Self {
+        Self { id, name: name.to_owned(), sim, shared }
+    }
+
+    /// Its name, and its address on the network.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its disk and its clocks, to look at and to injure.
+    pub fn sim(&self) -> &SimEnv {
+        &self.sim
+    }
+
+    /// What code that runs on it sees.
+    pub fn env(&self) -> NodeEnv {
+        let here = || Here { node: self.id, shared: Arc::clone(&self.shared) };
+        NodeEnv {
+            env: Env { workers: Arc::new(here()), ..self.sim.env() },
+            tasks: Arc::new(here()),
+            network: Arc::new(SimNetwork { node: self.id, shared: Arc::clone(&self.shared) }),
+        }
+    }
+
+    /// Ends its process as a kill does: all of its parts and its listeners are gone, and its system closes its links. What it has
+    /// written is there.
+    pub fn kill(&self) {
+        self.shared.unlisten(self.id);
+        self.shared.remove_all(self.id);
+    }
+
+    /// Takes its power away: as [`Self::kill`], but nobody is told of the end of its links, and what was not synced is gone, as
+    /// [`SimFileSystem::crash`](super::SimFileSystem::crash) decides.
+    pub fn cut_power(&self) {
+        self.shared.forget_links(self.id);
+        self.kill();
+        self.sim.fs.crash();
+    }
+
+    /// Stops all of its parts where they are, as a virtual machine is stopped, while its clocks go on; or lets them go on.
+    pub fn pause(&self, is_paused: bool) {
+        self.shared.state.lock().node(self.id).pause(is_paused);
+    }
+
+    /// Has its clocks go faster than the world's time by so many millionths, or slower.
+    pub fn set_drift(&self, ppm: i32) {
+        self.shared.state.lock().node(self.id).set_drift(ppm);
+    }
+}
+
+/// Where the parts of a node are started.
+struct Here {
+    node: NodeId,
+    shared: Arc<Shared>,
+}
+
+impl Workers for Here {
+    fn start(&self, _name: &str, work: Box<dyn Work>) -> io::Result<Box<dyn Worker>> {
+        let id = self.shared.add(self.node, Body::Worker(work));
+        Ok(Box::new(SimWorker { id, shared: Arc::clone(&self.shared) }))
+    }
+}
+
+impl Tasks for Here {
+    fn spawn(&self, _name: &str, task: BoxFuture<'static, ()>) -> TaskHandle {
+        let id = self.shared.add(self.node, Body::Task(task));
+        let shared = Arc::downgrade(&self.shared);
+        TaskHandle::new(move || {
+            if let Some(shared) = shared.upgrade() {
+                shared.remove(id);
+            }
+        })
+    }
+
+    fn sleep(&self, time: Duration) -> BoxFuture<'static, ()> {
+        self.shared.sleep(self.node, time)
+    }
+}
+
+struct SimWorker {
+    id: PartId,
+    shared: Arc<Shared>,
+}
+
+impl Worker for SimWorker {
+    fn wake(&self) -> Wake {
+        let (id, shared) = (self.id, Arc::downgrade(&self.shared));
+        Wake::simulated(Arc::new(move || {
+            if let Some(shared) = shared.upgrade() {
+                shared.wake(id);
+            }
+        }))
+    }
+
+    fn join(self: Box<Self>) -> bool {
+        self.shared.finish(self.id);
+        // A panic is the simulation's.
+        true
+    }
+}
