@@ -147,8 +147,8 @@ mod tests {
 
     use super::*;
     use crate::open_logs::OpenLogs;
+    use crate::options::StoreOptions;
     use crate::shared::StoreShared;
-    use crate::store::StoreOptions;
 
     const MS: Duration = Duration::from_millis(1);
 

@@ -14,15 +14,16 @@ use std::sync::atomic::Ordering;
 use bytes::BytesMut;
 use riverrun_types::Offset;
 
-use super::cut::{Planted, is_planted};
 use super::journaled::counterpart;
-use super::open::{Mode, OpenLog, OpenParts};
+use super::open::{OpenLog, OpenParts};
 use super::tail::{Piece, TailEntry};
 use super::writer::SegmentWriter;
 use super::{PartitionLog, State, recovery};
 use crate::error::LogError;
 use crate::listing::Listing;
+use crate::mode::Mode;
 use crate::partition_files;
+use crate::planted::{Planted, is_planted};
 
 /// So many bytes of a partition's entries share their memory, or one entry if that is larger: about as much as one of the
 /// journal's groups. A slow reader of one of them keeps the memory of all.
@@ -289,7 +290,7 @@ impl PartitionLog {
         for entry in entries {
             // Nobody abandons it meanwhile: the handle's state is locked.
             if let Some(grown) = log.show_stored(entry, |_| {}) {
-                self.dir.note_grown(grown, &self.this);
+                self.dir.note_grown(grown, self.id);
             }
         }
     }
@@ -452,10 +453,11 @@ mod tests {
 
     use super::*;
     use crate::config::LogConfig;
+    use crate::options::StoreOptions;
     use crate::partition_log::AppendOptions;
     use crate::producer_state::AppendOrigin;
     use crate::shared::stream_of;
-    use crate::store::{LogStore, StoreOptions};
+    use crate::store::LogStore;
 
     fn entry(bytes: Bytes) -> TailEntry {
         let piece = Piece {

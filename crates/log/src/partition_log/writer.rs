@@ -510,7 +510,8 @@ mod tests {
     use riverrun_types::{LeaderEpoch, PartitionId, TopicId};
 
     use super::*;
-    use crate::store::{LogStore, StoreOptions};
+    use crate::options::StoreOptions;
+    use crate::store::LogStore;
 
     #[test]
     fn a_segment_is_added_without_copying_the_list_of_the_others() {

@@ -60,7 +60,7 @@ impl LogStore {
         *self.unknown.lock() = report.unknown.keys().copied().collect();
         self.shared.set_recovered();
         // Where the journal goes on is known now, and the next start must not have to find it out from it again.
-        if self.dirs.iter().any(|dir| dir.has_lost_partitions())
+        if self.dirs.iter().any(|logs| logs.dir.has_lost_partitions())
             && let Err(error) = self.checkpoint_in(&self.dirs, Haste::AtOnce, |_| true)
         {
             tracing::warn!(%error, "no checkpoint takes the place of the one that was damaged");
@@ -268,8 +268,8 @@ impl Recovery<'_> {
     }
 
     fn finish(mut self) -> RecoveryReport {
-        for dir in &self.store.dirs {
-            for log in dir.handles() {
+        for logs in &self.store.dirs {
+            for log in logs.handles() {
                 log.end_replay();
             }
         }

@@ -10,8 +10,8 @@ use riverrun_journal::{EntryHeader, Position, RecoveredEntry};
 use riverrun_types::{Offset, PartitionId};
 
 use super::backoff::Backoff;
+use super::dir_logs::DirLogs;
 use crate::error::LogError;
-use crate::log_dir::LogDir;
 use crate::partition_log::{PartitionLog, Piece};
 use crate::shared::{partition_of, stream_of};
 
@@ -26,7 +26,7 @@ pub(crate) struct FailedReread {
     retry: Backoff,
 }
 
-impl LogDir {
+impl DirLogs {
     /// Whether the next attempt to read back what the partition needs of a journal has to wait.
     pub(super) fn is_known_unreadable(&self, index: usize, partition: PartitionId) -> bool {
         let now = self.env().clock.monotonic();
@@ -86,7 +86,7 @@ impl LogDir {
             let damaged = &replay.damaged()[damaged_count..];
             entries.extend(damaged.iter().map(RecoveredEntry::damaged));
             entries.sort_by_key(|entry| entry.position);
-            journal.hold(&self.held_name(), &entries).map_err(LogError::Journal)?;
+            journal.hold(&self.dir.held_name(), &entries).map_err(LogError::Journal)?;
             for entry in &entries {
                 if let Some((log, ..)) = wanted.get(&entry.header.stream) {
                     log.note_held(entry.header.cuts, self.end_of(entry), entry.payload.len() as u64);

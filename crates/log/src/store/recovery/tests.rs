@@ -97,7 +97,7 @@ fn a_start_that_is_refused_for_a_later_file_of_the_journal_removes_no_segment() 
         file.read_exact_at(&mut frame, 4096).unwrap();
         file.write_all_at(&[7; 4096], 4096).unwrap();
         let store = open(&sim);
-        let dir = store.dirs[0].partition_path(ID);
+        let dir = store.dirs[0].dir.partition_path(ID);
         let segments = names(&sim, &dir, ".log");
         assert!(segments.len() > 5, "{segments:?}");
         let error = recover(&store).unwrap_err();
@@ -147,7 +147,7 @@ fn what_is_damaged_in_a_later_file_of_the_journal_stays_in_the_segments() {
         // The second start finds in what is aside that something is missing.
         for _ in 0..2 {
             let store = open_with(&sim, write_cache_bytes);
-            let dir = store.dirs[0].partition_path(ID);
+            let dir = store.dirs[0].dir.partition_path(ID);
             let before = before.get_or_insert_with(|| segments(&sim, &dir));
             let report = recover(&store).unwrap();
             assert!(matches!(&report.offline[..], [(ID, LogError::Corrupt { .. })]), "{report:?}");
@@ -188,7 +188,7 @@ fn what_is_damaged_in_a_journal_stays_in_the_segments_whatever_is_damaged_in_the
     let damaged = |replay: &mut Replay| replay.check().unwrap().last().unwrap().header.base_offset.0;
     let places: Vec<i64> = store.replays.lock().iter_mut().map(damaged).collect();
     assert!(places[0] > covered && places[1] < covered, "{places:?}");
-    let dir = store.dirs[0].partition_path(ID);
+    let dir = store.dirs[0].dir.partition_path(ID);
     let before = segments(&sim, &dir);
     let report = recover(&store).unwrap();
     assert!(matches!(&report.offline[..], [(ID, LogError::Corrupt { .. })]), "{report:?}");
