@@ -1,8 +1,8 @@
 //! The server's only door to files, clocks and randomness, with a real and a simulated half.
 //!
-//! Owns the traits [`FileSystem`], [`File`], [`Directory`], [`Volume`], [`Clock`] and [`Random`], their real implementations, and
-//! the simulated ones in [`sim`], with which a test crashes the machine at any write or sync it likes. Both halves
-//! pass the same table of behaviours (`tests/behaviour.rs`). Refuses nothing by itself: it adds no policy to what
+//! Owns the traits [`FileSystem`], [`File`], [`Directory`], [`Volume`], [`Clock`] and [`Random`], their real implementations,
+//! and the simulated ones in [`sim`], with which a test crashes the machine at any write or sync it likes. Both halves
+//! pass the same table of behaviours (`tests/behaviour.rs`). [`Clock::sleep`] and [`Alarm`] are the ways to wait for a time. Refuses nothing by itself: it adds no policy to what
 //! the operating system does, and every error is the system's own.
 //!
 //! ```
@@ -16,6 +16,7 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+mod alarm;
 mod aligned;
 mod clock;
 mod fs;
@@ -28,6 +29,7 @@ pub mod sim;
 use std::fmt;
 use std::sync::Arc;
 
+pub use alarm::Alarm;
 pub use aligned::AlignedBuffer;
 pub use clock::{Clock, PatientWall};
 pub use fs::{

@@ -35,7 +35,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::{Mutex, RwLockReadGuard};
-use riverrun_env::{Directory, Env, File, LockGuard, is_device_error, is_shortage, read_whole};
+use riverrun_env::{Alarm, Directory, Env, File, LockGuard, is_device_error, is_shortage, read_whole};
 use riverrun_types::{Offset, PartitionId, TopicId};
 
 use self::device::Looks;
@@ -57,7 +57,7 @@ use crate::producer_state::AppendOrigin;
 use crate::rank::{self, Guard, Ranked, RankedRw};
 use crate::shared::StoreShared;
 use crate::space::{Measured, Space};
-use crate::write_cache::{self, Alarm, Kept, take_off};
+use crate::write_cache::{self, Kept, take_off};
 
 /// Name of the lock file in a log dir.
 pub(crate) const LOCK_FILE: &str = "lock";

@@ -15,6 +15,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use riverrun_env::Clock;
 use riverrun_types::PartitionId;
 
 use crate::error::LogError;
@@ -139,9 +140,9 @@ impl OpenLogs {
 
     /// To be called by who wants to open one more for a client, and holds no lock of the store. Lets those who close others get
     /// on if little room is left, and closes some itself if none is, which may make a checkpoint.
-    pub(crate) fn make_room(&self) {
+    pub(crate) fn make_room(&self, clock: &dyn Clock) {
         match self.opening_wait() {
-            Some(wait) if !self.is_to_try() => std::thread::sleep(wait),
+            Some(wait) if !self.is_to_try() => clock.sleep(wait),
             _ => self.make_room_at_once(),
         }
     }

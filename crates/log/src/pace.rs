@@ -109,7 +109,7 @@ impl<'a> Pace<'a> {
     fn rest(&mut self) {
         let pause = self.slice.pause(self.env.clock.monotonic());
         if !pause.is_zero() && !self.pressure.is_pressed() && !self.hurry.is_any() {
-            std::thread::sleep(pause);
+            self.env.clock.sleep(pause);
         }
         self.slice.begun = self.env.clock.monotonic();
     }

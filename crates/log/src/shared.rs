@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use riverrun_env::Clock;
+use riverrun_env::{Alarm, Clock};
 use riverrun_journal::{Journal, StreamId};
 use riverrun_types::{DurabilityLevel, PartitionId, TopicId};
 
@@ -19,7 +19,7 @@ use crate::mode::Mode;
 use crate::open_logs::OpenLogs;
 use crate::options::StoreOptions;
 use crate::pace::Pressure;
-use crate::write_cache::{Alarm, WriteCache};
+use crate::write_cache::WriteCache;
 
 /// No point in time.
 const NO_END: u64 = u64::MAX;

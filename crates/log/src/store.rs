@@ -93,6 +93,7 @@ impl Closed {
 /// Invariants: every dir is locked by this process until the store is closed or dropped. Dropping syncs nothing.
 #[derive(Debug)]
 pub struct LogStore {
+    env: Env,
     shared: Arc<StoreShared>,
     dirs: Vec<Arc<DirLogs>>,
     /// What the journals' earlier lives have left, until it is recovered.
@@ -127,6 +128,7 @@ impl LogStore {
         shared.set_alarms(dirs.iter().map(|logs| Arc::clone(logs.dir.alarm())).collect());
         shared.open_logs.set_closer(Box::new(Closer::new(&dirs)));
         Ok(Self {
+            env: env.clone(),
             shared,
             dirs,
             replays: Mutex::new(replays),

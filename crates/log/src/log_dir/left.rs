@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use riverrun_env::Alarm;
 use riverrun_types::PartitionId;
 
 use super::LogDir;
-use crate::write_cache::Alarm;
 
 /// When appends of a log dir are left to its writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

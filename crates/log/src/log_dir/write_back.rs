@@ -191,7 +191,7 @@ impl<'a> Begun<'a> {
         // The system may have begun with much by itself: nobody can end the wait for a piece that comes behind that either.
         while !piece.file.is_at_rest(piece.bytes.start, piece.len()) {
             self.dir.check_time()?;
-            std::thread::sleep(POLL);
+            self.dir.env.clock.sleep(POLL);
         }
         let finished = piece.file.finish_write_back(piece.bytes.start, piece.len());
         finished.map_err(|error| self.dir.fail(&piece.path, &error))?;

@@ -123,7 +123,7 @@ impl PartitionLog {
             if let Some(shortage) = journal.and_then(|journal| journal.shortage()) {
                 return Err(LogError::Journal(shortage));
             }
-            std::thread::sleep(POLL);
+            self.dir.env().clock.sleep(POLL);
         }
         Ok(())
     }

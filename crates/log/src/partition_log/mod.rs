@@ -384,7 +384,7 @@ impl PartitionLog {
         if let Some(result) = Self::current(&self.state.read(), self.id) {
             return result;
         }
-        self.dir.open_logs().make_room();
+        self.dir.open_logs().make_room(&*self.dir.env().clock);
         let _opening = self.opening.lock();
         // Another thread may have done it while this one waited.
         if let Some(result) = Self::current(&self.state.read(), self.id) {

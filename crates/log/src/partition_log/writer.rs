@@ -505,8 +505,8 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    use riverrun_env::FileSystem;
     use riverrun_env::sim::SimEnv;
+    use riverrun_env::{Env, FileSystem};
     use riverrun_types::{LeaderEpoch, PartitionId, TopicId};
 
     use super::*;
@@ -548,7 +548,7 @@ mod tests {
                 thread::yield_now();
             }
             // Time for it to go on, which it must not.
-            thread::sleep(Duration::from_millis(50));
+            Env::real().clock.sleep(Duration::from_millis(50));
             log.start_segment(&open, &mut writer, &log.config(), TimestampMs(0)).unwrap();
             assert!(sim.fs.exists(&log.path()).unwrap());
             drop(writer);

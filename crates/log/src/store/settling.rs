@@ -77,7 +77,7 @@ impl LogStore {
     pub fn wait_for_settling(&self, dir_index: usize, timeout: Duration) -> bool {
         let logs = &self.dirs[dir_index];
         if logs.is_troubled.load(Ordering::Relaxed) {
-            std::thread::sleep(REST.min(timeout));
+            self.env.clock.sleep(REST.min(timeout));
         }
         let is_level_due = || logs.dir.level_changes.lock().is_any_due(self.now());
         is_level_due()
@@ -237,12 +237,12 @@ impl LogStore {
 
     /// Fails if the store is to be closed and there is no time left to settle.
     pub(super) fn check_time(&self) -> Result<(), LogError> {
-        self.dirs.first().map_or(Ok(()), |logs| logs.dir.check_time())
+        self.shared.check_time(&*self.env.clock)
     }
 
     /// By monotonic time.
     pub(super) fn now(&self) -> Duration {
-        self.dirs.first().map_or(Duration::ZERO, |logs| logs.env().clock.monotonic())
+        self.env.clock.monotonic()
     }
 
     /// Up to where the owners of all entries were told. Read before tails are settled: what is below is in them.
@@ -332,7 +332,7 @@ impl LogStore {
         while !is_drained() && waited < DRAIN_WAIT_MAX && self.check_time().is_ok() {
             // What cannot be settled the last checkpoint says.
             let _unsettled = self.relieve(&mut relief, |_| self.checkpoint_working());
-            std::thread::sleep(DRAIN_POLL);
+            self.env.clock.sleep(DRAIN_POLL);
             waited += DRAIN_POLL;
             let before = std::mem::replace(&mut delivered, self.delivered());
             if before != delivered {

@@ -301,11 +301,11 @@ fn a_checkpoint_believes_no_sync_beside_which_the_disk_did_not_begin() {
         tell.send(()).unwrap();
         let mut looks = 0;
         while fs.syncs() == syncs && looks < LOOKS_MAX {
-            thread::sleep(Duration::from_millis(1));
+            Env::real().clock.sleep(Duration::from_millis(1));
             looks += 1;
         }
         // Time for it to go on, which it must not.
-        thread::sleep(Duration::from_millis(300));
+        Env::real().clock.sleep(Duration::from_millis(300));
     });
     sim.fs.fail_write_back_after(0);
     thread::scope(|scope| {

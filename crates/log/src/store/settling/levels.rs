@@ -85,7 +85,7 @@ impl LogStore {
                 self.recycle(dirs, delivered, Haste::AtOnce, |logs| logs.dir.check_usable().is_ok())
             };
             result = result.and(self.relieve(&mut relief, recycle));
-            std::thread::sleep(DRAIN_POLL);
+            self.env.clock.sleep(DRAIN_POLL);
             waited += DRAIN_POLL;
         }
         if changes.iter().any(LevelChange::is_drained) {
