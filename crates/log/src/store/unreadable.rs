@@ -4,6 +4,7 @@
 //! it all until its files are used again. So it is read there, once, which is slow, and nothing else waits for it.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use riverrun_journal::{EntryHeader, Position, RecoveredEntry};
@@ -74,10 +75,13 @@ impl DirLogs {
             (stream_of(log.id()), (log, cuts, unheld))
         });
         let wanted: HashMap<_, _> = wanted.collect();
-        // A bad sector in what others have sent is none of theirs, nor is one in what a checkpoint covers, is aside or
-        // lies in memory.
+        // A bad sector in what others have sent is none of theirs, nor is one in what a checkpoint covers, was cut, is aside
+        // or lies in memory.
         let is_unheld = |header: &EntryHeader, _: Position| {
-            wanted.get(&header.stream).is_some_and(|(_, _, unheld)| unheld.contains(&header.base_offset))
+            let is_of = |cuts: u32, unheld: &Range<Offset>| {
+                header.cuts >= cuts && unheld.contains(&header.base_offset)
+            };
+            wanted.get(&header.stream).is_some_and(|(_, cuts, unheld)| is_of(*cuts, unheld))
         };
         let mut replay = journal.reread(covered).map_err(LogError::Journal)?;
         let mut damaged_count = 0;
