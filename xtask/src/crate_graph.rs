@@ -76,6 +76,20 @@ struct Dependency {
     name: String,
     /// `None` for a normal dependency, else `dev` or `build`.
     kind: Option<String>,
+    #[serde(default)]
+    optional: bool,
+    #[serde(default)]
+    features: Vec<String>,
+}
+
+impl Dependency {
+    /// What a crate depends on by it. What is optional is there for the crates that ask for it by a feature.
+    fn names(&self) -> Vec<String> {
+        let is_socket = SOCKET_CRATES.contains(&&*self.name);
+        let by_feature = self.features.iter().filter(|feature| *feature == "net").map(|_| "tokio".to_owned());
+        let itself = (!(is_socket && self.optional)).then(|| self.name.clone());
+        itself.into_iter().chain(by_feature).collect()
+    }
 }
 
 /// Reads the workspace with `cargo metadata` and fails with one line per forbidden arrow.
@@ -106,7 +120,7 @@ fn graph_of(metadata: &Metadata) -> Graph {
         let name = package.name.strip_prefix(PACKAGE_PREFIX)?;
         let product =
             package.dependencies.iter().filter(|dependency| dependency.kind.as_deref() != Some("dev"));
-        Some((name.to_owned(), product.map(|dependency| dependency.name.clone()).collect()))
+        Some((name.to_owned(), product.flat_map(Dependency::names).collect()))
     });
     crates.collect()
 }
@@ -173,6 +187,16 @@ mod tests {
     #[test]
     fn a_socket_below_the_broker_is_refused() {
         let found = violations_of(&graph(&[("log", &["tokio"])]));
+        assert_eq!(found, ["`log` knows no sockets and no runtime, yet depends on `tokio`"]);
+    }
+
+    #[test]
+    fn an_optional_socket_counts_for_the_crate_that_asks_for_it() {
+        let json = r#"{"packages":[
+            {"name":"riverrun-env","dependencies":[{"name":"tokio","kind":null,"optional":true}]},
+            {"name":"riverrun-log","dependencies":[{"name":"riverrun-env","kind":null,"features":["net"]}]}]}"#;
+        let metadata: Metadata = serde_json::from_str(json).unwrap();
+        let found = violations_of(&graph_of(&metadata));
         assert_eq!(found, ["`log` knows no sockets and no runtime, yet depends on `tokio`"]);
     }
 

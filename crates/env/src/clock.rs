@@ -20,6 +20,12 @@ pub trait Clock: Send + Sync {
     fn boot(&self) -> Duration {
         self.monotonic()
     }
+
+    /// Has the calling thread wait for so long. What it waits for is mostly done by another thread, in simulated worlds too: so
+    /// it is the machine's time that passes, and a clock that stands still does not move by it.
+    fn sleep(&self, time: Duration) {
+        std::thread::sleep(time);
+    }
 }
 
 /// A wall clock that never runs ahead of the time that has passed since it was made: for what expires, and is compared with

@@ -3,7 +3,8 @@
 //! Owns the traits [`FileSystem`], [`File`], [`Directory`], [`Volume`], [`Clock`], [`Random`] and [`Workers`], for nodes of a cluster
 //! [`Tasks`] and [`Network`], their real implementations (the last two with the feature `net`), and the simulated ones in
 //! [`sim`], with which a test crashes the machine at any write or sync it likes. Both halves pass the same tables of behaviours
-//! (`tests/behaviour.rs`, `tests/nodes.rs`). Refuses nothing by itself: it adds no policy to what
+//! (`tests/behaviour.rs`, `tests/nodes.rs`). [`Clock::sleep`] and [`Alarm`] are the ways in which a thread waits for a time.
+//! Refuses nothing by itself: it adds no policy to what
 //! the operating system does, and every error is the system's own.
 //!
 //! ```
@@ -17,6 +18,7 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+mod alarm;
 mod aligned;
 mod clock;
 mod fs;
@@ -32,6 +34,7 @@ mod workers;
 use std::fmt;
 use std::sync::Arc;
 
+pub use alarm::Alarm;
 pub use aligned::AlignedBuffer;
 pub use clock::{Clock, PatientWall};
 pub use fs::{

@@ -82,7 +82,7 @@ fn wait_until(is_done: impl Fn() -> bool) {
         if is_done() {
             return;
         }
-        std::thread::sleep(Duration::from_millis(1));
+        Env::real().clock.sleep(Duration::from_millis(1));
     }
     panic!("it does not come");
 }
@@ -100,7 +100,7 @@ fn settled_files_are_used_again_and_the_rest_waits_for_that() {
         let full = journal.delivered();
         for round in [2, 4] {
             let number = history.submit(&journal, 300_000, Wants::Sync).unwrap();
-            std::thread::sleep(Duration::from_millis(20));
+            Env::real().clock.sleep(Duration::from_millis(20));
             assert_eq!(journal.metrics().entries, round * 3, "the journal is full");
             wait_until(|| journal.full_for().is_some());
             assert!(journal.used_bytes() <= journal.bytes_max());
@@ -135,7 +135,7 @@ fn a_write_that_wants_no_sync_is_synced_within_the_interval() {
     let until = std::time::Duration::from_secs(10);
     let mut waited = Duration::ZERO;
     while journal.synced() <= position && waited < until {
-        std::thread::sleep(Duration::from_millis(1));
+        Env::real().clock.sleep(Duration::from_millis(1));
         waited += Duration::from_millis(1);
     }
     assert!(journal.synced() > position);
@@ -170,7 +170,7 @@ fn a_full_disk_delays_and_loses_nothing() {
         let (journal, _, _) = open(&sim.env(), small_options(method)).unwrap();
         sim.fs.set_space(Some(100_000));
         let number = history.submit(&journal, 1000, Wants::Sync).unwrap();
-        std::thread::sleep(Duration::from_millis(150));
+        Env::real().clock.sleep(Duration::from_millis(150));
         assert_eq!(journal.metrics().entries, 0);
         assert!(journal.failure().is_none());
         sim.fs.set_space(None);
@@ -191,7 +191,7 @@ fn a_file_whose_name_finds_no_space_delays_and_loses_nothing() {
         // More than one file has room for.
         let numbers: Vec<_> =
             (0..15).map(|_| history.submit(&journal, 100_000, Wants::Sync).unwrap()).collect();
-        std::thread::sleep(Duration::from_millis(150));
+        Env::real().clock.sleep(Duration::from_millis(150));
         assert!(journal.metrics().entries < 15);
         assert!(journal.failure().is_none());
         sim.fs.refuse_renames(false);

@@ -4,12 +4,9 @@
 //! twice as long each time. Pure: the time comes in as an argument.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use riverrun_types::PartitionId;
-
-use crate::partition_log::PartitionLog;
 
 /// The second pause. There is none before the second attempt: who settles rests after a failure anyway.
 const PAUSE_MIN: Duration = Duration::from_millis(400);
@@ -20,7 +17,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(10);
 /// Invariants: a partition with a pause is among those that are wanted, or was taken last.
 #[derive(Debug, Default)]
 pub(crate) struct LevelChangeQueue {
-    wanted: Vec<Weak<PartitionLog>>,
+    wanted: BTreeSet<PartitionId>,
     pauses: BTreeMap<PartitionId, Pause>,
 }
 
@@ -31,32 +28,28 @@ struct Pause {
 }
 
 impl LevelChangeQueue {
-    pub(crate) fn request(&mut self, partition: Weak<PartitionLog>) {
-        self.wanted.push(partition);
+    pub(crate) fn request(&mut self, partition: PartitionId) {
+        self.wanted.insert(partition);
     }
 
     /// The partitions whose turn it is, in the order of their ids.
-    pub(crate) fn take(&mut self, now: Duration) -> Vec<Arc<PartitionLog>> {
-        let mut wanted: Vec<_> = self.wanted.drain(..).filter_map(|log| log.upgrade()).collect();
-        wanted.sort_by_key(|log| log.id());
-        wanted.dedup_by_key(|log| log.id());
-        let ids: BTreeSet<_> = wanted.iter().map(|log| log.id()).collect();
-        self.pauses.retain(|id, _| ids.contains(id));
-        let is_due =
-            |log: &Arc<PartitionLog>| self.pauses.get(&log.id()).is_none_or(|pause| pause.until <= now);
-        let (due, paused): (Vec<_>, Vec<_>) = wanted.into_iter().partition(is_due);
-        self.wanted.extend(paused.iter().map(Arc::downgrade));
-        due
+    pub(crate) fn take(&mut self, now: Duration) -> Vec<PartitionId> {
+        self.pauses.retain(|id, _| self.wanted.contains(id));
+        let is_due = |id: &PartitionId| self.pauses.get(id).is_none_or(|pause| pause.until <= now);
+        let wanted = std::mem::take(&mut self.wanted).into_iter();
+        let (due, paused): (BTreeSet<_>, BTreeSet<_>) = wanted.partition(is_due);
+        self.wanted = paused;
+        due.into_iter().collect()
     }
 
     /// Has a partition that was taken tried again after a pause, if it is not the first that it needs.
-    pub(crate) fn put_off(&mut self, partition: &Arc<PartitionLog>, now: Duration) {
+    pub(crate) fn put_off(&mut self, partition: PartitionId, now: Duration) {
         let length = self
             .pauses
-            .get(&partition.id())
+            .get(&partition)
             .map_or(Duration::ZERO, |pause| (2 * pause.length).clamp(PAUSE_MIN, PAUSE_MAX));
-        self.pauses.insert(partition.id(), Pause { length, until: now + length });
-        self.wanted.push(Arc::downgrade(partition));
+        self.pauses.insert(partition, Pause { length, until: now + length });
+        self.wanted.insert(partition);
     }
 
     /// Whether some pause is over.

@@ -57,10 +57,13 @@ mod level_change_queue;
 mod listing;
 mod log_dir;
 mod log_starts;
+mod mode;
 mod open_logs;
+mod options;
 mod pace;
 mod partition_files;
 mod partition_log;
+mod planted;
 mod presence;
 pub mod producer_state;
 mod rank;
@@ -80,12 +83,13 @@ mod write_cache;
 pub use dump::{DumpedBatch, SegmentDump};
 pub use error::{AppendError, LogError, ReadError};
 pub use log_dir::{DirWork, Leaves};
+pub use options::StoreOptions;
 pub use partition_log::{
-    AppendOptions, Appended, Chunk, CompactOptions, LogObserver, PartitionLog, Patience, ProducedBatch,
-    ReadSlice, Retained, TimeSearch,
+    AppendOptions, Appended, Chunk, CompactOptions, KnownPartition, LogObserver, PartitionLog, Patience,
+    ProducedBatch, ReadSlice, Retained, TimeSearch,
 };
 pub use repair::{Backup, Cut, CutOptions, Repair, RepairError};
-pub use store::{Closed, JournalMark, KnownPartition, LogStore, Place, RecoveryReport, StoreOptions};
+pub use store::{Closed, JournalMark, LogStore, Place, RecoveryReport};
 pub use verify::{
     Aside, Finding, JournalReport, LogDirFiles, VerifyReport, VerifyStep, Weight, partition_hit,
     verify_journal, verify_partition, verify_partition_of,

@@ -1,4 +1,8 @@
-//! One log dir: its lock and owner, its checkpoint, and the handles of its partitions.
+//! One log dir as the logs in it see it: its lock and owner, its disk, and what is remembered of its partitions.
+//!
+//! A dir knows a partition by its id, and knows no log. Logs tell their dir what they have for others to do, to settle, to write
+//! or to change a level, and the dir keeps lists of ids. The store has the handles and works through the lists
+//! (`store/dir_logs.rs`).
 //!
 //! A checkpoint syncs the whole file system of the dir at once, and those to which links in it lead, through descriptors
 //! that stay open for as long as the dir is in use, and then replaces the checkpoint file. A sync that fails makes the dir fail for good: what
@@ -19,48 +23,46 @@ mod deletion;
 mod device;
 mod left;
 mod presence;
-mod settling;
+mod tails;
 mod volumes;
 mod work;
 mod write_back;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::{Mutex, RwLockReadGuard};
-use riverrun_env::{Directory, Env, File, LockGuard, is_device_error, is_shortage, read_whole};
-use riverrun_types::{LeaderEpoch, Offset, PartitionId, Position, TopicId};
+use riverrun_env::{Alarm, Directory, Env, File, LockGuard, is_device_error, is_shortage, read_whole};
+use riverrun_types::{Offset, PartitionId, TopicId};
 
-pub(crate) use self::checkpointing::Coverage;
 use self::device::Looks;
 pub use self::left::Leaves;
 use self::left::LeftWrites;
+pub(crate) use self::tails::Grown;
 use self::volumes::Volumes;
 pub use self::work::DirWork;
 use self::work::Works;
 pub(crate) use self::write_back::Unwritten;
 use crate::checkpoint::{CHECKPOINT_FILE, DecodeError, DirCheckpoint, PartitionCheckpoint};
-use crate::config::LogConfig;
 use crate::early_rolls::EarlyRolls;
 use crate::error::LogError;
 use crate::level_change_queue::LevelChangeQueue;
 use crate::log_starts::{Change, LogStarts};
 use crate::open_logs::OpenLogs;
-use crate::pace::{Haste, Hurry};
-use crate::partition_log::PartitionLog;
+use crate::pace::{Hurry, Pace};
 use crate::producer_state::AppendOrigin;
 use crate::rank::{self, Guard, Ranked, RankedRw};
 use crate::shared::StoreShared;
 use crate::space::{Measured, Space};
-use crate::store::{DIR_PREFIX, FailedReread, KnownPartition};
-use crate::write_cache::{Alarm, Kept, take_off};
+use crate::write_cache::{self, Kept, take_off};
 
 /// Name of the lock file in a log dir.
 pub(crate) const LOCK_FILE: &str = "lock";
+/// How names begin of what the journals put aside for a log dir.
+pub(crate) const DIR_PREFIX: &str = "logdir-";
 /// The checkpoint in bytes at most: millions of partitions.
 const CHECKPOINT_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 /// The reserve of a log dir is this share of its volume at most.
@@ -90,15 +92,18 @@ struct Opening {
     has_synced_found: bool,
 }
 
-/// A log dir in use. Locks are taken in the order `cycle`, `settling`, `checkpointing`, `write_backs`, `log_starts`, `memory`;
-/// `asides` comes after a log's writer and before its appender. Nobody waits for the disk under `memory`, which appends take
-/// too, nor under `partitions`, which every first use takes.
+/// A log dir in use. Locks are taken in the order `write_backs`, `log_starts`, `memory`; `asides` comes after a log's writer
+/// and before its appender. Nobody waits for the disk under `memory`, which appends take too.
 ///
 /// Invariants: while `log_starts` is not locked, `memory` holds every move of a log start that the file holds.
 #[derive(Debug)]
 pub(crate) struct LogDir {
     env: Env,
     shared: Arc<StoreShared>,
+    /// Its place among the dirs of the store.
+    number: usize,
+    /// The other dirs of the store, once all of them are there.
+    others: OnceLock<Vec<Weak<Self>>>,
     path: PathBuf,
     /// The directory itself, by which it is known. None of a dir that could not be opened.
     root: Option<Box<dyn Directory>>,
@@ -112,9 +117,6 @@ pub(crate) struct LogDir {
     /// Locked while a move of a log start is written, synced and taken over into `memory`.
     log_starts: Ranked<rank::LogStarts, Option<LogStarts>>,
     was_clean: bool,
-    partitions: Mutex<HashMap<PartitionId, Arc<PartitionLog>>>,
-    /// Held while a checkpoint is made: one at a time.
-    checkpointing: Ranked<rank::Checkpointing, ()>,
     is_closed: AtomicBool,
     has_failed: Arc<AtomicBool>,
     failure: Mutex<Option<String>>,
@@ -131,31 +133,17 @@ pub(crate) struct LogDir {
     kept: Kept,
     /// Partitions whose level is to change.
     pub(crate) level_changes: Mutex<LevelChangeQueue>,
-    /// The last attempt to settle has failed, or to put something aside.
-    pub(crate) is_troubled: AtomicBool,
-    /// Held by who settles the dir and gives the journals back what it needs no longer: one at a time.
-    pub(crate) cycle: Ranked<rank::Cycle, ()>,
     /// How often something was put aside for it. Locked while that is done, also by who settles another dir, and while what
     /// was put aside is let go.
     pub(crate) asides: Ranked<rank::Asides, u64>,
     /// Partitions that have a tail.
-    tails: Mutex<Vec<Weak<PartitionLog>>>,
+    pub(crate) tails: Mutex<Vec<PartitionId>>,
     /// Those of them that have much.
-    large: Mutex<VecDeque<Weak<PartitionLog>>>,
-    /// Held while tails are settled.
-    settling: Ranked<rank::Settling, ()>,
+    large: Mutex<VecDeque<PartitionId>>,
     /// Held while the disk is told to begin with what was settled, until the dir has failed where that fails.
     write_backs: RankedRw<rank::WriteBacks, ()>,
     /// Who waits for settling or for a checkpoint.
-    hurry: Hurry,
-    /// Up to where each journal is not needed for this dir.
-    pub(crate) covered: Mutex<Vec<Position>>,
-    /// Why what it needs of the journals could not be put aside when that was tried last.
-    pub(crate) aside_trouble: Mutex<Option<String>>,
-    /// By the journal's index, what has failed and is not tried in each cycle.
-    pub(crate) failed_rereads: Mutex<HashMap<usize, FailedReread>>,
-    /// A checkpoint has taken in all that recovery has brought.
-    has_covered_recovery: AtomicBool,
+    pub(crate) hurry: Hurry,
     /// What was there at the start is synced, whoever has left it.
     has_synced_found: AtomicBool,
 }
@@ -163,7 +151,12 @@ pub(crate) struct LogDir {
 impl LogDir {
     /// Locks and reads the dir; makes it if it is not there. Costs nothing per partition but reading
     /// the checkpoint.
-    pub(crate) fn open(env: &Env, path: &Path, shared: &Arc<StoreShared>) -> Result<Self, LogError> {
+    pub(crate) fn open(
+        env: &Env,
+        number: usize,
+        path: &Path,
+        shared: &Arc<StoreShared>,
+    ) -> Result<Self, LogError> {
         let io = |error| LogError::io(path, error);
         let is_new = !env.fs.exists(path).map_err(io)?;
         env.fs.create_dir_all(path).map_err(io)?;
@@ -196,29 +189,33 @@ impl LogDir {
             failure: None,
             has_synced_found: was_clean || !holds_topics(env, path)?,
         };
-        let dir = Self::new(env, path, shared, opening);
+        let dir = Self::new(env, number, path, shared, opening);
         dir.remove_leftovers()?;
         dir.note_use(has_checkpoint)?;
         Ok(dir)
     }
 
     /// A dir that cannot be used: it has failed from the start, and all its partitions say so.
-    pub(crate) fn failed(env: &Env, path: &Path, shared: &Arc<StoreShared>, error: &LogError) -> Self {
+    pub(crate) fn failed(
+        env: &Env,
+        number: usize,
+        path: &Path,
+        shared: &Arc<StoreShared>,
+        error: &LogError,
+    ) -> Self {
         tracing::error!(path = %path.display(), %error, "a log dir cannot be used");
         let reason = match error {
             LogError::DirFailed { reason, .. } => reason.clone(),
             error => error.to_string(),
         };
-        Self::new(
-            env,
-            path,
-            shared,
-            Opening { failure: Some(reason), has_synced_found: true, ..Opening::default() },
-        )
+        let opening = Opening { failure: Some(reason), has_synced_found: true, ..Opening::default() };
+        Self::new(env, number, path, shared, opening)
     }
 
-    fn new(env: &Env, path: &Path, shared: &Arc<StoreShared>, opening: Opening) -> Self {
+    fn new(env: &Env, number: usize, path: &Path, shared: &Arc<StoreShared>, opening: Opening) -> Self {
         Self {
+            number,
+            others: OnceLock::new(),
             path: path.to_path_buf(),
             root: opening.root,
             volumes: opening.volumes,
@@ -228,8 +225,6 @@ impl LogDir {
             was_clean: opening.memory.checkpoint.is_clean,
             memory: Ranked::new(opening.memory),
             log_starts: Ranked::new(opening.log_starts),
-            partitions: Mutex::default(),
-            checkpointing: Ranked::default(),
             is_closed: AtomicBool::new(false),
             has_failed: Arc::new(AtomicBool::new(opening.failure.is_some())),
             failure: Mutex::new(opening.failure),
@@ -242,42 +237,37 @@ impl LogDir {
             stored_bytes: AtomicU64::new(0),
             kept: Kept::default(),
             level_changes: Mutex::default(),
-            is_troubled: AtomicBool::new(false),
-            cycle: Ranked::default(),
             asides: Ranked::default(),
             tails: Mutex::default(),
             large: Mutex::default(),
-            settling: Ranked::default(),
             write_backs: RankedRw::default(),
             hurry: Hurry::default(),
-            covered: Mutex::new(vec![Position(0); shared.journals.len()]),
-            aside_trouble: Mutex::default(),
-            failed_rereads: Mutex::default(),
-            has_covered_recovery: AtomicBool::new(false),
             has_synced_found: AtomicBool::new(opening.has_synced_found),
             shared: shared.clone(),
             env: env.clone(),
         }
     }
 
+    /// Its place among the dirs of the store.
+    pub(crate) fn number(&self) -> usize {
+        self.number
+    }
+
+    /// These are the dirs of the store.
+    pub(crate) fn know_others(&self, dirs: &[Arc<Self>]) {
+        let others = dirs.iter().filter(|dir| dir.number != self.number);
+        self.others.get_or_init(|| others.map(Arc::downgrade).collect());
+    }
+
+    /// Whether another log dir is settled.
+    fn has_other_that_answers(&self) -> bool {
+        let mut others = self.others.get().into_iter().flatten().filter_map(Weak::upgrade);
+        others.any(|other| other.is_open() && !other.stands_still())
+    }
+
     /// Under which name the journals keep what this dir cannot take.
     pub(crate) fn held_name(&self) -> String {
         format!("{DIR_PREFIX}{:08x}", crc32c::crc32c(self.path.as_os_str().as_encoded_bytes()))
-    }
-
-    /// A checkpoint has taken in everything, and recovery is over.
-    pub(crate) fn note_recovery_covered(&self) {
-        self.has_covered_recovery.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether a checkpoint has taken in all that recovery has brought.
-    pub(crate) fn has_covered_recovery(&self) -> bool {
-        self.has_covered_recovery.load(Ordering::Relaxed)
-    }
-
-    /// Whether nothing of its partitions is on its way through a journal.
-    pub(crate) fn is_drained(&self) -> bool {
-        self.handles().iter().all(|log| log.is_drained())
     }
 
     /// Whether there was something to open: otherwise it has failed for as long as the process lives.
@@ -337,36 +327,6 @@ impl LogDir {
         }
     }
 
-    /// The handle of a partition; made if there is none.
-    pub(crate) fn partition(
-        self: &Arc<Self>,
-        id: PartitionId,
-        config: Arc<LogConfig>,
-        epoch: LeaderEpoch,
-    ) -> Arc<PartitionLog> {
-        let config = self.shared.share_config(config);
-        let mut partitions = self.partitions.lock();
-        let Some(log) = partitions.get(&id).cloned() else {
-            let log = PartitionLog::new(id, self.clone(), config, epoch);
-            partitions.insert(id, log.clone());
-            return log;
-        };
-        // Whoever wants another partition waits for nothing of this one.
-        drop(partitions);
-        log.set_config(config);
-        log.set_leader_epoch(epoch);
-        log
-    }
-
-    /// The handle of a partition, if there is one.
-    pub(crate) fn handle(&self, id: PartitionId) -> Option<Arc<PartitionLog>> {
-        self.partitions.lock().get(&id).cloned()
-    }
-
-    pub(crate) fn handles(&self) -> Vec<Arc<PartitionLog>> {
-        self.partitions.lock().values().cloned().collect()
-    }
-
     /// Whether the checkpoint tells of files of the partition.
     pub(crate) fn remembers(&self, id: PartitionId) -> bool {
         self.memory.lock().checkpoint.partitions.contains_key(&id)
@@ -386,19 +346,13 @@ impl LogDir {
         self.memory.lock().checkpoint.partitions.get(&id).cloned()
     }
 
-    /// What memory says of every partition that the checkpoint knows or that has a handle.
-    pub(crate) fn known(&self) -> Vec<KnownPartition> {
-        let mut known: BTreeMap<PartitionId, KnownPartition> = {
-            let memory = self.memory.lock();
-            memory.checkpoint.partitions.iter().map(|(id, found)| (*id, found.known(*id))).collect()
-        };
-        for log in self.handles() {
-            match log.known_if_open() {
-                Some(open) => _ = known.insert(open.id, open),
-                None => _ = known.entry(log.id()).or_insert_with(|| unknown(log.id())),
-            }
-        }
-        known.into_values().collect()
+    /// What the checkpoint says of all partitions that it knows.
+    pub(crate) fn all_checkpointed<T>(
+        &self,
+        view: impl Fn(PartitionId, &PartitionCheckpoint) -> T,
+    ) -> Vec<T> {
+        let memory = self.memory.lock();
+        memory.checkpoint.partitions.iter().map(|(id, known)| view(*id, known)).collect()
     }
 
     pub(crate) fn mark_dirty(&self, id: PartitionId) {
@@ -497,6 +451,16 @@ impl LogDir {
         self.kept.let_go(&self.shared.cache);
     }
 
+    /// To be held while its tails are settled: see [`Kept::settling`].
+    pub(crate) fn keep_memory(&self) -> write_cache::Settling<'_> {
+        self.kept.settling(&self.shared.cache)
+    }
+
+    /// What spreads one pass over its partitions.
+    pub(crate) fn pace(&self) -> Pace<'_> {
+        Pace::new(&self.env, &*self.shared, &self.hurry)
+    }
+
     /// So many bytes have left a tail.
     pub(crate) fn remove_stored(&self, bytes: u64) {
         self.space.remove_unsettled(bytes);
@@ -530,20 +494,19 @@ impl LogDir {
     }
 
     /// Has the level of a partition changed by who settles next.
-    pub(crate) fn request_level_change(&self, partition: Weak<PartitionLog>) {
+    pub(crate) fn request_level_change(&self, partition: PartitionId) {
         self.level_changes.lock().request(partition);
         self.alarm.raise();
+    }
+
+    /// How often something was put aside.
+    pub(crate) fn aside_count(&self) -> u64 {
+        *self.asides.lock()
     }
 
     /// Fails if the store is being closed and there is no time left to settle.
     pub(crate) fn check_time(&self) -> Result<(), LogError> {
         self.shared.check_time(&*self.env.clock)
-    }
-
-    /// Whether something of partitions whose files have vanished is in no segment, and never will be by this process.
-    pub(crate) fn has_left_behind(&self) -> bool {
-        let is_left = |log: &Arc<PartitionLog>| log.has_vanished() && log.tail_end().is_some();
-        self.has_met_trouble.load(Ordering::Acquire) && self.handles().iter().any(is_left)
     }
 
     /// Fails if the dir has failed.
@@ -574,10 +537,19 @@ impl LogDir {
         self.has_met_trouble.store(true, Ordering::Release);
     }
 
-    /// Whether nobody can read a partition, as far as anybody has seen. Waits for nobody.
-    pub(crate) fn is_offline(&self, id: PartitionId) -> bool {
-        let is_damaged = || self.handle(id).is_some_and(|log| log.damage().is_some());
-        !self.is_open() || (self.has_met_trouble.load(Ordering::Acquire) && is_damaged())
+    /// Whether a partition may have gone offline since the start.
+    pub(crate) fn has_met_trouble(&self) -> bool {
+        self.has_met_trouble.load(Ordering::Acquire)
+    }
+
+    /// Partitions may not be opened any more.
+    pub(crate) fn stop_opening(&self) {
+        self.is_closed.store(true, Ordering::Release);
+    }
+
+    /// Another server may use it.
+    pub(crate) fn unlock(&self) {
+        self.lock.lock().take();
     }
 
     /// Fails if partitions may not be opened any more.
@@ -613,56 +585,6 @@ impl LogDir {
         self.has_failed.store(true, Ordering::Release);
         LogError::DirFailed { path: self.path.clone(), reason: reason.clone() }
     }
-
-    /// Closes the partitions that nobody has used for `older_than`; returns how many.
-    pub(crate) fn close_idle(&self, older_than: Duration) -> usize {
-        let now = self.env.clock.monotonic();
-        self.handles().iter().filter(|log| log.close_if_idle(now, older_than)).count()
-    }
-
-    /// Checkpoints, closes every partition and lets go of the dir. Later calls on the handles fail. While a journal holds
-    /// what could not be brought into the segments, the dir does not count as closed in order. Nor does one that has
-    /// failed, which is told of and keeps nobody from closing. Returns whether there was time for the checkpoint.
-    pub(crate) fn close(&self) -> Result<bool, LogError> {
-        self.is_closed.store(true, Ordering::Release);
-        let is_left = |log: &Arc<PartitionLog>| log.tail_end().is_some();
-        let is_settled = self.shared.check_recovered().is_ok() && !self.handles().iter().any(is_left);
-        let closed = if !self.has_failed() && is_settled {
-            match self.checkpoint(true, Haste::AtOnce) {
-                Err(LogError::OutOfTime) => Ok(false),
-                made => made.map(|_| true),
-            }
-        } else {
-            Ok(true)
-        };
-        if self.check_time().is_err() {
-            self.tell_unwritten();
-        }
-        self.release();
-        match self.check_usable() {
-            Ok(()) => closed,
-            Err(error) => {
-                tracing::warn!(
-                    %error,
-                    "this log dir was not stopped in order: its partitions are recovered when it is back, and what \
-                     the journals have of them is kept there"
-                );
-                Ok(true)
-            }
-        }
-    }
-
-    /// Lets go of the partitions and the lock, and writes nothing.
-    pub(crate) fn release(&self) {
-        self.is_closed.store(true, Ordering::Release);
-        // One that a handle's user has begun ends before the lock goes.
-        let _checkpointing = self.checkpointing.lock();
-        let logs: Vec<_> = self.partitions.lock().drain().map(|(_, log)| log).collect();
-        for log in logs {
-            log.shut();
-        }
-        self.lock.lock().take();
-    }
 }
 
 impl Memory {
@@ -682,31 +604,6 @@ impl Memory {
     fn change(&mut self, id: PartitionId, change: Change) {
         let fresh = || PartitionCheckpoint::starting_at(Offset::ZERO);
         self.checkpoint.partitions.entry(id).or_insert_with(fresh).change(change);
-    }
-}
-
-impl PartitionCheckpoint {
-    fn known(&self, id: PartitionId) -> KnownPartition {
-        KnownPartition {
-            id,
-            size_bytes: self.size_bytes,
-            log_start: self.log_start,
-            log_end: self.log_end.max(self.log_start),
-            is_open: false,
-            awaits_removals: false,
-        }
-    }
-}
-
-/// A partition that has a handle and nothing else yet.
-fn unknown(id: PartitionId) -> KnownPartition {
-    KnownPartition {
-        id,
-        size_bytes: 0,
-        log_start: Offset::ZERO,
-        log_end: Offset::ZERO,
-        is_open: false,
-        awaits_removals: false,
     }
 }
 
@@ -776,6 +673,3 @@ fn read_checkpoint(env: &Env, dir: &Path) -> Result<DirCheckpoint, LogError> {
     let partitions = found.into_iter().map(|id| (id, PartitionCheckpoint::lost())).collect();
     Ok(DirCheckpoint { partitions, ..DirCheckpoint::default() })
 }
-
-#[cfg(test)]
-mod tests;

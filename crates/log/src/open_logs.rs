@@ -11,15 +11,14 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use riverrun_env::Clock;
+use riverrun_types::PartitionId;
 
 use crate::error::LogError;
-use crate::log_dir::LogDir;
-use crate::pace::Haste;
-use crate::partition_log::PartitionLog;
 use crate::producer_state::{ProducerRoom, REMEMBERED_MAX};
 use crate::rank::{self, Ranked};
 use crate::segment::FilePool;
@@ -34,9 +33,31 @@ const OPENING_WAIT_MAX: Duration = Duration::from_millis(10);
 /// Told when logs are to be closed.
 type Hook = Box<dyn Fn() + Send + Sync>;
 
+/// Where the store finds a log that is open.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OpenedLog {
+    /// The number of its log dir.
+    pub(crate) dir: usize,
+    pub(crate) id: PartitionId,
+}
+
+/// What came of closing some.
+#[derive(Default)]
+pub(crate) struct Closing {
+    pub(crate) closed: usize,
+    /// Why a checkpoint could not cover others.
+    pub(crate) failure: Option<LogError>,
+}
+
+/// What closes logs where no more may be open. The store implements it, which has the handles and makes checkpoints.
+pub(crate) trait LogCloser: Send + Sync {
+    /// Closes up to `wanted` of those that are open, the ones first that went longest without use.
+    fn close_oldest(&self, open: &[OpenedLog], wanted: usize) -> Closing;
+}
+
 /// The open logs of a store.
 ///
-/// Invariants: every log that is open is in `logs`, by its address. `making_room` is taken before any other lock of
+/// Invariants: every log that is open is in `logs`, by its handle's address. `making_room` is taken before any other lock of
 /// the store, and `logs` after all of them.
 pub(crate) struct OpenLogs {
     logs_max: usize,
@@ -44,7 +65,8 @@ pub(crate) struct OpenLogs {
     producers: Arc<ProducerRoom>,
     /// Counts the logs that were opened: the time in which last uses are told apart.
     openings: AtomicU64,
-    logs: Mutex<HashMap<usize, Weak<PartitionLog>>>,
+    logs: Mutex<HashMap<usize, OpenedLog>>,
+    closer: OnceLock<Box<dyn LogCloser>>,
     making_room: Ranked<rank::MakingRoom, ()>,
     /// With fewer open logs than this nothing is tried: with hardly fewer none could be closed, and none has gone since.
     stuck_below: AtomicUsize,
@@ -60,6 +82,7 @@ impl OpenLogs {
             producers: ProducerRoom::new(REMEMBERED_MAX),
             openings: AtomicU64::new(0),
             logs: Mutex::default(),
+            closer: OnceLock::new(),
             making_room: Ranked::default(),
             stuck_below: AtomicUsize::new(0),
             on_crowd: OnceLock::new(),
@@ -69,6 +92,11 @@ impl OpenLogs {
     /// Has `hook` called with each log that is opened while others are to be closed. It must not wait for anything.
     pub(crate) fn on_crowd(&self, hook: Hook) {
         self.on_crowd.get_or_init(|| hook);
+    }
+
+    /// Has `closer` close logs from now on.
+    pub(crate) fn set_closer(&self, closer: Box<dyn LogCloser>) {
+        self.closer.get_or_init(|| closer);
     }
 
     /// The files that may stay open.
@@ -91,11 +119,11 @@ impl OpenLogs {
         self.logs.lock().len()
     }
 
-    /// Takes in a log that was opened; returns the time of it.
-    pub(crate) fn insert(&self, log: &Weak<PartitionLog>) -> u64 {
+    /// Takes in a log that was opened, whose handle lies at `address`; returns the time of it.
+    pub(crate) fn insert(&self, address: usize, log: OpenedLog) -> u64 {
         let open = {
             let mut logs = self.logs.lock();
-            logs.insert(log.as_ptr().addr(), log.clone());
+            logs.insert(address, log);
             logs.len()
         };
         if open >= self.crowd() {
@@ -105,16 +133,16 @@ impl OpenLogs {
     }
 
     /// Notes that a log is closed.
-    pub(crate) fn remove(&self, log: &Weak<PartitionLog>) {
-        self.logs.lock().remove(&log.as_ptr().addr());
+    pub(crate) fn remove(&self, address: usize) {
+        self.logs.lock().remove(&address);
         self.stuck_below.store(0, Ordering::Relaxed);
     }
 
     /// To be called by who wants to open one more for a client, and holds no lock of the store. Lets those who close others get
     /// on if little room is left, and closes some itself if none is, which may make a checkpoint.
-    pub(crate) fn make_room(&self) {
+    pub(crate) fn make_room(&self, clock: &dyn Clock) {
         match self.opening_wait() {
-            Some(wait) if !self.is_to_try() => std::thread::sleep(wait),
+            Some(wait) if !self.is_to_try() => clock.sleep(wait),
             _ => self.make_room_at_once(),
         }
     }
@@ -126,17 +154,15 @@ impl OpenLogs {
         }
     }
 
-    /// Closes some logs of `dir` if little room is left, of those that went longest without use. Returns whether others of it
-    /// are to follow.
-    pub(crate) fn close_some_of(&self, dir: &LogDir) -> bool {
+    /// How many logs are to be closed in the background, if little room is left.
+    pub(crate) fn surplus(&self) -> Option<usize> {
         let surplus = (self.count() + self.step()).saturating_sub(self.crowd());
-        if surplus <= self.step() {
-            return false;
-        }
-        let mut logs = self.by_last_use();
-        logs.truncate(surplus);
-        logs.retain(|log| std::ptr::eq(Arc::as_ptr(log.dir()), dir));
-        close_oldest(&logs, self.step(), Haste::Spread).closed > 0
+        (surplus > self.step()).then_some(surplus)
+    }
+
+    /// All logs that are open, in no order.
+    pub(crate) fn open(&self) -> Vec<OpenedLog> {
+        self.logs.lock().values().copied().collect()
     }
 
     /// Whether the next opening waits for room.
@@ -151,15 +177,16 @@ impl OpenLogs {
         if !self.is_to_try() {
             return;
         }
-        let logs = self.by_last_use();
+        let Some(closer) = self.closer.get() else { return };
+        let logs = self.open();
         let excess = logs.len().saturating_sub(self.logs_max);
-        let closing = close_oldest(&logs, excess + self.step(), Haste::AtOnce);
+        let closing = closer.close_oldest(&logs, excess + self.step());
         let open = self.count();
         if closing.closed == 0 {
             self.stuck_below.store(open + self.step(), Ordering::Relaxed);
         }
         if open >= self.logs_max {
-            let error = closing.failed.first().map(|(_, error)| tracing::field::display(error));
+            let error = closing.failure.as_ref().map(tracing::field::display);
             tracing::warn!(
                 open,
                 max = self.logs_max,
@@ -195,19 +222,8 @@ impl OpenLogs {
     }
 
     /// So many are closed at once.
-    fn step(&self) -> usize {
+    pub(crate) fn step(&self) -> usize {
         (self.logs_max / CLOSED_AT_ONCE_DIVISOR).max(1)
-    }
-
-    /// All open logs, the one first that went longest without use.
-    fn by_last_use(&self) -> Vec<Arc<PartitionLog>> {
-        let mut logs: Vec<_> = {
-            let mut logs = self.logs.lock();
-            logs.retain(|_, log| log.strong_count() > 0);
-            logs.values().filter_map(Weak::upgrade).map(|log| (log.last_use(), log)).collect()
-        };
-        logs.sort_unstable_by_key(|(last_use, log)| (*last_use, log.id()));
-        logs.into_iter().map(|(_, log)| log).collect()
     }
 }
 
@@ -217,52 +233,5 @@ impl std::fmt::Debug for OpenLogs {
             .field("count", &self.count())
             .field("max", &self.logs_max)
             .finish_non_exhaustive()
-    }
-}
-
-/// What came of closing some.
-#[derive(Default)]
-struct Closing {
-    closed: usize,
-    /// Dirs in which not all could be covered, and why.
-    failed: Vec<(Arc<LogDir>, LogError)>,
-}
-
-/// Closes up to `wanted` of the logs, which are in the order of their last use. As long as too few are covered by a checkpoint,
-/// one of the oldest is made.
-fn close_oldest(logs: &[Arc<PartitionLog>], wanted: usize, haste: Haste) -> Closing {
-    // Rather a checkpoint than closing what is used all the time because it happens to be covered by one.
-    let mut closing = Closing { closed: close(&logs[..logs.len().div_ceil(2)], wanted), failed: Vec::new() };
-    for oldest in logs.chunks(wanted) {
-        if closing.closed >= wanted {
-            break;
-        }
-        closing.cover(oldest, haste);
-        closing.closed += close(oldest, wanted - closing.closed);
-    }
-    tracing::debug!(closing.closed, "closed logs to make room for others");
-    closing
-}
-
-fn close(logs: &[Arc<PartitionLog>], wanted: usize) -> usize {
-    logs.iter().filter(|log| log.close_if_unused()).take(wanted).count()
-}
-
-impl Closing {
-    /// Has a checkpoint cover the logs of each dir whose disk answers: who wants to open a log elsewhere does not wait for it.
-    /// Where that has failed once it is not tried for others: a full disk is met by all of them.
-    fn cover(&mut self, logs: &[Arc<PartitionLog>], haste: Haste) {
-        let mut logs: Vec<_> = logs.iter().filter(|log| log.is_open()).cloned().collect();
-        logs.sort_unstable_by_key(|log| (Arc::as_ptr(log.dir()), log.id()));
-        for logs in logs.chunk_by(|one, other| Arc::ptr_eq(one.dir(), other.dir())) {
-            let dir = logs[0].dir();
-            let has_failed = self.failed.iter().any(|(failed, _)| Arc::ptr_eq(failed, dir));
-            if !has_failed
-                && !dir.hangs()
-                && let Err(error) = dir.cover_some(logs, haste)
-            {
-                self.failed.push((dir.clone(), error));
-            }
-        }
     }
 }

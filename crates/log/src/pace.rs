@@ -109,7 +109,7 @@ impl<'a> Pace<'a> {
     fn rest(&mut self) {
         let pause = self.slice.pause(self.env.clock.monotonic());
         if !pause.is_zero() && !self.pressure.is_pressed() && !self.hurry.is_any() {
-            std::thread::sleep(pause);
+            self.env.clock.sleep(pause);
         }
         self.slice.begun = self.env.clock.monotonic();
     }
@@ -147,8 +147,8 @@ mod tests {
 
     use super::*;
     use crate::open_logs::OpenLogs;
+    use crate::options::StoreOptions;
     use crate::shared::StoreShared;
-    use crate::store::StoreOptions;
 
     const MS: Duration = Duration::from_millis(1);
 

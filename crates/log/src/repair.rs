@@ -186,11 +186,11 @@ impl Repair {
     }
 
     fn check_beginning(&self, listing: &Listing) -> Result<(), RepairError> {
-        let Some(known) = self.known().filter(|known| known.log_start < known.recovery_point) else {
+        let Some(known) = self.known().filter(|known| known.log_start < known.durable_end()) else {
             return Ok(());
         };
         let what = match listing.logs.first() {
-            None => format!("no segments, where offsets up to {} were synced", known.recovery_point),
+            None => format!("no segments, where offsets up to {} were synced", known.durable_end()),
             Some((base, _)) if *base > known.log_start => {
                 format!("the first segment begins at {base}, the log at {}", known.log_start)
             }
@@ -214,7 +214,7 @@ impl Repair {
             let (position, log_end, what) = (flaw.position, flaw.from, flaw.what.clone());
             return Ok(Some(Damage { position, log_end, what }));
         }
-        let synced = self.known().map_or(Offset::ZERO, |known| known.recovery_point);
+        let synced = self.known().map_or(Offset::ZERO, PartitionCheckpoint::durable_end);
         let log_start = self.known().map_or(Offset::ZERO, |known| known.log_start);
         let is_short = facts.next_base.is_none() && check.end() < synced && log_start < synced;
         let what = format!("ends at offset {}, where offsets up to {synced} were synced", check.end());

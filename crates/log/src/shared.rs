@@ -1,24 +1,25 @@
 //! What all log dirs of a store use together: journals, the write cache, the bound of open logs.
+//!
+//! Logs of partitions see the journals through [`StoreShared`], which knows neither logs nor log dirs.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use riverrun_env::Clock;
+use riverrun_env::{Alarm, Clock};
 use riverrun_journal::{Journal, StreamId};
 use riverrun_types::{DurabilityLevel, PartitionId, TopicId};
 
 use crate::config::LogConfig;
 use crate::error::LogError;
-use crate::log_dir::LogDir;
+use crate::mode::Mode;
 use crate::open_logs::OpenLogs;
+use crate::options::StoreOptions;
 use crate::pace::Pressure;
-use crate::partition_log::Mode;
-use crate::store::StoreOptions;
-use crate::write_cache::{Alarm, WriteCache};
+use crate::write_cache::WriteCache;
 
 /// No point in time.
 const NO_END: u64 = u64::MAX;
@@ -41,8 +42,6 @@ pub(crate) struct StoreShared {
     has_damage_marks: AtomicBool,
     /// What wakes who settles each of the log dirs, once all of them are there.
     alarms: OnceLock<Vec<Arc<Alarm>>>,
-    /// The log dirs, once all of them are there.
-    dirs: OnceLock<Vec<Weak<LogDir>>>,
     /// How many partitions of each topic have reached another level since somebody asked.
     reached: Mutex<BTreeMap<(TopicId, DurabilityLevel), usize>>,
 }
@@ -60,7 +59,6 @@ impl StoreShared {
             settle_until_ns: AtomicU64::new(NO_END),
             has_damage_marks: AtomicBool::new(false),
             alarms: OnceLock::new(),
-            dirs: OnceLock::new(),
             reached: Mutex::default(),
         }
     }
@@ -154,16 +152,9 @@ impl StoreShared {
         self.has_damage_marks.load(Ordering::Relaxed)
     }
 
-    /// These are the log dirs.
-    pub(crate) fn set_dirs(&self, dirs: &[Arc<LogDir>]) {
-        self.alarms.get_or_init(|| dirs.iter().map(|dir| Arc::clone(dir.alarm())).collect());
-        self.dirs.get_or_init(|| dirs.iter().map(Arc::downgrade).collect());
-    }
-
-    /// Whether another log dir than this one is settled.
-    pub(crate) fn has_other_that_answers(&self, dir: &LogDir) -> bool {
-        let mut others = self.dirs.get().into_iter().flatten().filter_map(Weak::upgrade);
-        others.any(|other| !std::ptr::eq(&raw const *other, dir) && other.is_open() && !other.stands_still())
+    /// These wake who settles each of the log dirs.
+    pub(crate) fn set_alarms(&self, alarms: Vec<Arc<Alarm>>) {
+        self.alarms.get_or_init(|| alarms);
     }
 
     /// Wakes who settles any of the log dirs.

@@ -35,7 +35,7 @@ pub enum Weight {
     BelowLogStart,
     /// Records that inflate to more than is read here: their batch is intact by its checksum, and nobody looked inside.
     NotChecked,
-    /// It lies above what the last checkpoint has synced, where a crash leaves such things. The next start cuts it
+    /// It lies above what the last checkpoint, or the last cut, has synced, where a crash leaves such things. The next start cuts it
     /// off, and writes anew what the journal has of it.
     TornTail,
     /// Bytes that were once durable are not what was written.
@@ -119,7 +119,8 @@ pub fn verify_partition_of(
 ) -> Result<VerifyReport, LogError> {
     let known = log_dir.and_then(|files| files.partition(partition));
     let listing = Listing::read(env, dir)?;
-    let mut verification = Verification { dir, known, end: None, report: VerifyReport::default() };
+    let report = VerifyReport::default();
+    let mut verification = Verification { dir, partition, log_dir, known, end: None, report };
     verification.check_listing(&listing);
     let bytes_total = listing.logs.iter().map(|(_, bytes)| bytes).sum();
     let mut step = VerifyStep { segments: listing.logs.len(), bytes_total, ..VerifyStep::default() };
@@ -138,18 +139,20 @@ pub fn verify_partition_of(
 /// The verification of one partition.
 struct Verification<'a> {
     dir: &'a Path,
+    partition: PartitionId,
+    log_dir: Option<&'a LogDirFiles>,
     known: Option<&'a PartitionCheckpoint>,
     /// Of the last segment, once that was read.
     end: Option<LogEnd>,
     report: VerifyReport,
 }
 
-/// Where the last segment ends.
+/// Where the log ends, by its last segment. Until a checkpoint covers a cut, what lies beyond it counts for nothing.
 struct LogEnd {
     path: PathBuf,
     position: u64,
     offset: Offset,
-    /// Nothing is wrong with the segment itself.
+    /// Nothing is wrong with the segment itself, as far as it counts.
     is_sound: bool,
 }
 
@@ -166,9 +169,9 @@ impl Verification<'_> {
             // A start refuses it, and the partition with it.
             Err(Misfit { path, what }) => self.find(path.clone(), 0, Weight::Damage, what.clone()),
         }
-        let Some(known) = self.known.filter(|known| known.log_start < known.recovery_point) else { return };
+        let Some(known) = self.known.filter(|known| known.log_start < known.durable_end()) else { return };
         let what = match listing.logs.first() {
-            None => format!("no segments, where offsets up to {} were synced", known.recovery_point),
+            None => format!("no segments, where offsets up to {} were synced", known.durable_end()),
             Some((base, _)) if *base > known.log_start => {
                 format!("the first segment begins at {base}, the log at {}", known.log_start)
             }
@@ -221,12 +224,7 @@ impl Verification<'_> {
                 self.find(log_path.to_path_buf(), check.position(), Weight::Damage, what);
             }
             Ok(_) if facts.next_base.is_none() => {
-                self.end = Some(LogEnd {
-                    path: log_path.to_path_buf(),
-                    position: check.position(),
-                    offset: check.end(),
-                    is_sound: check.flaws.iter().all(|flaw| flaw.is_unchecked || flaw.half == Half::Index),
-                });
+                self.end = Some(self.log_end(log_path, &check));
                 self.check_reaches(log_path, &check, &file.len());
             }
             Ok(_) => {}
@@ -234,20 +232,39 @@ impl Verification<'_> {
         Ok(())
     }
 
+    fn log_end(&self, path: &Path, check: &SegmentCheck) -> LogEnd {
+        let cut_end = self.known.and_then(|known| known.cut_end).unwrap_or(Offset(i64::MAX));
+        let is_passed = |flaw: &Flaw| flaw.is_unchecked || flaw.half == Half::Index || flaw.from >= cut_end;
+        LogEnd {
+            path: path.to_path_buf(),
+            position: check.position(),
+            offset: check.end().min(cut_end),
+            is_sound: check.flaws.iter().all(is_passed),
+        }
+    }
+
     /// Tells what lies aside, and whether the log reaches up to it and it goes on from file to file without a gap, as far as no
-    /// checkpoint covers that.
+    /// checkpoint covers that. What came before the log's last cut fills no gap, and makes none.
     fn check_aside(&mut self, listing: &Listing, aside: &[&Aside]) {
-        self.report.findings.extend(aside.iter().map(|aside| aside.note()));
+        let newest = aside.iter().map(|aside| aside.cuts).max().unwrap_or(0);
+        let cuts = self.log_dir.map_or(newest, |files| files.cuts_or(self.partition, newest));
+        let note = |aside: &&Aside| if aside.cuts < cuts { aside.note_of_cut() } else { aside.note() };
+        self.report.findings.extend(aside.iter().map(note));
+        if let Some(aside) = aside.iter().find(|aside| aside.cuts > cuts) {
+            let what =
+                format!("what lies aside came after cut {} of the log, and {cuts} are known", aside.cuts);
+            self.find(aside.path.clone(), aside.position, Weight::Damage, what);
+        }
         let first_base = listing.logs.first().map_or(Offset::ZERO, |(base, _)| *base);
         let log_start = self.known.map_or(first_base, |known| known.log_start.max(first_base));
-        let covered = self.known.map_or(log_start, |known| known.recovery_point.max(log_start));
+        let covered = self.known.map_or(log_start, |known| known.durable_end().max(log_start));
         let (path, position, end) = match &self.end {
             Some(end) if end.is_sound => (end.path.clone(), end.position, end.offset),
             None if listing.logs.is_empty() => (self.dir.to_path_buf(), 0, log_start),
             // What is wrong there was told.
             _ => return,
         };
-        let mut uncovered = aside.iter().filter(|aside| aside.end > covered);
+        let mut uncovered = aside.iter().filter(|aside| aside.cuts == cuts && aside.end > covered);
         let Some(first) = uncovered.next() else { return };
         if first.start > end.max(log_start) {
             let start = first.start;
@@ -275,13 +292,10 @@ impl Verification<'_> {
     /// Whether the last segment ends above all that was synced.
     fn check_reaches(&mut self, path: &Path, check: &SegmentCheck, len: &std::io::Result<u64>) {
         let Some(known) = self.known else { return };
-        let is_short = check.end() < known.recovery_point && known.log_start < known.recovery_point;
+        let synced = known.durable_end();
+        let is_short = check.end() < synced && known.log_start < synced;
         if is_short && check.flaws.iter().all(|flaw| flaw.is_unchecked) {
-            let what = format!(
-                "ends at offset {}, where offsets up to {} were synced",
-                check.end(),
-                known.recovery_point
-            );
+            let what = format!("ends at offset {}, where offsets up to {synced} were synced", check.end());
             let position = len.as_ref().map_or(check.position(), |len| *len);
             self.find(path.to_path_buf(), position, Weight::Damage, what);
         }
@@ -297,7 +311,7 @@ pub(crate) fn weight(flaw: &Flaw, known: Option<&PartitionCheckpoint>) -> Weight
         Weight::BelowLogStart
     } else if flaw.is_unchecked {
         Weight::NotChecked
-    } else if flaw.from >= known.recovery_point && flaw.unreadable_at.is_none() {
+    } else if flaw.from >= known.durable_end() && flaw.unreadable_at.is_none() {
         Weight::TornTail
     } else {
         Weight::Damage

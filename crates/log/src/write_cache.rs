@@ -5,10 +5,9 @@
 //! in looks at what each of them holds, and is told each time that something has left.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
 /// Called when there is more room.
 type Hook = Box<dyn Fn() + Send + Sync>;
@@ -197,35 +196,6 @@ impl fmt::Debug for WriteCache {
     }
 }
 
-/// Wakes one thread that waits for a reason to work. Raised while nobody waits, it wakes the next one at once.
-#[derive(Debug, Default)]
-pub(crate) struct Alarm {
-    is_raised: AtomicBool,
-    lock: Mutex<()>,
-    condition: Condvar,
-}
-
-impl Alarm {
-    pub(crate) fn raise(&self) {
-        // ALARM: published. Raised already: somebody is on the way.
-        if !self.is_raised.swap(true, Ordering::AcqRel) {
-            let _lock = self.lock.lock();
-            self.condition.notify_one();
-        }
-    }
-
-    /// Waits until it is raised, but not longer than `timeout`, and takes it back. Returns whether it was raised.
-    pub(crate) fn wait(&self, timeout: Duration) -> bool {
-        let mut lock = self.lock.lock();
-        // ALARM: taken back.
-        if self.is_raised.swap(false, Ordering::AcqRel) {
-            return true;
-        }
-        self.condition.wait_for(&mut lock, timeout);
-        self.is_raised.swap(false, Ordering::AcqRel)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -286,14 +256,5 @@ mod tests {
         assert_eq!(cache.bytes(), 40);
         hanging.remove_stored(&cache, 10);
         assert_eq!(cache.bytes(), 40);
-    }
-
-    #[test]
-    fn an_alarm_that_was_raised_before_anybody_waits_wakes_who_waits_next() {
-        let alarm = Alarm::default();
-        assert!(!alarm.wait(Duration::from_millis(1)));
-        alarm.raise();
-        assert!(alarm.wait(Duration::from_hours(1)));
-        assert!(!alarm.wait(Duration::from_millis(1)));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use riverrun_types::TimestampMs;
 
 use crate::Clock;
@@ -15,6 +15,8 @@ const START_MS: i64 = 1_700_000_000_000;
 #[derive(Debug)]
 pub struct SimClock {
     state: Mutex<State>,
+    /// Told when the clock is moved forward.
+    moved: Condvar,
 }
 
 #[derive(Clone, Debug)]
@@ -27,14 +29,16 @@ struct State {
 impl SimClock {
     /// A clock at the start of a simulated world.
     pub fn new() -> Self {
-        Self {
-            state: Mutex::new(State { wall_ms: START_MS, monotonic: Duration::ZERO, asleep: Duration::ZERO }),
-        }
+        Self::at(State { wall_ms: START_MS, monotonic: Duration::ZERO, asleep: Duration::ZERO })
+    }
+
+    fn at(state: State) -> Self {
+        Self { state: Mutex::new(state), moved: Condvar::new() }
     }
 
     /// Another clock that shows the same.
     pub(super) fn fork(&self) -> Self {
-        Self { state: Mutex::new(self.state.lock().clone()) }
+        Self::at(self.state.lock().clone())
     }
 
     /// Moves both clocks forward.
@@ -42,6 +46,7 @@ impl SimClock {
         let mut state = self.state.lock();
         state.wall_ms += i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
         state.monotonic += by;
+        self.moved.notify_all();
     }
 
     /// Lets the machine sleep for so long: wall time and boot time go on.
@@ -76,11 +81,21 @@ impl Clock for SimClock {
         let state = self.state.lock();
         state.monotonic + state.asleep
     }
+
+    /// Ends as soon as a test has moved the clock so far, and else by the machine's time.
+    fn sleep(&self, time: Duration) {
+        let mut state = self.state.lock();
+        let until = state.monotonic.saturating_add(time);
+        self.moved.wait_while_for(&mut state, |state| state.monotonic < until, time);
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
+    use crate::RealClock;
 
     #[test]
     fn the_wall_clock_can_jump_while_the_monotonic_clock_cannot() {
@@ -90,6 +105,28 @@ mod tests {
         clock.set_wall(TimestampMs(7));
         assert_eq!(clock.wall(), TimestampMs(7));
         assert_eq!(clock.monotonic(), Duration::from_secs(2));
+    }
+
+    #[test]
+    fn a_sleep_ends_by_the_machines_time_and_does_not_move_the_clock() {
+        let (clock, real) = (SimClock::new(), RealClock::new());
+        clock.sleep(Duration::from_millis(5));
+        assert!(real.monotonic() >= Duration::from_millis(5));
+        assert_eq!(clock.monotonic(), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_sleep_ends_once_the_clock_is_moved_so_far() {
+        let clock = SimClock::new();
+        thread::scope(|scope| {
+            let sleeper = scope.spawn(|| clock.sleep(Duration::from_hours(1)));
+            // Until it sleeps a move does not count.
+            while !sleeper.is_finished() {
+                clock.advance(Duration::from_mins(30));
+                thread::yield_now();
+            }
+        });
+        assert!(clock.monotonic() >= Duration::from_hours(1));
     }
 
     #[test]

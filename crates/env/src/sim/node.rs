@@ -5,10 +5,12 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::SimEnv;
+use riverrun_types::TimestampMs;
+
 use super::network::SimNetwork;
 use super::world::{Body, NodeId, PartId, Shared};
-use crate::{BoxFuture, Env, NodeEnv, TaskHandle, Tasks, Wake, Work, Worker, Workers};
+use super::{SimClock, SimEnv};
+use crate::{BoxFuture, Clock, Env, NodeEnv, TaskHandle, Tasks, Wake, Work, Worker, Workers};
 
 /// A machine of a [`World`](super::World).
 pub struct SimNode {
@@ -43,7 +45,11 @@ impl SimNode {
     pub fn env(&self) -> NodeEnv {
         let here = || Here { node: self.id, shared: Arc::clone(&self.shared) };
         NodeEnv {
-            env: Env { workers: Arc::new(here()), ..self.sim.env() },
+            env: Env {
+                workers: Arc::new(here()),
+                clock: Arc::new(here().clock(&self.sim)),
+                ..self.sim.env()
+            },
             tasks: Arc::new(here()),
             network: Arc::new(SimNetwork { node: self.id, shared: Arc::clone(&self.shared) }),
         }
@@ -79,6 +85,36 @@ impl SimNode {
 struct Here {
     node: NodeId,
     shared: Arc<Shared>,
+}
+
+impl Here {
+    fn clock(self, sim: &SimEnv) -> NodeClock {
+        NodeClock { here: self, shown: Arc::clone(&sim.clock) }
+    }
+}
+
+/// The clocks of a node. Whoever sleeps by them lets the others go on meanwhile.
+struct NodeClock {
+    here: Here,
+    shown: Arc<SimClock>,
+}
+
+impl Clock for NodeClock {
+    fn wall(&self) -> TimestampMs {
+        self.shown.wall()
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.shown.monotonic()
+    }
+
+    fn boot(&self) -> Duration {
+        self.shown.boot()
+    }
+
+    fn sleep(&self, time: Duration) {
+        self.here.shared.pass(self.here.node, time);
+    }
 }
 
 impl Workers for Here {

@@ -249,6 +249,12 @@ impl Shared {
         drop(removed);
     }
 
+    /// Lets so much time pass by a node's clock, with all that happens in it but for the part that waits.
+    pub(super) fn pass(self: &Arc<Self>, node: NodeId, time: Duration) {
+        let until = self.state.lock().in_node_time(node, time);
+        self.run(until, || false);
+    }
+
     /// Ends after so long by a node's clock.
     pub(super) fn sleep(self: &Arc<Self>, node: NodeId, time: Duration) -> BoxFuture<'static, ()> {
         let slept = Arc::new(Mutex::new((false, None::<Waker>)));

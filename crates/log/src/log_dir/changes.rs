@@ -7,12 +7,17 @@ use super::LogDir;
 use crate::checkpoint::PartitionCheckpoint;
 use crate::error::LogError;
 use crate::log_starts::Change;
-use crate::partition_log::{PartitionLog, Planted, is_planted};
+use crate::planted::{Planted, is_planted};
 
 impl LogDir {
-    /// Notes that a partition's log begins elsewhere now, or was cut. Durable when it returns.
-    pub(crate) fn persist(&self, log: &PartitionLog, change: Change) -> Result<(), LogError> {
-        let id = log.id();
+    /// Notes that a partition's log begins elsewhere now, or was cut. Durable when it returns. Whether the partition
+    /// `is_deleted` is asked under the memory's lock: a deletion takes away what is remembered before.
+    pub(crate) fn persist(
+        &self,
+        id: PartitionId,
+        change: Change,
+        is_deleted: impl Fn() -> bool,
+    ) -> Result<(), LogError> {
         self.check_usable()?;
         let mut log_starts = self.log_starts.lock();
         let Some(log_starts) = &mut *log_starts else { return Ok(()) };
@@ -24,7 +29,7 @@ impl LogDir {
             ChangeError::Unknown(error) => self.fail(log_starts.path(), &error),
         })?;
         let mut memory = self.memory.lock();
-        if log.is_deleted() {
+        if is_deleted() {
             return Err(LogError::Deleted(id));
         }
         memory.change(id, change);

@@ -13,7 +13,7 @@ use crate::error::LogError;
 const DELETED_PREFIX: &str = "deleted-";
 
 impl LogDir {
-    /// Removes a partition. Its directory is renamed first, so that it is gone at once under its name, unless there is no
+    /// Removes a partition that nobody writes to any more. Its directory is renamed first, so that it is gone at once under its name, unless there is no
     /// space for the other name. Who is interrupted must come again.
     pub(crate) fn delete(&self, id: PartitionId) -> Result<(), LogError> {
         // A dir that was let go of may be another server's by now.
@@ -22,10 +22,6 @@ impl LogDir {
     }
 
     fn delete_in_use(&self, id: PartitionId) -> Result<(), LogError> {
-        let log = self.partitions.lock().remove(&id);
-        if let Some(log) = log {
-            log.mark_deleted();
-        }
         {
             let mut memory = self.memory.lock();
             memory.is_unwritten |= memory.checkpoint.partitions.remove(&id).is_some();

@@ -3,15 +3,14 @@
 //! A write to the page cache takes microseconds, until the disk does not answer: then it takes for ever, and so does each
 //! that comes after it. What is left counts in the write cache until it is written, which bounds it.
 
-use std::sync::Weak;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use riverrun_env::Alarm;
+use riverrun_types::PartitionId;
 
 use super::LogDir;
-use crate::partition_log::PartitionLog;
-use crate::write_cache::Alarm;
 
 /// When appends of a log dir are left to its writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,12 +29,12 @@ pub enum Leaves {
 pub(super) struct LeftWrites {
     /// A [`Leaves`].
     leaves: AtomicU8,
-    partitions: Mutex<Vec<Weak<PartitionLog>>>,
+    partitions: Mutex<Vec<PartitionId>>,
     alarm: Alarm,
 }
 
 impl LogDir {
-    /// Somebody calls [`Self::write_left`] again and again from now on.
+    /// Somebody calls [`Self::take_left`] again and again from now on, and writes what it tells.
     pub(crate) fn set_leaves(&self, leaves: Leaves) {
         self.left.leaves.store(leaves as u8, Ordering::Relaxed);
     }
@@ -52,21 +51,15 @@ impl LogDir {
     }
 
     /// Leaves what a partition has staged.
-    pub(crate) fn leave(&self, log: Weak<PartitionLog>) {
-        self.left.partitions.lock().push(log);
+    pub(crate) fn leave(&self, partition: PartitionId) {
+        self.left.partitions.lock().push(partition);
         self.left.alarm.raise();
     }
 
-    /// Waits until something is left, but not longer than `timeout`, and writes it, partition by partition.
-    pub(crate) fn write_left(&self, timeout: Duration) {
+    /// Waits until something is left, but not longer than `timeout`. Returns of which partitions.
+    pub(crate) fn take_left(&self, timeout: Duration) -> Vec<PartitionId> {
         self.left.alarm.wait(timeout);
-        let partitions = std::mem::take(&mut *self.left.partitions.lock());
-        for log in partitions.iter().filter_map(Weak::upgrade) {
-            if let Err(error) = log.write_staged() {
-                // Who waits for it is told as well, and says so.
-                tracing::debug!(partition = %log.id(), %error, "appends that were left are lost");
-            }
-        }
+        std::mem::take(&mut *self.left.partitions.lock())
     }
 
     /// Ends a wait for something to be left.

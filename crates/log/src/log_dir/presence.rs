@@ -1,4 +1,4 @@
-//! Whether a log dir, and what is open in it, is still what it was when it was opened.
+//! Whether a log dir is still what it was when it was opened.
 //!
 //! A dir fails that was taken away, replaced or covered: what is written there is written to nobody. Nothing is made in
 //! another one that lies at its path by then: it is empty because something is missing, such as a mount.
@@ -9,7 +9,6 @@ use std::path::Path;
 
 use riverrun_types::PartitionId;
 
-use super::checkpointing::Captured;
 use super::device::DEVICE_CHECK_FILE;
 use super::{LOCK_FILE, LogDir, topic_dir};
 use crate::error::LogError;
@@ -66,25 +65,4 @@ impl LogDir {
             }
         }
     }
-
-    /// Looks at all logs that are open.
-    pub(crate) fn check_open_logs(&self) {
-        for log in self.handles().iter().filter(|_| !self.has_failed()) {
-            // The log has said so.
-            let _is_gone = log.check_in_place();
-        }
-    }
-}
-
-/// Drops those of the captured that are not where they were: nothing may be said of them. Whether none was dropped.
-pub(super) fn drop_vanished(captured: &mut Vec<Captured>) -> bool {
-    let before = captured.len();
-    captured.retain(|captured| {
-        let is_there = captured.log.check_uncovered_in_place().is_ok();
-        if !is_there {
-            captured.log.note_uncovered();
-        }
-        is_there
-    });
-    captured.len() == before
 }

@@ -107,7 +107,7 @@ impl LogDir {
     }
 
     /// Whether a write to the page cache waits for the disk.
-    pub(super) fn is_slow(&self) -> bool {
+    pub(crate) fn is_slow(&self) -> bool {
         self.has_taken(SLOW_AFTER, |work| matches!(work, DirWork::Writes(_) | DirWork::AwaitsWriter(_)))
     }
 
@@ -141,7 +141,7 @@ impl LogDir {
     /// Whether what waits for its disk would fill the write cache for as long as that does not answer: nobody settles another
     /// log dir, who would put it aside.
     pub(crate) fn is_stuck(&self) -> bool {
-        self.shared.cache.is_contended() && self.stands_still() && !self.shared.has_other_that_answers(self)
+        self.shared.cache.is_contended() && self.stands_still() && !self.has_other_that_answers()
     }
 }
 

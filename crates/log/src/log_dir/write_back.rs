@@ -15,7 +15,6 @@ use std::time::Duration;
 use riverrun_env::{File, OpenMode};
 use riverrun_types::Offset;
 
-use super::checkpointing::Captured;
 use super::{DirWork, LogDir, list_partitions};
 use crate::error::LogError;
 use crate::file_names::LOG_SUFFIX;
@@ -56,15 +55,18 @@ impl Unwritten {
 }
 
 impl LogDir {
-    /// Has the disk write what was captured, and what was found at the start, as far as that is much and not done. Nothing is
+    /// Has the disk write what is unwritten, and what was found at the start, as far as that is much and not done. Nothing is
     /// durable when it returns. Returns what is left to the sync. Fails if the time to stop is over; then no sync may follow.
-    pub(super) fn write_back(&self, captured: &[Captured]) -> Result<Vec<Unwritten>, LogError> {
+    pub(crate) fn write_back(
+        &self,
+        find_unwritten: impl Fn() -> Vec<Unwritten>,
+    ) -> Result<Vec<Unwritten>, LogError> {
         if !self.has_synced_found() && self.may_have_much_unwritten() {
             self.write_back_found()?;
         }
         let mut rounds = 0;
         loop {
-            let unwritten: Vec<_> = captured.iter().flat_map(|captured| captured.log.unwritten()).collect();
+            let unwritten = find_unwritten();
             let bytes: u64 = unwritten.iter().map(Unwritten::len).sum();
             if bytes < AT_ONCE_BYTES || rounds == ROUNDS_MAX || !self.may_have_much_unwritten() {
                 return self.check_time().map(|()| unwritten);
@@ -110,9 +112,8 @@ impl LogDir {
     }
 
     /// Says how much is left to the system's page cache, if anything is.
-    pub(super) fn tell_unwritten(&self) {
-        let handles = self.handles();
-        let bytes: u64 = handles.iter().flat_map(|log| log.unwritten()).map(|part| part.len()).sum();
+    pub(crate) fn tell_unwritten(&self, unwritten: impl Iterator<Item = Unwritten>) {
+        let bytes: u64 = unwritten.map(|part| part.len()).sum();
         if bytes > 0 {
             tracing::info!(
                 path = %self.path.display(), bytes_max = bytes,
@@ -190,7 +191,7 @@ impl<'a> Begun<'a> {
         // The system may have begun with much by itself: nobody can end the wait for a piece that comes behind that either.
         while !piece.file.is_at_rest(piece.bytes.start, piece.len()) {
             self.dir.check_time()?;
-            std::thread::sleep(POLL);
+            self.dir.env.clock.sleep(POLL);
         }
         let finished = piece.file.finish_write_back(piece.bytes.start, piece.len());
         finished.map_err(|error| self.dir.fail(&piece.path, &error))?;

@@ -11,13 +11,14 @@ use std::sync::atomic::Ordering;
 use bytes::BytesMut;
 use riverrun_types::{Offset, TimestampMs};
 
-use super::open::{Appender, Mode, OpenLog};
+use super::open::{Appender, OpenLog};
 use super::prepare::{Prepared, prepare};
 use super::tail::Piece;
 use super::writer::SegmentWriter;
 use super::{PartitionLog, State};
 use crate::error::{AppendError, LogError};
 use crate::log_dir::DirWork;
+use crate::mode::Mode;
 use crate::producer_state::{AppendOrigin, BatchPlace, ProducerStates, SequenceVerdict, SequencedBatch};
 use crate::rank::RankedGuard;
 
@@ -186,7 +187,7 @@ impl PartitionLog {
         }
         if !std::mem::replace(&mut appender.is_left, true) {
             drop(appender);
-            self.dir.leave(self.this.clone());
+            self.dir.leave(self.id);
         }
         Ok(())
     }

@@ -21,32 +21,14 @@ use std::time::Duration;
 use riverrun_records::{BatchHeader, Batches, UnverifiedBatch};
 use riverrun_types::Offset;
 
-use super::open::{Mode, OpenLog};
+use super::open::OpenLog;
 use super::{PartitionLog, State, recovery};
 use crate::error::{LogError, ReadError};
 use crate::log_starts::Change;
+use crate::mode::Mode;
 
 /// Between two looks whether the journal has stored what was appended before.
 const POLL: Duration = Duration::from_millis(1);
-
-/// Mistakes that a test makes on purpose, to see that it would find them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Planted {
-    /// A replay takes of each offset what comes first, as if nothing had been cut.
-    ReplayByOffset,
-    /// A replay takes what has the highest epoch.
-    ReplayByEpoch,
-    /// A cut counts as made before it is written down.
-    AckBeforeSync,
-}
-
-#[cfg(not(test))]
-pub(crate) const fn is_planted(_bug: Planted) -> bool {
-    false
-}
-
-#[cfg(test)]
-pub(crate) use tests::is_planted;
 
 impl PartitionLog {
     /// Takes back everything from `offset` on; of a batch that holds `offset` all of it. Returns where the log ends then. Durable
@@ -141,7 +123,7 @@ impl PartitionLog {
             if let Some(shortage) = journal.and_then(|journal| journal.shortage()) {
                 return Err(LogError::Journal(shortage));
             }
-            std::thread::sleep(POLL);
+            self.dir.env().clock.sleep(POLL);
         }
         Ok(())
     }
@@ -183,7 +165,7 @@ impl PartitionLog {
         // The count comes from the disk.
         let number = log.cuts.checked_add(1);
         let number = number.ok_or_else(|| LogError::corrupt(&self.path(), 0, "it was cut too often"))?;
-        self.dir.persist(self, Change::Cut { number, end })
+        self.persist(Change::Cut { number, end })
     }
 
     /// The log takes the cut that was written down. If that fails, its next use does.

@@ -121,11 +121,12 @@ impl PartitionLog {
         self.current_log().map(|log| Offset(log.held_end.load(Ordering::Relaxed)))
     }
 
-    /// As [`Self::held_end`], of a log that is open and whose appends go to a journal. Waits for nobody who waits for the disk.
-    pub(crate) fn held_end_of_journal(&self) -> Option<Offset> {
+    /// As [`Self::held_end`], of a log that is open and whose appends go to a journal, and after how many cuts that is. Waits
+    /// for nobody who waits for the disk.
+    pub(crate) fn held_end_of_journal(&self) -> Option<(u32, Offset)> {
         let log = self.log_at_hand()?;
         let has_journal = log.appender.lock().mode.has_journal();
-        has_journal.then(|| Offset(log.held_end.load(Ordering::Relaxed)))
+        has_journal.then(|| (log.cuts, Offset(log.held_end.load(Ordering::Relaxed))))
     }
 
     /// Bytes of its records that the write cache counts; none of a log that is being opened or closed. Waits for nobody.

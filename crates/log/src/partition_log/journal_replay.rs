@@ -14,15 +14,16 @@ use std::sync::atomic::Ordering;
 use bytes::BytesMut;
 use riverrun_types::Offset;
 
-use super::cut::{Planted, is_planted};
 use super::journaled::counterpart;
-use super::open::{Mode, OpenLog, OpenParts};
+use super::open::{OpenLog, OpenParts};
 use super::tail::{Piece, TailEntry};
 use super::writer::SegmentWriter;
 use super::{PartitionLog, State, recovery};
 use crate::error::LogError;
 use crate::listing::Listing;
+use crate::mode::Mode;
 use crate::partition_files;
+use crate::planted::{Planted, is_planted};
 
 /// So many bytes of a partition's entries share their memory, or one entry if that is larger: about as much as one of the
 /// journal's groups. A slow reader of one of them keeps the memory of all.
@@ -79,10 +80,13 @@ impl PartitionLog {
         bases.enumerate().any(is_removed)
     }
 
-    /// Whether an entry of the journal is needed that begins at `offset`. A checkpoint covers all of an entry or nothing,
-    /// so that it does not matter where one ends of which only the beginning is known.
-    pub(crate) fn is_uncovered(&self, offset: Offset) -> bool {
-        offset >= self.known_end()
+    /// Whether an entry of the journal is needed that came after so many cuts of the log and begins at `offset`: not if it came
+    /// before the last cut, nor if a checkpoint covers it. A checkpoint covers all of an entry or nothing, so that it does not
+    /// matter where one ends of which only the beginning is known.
+    pub(crate) fn needs_entry(&self, cuts: u32, offset: Offset) -> bool {
+        let known_cuts = self.dir.checkpointed(self.id).map_or(0, |known| known.cuts);
+        // Of a cut that nobody knows a replay tells.
+        cuts > known_cuts || (cuts == known_cuts && offset >= self.known_end())
     }
 
     /// Everything below is in the segments, and synced.
@@ -289,7 +293,7 @@ impl PartitionLog {
         for entry in entries {
             // Nobody abandons it meanwhile: the handle's state is locked.
             if let Some(grown) = log.show_stored(entry, |_| {}) {
-                self.dir.note_grown(grown, &self.this);
+                self.dir.note_grown(grown, self.id);
             }
         }
     }
@@ -452,10 +456,12 @@ mod tests {
 
     use super::*;
     use crate::config::LogConfig;
+    use crate::log_starts::Change;
+    use crate::options::StoreOptions;
     use crate::partition_log::AppendOptions;
     use crate::producer_state::AppendOrigin;
     use crate::shared::stream_of;
-    use crate::store::{LogStore, StoreOptions};
+    use crate::store::LogStore;
 
     fn entry(bytes: Bytes) -> TailEntry {
         let piece = Piece {
@@ -516,20 +522,26 @@ mod tests {
     #[test]
     fn a_damaged_entry_counts_as_needed_where_a_replay_would_miss_it() {
         let (_store, log) = covered_log(3);
-        let is_missed = |offset: &Offset| {
+        let dir = log.dir().clone();
+        let is_missed = |(cuts, offset): &(u32, Offset)| {
             let header = EntryHeader {
                 stream: stream_of(log.id()),
                 kind: EntryKind::Records,
                 index: 0,
-                cuts: 0,
+                cuts: *cuts,
                 base_offset: *offset,
                 leader_epoch: LeaderEpoch(1),
             };
             let piece = Piece::missing(&header, TimestampMs(0));
             log.replay(&[TailEntry { piece, position: Position(0) }], Target::Tail).is_err()
         };
-        let offsets = || (0..6).map(Offset);
-        assert!(offsets().filter(is_missed).eq((3..6).map(Offset)));
-        assert!(offsets().filter(|offset| log.is_uncovered(*offset)).eq((3..6).map(Offset)));
+        let places = || (0..3).flat_map(|cuts| (0..6).map(move |offset| (cuts, Offset(offset))));
+        let missed = || places().filter(is_missed).collect::<Vec<_>>();
+        let needed = || places().filter(|(cuts, offset)| log.needs_entry(*cuts, *offset)).collect::<Vec<_>>();
+        let uncut = places().filter(|(cuts, offset)| *cuts > 0 || *offset >= Offset(3)).collect::<Vec<_>>();
+        assert_eq!((missed(), needed()), (uncut.clone(), uncut));
+        dir.persist(log.id(), Change::Cut { number: 1, end: Offset(2) }, || false).unwrap();
+        let cut = places().filter(|place| *place >= (1, Offset(2))).collect::<Vec<_>>();
+        assert_eq!((missed(), needed()), (cut.clone(), cut));
     }
 }

@@ -11,15 +11,17 @@ use riverrun_env::prefetch_shared;
 use riverrun_journal::{EntryHeader, EntryKind, EntryOwner, JournalError, StoredEntry, Submission, Wants};
 use riverrun_types::{DurabilityLevel, ErrorKind, Offset, PartitionId, TimestampMs, Watermarks};
 
-use super::open::{Mode, OpenLog};
+use super::open::OpenLog;
 use super::tail::{Piece, TailEntry};
 use super::watermarks::Marks;
 use super::writer::{SegmentWriter, WriteBack};
 use super::{PartitionLog, State};
 use crate::error::{AppendError, LogError};
+use crate::log_dir::Grown;
+use crate::mode::Mode;
 use crate::pace::Pace;
 use crate::producer_state::AppendOrigin;
-use crate::shared::stream_of;
+use crate::shared::{partition_of, stream_of};
 
 /// A run of the tail that is settled at once, in bytes: what one write takes without holding the writer for long.
 pub(super) const RUN_BYTES: usize = 1024 * 1024;
@@ -27,15 +29,6 @@ pub(super) const RUN_BYTES: usize = 1024 * 1024;
 /// What is settled of one log before others have their turn: so much takes a disk some hundredths of a second, and with less
 /// a log that is written to steadily would be gone through in many small pieces.
 const SHARE_BYTES: usize = 8 * 1024 * 1024;
-
-/// What an entry has made of the tail.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Grown {
-    /// It is the first there.
-    pub(crate) is_first: bool,
-    /// There is as much as a run with it, and was not before.
-    pub(crate) gets_large: bool,
-}
 
 /// A run of the tail that was brought into the segments.
 struct Settled {
@@ -141,7 +134,7 @@ impl PartitionLog {
             }
         }
         if log.tail_end().is_some() {
-            self.dir.note_tail(self.this.clone());
+            self.dir.note_tail(self.id);
         }
         Ok(None)
     }
@@ -258,7 +251,7 @@ impl PartitionLog {
         let appender = log.appender.lock();
         match self.dir.shared().mode_of(level) {
             Ok(mode) if mode == appender.mode && !self.begins_to_sync(level) => self.marks.set_level(level),
-            Ok(_) => self.dir.request_level_change(self.this.clone()),
+            Ok(_) => self.dir.request_level_change(self.id),
             Err(error) => tracing::error!(partition = %self.id, %error, "the level stays"),
         }
     }
@@ -409,7 +402,7 @@ impl JournalOwner {
     fn show(&self, entry: StoredEntry<'_>) -> Option<Arc<PartitionLog>> {
         let log = self.log.upgrade()?;
         let handle = self.handle.upgrade();
-        let is_synced = entry.is_synced;
+        let (id, is_synced) = (partition_of(entry.header.stream), entry.is_synced);
         let bytes = entry.payload.len() as u64;
         let Some(piece) = Piece::of_entry(entry.header, entry.payload, entry.now) else {
             log.take_back(bytes);
@@ -423,7 +416,7 @@ impl JournalOwner {
             }
         };
         let grown = log.show_stored(TailEntry { piece, position: entry.position }, move_marks)?;
-        log.dir.note_grown(grown, &self.handle);
+        log.dir.note_grown(grown, id);
         handle
     }
 }

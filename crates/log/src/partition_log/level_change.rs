@@ -11,10 +11,11 @@ use std::sync::Arc;
 use riverrun_types::Offset;
 
 use super::PartitionLog;
-use super::open::{Appender, Mode, OpenLog};
+use super::open::{Appender, OpenLog};
 use super::tail::Piece;
 use super::writer::{SegmentWriter, record_producer};
 use crate::error::LogError;
+use crate::mode::Mode;
 use crate::producer_state::AppendOrigin;
 
 /// A partition whose appends go nowhere at the moment.
@@ -74,7 +75,7 @@ impl PartitionLog {
         let journal = self.dir.shared().journal_of(self.id)?;
         if appender.staged.iter().any(|piece| piece.bytes.len() > journal.entry_bytes_max()) {
             // Staged just now, for a segment, and too large for the journal: the next time it is written.
-            self.dir.request_level_change(self.this.clone());
+            self.dir.request_level_change(self.id);
             return None;
         }
         // What was on its way into a journal that has failed counts as well: the next start may find it there, and takes

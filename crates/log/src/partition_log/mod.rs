@@ -15,6 +15,7 @@ mod dense;
 mod export_tail;
 mod journal_replay;
 mod journaled;
+mod known;
 mod level_change;
 mod look;
 mod offline;
@@ -44,11 +45,11 @@ use riverrun_types::{DurabilityLevel, LeaderEpoch, Offset, PartitionId, Timestam
 pub use append::{AppendOptions, Appended};
 pub use compact::CompactOptions;
 use compact::UnfinishedSwap;
-pub(crate) use cut::{Planted, is_planted};
 pub(crate) use journal_replay::{Replayed, Target};
-pub(crate) use journaled::{Grown, counterpart};
+pub(crate) use journaled::counterpart;
+pub use known::KnownPartition;
 pub(crate) use level_change::{LevelChange, LevelChangeEnd};
-pub(crate) use open::{Mode, OpenLog};
+pub(crate) use open::OpenLog;
 pub use prepare::ProducedBatch;
 pub use read::{Chunk, Patience, ReadSlice};
 pub use retention::Retained;
@@ -61,10 +62,11 @@ pub(crate) use writer::record_producer;
 use crate::config::LogConfig;
 use crate::error::LogError;
 use crate::log_dir::{DirWork, LogDir};
+use crate::log_starts::Change;
+use crate::open_logs::OpenedLog;
 use crate::producer_state::ProducerView;
 use crate::rank::{self, Ranked, RankedRw};
 use crate::segment::Home;
-use crate::store::KnownPartition;
 use unreadable::Unreadable;
 
 /// What stands behind the handle at the moment.
@@ -80,7 +82,8 @@ enum State {
 /// One partition's log. Shared by everyone who uses the partition.
 ///
 /// Invariants: at most one [`OpenLog`] is current; one that is not refuses appends, and readers that still hold it
-/// see what it held. While one is current the store's open logs have this one among them. `opening` is taken before
+/// see what it held. While one is current the store's open logs have this one among them. It tells its log dir and the
+/// journals of itself by its id: the store finds the handle. `opening` is taken before
 /// `state`, which is not locked while a use opens the log and recovers it: only who wants it open, or gone, waits for that.
 #[derive(Debug)]
 pub struct PartitionLog {
@@ -318,23 +321,6 @@ impl PartitionLog {
         checkpoint.map_or((Offset::ZERO, Offset::ZERO), |found| (found.log_start, found.log_end))
     }
 
-    /// Size and range if the log is open. One that is being opened or closed at the moment counts as closed: this
-    /// waits for no disk.
-    pub(crate) fn known_if_open(&self) -> Option<KnownPartition> {
-        let state = self.state.try_read()?;
-        let State::Open(log) = &*state else { return None };
-        let awaits_removals = !log.doomed.lock().is_empty();
-        let shown = log.shown.lock();
-        Some(KnownPartition {
-            id: self.id,
-            size_bytes: shown.size_bytes(),
-            log_start: shown.view.log_start,
-            log_end: shown.view.end,
-            is_open: true,
-            awaits_removals,
-        })
-    }
-
     /// Why the partition is offline, if it is.
     pub fn failure(&self) -> Option<LogError> {
         if let Err(error) = self.dir.check_usable() {
@@ -398,7 +384,7 @@ impl PartitionLog {
         if let Some(result) = Self::current(&self.state.read(), self.id) {
             return result;
         }
-        self.dir.open_logs().make_room();
+        self.dir.open_logs().make_room(&*self.dir.env().clock);
         let _opening = self.opening.lock();
         // Another thread may have done it while this one waited.
         if let Some(result) = Self::current(&self.state.read(), self.id) {
@@ -431,7 +417,8 @@ impl PartitionLog {
                 }
                 self.unreadable.forget_opening();
                 *state = State::Open(log.clone());
-                self.last_use.store(self.dir.open_logs().insert(&self.this), Ordering::Relaxed);
+                let opened = OpenedLog { dir: self.dir.number(), id: self.id };
+                self.last_use.store(self.dir.open_logs().insert(self.address(), opened), Ordering::Relaxed);
                 // Who has changed the options meanwhile has found it closed, and where it goes on in the journal against them.
                 if self.level_at_opening() != self.level_reached() {
                     self.follow_config(&log);
@@ -484,6 +471,16 @@ impl PartitionLog {
         }
     }
 
+    /// By what the store's open logs know the handle.
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// Has the log dir write down a change that holds before the next checkpoint. Durable when it returns.
+    fn persist(&self, change: Change) -> Result<(), LogError> {
+        self.dir.persist(self.id, change, || self.is_deleted())
+    }
+
     /// Closes the log if it is open and has nothing that the checkpoint lacks.
     pub(crate) fn close(&self) -> bool {
         self.close_in(&mut self.state.write())
@@ -510,7 +507,7 @@ impl PartitionLog {
     /// Puts another state in the place of an open log.
     fn leave(&self, state: &mut State, next: State) {
         *state = next;
-        self.dir.open_logs().remove(&self.this);
+        self.dir.open_logs().remove(self.address());
     }
 
     /// Closes the log if nobody has used it for `older_than`, by monotonic time. Of one that is in use, the sealed

@@ -194,7 +194,7 @@ impl PartitionLog {
             if before > view.settled_end {
                 self.settle_in(log, &mut log.writer.lock())?;
             }
-            self.dir.persist(self, Change::Start(before))?;
+            self.persist(Change::Start(before))?;
             let mut writer = log.writer.lock();
             log.move_log_start(before);
             self.mark_dirty(&mut writer);
@@ -216,7 +216,7 @@ impl PartitionLog {
             return Ok(Vec::new());
         }
         let deleted = log.view().segments[..decision.delete_count].to_vec();
-        self.dir.persist(self, Change::Start(decision.log_start))?;
+        self.persist(Change::Start(decision.log_start))?;
         let mut writer = log.writer.lock();
         log.update_view(|view| view.drop_front(decision.delete_count));
         log.move_log_start(decision.log_start);
@@ -233,7 +233,7 @@ impl PartitionLog {
         if writer.end != decision.log_start || writer.recovery_point < writer.end {
             return Ok(Vec::new());
         }
-        self.dir.persist(self, Change::Start(decision.log_start))?;
+        self.persist(Change::Start(decision.log_start))?;
         writer.active = None;
         log.update_view(|view| {
             view.set_segments(Vec::new());

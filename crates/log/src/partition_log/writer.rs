@@ -505,12 +505,13 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    use riverrun_env::FileSystem;
     use riverrun_env::sim::SimEnv;
+    use riverrun_env::{Env, FileSystem};
     use riverrun_types::{LeaderEpoch, PartitionId, TopicId};
 
     use super::*;
-    use crate::store::{LogStore, StoreOptions};
+    use crate::options::StoreOptions;
+    use crate::store::LogStore;
 
     #[test]
     fn a_segment_is_added_without_copying_the_list_of_the_others() {
@@ -547,7 +548,7 @@ mod tests {
                 thread::yield_now();
             }
             // Time for it to go on, which it must not.
-            thread::sleep(Duration::from_millis(50));
+            Env::real().clock.sleep(Duration::from_millis(50));
             log.start_segment(&open, &mut writer, &log.config(), TimestampMs(0)).unwrap();
             assert!(sim.fs.exists(&log.path()).unwrap());
             drop(writer);

@@ -10,12 +10,12 @@ use std::collections::HashMap;
 use riverrun_journal::{EntryHeader, Position, RecoveredEntry};
 use riverrun_types::Offset;
 
+use super::dir_logs::DirLogs;
 use crate::error::LogError;
-use crate::log_dir::LogDir;
 use crate::partition_log::PartitionLog;
 use crate::shared::stream_of;
 
-impl LogDir {
+impl DirLogs {
     /// Gives what its tails hold memory of its own: the journals' groups, which it shares with what others have settled, go.
     pub(crate) fn unshare_tails(&self) {
         self.handles().iter().for_each(|log| log.unshare_tail());
@@ -23,7 +23,7 @@ impl LogDir {
 
     /// Puts aside what keeps the journals from being given back up to `delivered`. Does nothing if that is being done.
     pub(super) fn put_aside_hanging(&self, delivered: &[Position]) {
-        let Some(mut asides) = self.asides.try_lock() else { return };
+        let Some(mut asides) = self.dir.asides.try_lock() else { return };
         *asides += 1;
         let mut result = Ok(());
         for (index, end) in delivered.iter().copied().enumerate() {
@@ -52,7 +52,7 @@ impl LogDir {
             .filter_map(|log| Some((stream_of(log.id()), (log.unheld_from()?, log))))
             .collect();
         let is_wanted = |header: &EntryHeader, _: Position| {
-            wanted.get(&header.stream).is_some_and(|(from, _)| header.base_offset >= *from)
+            wanted.get(&header.stream).is_some_and(|(from, _)| (header.cuts, header.base_offset) >= *from)
         };
         let mut replay = journal.reread(covered).map_err(LogError::Journal)?;
         let mut damaged_count = 0;
@@ -61,7 +61,7 @@ impl LogDir {
             entries.extend(damaged.iter().map(RecoveredEntry::damaged));
             damaged_count = replay.damaged().len();
             entries.sort_by_key(|entry| entry.position);
-            journal.hold(&self.held_name(), &entries).map_err(LogError::Journal)?;
+            journal.hold(&self.dir.held_name(), &entries).map_err(LogError::Journal)?;
             for entry in &entries {
                 if let Some((_, log)) = wanted.get(&entry.header.stream) {
                     log.note_held(entry.header.cuts, self.end_of(entry), entry.payload.len() as u64);
@@ -73,10 +73,10 @@ impl LogDir {
 }
 
 impl PartitionLog {
-    /// From where on what the journal has of it may be under no checkpoint, and is not aside; none of a log that is closed,
-    /// or whose appends go past the journal.
-    fn unheld_from(&self) -> Option<Offset> {
-        let held_end = self.held_end_of_journal()?;
-        Some(held_end.max(self.known_end()))
+    /// From where on, and after how many cuts, what the journal has of it may be under no checkpoint, and is not aside; none of
+    /// a log that is closed, or whose appends go past the journal.
+    fn unheld_from(&self) -> Option<(u32, Offset)> {
+        let (cuts, held_end) = self.held_end_of_journal()?;
+        Some((cuts, held_end.max(self.known_end())))
     }
 }

@@ -60,7 +60,7 @@ impl LogStore {
         *self.unknown.lock() = report.unknown.keys().copied().collect();
         self.shared.set_recovered();
         // Where the journal goes on is known now, and the next start must not have to find it out from it again.
-        if self.dirs.iter().any(|dir| dir.has_lost_partitions())
+        if self.dirs.iter().any(|logs| logs.dir.has_lost_partitions())
             && let Err(error) = self.checkpoint_in(&self.dirs, Haste::AtOnce, |_| true)
         {
             tracing::warn!(%error, "no checkpoint takes the place of the one that was damaged");
@@ -77,9 +77,8 @@ struct Recovery<'a> {
     place: &'a dyn Fn(PartitionId) -> Place,
     /// Those of the journals that are left, the one first that is being read.
     replays: VecDeque<Replay>,
-    /// Where the last damaged entry begins of each partition that has such in what is left of them. None: nobody has
-    /// looked.
-    damaged: Option<BTreeMap<PartitionId, Offset>>,
+    /// The last damaged entry of each partition that has such in what is left of them. None: nobody has looked.
+    damaged: Option<BTreeMap<PartitionId, Damaged>>,
     report: RecoveryReport,
     seen: HashSet<PartitionId>,
     /// Partitions of the journal that is being read which took some of it and no more, and the name under which all that
@@ -117,7 +116,7 @@ impl Recovery<'_> {
     /// Fails if something is missing in what is left of the journals: no start succeeds then, and whoever gives up a journal
     /// gives up what is nowhere else. Answers which entries are damaged there. To be called before anything is removed that
     /// the journals should have as well; hardly any start removes something, and to read the journals twice costs time.
-    fn check_rest(&mut self) -> Result<&BTreeMap<PartitionId, Offset>, LogError> {
+    fn check_rest(&mut self) -> Result<&BTreeMap<PartitionId, Damaged>, LogError> {
         let damaged = match self.damaged.take() {
             Some(damaged) => damaged,
             None => damaged_in(&mut self.replays)?,
@@ -126,17 +125,21 @@ impl Recovery<'_> {
     }
 
     /// Why a log does not take these entries, the first ones of it, although they are intact: to take them removes segments
-    /// that have what is damaged in the journal later on, and nothing else has that. They stay for whoever mends the log.
+    /// that have what is damaged in the journal later on, and nothing else has that. They stay for whoever mends the log. What
+    /// came before the log's last cut counts for nothing, as in a replay: neither is it taken, nor is it missed.
     fn find_loss(
         &mut self,
         log: &PartitionLog,
         entries: &[RecoveredEntry],
     ) -> Result<Option<LogError>, LogError> {
-        if entries.first().is_none_or(|first| !log.loses_segments_to(first.header.base_offset)) {
+        let mut headers = entries.iter().map(|entry| &entry.header);
+        let first = headers.find(|header| log.needs_entry(header.cuts, header.base_offset));
+        if first.is_none_or(|first| !log.loses_segments_to(first.base_offset)) {
             return Ok(None);
         }
         let damaged = self.check_rest()?.get(&log.id()).copied();
-        Ok(damaged.filter(|offset| log.is_uncovered(*offset)).map(|offset| log.damaged_in_journal(offset)))
+        let needed = damaged.filter(|damaged| log.needs_entry(damaged.cuts, damaged.base_offset));
+        Ok(needed.map(|damaged| log.damaged_in_journal(damaged.base_offset)))
     }
 
     /// Gives entries to their partition, or puts them aside: for its log dir if that cannot take them now, and for the
@@ -268,8 +271,8 @@ impl Recovery<'_> {
     }
 
     fn finish(mut self) -> RecoveryReport {
-        for dir in &self.store.dirs {
-            for log in dir.handles() {
+        for logs in &self.store.dirs {
+            for log in logs.handles() {
                 log.end_replay();
             }
         }
@@ -278,16 +281,23 @@ impl Recovery<'_> {
     }
 }
 
-/// Where the last damaged entry of each partition begins in what is left of the journals.
-fn damaged_in(replays: &mut VecDeque<Replay>) -> Result<BTreeMap<PartitionId, Offset>, LogError> {
+/// A damaged entry of a partition. Later is what came after more cuts of the log, and then what begins at a higher offset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Damaged {
+    cuts: u32,
+    base_offset: Offset,
+}
+
+/// The last damaged entry of each partition in what is left of the journals.
+fn damaged_in(replays: &mut VecDeque<Replay>) -> Result<BTreeMap<PartitionId, Damaged>, LogError> {
     let mut damaged = BTreeMap::new();
     for replay in replays {
-        let found = replay.check().map_err(LogError::Journal)?;
-        let places = found.iter().map(|entry| (partition_of(entry.header.stream), entry.header.base_offset));
         // A partition may have some in several journals, in any order.
-        for (partition, offset) in places {
-            let last = damaged.entry(partition).or_insert(offset);
-            *last = offset.max(*last);
+        for entry in replay.check().map_err(LogError::Journal)? {
+            let EntryHeader { stream, cuts, base_offset, .. } = entry.header;
+            let found = Damaged { cuts, base_offset };
+            let last = damaged.entry(partition_of(stream)).or_insert(found);
+            *last = found.max(*last);
         }
     }
     Ok(damaged)

@@ -16,10 +16,10 @@ use riverrun_types::PartitionId;
 
 use super::LogStore;
 use super::backoff::Backoff;
+use super::dir_logs::DirLogs;
 use super::recovery::piece_of;
 use super::side_files::held_name_of;
 use crate::error::LogError;
-use crate::log_dir::LogDir;
 use crate::partition_log::{PartitionLog, TailEntry};
 use crate::producer_state::AppendOrigin;
 
@@ -49,9 +49,9 @@ impl Waiting {
 
 impl LogStore {
     /// Tries again to write what there was no room for in `dirs`. The first error is returned.
-    pub(super) fn bring_back(&self, dirs: &[Arc<LogDir>]) -> Result<(), LogError> {
+    pub(super) fn bring_back(&self, dirs: &[Arc<DirLogs>]) -> Result<(), LogError> {
         let now = self.now();
-        let is_theirs = |waiting: &Waiting| dirs.iter().any(|dir| Arc::ptr_eq(dir, waiting.log.dir()));
+        let is_theirs = |waiting: &Waiting| dirs.iter().any(|logs| Arc::ptr_eq(&logs.dir, waiting.log.dir()));
         let due = {
             let mut waiting = self.waiting.lock();
             // Some were deleted meanwhile.

@@ -16,10 +16,10 @@ use std::time::Duration;
 use riverrun_journal::{Journal, Position};
 use riverrun_types::{DurabilityLevel, TopicId};
 
+use super::dir_logs::{Coverage, DirLogs};
 use super::side_files::is_of_partition;
 use super::{Closed, LogStore};
 use crate::error::LogError;
-use crate::log_dir::{Coverage, LogDir};
 use crate::pace::Haste;
 use crate::producer_state::AppendOrigin;
 use crate::rank::RankedGuard;
@@ -75,27 +75,28 @@ impl LogStore {
     /// a journal is half full, or the level of a partition is to change, or to be tried again; but not longer than `timeout`.
     /// Returns whether it is, or [`Self::wake_settling`] was called.
     pub fn wait_for_settling(&self, dir_index: usize, timeout: Duration) -> bool {
-        let dir = &self.dirs[dir_index];
-        if dir.is_troubled.load(Ordering::Relaxed) {
-            std::thread::sleep(REST.min(timeout));
+        let logs = &self.dirs[dir_index];
+        if logs.is_troubled.load(Ordering::Relaxed) {
+            self.env.clock.sleep(REST.min(timeout));
         }
-        let is_level_due = || dir.level_changes.lock().is_any_due(self.now());
+        let is_level_due = || logs.dir.level_changes.lock().is_any_due(self.now());
         is_level_due()
-            || dir.alarm().wait(timeout)
+            || logs.dir.alarm().wait(timeout)
             || self.shared.journals.iter().any(|journal| journal.is_out_of_room())
             || is_level_due()
-            || self.is_other_in_the_way(dir)
+            || self.is_other_in_the_way(logs)
     }
 
     /// Whether what another dir has, which hangs, keeps a journal from being given back or fills the write cache.
-    fn is_other_in_the_way(&self, dir: &LogDir) -> bool {
+    fn is_other_in_the_way(&self, logs: &DirLogs) -> bool {
         let is_pressed = self.shared.is_journal_half_full() || self.shared.cache.is_half_full();
-        let mut others = self.dirs.iter().filter(|other| !std::ptr::eq(Arc::as_ptr(other), dir));
-        is_pressed && others.any(|other| other.is_open() && other.hangs() && self.is_in_the_way(other))
+        let mut others = self.dirs.iter().filter(|other| !std::ptr::eq(Arc::as_ptr(other), logs));
+        is_pressed
+            && others.any(|other| other.dir.is_open() && other.dir.hangs() && self.is_in_the_way(other))
     }
 
-    fn is_in_the_way(&self, hanging: &LogDir) -> bool {
-        hanging.fills_cache() || hanging.pins(&self.delivered())
+    fn is_in_the_way(&self, hanging: &DirLogs) -> bool {
+        hanging.dir.fills_cache() || hanging.pins(&self.delivered())
     }
 
     /// Ends the waits of all who settle, or their next ones.
@@ -110,16 +111,16 @@ impl LogStore {
 
     /// The same of log dir `dir_index`.
     pub fn measure_space_of(&self, dir_index: usize) {
-        let dir = &self.dirs[dir_index];
-        if dir.is_open() {
-            dir.measure_space();
+        let logs = &self.dirs[dir_index];
+        if logs.dir.is_open() {
+            logs.dir.measure_space();
         }
     }
 
     /// Why clients' appends to a log dir are refused for want of space, if they are.
     pub fn dir_shortage(&self, dir_index: usize) -> Option<LogError> {
-        let dir = &self.dirs[dir_index];
-        dir.space().check(AppendOrigin::Client, dir.path()).err()
+        let logs = &self.dirs[dir_index];
+        logs.dir.space().check(AppendOrigin::Client, logs.path()).err()
     }
 
     /// One cycle of log dir `dir_index`: brings all its tails into the segments, in large runs and in the order of partitions,
@@ -135,19 +136,22 @@ impl LogStore {
         self.settle_in(&self.dirs)
     }
 
-    fn settle_in(&self, dirs: &[Arc<LogDir>]) -> Result<(), LogError> {
+    fn settle_in(&self, dirs: &[Arc<DirLogs>]) -> Result<(), LogError> {
         let _cycles = lock_cycles(dirs);
         let delivered = self.delivered();
         // What failed before has said so.
         let result =
-            for_each(dirs, |dir| if dir.check_usable().is_ok() { dir.settle(Haste::Spread) } else { Ok(()) });
+            for_each(
+                dirs,
+                |logs| if logs.dir.check_usable().is_ok() { logs.settle(Haste::Spread) } else { Ok(()) },
+            );
         let mut result = result.and(self.bring_back(dirs));
-        for dir in dirs.iter().filter(|dir| dir.is_open()) {
-            dir.put_aside_if_stuck(&delivered);
+        for logs in dirs.iter().filter(|logs| logs.dir.is_open()) {
+            logs.put_aside_if_stuck(&delivered);
         }
         self.free_of_hanging(dirs, &delivered);
         if self.shared.is_journal_half_full() {
-            let is_wanted = |dir: &LogDir| dir.check_usable().is_ok() && dir.pins(&delivered);
+            let is_wanted = |logs: &DirLogs| logs.dir.check_usable().is_ok() && logs.pins(&delivered);
             result = result.and(self.recycle(dirs, &delivered, Haste::Spread, is_wanted));
         }
         let result = result.and(self.change_levels(dirs, &delivered));
@@ -156,16 +160,17 @@ impl LogStore {
 
     /// Puts aside what other dirs that hang have in the write cache, or keeps a journal from being given back for them, where
     /// that is in the way of others. Waits for none of these dirs.
-    fn free_of_hanging(&self, dirs: &[Arc<LogDir>], delivered: &[Position]) {
-        let is_other = |dir: &Arc<LogDir>| !dirs.iter().any(|own| Arc::ptr_eq(own, dir));
-        let hanging = self.dirs.iter().filter(|dir| dir.is_open() && is_other(dir) && dir.hangs());
+    fn free_of_hanging(&self, dirs: &[Arc<DirLogs>], delivered: &[Position]) {
+        let is_other = |logs: &Arc<DirLogs>| !dirs.iter().any(|own| Arc::ptr_eq(own, logs));
+        let hanging =
+            self.dirs.iter().filter(|logs| logs.dir.is_open() && is_other(logs) && logs.dir.hangs());
         let is_pressed = self.shared.is_journal_half_full() || self.shared.cache.is_half_full();
-        for dir in hanging.filter(|_| is_pressed) {
-            dir.unshare_tails();
-            if self.is_in_the_way(dir) {
-                dir.put_aside_hanging(delivered);
+        for logs in hanging.filter(|_| is_pressed) {
+            logs.unshare_tails();
+            if self.is_in_the_way(logs) {
+                logs.put_aside_hanging(delivered);
             }
-            dir.let_go_of_kept();
+            logs.dir.let_go_of_kept();
         }
     }
 
@@ -187,9 +192,9 @@ impl LogStore {
 
     pub(super) fn checkpoint_in(
         &self,
-        dirs: &[Arc<LogDir>],
+        dirs: &[Arc<DirLogs>],
         haste: Haste,
-        is_wanted: impl Fn(&LogDir) -> bool,
+        is_wanted: impl Fn(&DirLogs) -> bool,
     ) -> Result<(), LogError> {
         let _cycles = lock_cycles(dirs);
         let delivered = self.delivered();
@@ -199,13 +204,13 @@ impl LogStore {
 
     /// A checkpoint of those dirs that have not failed. One that hangs is not even waited for.
     fn checkpoint_working(&self) -> Result<(), LogError> {
-        let answering: Vec<_> = self.dirs.iter().filter(|dir| !dir.hangs()).cloned().collect();
-        self.checkpoint_in(&answering, Haste::AtOnce, |dir| !dir.has_failed())
+        let answering: Vec<_> = self.dirs.iter().filter(|logs| !logs.dir.hangs()).cloned().collect();
+        self.checkpoint_in(&answering, Haste::AtOnce, |logs| !logs.dir.has_failed())
     }
 
     /// Makes the last checkpoint. What a dir that has failed needs is put aside instead, also of one that fails now.
     fn checkpoint_for_good(&self) -> Result<(), LogError> {
-        let failed_count = || self.dirs.iter().filter(|dir| dir.has_failed()).count();
+        let failed_count = || self.dirs.iter().filter(|logs| logs.dir.has_failed()).count();
         loop {
             let before = failed_count();
             let result = self.checkpoint_working();
@@ -223,21 +228,21 @@ impl LogStore {
     /// Looks whether the device of log dir `dir_index` still takes what is written, as nobody else does where nothing is
     /// appended: the dir fails if it does not. Costs a sync.
     pub fn look_at_device(&self, dir_index: usize) {
-        let dir = &self.dirs[dir_index];
-        if !dir.has_failed() {
+        let logs = &self.dirs[dir_index];
+        if !logs.dir.has_failed() {
             // The dir has said why.
-            let _ = dir.look_at_device();
+            let _ = logs.dir.look_at_device();
         }
     }
 
     /// Fails if the store is to be closed and there is no time left to settle.
     pub(super) fn check_time(&self) -> Result<(), LogError> {
-        self.dirs.first().map_or(Ok(()), |dir| dir.check_time())
+        self.shared.check_time(&*self.env.clock)
     }
 
     /// By monotonic time.
     pub(super) fn now(&self) -> Duration {
-        self.dirs.first().map_or(Duration::ZERO, |dir| dir.env().clock.monotonic())
+        self.env.clock.monotonic()
     }
 
     /// Up to where the owners of all entries were told. Read before tails are settled: what is below is in them.
@@ -249,16 +254,16 @@ impl LogStore {
     /// all dirs of the store say so.
     fn recycle(
         &self,
-        dirs: &[Arc<LogDir>],
+        dirs: &[Arc<DirLogs>],
         delivered: &[Position],
         haste: Haste,
-        is_wanted: impl Fn(&LogDir) -> bool,
+        is_wanted: impl Fn(&DirLogs) -> bool,
     ) -> Result<(), LogError> {
         let mut complete = Vec::new();
-        let result = for_each(dirs, |dir| {
-            let asides = dir.aside_count();
-            if is_wanted(dir) && dir.cover(delivered, haste)? == Coverage::Complete {
-                complete.push((dir, asides));
+        let result = for_each(dirs, |logs| {
+            let asides = logs.dir.aside_count();
+            if is_wanted(logs) && logs.cover(delivered, haste)? == Coverage::Complete {
+                complete.push((logs, asides));
             }
             Ok(())
         });
@@ -267,9 +272,9 @@ impl LogStore {
         }
         let result = result.and(self.release_held(&complete)).and(self.release_deleted());
         // What a dir has that nobody has asked for a checkpoint can wait, unless it has failed.
-        let is_due = |dir: &&Arc<LogDir>| dir.is_open() && (is_wanted(dir) || dir.has_failed());
-        for dir in dirs.iter().filter(is_due) {
-            dir.put_aside_if_uncovered(delivered);
+        let is_due = |logs: &&Arc<DirLogs>| logs.dir.is_open() && (is_wanted(logs) || logs.dir.has_failed());
+        for logs in dirs.iter().filter(is_due) {
+            logs.put_aside_if_uncovered(delivered);
         }
         for (index, journal) in self.shared.journals.iter().enumerate() {
             journal.settle_to(self.needed_from(index));
@@ -279,15 +284,15 @@ impl LogStore {
 
     /// The position from which on some dir still needs the journal.
     fn needed_from(&self, journal: usize) -> Position {
-        let open = self.dirs.iter().filter(|dir| dir.is_open());
-        open.map(|dir| dir.covered.lock()[journal]).min().unwrap_or_default()
+        let open = self.dirs.iter().filter(|logs| logs.dir.is_open());
+        open.map(|logs| logs.covered.lock()[journal]).min().unwrap_or_default()
     }
 
     /// Empties the journals, as far as there is time for it, and closes them: all that they have is synced then.
     pub(super) fn close_journals(&self) -> Result<Closed, LogError> {
         let drained = self.drain();
         // This is the last chance.
-        self.dirs.iter().for_each(|dir| dir.forget_failed_rereads());
+        self.dirs.iter().for_each(|logs| logs.forget_failed_rereads());
         let mut closed = Closed::InOrder;
         let mut result = match drained.and(self.checkpoint_for_good()) {
             Err(LogError::OutOfTime) => {
@@ -296,7 +301,7 @@ impl LogStore {
             }
             result => result,
         };
-        if self.dirs.iter().any(|dir| dir.hangs()) {
+        if self.dirs.iter().any(|logs| logs.dir.hangs()) {
             closed = Closed::LeftToJournals { bytes: 0 };
         }
         for journal in &self.shared.journals {
@@ -319,7 +324,7 @@ impl LogStore {
         let is_drained = || {
             let is_delivered =
                 |journal: &Arc<Journal>| journal.failure().is_some() || journal.has_delivered_all();
-            self.dirs.iter().all(|dir| dir.hangs() || dir.is_drained()) && journals().all(is_delivered)
+            self.dirs.iter().all(|logs| logs.dir.hangs() || logs.is_drained()) && journals().all(is_delivered)
         };
         let mut relief = Relief::default();
         let mut waited = Duration::ZERO;
@@ -327,7 +332,7 @@ impl LogStore {
         while !is_drained() && waited < DRAIN_WAIT_MAX && self.check_time().is_ok() {
             // What cannot be settled the last checkpoint says.
             let _unsettled = self.relieve(&mut relief, |_| self.checkpoint_working());
-            std::thread::sleep(DRAIN_POLL);
+            self.env.clock.sleep(DRAIN_POLL);
             waited += DRAIN_POLL;
             let before = std::mem::replace(&mut delivered, self.delivered());
             if before != delivered {
@@ -365,7 +370,7 @@ struct Relief {
     since: Duration,
 }
 
-impl LogDir {
+impl DirLogs {
     /// Settles and makes a checkpoint. If that takes in everything, the dir needs nothing below `delivered` any more.
     /// Where only some partitions could be settled the checkpoint takes in these, so that what is put aside is of the
     /// others. Before the recovery nothing is complete: the journals have what no checkpoint can cover yet.
@@ -406,33 +411,33 @@ impl LogDir {
 }
 
 /// Has nobody else settle these dirs, which come in the store's order.
-fn lock_cycles(dirs: &[Arc<LogDir>]) -> Vec<RankedGuard<'_, ()>> {
-    dirs.iter().map(|dir| dir.cycle.lock_beside()).collect()
+fn lock_cycles(dirs: &[Arc<DirLogs>]) -> Vec<RankedGuard<'_, ()>> {
+    dirs.iter().map(|logs| logs.cycle.lock_beside()).collect()
 }
 
 /// Does something with each dir that could be opened. The first error is returned.
 fn for_each<'a>(
-    dirs: &'a [Arc<LogDir>],
-    mut action: impl FnMut(&'a LogDir) -> Result<(), LogError>,
+    dirs: &'a [Arc<DirLogs>],
+    mut action: impl FnMut(&'a DirLogs) -> Result<(), LogError>,
 ) -> Result<(), LogError> {
-    let open = dirs.iter().filter(|dir| dir.is_open());
-    let act = |dir: &'a Arc<LogDir>| {
-        let result = action(dir);
+    let open = dirs.iter().filter(|logs| logs.dir.is_open());
+    let act = |logs: &'a Arc<DirLogs>| {
+        let result = action(logs);
         // Also for what others have met.
-        dir.look_if_asked().and(result)
+        logs.dir.look_if_asked().and(result)
     };
     let results: Vec<_> = open.map(act).collect();
     results.into_iter().collect()
 }
 
-fn end_cycle(dirs: &[Arc<LogDir>], result: Result<(), LogError>) -> Result<(), LogError> {
-    for dir in dirs {
-        if dir.is_open() {
-            dir.measure_space();
+fn end_cycle(dirs: &[Arc<DirLogs>], result: Result<(), LogError>) -> Result<(), LogError> {
+    for logs in dirs {
+        if logs.dir.is_open() {
+            logs.dir.measure_space();
         }
         // For a dir whose entries cannot be put aside, too, nothing gets better by trying at once.
-        let is_troubled = result.is_err() || dir.aside_trouble().is_some();
-        dir.is_troubled.store(is_troubled, Ordering::Relaxed);
+        let is_troubled = result.is_err() || logs.aside_trouble().is_some();
+        logs.is_troubled.store(is_troubled, Ordering::Relaxed);
     }
     result
 }

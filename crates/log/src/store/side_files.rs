@@ -16,8 +16,9 @@ use riverrun_journal::{Journal, Position, RecoveredEntry};
 use riverrun_types::PartitionId;
 
 use super::LogStore;
+use super::dir_logs::DirLogs;
 use crate::error::LogError;
-use crate::log_dir::LogDir;
+use crate::log_dir::DIR_PREFIX;
 use crate::partition_log::{PartitionLog, Piece, TailEntry};
 
 /// Entries are put aside in files of about so many bytes.
@@ -25,8 +26,6 @@ const BATCH_BYTES: usize = 64 * 1024 * 1024;
 
 /// How names begin of what is put aside for one partition.
 const PARTITION_PREFIX: &str = "partition-";
-/// How names begin of what is put aside for a log dir.
-pub(crate) const DIR_PREFIX: &str = "logdir-";
 /// The name of what is put aside of partitions that nobody knows.
 pub(super) const UNKNOWN_NAME: &str = "unknown";
 
@@ -76,11 +75,11 @@ enum Needed {
     Delivered,
 }
 
-impl LogDir {
+impl DirLogs {
     /// Puts aside what the dir still needs of the journals, if it has failed, or if it is full and a journal is needed.
     pub(super) fn put_aside_if_stuck(&self, delivered: &[Position]) {
-        let has_failed = self.check_usable().is_err();
-        let is_pressing = self.space().is_full() && self.shared().is_journal_half_full();
+        let has_failed = self.dir.check_usable().is_err();
+        let is_pressing = self.dir.space().is_full() && self.shared().is_journal_half_full();
         if has_failed || is_pressing {
             self.put_aside(delivered, Needed::All);
         } else if !self.shared().is_journal_half_full() {
@@ -93,7 +92,7 @@ impl LogDir {
     /// other partitions of the dir go on.
     pub(super) fn put_aside_if_uncovered(&self, delivered: &[Position]) {
         let is_covered = self.covered.lock().iter().zip(delivered).all(|(covered, end)| covered >= end);
-        if is_covered && self.check_usable().is_ok() && !self.space().is_full() {
+        if is_covered && self.dir.check_usable().is_ok() && !self.dir.space().is_full() {
             self.note_aside(Ok(()));
         } else if !is_covered && self.shared().is_journal_half_full() {
             self.put_aside(delivered, Needed::Delivered);
@@ -104,7 +103,7 @@ impl LogDir {
 
     /// A journal for which that fails keeps no other.
     fn put_aside(&self, delivered: &[Position], needed: Needed) {
-        let mut asides = self.asides.lock();
+        let mut asides = self.dir.asides.lock();
         *asides += 1;
         let mut result = Ok(());
         for (index, delivered) in delivered.iter().copied().enumerate() {
@@ -154,7 +153,7 @@ impl LogDir {
                 unreadable.push(log);
             }
         }
-        batch.hold(&self.held_name())?;
+        batch.hold(&self.dir.held_name())?;
         // Where nothing was delivered since the last time, what cannot be read is none of what the journal has.
         if unreadable.is_empty() || self.shared().journals[index].delivered() <= covered {
             return Ok(());
@@ -164,7 +163,7 @@ impl LogDir {
         for log in &unreadable {
             self.hold_unheld(log, &(covered..end), &mut batch)?;
         }
-        batch.hold(&self.held_name())
+        batch.hold(&self.dir.held_name())
     }
 
     /// Puts aside what a partition has, the last part of it with the next one's. Whether it can be read.
@@ -185,7 +184,7 @@ impl LogDir {
             if batch.bytes < BATCH_BYTES {
                 return Ok(true);
             }
-            batch.hold(&self.held_name())?;
+            batch.hold(&self.dir.held_name())?;
         }
     }
 
@@ -195,16 +194,11 @@ impl LogDir {
         *covered = (*covered).max(end);
     }
 
-    /// How often something was put aside.
-    pub(crate) fn aside_count(&self) -> u64 {
-        *self.asides.lock()
-    }
-
     /// Forgets what was put aside for partitions of this dir that have it all now, and for the dir itself if what lies
     /// under its name `is_own`. A partition that is offline lacks something. Nothing is forgotten if more was put aside than
     /// so many times: the checkpoint that the caller has made may not cover that.
     fn release_held(&self, is_own: bool, asides: u64) -> Result<(), LogError> {
-        let count = self.asides.lock();
+        let count = self.dir.asides.lock();
         if *count != asides {
             return Ok(());
         }
@@ -220,7 +214,7 @@ impl LogDir {
                 if log.is_offline() {
                     // What is aside for the partition alone is there in whole, if it is offline for that.
                     if !names.contains(&name) || log.is_waiting() {
-                        needed.insert(self.held_name());
+                        needed.insert(self.dir.held_name());
                     }
                     needed.insert(name);
                 } else {
@@ -228,7 +222,7 @@ impl LogDir {
                 }
             }
             if is_own {
-                own.insert(self.held_name());
+                own.insert(self.dir.held_name());
             }
             for name in names.iter().filter(|name| own.contains(*name) && !needed.contains(*name)) {
                 journal.release_held(name).map_err(LogError::Journal)?;
@@ -243,12 +237,12 @@ impl LogStore {
     /// found under the name of a dir, or under one that nobody comes for, recovery has written, to whichever dirs it belongs,
     /// or put aside anew: it goes once every dir has all of it under a checkpoint.
     /// Each dir comes with how often something had been put aside for it before.
-    pub(super) fn release_held(&self, complete: &[(&LogDir, u64)]) -> Result<(), LogError> {
-        let mut open = self.dirs.iter().filter(|dir| dir.is_open());
-        let is_recovery_covered = open.all(|dir| dir.has_covered_recovery());
-        for (dir, asides) in complete {
-            let is_own = is_recovery_covered || !self.found_aside.contains(&dir.held_name());
-            dir.release_held(is_own, *asides)?;
+    pub(super) fn release_held(&self, complete: &[(&DirLogs, u64)]) -> Result<(), LogError> {
+        let mut open = self.dirs.iter().filter(|logs| logs.dir.is_open());
+        let is_recovery_covered = open.all(|logs| logs.has_covered_recovery());
+        for (logs, asides) in complete {
+            let is_own = is_recovery_covered || !self.found_aside.contains(&logs.dir.held_name());
+            logs.release_held(is_own, *asides)?;
         }
         if is_recovery_covered { self.release_foreign() } else { Ok(()) }
     }
@@ -256,7 +250,7 @@ impl LogStore {
     /// Forgets what was put aside under names that nobody comes for: of a log dir that lay elsewhere then, and of
     /// partitions that were unknown then.
     fn release_foreign(&self) -> Result<(), LogError> {
-        let current: HashSet<_> = self.dirs.iter().map(|dir| dir.held_name()).collect();
+        let current: HashSet<_> = self.dirs.iter().map(|logs| logs.dir.held_name()).collect();
         let has_unknown = !self.unknown.lock().is_empty();
         let is_foreign = |name: &String| match name.as_str() {
             UNKNOWN_NAME => !has_unknown,
@@ -277,7 +271,7 @@ impl LogStore {
             if names.is_empty() {
                 continue;
             }
-            let handles = self.dirs.iter().flat_map(|dir| dir.handles());
+            let handles = self.dirs.iter().flat_map(|logs| logs.handles());
             let needed: HashSet<_> = handles.map(|log| held_name_of(log.id())).collect();
             for name in names.iter().filter(|name| !needed.contains(*name)) {
                 journal.release_held(name).map_err(LogError::Journal)?;

@@ -4,14 +4,15 @@
 //! it all until its files are used again. So it is read there, once, which is slow, and nothing else waits for it.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use riverrun_journal::{EntryHeader, Position, RecoveredEntry};
 use riverrun_types::{Offset, PartitionId};
 
 use super::backoff::Backoff;
+use super::dir_logs::DirLogs;
 use crate::error::LogError;
-use crate::log_dir::LogDir;
 use crate::partition_log::{PartitionLog, Piece};
 use crate::shared::{partition_of, stream_of};
 
@@ -26,7 +27,7 @@ pub(crate) struct FailedReread {
     retry: Backoff,
 }
 
-impl LogDir {
+impl DirLogs {
     /// Whether the next attempt to read back what the partition needs of a journal has to wait.
     pub(super) fn is_known_unreadable(&self, index: usize, partition: PartitionId) -> bool {
         let now = self.env().clock.monotonic();
@@ -74,10 +75,13 @@ impl LogDir {
             (stream_of(log.id()), (log, cuts, unheld))
         });
         let wanted: HashMap<_, _> = wanted.collect();
-        // A bad sector in what others have sent is none of theirs, nor is one in what a checkpoint covers, is aside or
-        // lies in memory.
+        // A bad sector in what others have sent is none of theirs, nor is one in what a checkpoint covers, was cut, is aside
+        // or lies in memory.
         let is_unheld = |header: &EntryHeader, _: Position| {
-            wanted.get(&header.stream).is_some_and(|(_, _, unheld)| unheld.contains(&header.base_offset))
+            let is_of = |cuts: u32, unheld: &Range<Offset>| {
+                header.cuts >= cuts && unheld.contains(&header.base_offset)
+            };
+            wanted.get(&header.stream).is_some_and(|(_, cuts, unheld)| is_of(*cuts, unheld))
         };
         let mut replay = journal.reread(covered).map_err(LogError::Journal)?;
         let mut damaged_count = 0;
@@ -86,7 +90,7 @@ impl LogDir {
             let damaged = &replay.damaged()[damaged_count..];
             entries.extend(damaged.iter().map(RecoveredEntry::damaged));
             entries.sort_by_key(|entry| entry.position);
-            journal.hold(&self.held_name(), &entries).map_err(LogError::Journal)?;
+            journal.hold(&self.dir.held_name(), &entries).map_err(LogError::Journal)?;
             for entry in &entries {
                 if let Some((log, ..)) = wanted.get(&entry.header.stream) {
                     log.note_held(entry.header.cuts, self.end_of(entry), entry.payload.len() as u64);

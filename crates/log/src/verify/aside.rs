@@ -16,7 +16,7 @@ use crate::error::LogError;
 use crate::partition_log::Piece;
 use crate::shared::partition_of;
 
-/// What one file of a journal keeps aside of a partition.
+/// What one file of a journal keeps aside of a partition that came after the same number of cuts of its log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Aside {
     /// The file.
@@ -25,6 +25,8 @@ pub struct Aside {
     pub position: u64,
     /// Whose entries they are.
     pub partition: PartitionId,
+    /// After how many cuts of the partition's log they came.
+    pub cuts: u32,
     /// How many, with those that only stand for damaged ones.
     pub entries: usize,
     /// Bytes of their batches.
@@ -57,7 +59,8 @@ pub fn verify_journal(env: &Env, dir: &Path) -> Result<JournalReport, LogError> 
             let (end, flaw) = end_of(path, held);
             let is_end_known = flaw.is_none() && !held.entry.is_damaged();
             wrong.extend(flaw);
-            let aside = files.entry(partition).or_insert_with(|| Aside::begin(path, held));
+            let key = (partition, held.entry.header.cuts);
+            let aside = files.entry(key).or_insert_with(|| Aside::begin(path, held));
             aside.add(held, end, is_end_known);
         }
         aside.extend(files.into_values());
@@ -96,7 +99,8 @@ impl Aside {
         let partition = partition_of(first.entry.header.stream);
         let path = path.to_path_buf();
         let position = first.position;
-        Self { path, position, partition, entries: 0, bytes: 0, start, end: start, is_end_known: true }
+        let cuts = first.entry.header.cuts;
+        Self { path, position, partition, cuts, entries: 0, bytes: 0, start, end: start, is_end_known: true }
     }
 
     fn add(&mut self, held: &HeldEntry, end: Offset, is_end_known: bool) {
@@ -109,11 +113,19 @@ impl Aside {
 
     /// Says that it is there. Nothing is wrong with it.
     pub fn note(&self) -> Finding {
+        self.finding("the next start that can takes what no checkpoint covers into the log")
+    }
+
+    /// The same of what came before the log was cut last.
+    pub(super) fn note_of_cut(&self) -> Finding {
+        self.finding("the log was cut since, and no start takes it")
+    }
+
+    fn finding(&self, fate: &str) -> Finding {
         let Self { path, position, partition, entries, bytes, start, end, .. } = self;
         let noun = if *entries == 1 { "entry" } else { "entries" };
         let what = format!(
-            "{entries} {noun} of partition {partition} kept aside, {bytes} bytes from offset {start} up to {end}: the next \
-             start that can takes what no checkpoint covers into the log"
+            "{entries} {noun} of partition {partition} kept aside, {bytes} bytes from offset {start} up to {end}: {fate}"
         );
         Finding { path: path.clone(), position: *position, weight: Weight::Aside, what }
     }

@@ -60,6 +60,16 @@ impl LogDirFiles {
         (!known.is_lost).then_some(known)
     }
 
+    /// How often a partition's log had been cut, where the journals have something that came after `newest` cuts. That is
+    /// believed of a partition that the files do not know, as a start does.
+    pub(super) fn cuts_or(&self, id: PartitionId, newest: u32) -> u32 {
+        match self.partitions.as_ref().and_then(|partitions| partitions.get(&id)) {
+            Some(known) if known.is_lost => known.cuts.max(newest),
+            Some(known) => known.cuts,
+            None => newest,
+        }
+    }
+
     /// Whether there is a checkpoint that can be believed.
     pub fn has_checkpoint(&self) -> bool {
         self.partitions.is_some()
@@ -76,9 +86,10 @@ impl LogDirFiles {
         let is_missed = |id: &PartitionId| self.was_clean || named.contains(id);
         for (id, known) in self.partitions.iter().flatten().filter(|(id, _)| is_missed(id)) {
             let path = self.path.join(topic_dir(*id)).join(id.index.to_string());
-            let has_records = known.log_start < known.recovery_point;
+            let synced = known.durable_end();
+            let has_records = known.log_start < synced;
             if has_records && !env.fs.exists(&path).map_err(|error| LogError::io(&path, error))? {
-                let what = format!("missing, where offsets up to {} were synced", known.recovery_point);
+                let what = format!("missing, where offsets up to {synced} were synced");
                 missing.push(Finding { path, position: 0, weight: Weight::Damage, what });
             }
         }

@@ -151,7 +151,17 @@ fn a_log_that_does_not_reach_up_to_what_lies_aside_is_damaged() {
     let aside = |start, end, partition| {
         let path = Path::new("/journal/held-x-00000000").to_path_buf();
         let (start, end) = (Offset(start), Offset(end));
-        Aside { path, position: 32, partition, entries: 1, bytes: 70, start, end, is_end_known: true }
+        Aside {
+            path,
+            position: 32,
+            partition,
+            cuts: 0,
+            entries: 1,
+            bytes: 70,
+            start,
+            end,
+            is_end_known: true,
+        }
     };
     let verified_all = |aside: &[Aside]| {
         let report = verify_partition_of(&machine.sim.env(), &dir, ID, None, aside, &mut |_| {}).unwrap();

@@ -4,7 +4,7 @@ use std::panic::catch_unwind;
 use std::path::PathBuf;
 
 use riverrun_env::sim::{PlantedBug, SimEnv};
-use riverrun_env::{FileSystem, OpenMode};
+use riverrun_env::{Env, FileSystem, OpenMode};
 use riverrun_journal::{JournalOptions, RecoveredEntry};
 use riverrun_log::config::{CleanupPolicy, LogConfig};
 use riverrun_log::producer_state::AppendOrigin;
@@ -345,7 +345,7 @@ fn much_of_one_partition_is_put_aside_in_files_that_a_start_can_read_one_by_one(
     let mut operations = 0;
     while operations != pair.sim.fs.operations() {
         operations = pair.sim.fs.operations();
-        std::thread::sleep(std::time::Duration::from_millis(300));
+        Env::real().clock.sleep(std::time::Duration::from_millis(300));
     }
     pair.sim.fs.fail_sync_after(0);
     assert!(pair.store.checkpoint().is_err());

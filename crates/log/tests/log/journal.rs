@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use riverrun_env::FileSystem;
 use riverrun_env::sim::{SimEnv, SimFileSystem};
+use riverrun_env::{Env, FileSystem};
 use riverrun_journal::{Journal, JournalOptions};
 use riverrun_log::config::LogConfig;
 use riverrun_log::producer_state::AppendOrigin;
@@ -324,7 +324,7 @@ fn until(is_so: impl Fn() -> bool) {
         if is_so() {
             return;
         }
-        std::thread::sleep(std::time::Duration::from_millis(1));
+        Env::real().clock.sleep(std::time::Duration::from_millis(1));
     }
     panic!("it never comes");
 }

@@ -9,6 +9,7 @@ mod bounds;
 mod compactions;
 mod crash_states;
 mod crashes;
+mod cuts;
 mod damage;
 mod devices;
 mod dirs;

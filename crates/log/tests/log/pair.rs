@@ -3,10 +3,10 @@
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use bytes::BytesMut;
+use riverrun_env::Env;
 use riverrun_env::sim::SimEnv;
 use riverrun_journal::Journal;
 use riverrun_log::config::LogConfig;
@@ -27,7 +27,7 @@ pub(crate) fn wait_until(is_so: impl Fn() -> bool) {
         if is_so() {
             return;
         }
-        thread::sleep(Duration::from_millis(1));
+        Env::real().clock.sleep(Duration::from_millis(1));
     }
     panic!("it never is so");
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use riverrun_env::sim::{SimEnv, SimRandom};
-use riverrun_env::{FileSystem, OpenMode, Random};
+use riverrun_env::{Env, FileSystem, OpenMode, Random};
 use riverrun_journal::JournalOptions;
 use riverrun_log::config::LogConfig;
 use riverrun_log::producer_state::AppendOrigin;
@@ -263,7 +263,7 @@ impl Storm {
                         outcome = "acked";
                         break;
                     }
-                    std::thread::sleep(Duration::from_micros(100));
+                    Env::real().clock.sleep(Duration::from_micros(100));
                 }
                 if outcome == "acked" {
                     self.parts[number].known.insert(appended.base_offset.0, self.sent);

@@ -158,7 +158,7 @@ fn a_store_that_is_dropped_leaves_what_a_killed_process_would() {
         check(&store, &all);
         let logs: Vec<_> = (0..PARTITIONS).map(|index| log(&store, index)).collect();
         let acked = append_all(&logs, |round| {
-            thread::sleep(Duration::from_millis(1));
+            Env::real().clock.sleep(Duration::from_millis(1));
             if round % 10 == 0 {
                 store.settle().unwrap();
             }

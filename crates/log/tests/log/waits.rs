@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use riverrun_env::FileSystem as _;
+use riverrun_env::{Env, FileSystem as _};
 use riverrun_log::compaction::execute::{CleanerControl, CleanerOptions};
 use riverrun_log::config::{CleanupPolicy, LogConfig};
 use riverrun_log::producer_state::AppendOrigin;
@@ -228,7 +228,7 @@ fn a_deletion_waits_for_the_end_of_a_recovery() {
     found.open_during(move || {
         thread::Builder::new().spawn(move || tell.send(store.delete(ID, 0)).unwrap()).unwrap();
         // Time for it to go on, which it must not.
-        thread::sleep(Duration::from_millis(50));
+        Env::real().clock.sleep(Duration::from_millis(50));
     });
     told.recv_timeout(PATIENCE).unwrap().unwrap();
     assert!(matches!(found.log.log_end_offset(), Err(LogError::Deleted(_))));

@@ -281,3 +281,23 @@ fn nobody_who_is_cut_off_gets_a_link_and_where_nobody_listens_it_is_refused() {
     }
     assert_eq!(*results.lock(), [("nowhere", Some(io::ErrorKind::ConnectionRefused)), ("b", None)]);
 }
+
+#[test]
+fn a_worker_that_sleeps_by_the_clock_lets_the_others_go_on() {
+    struct Sleeps(NodeEnv, Seen);
+
+    impl Work for Sleeps {
+        fn step(&mut self) -> Step {
+            let before = self.1.lock().len();
+            self.0.env.clock.sleep(SECOND);
+            assert!(self.1.lock().len() > before + 900);
+            Step::Done
+        }
+    }
+
+    let world = World::new(1);
+    let (a, _b, seen) = numbers(&world);
+    let worker = a.env().env.workers.start("sleeps", Box::new(Sleeps(a.env(), seen))).expect("started");
+    assert!(worker.join());
+    assert!((SECOND..2 * SECOND).contains(&world.now()));
+}

@@ -1,7 +1,6 @@
 //! Lives in which a log is cut and filled again, also in lower epochs than what was cut, stopped after every operation in
 //! turn: whatever a kill or a power cut leaves, what was cut does not come back, and what was acked since is there.
 
-use std::cell::Cell;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
@@ -24,26 +23,19 @@ use riverrun_types::{
     ack_offset,
 };
 
-use super::Planted;
 use crate::config::LogConfig;
 use crate::error::{AppendError, LogError, ReadError};
 use crate::log_starts::{Change, LogStarts};
+use crate::options::StoreOptions;
 use crate::partition_log::{AppendOptions, Appended, PartitionLog};
+use crate::planted::{Planted, plant};
 use crate::producer_state::AppendOrigin;
 use crate::shared::stream_of;
-use crate::store::{LogStore, Place, StoreOptions};
+use crate::store::{LogStore, Place};
 
 const ID: PartitionId = PartitionId { topic: TopicId([7; 16]), index: 0 };
 /// Longer than anything takes.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-thread_local! {
-    static PLANTED: Cell<Option<Planted>> = const { Cell::new(None) };
-}
-
-pub(crate) fn is_planted(bug: Planted) -> bool {
-    PLANTED.get() == Some(bug)
-}
 
 /// The way of a record to the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -380,12 +372,12 @@ fn a_power_cut_brings_nothing_back_that_was_cut() {
 fn mistakes_that_are_planted_in_cuts_are_found_out() {
     let stops = whole_life(Way::Journal);
     for bug in [Planted::ReplayByOffset, Planted::ReplayByEpoch, Planted::AckBeforeSync] {
-        PLANTED.set(Some(bug));
+        plant(Some(bug));
         let is_found_out = |stop| {
             check_kill(Way::Journal, stop).and_then(|()| check_power_cut(Way::Journal, stop, 2)).is_err()
         };
         let is_found = (0..=stops).any(is_found_out);
-        PLANTED.set(None);
+        plant(None);
         assert!(is_found, "{bug:?}");
     }
 }

@@ -15,9 +15,10 @@ use crate::compaction::execute::Unhindered;
 use crate::config::LogConfig;
 use crate::error::ReadError;
 use crate::index::{ENTRY_BYTES, HEADER_BYTES, IndexHeader};
+use crate::options::StoreOptions;
 use crate::partition_log::{AppendOptions, PartitionLog, Patience, TimeSearch};
 use crate::producer_state::AppendOrigin;
-use crate::store::{LogStore, Place, StoreOptions};
+use crate::store::{LogStore, Place};
 
 const ID: PartitionId = PartitionId { topic: TopicId([1; 16]), index: 0 };
 /// Of each batch, which has one record.

@@ -13,9 +13,10 @@ use riverrun_types::{LeaderEpoch, PartitionId, TimestampMs, TopicId};
 
 use super::*;
 use crate::config::LogConfig;
+use crate::options::StoreOptions;
 use crate::partition_log::{AppendOptions, PartitionLog};
 use crate::producer_state::AppendOrigin;
-use crate::store::{LogStore, Place, StoreOptions};
+use crate::store::{LogStore, Place};
 
 const ID: PartitionId = PartitionId { topic: TopicId([1; 16]), index: 0 };
 const RECORDS: i64 = 3;

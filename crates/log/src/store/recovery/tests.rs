@@ -64,16 +64,25 @@ fn settled_and_killed(sim: &SimEnv, segment_bytes: u32) {
 /// Appends so many records, which the journal has then.
 fn append(store: &LogStore, count: i64, segment_bytes: u32) {
     let log = store.partition(ID, 0, config_with(segment_bytes), LeaderEpoch(1)).unwrap();
-    let end = log.log_end_offset().unwrap().plus(count);
-    for _ in 0..count {
+    let begin = log.log_end_offset().unwrap();
+    let end = begin.plus(count);
+    let cuts = log.dir().cuts_or(ID, 0);
+    for offset in begin.0..end.0 {
         let mut batch = BatchBuilder::new(BatchOptions::default());
-        batch.append(TimestampMs(0), None, Some(&vec![1; 100_000]), &[]).unwrap();
+        let mut value = name_of(offset, cuts).into_bytes();
+        value.resize(100_000, 1);
+        batch.append(TimestampMs(0), None, Some(&value), &[]).unwrap();
         let options = AppendOptions { origin: AppendOrigin::Client, now: TimestampMs(0) };
         log.append(BytesMut::from(&batch.build().unwrap()[..]), options).unwrap();
     }
     while log.watermarks().synced < end {
         std::thread::yield_now();
     }
+}
+
+/// What the value of a record begins with.
+fn name_of(offset: i64, cuts: u32) -> String {
+    format!("record {offset} after {cuts} cuts")
 }
 
 fn names(sim: &SimEnv, dir: &Path, suffix: &str) -> Vec<String> {
@@ -97,7 +106,7 @@ fn a_start_that_is_refused_for_a_later_file_of_the_journal_removes_no_segment() 
         file.read_exact_at(&mut frame, 4096).unwrap();
         file.write_all_at(&[7; 4096], 4096).unwrap();
         let store = open(&sim);
-        let dir = store.dirs[0].partition_path(ID);
+        let dir = store.dirs[0].dir.partition_path(ID);
         let segments = names(&sim, &dir, ".log");
         assert!(segments.len() > 5, "{segments:?}");
         let error = recover(&store).unwrap_err();
@@ -147,7 +156,7 @@ fn what_is_damaged_in_a_later_file_of_the_journal_stays_in_the_segments() {
         // The second start finds in what is aside that something is missing.
         for _ in 0..2 {
             let store = open_with(&sim, write_cache_bytes);
-            let dir = store.dirs[0].partition_path(ID);
+            let dir = store.dirs[0].dir.partition_path(ID);
             let before = before.get_or_insert_with(|| segments(&sim, &dir));
             let report = recover(&store).unwrap();
             assert!(matches!(&report.offline[..], [(ID, LogError::Corrupt { .. })]), "{report:?}");
@@ -188,9 +197,80 @@ fn what_is_damaged_in_a_journal_stays_in_the_segments_whatever_is_damaged_in_the
     let damaged = |replay: &mut Replay| replay.check().unwrap().last().unwrap().header.base_offset.0;
     let places: Vec<i64> = store.replays.lock().iter_mut().map(damaged).collect();
     assert!(places[0] > covered && places[1] < covered, "{places:?}");
-    let dir = store.dirs[0].partition_path(ID);
+    let dir = store.dirs[0].dir.partition_path(ID);
     let before = segments(&sim, &dir);
     let report = recover(&store).unwrap();
     assert!(matches!(&report.offline[..], [(ID, LogError::Corrupt { .. })]), "{report:?}");
     assert!(segments(&sim, &dir) == before, "{:?}", names(&sim, &dir, ".log"));
+}
+
+/// Where the log is cut in the tests below.
+const CUT_AT: i64 = 4;
+
+/// Several files of the journal, all of which was settled since the last checkpoint: a log that ended at `before`, was cut, and
+/// was filled again up to `after`.
+fn cut_and_killed(sim: &SimEnv, before: i64, after: i64) {
+    let store = open(sim);
+    recover(&store).unwrap();
+    append(&store, before, SEGMENT_BYTES);
+    assert_eq!(partition(&store).truncate_to(Offset(CUT_AT)).unwrap(), Offset(CUT_AT));
+    append(&store, after - CUT_AT, SEGMENT_BYTES);
+    store.dirs[0].settle(Haste::AtOnce).unwrap();
+    sim.fs.kill();
+}
+
+/// Damages the journal's entry of a record. It lies neither in the first file, of which a start takes some before it sees the
+/// damage, nor in the last one.
+fn damage_entry(sim: &SimEnv, offset: i64, cuts: u32) {
+    let name = name_of(offset, cuts);
+    let files = names(sim, Path::new("/journal"), ".journal");
+    let find = |file: &String| {
+        let path = Path::new("/journal").join(file);
+        let bytes = riverrun_env::read_whole(&*sim.fs, &path, 1 << 30).unwrap();
+        let at = bytes.windows(name.len()).position(|window| window == name.as_bytes());
+        at.map(|at| (path, at as u64))
+    };
+    let (path, at) =
+        files[1..files.len() - 1].iter().find_map(find).unwrap_or_else(|| panic!("{name}: {files:?}"));
+    flip(sim, &path, at);
+}
+
+#[test]
+fn what_was_cut_is_no_loss_where_the_journal_has_it_damaged() {
+    // Filled again with less than there was, and with more.
+    for (before, after) in [(18, 12), (12, 20)] {
+        let sim = SimEnv::new(1);
+        cut_and_killed(&sim, before, after);
+        damage_entry(&sim, 11, 0);
+        let store = open(&sim);
+        let report = recover(&store).unwrap();
+        assert!(report.offline.is_empty(), "{report:?}");
+        assert_eq!(partition(&store).log_end_offset().unwrap(), Offset(after));
+        store.checkpoint().unwrap();
+        let dir = store.dirs[0].dir.partition_path(ID);
+        let (segments, name) = (segments(&sim, &dir), name_of(11, 1));
+        let has_it = |bytes: &[u8]| bytes.windows(name.len()).any(|window| window == name.as_bytes());
+        assert!(segments.iter().any(|(_, bytes)| has_it(bytes)), "what came after the cut");
+    }
+}
+
+#[test]
+fn what_came_after_a_cut_and_is_damaged_in_the_journal_stays_in_the_segments() {
+    for is_other_damaged in [false, true] {
+        let sim = SimEnv::new(1);
+        cut_and_killed(&sim, 12, 20);
+        let lost = 6;
+        damage_entry(&sim, lost, 1);
+        if is_other_damaged {
+            // It lies beyond what is lost, and was cut.
+            damage_entry(&sim, 11, 0);
+        }
+        let store = open(&sim);
+        let dir = store.dirs[0].dir.partition_path(ID);
+        let before = segments(&sim, &dir);
+        let report = recover(&store).unwrap();
+        let [(ID, error @ LogError::Corrupt { .. })] = &report.offline[..] else { panic!("{report:?}") };
+        assert!(error.to_string().contains(&format!("offset {lost} on")), "{error}");
+        assert!(segments(&sim, &dir) == before, "{:?}", names(&sim, &dir, ".log"));
+    }
 }

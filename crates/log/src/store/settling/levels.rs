@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use riverrun_journal::Position;
 
-use super::{DRAIN_POLL, LogStore, Relief, for_each};
+use super::{DRAIN_POLL, DirLogs, LogStore, Relief, for_each};
 use crate::error::LogError;
-use crate::log_dir::LogDir;
 use crate::pace::Haste;
 use crate::partition_log::{LevelChange, LevelChangeEnd, PartitionLog};
 
@@ -19,9 +18,17 @@ const SWITCH_WAIT_MAX: Duration = Duration::from_secs(10);
 
 impl LogStore {
     /// Changes the levels that are to change: a checkpoint first, so that the one with appends held up is short.
-    pub(super) fn change_levels(&self, dirs: &[Arc<LogDir>], delivered: &[Position]) -> Result<(), LogError> {
+    pub(super) fn change_levels(
+        &self,
+        dirs: &[Arc<DirLogs>],
+        delivered: &[Position],
+    ) -> Result<(), LogError> {
         let now = self.now();
-        let mut wanted: Vec<_> = dirs.iter().flat_map(|dir| dir.level_changes.lock().take(now)).collect();
+        let take = |logs: &Arc<DirLogs>| {
+            let due = logs.dir.level_changes.lock().take(now);
+            logs.handles_of(&due)
+        };
+        let mut wanted: Vec<_> = dirs.iter().flat_map(take).collect();
         let all_count = wanted.len();
         wanted.retain(|partition| !partition.cannot_change_level());
         let mut stuck = all_count - wanted.len();
@@ -29,7 +36,7 @@ impl LogStore {
             tell_stuck(stuck);
             return Ok(());
         }
-        let mut result = self.recycle(dirs, delivered, Haste::Spread, |dir| dir.check_usable().is_ok());
+        let mut result = self.recycle(dirs, delivered, Haste::Spread, |logs| logs.dir.check_usable().is_ok());
         let mut changes = Vec::new();
         for partition in &wanted {
             match partition.begin_level_change() {
@@ -59,14 +66,14 @@ impl LogStore {
         result
     }
 
-    fn put_off(&self, partition: &Arc<PartitionLog>) {
-        partition.dir().level_changes.lock().put_off(partition, self.now());
+    fn put_off(&self, partition: &PartitionLog) {
+        partition.dir().level_changes.lock().put_off(partition.id(), self.now());
     }
 
     /// Waits until the journals have stored what was submitted before appends were held up, and has a checkpoint cover it.
     pub(super) fn cover_level_changes(
         &self,
-        dirs: &[Arc<LogDir>],
+        dirs: &[Arc<DirLogs>],
         changes: &[LevelChange],
     ) -> Result<(), LogError> {
         let mut result = Ok(());
@@ -75,15 +82,15 @@ impl LogStore {
         let may_wait = |waited| waited < SWITCH_WAIT_MAX && self.check_time().is_ok();
         while changes.iter().any(LevelChange::is_draining) && may_wait(waited) {
             let recycle = |delivered: &[Position]| {
-                self.recycle(dirs, delivered, Haste::AtOnce, |dir| dir.check_usable().is_ok())
+                self.recycle(dirs, delivered, Haste::AtOnce, |logs| logs.dir.check_usable().is_ok())
             };
             result = result.and(self.relieve(&mut relief, recycle));
-            std::thread::sleep(DRAIN_POLL);
+            self.env.clock.sleep(DRAIN_POLL);
             waited += DRAIN_POLL;
         }
         if changes.iter().any(LevelChange::is_drained) {
-            result = result.and(for_each(dirs, |dir| dir.settle(Haste::AtOnce)));
-            result = result.and(for_each(dirs, |dir| dir.checkpoint(false, Haste::AtOnce).map(|_| ())));
+            result = result.and(for_each(dirs, |logs| logs.settle(Haste::AtOnce)));
+            result = result.and(for_each(dirs, |logs| logs.checkpoint(false, Haste::AtOnce).map(|_| ())));
         }
         result
     }

@@ -131,7 +131,7 @@ fn a_level_that_cannot_change_is_tried_again_after_pauses_that_grow() {
     for _ in 0..600 {
         store.settle().unwrap_err();
         sim.clock.advance(STEP);
-        let is_due = store.dirs[0].level_changes.lock().is_any_due(store.now());
+        let is_due = store.dirs[0].dir.level_changes.lock().is_any_due(store.now());
         attempts += u32::from(is_due);
         let _alarm = store.wait_for_settling(0, Duration::ZERO);
         assert_eq!(store.wait_for_settling(0, Duration::ZERO), is_due);
@@ -147,7 +147,7 @@ fn a_level_that_cannot_change_is_tried_again_after_pauses_that_grow() {
     assert!(steps < 60, "{steps} steps");
     store.settle().unwrap();
     assert!(
-        !store.dirs[0].level_changes.lock().is_any_due(store.now() + Duration::from_hours(1)),
+        !store.dirs[0].dir.level_changes.lock().is_any_due(store.now() + Duration::from_hours(1)),
         "it is over"
     );
 }
@@ -163,7 +163,7 @@ fn what_went_past_the_journal_is_not_put_aside_while_its_level_is_being_changed(
     let change = log.begin_level_change().unwrap().unwrap();
     append(&log, 100);
     // Nothing can be settled now, and the journal needs its files.
-    store.dirs[0].space().found_full();
+    store.dirs[0].dir.space().found_full();
     store.dirs[0].put_aside_if_stuck(&store.delivered());
     assert_eq!(store.journals().next().unwrap().held().len(), 1, "what the journal has of the other one");
     // The level stays, and what has waited goes the old way: it is acked when it is in the segments.

@@ -1,19 +1,24 @@
 mod counts;
 
+use std::io;
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 
 use bytes::BytesMut;
-use riverrun_env::FileSystem as _;
-use riverrun_env::atomic_replace;
 use riverrun_env::sim::SimEnv;
+use riverrun_env::{FileSystem as _, atomic_replace, read_whole};
 use riverrun_journal::JournalOptions;
 use riverrun_records::{BatchBuilder, BatchOptions};
-use riverrun_types::{DurabilityLevel, TimestampMs};
+use riverrun_types::{DurabilityLevel, Offset, TimestampMs, TopicId};
 
 use super::*;
+use crate::checkpoint::CHECKPOINT_FILE;
+use crate::log_dir::{DirWork, LOCK_FILE};
+use crate::options::StoreOptions;
 use crate::partition_log::{AppendOptions, Appended};
-use crate::store::{LogStore, Place, StoreOptions};
+use crate::producer_state::AppendOrigin;
+use crate::store::{LogStore, Place};
 
 const KNOWN: PartitionId = PartitionId { topic: TopicId([1; 16]), index: 0 };
 const NEW: PartitionId = PartitionId { index: 1, ..KNOWN };
@@ -81,9 +86,9 @@ fn some_partitions_are_covered_while_a_pass_over_all_goes_on() {
     append(&store, KNOWN);
     append(&store, NEW);
     let (known, new) = (partition(&store, KNOWN), partition(&store, NEW));
-    let dir = known.dir().clone();
-    let _passes = (dir.cycle.lock(), dir.settling.lock());
-    dir.cover_some(std::slice::from_ref(&known), Haste::Spread).unwrap();
+    let logs = &store.dirs[0];
+    let _passes = (logs.cycle.lock(), logs.settling.lock());
+    logs.cover_some(std::slice::from_ref(&known), Haste::Spread).unwrap();
     assert_eq!((known.recovery_point(), new.recovery_point()), (Offset(1), Offset(0)));
     assert!(known.close_if_unused() && !new.close_if_unused());
 }
@@ -126,11 +131,11 @@ fn what_was_deleted_while_a_checkpoint_was_made_is_not_remembered() {
     append(&store, KNOWN);
     append(&store, NEW);
     store.settle().unwrap();
-    let dir = partition(&store, NEW).dir().clone();
-    let (captured, coverage) = dir.capture(vec![KNOWN, NEW]);
+    let (logs, dir) = (&store.dirs[0], partition(&store, NEW).dir().clone());
+    let (captured, coverage) = logs.capture(vec![KNOWN, NEW]);
     assert_eq!((captured.len(), coverage), (2, Coverage::Complete));
     store.delete(NEW, 0).unwrap();
-    dir.write_checkpoint(&captured, false).unwrap();
+    logs.write_checkpoint(&captured, false).unwrap();
     assert!(dir.checkpointed(KNOWN).is_some());
     assert_eq!(dir.checkpointed(NEW), None);
     assert!(!dir.holds(NEW).unwrap());
@@ -145,7 +150,7 @@ fn what_was_deleted_while_its_records_were_deleted_is_not_remembered() {
     store.settle().unwrap();
     let log = partition(&store, NEW);
     let dir = log.dir().clone();
-    let deleting = dir.clone();
+    let deleting = store.dirs[0].clone();
     sim.fs.during_next_sync(move || {
         thread::scope(|scope| _ = scope.spawn(|| deleting.delete(NEW).unwrap()));
     });
@@ -296,15 +301,15 @@ fn a_checkpoint_believes_no_sync_beside_which_the_disk_did_not_begin() {
         tell.send(()).unwrap();
         let mut looks = 0;
         while fs.syncs() == syncs && looks < LOOKS_MAX {
-            thread::sleep(Duration::from_millis(1));
+            Env::real().clock.sleep(Duration::from_millis(1));
             looks += 1;
         }
         // Time for it to go on, which it must not.
-        thread::sleep(Duration::from_millis(300));
+        Env::real().clock.sleep(Duration::from_millis(300));
     });
     sim.fs.fail_write_back_after(0);
     thread::scope(|scope| {
-        let beside = dir.clone();
+        let beside = store.dirs[0].clone();
         let checkpoint = scope.spawn(move || {
             told.recv_timeout(PATIENCE).unwrap();
             beside.checkpoint(false, Haste::AtOnce).map(|_| ())

@@ -4,72 +4,54 @@
 //! those that have much have a share in between, one after each slice of the others, and what they have settled makes room
 //! before the others are through.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use riverrun_types::Offset;
 
-use super::{DirWork, LogDir};
+use super::DirLogs;
 use crate::error::LogError;
+use crate::log_dir::DirWork;
 use crate::pace::{Haste, Pace};
-use crate::partition_log::{Grown, PartitionLog};
+use crate::partition_log::PartitionLog;
 
 /// So often a pass makes room for who waits, if it takes so long. What is copied for that is as much as the write cache
 /// holds at most.
 const LET_GO_EVERY: Duration = Duration::from_millis(250);
 
-impl LogDir {
-    /// Notes that a partition has something to settle.
-    pub(crate) fn note_tail(&self, log: Weak<PartitionLog>) {
-        self.tails.lock().push(log);
-    }
-
-    /// The same of one to whose tail an entry has come.
-    pub(crate) fn note_grown(&self, grown: Grown, log: &Weak<PartitionLog>) {
-        if grown.is_first {
-            self.note_tail(log.clone());
-        }
-        if grown.gets_large {
-            self.note_large(log.clone());
-        }
-    }
-
-    /// Notes that a partition has much to settle.
-    fn note_large(&self, log: Weak<PartitionLog>) {
-        let mut large = self.large.lock();
-        if !large.iter().any(|noted| noted.ptr_eq(&log)) {
-            large.push_back(log);
-        }
-    }
-
+impl DirLogs {
     /// Brings all tails into the segments, in the order of the partitions. What fails stays where it is; the first
     /// error is returned.
-    pub(crate) fn settle(&self, haste: Haste) -> Result<(), LogError> {
-        let _in_haste = self.hurry.note(haste);
+    pub(in crate::store) fn settle(&self, haste: Haste) -> Result<(), LogError> {
+        let _in_haste = self.dir.hurry.note(haste);
         // Who comes second must not believe that nothing is left to do because another is at it.
         let _settling = self.settling.lock();
-        let _their_memory = self.kept.settling(&self.shared.cache);
-        let logs = self.take_tails();
+        let _their_memory = self.dir.keep_memory();
+        let logs = self.handles_of(&self.dir.take_tails());
         let mut result = self.cover_lost(&logs);
-        let mut pace = Pace::new(&self.env, &*self.shared, &self.hurry);
+        let mut pace = self.dir.pace();
         let mut logs: Vec<_> = logs.into_iter().map(|log| ToSettle { log, upto: None }).collect();
-        let mut let_go_at = self.env.clock.monotonic() + LET_GO_EVERY;
+        let mut let_go_at = self.env().clock.monotonic() + LET_GO_EVERY;
         while !logs.is_empty() {
             logs = self.settle_shares(logs, &mut let_go_at, &mut result, &mut pace);
         }
-        if result.is_ok() && self.space.found_room() {
-            tracing::info!(path = %self.path.display(), "the log dir has room again");
+        if result.is_ok() && self.dir.space().found_room() {
+            tracing::info!(path = %self.path().display(), "the log dir has room again");
         }
         result
     }
 
     /// Brings the tails of some partitions into the segments, and has a checkpoint cover what is in these. Waits for no pass over
     /// all tails, which may go on meanwhile, and what it fails to do is left to one.
-    pub(crate) fn cover_some(&self, logs: &[Arc<PartitionLog>], haste: Haste) -> Result<(), LogError> {
-        let _in_haste = self.hurry.note(haste);
-        let _their_memory = self.kept.settling(&self.shared.cache);
+    pub(in crate::store) fn cover_some(
+        &self,
+        logs: &[Arc<PartitionLog>],
+        haste: Haste,
+    ) -> Result<(), LogError> {
+        let _in_haste = self.dir.hurry.note(haste);
+        let _their_memory = self.dir.keep_memory();
         let mut result = self.cover_lost(logs);
-        let mut pace = Pace::new(&self.env, &*self.shared, &self.hurry);
+        let mut pace = self.dir.pace();
         for log in logs {
             let mut upto = None;
             loop {
@@ -112,13 +94,13 @@ impl LogDir {
     /// Once that time has come, and somebody may wait for room, gives what is left in tails memory of its own: what has left
     /// them makes room now, and not at the end of the pass.
     fn let_go_at(&self, time: &mut Duration) {
-        let now = self.env.clock.monotonic();
-        if now < *time || !self.shared.cache.is_contended() {
+        let now = self.env().clock.monotonic();
+        if now < *time || !self.shared().cache.is_contended() {
             return;
         }
         *time = now + LET_GO_EVERY;
         self.unshare_tails();
-        self.let_go_of_kept();
+        self.dir.let_go_of_kept();
     }
 
     /// Brings a share of one tail into the segments. Returns up to where it is to be settled if something of that is left.
@@ -132,15 +114,15 @@ impl LogDir {
         let settled = match &*result {
             Err(error) if self.is_hopeless(error) => Err(error.clone()),
             _ => {
-                let _working = self.working(DirWork::Settles(log.id()));
+                let _working = self.dir.working(DirWork::Settles(log.id()));
                 log.settle(upto, pace)
             }
         };
         settled.unwrap_or_else(|error| {
             if error.is_full() {
-                self.space.found_full();
+                self.dir.space().found_full();
             }
-            self.note_tail(Arc::downgrade(log));
+            self.dir.note_tail(log.id());
             // One whose files have vanished for good has said so, and stays as it is: nothing is tried again for it.
             if !log.has_vanished() {
                 *result = std::mem::replace(result, Ok(())).and(Err(error));
@@ -152,19 +134,18 @@ impl LogDir {
     /// Brings a share of one tail that has much into the segments, whoever's turn it is: who appends much waits for no more
     /// than a slice of the others, however many of them are gone through.
     fn settle_large(&self, result: &mut Result<(), LogError>, pace: &mut Pace<'_>) {
-        let next = self.large.lock().pop_front();
-        let Some(log) = next.and_then(|log| log.upgrade()) else { return };
+        let Some(log) = self.dir.take_large().and_then(|id| self.handle(id)) else { return };
         self.settle_share(&log, None, result, pace);
         // What has come to it meanwhile tells nobody.
         if result.is_ok() && log.has_large_tail() {
-            self.note_large(Arc::downgrade(&log));
+            self.dir.note_large(log.id());
         }
     }
 
     /// Makes a checkpoint if one of the logs has none that can be believed: where a power cut would tear what is settled
     /// now, the next start could not tell it from damage to what was synced.
     fn cover_lost(&self, logs: &[Arc<PartitionLog>]) -> Result<(), LogError> {
-        if logs.iter().all(|log| self.is_checkpoint_trusted(log.id())) {
+        if logs.iter().all(|log| self.dir.is_checkpoint_trusted(log.id())) {
             return Ok(());
         }
         self.checkpoint(false, Haste::AtOnce).map(|_| ())
@@ -172,16 +153,7 @@ impl LogDir {
 
     /// Whether what one partition met others would meet too.
     fn is_hopeless(&self, error: &LogError) -> bool {
-        error.is_full() || matches!(error, LogError::OutOfTime) || self.check_usable().is_err()
-    }
-
-    /// The partitions that have a tail, in the order of their ids.
-    fn take_tails(&self) -> Vec<Arc<PartitionLog>> {
-        let noted = std::mem::take(&mut *self.tails.lock());
-        let mut logs: Vec<_> = noted.iter().filter_map(Weak::upgrade).collect();
-        logs.sort_unstable_by_key(|log| log.id());
-        logs.dedup_by_key(|log| log.id());
-        logs
+        error.is_full() || matches!(error, LogError::OutOfTime) || self.dir.check_usable().is_err()
     }
 }
 

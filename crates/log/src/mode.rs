@@ -1,0 +1,34 @@
+//! Where what is appended to a log goes.
+
+/// Where what is appended goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// To the segments, when [`PartitionLog::write_staged`](crate::PartitionLog::write_staged) is called.
+    Segment,
+    /// To the journal, at once.
+    Journal,
+    /// Nowhere yet: the level is being changed, and it went to the segments before.
+    LeavingSegment,
+    /// The same, and it went to the journal before.
+    LeavingJournal,
+}
+
+impl Mode {
+    /// The same log while its level is being changed.
+    pub(crate) fn leaving(self) -> Self {
+        match self {
+            Self::Segment | Self::LeavingSegment => Self::LeavingSegment,
+            Self::Journal | Self::LeavingJournal => Self::LeavingJournal,
+        }
+    }
+
+    /// Whether the level is being changed.
+    pub(crate) fn is_leaving(self) -> bool {
+        self == self.leaving()
+    }
+
+    /// Whether the journal may have something of the log that no checkpoint covers.
+    pub(crate) fn has_journal(self) -> bool {
+        self.leaving() == Self::LeavingJournal
+    }
+}
