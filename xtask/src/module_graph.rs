@@ -21,8 +21,7 @@ const KNOWN_CIRCLES: &[(&str, &[&[&str]])] = &[
         // Those who own a partition's log, and those who are owned by it, know each other.
         &[&["level_change_queue", "log_dir", "open_logs", "partition_log", "shared", "store"]],
     ),
-    // Groups are one of the broker's parts, and append through it.
-    ("broker", &[&["broker", "groups"]]),
+    ("broker", &[]),
 ];
 
 /// Part -> the parts that it uses.

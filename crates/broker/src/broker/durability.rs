@@ -67,7 +67,7 @@ mod tests {
     fn set_level(broker: &Broker, id: TopicId, level: &str) {
         let set = broker.metadata.change(|draft| draft.set_topic_configs(id, at_level(level)));
         set.expect("written").expect("changed");
-        broker.apply_topic_configs(&[id]);
+        broker.replicas.apply_topic_configs(&[id]);
     }
 
     /// A topic of level 4 with one record, which no checkpoint covers; nobody uses its partitions any more.

@@ -240,7 +240,7 @@ async fn carry_out(
         let altering = broker.in_change_turn(source, move |broker| {
             let touched: Vec<TopicId> = wishes.iter().filter_map(touched).collect();
             let outcomes = broker.metadata.change(|draft| alter_all(draft, wishes))?;
-            broker.apply_topic_configs(&touched);
+            broker.replicas.apply_topic_configs(&touched);
             Ok(outcomes)
         });
         altering.await

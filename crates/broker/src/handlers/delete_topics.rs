@@ -103,7 +103,7 @@ async fn remove(broker: &Arc<Broker>, context: &RequestContext, gone: &[Arc<Topi
     changes::tell(context, Change::TopicsDeleted, gone.iter().map(|(name, _)| *name));
     discard(broker, gone.iter().map(|(_, id)| *id).collect()).await;
     if !gone.is_empty()
-        && let Err(code) = broker.groups.topics_deleted(broker, &gone).await
+        && let Err(code) = broker.groups.topics_deleted(&gone).await
     {
         tracing::warn!(%code, "offsets of deleted topics go when the groups of their partition take changes again");
     }

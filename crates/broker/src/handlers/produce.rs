@@ -676,7 +676,7 @@ fn append(broker: &Broker, terms: Terms, topic: &str, target: Target, batches: &
         return Answer::refused(target.index, ErrorCode::INVALID_TXN_STATE, Some(NO_TRANSACTIONS.into()));
     }
     if topic == OFFSETS_TOPIC
-        && let Err(error) = broker.groups.check_written(broker, target.index, &batch)
+        && let Err(error) = broker.groups.check_written(target.index, &batch)
     {
         let refused = Answer::refused(target.index, ErrorCode::INVALID_RECORD, Some(error.to_string()));
         return match error {
