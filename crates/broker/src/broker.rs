@@ -1,7 +1,7 @@
 //! The server's state, shared by all its connections and tasks.
 //!
-//! Owns nothing but the parts and the paths between them: a topic's name or id to its entry in the image, and a
-//! partition of that to the live partition.
+//! Owns nothing but the parts and the paths between them: a topic's name or id to its entry in the image. What serves a
+//! partition of that [`Replicas`] finds.
 
 mod durability;
 pub(crate) mod health;
@@ -36,7 +36,7 @@ use crate::groups::Groups;
 use crate::held_files::HeldFiles;
 use crate::metadata::{self, Image, JournalRegistry, Topic};
 use crate::metrics::SharedMetrics;
-use crate::mounts::{MountedQueue, Mounts};
+use crate::mounts::Mounts;
 use crate::partitions::{Partition, Partitions};
 use crate::replicas::Replicas;
 use crate::scrub_progress::ScrubProgress;
@@ -140,16 +140,9 @@ impl Broker {
         self.replicas.partition(topic, index)
     }
 
-    /// The queue behind a mounted topic; none if it is another topic.
-    pub(crate) fn mounted(&self, topic: &Topic, index: i32) -> Option<Result<&Arc<MountedQueue>, ErrorCode>> {
-        let queue = self.mounts.get(topic.id).filter(|_| topic.is_mounted)?;
-        Some(if topic.has_partition(index) { Ok(queue) } else { Err(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION) })
-    }
-
     /// The leader epoch of a topic's partitions: the server's, but for a mounted one, whose queue counts its own.
     pub(crate) fn leader_epoch(&self, topic: &Topic) -> LeaderEpoch {
-        let mounted = self.mounts.get(topic.id).filter(|_| topic.is_mounted);
-        mounted.map_or_else(|| self.epoch(), |queue| queue.epoch())
+        self.replicas.leader_epoch(topic)
     }
 
     /// Whether the epoch that a client believes in is the topic's (KIP-320). Clients that do not check send -1.

@@ -156,7 +156,7 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
     let metadata = Arc::new(metadata);
     let mounts = Arc::new(mounts);
     let partitions = Arc::new(Partitions::new(Arc::clone(&logs), image.leader_epoch()));
-    let replicas = Replicas::new(&config, &metadata, &logs, &partitions);
+    let replicas = Replicas::new(&config, &metadata, &logs, &partitions, &mounts);
     let replicas = Arc::new(replicas);
     let ports = Ports {
         env: env.clone(),

@@ -52,7 +52,7 @@ impl Broker {
     /// What could not be opened for a reason that may pass keeps its leader, because it is the next use that tries again.
     pub(crate) fn is_offline(&self, topic: &Topic, index: i32) -> bool {
         let id = PartitionId { topic: topic.id, index };
-        !topic.is_mounted && topic.log_dir(index).is_some_and(|dir| self.logs.is_offline(id, dir))
+        topic.log_dir(index).is_some_and(|dir| self.logs.is_offline(id, dir))
     }
 
     /// Tells the supervisor of threads that journals have started and that have died.

@@ -146,7 +146,7 @@ pub(crate) fn subject(
         return Err((denied, "Authorization failed.".to_owned()));
     }
     match &subject {
-        Subject::Topic(id) if image.topic_by_id(*id).is_some_and(|topic| topic.is_mounted) => {
+        Subject::Topic(id) if image.topic_by_id(*id).is_some_and(|topic| !topic.is_changeable()) => {
             Err((ErrorCode::POLICY_VIOLATION, NOT_CHANGED.to_owned()))
         }
         _ => Ok(subject),

@@ -164,7 +164,7 @@ fn find(image: &Image, context: &RequestContext, wanted: &Wanted, count: usize) 
         let message = "The topic is the server's own: it holds the offsets of all groups.";
         return Err((ErrorCode::INVALID_TOPIC_EXCEPTION, message.to_owned()));
     }
-    if topic.is_mounted {
+    if !topic.is_changeable() {
         return Err((ErrorCode::POLICY_VIOLATION, NOT_CHANGED.to_owned()));
     }
     Ok(topic.id)

@@ -1,10 +1,13 @@
 //! Who serves the partitions of this node's topics.
 //!
-//! Owns the way from a topic of the image to the live partition behind it, opened at its first touch, and the memory of
-//! those that cannot be opened. Guarantees that what is handed out belongs to a topic that was there a moment ago, with the
-//! options of the newest image. Knows neither handlers nor groups, which both come here.
+//! Owns the way from a topic of the image to what serves it: a live partition, opened at its first touch, or a queue that
+//! is mounted; and the memory of partitions that cannot be opened. Guarantees that what is handed out belongs to a topic
+//! that was there a moment ago, with the options of the newest image. Knows neither handlers nor groups, which both come
+//! here.
 
 mod open_failures;
+mod replica;
+mod staged;
 
 use std::sync::Arc;
 
@@ -12,13 +15,17 @@ use parking_lot::Mutex;
 use riverrun_log::config::LogConfig;
 use riverrun_log::{LogError, LogStore};
 use riverrun_protocol::ErrorCode;
-use riverrun_types::{PartitionId, TopicId};
+use riverrun_types::{LeaderEpoch, PartitionId, TopicId};
 
 use self::open_failures::OpenFailures;
+pub(crate) use self::replica::{ByTime, Found, KnownRange, Replica, known_range};
+pub(crate) use self::staged::{Awaiting, Deadlines, Fate, NotStaged, Staged};
 use crate::config::BrokerConfig;
+use crate::config::describe::{ConfigEntry, describe_mounted, describe_topic};
 use crate::error;
 use crate::log_limit::{REMOVAL_TROUBLE, STORAGE_TROUBLE};
 use crate::metadata::{Store, Topic};
+use crate::mounts::{MountedQueue, Mounts};
 use crate::partitions::{Partition, Partitions, Placement};
 
 /// The partitions that this node serves.
@@ -28,6 +35,7 @@ pub(crate) struct Replicas {
     metadata: Arc<Store>,
     logs: Arc<LogStore>,
     partitions: Arc<Partitions>,
+    mounts: Arc<Mounts>,
     /// Partitions that are in no table because they cannot be opened.
     pub(crate) open_failures: OpenFailures,
     /// Held while open logs are told the options of an image, so that the last they hear is the newest.
@@ -40,14 +48,54 @@ impl Replicas {
         metadata: &Arc<Store>,
         logs: &Arc<LogStore>,
         partitions: &Arc<Partitions>,
+        mounts: &Arc<Mounts>,
     ) -> Self {
         Self {
             config: Arc::clone(config),
             metadata: Arc::clone(metadata),
             logs: Arc::clone(logs),
             partitions: Arc::clone(partitions),
+            mounts: Arc::clone(mounts),
             open_failures: OpenFailures::default(),
             applying_configs: Mutex::default(),
+        }
+    }
+
+    /// What serves a partition of a topic, opened at its first touch.
+    pub(crate) fn find(&self, topic: &Topic, index: i32) -> Result<Replica, ErrorCode> {
+        match self.queue(topic) {
+            Some(queue) => mounted(queue, topic, index),
+            None => self.partition(topic, index).map(Replica::Local),
+        }
+    }
+
+    /// The same if it is in use already: nothing is opened.
+    pub(crate) fn in_use(&self, topic: &Topic, index: i32) -> Result<Option<Replica>, ErrorCode> {
+        if let Some(queue) = self.queue(topic) {
+            return mounted(queue, topic, index).map(Some);
+        }
+        topic.log_dir(index).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
+        Ok(self.partitions.get(PartitionId { topic: topic.id, index }).map(Replica::Local))
+    }
+
+    /// The queue behind a topic; none if logs are behind it.
+    pub(crate) fn queue(&self, topic: &Topic) -> Option<&Arc<MountedQueue>> {
+        if topic.is_mounted { self.mounts.get(topic.id) } else { None }
+    }
+
+    /// The leader epoch of a topic's partitions: this node's, but for a mounted one, whose queue counts its own.
+    pub(crate) fn leader_epoch(&self, topic: &Topic) -> LeaderEpoch {
+        self.queue(topic).map_or_else(|| self.partitions.epoch(), |queue| queue.epoch())
+    }
+
+    /// The configs of a topic, or what is true of a queue: all else that a topic can be configured to do is its appenders'
+    /// business.
+    pub(crate) fn configs(&self, topic: &Topic) -> Result<Vec<ConfigEntry>, ErrorCode> {
+        match self.queue(topic) {
+            Some(queue) => {
+                queue.describe().map(|mounted| describe_mounted(&mounted)).map_err(|refused| refused.code)
+            }
+            None => Ok(describe_topic(&self.config, &topic.name, &topic.configs)),
         }
     }
 
@@ -121,4 +169,11 @@ impl Replicas {
         }
         Ok(())
     }
+}
+
+fn mounted(queue: &Arc<MountedQueue>, topic: &Topic, index: i32) -> Result<Replica, ErrorCode> {
+    if !topic.has_partition(index) {
+        return Err(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
+    }
+    Ok(Replica::Queue(Arc::clone(queue)))
 }
