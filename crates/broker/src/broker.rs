@@ -1,7 +1,7 @@
 //! The server's state, shared by all its connections and tasks.
 //!
-//! Owns nothing but the parts and the paths between them: a topic's name or id to its entry in the image, and a
-//! partition of that to the live partition.
+//! Owns nothing but the parts and the paths between them: a topic's name or id to its entry in the image. What serves a
+//! partition of that [`Replicas`] finds.
 
 mod durability;
 pub(crate) mod health;
@@ -12,18 +12,15 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicUsize;
 
-use parking_lot::Mutex;
 use riverrun_env::{Env, PatientWall};
-use riverrun_log::config::LogConfig;
 use riverrun_log::producer_state::AppendOrigin;
 use riverrun_log::{AppendOptions, LogStore};
 use riverrun_protocol::ErrorCode;
-use riverrun_types::{LeaderEpoch, LogAccount, NodeId, PartitionId, TopicId};
+use riverrun_types::{LeaderEpoch, LogAccount, NodeId, TopicId};
 use tokio::sync::Notify;
 
 use crate::aside::{self, Places};
 use crate::auto_creation::AutoCreations;
-use crate::broker::health::OpenFailures;
 use crate::broker::topics::Discarded;
 use crate::catch_up::CatchUp;
 use crate::compaction_failures::CompactionFailures;
@@ -37,11 +34,11 @@ use crate::flow::responses::ResponseMemory;
 use crate::flow::turns::Turns;
 use crate::groups::Groups;
 use crate::held_files::HeldFiles;
-use crate::log_limit::REMOVAL_TROUBLE;
 use crate::metadata::{self, Image, JournalRegistry, Topic};
 use crate::metrics::SharedMetrics;
-use crate::mounts::{MountedQueue, Mounts};
-use crate::partitions::{Partition, Partitions, Placement};
+use crate::mounts::Mounts;
+use crate::partitions::{Partition, Partitions};
+use crate::replicas::Replicas;
 use crate::scrub_progress::ScrubProgress;
 use crate::supervisor::Supervisor;
 use crate::waits::Seen;
@@ -79,11 +76,12 @@ pub(crate) struct Broker {
     /// For what expires, and must not because the clock was set.
     pub(crate) patient_wall: PatientWall,
     pub(crate) config: Arc<BrokerConfig>,
-    pub(crate) metadata: metadata::Store,
+    pub(crate) metadata: Arc<metadata::Store>,
     pub(crate) logs: Arc<LogStore>,
     pub(crate) journals: Arc<JournalRegistry>,
-    pub(crate) partitions: Partitions,
-    pub(crate) mounts: Mounts,
+    pub(crate) partitions: Arc<Partitions>,
+    pub(crate) mounts: Arc<Mounts>,
+    pub(crate) replicas: Arc<Replicas>,
     pub(crate) groups: Groups,
     pub(crate) fetch_sessions: SessionCache,
     /// Fetches that wait for records.
@@ -107,16 +105,12 @@ pub(crate) struct Broker {
     pub(crate) change_turns: Arc<aside::Turns>,
     /// The turns and the memory of requests aside; set once the router serves requests.
     pub(crate) aside: OnceLock<Places>,
-    /// Partitions that are in no table because they cannot be opened.
-    pub(crate) open_failures: OpenFailures,
     pub(crate) discarded: Discarded,
     pub(crate) scrub: ScrubProgress,
     /// The waits that the watchdog has seen.
     pub(crate) waits: Seen,
     /// Logs whose compaction failed.
     pub(crate) compaction_failures: CompactionFailures,
-    /// Held while open logs are told the options of an image, so that the last they hear is the newest.
-    pub(crate) applying_configs: Mutex<()>,
     /// Counts of the log's lines that were lost; set where the process has a log writer that counts.
     pub(crate) log_account: OnceLock<Arc<LogAccount>>,
     /// What clients of each listener are told; set once the listeners are bound and ports are known.
@@ -143,57 +137,12 @@ impl Broker {
 
     /// A live partition of a topic, opened at its first touch.
     pub(crate) fn partition(&self, topic: &Topic, index: i32) -> Result<Arc<Partition>, ErrorCode> {
-        let dir = topic.log_dir(index).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
-        let id = PartitionId { topic: topic.id, index };
-        if let Some(partition) = self.partitions.get(id) {
-            return Ok(partition);
-        }
-        let placement = Placement { id, dir, config: self.log_config(topic) };
-        let opened = self
-            .partitions
-            .open(&placement)
-            .map_err(|error| self.note_open_failure(topic, placement.id, &error))?;
-        self.open_failures.forget(id);
-        self.check_still_current(topic, &placement)?;
-        Ok(opened)
-    }
-
-    /// The options of a topic's logs.
-    pub(crate) fn log_config(&self, topic: &Topic) -> Arc<LogConfig> {
-        let options = self.config.topic_options(&topic.name, &topic.configs);
-        Arc::new(options.log_config(self.config.server.producer_id_expiration_ms))
-    }
-
-    /// The image may have moved on while a partition was being opened by an older one: the topic is gone, or has
-    /// other options. Whoever changes the image does so before looking for open partitions, so one of the two
-    /// always sees the other.
-    fn check_still_current(&self, topic: &Topic, placement: &Placement) -> Result<(), ErrorCode> {
-        let image = self.metadata.image();
-        let Some(current) = image.topic_by_id(topic.id) else {
-            self.partitions.remove(placement.id);
-            if let Err(error) = self.logs.delete(placement.id, placement.dir) {
-                REMOVAL_TROUBLE.warn(|suppressed| {
-                    tracing::warn!(partition = %placement.id, %error, suppressed, "files of a deleted topic stay");
-                });
-            }
-            return Err(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
-        };
-        if !Arc::ptr_eq(&current.configs, &topic.configs) {
-            self.apply_topic_configs(&[topic.id]);
-        }
-        Ok(())
-    }
-
-    /// The queue behind a mounted topic; none if it is another topic.
-    pub(crate) fn mounted(&self, topic: &Topic, index: i32) -> Option<Result<&Arc<MountedQueue>, ErrorCode>> {
-        let queue = self.mounts.get(topic.id).filter(|_| topic.is_mounted)?;
-        Some(if topic.has_partition(index) { Ok(queue) } else { Err(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION) })
+        self.replicas.partition(topic, index)
     }
 
     /// The leader epoch of a topic's partitions: the server's, but for a mounted one, whose queue counts its own.
     pub(crate) fn leader_epoch(&self, topic: &Topic) -> LeaderEpoch {
-        let mounted = self.mounts.get(topic.id).filter(|_| topic.is_mounted);
-        mounted.map_or_else(|| self.epoch(), |queue| queue.epoch())
+        self.replicas.leader_epoch(topic)
     }
 
     /// Whether the epoch that a client believes in is the topic's (KIP-320). Clients that do not check send -1.

@@ -24,8 +24,9 @@ pub(crate) async fn run(broker: Arc<Broker>, stop: StopSignal) {
 fn look(broker: &Broker, stop: &StopSignal) {
     // Of what the metadata knows: a checkpoint that was lost knows nothing.
     let image = broker.metadata.image();
-    let own = image.topics_sorted().into_iter().filter(|topic| !topic.is_mounted);
-    for (topic, index) in own.flat_map(|topic| (0..topic.partition_count()).map(move |index| (topic, index)))
+    let topics = image.topics_sorted().into_iter();
+    for (topic, index) in
+        topics.flat_map(|topic| (0..topic.partition_count()).map(move |index| (topic, index)))
     {
         if *stop.borrow() {
             return;

@@ -21,9 +21,9 @@ pub(crate) fn append_error(error: &AppendError) -> ErrorCode {
     }
 }
 
-/// The code for a group's records that could not be appended, in the words that group members know: look for the
+/// The code for a coordinator's records that could not be appended, in the words that its clients know: look for the
 /// coordinator again, or give up.
-pub(crate) fn group_append_error(error: &AppendError) -> ErrorCode {
+pub(crate) fn coordinator_append_error(error: &AppendError) -> ErrorCode {
     match append_error(error) {
         ErrorCode::KAFKA_STORAGE_ERROR
         | ErrorCode::NOT_LEADER_OR_FOLLOWER

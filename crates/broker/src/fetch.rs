@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use riverrun_log::{Chunk, Patience, ReadError, ReadSlice};
 use riverrun_protocol::ErrorCode;
-use riverrun_types::{LeaderEpoch, Offset, PartitionId};
+use riverrun_types::{LeaderEpoch, Offset};
 use tokio::task::yield_now;
 
 use crate::aside::{give_way, waiting};
@@ -21,6 +21,7 @@ use crate::log_limit::STORAGE_TROUBLE;
 use crate::metadata::Image;
 use crate::mounts::{MountedQueue, Refused};
 use crate::partitions::{Partition, Waiter};
+use crate::replicas::{KnownRange, Replica, known_range};
 use crate::response::Part;
 
 /// Bytes of records that one pass proves before it answers what it has: it must not keep who else waits, for the disk or
@@ -248,8 +249,7 @@ impl<'a> Reading<'a> {
     }
 
     fn log_dir(&self, wanted: &Wanted) -> Option<usize> {
-        let topic = topic_key(wanted).find(&self.image).ok()?;
-        topic.log_dir(wanted.partition.index).filter(|_| !topic.is_mounted)
+        topic_key(wanted).find(&self.image).ok()?.log_dir(wanted.partition.index)
     }
 
     /// Reads these, until enough was spent. Blocks for the disk if they are cold.
@@ -304,15 +304,14 @@ impl<'a> Reading<'a> {
                     is_aside: self.is_aside,
                 };
                 match source {
-                    Source::Left(partition) => {
+                    Source::Left(replica) => {
                         self.note_left(place);
-                        leave(partition.as_deref(), wanted)
+                        leave(replica.as_ref().map(Replica::known_range), wanted)
                     }
-                    Source::Log { log, is_open } => {
+                    Source::Found { replica, log_dir, is_open } => {
                         was_open = is_open;
-                        read_log(&log, wanted, turn)
+                        read(replica, log_dir, wanted, turn)
                     }
-                    Source::Queue(queue) => read_mounted(queue, wanted, turn),
                 }
             }
             Err(code) => Answer::error(code),
@@ -347,36 +346,36 @@ struct Placed {
 }
 
 /// What a partition's records are read from.
-enum Source<'b> {
-    Log {
-        log: Placed,
+enum Source {
+    Found {
+        replica: Replica,
+        /// The log dir of its files, if it has files.
+        log_dir: usize,
         is_open: bool,
     },
     /// Enough was spent before, or it is the turn of others; of a partition that nobody has opened nothing is known.
-    Left(Option<Arc<Partition>>),
-    Queue(&'b MountedQueue),
+    Left(Option<Replica>),
 }
 
-impl Source<'_> {
+impl Source {
     fn enroll(&self, waiter: &Arc<Waiter>) {
         match self {
-            Self::Log { log, .. } => log.partition.enroll(waiter),
+            Self::Found { replica, .. } => replica.enroll(waiter),
             // A pass that leaves something is answered at once.
             Self::Left(_) => {}
-            Self::Queue(queue) => queue.enroll(waiter),
         }
     }
 }
 
 /// Finds what is wanted, and tells the topic's epoch as soon as the topic is known. What `is_left` is not opened.
-fn resolve<'b>(
-    broker: &'b Arc<Broker>,
+fn resolve(
+    broker: &Arc<Broker>,
     context: &RequestContext,
     image: &Image,
     wanted: &Wanted,
     leader_epoch: &mut LeaderEpoch,
     is_left: bool,
-) -> Result<Source<'b>, ErrorCode> {
+) -> Result<Source, ErrorCode> {
     let topic = topic_key(wanted).find(image)?;
     if !context.authorize(Operation::Read, Resource::Topic(&topic.name)) {
         return Err(ErrorCode::TOPIC_AUTHORIZATION_FAILED);
@@ -384,23 +383,26 @@ fn resolve<'b>(
     *leader_epoch = broker.leader_epoch(topic);
     broker.check_epoch(topic, wanted.current_leader_epoch)?;
     let index = wanted.partition.index;
-    if let Some(queue) = broker.mounted(topic, index) {
-        return Ok(Source::Queue(queue?));
+    let in_use = broker.replicas.in_use(topic, index)?;
+    if is_left && in_use.as_ref().is_none_or(Replica::takes_turns) {
+        return Ok(Source::Left(in_use));
     }
-    let log_dir = topic.log_dir(index).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
-    let known = broker.partitions.get(PartitionId { topic: topic.id, index });
-    if is_left {
-        return Ok(Source::Left(known));
-    }
-    let is_open = known.is_some_and(|partition| partition.log.open_log_start().is_some());
-    let partition = broker.partition(topic, index)?;
-    Ok(Source::Log { log: Placed { partition, log_dir }, is_open })
+    let is_open = in_use.as_ref().is_some_and(Replica::is_open);
+    let replica = in_use.map_or_else(|| broker.replicas.find(topic, index), Ok)?;
+    Ok(Source::Found { replica, log_dir: topic.log_dir(index).unwrap_or_default(), is_open })
 }
 
 fn topic_key(wanted: &Wanted) -> TopicKey<'_> {
     match &wanted.partition.topic {
         TopicRef::Name(name) => TopicKey::Name(name),
         TopicRef::Id(id) => TopicKey::Id(*id),
+    }
+}
+
+fn read(replica: Replica, log_dir: usize, wanted: &Wanted, turn: Turn<'_>) -> Answer {
+    match replica {
+        Replica::Local(partition) => read_log(&Placed { partition, log_dir }, wanted, turn),
+        Replica::Queue(queue) => read_mounted(&queue, wanted, turn),
     }
 }
 
@@ -438,14 +440,15 @@ fn try_read_mounted(queue: &MountedQueue, wanted: &Wanted, turn: Turn<'_>) -> Re
     })
 }
 
-/// Leaves a partition's records to the next pass, and waits for nothing. What nobody knows without a look at its files
-/// stays as the client was told.
-fn leave(partition: Option<&Partition>, wanted: &Wanted) -> Answer {
+/// Leaves a partition's records to the next pass, and waits for nothing. Of its high watermark and its start, what nobody
+/// knows without a look at its files stays as the client was told.
+fn leave(known: Option<KnownRange>, wanted: &Wanted) -> Answer {
     let unknown = Answer::error(ErrorCode::NONE);
     let told = wanted.told.unwrap_or((unknown.high_watermark, unknown.log_start));
+    let (high_watermark, log_start) = known.unwrap_or((None, None));
     Answer {
-        high_watermark: partition.map_or(told.0, Partition::high_watermark),
-        log_start: partition.and_then(|partition| partition.log.open_log_start()).unwrap_or(told.1),
+        high_watermark: high_watermark.unwrap_or(told.0),
+        log_start: log_start.unwrap_or(told.1),
         ..unknown
     }
 }
@@ -496,7 +499,7 @@ fn try_read(
     let mut slice = match read(bytes_max) {
         Err(ReadError::FarFromIndex) => {
             turn.catch_up.met_cold(turn.connection, None);
-            let left = leave(Some(partition), wanted);
+            let left = leave(Some(known_range(partition)), wanted);
             return Ok(Answer { is_left: true, proved_bytes: PROVED_BYTES_MAX, ..left });
         }
         found => found?,
@@ -513,7 +516,7 @@ fn try_read(
         copied_bytes = slice.len - slice_memory_bytes(&slice);
         if copied_bytes > COPIED_BYTES_MAX && !turn.is_aside {
             turn.catch_up.met_cold(turn.connection, None);
-            return Ok(Answer { is_left: true, ..leave(Some(partition), wanted) });
+            return Ok(Answer { is_left: true, ..leave(Some(known_range(partition)), wanted) });
         }
         partition.log.copy_to_memory(&mut slice)?;
         held = Some(Vec::new());

@@ -24,7 +24,7 @@ use crate::log_limit::UPKEEP_TROUBLE;
 use crate::stop_signal::{StopSignal, stopped};
 use crate::supervisor::aside;
 use crate::upkeep::{Kept, Looks, checkpoint_dir, in_turns, kept_partitions};
-use crate::{cleaner, damaged_partitions, groups, scrub};
+use crate::{cleaner, damaged_partitions, scrub};
 
 /// How long after a full log dir made retention run it may run again.
 const ROOM_PAUSE: Duration = Duration::from_secs(5);
@@ -42,9 +42,9 @@ pub(crate) fn spawn(broker: &Arc<Broker>, stop: &StopSignal, tasks: &mut JoinSet
     let server = &broker.config.server;
     let supervisor = &broker.supervisor;
     let mut start = |name: &str, work: BoxFuture<'static, ()>| _ = tasks.spawn(supervisor.task(name, work));
-    start("group-timer", groups::run_timer(Arc::clone(broker), stop.clone()).boxed());
-    start("group-retries", groups::run_retries(Arc::clone(broker), stop.clone()).boxed());
-    start("group-patterns", groups::run_patterns(Arc::clone(broker), stop.clone()).boxed());
+    start("group-timer", broker.groups.run_timer(stop.clone()).boxed());
+    start("group-retries", broker.groups.run_retries(stop.clone()).boxed());
+    start("group-patterns", broker.groups.run_patterns(stop.clone()).boxed());
     let interval = every(upkeep.log_flush_offset_checkpoint_interval_ms);
     start("checkpoint", job(broker, stop, interval, checkpoint_rest).boxed());
     let interval = every(server.producer_id_expiration_check_interval_ms);

@@ -8,7 +8,6 @@ use std::path::Path;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::Mutex;
 use riverrun_env::{Env, PatientWall};
 use riverrun_journal::JournalError;
 use riverrun_log::{LogError, LogStore, Place, RecoveryReport};
@@ -17,12 +16,11 @@ use riverrun_types::{ErrorKind, PartitionId};
 use tokio::sync::Notify;
 
 use crate::auto_creation::AutoCreations;
-use crate::broker::health::OpenFailures;
 use crate::broker::topics::Discarded;
 use crate::broker::{Broker, Budgets};
 use crate::catch_up::CatchUp;
 use crate::compaction_failures::CompactionFailures;
-use crate::config::{BrokerConfig, ConfigError};
+use crate::config::{BrokerConfig, ConfigError, NetworkOptions};
 use crate::cordon::{Cordon, absolute};
 use crate::descriptors::Descriptors;
 use crate::fetch_sessions::SessionCache;
@@ -31,12 +29,13 @@ use crate::flow::inflate_offload::InflatingLeave;
 use crate::flow::produce_backpressure::{Load, ProduceGate};
 use crate::flow::responses::ResponseMemory;
 use crate::flow::turns::Turns;
-use crate::groups::Groups;
+use crate::groups::{Groups, Ports};
 use crate::held_files::HeldFiles;
 use crate::metadata::{JournalRegistry, Store, StoreOptions, check_unowned, first_start, log_dir_around};
 use crate::metrics::Metrics;
 use crate::mounts::Mounts;
 use crate::partitions::Partitions;
+use crate::replicas::Replicas;
 use crate::scrub_progress::ScrubProgress;
 use crate::settle::used_journals;
 use crate::start_error::StartError;
@@ -154,24 +153,32 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
     let logs = LogStore::open(&env, &dirs, log_store_options(&config, &metadata, &journals));
     let logs = Arc::new(logs.map_err(|error| without_journal(error, journals.way_out()))?);
     let config = Arc::new(config);
-    let network = &config.network;
-    let budgets = Budgets {
-        requests: MemoryBudget::new(network.queued_max_request_bytes),
-        responses: ResponseMemory::new(network.queued_max_response_bytes),
-        files: HeldFiles::new(Descriptors::of_process().held_files_max()),
+    let metadata = Arc::new(metadata);
+    let mounts = Arc::new(mounts);
+    let partitions = Arc::new(Partitions::new(Arc::clone(&logs), image.leader_epoch()));
+    let replicas = Replicas::new(&config, &metadata, &logs, &partitions, &mounts);
+    let replicas = Arc::new(replicas);
+    let ports = Ports {
+        env: env.clone(),
+        metadata: Arc::clone(&metadata),
+        logs: Arc::clone(&logs),
+        mounts: Arc::clone(&mounts),
+        replicas: Arc::clone(&replicas),
     };
+    let network = &config.network;
     let broker = Arc::new_cyclic(|broker| {
         let mut metrics = Metrics::new();
         scrape::register(&mut metrics, broker);
         Broker {
-            partitions: Partitions::new(Arc::clone(&logs), image.leader_epoch()),
+            partitions,
             mounts,
-            groups: Groups::new(&config),
+            groups: Groups::new(&config, ports),
+            replicas,
             auto_creations: AutoCreations::new(env.clock.monotonic()),
             fetch_sessions: SessionCache::new(network.max_incremental_fetch_session_cache_slots),
             parked_fetches: AtomicUsize::new(0),
             catch_up: CatchUp::new(network.catchup_reads_max, dirs.len(), network.catchup_distance_bytes),
-            budgets,
+            budgets: budgets(network),
             metrics: Arc::new(metrics),
             supervisor: Arc::default(),
             shortages: dirs.iter().map(|_| Notify::new()).collect(),
@@ -181,12 +188,10 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
             turns: Turns::new(config.server.network_threads()),
             change_turns: aside::Turns::new(1, 1),
             aside: OnceLock::new(),
-            open_failures: OpenFailures::default(),
             discarded: Discarded::default(),
             scrub: ScrubProgress::default(),
             compaction_failures: CompactionFailures::default(),
             waits: Seen::default(),
-            applying_configs: Mutex::default(),
             log_account: OnceLock::new(),
             advertised: OnceLock::new(),
             patient_wall: PatientWall::new(&*env.clock),
@@ -201,11 +206,19 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
     Ok(broker)
 }
 
+fn budgets(network: &NetworkOptions) -> Budgets {
+    Budgets {
+        requests: MemoryBudget::new(network.queued_max_request_bytes),
+        responses: ResponseMemory::new(network.queued_max_response_bytes),
+        files: HeldFiles::new(Descriptors::of_process().held_files_max()),
+    }
+}
+
 /// One line for each partition that recovery has taken offline; those of a log dir that has failed share one.
 fn tell_offline(broker: &Broker, report: &RecoveryReport) {
     let mut with_dir: BTreeMap<&Path, usize> = BTreeMap::new();
     for (id, error) in &report.offline {
-        broker.open_failures.remember(*id, error.to_string(), error.kind());
+        broker.replicas.open_failures.remember(*id, error.to_string(), error.kind());
         match error {
             LogError::DirFailed { path, .. } => *with_dir.entry(path).or_default() += 1,
             _ => {
@@ -257,7 +270,7 @@ fn recover(broker: &Broker) -> Result<(), StartError> {
     let image = broker.metadata.image();
     let known = |id: PartitionId| {
         let topic = image.topic_by_id(id.topic)?;
-        Some(Place::In(topic.log_dir(id.index)?, broker.log_config(topic)))
+        Some(Place::In(topic.log_dir(id.index)?, broker.replicas.log_config(topic)))
     };
     let lost = |id: PartitionId| {
         if image.doomed().contains_key(&id.topic) { Place::Deleted } else { Place::Unknown }

@@ -13,8 +13,11 @@ impl Broker {
         self.config.topic_options(&topic.name, &topic.configs).level()
     }
 
-    /// How durable a topic is now.
-    pub(crate) fn durability(&self, topic: &Topic) -> Durability {
+    /// How durable a topic is now; none of a queue that takes no records, as each appender has its own durability.
+    pub(crate) fn durability(&self, topic: &Topic) -> Option<Durability> {
+        if let Some(queue) = self.replicas.queue(topic) {
+            return queue.durability();
+        }
         let wanted = self.level_wanted(topic);
         let mut all = Durability { wanted, reached: wanted, unsynced_records: 0 };
         for (index, dir) in (0..).zip(topic.log_dirs()) {
@@ -24,7 +27,7 @@ impl Broker {
             }
             all.unsynced_records += one.unsynced_records;
         }
-        all
+        Some(all)
     }
 
     /// How durable a partition in log dir `dir` is now. The log store knows, also where nobody uses the partition: its log
@@ -67,7 +70,7 @@ mod tests {
     fn set_level(broker: &Broker, id: TopicId, level: &str) {
         let set = broker.metadata.change(|draft| draft.set_topic_configs(id, at_level(level)));
         set.expect("written").expect("changed");
-        broker.apply_topic_configs(&[id]);
+        broker.replicas.apply_topic_configs(&[id]);
     }
 
     /// A topic of level 4 with one record, which no checkpoint covers; nobody uses its partitions any more.
@@ -81,7 +84,7 @@ mod tests {
     /// The level that is wanted, the one that is reached, and what is not synced.
     fn now(broker: &Broker, id: TopicId) -> (u8, u8, i64) {
         let image = broker.metadata.image();
-        let now = broker.durability(image.topic_by_id(id).expect("there"));
+        let now = broker.durability(image.topic_by_id(id).expect("there")).expect("of logs");
         (now.wanted.number(), now.reached.number(), now.unsynced_records)
     }
 

@@ -1,21 +1,14 @@
 //! What keeps the server from its work, for `/health`.
-//!
-//! Owns the memory of partitions that could not be opened: they are in no table of what is in use, and without it a
-//! server with damaged data would call itself well.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use riverrun_journal::Journal;
 use riverrun_log::LogError;
-use riverrun_protocol::ErrorCode;
-use riverrun_types::{ErrorKind, PartitionId};
+use riverrun_types::PartitionId;
 
 use super::Broker;
-use crate::error;
-use crate::log_limit::STORAGE_TROUBLE;
 use crate::metadata::{Image, Topic};
 use crate::topic_names::OFFSETS_TOPIC;
 
@@ -23,61 +16,6 @@ use crate::topic_names::OFFSETS_TOPIC;
 const OFFLINE_SHOWN_MAX: usize = 10;
 /// A journal that is full for longer is a trouble; for shorter it is load.
 const JOURNAL_FULL_MAX: Duration = Duration::from_secs(10);
-/// Partitions that are remembered at most: whoever looks needs one of them, and roughly how many there are.
-const FAILURES_MAX: usize = 1_000;
-
-/// Why a partition could not be opened.
-#[derive(Debug)]
-struct OpenFailure {
-    reason: String,
-    kind: ErrorKind,
-}
-
-impl OpenFailure {
-    fn is_of_shortage(&self) -> bool {
-        self.kind == ErrorKind::Retry
-    }
-}
-
-/// Partitions whose last opening failed.
-///
-/// Invariants: at most [`FAILURES_MAX`] are remembered.
-#[derive(Debug, Default)]
-pub(crate) struct OpenFailures {
-    failures: Mutex<BTreeMap<PartitionId, OpenFailure>>,
-}
-
-impl OpenFailures {
-    /// The partition cannot be opened.
-    pub(crate) fn remember(&self, id: PartitionId, reason: String, kind: ErrorKind) {
-        let mut failures = self.failures.lock();
-        if failures.len() < FAILURES_MAX || failures.contains_key(&id) {
-            failures.insert(id, OpenFailure { reason, kind });
-        }
-    }
-
-    /// The partition is well again, or gone.
-    pub(crate) fn forget(&self, id: PartitionId) {
-        self.failures.lock().remove(&id);
-    }
-
-    /// Each of them, and why.
-    fn all(&self) -> BTreeMap<PartitionId, String> {
-        self.failures.lock().iter().map(|(id, failure)| (*id, failure.reason.clone())).collect()
-    }
-
-    /// Those for which a shortage was the reason, which may have passed.
-    fn of_shortages(&self) -> Vec<PartitionId> {
-        let failures = self.failures.lock();
-        failures.iter().filter(|(_, failure)| failure.is_of_shortage()).map(|(id, _)| *id).collect()
-    }
-
-    /// Whether this is one of those.
-    fn is_of_shortage(&self, id: PartitionId) -> bool {
-        self.failures.lock().get(&id).is_some_and(OpenFailure::is_of_shortage)
-    }
-}
-
 /// How a server is, for whoever watches it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Health {
@@ -88,25 +26,12 @@ pub(crate) struct Health {
 }
 
 impl Broker {
-    /// Notes that a partition cannot be opened, and answers what clients are told.
-    pub(crate) fn note_open_failure(&self, topic: &Topic, id: PartitionId, failed: &LogError) -> ErrorCode {
-        let code = error::log_error(failed);
-        if error::is_our_trouble(code) {
-            self.open_failures.remember(id, failed.to_string(), failed.kind());
-            STORAGE_TROUBLE.warn(|suppressed| {
-                let (topic, partition) = (&*topic.name, id.index);
-                tracing::error!(topic, partition, error = %failed, suppressed, "a partition cannot be opened");
-            });
-        }
-        code
-    }
-
     /// Tries again to open what a shortage has kept closed in a log dir: nobody else may ever use it. A dir that is still short
     /// of something is left alone until the next time, because opening may mean to read much. Chance says who is first, so
     /// that one that is short for good does not keep the others of its log dir closed. Blocks for the disk.
     pub(crate) fn open_after_shortages(&self, dir: usize) {
         let image = self.metadata.image();
-        let mut closed = self.open_failures.of_shortages();
+        let mut closed = self.replicas.open_failures.of_shortages();
         closed.retain(|id| {
             let lies_in = image.topic_by_id(id.topic).and_then(|topic| topic.log_dir(id.index));
             lies_in.is_none_or(|lies_in| lies_in == dir)
@@ -116,8 +41,8 @@ impl Broker {
         for id in closed {
             let topic = image.topic_by_id(id.topic);
             if topic.is_none_or(|topic| self.partition(topic, id.index).is_ok()) {
-                self.open_failures.forget(id);
-            } else if self.open_failures.is_of_shortage(id) {
+                self.replicas.open_failures.forget(id);
+            } else if self.replicas.open_failures.is_of_shortage(id) {
                 return;
             }
         }
@@ -127,7 +52,7 @@ impl Broker {
     /// What could not be opened for a reason that may pass keeps its leader, because it is the next use that tries again.
     pub(crate) fn is_offline(&self, topic: &Topic, index: i32) -> bool {
         let id = PartitionId { topic: topic.id, index };
-        !topic.is_mounted && topic.log_dir(index).is_some_and(|dir| self.logs.is_offline(id, dir))
+        topic.log_dir(index).is_some_and(|dir| self.logs.is_offline(id, dir))
     }
 
     /// Tells the supervisor of threads that journals have started and that have died.
@@ -176,7 +101,7 @@ impl Broker {
         troubles.extend(self.unknown_partitions());
         troubles.extend(self.uncleanable_partitions());
         troubles.extend([self.metadata.copy_trouble(), self.journals.copy_trouble()].into_iter().flatten());
-        troubles.extend(self.groups.failed_shard(&*self.env.clock).map(groups_failed));
+        troubles.extend(self.groups.failed_shard().map(groups_failed));
         troubles.extend(self.groups.cut_shard().map(groups_cut));
         troubles.extend(self.mounts.troubles());
         troubles.extend(self.waits.troubles());
@@ -192,7 +117,7 @@ impl Broker {
         // No trouble: whoever asks for little is served, and whoever does not read is sent away.
         notes.extend(self.budgets.responses.trouble());
         // No trouble: the groups that are there go on, and whoever holds little finds room.
-        notes.extend(self.groups.shortage(&*self.env.clock));
+        notes.extend(self.groups.shortage());
         Health { troubles, notes }
     }
 
@@ -223,7 +148,7 @@ impl Broker {
 
     /// Partitions that are served but for what the disk does not give back; one line, however many they are.
     fn unreadable_partitions(&self) -> Option<String> {
-        let closed = self.open_failures.all();
+        let closed = self.replicas.open_failures.all();
         let mut unreadable = self.logs.unreadable();
         unreadable.retain(|(id, _)| !closed.contains_key(id));
         let (first, place) = unreadable.iter().min_by_key(|(id, _)| *id)?;
@@ -246,7 +171,7 @@ impl Broker {
     /// A line for each partition that is offline by itself and not with its log dir; the first of them, if they are many.
     fn offline_partitions(&self) -> Vec<String> {
         let image = self.metadata.image();
-        let mut offline = self.open_failures.all();
+        let mut offline = self.replicas.open_failures.all();
         offline.extend(self.logs.damaged().into_iter().map(|(id, error)| (id, error.to_string())));
         offline.retain(|id, _| {
             let dir = image.topic_by_id(id.topic).and_then(|topic| topic.log_dir(id.index));
@@ -343,34 +268,13 @@ fn groups_failed((shard, why): (usize, String)) -> String {
 mod tests {
     use riverrun_env::FileSystem as _;
     use riverrun_env::sim::SimEnv;
-    use riverrun_types::{TimestampMs, TopicId};
+    use riverrun_types::TimestampMs;
 
     use super::*;
     use crate::config::BrokerConfig;
     use crate::metadata::NewTopic;
     use crate::start::open_broker;
     use crate::testing::record;
-
-    fn id(index: i32) -> PartitionId {
-        PartitionId { topic: TopicId([1; 16]), index }
-    }
-
-    #[test]
-    fn a_partition_that_does_not_open_is_told_of_until_it_does() {
-        let failures = OpenFailures::default();
-        failures.remember(id(0), "no descriptors".to_owned(), ErrorKind::Retry);
-        failures.remember(id(1), "no descriptors".to_owned(), ErrorKind::Retry);
-        assert_eq!(failures.of_shortages(), [id(0), id(1)]);
-        failures.remember(id(0), "damaged".to_owned(), ErrorKind::GiveUp);
-        failures.remember(id(1), "damaged".to_owned(), ErrorKind::GiveUp);
-        assert!(failures.of_shortages().is_empty());
-        let damaged = "damaged".to_owned();
-        assert_eq!(failures.all(), BTreeMap::from([(id(0), damaged.clone()), (id(1), damaged)]));
-        failures.forget(id(0));
-        assert_eq!(failures.all().len(), 1);
-        failures.forget(id(1));
-        assert!(failures.all().is_empty());
-    }
 
     #[test]
     fn partitions_that_cannot_be_written_to_are_told_of_until_they_can() {
@@ -410,14 +314,5 @@ mod tests {
         (0..2).for_each(|index| sim.fs.rename(away[index], &paths[index]).expect("brought back"));
         broker.logs.settle().expect("settled");
         assert_eq!(broker.health().troubles, [""; 0]);
-    }
-
-    #[test]
-    fn what_is_remembered_is_bounded() {
-        let failures = OpenFailures::default();
-        for index in 0..2 * i32::try_from(FAILURES_MAX).expect("fits") {
-            failures.remember(id(index), "damaged".to_owned(), ErrorKind::GiveUp);
-        }
-        assert_eq!(failures.all().len(), FAILURES_MAX);
     }
 }

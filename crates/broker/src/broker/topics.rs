@@ -186,7 +186,7 @@ impl Broker {
         let mut is_gone = true;
         for (index, dir) in (0..).zip(dirs) {
             let id = PartitionId { topic, index };
-            self.open_failures.forget(id);
+            self.replicas.open_failures.forget(id);
             if let Err(error) = self.logs.delete(id, usize::from(*dir)) {
                 REMOVAL_TROUBLE.warn(|suppressed| {
                     tracing::warn!(partition = %id, %error, suppressed, "files of a deleted topic stay");
@@ -210,21 +210,6 @@ impl Broker {
             }
             synced.is_ok()
         })
-    }
-
-    /// Tells the logs of topics their options as they are now, also those that are open although nobody uses their
-    /// partitions. Others read them when they are opened.
-    pub(crate) fn apply_topic_configs(&self, topics: &[TopicId]) {
-        let _applying = self.applying_configs.lock();
-        let image = self.metadata.image();
-        for topic in topics.iter().filter_map(|id| image.topic_by_id(*id)) {
-            let config = self.log_config(topic);
-            for (index, dir) in (0..).zip(topic.log_dirs()) {
-                if let Some(log) = self.logs.handle(PartitionId { topic: topic.id, index }, dir) {
-                    log.set_config(Arc::clone(&config));
-                }
-            }
-        }
     }
 }
 

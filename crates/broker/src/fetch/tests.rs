@@ -5,7 +5,7 @@ use std::time::Instant;
 use riverrun_env::sim::SimEnv;
 use riverrun_log::AppendOptions;
 use riverrun_log::producer_state::AppendOrigin;
-use riverrun_types::TimestampMs;
+use riverrun_types::{PartitionId, TimestampMs};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 

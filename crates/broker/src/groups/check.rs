@@ -5,8 +5,8 @@ use riverrun_coordinator::{GroupConfig, check_record};
 use riverrun_records::{BatchError, Batches, UnverifiedBatch};
 use riverrun_types::limits::REFUSED_RECORDS_NAMED_MAX;
 
-use super::names::shard_of;
 use crate::error::BlamedRecord;
+use crate::shard_host::shard_of;
 
 /// Why a batch is not taken.
 #[derive(Debug, thiserror::Error)]

@@ -22,9 +22,8 @@ use tokio::time::{Instant, timeout_at};
 
 use self::line::{Asker, Line};
 use crate::aside::waiting;
-use crate::broker::Broker;
 use crate::flow::source::Source;
-use crate::metadata::Image;
+use crate::metadata::{Image, Store};
 use crate::stop_signal::{StopSignal, stopped};
 use crate::supervisor::aside;
 
@@ -161,13 +160,13 @@ impl Patterns {
     }
 
     /// Waits until it is known what a pattern names, but not for long.
-    pub(crate) async fn find(&self, broker: &Broker, source: Source, pattern: &str) {
+    pub(super) async fn find(&self, metadata: &Store, source: Source, pattern: &str) {
         let until = Instant::now() + PATIENCE;
         loop {
             let known = self.known.notified();
             tokio::pin!(known);
             known.as_mut().enable();
-            let topics = self.topics(Some(source), pattern, &broker.metadata.image());
+            let topics = self.topics(Some(source), pattern, &metadata.image());
             if topics != PatternTopics::Pending || waiting(timeout_at(until, known)).await.is_err() {
                 return;
             }
@@ -299,18 +298,20 @@ impl fmt::Debug for Patterns {
 }
 
 /// Works off the line of patterns until `stop` turns true.
-pub(crate) async fn run(broker: Arc<Broker>, mut stop: StopSignal) {
+pub(super) async fn run(
+    patterns: Arc<Patterns>,
+    metadata: Arc<Store>,
+    clock: Arc<dyn Clock>,
+    mut stop: StopSignal,
+) {
     let work = async {
         loop {
-            broker.groups.patterns().wanted.notified().await;
+            patterns.wanted.notified().await;
             let mut goes_on = true;
             while goes_on {
-                let broker = Arc::clone(&broker);
-                let slice = move || {
-                    let image = broker.metadata.image();
-                    broker.groups.patterns().work(&image, &*broker.env.clock)
-                };
-                goes_on = aside(slice).await.unwrap_or(false);
+                let (patterns, clock) = (Arc::clone(&patterns), Arc::clone(&clock));
+                let image = metadata.image();
+                goes_on = aside(move || patterns.work(&image, &*clock)).await.unwrap_or(false);
             }
         }
     };
@@ -325,6 +326,7 @@ mod tests {
     use riverrun_env::sim::{SimClock, SimEnv};
 
     use super::*;
+    use crate::broker::Broker;
     use crate::config::BrokerConfig;
     use crate::metadata::NewTopic;
     use crate::start::open_broker;

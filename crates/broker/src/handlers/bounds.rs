@@ -137,7 +137,7 @@ impl Bound {
 fn page() -> String {
     use std::fmt::Write as _;
 
-    use crate::groups::line::{FEW, LINE_MAX};
+    use crate::shard_host::line::{FEW, LINE_MAX};
 
     let mut page = HEAD.replace("{LINE_MAX}", &LINE_MAX.to_string()).replace("{FEW}", &FEW.to_string());
     for bound in BOUNDS {

@@ -146,7 +146,7 @@ pub(crate) fn subject(
         return Err((denied, "Authorization failed.".to_owned()));
     }
     match &subject {
-        Subject::Topic(id) if image.topic_by_id(*id).is_some_and(|topic| topic.is_mounted) => {
+        Subject::Topic(id) if image.topic_by_id(*id).is_some_and(|topic| !topic.is_changeable()) => {
             Err((ErrorCode::POLICY_VIOLATION, NOT_CHANGED.to_owned()))
         }
         _ => Ok(subject),
@@ -240,7 +240,7 @@ async fn carry_out(
         let altering = broker.in_change_turn(source, move |broker| {
             let touched: Vec<TopicId> = wishes.iter().filter_map(touched).collect();
             let outcomes = broker.metadata.change(|draft| alter_all(draft, wishes))?;
-            broker.apply_topic_configs(&touched);
+            broker.replicas.apply_topic_configs(&touched);
             Ok(outcomes)
         });
         altering.await

@@ -12,7 +12,6 @@ use super::bounds::{GROUPS_MAX, once};
 use super::operations;
 use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource};
-use crate::groups;
 
 /// Bytes that the answer takes, about: what the groups do.
 pub(crate) fn answer_bytes(
@@ -48,12 +47,12 @@ async fn describe(broker: &Arc<Broker>, context: &RequestContext, group: &str) -
     if !context.authorize(Operation::Describe, Resource::Group(group)) {
         return refused(group, ErrorCode::GROUP_AUTHORIZATION_FAILED);
     }
-    let topics = groups::topics_for(broker, context);
+    let topics = broker.groups.topics_for(context);
     let cost = |shard: &Shard| shard.cost_of_all(group);
     let look = |shard: &Shard| shard.consumer_group_describe(group, &topics);
-    let described = broker.groups.read(broker, context, group, cost, look).await;
+    let described = broker.groups.read(context, group, cost, look).await;
     described.unwrap_or_else(|code| DescribedGroup {
-        error_message: broker.groups.trouble(broker, group).map(Into::into),
+        error_message: broker.groups.trouble(group).map(Into::into),
         ..refused(group, code)
     })
 }

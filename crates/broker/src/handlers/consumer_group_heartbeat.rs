@@ -33,7 +33,7 @@ pub(crate) fn answer_bytes(
     request: &ConsumerGroupHeartbeatRequest<'_>,
     _version: i16,
 ) -> usize {
-    let topics = groups::topics(broker);
+    let topics = broker.groups.topics();
     groups::work_bytes(
         broker.groups.cost(&request.group_id, |shard| shard.cost_of_heartbeat(request, &topics)),
     )
@@ -51,9 +51,9 @@ pub(crate) async fn handle(
     // Nobody else waits while it is found out what the pattern names, and neither does the shard.
     if let Some(pattern) = request.subscribed_topic_regex.as_deref().filter(|pattern| !pattern.is_empty()) {
         let source = Source::of(context.connection.peer.ip());
-        broker.groups.patterns().find(broker, source, pattern).await;
+        broker.groups.find_pattern(source, pattern).await;
     }
-    let topics = groups::topics_for(broker, context);
+    let topics = broker.groups.topics_for(context);
     let group = &*request.group_id;
     let cost = |shard: &Shard| shard.cost_of_heartbeat(&request, &topics);
     let beat = |shard: &mut Shard, context: &GroupContext<'_>| {
@@ -64,9 +64,9 @@ pub(crate) async fn handle(
         if has_room { beat(shard, context) } else { shard.consumer_group_sign_of_life(context, &request) }
     };
     let handled = if request.member_epoch > JOINING {
-        broker.groups.keep_alive(broker, context, version, group, cost, beat_of_member).await
+        broker.groups.keep_alive(context, version, group, cost, beat_of_member).await
     } else {
-        broker.groups.request(broker, context, version, group, cost, beat).await
+        broker.groups.request(context, version, group, cost, beat).await
     };
     let mut response = match handled {
         Ok(GroupResponse::ConsumerGroupHeartbeat(response)) => response,
@@ -75,7 +75,7 @@ pub(crate) async fn handle(
     };
     let tries_again = TRY_AGAIN.contains(&ErrorCode(response.error_code));
     if tries_again && response.error_message.is_none() {
-        response.error_message = broker.groups.trouble(broker, group).map(Into::into);
+        response.error_message = broker.groups.trouble(group).map(Into::into);
     }
     if request.member_epoch == JOINING && tries_again {
         waiting(tokio::time::sleep(PAUSE)).await;

@@ -96,7 +96,7 @@ fn grow_all(draft: &mut Draft<'_>, wishes: Vec<Result<Wish, Refusal>>) -> Vec<Re
 
 fn grow(draft: &mut Draft<'_>, wish: &Wish) -> Result<(), Refusal> {
     let topic = draft.image().topic(&wish.name);
-    let current = topic.filter(|topic| !topic.is_mounted).map_or(0, |topic| topic.partition_count());
+    let current = topic.filter(|topic| topic.is_changeable()).map_or(0, |topic| topic.partition_count());
     let added = usize::try_from(wish.count.saturating_sub(current)).unwrap_or(0);
     if current > 0 && added > 0 && wish.assigned.is_some_and(|assigned| assigned != added) {
         let message = format!("The assignment must list each of the {added} new partitions.");

@@ -41,7 +41,7 @@ async fn delete(
         return refused(group, ErrorCode::GROUP_AUTHORIZATION_FAILED);
     }
     let cost = |shard: &Shard| shard.cost_of_all(group);
-    let deleted = broker.groups.change(broker, context, group, cost, |shard, _| {
+    let deleted = broker.groups.change(context, group, cost, |shard, _| {
         let (result, records) = shard.delete_group(group);
         (result, Step { records, ..Step::default() })
     });

@@ -77,7 +77,7 @@ async fn delete(
         return Err(ErrorCode::INVALID_TOPIC_EXCEPTION);
     }
     let topic = TopicKey::Name(name).find(image)?;
-    if topic.is_mounted {
+    if !topic.is_changeable() {
         return Err(ErrorCode::POLICY_VIOLATION);
     }
     let partition = broker.partition(topic, partition_index)?;

@@ -103,7 +103,7 @@ async fn remove(broker: &Arc<Broker>, context: &RequestContext, gone: &[Arc<Topi
     changes::tell(context, Change::TopicsDeleted, gone.iter().map(|(name, _)| *name));
     discard(broker, gone.iter().map(|(_, id)| *id).collect()).await;
     if !gone.is_empty()
-        && let Err(code) = broker.groups.topics_deleted(broker, &gone).await
+        && let Err(code) = broker.groups.topics_deleted(&gone).await
     {
         tracing::warn!(%code, "offsets of deleted topics go when the groups of their partition take changes again");
     }
@@ -164,7 +164,7 @@ fn find(image: &Image, context: &RequestContext, wanted: &Wanted, count: usize) 
         let message = "The topic is the server's own: it holds the offsets of all groups.";
         return Err((ErrorCode::INVALID_TOPIC_EXCEPTION, message.to_owned()));
     }
-    if topic.is_mounted {
+    if !topic.is_changeable() {
         return Err((ErrorCode::POLICY_VIOLATION, NOT_CHANGED.to_owned()));
     }
     Ok(topic.id)

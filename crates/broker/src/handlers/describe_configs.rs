@@ -19,15 +19,10 @@ use riverrun_protocol::{DescribeConfigsRequest, Encode, EncodeError, Encoder, Er
 use super::config_resource::{ConfigResource, Refusal, find};
 use crate::aside::give_way;
 use crate::broker::Broker;
-use crate::config::describe::{
-    ConfigEntry, ServerOverrides, describe_broker, describe_group, describe_mounted, describe_topic,
-    topic_state,
-};
+use crate::config::describe::{ConfigEntry, ServerOverrides, describe_broker, describe_group, topic_state};
 use crate::config::{CORDONED_LOG_DIRS, GroupOverrides};
 use crate::context::{Operation, RequestContext, Resource};
-use crate::metadata::{Image, Topic};
-use crate::mounts::MountedQueue;
-use crate::partitions::Durability;
+use crate::metadata::Image;
 
 /// First version with tagged fields.
 const FLEXIBLE_SINCE: i16 = 4;
@@ -113,10 +108,10 @@ fn entries(
         return Err((denied, "Authorization failed.".to_owned()));
     }
     let mut entries = match &found {
-        ConfigResource::Topic(topic) => match broker.mounts.get(topic.id) {
-            Some(queue) => mounted(queue)?,
-            None => describe_topic(&broker.config, &topic.name, &topic.configs),
-        },
+        ConfigResource::Topic(topic) => {
+            let entries = broker.replicas.configs(topic);
+            entries.map_err(|code| (code, "The queue cannot be read.".to_owned()))?
+        }
         ConfigResource::Group(id) => {
             describe_group(&broker.config, image.group_configs(id).unwrap_or(&GroupOverrides::new()))
         }
@@ -125,7 +120,7 @@ fn entries(
     };
     if let Some(keys) = resource.configuration_keys.as_ref().filter(|keys| !keys.is_empty()) {
         if let ConfigResource::Topic(topic) = &found
-            && let Some(now) = durability(broker, topic)
+            && let Some(now) = broker.durability(topic)
         {
             entries.extend(topic_state(now.wanted, now.reached, now.unsynced_records));
         }
@@ -138,21 +133,6 @@ fn entries(
 fn server_overrides(image: &Image) -> ServerOverrides {
     let names = image.cordon().map(|cordon| cordon.names(&image.log_dir_paths()).join(","));
     names.map(|names| (CORDONED_LOG_DIRS, names)).into_iter().collect()
-}
-
-/// How durable a topic is; none of a mounted one that takes no records.
-fn durability(broker: &Broker, topic: &Topic) -> Option<Durability> {
-    match broker.mounts.get(topic.id) {
-        Some(queue) => queue.durability(),
-        None => Some(broker.durability(topic)),
-    }
-}
-
-/// What is true of a queue of this machine: all else that a topic can be configured to do is its appenders' business.
-fn mounted(queue: &MountedQueue) -> Result<Vec<ConfigEntry>, Refusal> {
-    let described = queue.describe();
-    let described = described.map_err(|refused| (refused.code, "The queue cannot be read.".to_owned()))?;
-    Ok(describe_mounted(&described))
 }
 
 fn answer(

@@ -53,9 +53,9 @@ async fn describe(
     }
     let cost = |shard: &Shard| shard.cost_of_all(group);
     let look = |shard: &Shard| shard.describe_group(group, version);
-    let described = broker.groups.read(broker, context, group, cost, look).await;
+    let described = broker.groups.read(context, group, cost, look).await;
     described.unwrap_or_else(|code| {
-        let trouble = broker.groups.trouble(broker, group).filter(|_| version >= MESSAGE_SINCE);
+        let trouble = broker.groups.trouble(group).filter(|_| version >= MESSAGE_SINCE);
         DescribedGroup { error_message: trouble.map(Into::into), ..refused(group, code) }
     })
 }

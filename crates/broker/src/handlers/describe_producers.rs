@@ -13,7 +13,6 @@ use riverrun_protocol::{DescribeProducersRequest, DescribeProducersResponse, Err
 use crate::aside::give_way;
 use crate::broker::{Broker, TopicKey};
 use crate::context::{Operation, RequestContext, Resource};
-use crate::error;
 use crate::metadata::Image;
 
 pub(crate) async fn handle(
@@ -44,11 +43,7 @@ async fn describe_topic<'r>(
             return Err(ErrorCode::TOPIC_AUTHORIZATION_FAILED);
         }
         let found = TopicKey::Name(&topic.name).find(image)?;
-        if let Some(mounted) = broker.mounted(found, index) {
-            return mounted.map(|queue| queue.producers());
-        }
-        let partition = broker.partition(found, index)?;
-        partition.log.active_producers().map_err(|trouble| error::log_error(&trouble))
+        broker.replicas.find(found, index)?.producers()
     };
     let mut partitions = Vec::new();
     for &index in &topic.partition_indexes {

@@ -7,7 +7,6 @@ use riverrun_protocol::{ErrorCode, HeartbeatRequest, HeartbeatResponse};
 
 use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource};
-use crate::groups;
 
 pub(crate) async fn handle(
     broker: &Arc<Broker>,
@@ -19,12 +18,12 @@ pub(crate) async fn handle(
         return refused(ErrorCode::GROUP_AUTHORIZATION_FAILED);
     }
     let group = &*request.group_id;
-    let topics = groups::topics_for(broker, context);
+    let topics = broker.groups.topics_for(context);
     let cost = |shard: &Shard| shard.cost_of_sign_of_life(group, &request.member_id, &topics);
     let beat = |shard: &mut Shard, context: &GroupContext<'_>, has_room| {
         shard.heartbeat(context, &request, &topics, has_room)
     };
-    match broker.groups.keep_alive(broker, context, version, group, cost, beat).await {
+    match broker.groups.keep_alive(context, version, group, cost, beat).await {
         Ok(GroupResponse::Heartbeat(response)) => response,
         Ok(_) => refused(ErrorCode::UNKNOWN_SERVER_ERROR),
         Err(code) => refused(code),

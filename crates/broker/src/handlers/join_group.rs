@@ -8,7 +8,7 @@ use riverrun_coordinator::{GroupResponse, Shard, refuse_join_group};
 use riverrun_protocol::{ErrorCode, JoinGroupRequest};
 
 use crate::context::{Operation, Resource};
-use crate::groups::{self, Begun, waiting_bytes, work_bytes};
+use crate::groups::{Begun, waiting_bytes, work_bytes};
 use crate::handlers::router::{HandIn, Job, Room, TooMuch, decode_in, hand_in, respond};
 use crate::response::Outcome;
 
@@ -48,8 +48,8 @@ impl HandIn for Join {
         }
         let cost = |shard: &Shard| shard.cost_of_join(group, frame.len());
         let _memory = room.enter(job, elements, work_bytes(broker.groups.cost(group, cost))).await?;
-        let topics = groups::topics_for(broker, context);
-        let join = broker.groups.begin(broker, context, call.version, group, cost, |shard, context| {
+        let topics = broker.groups.topics_for(context);
+        let join = broker.groups.begin(context, call.version, group, cost, |shard, context| {
             shard.join_group(context, &request, &topics)
         });
         let begun = match join.await {

@@ -24,10 +24,10 @@ pub(crate) async fn handle(
         return refused(ErrorCode::GROUP_AUTHORIZATION_FAILED);
     }
     let group = &*request.group_id;
-    let topics = groups::topics_for(broker, context);
+    let topics = broker.groups.topics_for(context);
     let cost = |shard: &Shard| shard.cost_of_all(group);
     let leave = |shard: &mut Shard, context: &GroupContext<'_>| shard.leave_group(context, &request, &topics);
-    match broker.groups.request(broker, context, version, group, cost, leave).await {
+    match broker.groups.request(context, version, group, cost, leave).await {
         Ok(GroupResponse::LeaveGroup(response)) => response,
         Ok(_) => refused(ErrorCode::UNKNOWN_SERVER_ERROR),
         Err(code) => refused(code),

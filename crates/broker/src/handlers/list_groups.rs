@@ -23,7 +23,7 @@ pub(crate) async fn handle(
     request: ListGroupsRequest<'_>,
     _version: i16,
 ) -> ListGroupsResponse<'static> {
-    let shards = broker.groups.read_all(broker, |shard, behind| shard.list_groups(&request, behind)).await;
+    let shards = broker.groups.read_all(|shard, behind| shard.list_groups(&request, behind)).await;
     let mut response = ListGroupsResponse::default();
     for shard in shards {
         match shard {

@@ -18,16 +18,14 @@ use riverrun_log::TimeSearch;
 use riverrun_protocol::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use riverrun_protocol::list_offsets_response::{ListOffsetsPartitionResponse, ListOffsetsTopicResponse};
 use riverrun_protocol::{ErrorCode, ListOffsetsRequest, ListOffsetsResponse};
-use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
+use riverrun_types::{LeaderEpoch, TimestampMs};
 
 use crate::aside::{give_way, waiting};
 use crate::broker::{Broker, TopicKey};
 use crate::catch_up::Whose;
 use crate::context::{Operation, RequestContext, Resource};
-use crate::error;
 use crate::metadata::Image;
-use crate::mounts::MountedQueue;
-use crate::partitions::Partition;
+use crate::replicas::{ByTime, Found, Replica};
 
 /// First version that says the epoch of the record that was found.
 const LEADER_EPOCH_SINCE: i16 = 4;
@@ -166,11 +164,10 @@ impl Listing<'_> {
         while let Some(question) = questions.get(answers.len())
             && self.searched_dir(*question) == Some(log_dir)
         {
-            let search = under_way.get_or_insert_with(|| begin_search(question.asked.timestamp));
-            let outcome = self.resolve(*question).and_then(|found| match found {
-                Resolved::Log { partition, .. } => search_partition(&partition, search, &mut is_over),
-                Resolved::Queue(queue) => find_mounted(queue, question.asked.timestamp).map(Poll::Ready),
-            });
+            let wanted = by_time(question.asked.timestamp);
+            let outcome = self
+                .resolve(*question)
+                .and_then(|(replica, _)| replica.search(wanted, under_way, &mut is_over));
             match outcome {
                 Ok(Poll::Pending) => return,
                 Ok(Poll::Ready(found)) => answers.push(response(question.asked.partition_index, Ok(found))),
@@ -189,20 +186,17 @@ impl Listing<'_> {
         if !matches!(asked.timestamp, 0.. | MAX_TIMESTAMP) {
             return None;
         }
-        let found = self.image.topic(&topic.name).filter(|topic| !topic.is_mounted)?;
-        found.log_dir(asked.partition_index)
+        self.image.topic(&topic.name)?.log_dir(asked.partition_index)
     }
 
     fn answer(&self, question: Question<'_>) -> ListOffsetsPartitionResponse {
         let timestamp = question.asked.timestamp;
-        let found = self.resolve(question).and_then(|found| match found {
-            Resolved::Log { partition, leading } => find_end(&partition, leading, timestamp),
-            Resolved::Queue(queue) => find_mounted(queue, timestamp),
-        });
+        let found = self.resolve(question).and_then(|(replica, leading)| find(&replica, leading, timestamp));
         response(question.asked.partition_index, found)
     }
 
-    fn resolve(&self, Question { topic, asked }: Question<'_>) -> Result<Resolved<'_>, ErrorCode> {
+    /// The partition that a question asks for, and the epoch of its leader.
+    fn resolve(&self, Question { topic, asked }: Question<'_>) -> Result<(Replica, LeaderEpoch), ErrorCode> {
         if self.repeated.contains(&(topic.name.to_string(), asked.partition_index)) {
             return Err(ErrorCode::INVALID_REQUEST);
         }
@@ -214,75 +208,27 @@ impl Listing<'_> {
         }
         let found = TopicKey::Name(&topic.name).find(self.image)?;
         self.broker.check_epoch(found, LeaderEpoch(asked.current_leader_epoch))?;
-        if let Some(queue) = self.broker.mounted(found, asked.partition_index) {
-            return Ok(Resolved::Queue(queue?));
-        }
         let leading = self.broker.leader_epoch(found);
-        Ok(Resolved::Log { partition: self.broker.partition(found, asked.partition_index)?, leading })
+        Ok((self.broker.replicas.find(found, asked.partition_index)?, leading))
     }
 }
 
-/// The partition that a question asks for.
-enum Resolved<'b> {
-    Log {
-        partition: Arc<Partition>,
-        /// The epoch of the leader.
-        leading: LeaderEpoch,
-    },
-    Queue(&'b MountedQueue),
+/// The record that a timestamp asks for which is none of an end.
+fn by_time(timestamp: i64) -> ByTime {
+    if timestamp == MAX_TIMESTAMP { ByTime::Newest } else { ByTime::From(TimestampMs(timestamp)) }
 }
 
-/// The search for a timestamp that is none of an end.
-fn begin_search(timestamp: i64) -> TimeSearch {
-    if timestamp == MAX_TIMESTAMP {
-        TimeSearch::largest()
-    } else {
-        TimeSearch::first_from(TimestampMs(timestamp))
+/// Finds what a timestamp asks for where no log dir is searched for it.
+fn find(replica: &Replica, leading: LeaderEpoch, timestamp: i64) -> Result<Found, ErrorCode> {
+    match timestamp {
+        LATEST => replica.latest(leading),
+        EARLIEST | EARLIEST_LOCAL => replica.earliest(leading),
+        LATEST_TIERED | EARLIEST_PENDING_UPLOAD => Ok(None),
+        _ => match replica.search(by_time(timestamp), &mut None, &mut || false)? {
+            Poll::Ready(found) => Ok(found),
+            Poll::Pending => Err(ErrorCode::UNKNOWN_SERVER_ERROR),
+        },
     }
-}
-
-/// Goes on with the search until `is_over`.
-fn search_partition(
-    partition: &Partition,
-    search: &mut TimeSearch,
-    is_over: &mut dyn FnMut() -> bool,
-) -> Result<Poll<Found>, ErrorCode> {
-    let found =
-        partition.log.search_by_time(search, is_over).map_err(|trouble| error::log_error(&trouble))?;
-    Ok(found.map(|found| found.filter(|(_, offset, _)| *offset < partition.high_watermark())))
-}
-
-/// What was found: a record's timestamp (none for the ends of the log), an offset, and its epoch.
-type Found = Option<(TimestampMs, Offset, LeaderEpoch)>;
-
-/// The end of the log has the epoch of its leader, as the start has where no record is.
-fn find_end(partition: &Partition, leading: LeaderEpoch, timestamp: i64) -> Result<Found, ErrorCode> {
-    let log = &partition.log;
-    let found = match timestamp {
-        LATEST => Ok(Some((TimestampMs::NONE, partition.high_watermark(), leading))),
-        EARLIEST | EARLIEST_LOCAL => log.log_start_offset().and_then(|start| {
-            let epoch = log.epoch_of(start)?.unwrap_or(leading);
-            Ok(Some((TimestampMs::NONE, start, epoch)))
-        }),
-        LATEST_TIERED | EARLIEST_PENDING_UPLOAD => Ok(None),
-        _ => return Err(ErrorCode::UNSUPPORTED_VERSION),
-    };
-    found.map_err(|trouble| error::log_error(&trouble))
-}
-
-fn find_mounted(queue: &MountedQueue, timestamp: i64) -> Result<Found, ErrorCode> {
-    let found = match timestamp {
-        LATEST => queue.high_watermark().map(|end| Some((TimestampMs::NONE, end, queue.epoch()))),
-        EARLIEST | EARLIEST_LOCAL => {
-            let start = queue.log_start();
-            queue.epoch_of(start).map(|epoch| Some((TimestampMs::NONE, start, epoch)))
-        }
-        MAX_TIMESTAMP => queue.max_timestamp(),
-        LATEST_TIERED | EARLIEST_PENDING_UPLOAD => Ok(None),
-        0.. => queue.offset_for_timestamp(TimestampMs(timestamp)),
-        _ => return Err(ErrorCode::UNSUPPORTED_VERSION),
-    };
-    found.map_err(|refused| refused.code)
 }
 
 fn response(index: i32, found: Result<Found, ErrorCode>) -> ListOffsetsPartitionResponse {

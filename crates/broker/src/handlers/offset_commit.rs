@@ -9,7 +9,6 @@ use riverrun_protocol::{ErrorCode, OffsetCommitRequest, OffsetCommitResponse};
 
 use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource};
-use crate::groups;
 
 pub(crate) async fn handle(
     broker: &Arc<Broker>,
@@ -20,11 +19,11 @@ pub(crate) async fn handle(
     if !context.authorize(Operation::Read, Resource::Group(&request.group_id)) {
         return refuse_offset_commit(&request, ErrorCode::GROUP_AUTHORIZATION_FAILED);
     }
-    let topics = groups::topics_for(broker, context);
+    let topics = broker.groups.topics_for(context);
     let group = &*request.group_id;
     let partitions = request.topics.iter().map(|topic| topic.partitions.len()).sum();
     let cost = |_: &Shard| Shard::cost_of_offsets(partitions);
-    let handled = broker.groups.request(broker, context, version, group, cost, |shard, context| {
+    let handled = broker.groups.request(context, version, group, cost, |shard, context| {
         shard.offset_commit(context, &request, &topics)
     });
     match handled.await {

@@ -15,7 +15,6 @@ use riverrun_protocol::{ErrorCode, OffsetFetchRequest, OffsetFetchResponse};
 use super::bounds::{GROUPS_MAX, once};
 use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource};
-use crate::groups;
 
 /// Memory of an answer with all offsets of a group that is charged at most: how many there are is not known before it is made.
 const ALL_OFFSETS_BYTES: usize = 16 * 1024 * 1024;
@@ -65,7 +64,7 @@ async fn fetch(
     if !context.authorize(Operation::Describe, Resource::Group(&group.group_id)) {
         return refuse_offset_fetch(group, ErrorCode::GROUP_AUTHORIZATION_FAILED);
     }
-    let topics = groups::topics_for(broker, context);
+    let topics = broker.groups.topics_for(context);
     let cost = |shard: &Shard| match &group.topics {
         Some(topics) => {
             Shard::cost_of_offsets(topics.iter().map(|topic| topic.partition_indexes.len()).sum())
@@ -73,7 +72,7 @@ async fn fetch(
         None => shard.cost_of_all_offsets(&group.group_id),
     };
     let look = |shard: &Shard| shard.offset_fetch(group, version, &topics);
-    let fetched = broker.groups.read(broker, context, &group.group_id, cost, look);
+    let fetched = broker.groups.read(context, &group.group_id, cost, look);
     fetched.await.unwrap_or_else(|code| refuse_offset_fetch(group, known_code(code)))
 }
 

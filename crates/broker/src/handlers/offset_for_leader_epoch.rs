@@ -11,7 +11,6 @@ use riverrun_types::{LeaderEpoch, Offset};
 use crate::aside::give_way;
 use crate::broker::{Broker, TopicKey};
 use crate::context::{Operation, RequestContext, Resource};
-use crate::error;
 use crate::metadata::Image;
 
 pub(crate) async fn handle(
@@ -40,13 +39,8 @@ async fn end_topic(
         }
         let found = TopicKey::Name(&topic.topic).find(image)?;
         broker.check_epoch(found, LeaderEpoch(asked.current_leader_epoch))?;
-        if let Some(queue) = broker.mounted(found, asked.partition) {
-            let end = queue?.epoch_end_offset(LeaderEpoch(asked.leader_epoch));
-            return end.map_err(|refused| refused.code);
-        }
-        let partition = broker.partition(found, asked.partition)?;
-        let end = partition.log.epoch_end_offset(LeaderEpoch(asked.leader_epoch));
-        end.map_err(|trouble| error::log_error(&trouble))
+        let replica = broker.replicas.find(found, asked.partition)?;
+        replica.epoch_end_offset(LeaderEpoch(asked.leader_epoch))
     };
     let mut partitions = Vec::with_capacity(topic.partitions.len());
     for asked in &topic.partitions {

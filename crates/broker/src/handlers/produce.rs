@@ -13,7 +13,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use std::vec;
 
 use bytes::{Buf as _, BytesMut};
@@ -26,7 +26,7 @@ use riverrun_protocol::{DecodeError, ErrorCode, ProduceRequest, ProduceResponse,
 use riverrun_records::{BatchHeader, Compression};
 use riverrun_types::limits::REFUSED_RECORDS_NAMED_MAX;
 use riverrun_types::{Acks, ErrorKind, PartitionId, TopicId};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 use tokio::task::block_in_place;
 
 use super::bounds::Bound;
@@ -40,10 +40,9 @@ use crate::flow::produce_backpressure::Places;
 use crate::groups::NotOfGroups;
 use crate::handlers::router::{Call, Job, Timed, decode_within, respond, stopping, too_much};
 use crate::log_limit::{INTERNAL_WRITES, STORAGE_TROUBLE};
-use crate::metadata::{Image, Topic};
-use crate::mounts::{self, MountedQueue};
+use crate::metadata::Image;
 use crate::net::dispatch::{self, Response};
-use crate::partitions::{AckWaiter, NotDurable, Partition};
+use crate::replicas::{Awaiting, Deadlines, Fate, NotStaged, Replica, Staged};
 use crate::response::Outcome;
 use crate::topic_names::{OFFSETS_TOPIC, is_internal};
 
@@ -57,16 +56,10 @@ const LEADER_SINCE: i16 = 10;
 /// The smallest batch that may keep its frame's memory: a good part of what a connection reads at once.
 const DETACHED_BYTES_MIN: usize = 256 * 1024;
 
-/// What takes a partition's records.
-enum Taker {
-    Partition(Arc<Partition>),
-    Queue(Arc<MountedQueue>),
-}
-
 /// Where one partition's batch lies in the frame, and where it goes.
 struct Target {
     index: i32,
-    taker: Result<Taker, ErrorCode>,
+    replica: Result<Replica, ErrorCode>,
     /// Bytes of the batch in the frame.
     records: Range<usize>,
     facts: Facts,
@@ -95,15 +88,11 @@ impl Facts {
 impl Target {
     /// What is to be done with its records: those that are refused unseen count for nothing.
     fn work(&self) -> RecordsWork {
-        let (Ok(taker), Some(codec)) = (&self.taker, self.facts.codec) else { return RecordsWork::default() };
+        let (Ok(replica), Some(codec)) = (&self.replica, self.facts.codec) else {
+            return RecordsWork::default();
+        };
         // To check it, or since the topic has another codec.
-        let is_coded = codec != Compression::None
-            || match taker {
-                Taker::Partition(partition) => {
-                    partition.log.config().compression.is_some_and(|wanted| wanted != codec)
-                }
-                Taker::Queue(_) => false,
-            };
+        let is_coded = codec != Compression::None || replica.recodes(codec);
         let bytes = self.records.len();
         if is_coded {
             RecordsWork { coded_bytes: bytes, plain_bytes: 0 }
@@ -117,25 +106,6 @@ struct TopicTargets {
     name: String,
     id: TopicId,
     partitions: Vec<Target>,
-}
-
-/// How long the client waits.
-#[derive(Clone, Copy)]
-struct Deadlines {
-    /// For durability.
-    durable: Instant,
-    /// For its turn at a queue: longer than that may be held by another, however little the client will wait.
-    turn: Instant,
-    /// For what comes of it then, when the queue may be held by another once more.
-    queued: Instant,
-}
-
-impl Deadlines {
-    fn new(patience: Duration) -> Self {
-        let now = Instant::now();
-        let turn = patience.saturating_sub(mounts::PATIENCE).max(2 * mounts::PATIENCE);
-        Self { durable: now + patience, turn: now + turn, queued: now + turn + mounts::PATIENCE }
-    }
 }
 
 /// What all batches of a request have in common.
@@ -161,25 +131,15 @@ impl Plan {
     }
 }
 
-/// A partition's answer, and the batch whose durability it waits for.
+/// A partition's answer, and the batch whose fate it waits for.
 struct Answer {
     response: PartitionProduceResponse<'static>,
-    awaited: Option<Awaited>,
+    staged: Option<Staged>,
 }
-
-enum Awaited {
-    /// It has its offsets.
-    Staged(Arc<Partition>, Appended),
-    /// It waits for its turn, and the answer is not known yet.
-    Queued(oneshot::Receiver<mounts::Outcome>),
-}
-
-/// The batches of a request that wait for their turn at queues.
-type Queued<'t> = Vec<(&'t mut Answer, oneshot::Receiver<mounts::Outcome>)>;
 
 impl Answer {
     fn refused(index: i32, code: ErrorCode, message: Option<String>) -> Self {
-        Self { response: refused(index, code, message), awaited: None }
+        Self { response: refused(index, code, message), staged: None }
     }
 
     /// Blames these records of the batch. Java's producer fails the others with another message, and all with the
@@ -206,6 +166,18 @@ impl Answer {
     /// Takes back what was answered before it was known what comes of the batch.
     fn refuse(&mut self, code: ErrorCode, message: &str) {
         *self = Self::refused(self.response.index, code, Some(message.to_owned()));
+    }
+
+    /// Answers what has come of the batch.
+    fn decide(&mut self, topic: &str, fate: Fate) {
+        match fate {
+            Fate::Acked => {}
+            Fate::AckedAt(appended) => self.response = accepted(self.response.index, &appended),
+            Fate::Refused(refused) => self.refuse(refused.code, &refused.message),
+            Fate::Lost(reason) => refuse_lost(topic, self, reason),
+            Fate::Untold => self.refuse(ErrorCode::NOT_LEADER_OR_FOLLOWER, LOST),
+            Fate::NotInTime => self.refuse(ErrorCode::REQUEST_TIMED_OUT, NOT_IN_TIME),
+        }
     }
 }
 
@@ -370,15 +342,13 @@ struct Ack {
 
 impl Ack {
     /// Waits until what was appended is as durable as it has to be, and answers the request.
-    async fn wait(self, staged: Staged) -> Outcome {
+    async fn wait(self, staged: StagedTopics) -> Outcome {
         let mut topics = staged.written();
-        match self.acks {
-            Some(Acks::None) => {
-                await_queued(queued(&mut topics), self.deadlines).await;
-                return without_response(topics);
-            }
-            Some(acks) => await_all(&mut topics, acks, self.deadlines).await,
-            None => {}
+        if let Some(acks) = self.acks {
+            await_all(&mut topics, acks, self.deadlines).await;
+        }
+        if self.acks == Some(Acks::None) {
+            return without_response(topics);
         }
         respond(self.call, &ProduceResponse { responses: responses(topics), ..Default::default() })
     }
@@ -386,13 +356,13 @@ impl Ack {
 
 /// Appends that may not be written yet. They are when this is dropped, so that what was staged does not wait for the next
 /// produce request if this one's connection ends.
-struct Staged {
+struct StagedTopics {
     broker: Arc<Broker>,
     topics: Vec<TopicAnswers>,
     is_written: bool,
 }
 
-impl Staged {
+impl StagedTopics {
     fn write(&mut self) {
         if !std::mem::replace(&mut self.is_written, true) {
             write_all(&self.broker, &mut self.topics);
@@ -405,7 +375,7 @@ impl Staged {
     }
 }
 
-impl Drop for Staged {
+impl Drop for StagedTopics {
     fn drop(&mut self) {
         self.write();
     }
@@ -424,7 +394,7 @@ struct Appending {
     batches: Batches,
     /// Records that may still be named as blamed.
     blamed_max: usize,
-    staged: Staged,
+    staged: StagedTopics,
 }
 
 impl Appending {
@@ -436,7 +406,7 @@ impl Appending {
             transactional,
             options: broker.append_options(),
             deadlines,
-            staged: Staged { broker, topics: Vec::with_capacity(topics.len()), is_written: false },
+            staged: StagedTopics { broker, topics: Vec::with_capacity(topics.len()), is_written: false },
             topics: topics.into_iter(),
             targets: Vec::new().into_iter(),
             batches: Batches { rest: frame, taken: 0 },
@@ -478,10 +448,7 @@ impl Appending {
 
 /// Has brought near what appending to one of the next targets needs.
 fn prefetch_next(coming: &[Target]) {
-    Partition::prefetch_next(|index| match &coming.get(index)?.taker {
-        Ok(Taker::Partition(partition)) => Some(partition),
-        _ => None,
-    });
+    Replica::prefetch_next(|index| coming.get(index)?.replica.as_ref().ok());
 }
 
 /// The frame, cut into batches from its front.
@@ -519,8 +486,8 @@ impl Batches {
 fn write_all(broker: &Broker, topics: &mut [TopicAnswers]) {
     for topic in topics {
         for answer in &mut topic.partitions {
-            let Some(Awaited::Staged(staged, _)) = &answer.awaited else { continue };
-            if let Err(failed) = staged.write_staged() {
+            let Some(staged) = &answer.staged else { continue };
+            if let Err(failed) = staged.write() {
                 let (partition, error) = (answer.response.index, AppendError::Storage(failed));
                 let code = error::append_error(&error);
                 complain(broker, &topic.name, partition, &error);
@@ -532,67 +499,19 @@ fn write_all(broker: &Broker, topics: &mut [TopicAnswers]) {
 
 /// Waits until every batch is as durable as it has to be, or can never be, or the client waits no longer.
 async fn await_all(topics: &mut [TopicAnswers], acks: Acks, deadlines: Deadlines) {
-    let mut waiter: Option<Arc<AckWaiter>> = None;
-    let mut awaited = Vec::new();
-    let mut queued = Vec::new();
-    for topic in topics {
-        for answer in &mut topic.partitions {
-            let (partition, appended) = match answer.awaited.take() {
-                None => continue,
-                Some(Awaited::Queued(outcome)) => {
-                    queued.push((answer, outcome));
-                    continue;
-                }
-                Some(Awaited::Staged(partition, appended)) => (partition, appended),
-            };
-            match partition.outcome(appended, acks) {
-                Some(Ok(())) => {}
-                Some(Err(NotDurable)) => refuse_lost(&topic.name, answer, &partition),
-                None => {
-                    let ticket = awaited.len() as u64;
-                    partition.expect_ack(appended, acks, ticket, waiter.get_or_insert_default());
-                    awaited.push((&topic.name, answer, partition, appended));
-                }
+    let mut awaiting = Awaiting::new(acks);
+    for TopicAnswers { name, partitions, .. } in topics {
+        for answer in partitions {
+            let Some(staged) = answer.staged.take() else { continue };
+            if let Some(((topic, answer), fate)) = awaiting.add(staged, (&*name, answer)) {
+                answer.decide(topic, fate);
             }
         }
     }
-    await_queued(queued, deadlines).await;
-    let Some(waiter) = waiter else { return };
-    let in_time = tokio::time::timeout_at(deadlines.durable.into(), waiter.decided()).await.is_ok();
-    for (ticket, (topic, answer, partition, appended)) in (0..).zip(awaited) {
-        if waiter.has_failed(ticket) {
-            refuse_lost(topic, answer, &partition);
-        } else if !in_time && partition.outcome(appended, acks) != Some(Ok(())) {
-            answer.refuse(ErrorCode::REQUEST_TIMED_OUT, NOT_IN_TIME);
-        }
-    }
+    awaiting.decided(deadlines, |(topic, answer), fate| answer.decide(topic, fate)).await;
 }
 
-/// The batches that wait for their turn at queues.
-fn queued(topics: &mut [TopicAnswers]) -> Queued<'_> {
-    let answers = topics.iter_mut().flat_map(|topic| &mut topic.partitions);
-    let waiting = answers.filter_map(|answer| match answer.awaited.take()? {
-        Awaited::Queued(outcome) => Some((answer, outcome)),
-        Awaited::Staged(..) => None,
-    });
-    waiting.collect()
-}
-
-/// Waits until it is known what came of every batch that waits for its turn at a queue.
-async fn await_queued(queued: Queued<'_>, deadlines: Deadlines) {
-    for (answer, outcome) in queued {
-        match tokio::time::timeout_at(deadlines.queued.into(), outcome).await {
-            Ok(Ok(Ok(appended))) => answer.response = accepted(answer.response.index, &appended),
-            Ok(Ok(Err(refused))) => answer.refuse(refused.code, &refused.message),
-            // Who would answer is gone: the server stops.
-            Ok(Err(_)) => answer.refuse(ErrorCode::NOT_LEADER_OR_FOLLOWER, LOST),
-            Err(_) => answer.refuse(ErrorCode::REQUEST_TIMED_OUT, NOT_IN_TIME),
-        }
-    }
-}
-
-fn refuse_lost(topic: &str, answer: &mut Answer, partition: &Partition) {
-    let reason = partition.log.loss_reason();
+fn refuse_lost(topic: &str, answer: &mut Answer, reason: Option<String>) {
     let reason = reason.map_or_else(|| LOST.to_owned(), |reason| format!("{LOST}: {reason}"));
     STORAGE_TROUBLE.warn(|suppressed| {
         tracing::error!(
@@ -688,15 +607,11 @@ fn plan_topic(
         }
         Ok(topic)
     });
-    let taker = |topic: &Topic, index: i32| match broker.mounted(topic, index) {
-        Some(queue) => queue.map(|queue| Taker::Queue(Arc::clone(queue))),
-        None => broker.partition(topic, index).map(Taker::Partition),
-    };
     let target = |index: i32, records: Option<Records<'_>>| {
         let batch = records.and_then(|records| records.as_bytes()).unwrap_or_default();
         Target {
             index,
-            taker: topic.and_then(|topic| taker(topic, index)),
+            replica: topic.and_then(|topic| broker.replicas.find(topic, index)),
             records: range_in(frame, batch),
             facts: Facts::of(batch),
         }
@@ -720,8 +635,8 @@ fn range_in(frame: &[u8], part: &[u8]) -> Range<usize> {
 
 fn append(broker: &Broker, terms: Terms, topic: &str, target: Target, batches: &mut Batches) -> Answer {
     let Terms { version, options, deadlines } = terms;
-    let taker = match target.taker {
-        Ok(taker) => taker,
+    let replica = match target.replica {
+        Ok(replica) => replica,
         Err(code) => return Answer::refused(target.index, code, None),
     };
     let batch = batches.take(&target.records);
@@ -732,7 +647,7 @@ fn append(broker: &Broker, terms: Terms, topic: &str, target: Target, batches: &
         return Answer::refused(target.index, ErrorCode::INVALID_TXN_STATE, Some(NO_TRANSACTIONS.into()));
     }
     if topic == OFFSETS_TOPIC
-        && let Err(error) = broker.groups.check_written(broker, target.index, &batch)
+        && let Err(error) = broker.groups.check_written(target.index, &batch)
     {
         let refused = Answer::refused(target.index, ErrorCode::INVALID_RECORD, Some(error.to_string()));
         return match error {
@@ -740,40 +655,19 @@ fn append(broker: &Broker, terms: Terms, topic: &str, target: Target, batches: &
             NotOfGroups::Batch(_) => refused,
         };
     }
-    let partition = match taker {
-        Taker::Partition(partition) => partition,
-        Taker::Queue(queue) => {
-            let batch = batches.detached(batch);
-            return queue_up(target.index, queue.produce(batch, options.now, deadlines.turn));
-        }
-    };
-    match partition.append(batch, options) {
-        Ok(appended) => Answer {
-            response: accepted(target.index, &appended),
-            awaited: Some(Awaited::Staged(partition, appended)),
-        },
-        Err(error) => {
-            let code = error::append_error(&error);
+    let batch = if replica.keeps_batches() { batches.detached(batch) } else { batch };
+    match replica.append(batch, options, deadlines.turn) {
+        Ok(staged) => Answer { response: taken(target.index, &staged), staged: Some(staged) },
+        Err(NotStaged { code, message, records, error }) => {
+            let mut answer = Answer::refused(target.index, code, Some(message)).blaming(records);
+            let Some(error) = error else { return answer };
             complain(broker, topic, target.index, &error);
-            let mut answer = Answer::refused(target.index, code, Some(error.to_string()))
-                .blaming(error::blamed_records(&error));
             if code == ErrorCode::NOT_LEADER_OR_FOLLOWER && version >= LEADER_SINCE {
                 let (leader_id, leader_epoch) = (broker.node_id().0, broker.epoch().0);
                 answer.response.current_leader = LeaderIdAndEpoch { leader_id, leader_epoch };
             }
             answer
         }
-    }
-}
-
-/// The answer to a batch that was given to a queue; what came of it is not known yet.
-fn queue_up(index: i32, given: Result<oneshot::Receiver<mounts::Outcome>, mounts::NotAppended>) -> Answer {
-    match given {
-        Ok(outcome) => Answer {
-            response: PartitionProduceResponse { index, ..Default::default() },
-            awaited: Some(Awaited::Queued(outcome)),
-        },
-        Err(refused) => Answer::refused(index, refused.code, Some(refused.message)).blaming(refused.records),
     }
 }
 
@@ -788,6 +682,12 @@ fn complain(broker: &Broker, topic: &str, partition: i32, error: &AppendError) {
             tracing::error!(topic, partition, suppressed, %error, "append failed");
         });
     }
+}
+
+/// The answer to a batch that was taken, whose place may not be known yet.
+fn taken(index: i32, staged: &Staged) -> PartitionProduceResponse<'static> {
+    let unknown = || PartitionProduceResponse { index, ..Default::default() };
+    staged.appended().map_or_else(unknown, |appended| accepted(index, appended))
 }
 
 fn accepted(index: i32, appended: &Appended) -> PartitionProduceResponse<'static> {

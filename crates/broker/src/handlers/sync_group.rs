@@ -6,7 +6,7 @@ use riverrun_coordinator::{GroupResponse, Shard};
 use riverrun_protocol::{ErrorCode, SyncGroupRequest, SyncGroupResponse};
 
 use crate::context::{Operation, Resource};
-use crate::groups::{self, Begun, waiting_bytes, work_bytes};
+use crate::groups::{Begun, waiting_bytes, work_bytes};
 use crate::handlers::router::{HandIn, Job, Room, TooMuch, decode_in, hand_in, respond};
 use crate::response::Outcome;
 
@@ -45,8 +45,8 @@ impl HandIn for Sync {
         }
         let cost = |shard: &Shard| shard.cost_of_all(group).saturating_add(frame.len());
         let _memory = room.enter(job, elements, work_bytes(broker.groups.cost(group, cost))).await?;
-        let topics = groups::topics_for(broker, context);
-        let sync = broker.groups.begin(broker, context, call.version, group, cost, |shard, context| {
+        let topics = broker.groups.topics_for(context);
+        let sync = broker.groups.begin(context, call.version, group, cost, |shard, context| {
             shard.sync_group(context, &request, &topics)
         });
         Ok(sync.await.map_err(refuse))

@@ -248,7 +248,7 @@ impl<'a> Draft<'a> {
 /// A topic that was found, if clients may change it: of one that is mounted nothing is theirs.
 fn changeable(found: Option<&Arc<Topic>>) -> Result<&Arc<Topic>, TopicError> {
     let topic = found.ok_or(TopicError::Unknown)?;
-    if topic.is_mounted { Err(TopicError::Mounted(topic.name.to_string())) } else { Ok(topic) }
+    if topic.is_changeable() { Ok(topic) } else { Err(TopicError::Mounted(topic.name.to_string())) }
 }
 
 /// A random id in the form of a version 4 UUID. As Kafka's, its text never begins with `-`, which command lines would

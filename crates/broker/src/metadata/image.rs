@@ -35,6 +35,12 @@ impl Topic {
         if self.is_mounted { 1 } else { i32::try_from(self.dirs.len()).unwrap_or(i32::MAX) }
     }
 
+    /// Whether clients may change it: its records, its configs, how many partitions it has, or that it is there. A queue is
+    /// changed where it lies.
+    pub(crate) fn is_changeable(&self) -> bool {
+        !self.is_mounted
+    }
+
     /// Whether it has a partition of this index.
     pub(crate) fn has_partition(&self, index: i32) -> bool {
         (0..self.partition_count()).contains(&index)

@@ -202,13 +202,3 @@ fn a_small_batch_that_waits_keeps_none_of_what_was_read_with_it() {
     assert!(!keeps_its_memory(80) && !keeps_its_memory(100_000));
     assert!(keeps_its_memory(1_000_000));
 }
-
-#[test]
-fn a_batch_that_has_its_turn_at_a_queue_is_waited_for_while_another_holds_it() {
-    for patience in [0, 1_500, 30_000].map(Duration::from_millis) {
-        let now = Instant::now();
-        let deadlines = Deadlines::new(patience);
-        assert!(deadlines.turn + mounts::PATIENCE <= deadlines.queued);
-        assert!(deadlines.turn >= now + 2 * mounts::PATIENCE && deadlines.queued >= deadlines.durable);
-    }
-}

@@ -1,9 +1,10 @@
-//! Which shard a group belongs to: as in Kafka, so that a data set keeps its place when it comes from there.
+//! Which shard a part belongs to, by its key, as a group by its id: as in Kafka, so that a data set keeps its place when it
+//! comes from there.
 
 /// Java's string hash, over UTF-16 units, then modulo the number of shards.
-pub(crate) fn shard_of(group_id: &str, shards: usize) -> usize {
+pub(crate) fn shard_of(key: &str, shards: usize) -> usize {
     let hash =
-        group_id.encode_utf16().fold(0_i32, |hash, unit| hash.wrapping_mul(31).wrapping_add(i32::from(unit)));
+        key.encode_utf16().fold(0_i32, |hash, unit| hash.wrapping_mul(31).wrapping_add(i32::from(unit)));
     // The one number without a positive counterpart counts as 0.
     let positive = hash.checked_abs().unwrap_or(0);
     usize::try_from(positive).unwrap_or(0) % shards.max(1)

@@ -1,4 +1,4 @@
-//! The clocks as shards are fed them: [`riverrun_coordinator::Now`] says which is for what.
+//! The clocks as machines are fed them: [`riverrun_coordinator::Now`] says which is for what.
 
 use riverrun_coordinator::{Moment, Now};
 use riverrun_env::Clock;

@@ -1,8 +1,8 @@
-//! Whose turn it is with a group that is worked on outside of its shard.
+//! Whose turn it is with a part of a shard that is worked on outside of it, such as a group.
 //!
-//! Owns a line for each such group. The sources in it take turns, and so do the connections of a source: whoever asks
+//! Owns a line for each such part. The sources in it take turns, and so do the connections of a source: whoever asks
 //! thousands of times holds up another one for a single step. A line is bounded, and a source has a share of it. Whoever
-//! leaves a line lets the next one on. A group that nobody is at has no line.
+//! leaves a line lets the next one on. A part that nobody is at has no line.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -15,13 +15,13 @@ use tokio::sync::oneshot;
 use crate::context::RequestContext;
 use crate::flow::source::Source;
 
-/// Requests that wait for one group at most, but for [`FEW`] of each source. A source has no more of them than it leaves
+/// Requests that wait for one part at most, but for [`FEW`] of each source. A source has no more of them than it leaves
 /// free.
 pub(crate) const LINE_MAX: usize = 10_000;
-/// Requests of a source that may wait for a group however many others do: those of a machine with many members.
+/// Requests of a source that may wait for a part however many others do: those of a machine with many members.
 pub(crate) const FEW: usize = 100;
 
-/// The asker for a group: a connection of a source, or the server itself.
+/// The asker for a part: a connection of a source, or the server itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Asker {
     /// None is the server itself.
@@ -31,10 +31,10 @@ pub(crate) struct Asker {
 
 impl Asker {
     /// The server itself.
-    pub(super) const SERVER: Self = Self { source: None, connection: 0 };
+    pub(crate) const SERVER: Self = Self { source: None, connection: 0 };
 
     /// The sender of a request.
-    pub(super) fn of(context: &RequestContext) -> Self {
+    pub(crate) fn of(context: &RequestContext) -> Self {
         let connection = &context.connection;
         Self { source: Some(Source::of(connection.peer.ip())), connection: connection.id }
     }
@@ -105,7 +105,7 @@ struct OfSource {
     connections: Rounds<u64, VecDeque<Waiter>>,
 }
 
-/// The requests that wait for a group while another one is at it.
+/// The requests that wait for a part while another one is at it.
 ///
 /// Invariants: `waiting` counts the waiters of all sources, and that of a source its own.
 #[derive(Debug, Default)]
@@ -170,58 +170,58 @@ impl Line {
 
 type AllLines = Arc<Mutex<HashMap<Arc<str>, Line>>>;
 
-/// The lines of one shard's groups.
+/// The lines of one shard's parts.
 ///
-/// Invariants: a group has a line exactly while somebody is at it; one is at it at a time.
+/// Invariants: a part has a line exactly while somebody is at it; one is at it at a time.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     lines: AllLines,
 }
 
-/// The turn with a group: nobody else lends it until this is dropped.
+/// The turn with a part: nobody else lends it until this is dropped.
 #[derive(Debug)]
 pub(super) struct Pass {
     lines: AllLines,
-    group_id: Arc<str>,
+    key: Arc<str>,
 }
 
 /// A place in a line, which is left when this is dropped.
 struct Place {
     lines: AllLines,
-    group_id: Arc<str>,
+    key: Arc<str>,
     asker: Asker,
     ticket: u64,
     turn: oneshot::Receiver<()>,
 }
 
 impl Lines {
-    /// Waits for the turn with a group. Safe to drop at any time.
-    pub(super) async fn pass(&self, group_id: &str, asker: Asker) -> Result<Pass, Full> {
-        match self.ask(group_id, asker)? {
+    /// Waits for the turn with a part. Safe to drop at any time.
+    pub(super) async fn pass(&self, key: &str, asker: Asker) -> Result<Pass, Full> {
+        match self.ask(key, asker)? {
             Ok(pass) => Ok(pass),
             Err(place) => Ok(place.turn().await),
         }
     }
 
-    /// The turn if nobody is at the group, or else a place in its line.
-    fn ask(&self, group_id: &str, asker: Asker) -> Result<Result<Pass, Place>, Full> {
+    /// The turn if nobody is at the part, or else a place in its line.
+    fn ask(&self, key: &str, asker: Asker) -> Result<Result<Pass, Place>, Full> {
         let mut lines = self.lines.lock();
-        let found = lines.get_key_value(group_id).map(|(group_id, _)| Arc::clone(group_id));
-        let Some(group_id) = found else {
-            let group_id: Arc<str> = group_id.into();
-            lines.insert(Arc::clone(&group_id), Line::default());
-            return Ok(Ok(Pass { lines: Arc::clone(&self.lines), group_id }));
+        let found = lines.get_key_value(key).map(|(key, _)| Arc::clone(key));
+        let Some(key) = found else {
+            let key: Arc<str> = key.into();
+            lines.insert(Arc::clone(&key), Line::default());
+            return Ok(Ok(Pass { lines: Arc::clone(&self.lines), key }));
         };
-        let (ticket, turn) = lines.entry(Arc::clone(&group_id)).or_default().join(asker)?;
-        Ok(Err(Place { lines: Arc::clone(&self.lines), group_id, asker, ticket, turn }))
+        let (ticket, turn) = lines.entry(Arc::clone(&key)).or_default().join(asker)?;
+        Ok(Err(Place { lines: Arc::clone(&self.lines), key, asker, ticket, turn }))
     }
 }
 
 impl Place {
     async fn turn(mut self) -> Pass {
-        // It comes: whoever is at the group lets the next one on, and this one has not left.
+        // It comes: whoever is at the part lets the next one on, and this one has not left.
         let _ = (&mut self.turn).await;
-        Pass { lines: Arc::clone(&self.lines), group_id: Arc::clone(&self.group_id) }
+        Pass { lines: Arc::clone(&self.lines), key: Arc::clone(&self.key) }
     }
 }
 
@@ -230,8 +230,8 @@ impl Drop for Place {
         let mut lines = self.lines.lock();
         self.turn.close();
         if self.turn.try_recv().is_ok() {
-            hand_on(&mut lines, &self.group_id);
-        } else if let Some(line) = lines.get_mut(&self.group_id) {
+            hand_on(&mut lines, &self.key);
+        } else if let Some(line) = lines.get_mut(&self.key) {
             line.leave(self.asker, self.ticket);
         }
     }
@@ -239,13 +239,13 @@ impl Drop for Place {
 
 impl Drop for Pass {
     fn drop(&mut self) {
-        hand_on(&mut self.lines.lock(), &self.group_id);
+        hand_on(&mut self.lines.lock(), &self.key);
     }
 }
 
-fn hand_on(lines: &mut HashMap<Arc<str>, Line>, group_id: &str) {
-    if lines.get_mut(group_id).is_some_and(|line| !line.hand_on()) {
-        lines.remove(group_id);
+fn hand_on(lines: &mut HashMap<Arc<str>, Line>, key: &str) {
+    if lines.get_mut(key).is_some_and(|line| !line.hand_on()) {
+        lines.remove(key);
     }
 }
 

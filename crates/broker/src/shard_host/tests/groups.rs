@@ -1,4 +1,4 @@
-//! The shell's promises when the disk fails: nobody is told of what is not in the log.
+//! The host's promises to groups when the disk fails: nobody is told of what is not in the log.
 
 mod clocks;
 mod trouble;
@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use futures_util::FutureExt as _;
-use riverrun_coordinator::OffsetsRecord;
+use futures_util::future::join_all;
+use parking_lot::Mutex;
+use riverrun_coordinator::{GroupResponse, RequestContext as GroupContext, Shard, Step as GroupStep};
 use riverrun_env::sim::SimEnv;
 use riverrun_log::Leaves;
 use riverrun_protocol::join_group_request::JoinGroupRequestProtocol;
@@ -20,12 +22,17 @@ use riverrun_protocol::{
     DescribeGroupsRequest, HeartbeatRequest, JoinGroupRequest, ListGroupsRequest, OffsetCommitRequest,
     encode_request,
 };
+use riverrun_types::TopicId;
 use tokio::sync::watch;
+use tokio::time::timeout;
 
-use super::held::HELD_STEPS_MAX;
-use super::*;
+use super::super::held::HELD_STEPS_MAX;
+use super::super::rest::REST;
+use super::super::*;
 use crate::aside::{self, Aside};
-use crate::context::ConnectionInfo;
+use crate::broker::Broker;
+use crate::config::BrokerConfig;
+use crate::context::{ConnectionInfo, RequestContext};
 use crate::flow::budget::MemoryBudget;
 use crate::flow::source::Source;
 use crate::handlers;
@@ -73,7 +80,7 @@ async fn start_shards(
     let broker = open_broker(sim.env(), config.expect("valid")).expect("opens");
     broker.offsets_topic(Source::SOME).await.expect("made");
     let (stop, stopping) = watch::channel(false);
-    tokio::spawn(run_timer(Arc::clone(&broker), stopping));
+    tokio::spawn(broker.groups.run_timer(stopping));
     let clock = Arc::clone(&sim.clock);
     tokio::spawn(async move {
         loop {
@@ -131,9 +138,9 @@ async fn join(broker: &Arc<Broker>) -> ErrorCode {
         ..Default::default()
     };
     let context = context();
-    let topics = topics(broker);
+    let topics = broker.groups.topics();
     let join = |shard: &mut Shard, context: &GroupContext<'_>| shard.join_group(context, &request, &topics);
-    match broker.groups.request(broker, &context, 3, "g", |_| 0, join).await {
+    match broker.groups.request(&context, 3, "g", |_| 0, join).await {
         Ok(GroupResponse::JoinGroup(response)) => ErrorCode(response.error_code),
         Ok(other) => panic!("{other:?}"),
         Err(code) => code,
@@ -141,7 +148,7 @@ async fn join(broker: &Arc<Broker>) -> ErrorCode {
 }
 
 async fn try_committed(broker: &Arc<Broker>) -> Result<Vec<i64>, ErrorCode> {
-    let offsets = broker.groups.read_all(broker, |shard, _| {
+    let offsets = broker.groups.read_all(|shard, _| {
         (shard.committed_offsets().map(|(.., committed)| committed.offset.0).collect(), None)
     });
     let shards: Result<Vec<_>, _> = offsets.await.into_iter().collect();
@@ -184,7 +191,7 @@ impl DiskStandsStill {
 /// Waits until a request waits for its reply.
 async fn until_one_waits(broker: &Arc<Broker>) {
     let waits = async {
-        while broker.groups.parked.lock().is_empty() {
+        while broker.groups.host.parked.lock().is_empty() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
@@ -207,7 +214,7 @@ async fn a_failed_append_answers_all_who_wait_and_takes_back_what_is_not_in_the_
     assert_eq!(commit(&broker, 8).await, ErrorCode::NOT_COORDINATOR);
     let answered = timeout(PATIENCE, waiting).await.expect("answered").expect("ends");
     assert_eq!(answered, ErrorCode::NOT_COORDINATOR);
-    assert!(broker.groups.parked.lock().is_empty());
+    assert!(broker.groups.host.parked.lock().is_empty());
     // Nobody reads the log again and again while it is in trouble.
     assert_eq!(commit(&broker, 9).await, ErrorCode::COORDINATOR_NOT_AVAILABLE);
     sim.fs.set_space(None);
@@ -221,16 +228,16 @@ async fn a_failed_append_answers_all_who_wait_and_takes_back_what_is_not_in_the_
 async fn a_shard_that_has_rested_is_loaded_again_though_nobody_asks() {
     let sim = SimEnv::new(1);
     let (broker, stop) = start_at(&sim, "4").await;
-    tokio::spawn(run_retries(Arc::clone(&broker), stop.subscribe()));
+    tokio::spawn(broker.groups.run_retries(stop.subscribe()));
     create_topic(&broker).await;
     assert_eq!(commit(&broker, 7).await, ErrorCode::NONE);
     sim.fs.set_space(Some(0));
     assert_eq!(commit(&broker, 8).await, ErrorCode::NOT_COORDINATOR);
-    let failed = broker.groups.failed_shard(&*broker.env.clock);
+    let failed = broker.groups.failed_shard();
     assert!(failed.is_some_and(|(shard, why)| shard == 0 && why.contains(NO_SPACE)));
     sim.fs.set_space(None);
     let well = async {
-        while broker.groups.failed_shard(&*broker.env.clock).is_some() {
+        while broker.groups.failed_shard().is_some() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
@@ -242,7 +249,7 @@ async fn a_shard_that_is_not_loaded_yet_holds_up_no_deadline_of_another() {
     let sim = SimEnv::new(1);
     let (broker, _stop) = start_shards(&sim, "2", ("group.initial.rebalance.delay.ms", "100")).await;
     // Nothing that was started has run yet.
-    let slots = broker.groups.open_slots(&broker).expect("made");
+    let slots = broker.groups.host.open_slots().expect("made");
     let _loading = slots[0].loading.try_lock().expect("nobody loads it");
     assert_eq!(shard_of("g", 2), 1);
     assert_eq!(timeout(PATIENCE, join(&broker)).await, Ok(ErrorCode::NONE), "when its delay is over");
@@ -263,7 +270,7 @@ async fn a_failed_sync_answers_all_who_wait_and_nothing_that_was_not_synced_is_t
     assert_eq!(timeout(PATIENCE, commit(&broker, 8)).await, Ok(ErrorCode::NOT_COORDINATOR));
     let answered = timeout(PATIENCE, waiting).await.expect("answered").expect("ends");
     assert_eq!(answered, ErrorCode::NOT_COORDINATOR);
-    assert!(broker.groups.parked.lock().is_empty());
+    assert!(broker.groups.host.parked.lock().is_empty());
     assert_eq!(commit(&broker, 9).await, ErrorCode::COORDINATOR_NOT_AVAILABLE);
     sim.clock.advance(REST);
     assert_eq!(committed(&broker).await, [7], "what was acked, and nothing else");
@@ -304,10 +311,9 @@ async fn a_shard_that_failed_while_its_records_wait_for_the_disk_holds_up_no_req
     assert_eq!(commit(&broker, 7).await, ErrorCode::NONE);
     let standstill = DiskStandsStill::new(&sim);
     assert_eq!(commit(&broker, 8).await, ErrorCode::COORDINATOR_NOT_AVAILABLE);
-    let clock = &*broker.env.clock;
-    let slot = &broker.groups.slots().expect("open")[0];
+    let slot = &broker.groups.host.open_slots().expect("open")[0];
     let partition = Arc::clone(&slot.state.lock().loaded().expect("loaded").partition);
-    slot.fail(&mut slot.state.lock(), clock, &"no space");
+    slot.fail(&mut slot.state.lock(), &"no space");
     let waiting = partition.waiting_acks();
     let deleted = [("t", topic_id(&broker))];
     for _ in 0..2 {
@@ -315,7 +321,7 @@ async fn a_shard_that_failed_while_its_records_wait_for_the_disk_holds_up_no_req
         let refused = timeout(PATIENCE, commit(&broker, 9)).await;
         assert_eq!(refused, Ok(ErrorCode::COORDINATOR_NOT_AVAILABLE));
         sim.clock.advance(REST);
-        let refused = timeout(PATIENCE, broker.groups.topics_deleted(&broker, &deleted)).await;
+        let refused = timeout(PATIENCE, broker.groups.topics_deleted(&deleted)).await;
         assert_eq!(refused, Ok(Err(ErrorCode::COORDINATOR_NOT_AVAILABLE)));
     }
     assert_eq!(partition.waiting_acks(), waiting, "a try leaves nothing behind");
@@ -336,7 +342,7 @@ async fn who_asks_while_the_log_takes_nothing_leaves_nothing_behind_and_changes_
     assert_eq!(commit(&broker, 7).await, ErrorCode::NONE);
     let standstill = DiskStandsStill::new(&sim);
     assert_eq!(commit(&broker, 8).await, ErrorCode::COORDINATOR_NOT_AVAILABLE);
-    let slot = &broker.groups.slots().expect("open")[0];
+    let slot = &broker.groups.host.open_slots().expect("open")[0];
     let partition = Arc::clone(&slot.state.lock().loaded().expect("loaded").partition);
     let waiting = partition.waiting_acks();
     for _ in 0..100 {
@@ -389,7 +395,7 @@ async fn a_member_that_changes_its_subscription_while_the_log_takes_nothing_stay
     let standstill = DiskStandsStill::new(&sim);
     assert_eq!(commit(&broker, 8).await, ErrorCode::COORDINATOR_NOT_AVAILABLE);
     fill(&broker).await;
-    let slot = &broker.groups.slots().expect("open")[0];
+    let slot = &broker.groups.host.open_slots().expect("open")[0];
     let partition = Arc::clone(&slot.state.lock().loaded().expect("loaded").partition);
     let waiting = partition.waiting_acks();
     let topics: Vec<String> = (0..100).map(|number| format!("other-{number}")).collect();
@@ -411,7 +417,7 @@ async fn a_member_that_changes_its_subscription_while_the_log_takes_nothing_stay
 
 /// Whether all but the last shard were refused, as those whose records wait for the disk.
 async fn are_all_but_the_last_refused(broker: &Arc<Broker>) -> bool {
-    let seen = broker.groups.read_all(broker, |_, _| (vec![()], None)).await;
+    let seen = broker.groups.read_all(|_, _| (vec![()], None)).await;
     let (last, others) = seen.split_last().expect("shards");
     *last == Ok(vec![()])
         && others.iter().all(|outcome| *outcome == Err(ErrorCode::COORDINATOR_NOT_AVAILABLE))
@@ -422,8 +428,8 @@ async fn many_shards_whose_records_wait_for_the_disk_hold_up_who_asks_for_all_as
     let sim = SimEnv::new(1);
     let (broker, _stop) = start_shards(&sim, "8", ("offsets.commit.timeout.ms", "500")).await;
     create_topic(&broker).await;
-    broker.groups.load_all(&broker).await;
-    let slots = broker.groups.slots().expect("open");
+    broker.groups.host.load_all().await;
+    let slots = broker.groups.host.open_slots().expect("open");
     let (well, stuck) = slots.split_last().expect("shards");
     let _standstill = DiskStandsStill::new(&sim);
     let group_in = |shard| (0..1_000).map(|n| format!("g{n}")).find(|group| shard_of(group, 8) == shard);
@@ -436,19 +442,18 @@ async fn many_shards_whose_records_wait_for_the_disk_hold_up_who_asks_for_all_as
     let begun = tokio::time::Instant::now();
     assert!(are_all_but_the_last_refused(&broker).await);
     assert!(begun.elapsed() < 2 * STUCK_AFTER, "loaded: {:?}", begun.elapsed());
-    let clock = &*broker.env.clock;
     for slot in slots {
-        slot.fail(&mut slot.state.lock(), clock, &"no space");
+        slot.fail(&mut slot.state.lock(), &"no space");
     }
     sim.clock.advance(REST);
     let begun = tokio::time::Instant::now();
     assert!(are_all_but_the_last_refused(&broker).await);
     assert!(begun.elapsed() < 2 * STUCK_AFTER, "failed: {:?}", begun.elapsed());
 
-    well.fail(&mut well.state.lock(), clock, &"other trouble");
+    well.fail(&mut well.state.lock(), &"other trouble");
     sim.clock.advance(4 * REST);
     let begun = tokio::time::Instant::now();
-    broker.groups.load_rested(&broker).await;
+    broker.groups.host.load_rested().await;
     assert!(well.state.lock().loaded().is_some());
     assert!(begun.elapsed() < STUCK_AFTER, "nobody waits for them: {:?}", begun.elapsed());
 }
@@ -459,17 +464,17 @@ async fn who_asks_for_all_shards_has_a_few_read_at_once_and_a_request_does_not_w
     let (broker, _stop) = start(&sim).await;
     create_topic(&broker).await;
     assert_eq!(commit(&broker, 7).await, ErrorCode::NONE);
-    let slot = &broker.groups.slots().expect("open")[0];
+    let slot = &broker.groups.host.open_slots().expect("open")[0];
     *slot.state.lock() = SlotState::NotLoaded;
     let many = u32::try_from(READS_MAX).expect("few");
-    let others = broker.groups.turns.acquire_many(many).await.expect("open");
+    let others = broker.groups.host.turns.acquire_many(many).await.expect("open");
     let short = Duration::from_millis(50);
     assert!(timeout(short, try_committed(&broker)).await.is_err());
     let deleted = [("u", TopicId([7; 16]))];
-    assert!(timeout(short, broker.groups.topics_deleted(&broker, &deleted)).await.is_err());
-    slot.fail(&mut slot.state.lock(), &*broker.env.clock, &"trouble");
+    assert!(timeout(short, broker.groups.topics_deleted(&deleted)).await.is_err());
+    slot.fail(&mut slot.state.lock(), &"trouble");
     sim.clock.advance(REST);
-    assert!(timeout(short, broker.groups.load_rested(&broker)).await.is_err());
+    assert!(timeout(short, broker.groups.host.load_rested()).await.is_err());
     assert_eq!(timeout(PATIENCE, commit(&broker, 8)).await, Ok(ErrorCode::NONE));
     drop(others);
     assert_eq!(committed(&broker).await, [8]);
@@ -509,7 +514,7 @@ async fn a_commit_to_a_topic_that_is_made_anew_before_the_groups_hear_of_the_del
     deleted.expect("durable").expect("deleted");
     create_topic(&broker).await;
     assert_eq!(commit(&broker, 7).await, ErrorCode::NONE);
-    assert_eq!(broker.groups.topics_deleted(&broker, &[("t", old)]).await, Ok(()));
+    assert_eq!(broker.groups.topics_deleted(&[("t", old)]).await, Ok(()));
     assert_eq!(committed(&broker).await, [7]);
 }
 
@@ -572,7 +577,7 @@ async fn a_request_that_its_client_gives_up_leaves_nothing_behind() {
         let given_up = timeout(Duration::from_millis(5), join(&broker)).await;
         assert!(given_up.is_err(), "it waits for the first member");
     }
-    assert!(broker.groups.parked.lock().is_empty());
+    assert!(broker.groups.host.parked.lock().is_empty());
 }
 
 /// Has a step on this group go on until it is told to end; it has begun when this is over.
@@ -587,9 +592,9 @@ async fn begin_long_step(
         let step = move |_: &mut Shard, _| {
             begin.send(()).expect("it is waited for");
             ends.recv_timeout(PATIENCE).expect("it is told to end");
-            ((), Step::default())
+            ((), GroupStep::default())
         };
-        broker.groups.change(&broker, &context(), group_id, |_| usize::MAX, step).await
+        broker.groups.change(&context(), group_id, |_| usize::MAX, step).await
     });
     timeout(PATIENCE, has_begun).await.expect("soon").expect("it begins");
     (end, long)
@@ -606,8 +611,8 @@ async fn a_source_with_many_requests_for_a_group_holds_up_its_member_for_one_ste
     let step_of = |last: u8| {
         let (broker, order) = (&broker, &order);
         let mut step = Box::pin(async move {
-            let step = |_: &mut Shard, _| (order.lock().push(last), Step::default());
-            broker.groups.change(broker, &context_of(last), "g", |_| usize::MAX, step).await
+            let step = |_: &mut Shard, _| (order.lock().push(last), GroupStep::default());
+            broker.groups.change(&context_of(last), "g", |_| usize::MAX, step).await
         });
         assert!((&mut step).now_or_never().is_none(), "the group is out");
         step
@@ -632,9 +637,8 @@ async fn a_step_that_takes_long_keeps_no_other_group_waiting() {
         let other = timeout(PATIENCE / 10, commit_of(&broker, "other", offset)).await;
         assert_eq!(other, Ok(ErrorCode::NONE));
     }
-    let listed = broker
-        .groups
-        .read_all(&broker, |shard, behind| shard.list_groups(&ListGroupsRequest::default(), behind));
+    let listed =
+        broker.groups.read_all(|shard, behind| shard.list_groups(&ListGroupsRequest::default(), behind));
     let listed = listed.await.remove(0).expect("loaded");
     assert_eq!(listed.len(), 2, "it is listed all the same");
     let mut same = Box::pin(commit_of(&broker, "g", 2));
@@ -652,8 +656,8 @@ async fn a_group_does_not_come_back_to_a_shard_that_was_loaded_anew() {
     create_topic(&broker).await;
     assert_eq!(commit_of(&broker, "g", 1).await, ErrorCode::NONE);
     let (end, long) = begin_long_step(&broker, "g").await;
-    let slot = &broker.groups.slots().expect("made")[0];
-    slot.fail(&mut slot.state.lock(), &*broker.env.clock, &"trouble");
+    let slot = &broker.groups.host.open_slots().expect("made")[0];
+    slot.fail(&mut slot.state.lock(), &"trouble");
     sim.clock.advance(REST);
     assert_eq!(commit_of(&broker, "g", 2).await, ErrorCode::NONE, "the new shard has it");
     end.send(()).expect("it waits for this");
@@ -669,9 +673,9 @@ async fn a_loss_that_nobody_waited_for_is_met_by_the_next_append() {
     create_topic(&broker).await;
     assert_eq!(commit(&broker, 1).await, ErrorCode::NONE);
     broker.logs.set_leaves(0, Leaves::Always);
-    let record = OffsetsRecord { key: vec![1], value: None };
-    let step = |_: &mut Shard, _| Step { records: vec![record], ..Step::default() };
-    assert_eq!(broker.groups.step(&broker, 0, None, step), Ok(()), "it is left");
+    let record = ShardRecord { key: vec![1], value: None };
+    let step = |_: &mut Shard, _| Step::of_records(vec![record]);
+    assert_eq!(broker.groups.host.step(0, None, step), Ok(()), "it is left");
     sim.fs.fill_device(Some("/data".as_ref()));
     broker.logs.write_left(0, Duration::ZERO);
     sim.fs.fill_device(None);
@@ -720,14 +724,14 @@ async fn a_join_with_a_large_body_waits_for_its_group_without_a_place_aside() {
     let count = 2 * std::thread::available_parallelism().map_or(1, usize::from) + 1;
     let waiting: Vec<_> = (0..count).map(|_| tokio::spawn(send_join(&router, 100_000))).collect();
     let all_wait = async {
-        while broker.groups.parked.lock().len() < count {
+        while broker.groups.host.parked.lock().len() < count {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
     assert!(
         timeout(PATIENCE, all_wait).await.is_ok(),
         "{} of {count} wait",
-        broker.groups.parked.lock().len()
+        broker.groups.host.parked.lock().len()
     );
     waiting.iter().for_each(tokio::task::JoinHandle::abort);
     runtime.shutdown_background();
@@ -755,7 +759,7 @@ async fn commits_that_wait_for_the_disk_have_no_turn_aside() {
     let count = 2 * std::thread::available_parallelism().map_or(1, usize::from) + 1;
     let commits: Vec<_> = (0..count).map(|_| tokio::spawn(send_commit(&router))).collect();
     let all_wait = async {
-        while broker.groups.slots().expect("made")[0].held.replies() < count {
+        while broker.groups.host.open_slots().expect("made")[0].held.replies() < count {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };

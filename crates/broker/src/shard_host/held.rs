@@ -1,38 +1,51 @@
-//! Replies that wait until the log holds what they tell of, as durably as group offsets are to be.
+//! Replies that wait until the log holds what they tell of, as durably as its topic asks.
 //!
 //! Each shard has its own, so that none waits for another. They are sent from the thread that moves the partition's
 //! watermarks: many commits that became durable together are answered together, and no task waits for each.
 
 use std::collections::{HashMap, VecDeque};
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use riverrun_coordinator::{GroupResponse, ReplyToken};
+use riverrun_coordinator::ReplyToken;
 use riverrun_log::Appended;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::Waiting;
 use crate::partitions::{Acknowledge, NotDurable};
 
 /// So many steps of a shard may be held, each with records of its own, while the log takes nothing.
 pub(super) const HELD_STEPS_MAX: usize = 1_000;
 
 /// The requests of all shards that wait for a reply from a step to come.
-pub(super) type Parked = Arc<Mutex<HashMap<ReplyToken, Waiting>>>;
+pub(super) type Parked<R> = Arc<Mutex<HashMap<ReplyToken, Waiting<R>>>>;
+
+/// A request that waits for its reply.
+#[derive(Debug)]
+pub(super) struct Waiting<R> {
+    pub(super) shard: usize,
+    pub(super) reply: oneshot::Sender<R>,
+}
 
 /// What goes out when a step is durable.
-#[derive(Debug, Default)]
-pub(super) struct Release {
+#[derive(Debug)]
+pub(super) struct Release<R> {
     /// Replies, and who gets them.
-    pub(super) replies: Vec<(oneshot::Sender<GroupResponse>, GroupResponse)>,
+    pub(super) replies: Vec<(oneshot::Sender<R>, R)>,
     /// Those who only want to know that it is.
     pub(super) notices: Vec<oneshot::Sender<()>>,
 }
 
-impl Release {
+impl<R> Default for Release<R> {
+    fn default() -> Self {
+        Self { replies: Vec::new(), notices: Vec::new() }
+    }
+}
+
+impl<R> Release<R> {
     pub(super) fn is_empty(&self) -> bool {
         self.replies.is_empty() && self.notices.is_empty()
     }
@@ -69,36 +82,32 @@ fn join<T>(waiting: &mut Vec<T>, more: Vec<T>, has_given_up: impl Fn(&T) -> bool
 /// Invariants: `steps` are in the order of the shard's steps, their tickets grow, and each waits for a batch that comes
 /// after that of the step in front of it. Steps that wait for the same batch are held as one.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct Held<R> {
     shard: usize,
-    steps: Mutex<Steps>,
+    steps: Mutex<Steps<R>>,
     has_failed: AtomicBool,
-    parked: Parked,
+    parked: Parked<R>,
 }
 
-#[derive(Debug, Default)]
-struct Steps {
-    waiting: VecDeque<HeldStep>,
+#[derive(Debug)]
+struct Steps<R> {
+    waiting: VecDeque<HeldStep<R>>,
     next_ticket: u64,
 }
 
 /// What a step releases, and since when it waits.
 #[derive(Debug)]
-struct HeldStep {
+struct HeldStep<R> {
     ticket: u64,
     batch: Appended,
     since: Instant,
-    release: Release,
+    release: Release<R>,
 }
 
-impl Held {
-    pub(super) fn new(shard: usize, parked: Parked) -> Self {
-        Self { shard, steps: Mutex::default(), has_failed: AtomicBool::new(false), parked }
-    }
-
-    /// Whose they are.
-    pub(super) fn shard(&self) -> usize {
-        self.shard
+impl<R> Held<R> {
+    pub(super) fn new(shard: usize, parked: Parked<R>) -> Self {
+        let steps = Mutex::new(Steps { waiting: VecDeque::new(), next_ticket: 0 });
+        Self { shard, steps, has_failed: AtomicBool::new(false), parked }
     }
 
     /// How many replies are held.
@@ -124,7 +133,7 @@ impl Held {
 
     /// Holds what a step releases until `batch` is durable; the ticket is what that is to be registered under. None if it
     /// is already: the step before waits for the same.
-    pub(super) fn push(&self, batch: Appended, release: Release) -> Option<u64> {
+    pub(super) fn push(&self, batch: Appended, release: Release<R>) -> Option<u64> {
         let mut steps = self.steps.lock();
         if let Some(before) = steps.waiting.back_mut().filter(|before| before.batch == batch) {
             before.release.join(release);
@@ -142,7 +151,7 @@ impl Held {
     }
 }
 
-impl Acknowledge for Held {
+impl<R: fmt::Debug + Send> Acknowledge for Held<R> {
     fn decided(&self, ticket: u64, outcome: Result<(), NotDurable>) {
         let mut steps = self.steps.lock();
         if outcome == Err(NotDurable) {
@@ -179,20 +188,20 @@ mod tests {
     }
 
     /// Waits for the batch with this offset.
-    fn try_notice(held: &Held, last: i64) -> (Option<u64>, oneshot::Receiver<()>) {
+    fn try_notice(held: &Held<()>, last: i64) -> (Option<u64>, oneshot::Receiver<()>) {
         let (sender, receiver) = oneshot::channel();
         (held.push(batch(last), Release { notices: vec![sender], ..Release::default() }), receiver)
     }
 
     /// As the first who does.
-    fn notice(held: &Held, last: i64) -> (u64, oneshot::Receiver<()>) {
+    fn notice(held: &Held<()>, last: i64) -> (u64, oneshot::Receiver<()>) {
         let (ticket, receiver) = try_notice(held, last);
         (ticket.expect("the first"), receiver)
     }
 
     #[test]
     fn a_durable_step_releases_all_before_it_and_none_after() {
-        let held = Held::new(0, Parked::default());
+        let held = Held::new(0, Parked::<()>::default());
         let ((_, mut first), (second, mut middle), (_, mut last)) =
             (notice(&held, 1), notice(&held, 2), notice(&held, 3));
         held.decided(second, Ok(()));
@@ -203,7 +212,7 @@ mod tests {
 
     #[test]
     fn who_waits_for_the_same_batch_is_held_in_one_place_and_who_gave_up_in_none() {
-        let held = Held::new(0, Parked::default());
+        let held = Held::new(0, Parked::<()>::default());
         let (ticket, mut first) = notice(&held, 1);
         let mut others = Vec::new();
         for number in 0..10_000 {
@@ -225,7 +234,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn there_is_room_for_more_steps_while_the_log_takes_some_or_few_are_held() {
-        let (held, time) = (Held::new(0, Parked::default()), Duration::from_secs(5));
+        let (held, time) = (Held::new(0, Parked::<()>::default()), Duration::from_secs(5));
         let many = i64::try_from(HELD_STEPS_MAX).expect("few");
         let mut tickets = (0..many).map(|last| notice(&held, last).0);
         let first = tickets.next().expect("many");
@@ -239,7 +248,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_held_for_long_is_stuck_until_it_is_durable() {
-        let held = Held::new(0, Parked::default());
+        let held = Held::new(0, Parked::<()>::default());
         assert!(!held.is_stuck(Duration::ZERO));
         let (first, _first) = notice(&held, 1);
         tokio::time::advance(Duration::from_secs(5)).await;
@@ -251,7 +260,7 @@ mod tests {
 
     #[test]
     fn a_loss_answers_all_of_the_shard_and_is_told_once() {
-        let parked = Parked::default();
+        let parked = Parked::<()>::default();
         let mut answers = Vec::new();
         for shard in [0, 1] {
             let (reply, receiver) = oneshot::channel();

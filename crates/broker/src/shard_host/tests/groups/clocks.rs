@@ -20,11 +20,11 @@ fn set_wall_by(sim: &SimEnv, ms: i64) {
 
 /// Waits until the log has the commit with about the time that the clock shows.
 async fn until_it_is_written_anew(sim: &SimEnv, broker: &Arc<Broker>) {
-    let slot = &broker.groups.slots().expect("made")[0];
+    let slot = &broker.groups.host.open_slots().expect("made")[0];
     let age_ms = || {
         let state = slot.state.lock();
         let loaded = state.loaded().expect("loaded");
-        let (.., offset) = loaded.shard.committed_offsets().next().expect("a commit");
+        let (.., offset) = loaded.machine.committed_offsets().next().expect("a commit");
         sim.env().clock.wall().0 - offset.committed_at.wall.0
     };
     let waits = async {

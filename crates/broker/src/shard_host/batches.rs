@@ -1,13 +1,12 @@
-//! A step's records as batches of `__consumer_offsets`.
+//! A step's records as batches of the topic of its shard.
 
 use bytes::BytesMut;
-use riverrun_coordinator::OffsetsRecord;
 use riverrun_log::producer_state::AppendOrigin;
 use riverrun_log::{AppendError, AppendOptions, Appended, LogError};
 use riverrun_records::{BatchBuilder, BatchError, BatchOptions, Compression};
 use riverrun_types::TimestampMs;
 
-use crate::broker::Broker;
+use super::machine::{HostOptions, ShardRecord};
 use crate::partitions::Partition;
 
 /// A batch is closed when it has this many bytes: well below `max.message.bytes`.
@@ -22,35 +21,38 @@ const APPEND_BYTES: usize = 1024 * 1024;
 /// wall clock, as all that a log ages by. How durable they are yet is the partition's to say: `last` becomes the last
 /// append that the log has taken.
 pub(super) fn append(
-    broker: &Broker,
+    options: &HostOptions,
     partition: &Partition,
-    records: &[OffsetsRecord],
+    records: &[ShardRecord],
     last: &mut Option<Appended>,
 ) -> Result<(), AppendError> {
     if records.is_empty() {
         return Ok(());
     }
-    for bytes in encode_step(broker, records)? {
-        append_encoded(broker, partition, &bytes, last)?;
+    for bytes in encode_step(options, records)? {
+        append_encoded(options, partition, &bytes, last)?;
     }
     Ok(())
 }
 
 /// What [`append`] appends, an append each.
-pub(super) fn encode_step(broker: &Broker, records: &[OffsetsRecord]) -> Result<Vec<Vec<u8>>, BatchError> {
-    encode(records, codec(broker), broker.env.clock.wall())
+pub(super) fn encode_step(
+    options: &HostOptions,
+    records: &[ShardRecord],
+) -> Result<Vec<Vec<u8>>, BatchError> {
+    encode(records, options.compression, options.clock.wall())
 }
 
 /// Appends what [`encode_step`] has made. Fails also if something was lost since the append before: the shard is ahead of
 /// its log then, however well this one went.
 pub(super) fn append_encoded(
-    broker: &Broker,
+    options: &HostOptions,
     partition: &Partition,
     bytes: &[u8],
     last: &mut Option<Appended>,
 ) -> Result<(), AppendError> {
-    let options = AppendOptions { origin: AppendOrigin::Coordinator, now: broker.env.clock.wall() };
-    let appended = partition.append(BytesMut::from(bytes), options)?;
+    let terms = AppendOptions { origin: AppendOrigin::Coordinator, now: options.clock.wall() };
+    let appended = partition.append(BytesMut::from(bytes), terms)?;
     partition.write_staged()?;
     let before = last.replace(appended);
     // Nobody may have waited for what was lost, and what waits for `last` would not hear of it.
@@ -60,19 +62,9 @@ pub(super) fn append_encoded(
     Ok(())
 }
 
-fn codec(broker: &Broker) -> Compression {
-    match broker.config.groups.offsets_topic_compression_codec {
-        1 => Compression::Gzip,
-        2 => Compression::Snappy,
-        3 => Compression::Lz4,
-        4 => Compression::Zstd,
-        _ => Compression::None,
-    }
-}
-
 /// The batches of each append.
 fn encode(
-    records: &[OffsetsRecord],
+    records: &[ShardRecord],
     compression: Compression,
     now: TimestampMs,
 ) -> Result<Vec<Vec<u8>>, BatchError> {
@@ -109,8 +101,8 @@ mod tests {
     use super::*;
     use crate::config::BrokerConfig;
 
-    fn record(index: u32, value_bytes: usize) -> OffsetsRecord {
-        OffsetsRecord { key: index.to_be_bytes().to_vec(), value: Some(vec![0; value_bytes]) }
+    fn record(index: u32, value_bytes: usize) -> ShardRecord {
+        ShardRecord { key: index.to_be_bytes().to_vec(), value: Some(vec![0; value_bytes]) }
     }
 
     /// The keys of the records in an append, batch by batch.

@@ -1,0 +1,179 @@
+//! Who serves the partitions of this node's topics.
+//!
+//! Owns the way from a topic of the image to what serves it: a live partition, opened at its first touch, or a queue that
+//! is mounted; and the memory of partitions that cannot be opened. Guarantees that what is handed out belongs to a topic
+//! that was there a moment ago, with the options of the newest image. Knows neither handlers nor groups, which both come
+//! here.
+
+mod open_failures;
+mod replica;
+mod staged;
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use riverrun_log::config::LogConfig;
+use riverrun_log::{LogError, LogStore};
+use riverrun_protocol::ErrorCode;
+use riverrun_types::{LeaderEpoch, PartitionId, TopicId};
+
+use self::open_failures::OpenFailures;
+pub(crate) use self::replica::{ByTime, Found, KnownRange, Replica, known_range};
+pub(crate) use self::staged::{Awaiting, Deadlines, Fate, NotStaged, Staged};
+use crate::config::BrokerConfig;
+use crate::config::describe::{ConfigEntry, describe_mounted, describe_topic};
+use crate::error;
+use crate::log_limit::{REMOVAL_TROUBLE, STORAGE_TROUBLE};
+use crate::metadata::{Store, Topic};
+use crate::mounts::{MountedQueue, Mounts};
+use crate::partitions::{Partition, Partitions, Placement};
+
+/// The partitions that this node serves.
+#[derive(Debug)]
+pub(crate) struct Replicas {
+    config: Arc<BrokerConfig>,
+    metadata: Arc<Store>,
+    logs: Arc<LogStore>,
+    partitions: Arc<Partitions>,
+    mounts: Arc<Mounts>,
+    /// Partitions that are in no table because they cannot be opened.
+    pub(crate) open_failures: OpenFailures,
+    /// Held while open logs are told the options of an image, so that the last they hear is the newest.
+    applying_configs: Mutex<()>,
+}
+
+impl Replicas {
+    pub(crate) fn new(
+        config: &Arc<BrokerConfig>,
+        metadata: &Arc<Store>,
+        logs: &Arc<LogStore>,
+        partitions: &Arc<Partitions>,
+        mounts: &Arc<Mounts>,
+    ) -> Self {
+        Self {
+            config: Arc::clone(config),
+            metadata: Arc::clone(metadata),
+            logs: Arc::clone(logs),
+            partitions: Arc::clone(partitions),
+            mounts: Arc::clone(mounts),
+            open_failures: OpenFailures::default(),
+            applying_configs: Mutex::default(),
+        }
+    }
+
+    /// What serves a partition of a topic, opened at its first touch.
+    pub(crate) fn find(&self, topic: &Topic, index: i32) -> Result<Replica, ErrorCode> {
+        match self.queue(topic) {
+            Some(queue) => mounted(queue, topic, index),
+            None => self.partition(topic, index).map(Replica::Local),
+        }
+    }
+
+    /// The same if it is in use already: nothing is opened.
+    pub(crate) fn in_use(&self, topic: &Topic, index: i32) -> Result<Option<Replica>, ErrorCode> {
+        if let Some(queue) = self.queue(topic) {
+            return mounted(queue, topic, index).map(Some);
+        }
+        topic.log_dir(index).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
+        Ok(self.partitions.get(PartitionId { topic: topic.id, index }).map(Replica::Local))
+    }
+
+    /// The queue behind a topic; none if logs are behind it.
+    pub(crate) fn queue(&self, topic: &Topic) -> Option<&Arc<MountedQueue>> {
+        if topic.is_mounted { self.mounts.get(topic.id) } else { None }
+    }
+
+    /// The leader epoch of a topic's partitions: this node's, but for a mounted one, whose queue counts its own.
+    pub(crate) fn leader_epoch(&self, topic: &Topic) -> LeaderEpoch {
+        self.queue(topic).map_or_else(|| self.partitions.epoch(), |queue| queue.epoch())
+    }
+
+    /// The configs of a topic, or what is true of a queue: all else that a topic can be configured to do is its appenders'
+    /// business.
+    pub(crate) fn configs(&self, topic: &Topic) -> Result<Vec<ConfigEntry>, ErrorCode> {
+        match self.queue(topic) {
+            Some(queue) => {
+                queue.describe().map(|mounted| describe_mounted(&mounted)).map_err(|refused| refused.code)
+            }
+            None => Ok(describe_topic(&self.config, &topic.name, &topic.configs)),
+        }
+    }
+
+    /// A live partition of a topic, opened at its first touch.
+    pub(crate) fn partition(&self, topic: &Topic, index: i32) -> Result<Arc<Partition>, ErrorCode> {
+        let dir = topic.log_dir(index).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
+        let id = PartitionId { topic: topic.id, index };
+        if let Some(partition) = self.partitions.get(id) {
+            return Ok(partition);
+        }
+        let placement = Placement { id, dir, config: self.log_config(topic) };
+        let opened = self
+            .partitions
+            .open(&placement)
+            .map_err(|error| self.note_open_failure(topic, placement.id, &error))?;
+        self.open_failures.forget(id);
+        self.check_still_current(topic, &placement)?;
+        Ok(opened)
+    }
+
+    /// The options of a topic's logs.
+    pub(crate) fn log_config(&self, topic: &Topic) -> Arc<LogConfig> {
+        let options = self.config.topic_options(&topic.name, &topic.configs);
+        Arc::new(options.log_config(self.config.server.producer_id_expiration_ms))
+    }
+
+    /// Tells the logs of topics their options as they are now, also those that are open although nobody uses their
+    /// partitions. Others read them when they are opened.
+    pub(crate) fn apply_topic_configs(&self, topics: &[TopicId]) {
+        let _applying = self.applying_configs.lock();
+        let image = self.metadata.image();
+        for topic in topics.iter().filter_map(|id| image.topic_by_id(*id)) {
+            let config = self.log_config(topic);
+            for (index, dir) in (0..).zip(topic.log_dirs()) {
+                if let Some(log) = self.logs.handle(PartitionId { topic: topic.id, index }, dir) {
+                    log.set_config(Arc::clone(&config));
+                }
+            }
+        }
+    }
+
+    /// Notes that a partition cannot be opened, and answers what clients are told.
+    fn note_open_failure(&self, topic: &Topic, id: PartitionId, failed: &LogError) -> ErrorCode {
+        let code = error::log_error(failed);
+        if error::is_our_trouble(code) {
+            self.open_failures.remember(id, failed.to_string(), failed.kind());
+            STORAGE_TROUBLE.warn(|suppressed| {
+                let (topic, partition) = (&*topic.name, id.index);
+                tracing::error!(topic, partition, error = %failed, suppressed, "a partition cannot be opened");
+            });
+        }
+        code
+    }
+
+    /// The image may have moved on while a partition was being opened by an older one: the topic is gone, or has
+    /// other options. Whoever changes the image does so before looking for open partitions, so one of the two
+    /// always sees the other.
+    fn check_still_current(&self, topic: &Topic, placement: &Placement) -> Result<(), ErrorCode> {
+        let image = self.metadata.image();
+        let Some(current) = image.topic_by_id(topic.id) else {
+            self.partitions.remove(placement.id);
+            if let Err(error) = self.logs.delete(placement.id, placement.dir) {
+                REMOVAL_TROUBLE.warn(|suppressed| {
+                    tracing::warn!(partition = %placement.id, %error, suppressed, "files of a deleted topic stay");
+                });
+            }
+            return Err(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
+        };
+        if !Arc::ptr_eq(&current.configs, &topic.configs) {
+            self.apply_topic_configs(&[topic.id]);
+        }
+        Ok(())
+    }
+}
+
+fn mounted(queue: &Arc<MountedQueue>, topic: &Topic, index: i32) -> Result<Replica, ErrorCode> {
+    if !topic.has_partition(index) {
+        return Err(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
+    }
+    Ok(Replica::Queue(Arc::clone(queue)))
+}
