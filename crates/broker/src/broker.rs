@@ -129,11 +129,6 @@ impl Broker {
         NodeId(self.config.server.node_id)
     }
 
-    /// The leader epoch of every partition that is the server's own: this node's start count.
-    pub(crate) fn epoch(&self) -> LeaderEpoch {
-        self.partitions.epoch()
-    }
-
     /// The address that this client is to use for us.
     pub(crate) fn endpoint(&self, context: &RequestContext) -> (String, i32) {
         let named = |listener: &&Listener| *listener.name == *context.connection.listener;
@@ -148,7 +143,8 @@ impl Broker {
         if let Some(partition) = self.partitions.get(id) {
             return Ok(partition);
         }
-        let placement = Placement { id, dir, config: self.log_config(topic) };
+        let placement =
+            Placement { id, dir, config: self.log_config(topic), epoch: self.leader_epoch(topic, index) };
         let opened = self
             .partitions
             .open(&placement)
@@ -190,18 +186,26 @@ impl Broker {
         Some(if topic.has_partition(index) { Ok(queue) } else { Err(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION) })
     }
 
-    /// The leader epoch of a topic's partitions: the server's, but for a mounted one, whose queue counts its own.
-    pub(crate) fn leader_epoch(&self, topic: &Topic) -> LeaderEpoch {
+    /// The leader epoch of a partition, as the metadata says; the queue behind a mounted topic counts its own.
+    pub(crate) fn leader_epoch(&self, topic: &Topic, index: i32) -> LeaderEpoch {
         let mounted = self.mounts.get(topic.id).filter(|_| topic.is_mounted);
-        mounted.map_or_else(|| self.epoch(), |queue| queue.epoch())
+        mounted.map_or_else(|| self.metadata.leader_epoch(topic, index), |queue| queue.epoch())
     }
 
-    /// Whether the epoch that a client believes in is the topic's (KIP-320). Clients that do not check send -1.
-    pub(crate) fn check_epoch(&self, topic: &Topic, believed: LeaderEpoch) -> Result<(), ErrorCode> {
+    /// Whether the epoch that a client believes in is the partition's (KIP-320). Clients that do not check send -1.
+    pub(crate) fn check_epoch(
+        &self,
+        topic: &Topic,
+        index: i32,
+        believed: LeaderEpoch,
+    ) -> Result<(), ErrorCode> {
         if believed < LeaderEpoch(0) {
             return Ok(());
         }
-        match believed.cmp(&self.leader_epoch(topic)) {
+        if !topic.has_partition(index) {
+            return Err(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
+        }
+        match believed.cmp(&self.leader_epoch(topic, index)) {
             Ordering::Less => Err(ErrorCode::FENCED_LEADER_EPOCH),
             Ordering::Greater => Err(ErrorCode::UNKNOWN_LEADER_EPOCH),
             Ordering::Equal => Ok(()),

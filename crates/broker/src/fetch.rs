@@ -48,7 +48,7 @@ pub(crate) struct Answer {
     pub(crate) log_start: Offset,
     /// Where the client's log and ours part (KIP-595), if it asked and they do.
     pub(crate) diverging: Option<(LeaderEpoch, Offset)>,
-    /// Of the topic, if it is known: what a client is told that believes in another one.
+    /// Of the partition, if it is known: what a client is told that believes in another one.
     pub(crate) leader_epoch: LeaderEpoch,
     pub(crate) parts: Vec<Part>,
     pub(crate) bytes: usize,
@@ -368,7 +368,7 @@ impl Source<'_> {
     }
 }
 
-/// Finds what is wanted, and tells the topic's epoch as soon as the topic is known. What `is_left` is not opened.
+/// Finds what is wanted, and tells the partition's epoch as soon as the topic is known. What `is_left` is not opened.
 fn resolve<'b>(
     broker: &'b Arc<Broker>,
     context: &RequestContext,
@@ -381,9 +381,9 @@ fn resolve<'b>(
     if !context.authorize(Operation::Read, Resource::Topic(&topic.name)) {
         return Err(ErrorCode::TOPIC_AUTHORIZATION_FAILED);
     }
-    *leader_epoch = broker.leader_epoch(topic);
-    broker.check_epoch(topic, wanted.current_leader_epoch)?;
     let index = wanted.partition.index;
+    *leader_epoch = broker.leader_epoch(topic, index);
+    broker.check_epoch(topic, index, wanted.current_leader_epoch)?;
     if let Some(queue) = broker.mounted(topic, index) {
         return Ok(Source::Queue(queue?));
     }

@@ -213,11 +213,11 @@ impl Listing<'_> {
             return Err(ErrorCode::UNSUPPORTED_VERSION);
         }
         let found = TopicKey::Name(&topic.name).find(self.image)?;
-        self.broker.check_epoch(found, LeaderEpoch(asked.current_leader_epoch))?;
+        self.broker.check_epoch(found, asked.partition_index, LeaderEpoch(asked.current_leader_epoch))?;
         if let Some(queue) = self.broker.mounted(found, asked.partition_index) {
             return Ok(Resolved::Queue(queue?));
         }
-        let leading = self.broker.leader_epoch(found);
+        let leading = self.broker.leader_epoch(found, asked.partition_index);
         Ok(Resolved::Log { partition: self.broker.partition(found, asked.partition_index)?, leading })
     }
 }

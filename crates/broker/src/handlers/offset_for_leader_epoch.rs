@@ -39,7 +39,7 @@ async fn end_topic(
             return Err(ErrorCode::TOPIC_AUTHORIZATION_FAILED);
         }
         let found = TopicKey::Name(&topic.topic).find(image)?;
-        broker.check_epoch(found, LeaderEpoch(asked.current_leader_epoch))?;
+        broker.check_epoch(found, asked.partition, LeaderEpoch(asked.current_leader_epoch))?;
         if let Some(queue) = broker.mounted(found, asked.partition) {
             let end = queue?.epoch_end_offset(LeaderEpoch(asked.leader_epoch));
             return end.map_err(|refused| refused.code);

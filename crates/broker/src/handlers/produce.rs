@@ -702,7 +702,7 @@ fn append(broker: &Broker, terms: Terms, topic: &str, target: Target, batches: &
             let mut answer = Answer::refused(target.index, code, Some(error.to_string()))
                 .blaming(error::blamed_records(&error));
             if code == ErrorCode::NOT_LEADER_OR_FOLLOWER && version >= LEADER_SINCE {
-                let (leader_id, leader_epoch) = (broker.node_id().0, broker.epoch().0);
+                let (leader_id, leader_epoch) = (broker.node_id().0, partition.log.leader_epoch().0);
                 answer.response.current_leader = LeaderIdAndEpoch { leader_id, leader_epoch };
             }
             answer

@@ -180,6 +180,8 @@ pub(crate) struct Placement {
     /// Index of its log dir.
     pub(crate) dir: usize,
     pub(crate) config: Arc<LogConfig>,
+    /// The leader epoch of all that is appended now.
+    pub(crate) epoch: LeaderEpoch,
 }
 
 /// A topic's durability at one moment.
@@ -201,21 +203,14 @@ pub(crate) struct Durability {
 #[derive(Debug)]
 pub(crate) struct Partitions {
     logs: Arc<LogStore>,
-    /// This node's start count: the leader epoch of all that is appended now.
-    epoch: LeaderEpoch,
     open: RwLock<HashMap<PartitionId, Arc<Partition>, BuildHasherDefault<IdHasher>>>,
     /// Looked at, and added to, under the lock of `open` alone.
     withdrawn: Mutex<BTreeSet<TopicId>>,
 }
 
 impl Partitions {
-    pub(crate) fn new(logs: Arc<LogStore>, epoch: LeaderEpoch) -> Self {
-        Self { logs, epoch, open: RwLock::default(), withdrawn: Mutex::default() }
-    }
-
-    /// The leader epoch of all that is appended now.
-    pub(crate) fn epoch(&self) -> LeaderEpoch {
-        self.epoch
+    pub(crate) fn new(logs: Arc<LogStore>) -> Self {
+        Self { logs, open: RwLock::default(), withdrawn: Mutex::default() }
     }
 
     /// The partition if it is in use already.
@@ -256,7 +251,7 @@ impl Partitions {
     fn recover(&self, placement: &Placement) -> Result<Partition, LogError> {
         let open = || {
             let config = Arc::clone(&placement.config);
-            let log = self.logs.partition(placement.id, placement.dir, config, self.epoch)?;
+            let log = self.logs.partition(placement.id, placement.dir, config, placement.epoch)?;
             Partition::new(placement.id, log)
         };
         // Of a new partition it is a matter of microseconds. Where the disk may be waited for, other connections' work moves
@@ -312,7 +307,7 @@ mod tests {
 
     fn placement(index: i32) -> Placement {
         let id = PartitionId { topic: TopicId([1; 16]), index };
-        Placement { id, dir: 0, config: Arc::default() }
+        Placement { id, dir: 0, config: Arc::default(), epoch: LeaderEpoch(0) }
     }
 
     /// A store that was stopped in order before, and has room for one open log.
@@ -335,7 +330,7 @@ mod tests {
     fn of_a_topic_that_is_withdrawn_nothing_is_acked_whether_it_waits_or_comes_or_was_there_before() {
         let sim = SimEnv::new(1);
         let logs = LogStore::open(&sim.env(), &["/logs".into()], StoreOptions::default()).unwrap();
-        let partitions = Partitions::new(Arc::new(logs), LeaderEpoch(1));
+        let partitions = Partitions::new(Arc::new(logs));
         let other = TopicId([2; 16]);
         let kept = Placement { id: PartitionId { topic: other, index: 0 }, ..placement(0) };
         let (partition, kept) = (partitions.open(&placement(0)).unwrap(), partitions.open(&kept).unwrap());
@@ -364,7 +359,7 @@ mod tests {
         let sim = SimEnv::new(1);
         let start = || {
             let logs = LogStore::open(&sim.env(), &["/logs".into()], StoreOptions::default()).unwrap();
-            Arc::new(Partitions::new(Arc::new(logs), LeaderEpoch(1)))
+            Arc::new(Partitions::new(Arc::new(logs)))
         };
         let before = start();
         let partition = before.open(&placement(0)).unwrap();
@@ -392,7 +387,7 @@ mod tests {
     #[test]
     fn a_partition_for_which_another_one_must_be_closed_holds_up_no_other_connection() {
         let sim = SimEnv::new(1);
-        let partitions = Arc::new(Partitions::new(Arc::new(open_stopped(&sim)), LeaderEpoch(1)));
+        let partitions = Arc::new(Partitions::new(Arc::new(open_stopped(&sim))));
         let first = partitions.open(&placement(0)).unwrap();
         append(&first).unwrap();
         first.write_staged().unwrap();

@@ -132,7 +132,7 @@ impl Machine {
     pub(crate) fn start(&mut self) -> Result<(), LogError> {
         self.epoch += 1;
         let store = LogStore::open(&self.sim.env(), &[PathBuf::from(DIR)], self.options.clone())?;
-        self.recovered = store.recover(LeaderEpoch(self.epoch), |_| Place::In(0, self.config.clone()))?;
+        self.recovered = store.recover(|_| LeaderEpoch(self.epoch), |_| Place::In(0, self.config.clone()))?;
         self.store = Some(store);
         Ok(())
     }

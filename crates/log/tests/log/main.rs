@@ -12,6 +12,7 @@ mod crashes;
 mod damage;
 mod devices;
 mod dirs;
+mod epochs;
 mod extremes;
 mod failures;
 mod flips;

@@ -165,7 +165,7 @@ impl Storm {
             let part = self.parts.iter().find(|part| part.id == id);
             part.map_or(Place::Deleted, |part| Place::In(part.dir, part.config.clone()))
         };
-        let report = store.recover(LeaderEpoch(self.epoch), place)?;
+        let report = store.recover(|_| LeaderEpoch(self.epoch), place)?;
         for (id, error) in &report.offline {
             let is_damage = matches!(error, LogError::Corrupt { .. } | LogError::Format { .. });
             assert!(!is_damage, "{id}: {error}");

@@ -41,7 +41,7 @@ fn open(dir: &Path, epoch: i32) -> LogStore {
     };
     let store = LogStore::open(&Env::real(), &[dir.join("logs")], options).unwrap();
     let report =
-        store.recover(LeaderEpoch(epoch), |_| Place::In(0, config(DurabilityLevel::SyncSync))).unwrap();
+        store.recover(|_| LeaderEpoch(epoch), |_| Place::In(0, config(DurabilityLevel::SyncSync))).unwrap();
     assert!(report.offline.is_empty(), "{report:?}");
     store
 }

@@ -134,7 +134,7 @@ impl World {
         let dirs = [PathBuf::from("/data/logs")];
         let store = LogStore::open(&self.sim.env(), &dirs, self.options.clone()).unwrap();
         let place = |_| Place::In(0, self.config.clone());
-        let report = store.recover(LeaderEpoch(self.starts), place).unwrap();
+        let report = store.recover(|_| LeaderEpoch(self.starts), place).unwrap();
         assert!(report.offline.is_empty(), "{report:?}");
         self.note(format!("  start {}: {report:?}", self.starts));
         self.store = Some(store);

@@ -91,7 +91,7 @@ impl Machine {
             ..StoreOptions::default()
         };
         let store = LogStore::open(&self.sim.env(), &[PathBuf::from("/logs")], options)?;
-        store.recover(LeaderEpoch(self.epoch), |_| Place::In(0, self.config()))?;
+        store.recover(|_| LeaderEpoch(self.epoch), |_| Place::In(0, self.config()))?;
         self.store = Some(store);
         Ok(())
     }
