@@ -20,7 +20,7 @@ use riverrun_env::prefetch_arc;
 use riverrun_log::config::LogConfig;
 use riverrun_log::{AppendError, AppendOptions, Appended, LogError, LogObserver, LogStore, PartitionLog};
 use riverrun_types::{
-    Acks, DurabilityLevel, LeaderEpoch, Offset, PartitionId, TopicId, ack_offset, visible_offset,
+    Acks, DurabilityLevel, LeaderEpoch, Offset, PartitionId, TopicId, Watermarks, ack_offset, visible_offset,
 };
 
 use acks::{AckQueue, Decision};
@@ -32,6 +32,9 @@ use crate::aside::without_the_thread;
 
 /// How far ahead partitions are prefetched: far enough for the memory, and not farther than the cache reaches.
 const PREFETCHED_AHEAD: usize = 6;
+
+/// The marks of a partition's other replicas: the leader is alone.
+const NO_OTHERS: [Watermarks; 0] = [];
 
 /// One partition that is in use.
 ///
@@ -51,7 +54,8 @@ pub(crate) struct Partition {
 impl Partition {
     fn new(id: PartitionId, log: Arc<PartitionLog>) -> Result<Self, LogError> {
         log.ensure_open()?;
-        let high_watermark = AtomicI64::new(visible_offset(log.level_reached(), log.watermarks()).0);
+        let high_watermark =
+            AtomicI64::new(visible_offset(log.level_reached(), log.watermarks(), &NO_OTHERS).0);
         let (waiters, acks) = (Waiters::default(), AckQueue::default());
         Ok(Self { id, log, high_watermark, is_withdrawn: AtomicBool::new(false), waiters, acks })
     }
@@ -124,7 +128,7 @@ impl Partition {
             if self.is_withdrawn() || self.log.is_lost(&staged) {
                 return Some(Err(NotDurable));
             }
-            (ack_offset(level, acks, marks) >= staged.last_offset.next()).then_some(Ok(()))
+            (ack_offset(level, acks, marks, &NO_OTHERS) >= staged.last_offset.next()).then_some(Ok(()))
         }
     }
 
@@ -160,7 +164,7 @@ impl Partition {
 impl LogObserver for Partition {
     fn advanced(&self) {
         let marks = self.log.watermarks();
-        let visible = visible_offset(self.log.level_reached(), marks);
+        let visible = visible_offset(self.log.level_reached(), marks, &NO_OTHERS);
         // Visible before it is acked, so that a producer reads what it was told is there.
         if self.high_watermark.fetch_max(visible.0, Ordering::AcqRel) < visible.0 {
             self.waiters.wake();

@@ -52,7 +52,7 @@ pub(crate) fn put(
     log.write_staged()?;
     let clock = RealClock::new();
     while !log.is_lost(&appended) {
-        if ack_offset(log.level_reached(), Acks::All, log.watermarks()) > appended.last_offset {
+        if ack_offset(log.level_reached(), Acks::All, log.watermarks(), &[]) > appended.last_offset {
             return Ok(appended);
         }
         assert!(clock.monotonic() < PATIENCE, "nobody says what became of {appended:?}");

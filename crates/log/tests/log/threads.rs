@@ -52,7 +52,7 @@ fn log(store: &LogStore, index: i32) -> Arc<PartitionLog> {
 
 /// Values of all visible records by offset, read as a consumer does.
 fn read(log: &PartitionLog, from: Offset) -> BTreeMap<i64, String> {
-    let (mut from, end) = (from, visible_offset(log.level_reached(), log.watermarks()));
+    let (mut from, end) = (from, visible_offset(log.level_reached(), log.watermarks(), &[]));
     let mut found = BTreeMap::new();
     while from < end {
         let slice = log.read(from, 10_000, end, true).unwrap();

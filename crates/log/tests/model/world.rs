@@ -657,7 +657,7 @@ fn put(log: &PartitionLog, batches: &[u8], options: AppendOptions) -> Result<App
     let appended = log.append(BytesMut::from(batches), options)?;
     log.write_staged()?;
     let clock = RealClock::new();
-    while ack_offset(log.level_reached(), Acks::All, log.watermarks()) <= appended.last_offset {
+    while ack_offset(log.level_reached(), Acks::All, log.watermarks(), &[]) <= appended.last_offset {
         assert!(!log.is_lost(&appended) && clock.monotonic() < PATIENCE, "{appended:?}");
         thread::yield_now();
     }
