@@ -123,11 +123,6 @@ impl Broker {
         NodeId(self.config.server.node_id)
     }
 
-    /// The leader epoch of every partition that is the server's own: this node's start count.
-    pub(crate) fn epoch(&self) -> LeaderEpoch {
-        self.partitions.epoch()
-    }
-
     /// The address that this client is to use for us.
     pub(crate) fn endpoint(&self, context: &RequestContext) -> (String, i32) {
         let named = |listener: &&Listener| *listener.name == *context.connection.listener;
@@ -140,17 +135,25 @@ impl Broker {
         self.replicas.partition(topic, index)
     }
 
-    /// The leader epoch of a topic's partitions: the server's, but for a mounted one, whose queue counts its own.
-    pub(crate) fn leader_epoch(&self, topic: &Topic) -> LeaderEpoch {
-        self.replicas.leader_epoch(topic)
+    /// The leader epoch of a partition, as the metadata says; the queue behind a mounted topic counts its own.
+    pub(crate) fn leader_epoch(&self, topic: &Topic, index: i32) -> LeaderEpoch {
+        self.replicas.leader_epoch(topic, index)
     }
 
-    /// Whether the epoch that a client believes in is the topic's (KIP-320). Clients that do not check send -1.
-    pub(crate) fn check_epoch(&self, topic: &Topic, believed: LeaderEpoch) -> Result<(), ErrorCode> {
+    /// Whether the epoch that a client believes in is the partition's (KIP-320). Clients that do not check send -1.
+    pub(crate) fn check_epoch(
+        &self,
+        topic: &Topic,
+        index: i32,
+        believed: LeaderEpoch,
+    ) -> Result<(), ErrorCode> {
         if believed < LeaderEpoch(0) {
             return Ok(());
         }
-        match believed.cmp(&self.leader_epoch(topic)) {
+        if !topic.has_partition(index) {
+            return Err(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
+        }
+        match believed.cmp(&self.leader_epoch(topic, index)) {
             Ordering::Less => Err(ErrorCode::FENCED_LEADER_EPOCH),
             Ordering::Greater => Err(ErrorCode::UNKNOWN_LEADER_EPOCH),
             Ordering::Equal => Ok(()),

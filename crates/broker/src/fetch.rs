@@ -49,7 +49,7 @@ pub(crate) struct Answer {
     pub(crate) log_start: Offset,
     /// Where the client's log and ours part (KIP-595), if it asked and they do.
     pub(crate) diverging: Option<(LeaderEpoch, Offset)>,
-    /// Of the topic, if it is known: what a client is told that believes in another one.
+    /// Of the partition, if it is known: what a client is told that believes in another one.
     pub(crate) leader_epoch: LeaderEpoch,
     pub(crate) parts: Vec<Part>,
     pub(crate) bytes: usize,
@@ -367,7 +367,7 @@ impl Source {
     }
 }
 
-/// Finds what is wanted, and tells the topic's epoch as soon as the topic is known. What `is_left` is not opened.
+/// Finds what is wanted, and tells the partition's epoch as soon as the topic is known. What `is_left` is not opened.
 fn resolve(
     broker: &Arc<Broker>,
     context: &RequestContext,
@@ -380,9 +380,9 @@ fn resolve(
     if !context.authorize(Operation::Read, Resource::Topic(&topic.name)) {
         return Err(ErrorCode::TOPIC_AUTHORIZATION_FAILED);
     }
-    *leader_epoch = broker.leader_epoch(topic);
-    broker.check_epoch(topic, wanted.current_leader_epoch)?;
     let index = wanted.partition.index;
+    *leader_epoch = broker.leader_epoch(topic, index);
+    broker.check_epoch(topic, index, wanted.current_leader_epoch)?;
     let in_use = broker.replicas.in_use(topic, index)?;
     if is_left && in_use.as_ref().is_none_or(Replica::takes_turns) {
         return Ok(Source::Left(in_use));

@@ -274,7 +274,7 @@ mod tests {
     use riverrun_env::FileSystem as _;
     use riverrun_env::sim::SimEnv;
     use riverrun_log::config::LogConfig;
-    use riverrun_types::{PartitionId, TimestampMs, TopicId};
+    use riverrun_types::{LeaderEpoch, PartitionId, TimestampMs, TopicId};
     use tokio::sync::watch;
 
     use super::*;
@@ -332,7 +332,7 @@ mod tests {
         let broker = open_broker(sim.env(), config).expect("starts");
         let id = PartitionId { topic: TopicId([7; 16]), index: 0 };
         let log =
-            broker.logs.partition(id, 0, Arc::new(LogConfig::default()), broker.epoch()).expect("a handle");
+            broker.logs.partition(id, 0, Arc::new(LogConfig::default()), LeaderEpoch(0)).expect("a handle");
         sim.fs.create_dir_all(&log.path()).expect("made");
         assert!(kept_partitions(&broker, 0).is_empty());
         assert!(sim.fs.exists(&log.path()).expect("known"));

@@ -12,7 +12,7 @@ use riverrun_env::{Env, PatientWall};
 use riverrun_journal::JournalError;
 use riverrun_log::{LogError, LogStore, Place, RecoveryReport};
 use riverrun_queue::CONTROL_NAME;
-use riverrun_types::{ErrorKind, PartitionId};
+use riverrun_types::{ErrorKind, LeaderEpoch, PartitionId};
 use tokio::sync::Notify;
 
 use crate::auto_creation::AutoCreations;
@@ -155,7 +155,7 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
     let config = Arc::new(config);
     let metadata = Arc::new(metadata);
     let mounts = Arc::new(mounts);
-    let partitions = Arc::new(Partitions::new(Arc::clone(&logs), image.leader_epoch()));
+    let partitions = Arc::new(Partitions::new(Arc::clone(&logs)));
     let replicas = Replicas::new(&config, &metadata, &logs, &partitions, &mounts);
     let replicas = Arc::new(replicas);
     let ports = Ports {
@@ -275,7 +275,11 @@ fn recover(broker: &Broker) -> Result<(), StartError> {
     let lost = |id: PartitionId| {
         if image.doomed().contains_key(&id.topic) { Place::Deleted } else { Place::Unknown }
     };
-    let recovered = broker.logs.recover(broker.epoch(), |id| known(id).unwrap_or_else(|| lost(id)));
+    let epoch = |id: PartitionId| {
+        let topic = image.topic_by_id(id.topic);
+        topic.map_or(LeaderEpoch::UNKNOWN, |topic| image.leader_epoch(topic, id.index))
+    };
+    let recovered = broker.logs.recover(epoch, |id| known(id).unwrap_or_else(|| lost(id)));
     let report = recovered.map_err(|error| without_journal(error, way_out))?;
     tell_offline(broker, &report);
     tell_unknown(broker, &report);

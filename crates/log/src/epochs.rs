@@ -3,6 +3,10 @@
 //! A client that sees an epoch it did not expect asks where that epoch ended (`OffsetForLeaderEpoch`); the answer
 //! tells it how much of what it has read is still true. The rules are those of KIP-101 and KIP-279.
 //!
+//! An epoch has an entry once a record was appended in it, and needs none before. While it leads it begins at the log end, and
+//! that it leads is durable in the metadata before anybody is answered. When another one leads, that begins at the same offset
+//! and takes its place, as it does in Kafka. So no answer of before a kill is contradicted after it.
+//!
 //! Pure: no I/O. The checkpoint carries the encoded list; recovery adds what the batches after it say.
 
 use riverrun_types::{LeaderEpoch, Offset};

@@ -1,7 +1,8 @@
 //! The four durability levels, and the two pure rules that follow from them.
 //!
-//! When a record is *acked* and when it is *visible* are separate questions: in a cluster they differ, so they
-//! are two functions from the first day.
+//! When a record is *acked* and when it is *visible* are separate questions, and two functions of the marks of all replicas
+//! that are in sync: at the levels that do not wait for the others, the leader acks what nobody sees yet. Where the leader is
+//! alone the two are the same, but for who asks for no ack.
 
 use std::fmt;
 use std::str::FromStr;
@@ -39,6 +40,11 @@ impl DurabilityLevel {
     /// Whether an ack waits for a sync of the local disk.
     pub fn syncs_locally(self) -> bool {
         matches!(self, Self::SyncSync | Self::AsyncSync)
+    }
+
+    /// Whether an ack that asks for all waits for the other replicas that are in sync.
+    pub fn waits_for_replicas(self) -> bool {
+        matches!(self, Self::SyncSync | Self::SyncAsync)
     }
 
     /// What an acked record survives, for people.
@@ -90,7 +96,7 @@ pub enum Acks {
     All,
 }
 
-/// How far a partition has come on this node, each an exclusive end offset.
+/// How far one replica of a partition has come, each an exclusive end offset.
 ///
 /// Invariants: `synced <= appended`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,17 +107,50 @@ pub struct Watermarks {
     pub synced: Offset,
 }
 
-/// The end offset up to which produce requests with these `acks` may be answered.
-pub fn ack_offset(level: DurabilityLevel, acks: Acks, marks: Watermarks) -> Offset {
-    match acks {
-        Acks::Leader | Acks::All if level.syncs_locally() => marks.synced,
-        Acks::None | Acks::Leader | Acks::All => marks.appended,
+impl Watermarks {
+    /// End of what the leader, whose marks these are, may ack by itself at this level.
+    fn of_leader(self, level: DurabilityLevel) -> Offset {
+        if level.syncs_locally() { self.synced } else { self.appended }
+    }
+
+    /// End of what another replica has at this level. One whose sync nobody promises need not have synced it.
+    fn of_follower(self, level: DurabilityLevel) -> Offset {
+        match level {
+            DurabilityLevel::SyncSync => self.synced,
+            DurabilityLevel::SyncAsync | DurabilityLevel::AsyncSync | DurabilityLevel::AsyncAsync => {
+                self.appended
+            }
+        }
+    }
+
+    /// The replicated mark: end of what the leader, whose marks these are, and each of the `others` has that is in sync with
+    /// it. The level says whether appended or synced.
+    pub fn replicated(self, level: DurabilityLevel, others: &[Self]) -> Offset {
+        others.iter().map(|other| other.of_follower(level)).fold(self.of_leader(level), Offset::min)
     }
 }
 
-/// The high watermark: the end offset up to which readers see records.
-pub fn visible_offset(level: DurabilityLevel, marks: Watermarks) -> Offset {
-    if level.syncs_locally() { marks.synced } else { marks.appended }
+/// The end offset up to which produce requests with these `acks` may be answered. `leader` has the marks of this node, and
+/// `others` those of the other replicas that are in sync; whether these are enough is the caller's to ask.
+///
+/// | level | `acks=0` | `acks=1` | `acks=all` |
+/// |---|---|---|---|
+/// | 1 | appended | synced | synced by all |
+/// | 2 | appended | appended | appended by all |
+/// | 3 | appended | synced | synced |
+/// | 4 | appended | appended | appended |
+pub fn ack_offset(level: DurabilityLevel, acks: Acks, leader: Watermarks, others: &[Watermarks]) -> Offset {
+    match acks {
+        Acks::None => leader.appended,
+        Acks::All if level.waits_for_replicas() => leader.replicated(level, others),
+        Acks::Leader | Acks::All => leader.of_leader(level),
+    }
+}
+
+/// The high watermark: the end offset up to which readers see records. It is the replicated mark at every level, so that what a
+/// reader has seen stays when another replica leads; nothing is visible that may not be acked.
+pub fn visible_offset(level: DurabilityLevel, leader: Watermarks, others: &[Watermarks]) -> Offset {
+    leader.replicated(level, others)
 }
 
 #[cfg(test)]
@@ -124,6 +163,57 @@ mod tests {
         DurabilityLevel::AsyncSync,
         DurabilityLevel::AsyncAsync,
     ];
+    const ACKS: [Acks; 3] = [Acks::None, Acks::Leader, Acks::All];
+    /// Other replicas at most.
+    const OTHERS_MAX: usize = 3;
+    /// Offsets that a mark may have.
+    const OFFSETS: i64 = 3;
+
+    fn marks(appended: i64, synced: i64) -> Watermarks {
+        Watermarks { appended: Offset(appended), synced: Offset(synced) }
+    }
+
+    /// All marks that one replica may have.
+    fn all_marks() -> impl Iterator<Item = Watermarks> {
+        (0..OFFSETS).flat_map(|appended| (0..=appended).map(move |synced| marks(appended, synced)))
+    }
+
+    /// All marks of a leader and the others.
+    fn all_replicas() -> Vec<Vec<Watermarks>> {
+        let mut all: Vec<Vec<Watermarks>> = all_marks().map(|leader| vec![leader]).collect();
+        let mut from = 0;
+        for _ in 0..OTHERS_MAX {
+            let shorter = from..all.len();
+            from = all.len();
+            for index in shorter {
+                let longer = all_marks().map(|other| [&all[index][..], &[other]].concat());
+                let longer: Vec<_> = longer.collect();
+                all.extend(longer);
+            }
+        }
+        all
+    }
+
+    /// Has `check` called with every input: level, marks of the leader and of the others.
+    fn check_all(check: impl Fn(DurabilityLevel, Watermarks, &[Watermarks])) {
+        for replicas in all_replicas() {
+            for level in LEVELS {
+                check(level, replicas[0], &replicas[1..]);
+            }
+        }
+    }
+
+    /// The same marks with one of them moved on by one offset, in each way that there is.
+    fn moved(leader: Watermarks, others: &[Watermarks]) -> Vec<Vec<Watermarks>> {
+        let replicas = [&[leader][..], others].concat();
+        let on = |index: usize, appended: i64, synced: i64| {
+            let mut replicas = replicas.clone();
+            let Watermarks { appended: end, synced: synced_end } = &mut replicas[index];
+            (*end, *synced_end) = (end.plus(appended), synced_end.plus(synced));
+            (synced_end <= end).then_some(replicas)
+        };
+        (0..replicas.len()).flat_map(|index| [on(index, 1, 0), on(index, 0, 1)]).flatten().collect()
+    }
 
     #[test]
     fn a_level_is_its_number() {
@@ -137,13 +227,91 @@ mod tests {
 
     #[test]
     fn nothing_unsynced_is_acked_or_visible_at_a_sync_level() {
-        let marks = Watermarks { appended: Offset(10), synced: Offset(4) };
+        let marks = marks(10, 4);
         for level in LEVELS {
             let reached = if level.syncs_locally() { Offset(4) } else { Offset(10) };
-            assert_eq!(visible_offset(level, marks), reached, "level {level}");
-            assert_eq!(ack_offset(level, Acks::Leader, marks), reached, "level {level}");
-            assert_eq!(ack_offset(level, Acks::All, marks), reached, "level {level}");
-            assert_eq!(ack_offset(level, Acks::None, marks), Offset(10), "level {level}");
+            assert_eq!(visible_offset(level, marks, &[]), reached, "level {level}");
+            assert_eq!(ack_offset(level, Acks::Leader, marks, &[]), reached, "level {level}");
+            assert_eq!(ack_offset(level, Acks::All, marks, &[]), reached, "level {level}");
+            assert_eq!(ack_offset(level, Acks::None, marks, &[]), Offset(10), "level {level}");
+        }
+    }
+
+    #[test]
+    fn each_level_has_the_marks_that_it_promises() {
+        let (leader, others) = (marks(20, 10), [marks(15, 12), marks(18, 7)]);
+        let expected = [
+            // Level, visible, acked to who asks for the leader, acked to who asks for all.
+            (DurabilityLevel::SyncSync, 7, 10, 7),
+            (DurabilityLevel::SyncAsync, 15, 20, 15),
+            (DurabilityLevel::AsyncSync, 10, 10, 10),
+            (DurabilityLevel::AsyncAsync, 15, 20, 20),
+        ];
+        for (level, visible, by_leader, by_all) in expected {
+            assert_eq!(visible_offset(level, leader, &others), Offset(visible), "level {level}");
+            let acked = [Acks::Leader, Acks::All].map(|acks| ack_offset(level, acks, leader, &others));
+            assert_eq!(acked, [Offset(by_leader), Offset(by_all)], "level {level}");
+        }
+    }
+
+    #[test]
+    fn no_mark_that_moves_on_takes_anything_back() {
+        check_all(|level, leader, others| {
+            for replicas in moved(leader, others) {
+                let (new, new_others) = (replicas[0], &replicas[1..]);
+                let visible = [(leader, others), (new, new_others)]
+                    .map(|(it, others)| visible_offset(level, it, others));
+                assert!(visible[0] <= visible[1], "level {level}, {leader:?} {others:?}");
+                for acks in ACKS {
+                    let acked = [(leader, others), (new, new_others)]
+                        .map(|(it, others)| ack_offset(level, acks, it, others));
+                    assert!(acked[0] <= acked[1], "level {level}, {acks:?}, {leader:?} {others:?}");
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn nothing_is_acked_or_visible_beyond_what_the_level_promises() {
+        check_all(|level, leader, others| {
+            let context = format!("level {level}, {leader:?} {others:?}");
+            let (visible, acked) =
+                (visible_offset(level, leader, others), ack_offset(level, Acks::All, leader, others));
+            assert!(!level.syncs_locally() || acked <= leader.synced, "{context}");
+            assert!(acked <= leader.appended, "{context}");
+            let all_have =
+                |end: Offset, mark: fn(&Watermarks) -> Offset| others.iter().all(|it| end <= mark(it));
+            assert!(all_have(visible, |it| it.appended), "{context}: another leader would lack it");
+            match level {
+                DurabilityLevel::SyncSync => assert!(all_have(acked, |it| it.synced), "{context}"),
+                DurabilityLevel::SyncAsync => assert!(all_have(acked, |it| it.appended), "{context}"),
+                DurabilityLevel::AsyncSync | DurabilityLevel::AsyncAsync => {
+                    assert_eq!(acked, ack_offset(level, Acks::Leader, leader, &[]), "{context}");
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn nothing_is_visible_that_may_not_be_acked() {
+        check_all(|level, leader, others| {
+            let visible = visible_offset(level, leader, others);
+            let [none, by_leader, by_all] = ACKS.map(|acks| ack_offset(level, acks, leader, others));
+            assert!(
+                visible <= by_all && by_all <= by_leader && by_leader <= none,
+                "level {level}, {leader:?} {others:?}"
+            );
+            assert!(!level.waits_for_replicas() || visible == by_all, "level {level}, {leader:?} {others:?}");
+        });
+    }
+
+    #[test]
+    fn a_leader_alone_acks_and_shows_by_its_own_marks() {
+        for (level, leader) in LEVELS.into_iter().flat_map(|level| all_marks().map(move |it| (level, it))) {
+            let own = if level.syncs_locally() { leader.synced } else { leader.appended };
+            assert_eq!(visible_offset(level, leader, &[]), own);
+            let acked = ACKS.map(|acks| ack_offset(level, acks, leader, &[]));
+            assert_eq!(acked, [leader.appended, own, own], "level {level}, {leader:?}");
         }
     }
 }

@@ -298,7 +298,7 @@ mod tests {
     async fn a_topic_of_a_reserved_name_from_older_data_can_be_deleted() {
         let broker = start(&SimEnv::new(1));
         let (name, dirs, configs) = ("__transaction_state".to_owned(), vec![0], [].into());
-        let created = Record::TopicCreated { id: TopicId([1; 16]), name, dirs, configs };
+        let created = Record::TopicCreated { id: TopicId([1; 16]), name, dirs, configs, starts: 0 };
         broker.metadata.change(|draft| draft.record(created)).expect("changed");
         create(&broker, OFFSETS_TOPIC);
         assert_eq!(delete(&broker, "__transaction_state").await, ErrorCode::NONE);

@@ -12,7 +12,6 @@ use riverrun_protocol::describe_topic_partitions_response::{
     Cursor, DescribeTopicPartitionsResponsePartition, DescribeTopicPartitionsResponseTopic,
 };
 use riverrun_protocol::{DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse, ErrorCode};
-use riverrun_types::LeaderEpoch;
 
 use super::bounds::partitions_bytes;
 use super::operations;
@@ -102,8 +101,7 @@ impl Page<'_> {
         }
         let room = i32::try_from(self.room).unwrap_or(i32::MAX);
         let end = first.saturating_add(room).min(topic.partition_count());
-        let epoch = self.broker.leader_epoch(topic);
-        let partitions: Vec<_> = (first..end).map(|index| self.partition(topic, index, epoch)).collect();
+        let partitions: Vec<_> = (first..end).map(|index| self.partition(topic, index)).collect();
         self.room -= partitions.len();
         self.topics.push(self.described(topic, partitions));
         (end < topic.partition_count()).then_some(end)
@@ -124,18 +122,13 @@ impl Page<'_> {
         }
     }
 
-    fn partition(
-        &self,
-        topic: &Topic,
-        partition_index: i32,
-        leader_epoch: LeaderEpoch,
-    ) -> DescribeTopicPartitionsResponsePartition {
+    fn partition(&self, topic: &Topic, partition_index: i32) -> DescribeTopicPartitionsResponsePartition {
         let standing = Standing::of(self.broker, topic, partition_index);
         DescribeTopicPartitionsResponsePartition {
             error_code: standing.error_code,
             partition_index,
             leader_id: standing.leader_id,
-            leader_epoch: leader_epoch.0,
+            leader_epoch: self.broker.leader_epoch(topic, partition_index).0,
             isr_nodes: standing.replica_nodes.clone(),
             replica_nodes: standing.replica_nodes,
             eligible_leader_replicas: Some(Vec::new()),

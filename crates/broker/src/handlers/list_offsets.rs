@@ -207,8 +207,8 @@ impl Listing<'_> {
             return Err(ErrorCode::UNSUPPORTED_VERSION);
         }
         let found = TopicKey::Name(&topic.name).find(self.image)?;
-        self.broker.check_epoch(found, LeaderEpoch(asked.current_leader_epoch))?;
-        let leading = self.broker.leader_epoch(found);
+        self.broker.check_epoch(found, asked.partition_index, LeaderEpoch(asked.current_leader_epoch))?;
+        let leading = self.broker.leader_epoch(found, asked.partition_index);
         Ok((self.broker.replicas.find(found, asked.partition_index)?, leading))
     }
 }

@@ -232,14 +232,13 @@ impl View<'_> {
     }
 
     fn describe(&self, topic: &Topic) -> MetadataResponseTopic<'static> {
-        let leader_epoch = self.broker.leader_epoch(topic);
         let partition = |partition_index| {
             let standing = Standing::of(self.broker, topic, partition_index);
             MetadataResponsePartition {
                 error_code: standing.error_code,
                 partition_index,
                 leader_id: standing.leader_id,
-                leader_epoch: leader_epoch.0,
+                leader_epoch: self.broker.leader_epoch(topic, partition_index).0,
                 isr_nodes: standing.replica_nodes.clone(),
                 replica_nodes: standing.replica_nodes,
                 offline_replicas: standing.offline_replicas,

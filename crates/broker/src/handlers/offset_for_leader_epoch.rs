@@ -38,7 +38,7 @@ async fn end_topic(
             return Err(ErrorCode::TOPIC_AUTHORIZATION_FAILED);
         }
         let found = TopicKey::Name(&topic.topic).find(image)?;
-        broker.check_epoch(found, LeaderEpoch(asked.current_leader_epoch))?;
+        broker.check_epoch(found, asked.partition, LeaderEpoch(asked.current_leader_epoch))?;
         let replica = broker.replicas.find(found, asked.partition)?;
         replica.epoch_end_offset(LeaderEpoch(asked.leader_epoch))
     };

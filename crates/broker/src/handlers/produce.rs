@@ -656,6 +656,7 @@ fn append(broker: &Broker, terms: Terms, topic: &str, target: Target, batches: &
         };
     }
     let batch = if replica.keeps_batches() { batches.detached(batch) } else { batch };
+    let leader_epoch = replica.leader_epoch();
     match replica.append(batch, options, deadlines.turn) {
         Ok(staged) => Answer { response: taken(target.index, &staged), staged: Some(staged) },
         Err(NotStaged { code, message, records, error }) => {
@@ -663,8 +664,8 @@ fn append(broker: &Broker, terms: Terms, topic: &str, target: Target, batches: &
             let Some(error) = error else { return answer };
             complain(broker, topic, target.index, &error);
             if code == ErrorCode::NOT_LEADER_OR_FOLLOWER && version >= LEADER_SINCE {
-                let (leader_id, leader_epoch) = (broker.node_id().0, broker.epoch().0);
-                answer.response.current_leader = LeaderIdAndEpoch { leader_id, leader_epoch };
+                answer.response.current_leader =
+                    LeaderIdAndEpoch { leader_id: broker.node_id().0, leader_epoch: leader_epoch.0 };
             }
             answer
         }

@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use riverrun_env::Random;
+use riverrun_types::TopicId;
 use riverrun_types::limits::TOPIC_PARTITIONS_MAX;
-use riverrun_types::{LeaderEpoch, TopicId};
 
 use super::error::TopicError;
 use super::image::{Image, Topic};
@@ -87,8 +87,8 @@ impl<'a> Draft<'a> {
     pub(crate) fn create_topic(&mut self, new: NewTopic) -> Result<Arc<Topic>, TopicError> {
         self.check_new_name(&new.name)?;
         let dirs = self.place_partitions(new.partition_count, TOPIC_PARTITIONS_MAX)?;
-        let id = self.random_topic_id();
-        self.record(Record::TopicCreated { id, name: new.name, dirs, configs: new.configs });
+        let (id, starts) = (self.random_topic_id(), self.image.starts());
+        self.record(Record::TopicCreated { id, name: new.name, dirs, configs: new.configs, starts });
         Ok(self.topic_of(id))
     }
 
@@ -132,14 +132,14 @@ impl<'a> Draft<'a> {
     /// Raises a topic's partitions to `total`.
     pub(crate) fn grow_topic(&mut self, name: &str, total: i32) -> Result<Arc<Topic>, TopicError> {
         let topic = changeable(self.image.topic(name))?;
-        let (id, current) = (topic.id, topic.partition_count());
+        let (id, current, starts) = (topic.id, topic.partition_count(), self.image.origin_of_more(topic));
         if total <= current {
             return Err(TopicError::InvalidPartitions(format!(
                 "Topic currently has {current} partitions, and {total} would not be more."
             )));
         }
         let dirs = self.place_partitions(total - current, TOPIC_PARTITIONS_MAX - current)?;
-        self.record(Record::PartitionsAdded { id, dirs });
+        self.record(Record::PartitionsAdded { id, dirs, starts });
         Ok(self.topic_of(id))
     }
 
@@ -190,8 +190,7 @@ impl<'a> Draft<'a> {
 
     /// Counts one more start of this node.
     pub(crate) fn start_node(&mut self) {
-        let LeaderEpoch(epoch) = self.image.leader_epoch();
-        self.record(Record::NodeStarted { epoch: epoch + 1 });
+        self.record(Record::NodeStarted { starts: self.image.starts() + 1 });
     }
 
     /// Steps over every start and every producer id that changes may have recorded which are lost, beyond what the image
@@ -199,7 +198,9 @@ impl<'a> Draft<'a> {
     pub(crate) fn skip_what_is_lost(&mut self, told: Progress) {
         let Progress { starts, producer_ids_end, added_partitions } =
             Progress::of(&self.image).furthest(told);
-        self.record(Record::NodeStarted { epoch: starts.saturating_add(LOST_STARTS_MAX) });
+        let starts = starts.saturating_add(LOST_STARTS_MAX);
+        self.record(Record::NodeStarted { starts });
+        self.record(Record::ChangesLost { before: starts });
         let end = producer_ids_end.saturating_add(LOST_PRODUCER_IDS_MAX);
         self.record(Record::ProducerIdsReserved { end });
         self.record(Record::AddedPartitionsCounted { count: added_partitions });

@@ -7,7 +7,6 @@ use std::io;
 use std::path::Path;
 
 use riverrun_env::Env;
-use riverrun_types::LeaderEpoch;
 
 use super::error::MetadataError;
 use super::image::Image;
@@ -34,7 +33,7 @@ pub(crate) fn refuse(env: &Env, meta: &Path) -> Result<(), MetadataError> {
 
 /// Says that a cluster is new, if this is its first start.
 pub(crate) fn tell(image: &Image, data: &Path, is_meant: bool) {
-    if image.leader_epoch() > LeaderEpoch(1) {
+    if image.starts() > 1 {
         return;
     }
     let (dir, cluster) = (data.display(), image.cluster_id());

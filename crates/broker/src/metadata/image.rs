@@ -15,6 +15,7 @@ use crate::topic_names::collision_key;
 /// A topic at one moment.
 ///
 /// Invariants: it has one partition at least; partition indexes are 0 and up without a gap. A mounted one has no configs.
+/// Of another one each partition has an origin, and no two neighbouring runs of `origins` have the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Topic {
     /// Its name.
@@ -27,6 +28,16 @@ pub(crate) struct Topic {
     /// metadata log: the server's configuration says that it is there.
     pub(crate) is_mounted: bool,
     dirs: Arc<[u16]>,
+    origins: Arc<[OriginRun]>,
+}
+
+/// A run of partitions that have the same origin: how often their node had started when they came to be. A partition's
+/// leader epoch counts the starts since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct OriginRun {
+    /// Index of the first of them; they reach up to that of the next run.
+    first: usize,
+    starts: i32,
 }
 
 impl Topic {
@@ -55,6 +66,35 @@ impl Topic {
     /// Log dirs of all partitions, in the order of the partitions.
     pub(crate) fn log_dirs(&self) -> impl Iterator<Item = usize> {
         self.dirs.iter().map(|dir| usize::from(*dir))
+    }
+
+    /// How often the node had started when a partition came to be; `None` if there is no such partition in a log dir.
+    fn origin(&self, partition: i32) -> Option<i32> {
+        let index = usize::try_from(partition).ok().filter(|index| *index < self.dirs.len())?;
+        let after = self.origins.partition_point(|run| run.first <= index);
+        after.checked_sub(1).map(|run| self.origins[run].starts)
+    }
+
+    /// Adds partitions that came to be at one count of starts.
+    fn grow(&mut self, dirs: &[u16], starts: i32) {
+        let first = self.dirs.len();
+        self.dirs = self.dirs.iter().chain(dirs).copied().collect();
+        if self.origins.last().is_none_or(|run| run.starts != starts) {
+            self.origins = self.origins.iter().copied().chain([OriginRun { first, starts }]).collect();
+        }
+    }
+
+    /// Records that make this topic.
+    fn to_records(&self) -> impl Iterator<Item = Record> {
+        let ends = self.origins.iter().skip(1).map(|run| run.first).chain([self.dirs.len()]);
+        self.origins.iter().zip(ends).map(|(run, end)| {
+            let (id, dirs, starts) = (self.id, self.dirs[run.first..end].to_vec(), run.starts);
+            if run.first > 0 {
+                return Record::PartitionsAdded { id, dirs, starts };
+            }
+            let configs = TopicOverrides::clone(&self.configs);
+            Record::TopicCreated { id, name: self.name.to_string(), dirs, configs, starts }
+        })
     }
 }
 
@@ -89,7 +129,9 @@ pub(crate) struct LogDir {
 pub(crate) struct Image {
     cluster_id: Arc<str>,
     node_id: NodeId,
-    epoch: LeaderEpoch,
+    starts: i32,
+    /// Changes that were made before this start may be lost; 0: none are.
+    lost_before: i32,
     producer_ids_end: i64,
     added_partitions: i64,
     topics_generation: u64,
@@ -113,7 +155,8 @@ impl Image {
         Self {
             cluster_id: Arc::from(head.cluster_id.as_str()),
             node_id: NodeId(head.node_id),
-            epoch: LeaderEpoch(0),
+            starts: 0,
+            lost_before: 0,
             producer_ids_end: 0,
             added_partitions: 0,
             topics_generation: 0,
@@ -139,9 +182,23 @@ impl Image {
         self.node_id
     }
 
-    /// How often this node has started, which is the leader epoch of every partition it leads.
-    pub(crate) fn leader_epoch(&self) -> LeaderEpoch {
-        self.epoch
+    /// How often this node has started.
+    pub(crate) fn starts(&self) -> i32 {
+        self.starts
+    }
+
+    /// The leader epoch of a partition of this topic: 0 when it came to be, and one more with each start since. Unknown if
+    /// there is no such partition in a log dir.
+    pub(crate) fn leader_epoch(&self, topic: &Topic, partition: i32) -> LeaderEpoch {
+        let origin = topic.origin(partition);
+        origin.map_or(LeaderEpoch::UNKNOWN, |origin| LeaderEpoch(self.starts - origin))
+    }
+
+    /// The origin of partitions that are added to this topic now. Where it was there before changes were lost, they may have
+    /// been there, too: the journal may have records of them, whose epochs they have to be above.
+    pub(super) fn origin_of_more(&self, topic: &Topic) -> i32 {
+        let may_have_been_there = topic.origin(0).is_some_and(|origin| origin < self.lost_before);
+        if may_have_been_there { 0 } else { self.starts }
     }
 
     /// The topic of a name.
@@ -265,10 +322,11 @@ impl Image {
             self.topics_generation += 1;
         }
         match record {
-            Record::NodeStarted { epoch } if epoch > self.epoch.0 => self.epoch = LeaderEpoch(epoch),
-            Record::NodeStarted { epoch } => {
-                return Err(format!("start {epoch} comes after start {}", self.epoch.0));
+            Record::NodeStarted { starts } if starts > self.starts => self.starts = starts,
+            Record::NodeStarted { starts } => {
+                return Err(format!("start {starts} comes after start {}", self.starts));
             }
+            Record::ChangesLost { before } => self.lost_before = self.lost_before.max(before),
             Record::LogDirAdded { .. } if self.log_dirs.len() > usize::from(u16::MAX) => {
                 return Err("there are more log dirs than a partition can name".to_owned());
             }
@@ -283,16 +341,16 @@ impl Image {
             Record::LogDirGivenUp { id, start } => self.give_up(id, start),
             Record::LogDirRemoved { index } => self.remove_log_dir(index)?,
             Record::LogDirsCordoned { cordon } => self.set_cordon(cordon)?,
-            Record::TopicCreated { id, name, dirs, configs } => self.add_topic(id, &name, &dirs, configs)?,
+            Record::TopicCreated { id, name, dirs, configs, starts } => {
+                self.add_topic(id, &name, &dirs, configs, starts)?;
+            }
             Record::TopicDeleted { id } => self.remove_topic(id)?,
             Record::TopicDoomed { id, dirs } => self.doom(id, Arc::from(dirs))?,
             Record::TopicDiscarded { id } => _ = Arc::make_mut(&mut self.doomed).remove(&id),
-            Record::PartitionsAdded { id, dirs } => {
-                self.count_partitions(&dirs)?;
+            Record::PartitionsAdded { id, dirs, starts } => {
                 self.added_partitions = self.added_partitions.saturating_add_unsigned(dirs.len() as u64);
-                self.replace_topic(id, |topic| {
-                    topic.dirs = topic.dirs.iter().chain(&dirs).copied().collect();
-                })?;
+                self.count_partitions(&dirs, starts)?;
+                self.replace_topic(id, |topic| topic.grow(&dirs, starts))?;
             }
             Record::AddedPartitionsCounted { count } => {
                 self.added_partitions = self.added_partitions.max(count);
@@ -312,26 +370,30 @@ impl Image {
         name: &str,
         dirs: &[u16],
         configs: TopicOverrides,
+        starts: i32,
     ) -> Result<(), String> {
         if dirs.is_empty() || self.topic(name).is_some() || self.topic_by_id(id).is_some() {
             return Err(format!("topic {name} has no partitions or is made twice"));
         }
-        self.count_partitions(dirs)?;
-        self.put_named(Topic {
-            name: Arc::from(name),
-            id,
-            configs: Arc::new(configs),
-            is_mounted: false,
-            dirs: Arc::from(dirs),
-        });
+        self.count_partitions(dirs, starts)?;
+        let (name, dirs, origins) =
+            (Arc::from(name), Arc::from(dirs), Arc::from([OriginRun { first: 0, starts }]));
+        self.put_named(Topic { name, id, configs: Arc::new(configs), is_mounted: false, dirs, origins });
         Ok(())
     }
 
     /// Adds a queue of this machine, whose name and id no topic has. Nothing of it goes into the log.
     pub(crate) fn mount(&mut self, name: &str, id: TopicId) {
-        let (name, configs, dirs) = (Arc::from(name), Arc::default(), Arc::from([]));
+        let (name, configs) = (Arc::from(name), Arc::default());
         self.topics_generation += 1;
-        self.put_named(Topic { name, id, configs, is_mounted: true, dirs });
+        self.put_named(Topic {
+            name,
+            id,
+            configs,
+            is_mounted: true,
+            dirs: Arc::from([]),
+            origins: Arc::from([]),
+        });
     }
 
     fn put_named(&mut self, topic: Topic) {
@@ -387,7 +449,7 @@ impl Image {
         let dir = self.log_dirs.get_mut(usize::from(index)).ok_or("an unknown log dir was replaced")?;
         let before = std::mem::replace(&mut dir.id, id);
         if had_records {
-            self.give_up(before, self.epoch.0);
+            self.give_up(before, self.starts);
         }
         Ok(())
     }
@@ -440,8 +502,11 @@ impl Image {
         Ok(())
     }
 
-    fn count_partitions(&mut self, dirs: &[u16]) -> Result<(), String> {
+    fn count_partitions(&mut self, dirs: &[u16], starts: i32) -> Result<(), String> {
         self.check_dirs(dirs)?;
+        if !(0..=self.starts).contains(&starts) {
+            return Err(format!("partitions came to be at start {starts}, and there were {}", self.starts));
+        }
         for dir in dirs {
             self.log_dirs[usize::from(*dir)].partition_count += 1;
         }
@@ -458,13 +523,9 @@ impl Image {
         let given_up = given_up.map(|(id, start)| Record::LogDirGivenUp { id: id.clone(), start: *start });
         let dirs = dirs.chain(given_up);
         let cordon = self.cordon.clone().map(|cordon| Record::LogDirsCordoned { cordon: Some(cordon) });
-        let topics = self.topics().filter(|topic| !topic.is_mounted).map(|topic| Record::TopicCreated {
-            id: topic.id,
-            name: topic.name.to_string(),
-            dirs: topic.dirs.to_vec(),
-            configs: TopicOverrides::clone(&topic.configs),
-        });
-        let started = (self.epoch.0 > 0).then_some(Record::NodeStarted { epoch: self.epoch.0 });
+        let topics = self.topics().flat_map(|topic| topic.to_records());
+        let started = (self.starts > 0).then_some(Record::NodeStarted { starts: self.starts });
+        let lost = (self.lost_before > 0).then_some(Record::ChangesLost { before: self.lost_before });
         let producers = Record::ProducerIdsReserved { end: self.producer_ids_end };
         let added = Record::AddedPartitionsCounted { count: self.added_partitions };
         let doomed =
@@ -473,7 +534,9 @@ impl Image {
             group: group.group_id.to_string(),
             configs: group.configs.clone(),
         });
-        let first = started.into_iter().chain([producers, added]);
+        let first = started.into_iter().chain(lost).chain([producers]);
+        // The count comes after the topics: it tells of the partitions that theirs tell of, too.
+        let topics = topics.chain([added]);
         first.chain(dirs).chain(cordon).chain(topics).chain(doomed).chain(groups)
     }
 }
@@ -484,6 +547,34 @@ mod tests {
     use crate::metadata::testing::image;
 
     #[test]
+    fn partitions_of_an_older_program_are_led_in_epochs_that_count_all_starts() {
+        let id = TopicId([1; 16]);
+        let older = format!(
+            r#"[{{"node_started":{{"epoch":7}}}},{{"topic_created":{{"id":"{id}","name":"t","dirs":[0],"configs":{{}}}}}},
+            {{"partitions_added":{{"id":"{id}","dirs":[0]}}}}]"#
+        );
+        let mut image = image(1);
+        let added = Record::PartitionsAdded { id, dirs: vec![0], starts: 8 };
+        let records = serde_json::from_str::<Vec<Record>>(&older).expect("readable");
+        for record in records.into_iter().chain([Record::NodeStarted { starts: 8 }, added]) {
+            image.apply(record).expect("fits");
+        }
+        let topic = image.topic("t").expect("there");
+        let epochs = [0, 1, 2, 3].map(|index| image.leader_epoch(topic, index).0);
+        assert_eq!(epochs, [8, 8, 0, -1]);
+        assert_eq!(image.origin_of_more(topic), 8);
+    }
+
+    #[test]
+    fn no_partition_comes_to_be_before_or_after_all_starts() {
+        for starts in [-1, 1] {
+            let (id, name, dirs) = (TopicId([1; 16]), "t".to_owned(), vec![0]);
+            let created = Record::TopicCreated { id, name, dirs, configs: TopicOverrides::new(), starts };
+            image(1).apply(created).expect_err("there were none");
+        }
+    }
+
+    #[test]
     fn the_oldest_of_too_many_log_dirs_that_were_given_up_are_forgotten() {
         let mut image = image(1);
         let topic = TopicId([1; 16]);
@@ -491,7 +582,7 @@ mod tests {
         let replaced = |index, id: i32| Record::LogDirReplaced { index, id: format!("new-{id}") };
         let max = i32::try_from(GIVEN_UP_DIRS_MAX).expect("few");
         for start in 1..=max + 2 {
-            image.apply(Record::NodeStarted { epoch: start }).expect("fits");
+            image.apply(Record::NodeStarted { starts: start }).expect("fits");
             image.apply(replaced(0, start)).expect("fits");
         }
         let mut again = Image::new(&Head {

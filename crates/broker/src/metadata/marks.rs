@@ -24,7 +24,6 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use riverrun_env::{ChangeError, Env, atomic_replace, is_shortage, read_whole};
-use riverrun_types::LeaderEpoch;
 use serde::{Deserialize, Serialize};
 
 use super::error::MetadataError;
@@ -61,9 +60,8 @@ pub(crate) struct Progress {
 
 impl Progress {
     pub(super) fn of(image: &Image) -> Self {
-        let LeaderEpoch(starts) = image.leader_epoch();
         Self {
-            starts,
+            starts: image.starts(),
             producer_ids_end: image.producer_ids_end(),
             added_partitions: image.added_partitions(),
         }

@@ -13,8 +13,13 @@ use crate::cordon::Cordon;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Record {
-    /// The node started for the `epoch`-th time.
-    NodeStarted { epoch: i32 },
+    /// The node started for the `starts`-th time. An older program calls the number an epoch: it was one of every partition.
+    NodeStarted {
+        #[serde(alias = "epoch")]
+        starts: i32,
+    },
+    /// Changes that were made before this start may be lost, and their owner has given them up.
+    ChangesLost { before: i32 },
     /// A log dir came into use. Its index is the number of those before it.
     LogDirAdded { id: String, path: String },
     /// A log dir was found under another path.
@@ -27,13 +32,16 @@ pub(crate) enum Record {
     LogDirRemoved { index: u16 },
     /// A client has said which log dirs take no new partitions; none: the server's configuration says it again.
     LogDirsCordoned { cordon: Option<Cordon> },
-    /// A topic was made; `dirs` has the log dir's index of each partition.
+    /// A topic was made; `dirs` has the log dir's index of each partition, and `starts` is their origin: the node had started
+    /// as often then. Those of an older program have none, and are led in epochs that count all starts, as they were by it.
     TopicCreated {
         #[serde(with = "topic_id_text")]
         id: TopicId,
         name: String,
         dirs: Vec<u16>,
         configs: TopicOverrides,
+        #[serde(default)]
+        starts: i32,
     },
     /// A topic was deleted. Its files may still be there.
     TopicDeleted {
@@ -51,11 +59,13 @@ pub(crate) enum Record {
         #[serde(with = "topic_id_text")]
         id: TopicId,
     },
-    /// A topic got more partitions; `dirs` is of the new ones.
+    /// A topic got more partitions; `dirs` and `starts` are of the new ones.
     PartitionsAdded {
         #[serde(with = "topic_id_text")]
         id: TopicId,
         dirs: Vec<u16>,
+        #[serde(default)]
+        starts: i32,
     },
     /// So many partitions had been added to topics before, whether or not these are there still.
     AddedPartitionsCounted { count: i64 },
@@ -126,7 +136,7 @@ mod tests {
     fn a_record_of_a_newer_program_is_not_skipped() {
         for newer in [
             r#"[{"tenant_created":{"name":"x"}}]"#,
-            r#"[{"node_started":{"epoch":1,"rack":"a"}}]"#,
+            r#"[{"node_started":{"starts":1,"rack":"a"}}]"#,
             r#"[{"node_started":{}}]"#,
             r#"[{"log_dirs_cordoned":{"cordon":"some"}}]"#,
         ] {
@@ -137,12 +147,14 @@ mod tests {
     #[test]
     fn records_come_back_from_their_text_and_hold_no_zero_byte() {
         let records = vec![
-            Record::NodeStarted { epoch: 3 },
+            Record::NodeStarted { starts: 3 },
+            Record::ChangesLost { before: 3 },
             Record::TopicCreated {
                 id: TopicId([7; 16]),
                 name: "a".into(),
                 dirs: vec![0, 1],
                 configs: [("retention.ms".to_owned(), "a\0b".to_owned())].into(),
+                starts: 3,
             },
             Record::TopicDeleted { id: TopicId([255; 16]) },
             Record::LogDirsCordoned { cordon: Some(Cordon::All) },

@@ -29,7 +29,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use riverrun_env::{Directory, Env, LockGuard, Vanishing};
-use riverrun_types::{ProducerId, TopicId};
+use riverrun_types::{LeaderEpoch, ProducerId, TopicId};
 
 use self::files::{Loaded, Snapshot, WriteFailure, load, start_generation, write_copy, write_snapshot};
 pub(super) use self::files::{Verified, verify};
@@ -40,7 +40,7 @@ use super::copies::Behind;
 use super::directory::make_durable;
 use super::draft::{Draft, random_id};
 use super::error::{MetadataError, TopicError};
-use super::image::Image;
+use super::image::{Image, Topic};
 use super::log_dirs;
 use super::marks::{Marks, Progress};
 use super::records::{Head, to_json};
@@ -233,6 +233,11 @@ impl Store {
     /// What the metadata says now.
     pub(crate) fn image(&self) -> Arc<Image> {
         self.image.load_full()
+    }
+
+    /// The leader epoch of a partition of this topic: see [`Image::leader_epoch`]. It stays while the server runs.
+    pub(crate) fn leader_epoch(&self, topic: &Topic, partition: i32) -> LeaderEpoch {
+        self.image.load().leader_epoch(topic, partition)
     }
 
     /// Makes a change: `plan` drafts it against the current image; its records are appended and synced; then the new

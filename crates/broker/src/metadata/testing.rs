@@ -1,6 +1,8 @@
 //! Images and options for tests of what is built on them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use riverrun_types::TopicId;
 
 use super::StoreOptions;
 use super::image::Image;
@@ -15,6 +17,13 @@ pub(crate) fn image(dirs: usize) -> Image {
         image.apply(added).expect("fits an empty image");
     }
     image
+}
+
+/// Where a log dir has a partition.
+pub(crate) fn partition_path(log_dir: &str, id: TopicId, partition: &str) -> PathBuf {
+    let hex = format!("{:032x}", u128::from_be_bytes(id.0));
+    let topic = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-");
+    Path::new(log_dir).join(topic).join(partition)
 }
 
 /// Node 1 with these log dirs, of whichever cluster.

@@ -152,7 +152,8 @@ impl UnknownTopics {
             }
             let (first, count) = (topic.partition_count(), dirs.len());
             tracing::warn!(topic = %topic.name, first, count, "partitions that the metadata has lost are taken back");
-            records.push(Record::PartitionsAdded { id, dirs });
+            // Nobody knows when they came to be. Epochs that count all starts are above every one that they were led in.
+            records.push(Record::PartitionsAdded { id, dirs, starts: 0 });
         }
         Ok(records)
     }

@@ -20,7 +20,7 @@ use riverrun_env::prefetch_arc;
 use riverrun_log::config::LogConfig;
 use riverrun_log::{AppendError, AppendOptions, Appended, LogError, LogObserver, LogStore, PartitionLog};
 use riverrun_types::{
-    Acks, DurabilityLevel, LeaderEpoch, Offset, PartitionId, TopicId, ack_offset, visible_offset,
+    Acks, DurabilityLevel, LeaderEpoch, Offset, PartitionId, TopicId, Watermarks, ack_offset, visible_offset,
 };
 
 use acks::{AckQueue, Decision};
@@ -32,6 +32,9 @@ use crate::aside::without_the_thread;
 
 /// How far ahead partitions are prefetched: far enough for the memory, and not farther than the cache reaches.
 const PREFETCHED_AHEAD: usize = 6;
+
+/// The marks of a partition's other replicas: the leader is alone.
+const NO_OTHERS: [Watermarks; 0] = [];
 
 /// One partition that is in use.
 ///
@@ -51,7 +54,8 @@ pub(crate) struct Partition {
 impl Partition {
     fn new(id: PartitionId, log: Arc<PartitionLog>) -> Result<Self, LogError> {
         log.ensure_open()?;
-        let high_watermark = AtomicI64::new(visible_offset(log.level_reached(), log.watermarks()).0);
+        let high_watermark =
+            AtomicI64::new(visible_offset(log.level_reached(), log.watermarks(), &NO_OTHERS).0);
         let (waiters, acks) = (Waiters::default(), AckQueue::default());
         Ok(Self { id, log, high_watermark, is_withdrawn: AtomicBool::new(false), waiters, acks })
     }
@@ -124,7 +128,7 @@ impl Partition {
             if self.is_withdrawn() || self.log.is_lost(&staged) {
                 return Some(Err(NotDurable));
             }
-            (ack_offset(level, acks, marks) >= staged.last_offset.next()).then_some(Ok(()))
+            (ack_offset(level, acks, marks, &NO_OTHERS) >= staged.last_offset.next()).then_some(Ok(()))
         }
     }
 
@@ -160,7 +164,7 @@ impl Partition {
 impl LogObserver for Partition {
     fn advanced(&self) {
         let marks = self.log.watermarks();
-        let visible = visible_offset(self.log.level_reached(), marks);
+        let visible = visible_offset(self.log.level_reached(), marks, &NO_OTHERS);
         // Visible before it is acked, so that a producer reads what it was told is there.
         if self.high_watermark.fetch_max(visible.0, Ordering::AcqRel) < visible.0 {
             self.waiters.wake();
@@ -180,6 +184,8 @@ pub(crate) struct Placement {
     /// Index of its log dir.
     pub(crate) dir: usize,
     pub(crate) config: Arc<LogConfig>,
+    /// The leader epoch of all that is appended now.
+    pub(crate) epoch: LeaderEpoch,
 }
 
 /// A topic's durability at one moment.
@@ -201,21 +207,14 @@ pub(crate) struct Durability {
 #[derive(Debug)]
 pub(crate) struct Partitions {
     logs: Arc<LogStore>,
-    /// This node's start count: the leader epoch of all that is appended now.
-    epoch: LeaderEpoch,
     open: RwLock<HashMap<PartitionId, Arc<Partition>, BuildHasherDefault<IdHasher>>>,
     /// Looked at, and added to, under the lock of `open` alone.
     withdrawn: Mutex<BTreeSet<TopicId>>,
 }
 
 impl Partitions {
-    pub(crate) fn new(logs: Arc<LogStore>, epoch: LeaderEpoch) -> Self {
-        Self { logs, epoch, open: RwLock::default(), withdrawn: Mutex::default() }
-    }
-
-    /// The leader epoch of all that is appended now.
-    pub(crate) fn epoch(&self) -> LeaderEpoch {
-        self.epoch
+    pub(crate) fn new(logs: Arc<LogStore>) -> Self {
+        Self { logs, open: RwLock::default(), withdrawn: Mutex::default() }
     }
 
     /// The partition if it is in use already.
@@ -256,7 +255,7 @@ impl Partitions {
     fn recover(&self, placement: &Placement) -> Result<Partition, LogError> {
         let open = || {
             let config = Arc::clone(&placement.config);
-            let log = self.logs.partition(placement.id, placement.dir, config, self.epoch)?;
+            let log = self.logs.partition(placement.id, placement.dir, config, placement.epoch)?;
             Partition::new(placement.id, log)
         };
         // Of a new partition it is a matter of microseconds. Where the disk may be waited for, other connections' work moves
@@ -312,7 +311,7 @@ mod tests {
 
     fn placement(index: i32) -> Placement {
         let id = PartitionId { topic: TopicId([1; 16]), index };
-        Placement { id, dir: 0, config: Arc::default() }
+        Placement { id, dir: 0, config: Arc::default(), epoch: LeaderEpoch(0) }
     }
 
     /// A store that was stopped in order before, and has room for one open log.
@@ -335,7 +334,7 @@ mod tests {
     fn of_a_topic_that_is_withdrawn_nothing_is_acked_whether_it_waits_or_comes_or_was_there_before() {
         let sim = SimEnv::new(1);
         let logs = LogStore::open(&sim.env(), &["/logs".into()], StoreOptions::default()).unwrap();
-        let partitions = Partitions::new(Arc::new(logs), LeaderEpoch(1));
+        let partitions = Partitions::new(Arc::new(logs));
         let other = TopicId([2; 16]);
         let kept = Placement { id: PartitionId { topic: other, index: 0 }, ..placement(0) };
         let (partition, kept) = (partitions.open(&placement(0)).unwrap(), partitions.open(&kept).unwrap());
@@ -364,7 +363,7 @@ mod tests {
         let sim = SimEnv::new(1);
         let start = || {
             let logs = LogStore::open(&sim.env(), &["/logs".into()], StoreOptions::default()).unwrap();
-            Arc::new(Partitions::new(Arc::new(logs), LeaderEpoch(1)))
+            Arc::new(Partitions::new(Arc::new(logs)))
         };
         let before = start();
         let partition = before.open(&placement(0)).unwrap();
@@ -392,7 +391,7 @@ mod tests {
     #[test]
     fn a_partition_for_which_another_one_must_be_closed_holds_up_no_other_connection() {
         let sim = SimEnv::new(1);
-        let partitions = Arc::new(Partitions::new(Arc::new(open_stopped(&sim)), LeaderEpoch(1)));
+        let partitions = Arc::new(Partitions::new(Arc::new(open_stopped(&sim))));
         let first = partitions.open(&placement(0)).unwrap();
         append(&first).unwrap();
         first.write_staged().unwrap();

@@ -83,9 +83,9 @@ impl Replicas {
         if topic.is_mounted { self.mounts.get(topic.id) } else { None }
     }
 
-    /// The leader epoch of a topic's partitions: this node's, but for a mounted one, whose queue counts its own.
-    pub(crate) fn leader_epoch(&self, topic: &Topic) -> LeaderEpoch {
-        self.queue(topic).map_or_else(|| self.partitions.epoch(), |queue| queue.epoch())
+    /// The leader epoch of a partition, as the metadata says; the queue behind a mounted topic counts its own.
+    pub(crate) fn leader_epoch(&self, topic: &Topic, index: i32) -> LeaderEpoch {
+        self.queue(topic).map_or_else(|| self.metadata.leader_epoch(topic, index), |queue| queue.epoch())
     }
 
     /// The configs of a topic, or what is true of a queue: all else that a topic can be configured to do is its appenders'
@@ -106,7 +106,8 @@ impl Replicas {
         if let Some(partition) = self.partitions.get(id) {
             return Ok(partition);
         }
-        let placement = Placement { id, dir, config: self.log_config(topic) };
+        let epoch = self.leader_epoch(topic, index);
+        let placement = Placement { id, dir, config: self.log_config(topic), epoch };
         let opened = self
             .partitions
             .open(&placement)

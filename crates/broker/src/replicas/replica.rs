@@ -70,6 +70,14 @@ impl Replica {
         });
     }
 
+    /// The leader epoch of what is appended now.
+    pub(crate) fn leader_epoch(&self) -> LeaderEpoch {
+        match self {
+            Self::Local(partition) => partition.log.leader_epoch(),
+            Self::Queue(queue) => queue.epoch(),
+        }
+    }
+
     /// Whether a batch of this codec is stored with another one.
     pub(crate) fn recodes(&self, codec: Compression) -> bool {
         match self {

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use riverrun_env::FileSystem as _;
-use riverrun_env::OpenMode;
 use riverrun_env::sim::SimEnv;
+use riverrun_env::{OpenMode, read_whole};
 use riverrun_log::producer_state::AppendOrigin;
 use riverrun_log::{AppendError, AppendOptions};
 use riverrun_types::{Offset, TimestampMs, TopicId};
@@ -379,4 +379,58 @@ fn the_reserve_of_a_small_volume_is_a_share_of_it_and_that_of_the_others_is_whol
     assert_eq!(refused(101 * MIB), [false, false]);
     assert_eq!(refused(99 * MIB), [false, true]);
     assert_eq!(refused(9 * MIB), [true, true]);
+}
+
+/// The metadata's files.
+fn copied_metadata(sim: &SimEnv) -> Vec<(PathBuf, Vec<u8>)> {
+    let read = |path: PathBuf| {
+        let bytes = read_whole(&*sim.fs, &path, 1 << 20).expect("readable");
+        (path, bytes)
+    };
+    files_below(sim, Path::new("/data/meta")).into_iter().map(read).collect()
+}
+
+/// Puts an older copy of the metadata back, and gives up what it lacks.
+fn put_back(sim: &SimEnv, copy: Vec<(PathBuf, Vec<u8>)>) {
+    let meta = Path::new("/data/meta");
+    sim.fs.remove_dir_all(meta).expect("removed");
+    sim.fs.create_dir_all(meta).expect("made");
+    let accept = (meta.join("accept-metadata-loss"), Vec::new());
+    for (path, bytes) in copy.into_iter().chain([accept]) {
+        let file = sim.fs.open(&path, OpenMode::CreateNew).expect("made");
+        file.write_all_at(&bytes, 0).and_then(|()| file.sync_all()).expect("written");
+    }
+    sim.fs.sync_dir(meta).expect("synced");
+}
+
+#[test]
+fn a_lost_partition_that_is_added_again_is_led_above_what_the_journal_has_of_it() {
+    let sim = SimEnv::new(1);
+    let broker = start(&sim);
+    let topic = create(&broker, "t");
+    let older = copied_metadata(&sim);
+    let grow = |broker: &Broker| {
+        broker.metadata.change(|draft| draft.grow_topic("t", 3)).expect("changed").expect("grown");
+    };
+    grow(&broker);
+    let broker = restart(&sim, broker);
+    let epoch_of_log = |broker: &Broker| {
+        let topic = broker.metadata.image().topic_by_id(topic.id).cloned().expect("known");
+        let last = append_to(broker, &topic, 2).expect("taken");
+        let log = Arc::clone(&broker.partition(&topic, 2).expect("there").log);
+        wait_until("the journal says nothing", || log.watermarks().synced > last);
+        (broker.leader_epoch(&topic, 2), log.latest_epoch().expect("open").expect("it has a record"))
+    };
+    assert_eq!(epoch_of_log(&broker), (LeaderEpoch(1), LeaderEpoch(1)));
+    sim.fs.crash();
+    drop(broker);
+    put_back(&sim, older);
+    let broker = start(&sim);
+    assert_eq!(broker.metadata.image().topics_sorted()[0].partition_count(), 2, "it has no directory");
+    assert_eq!(unknown(&broker).len(), 1);
+    grow(&broker);
+    let broker = restart(&sim, broker);
+    assert_eq!(unknown(&broker), [""; 0]);
+    let (told, stamped) = epoch_of_log(&broker);
+    assert!(told == stamped && told > LeaderEpoch(1), "{told:?} is told, {stamped:?} is stamped");
 }

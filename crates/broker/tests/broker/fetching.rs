@@ -58,9 +58,9 @@ fn an_empty_partition_has_the_epoch_of_its_leader() {
         let topic = ListOffsetsTopic { name: "t".into(), partitions: vec![partition] };
         let request = ListOffsetsRequest { replica_id: -1, topics: vec![topic], ..Default::default() };
         let answer = client.call(&request, 7).topics.remove(0).partitions.remove(0);
-        assert_eq!((answer.offset, answer.leader_epoch), (0, 1), "{timestamp}");
+        assert_eq!((answer.offset, answer.leader_epoch), (0, 0), "{timestamp}");
     }
-    for (leader_epoch, expected) in [(0, (0, 0)), (1, (1, 0)), (2, (-1, -1))] {
+    for (leader_epoch, expected) in [(0, (0, 0)), (1, (-1, -1))] {
         let asked = OffsetForLeaderPartition { leader_epoch, ..Default::default() };
         let topic = OffsetForLeaderTopic { topic: "t".into(), partitions: vec![asked] };
         let request = OffsetForLeaderEpochRequest { replica_id: -1, topics: vec![topic] };

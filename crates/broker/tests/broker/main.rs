@@ -18,6 +18,7 @@ mod framing;
 mod group_configs;
 mod groups;
 mod hanging;
+mod leader_epochs;
 mod lifecycle;
 mod log_dirs;
 mod lost_metadata;

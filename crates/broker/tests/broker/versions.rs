@@ -16,11 +16,13 @@ use riverrun_protocol::{
     ListConfigResourcesRequest,
 };
 use riverrun_types::TopicId;
+use tempfile::TempDir;
 
 use crate::support::{Client, batch, create_topic, find_coordinator, produce, server, server_with, topic_id};
 
-/// A server with a topic of two partitions, records in the first of them, and groups.
+/// A server with a topic of two partitions, records in the first of them, and groups. It leads them in epoch 1.
 struct World {
+    _data: TempDir,
     server: Server,
     client: Client,
     topic_id: TopicId,
@@ -33,13 +35,18 @@ const NO_ID: TopicId = TopicId([7; 16]);
 
 impl World {
     fn new() -> Self {
-        let server = server_with(&[("auto.create.topics.enable", "false")]);
+        let data = tempfile::tempdir().expect("a directory");
+        let path = data.path().to_str().expect("text");
+        let start = || server_with(&[("auto.create.topics.enable", "false"), ("data.dir", path)]);
+        let server = start();
+        create_topic(&mut Client::new(&server), TOPIC, 2, &[]);
+        server.stop().expect("a clean stop");
+        let server = start();
         let mut client = Client::new(&server);
-        create_topic(&mut client, TOPIC, 2, &[]);
         let topic_id = topic_id(&mut client, TOPIC);
         produce(&mut client, TOPIC, 0, &batch(&["a", "b", "c"]));
         find_coordinator(&mut client, "g");
-        Self { server, client, topic_id }
+        Self { _data: data, server, client, topic_id }
     }
 }
 

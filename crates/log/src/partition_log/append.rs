@@ -3,7 +3,8 @@
 //! What has its offsets is never changed again; where it goes from there is the level's business. At a level that syncs
 //! it goes to the journal at once. Otherwise it is staged, and written to the segment by [`PartitionLog::write_staged`], whoever calls it, with one
 //! write for all that is staged. If that fails, all of it is lost as if it had never come, and its offsets are given
-//! again: see [`PartitionLog::is_lost`].
+//! again, in the same epoch: see [`PartitionLog::is_lost`]. No reader has seen any of it, and what has reached the file is cut
+//! off for good first. What the journal has taken is never given again: it takes nothing more of a log once it has failed.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

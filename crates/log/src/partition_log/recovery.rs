@@ -641,6 +641,7 @@ impl Opening<'_> {
             stale_to: 0,
             begun_to: cursor.position,
             has_unsynced_cut: self.is_dirty,
+            is_torn: false,
             cursor,
             first_timestamp,
             opened_at: self.now,

@@ -2,7 +2,8 @@
 //! write, and shows readers what it has written.
 //!
 //! It works for appends that go straight to the segments as for the tail that is settled. After an error the segments
-//! are as they were after the last run that got through: what may have reached a file beyond lies beyond its end.
+//! are as they were after the last run that got through: what may have reached a file beyond lies beyond its end, and is cut
+//! off, synced, before anything else is written there.
 
 use std::cell::LazyCell;
 use std::io::IoSlice;
@@ -57,6 +58,8 @@ pub(crate) struct ActiveSegment {
     pub(crate) begun_to: u64,
     /// A recovery may have cut its index, or may have yet to cut what is stale, and no checkpoint came after it.
     pub(crate) has_unsynced_cut: bool,
+    /// A write has failed. What it left beyond the end may come back with a power cut until that is cut off, and synced.
+    pub(crate) is_torn: bool,
 }
 
 /// What changes with the segments, and what a checkpoint says of them.
@@ -198,6 +201,7 @@ impl PartitionLog {
             stale_to: 0,
             begun_to: 0,
             has_unsynced_cut: false,
+            is_torn: false,
         });
         log.update_view(|view| view.push_segment(segment));
         Ok(())
@@ -281,7 +285,8 @@ impl SegmentWriter {
         active.segment.seal(extent);
     }
 
-    /// Cuts what the active segment held before the journal's part was written, as far as that did not take its place.
+    /// Cuts what a failed write has left, and what the active segment held before the journal's part was written, as far as
+    /// that did not take its place.
     /// Until then nothing may call the log complete: the next start would take it for records.
     pub(super) fn cut_stale(&mut self) -> Result<(), LogError> {
         self.active.as_mut().map_or(Ok(()), ActiveSegment::cut_stale)
@@ -390,9 +395,10 @@ impl ActiveSegment {
     }
 
     /// Writes the pieces of a run after the last batch, with one write, and takes them into the index. After an error
-    /// the segment is as before: what may have reached the file lies beyond its end and is cut off. Unless the log dir
-    /// fails with the error, the next run may be written to the same place.
+    /// the segment is as before: what may have reached the file lies beyond its end. Unless the log dir fails with the
+    /// error, the next run is written to the same place, once that is cut off for good.
     fn write(&mut self, pieces: &[Piece], run: Run) -> Result<(), LogError> {
+        self.cut_torn()?;
         let size = self.cursor.position;
         let file = self.segment.log_file_to_append()?;
         self.allocate(&*file, run.cursor.position);
@@ -404,9 +410,10 @@ impl ActiveSegment {
             }
         };
         if let Err(error) = written {
-            // If this fails too, the next run is written over it, or recovery cuts it.
+            // It gives back the space. If this fails too, whoever comes next tries again.
             let _ = file.set_len(size);
             self.allocated = None;
+            self.is_torn = true;
             return Err(LogError::write(&self.segment.log_path(), error));
         }
         for entry in run.entries {
@@ -440,7 +447,21 @@ impl ActiveSegment {
         Some(WriteBack { segment: self.segment.clone(), file, position, bytes })
     }
 
+    /// Cuts off what a failed write has left. Durable when it returns, because the offsets of what was lost are given again:
+    /// a reader has seen other records there, and a power cut must not put the lost ones, of the same epoch, in their place.
+    fn cut_torn(&mut self) -> Result<(), LogError> {
+        if !self.is_torn {
+            return Ok(());
+        }
+        let (path, file) = (self.segment.log_path(), self.segment.log_file_to_append()?);
+        file.set_len(self.cursor.position).map_err(|error| LogError::write(&path, error))?;
+        file.sync_data().map_err(|error| LogError::sync(&path, error))?;
+        self.is_torn = false;
+        Ok(())
+    }
+
     fn cut_stale(&mut self) -> Result<(), LogError> {
+        self.cut_torn()?;
         let size = self.cursor.position;
         if self.stale_to > size {
             let cut = self.segment.log_file_to_append()?.cut_as_old(size);

@@ -34,18 +34,18 @@ pub enum Place {
 
 impl LogStore {
     /// Brings what the journals hold into the logs, and opens the partitions that it belongs to; `place` says where each
-    /// lies. It stays in memory as far as half of the write cache holds it, and is in the segments otherwise. A partition that is damaged, or whose log does not reach up to what the journal has, goes
+    /// lies, and `epoch` what it is led in, of those that lie somewhere. It stays in memory as far as half of the write cache holds it, and is in the segments otherwise. A partition that is damaged, or whose log does not reach up to what the journal has, goes
     /// offline; what belongs to a log dir that has failed, or to a partition that nobody knows, is put aside. Nothing is
     /// synced by it: the journals have all of it until the next checkpoint. Comes before any use of the partitions.
     pub fn recover(
         &self,
-        epoch: LeaderEpoch,
+        epoch: impl Fn(PartitionId) -> LeaderEpoch,
         place: impl Fn(PartitionId) -> Place,
     ) -> Result<RecoveryReport, LogError> {
         let replays = std::mem::take(&mut *self.replays.lock());
         let mut recovery = Recovery {
             store: self,
-            epoch,
+            epoch: &epoch,
             place: &place,
             replays: replays.into(),
             damaged: None,
@@ -73,7 +73,7 @@ impl LogStore {
 
 struct Recovery<'a> {
     store: &'a LogStore,
-    epoch: LeaderEpoch,
+    epoch: &'a dyn Fn(PartitionId) -> LeaderEpoch,
     place: &'a dyn Fn(PartitionId) -> Place,
     /// Those of the journals that are left, the one first that is being read.
     replays: VecDeque<Replay>,
@@ -162,7 +162,7 @@ impl Recovery<'_> {
                 return Ok(());
             }
         };
-        let log = self.store.dirs[dir].partition(id, config, self.epoch);
+        let log = self.store.dirs[dir].partition(id, config, (self.epoch)(id));
         if self.partly.contains_key(&id) {
             self.report.held_entries += entries.len() as u64;
             return Ok(());

@@ -207,7 +207,7 @@ fn what_is_aside_for_a_partition_goes_with_its_topic() {
     stop(&mut machine);
     let store = LogStore::open(&machine.sim.env(), &["/logs".into()], machine.options.clone()).unwrap();
     let place = |id| if id == ID { Place::Deleted } else { Place::In(0, machine.config.clone()) };
-    let report = store.recover(LeaderEpoch(3), place).unwrap();
+    let report = store.recover(|_| LeaderEpoch(3), place).unwrap();
     assert!(report.offline.is_empty(), "{:?}", report.offline);
     store.checkpoint().unwrap();
     assert!(held_files(&machine).is_empty());
@@ -274,7 +274,7 @@ fn what_is_aside_twice_for_a_partition_that_waits_for_room_is_kept_twice() {
         machine.sim.fs.set_space((calls.replace(calls.get() + 1) == 0).then_some(0));
         Place::In(0, machine.config.clone())
     };
-    let report = store.recover(LeaderEpoch(9), place).unwrap();
+    let report = store.recover(|_| LeaderEpoch(9), place).unwrap();
     assert_eq!(report.offline.len(), 1, "it waits for room");
     machine.sim.fs.set_space(None);
     store.checkpoint().unwrap();

@@ -151,7 +151,7 @@ fn a_dir_that_fails_in_the_middle_of_recovery_has_everything_after_the_next_star
         let store = LogStore::open(&sim.env(), &DIRS.map(PathBuf::from), options.clone()).unwrap();
         sim.fs.fail_write_after(writes);
         let place = |id: PartitionId| Place::In(usize::try_from(id.index).unwrap(), synced());
-        if let Ok(report) = store.recover(LeaderEpoch(2), place) {
+        if let Ok(report) = store.recover(|_| LeaderEpoch(2), place) {
             has_held |= report.held_entries > 0 && report.held_entries < 9;
             drop(store);
         }
@@ -186,7 +186,7 @@ fn a_dir_that_dies_in_a_recovery_and_cannot_be_read_back_keeps_nothing_but_its_p
             }
             Place::In(usize::try_from(id.index).unwrap(), synced())
         };
-        let report = store.recover(LeaderEpoch(2), place).unwrap();
+        let report = store.recover(|_| LeaderEpoch(2), place).unwrap();
         has_held |= report.held_entries > 0 && report.held_entries < 20;
         let pair = Pair { sim, options, epoch: 2, store, report };
         if pair.store.dir_failure(0).is_some() {
@@ -246,7 +246,7 @@ fn what_is_aside_for_a_dir_that_fails_at_every_start_is_put_aside_once() {
             drop(store);
             store = LogStore::open(&sim.env(), &DIRS.map(PathBuf::from), options.clone()).unwrap();
             sim.fs.fail_write_after(writes);
-            let report = store.recover(LeaderEpoch(epoch), place);
+            let report = store.recover(|_| LeaderEpoch(epoch), place);
             if settles {
                 let _the_dir_has_failed = store.settle();
                 let _it_has_still = store.checkpoint();

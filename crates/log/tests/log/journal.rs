@@ -509,7 +509,7 @@ fn entries_of_a_topic_that_was_deleted_are_dropped() {
     assert!(
         store.partition(ID, 0, machine.config.clone(), LeaderEpoch(2)).unwrap().log_end_offset().is_err()
     );
-    let report = store.recover(LeaderEpoch(2), |_| riverrun_log::Place::Deleted).unwrap();
+    let report = store.recover(|_| LeaderEpoch(2), |_| riverrun_log::Place::Deleted).unwrap();
     assert_eq!((report.dropped_entries, report.entries), (3, 0));
     let log = store.partition(ID, 0, machine.config.clone(), LeaderEpoch(2)).unwrap();
     assert_eq!(log.log_end_offset().unwrap(), Offset(0));

@@ -52,7 +52,7 @@ pub(crate) fn put(
     log.write_staged()?;
     let clock = RealClock::new();
     while !log.is_lost(&appended) {
-        if ack_offset(log.level_reached(), Acks::All, log.watermarks()) > appended.last_offset {
+        if ack_offset(log.level_reached(), Acks::All, log.watermarks(), &[]) > appended.last_offset {
             return Ok(appended);
         }
         assert!(clock.monotonic() < PATIENCE, "nobody says what became of {appended:?}");
@@ -132,7 +132,7 @@ impl Machine {
     pub(crate) fn start(&mut self) -> Result<(), LogError> {
         self.epoch += 1;
         let store = LogStore::open(&self.sim.env(), &[PathBuf::from(DIR)], self.options.clone())?;
-        self.recovered = store.recover(LeaderEpoch(self.epoch), |_| Place::In(0, self.config.clone()))?;
+        self.recovered = store.recover(|_| LeaderEpoch(self.epoch), |_| Place::In(0, self.config.clone()))?;
         self.store = Some(store);
         Ok(())
     }

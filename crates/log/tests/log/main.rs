@@ -13,6 +13,7 @@ mod cuts;
 mod damage;
 mod devices;
 mod dirs;
+mod epochs;
 mod extremes;
 mod failures;
 mod flips;

@@ -51,7 +51,7 @@ fn start(sim: &SimEnv, paths: &[&str]) -> Result<LogStore, LogError> {
     let paths: Vec<_> = paths.iter().map(PathBuf::from).collect();
     let store = LogStore::open(&sim.env(), &paths, Machine::with_journal())?;
     let place = |id: PartitionId| Place::In(usize::try_from(id.index).unwrap(), synced());
-    let report = store.recover(LeaderEpoch(5), place)?;
+    let report = store.recover(|_| LeaderEpoch(5), place)?;
     assert!(report.offline.is_empty(), "{:?}", report.offline);
     Ok(store)
 }

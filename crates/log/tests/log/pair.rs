@@ -81,7 +81,7 @@ impl Pair {
     pub(crate) fn start(sim: SimEnv, options: StoreOptions, epoch: i32) -> Result<Self, LogError> {
         let store = LogStore::open(&sim.env(), &DIRS.map(PathBuf::from), options.clone())?;
         let place = |id: PartitionId| Place::In(usize::try_from(id.index).unwrap() % DIRS.len(), synced());
-        let report = store.recover(LeaderEpoch(epoch), place)?;
+        let report = store.recover(|_| LeaderEpoch(epoch), place)?;
         Ok(Self { sim, options, epoch, store, report })
     }
 

@@ -172,7 +172,7 @@ fn start(machine: &mut Machine, left: Left, is_believing: bool) {
     machine.epoch += 1;
     let store = LogStore::open(&env, &[PathBuf::from(DIR)], machine.options.clone()).unwrap();
     let place = |_| if is_believing { Place::Deleted } else { Place::In(0, machine.config.clone()) };
-    store.recover(LeaderEpoch(machine.epoch), place).unwrap();
+    store.recover(|_| LeaderEpoch(machine.epoch), place).unwrap();
     machine.store = Some(store);
 }
 

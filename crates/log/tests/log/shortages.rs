@@ -140,7 +140,7 @@ fn a_partition_that_recovery_had_no_room_for_is_back_when_there_is_some() {
                 machine.sim.fs.set_space((id == crate::machine::ID).then_some(space));
                 Place::In(0, machine.config.clone())
             };
-            let report = store.recover(LeaderEpoch(2), place).unwrap();
+            let report = store.recover(|_| LeaderEpoch(2), place).unwrap();
             assert_eq!(report.offline.len(), 1, "space {space}, {settled} settled");
             assert_eq!(report.offline[0].1.kind(), ErrorKind::Retry);
             machine.store = Some(store);

@@ -97,7 +97,7 @@ fn a_start_in_a_full_dir_serves_what_the_journal_has_and_settles_it_when_there_i
         machine.sim.fs.set_space(Some(100));
         Place::In(0, machine.config.clone())
     };
-    let report = store.recover(LeaderEpoch(2), place).unwrap();
+    let report = store.recover(|_| LeaderEpoch(2), place).unwrap();
     assert!(report.offline.is_empty(), "{report:?}");
     machine.store = Some(store);
     assert_eq!(machine.records().unwrap(), numbers(0, 30));
@@ -194,7 +194,7 @@ fn a_start_in_a_full_dir_tries_seldom_to_close_logs() {
         machine.sim.fs.set_space(Some(0));
         Place::In(0, machine.config.clone())
     };
-    let report = store.recover(LeaderEpoch(2), place).unwrap();
+    let report = store.recover(|_| LeaderEpoch(2), place).unwrap();
     assert!(report.offline.is_empty(), "{report:?}");
     let operations = machine.sim.fs.operations() - before;
     // With a try for each that is one too many it would be over a hundred.

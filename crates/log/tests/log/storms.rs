@@ -165,7 +165,7 @@ impl Storm {
             let part = self.parts.iter().find(|part| part.id == id);
             part.map_or(Place::Deleted, |part| Place::In(part.dir, part.config.clone()))
         };
-        let report = store.recover(LeaderEpoch(self.epoch), place)?;
+        let report = store.recover(|_| LeaderEpoch(self.epoch), place)?;
         for (id, error) in &report.offline {
             let is_damage = matches!(error, LogError::Corrupt { .. } | LogError::Format { .. });
             assert!(!is_damage, "{id}: {error}");
@@ -259,7 +259,9 @@ impl Storm {
                         outcome = "lost";
                         break;
                     }
-                    if ack_offset(log.level_reached(), Acks::All, log.watermarks()) > appended.last_offset {
+                    if ack_offset(log.level_reached(), Acks::All, log.watermarks(), &[])
+                        > appended.last_offset
+                    {
                         outcome = "acked";
                         break;
                     }
@@ -290,7 +292,7 @@ impl Storm {
         let number = self.pick();
         let log = self.log(&self.parts[number]);
         let Ok(end) = log.log_end_offset() else { return };
-        let high_watermark = ack_offset(log.level_reached(), Acks::All, log.watermarks()).0.min(end.0);
+        let high_watermark = ack_offset(log.level_reached(), Acks::All, log.watermarks(), &[]).0.min(end.0);
         let before = i64::try_from(self.below(u64::try_from(high_watermark).unwrap() + 1)).unwrap();
         let part = &mut self.parts[number];
         part.log_start_asked = part.log_start_asked.max(before);
@@ -326,7 +328,7 @@ impl Storm {
     fn retain(&mut self) {
         let number = self.pick();
         let log = self.log(&self.parts[number]);
-        let high_watermark = ack_offset(log.level_reached(), Acks::All, log.watermarks());
+        let high_watermark = ack_offset(log.level_reached(), Acks::All, log.watermarks(), &[]);
         let result = log.apply_retention(self.sim.env().clock.wall(), high_watermark);
         self.note(format!("retention of {number}: {result:?}"));
     }

@@ -41,7 +41,7 @@ fn open(dir: &Path, epoch: i32) -> LogStore {
     };
     let store = LogStore::open(&Env::real(), &[dir.join("logs")], options).unwrap();
     let report =
-        store.recover(LeaderEpoch(epoch), |_| Place::In(0, config(DurabilityLevel::SyncSync))).unwrap();
+        store.recover(|_| LeaderEpoch(epoch), |_| Place::In(0, config(DurabilityLevel::SyncSync))).unwrap();
     assert!(report.offline.is_empty(), "{report:?}");
     store
 }
@@ -52,7 +52,7 @@ fn log(store: &LogStore, index: i32) -> Arc<PartitionLog> {
 
 /// Values of all visible records by offset, read as a consumer does.
 fn read(log: &PartitionLog, from: Offset) -> BTreeMap<i64, String> {
-    let (mut from, end) = (from, visible_offset(log.level_reached(), log.watermarks()));
+    let (mut from, end) = (from, visible_offset(log.level_reached(), log.watermarks(), &[]));
     let mut found = BTreeMap::new();
     while from < end {
         let slice = log.read(from, 10_000, end, true).unwrap();

@@ -20,7 +20,7 @@ fn start(machine: &mut Machine, place: impl Fn(&Machine, PartitionId) -> Place) 
     machine.store = None;
     machine.epoch += 1;
     let store = LogStore::open(&machine.sim.env(), &["/logs".into()], machine.options.clone()).unwrap();
-    let report = store.recover(LeaderEpoch(machine.epoch), |id| place(machine, id)).unwrap();
+    let report = store.recover(|_| LeaderEpoch(machine.epoch), |id| place(machine, id)).unwrap();
     machine.store = Some(store);
     report
 }
@@ -157,7 +157,7 @@ fn what_is_aside_for_a_log_dir_goes_also_if_the_dir_lies_elsewhere_since() {
     let (env, dirs) = (machine.sim.env(), ["/moved".into()]);
     for round in 0..2 {
         let store = LogStore::open(&env, &dirs, machine.options.clone()).unwrap();
-        let report = store.recover(LeaderEpoch(5), |_| known(&machine)).unwrap();
+        let report = store.recover(|_| LeaderEpoch(5), |_| known(&machine)).unwrap();
         assert!(report.offline.is_empty());
         let log = store.partition(ID, 0, machine.config.clone(), LeaderEpoch(5)).unwrap();
         assert_eq!(log.log_end_offset().unwrap(), Offset(6));
@@ -187,12 +187,12 @@ fn what_is_aside_for_a_log_dir_that_lies_elsewhere_stays_until_it_can_be_taken()
         machine.sim.fs.set_space(Some(0));
         known(&machine)
     };
-    let report = store.recover(LeaderEpoch(5), place).unwrap_err();
+    let report = store.recover(|_| LeaderEpoch(5), place).unwrap_err();
     machine.sim.fs.set_space(None);
     assert!(report.to_string().contains("held-"), "what cannot be put aside either ends the start: {report}");
     drop(store);
     let store = LogStore::open(&env, &dirs, machine.options.clone()).unwrap();
-    store.recover(LeaderEpoch(6), |_| known(&machine)).unwrap();
+    store.recover(|_| LeaderEpoch(6), |_| known(&machine)).unwrap();
     let log = store.partition(ID, 0, machine.config.clone(), LeaderEpoch(6)).unwrap();
     assert_eq!(log.log_end_offset().unwrap(), Offset(6));
 }

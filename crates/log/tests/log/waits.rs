@@ -249,7 +249,7 @@ fn a_partition_that_is_brought_back_holds_up_nobody_who_asks_for_it() {
         machine.sim.fs.set_space((id == ID).then_some(2000));
         Place::In(0, machine.config.clone())
     };
-    let report = store.recover(LeaderEpoch(2), place).unwrap();
+    let report = store.recover(|_| LeaderEpoch(2), place).unwrap();
     assert_eq!(report.offline.len(), 1);
     machine.store = Some(store);
     let log = machine.log();

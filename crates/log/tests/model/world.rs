@@ -134,7 +134,7 @@ impl World {
         let dirs = [PathBuf::from("/data/logs")];
         let store = LogStore::open(&self.sim.env(), &dirs, self.options.clone()).unwrap();
         let place = |_| Place::In(0, self.config.clone());
-        let report = store.recover(LeaderEpoch(self.starts), place).unwrap();
+        let report = store.recover(|_| LeaderEpoch(self.starts), place).unwrap();
         assert!(report.offline.is_empty(), "{report:?}");
         self.note(format!("  start {}: {report:?}", self.starts));
         self.store = Some(store);
@@ -657,7 +657,7 @@ fn put(log: &PartitionLog, batches: &[u8], options: AppendOptions) -> Result<App
     let appended = log.append(BytesMut::from(batches), options)?;
     log.write_staged()?;
     let clock = RealClock::new();
-    while ack_offset(log.level_reached(), Acks::All, log.watermarks()) <= appended.last_offset {
+    while ack_offset(log.level_reached(), Acks::All, log.watermarks(), &[]) <= appended.last_offset {
         assert!(!log.is_lost(&appended) && clock.monotonic() < PATIENCE, "{appended:?}");
         thread::yield_now();
     }

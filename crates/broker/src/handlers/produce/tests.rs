@@ -97,6 +97,7 @@ fn a_topic_of_a_reserved_name_from_older_data_takes_no_records() {
                 name: name.to_owned(),
                 dirs: vec![0],
                 configs: TopicOverrides::new(),
+                starts: 0,
             };
             broker.metadata.change(|draft| draft.record(created)).expect("changed");
             let (code, _) = written(&broker, "", name, &batch(Compression::None));

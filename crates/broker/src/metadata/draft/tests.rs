@@ -47,7 +47,7 @@ fn nothing_is_in_the_way_of_the_topic_of_offsets() {
     }
     let id = draft.random_topic_id();
     let (name, configs) = ("__consumer.offsets".to_owned(), TopicOverrides::new());
-    draft.record(Record::TopicCreated { id, name, dirs: vec![0], configs });
+    draft.record(Record::TopicCreated { id, name, dirs: vec![0], configs, starts: 0 });
     draft.create_topic(new(OFFSETS_TOPIC, 1)).expect("made though an older server took the other one");
     draft.delete_topic(id).expect("deleted");
     assert_eq!(draft.create_topic(new(OFFSETS_TOPIC, 1)), Err(TopicError::Exists(OFFSETS_TOPIC.into())));
@@ -181,7 +181,7 @@ fn an_image_is_rebuilt_from_its_own_records() {
     assert_eq!(second.group_configs("g"), Some(&own_configs("6000")));
     assert_eq!(second.configured_groups().count(), 1);
     assert!(second.doomed().contains_key(&gone));
-    assert_eq!(second.leader_epoch(), LeaderEpoch(1));
+    assert_eq!(second.starts(), 1);
     assert_eq!(second.producer_ids_end(), 2000);
     assert!(second.colliding_topic("a_b").is_some());
 }

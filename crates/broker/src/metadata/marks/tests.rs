@@ -144,11 +144,11 @@ fn with_the_loss_accepted_starts_and_ids_go_on_above_the_metadata_and_every_mark
     assert!(refused(&env, &options()).contains("/one/metadata-mark"), "the one that is furthest is named");
     accept_loss(&env);
     let store = open(&env);
-    let (LeaderEpoch(start), id) = (store.image().leader_epoch(), take_id(&store));
+    let (start, id) = (store.image().starts(), take_id(&store));
     assert!(start > 70_000 && id >= 1 << 50, "start {start}, id {id}");
     assert_eq!(["/one", "/two"].map(|dir| told(&env, dir)), [Progress::of(&store.image()); 2]);
     drop(store);
-    assert_eq!(open(&env).image().leader_epoch(), LeaderEpoch(start + 1), "for this once");
+    assert_eq!(open(&env).image().starts(), start + 1, "for this once");
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn a_mark_of_numbers_that_no_server_reaches_is_damaged() {
         let found = verify_mark(&env, "/one".as_ref()).expect("readable");
         assert!(found.len() == 1 && found[0].what.contains("no server comes as far"), "{found:?}");
         let store = open(&env);
-        assert_eq!((store.image().leader_epoch(), take_id(&store)), (LeaderEpoch(2), 0));
+        assert_eq!((store.image().starts(), take_id(&store)), (2, 0));
         assert_eq!(told(&env, "/one"), Progress::of(&store.image()));
     }
 }
@@ -176,7 +176,7 @@ fn above_the_largest_numbers_that_a_mark_may_tell_of_there_is_room() {
         put_mark(&env, "/one", STARTS_MAX, COUNT_MAX);
         accept_loss(&env);
         let store = open(&env);
-        let (LeaderEpoch(start), id) = (store.image().leader_epoch(), take_id(&store));
+        let (start, id) = (store.image().starts(), take_id(&store));
         assert!(start > last.starts && id >= last.producer_ids_end, "start {start}, id {id}");
         last = Progress::of(&store.image());
     }

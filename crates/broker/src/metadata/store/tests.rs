@@ -1,4 +1,5 @@
 mod crash_states;
+mod leader_epochs;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -59,7 +60,7 @@ fn everything_is_there_again_after_a_restart() {
     assert_eq!(image.topics_sorted(), before.topics_sorted());
     assert_eq!(image.cluster_id(), before.cluster_id());
     assert_eq!(image.log_dirs(), before.log_dirs());
-    assert_eq!((before.leader_epoch(), image.leader_epoch()), (LeaderEpoch(1), LeaderEpoch(2)));
+    assert_eq!((before.starts(), image.starts()), (1, 2));
 }
 
 #[test]
@@ -96,11 +97,11 @@ fn a_change_of_many_topics_costs_one_sync_of_each_log() {
     store.change(|draft| draft.check_new_name("t1").is_err()).expect("nothing to write");
     let rehearsed = store.rehearse(|draft| {
         draft.start_node();
-        draft.image().leader_epoch()
+        draft.image().starts()
     });
-    assert_eq!(rehearsed, LeaderEpoch(2));
+    assert_eq!(rehearsed, 2);
     assert_eq!(sim.fs.syncs() - before, 2);
-    assert_eq!(store.image().leader_epoch(), LeaderEpoch(1));
+    assert_eq!(store.image().starts(), 1);
 }
 
 #[test]
@@ -335,7 +336,7 @@ fn nothing_changes_after_a_stop_in_order() {
     sim.fs.crash();
     let store = open(&sim.env());
     assert_eq!(names(&store), ["before"]);
-    assert_eq!(store.image().leader_epoch(), LeaderEpoch(2));
+    assert_eq!(store.image().starts(), 2);
     assert!(!store.may_lack_topics());
 }
 
@@ -354,9 +355,9 @@ fn a_log_that_does_not_read_is_given_up_on_request_once_and_a_copy_of_it_stays()
     let store = open(&env);
     assert_eq!(names(&store), ["in-the-log", "in-the-snapshot"]);
     assert!(store.may_lack_topics());
-    let LeaderEpoch(epoch) = store.image().leader_epoch();
+    let start = store.image().starts();
     let ProducerId(id) = store.allocate_producer_id().expect("an id");
-    assert!(epoch > 1000 && id > 1_000_000, "start {epoch}, producer id {id}: none comes twice");
+    assert!(start > 1000 && id > 1_000_000, "start {start}, producer id {id}: none comes twice");
     assert!(!env.fs.exists(&accept).expect("known"), "for this once");
     for log in logs {
         let kept = options().dir.join(format!("damaged-{}", log.file_name().expect("a name").display()));

@@ -3,6 +3,7 @@ use riverrun_env::{OpenMode, read_whole};
 
 use super::*;
 use crate::config::TopicOverrides;
+use crate::metadata::testing::partition_path;
 use crate::metadata::{NewTopic, Store, StoreOptions, verify_metadata};
 
 const META: &str = "/meta";
@@ -48,12 +49,6 @@ fn remove_marks(env: &Env) {
     for dir in LOG_DIRS {
         env.fs.remove_file(&Path::new(dir).join("metadata-mark")).expect("removed");
     }
-}
-
-fn partition_path(log_dir: &str, id: TopicId, partition: &str) -> PathBuf {
-    let hex = format!("{:032x}", u128::from_be_bytes(id.0));
-    let topic = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-");
-    Path::new(log_dir).join(topic).join(partition)
 }
 
 /// How old the metadata is that was put back.
@@ -200,5 +195,5 @@ fn a_partition_may_lie_in_a_log_dir_that_nobody_looked_into() {
     let error = taken_back(&["/a", "/c"]).expect_err("partition 2 may be there").to_string();
     assert!(error.contains("/b cannot be read"), "{error}");
     let all = taken_back(&["/a", "/b", "/c", "/new"]).expect("everything was seen");
-    assert_eq!(all, [Record::PartitionsAdded { id, dirs: vec![0, 0] }]);
+    assert_eq!(all, [Record::PartitionsAdded { id, dirs: vec![0, 0], starts: 0 }]);
 }

@@ -106,7 +106,7 @@ impl ShardTopic for Topic {
         let id = PartitionId { topic: TopicId([1; 16]), index: i32::try_from(index).expect("few") };
         let config = Arc::new(LogConfig { durability: self.level, ..LogConfig::default() });
         self.partitions
-            .open(&Placement { id, dir: 0, config })
+            .open(&Placement { id, dir: 0, config, epoch: LeaderEpoch(1) })
             .map_err(|error| crate::error::log_error(&error))
     }
 }
@@ -114,8 +114,8 @@ impl ShardTopic for Topic {
 fn topic(sim: &SimEnv, level: DurabilityLevel) -> Topic {
     let options = StoreOptions { journal_dirs: vec!["/journal".into()], ..StoreOptions::default() };
     let logs = LogStore::open(&sim.env(), &["/logs".into()], options).expect("opens");
-    logs.recover(LeaderEpoch(1), |_| riverrun_log::Place::Unknown).expect("recovered");
-    Topic { partitions: Partitions::new(Arc::new(logs), LeaderEpoch(1)), level }
+    logs.recover(|_| LeaderEpoch(1), |_| riverrun_log::Place::Unknown).expect("recovered");
+    Topic { partitions: Partitions::new(Arc::new(logs)), level }
 }
 
 type Host = Arc<ShardHost<Counter>>;

@@ -83,7 +83,7 @@ impl Machine {
             ..StoreOptions::default()
         };
         let store = LogStore::open(&self.sim.env(), &[PathBuf::from("/logs")], options)?;
-        store.recover(LeaderEpoch(self.epoch), |_| Place::In(0, self.config()))?;
+        store.recover(|_| LeaderEpoch(self.epoch), |_| Place::In(0, self.config()))?;
         self.store = Some(store);
         Ok(())
     }
@@ -109,7 +109,7 @@ impl Machine {
         log.write_staged()?;
         let clock = RealClock::new();
         while !log.is_lost(&appended) {
-            if ack_offset(log.level_reached(), Acks::All, log.watermarks()) > appended.last_offset {
+            if ack_offset(log.level_reached(), Acks::All, log.watermarks(), &[]) > appended.last_offset {
                 return Ok(appended);
             }
             assert!(clock.monotonic() < PATIENCE, "nobody says what became of {appended:?}");

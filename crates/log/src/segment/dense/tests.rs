@@ -29,7 +29,7 @@ const MIDDLE: Offset = Offset(400);
 
 fn open(sim: &SimEnv) -> (LogStore, Arc<PartitionLog>) {
     let store = LogStore::open(&sim.env(), &[PathBuf::from("/logs")], StoreOptions::default()).unwrap();
-    store.recover(LeaderEpoch(1), |_| Place::In(0, Arc::default())).unwrap();
+    store.recover(|_| LeaderEpoch(1), |_| Place::In(0, Arc::default())).unwrap();
     let config = LogConfig { segment_bytes: 9_000_000, ..LogConfig::default() };
     let log = store.partition(ID, 0, Arc::new(config), LeaderEpoch(1)).unwrap();
     (store, log)

@@ -36,7 +36,7 @@ pub(super) fn is_evicted(log: &dyn File, position: u64) -> bool {
 
 fn open(sim: &SimEnv) -> LogStore {
     let store = LogStore::open(&sim.env(), &[PathBuf::from("/logs")], StoreOptions::default()).unwrap();
-    store.recover(LeaderEpoch(1), |_| Place::In(0, Arc::default())).unwrap();
+    store.recover(|_| LeaderEpoch(1), |_| Place::In(0, Arc::default())).unwrap();
     store
 }
 

@@ -46,7 +46,7 @@ fn open(sim: &SimEnv) -> LogStore {
 }
 
 fn recover(store: &LogStore) {
-    store.recover(LeaderEpoch(1), |_| Place::In(0, config())).unwrap();
+    store.recover(|_| LeaderEpoch(1), |_| Place::In(0, config())).unwrap();
 }
 
 fn partition(store: &LogStore, id: PartitionId) -> Arc<PartitionLog> {

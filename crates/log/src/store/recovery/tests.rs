@@ -45,7 +45,7 @@ fn config_with(segment_bytes: u32) -> Arc<LogConfig> {
 }
 
 fn recover(store: &LogStore) -> Result<RecoveryReport, LogError> {
-    store.recover(LeaderEpoch(1), |_| Place::In(0, config()))
+    store.recover(|_| LeaderEpoch(1), |_| Place::In(0, config()))
 }
 
 fn partition(store: &LogStore) -> Arc<PartitionLog> {

@@ -44,7 +44,7 @@ fn options(journal_bytes: u64) -> StoreOptions {
 
 fn open_on(sim: &SimEnv, options: StoreOptions) -> LogStore {
     let store = LogStore::open(&sim.env(), &[PathBuf::from("/logs")], options).unwrap();
-    store.recover(LeaderEpoch(1), |_| Place::In(0, level(DurabilityLevel::SyncSync))).unwrap();
+    store.recover(|_| LeaderEpoch(1), |_| Place::In(0, level(DurabilityLevel::SyncSync))).unwrap();
     store
 }
 

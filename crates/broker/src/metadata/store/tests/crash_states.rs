@@ -16,12 +16,15 @@ fn bound(states: usize) -> usize {
     states * factor.unwrap_or(1)
 }
 
-/// Of a topic what does not depend on chance: name, partitions, configs.
-type Known = BTreeMap<String, (i32, TopicOverrides)>;
+/// Of a topic what does not depend on chance: name, how often the node had started when each of its partitions came to be,
+/// and configs.
+type Known = BTreeMap<String, (Vec<i32>, TopicOverrides)>;
 
 fn known(image: &Image) -> Known {
     let topic = |topic: &Arc<Topic>| {
-        (topic.name.to_string(), (topic.partition_count(), TopicOverrides::clone(&topic.configs)))
+        let origin = |index| image.starts() - image.leader_epoch(topic, index).0;
+        let origins = (0..topic.partition_count()).map(origin).collect();
+        (topic.name.to_string(), (origins, TopicOverrides::clone(&topic.configs)))
     };
     image.topics().map(topic).collect()
 }
@@ -31,7 +34,7 @@ fn known(image: &Image) -> Known {
 struct Life {
     answered: Known,
     asked: Known,
-    epoch: i32,
+    starts: i32,
     /// The largest producer id that was given out.
     producer_id: i64,
 }
@@ -46,7 +49,13 @@ impl Life {
 
     fn steps(&mut self, env: &Env) -> Result<(), MetadataError> {
         let store = Store::open(env, &options())?;
-        self.epoch = store.image().leader_epoch().0;
+        self.starts = store.image().starts();
+        self.create(&store, &["grown".to_owned()])?;
+        // As a start does, which would write all anew besides.
+        self.starts = store.change(|draft| {
+            draft.start_node();
+            draft.image().starts()
+        })?;
         self.create(&store, &["a".to_owned()])?;
         Self::snapshot(&store)?;
         // One frame that is several sectors long.
@@ -59,6 +68,12 @@ impl Life {
                 draft.delete_topic(id).expect("deleted");
             },
         )?;
+        let starts = self.starts;
+        self.change(
+            &store,
+            |known| known.get_mut("grown").expect("there").0.push(starts),
+            |draft| _ = draft.grow_topic("grown", 3).expect("grown"),
+        )?;
         self.producer_id = store.allocate_producer_id()?.0;
         Self::snapshot(&store)?;
         self.create(&store, &["e".to_owned()])
@@ -70,9 +85,11 @@ impl Life {
             partition_count: 2,
             configs: TopicOverrides::new(),
         };
+        let origins = vec![self.starts; 2];
+        let known_as = |name: &String| (name.clone(), (origins.clone(), TopicOverrides::new()));
         self.change(
             store,
-            |known| known.extend(names.iter().map(|name| (name.clone(), (2, TopicOverrides::new())))),
+            |known| known.extend(names.iter().map(known_as)),
             |draft| names.iter().for_each(|name| _ = draft.create_topic(new(name)).expect("a new name")),
         )
     }
@@ -103,11 +120,8 @@ impl Life {
             return Err(format!("answered {:?}, found {topics:?}", self.answered));
         }
         let producer_id = found.allocate_producer_id().map_err(|error| error.to_string())?.0;
-        if image.leader_epoch().0 <= self.epoch || producer_id <= self.producer_id {
-            return Err(format!(
-                "epoch {:?}, producer id {producer_id} after {self:?}",
-                image.leader_epoch()
-            ));
+        if image.starts() <= self.starts || producer_id <= self.producer_id {
+            return Err(format!("start {}, producer id {producer_id} after {self:?}", image.starts()));
         }
         Ok(())
     }
@@ -180,7 +194,7 @@ fn check_life(prepare: impl Fn(&SimFileSystem), states_max: usize, lost: Lost) -
 fn whole_life() -> (u64, u64) {
     let sim = SimEnv::new(1);
     let life = Life::run(&sim.env());
-    assert!(life.answered.len() == 4 && life.producer_id >= 0, "the life does what it should: {life:?}");
+    assert!(life.answered.len() == 5 && life.producer_id >= 0, "the life does what it should: {life:?}");
     (sim.fs.operations(), sim.fs.syncs())
 }
 
