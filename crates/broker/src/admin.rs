@@ -1,4 +1,4 @@
-//! The admin port: `/metrics` for Prometheus and `/health` for whoever watches the process. Plain HTTP, bound to
+//! The admin port: `/metrics` for Prometheus and `/health`, as text or JSON, for whoever watches the process. Plain HTTP, bound to
 //! loopback unless configured otherwise, of which it warns; it changes nothing. It has [few connections](door) at once,
 //! none of them for long, and answers only requests that name [a host which it knows](hosts). It has threads of its own: whoever watches the server is
 //! answered also while those of the network have more to do than they can.
@@ -24,10 +24,12 @@ use tokio::time::timeout;
 
 use self::door::{Door, Here};
 use crate::broker::Broker;
-use crate::broker::health::Health;
+use crate::health::Health;
 use crate::metrics::Format;
 use crate::stop_signal::{StopSignal, stopped};
 
+/// The media type of an answer for programs.
+const JSON: &str = "application/json";
 /// Answers of a kind that are made at once: whoever asks for one kind holds up nobody who asks for the other.
 const LOOKERS_MAX: usize = 2;
 /// A look that takes longer is none that anybody waits for: it is said then that it does.
@@ -161,21 +163,38 @@ async fn metrics(State(asked): State<Arc<Asked>>, headers: HeaderMap) -> Respons
     }
 }
 
-async fn health(State(asked): State<Arc<Asked>>) -> Response {
+async fn health(State(asked): State<Arc<Asked>>, headers: HeaderMap) -> Response {
     let broker = Arc::clone(&asked.broker);
     match asked.health.look(move || broker.health()).await {
-        Ok(health) => health_answer(&health).into_response(),
+        Ok(health) if wants_json(&headers) => health_json(&health).into_response(),
+        Ok(health) => health_text(&health).into_response(),
         Err(unseen) => unseen.into_response(),
     }
 }
 
-/// A line for each trouble, or `ok`, and one for each note.
-fn health_answer(health: &Health) -> (StatusCode, String) {
-    let is_well = health.troubles.is_empty();
-    let status = if is_well { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    let ok = is_well.then_some("ok");
-    let lines = ok.into_iter().chain(health.troubles.iter().chain(&health.notes).map(String::as_str));
-    (status, lines.flat_map(|line| [line, "\n"]).collect())
+/// Whether the answer is for a program.
+fn wants_json(headers: &HeaderMap) -> bool {
+    let accepts = headers.get_all(header::ACCEPT).iter().filter_map(|accept| accept.to_str().ok());
+    let mut types = accepts.flat_map(|accept| accept.split(',')).filter_map(|range| range.split(';').next());
+    types.any(|range| range.trim().eq_ignore_ascii_case(JSON))
+}
+
+fn status_of(health: &Health) -> StatusCode {
+    if health.is_well() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
+}
+
+/// A line for each thing that is critical, or `ok`, and one for each other.
+fn health_text(health: &Health) -> (StatusCode, String) {
+    let ok = health.is_well().then_some("ok");
+    let lines = ok.into_iter().chain(health.texts());
+    (status_of(health), lines.flat_map(|line| [line, "\n"]).collect())
+}
+
+/// The same as an object.
+fn health_json(health: &Health) -> Result<impl IntoResponse, (StatusCode, String)> {
+    let json = serde_json::to_string(health);
+    let json = json.map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
+    Ok((status_of(health), [(header::CONTENT_TYPE, JSON)], json))
 }
 
 #[cfg(test)]
@@ -184,18 +203,38 @@ mod tests {
     use parking_lot::Mutex;
 
     use super::*;
+    use crate::health::{Code, Finding, Object};
 
     #[test]
     fn health_is_ok_or_a_line_for_each_trouble_and_notes_are_no_trouble() {
-        let lines = |text: &[&str]| text.iter().map(|&line| line.to_owned()).collect::<Vec<_>>();
+        type Make = fn(Code, Object, String) -> Finding;
+        let findings = |make: Make, texts: &[&str]| -> Vec<Finding> {
+            texts.iter().map(|text| make(Code::LogDirFailed, Object::Process, (*text).to_owned())).collect()
+        };
         for (troubles, notes, status, body) in [
             (&[][..], &[][..], StatusCode::OK, "ok\n"),
             (&[], &["cordoned"], StatusCode::OK, "ok\ncordoned\n"),
             (&["failed", "full"], &["cordoned"], StatusCode::SERVICE_UNAVAILABLE, "failed\nfull\ncordoned\n"),
         ] {
-            let health = Health { troubles: lines(troubles), notes: lines(notes) };
-            assert_eq!(health_answer(&health), (status, body.to_owned()));
+            let mut found = findings(Finding::known, notes);
+            found.extend(findings(Finding::critical, troubles));
+            assert_eq!(health_text(&Health::of(found)), (status, body.to_owned()));
         }
+    }
+
+    #[test]
+    fn json_is_for_requests_that_accept_it() {
+        for (accept, wants) in [
+            ("", false),
+            ("*/*", false),
+            ("text/html, */*;q=0.8", false),
+            ("application/json", true),
+            ("text/plain;q=0.5, Application/JSON; q=0.9", true),
+        ] {
+            let headers = HeaderMap::from_iter([(header::ACCEPT, accept.parse().expect("a value"))]);
+            assert_eq!(wants_json(&headers), wants, "{accept}");
+        }
+        assert!(!wants_json(&HeaderMap::new()));
     }
 
     #[tokio::test]

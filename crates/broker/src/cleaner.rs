@@ -443,7 +443,7 @@ mod tests {
         run();
         assert_eq!(size(bad), before.0);
         assert!(size(good) < before.1, "{} of {}", size(good), before.1);
-        let troubles = broker.health().troubles;
+        let troubles = broker.health().troubles();
         assert!(
             troubles.len() == 1 && troubles[0].contains("partition bad-0 cannot be compacted"),
             "{troubles:?}"
@@ -454,7 +454,7 @@ mod tests {
         sim.clock.advance(Duration::from_mins(2));
         run();
         assert!(size(bad) < before.0);
-        assert_eq!(broker.health().troubles, [""; 0]);
+        assert_eq!(broker.health().troubles(), [""; 0]);
     }
 
     #[test]
@@ -500,7 +500,7 @@ mod tests {
         sim.fs.set_space(Some(reserve + before / 2));
         run();
         assert_eq!(size(), before);
-        let troubles = broker.health().troubles;
+        let troubles = broker.health().troubles();
         let is_told = |trouble: &String| {
             trouble.contains("partition t-0 cannot be compacted") && trouble.contains("kept in reserve")
         };
@@ -512,7 +512,7 @@ mod tests {
         sim.clock.advance(Duration::from_mins(2));
         run();
         assert!(size() < before, "{} of {before}", size());
-        assert_eq!(broker.health().troubles, [""; 0]);
+        assert_eq!(broker.health().troubles(), [""; 0]);
     }
 
     #[test]
@@ -537,7 +537,7 @@ mod tests {
             cleaned += 1;
             assert!(cleaned < 100, "it comes to an end");
         }
-        let told = broker.health().troubles;
+        let told = broker.health().troubles();
         assert!(told.len() == 1 && told[0].contains("/two"), "only the dir is in trouble: {told:?}");
         let after = in_two.iter().map(|(id, _)| broker.partitions.get(*id).expect("live").log.size_bytes());
         assert_eq!(before, after.collect::<Vec<_>>());

@@ -111,7 +111,7 @@ mod tests {
         assert!(broker.logs.dir_failure(1).is_some());
         assert_eq!(look_once(&broker), 0, "its failure was told");
         assert_eq!(broker.partitions.all().len(), 0);
-        let troubles = broker.health().troubles;
+        let troubles = broker.health().troubles();
         assert!(!troubles.iter().any(|trouble| trouble.starts_with("partition ")), "{troubles:?}");
     }
 
@@ -123,7 +123,7 @@ mod tests {
         let lines = look_once(&broker);
         assert!(lines < 10, "{lines} lines");
         assert!(broker.logs.dir_failure(1).is_none(), "the device is well");
-        let troubles = broker.health().troubles;
+        let troubles = broker.health().troubles();
         assert!(troubles.iter().any(|trouble| trouble.starts_with("partition t-")), "{troubles:?}");
     }
 }

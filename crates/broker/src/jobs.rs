@@ -450,11 +450,11 @@ mod tests {
         broker.partition(&topic, 0).expect_err("there are no descriptors");
         close_idle(&broker, 0);
         assert!(
-            broker.health().troubles.iter().any(|trouble| trouble.starts_with("partition t-0 is offline"))
+            broker.health().troubles().iter().any(|trouble| trouble.starts_with("partition t-0 is offline"))
         );
         sim.fs.exhaust_descriptors(false);
         close_idle(&broker, 0);
-        assert_eq!(broker.health().troubles, Vec::<String>::new());
+        assert_eq!(broker.health().troubles(), Vec::<String>::new());
     }
 
     #[test]
@@ -535,7 +535,7 @@ mod tests {
             grown.expect("changed");
         }
         let told = || {
-            let troubles = broker.health().troubles;
+            let troubles = broker.health().troubles();
             ["snapshot", "journals"]
                 .map(|file| troubles.iter().any(|told| told.starts_with(&format!("/data/meta/{file}-copy"))))
         };

@@ -30,6 +30,7 @@ mod fetch_sessions;
 mod flow;
 mod groups;
 mod handlers;
+mod health;
 mod held_files;
 mod jobs;
 mod log_limit;

@@ -107,6 +107,15 @@ impl Waits {
     }
 }
 
+/// A wait that is told of.
+#[derive(Debug)]
+pub(crate) struct ToldWait {
+    pub(crate) wait: Wait,
+    /// Whether it has lasted so long that something is wrong. Some may last as long as they like.
+    pub(crate) is_trouble: bool,
+    pub(crate) text: String,
+}
+
 /// What the watchdog has seen, for whoever asks.
 #[derive(Debug, Default)]
 pub(crate) struct Seen(Mutex<Waits>);
@@ -117,21 +126,33 @@ impl Seen {
         self.0.lock().look(now, present)
     }
 
-    fn lines(&self, are_troubles: bool) -> Vec<String> {
+    /// The waits that have lasted long enough to be told.
+    pub(crate) fn told(&self) -> Vec<ToldWait> {
         let waits = self.0.lock();
-        let is_trouble = |wait: &Wait, lasted| wait.is_trouble() && lasted >= TROUBLE_AFTER;
-        let told = waits.told().filter(|(wait, _, lasted)| is_trouble(wait, *lasted) == are_troubles);
-        told.map(|(_, cause, lasted)| format!("for {} seconds {cause}", lasted.as_secs())).collect()
+        let told = waits.told().map(|(wait, cause, lasted)| ToldWait {
+            wait: wait.clone(),
+            is_trouble: wait.is_trouble() && lasted >= TROUBLE_AFTER,
+            text: format!("for {} seconds {cause}", lasted.as_secs()),
+        });
+        told.collect()
     }
 
-    /// What has lasted so long that something is wrong.
+    #[cfg(test)]
+    fn texts(&self, of_troubles: bool) -> Vec<String> {
+        let told = self.told().into_iter().filter(|told| told.is_trouble == of_troubles);
+        told.map(|told| told.text).collect()
+    }
+
+    /// The texts of those that are troubles.
+    #[cfg(test)]
     pub(crate) fn troubles(&self) -> Vec<String> {
-        self.lines(true)
+        self.texts(true)
     }
 
-    /// What has not, or is nothing wrong however long it lasts.
+    /// The texts of the others.
+    #[cfg(test)]
     pub(crate) fn notes(&self) -> Vec<String> {
-        self.lines(false)
+        self.texts(false)
     }
 
     /// For how many seconds somebody has waited, by the name of what for: of several journals the longest.

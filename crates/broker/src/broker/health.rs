@@ -9,21 +9,15 @@ use riverrun_log::LogError;
 use riverrun_types::PartitionId;
 
 use super::Broker;
+use crate::health::{Code, Finding, Health, Object};
 use crate::metadata::{Image, Topic};
 use crate::topic_names::OFFSETS_TOPIC;
+use crate::waits::{ToldWait, Wait};
 
 /// Offline partitions that health names at most.
 const OFFLINE_SHOWN_MAX: usize = 10;
 /// A journal that is full for longer is a trouble; for shorter it is load.
 const JOURNAL_FULL_MAX: Duration = Duration::from_secs(10);
-/// How a server is, for whoever watches it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Health {
-    /// What keeps it from its work, the worst first.
-    pub(crate) troubles: Vec<String>,
-    /// What is as its owner wants it, and should be known.
-    pub(crate) notes: Vec<String>,
-}
 
 impl Broker {
     /// Tries again to open what a shortage has kept closed in a log dir: nobody else may ever use it. A dir that is still short
@@ -83,42 +77,87 @@ impl Broker {
 
     /// How the server is. Waits for no change to the metadata, and not for whoever opens or closes a partition.
     pub(crate) fn health(&self) -> Health {
-        let mut troubles: Vec<String> = Vec::new();
-        let dirs = || 0..self.logs.dir_count();
-        troubles.extend(self.metadata.failure().map(|reason| metadata_failed(&reason)));
-        troubles.extend(dirs().filter_map(|dir| Some(self.logs.dir_failure(dir)?.to_string())));
-        troubles.extend(self.logs.journals().filter_map(|journal| Some(journal.failure()?.to_string())));
+        let dead = self.supervisor.troubles().into_iter();
+        let mut found: Vec<Finding> = dead.map(|text| of_process(Code::ThreadDied, text)).collect();
+        let failed = self.metadata.failure().map(|reason| metadata_failed(&reason));
+        found.extend(failed.map(|text| of_process(Code::MetadataFailed, text)));
+        self.look_at_storage(&mut found);
+        found.extend(self.offline_partitions());
+        found.extend(self.unwritable_partitions());
+        found.extend(self.unreadable_partitions());
+        found.extend(self.unknown_partitions().map(|text| of_process(Code::PartitionsUnknown, text)));
+        found.extend(self.uncleanable_partitions());
+        let copy = self.metadata.copy_trouble();
+        found.extend(copy.map(|text| of_process(Code::MetadataCopyOld, text)));
+        let copy = self.journals.copy_trouble();
+        found.extend(copy.map(|text| of_process(Code::JournalListCopyOld, text)));
+        found.extend(self.groups.failed_shard().map(groups_failed));
+        found.extend(self.groups.cut_shard().map(groups_cut));
+        found.extend(self.mounts.troubles());
+        found.extend(self.cordoned_dirs());
+        found.extend(self.waits.told().into_iter().map(|told| self.wait(told)));
+        let warn = |code| move |text| Finding::warning(code, Object::Process, text);
+        found.extend(topics_set_aside(self.metadata.set_aside()).map(warn(Code::TopicsSetAside)));
+        let lost = self.log_account.get().and_then(|account| account.note());
+        found.extend(lost.map(warn(Code::LogLinesLost)));
+        // Not critical: whoever asks for little is served, and whoever does not read is sent away.
+        found.extend(self.budgets.responses.trouble().map(warn(Code::ResponseMemoryShort)));
+        // Not critical: the groups that are there go on, and whoever holds little finds room.
+        found.extend(self.groups.shortage().map(warn(Code::GroupMemoryShort)));
+        Health::of(found)
+    }
+
+    /// What is wrong with log dirs and journals.
+    fn look_at_storage(&self, found: &mut Vec<Finding>) {
+        let of_dirs = |code, trouble: &dyn Fn(usize) -> Option<String>| -> Vec<Finding> {
+            let told = (0..self.logs.dir_count()).filter_map(|dir| Some((dir, trouble(dir)?)));
+            let object = |dir| Object::log_dir(self.logs.dir_path(dir));
+            told.map(|(dir, text)| Finding::critical(code, object(dir), text)).collect()
+        };
+        let of_journals = |code, trouble: &dyn Fn(&Journal) -> Option<String>| -> Vec<Finding> {
+            let told = self.logs.journals().filter_map(|journal| Some((journal, trouble(journal)?)));
+            told.map(|(journal, text)| Finding::critical(code, Object::journal(journal.dir()), text))
+                .collect()
+        };
+        found.extend(of_dirs(Code::LogDirFailed, &|dir| Some(self.logs.dir_failure(dir)?.to_string())));
+        found.extend(of_journals(Code::JournalFailed, &|journal| Some(journal.failure()?.to_string())));
         let waits = |journal: &Journal| Some(format!("a journal waits: {}", journal.shortage()?));
-        troubles.extend(self.logs.journals().filter_map(waits));
-        troubles.extend(self.logs.journals().filter_map(full_journal));
-        troubles.extend(dirs().filter_map(|dir| Some(self.logs.dir_shortage(dir)?.to_string())));
-        let stuck = self.logs.stuck_dirs();
-        troubles.extend(stuck.iter().map(|(dir, reason)| stuck_dir(dir, reason)));
-        troubles.extend(self.metadata.unanswered_mark().map(unanswered));
-        troubles.extend(self.offline_partitions());
-        troubles.extend(self.unwritable_partitions());
-        troubles.extend(self.unreadable_partitions());
-        troubles.extend(self.unknown_partitions());
-        troubles.extend(self.uncleanable_partitions());
-        troubles.extend([self.metadata.copy_trouble(), self.journals.copy_trouble()].into_iter().flatten());
-        troubles.extend(self.groups.failed_shard().map(groups_failed));
-        troubles.extend(self.groups.cut_shard().map(groups_cut));
-        troubles.extend(self.mounts.troubles());
-        troubles.extend(self.waits.troubles());
-        troubles.splice(0..0, self.supervisor.troubles());
+        found.extend(of_journals(Code::JournalShort, &waits));
+        found.extend(of_journals(Code::JournalFull, &full_journal));
+        found.extend(of_dirs(Code::LogDirShort, &|dir| Some(self.logs.dir_shortage(dir)?.to_string())));
+        found.extend(self.logs.stuck_dirs().iter().map(|(dir, reason)| {
+            Finding::critical(Code::LogDirStuck, Object::log_dir(dir), stuck_dir(dir, reason))
+        }));
+        found.extend(self.metadata.unanswered_mark().map(unanswered));
+    }
+
+    fn cordoned_dirs(&self) -> Vec<Finding> {
         let image = self.metadata.image();
         let dirs = image.log_dirs().iter().enumerate();
-        let cordoned = dirs.filter(|(index, _)| image.is_cordoned(*index));
-        let note = |path: &Path| format!("log dir {} is cordoned: it gets no new partitions", path.display());
-        let mut notes: Vec<String> = cordoned.map(|(_, dir)| note(&dir.path)).collect();
-        notes.extend(self.waits.notes());
-        notes.extend(topics_set_aside(self.metadata.set_aside()));
-        notes.extend(self.log_account.get().and_then(|account| account.note()));
-        // No trouble: whoever asks for little is served, and whoever does not read is sent away.
-        notes.extend(self.budgets.responses.trouble());
-        // No trouble: the groups that are there go on, and whoever holds little finds room.
-        notes.extend(self.groups.shortage());
-        Health { troubles, notes }
+        let cordoned = dirs.filter(|(index, _)| image.is_cordoned(*index)).map(|(_, dir)| &dir.path);
+        let finding = |path: &PathBuf| {
+            let text = format!("log dir {} is cordoned: it gets no new partitions", path.display());
+            Finding::known(Code::LogDirCordoned, Object::log_dir(path), text)
+        };
+        cordoned.map(finding).collect()
+    }
+
+    /// What somebody waits for.
+    fn wait(&self, ToldWait { wait, is_trouble, text }: ToldWait) -> Finding {
+        let journal = |index| self.logs.journals().nth(index).map(|journal| Object::journal(journal.dir()));
+        let (code, object) = match wait {
+            Wait::WriteCache => (Code::WaitWriteCache, None),
+            Wait::LogDir(dir) => (Code::WaitLogDir, Some(Object::log_dir(self.logs.dir_path(dir)))),
+            Wait::Metadata => (Code::WaitMetadata, None),
+            Wait::Journal(index) => (Code::WaitJournal, journal(index)),
+            Wait::RequestMemory => (Code::WaitRequestMemory, None),
+            Wait::AnyRequestMemory => (Code::WaitAnyRequestMemory, None),
+            Wait::ResponseMemory => (Code::WaitResponseMemory, None),
+            Wait::NetworkThreads => (Code::WaitNetworkThreads, None),
+            Wait::Turns => (Code::WaitTurns, None),
+        };
+        let make = if is_trouble { Finding::critical } else { Finding::warning };
+        make(code, object.unwrap_or(Object::Process), text)
     }
 
     /// What the journals keep of partitions that the metadata does not know, if they do.
@@ -139,25 +178,29 @@ impl Broker {
     }
 
     /// Partitions that take no records although their log dirs do; one line, however many they are.
-    fn unwritable_partitions(&self) -> Option<String> {
+    fn unwritable_partitions(&self) -> Option<Finding> {
         let unwritable = self.logs.unwritable();
         let (first, reason) = unwritable.iter().min_by_key(|(id, _)| *id)?;
         let name = name_of(&self.metadata.image(), *first);
-        Some(format!("partition {name} takes no records: {reason}{}", and_others(unwritable.len() - 1)))
+        let others = and_others(unwritable.len() - 1);
+        let text = format!("partition {name} takes no records: {reason}{others}");
+        Some(Finding::critical(Code::PartitionUnwritable, Object::Partition(name), text))
     }
 
     /// Partitions that are served but for what the disk does not give back; one line, however many they are.
-    fn unreadable_partitions(&self) -> Option<String> {
+    fn unreadable_partitions(&self) -> Option<Finding> {
         let closed = self.replicas.open_failures.all();
         let mut unreadable = self.logs.unreadable();
         unreadable.retain(|(id, _)| !closed.contains_key(id));
         let (first, place) = unreadable.iter().min_by_key(|(id, _)| *id)?;
         let name = name_of(&self.metadata.image(), *first);
-        Some(format!("partition {name} is served in part: {place}{}", and_others(unreadable.len() - 1)))
+        let others = and_others(unreadable.len() - 1);
+        let text = format!("partition {name} is served in part: {place}{others}");
+        Some(Finding::critical(Code::PartitionUnreadable, Object::Partition(name), text))
     }
 
     /// What keeps logs from being compacted that are otherwise well; one line, however many they are.
-    fn uncleanable_partitions(&self) -> Option<String> {
+    fn uncleanable_partitions(&self) -> Option<Finding> {
         let image = self.metadata.image();
         let damaged: BTreeSet<_> = self.logs.damaged().into_iter().map(|(id, _)| id).collect();
         let mut failed = self.compaction_failures.all();
@@ -165,11 +208,12 @@ impl Broker {
         let first = failed.first()?;
         let name = name_of(&image, first.id);
         let others = and_others(failed.len() - 1);
-        Some(format!("partition {name} cannot be compacted and grows: {}{others}", first.reason))
+        let text = format!("partition {name} cannot be compacted and grows: {}{others}", first.reason);
+        Some(Finding::critical(Code::PartitionUncleanable, Object::Partition(name), text))
     }
 
     /// A line for each partition that is offline by itself and not with its log dir; the first of them, if they are many.
-    fn offline_partitions(&self) -> Vec<String> {
+    fn offline_partitions(&self) -> Vec<Finding> {
         let image = self.metadata.image();
         let mut offline = self.replicas.open_failures.all();
         offline.extend(self.logs.damaged().into_iter().map(|(id, error)| (id, error.to_string())));
@@ -178,14 +222,22 @@ impl Broker {
             dir.is_none_or(|dir| self.logs.dir_failure(dir).is_none())
         });
         let told = offline.iter().take(OFFLINE_SHOWN_MAX);
-        let mut lines: Vec<String> = told
-            .map(|(id, reason)| format!("partition {} is offline: {reason}", name_of(&image, *id)))
+        let mut found: Vec<Finding> = told
+            .map(|(id, reason)| {
+                let name = name_of(&image, *id);
+                let text = format!("partition {name} is offline: {reason}");
+                Finding::critical(Code::PartitionOffline, Object::Partition(name), text)
+            })
             .collect();
         if let Some(others @ 1..) = offline.len().checked_sub(OFFLINE_SHOWN_MAX) {
-            lines.push(format!("{others} more partitions are offline"));
+            found.push(of_process(Code::PartitionOffline, format!("{others} more partitions are offline")));
         }
-        lines
+        found
     }
+}
+
+fn of_process(code: Code, text: String) -> Finding {
+    Finding::critical(code, Object::Process, text)
 }
 
 fn journal_thread(journal: &Journal) -> String {
@@ -217,8 +269,9 @@ fn full_journal(journal: &Journal) -> Option<String> {
     ))
 }
 
-fn unanswered(mark: &Path) -> String {
-    format!("the disk of a log dir does not answer: {} has not been written", mark.display())
+fn unanswered(mark: &Path) -> Finding {
+    let text = format!("the disk of a log dir does not answer: {} has not been written", mark.display());
+    Finding::critical(Code::LogDirUnanswered, Object::log_dir(mark.parent().unwrap_or(mark)), text)
 }
 
 /// A log dir for which the journals keep all that comes, until they are full.
@@ -253,15 +306,22 @@ fn topics_set_aside(paths: &[PathBuf]) -> Option<String> {
     ))
 }
 
-fn groups_cut((shard, records): (usize, u64)) -> String {
-    format!(
+fn groups_cut((shard, records): (usize, u64)) -> Finding {
+    let text = format!(
         "{records} records in partition {shard} of {OFFSETS_TOPIC} are left out: groups would exceed their bounds \
          (groups.memory.max.bytes)"
-    )
+    );
+    Finding::critical(Code::GroupsCut, groups_of(shard), text)
 }
 
-fn groups_failed((shard, why): (usize, String)) -> String {
-    format!("the groups of partition {shard} of {OFFSETS_TOPIC} cannot be loaded or changed: {why}")
+fn groups_failed((shard, why): (usize, String)) -> Finding {
+    let text =
+        format!("the groups of partition {shard} of {OFFSETS_TOPIC} cannot be loaded or changed: {why}");
+    Finding::critical(Code::GroupsFailed, groups_of(shard), text)
+}
+
+fn groups_of(shard: usize) -> Object {
+    Object::Group(format!("{OFFSETS_TOPIC}-{shard}"))
 }
 
 #[cfg(test)]
@@ -300,19 +360,19 @@ mod tests {
         };
         append();
         broker.logs.settle().expect("settled");
-        assert_eq!(broker.health().troubles, [""; 0]);
+        assert_eq!(broker.health().troubles(), [""; 0]);
         append();
         let paths = [0, 1].map(|index: usize| partitions[index].log.path());
         let away = [Path::new("/data/away-0"), Path::new("/data/away-1")];
         (0..2).for_each(|index| sim.fs.rename(&paths[index], away[index]).expect("taken away"));
         broker.logs.settle().expect_err("there is no place for another segment");
-        let troubles = broker.health().troubles;
+        let troubles = broker.health().troubles();
         let [told] = &troubles[..] else { panic!("{troubles:?}") };
         let file = format!("partition t-0 takes no records: {}/", paths[0].display());
         assert!(told.starts_with(&file) && told.ends_with("; 1 more as well"), "{told}");
         assert_eq!(broker.logs.unwritable().len(), 2);
         (0..2).for_each(|index| sim.fs.rename(away[index], &paths[index]).expect("brought back"));
         broker.logs.settle().expect("settled");
-        assert_eq!(broker.health().troubles, [""; 0]);
+        assert_eq!(broker.health().troubles(), [""; 0]);
     }
 }

@@ -273,7 +273,7 @@ fn a_bad_sector_is_told_of_and_keeps_nobody_from_what_lies_around_it() {
     assert_eq!(fetch_one(&broker, 1, 0), (ErrorCode::NONE, 1), "another partition");
     append(&broker, &topic, 0, 10);
     assert!(!broker.is_offline(&topic, 0));
-    let troubles = broker.health().troubles;
+    let troubles = broker.health().troubles();
     let place = format!("partition t-0 is served in part: {} cannot be read at byte 150000", path.display());
     assert!(matches!(&troubles[..], [told] if told.starts_with(&place)), "{troubles:?}");
     let count = |broker: &Arc<Broker>| {
@@ -284,7 +284,7 @@ fn a_bad_sector_is_told_of_and_keeps_nobody_from_what_lies_around_it() {
     assert_eq!(count(&broker).as_deref(), Some("1"));
     sim.fs.break_sectors(&path, 0..0).expect("there");
     assert_eq!(fetch_one(&broker, 0, 1), (ErrorCode::NONE, 3));
-    assert_eq!(broker.health().troubles, [""; 0]);
+    assert_eq!(broker.health().troubles(), [""; 0]);
     assert_eq!(count(&broker).as_deref(), Some("0"));
 }
 

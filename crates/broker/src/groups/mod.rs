@@ -44,6 +44,7 @@ pub(crate) type Begun = crate::shard_host::Begun<Shard>;
 /// All groups of one server.
 #[derive(Debug)]
 pub(crate) struct Groups {
+    /// What loads the shards, and runs requests on them.
     pub(crate) host: Arc<ShardHost<Shard>>,
 }
 

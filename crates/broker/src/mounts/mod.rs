@@ -37,6 +37,7 @@ use self::watch::Sleeper;
 pub(crate) use self::watch::Watchers;
 use crate::config::describe::{MountedTopic, MountedWrites};
 use crate::config::{BrokerConfig, Mount, TopicOverrides};
+use crate::health::{Code, Finding, Object};
 use crate::log_limit::STORAGE_TROUBLE;
 use crate::metadata::Store;
 use crate::partitions::Durability;
@@ -115,10 +116,10 @@ impl Mounts {
         self.by_topic.values()
     }
 
-    /// What is wrong with them, a line for each that is not well.
-    pub(crate) fn troubles(&self) -> Vec<String> {
-        let mut troubles: Vec<String> = self.all().filter_map(|queue| queue.trouble()).collect();
-        troubles.sort();
+    /// What is wrong with them, one for each that is not well.
+    pub(crate) fn troubles(&self) -> Vec<Finding> {
+        let mut troubles: Vec<Finding> = self.all().filter_map(|queue| queue.trouble()).collect();
+        troubles.sort_by(|one, other| one.text.cmp(&other.text));
         troubles
     }
 }
@@ -395,19 +396,19 @@ impl MountedQueue {
         });
     }
 
-    fn trouble(&self) -> Option<String> {
+    fn trouble(&self) -> Option<Finding> {
+        let (name, topic) = (&self.name, Object::Topic(self.name.to_string()));
         if self.is_gone.load(Ordering::Relaxed) {
-            return Some(format!(
-                "the queue of topic {} is gone from {}, or another one is there: restart the server when it is as it \
+            let text = format!(
+                "the queue of topic {name} is gone from {}, or another one is there: restart the server when it is as it \
                  should be",
-                self.name,
                 self.dir.display()
-            ));
+            );
+            return Some(Finding::critical(Code::QueueGone, topic, text));
         }
-        self.damage
-            .lock()
-            .as_ref()
-            .map(|reason| format!("the queue of topic {} is damaged: {reason}", self.name))
+        let damage = self.damage.lock();
+        let text = format!("the queue of topic {name} is damaged: {}", damage.as_ref()?);
+        Some(Finding::critical(Code::QueueDamaged, topic, text))
     }
 
     /// Looks at the directory: whether the queue is still there, and where it starts.

@@ -176,7 +176,7 @@ fn a_queue_that_is_gone_is_told_of_and_comes_back() {
         mounted.look();
         let refused = mounted.read(Offset(0), 1000, true).expect_err("gone");
         assert_eq!(refused.code, ErrorCode::KAFKA_STORAGE_ERROR);
-        assert!(mounted.trouble().is_some_and(|trouble| trouble.contains("quotes")));
+        assert!(mounted.trouble().is_some_and(|trouble| trouble.text.contains("quotes")));
         std::fs::rename(&aside, &control).expect("renamed");
         mounted.look();
         assert_eq!(offsets(&mounted.read(Offset(0), 1000, true).expect("back")), [0]);
@@ -193,7 +193,7 @@ fn a_file_that_was_cut_is_an_error_and_not_a_signal() {
         OpenOptions::new().write(true).open(segment).expect("there").set_len(0).expect("cut");
         let refused = mounted.read(Offset(0), 100_000, true).expect_err("damaged");
         assert_eq!(refused.code, ErrorCode::KAFKA_STORAGE_ERROR);
-        assert!(mounted.trouble().is_some_and(|trouble| trouble.contains("damaged")));
+        assert!(mounted.trouble().is_some_and(|trouble| trouble.text.contains("damaged")));
     });
 }
 
@@ -329,5 +329,5 @@ fn a_shortage_is_told_to_producers_and_does_not_stay() {
     }
     let poisoned = QueueError::Poisoned { path: "q".into() };
     assert_eq!(mounted.refuse_append(&poisoned).code, ErrorCode::KAFKA_STORAGE_ERROR);
-    assert!(mounted.trouble().is_some_and(|trouble| trouble.contains("a sync has failed")));
+    assert!(mounted.trouble().is_some_and(|trouble| trouble.text.contains("a sync has failed")));
 }

@@ -69,7 +69,7 @@ fn wait_until(what_if_not: &str, is_so: impl Fn() -> bool) {
 }
 
 fn unknown(broker: &Broker) -> Vec<String> {
-    broker.health().troubles.into_iter().filter(|trouble| trouble.contains("does not know")).collect()
+    broker.health().troubles().into_iter().filter(|trouble| trouble.contains("does not know")).collect()
 }
 
 #[test]
@@ -296,7 +296,7 @@ fn a_journal_whose_first_use_finds_no_space_in_the_metadata_waits_for_it_and_goe
     wait_until("the journal does not notice", || journal.shortage().is_some() || journal.failure().is_some());
     let refused = append_to(&broker, &topic, 0).expect_err("the journal waits");
     assert_eq!(refused.kind(), ErrorKind::Retry, "{refused}");
-    let told = broker.health().troubles;
+    let told = broker.health().troubles();
     assert!(told.iter().any(|trouble| trouble.contains("/data/meta/journals")), "{told:?}");
     assert!(journal.failure().is_none());
     sim.fs.fill_device(None);

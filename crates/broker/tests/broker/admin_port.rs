@@ -53,6 +53,16 @@ fn a_request_for_a_host_that_is_not_known_is_refused() {
 }
 
 #[test]
+fn health_is_text_for_people_and_json_for_programs() {
+    let server = server_with(&[("admin.listen", "127.0.0.1:0")]);
+    let address = server.admin_address().expect("an admin port");
+    assert_eq!(get(address, "/health"), ("HTTP/1.1 200 OK".to_owned(), "ok\n".to_owned()));
+    let (head, body) = get_with(address, "/health", "Accept: application/json\r\n");
+    assert!(head.starts_with("HTTP/1.1 200") && head.contains("content-type: application/json"), "{head}");
+    assert_eq!(body, r#"{"status":"ok","findings":[]}"#);
+}
+
+#[test]
 fn connections_that_do_not_ask_keep_nobody_from_the_admin_port() {
     let server = server_with(&[("admin.listen", "127.0.0.1:0")]);
     let address = server.admin_address().expect("an admin port");

@@ -181,7 +181,7 @@ async fn a_reply_waits_until_its_records_are_durable() {
 }
 
 #[tokio::test]
-async fn a_failed_append_answers_all_who_wait_and_loads_the_shard_again() {
+async fn a_failed_append_answers_all_who_wait_and_reloads_the_shard() {
     let sim = SimEnv::new(1);
     // An append of this level is a write of the log's own.
     let host = host(&sim, DurabilityLevel::AsyncAsync);

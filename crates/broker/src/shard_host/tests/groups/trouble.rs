@@ -44,7 +44,7 @@ async fn who_asks_for_a_group_while_the_disk_is_full_is_told_so() {
         assert_eq!(code, ErrorCode::COORDINATOR_NOT_AVAILABLE);
         assert!(text.as_ref().is_some_and(|text| text.contains(NO_SPACE)), "{text:?}");
     }
-    let health = broker.health().troubles.join("\n");
+    let health = broker.health().troubles().join("\n");
     assert!(health.contains("cannot be loaded or changed: ") && health.contains(NO_SPACE), "{health}");
     sim.fs.set_space(None);
     sim.clock.advance(REST);
