@@ -7,11 +7,9 @@
 //!
 //! ```
 //! use riverrun_tools::exit::{Exit, Failure};
-//! use riverrun_tools::text::number::counted;
 //!
 //! let failure = Failure::new(Exit::NotFound, "no such topic").advise("riverrun topic list");
 //! assert_eq!(failure.to_string(), "error: no such topic\n  try: riverrun topic list");
-//! assert_eq!(counted(2_u64, "topic"), "2 topics");
 //! ```
 
 // A reader of stdout or stderr that has left, or a full disk behind it, is no panic: `text::output` and `logging` write.

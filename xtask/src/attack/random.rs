@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use riverrun_client::NewTopic;
+use riverrun_measure::threads::ThreadSampler;
 
 use super::attacker::{Armed, From, Order, Tally, busy_threads};
 use super::burn::{self, Effort};
@@ -22,7 +23,6 @@ use super::rows::Attack;
 use super::run::Field;
 use super::wire::{Conn, Dial};
 use crate::bench::metrics::Metrics;
-use crate::bench::procfs::ThreadSampler;
 use crate::clients::exec;
 use crate::clients::server::Server;
 use crate::crash::disk::{self, Disk, FileSystem};

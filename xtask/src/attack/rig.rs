@@ -19,7 +19,6 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::honest;
 use super::rows::{Ground, LogReader};
 use super::wire::{Conn, Dial, http_get};
-use crate::bench::procfs::{self, Memory};
 use crate::clients::install::Toolbox;
 use crate::clients::server::{Launch, Server, ServerKind};
 
@@ -173,7 +172,7 @@ impl<'a> Rig<'a> {
     }
 
     pub(super) fn cpu_seconds(&self) -> anyhow::Result<f64> {
-        procfs::cpu_seconds(self.process_id())
+        Ok(self.server.usage()?.cpu_s)
     }
 
     /// A connection for what is no attack.
@@ -191,12 +190,12 @@ impl<'a> Rig<'a> {
     }
 
     pub(super) fn resident_bytes(&self) -> anyhow::Result<u64> {
-        Ok(Memory::of(self.process_id())?.resident_bytes)
+        Ok(self.server.usage()?.resident_bytes)
     }
 
     /// The most memory that the process ever had.
     pub(super) fn peak_bytes(&self) -> anyhow::Result<u64> {
-        Ok(Memory::of(self.process_id())?.peak_bytes)
+        Ok(self.server.usage()?.peak_bytes)
     }
 
     pub(super) fn budget_bytes(&self) -> u64 {

@@ -7,9 +7,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use riverrun_measure::threads::{BusyThread, ThreadSampler};
 use serde::Serialize;
 
-use super::procfs::{BusyThread, ThreadSampler};
 use crate::clients::exec;
 use crate::clients::install::Toolbox;
 

@@ -13,10 +13,8 @@ mod machine;
 pub(crate) mod metrics;
 mod mount;
 mod probe;
-pub(crate) mod procfs;
 mod queue;
 mod startup;
-mod table;
 mod throughput;
 
 use std::collections::BTreeSet;

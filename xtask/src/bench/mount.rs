@@ -16,12 +16,12 @@ use riverrun_client::{
     ClusterOptions, Consumer, ConsumerOptions, Producer, ProducerOptions, ProducerRecord, StartAt,
     TopicPartition,
 };
+use riverrun_measure::text::table::Table;
 use riverrun_queue::{AppendOptions, Appender, CreateOptions, Durability, Park, Queue, Tailer};
 use riverrun_types::Offset;
 
 use super::latency::Row;
 use super::machine::Machine;
-use super::table::Table;
 use super::{Bench, Level};
 use crate::clients::checkout;
 use crate::clients::install::{Kit, Profile, Toolbox};
@@ -232,10 +232,10 @@ async fn consume(
 }
 
 fn table(rows: &[Row]) -> String {
-    let mut table = Table::new(1, &["what", "count", "p50 us", "p90 us", "p99 us", "max us"]);
+    let mut table = Table::of_figures(1, &["what", "count", "p50 us", "p90 us", "p99 us", "max us"]);
     for row in rows {
         let us = |us: f64| format!("{us:.0}");
-        table.row([
+        table.row(&[
             row.what.clone(),
             row.count.to_string(),
             us(row.p50_us),
@@ -244,5 +244,5 @@ fn table(rows: &[Row]) -> String {
             us(row.max_us),
         ]);
     }
-    table.text()
+    table.render(0)
 }

@@ -10,11 +10,10 @@ use std::slice;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use riverrun_measure::text::table::Table;
 use serde::Serialize;
 
 use super::probe::{Probe, Target, Topic, until_answered};
-use super::procfs::Memory;
-use super::table::Table;
 use super::{Bench, Level, median};
 use crate::clients::server::{Launch, Server, ServerKind};
 
@@ -266,22 +265,22 @@ fn started(
 
 fn idle_memory_mb(server: &Server) -> anyhow::Result<f64> {
     thread::sleep(IDLE_SETTLE);
-    Ok(Memory::of(server.process_id())?.resident_bytes as f64 / 1e6)
+    Ok(server.usage()?.resident_bytes as f64 / 1e6)
 }
 
 /// The section's table: a row for each figure, the servers side by side.
 pub(super) fn table(figures: &[Figure]) -> String {
     let kinds = [ServerKind::Kafka, ServerKind::Riverrun];
-    let mut table = Table::new(1, &["what", "unit", "kafka", "riverrun", "goal of riverrun"]);
+    let mut table = Table::of_figures(1, &["what", "unit", "kafka", "riverrun", "goal of riverrun"]);
     let mut seen = BTreeSet::new();
     for figure in figures.iter().filter(|figure| seen.insert(&figure.what)) {
         let [kafka, riverrun] = kinds.map(|kind| value_of(figures, kind, &figure.what));
         let goal = format!("< {:.0}", figure.limit);
-        table.row([figure.what.clone(), figure.unit.name().to_owned(), kafka, riverrun, goal]);
+        table.row(&[figure.what.clone(), figure.unit.name().to_owned(), kafka, riverrun, goal]);
     }
     let ours = figures.iter().find(|figure| figure.server == ServerKind::Riverrun.name());
     let durability = ours.or(figures.first()).map_or("-", |figure| figure.durability);
-    format!("Start-up and idle memory, durability {durability}\n\n{}", table.text())
+    format!("Start-up and idle memory, durability {durability}\n\n{}", table.render(0))
 }
 
 fn value_of(figures: &[Figure], kind: ServerKind, what: &str) -> String {

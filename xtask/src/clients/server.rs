@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
+#[cfg(feature = "bench")]
+use riverrun_measure::process::{ProcessUsage, usage_of};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::exec;
@@ -312,6 +314,12 @@ impl Server {
     /// The process, for reading what the system knows of it.
     pub(crate) fn process_id(&self) -> u32 {
         self.child.id()
+    }
+
+    /// What the process has used so far.
+    #[cfg(feature = "bench")]
+    pub(crate) fn usage(&self) -> anyhow::Result<ProcessUsage> {
+        Ok(usage_of(self.process_id())?)
     }
 
     /// Whether the process has ended by itself, which is an error that shows its last lines.

@@ -7,7 +7,6 @@ use serde::Serialize;
 
 use super::super::goals::Goal;
 use super::super::median;
-use super::super::procfs::Memory;
 use super::contender::Contender;
 use super::paced::{FEW, MANY};
 use super::restart::Fill;
@@ -47,7 +46,7 @@ pub(super) struct Peak {
 
 impl Peak {
     pub(super) fn of(section: &'static str, server: &Server) -> anyhow::Result<Self> {
-        Ok(Self { section, bytes: Memory::of(server.process_id())?.peak_bytes })
+        Ok(Self { section, bytes: server.usage()?.peak_bytes })
     }
 }
 
@@ -263,7 +262,7 @@ fn not_above(what: &str, than: &str, ratio: f64) -> Goal {
 mod tests {
     use super::*;
     use crate::bench::client::LatencyMs;
-    use crate::bench::procfs::BusyThread;
+    use riverrun_measure::threads::BusyThread;
 
     fn run(contender: Contender, partitions: i32, records_per_s: f64, share: f64) -> throughput::Run {
         throughput::Run {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use clap::Args;
+use riverrun_measure::text::table::Table;
 use serde::Serialize;
 
 use super::durability::{SYNCED_TOPIC_CONFIGS, UNSYNCED_TOPIC_CONFIGS};
@@ -17,7 +18,6 @@ use super::goals::{Goal, table};
 use super::machine::Machine;
 use super::metrics::{JOURNAL_QUEUE_SECONDS, JOURNAL_SYNC_SECONDS, JOURNAL_WRITE_SECONDS, Metrics};
 use super::probe::{Probe, Target, Topic, until_answered};
-use super::table::Table;
 use super::{Bench, write_json};
 use crate::clients::checkout;
 use crate::clients::install::{Profile, Toolbox};
@@ -262,9 +262,10 @@ fn breakdown(synced: &Row, network: &Row, before: &Metrics, after: &Metrics) -> 
 
 fn print(findings: &Findings) {
     println!("\n{}", findings.machine);
-    let mut times = Table::new(1, &["what", "count", "mean us", "p50 us", "p90 us", "p99 us", "max us"]);
+    let mut times =
+        Table::of_figures(1, &["what", "count", "mean us", "p50 us", "p90 us", "p99 us", "max us"]);
     for row in &findings.rows {
-        times.row([
+        times.row(&[
             row.what.clone(),
             row.count.to_string(),
             format!("{:.0}", row.mean_us),
@@ -274,13 +275,13 @@ fn print(findings: &Findings) {
             format!("{:.0}", row.max_us),
         ]);
     }
-    println!("One at a time, in turns\n\n{}", times.text());
-    let mut parts = Table::new(1, &["part of a synced record", "p50 us", "mean us"]);
+    println!("One at a time, in turns\n\n{}", times.render(0));
+    let mut parts = Table::of_figures(1, &["part of a synced record", "p50 us", "mean us"]);
     for part in &findings.breakdown {
         let digits = |us: Option<f64>| us.map_or_else(|| "-".to_owned(), |us| format!("{us:.0}"));
-        parts.row([part.what.to_owned(), digits(part.p50_us), digits(part.mean_us)]);
+        parts.row(&[part.what.to_owned(), digits(part.p50_us), digits(part.mean_us)]);
     }
-    println!("Breakdown\n\n{}", parts.text());
+    println!("Breakdown\n\n{}", parts.render(0));
     println!("{}", table(&findings.goals));
 }
 

@@ -14,11 +14,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
+use riverrun_measure::text::number::rounded;
+use riverrun_measure::text::table::Table;
 use serde::Serialize;
 
 use super::goals::{Goal, table};
 use super::machine::Machine;
-use super::table::{Table, grouped};
 use super::{median, write_json};
 use crate::clients::checkout;
 use crate::clients::install::{Kit, Profile, Toolbox};
@@ -175,7 +176,7 @@ fn loads(options: &Options) -> Vec<Load> {
 
 /// Medians over the rounds.
 fn figures(runs: &[Run]) -> String {
-    let mut table = Table::new(
+    let mut table = Table::of_figures(
         3,
         &[
             "what",
@@ -201,22 +202,22 @@ fn figures(runs: &[Run]) -> String {
             continue;
         }
         let of = |field: fn(&Run) -> f64| median(runs.iter().filter(|run| run.key() == key).map(field));
-        table.row([
+        table.row(&[
             key.0.clone(),
             key.1.clone(),
             key.2.name().to_owned(),
-            grouped(of(|run| run.achieved)),
-            grouped(of(|run| run.publish_ns[0])),
-            grouped(of(|run| run.publish_ns[1])),
-            grouped(of(|run| run.publish_ns[2])),
-            grouped(of(|run| run.end_to_end_ns[0])),
-            grouped(of(|run| run.end_to_end_ns[1])),
-            grouped(of(|run| run.end_to_end_ns[2])),
-            grouped(of(|run| run.cpu_ns)),
+            rounded(of(|run| run.achieved)),
+            rounded(of(|run| run.publish_ns[0])),
+            rounded(of(|run| run.publish_ns[1])),
+            rounded(of(|run| run.publish_ns[2])),
+            rounded(of(|run| run.end_to_end_ns[0])),
+            rounded(of(|run| run.end_to_end_ns[1])),
+            rounded(of(|run| run.end_to_end_ns[2])),
+            rounded(of(|run| run.cpu_ns)),
             of(|run| run.private_mb).round().to_string(),
             format!("{:.1}", of(|run| run.steal_percent)),
         ]);
         seen.push(key);
     }
-    table.text()
+    table.render(0)
 }

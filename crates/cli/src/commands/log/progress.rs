@@ -4,7 +4,7 @@ use std::io::IsTerminal as _;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use riverrun_log::VerifyStep;
-use riverrun_tools::text::number;
+use riverrun_measure::text::number;
 
 /// A line that says which partition is read, and how far it is.
 pub(super) struct Progress {

@@ -12,6 +12,7 @@ use riverrun_bench::load::consuming::{ConsumeLoad, ConsumeRun};
 use riverrun_bench::load::figures::ReadInterval;
 use riverrun_bench::random::SeededRandom;
 use riverrun_client::{Admin, ConsumerOptions};
+use riverrun_measure::text::number;
 use riverrun_types::TimestampMs;
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
@@ -24,7 +25,6 @@ use super::properties::{self, PropertyArgs};
 use crate::exit::{Exit, Failure};
 use crate::logging;
 use crate::signals::StopSignals;
-use crate::text::number;
 use crate::text::output::{print_json, print_text};
 use crate::text::time::now;
 

@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use riverrun_bench::histogram::Latencies;
 use riverrun_bench::random::SeededRandom;
 use riverrun_client::{
     Admin, Consumer, ConsumerOptions, ConsumerRecord, Header, NewTopic, Producer, ProducerOptions, RecordRef,
     StartAt, TopicPartition,
 };
+use riverrun_measure::histogram::Latencies;
+use riverrun_measure::text::number;
 use serde_json::json;
 
 use super::hdr::HdrFile;
@@ -20,7 +21,6 @@ use super::properties::{self, PropertyArgs};
 use crate::exit::{Exit, Failure};
 use crate::logging;
 use crate::signals::StopSignals;
-use crate::text::number;
 use crate::text::output::{print_json, print_text};
 use crate::text::time::now;
 

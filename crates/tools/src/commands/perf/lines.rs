@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use riverrun_bench::histogram::Latencies;
 use riverrun_bench::load::figures::Figures;
+use riverrun_measure::histogram::Latencies;
 
 /// Kafka's tools count megabytes of 2^20 bytes.
 const MIB: f64 = 1_048_576.0;

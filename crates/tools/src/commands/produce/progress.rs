@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use riverrun_measure::text::number;
 
 use crate::input::Opened;
-use crate::text::number;
 
 /// Records between two looks at the clock.
 const UPDATE_RECORDS: u64 = 1024;
