@@ -1,7 +1,7 @@
 //! The client side of `riverrun`: the commands that need no server in their process, and what every command shares.
 //!
 //! Owns what people and programs see of a command ([`exit`], [`logging`], [`text`]), how it hears that it is to end
-//! ([`signals`]), and the commands that go through a client or a queue ([`commands`]). Knows nothing of the broker, the log
+//! ([`signals`]), how far it is ([`progress`]), and the commands that go through a client or a queue ([`commands`]). Knows nothing of the broker, the log
 //! and the journal, so that a change of these compiles none of it again: commands on a server's inside are in
 //! `riverrun-cli`, which also owns the command line as a whole.
 //!
@@ -20,6 +20,7 @@ pub mod commands;
 pub mod exit;
 mod input;
 pub mod logging;
+pub mod progress;
 mod runtime;
 pub mod signals;
 pub mod text;

@@ -1,12 +1,11 @@
 //! `perf consume`: reads topics as fast as they come, with one consumer or several of one group.
 
-use std::io::IsTerminal as _;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::{ArgGroup, Args};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 use regex_automata::meta::Regex;
 use riverrun_bench::load::consuming::{ConsumeLoad, ConsumeRun};
 use riverrun_bench::load::figures::ReadInterval;
@@ -24,6 +23,7 @@ use super::load_failure;
 use super::properties::{self, PropertyArgs};
 use crate::exit::{Exit, Failure};
 use crate::logging;
+use crate::progress;
 use crate::signals::StopSignals;
 use crate::text::output::{print_json, print_text};
 use crate::text::time::now;
@@ -176,13 +176,7 @@ struct Report<'a> {
 
 impl<'a> Report<'a> {
     fn new(args: &'a ConsumeArgs, wall: TimestampMs, started: Instant) -> Self {
-        let bar = if std::io::stderr().is_terminal() {
-            let style = ProgressStyle::with_template("{bar:30} {percent:>3}%  {msg}  {eta} left");
-            ProgressBar::with_draw_target(Some(args.records()), ProgressDrawTarget::stderr_with_hz(10))
-                .with_style(style.expect("the template is a constant of this file"))
-        } else {
-            ProgressBar::hidden()
-        };
+        let bar = progress::bar(Some(args.records()), progress::OF_ALL);
         let none = vec![ReadInterval::default(); args.threads.get()];
         Self {
             args,

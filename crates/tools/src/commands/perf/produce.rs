@@ -1,6 +1,5 @@
 //! `perf produce`: sends as fast as it goes or at a rate, from one thread or many.
 
-use std::io::IsTerminal as _;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::{ArgGroup, Args};
 use futures_util::future::join_all;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 use riverrun_bench::keys::{KeyDistribution, Keys, ParseKeyDistributionError};
 use riverrun_bench::load::figures::{Figures, Interval};
 use riverrun_bench::load::producing::{ProduceLoad, ProduceRun};
@@ -29,6 +28,7 @@ use super::{lines, load_failure, producer_metrics};
 use crate::args::parse_pair;
 use crate::exit::{Exit, Failure};
 use crate::logging;
+use crate::progress;
 use crate::signals::StopSignals;
 use crate::text::output::{print_json, print_text};
 use crate::text::time::now;
@@ -361,13 +361,7 @@ impl<'a> Report<'a> {
         hdr: Option<HdrFile>,
         started: Instant,
     ) -> Self {
-        let bar = if std::io::stderr().is_terminal() {
-            let style = ProgressStyle::with_template("{bar:30} {percent:>3}%  {msg}  {eta} left");
-            ProgressBar::with_draw_target(Some(args.num_records), ProgressDrawTarget::stderr_with_hz(10))
-                .with_style(style.expect("the template is a constant of this file"))
-        } else {
-            ProgressBar::hidden()
-        };
+        let bar = progress::bar(Some(args.num_records), progress::OF_ALL);
         let (lately, total) = (Figures::default(), Interval::default());
         let wall = now();
         Self { args, producers, bar, hdr, wall, started, line_at: started, lately, total, told_steady: false }
