@@ -4,6 +4,7 @@
 //! and consumers), what every latency is put into (`riverrun_measure::histogram`) and [`environment`] (what the machine does
 //! at best). It drives servers through `riverrun-client` only and knows nothing of any server's inside.
 
+pub mod ballast;
 pub mod environment;
 pub mod hdr_log;
 pub mod input;
