@@ -19,6 +19,8 @@ mod gen_protocol;
 mod module_graph;
 #[cfg(feature = "bench")]
 mod report_page;
+#[cfg(feature = "bench")]
+mod wire;
 
 use std::process::ExitCode;
 

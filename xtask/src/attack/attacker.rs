@@ -16,9 +16,9 @@ use riverrun_measure::process::usage_of;
 use riverrun_measure::threads::ThreadSampler;
 use serde::{Deserialize, Serialize};
 
-use super::wire::{Conn, Dial};
 use super::{generated, rows};
 use crate::clients::exec;
+use crate::wire::{Conn, Dial};
 
 /// After a connection that failed or was closed, a worker waits for so long, so that no attack is a storm of connections
 /// that is not meant to be one.

@@ -39,6 +39,15 @@ pub(super) struct LatencyMs {
     pub(super) max: f64,
 }
 
+impl LatencyMs {
+    /// The average, p50, p99, p99.9 and the greatest, for a table.
+    pub(super) fn cells(&self) -> [String; 5] {
+        let whole = |ms: f64| format!("{ms:.0}");
+        let average = format!("{:.1}", self.average);
+        [average, whole(self.p50), whole(self.p99), whole(self.p999), whole(self.max)]
+    }
+}
+
 /// What a tool reports.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Reported {

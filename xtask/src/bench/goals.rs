@@ -15,7 +15,7 @@ use crate::clients::server::ServerKind;
 const THROUGHPUT_RATIO_MIN: f64 = 1.3;
 
 /// Or a client that could not have gone much faster: its busiest thread had this share of a core.
-const CLIENT_SHARE_MIN: f64 = 0.9;
+pub(super) const CLIENT_SHARE_MIN: f64 = 0.9;
 
 /// At most this part of Kafka's processor time.
 const CPU_IN_RATIO_MAX: f64 = 1.0 / 5.0;

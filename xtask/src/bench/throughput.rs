@@ -8,14 +8,15 @@ use std::fs::File;
 use std::path::Path;
 
 use anyhow::Context;
-use riverrun_measure::text::number::rounded;
+use riverrun_measure::text::number::{counted, rounded};
 use riverrun_measure::text::table::Table;
 use riverrun_measure::threads::BusyThread;
 use serde::Serialize;
 
 use super::client::{self, ClientRun, LatencyMs, RECORD_BYTES};
+use super::level::Level;
 use super::probe::{Target, Topic, until_answered};
-use super::{Bench, Level};
+use super::{Bench, round_named};
 use crate::clients::install::Toolbox;
 use crate::clients::server::{Server, ServerKind};
 
@@ -68,11 +69,7 @@ pub(super) struct Run {
 
 impl Run {
     pub(super) fn partitions_named(&self) -> String {
-        if self.partitions == 1 {
-            "1 partition".to_owned()
-        } else {
-            format!("{} partitions", self.partitions)
-        }
+        counted(self.partitions, "partition")
     }
 }
 
@@ -82,10 +79,20 @@ struct Side {
     server: Server,
 }
 
+/// What is measured.
+pub(super) struct Section {
+    pub(super) level: Level,
+    pub(super) rounds: u32,
+    /// Of each client run.
+    pub(super) records: u64,
+}
+
 /// Starts the servers, warms them up, measures every round into `runs`, and stops them.
-pub(super) fn measure(bench: &Bench, rounds: u32, records: u64, runs: &mut Vec<Run>) -> anyhow::Result<()> {
-    let mut sides = bench.kinds.iter().map(|kind| start(bench, *kind)).collect::<anyhow::Result<Vec<_>>>()?;
-    let (toolbox, data, level) = (&bench.toolbox, &bench.data, bench.level);
+pub(super) fn measure(bench: &Bench, section: &Section, runs: &mut Vec<Run>) -> anyhow::Result<()> {
+    let Section { level, rounds, records } = *section;
+    let start = |kind: &ServerKind| Ok(Side { kind: *kind, server: bench.launch_at(*kind, level)?.start()? });
+    let mut sides = bench.kinds.iter().map(start).collect::<anyhow::Result<Vec<_>>>()?;
+    let (toolbox, data) = (&bench.toolbox, &bench.data);
     for side in &mut sides {
         eprintln!("warming up {}", side.kind.name());
         for partitions in PARTITIONS {
@@ -106,12 +113,6 @@ pub(super) fn measure(bench: &Bench, rounds: u32, records: u64, runs: &mut Vec<R
         bench.clear(side.kind)?;
     }
     Ok(())
-}
-
-fn start(bench: &Bench, kind: ServerKind) -> anyhow::Result<Side> {
-    let mut server = bench.launch(kind)?.spawn()?;
-    server.wait_until_ready()?;
-    Ok(Side { kind, server })
 }
 
 /// Producing and consuming once, on a fresh topic.
@@ -168,7 +169,7 @@ impl Turn<'_> {
             partitions: self.partitions,
             round: self.round,
             server: kind.name(),
-            durability: self.level.name(kind),
+            durability: self.level.beside(kind),
             records,
             records_per_s: client.reported.records_per_s,
             mib_per_s: client.reported.mib_per_s,
@@ -189,7 +190,7 @@ pub(super) fn write_back(data: &Path) -> anyhow::Result<()> {
 }
 
 fn progress(run: &Run) -> String {
-    let round = if run.round == 0 { "warm-up".to_owned() } else { format!("round {}", run.round) };
+    let round = round_named(run.round, "warm-up");
     let (partitions, direction) = (run.partitions_named(), run.direction.name());
     format!("{round}: {partitions}, {}, {direction}: {} records/s", run.server, rounded(run.records_per_s))
 }

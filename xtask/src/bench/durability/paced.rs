@@ -10,7 +10,7 @@ use super::super::probe::{Target, Topic, until_answered};
 use super::super::throughput::write_back;
 use super::contender::Contender;
 use super::{Counted, Options, ROUND_ROBIN, Side, contenders, side_of};
-use crate::bench::Bench;
+use crate::bench::{Bench, round_named};
 
 /// Numbers of partitions that the goal compares.
 pub(super) const FEW: i32 = 100;
@@ -60,7 +60,7 @@ pub(super) fn measure(
                 let run = turn(bench, options, side, *contender, partitions, round)?;
                 eprintln!(
                     "{}: {partitions} partitions, {}, {}: p99 {:.0} ms",
-                    if round == 0 { "warm-up".to_owned() } else { format!("round {round}") },
+                    round_named(round, "warm-up"),
                     side.kind.name(),
                     run.durability,
                     run.latency_ms.p99
@@ -129,18 +129,18 @@ pub(super) fn text(runs: &[Run]) -> String {
         ],
     );
     for run in runs {
-        let latency = &run.latency_ms;
+        let [average, p50, p99, p999, max] = run.latency_ms.cells();
         table.row(&[
             run.contender.server().name().to_owned(),
             run.durability.to_owned(),
             run.partitions.to_string(),
             run.round.to_string(),
             rounded(run.records_per_s),
-            format!("{:.1}", latency.average),
-            format!("{:.0}", latency.p50),
-            format!("{:.0}", latency.p99),
-            format!("{:.0}", latency.p999),
-            format!("{:.0}", latency.max),
+            average,
+            p50,
+            p99,
+            p999,
+            max,
             run.client_busiest_thread.to_string(),
         ]);
     }

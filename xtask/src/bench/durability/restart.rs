@@ -99,9 +99,8 @@ pub(super) struct Run {
 /// Measures every round.
 pub(super) fn measure(bench: &Bench, options: &Options, findings: &mut Findings) -> anyhow::Result<()> {
     for round in 1..=options.rounds {
-        let launch = bench.plain_launch(ServerKind::Riverrun)?;
-        let mut server = launch.spawn()?;
-        server.wait_until_ready()?;
+        let launch = bench.launch(ServerKind::Riverrun)?;
+        let mut server = launch.start()?;
         let partitions = options.restart_partitions;
         let topic = Topic { name: TOPIC.to_owned(), partitions };
         until_answered(&mut server, |probe| Contender::RiverrunSynced.create(probe, &topic))?;

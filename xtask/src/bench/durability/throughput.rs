@@ -18,7 +18,7 @@ use super::super::probe::{Target, Topic, until_answered};
 use super::super::throughput::write_back;
 use super::contender::Contender;
 use super::{Counted, Options, ROUND_ROBIN, Side, contenders, side_of};
-use crate::bench::Bench;
+use crate::bench::{Bench, round_named};
 
 /// Topics with more partitions than this are made once: making and deleting them in Kafka takes longer than a run.
 const FRESH_PARTITIONS_MAX: i32 = 1000;
@@ -247,7 +247,7 @@ fn busiest(clients: &[ClientRun]) -> Option<BusyThread> {
 }
 
 fn progress(run: &Run) -> String {
-    let round = if run.round == 0 { "pilot".to_owned() } else { format!("round {}", run.round) };
+    let round = round_named(run.round, "pilot");
     format!(
         "{round}: {} partitions, {} producers, {}, {}: {} of {} records/s",
         run.partitions,
@@ -284,7 +284,7 @@ pub(super) fn text(runs: &[Run]) -> String {
     ];
     let mut table = Table::of_figures(2, &columns);
     for run in runs {
-        let latency = &run.latency_ms;
+        let [average, p50, p99, p999, max] = run.latency_ms.cells();
         table.row(&[
             run.contender.server().name().to_owned(),
             run.durability.to_owned(),
@@ -294,11 +294,11 @@ pub(super) fn text(runs: &[Run]) -> String {
             format!("{:.1}", run.measured_s),
             rounded(run.records_per_s),
             format!("{:.1}", run.mib_per_s),
-            format!("{:.1}", latency.average),
-            format!("{:.0}", latency.p50),
-            format!("{:.0}", latency.p99),
-            format!("{:.0}", latency.p999),
-            format!("{:.0}", latency.max),
+            average,
+            p50,
+            p99,
+            p999,
+            max,
             format!("{:.2}", run.server_cpu_s_per_gb),
             rounded(run.server_peak_memory_bytes as f64 / 1e6),
             run.client_busiest_thread.to_string(),

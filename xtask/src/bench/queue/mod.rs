@@ -19,7 +19,7 @@ use riverrun_measure::text::table::Table;
 use serde::Serialize;
 
 use super::goals::{Goal, table};
-use super::machine::Machine;
+use super::machine::{Client, Machine};
 use super::{median, write_json};
 use crate::clients::checkout;
 use crate::clients::install::{Kit, Profile, Toolbox};
@@ -94,8 +94,11 @@ pub(super) fn run(options: &Options) -> anyhow::Result<()> {
     }
     let riverrun = options.riverrun.clone().unwrap_or_else(|| toolbox.server_binary());
     let engines = Engines { riverrun, chronicle: options.chronicle.clone() };
-    let mut findings = Findings { machine: Machine::look(&toolbox), runs: Vec::new(), goals: Vec::new() };
-    let result = measure(options, &engines, &dirs(options, &toolbox), &mut findings.runs);
+    let dirs = dirs(options, &toolbox);
+    let client = Client::Ours("the queues' own programs");
+    let machine = Machine::look(&toolbox, dirs.last().map(PathBuf::as_path), client);
+    let mut findings = Findings { machine, runs: Vec::new(), goals: Vec::new() };
+    let result = measure(options, &engines, &dirs, &mut findings.runs);
     findings.goals = goals::of(&findings.runs);
     println!("\n{}", findings.machine);
     println!("{}", figures(&findings.runs));
@@ -183,12 +186,12 @@ fn figures(runs: &[Run]) -> String {
             "directory",
             "engine",
             "messages/s",
-            "publish p50",
-            "p99",
-            "p99.9",
+            "publish p50 ns",
+            "p99 ns",
+            "p99.9 ns",
             "end to end p50 ns",
-            "p99",
-            "p99.9",
+            "p99 ns",
+            "p99.9 ns",
             "CPU ns",
             "private MB",
             "steal %",
@@ -219,5 +222,5 @@ fn figures(runs: &[Run]) -> String {
         ]);
         seen.push(key);
     }
-    table.render(0)
+    format!("Unsynced: an append is in the page cache\n\n{}", table.render(0))
 }
