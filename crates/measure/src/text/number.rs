@@ -60,10 +60,15 @@ pub fn duration(value: Duration) -> String {
     }
 }
 
-/// How many in one second; none in no time.
+/// So much in one second; none in no time.
+pub fn rate(value: f64, time: Duration) -> f64 {
+    if time.is_zero() { 0.0 } else { value / time.as_secs_f64() }
+}
+
+/// How many in one second, as a whole number.
 #[expect(clippy::cast_possible_truncation, reason = "`as` saturates, and a rate is for people")]
 pub fn per_second(value: u64, time: Duration) -> u64 {
-    if time.is_zero() { 0 } else { (value as f64 / time.as_secs_f64()).round() as u64 }
+    rate(value as f64, time).round() as u64
 }
 
 #[cfg(test)]

@@ -305,7 +305,7 @@ impl<'a> Report<'a> {
 
     fn document(&self, figures: &ReadFigures, timed_out: bool) -> Value {
         let fetching = figures.fetching();
-        let rate = |count: u64, time| lines::per_second(count as f64, time);
+        let rate = |count: u64, time| number::rate(count as f64, time);
         json!({
             "start_timestamp_ms": self.wall.0,
             "seconds": figures.time.as_secs_f64(),
@@ -329,9 +329,9 @@ impl<'a> Report<'a> {
         let (records, bytes) = self.sums();
         let (records, bytes, time) = (records as f64, bytes as f64, end - self.started);
         let values = [
-            ("consumer-fetch-manager-metrics:bytes-consumed-rate", lines::per_second(bytes, time)),
+            ("consumer-fetch-manager-metrics:bytes-consumed-rate", number::rate(bytes, time)),
             ("consumer-fetch-manager-metrics:bytes-consumed-total", bytes),
-            ("consumer-fetch-manager-metrics:records-consumed-rate", lines::per_second(records, time)),
+            ("consumer-fetch-manager-metrics:records-consumed-rate", number::rate(records, time)),
             ("consumer-fetch-manager-metrics:records-consumed-total", records),
         ];
         lines::metrics(client_id, &values)

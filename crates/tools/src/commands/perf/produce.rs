@@ -477,8 +477,8 @@ fn figures(figures: &Figures, time: Duration) -> Value {
         "records": figures.records,
         "failed": figures.failed,
         "bytes": figures.bytes,
-        "records_per_second": lines::per_second(figures.records as f64, time),
-        "bytes_per_second": lines::per_second(figures.bytes as f64, time),
+        "records_per_second": number::rate(figures.records as f64, time),
+        "bytes_per_second": number::rate(figures.bytes as f64, time),
         "latency_from_due": figures.is_paced().then(|| figures.latency().summary()),
         "latency_from_send": figures.latency_from_send().summary(),
     })
