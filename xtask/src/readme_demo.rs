@@ -1,9 +1,11 @@
 //! `cargo xtask readme-demo`: the README's first command, as it stands there, to its last line.
 //!
 //! Guarantees that the command comes from the README itself, that it ends in time, that the demo has checked something and
-//! found it in order, and that it came to its end. Says how long it took, the build included.
+//! found it in order, and that it came to its end. The build is made by the same line before, with `--version` in the
+//! demo's place: how long that takes is the machine's business, while a demo that hangs is to be found soon.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -11,12 +13,16 @@ use anyhow::{Context, ensure};
 
 use crate::clients::{checkout, exec};
 
-/// The README says that its first command is quick: a build from nothing takes three minutes on two idle cores.
-const LIMIT: Duration = Duration::from_mins(15);
+/// A build from nothing takes three minutes on two idle cores, and many times that where others build.
+const BUILD_LIMIT: Duration = Duration::from_mins(30);
+
+/// The demo takes seconds.
+const DEMO_LIMIT: Duration = Duration::from_mins(2);
 
 /// How the README's line begins, and how it ends.
 const CARGO: &str = "cargo run ";
 const DEMO: &str = " -- demo";
+const VERSION: &str = " -- --version";
 
 /// How a check that was passed begins, below its heading.
 const CHECKS: &str = "  Checks";
@@ -30,13 +36,21 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let checkout = checkout()?;
     let readme = fs::read_to_string(checkout.join("README.md"))?;
     let line = command_of(&readme).context("README.md has no command that runs the demo")?;
+    let begun = Instant::now();
+    exec::run_ok(&mut command(&line.replace(DEMO, VERSION), &checkout), b"", BUILD_LIMIT)?;
+    println!("built in {:.0} s", begun.elapsed().as_secs_f64());
+    let begun = Instant::now();
+    let finished = exec::run_ok(&mut command(line, &checkout), b"", DEMO_LIMIT)?;
+    let passed = checks_of(&finished.stdout).with_context(|| finished.output())?;
+    println!("`{line}`: {passed} checks passed in {:.1} s", begun.elapsed().as_secs_f64());
+    Ok(())
+}
+
+fn command(line: &str, directory: &Path) -> Command {
     let mut words = line.split_whitespace();
     let mut command = Command::new(words.next().unwrap_or_default());
-    let begun = Instant::now();
-    let finished = exec::run_ok(command.args(words).current_dir(checkout), b"", LIMIT)?;
-    let passed = checks_of(&finished.stdout).with_context(|| finished.output())?;
-    println!("`{line}`: {passed} checks passed, {:.0} s", begun.elapsed().as_secs_f64());
-    Ok(())
+    command.args(words).current_dir(directory);
+    command
 }
 
 /// The line of a code block that runs the demo.
