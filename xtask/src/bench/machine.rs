@@ -31,9 +31,19 @@ pub(super) enum Client {
 pub(super) struct Machine {
     #[serde(flatten)]
     environment: Environment,
-    commit: String,
+    /// The commit that our program was built from, or the file that was measured in its place.
+    riverrun: String,
     #[serde(flatten)]
     kafka: Option<KafkaVersions>,
+}
+
+/// Whose programs are measured.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Programs<'a> {
+    /// Ours, where it is not the one of this checkout.
+    pub(super) binary: Option<&'a Path>,
+    /// Whether any of Kafka's run.
+    pub(super) has_kafka: bool,
 }
 
 /// Versions that matter only where Kafka's programs run.
@@ -45,13 +55,21 @@ struct KafkaVersions {
 
 impl Machine {
     /// Looks at the machine before anything is started on it; `data` is where the data will be.
-    pub(super) fn look(toolbox: &Toolbox, data: Option<&Path>, client: Client) -> Self {
-        let (name, kafka) = match client {
-            Client::KafkaTools => ("Kafka's performance tools", Some(KafkaVersions::look(toolbox))),
-            Client::Ours(name) => (name, None),
+    pub(super) fn look(
+        toolbox: &Toolbox,
+        data: Option<&Path>,
+        client: Client,
+        programs: Programs<'_>,
+    ) -> Self {
+        let name = match client {
+            Client::KafkaTools => "Kafka's performance tools",
+            Client::Ours(name) => name,
         };
         let environment = Environment { client: name.to_owned(), ..Environment::look(data) };
-        Self { environment, commit: commit_of(&toolbox.sources("")), kafka }
+        let kafka = programs.has_kafka.then(|| KafkaVersions::look(toolbox));
+        let checkout = || commit_of(&toolbox.sources(""));
+        let riverrun = programs.binary.map_or_else(checkout, |file| file.display().to_string());
+        Self { environment, riverrun, kafka }
     }
 }
 
@@ -77,7 +95,7 @@ fn commit_of(directory: &Path) -> String {
 
 impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}versions     riverrun {}", self.environment, self.commit)?;
+        write!(f, "{}versions     riverrun {}", self.environment, self.riverrun)?;
         match &self.kafka {
             Some(KafkaVersions { kafka, java }) => writeln!(f, ", Kafka {kafka}, {java}"),
             None => writeln!(f),

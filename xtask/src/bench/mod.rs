@@ -31,7 +31,7 @@ use crate::clients::install::{Kit, Profile, Toolbox};
 use crate::clients::server::{Launch, ServerKind};
 use goals::Goal;
 use level::Level;
-use machine::{Client, Machine};
+use machine::{Client, Machine, Programs};
 
 /// What Kafka's start script passes to the virtual machine, with a heap of 2 GB.
 const KAFKA_JVM_OPTIONS: &[&str] = &[
@@ -42,6 +42,9 @@ const KAFKA_JVM_OPTIONS: &[&str] = &[
     "-XX:InitiatingHeapOccupancyPercent=35",
     "-XX:+ExplicitGCInvokesConcurrent",
 ];
+
+/// Who asks where no virtual machine may be a part of the times.
+const PROBE: Client = Client::Ours("one blocking socket");
 
 /// Arguments of `cargo xtask bench`.
 #[derive(Args)]
@@ -118,10 +121,8 @@ struct Bench {
 impl Bench {
     /// Fetches and builds what is needed, and looks at the machine before anything is started on it.
     fn prepare(place: &Place, kinds: Vec<ServerKind>, client: Client) -> anyhow::Result<(Self, Machine)> {
-        let mut kits = BTreeSet::new();
-        if client == Client::KafkaTools || kinds.contains(&ServerKind::Kafka) {
-            kits.insert(Kit::Java);
-        }
+        let has_kafka = client == Client::KafkaTools || kinds.contains(&ServerKind::Kafka);
+        let mut kits: BTreeSet<_> = has_kafka.then_some(Kit::Java).into_iter().collect();
         let toolbox = Toolbox::new(checkout()?, Profile::Dist);
         let is_ours = kinds.contains(&ServerKind::Riverrun);
         ensure!(is_ours || place.server.is_none(), "--server is one of Riverrun, which --only leaves out");
@@ -131,7 +132,8 @@ impl Bench {
         toolbox.install(&kits)?;
         let data = place.data.clone().unwrap_or_else(|| toolbox.bench_dir());
         fs::create_dir_all(&data).with_context(|| format!("cannot make {}", data.display()))?;
-        let machine = Machine::look(&toolbox, Some(&data), client);
+        let programs = Programs { binary: place.server.as_deref(), has_kafka };
+        let machine = Machine::look(&toolbox, Some(&data), client, programs);
         Ok((Self { toolbox, data, kinds, binary: place.server.clone() }, machine))
     }
 
@@ -200,7 +202,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
 }
 
 fn run_server(options: &ServerOptions) -> anyhow::Result<()> {
-    let (bench, machine) = Bench::prepare(&options.place, kinds(options.only), Client::KafkaTools)?;
+    let client = if options.startup { PROBE } else { Client::KafkaTools };
+    let (bench, machine) = Bench::prepare(&options.place, kinds(options.only), client)?;
     let mut findings = Findings::new(machine);
     let result = measure(&bench, options, &mut findings);
     findings.judge();

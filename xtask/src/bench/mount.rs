@@ -26,6 +26,9 @@ use super::machine::{Client, Machine};
 use super::{Bench, Place};
 use crate::clients::server::{Server, ServerKind};
 
+/// Above the table, with what the names in it promise.
+const TITLE: &str = "To and from mounted queues: published is level 4 page cache, synced level 3";
+
 /// Bytes of a record's value.
 const VALUE_BYTES: usize = 512;
 
@@ -95,7 +98,7 @@ pub(super) fn run(options: &Options) -> anyhow::Result<()> {
     }
     server.stop()?;
     bench.clear(ServerKind::Riverrun)?;
-    println!("\n{machine}\nTo and from mounted queues\n\n{}", latency::rows(&rows));
+    println!("\n{machine}\n{TITLE}\n\n{}", latency::rows(&rows));
     options.place.write_json(&Findings { machine, rows })
 }
 

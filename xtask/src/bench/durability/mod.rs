@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use super::goals::{Goal, table};
 use super::machine::{Client, Machine};
-use super::{Bench, Place, kinds};
+use super::{Bench, PROBE, Place, kinds};
 use crate::clients::server::{Server, ServerKind};
 use contender::Contender;
 
@@ -132,7 +132,8 @@ pub(super) fn run(options: &Options) -> anyhow::Result<()> {
         !(is_ours_left_out && options.section == [Section::Restart]),
         "--section restart is of Riverrun alone"
     );
-    let (bench, machine) = Bench::prepare(&options.place, kinds, Client::KafkaTools)?;
+    let client = if options.section == [Section::Restart] { PROBE } else { Client::KafkaTools };
+    let (bench, machine) = Bench::prepare(&options.place, kinds, client)?;
     let mut findings = Findings {
         machine,
         throughput: Vec::new(),

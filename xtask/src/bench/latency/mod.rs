@@ -16,10 +16,10 @@ use serde::Serialize;
 
 use super::goals::{Goal, table};
 use super::level::Level;
-use super::machine::{Client, Machine};
+use super::machine::Machine;
 use super::metrics::{JOURNAL_QUEUE_SECONDS, JOURNAL_SYNC_SECONDS, JOURNAL_WRITE_SECONDS, Metrics};
 use super::probe::{Probe, Target, Topic, until_answered};
-use super::{Bench, Place};
+use super::{Bench, PROBE, Place};
 use crate::clients::server::{Server, ServerKind};
 use device::{Device, Method};
 
@@ -136,8 +136,7 @@ struct Times {
 
 /// Measures and prints.
 pub(super) fn run(options: &Options) -> anyhow::Result<()> {
-    let client = Client::Ours("one blocking socket");
-    let (bench, machine) = Bench::prepare(&options.place, vec![ServerKind::Riverrun], client)?;
+    let (bench, machine) = Bench::prepare(&options.place, vec![ServerKind::Riverrun], PROBE)?;
     let launch = bench.launch(ServerKind::Riverrun)?;
     let mut server = launch.with_own_settings(options.set.iter().cloned()).start()?;
     let (times, before, after) = measure(&mut server, options)?;

@@ -19,7 +19,7 @@ use riverrun_measure::text::table::Table;
 use serde::Serialize;
 
 use super::goals::{Goal, table};
-use super::machine::{Client, Machine};
+use super::machine::{Client, Machine, Programs};
 use super::{median, write_json};
 use crate::clients::checkout;
 use crate::clients::install::{Kit, Profile, Toolbox};
@@ -95,8 +95,9 @@ pub(super) fn run(options: &Options) -> anyhow::Result<()> {
     let riverrun = options.riverrun.clone().unwrap_or_else(|| toolbox.server_binary());
     let engines = Engines { riverrun, chronicle: options.chronicle.clone() };
     let dirs = dirs(options, &toolbox);
+    let programs = Programs { binary: options.riverrun.as_deref(), has_kafka: false };
     let client = Client::Ours("the queues' own programs");
-    let machine = Machine::look(&toolbox, dirs.last().map(PathBuf::as_path), client);
+    let machine = Machine::look(&toolbox, dirs.last().map(PathBuf::as_path), client, programs);
     let mut findings = Findings { machine, runs: Vec::new(), goals: Vec::new() };
     let result = measure(options, &engines, &dirs, &mut findings.runs);
     findings.goals = goals::of(&findings.runs);
