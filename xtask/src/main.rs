@@ -17,8 +17,11 @@ mod formats;
 mod fuzz;
 mod gen_protocol;
 mod module_graph;
+mod readme_demo;
 #[cfg(feature = "bench")]
 mod report_page;
+#[cfg(feature = "bench")]
+mod wire;
 
 use std::process::ExitCode;
 
@@ -70,6 +73,8 @@ enum Task {
     Fuzz(fuzz::Options),
     /// Writes the wire protocol's generated code from its schema
     GenProtocol,
+    /// Runs the README's first command, the demo, and looks at what it prints
+    ReadmeDemo,
     /// Clicks through the page of `riverrun bench report` in a browser
     #[cfg(feature = "bench")]
     ReportPage,
@@ -99,6 +104,7 @@ fn main() -> ExitCode {
         Task::Formats => formats::run(),
         Task::Fuzz(options) => fuzz::run(&options),
         Task::GenProtocol => gen_protocol::run(),
+        Task::ReadmeDemo => readme_demo::run(),
         #[cfg(feature = "bench")]
         Task::ReportPage => report_page::run(),
         Task::CrateGraph => crate_graph::run(),

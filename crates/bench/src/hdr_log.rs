@@ -24,8 +24,7 @@ use base64::engine::general_purpose::STANDARD;
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use hdrhistogram::Histogram;
-
-use crate::histogram::{Latencies, SIGNIFICANT_DIGITS};
+use riverrun_measure::histogram::{Latencies, SIGNIFICANT_DIGITS};
 
 const COOKIE: i32 = 0x1c84_9313;
 const COOKIE_COMPRESSED: i32 = 0x1c84_9314;

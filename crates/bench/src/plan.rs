@@ -9,11 +9,11 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use bytes::Bytes;
+use riverrun_measure::pacing::Rate;
 use riverrun_types::{DurabilityLevel, ParseDurabilityError};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::keys::{KeyDistribution, Keys};
-use crate::pacing::Rate;
 use crate::payload::Payloads;
 use crate::properties::Properties;
 use crate::random::SeededRandom;

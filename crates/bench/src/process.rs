@@ -1,7 +1,6 @@
-//! What the system knows of a process while it is measured: processor time, memory, and which program it is.
+//! What processes use in a run, and which program a server's process is.
 //!
-//! Reads `/proc`, so it works on Linux only. Processor time comes in clock ticks, usually of 10 ms: fine for runs of
-//! seconds. Refuses to take a process for another one that has got the same id since.
+//! Reads `/proc`, so it works on Linux only. A process that ends within a run keeps what it had at the last look.
 
 use std::fs;
 use std::io;
@@ -9,32 +8,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-
-/// Fields of `/proc/<pid>/stat` after the name, from 0: user time, system time, start.
-const USER_TIME_FIELD: usize = 11;
-const SYSTEM_TIME_FIELD: usize = 12;
-const START_FIELD: usize = 19;
-
-/// Looks at one process.
-///
-/// Invariants: `start_ticks` is the start of the process that `pid` named when the watch began.
-#[derive(Clone, Debug)]
-pub struct ProcessWatch {
-    pid: u32,
-    start_ticks: u64,
-}
-
-/// What a process has used so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ProcessUsage {
-    /// Processor time since it began, all threads, user and system.
-    pub cpu_s: f64,
-    /// Memory that lies in RAM now.
-    pub resident_bytes: u64,
-    /// The most that ever lay there.
-    pub peak_bytes: u64,
-}
+use riverrun_measure::process::{ProcessUsage, ProcessWatch};
+use serde::Serialize;
 
 /// What a process used in a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -63,38 +38,6 @@ impl ProcessRun {
     }
 }
 
-impl ProcessWatch {
-    /// Watches the process of this id.
-    pub fn new(pid: u32) -> io::Result<Self> {
-        Ok(Self { pid, start_ticks: stat(pid)?.start_ticks })
-    }
-
-    /// Watches the process that asks.
-    pub fn own() -> io::Result<Self> {
-        Self::new(std::process::id())
-    }
-
-    /// Its id.
-    pub fn pid(&self) -> u32 {
-        self.pid
-    }
-
-    /// What it has used so far. Fails when it has ended.
-    pub fn usage(&self) -> io::Result<ProcessUsage> {
-        let stat = stat(self.pid)?;
-        if stat.start_ticks != self.start_ticks {
-            return Err(ended(self.pid));
-        }
-        let status = fs::read_to_string(format!("/proc/{}/status", self.pid))?;
-        Ok(ProcessUsage {
-            cpu_s: stat.cpu_ticks as f64 / rustix::param::clock_ticks_per_second() as f64,
-            // A process that is ending has no memory any more, and no such line.
-            resident_bytes: bytes_of(&status, "VmRSS:").unwrap_or(0),
-            peak_bytes: bytes_of(&status, "VmHWM:").unwrap_or(0),
-        })
-    }
-}
-
 /// Adds up what several processes use in a run.
 ///
 /// Invariants: one `before` and one run for each watch, in the same order.
@@ -110,7 +53,7 @@ impl RunUsage {
     pub fn begin(watches: Vec<ProcessWatch>) -> io::Result<Self> {
         let before = watches.iter().map(ProcessWatch::usage).collect::<io::Result<Vec<_>>>()?;
         let begun = |(watch, usage): (&ProcessWatch, &ProcessUsage)| ProcessRun {
-            pid: watch.pid,
+            pid: watch.pid(),
             cpu_s: 0.0,
             resident_bytes_max: usage.resident_bytes,
             peak_bytes: usage.peak_bytes,
@@ -136,44 +79,6 @@ impl RunUsage {
         self.sample();
         self.runs
     }
-}
-
-struct Stat {
-    /// Whether it has ended, and is there only until its parent asks for its exit.
-    has_ended: bool,
-    cpu_ticks: u64,
-    start_ticks: u64,
-}
-
-fn stat(pid: u32) -> io::Result<Stat> {
-    let path = format!("/proc/{pid}/stat");
-    let text = fs::read_to_string(&path)
-        .map_err(|error| io::Error::new(error.kind(), format!("process {pid}: {error}")))?;
-    match parse_stat(&text) {
-        Some(stat) if stat.has_ended => Err(ended(pid)),
-        Some(stat) => Ok(stat),
-        None => Err(io::Error::new(io::ErrorKind::InvalidData, format!("{path} is not as expected"))),
-    }
-}
-
-fn ended(pid: u32) -> io::Error {
-    io::Error::new(io::ErrorKind::NotFound, format!("process {pid} has ended"))
-}
-
-/// A name may hold blanks and parentheses itself: it ends at the last one.
-fn parse_stat(text: &str) -> Option<Stat> {
-    let fields: Vec<_> = text.get(text.rfind(')')? + 1..)?.split_whitespace().collect();
-    let field = |index: usize| fields.get(index)?.parse::<u64>().ok();
-    Some(Stat {
-        has_ended: matches!(*fields.first()?, "Z" | "X"),
-        cpu_ticks: field(USER_TIME_FIELD)? + field(SYSTEM_TIME_FIELD)?,
-        start_ticks: field(START_FIELD)?,
-    })
-}
-
-fn bytes_of(status: &str, name: &str) -> Option<u64> {
-    let value = status.lines().find_map(|line| line.strip_prefix(name))?;
-    value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
 /// A program that says its version says it within this time.
@@ -235,21 +140,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_with_parentheses_and_blanks_hides_no_field() {
-        let text = "7 (a ) b (c) S 1 1 1 0 -1 4194304 100 0 0 0 250 50 0 0 20 0 1 0 12345 1 2";
-        let stat = parse_stat(text).expect("fields");
-        assert_eq!((stat.cpu_ticks, stat.start_ticks), (300, 12345));
-        assert!(parse_stat("7 (cut) S 1").is_none());
-    }
-
-    #[test]
-    fn memory_is_read_in_bytes() {
-        let status = "Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t  1024 kB\n";
-        assert_eq!((bytes_of(status, "VmRSS:"), bytes_of(status, "VmHWM:")), (Some(1 << 20), Some(2 << 20)));
-        assert_eq!(bytes_of(status, "VmSwap:"), None);
-    }
-
-    #[test]
     fn a_run_counts_what_was_used_within_it() {
         let mut run = RunUsage::begin(vec![ProcessWatch::own().expect("it runs")]).expect("it runs");
         let begun = std::time::Instant::now();
@@ -280,13 +170,6 @@ mod tests {
         let used = run.finish()[0];
         child.wait().expect("a child of ours");
         assert_eq!(used, ProcessRun { ended: true, ..before });
-    }
-
-    #[test]
-    fn another_process_of_the_same_id_is_not_taken_for_it() {
-        let mut watch = ProcessWatch::own().expect("it runs");
-        watch.start_ticks += 1;
-        assert_eq!(watch.usage().expect_err("another").kind(), io::ErrorKind::NotFound);
     }
 
     #[test]

@@ -4,11 +4,11 @@
 //! reads those files reads these; everything else stands under [`OURS`]. Latencies there are from the time at which a
 //! record was to be sent, also those that the original takes from the moment of sending.
 
+use riverrun_measure::histogram::{Latencies, LatencySummary};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::environment::{Environment, LoopbackFigures, TopicDurability};
-use crate::histogram::{Latencies, LatencySummary};
 use crate::omb::omb_result;
 use crate::plan::{Durability, Plan, Replicas, Shrunk, TargetRate};
 use crate::process::ProcessRun;

@@ -64,9 +64,9 @@ fn fewer(count: u64, scale: f64) -> u64 {
 mod tests {
     use super::*;
     use crate::omb::{Driver, PlanOptions, Workload, to_plan};
-    use crate::pacing::Rate;
     use crate::plan::TargetRate::Fixed;
     use crate::plan::TopicPlan;
+    use riverrun_measure::pacing::Rate;
 
     #[test]
     fn times_and_counts_shrink_and_nothing_else_does() {

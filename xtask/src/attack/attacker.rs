@@ -12,12 +12,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use clap::{Args, ValueEnum};
+use riverrun_measure::process::usage_of;
+use riverrun_measure::threads::ThreadSampler;
 use serde::{Deserialize, Serialize};
 
-use super::wire::{Conn, Dial};
 use super::{generated, rows};
-use crate::bench::procfs::{self, ThreadSampler};
 use crate::clients::exec;
+use crate::wire::{Conn, Dial};
 
 /// After a connection that failed or was closed, a worker waits for so long, so that no attack is a storm of connections
 /// that is not meant to be one.
@@ -197,7 +198,7 @@ impl Target {
         let mut word = String::new();
         ensure!(io::stdin().read_line(&mut word)? > 0, "nobody gives the word");
         let deadline = Instant::now() + Duration::from_secs_f64(self.seconds);
-        let cpu_seconds = procfs::cpu_seconds(std::process::id())?;
+        let cpu_seconds = usage_of(std::process::id())?.cpu_s;
         let counts = Counts::default();
         thread::scope(|scope| {
             for index in 0..workers {
@@ -212,7 +213,7 @@ impl Target {
                 });
             }
         });
-        let cpu_seconds = procfs::cpu_seconds(std::process::id())? - cpu_seconds;
+        let cpu_seconds = usage_of(std::process::id())?.cpu_s - cpu_seconds;
         Ok(Tally { cpu_seconds, ..counts.tally() })
     }
 }

@@ -16,8 +16,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-
-use crate::bench::procfs;
+use riverrun_measure::threads::own_held_up;
 
 /// Between two syncs.
 const INTERVAL: Duration = Duration::from_millis(20);
@@ -124,10 +123,10 @@ impl Prober {
         while !self.ends.load(Ordering::Relaxed) {
             thread::sleep(INTERVAL);
             let begun = (Instant::now(), self.device.written_bytes());
-            let held_up = procfs::own_held_up();
+            let held_up = own_held_up();
             lock(&self.seen).begun = Some(begun);
             let done = self.file.write_all_at(&[0; WRITE_BYTES], 0).and_then(|()| self.file.sync_data());
-            let held_up = procfs::own_held_up().saturating_sub(held_up);
+            let held_up = own_held_up().saturating_sub(held_up);
             let sync = self.device.sync_since(begun, held_up);
             let mut seen = lock(&self.seen);
             seen.begun = None;

@@ -24,9 +24,9 @@ use super::judge::Witness;
 use super::rig::{Expected, Rig};
 use super::rows::Ground;
 use super::run::{self, Bout, Field, Fired};
-use super::wire::Conn;
 use crate::gen_protocol::schema::SchemaFile;
 use crate::gen_protocol::{load_schema, request_of};
+use crate::wire::Conn;
 use figures::{Figures, Line, PAGE};
 use shape::{Case, Filling};
 

@@ -7,7 +7,6 @@
 //! everything that was acked is still there. The process ends when its input does.
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::Ipv4Addr;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -22,7 +21,7 @@ use riverrun_records::{Batches, Compression};
 use serde::{Deserialize, Serialize};
 
 use super::attacker::HONEST_ADDRESS;
-use super::wire::{self, Conn, Dial, batch, produce_frame, produced};
+use crate::wire::{Conn, Dial, batch, produce_frame, produced};
 
 /// An honest client waits as long before it gives a request up and connects again.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -240,14 +239,7 @@ fn micros(since: Instant) -> u64 {
 }
 
 fn connect(options: &HonestOptions) -> anyhow::Result<Conn> {
-    let dial = Dial {
-        port: options.port,
-        source: HONEST_ADDRESS,
-        patience: PATIENCE,
-        until: None,
-        receive_buffer: None,
-    };
-    Ok(Conn::open(dial)?)
+    Ok(Conn::open(Dial { source: HONEST_ADDRESS, ..Dial::to(options.port, PATIENCE) })?)
 }
 
 fn make_topic(options: &HonestOptions) -> anyhow::Result<()> {
@@ -398,16 +390,4 @@ fn read_back(options: &HonestOptions, acked: &[(i64, u64)]) -> anyhow::Result<Ke
     }
     missing += wanted.count() as u64;
     Ok(Kept { acked: acked.len() as u64, missing })
-}
-
-/// For a server that was restarted, and for tests: a connection of an honest client.
-pub(super) fn answers(port: u16, patience: Duration) -> bool {
-    let dial = Dial { port, source: Ipv4Addr::LOCALHOST, patience, until: None, receive_buffer: None };
-    let request = riverrun_protocol::ApiVersionsRequest::default();
-    let asked = || -> anyhow::Result<usize> {
-        let mut conn = Conn::open(dial)?;
-        conn.send(&wire::frame(&request, 0)?)?;
-        Ok(conn.skip_answer()?)
-    };
-    asked().is_ok()
 }

@@ -15,7 +15,6 @@ mod rig;
 mod rows;
 mod run;
 mod table;
-mod wire;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -88,7 +87,7 @@ pub(crate) struct Options {
     #[arg(long)]
     seconds: Option<f64>,
     /// Port of the server, whose admin port is the next one; free ones when absent
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=65_534))]
     port: Option<u16>,
     /// A server to attack instead of the one of this checkout, which is built first
     #[arg(long, value_name = "FILE")]

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use riverrun_client::NewTopic;
+use riverrun_measure::threads::ThreadSampler;
 
 use super::attacker::{Armed, From, Order, Tally, busy_threads};
 use super::burn::{self, Effort};
@@ -20,15 +21,14 @@ use super::honest::{Honest, Seen, Shape};
 use super::judge::{TIMES_MAX, ms};
 use super::rows::Attack;
 use super::run::Field;
-use super::wire::{Conn, Dial};
 use crate::bench::metrics::Metrics;
-use crate::bench::procfs::ThreadSampler;
 use crate::clients::exec;
 use crate::clients::server::Server;
 use crate::crash::disk::{self, Disk, FileSystem};
 use crate::crash::random::Rng;
 use crate::crash::run::{Allowed, Run};
 use crate::crash::{self, Guest, Settings, load};
+use crate::wire::{Conn, Dial};
 
 /// A round: after it the server is stopped, what was acked is looked for, and another one begins with nothing.
 const ROUND: Duration = Duration::from_mins(4);
@@ -223,7 +223,7 @@ impl<'a, 'c> Round<'a, 'c> {
         let mut run = Run::prepare(settings, field.toolbox, dir, data, allowed)?;
         let server = run.start().await?;
         let shape = load::Shape::usual("crash");
-        let topic = NewTopic { partitions: Some(shape.partitions), ..crash::topic_of(settings, "crash") };
+        let topic = NewTopic { partitions: Some(shape.partitions), ..crash::topic_of("crash") };
         run.begin_load(&shape, topic).await?;
         let honest = Honest::start(Shape::Small, server.port())?;
         let rng = run.rng.fork();
@@ -239,13 +239,7 @@ impl<'a, 'c> Round<'a, 'c> {
 
     /// What the attacks need is made once.
     fn prepare(&mut self) -> anyhow::Result<()> {
-        let dial = Dial {
-            port: self.server.port(),
-            source: std::net::Ipv4Addr::LOCALHOST,
-            patience: PATIENCE,
-            until: None,
-            receive_buffer: None,
-        };
+        let dial = Dial::to(self.server.port(), PATIENCE);
         self.attacks.iter().try_for_each(|attack| attack.prepare(&mut Conn::open(dial)?))
     }
 

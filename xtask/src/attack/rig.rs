@@ -5,7 +5,6 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{PipeReader, Write};
-use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,15 +12,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::honest;
 use super::rows::{Ground, LogReader};
-use super::wire::{Conn, Dial, http_get};
-use crate::bench::procfs::{self, Memory};
+use crate::bench::probe::Probe;
 use crate::clients::install::Toolbox;
-use crate::clients::server::{Launch, Server, ServerKind};
+use crate::clients::server::{Launch, Patience, Server, ServerKind};
+use crate::wire::{Conn, Dial, http_get};
 
 /// Between two looks at a server that is watched.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
@@ -31,6 +29,9 @@ const HEALTH_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A server that was started answers within this.
 const START_PATIENCE: Duration = Duration::from_secs(30);
+
+/// And each try of it ends within this.
+const GREETING_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Options whose bytes the server may hold, at their defaults, each 128 MiB: `queued.max.request.bytes`,
 /// `queued.max.response.bytes`, `write.cache.bytes`.
@@ -130,13 +131,8 @@ impl<'a> Rig<'a> {
     }
 
     fn wait_until_ready(&mut self) -> anyhow::Result<()> {
-        let deadline = Instant::now() + START_PATIENCE;
-        while !honest::answers(self.port(), Duration::from_secs(1)) {
-            self.server.must_run()?;
-            ensure!(Instant::now() < deadline, "the server does not answer");
-            thread::sleep(Duration::from_millis(20));
-        }
-        Ok(())
+        let patience = Patience { limit: START_PATIENCE, ..Patience::default() };
+        self.server.until(patience, |server| Probe::open(Dial::to(server.port(), GREETING_PATIENCE))?.greet())
     }
 
     fn watch(&mut self) -> anyhow::Result<()> {
@@ -173,15 +169,12 @@ impl<'a> Rig<'a> {
     }
 
     pub(super) fn cpu_seconds(&self) -> anyhow::Result<f64> {
-        procfs::cpu_seconds(self.process_id())
+        Ok(self.server.usage()?.cpu_s)
     }
 
     /// A connection for what is no attack.
     pub(super) fn connect(&self) -> anyhow::Result<Conn> {
-        let source = Ipv4Addr::LOCALHOST;
-        let (port, patience) = (self.port(), START_PATIENCE);
-        let dial = Dial { port, source, patience, until: None, receive_buffer: None };
-        Ok(Conn::open(dial)?)
+        Ok(Conn::open(Dial::to(self.port(), START_PATIENCE))?)
     }
 
     /// To be called before the attack, when everything that belongs there is there.
@@ -191,12 +184,12 @@ impl<'a> Rig<'a> {
     }
 
     pub(super) fn resident_bytes(&self) -> anyhow::Result<u64> {
-        Ok(Memory::of(self.process_id())?.resident_bytes)
+        Ok(self.server.usage()?.resident_bytes)
     }
 
     /// The most memory that the process ever had.
     pub(super) fn peak_bytes(&self) -> anyhow::Result<u64> {
-        Ok(Memory::of(self.process_id())?.peak_bytes)
+        Ok(self.server.usage()?.peak_bytes)
     }
 
     pub(super) fn budget_bytes(&self) -> u64 {

@@ -26,7 +26,7 @@ use riverrun_protocol::{CreateTopicsRequest, FindCoordinatorRequest};
 
 use super::attacker::{From, Tally, Target};
 use super::honest::{Shape, TOPIC_ALREADY_EXISTS};
-use super::wire::Conn;
+use crate::wire::Conn;
 
 /// Elements of a list that make a request of megabytes, and are within the server's bound on most requests, so that they
 /// are worked on: 250,000, with what holds the list. What is beyond the bounds is refused, which the generated part shows.

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use riverrun_measure::threads::ThreadSampler;
 
 use super::attacker::{Armed, From, Order, Tally, busy_threads};
 use super::burn::{self, Effort};
@@ -13,7 +14,6 @@ use super::honest::{Honest, Seen, Shape};
 use super::judge::{Witness, ms};
 use super::rig::{Expected, Place, Rig};
 use super::rows::{Attack, Ground};
-use crate::bench::procfs::ThreadSampler;
 use crate::clients::install::Toolbox;
 
 /// What is seen before the first attack, for what the honest clients cost by themselves.

@@ -86,7 +86,7 @@ impl Row {
             format!("NOT BORNE: {}", first_lines(&self.faults))
         };
         format!(
-            "| {:<32} | {:>4} | {:>9} | {:>9} | {:>9} | {:>9} | {:>9} | {:>4} of {:>4} | {:>5} | {verdict} |",
+            "| {:<32} | {:>4} | {:>10} | {:>10} | {:>10} | {:>10} | {:>10} | {:>4} of {:>4} | {:>7} | {verdict} |",
             self.name,
             self.seconds,
             all(|honest| &honest.p99),
@@ -106,9 +106,9 @@ fn first_lines(faults: &[String]) -> String {
     faults.iter().filter_map(|fault| fault.lines().next()).collect::<Vec<_>>().join("; ")
 }
 
-/// What stands above the rows: times of the honest clients in milliseconds, memory in MiB.
+/// What stands above the rows: times of the honest clients, and of the server its memory and its stop.
 const HEAD: &str = "\
-| attack                           |    s |       p99 |   allowed |   control |   slowest |     after | MiB          |  stop | |
+| attack                           |    s |     p99 ms | allowed ms | control ms | slowest ms |   after ms | MiB          | stop ms | |
 |---|---:|---:|---:|---:|---:|---:|---:|---:|---|";
 
 /// All rows in one table.

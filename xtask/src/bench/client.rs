@@ -7,9 +7,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use riverrun_measure::threads::{BusyThread, ThreadSampler};
 use serde::Serialize;
 
-use super::procfs::{BusyThread, ThreadSampler};
 use crate::clients::exec;
 use crate::clients::install::Toolbox;
 
@@ -37,6 +37,15 @@ pub(super) struct LatencyMs {
     pub(super) p99: f64,
     pub(super) p999: f64,
     pub(super) max: f64,
+}
+
+impl LatencyMs {
+    /// The average, p50, p99, p99.9 and the greatest, for a table.
+    pub(super) fn cells(&self) -> [String; 5] {
+        let whole = |ms: f64| format!("{ms:.0}");
+        let average = format!("{:.1}", self.average);
+        [average, whole(self.p50), whole(self.p99), whole(self.p999), whole(self.max)]
+    }
 }
 
 /// What a tool reports.

@@ -3,11 +3,11 @@
 //! Ratios pair the two servers within each round, because the machine's mood changes between rounds, and take the
 //! median of the rounds. A goal that compares needs both servers; one with a fixed limit is for ours alone.
 
+use riverrun_measure::text::table::Table;
 use serde::Serialize;
 
 use super::median;
 use super::startup::Figure;
-use super::table::Table;
 use super::throughput::{Direction, PARTITIONS, Run};
 use crate::clients::server::ServerKind;
 
@@ -15,7 +15,7 @@ use crate::clients::server::ServerKind;
 const THROUGHPUT_RATIO_MIN: f64 = 1.3;
 
 /// Or a client that could not have gone much faster: its busiest thread had this share of a core.
-const CLIENT_SHARE_MIN: f64 = 0.9;
+pub(super) const CLIENT_SHARE_MIN: f64 = 0.9;
 
 /// At most this part of Kafka's processor time.
 const CPU_IN_RATIO_MAX: f64 = 1.0 / 5.0;
@@ -135,18 +135,18 @@ fn peak_memory(runs: &[Run]) -> Option<Goal> {
 
 /// The table of goals.
 pub(super) fn table(goals: &[Goal]) -> String {
-    let mut table = Table::new(4, &["goal of", "measured", "goal", "reached"]);
+    let mut table = Table::of_figures(4, &["goal of", "measured", "goal", "reached"]);
     for goal in goals {
         let reached = goal.reached.map_or("not judged", |reached| if reached { "yes" } else { "NO" });
-        table.row([goal.what.clone(), goal.measured.clone(), goal.wanted.clone(), reached.to_owned()]);
+        table.row(&[goal.what.clone(), goal.measured.clone(), goal.wanted.clone(), reached.to_owned()]);
     }
-    format!("Goals, ratios as medians of the rounds\n\n{}", table.text())
+    format!("Goals, ratios as medians of the rounds\n\n{}", table.render(0))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::procfs::BusyThread;
+    use riverrun_measure::threads::BusyThread;
 
     /// A run of round `round` in direction `In` with one partition.
     fn run(server: ServerKind, round: u32, records_per_s: f64, cpu: f64, share: f64) -> Run {

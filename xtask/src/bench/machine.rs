@@ -1,11 +1,11 @@
 //! What was measured on: a figure without it means nothing.
 
 use std::fmt;
-use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use riverrun_bench::environment::Environment;
 use serde::Serialize;
 
 use crate::clients::exec;
@@ -14,69 +14,91 @@ use crate::clients::install::Toolbox;
 /// Programs that say their version do so at once.
 const VERSION_LIMIT: Duration = Duration::from_secs(30);
 
-/// The machine and the versions. What cannot be found out reads `unknown`.
+/// What stands for a version that cannot be found out.
+const UNKNOWN: &str = "unknown";
+
+/// Who sends and reads what is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Client {
+    /// Kafka's own tools, of which each run is a virtual machine of its own.
+    KafkaTools,
+    /// A part of this program, or of the one that is measured.
+    Ours(&'static str),
+}
+
+/// The machine, as every result of `riverrun bench` has it, and the versions.
 #[derive(Debug, Serialize)]
 pub(super) struct Machine {
-    cores: usize,
-    processor: String,
-    memory: String,
-    kernel: String,
-    /// Of the last minute before the run: a busy machine shows here.
-    load_average: String,
+    #[serde(flatten)]
+    environment: Environment,
+    /// The commit that our program was built from, or the file that was measured in its place.
+    riverrun: String,
+    #[serde(flatten)]
+    kafka: Option<KafkaVersions>,
+}
+
+/// Whose programs are measured.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Programs<'a> {
+    /// Ours, where it is not the one of this checkout.
+    pub(super) binary: Option<&'a Path>,
+    /// Whether any of Kafka's run.
+    pub(super) has_kafka: bool,
+}
+
+/// Versions that matter only where Kafka's programs run.
+#[derive(Debug, Serialize)]
+struct KafkaVersions {
+    kafka: &'static str,
     java: String,
-    kafka: String,
-    commit: String,
 }
 
 impl Machine {
-    /// Looks at the machine before anything is started on it.
-    pub(super) fn look(toolbox: &Toolbox) -> Self {
-        let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
-        Self {
-            cores,
-            processor: field_of("/proc/cpuinfo", "model name"),
-            memory: field_of("/proc/meminfo", "MemTotal"),
-            kernel: known(fs::read_to_string("/proc/sys/kernel/osrelease").ok()),
-            load_average: known(first_word("/proc/loadavg")),
-            java: known(printed(toolbox.java("64m").arg("-version"))),
-            kafka: "4.3.1".to_owned(),
-            commit: commit_of(&toolbox.sources("")),
-        }
+    /// Looks at the machine before anything is started on it; `data` is where the data will be.
+    pub(super) fn look(
+        toolbox: &Toolbox,
+        data: Option<&Path>,
+        client: Client,
+        programs: Programs<'_>,
+    ) -> Self {
+        let name = match client {
+            Client::KafkaTools => "Kafka's performance tools",
+            Client::Ours(name) => name,
+        };
+        let environment = Environment { client: name.to_owned(), ..Environment::look(data) };
+        let kafka = programs.has_kafka.then(|| KafkaVersions::look(toolbox));
+        let checkout = || commit_of(&toolbox.sources(""));
+        let riverrun = programs.binary.map_or_else(checkout, |file| file.display().to_string());
+        Self { environment, riverrun, kafka }
     }
 }
 
-fn known(text: Option<String>) -> String {
-    text.map_or_else(|| "unknown".to_owned(), |text| text.trim().to_owned())
-}
-
-fn first_word(path: &str) -> Option<String> {
-    fs::read_to_string(path).ok()?.split_whitespace().next().map(str::to_owned)
-}
-
-/// The value of the first `name : value` line of a file.
-fn field_of(path: &str, name: &str) -> String {
-    let text = fs::read_to_string(path).unwrap_or_default();
-    let value = text.lines().find_map(|line| line.strip_prefix(name)?.split_once(':'));
-    known(value.map(|(_, value)| value.to_owned()))
+impl KafkaVersions {
+    fn look(toolbox: &Toolbox) -> Self {
+        Self { kafka: "4.3.1", java: first_line(toolbox.java("64m").arg("-version")) }
+    }
 }
 
 /// The first line that a program prints.
-fn printed(command: &mut Command) -> Option<String> {
-    let finished = exec::run_ok(command, b"", VERSION_LIMIT).ok()?;
-    finished.output().lines().next().map(str::to_owned)
+fn first_line(command: &mut Command) -> String {
+    let printed = exec::run_ok(command, b"", VERSION_LIMIT).ok();
+    let line =
+        printed.and_then(|finished| finished.output().lines().next().map(|line| line.trim().to_owned()));
+    line.unwrap_or_else(|| UNKNOWN.to_owned())
 }
 
 /// The commit, and whether the files differ from it.
 fn commit_of(directory: &Path) -> String {
     let mut describe = Command::new("git");
-    describe.current_dir(directory).args(["describe", "--always", "--dirty", "--abbrev=10"]);
-    known(printed(&mut describe))
+    first_line(describe.current_dir(directory).args(["describe", "--always", "--dirty", "--abbrev=10"]))
 }
 
 impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "machine   {} cores, {}, memory {}", self.cores, self.processor, self.memory)?;
-        writeln!(f, "kernel    {}, load average {} before the run", self.kernel, self.load_average)?;
-        writeln!(f, "versions  riverrun {}, Kafka {}, {}", self.commit, self.kafka, self.java)
+        write!(f, "{}versions     riverrun {}", self.environment, self.riverrun)?;
+        match &self.kafka {
+            Some(KafkaVersions { kafka, java }) => writeln!(f, ", Kafka {kafka}, {java}"),
+            None => writeln!(f),
+        }
     }
 }

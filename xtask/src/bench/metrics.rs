@@ -1,12 +1,11 @@
 //! Our server's metrics, as its admin port prints them.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::ensure;
 
 use crate::clients::server::Server;
+use crate::wire::http_get;
 
 /// Bytes of the journal that are not free for reuse.
 pub(super) const JOURNAL_BYTES_USED: &str = "riverrun_journal_used_bytes";
@@ -34,16 +33,9 @@ pub(crate) struct Metrics {
 
 impl Metrics {
     pub(crate) fn of(server: &Server) -> anyhow::Result<Self> {
-        let mut stream = TcpStream::connect(("127.0.0.1", server.admin_port()))?;
-        stream.set_read_timeout(Some(ANSWER_LIMIT))?;
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        let (head, body) = answer.split_once("\r\n\r\n").context("the admin port speaks no HTTP")?;
-        if !head.starts_with("HTTP/1.1 200") {
-            bail!("the admin port answered {}", head.lines().next().unwrap_or_default());
-        }
-        Ok(Self::parse(body))
+        let (status, body) = http_get(server.admin_port(), "/metrics", ANSWER_LIMIT)?;
+        ensure!(status == 200, "the admin port answered {status}");
+        Ok(Self::parse(&body))
     }
 
     pub(super) fn parse(text: &str) -> Self {

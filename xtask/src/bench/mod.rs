@@ -9,58 +9,29 @@ mod client;
 mod durability;
 mod goals;
 mod latency;
+mod level;
 mod machine;
 pub(crate) mod metrics;
 mod mount;
-mod probe;
-pub(crate) mod procfs;
+pub(crate) mod probe;
 mod queue;
 mod startup;
-mod table;
 mod throughput;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
-use clap::{Args, Subcommand, ValueEnum};
+use anyhow::{Context, ensure};
+use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use crate::clients::checkout;
 use crate::clients::install::{Kit, Profile, Toolbox};
 use crate::clients::server::{Launch, ServerKind};
 use goals::Goal;
-use machine::Machine;
-
-/// What an acked record of our server survives; ours is started with exactly this level.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Level {
-    /// A crash of the process: what Kafka promises by default, which leaves syncing to the system
-    #[value(name = "4")]
-    PageCache,
-    /// Loss of power, where Kafka stays at its default
-    #[value(name = "1")]
-    Synced,
-}
-
-impl Level {
-    /// Settings of our server besides its defaults.
-    fn settings(self) -> &'static [&'static str] {
-        match self {
-            Self::PageCache => &["default.durability=4"],
-            Self::Synced => &["default.durability=1"],
-        }
-    }
-
-    /// What is printed beside every figure of `server`.
-    fn name(self, server: ServerKind) -> &'static str {
-        match (self, server) {
-            (Self::Synced, ServerKind::Riverrun) => "1 synced",
-            _ => "4 page cache",
-        }
-    }
-}
+use level::Level;
+use machine::{Client, Machine, Programs};
 
 /// What Kafka's start script passes to the virtual machine, with a heap of 2 GB.
 const KAFKA_JVM_OPTIONS: &[&str] = &[
@@ -71,6 +42,9 @@ const KAFKA_JVM_OPTIONS: &[&str] = &[
     "-XX:InitiatingHeapOccupancyPercent=35",
     "-XX:+ExplicitGCInvokesConcurrent",
 ];
+
+/// Who asks where no virtual machine may be a part of the times.
+const PROBE: Client = Client::Ours("one blocking socket");
 
 /// Arguments of `cargo xtask bench`.
 #[derive(Args)]
@@ -117,6 +91,16 @@ struct ServerOptions {
     /// Partitions of the start-up section
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(i32).range(1..=10_000))]
     startup_partitions: i32,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// What all benchmarks of a server take.
+#[derive(Args)]
+struct Place {
+    /// A server to measure instead of the one of this checkout, which is built first
+    #[arg(long, value_name = "FILE")]
+    server: Option<PathBuf>,
     /// Directory for the servers' data, emptied before and after; `target/bench` when absent
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
@@ -132,18 +116,29 @@ struct Bench {
     kinds: Vec<ServerKind>,
     /// Another binary of ours than the one of this checkout.
     binary: Option<PathBuf>,
-    /// At which our server is measured.
-    level: Level,
 }
 
 impl Bench {
-    /// A server's empty directory, ready for its first start.
-    fn launch(&self, kind: ServerKind) -> anyhow::Result<Launch<'_>> {
-        Ok(self.plain_launch(kind)?.with_own_settings(self.level.settings().iter().copied()))
+    /// Fetches and builds what is needed, and looks at the machine before anything is started on it.
+    fn prepare(place: &Place, kinds: Vec<ServerKind>, client: Client) -> anyhow::Result<(Self, Machine)> {
+        let has_kafka = client == Client::KafkaTools || kinds.contains(&ServerKind::Kafka);
+        let mut kits: BTreeSet<_> = has_kafka.then_some(Kit::Java).into_iter().collect();
+        let toolbox = Toolbox::new(checkout()?, Profile::Dist);
+        let is_ours = kinds.contains(&ServerKind::Riverrun);
+        ensure!(is_ours || place.server.is_none(), "--server is one of Riverrun, which --only leaves out");
+        if is_ours && place.server.is_none() {
+            kits.insert(Kit::Server);
+        }
+        toolbox.install(&kits)?;
+        let data = place.data.clone().unwrap_or_else(|| toolbox.bench_dir());
+        fs::create_dir_all(&data).with_context(|| format!("cannot make {}", data.display()))?;
+        let programs = Programs { binary: place.server.as_deref(), has_kafka };
+        let machine = Machine::look(&toolbox, Some(&data), client, programs);
+        Ok((Self { toolbox, data, kinds, binary: place.server.clone() }, machine))
     }
 
-    /// As [`launch`](Self::launch), with our defaults: what an ack means is each topic's.
-    fn plain_launch(&self, kind: ServerKind) -> anyhow::Result<Launch<'_>> {
+    /// A server's empty directory, ready for its first start. Ours has its defaults: what an ack means is each topic's.
+    fn launch(&self, kind: ServerKind) -> anyhow::Result<Launch<'_>> {
         let launch = Launch::prepare(kind, &self.toolbox, self.data.join(kind.name()))?;
         let launch = launch.with_jvm_options(KAFKA_JVM_OPTIONS);
         Ok(match &self.binary {
@@ -152,13 +147,9 @@ impl Bench {
         })
     }
 
-    /// What the measurement needs, fetched and built. Kafka's jars are needed in any case: its tools are the clients.
-    fn install(&self) -> anyhow::Result<()> {
-        let mut kits = BTreeSet::from([Kit::Java]);
-        if self.kinds.contains(&ServerKind::Riverrun) && self.binary.is_none() {
-            kits.insert(Kit::Server);
-        }
-        self.toolbox.install(&kits)
+    /// As [`launch`](Self::launch), with everything of ours at one level.
+    fn launch_at(&self, kind: ServerKind, level: Level) -> anyhow::Result<Launch<'_>> {
+        Ok(self.launch(kind)?.with_own_settings([level.setting()]))
     }
 
     /// Removes what a server left.
@@ -166,6 +157,16 @@ impl Bench {
         let dir = self.data.join(kind.name());
         fs::remove_dir_all(&dir).with_context(|| format!("could not clear {}", dir.display()))
     }
+}
+
+/// The servers that are compared, or the one that the options name.
+fn kinds(only: Option<ServerKind>) -> Vec<ServerKind> {
+    only.map_or_else(|| vec![ServerKind::Kafka, ServerKind::Riverrun], |only| vec![only])
+}
+
+/// How a round is told; what comes before the first is `before`.
+fn round_named(round: u32, before: &str) -> String {
+    if round == 0 { before.to_owned() } else { format!("round {round}") }
 }
 
 /// Everything that a run found out, as it stands in the JSON file.
@@ -201,28 +202,30 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
 }
 
 fn run_server(options: &ServerOptions) -> anyhow::Result<()> {
-    let toolbox = Toolbox::new(checkout()?, Profile::Dist);
-    let data = options.data.clone().unwrap_or_else(|| toolbox.bench_dir());
-    let kinds = options.only.map_or_else(|| vec![ServerKind::Kafka, ServerKind::Riverrun], |only| vec![only]);
-    let bench = Bench { toolbox, data, kinds, binary: None, level: options.durability };
-    bench.install()?;
-    let mut findings = Findings::new(Machine::look(&bench.toolbox));
+    let client = if options.startup { PROBE } else { Client::KafkaTools };
+    let (bench, machine) = Bench::prepare(&options.place, kinds(options.only), client)?;
+    let mut findings = Findings::new(machine);
     let result = measure(&bench, options, &mut findings);
     findings.judge();
     print(&findings);
-    if let Some(file) = &options.json {
-        write_json(file, &findings)?;
-    }
+    options.place.write_json(&findings)?;
     result
 }
 
 /// What was found before an error stays in `findings`: it took minutes.
 fn measure(bench: &Bench, options: &ServerOptions, findings: &mut Findings) -> anyhow::Result<()> {
     if !options.startup {
-        throughput::measure(bench, options.rounds, options.records, &mut findings.throughput)?;
+        let section = throughput::Section {
+            level: options.durability,
+            rounds: options.rounds,
+            records: options.records,
+        };
+        throughput::measure(bench, &section, &mut findings.throughput)?;
     }
     if !options.throughput {
-        startup::measure(bench, options.rounds, options.startup_partitions, &mut findings.startup)?;
+        let (level, partitions) = (options.durability, options.startup_partitions);
+        let section = startup::Section { level, rounds: options.rounds, partitions };
+        startup::measure(bench, &section, &mut findings.startup)?;
     }
     Ok(())
 }
@@ -237,6 +240,13 @@ fn print(findings: &Findings) {
     }
     if !findings.goals.is_empty() {
         println!("{}", goals::table(&findings.goals));
+    }
+}
+
+impl Place {
+    /// Writes what was found, if that is wanted.
+    fn write_json(&self, findings: &impl Serialize) -> anyhow::Result<()> {
+        self.json.as_deref().map_or(Ok(()), |file| write_json(file, findings))
     }
 }
 
@@ -257,6 +267,17 @@ fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     }
 }
 
+/// The median over the rounds of ours by somebody else's; none if they were never measured in the same round. The machine's
+/// mood changes between rounds.
+fn ratio_by_round(
+    ours: impl Iterator<Item = (u32, f64)>,
+    others: impl Iterator<Item = (u32, f64)>,
+) -> Option<f64> {
+    let others: BTreeMap<u32, f64> = others.collect();
+    let ratios: Vec<_> = ours.filter_map(|(round, of)| Some(of / others.get(&round)?)).collect();
+    (!ratios.is_empty()).then(|| median(ratios))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -265,5 +286,15 @@ mod tests {
     fn a_median_is_the_middle_of_sorted_values() {
         assert!((median([9.0, 1.0, 2.0]) - 2.0).abs() < f64::EPSILON);
         assert!((median([4.0, 1.0, 2.0, 9.0]) - 3.0).abs() < f64::EPSILON);
+    }
+
+    #[test]
+    fn ratios_are_those_of_the_same_round() {
+        let ratio = |ours: &[(u32, f64)], others: &[(u32, f64)]| {
+            ratio_by_round(ours.iter().copied(), others.iter().copied()).map(|ratio| format!("{ratio:.2}"))
+        };
+        let others = [(2, 100.0), (1, 10.0)];
+        assert_eq!(ratio(&[(1, 20.0), (2, 400.0), (3, 9.0)], &others).as_deref(), Some("3.00"));
+        assert_eq!(ratio(&[(3, 9.0)], &others), None);
     }
 }

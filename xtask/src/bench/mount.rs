@@ -6,7 +6,7 @@
 //! way our producer sends one record after another, and the time counts until it has the ack, and until a parked tailer
 //! has the record. Of the queues each way one is shown as it is published, the other as far as it is synced.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -16,16 +16,18 @@ use riverrun_client::{
     ClusterOptions, Consumer, ConsumerOptions, Producer, ProducerOptions, ProducerRecord, StartAt,
     TopicPartition,
 };
+use riverrun_measure::histogram::Latencies;
 use riverrun_queue::{AppendOptions, Appender, CreateOptions, Durability, Park, Queue, Tailer};
 use riverrun_types::Offset;
+use serde::Serialize;
 
-use super::latency::Row;
-use super::machine::Machine;
-use super::table::Table;
-use super::{Bench, Level};
-use crate::clients::checkout;
-use crate::clients::install::{Kit, Profile, Toolbox};
+use super::latency::{self, Row};
+use super::machine::{Client, Machine};
+use super::{Bench, Place};
 use crate::clients::server::{Server, ServerKind};
+
+/// Above the table, with what the names in it promise.
+const TITLE: &str = "To and from mounted queues: published is level 4 page cache, synced level 3";
 
 /// Bytes of a record's value.
 const VALUE_BYTES: usize = 512;
@@ -51,25 +53,22 @@ pub(super) struct Options {
     /// Microseconds between the arrival of a record and the next append
     #[arg(long, default_value_t = 1000)]
     pause_us: u64,
-    /// A server to measure instead of the one of this checkout, which is built first
-    #[arg(long, value_name = "FILE")]
-    server: Option<PathBuf>,
-    /// Directory for the server's data and the queues, emptied before and after; `target/bench` when absent
-    #[arg(long, value_name = "DIR")]
-    data: Option<PathBuf>,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Everything that a run found out, as it stands in the JSON file.
+#[derive(Serialize)]
+struct Findings {
+    machine: Machine,
+    rows: Vec<Row>,
 }
 
 /// Measures and prints.
 pub(super) fn run(options: &Options) -> anyhow::Result<()> {
-    let toolbox = Toolbox::new(checkout()?, Profile::Dist);
-    if options.server.is_none() {
-        toolbox.install(&[Kit::Server].into())?;
-    }
-    let data = options.data.clone().unwrap_or_else(|| toolbox.bench_dir());
-    let (kinds, binary) = (vec![ServerKind::Riverrun], options.server.clone());
-    let bench = Bench { toolbox, data, kinds, binary, level: Level::PageCache };
-    let machine = Machine::look(&bench.toolbox);
-    let launch = bench.plain_launch(ServerKind::Riverrun)?;
+    let client = Client::Ours("riverrun-client and riverrun-queue");
+    let (bench, machine) = Bench::prepare(&options.place, vec![ServerKind::Riverrun], client)?;
+    let launch = bench.launch(ServerKind::Riverrun)?;
     let above = bench.data.join(ServerKind::Riverrun.name());
     let dir = |name: &str| above.join(format!("queue-{name}"));
     let mut appenders = Vec::new();
@@ -86,22 +85,21 @@ pub(super) fn run(options: &Options) -> anyhow::Result<()> {
     let shown = MOUNTS.map(|shown| mount(shown, ""));
     let taking = PRODUCED.map(|taking| mount(taking, ":rw"));
     let mounts = [shown, taking].concat().join(",");
-    let mut server = launch.with_own_settings([format!("mounts={mounts}")]).spawn()?;
-    server.wait_until_ready()?;
+    let mut server = launch.with_own_settings([format!("mounts={mounts}")]).start()?;
     let mut rows = Vec::new();
     for ((name, _), appender) in MOUNTS.into_iter().zip(appenders) {
-        let mut times = measure(&server, name, appender, options)?;
-        rows.push(Row::of(format!("append to consumer, {name}"), &mut times));
+        let times = measure(&server, name, appender, options)?;
+        rows.push(Row::of(format!("append to consumer, {name}"), &times));
     }
     for ((name, _), tailer) in PRODUCED.into_iter().zip(tailers) {
-        let (mut acks, mut arrivals) = measure_produced(&server, name, tailer, options)?;
-        rows.push(Row::of(format!("produce to ack, {name}"), &mut acks));
-        rows.push(Row::of(format!("produce to tailer, {name}"), &mut arrivals));
+        let (acks, arrivals) = measure_produced(&server, name, tailer, options)?;
+        rows.push(Row::of(format!("produce to ack, {name}"), &acks));
+        rows.push(Row::of(format!("produce to tailer, {name}"), &arrivals));
     }
     server.stop()?;
     bench.clear(ServerKind::Riverrun)?;
-    println!("\n{machine}\nTo and from mounted queues\n\n{}", table(&rows));
-    Ok(())
+    println!("\n{machine}\n{TITLE}\n\n{}", latency::rows(&rows));
+    options.place.write_json(&Findings { machine, rows })
 }
 
 fn appender(dir: &Path, is_synced: bool) -> anyhow::Result<Appender> {
@@ -124,7 +122,7 @@ fn measure_produced(
     topic: &str,
     mut tailer: Tailer,
     options: &Options,
-) -> anyhow::Result<(Vec<Duration>, Vec<Duration>)> {
+) -> anyhow::Result<(Latencies, Latencies)> {
     let count = WARMUP_RECORDS + options.records;
     let (tell, told) = mpsc::sync_channel(count as usize);
     let pause = Duration::from_micros(options.pause_us);
@@ -141,10 +139,8 @@ fn measure_produced(
         drop(told);
         let followed = tailing.join().ok().context("the tailing thread panicked")?;
         // What kept the producer from sending keeps the tailer from getting.
-        let (mut acks, mut arrivals) = times?;
-        followed?;
-        let warm = WARMUP_RECORDS as usize;
-        Ok((acks.split_off(warm), arrivals.split_off(warm)))
+        let times = times?;
+        followed.map(|()| times)
     })
 }
 
@@ -155,20 +151,24 @@ fn produce(
     count: u32,
     pause: Duration,
     arrivals: &mpsc::Receiver<Instant>,
-) -> anyhow::Result<(Vec<Duration>, Vec<Duration>)> {
+) -> anyhow::Result<(Latencies, Latencies)> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let cluster = ClusterOptions::new(&server.bootstrap());
         let options = ProducerOptions { linger: Duration::ZERO, ..ProducerOptions::new(cluster) };
         let producer = Producer::new(options).await?;
-        let (mut to_ack, mut to_arrival) = (Vec::new(), Vec::new());
-        for _ in 0..count {
+        let (mut to_ack, mut to_arrival) = (Latencies::new(), Latencies::new());
+        for number in 0..count {
             // By then the tailer sleeps, and nothing else is under way in this thread.
             std::thread::sleep(pause);
             let begun = Instant::now();
             producer.send(ProducerRecord::new(topic, vec![0; VALUE_BYTES])).await?.await?;
-            to_ack.push(begun.elapsed());
-            to_arrival.push(arrivals.recv_timeout(ARRIVAL_LIMIT)?.saturating_duration_since(begun));
+            let acked = begun.elapsed();
+            let arrived = arrivals.recv_timeout(ARRIVAL_LIMIT)?.saturating_duration_since(begun);
+            if number >= WARMUP_RECORDS {
+                to_ack.record(acked);
+                to_arrival.record(arrived);
+            }
         }
         producer.close().await;
         Ok((to_ack, to_arrival))
@@ -181,7 +181,7 @@ fn measure(
     topic: &str,
     mut appender: Appender,
     options: &Options,
-) -> anyhow::Result<Vec<Duration>> {
+) -> anyhow::Result<Latencies> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let count = WARMUP_RECORDS + options.records;
     let (ask, asked) = mpsc::sync_channel(1);
@@ -204,8 +204,14 @@ fn measure(
         }));
         drop(ask);
         appending.join().ok().context("the appending thread panicked")??;
-        let times = times?.into_iter().map(|arrived| Ok(arrived - told.recv()?));
-        Ok(times.collect::<anyhow::Result<Vec<_>>>()?.split_off(WARMUP_RECORDS as usize))
+        let mut found = Latencies::new();
+        for (number, arrived) in (0..).zip(times?) {
+            let time = arrived - told.recv()?;
+            if number >= WARMUP_RECORDS {
+                found.record(time);
+            }
+        }
+        Ok(found)
     })
 }
 
@@ -229,20 +235,4 @@ async fn consume(
     }
     consumer.close().await?;
     Ok(arrivals)
-}
-
-fn table(rows: &[Row]) -> String {
-    let mut table = Table::new(1, &["what", "count", "p50 us", "p90 us", "p99 us", "max us"]);
-    for row in rows {
-        let us = |us: f64| format!("{us:.0}");
-        table.row([
-            row.what.clone(),
-            row.count.to_string(),
-            us(row.p50_us),
-            us(row.p90_us),
-            us(row.p99_us),
-            us(row.max_us),
-        ]);
-    }
-    table.text()
 }

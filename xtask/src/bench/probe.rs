@@ -4,13 +4,10 @@
 //! [`until_answered`]. Versions are fixed to ones that both servers know and that name topics by name.
 
 use std::fmt;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::ops::Range;
-use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use riverrun_protocol::create_partitions_request::CreatePartitionsTopic;
 use riverrun_protocol::create_topics_request::{CreatableTopic, CreatableTopicConfig};
 use riverrun_protocol::delete_topics_request::DeleteTopicState;
@@ -19,14 +16,13 @@ use riverrun_protocol::incremental_alter_configs_request::{AlterConfigsResource,
 use riverrun_protocol::produce_request::{PartitionProduceData, TopicProduceData};
 use riverrun_protocol::{
     ApiVersionsRequest, CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest,
-    DescribeConfigsRequest, ErrorCode, IncrementalAlterConfigsRequest, ProduceRequest, Records, Request,
-    decode_response, encode_request,
+    DescribeConfigsRequest, ErrorCode, IncrementalAlterConfigsRequest, ProduceRequest, Records,
 };
-use riverrun_records::{BatchBuilder, BatchOptions};
-use riverrun_types::TimestampMs;
+use riverrun_records::Compression;
 
 use super::client::RECORD_BYTES;
-use crate::clients::server::Server;
+use crate::clients::server::{Patience, Server};
+use crate::wire::{Conn, Dial, batch};
 
 /// The oldest: newer ones want to know the client's name.
 const API_VERSIONS_VERSION: i16 = 0;
@@ -53,9 +49,6 @@ const PATIENCE: Duration = Duration::from_mins(10);
 /// Between two tries: short, because it is part of the times measured.
 const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
-/// One answer of these requests is a few hundred kilobytes.
-const ANSWER_BYTES_MAX: usize = 64 << 20;
-
 /// A topic to create.
 #[derive(Clone, Debug)]
 pub(super) struct Topic {
@@ -71,23 +64,23 @@ pub(super) struct Target {
 }
 
 /// A connection.
-pub(super) struct Probe {
-    stream: TcpStream,
-    correlation: i32,
+pub(crate) struct Probe {
+    conn: Conn,
 }
 
 impl Probe {
-    pub(super) fn connect(server: &Server) -> anyhow::Result<Self> {
-        let stream = TcpStream::connect(server.bootstrap())?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(ANSWER_LIMIT))?;
-        Ok(Self { stream, correlation: 0 })
+    pub(crate) fn connect(server: &Server) -> anyhow::Result<Self> {
+        Self::open(Dial::to(server.port(), ANSWER_LIMIT))
+    }
+
+    pub(crate) fn open(dial: Dial) -> anyhow::Result<Self> {
+        Ok(Self { conn: Conn::open(dial)? })
     }
 
     /// Asks for what the server knows, which touches no disk.
-    pub(super) fn greet(&mut self) -> anyhow::Result<()> {
-        let frame = self.call(&ApiVersionsRequest::default(), API_VERSIONS_VERSION)?;
-        let (_, response) = decode_response::<ApiVersionsRequest<'_>>(&frame, API_VERSIONS_VERSION)?;
+    pub(crate) fn greet(&mut self) -> anyhow::Result<()> {
+        let mut buffer = Vec::new();
+        let response = self.conn.call(&ApiVersionsRequest::default(), API_VERSIONS_VERSION, &mut buffer)?;
         all_fine("greet", [("", ErrorCode(response.error_code))].into_iter())
     }
 
@@ -111,8 +104,8 @@ impl Probe {
         };
         let request =
             CreateTopicsRequest { topics: topics.iter().map(creatable).collect(), ..Default::default() };
-        let frame = self.call(&request, CREATE_TOPICS_VERSION)?;
-        let (_, response) = decode_response::<CreateTopicsRequest<'_>>(&frame, CREATE_TOPICS_VERSION)?;
+        let mut buffer = Vec::new();
+        let response = self.conn.call(&request, CREATE_TOPICS_VERSION, &mut buffer)?;
         let answers = response.topics.iter().map(|topic| (&*topic.name, ErrorCode(topic.error_code)));
         all_fine("create", answers.filter(|(_, code)| *code != ErrorCode::TOPIC_ALREADY_EXISTS))
     }
@@ -123,9 +116,8 @@ impl Probe {
         let growth = CreatePartitionsTopic { name, count: topic.partitions, assignments: None };
         let request =
             CreatePartitionsRequest { topics: vec![growth], timeout_ms: TIMEOUT_MS, ..Default::default() };
-        let frame = self.call(&request, CREATE_PARTITIONS_VERSION)?;
-        let (_, response) =
-            decode_response::<CreatePartitionsRequest<'_>>(&frame, CREATE_PARTITIONS_VERSION)?;
+        let mut buffer = Vec::new();
+        let response = self.conn.call(&request, CREATE_PARTITIONS_VERSION, &mut buffer)?;
         let answers = response.results.iter().map(|answer| (&*answer.name, ErrorCode(answer.error_code)));
         all_fine("grow", answers.filter(|(_, code)| *code != ErrorCode::INVALID_PARTITIONS))
     }
@@ -143,9 +135,8 @@ impl Probe {
             configs: configs.iter().map(config).collect(),
         };
         let request = IncrementalAlterConfigsRequest { resources: vec![resource], ..Default::default() };
-        let frame = self.call(&request, ALTER_CONFIGS_VERSION)?;
-        let (_, response) =
-            decode_response::<IncrementalAlterConfigsRequest<'_>>(&frame, ALTER_CONFIGS_VERSION)?;
+        let mut buffer = Vec::new();
+        let response = self.conn.call(&request, ALTER_CONFIGS_VERSION, &mut buffer)?;
         all_fine("configure", response.responses.iter().map(|answer| (topic, ErrorCode(answer.error_code))))
     }
 
@@ -157,8 +148,8 @@ impl Probe {
             configuration_keys: Some(vec![name.into()]),
         };
         let request = DescribeConfigsRequest { resources: vec![resource], ..Default::default() };
-        let frame = self.call(&request, DESCRIBE_CONFIGS_VERSION)?;
-        let (_, response) = decode_response::<DescribeConfigsRequest<'_>>(&frame, DESCRIBE_CONFIGS_VERSION)?;
+        let mut buffer = Vec::new();
+        let response = self.conn.call(&request, DESCRIBE_CONFIGS_VERSION, &mut buffer)?;
         all_fine("describe", response.results.iter().map(|answer| (topic, ErrorCode(answer.error_code))))?;
         let mut configs = response.results.into_iter().flat_map(|answer| answer.configs);
         Ok(configs.find(|config| config.name == name).and_then(|config| config.value).map(Into::into))
@@ -168,8 +159,8 @@ impl Probe {
         let state = DeleteTopicState { name: Some(topic.into()), ..Default::default() };
         let request =
             DeleteTopicsRequest { topics: vec![state], timeout_ms: TIMEOUT_MS, ..Default::default() };
-        let frame = self.call(&request, DELETE_TOPICS_VERSION)?;
-        let (_, response) = decode_response::<DeleteTopicsRequest<'_>>(&frame, DELETE_TOPICS_VERSION)?;
+        let mut buffer = Vec::new();
+        let response = self.conn.call(&request, DELETE_TOPICS_VERSION, &mut buffer)?;
         all_fine("delete", response.responses.iter().map(|answer| (topic, ErrorCode(answer.error_code))))
     }
 
@@ -192,39 +183,19 @@ impl Probe {
             topic_data: topic_data.collect(),
             ..Default::default()
         };
-        let frame = self.call(&request, PRODUCE_VERSION)?;
-        let (_, response) = decode_response::<ProduceRequest<'_>>(&frame, PRODUCE_VERSION)?;
+        let mut buffer = Vec::new();
+        let response = self.conn.call(&request, PRODUCE_VERSION, &mut buffer)?;
         let of_topic = response.responses.iter().map(|topic| (&*topic.name, &topic.partition_responses));
         let answers = of_topic.flat_map(|(name, partitions)| {
             partitions.iter().map(move |partition| (name, ErrorCode(partition.error_code)))
         });
         all_fine("produce", answers)
     }
-
-    /// Sends a request and reads its answer, the length not included.
-    fn call<'q, R: Request<'q>>(&mut self, request: &R, version: i16) -> anyhow::Result<Vec<u8>> {
-        self.correlation += 1;
-        let frame = encode_request(request, version, self.correlation, Some("bench"))?;
-        self.stream.write_all(&frame.bytes)?;
-        let mut length = [0; 4];
-        self.stream.read_exact(&mut length)?;
-        let length = u32::from_be_bytes(length) as usize;
-        if length > ANSWER_BYTES_MAX {
-            bail!("an answer of {length} bytes");
-        }
-        let mut answer = vec![0; length];
-        self.stream.read_exact(&mut answer)?;
-        Ok(answer)
-    }
 }
 
 /// A batch of one record with a value of so many bytes, made now.
 pub(super) fn batch_of(value_bytes: usize) -> anyhow::Result<Vec<u8>> {
-    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis();
-    let mut builder = BatchBuilder::new(BatchOptions::default());
-    let value = vec![b'r'; value_bytes];
-    builder.append(TimestampMs(i64::try_from(now_ms)?), None, Some(&value), &[])?;
-    Ok(builder.build()?)
+    batch(Compression::None, &[&vec![b'r'; value_bytes]])
 }
 
 /// An answer that is an error.
@@ -269,19 +240,9 @@ pub(super) fn until_answered(
     server: &mut Server,
     mut attempt: impl FnMut(&mut Probe) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let result = Probe::connect(server).and_then(|mut probe| attempt(&mut probe));
-        let Err(error) = result else { return Ok(()) };
-        server.must_run()?;
-        if error.downcast_ref::<Refused>().is_some_and(Refused::is_final) {
-            return Err(error);
-        }
-        if Instant::now() >= deadline {
-            return Err(error).context("the server did not do what it was asked to, however often");
-        }
-        thread::sleep(RETRY_INTERVAL);
-    }
+    let is_final = |error: &anyhow::Error| error.downcast_ref::<Refused>().is_some_and(Refused::is_final);
+    let patience = Patience { limit: PATIENCE, pause: RETRY_INTERVAL, is_final };
+    server.until(patience, |server| attempt(&mut Probe::connect(server)?))
 }
 
 #[cfg(test)]

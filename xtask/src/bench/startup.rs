@@ -10,12 +10,12 @@ use std::slice;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use riverrun_measure::text::table::Table;
 use serde::Serialize;
 
+use super::level::Level;
 use super::probe::{Probe, Target, Topic, until_answered};
-use super::procfs::Memory;
-use super::table::Table;
-use super::{Bench, Level, median};
+use super::{Bench, median};
 use crate::clients::server::{Launch, Server, ServerKind};
 
 /// After which a server that was asked nothing counts as idle.
@@ -151,16 +151,19 @@ fn pieces(partitions: i32) -> Vec<Range<i32>> {
     starts.map(|start| start..partitions.min(start + PARTITIONS_PER_REQUEST)).collect()
 }
 
+/// What is measured.
+pub(super) struct Section {
+    pub(super) level: Level,
+    pub(super) rounds: u32,
+    pub(super) partitions: i32,
+}
+
 /// Measures every server in turn into `figures`; what takes milliseconds is measured `rounds` times and the median
 /// taken.
-pub(super) fn measure(
-    bench: &Bench,
-    rounds: u32,
-    partitions: i32,
-    figures: &mut Vec<Figure>,
-) -> anyhow::Result<()> {
+pub(super) fn measure(bench: &Bench, section: &Section, figures: &mut Vec<Figure>) -> anyhow::Result<()> {
+    let Section { level, rounds, partitions } = *section;
     for kind in &bench.kinds {
-        let mut life = Life { kind: *kind, level: bench.level, figures };
+        let mut life = Life { kind: *kind, level, figures };
         life.empty_directory(bench, rounds)?;
         for layout in [Layout::OneTopic, Layout::ManyTopics] {
             life.many_partitions(bench, layout, partitions)?;
@@ -182,14 +185,14 @@ impl Life<'_> {
         let what = what.into();
         eprintln!("{}: {what}: {} {}", self.kind.name(), unit.digits(value), unit.name());
         let server = self.kind.name();
-        let durability = self.level.name(self.kind);
+        let durability = self.level.beside(self.kind);
         self.figures.push(Figure { server, durability, what, value, unit, limit });
     }
 
     fn empty_directory(&mut self, bench: &Bench, rounds: u32) -> anyhow::Result<()> {
         let (mut starts_ms, mut idle_mb) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
-            let launch = bench.launch(self.kind)?;
+            let launch = bench.launch_at(self.kind, self.level)?;
             let (mut server, elapsed) = started(&launch, first_record)?;
             starts_ms.push(elapsed.as_secs_f64() * 1e3);
             idle_mb.push(idle_memory_mb(&server)?);
@@ -202,7 +205,7 @@ impl Life<'_> {
     }
 
     fn many_partitions(&mut self, bench: &Bench, layout: Layout, partitions: i32) -> anyhow::Result<()> {
-        let launch = bench.launch(self.kind)?;
+        let launch = bench.launch_at(self.kind, self.level)?;
         let (mut server, _) = started(&launch, first_record)?;
         let (name, last) = (layout.name(partitions), layout.last(partitions));
         let begun = Instant::now();
@@ -266,22 +269,22 @@ fn started(
 
 fn idle_memory_mb(server: &Server) -> anyhow::Result<f64> {
     thread::sleep(IDLE_SETTLE);
-    Ok(Memory::of(server.process_id())?.resident_bytes as f64 / 1e6)
+    Ok(server.usage()?.resident_bytes as f64 / 1e6)
 }
 
 /// The section's table: a row for each figure, the servers side by side.
 pub(super) fn table(figures: &[Figure]) -> String {
     let kinds = [ServerKind::Kafka, ServerKind::Riverrun];
-    let mut table = Table::new(1, &["what", "unit", "kafka", "riverrun", "goal of riverrun"]);
+    let mut table = Table::of_figures(1, &["what", "unit", "kafka", "riverrun", "goal of riverrun"]);
     let mut seen = BTreeSet::new();
     for figure in figures.iter().filter(|figure| seen.insert(&figure.what)) {
         let [kafka, riverrun] = kinds.map(|kind| value_of(figures, kind, &figure.what));
         let goal = format!("< {:.0}", figure.limit);
-        table.row([figure.what.clone(), figure.unit.name().to_owned(), kafka, riverrun, goal]);
+        table.row(&[figure.what.clone(), figure.unit.name().to_owned(), kafka, riverrun, goal]);
     }
     let ours = figures.iter().find(|figure| figure.server == ServerKind::Riverrun.name());
     let durability = ours.or(figures.first()).map_or("-", |figure| figure.durability);
-    format!("Start-up and idle memory, durability {durability}\n\n{}", table.text())
+    format!("Start-up and idle memory, durability {durability}\n\n{}", table.render(0))
 }
 
 fn value_of(figures: &[Figure], kind: ServerKind, what: &str) -> String {
@@ -297,7 +300,7 @@ mod tests {
     fn the_servers_stand_side_by_side_and_an_absent_one_is_a_dash() {
         let figure = |server: ServerKind, what: &str, value| Figure {
             server: server.name(),
-            durability: Level::PageCache.name(server),
+            durability: Level::PageCache.beside(server),
             what: what.to_owned(),
             value,
             unit: Unit::Seconds,

@@ -8,13 +8,15 @@ use std::fs::File;
 use std::path::Path;
 
 use anyhow::Context;
+use riverrun_measure::text::number::{counted, rounded};
+use riverrun_measure::text::table::Table;
+use riverrun_measure::threads::BusyThread;
 use serde::Serialize;
 
 use super::client::{self, ClientRun, LatencyMs, RECORD_BYTES};
+use super::level::Level;
 use super::probe::{Target, Topic, until_answered};
-use super::procfs::{BusyThread, Memory, cpu_seconds};
-use super::table::{Table, grouped};
-use super::{Bench, Level};
+use super::{Bench, round_named};
 use crate::clients::install::Toolbox;
 use crate::clients::server::{Server, ServerKind};
 
@@ -67,11 +69,7 @@ pub(super) struct Run {
 
 impl Run {
     pub(super) fn partitions_named(&self) -> String {
-        if self.partitions == 1 {
-            "1 partition".to_owned()
-        } else {
-            format!("{} partitions", self.partitions)
-        }
+        counted(self.partitions, "partition")
     }
 }
 
@@ -81,10 +79,20 @@ struct Side {
     server: Server,
 }
 
+/// What is measured.
+pub(super) struct Section {
+    pub(super) level: Level,
+    pub(super) rounds: u32,
+    /// Of each client run.
+    pub(super) records: u64,
+}
+
 /// Starts the servers, warms them up, measures every round into `runs`, and stops them.
-pub(super) fn measure(bench: &Bench, rounds: u32, records: u64, runs: &mut Vec<Run>) -> anyhow::Result<()> {
-    let mut sides = bench.kinds.iter().map(|kind| start(bench, *kind)).collect::<anyhow::Result<Vec<_>>>()?;
-    let (toolbox, data, level) = (&bench.toolbox, &bench.data, bench.level);
+pub(super) fn measure(bench: &Bench, section: &Section, runs: &mut Vec<Run>) -> anyhow::Result<()> {
+    let Section { level, rounds, records } = *section;
+    let start = |kind: &ServerKind| Ok(Side { kind: *kind, server: bench.launch_at(*kind, level)?.start()? });
+    let mut sides = bench.kinds.iter().map(start).collect::<anyhow::Result<Vec<_>>>()?;
+    let (toolbox, data) = (&bench.toolbox, &bench.data);
     for side in &mut sides {
         eprintln!("warming up {}", side.kind.name());
         for partitions in PARTITIONS {
@@ -105,12 +113,6 @@ pub(super) fn measure(bench: &Bench, rounds: u32, records: u64, runs: &mut Vec<R
         bench.clear(side.kind)?;
     }
     Ok(())
-}
-
-fn start(bench: &Bench, kind: ServerKind) -> anyhow::Result<Side> {
-    let mut server = bench.launch(kind)?.spawn()?;
-    server.wait_until_ready()?;
-    Ok(Side { kind, server })
 }
 
 /// Producing and consuming once, on a fresh topic.
@@ -139,16 +141,15 @@ impl Turn<'_> {
 
     fn run(&self, side: &mut Side, topic: &Topic, direction: Direction, records: u64) -> anyhow::Result<Run> {
         write_back(self.data)?;
-        let (process, bootstrap) = (side.server.process_id(), side.server.bootstrap());
-        let cpu_before_s = cpu_seconds(process)?;
+        let (bootstrap, before) = (side.server.bootstrap(), side.server.usage()?);
         let client = match direction {
             Direction::In => client::produce(self.toolbox, &bootstrap, &topic.name, records),
             Direction::Out => client::consume(self.toolbox, &bootstrap, &topic.name, records),
         };
         side.server.must_run()?;
-        let server_cpu_s = cpu_seconds(process)? - cpu_before_s;
-        let peak_bytes = Memory::of(process)?.peak_bytes;
-        let run = self.result(side.kind, direction, records, &client?, server_cpu_s, peak_bytes);
+        let used = side.server.usage()?;
+        let server_cpu_s = used.cpu_s - before.cpu_s;
+        let run = self.result(side.kind, direction, records, &client?, server_cpu_s, used.peak_bytes);
         eprintln!("{}", progress(&run));
         Ok(run)
     }
@@ -168,7 +169,7 @@ impl Turn<'_> {
             partitions: self.partitions,
             round: self.round,
             server: kind.name(),
-            durability: self.level.name(kind),
+            durability: self.level.beside(kind),
             records,
             records_per_s: client.reported.records_per_s,
             mib_per_s: client.reported.mib_per_s,
@@ -189,9 +190,9 @@ pub(super) fn write_back(data: &Path) -> anyhow::Result<()> {
 }
 
 fn progress(run: &Run) -> String {
-    let round = if run.round == 0 { "warm-up".to_owned() } else { format!("round {}", run.round) };
+    let round = round_named(run.round, "warm-up");
     let (partitions, direction) = (run.partitions_named(), run.direction.name());
-    format!("{round}: {partitions}, {}, {direction}: {} records/s", run.server, grouped(run.records_per_s))
+    format!("{round}: {partitions}, {}, {direction}: {} records/s", run.server, rounded(run.records_per_s))
 }
 
 /// One table for each direction.
@@ -201,16 +202,16 @@ pub(super) fn tables(runs: &[Run]) -> String {
 
 fn of_direction(runs: &[Run], direction: Direction) -> String {
     let runs: Vec<_> = runs.iter().filter(|run| run.direction == direction).collect();
-    let records = grouped(runs.first().map_or(0.0, |run| run.records as f64));
+    let records = rounded(runs.first().map_or(0.0, |run| run.records as f64));
     let (title, table) = match direction {
         Direction::In => ("In: ProducerPerformance, acks=all", incoming(&runs)),
         Direction::Out => ("Out: ConsumerPerformance", outgoing(&runs)),
     };
-    format!("{title}, {records} records of {RECORD_BYTES} bytes\n\n{}", table.text())
+    format!("{title}, {records} records of {RECORD_BYTES} bytes\n\n{}", table.render(0))
 }
 
 fn incoming(runs: &[&Run]) -> Table {
-    let mut table = Table::new(
+    let mut table = Table::of_figures(
         2,
         &[
             "server",
@@ -236,7 +237,7 @@ fn incoming(runs: &[&Run]) -> Table {
         let latency = |of: fn(&LatencyMs) -> f64| {
             run.latency_ms.as_ref().map_or_else(|| "-".to_owned(), |latency| format!("{:.0}", of(latency)))
         };
-        table.row([
+        table.row(&[
             server,
             durability,
             partitions,
@@ -259,7 +260,7 @@ fn incoming(runs: &[&Run]) -> Table {
 }
 
 fn outgoing(runs: &[&Run]) -> Table {
-    let mut table = Table::new(
+    let mut table = Table::of_figures(
         2,
         &[
             "server",
@@ -275,7 +276,7 @@ fn outgoing(runs: &[&Run]) -> Table {
         ],
     );
     for run in runs {
-        table.row(common(run));
+        table.row(&common(run));
     }
     table
 }
@@ -287,10 +288,10 @@ fn common(run: &Run) -> [String; 10] {
         run.durability.to_owned(),
         run.partitions.to_string(),
         run.round.to_string(),
-        grouped(run.records_per_s),
+        rounded(run.records_per_s),
         format!("{:.1}", run.mib_per_s),
         format!("{:.2}", run.server_cpu_s_per_gb),
-        grouped(run.server_peak_memory_bytes as f64 / 1e6),
+        rounded(run.server_peak_memory_bytes as f64 / 1e6),
         format!("{:.2}", run.client_cpu_s),
         run.client_busiest_thread.to_string(),
     ]

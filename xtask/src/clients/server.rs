@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
+#[cfg(feature = "bench")]
+use riverrun_measure::process::{ProcessUsage, usage_of};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::exec;
@@ -184,6 +186,13 @@ impl<'a> Launch<'a> {
         self.spawn_logging_to(log.try_clone()?.into(), log.into())
     }
 
+    /// Starts the process and waits until the port accepts.
+    pub(crate) fn start(&self) -> anyhow::Result<Server> {
+        let mut server = self.spawn()?;
+        server.wait_until_ready()?;
+        Ok(server)
+    }
+
     /// As [`spawn`](Self::spawn), with another place for what it prints.
     pub(crate) fn spawn_logging_to(&self, stdout: Stdio, stderr: Stdio) -> anyhow::Result<Server> {
         let mut command = match self.kind {
@@ -222,6 +231,23 @@ impl<'a> Launch<'a> {
     }
 }
 
+/// How long something is tried on a server.
+#[derive(Clone, Copy)]
+pub(crate) struct Patience {
+    pub(crate) limit: Duration,
+    /// Between two tries.
+    pub(crate) pause: Duration,
+    /// Whether an error is one that another try would end with, too.
+    pub(crate) is_final: fn(&anyhow::Error) -> bool,
+}
+
+impl Default for Patience {
+    /// That of a start.
+    fn default() -> Self {
+        Self { limit: START_LIMIT, pause: Duration::from_millis(20), is_final: |_| false }
+    }
+}
+
 /// A running server.
 ///
 /// Invariants: `child` was started by us and not waited for until `stop`, `kill` or drop.
@@ -242,9 +268,7 @@ impl Server {
         binary: Option<PathBuf>,
     ) -> anyhow::Result<Self> {
         let launch = Launch::prepare(kind, toolbox, toolbox.run_dir())?;
-        let mut server = Launch { binary: binary.or(launch.binary), ..launch }.spawn()?;
-        server.wait_until_ready()?;
-        Ok(server)
+        Launch { binary: binary.or(launch.binary), ..launch }.start()
     }
 
     /// `host:port` for clients.
@@ -314,6 +338,12 @@ impl Server {
         self.child.id()
     }
 
+    /// What the process has used so far.
+    #[cfg(feature = "bench")]
+    pub(crate) fn usage(&self) -> anyhow::Result<ProcessUsage> {
+        Ok(usage_of(self.process_id())?)
+    }
+
     /// Whether the process has ended by itself, which is an error that shows its last lines.
     pub(crate) fn must_run(&mut self) -> anyhow::Result<()> {
         if let Some(status) = self.child.try_wait()? {
@@ -324,15 +354,32 @@ impl Server {
 
     /// Waits until the port accepts.
     pub(crate) fn wait_until_ready(&mut self) -> anyhow::Result<()> {
-        let deadline = Instant::now() + START_LIMIT;
-        while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
+        self.until(Patience::default(), |server| {
+            TcpStream::connect(("127.0.0.1", server.port))?;
+            Ok(())
+        })
+    }
+
+    /// Tries again and again until it works. Fails if the process ends, or with the error of the last try when that is
+    /// final or patience is at its end.
+    pub(crate) fn until(
+        &mut self,
+        patience: Patience,
+        mut attempt: impl FnMut(&Self) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let deadline = Instant::now() + patience.limit;
+        loop {
+            let Err(error) = attempt(self) else { return Ok(()) };
             self.must_run()?;
-            if Instant::now() >= deadline {
-                bail!("the server was not ready after {} s:\n{}", START_LIMIT.as_secs(), self.log_tail());
+            if (patience.is_final)(&error) {
+                return Err(error);
             }
-            thread::sleep(Duration::from_millis(20));
+            if Instant::now() >= deadline {
+                let (limit_s, log) = (patience.limit.as_secs(), self.log_tail());
+                return Err(error.context(format!("the server did not do it within {limit_s} s:\n{log}")));
+            }
+            thread::sleep(patience.pause);
         }
-        Ok(())
     }
 }
 

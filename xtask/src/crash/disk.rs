@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
+use riverrun_bench::ballast::take_all_room;
 use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
 
 use crate::clients::exec;
@@ -36,9 +37,6 @@ const NOTHING_FLUSHED: u32 = 2;
 /// A file that takes room away, and one that takes away what is left.
 const BALLAST: &str = "ballast";
 const FILLER: &str = "filler";
-
-/// A full disk has no more than this, in one piece.
-const PIECE_BYTES_MIN: u64 = 4096;
 
 /// An image for finding out whether mounts are allowed: the smallest that every file system takes.
 const TRIAL_BYTES: u64 = 320 << 20;
@@ -163,18 +161,7 @@ impl Disk {
     /// Takes away all the room that is left, until [`relieve`](Self::relieve).
     pub(crate) fn fill(&self) -> anyhow::Result<()> {
         let filler = fs::File::create_new(self.mount.join(FILLER))?;
-        let (mut bytes, mut piece_bytes) = (0, self.free_bytes()?);
-        while piece_bytes >= PIECE_BYTES_MIN {
-            match rustix::fs::fallocate(&filler, rustix::fs::FallocateFlags::empty(), bytes, piece_bytes) {
-                Ok(()) => bytes += piece_bytes,
-                Err(rustix::io::Errno::NOSPC) => {}
-                Err(error) => return Err(error.into()),
-            }
-            // A piece that was refused may have been made in part.
-            bytes = bytes.max(filler.metadata()?.len());
-            piece_bytes = (piece_bytes / 2).min(self.free_bytes()?);
-        }
-        Ok(())
+        Ok(take_all_room(&filler)?)
     }
 
     /// Gives back what [`fill`](Self::fill) has taken.

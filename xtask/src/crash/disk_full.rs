@@ -103,8 +103,8 @@ fn shape(topic: &str) -> Shape {
     Shape { large_one_in: 2, large_bytes_max: 100_000, delivery_limit: DELIVERY_LIMIT, ..Shape::usual(topic) }
 }
 
-fn topic(settings: &Settings, name: &str) -> NewTopic {
-    let mut topic = NewTopic { partitions: Some(shape(name).partitions), ..topic_of(settings, name) };
+fn topic(name: &str) -> NewTopic {
+    let mut topic = NewTopic { partitions: Some(shape(name).partitions), ..topic_of(name) };
     topic.configs.insert("file.delete.delay.ms".to_owned(), DELETE_DELAY_MS.to_owned());
     topic
 }
@@ -146,7 +146,7 @@ impl<'a, 'r> Full<'a, 'r> {
     async fn begin(mut run: Run<'r>, disk: &'a Disk) -> anyhow::Result<Self> {
         run.launch = run.launch.with_own_settings(SERVER_SETTINGS.iter().copied());
         let server = run.start().await?;
-        run.begin_load(&shape(TOPIC), topic(run.settings, TOPIC)).await?;
+        run.begin_load(&shape(TOPIC), topic(TOPIC)).await?;
         Ok(Self { run, server, disk, commits: 0, slowest_resume: Duration::ZERO })
     }
 
@@ -168,7 +168,7 @@ impl<'a, 'r> Full<'a, 'r> {
 
     async fn load_ballast(&mut self, cycle: u64) -> anyhow::Result<Ballast> {
         let shared = self.run.beside(&format!("ballast-{cycle}.log"))?;
-        create(&shared, topic(self.run.settings, BALLAST_TOPIC), STEP_LIMIT).await?;
+        create(&shared, topic(BALLAST_TOPIC), STEP_LIMIT).await?;
         let load = Load::start(&shared, &shape(BALLAST_TOPIC), 0, &mut self.run.rng).await?;
         Ok(Ballast { load, progress: shared.progress })
     }

@@ -78,9 +78,9 @@ pub(crate) struct Options {
     /// Durability level of the records, 1 to 4
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=4))]
     level: u8,
-    /// File system of the image; `kill` works on the directory as it is
-    #[arg(long, value_enum, default_value_t = FileSystem::Xfs)]
-    fs: FileSystem,
+    /// File system of the image; XFS when absent. `kill` works on the directory as it is
+    #[arg(long, value_enum)]
+    fs: Option<FileSystem>,
     /// Crash processes that append to an embedded queue, instead of the server; not with failing syncs
     #[arg(long)]
     queue: bool,
@@ -93,7 +93,8 @@ pub(crate) struct Options {
     /// Where the random choices begin; the time when absent, and printed
     #[arg(long)]
     seed: Option<u64>,
-    /// Any other setting of the server, as in `riverrun serve --set`; repeatable
+    /// Any other setting of the server, as in `riverrun serve --set`; repeatable. With `--queue` a fault of the appenders,
+    /// `sync=never` or `sync=late`
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// A server to crash instead of the one of this checkout, which is built first
@@ -152,7 +153,7 @@ impl Settings {
         let name = format!("riverrun-crash-{}", std::process::id());
         Ok(Self {
             cycles: options.cycles,
-            fs: options.fs,
+            fs: options.fs.unwrap_or(FileSystem::Xfs),
             level: Level(options.level),
             seed: options.seed.map_or_else(|| u64::try_from(now_us), Ok)?,
             flip: options.flip,
@@ -180,7 +181,7 @@ impl From<Guest> for Settings {
 }
 
 /// The load's topic, apart from the number of its partitions.
-pub(crate) fn topic_of(_settings: &Settings, name: &str) -> NewTopic {
+pub(crate) fn topic_of(name: &str) -> NewTopic {
     let configs = [("segment.bytes", SEGMENT_BYTES)];
     let configs = configs.map(|(name, value)| (name.to_owned(), value.to_owned()));
     NewTopic { configs: configs.into(), ..NewTopic::named(name) }
@@ -207,7 +208,13 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
             "--queue goes with --mode kill, power or disk-full, and without --flip and --level: its appenders sync or do not"
         );
     }
-    if options.fs == FileSystem::Tmpfs && !(options.queue && options.mode == Mode::DiskFull) {
+    if options.queue && options.server.is_some() {
+        bail!("--queue crashes no server: --server goes without it");
+    }
+    if options.fs.is_some() && !options.mode.needs_image() {
+        bail!("--fs goes with a mode that works on an image: a kill needs none");
+    }
+    if options.fs == Some(FileSystem::Tmpfs) && !(options.queue && options.mode == Mode::DiskFull) {
         bail!("--fs tmpfs goes with --queue --mode disk-full: memory has no power to lose");
     }
     let toolbox = Toolbox::new(checkout()?, Profile::Release);

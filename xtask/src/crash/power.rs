@@ -42,8 +42,7 @@ pub(super) async fn run(settings: &Settings, toolbox: &Toolbox) -> anyhow::Resul
     let mut run = Run::prepare(settings, toolbox, &settings.dir, data, allowed)?;
     let mut server = run.start().await?;
     let shape = Shape::usual("crash");
-    run.begin_load(&shape, NewTopic { partitions: Some(shape.partitions), ..topic_of(settings, "crash") })
-        .await?;
+    run.begin_load(&shape, NewTopic { partitions: Some(shape.partitions), ..topic_of("crash") }).await?;
     for _ in 0..settings.cycles {
         tokio::time::sleep(run.rng.up_to(LIFE_MAX)).await;
         server = crash(&mut run, &mut disk, server).await?;

@@ -1,23 +1,23 @@
-//! Random numbers from one seed, so that a run can be made again: `SplitMix64` (Steele, Lea and Flood, 2014).
+//! What is drawn from one seed, so that a run can be made again: times, lengths, chances.
 //!
-//! The server's own timing is not part of the seed: the same seed makes the same plan, not the same crash.
+//! The server's own timing is not part of the seed: the same seed makes the same plan, not the same crash. How a number is
+//! drawn below another must not change, because `docs/long-runs.md` names seeds.
 
 use std::time::Duration;
 
+use riverrun_bench::random::SeededRandom;
+
 /// A generator.
 #[derive(Clone, Debug)]
-pub(crate) struct Rng(u64);
+pub(crate) struct Rng(SeededRandom);
 
 impl Rng {
     pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(SeededRandom::new(seed))
     }
 
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        self.0.next_u64()
     }
 
     /// A number below `end`, or zero if that is zero.
@@ -44,7 +44,7 @@ impl Rng {
 
     /// Another generator, so that one part's draws do not depend on how often another drew.
     pub(crate) fn fork(&mut self) -> Self {
-        Self(self.next())
+        Self(self.0.split())
     }
 }
 

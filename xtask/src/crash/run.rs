@@ -157,8 +157,7 @@ impl<'a> Run<'a> {
     /// may commit again.
     pub(crate) async fn start(&mut self) -> anyhow::Result<Server> {
         let begun = Instant::now();
-        let mut server = self.launch.spawn()?;
-        server.wait_until_ready()?;
+        let server = self.launch.start()?;
         self.counts.slowest_start = self.counts.slowest_start.max(begun.elapsed());
         if let Some(held) = self.held.take() {
             self.look_at_positions().await?;

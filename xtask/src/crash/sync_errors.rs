@@ -187,7 +187,7 @@ async fn round(
     let mut server = run.start().await?;
     if !begun {
         // Its first syncs failed: the next server must be none the worse for it.
-        run.begin_load(&shape(), topic(settings)).await?;
+        run.begin_load(&shape(), topic()).await?;
     }
     tokio::time::sleep(AFTERMATH).await;
     run.check().await?;
@@ -217,7 +217,7 @@ async fn suffer(run: &mut Run<'_>, disk: &mut Disk, trace: &Path, fault: Fault) 
     let plain = run.launch.clone();
     run.launch = plain.clone().wrapped_in(wrapper);
     let mut server = run.launch.spawn()?;
-    let topic = topic(run.settings);
+    let topic = topic();
     // A server that cannot sync its metadata refuses to start, or to create a topic: that is right.
     let begun = server.wait_until_ready().is_ok()
         && run.begin_load_within(&shape(), topic, DELIVERY_LIMIT).await.is_ok();
@@ -238,7 +238,7 @@ async fn suffer_under_load(
     fault: Fault,
 ) -> anyhow::Result<()> {
     let server = run.start().await?;
-    run.begin_load(&shape(), topic(run.settings)).await?;
+    run.begin_load(&shape(), topic()).await?;
     tokio::time::sleep(BEFORE).await;
     let mut tracer = Tracer::attach(&server, inject(trace, fault))?;
     until_injected(trace, || tracer.is_running()).await?;
@@ -289,8 +289,8 @@ fn shape() -> Shape {
     Shape { delivery_limit: DELIVERY_LIMIT, ..Shape::usual("crash") }
 }
 
-fn topic(settings: &Settings) -> NewTopic {
-    NewTopic { partitions: Some(shape().partitions), ..topic_of(settings, "crash") }
+fn topic() -> NewTopic {
+    NewTopic { partitions: Some(shape().partitions), ..topic_of("crash") }
 }
 
 /// Options of strace that make the n-th call of each thread fail.

@@ -9,9 +9,8 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use riverrun_measure::histogram::{Latencies, LatencySummary};
 use serde::Serialize;
-
-use crate::histogram::{Latencies, LatencySummary};
 
 /// Bytes of one write of the sequential measurement.
 const CHUNK_BYTES: usize = 1 << 20;

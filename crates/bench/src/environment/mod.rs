@@ -326,7 +326,7 @@ mod tests {
             sequential_bytes: 1,
             sequential_bytes_per_s: 1.0,
             page_cache_bytes_per_s: 1.0,
-            sync_4k: crate::histogram::LatencySummary::default(),
+            sync_4k: riverrun_measure::histogram::LatencySummary::default(),
         };
         let told = |disk, software| {
             let environment = Environment { disk, servers: vec![server(software)], ..Environment::default() };
@@ -345,7 +345,7 @@ mod tests {
             sequential_bytes: 1,
             sequential_bytes_per_s: 1.0,
             page_cache_bytes_per_s: 1.0,
-            sync_4k: crate::histogram::LatencySummary::default(),
+            sync_4k: riverrun_measure::histogram::LatencySummary::default(),
         };
         let loopback = LoopbackFigures { bytes_per_s: 1.0, unpaced_bytes_per_s: None };
         let all = Environment {

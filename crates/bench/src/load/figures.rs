@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::histogram::Latencies;
+use riverrun_measure::histogram::Latencies;
 
 /// Records that were acked, and how long that took; of those that failed, how long they waited until then.
 ///

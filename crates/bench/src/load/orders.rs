@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use crate::pacing::Rate;
+use riverrun_measure::pacing::Rate;
 
 /// An order to produce.
 #[derive(Clone, Copy, Debug, PartialEq)]

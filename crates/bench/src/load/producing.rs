@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use riverrun_client::ClientError;
+use riverrun_measure::pacing::Rate;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
@@ -20,7 +21,6 @@ use super::orders::{Orders, Produce};
 use super::sending::{Place, Sending, Source};
 use super::target::{Lane, Lanes};
 use crate::keys::Keys;
-use crate::pacing::Rate;
 use crate::payload::Payloads;
 use crate::plan::{KeySource, Stamp, ValueSource};
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use riverrun_measure::pacing::{Schedule, sharpen_sleep, sleep_until};
 use riverrun_types::TimestampMs;
 use tokio::runtime::Handle;
 
@@ -17,7 +18,6 @@ use super::clock::{STAMP_BYTES, StampClock, write_stamp};
 use super::meter::{Meter, Sent};
 use super::orders::{Orders, Produce};
 use super::target::{Outgoing, Target};
-use crate::pacing::{Schedule, sharpen_sleep, sleep_until};
 use crate::plan::{KeySource, Stamp, ValueSource};
 
 /// A thread looks for new orders at least this often.

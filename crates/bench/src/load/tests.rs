@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use riverrun_measure::pacing::{Rate, Schedule, sleep_until};
+
 use super::clock::StampClock;
 use super::figures::Interval;
 use super::meter::{Meter, Sent};
@@ -15,7 +17,6 @@ use super::producing::Tally;
 use super::sending::{Left, Place, Sending, Source, overdue};
 use super::target::{Outgoing, Target};
 use crate::keys::{KeyDistribution, Keys};
-use crate::pacing::{Rate, Schedule, sleep_until};
 use crate::payload::Payloads;
 use crate::plan::{KeySource, Stamp, ValueSource};
 

@@ -4,9 +4,9 @@
 //! from the time at which a record was to be sent; the original measures from the moment of sending and so leaves the
 //! delay out. End-to-end latencies of 0 count, which the original drops.
 
+use riverrun_measure::histogram::{Latencies, LatencySummary};
 use serde_json::{Map, Value};
 
-use crate::histogram::{Latencies, LatencySummary};
 use crate::plan::Plan;
 use crate::runner::{Figures, Period};
 

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
+use riverrun_measure::pacing::Rate;
 
 use super::driver::Driver;
 use super::workload::{KeyDistributor, Workload};
 use crate::input::{InputError, read_bounded};
 use crate::keys::KeyDistribution;
-use crate::pacing::Rate;
 use crate::plan::{
     Backlog, ConsumerPlan, KeyPlan, LoadPlan, Plan, ProducerPlan, Source, Stamp, TargetRate, TopicPlan,
     ValuePlan,

@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use riverrun_measure::pacing::Rate;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use crate::input::{InputError, from_yaml};
-use crate::pacing::Rate;
 use crate::plan::{Durability, UNTIL_DONE};
 
 /// Minutes that a run warms up where the file does not say.

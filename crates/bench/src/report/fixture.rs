@@ -6,12 +6,12 @@
 use std::path::Path;
 use std::time::Duration;
 
+use riverrun_measure::histogram::Latencies;
 use serde_json::Value;
 
 use crate::environment::{
     DiskFigures, Environment, FileSystem, LoopbackFigures, ServerRecord, TopicDurability,
 };
-use crate::histogram::Latencies;
 use crate::omb::{Driver, PlanOptions, Workload, to_plan};
 use crate::plan::{Replicas, Shrunk};
 use crate::process::ProcessRun;

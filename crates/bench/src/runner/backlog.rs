@@ -4,8 +4,9 @@
 
 use std::time::Instant;
 
+use riverrun_measure::histogram::Latencies;
+
 use super::figures::BacklogFigures;
-use crate::histogram::Latencies;
 use crate::plan::{Backlog, Plan, TargetRate};
 use crate::worker::{Counts, Order, Taken};
 
@@ -146,7 +147,7 @@ fn left_while_sent(rate: TargetRate) -> u64 {
 mod tests {
     use super::*;
     use crate::omb::{Driver, PlanOptions, Workload, to_plan};
-    use crate::pacing::Rate;
+    use riverrun_measure::pacing::Rate;
 
     fn watch(more: &str) -> BacklogWatch {
         let text = format!(

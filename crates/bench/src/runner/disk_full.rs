@@ -9,18 +9,17 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FallocateFlags, fallocate, statvfs};
+use rustix::fs::statvfs;
 use serde::Serialize;
 
 use super::error::RunError;
+use crate::ballast::take_all_room;
 use crate::environment::FileSystem;
 use crate::plan::Plan;
 use crate::worker::Counts;
 
 /// Name of the file.
 const FILE_NAME: &str = "riverrun-bench-ballast.tmp";
-/// What is left when less than this cannot be taken is too little for anybody.
-const CHUNK_BYTES_MIN: u64 = 4096;
 /// A file system that shows another one's files, as in containers.
 const OVERLAY: &str = "overlay";
 
@@ -160,18 +159,7 @@ impl DiskFull {
             let mut options = OpenOptions::new();
             self.file = Some(options.write(true).create(true).truncate(true).open(&self.path)?);
         }
-        let Some(file) = &self.file else { return Ok(()) };
-        let space = statvfs(&self.path)?;
-        let mut chunk = space.f_bfree.saturating_mul(space.f_frsize);
-        let mut end = file.metadata()?.len();
-        while chunk >= CHUNK_BYTES_MIN {
-            match fallocate(file, FallocateFlags::empty(), end, chunk) {
-                Ok(()) => end += chunk,
-                Err(rustix::io::Errno::NOSPC) => chunk /= 2,
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
+        self.file.as_ref().map_or(Ok(()), take_all_room)
     }
 
     fn free(&mut self) -> io::Result<()> {

@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use riverrun_measure::histogram::{Latencies, LatencySummary};
 use serde::Serialize;
 
 use super::disk_full::DiskFullFigures;
 use super::fleet::WorkerRun;
 use super::groups::MemberFigures;
 use super::search::FoundRate;
-use crate::histogram::{Latencies, LatencySummary};
 use crate::process::ProcessRun;
 use crate::worker::{Counts, Taken};
 

@@ -1,11 +1,12 @@
 //! All workers of a run, as if they were one.
 
 use futures_util::future::try_join_all;
+use riverrun_measure::process::ProcessUsage;
 use serde::Serialize;
 
 use super::error::RunError;
 use crate::plan::{ConsumerPlan, Plan};
-use crate::process::{ProcessRun, ProcessUsage};
+use crate::process::ProcessRun;
 use crate::worker::{HeldByGroup, Load, LoadShare, Order, RemoteWorker, Taken, WorkerUsage};
 
 #[derive(Debug)]
@@ -203,7 +204,7 @@ mod tests {
     #[test]
     fn of_a_worker_what_it_used_before_the_run_does_not_count() {
         let used = |cpu_s, resident_bytes| {
-            let used = ProcessUsage { cpu_s, resident_bytes, peak_bytes: 9 };
+            let used = ProcessUsage { cpu_s, resident_bytes, peak_bytes: 9, private_bytes: 2 };
             vec![("h:1".to_owned(), WorkerUsage { pid: 7, used })]
         };
         let mut usage = FleetUsage::begin(used(5.0, 3));

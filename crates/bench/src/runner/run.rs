@@ -9,6 +9,8 @@ use std::path::PathBuf;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
+use riverrun_measure::pacing::Rate;
+use riverrun_measure::process::ProcessWatch;
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 
 use super::backlog::BacklogWatch;
@@ -21,9 +23,8 @@ use super::search::{RateSearch, SearchOptions};
 use super::target::ServerTarget;
 use super::topics::{LogDirFigures, Topics};
 use crate::environment::TopicDurability;
-use crate::pacing::Rate;
 use crate::plan::{Plan, TargetRate};
-use crate::process::{ProcessWatch, RunUsage};
+use crate::process::RunUsage;
 use crate::worker::{Counts, Order, RemoteWorker, Taken, check_settings, shares_each_topic_apart};
 
 /// Time between two looks.

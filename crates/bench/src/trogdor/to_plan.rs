@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
+use riverrun_measure::pacing::Rate;
+
 use super::generator::GeneratorSpec;
 use super::spec::{Common, ConsumeBench, ProduceBench, RecordProcessor, RoundTrip, Spec, TopicSpec};
 use super::topics::expand;
 use crate::input::InputError;
-use crate::pacing::Rate;
 use crate::plan::{
     ConsumerPlan, KeyPlan, LoadPlan, PLACES_MAX, Plan, ProducerPlan, Source, Stamp, TargetRate, TopicPlan,
     UNTIL_DONE, ValuePlan,

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use riverrun_client::{ClientError, Consumer, ConsumerRecord};
+use riverrun_measure::pacing::{Rate, Schedule};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::meter::{Meters, Received};
 use crate::load::clock::{STAMP_BYTES, StampClock, read_stamp};
-use crate::pacing::{Rate, Schedule};
 use crate::plan::{ConsumerPlan, Stamp};
 
 /// How long one poll waits.

@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use riverrun_client::ClientError;
+use riverrun_measure::histogram::Latencies;
 use serde::{Deserialize, Serialize};
 
-use crate::histogram::Latencies;
 use crate::load::meter::Sent;
 
 /// Meters of one load: producers and consumers share them, so that thousands of them need no thousands of histograms.

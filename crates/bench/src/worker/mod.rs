@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use futures_util::stream::{StreamExt as _, TryStreamExt as _, iter};
 use riverrun_client::{ClientError, Consumer, ConsumerOptions, Producer, StartAt, TopicPartition};
+use riverrun_measure::pacing::Rate;
 use riverrun_types::ErrorKind;
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
@@ -36,7 +37,6 @@ use crate::load::clock::StampClock;
 use crate::load::orders::{Orders, Produce};
 use crate::load::sending::{Place, Sending, Source as RecordSource};
 use crate::load::target::{Lane, Lanes};
-use crate::pacing::Rate;
 use crate::plan::{ConsumerPlan, KeySource, LoadPlan, ProducerPlan, Source, ValueSource};
 
 /// Threads that send, in one process. More producers than these share them.

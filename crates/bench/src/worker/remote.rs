@@ -9,6 +9,8 @@
 
 use std::time::Duration;
 
+use riverrun_measure::histogram::Latencies;
+use riverrun_measure::process::{ProcessUsage, ProcessWatch};
 use rustix::net::sockopt;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -18,8 +20,6 @@ use tokio::time::timeout;
 
 use super::meter::{Counts, Taken};
 use super::{HeldByGroup, Load, LoadShare, Order};
-use crate::histogram::Latencies;
-use crate::process::{ProcessUsage, ProcessWatch};
 use crate::runner::RunError;
 
 /// Bytes of one line at most.

@@ -1,11 +1,11 @@
 //! What became of each of several items, told in one place: as JSON, or a line for each.
 
 use riverrun_client::ClientError;
+use riverrun_measure::text::printable::printable;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::exit::Failure;
-use crate::text::bytes::printable;
 use crate::text::output::{OutputArgs, print_json, print_text};
 
 /// One item's name, and what became of it: a sentence's end such as "created with 6 partitions".

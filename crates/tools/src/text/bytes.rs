@@ -4,31 +4,11 @@ use std::fmt::Write as _;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use riverrun_measure::text::printable::push_printable;
 use serde_json::{Map, Value};
 
 /// Bytes in one line of a hex dump.
 const DUMP_LINE_BYTES: usize = 16;
-
-/// The text with control characters escaped, so that it stays on its line and cannot steer a terminal.
-pub fn printable(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for character in text.chars() {
-        push_printable(&mut shown, character);
-    }
-    shown
-}
-
-fn push_printable(shown: &mut String, character: char) {
-    match character {
-        '\n' => shown.push_str("\\n"),
-        '\r' => shown.push_str("\\r"),
-        '\t' => shown.push_str("\\t"),
-        control if control.is_control() => {
-            write!(shown, "\\x{:02x}", u32::from(control)).expect("a String takes every text");
-        }
-        other => shown.push(other),
-    }
-}
 
 /// Appends `bytes` as they are to appear on a terminal: lines and tabs stay, other control characters and what is
 /// not UTF-8 are escaped.

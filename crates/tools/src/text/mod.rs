@@ -1,7 +1,5 @@
-//! Text for people and for programs: tables, times, sizes, and bytes that may be anything.
+//! Text for people and for programs: times, and bytes that may be anything. Figures and tables are in `riverrun-measure`.
 
 pub mod bytes;
-pub mod number;
 pub mod output;
-pub mod table;
 pub mod time;

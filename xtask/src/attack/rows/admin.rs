@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Attack, Ground};
 use crate::attack::attacker::{From, Shot, Tally, Target};
-use crate::attack::wire::Conn;
+use crate::wire::Conn;
 
 /// Workers, and connections that each holds.
 const WORKERS: usize = 50;

@@ -8,7 +8,7 @@ use riverrun_records::Compression;
 
 use super::{Attack, Ground, must_create_topic};
 use crate::attack::attacker::{From, Shot, Tally, Target};
-use crate::attack::wire::{Conn, batch, frame, produce_frame, produced};
+use crate::wire::{Conn, batch, frame, produce_frame, produced};
 
 /// Workers, and connections that each holds.
 const WORKERS: usize = 50;

@@ -6,7 +6,7 @@ use riverrun_protocol::metadata_request::MetadataRequestTopic;
 
 use super::Attack;
 use crate::attack::attacker::{From, Shot, Tally, Target};
-use crate::attack::wire::{Conn, frame};
+use crate::wire::{Conn, frame};
 
 /// Topics of one request, nearly as many as it may name.
 const NAMES: usize = 99_000;

@@ -12,7 +12,7 @@ use riverrun_queue::{AppendOptions, CreateOptions, Queue as EmbeddedQueue};
 
 use super::{Attack, Ground};
 use crate::attack::attacker::{From, Shot, Tally, Target};
-use crate::attack::wire::{Conn, frame};
+use crate::wire::{Conn, frame};
 
 /// The topic that the queue is mounted as.
 const TOPIC: &str = "damaged";

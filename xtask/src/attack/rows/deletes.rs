@@ -6,7 +6,7 @@ use riverrun_records::Compression;
 
 use super::{Attack, must_create_topic};
 use crate::attack::attacker::{From, Shot, Tally, Target};
-use crate::attack::wire::{Conn, batch, frame, produce_frame, produced};
+use crate::wire::{Conn, batch, frame, produce_frame, produced};
 
 /// Times that the partition is named.
 const TIMES: i64 = 50_000;

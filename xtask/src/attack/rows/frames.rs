@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Attack;
 use crate::attack::attacker::{From, Shot, Tally, Target};
 use crate::attack::honest::Shape;
-use crate::attack::wire::Conn;
+use crate::wire::Conn;
 
 /// Connections that hold a half frame each.
 const HOLDERS: usize = 150;

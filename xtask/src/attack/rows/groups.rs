@@ -5,7 +5,7 @@ use riverrun_protocol::offset_commit_request::{OffsetCommitRequestPartition, Off
 
 use super::{Attack, find_coordinator};
 use crate::attack::attacker::{Shot, Tally, Target};
-use crate::attack::wire::{Conn, frame};
+use crate::wire::{Conn, frame};
 
 /// Connections that commit.
 const WORKERS: usize = 8;

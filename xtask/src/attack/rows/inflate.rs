@@ -5,7 +5,7 @@ use riverrun_records::Compression;
 use super::{Attack, must_create_topic};
 use crate::attack::attacker::{From, Shot, Tally, Target};
 use crate::attack::honest::Shape;
-use crate::attack::wire::{Conn, batch, produce_frame};
+use crate::wire::{Conn, batch, produce_frame};
 
 /// Connections that send such batches.
 const WORKERS: usize = 4;

@@ -5,7 +5,7 @@ use riverrun_records::{BatchBuilder, BatchOptions, Compression};
 
 use super::{Attack, find_coordinator};
 use crate::attack::attacker::{From, Shot, Tally, Target, Worker};
-use crate::attack::wire::{Conn, now_ms, produce_frame_as, produced};
+use crate::wire::{Conn, now_ms, produce_frame_as, produced};
 
 /// The topic of groups' offsets.
 const TOPIC: &str = "__consumer_offsets";

@@ -11,7 +11,7 @@ use riverrun_protocol::{
 
 use super::{Attack, MANY};
 use crate::attack::attacker::{From, Shot, Tally, Target};
-use crate::attack::wire::{Conn, frame};
+use crate::wire::{Conn, frame};
 
 /// The honest client's topic, so that what is named exists.
 const TOPIC: &str = "honest-small";

@@ -8,7 +8,7 @@ use riverrun_records::Compression;
 
 use super::{Attack, Ground, LogReader, must_create_topic};
 use crate::attack::attacker::{From, Shot, Tally, Target};
-use crate::attack::wire::{Conn, batch, frame, produce_frame};
+use crate::wire::{Conn, batch, frame, produce_frame};
 
 /// Connections that make the server say something.
 const WORKERS: usize = 2;

@@ -6,7 +6,7 @@ use riverrun_protocol::ApiVersionsRequest;
 
 use super::Attack;
 use crate::attack::attacker::{Shot, Tally, Target};
-use crate::attack::wire::frame;
+use crate::wire::frame;
 
 /// Between two questions.
 const PAUSE: Duration = Duration::from_millis(100);

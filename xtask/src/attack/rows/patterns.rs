@@ -9,7 +9,7 @@ use riverrun_protocol::{ConsumerGroupHeartbeatRequest, MetadataRequest};
 
 use super::{Attack, find_coordinator, must_create_topic};
 use crate::attack::attacker::{From, Shot, Tally, Target, Worker};
-use crate::attack::wire::{Conn, frame};
+use crate::wire::{Conn, frame};
 
 /// Groups that are made at once.
 const WORKERS: usize = 4;

@@ -4,7 +4,7 @@ use riverrun_records::Compression;
 
 use super::{Attack, create_topic};
 use crate::attack::attacker::{From, Shot, Tally, Target};
-use crate::attack::wire::{Conn, batch, produce_frame};
+use crate::wire::{Conn, batch, produce_frame};
 
 /// Requests that are sent before the first of them is answered.
 const AT_ONCE: usize = 50;

@@ -7,7 +7,7 @@ use riverrun_types::TopicId;
 
 use super::Attack;
 use crate::attack::attacker::{From, Shot, Tally, Target};
-use crate::attack::wire::{Conn, frame};
+use crate::wire::{Conn, frame};
 
 /// Partitions of a session, nearly as many as it may have; the topic does not exist.
 const PARTITIONS: i32 = 199_000;

@@ -10,7 +10,7 @@ use riverrun_records::Compression;
 
 use super::{Attack, Ground, must_create_topic};
 use crate::attack::attacker::{From, Shot, Tally, Target};
-use crate::attack::wire::{Conn, batch, produce_frame, produced};
+use crate::wire::{Conn, batch, produce_frame, produced};
 
 /// The topic, and its partitions: each pair of runs takes the directory of one.
 const TOPIC: &str = "gone";

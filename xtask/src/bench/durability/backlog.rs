@@ -11,16 +11,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use riverrun_client::{ClusterOptions, Consumer, ConsumerOptions, StartAt, TopicPartition};
+use riverrun_measure::text::number::rounded;
+use riverrun_measure::text::table::Table;
 use serde::Serialize;
 
 use super::super::client::{self, LatencyMs, Production, RECORD_BYTES};
-use super::super::median;
 use super::super::probe::{Target, Topic, batch_of, until_answered};
-use super::super::table::{Table, grouped};
 use super::super::throughput::write_back;
+use super::super::{median, ratio_by_round};
 use super::contender::Contender;
 use super::{Options, Side, contenders, paced, segments, side_of};
-use crate::bench::Bench;
+use crate::bench::{Bench, round_named};
 
 const PARTITIONS: i32 = 8;
 
@@ -82,7 +83,7 @@ pub(super) fn measure(
                 let run = turn(bench, options, side, *contender, round, with_reader)?;
                 eprintln!(
                     "{}: {}, {}: p99 {:.0} ms {}",
-                    if round == 0 { "warm-up".to_owned() } else { format!("round {round}") },
+                    round_named(round, "warm-up"),
                     side.kind.name(),
                     run.durability,
                     run.latency_ms.p99,
@@ -253,25 +254,25 @@ pub(super) fn text(runs: &[Run]) -> String {
         "p99.9 ms",
         "max ms",
     ];
-    let mut table = Table::new(2, &columns);
+    let mut table = Table::of_figures(2, &columns);
     for run in runs {
-        let latency = &run.latency_ms;
-        table.row([
+        let [average, p50, p99, p999, max] = run.latency_ms.cells();
+        table.row(&[
             run.contender.server().name().to_owned(),
             run.durability.to_owned(),
             run.round.to_string(),
             run.read_mib_per_s.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.0}")),
-            grouped(run.records_per_s),
-            format!("{:.1}", latency.average),
-            format!("{:.0}", latency.p50),
-            format!("{:.0}", latency.p99),
-            format!("{:.0}", latency.p999),
-            format!("{:.0}", latency.max),
+            rounded(run.records_per_s),
+            average,
+            p50,
+            p99,
+            p999,
+            max,
         ]);
     }
     format!(
         "Beside a reader of the backlog: ProducerPerformance, acks=all, paced, records of {RECORD_BYTES} bytes\n\n{}\n{}",
-        table.text(),
+        table.render(0),
         summary(runs)
     )
 }
@@ -280,7 +281,7 @@ pub(super) fn text(runs: &[Run]) -> String {
 fn summary(runs: &[Run]) -> String {
     let columns =
         ["server", "durability", "p99 ms alone", "beside the reader", "ratio", "backlog read MiB/s"];
-    let mut table = Table::new(2, &columns);
+    let mut table = Table::of_figures(2, &columns);
     for contender in Contender::ALL {
         let p99 = |with_reader| {
             let is_such =
@@ -288,7 +289,7 @@ fn summary(runs: &[Run]) -> String {
             median(runs.iter().filter(is_such).map(|run| run.latency_ms.p99))
         };
         if let Some(ratio) = ratio(runs, contender) {
-            table.row([
+            table.row(&[
                 contender.server().name().to_owned(),
                 contender.durability().to_owned(),
                 format!("{:.0}", p99(false)),
@@ -298,7 +299,7 @@ fn summary(runs: &[Run]) -> String {
             ]);
         }
     }
-    format!("Medians over the rounds, the ratio of the rounds' ratios\n\n{}", table.text())
+    format!("Medians over the rounds, the ratio of the rounds' ratios\n\n{}", table.render(0))
 }
 
 /// The median over the rounds of a contender's p99 beside the reader by that without; none if a half is missing.
@@ -307,13 +308,8 @@ pub(super) fn ratio(runs: &[Run], contender: Contender) -> Option<f64> {
         runs.iter()
             .filter(move |run| run.contender == contender && run.read_mib_per_s.is_some() == with_reader)
     };
-    let ratios: Vec<_> = of(true)
-        .filter_map(|with| {
-            let without = of(false).find(|without| without.round == with.round)?;
-            Some(with.latency_ms.p99 / without.latency_ms.p99)
-        })
-        .collect();
-    (!ratios.is_empty()).then(|| median(ratios))
+    let p99 = |with_reader| of(with_reader).map(|run| (run.round, run.latency_ms.p99));
+    ratio_by_round(p99(true), p99(false))
 }
 
 /// The median over the rounds of what a contender's reader got.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use serde::Serialize;
 
+use super::super::level::{KAFKA_DEFAULT, Level};
 use super::super::probe::{Probe, Topic, until_answered};
 use crate::clients::server::{Server, ServerKind};
 
@@ -18,10 +19,6 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Kafka's own default: never.
 const NEVER: &str = "9223372036854775807";
-
-/// What makes a topic of ours synced, and what not.
-pub(in super::super) const SYNCED_TOPIC_CONFIGS: &[(&str, &str)] = &[("durability", "1")];
-pub(in super::super) const UNSYNCED_TOPIC_CONFIGS: &[(&str, &str)] = &[("durability", "4")];
 
 /// A server at a level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -45,13 +42,22 @@ impl Contender {
         }
     }
 
+    /// The level of ours; none of Kafka.
+    fn level(self) -> Option<Level> {
+        match self {
+            Self::KafkaUnsynced | Self::KafkaSynced => None,
+            Self::RiverrunSynced => Some(Level::Synced),
+            Self::RiverrunUnsynced => Some(Level::PageCache),
+        }
+    }
+
     /// What an ack means, printed beside every figure.
     pub(super) fn durability(self) -> &'static str {
         match self {
-            Self::KafkaUnsynced => "page cache",
+            Self::KafkaUnsynced => KAFKA_DEFAULT,
             Self::KafkaSynced => "flush.messages=1",
-            Self::RiverrunSynced => "1 synced",
-            Self::RiverrunUnsynced => "4 page cache",
+            Self::RiverrunSynced => Level::Synced.name(),
+            Self::RiverrunUnsynced => Level::PageCache.name(),
         }
     }
 
@@ -68,18 +74,14 @@ impl Contender {
         match self {
             Self::KafkaUnsynced => &[("flush.messages", NEVER), ("flush.ms", NEVER)],
             Self::KafkaSynced => &[("flush.messages", "1"), ("flush.ms", "0")],
-            Self::RiverrunSynced => SYNCED_TOPIC_CONFIGS,
-            Self::RiverrunUnsynced => UNSYNCED_TOPIC_CONFIGS,
+            Self::RiverrunSynced => Level::Synced.topic_configs(),
+            Self::RiverrunUnsynced => Level::PageCache.topic_configs(),
         }
     }
 
     /// Waits until what is acked in a topic has this level, if the server is ours, which changes each partition in its turn.
     pub(super) fn until_reached(self, server: &mut Server, topic: &str) -> anyhow::Result<()> {
-        let wanted = match self {
-            Self::KafkaUnsynced | Self::KafkaSynced => return Ok(()),
-            Self::RiverrunSynced => "1",
-            Self::RiverrunUnsynced => "4",
-        };
+        let Some(wanted) = self.level().map(Level::number) else { return Ok(()) };
         let deadline = Instant::now() + REACH_LIMIT;
         loop {
             let mut reached = None;

@@ -3,11 +3,11 @@
 //! Ratios pair runs of the same round, because the machine's mood changes between rounds, and take the median of the
 //! rounds. A goal of which a half was not measured is left out.
 
+use riverrun_measure::text::number::counted;
 use serde::Serialize;
 
-use super::super::goals::Goal;
-use super::super::median;
-use super::super::procfs::Memory;
+use super::super::goals::{CLIENT_SHARE_MIN, Goal};
+use super::super::{median, ratio_by_round};
 use super::contender::Contender;
 use super::paced::{FEW, MANY};
 use super::restart::Fill;
@@ -16,9 +16,6 @@ use crate::clients::server::Server;
 
 /// Synced, against Kafka unsynced with the same client.
 const UNSYNCED_KAFKA_RATIO_MIN: f64 = 1.2;
-
-/// Or a client that could not have gone much faster: its busiest thread had this share of a core.
-const CLIENT_SHARE_MIN: f64 = 0.9;
 
 /// Synced, against Kafka synced: partitions and ratio.
 const SYNCED_KAFKA_RATIOS_MIN: [(i32, f64); 3] = [(1, 1.5), (100, 2.5), (1000, 5.0)];
@@ -47,7 +44,7 @@ pub(super) struct Peak {
 
 impl Peak {
     pub(super) fn of(section: &'static str, server: &Server) -> anyhow::Result<Self> {
-        Ok(Self { section, bytes: Memory::of(server.process_id())?.peak_bytes })
+        Ok(Self { section, bytes: server.usage()?.peak_bytes })
     }
 }
 
@@ -137,17 +134,7 @@ impl Of {
     }
 
     fn named(self) -> String {
-        let partitions = if self.partitions == 1 {
-            "1 partition".to_owned()
-        } else {
-            format!("{} partitions", self.partitions)
-        };
-        let producers = if self.producers == 1 {
-            "1 producer".to_owned()
-        } else {
-            format!("{} producers", self.producers)
-        };
-        format!("{partitions}, {producers}")
+        format!("{}, {}", counted(self.partitions, "partition"), counted(self.producers, "producer"))
     }
 }
 
@@ -163,15 +150,8 @@ impl Beside {
 
 /// The median over the rounds of ours, synced, by somebody else's.
 fn ratio(runs: &[throughput::Run], ours: Of, other: Beside) -> Option<f64> {
-    let pairs: Vec<_> = ours
-        .beside(Contender::RiverrunSynced)
-        .runs(runs)
-        .filter_map(|run| {
-            let beside = other.runs(runs).find(|beside| beside.round == run.round)?;
-            Some(run.records_per_s / beside.records_per_s)
-        })
-        .collect();
-    (!pairs.is_empty()).then(|| median(pairs))
+    let rates = |of: Beside| of.runs(runs).map(|run| (run.round, run.records_per_s));
+    ratio_by_round(rates(ours.beside(Contender::RiverrunSynced)), rates(other))
 }
 
 fn at_least(runs: &[throughput::Run], ours: Of, other: Beside, named: &str, ratio_min: f64) -> Option<Goal> {
@@ -220,9 +200,9 @@ fn of_paced(runs: &[paced::Run]) -> Option<Goal> {
     let pairs: Vec<_> =
         of(MANY).filter_map(|many| Some((many, of(FEW).find(|few| few.round == many.round)?))).collect();
     let is_held = pairs.iter().all(|(many, few)| many.held_its_pace() && few.held_its_pace());
-    let ratios: Vec<_> = pairs.iter().map(|(many, few)| many.latency_ms.p99 / few.latency_ms.p99).collect();
-    let goal = (!ratios.is_empty())
-        .then(|| not_above("synced p99, paced: 10000 partitions", "that with 100", median(ratios)))?;
+    let p99 = |partitions| of(partitions).map(|run| (run.round, run.latency_ms.p99));
+    let goal = ratio_by_round(p99(MANY), p99(FEW))
+        .map(|ratio| not_above("synced p99, paced: 10000 partitions", "that with 100", ratio))?;
     if is_held {
         return Some(goal);
     }
@@ -263,7 +243,7 @@ fn not_above(what: &str, than: &str, ratio: f64) -> Goal {
 mod tests {
     use super::*;
     use crate::bench::client::LatencyMs;
-    use crate::bench::procfs::BusyThread;
+    use riverrun_measure::threads::BusyThread;
 
     fn run(contender: Contender, partitions: i32, records_per_s: f64, share: f64) -> throughput::Run {
         throughput::Run {

@@ -13,17 +13,15 @@ mod throughput;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use anyhow::ensure;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use super::goals::{Goal, table};
-use super::machine::Machine;
-use super::{Bench, write_json};
-use crate::clients::checkout;
-use crate::clients::install::{Profile, Toolbox};
+use super::machine::{Client, Machine};
+use super::{Bench, PROBE, Place, kinds};
 use crate::clients::server::{Server, ServerKind};
 use contender::Contender;
-pub(super) use contender::{SYNCED_TOPIC_CONFIGS, UNSYNCED_TOPIC_CONFIGS};
 
 /// Client settings that make batches small: no key, every record to the next partition.
 const ROUND_ROBIN: &[&str] = &["partitioner.class=org.apache.kafka.clients.producer.RoundRobinPartitioner"];
@@ -78,15 +76,8 @@ pub(super) struct Options {
     /// How fast the backlog is read, in units of 2^20 bytes a second; 0 for as fast as it comes
     #[arg(long, default_value_t = 100)]
     backlog_mib_per_s: u64,
-    /// A server to measure instead of the one of this checkout, which is built first
-    #[arg(long, value_name = "FILE")]
-    server: Option<PathBuf>,
-    /// Directory for the servers' data, emptied before and after; `target/bench` when absent
-    #[arg(long, value_name = "DIR")]
-    data: Option<PathBuf>,
-    /// Also write everything measured as JSON
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    place: Place,
 }
 
 impl Options {
@@ -135,14 +126,16 @@ struct Side {
 
 /// Runs the sections that the options name.
 pub(super) fn run(options: &Options) -> anyhow::Result<()> {
-    let toolbox = Toolbox::new(checkout()?, Profile::Dist);
-    let data = options.data.clone().unwrap_or_else(|| toolbox.bench_dir());
-    let kinds = options.only.map_or_else(|| vec![ServerKind::Kafka, ServerKind::Riverrun], |only| vec![only]);
-    let bench =
-        Bench { toolbox, data, kinds, binary: options.server.clone(), level: super::Level::PageCache };
-    bench.install()?;
+    let kinds = kinds(options.only);
+    let is_ours_left_out = !kinds.contains(&ServerKind::Riverrun);
+    ensure!(
+        !(is_ours_left_out && options.section == [Section::Restart]),
+        "--section restart is of Riverrun alone"
+    );
+    let client = if options.section == [Section::Restart] { PROBE } else { Client::KafkaTools };
+    let (bench, machine) = Bench::prepare(&options.place, kinds, client)?;
     let mut findings = Findings {
-        machine: Machine::look(&bench.toolbox),
+        machine,
         throughput: Vec::new(),
         paced: Vec::new(),
         backlog: Vec::new(),
@@ -153,9 +146,7 @@ pub(super) fn run(options: &Options) -> anyhow::Result<()> {
     let result = measure(&bench, options, &mut findings);
     findings.goals = goals::of(&findings);
     print(&findings);
-    if let Some(file) = &options.json {
-        write_json(file, &findings)?;
-    }
+    options.place.write_json(&findings)?;
     result
 }
 
@@ -191,9 +182,7 @@ fn with_sides(
 ) -> anyhow::Result<()> {
     let mut sides = Vec::new();
     for kind in &bench.kinds {
-        let mut server = bench.plain_launch(*kind)?.spawn()?;
-        server.wait_until_ready()?;
-        sides.push(Side { kind: *kind, server });
+        sides.push(Side { kind: *kind, server: bench.launch(*kind)?.start()? });
     }
     measure(&mut sides, findings)?;
     for mut side in sides {

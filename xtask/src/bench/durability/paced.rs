@@ -1,15 +1,16 @@
 //! Latency at a rate far below the most: what a producer waits for its ack, with few partitions and with many.
 
+use riverrun_measure::text::number::rounded;
+use riverrun_measure::text::table::Table;
+use riverrun_measure::threads::BusyThread;
 use serde::Serialize;
 
 use super::super::client::{self, LatencyMs, Production, RECORD_BYTES};
 use super::super::probe::{Target, Topic, until_answered};
-use super::super::procfs::BusyThread;
-use super::super::table::{Table, grouped};
 use super::super::throughput::write_back;
 use super::contender::Contender;
 use super::{Counted, Options, ROUND_ROBIN, Side, contenders, side_of};
-use crate::bench::Bench;
+use crate::bench::{Bench, round_named};
 
 /// Numbers of partitions that the goal compares.
 pub(super) const FEW: i32 = 100;
@@ -59,7 +60,7 @@ pub(super) fn measure(
                 let run = turn(bench, options, side, *contender, partitions, round)?;
                 eprintln!(
                     "{}: {partitions} partitions, {}, {}: p99 {:.0} ms",
-                    if round == 0 { "warm-up".to_owned() } else { format!("round {round}") },
+                    round_named(round, "warm-up"),
                     side.kind.name(),
                     run.durability,
                     run.latency_ms.p99
@@ -111,7 +112,7 @@ fn turn(
 /// The table, empty if nothing was measured.
 pub(super) fn text(runs: &[Run]) -> String {
     let Some(first) = runs.first() else { return String::new() };
-    let mut table = Table::new(
+    let mut table = Table::of_figures(
         2,
         &[
             "server",
@@ -128,24 +129,24 @@ pub(super) fn text(runs: &[Run]) -> String {
         ],
     );
     for run in runs {
-        let latency = &run.latency_ms;
-        table.row([
+        let [average, p50, p99, p999, max] = run.latency_ms.cells();
+        table.row(&[
             run.contender.server().name().to_owned(),
             run.durability.to_owned(),
             run.partitions.to_string(),
             run.round.to_string(),
-            grouped(run.records_per_s),
-            format!("{:.1}", latency.average),
-            format!("{:.0}", latency.p50),
-            format!("{:.0}", latency.p99),
-            format!("{:.0}", latency.p999),
-            format!("{:.0}", latency.max),
+            rounded(run.records_per_s),
+            average,
+            p50,
+            p99,
+            p999,
+            max,
             run.client_busiest_thread.to_string(),
         ]);
     }
     format!(
         "Paced: ProducerPerformance, acks=all, round robin, {} records/s of {RECORD_BYTES} bytes\n\n{}",
-        grouped(first.pace_per_s as f64),
-        table.text()
+        rounded(first.pace_per_s as f64),
+        table.render(0)
     )
 }

@@ -12,12 +12,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use riverrun_measure::text::table::Table;
 use serde::Serialize;
 
 use super::super::metrics::{FOR_SETTLING, JOURNAL_BYTES_USED, JOURNAL_WAITING, Metrics, WRITE_CACHE_BYTES};
 use super::super::probe::{Probe, Target, Topic, batch_of, until_answered};
-use super::super::procfs::Memory;
-use super::super::table::Table;
 use super::contender::Contender;
 use super::goals::Peak;
 use super::{Findings, Options};
@@ -100,9 +99,8 @@ pub(super) struct Run {
 /// Measures every round.
 pub(super) fn measure(bench: &Bench, options: &Options, findings: &mut Findings) -> anyhow::Result<()> {
     for round in 1..=options.rounds {
-        let launch = bench.plain_launch(ServerKind::Riverrun)?;
-        let mut server = launch.spawn()?;
-        server.wait_until_ready()?;
+        let launch = bench.launch(ServerKind::Riverrun)?;
+        let mut server = launch.start()?;
         let partitions = options.restart_partitions;
         let topic = Topic { name: TOPIC.to_owned(), partitions };
         until_answered(&mut server, |probe| Contender::RiverrunSynced.create(probe, &topic))?;
@@ -127,7 +125,7 @@ pub(super) fn measure(bench: &Bench, options: &Options, findings: &mut Findings)
             recovered_bytes: recovered_bytes(&server.log()?)?,
             restart_s,
             settled_s,
-            peak_memory_bytes: Memory::of(server.process_id())?.peak_bytes,
+            peak_memory_bytes: server.usage()?.peak_bytes,
         };
         eprintln!("{}", progress(&run));
         findings.restart.push(run);
@@ -261,9 +259,9 @@ pub(super) fn text(runs: &[Run]) -> String {
         "settled s later",
         "peak RSS MB",
     ];
-    let mut table = Table::new(0, &columns);
+    let mut table = Table::of_figures(0, &columns);
     for run in runs {
-        table.row([
+        table.row(&[
             run.round.to_string(),
             run.partitions.to_string(),
             format!("{:.0}", run.journal_bytes / 1e6),
@@ -274,7 +272,7 @@ pub(super) fn text(runs: &[Run]) -> String {
             format!("{:.0}", run.peak_memory_bytes as f64 / 1e6),
         ]);
     }
-    format!("Restart after kill -9 while writing, durability 1 synced\n\n{}", table.text())
+    format!("Restart after kill -9 while writing, durability 1 synced\n\n{}", table.render(0))
 }
 
 #[cfg(test)]

@@ -8,16 +8,17 @@ use std::collections::BTreeMap;
 use std::thread;
 
 use anyhow::{Context, anyhow};
+use riverrun_measure::text::number::rounded;
+use riverrun_measure::text::table::Table;
+use riverrun_measure::threads::BusyThread;
 use serde::Serialize;
 
 use super::super::client::{self, ClientRun, LatencyMs, Production, RECORD_BYTES};
 use super::super::probe::{Target, Topic, until_answered};
-use super::super::procfs::{BusyThread, Memory, cpu_seconds};
-use super::super::table::{Table, grouped};
 use super::super::throughput::write_back;
 use super::contender::Contender;
 use super::{Counted, Options, ROUND_ROBIN, Side, contenders, side_of};
-use crate::bench::Bench;
+use crate::bench::{Bench, round_named};
 
 /// Topics with more partitions than this are made once: making and deleting them in Kafka takes longer than a run.
 const FRESH_PARTITIONS_MAX: i32 = 1000;
@@ -137,8 +138,7 @@ impl Section<'_> {
         topic: &Topic,
     ) -> anyhow::Result<Run> {
         write_back(&self.bench.data)?;
-        let (process, bootstrap) = (side.server.process_id(), side.server.bootstrap());
-        let cpu_before_s = cpu_seconds(process)?;
+        let (bootstrap, before) = (side.server.bootstrap(), side.server.usage()?);
         let Counted { records, warmup_records } =
             Counted::of(self.records_each(contender, case), case.partitions);
         let production = Production {
@@ -150,6 +150,7 @@ impl Section<'_> {
         };
         let clients = produce_at_once(self.bench, &bootstrap, &production, case.producers);
         side.server.must_run()?;
+        let used = side.server.usage()?;
         let (clients, records) = (clients?, records * u64::from(case.producers));
         let gb = (records * u64::from(RECORD_BYTES)) as f64 / 1e9;
         Ok(Run {
@@ -163,8 +164,8 @@ impl Section<'_> {
             records_per_s: clients.iter().map(|client| client.reported.records_per_s).sum(),
             mib_per_s: clients.iter().map(|client| client.reported.mib_per_s).sum(),
             latency_ms: worst(clients.iter().filter_map(|client| client.reported.latency_ms)),
-            server_cpu_s_per_gb: (cpu_seconds(process)? - cpu_before_s) / gb,
-            server_peak_memory_bytes: Memory::of(process)?.peak_bytes,
+            server_cpu_s_per_gb: (used.cpu_s - before.cpu_s) / gb,
+            server_peak_memory_bytes: used.peak_bytes,
             client_busiest_thread: busiest(&clients).context("no producer ran")?,
         })
     }
@@ -246,15 +247,15 @@ fn busiest(clients: &[ClientRun]) -> Option<BusyThread> {
 }
 
 fn progress(run: &Run) -> String {
-    let round = if run.round == 0 { "pilot".to_owned() } else { format!("round {}", run.round) };
+    let round = round_named(run.round, "pilot");
     format!(
         "{round}: {} partitions, {} producers, {}, {}: {} of {} records/s",
         run.partitions,
         run.producers,
         run.contender.server().name(),
         run.durability,
-        grouped(run.records as f64),
-        grouped(run.records_per_s)
+        rounded(run.records as f64),
+        rounded(run.records_per_s)
     )
 }
 
@@ -281,31 +282,31 @@ pub(super) fn text(runs: &[Run]) -> String {
         "peak RSS MB",
         "busiest client thread",
     ];
-    let mut table = Table::new(2, &columns);
+    let mut table = Table::of_figures(2, &columns);
     for run in runs {
-        let latency = &run.latency_ms;
-        table.row([
+        let [average, p50, p99, p999, max] = run.latency_ms.cells();
+        table.row(&[
             run.contender.server().name().to_owned(),
             run.durability.to_owned(),
             run.partitions.to_string(),
             run.producers.to_string(),
             run.round.to_string(),
             format!("{:.1}", run.measured_s),
-            grouped(run.records_per_s),
+            rounded(run.records_per_s),
             format!("{:.1}", run.mib_per_s),
-            format!("{:.1}", latency.average),
-            format!("{:.0}", latency.p50),
-            format!("{:.0}", latency.p99),
-            format!("{:.0}", latency.p999),
-            format!("{:.0}", latency.max),
+            average,
+            p50,
+            p99,
+            p999,
+            max,
             format!("{:.2}", run.server_cpu_s_per_gb),
-            grouped(run.server_peak_memory_bytes as f64 / 1e6),
+            rounded(run.server_peak_memory_bytes as f64 / 1e6),
             run.client_busiest_thread.to_string(),
         ]);
     }
     format!(
         "Throughput: ProducerPerformance, acks=all, round robin, records of {RECORD_BYTES} bytes\n\n{}",
-        table.text()
+        table.render(0)
     )
 }
 

@@ -10,17 +10,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use clap::Args;
+use riverrun_measure::histogram::{Latencies, LatencySummary};
+use riverrun_measure::text::table::Table;
 use serde::Serialize;
 
-use super::durability::{SYNCED_TOPIC_CONFIGS, UNSYNCED_TOPIC_CONFIGS};
 use super::goals::{Goal, table};
+use super::level::Level;
 use super::machine::Machine;
 use super::metrics::{JOURNAL_QUEUE_SECONDS, JOURNAL_SYNC_SECONDS, JOURNAL_WRITE_SECONDS, Metrics};
 use super::probe::{Probe, Target, Topic, until_answered};
-use super::table::Table;
-use super::{Bench, write_json};
-use crate::clients::checkout;
-use crate::clients::install::{Profile, Toolbox};
+use super::{Bench, PROBE, Place};
 use crate::clients::server::{Server, ServerKind};
 use device::{Device, Method};
 
@@ -47,15 +46,8 @@ pub(super) struct Options {
     /// Any other setting of the server, as in `riverrun serve --set`; repeatable
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// A server to measure instead of the one of this checkout, which is built first
-    #[arg(long, value_name = "FILE")]
-    server: Option<std::path::PathBuf>,
-    /// Directory for the server's data, emptied before and after; `target/bench` when absent
-    #[arg(long, value_name = "DIR")]
-    data: Option<std::path::PathBuf>,
-    /// Also write everything measured as JSON
-    #[arg(long, value_name = "FILE")]
-    json: Option<std::path::PathBuf>,
+    #[command(flatten)]
+    place: Place,
 }
 
 impl Options {
@@ -68,34 +60,40 @@ impl Options {
     }
 }
 
-/// Times of one kind, in microseconds.
+/// Times of one kind.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
-    pub(super) what: String,
-    pub(super) count: usize,
-    mean_us: f64,
-    pub(super) p50_us: f64,
-    pub(super) p90_us: f64,
-    pub(super) p99_us: f64,
-    pub(super) max_us: f64,
+    what: String,
+    #[serde(flatten)]
+    times: LatencySummary,
 }
 
 impl Row {
-    /// `times` are in any order, and there is at least one.
-    pub(super) fn of(what: impl Into<String>, times: &mut [Duration]) -> Self {
-        times.sort_unstable();
-        let mean_us = times.iter().sum::<Duration>().as_secs_f64() * 1e6 / times.len() as f64;
-        let at = |permille: usize| times[(times.len() - 1) * permille / 1000].as_secs_f64() * 1e6;
-        Self {
-            what: what.into(),
-            count: times.len(),
-            mean_us,
-            p50_us: at(500),
-            p90_us: at(900),
-            p99_us: at(990),
-            max_us: at(1000),
-        }
+    pub(super) fn of(what: impl Into<String>, times: &Latencies) -> Self {
+        Self { what: what.into(), times: times.summary() }
     }
+
+    fn p50_us(&self) -> f64 {
+        self.times.p50_us as f64
+    }
+}
+
+/// A table of times.
+pub(super) fn rows(rows: &[Row]) -> String {
+    let columns = ["what", "count", "mean us", "p50 us", "p90 us", "p99 us", "max us"];
+    let mut table = Table::of_figures(1, &columns);
+    for Row { what, times } in rows {
+        table.row(&[
+            what.clone(),
+            times.count.to_string(),
+            format!("{:.0}", times.mean_us),
+            times.p50_us.to_string(),
+            times.p90_us.to_string(),
+            times.p99_us.to_string(),
+            times.max_us.to_string(),
+        ]);
+    }
+    table.render(0)
 }
 
 /// Everything that a run found out, as it stands in the JSON file.
@@ -129,46 +127,32 @@ impl Part {
 /// What takes its turn, and how long it took each time.
 #[derive(Default)]
 struct Times {
-    device: [Vec<Duration>; Method::ALL.len()],
+    device: [Latencies; Method::ALL.len()],
     /// Requests that touch no disk.
-    round_trips: Vec<Duration>,
-    synced: Vec<Duration>,
-    unsynced: Vec<Duration>,
+    round_trips: Latencies,
+    synced: Latencies,
+    unsynced: Latencies,
 }
 
 /// Measures and prints.
 pub(super) fn run(options: &Options) -> anyhow::Result<()> {
-    let toolbox = Toolbox::new(checkout()?, Profile::Dist);
-    let data = options.data.clone().unwrap_or_else(|| toolbox.bench_dir());
-    let bench = Bench {
-        toolbox,
-        data,
-        kinds: vec![ServerKind::Riverrun],
-        binary: options.server.clone(),
-        level: super::Level::Synced,
-    };
-    bench.install()?;
-    let machine = Machine::look(&bench.toolbox);
-    let launch = bench.plain_launch(ServerKind::Riverrun)?;
-    let mut server = launch.with_own_settings(options.set.iter().cloned()).spawn()?;
-    server.wait_until_ready()?;
-    let (mut times, before, after) = measure(&mut server, options)?;
+    let (bench, machine) = Bench::prepare(&options.place, vec![ServerKind::Riverrun], PROBE)?;
+    let launch = bench.launch(ServerKind::Riverrun)?;
+    let mut server = launch.with_own_settings(options.set.iter().cloned()).start()?;
+    let (times, before, after) = measure(&mut server, options)?;
     server.stop()?;
     bench.clear(ServerKind::Riverrun)?;
-    let findings = judge(machine, &mut times, options.block_bytes()?, &before, &after);
+    let findings = judge(machine, &times, options.block_bytes()?, &before, &after);
     print(&findings);
-    match &options.json {
-        Some(file) => write_json(file, &findings),
-        None => Ok(()),
-    }
+    options.place.write_json(&findings)
 }
 
 /// Everything in turns, and the server's metrics before and after.
 fn measure(server: &mut Server, options: &Options) -> anyhow::Result<(Times, Metrics, Metrics)> {
     let topic = |name: &str| Topic { name: name.to_owned(), partitions: 1 };
     until_answered(server, |probe| {
-        probe.create_with(&[topic("synced")], SYNCED_TOPIC_CONFIGS)?;
-        probe.create_with(&[topic("unsynced")], UNSYNCED_TOPIC_CONFIGS)
+        probe.create_with(&[topic("synced")], Level::Synced.topic_configs())?;
+        probe.create_with(&[topic("unsynced")], Level::PageCache.topic_configs())
     })?;
     let (data, block_bytes) = (server.dir().join("data"), options.block_bytes()?);
     let mut devices = Method::ALL
@@ -196,12 +180,9 @@ fn measure(server: &mut Server, options: &Options) -> anyhow::Result<(Times, Met
     Ok((times, before, Metrics::of(server)?))
 }
 
-fn repeat(
-    times: &mut Vec<Duration>,
-    mut once: impl FnMut() -> anyhow::Result<Duration>,
-) -> anyhow::Result<()> {
+fn repeat(times: &mut Latencies, mut once: impl FnMut() -> anyhow::Result<Duration>) -> anyhow::Result<()> {
     for _ in 0..TURN {
-        times.push(once()?);
+        times.record(once()?);
     }
     Ok(())
 }
@@ -212,38 +193,32 @@ fn timed(what: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<Duration> 
     Ok(begun.elapsed())
 }
 
-fn judge(
-    machine: Machine,
-    times: &mut Times,
-    block_bytes: usize,
-    before: &Metrics,
-    after: &Metrics,
-) -> Findings {
-    let device = Method::ALL.into_iter().zip(&mut times.device);
+fn judge(machine: Machine, times: &Times, block_bytes: usize, before: &Metrics, after: &Metrics) -> Findings {
+    let device = Method::ALL.into_iter().zip(&times.device);
     let mut rows: Vec<_> = device
         .map(|(method, times)| Row::of(format!("device, {block_bytes} bytes, {}", method.name()), times))
         .collect();
     // The server chooses the better method by default, and so does the comparison.
-    let device_us = rows.iter().map(|row| row.p50_us).fold(f64::INFINITY, f64::min);
-    let round_trips = Row::of("request without disk", &mut times.round_trips);
-    let synced = Row::of("record, durability 1 synced", &mut times.synced);
-    let above_us = synced.p50_us - device_us;
+    let device_us = rows.iter().map(Row::p50_us).fold(f64::INFINITY, f64::min);
+    let round_trips = Row::of("request without disk", &times.round_trips);
+    let synced = Row::of(format!("record, durability {}", Level::Synced.name()), &times.synced);
+    let above_us = synced.p50_us() - device_us;
     let goal = Goal {
         what: "synced record, p50 above the device's own".to_owned(),
-        measured: format!("{above_us:.0} us ({:.0} us, device {device_us:.0} us)", synced.p50_us),
+        measured: format!("{above_us:.0} us ({:.0} us, device {device_us:.0} us)", synced.p50_us()),
         wanted: format!("< {ABOVE_DEVICE_US_MAX} us"),
         reached: Some(above_us < ABOVE_DEVICE_US_MAX),
     };
     let breakdown = breakdown(&synced, &round_trips, before, after);
     rows.push(round_trips);
-    rows.push(Row::of("record, durability 4 page cache", &mut times.unsynced));
+    rows.push(Row::of(format!("record, durability {}", Level::PageCache.name()), &times.unsynced));
     rows.push(synced);
     Findings { machine, rows, breakdown, goals: vec![goal] }
 }
 
 /// What the journal says of its parts, what a request without disk takes for the network, and the rest by difference.
 fn breakdown(synced: &Row, network: &Row, before: &Metrics, after: &Metrics) -> Vec<Part> {
-    let row = |what, row: &Row| Part { what, p50_us: Some(row.p50_us), mean_us: Some(row.mean_us) };
+    let row = |what, row: &Row| Part { what, p50_us: Some(row.p50_us()), mean_us: Some(row.times.mean_us) };
     let mut parts = vec![
         Part::of("queue", JOURNAL_QUEUE_SECONDS, before, after),
         Part::of("write", JOURNAL_WRITE_SECONDS, before, after),
@@ -253,8 +228,8 @@ fn breakdown(synced: &Row, network: &Row, before: &Metrics, after: &Metrics) -> 
     let known = |of: fn(&Part) -> Option<f64>| parts.iter().filter_map(of).sum::<f64>();
     let rest = Part {
         what: "wake and the rest, by difference",
-        p50_us: Some(synced.p50_us - known(|part| part.p50_us)),
-        mean_us: Some(synced.mean_us - known(|part| part.mean_us)),
+        p50_us: Some(synced.p50_us() - known(|part| part.p50_us)),
+        mean_us: Some(synced.times.mean_us - known(|part| part.mean_us)),
     };
     parts.extend([rest, row("all", synced)]);
     parts
@@ -262,25 +237,13 @@ fn breakdown(synced: &Row, network: &Row, before: &Metrics, after: &Metrics) -> 
 
 fn print(findings: &Findings) {
     println!("\n{}", findings.machine);
-    let mut times = Table::new(1, &["what", "count", "mean us", "p50 us", "p90 us", "p99 us", "max us"]);
-    for row in &findings.rows {
-        times.row([
-            row.what.clone(),
-            row.count.to_string(),
-            format!("{:.0}", row.mean_us),
-            format!("{:.0}", row.p50_us),
-            format!("{:.0}", row.p90_us),
-            format!("{:.0}", row.p99_us),
-            format!("{:.0}", row.max_us),
-        ]);
-    }
-    println!("One at a time, in turns\n\n{}", times.text());
-    let mut parts = Table::new(1, &["part of a synced record", "p50 us", "mean us"]);
+    println!("One at a time, in turns\n\n{}", rows(&findings.rows));
+    let mut parts = Table::of_figures(1, &["part of a synced record", "p50 us", "mean us"]);
     for part in &findings.breakdown {
         let digits = |us: Option<f64>| us.map_or_else(|| "-".to_owned(), |us| format!("{us:.0}"));
-        parts.row([part.what.to_owned(), digits(part.p50_us), digits(part.mean_us)]);
+        parts.row(&[part.what.to_owned(), digits(part.p50_us), digits(part.mean_us)]);
     }
-    println!("Breakdown\n\n{}", parts.text());
+    println!("Breakdown\n\n{}", parts.render(0));
     println!("{}", table(&findings.goals));
 }
 
@@ -290,10 +253,11 @@ mod tests {
 
     #[test]
     fn quantiles_are_taken_from_sorted_times() {
-        let mut times: Vec<_> = (1..=101).rev().map(Duration::from_micros).collect();
-        let row = Row::of("x", &mut times);
-        let text = format!("{:.0} {:.0} {:.0}", row.p50_us, row.p99_us, row.max_us);
-        assert_eq!(text, "51 100 101");
+        let mut times = Latencies::new();
+        (1..=101).rev().for_each(|us| times.record_us(us));
+        let row = Row::of("x", &times);
+        assert_eq!((row.times.p50_us, row.times.p99_us, row.times.max_us), (51, 100, 101));
+        assert!(rows(&[row]).ends_with("x       101       51      51      91     100     101\n"));
     }
 
     #[test]
@@ -305,8 +269,12 @@ mod tests {
             of(JOURNAL_WRITE_SECONDS) + &of(JOURNAL_SYNC_SECONDS)
         };
         let (before, after) = (Metrics::default(), Metrics::parse(&text(10)));
-        let synced = Row::of("x", &mut [Duration::from_micros(300)]);
-        let network = Row::of("y", &mut [Duration::from_micros(40)]);
+        let row = |us| {
+            let mut times = Latencies::new();
+            times.record_us(us);
+            Row::of("x", &times)
+        };
+        let (synced, network) = (row(300), row(40));
         let parts = breakdown(&synced, &network, &before, &after);
         let rest = parts.iter().find(|part| part.what.starts_with("wake")).unwrap();
         assert_eq!(

@@ -9,6 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Context;
+use riverrun_measure::process::children_cpu_s;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -129,9 +130,9 @@ impl Engines {
             Engine::Riverrun => self.ours(load, dir),
             Engine::Chronicle => theirs(self.chronicle.as_deref().unwrap_or(Path::new("")), load, dir),
         };
-        let (cpu, machine) = (children_ticks()?, Ticks::now()?);
+        let (cpu_before_s, machine) = (children_cpu_s()?, Ticks::now()?);
         let finished = exec::run_ok(&mut command, b"", LIMIT)?;
-        let ticks = children_ticks()? - cpu;
+        let cpu_s = children_cpu_s()? - cpu_before_s;
         let found = match engine {
             Engine::Riverrun => parse_ours(&finished.output()),
             Engine::Chronicle => parse_theirs(&finished.output()),
@@ -149,9 +150,7 @@ impl Engines {
             achieved: found.achieved,
             publish_ns: found.publish_ns,
             end_to_end_ns: found.end_to_end_ns,
-            cpu_ns: ticks as f64 * 1e9
-                / rustix::param::clock_ticks_per_second() as f64
-                / load.records() as f64,
+            cpu_ns: cpu_s * 1e9 / load.records() as f64,
             private_mb: found.private_mb,
             steal_percent: Ticks::now()?.steal_percent_since(machine),
         })
@@ -219,15 +218,6 @@ fn parse_theirs(text: &str) -> Option<Printed> {
         end_to_end_ns: quantiles(parts.next()?)?,
         private_mb: 0.0,
     })
-}
-
-/// Processor time, in ticks, of the children that have ended.
-fn children_ticks() -> anyhow::Result<u64> {
-    /// User time of children among the fields after the name; their system time follows it.
-    const CHILDREN_FIELD: usize = 13;
-    let text = fs::read_to_string("/proc/self/stat").context("/proc/self/stat cannot be read")?;
-    let fields = text.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
-    Ok(fields.skip(CHILDREN_FIELD).take(2).filter_map(|field| field.parse::<u64>().ok()).sum())
 }
 
 /// The machine's time so far, in ticks of all processors.

@@ -3,7 +3,7 @@
 //! Ratios pair the two queues within each round and directory, and take the median: the machine's mood changes.
 
 use super::super::goals::Goal;
-use super::super::median;
+use super::super::{median, ratio_by_round};
 use super::Section;
 use super::engine::{Engine, Run};
 
@@ -41,13 +41,9 @@ fn ratio(runs: &[&Run], section: Section, of: impl Fn(&Run) -> f64) -> Option<f6
     let engine = |engine: Engine| {
         runs.iter().filter(move |run| run.section == section && run.engine == engine).copied()
     };
-    let ratios: Vec<f64> = engine(Engine::Riverrun)
-        .filter_map(|ours| {
-            let theirs = engine(Engine::Chronicle).find(|theirs| theirs.round == ours.round)?;
-            Some(of(ours) / of(theirs).max(1.0))
-        })
-        .collect();
-    (!ratios.is_empty()).then(|| median(ratios))
+    let of_round = |run: &Run| (run.round, of(run));
+    let theirs = engine(Engine::Chronicle).map(|run| (run.round, of(run).max(1.0)));
+    ratio_by_round(engine(Engine::Riverrun).map(of_round), theirs)
 }
 
 fn latencies(runs: &[&Run], section: Section) -> Vec<Goal> {

@@ -14,11 +14,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
+use riverrun_measure::text::number::rounded;
+use riverrun_measure::text::table::Table;
 use serde::Serialize;
 
 use super::goals::{Goal, table};
-use super::machine::Machine;
-use super::table::{Table, grouped};
+use super::machine::{Client, Machine, Programs};
 use super::{median, write_json};
 use crate::clients::checkout;
 use crate::clients::install::{Kit, Profile, Toolbox};
@@ -93,8 +94,12 @@ pub(super) fn run(options: &Options) -> anyhow::Result<()> {
     }
     let riverrun = options.riverrun.clone().unwrap_or_else(|| toolbox.server_binary());
     let engines = Engines { riverrun, chronicle: options.chronicle.clone() };
-    let mut findings = Findings { machine: Machine::look(&toolbox), runs: Vec::new(), goals: Vec::new() };
-    let result = measure(options, &engines, &dirs(options, &toolbox), &mut findings.runs);
+    let dirs = dirs(options, &toolbox);
+    let programs = Programs { binary: options.riverrun.as_deref(), has_kafka: false };
+    let client = Client::Ours("the queues' own programs");
+    let machine = Machine::look(&toolbox, dirs.last().map(PathBuf::as_path), client, programs);
+    let mut findings = Findings { machine, runs: Vec::new(), goals: Vec::new() };
+    let result = measure(options, &engines, &dirs, &mut findings.runs);
     findings.goals = goals::of(&findings.runs);
     println!("\n{}", findings.machine);
     println!("{}", figures(&findings.runs));
@@ -175,19 +180,19 @@ fn loads(options: &Options) -> Vec<Load> {
 
 /// Medians over the rounds.
 fn figures(runs: &[Run]) -> String {
-    let mut table = Table::new(
+    let mut table = Table::of_figures(
         3,
         &[
             "what",
             "directory",
             "engine",
             "messages/s",
-            "publish p50",
-            "p99",
-            "p99.9",
+            "publish p50 ns",
+            "p99 ns",
+            "p99.9 ns",
             "end to end p50 ns",
-            "p99",
-            "p99.9",
+            "p99 ns",
+            "p99.9 ns",
             "CPU ns",
             "private MB",
             "steal %",
@@ -201,22 +206,22 @@ fn figures(runs: &[Run]) -> String {
             continue;
         }
         let of = |field: fn(&Run) -> f64| median(runs.iter().filter(|run| run.key() == key).map(field));
-        table.row([
+        table.row(&[
             key.0.clone(),
             key.1.clone(),
             key.2.name().to_owned(),
-            grouped(of(|run| run.achieved)),
-            grouped(of(|run| run.publish_ns[0])),
-            grouped(of(|run| run.publish_ns[1])),
-            grouped(of(|run| run.publish_ns[2])),
-            grouped(of(|run| run.end_to_end_ns[0])),
-            grouped(of(|run| run.end_to_end_ns[1])),
-            grouped(of(|run| run.end_to_end_ns[2])),
-            grouped(of(|run| run.cpu_ns)),
+            rounded(of(|run| run.achieved)),
+            rounded(of(|run| run.publish_ns[0])),
+            rounded(of(|run| run.publish_ns[1])),
+            rounded(of(|run| run.publish_ns[2])),
+            rounded(of(|run| run.end_to_end_ns[0])),
+            rounded(of(|run| run.end_to_end_ns[1])),
+            rounded(of(|run| run.end_to_end_ns[2])),
+            rounded(of(|run| run.cpu_ns)),
             of(|run| run.private_mb).round().to_string(),
             format!("{:.1}", of(|run| run.steal_percent)),
         ]);
         seen.push(key);
     }
-    table.text()
+    format!("Unsynced: an append is in the page cache\n\n{}", table.render(0))
 }

@@ -62,7 +62,7 @@ pub(super) async fn live(settings: &Settings, toolbox: &Toolbox, life: u64) -> a
 /// Lets the load and another run until all of the first is refused.
 async fn refused(full: &mut Full<'_, '_>, life: u64) -> anyhow::Result<()> {
     let before = full.run.progress().tally();
-    let spare = NewTopic { partitions: Some(1), ..topic(full.run.settings, SPARE_TOPIC) };
+    let spare = NewTopic { partitions: Some(1), ..topic(SPARE_TOPIC) };
     create(&full.run.shared, spare, STEP_LIMIT).await?;
     let ballast = full.load_ballast(life).await?;
     full.until("every producer is refused", Turn::Refused, &before).await?;

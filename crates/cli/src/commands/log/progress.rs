@@ -1,10 +1,9 @@
 //! Where a verification is, on stderr, if that is a terminal.
 
-use std::io::IsTerminal as _;
-
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 use riverrun_log::VerifyStep;
-use riverrun_tools::text::number;
+use riverrun_measure::text::number;
+use riverrun_tools::progress;
 
 /// A line that says which partition is read, and how far it is.
 pub(super) struct Progress {
@@ -16,14 +15,7 @@ pub(super) struct Progress {
 impl Progress {
     /// Begins before the first of so many partitions.
     pub(super) fn start(partitions: usize) -> Self {
-        let bar = if std::io::stderr().is_terminal() {
-            let style = ProgressStyle::with_template("{spinner} {msg}  {elapsed}");
-            ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10))
-                .with_style(style.expect("the template is a constant of this file"))
-        } else {
-            ProgressBar::hidden()
-        };
-        Self { bar, partition: 0, partitions }
+        Self { bar: progress::bar(None, progress::WITHOUT_END), partition: 0, partitions }
     }
 
     pub(super) fn begin_partition(&mut self) {

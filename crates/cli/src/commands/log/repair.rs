@@ -7,8 +7,8 @@ use clap::Args;
 use riverrun_broker::{NamedKind, Whereabouts, unseen_dirs};
 use riverrun_env::Env;
 use riverrun_log::{Cut, CutOptions, LogError, Repair, RepairError};
+use riverrun_measure::text::number;
 use riverrun_tools::exit::{Exit, Failure};
-use riverrun_tools::text::number;
 use riverrun_tools::text::output::OutputArgs;
 use serde::Serialize;
 

@@ -17,10 +17,10 @@ use riverrun_journal::JournalFinding;
 use riverrun_log::{
     Aside, Finding, LogDirFiles, VerifyStep, Weight, partition_hit, verify_journal, verify_partition_of,
 };
+use riverrun_measure::text::number;
+use riverrun_measure::text::table::{Column, Table};
 use riverrun_tools::exit::{Exit, Failure};
-use riverrun_tools::text::number;
 use riverrun_tools::text::output::OutputArgs;
-use riverrun_tools::text::table::{Column, Table};
 use riverrun_types::PartitionId;
 use serde::Serialize;
 

@@ -17,6 +17,7 @@ use riverrun_bench::runner::{
     Event, HeldTopics, PageCache, RunError, RunOptions, RunOutcome, SearchOptions, ServerTarget, check,
     check_workers, run as run_plan,
 };
+use riverrun_measure::text::number;
 use serde_json::Value;
 
 use super::report::line_of;
@@ -24,7 +25,6 @@ use super::turns::{Turn, Work, is_read_later, turns};
 use crate::exit::{Exit, Failure};
 use crate::logging;
 use crate::signals::StopSignals;
-use crate::text::number;
 use crate::text::output::{OutputArgs, print_json, print_text};
 use crate::text::time::{format_time, now};
 

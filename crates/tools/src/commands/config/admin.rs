@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use riverrun_client::{Admin, ConfigEntry, ConfigResource};
+use riverrun_measure::text::printable::printable;
+use riverrun_measure::text::table::{Column, Table};
 use serde::Serialize;
 
 use super::target::Target;
@@ -12,9 +14,7 @@ use crate::args::{ClientArgs, parse_pair};
 use crate::commands::outcome::{outcome, report};
 use crate::commands::topic::{DURABILITY, WANTED, changes};
 use crate::exit::{Exit, Failure};
-use crate::text::bytes::printable;
 use crate::text::output::OutputArgs;
-use crate::text::table::{Column, Table};
 
 const GET_EXAMPLES: &str = "\
 Examples:

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use riverrun_client::{Consumer, ConsumerOptions, GroupProtocol, OffsetReset};
+use riverrun_measure::text::number;
 use riverrun_types::Offset;
 
 use self::format::Format;
@@ -23,7 +24,6 @@ use crate::args::{ClientArgs, parse_partition};
 use crate::exit::Failure;
 use crate::logging;
 use crate::runtime::block_on;
-use crate::text::number;
 
 /// How long partitions that do not answer keep the others waiting at the start.
 const PATIENCE: Duration = Duration::from_millis(500);

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
+use riverrun_measure::text::number::count;
 
 use super::flights::Flights;
-use crate::text::number::count;
 
 /// One record as a reader saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -24,7 +24,7 @@ use self::checks::{Check, Seen};
 use self::flights::Flights;
 use self::receiving::Readers;
 use self::report::{Facts, Report};
-use self::sending::Schedule;
+use self::sending::DueTimes;
 use crate::exit::{Exit, Failure};
 use crate::runtime::block_on;
 use crate::signals::StopSignals;
@@ -105,9 +105,9 @@ async fn show(report: &mut Report, flights: &Arc<Flights>, partitions: i32) -> R
     let cluster = ClusterOptions::new(&report.facts().bootstrap);
     let admin = Admin::new(cluster.clone()).await?;
     create_topic(&admin, partitions).await?;
-    let schedule = Arc::new(Schedule::new(flights.len()));
-    let readers = Readers::start(&cluster, flights, &schedule, partitions).await?;
-    let sent = sending::send(&cluster, flights, &schedule, report).await?;
+    let due_times = Arc::new(DueTimes::new(flights.len()));
+    let readers = Readers::start(&cluster, flights, &due_times, partitions).await?;
+    let sent = sending::send(&cluster, flights, &due_times, report).await?;
     let seen = readers.finish().await?;
     report.received(&sent, &seen)?;
     report.checks(checks(&admin, flights, &seen, sent.acked, partitions).await?)

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use super::checks::{Arrival, Seen};
 use super::flights::Flights;
-use super::sending::{ROW_HEADER, Schedule};
+use super::sending::{DueTimes, ROW_HEADER};
 use super::{GROUP, MEMBERS, PATIENCE, TOPIC};
 use crate::exit::{Exit, Failure};
 
@@ -23,7 +23,7 @@ const AFTERTIME: Duration = Duration::from_millis(300);
 /// What the readers share.
 struct Shared {
     flights: Arc<Flights>,
-    schedule: Arc<Schedule>,
+    due_times: Arc<DueTimes>,
     arrived: AtomicUsize,
     /// Partitions that each member has.
     assigned: [AtomicUsize; MEMBERS],
@@ -41,12 +41,12 @@ impl Readers {
     pub(super) async fn start(
         cluster: &ClusterOptions,
         flights: &Arc<Flights>,
-        schedule: &Arc<Schedule>,
+        due_times: &Arc<DueTimes>,
         partitions: i32,
     ) -> Result<Self, Failure> {
         let shared = Arc::new(Shared {
             flights: Arc::clone(flights),
-            schedule: Arc::clone(schedule),
+            due_times: Arc::clone(due_times),
             arrived: AtomicUsize::new(0),
             assigned: std::array::from_fn(|_| AtomicUsize::new(0)),
         });
@@ -66,7 +66,7 @@ impl Readers {
     /// Waits until every row has arrived, or nothing more does, and ends the group. What is missing then is for the
     /// checks to say.
     pub(super) async fn finish(mut self) -> Result<Vec<Seen>, Failure> {
-        let rows = self.shared.schedule.rows();
+        let rows = self.shared.due_times.rows();
         self.wait(|shared| shared.arrived.load(Ordering::Relaxed) >= rows).await?;
         tokio::time::sleep(AFTERTIME).await;
         self.stop.send_replace(true);
@@ -115,7 +115,7 @@ impl Shared {
             record.key.as_ref() == Some(&flight.carrier) && record.value.as_ref() == Some(&flight.row)
         });
         if let Some(row) = row {
-            match self.schedule.latency_ns(row, now_ns) {
+            match self.due_times.latency_ns(row, now_ns) {
                 Some(latency_ns) => seen.latencies_ns.push(latency_ns),
                 None => seen.last_fast_ns = now_ns,
             }
@@ -147,7 +147,7 @@ async fn read(
     let mut seen = Seen::default();
     while !*stopping.borrow() {
         let records = consumer.poll(POLL).await?;
-        let now_ns = shared.schedule.now_ns();
+        let now_ns = shared.due_times.now_ns();
         for record in &records {
             shared.arrive(&mut seen, record, now_ns);
         }

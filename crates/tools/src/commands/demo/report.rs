@@ -6,7 +6,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
+use riverrun_measure::histogram::Latencies;
+use riverrun_measure::text::number::{bytes, count, counted, duration, per_second};
 use riverrun_types::DurabilityLevel;
 use serde::Serialize;
 
@@ -14,7 +15,6 @@ use super::checks::{Check, Seen};
 use super::sending::{PACED_ROWS_PER_SECOND, Sent};
 use super::{GROUP, MEMBERS, TOPIC};
 use crate::exit::{Exit, Failure};
-use crate::text::number::{bytes, count, counted, duration, per_second};
 use crate::text::output::{has_colours, print_json, print_text};
 
 /// The profile of `Cargo.toml` that this program was built in.
@@ -22,7 +22,7 @@ const PROFILE: &str = env!("RIVERRUN_PROFILE");
 /// The one that is shipped, and that all published figures are made with.
 const MEASURED_PROFILE: &str = "dist";
 
-const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)];
+const PERCENTILES: [(&str, f64); 4] = [("p50", 50.0), ("p90", 90.0), ("p99", 99.0), ("p99.9", 99.9)];
 
 /// What is known before anything is sent.
 #[derive(Clone, Debug)]
@@ -71,13 +71,13 @@ struct Latency {
 impl Latency {
     /// Of these nanoseconds; none of nothing.
     fn new(latencies_ns: impl Iterator<Item = u64>) -> Option<Self> {
-        let mut histogram = Histogram::<u64>::new(3).expect("three digits are allowed");
+        let mut latencies = Latencies::new();
         for latency_ns in latencies_ns {
-            histogram.record(latency_ns.div_ceil(1000)).expect("the histogram grows with its values");
+            latencies.record_us(latency_ns.div_ceil(1000));
         }
-        let at = |quantile| histogram.value_at_quantile(quantile);
-        let [p50_us, p90_us, p99_us, p99_9_us] = QUANTILES.map(|(_, quantile)| at(quantile));
-        let (records, max_us) = (histogram.len(), histogram.max());
+        let [p50_us, p90_us, p99_us, p99_9_us] =
+            PERCENTILES.map(|(_, percent)| latencies.percentile_us(percent));
+        let (records, max_us) = (latencies.count(), latencies.max_us());
         (records > 0).then_some(Self { records, p50_us, p90_us, p99_us, p99_9_us, max_us })
     }
 
@@ -252,7 +252,7 @@ impl Report {
             return String::new();
         };
         let pace = format!("At {} rows/s", count(u64::from(PACED_ROWS_PER_SECOND)));
-        let names = row(QUANTILES.iter().map(|(name, _)| (*name).to_owned()).chain(["max".to_owned()]));
+        let names = row(PERCENTILES.iter().map(|(name, _)| (*name).to_owned()).chain(["max".to_owned()]));
         let size = format!("{} rows, latency from the time each was due", count(end.records));
         format!(
             "  {}  {size}\n  {:<12}{}\n  {:<12}{}    {}\n  {:<12}{}    {}\n\n",

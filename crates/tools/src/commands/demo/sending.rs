@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use riverrun_client::{ClientError, ClusterOptions, Delivery, Producer, ProducerOptions, ProducerRecord};
+use riverrun_measure::pacing::{Rate, Schedule, sharpen_sleep, sleep_until};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
@@ -26,13 +27,13 @@ const PACED_SHARE: usize = 6;
 const WATCHED_MAX: usize = PACED_ROWS_MAX;
 
 /// When each row was due, shared with the readers.
-pub(super) struct Schedule {
+pub(super) struct DueTimes {
     origin: Instant,
     due_ns: Vec<AtomicU64>,
     fast_rows: usize,
 }
 
-impl Schedule {
+impl DueTimes {
     pub(super) fn new(rows: usize) -> Self {
         let due_ns = (0..rows).map(|_| AtomicU64::new(0)).collect();
         Self { origin: Instant::now(), due_ns, fast_rows: rows - PACED_ROWS_MAX.min(rows / PACED_SHARE) }
@@ -73,7 +74,7 @@ pub(super) struct Sent {
     pub(super) acked: usize,
     /// The fast part, from its first row to its last ack.
     pub(super) fast_time: Duration,
-    /// When the fast part began, since the schedule's origin.
+    /// When the fast part began, since the origin of the due times.
     pub(super) fast_begun_ns: u64,
     pub(super) fast_rows: usize,
     pub(super) fast_bytes: u64,
@@ -85,26 +86,26 @@ pub(super) struct Sent {
 pub(super) async fn send(
     cluster: &ClusterOptions,
     flights: &Arc<Flights>,
-    schedule: &Arc<Schedule>,
+    due_times: &Arc<DueTimes>,
     report: &mut Report,
 ) -> Result<Sent, Failure> {
-    let mut sent = Sent { fast_rows: schedule.fast_rows(), ..Sent::default() };
+    let mut sent = Sent { fast_rows: due_times.fast_rows(), ..Sent::default() };
     sent.fast_bytes = flights.bytes(sent.fast_rows);
-    send_fast(cluster, flights, schedule, &mut sent).await?;
+    send_fast(cluster, flights, due_times, &mut sent).await?;
     report.sent_fast(&sent)?;
-    send_paced(cluster, flights, schedule, &mut sent).await?;
+    send_paced(cluster, flights, due_times, &mut sent).await?;
     Ok(sent)
 }
 
 async fn send_fast(
     cluster: &ClusterOptions,
     flights: &Flights,
-    schedule: &Schedule,
+    due_times: &DueTimes,
     sent: &mut Sent,
 ) -> Result<(), Failure> {
     let producer = Producer::new(ProducerOptions::new(cluster.clone())).await?;
     let begun = Instant::now();
-    sent.fast_begun_ns = schedule.now_ns();
+    sent.fast_begun_ns = due_times.now_ns();
     let mut deliveries = Vec::with_capacity(sent.fast_rows);
     for (row, flight) in flights.rows().iter().take(sent.fast_rows).enumerate() {
         deliveries.push(producer.send(record(row, flight)).await?);
@@ -122,19 +123,19 @@ async fn send_fast(
 async fn send_paced(
     cluster: &ClusterOptions,
     flights: &Arc<Flights>,
-    schedule: &Arc<Schedule>,
+    due_times: &Arc<DueTimes>,
     sent: &mut Sent,
 ) -> Result<(), Failure> {
     // Without linger: what is measured is the way, not the waiting for company.
     let options = ProducerOptions { linger: Duration::ZERO, ..ProducerOptions::new(cluster.clone()) };
     let producer = Arc::new(Producer::new(options).await?);
     let (hand_over, deliveries) = mpsc::channel(WATCHED_MAX);
-    let watcher = tokio::spawn(watch_acks(Arc::clone(schedule), deliveries));
+    let watcher = tokio::spawn(watch_acks(Arc::clone(due_times), deliveries));
     let pacer = {
-        let (producer, flights, schedule) =
-            (Arc::clone(&producer), Arc::clone(flights), Arc::clone(schedule));
+        let (producer, flights, due_times) =
+            (Arc::clone(&producer), Arc::clone(flights), Arc::clone(due_times));
         let runtime = Handle::current();
-        move || pace(&runtime, &producer, &flights, &schedule, &hand_over)
+        move || pace(&runtime, &producer, &flights, &due_times, &hand_over)
     };
     let died = |error: tokio::task::JoinError| Failure::new(Exit::Failed, error.to_string());
     tokio::task::spawn_blocking(pacer).await.map_err(died)??;
@@ -150,27 +151,28 @@ fn pace(
     runtime: &Handle,
     producer: &Producer,
     flights: &Flights,
-    schedule: &Schedule,
+    due_times: &DueTimes,
     hand_over: &mpsc::Sender<(usize, Delivery)>,
 ) -> Result<(), ClientError> {
-    let interval = Duration::from_secs(1) / PACED_ROWS_PER_SECOND;
-    let mut due = Instant::now();
-    for (row, flight) in flights.rows().iter().enumerate().skip(schedule.fast_rows()) {
-        std::thread::sleep(due.saturating_duration_since(Instant::now()));
-        schedule.set_due(row, due);
+    sharpen_sleep();
+    let schedule = Schedule::new(Instant::now(), Rate::per_second(PACED_ROWS_PER_SECOND.into()));
+    let due = (0..).map_while(|number| schedule.due(number));
+    let rows = flights.rows().iter().enumerate().skip(due_times.fast_rows());
+    for ((row, flight), due) in rows.zip(due) {
+        sleep_until(due);
+        due_times.set_due(row, due);
         let delivery = runtime.block_on(producer.send(record(row, flight)))?;
         // The watcher ends early only with an error, for which it is asked afterwards.
         if hand_over.blocking_send((row, delivery)).is_err() {
             break;
         }
-        due += interval;
     }
     Ok(())
 }
 
 /// Notes when each ack arrives, in whatever order they do.
 async fn watch_acks(
-    schedule: Arc<Schedule>,
+    due_times: Arc<DueTimes>,
     mut deliveries: mpsc::Receiver<(usize, Delivery)>,
 ) -> Result<Vec<u64>, ClientError> {
     let mut open = FuturesUnordered::new();
@@ -179,7 +181,7 @@ async fn watch_acks(
         tokio::select! {
             Some((row, result)) = open.next(), if !open.is_empty() => {
                 result?;
-                latencies_ns.extend(schedule.latency_ns(row, schedule.now_ns()));
+                latencies_ns.extend(due_times.latency_ns(row, due_times.now_ns()));
             }
             delivery = deliveries.recv() => match delivery {
                 Some((row, delivery)) => open.push(async move { (row, delivery.await) }),

@@ -7,15 +7,15 @@ use clap::Args;
 use riverrun_client::{
     Admin, ClientError, FoundOffset, GroupDescription, GroupMember, Isolation, OffsetSpec, TopicPartition,
 };
+use riverrun_measure::text::number;
+use riverrun_measure::text::printable::printable;
+use riverrun_measure::text::table::{Column, Table};
 use serde::Serialize;
 
 use crate::args::ClientArgs;
 use crate::commands::outcome;
 use crate::exit::Failure;
-use crate::text::bytes::printable;
-use crate::text::number;
 use crate::text::output::OutputArgs;
-use crate::text::table::{Column, Table};
 
 /// Flags of `group describe`.
 #[derive(Args, Debug)]

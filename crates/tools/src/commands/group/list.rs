@@ -2,12 +2,12 @@
 
 use clap::Args;
 use riverrun_client::{Admin, GroupListing};
+use riverrun_measure::text::table::{Column, Table};
 use serde::Serialize;
 
 use crate::args::ClientArgs;
 use crate::exit::Failure;
 use crate::text::output::OutputArgs;
-use crate::text::table::{Column, Table};
 
 /// Flags of `group list`.
 #[derive(Args, Debug)]

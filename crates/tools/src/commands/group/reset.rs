@@ -7,6 +7,9 @@ use std::collections::BTreeMap;
 
 use clap::Args;
 use riverrun_client::{Admin, OffsetSpec, TopicPartition};
+use riverrun_measure::text::number;
+use riverrun_measure::text::printable::printable;
+use riverrun_measure::text::table::{Column, Table};
 use riverrun_protocol::ErrorCode;
 use riverrun_types::{Offset, TimestampMs};
 use serde::Serialize;
@@ -14,10 +17,7 @@ use serde::Serialize;
 use super::offsets::find;
 use crate::args::ClientArgs;
 use crate::exit::{Exit, Failure};
-use crate::text::bytes::printable;
-use crate::text::number;
 use crate::text::output::OutputArgs;
-use crate::text::table::{Column, Table};
 use crate::text::time::{now, parse_time};
 
 const EXAMPLES: &str = "\

@@ -1,17 +1,17 @@
 //! `perf consume`: reads topics as fast as they come, with one consumer or several of one group.
 
-use std::io::IsTerminal as _;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::{ArgGroup, Args};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 use regex_automata::meta::Regex;
 use riverrun_bench::load::consuming::{ConsumeLoad, ConsumeRun};
 use riverrun_bench::load::figures::ReadInterval;
 use riverrun_bench::random::SeededRandom;
 use riverrun_client::{Admin, ConsumerOptions};
+use riverrun_measure::text::number;
 use riverrun_types::TimestampMs;
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
@@ -23,8 +23,8 @@ use super::load_failure;
 use super::properties::{self, PropertyArgs};
 use crate::exit::{Exit, Failure};
 use crate::logging;
+use crate::progress;
 use crate::signals::StopSignals;
-use crate::text::number;
 use crate::text::output::{print_json, print_text};
 use crate::text::time::now;
 
@@ -176,13 +176,7 @@ struct Report<'a> {
 
 impl<'a> Report<'a> {
     fn new(args: &'a ConsumeArgs, wall: TimestampMs, started: Instant) -> Self {
-        let bar = if std::io::stderr().is_terminal() {
-            let style = ProgressStyle::with_template("{bar:30} {percent:>3}%  {msg}  {eta} left");
-            ProgressBar::with_draw_target(Some(args.records()), ProgressDrawTarget::stderr_with_hz(10))
-                .with_style(style.expect("the template is a constant of this file"))
-        } else {
-            ProgressBar::hidden()
-        };
+        let bar = progress::bar(Some(args.records()), progress::OF_ALL);
         let none = vec![ReadInterval::default(); args.threads.get()];
         Self {
             args,
@@ -311,7 +305,7 @@ impl<'a> Report<'a> {
 
     fn document(&self, figures: &ReadFigures, timed_out: bool) -> Value {
         let fetching = figures.fetching();
-        let rate = |count: u64, time| lines::per_second(count as f64, time);
+        let rate = |count: u64, time| number::rate(count as f64, time);
         json!({
             "start_timestamp_ms": self.wall.0,
             "seconds": figures.time.as_secs_f64(),
@@ -335,9 +329,9 @@ impl<'a> Report<'a> {
         let (records, bytes) = self.sums();
         let (records, bytes, time) = (records as f64, bytes as f64, end - self.started);
         let values = [
-            ("consumer-fetch-manager-metrics:bytes-consumed-rate", lines::per_second(bytes, time)),
+            ("consumer-fetch-manager-metrics:bytes-consumed-rate", number::rate(bytes, time)),
             ("consumer-fetch-manager-metrics:bytes-consumed-total", bytes),
-            ("consumer-fetch-manager-metrics:records-consumed-rate", lines::per_second(records, time)),
+            ("consumer-fetch-manager-metrics:records-consumed-rate", number::rate(records, time)),
             ("consumer-fetch-manager-metrics:records-consumed-total", records),
         ];
         lines::metrics(client_id, &values)

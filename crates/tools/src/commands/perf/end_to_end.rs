@@ -1,17 +1,17 @@
 //! `perf end-to-end`: one record at a time, from its send to its return from a poll.
 
-use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use riverrun_bench::histogram::Latencies;
+use indicatif::ProgressBar;
 use riverrun_bench::random::SeededRandom;
 use riverrun_client::{
     Admin, Consumer, ConsumerOptions, ConsumerRecord, Header, NewTopic, Producer, ProducerOptions, RecordRef,
     StartAt, TopicPartition,
 };
+use riverrun_measure::histogram::Latencies;
+use riverrun_measure::text::number;
 use serde_json::json;
 
 use super::hdr::HdrFile;
@@ -19,8 +19,8 @@ use super::lines;
 use super::properties::{self, PropertyArgs};
 use crate::exit::{Exit, Failure};
 use crate::logging;
+use crate::progress;
 use crate::signals::StopSignals;
-use crate::text::number;
 use crate::text::output::{print_json, print_text};
 use crate::text::time::now;
 
@@ -176,7 +176,7 @@ pub(super) async fn run(mut args: EndToEndArgs) -> Result<(), Failure> {
     let mut stop = StopSignals::new()?;
     let mut latencies = Latencies::new();
     let mut outcome = Ok(());
-    let mut progress = Progress::new(what.num_records, std::io::stderr().is_terminal());
+    let mut progress = Progress::new(what.num_records);
     let (wall, begun) = (now(), Instant::now());
     for round in 0..what.num_records {
         match one_round(&producer, &mut consumer, &what.topic, &mut sample, &mut stop).await {
@@ -227,15 +227,8 @@ struct Progress {
 }
 
 impl Progress {
-    fn new(records: u64, is_terminal: bool) -> Self {
-        let bar = if is_terminal {
-            let style = ProgressStyle::with_template("{bar:30} {percent:>3}%  {msg}  {eta} left");
-            ProgressBar::with_draw_target(Some(records), ProgressDrawTarget::stderr_with_hz(10))
-                .with_style(style.expect("the template is a constant of this file"))
-        } else {
-            ProgressBar::hidden()
-        };
-        Self { bar, looked: Instant::now() }
+    fn new(records: u64) -> Self {
+        Self { bar: progress::bar(Some(records), progress::OF_ALL), looked: Instant::now() }
     }
 
     fn look(&mut self, latencies: &Latencies) {
@@ -412,7 +405,6 @@ mod tests {
         (1..=100).for_each(|ms| latencies.record_us(ms * 1000));
         let text = message(&latencies);
         assert!(text.starts_with("100 records  p50 ") && text.contains("  p99 "), "{text}");
-        assert!(Progress::new(5, false).bar.is_hidden(), "a program that reads gets none");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 use riverrun_bench::hdr_log::HdrLogWriter;
-use riverrun_bench::histogram::Latencies;
+use riverrun_measure::histogram::Latencies;
 
 use crate::exit::Failure;
 

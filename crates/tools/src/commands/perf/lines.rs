@@ -5,17 +5,13 @@
 
 use std::time::Duration;
 
-use riverrun_bench::histogram::Latencies;
 use riverrun_bench::load::figures::Figures;
+use riverrun_measure::histogram::Latencies;
+use riverrun_measure::text::number;
 
 /// Kafka's tools count megabytes of 2^20 bytes.
 const MIB: f64 = 1_048_576.0;
 const US_PER_MS: f64 = 1000.0;
-
-/// Rate of a count; 0 in no time.
-pub(super) fn per_second(count: f64, time: Duration) -> f64 {
-    if time.is_zero() { 0.0 } else { count / time.as_secs_f64() }
-}
 
 /// Bytes in the tools' megabytes.
 pub(super) fn mib(bytes: u64) -> f64 {
@@ -43,8 +39,8 @@ pub(super) fn sent_lately(figures: &Figures, time: Duration) -> String {
     format!(
         "{} records sent, {:.1} records/sec ({:.2} MB/sec), {:.1} ms avg latency, {:.1} ms max latency.",
         figures.records,
-        per_second(figures.records as f64, time),
-        per_second(mib(figures.bytes), time),
+        number::rate(figures.records as f64, time),
+        number::rate(mib(figures.bytes), time),
         latency.mean_us() / US_PER_MS,
         ms(latency.max_us()),
     )
@@ -58,8 +54,8 @@ pub(super) fn sent_in_all(figures: &Figures, time: Duration, what: &str) -> Stri
         "{} {what} sent, {:.6} records/sec ({:.2} MB/sec), {:.2} ms avg latency, {:.2} ms max latency, \
          {} ms 50th, {} ms 95th, {} ms 99th, {} ms 99.9th.",
         figures.records,
-        per_second(figures.records as f64, time),
-        per_second(mib(figures.bytes), time),
+        number::rate(figures.records as f64, time),
+        number::rate(mib(figures.bytes), time),
         latency.mean_us() / US_PER_MS,
         ms(latency.max_us()),
         percentile(50.0),
@@ -116,11 +112,11 @@ impl ReadFigures {
         format!(
             "{:.4}, {:.4}, {}, {:.4}, {joining_ms}, {fetching_ms}, {:.4}, {:.4}",
             mib(self.bytes),
-            per_second(size, self.time),
+            number::rate(size, self.time),
             self.records,
-            per_second(count, self.time),
-            per_second(size, fetching),
-            per_second(count, fetching),
+            number::rate(count, self.time),
+            number::rate(size, fetching),
+            number::rate(count, fetching),
         )
     }
 }

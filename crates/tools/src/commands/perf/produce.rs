@@ -1,6 +1,5 @@
 //! `perf produce`: sends as fast as it goes or at a rate, from one thread or many.
 
-use std::io::IsTerminal as _;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,15 +7,16 @@ use std::time::{Duration, Instant};
 
 use clap::{ArgGroup, Args};
 use futures_util::future::join_all;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use riverrun_bench::histogram::Latencies;
+use indicatif::ProgressBar;
 use riverrun_bench::keys::{KeyDistribution, Keys, ParseKeyDistributionError};
 use riverrun_bench::load::figures::{Figures, Interval};
 use riverrun_bench::load::producing::{ProduceLoad, ProduceRun};
 use riverrun_bench::load::target::Lane;
-use riverrun_bench::pacing::Rate;
 use riverrun_bench::payload::Payloads;
 use riverrun_client::Producer;
+use riverrun_measure::histogram::Latencies;
+use riverrun_measure::pacing::Rate;
+use riverrun_measure::text::number;
 use riverrun_types::TimestampMs;
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
@@ -28,8 +28,8 @@ use super::{lines, load_failure, producer_metrics};
 use crate::args::parse_pair;
 use crate::exit::{Exit, Failure};
 use crate::logging;
+use crate::progress;
 use crate::signals::StopSignals;
-use crate::text::number;
 use crate::text::output::{print_json, print_text};
 use crate::text::time::now;
 
@@ -361,13 +361,7 @@ impl<'a> Report<'a> {
         hdr: Option<HdrFile>,
         started: Instant,
     ) -> Self {
-        let bar = if std::io::stderr().is_terminal() {
-            let style = ProgressStyle::with_template("{bar:30} {percent:>3}%  {msg}  {eta} left");
-            ProgressBar::with_draw_target(Some(args.num_records), ProgressDrawTarget::stderr_with_hz(10))
-                .with_style(style.expect("the template is a constant of this file"))
-        } else {
-            ProgressBar::hidden()
-        };
+        let bar = progress::bar(Some(args.num_records), progress::OF_ALL);
         let (lately, total) = (Figures::default(), Interval::default());
         let wall = now();
         Self { args, producers, bar, hdr, wall, started, line_at: started, lately, total, told_steady: false }
@@ -483,8 +477,8 @@ fn figures(figures: &Figures, time: Duration) -> Value {
         "records": figures.records,
         "failed": figures.failed,
         "bytes": figures.bytes,
-        "records_per_second": lines::per_second(figures.records as f64, time),
-        "bytes_per_second": lines::per_second(figures.bytes as f64, time),
+        "records_per_second": number::rate(figures.records as f64, time),
+        "bytes_per_second": number::rate(figures.bytes as f64, time),
         "latency_from_due": figures.is_paced().then(|| figures.latency().summary()),
         "latency_from_send": figures.latency_from_send().summary(),
     })

@@ -5,8 +5,7 @@
 use std::time::Duration;
 
 use riverrun_client::{ProducerMetrics, Tally};
-
-use super::lines::per_second;
+use riverrun_measure::text::number;
 
 const US_PER_MS: f64 = 1000.0;
 const NS_PER_US: u64 = 1000;
@@ -26,7 +25,7 @@ pub(super) fn values(
         }
         all
     };
-    let rate = |total: f64| per_second(total, time);
+    let rate = |total: f64| number::rate(total, time);
     let mean = |total: f64, count: f64| if count > 0.0 { total / count } else { 0.0 };
     let (batches, queued, latency) =
         (tally(|one| &one.sent_batch_bytes), tally(|one| &one.queued_us), tally(|one| &one.latency_us));

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use clap::{Args, ValueEnum};
 use futures_util::FutureExt as _;
 use riverrun_client::{Delivery, Producer, ProducerOptions, ProducerRecord};
+use riverrun_measure::text::number;
 use riverrun_records::Compression;
 use riverrun_types::Acks;
 use tokio::sync::mpsc;
@@ -26,7 +27,6 @@ use crate::input::{self, Column, CsvOptions, CsvValue, InputError, InputRecord, 
 use crate::logging;
 use crate::runtime::block_on;
 use crate::signals::StopSignals;
-use crate::text::number;
 use crate::text::output::{OutputArgs, print_json};
 
 /// Records that may wait between the reading thread and the sender.

@@ -4,10 +4,14 @@ use std::io::IsTerminal as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
+use riverrun_measure::text::number;
 
 use crate::input::Opened;
-use crate::text::number;
+use crate::progress;
+
+/// Of how many bytes there are.
+const OF_BYTES: &str = "{bar:30} {percent:>3}%  {msg}  {binary_bytes_per_sec}  {eta} left";
 
 /// Records between two looks at the clock.
 const UPDATE_RECORDS: u64 = 1024;
@@ -22,11 +26,9 @@ impl Progress {
     pub(super) fn start(opened: &Opened) -> Self {
         let is_typed = opened.len.is_none() && std::io::stdin().is_terminal();
         let bar = match opened.len {
-            _ if is_typed || !std::io::stderr().is_terminal() => ProgressBar::hidden(),
-            Some(len) => ProgressBar::with_draw_target(Some(len), ProgressDrawTarget::stderr_with_hz(10))
-                .with_style(style("{bar:30} {percent:>3}%  {msg}  {binary_bytes_per_sec}  {eta} left")),
-            None => ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10))
-                .with_style(style("{spinner} {msg}  {elapsed}")),
+            _ if is_typed => ProgressBar::hidden(),
+            Some(len) => progress::bar(Some(len), OF_BYTES),
+            None => progress::bar(None, progress::WITHOUT_END),
         };
         Self { bar, position: Arc::clone(&opened.position) }
     }
@@ -41,8 +43,4 @@ impl Progress {
     pub(super) fn finish(&self) {
         self.bar.finish_and_clear();
     }
-}
-
-fn style(template: &str) -> ProgressStyle {
-    ProgressStyle::with_template(template).expect("the template is a constant of this file")
 }

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Instant;
 
+use riverrun_measure::text::number;
 use serde::Serialize;
-
-use crate::text::number;
 
 /// Counts while sending, and the answer after.
 ///

@@ -8,8 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use hdrhistogram::Histogram;
-use riverrun_bench::process::ProcessWatch;
+use riverrun_measure::histogram::Values;
+use riverrun_measure::pacing::{Rate, Schedule};
+use riverrun_measure::process::usage_of;
+use riverrun_measure::text::number;
 use riverrun_queue::{
     AppendOptions, BusySpin, CreateOptions, Durability, Park, Queue, QueueError, Retention, SpinThenYield,
     StartAt, Tailer, WaitStrategy,
@@ -18,10 +20,10 @@ use serde::Serialize;
 
 use super::queue_failure;
 use crate::exit::{Exit, Failure};
-use crate::text::number;
 use crate::text::output::OutputArgs;
 
-const HIGHEST_NS: u64 = 600_000_000_000;
+/// The greatest latency that has its place from the start, ten minutes: growing takes time of the thread that measures.
+const EXPECTED_MAX_NS: u64 = 600_000_000_000;
 
 /// How long a reader waits before it looks whether there is anything to wait for.
 const LOOK_AROUND: Duration = Duration::from_millis(500);
@@ -102,10 +104,10 @@ struct Report {
     end_to_end_ns: Percentiles,
 }
 
-impl From<&Histogram<u64>> for Percentiles {
-    fn from(histogram: &Histogram<u64>) -> Self {
-        let at = |quantile| histogram.value_at_quantile(quantile);
-        Self { p50: at(0.5), p99: at(0.99), p99_9: at(0.999), p99_99: at(0.9999), max: histogram.max() }
+impl From<&Values> for Percentiles {
+    fn from(found: &Values) -> Self {
+        let at = |percentile| found.percentile(percentile);
+        Self { p50: at(50.0), p99: at(99.0), p99_9: at(99.9), p99_99: at(99.99), max: found.max() }
     }
 }
 
@@ -189,25 +191,25 @@ impl Bench<'_> {
             let appenders: Vec<_> = (0..self.args.appenders)
                 .map(|_| scope.spawn(|| self.note(self.produce(&queues[0]))))
                 .collect();
-            let (mut publishing, mut took) = (histogram(), Duration::ZERO);
+            let (mut publishing, mut took) = (nanoseconds(), Duration::ZERO);
             for (found, time) in joined(appenders)? {
-                publishing.add(found).expect("the bounds are the same");
+                publishing.merge(&found);
                 took = took.max(time);
             }
             joined(services)?;
-            let mut latency = histogram();
+            let mut latency = nanoseconds();
             for found in joined(sinks)? {
-                latency.add(found).expect("the bounds are the same");
+                latency.merge(&found);
             }
             Ok(self.report(&publishing, &latency, took))
         })
     }
 
-    fn report(&self, publishing: &Histogram<u64>, latency: &Histogram<u64>, took: Duration) -> Report {
+    fn report(&self, publishing: &Values, latency: &Values, took: Duration) -> Report {
         let records = self.count();
         // What the system does not say is nought.
-        let used_s = ProcessWatch::own().and_then(|own| own.usage()).map_or(0.0, |usage| usage.cpu_s);
-        let cpu_ns = u64::try_from(Duration::from_secs_f64(used_s).as_nanos()).unwrap_or(u64::MAX);
+        let used = usage_of(std::process::id()).unwrap_or_default();
+        let cpu_ns = u64::try_from(Duration::from_secs_f64(used.cpu_s).as_nanos()).unwrap_or(u64::MAX);
         Report {
             durability: if self.args.sync { "sync" } else { "async" },
             rate: self.args.rate,
@@ -218,7 +220,7 @@ impl Bench<'_> {
             tailers: self.args.tailers,
             records,
             cpu_ns_per_record: cpu_ns / records,
-            private_bytes: private_bytes(),
+            private_bytes: used.private_bytes,
             publish_ns: publishing.into(),
             end_to_end_ns: latency.into(),
         }
@@ -237,7 +239,11 @@ impl Bench<'_> {
     }
 
     fn ns(&self) -> u64 {
-        u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        self.ns_at(Instant::now())
+    }
+
+    fn ns_at(&self, at: Instant) -> u64 {
+        u64::try_from(at.saturating_duration_since(self.epoch).as_nanos()).unwrap_or(u64::MAX)
     }
 
     /// Records of the first fifth are not counted: memory is new to them.
@@ -245,30 +251,29 @@ impl Bench<'_> {
         index >= count / 5
     }
 
-    fn produce(&self, queue: &Queue) -> Result<(Histogram<u64>, Duration), QueueError> {
+    fn produce(&self, queue: &Queue) -> Result<(Values, Duration), QueueError> {
         let mut appender = queue.appender(self.options)?;
-        let mut publishing = histogram();
+        let mut publishing = nanoseconds();
         let mut message = vec![0; self.args.size as usize];
-        let begin = self.ns();
+        let begun = Instant::now();
+        let rate = self.args.rate as f64 / f64::from(self.args.appenders);
+        let schedule = Schedule::new(begun, Rate::per_second(rate));
         for index in 0..self.share {
-            let due = self.wait_until_due(begin, index);
+            let due = self.wait_until_due(&schedule, index);
             message[..8].copy_from_slice(&due.to_le_bytes());
             let started = self.ns();
             appender.append(&message)?;
             if Self::counts(index, self.share) {
-                publishing.saturating_record(self.ns() - started);
+                publishing.record(self.ns() - started);
             }
         }
-        Ok((publishing, Duration::from_nanos(self.ns() - begin)))
+        Ok((publishing, begun.elapsed()))
     }
 
-    fn wait_until_due(&self, begin: u64, index: u64) -> u64 {
-        if self.args.rate == 0 {
-            return self.ns();
-        }
-        let due_ns =
-            u128::from(index) * 1_000_000_000 * u128::from(self.args.appenders) / u128::from(self.args.rate);
-        let due = begin + u64::try_from(due_ns).unwrap_or(u64::MAX);
+    /// Spins: a sleep wakes up later than most records take. Returns the time due, or now where nothing is paced.
+    fn wait_until_due(&self, schedule: &Schedule, index: u64) -> u64 {
+        let Some(due) = schedule.due(index) else { return self.ns() };
+        let due = self.ns_at(due);
         while self.ns() < due {
             std::hint::spin_loop();
         }
@@ -310,12 +315,12 @@ impl Bench<'_> {
         self.read(from, |_, value| appender.append(value).map(|_| ()))
     }
 
-    fn sink(&self, queue: &Queue) -> Result<Histogram<u64>, QueueError> {
-        let mut latency = histogram();
+    fn sink(&self, queue: &Queue) -> Result<Values, QueueError> {
+        let mut latency = nanoseconds();
         self.read(queue, |index, value| {
             let due = value.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
             if Self::counts(index, self.count()) {
-                latency.saturating_record(self.ns().saturating_sub(due));
+                latency.record(self.ns().saturating_sub(due));
             }
             Ok(())
         })?;
@@ -333,16 +338,8 @@ fn joined<T>(
     threads.into_iter().map(join).collect()
 }
 
-/// Memory of this process that lies in RAM and is of no file; 0 if the system does not say.
-fn private_bytes() -> u64 {
-    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));
-    let kib = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-    kib.unwrap_or(0) * 1024
-}
-
-fn histogram() -> Histogram<u64> {
-    Histogram::new_with_max(HIGHEST_NS, 3).expect("the bounds are right")
+fn nanoseconds() -> Values {
+    Values::with_room_to(EXPECTED_MAX_NS)
 }
 
 fn text(report: &Report) -> String {
@@ -353,12 +350,11 @@ fn text(report: &Report) -> String {
         )
     };
     format!(
-        "{} records of {} bytes, {}, {} {}: {} a second, {} ns of processor time each\n{}{}",
+        "{} records of {} bytes, {}, {}: {} records/s, {} ns of processor time each\n{}{}",
         number::count(report.records),
         report.size_bytes,
         report.durability,
-        report.hops,
-        if report.hops == 1 { "hop" } else { "hops" },
+        number::counted(report.hops, "hop"),
         number::count(report.achieved),
         number::count(report.cpu_ns_per_record),
         line("publish   ", &report.publish_ns),

@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use riverrun_measure::text::number;
 use riverrun_queue::QueueView;
 use serde::Serialize;
 
 use super::queue_failure;
 use crate::exit::Failure;
-use crate::text::number;
 use crate::text::output::OutputArgs;
 
 /// Flags of `queue info` and `queue verify`.

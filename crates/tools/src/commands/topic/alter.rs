@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use clap::Args;
 use riverrun_client::{Admin, ConfigChange, ConfigOperation, ConfigResource};
+use riverrun_measure::text::number;
 use riverrun_types::limits::TOPIC_PARTITIONS_MAX;
 
 use super::changed;
 use crate::args::{ClientArgs, parse_pair};
 use crate::commands::outcome::{Outcome, outcome, report};
 use crate::exit::Failure;
-use crate::text::number;
 use crate::text::output::OutputArgs;
 
 const EXAMPLES: &str = "\

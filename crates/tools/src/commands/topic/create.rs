@@ -2,13 +2,13 @@
 
 use clap::Args;
 use riverrun_client::{Admin, ClientError, CreatedTopic, NewTopic};
+use riverrun_measure::text::number;
 use riverrun_protocol::ErrorCode;
 use riverrun_types::limits::TOPIC_PARTITIONS_MAX;
 
 use crate::args::{ClientArgs, parse_pair};
 use crate::commands::outcome::{Outcome, outcome, report};
 use crate::exit::Failure;
-use crate::text::number;
 use crate::text::output::OutputArgs;
 
 const EXAMPLES: &str = "\

@@ -8,16 +8,16 @@ use riverrun_client::{
     Admin, ClientError, ConfigEntry, ConfigResource, ConfigSource, FoundOffset, Isolation, OffsetSpec,
     PartitionInfo, TopicInfo, TopicPartition,
 };
+use riverrun_measure::text::number;
+use riverrun_measure::text::printable::printable;
+use riverrun_measure::text::table::{Column, Table};
 use riverrun_types::{DurabilityLevel, NodeId, TopicId};
 use serde::Serialize;
 
 use crate::args::ClientArgs;
 use crate::commands::outcome;
 use crate::exit::Failure;
-use crate::text::bytes::printable;
-use crate::text::number;
 use crate::text::output::OutputArgs;
-use crate::text::table::{Column, Table};
 
 /// The option that says what acks promise.
 pub(crate) const DURABILITY: &str = "durability";

@@ -2,12 +2,12 @@
 
 use clap::Args;
 use riverrun_client::{Admin, TopicInfo};
+use riverrun_measure::text::table::{Column, Table};
 use serde::Serialize;
 
 use crate::args::ClientArgs;
 use crate::exit::Failure;
 use crate::text::output::OutputArgs;
-use crate::text::table::{Column, Table};
 
 /// Flags of `topic list`.
 #[derive(Args, Debug)]

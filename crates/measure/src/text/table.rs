@@ -2,7 +2,7 @@
 //!
 //! Guarantees that a cell's text cannot break a line or steer a terminal: names come from the network.
 
-use super::bytes::printable;
+use super::printable::printable;
 
 /// A column: its heading, and to which side its cells lean.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +34,14 @@ impl Table {
     /// A table of these columns, without rows.
     pub fn new(columns: &[Column]) -> Self {
         Self { columns: columns.to_vec(), rows: Vec::new() }
+    }
+
+    /// A table whose first `words` columns hold text, and the others numbers.
+    pub fn of_figures(words: usize, headings: &[&'static str]) -> Self {
+        let column = |(at, heading): (usize, &&'static str)| {
+            if at < words { Column::Left(heading) } else { Column::Right(heading) }
+        };
+        Self { columns: headings.iter().enumerate().map(column).collect(), rows: Vec::new() }
     }
 
     /// Adds a row. Panics if it has not one cell for each column.
@@ -88,6 +96,13 @@ mod tests {
         let expected =
             "NAME          PARTITIONS  ID\na-long-name            3  x\nb            12345678901\n";
         assert_eq!(table.render(0), expected);
+    }
+
+    #[test]
+    fn figures_lean_to_the_right_of_their_words() {
+        let mut table = Table::of_figures(1, &["what", "figure"]);
+        table.row(&["memory".into(), "7".into()]);
+        assert_eq!(table.render(0), "what    figure\nmemory       7\n");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Latencies: every one of them, in microseconds, to three digits.
+//! Latencies: every one of them, to three digits.
 //!
 //! Owns recording, merging and percentiles. Guarantees that nothing is sampled and nothing is cut off above: the
 //! histogram grows to whatever was measured, and greatest, sum and count are exact.
@@ -11,18 +11,88 @@ use serde::Serialize;
 /// Digits to which a value is kept.
 pub const SIGNIFICANT_DIGITS: u8 = 3;
 
-/// The greatest value that has its place from the start; the histogram grows above it.
+/// The greatest latency that has its place from the start; the histogram grows above it.
 const EXPECTED_MAX_US: u64 = 60_000_000;
 
-/// The latencies of many records.
+/// Many numbers of one unit.
 ///
-/// Invariants: `sum_us` and `max_us` are those of exactly the values that `histogram` counts.
+/// Invariants: `sum` and `max` are those of exactly the values that `histogram` counts.
 #[derive(Clone, Debug)]
-pub struct Latencies {
+pub struct Values {
     histogram: Histogram<u64>,
-    sum_us: u128,
-    max_us: u64,
+    sum: u128,
+    max: u64,
 }
+
+impl Values {
+    /// None yet, with room for values up to `expected_max` from the start, which is above 1.
+    pub fn with_room_to(expected_max: u64) -> Self {
+        let mut histogram = Histogram::new_with_bounds(1, expected_max.max(2), SIGNIFICANT_DIGITS)
+            .expect("two is enough, and three digits are allowed");
+        histogram.auto(true);
+        Self { histogram, sum: 0, max: 0 }
+    }
+
+    /// Adds one.
+    pub fn record(&mut self, value: u64) {
+        self.record_many(value, 1);
+    }
+
+    /// Adds `count` equal ones.
+    pub fn record_many(&mut self, value: u64, count: u64) {
+        // The histogram would have to be half as long as memory for this to be refused; counts stop at their greatest.
+        self.histogram.record_n(value, count).expect("the histogram grows");
+        self.sum += u128::from(value) * u128::from(count);
+        self.max = self.max.max(value);
+    }
+
+    /// Adds all of `other`.
+    pub fn merge(&mut self, other: &Self) {
+        self.histogram.add(&other.histogram).expect("the histogram grows");
+        self.sum += other.sum;
+        self.max = self.max.max(other.max);
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        self.histogram.reset();
+        (self.sum, self.max) = (0, 0);
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        self.histogram.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.count() == 0
+    }
+
+    /// The greatest; 0 if there is none.
+    pub fn max(&self) -> u64 {
+        self.max
+    }
+
+    /// The least, to three digits; 0 if there is none.
+    pub fn min(&self) -> u64 {
+        if self.is_empty() { 0 } else { self.histogram.min() }
+    }
+
+    /// Sum over count; 0 if there is none.
+    pub fn mean(&self) -> f64 {
+        if self.is_empty() { 0.0 } else { self.sum as f64 / self.count() as f64 }
+    }
+
+    /// The value that `percentile` percent of all do not exceed, to three digits; 0 if there is none.
+    pub fn percentile(&self, percentile: f64) -> u64 {
+        if self.is_empty() { 0 } else { self.histogram.value_at_percentile(percentile).min(self.max) }
+    }
+}
+
+/// The latencies of many records, in microseconds.
+#[derive(Clone, Debug)]
+pub struct Latencies(Values);
 
 impl Default for Latencies {
     fn default() -> Self {
@@ -33,10 +103,7 @@ impl Default for Latencies {
 impl Latencies {
     /// None yet.
     pub fn new() -> Self {
-        let mut histogram = Histogram::new_with_bounds(1, EXPECTED_MAX_US, SIGNIFICANT_DIGITS)
-            .expect("the bounds are constants of this file");
-        histogram.auto(true);
-        Self { histogram, sum_us: 0, max_us: 0 }
+        Self(Values::with_room_to(EXPECTED_MAX_US))
     }
 
     /// Adds one.
@@ -56,66 +123,60 @@ impl Latencies {
 
     /// Adds `count` equal ones, as records that were acked together have them.
     pub fn record_many_us(&mut self, latency_us: u64, count: u64) {
-        // The histogram would have to be half as long as memory for this to be refused; counts stop at their greatest.
-        self.histogram.record_n(latency_us, count).expect("the histogram grows");
-        self.sum_us += u128::from(latency_us) * u128::from(count);
-        self.max_us = self.max_us.max(latency_us);
+        self.0.record_many(latency_us, count);
     }
 
     /// Adds all of `other`.
     pub fn merge(&mut self, other: &Self) {
-        self.histogram.add(&other.histogram).expect("the histogram grows");
-        self.sum_us += other.sum_us;
-        self.max_us = self.max_us.max(other.max_us);
+        self.0.merge(&other.0);
     }
 
     /// Adds the least of `other`: each of them `times` times, and so many in all at most.
     pub fn merge_least(&mut self, other: &Self, times: u64, most: u64) {
         let mut left = most;
-        for step in other.histogram.iter_recorded() {
+        for step in other.histogram().iter_recorded() {
             let count = step.count_since_last_iteration().saturating_mul(times).min(left);
             if count == 0 {
                 break;
             }
-            self.record_many_us(step.value_iterated_to().min(other.max_us), count);
+            self.record_many_us(step.value_iterated_to().min(other.max_us()), count);
             left -= count;
         }
     }
 
     /// Forgets all.
     pub fn clear(&mut self) {
-        self.histogram.reset();
-        (self.sum_us, self.max_us) = (0, 0);
+        self.0.clear();
     }
 
     /// How many there are.
     pub fn count(&self) -> u64 {
-        self.histogram.len()
+        self.0.count()
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.count() == 0
+        self.0.is_empty()
     }
 
     /// The greatest; 0 if there is none.
     pub fn max_us(&self) -> u64 {
-        self.max_us
+        self.0.max()
     }
 
     /// The least, to three digits; 0 if there is none.
     pub fn min_us(&self) -> u64 {
-        if self.is_empty() { 0 } else { self.histogram.min() }
+        self.0.min()
     }
 
     /// Sum over count; 0 if there is none.
     pub fn mean_us(&self) -> f64 {
-        if self.is_empty() { 0.0 } else { self.sum_us as f64 / self.count() as f64 }
+        self.0.mean()
     }
 
     /// The value that `percentile` percent of all do not exceed, to three digits; 0 if there is none.
     pub fn percentile_us(&self, percentile: f64) -> u64 {
-        if self.is_empty() { 0 } else { self.histogram.value_at_percentile(percentile).min(self.max_us) }
+        self.0.percentile(percentile)
     }
 
     /// The usual figures.
@@ -131,7 +192,7 @@ impl Latencies {
             p99_us: self.percentile_us(99.0),
             p999_us: self.percentile_us(99.9),
             p9999_us: self.percentile_us(99.99),
-            max_us: self.max_us,
+            max_us: self.max_us(),
         }
     }
 
@@ -140,15 +201,15 @@ impl Latencies {
     pub fn quantiles(&self) -> Vec<(f64, u64)> {
         /// Steps to each halving.
         const STEPS: u32 = 5;
-        self.histogram
+        self.histogram()
             .iter_quantiles(STEPS)
-            .map(|step| (step.quantile_iterated_to() * 100.0, step.value_iterated_to().min(self.max_us)))
+            .map(|step| (step.quantile_iterated_to() * 100.0, step.value_iterated_to().min(self.max_us())))
             .collect()
     }
 
     /// The counts themselves.
     pub fn histogram(&self) -> &Histogram<u64> {
-        &self.histogram
+        &self.0.histogram
     }
 }
 
@@ -236,6 +297,16 @@ mod tests {
         assert_eq!(merged(2, 7), (7, 70, 90_000_000_001));
         assert_eq!(merged(2, 6), (6, 70, 70), "the least of them");
         assert_eq!((merged(0, 10), merged(2, 0)), ((0, 0, 0), (0, 0, 0)));
+    }
+
+    #[test]
+    fn values_beyond_the_room_expected_are_kept() {
+        let mut values = Values::with_room_to(1000);
+        values.record_many(10, 99);
+        values.record(900_000_000_123);
+        assert_eq!((values.count(), values.max(), values.percentile(99.0)), (100, 900_000_000_123, 10));
+        assert_eq!(values.percentile(100.0), values.max());
+        assert!((values.mean() - (990.0 + 900_000_000_123.0) / 100.0).abs() < 1.0);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Requests byte by byte, over blocking sockets that may come from any address of the loopback network.
+//! Requests byte by byte, over blocking sockets that may come from any address of the loopback network: the client of the
+//! attacks, of the probe that times a server, and of its admin port.
 //!
 //! Nothing here is checked, so that anything can be said to a server; what an encoder of `riverrun-protocol` makes
 //! comes from there. Every wait has the limit that the socket was opened with.
@@ -16,37 +17,44 @@ use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
 
 /// The name that requests carry.
-const CLIENT: &str = "attack";
+const CLIENT: &str = "xtask";
 
 /// Produce by name, with the error's text in the answer.
-pub(super) const PRODUCE_VERSION: i16 = 8;
+pub(crate) const PRODUCE_VERSION: i16 = 8;
 
 /// No honest answer of this suite is larger.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// Where a connection goes to and comes from.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Dial {
-    pub(super) port: u16,
+pub(crate) struct Dial {
+    pub(crate) port: u16,
     /// The address that the connection comes from.
-    pub(super) source: Ipv4Addr,
+    pub(crate) source: Ipv4Addr,
     /// Every wait for the server ends after this.
-    pub(super) patience: Duration,
+    pub(crate) patience: Duration,
     /// Whatever the connection does fails after this.
-    pub(super) until: Option<Instant>,
+    pub(crate) until: Option<Instant>,
     /// Bytes of the receive buffer, where it is to be small.
-    pub(super) receive_buffer: Option<usize>,
+    pub(crate) receive_buffer: Option<usize>,
+}
+
+impl Dial {
+    /// To a port of this machine, from nowhere else, and without an end but that of each wait.
+    pub(crate) fn to(port: u16, patience: Duration) -> Self {
+        Self { port, source: Ipv4Addr::LOCALHOST, patience, until: None, receive_buffer: None }
+    }
 }
 
 /// A connection.
 #[derive(Debug)]
-pub(super) struct Conn {
+pub(crate) struct Conn {
     stream: TcpStream,
     dial: Dial,
 }
 
 impl Conn {
-    pub(super) fn open(dial: Dial) -> io::Result<Self> {
+    pub(crate) fn open(dial: Dial) -> io::Result<Self> {
         let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         if let Some(bytes) = dial.receive_buffer {
             sockopt::set_socket_recv_buffer_size(&socket, bytes)?;
@@ -60,7 +68,7 @@ impl Conn {
         Ok(Self { stream: TcpStream::from(socket), dial })
     }
 
-    pub(super) fn send(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+    pub(crate) fn send(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             self.must_go_on()?;
             match self.stream.write(bytes)? {
@@ -95,7 +103,7 @@ impl Conn {
     }
 
     /// Takes an answer without keeping it; its length.
-    pub(super) fn skip_answer(&mut self) -> io::Result<usize> {
+    pub(crate) fn skip_answer(&mut self) -> io::Result<usize> {
         let bytes = self.length()?;
         let mut buffer = vec![0; bytes.clamp(1, 1 << 16)];
         let mut left = bytes;
@@ -108,12 +116,12 @@ impl Conn {
     }
 
     /// The next answer, which is that of an honest request and so is small.
-    pub(super) fn answer(&mut self) -> io::Result<Vec<u8>> {
+    pub(crate) fn answer(&mut self) -> io::Result<Vec<u8>> {
         self.answer_up_to(ANSWER_BYTES_MAX)
     }
 
     /// The next answer, unless it is longer.
-    pub(super) fn answer_up_to(&mut self, bytes_max: usize) -> io::Result<Vec<u8>> {
+    pub(crate) fn answer_up_to(&mut self, bytes_max: usize) -> io::Result<Vec<u8>> {
         let bytes = self.length()?;
         if bytes > bytes_max {
             return Err(io::Error::other(format!("an answer of {bytes} bytes")));
@@ -130,7 +138,7 @@ impl Conn {
     }
 
     /// Sends a request and decodes its answer, which borrows from `buffer`.
-    pub(super) fn call<'r, 'q, R: Request<'q>>(
+    pub(crate) fn call<'r, 'q, R: Request<'q>>(
         &mut self,
         request: &R,
         version: i16,
@@ -144,7 +152,7 @@ impl Conn {
 }
 
 /// A whole request, its length included.
-pub(super) fn frame<'a, R: Request<'a>>(request: &R, version: i16) -> anyhow::Result<Vec<u8>> {
+pub(crate) fn frame<'a, R: Request<'a>>(request: &R, version: i16) -> anyhow::Result<Vec<u8>> {
     frame_as(CLIENT, request, version)
 }
 
@@ -155,13 +163,13 @@ fn frame_as<'a, R: Request<'a>>(client: &str, request: &R, version: i16) -> anyh
 }
 
 /// The milliseconds of the wall clock, for records.
-pub(super) fn now_ms() -> anyhow::Result<TimestampMs> {
+pub(crate) fn now_ms() -> anyhow::Result<TimestampMs> {
     let since = SystemTime::now().duration_since(UNIX_EPOCH)?;
     Ok(TimestampMs(i64::try_from(since.as_millis())?))
 }
 
 /// A batch of records without keys.
-pub(super) fn batch(compression: Compression, values: &[&[u8]]) -> anyhow::Result<Vec<u8>> {
+pub(crate) fn batch(compression: Compression, values: &[&[u8]]) -> anyhow::Result<Vec<u8>> {
     let mut builder = BatchBuilder::new(BatchOptions { compression, ..BatchOptions::default() });
     let now = now_ms()?;
     for value in values {
@@ -171,12 +179,12 @@ pub(super) fn batch(compression: Compression, values: &[&[u8]]) -> anyhow::Resul
 }
 
 /// A produce request of one topic, with `(partition, batch)` pairs.
-pub(super) fn produce_frame(topic: &str, batches: &[(i32, &[u8])]) -> anyhow::Result<Vec<u8>> {
+pub(crate) fn produce_frame(topic: &str, batches: &[(i32, &[u8])]) -> anyhow::Result<Vec<u8>> {
     produce_frame_as(CLIENT, topic, batches)
 }
 
 /// As [`produce_frame`], by a client of another name.
-pub(super) fn produce_frame_as(
+pub(crate) fn produce_frame_as(
     client: &str,
     topic: &str,
     batches: &[(i32, &[u8])],
@@ -196,7 +204,7 @@ pub(super) fn produce_frame_as(
 }
 
 /// What a produce request of one partition came to: where the batch lies, or the error.
-pub(super) fn produced(answer: &[u8]) -> anyhow::Result<Result<i64, i16>> {
+pub(crate) fn produced(answer: &[u8]) -> anyhow::Result<Result<i64, i16>> {
     let (_, answer): (_, ProduceResponse<'_>) =
         decode_response::<ProduceRequest<'_>>(answer, PRODUCE_VERSION)?;
     let Some(partition) = answer.responses.first().and_then(|topic| topic.partition_responses.first()) else {
@@ -206,14 +214,8 @@ pub(super) fn produced(answer: &[u8]) -> anyhow::Result<Result<i64, i16>> {
 }
 
 /// What the admin port answers: the status line and the body.
-pub(super) fn http_get(port: u16, path: &str, patience: Duration) -> io::Result<(u16, String)> {
-    let dial = Dial {
-        port,
-        source: Ipv4Addr::LOCALHOST,
-        patience,
-        until: Some(Instant::now() + patience),
-        receive_buffer: None,
-    };
+pub(crate) fn http_get(port: u16, path: &str, patience: Duration) -> io::Result<(u16, String)> {
+    let dial = Dial { until: Some(Instant::now() + patience), ..Dial::to(port, patience) };
     let mut conn = Conn::open(dial)?;
     conn.send(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").as_bytes())?;
     let (mut answer, mut buffer) = (Vec::new(), [0; 4096]);

@@ -15,6 +15,12 @@ pub fn count(value: u64) -> String {
     text
 }
 
+/// A number that was measured, as the nearest [`count`]. What is negative or no number is 0.
+#[expect(clippy::cast_possible_truncation, reason = "`as` saturates, and the number is for people")]
+pub fn rounded(value: f64) -> String {
+    count(value.round() as u64)
+}
+
 /// A count of records.
 pub fn records(value: u64) -> String {
     counted(value, "record")
@@ -54,10 +60,15 @@ pub fn duration(value: Duration) -> String {
     }
 }
 
-/// How many in one second; none in no time.
+/// So much in one second; none in no time.
+pub fn rate(value: f64, time: Duration) -> f64 {
+    if time.is_zero() { 0.0 } else { value / time.as_secs_f64() }
+}
+
+/// How many in one second, as a whole number.
 #[expect(clippy::cast_possible_truncation, reason = "`as` saturates, and a rate is for people")]
 pub fn per_second(value: u64, time: Duration) -> u64 {
-    if time.is_zero() { 0 } else { (value as f64 / time.as_secs_f64()).round() as u64 }
+    rate(value as f64, time).round() as u64
 }
 
 #[cfg(test)]
@@ -70,6 +81,7 @@ mod tests {
             assert_eq!(count(value), text);
         }
         assert_eq!(count(u64::MAX), "18,446,744,073,709,551,615");
+        assert_eq!([7.0, 1234.4, 1_234_567.5, -1.0].map(rounded), ["7", "1,234", "1,234,568", "0"]);
         assert_eq!([0, 1, 2000].map(records), ["0 records", "1 record", "2,000 records"]);
         assert_eq!([1_i32, 2].map(|value| counted(value, "partition")), ["1 partition", "2 partitions"]);
     }

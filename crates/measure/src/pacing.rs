@@ -29,7 +29,7 @@ impl Rate {
     }
 
     /// This many a second, or the nearest that is a rate.
-    pub(crate) fn nearest(rate: f64) -> Self {
+    pub fn nearest(rate: f64) -> Self {
         Self(if rate.is_nan() { Self::MIN } else { rate.clamp(Self::MIN, f64::MAX) })
     }
 

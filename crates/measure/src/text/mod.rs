@@ -1,0 +1,5 @@
+//! Figures for people: counts, sizes, rates, durations, and the tables that they stand in.
+
+pub mod number;
+pub mod printable;
+pub mod table;
