@@ -303,14 +303,8 @@ impl Writer {
         // Under steady load the thread is never idle.
         let wants_sync = wants_sync || self.sync_in(started) == Some(Duration::ZERO);
         self.write(&frame, wants_sync, started)?;
+        self.end_waiting();
         self.tell(frame, wants_sync);
-        if self.shared.full_since_us.load(Ordering::Relaxed) > 0 {
-            self.shared.full_since_us.store(0, Ordering::Relaxed);
-        }
-        if std::mem::take(&mut self.is_short) {
-            self.shared.queue.lock().shortage = None;
-            tracing::info!("the journal goes on");
-        }
         let settled = self.shared.settled.load(Ordering::Acquire);
         self.is_ahead_wanted |= self.files.look_ahead(settled);
         let wants_files = self.cannot_grow && self.files.ends_soon(settled);
@@ -318,6 +312,17 @@ impl Writer {
             self.shared.wants_files.store(wants_files, Ordering::Relaxed);
         }
         Ok(Step::Again)
+    }
+
+    /// A group was stored. Nobody is refused any more for what it waited for, least of all an owner that hears of it and goes on.
+    fn end_waiting(&mut self) {
+        if self.shared.full_since_us.load(Ordering::Relaxed) > 0 {
+            self.shared.full_since_us.store(0, Ordering::Relaxed);
+        }
+        if std::mem::take(&mut self.is_short) {
+            self.shared.queue.lock().shortage = None;
+            tracing::info!("the journal goes on");
+        }
     }
 
     /// Makes sure that a frame of `frame_bytes` can be written at `files.end`, and that somebody knows of the journal then;
