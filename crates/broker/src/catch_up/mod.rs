@@ -1,6 +1,8 @@
 //! Catch-up reads: of records that have left memory, on their own budget, so that they stop nobody else. Searches by time have
 //! theirs of the same budget.
 //!
+//! Whether a read may wait for the disk is decided in [`plan`].
+//!
 //! Who has to wait for the disk waits on a thread that serves no other connection meanwhile, and only so many wait at
 //! once for each log dir, each for a piece of a file of bounded size, or to prove about as much of what one fetch answers
 //! ([`crate::fetch`]): that bounds threads, bytes in flight, and what the disk has to do
@@ -10,6 +12,7 @@
 //! hangs keeps nobody from the others. What such a reader brought into the page cache far behind the end of a log, it takes along
 //! ([`readers`]).
 
+pub(crate) mod plan;
 pub(crate) mod readers;
 
 use std::collections::HashMap;
@@ -23,13 +26,11 @@ use riverrun_env::File;
 use riverrun_types::Offset;
 use tokio::task::yield_now;
 
+use self::plan::{ColdSpell, FetchStart};
 use self::readers::{ReaderId, Readers, Stretch};
 use crate::context::ConnectionInfo;
 use crate::flow::inflate_offload::{InflatingLeave, Length};
 use crate::flow::source::Source;
-
-/// Fetches and ranges of a connection that may have to wait for the disk after one that had to.
-const COLD_FOR: u32 = 16;
 
 /// After so long nothing of what was sent is on its way any more, as long as the reader is not slow.
 const DROP_AGAIN_AFTER: Duration = Duration::from_secs(1);
@@ -58,25 +59,16 @@ impl PartialEq for FileRef {
     }
 }
 
-/// A connection whose next reads may have to wait for the disk.
-#[derive(Clone, Copy, Debug)]
-struct Cold {
-    /// How many of them.
-    reads: u32,
-    /// Where a fetch without a session begins.
-    begin_at: usize,
-}
-
 /// The catch-up reads of a server.
 ///
-/// Invariants: `cold` holds a connection exactly while its next reads may have to wait for the disk. Nobody waits for the
+/// Invariants: `spells` holds a connection exactly while its next reads are expected to meet the disk. Nobody waits for the
 /// turn of one log dir while it has that of another.
 #[derive(Debug)]
 pub(crate) struct CatchUp {
     /// Turns to wait for each log dir.
     turns: Box<[Arc<InflatingLeave>]>,
     distance_bytes: u64,
-    cold: Mutex<HashMap<u64, Cold>>,
+    spells: Mutex<HashMap<u64, ColdSpell>>,
     readers: Mutex<Readers<FileRef>>,
 }
 
@@ -120,34 +112,37 @@ impl CatchUp {
         Arc::new(Self {
             turns: (0..log_dirs).map(|_| Arc::new(InflatingLeave::with_places(waits_max))).collect(),
             distance_bytes,
-            cold: Mutex::default(),
+            spells: Mutex::default(),
             readers: Mutex::default(),
         })
     }
 
-    /// A connection begins. Where it will read is unknown, so its first fetch may have to wait for the disk.
+    /// A connection begins.
     pub(crate) fn begin(&self, connection: u64) {
-        self.cold.lock().insert(connection, Cold { reads: 1, begin_at: 0 });
+        self.spells.lock().insert(connection, ColdSpell::OF_NEWCOMER);
     }
 
     /// A connection is gone.
     pub(crate) fn end(&self, connection: u64) {
-        self.cold.lock().remove(&connection);
+        self.spells.lock().remove(&connection);
         self.readers.lock().forget(connection);
     }
 
-    /// Whether what the connection reads next may be on the disk.
-    pub(crate) fn is_cold(&self, connection: u64) -> bool {
-        self.cold.lock().contains_key(&connection)
+    /// Whether what the connection reads next is expected to meet the disk.
+    pub(crate) fn has_spell(&self, connection: u64) -> bool {
+        self.spells.lock().contains_key(&connection)
     }
 
-    /// The connection begins a fetch. Whether that may have to wait for the disk.
-    pub(crate) fn begins_cold(&self, connection: u64) -> bool {
-        let is_cold = self.is_cold(connection);
-        if is_cold {
-            self.cool_down(connection);
-        }
-        is_cold
+    /// The connection begins a fetch.
+    pub(crate) fn begin_fetch(&self, connection: u64) -> FetchStart {
+        let mut spells = self.spells.lock();
+        let Some(spell) = spells.get(&connection) else { return FetchStart::WARM };
+        let (start, left) = spell.begin_fetch();
+        match left {
+            Some(left) => spells.insert(connection, left),
+            None => spells.remove(&connection),
+        };
+        start
     }
 
     /// Does something for a client that may have to wait for the disk of a log dir, or take long, as one of a bounded number.
@@ -201,33 +196,17 @@ impl CatchUp {
         tokio::task::block_in_place(work)
     }
 
-    /// The connection met records on the disk.
-    pub(crate) fn met_cold(&self, connection: u64, read: Option<&FarRead>) {
-        self.cold.lock().entry(connection).or_insert(Cold { reads: 0, begin_at: 0 }).reads = COLD_FOR;
-        if let Some(read) = read {
-            self.readers.lock().met_cold(read.id);
-        }
+    /// The connection has met records on the disk.
+    pub(crate) fn met_disk(&self, connection: u64) {
+        let mut spells = self.spells.lock();
+        let spell = ColdSpell::since_disk(spells.get(&connection).copied());
+        spells.insert(connection, spell);
     }
 
-    /// The connection's fetch had enough before it came to the partition at `place`: the next one without a session begins
-    /// there, so that those behind come to their turn.
-    pub(crate) fn go_on_at(&self, connection: u64, place: usize) {
-        self.cold.lock().insert(connection, Cold { reads: COLD_FOR, begin_at: place });
-    }
-
-    /// Where a fetch of the connection without a session begins.
-    pub(crate) fn begin_at(&self, connection: u64) -> usize {
-        self.cold.lock().get(&connection).map_or(0, |cold| cold.begin_at)
-    }
-
-    fn cool_down(&self, connection: u64) {
-        let mut cold = self.cold.lock();
-        if let Some(left) = cold.get_mut(&connection) {
-            left.reads -= 1;
-            if left.reads == 0 {
-                cold.remove(&connection);
-            }
-        }
+    /// The connection's fetch has postponed the partition at `place`: the next one without a session begins there, so that
+    /// those behind come to their turn.
+    pub(crate) fn begin_next_at(&self, connection: u64, place: usize) {
+        self.spells.lock().insert(connection, ColdSpell::since_postponed(place));
     }
 
     /// Notes a read; the result goes with it until it was sent, if it is far behind.
@@ -243,6 +222,11 @@ impl CatchUp {
 }
 
 impl FarRead {
+    /// It lies on the disk, or did before it was read.
+    pub(crate) fn met_disk(&self) {
+        self.catch_up.readers.lock().met_cold(self.id);
+    }
+
     /// It was handed to the socket whole: what nobody needs any more leaves the page cache.
     pub(crate) fn finish(self) {
         let old = self.catch_up.readers.lock().sent(self.id, self.stretch);
@@ -280,6 +264,7 @@ mod tests {
     use riverrun_env::sim::SimEnv;
     use riverrun_types::{PartitionId, TopicId};
 
+    use super::plan::{SPELL_FETCHES, Thread};
     use super::*;
 
     const ID: ReaderId =
@@ -315,14 +300,15 @@ mod tests {
     #[test]
     fn a_connection_is_taken_for_cold_at_first_and_for_some_time_after_it_was() {
         let catch_up = CatchUp::new(1, 1, 0);
+        let begins_cold = || catch_up.begin_fetch(5).thread == Thread::Own;
         catch_up.begin(5);
-        assert!(catch_up.begins_cold(5), "nothing is known of it");
-        assert!(!catch_up.begins_cold(5));
-        catch_up.met_cold(5, None);
-        for _ in 0..COLD_FOR {
-            assert!(catch_up.begins_cold(5));
+        assert!(begins_cold(), "nothing is known of it");
+        assert!(!begins_cold());
+        catch_up.met_disk(5);
+        for _ in 0..SPELL_FETCHES {
+            assert!(begins_cold());
         }
-        assert!(!catch_up.begins_cold(5));
+        assert!(!begins_cold() && !catch_up.has_spell(5));
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

@@ -1,19 +1,20 @@
 use std::net::SocketAddr;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use riverrun_env::sim::SimEnv;
 use riverrun_log::AppendOptions;
 use riverrun_log::producer_state::AppendOrigin;
-use riverrun_types::{PartitionId, TimestampMs};
+use riverrun_types::{LeaderEpoch, Offset, PartitionId, TimestampMs};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::*;
 use crate::aside::{self, Aside};
+use crate::catch_up::plan::COPIED_BYTES_MAX;
 use crate::config::{BrokerConfig, TopicOverrides};
 use crate::context::ConnectionInfo;
-use crate::fetch_sessions::PartitionRef;
+use crate::fetch_sessions::{PartitionRef, TopicRef};
 use crate::metadata::{NewTopic, Topic};
 use crate::metrics::Format;
 use crate::start::open_broker;
@@ -200,20 +201,6 @@ fn many_small_partitions_that_are_cold_take_few_fetches() {
     assert_eq!(fetch(&broker, &[Offset(0); PARTITIONS]), [true; PARTITIONS]);
 }
 
-#[test]
-fn a_pass_ends_by_bytes_and_by_time_and_not_by_the_first_wait() {
-    let mut spent = Spent::default();
-    for _ in 0..9 {
-        spent.add(5000, Duration::from_millis(1));
-        assert!(!spent.is_enough());
-    }
-    spent.add(0, Duration::from_millis(1));
-    assert!(spent.is_enough(), "opening logs takes its time, too");
-    let mut spent = Spent::default();
-    spent.add(PROVED_BYTES_MAX, Duration::ZERO);
-    assert!(spent.is_enough());
-}
-
 /// Fetches the first record of these partitions on a new connection; which of them had it.
 async fn first_fetch(broker: Arc<Broker>, connection: u64, indexes: Vec<usize>) -> Vec<bool> {
     broker.catch_up.begin(connection);
@@ -243,7 +230,7 @@ fn a_log_dir_that_hangs_keeps_no_new_consumer_from_the_others() {
         // Who has found something does not wait for the other one, and comes back for it.
         let both = tokio::time::timeout(patience, first_fetch(Arc::clone(&broker), 3, vec![1, 0])).await;
         assert_eq!(both, Ok(vec![true, false]));
-        assert_eq!(broker.catch_up.begin_at(3), 1);
+        assert_eq!(broker.catch_up.begin_fetch(3).begin_at, 1);
         release.send(()).expect("it hangs");
         assert_eq!(first.await.expect("ends"), [true]);
     });

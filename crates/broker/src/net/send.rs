@@ -1,7 +1,8 @@
 //! Sending: what lies in memory leaves by `writev`, ranges of segment files by `sendfile`, without a copy here.
 //!
 //! `sendfile` blocks on pages that are not cached, and a blocked worker would stop every connection on it. So a
-//! range that may be on the disk is sent as a catch-up read: on a thread of its own, a few at a time for each log dir.
+//! range that may be on the disk ([`Thread::of_range`]) is sent as a catch-up read: on a thread of its own, a few at a time
+//! for each log dir.
 //!
 //! What clients read at the end of a log are pieces of the journal's groups, and each keeps the whole group in memory. So
 //! what a client does not take soon moves to memory of its own, which is what it is charged for; who reads in full flow is
@@ -22,6 +23,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 use tokio::task::yield_now;
 
 use super::transport::Transport;
+use crate::catch_up::plan::{Ends, Thread};
 use crate::catch_up::{CatchUp, FarRead, Whose};
 use crate::flow::responses::Held;
 use crate::flow::source::Source;
@@ -214,22 +216,20 @@ impl Outbox {
         }
         loop {
             transport.writable().await?;
-            // The system reads ahead: the first page may be there, and the last one not.
-            if !(is_cached(fd, position) && is_cached(fd, position + len as u64 - 1)) {
-                self.catch_up.met_cold(self.connection, far);
-            }
             let pass_on = || transport.try_send_file(fd, position, len);
-            let sent = if self.catch_up.is_cold(self.connection) {
-                let read_and_pass_on = || {
-                    // All of it at once: by itself the system asks the disk for little at a time.
-                    let _ = rustix::fs::fadvise(fd, position, NonZeroU64::new(len as u64), Advice::WillNeed);
-                    pass_on()
-                };
-                // What was sent must not be forgotten, so this thread is given back only before the next range.
-                self.was_aside.store(true, Relaxed);
-                self.catch_up.read_on_thread(log_dir, self.whose(), read_and_pass_on).await
-            } else {
-                pass_on()
+            let sent = match self.thread_of(fd, range, far) {
+                Thread::Shared => pass_on(),
+                Thread::Own => {
+                    let read_and_pass_on = || {
+                        // All of it at once: by itself the system asks the disk for little at a time.
+                        let _ =
+                            rustix::fs::fadvise(fd, position, NonZeroU64::new(len as u64), Advice::WillNeed);
+                        pass_on()
+                    };
+                    // What was sent must not be forgotten, so this thread is given back only before the next range.
+                    self.was_aside.store(true, Relaxed);
+                    self.catch_up.read_on_thread(log_dir, self.whose(), read_and_pass_on).await
+                }
             };
             match sent {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -237,6 +237,23 @@ impl Outbox {
             }
         }
     }
+
+    /// The thread for a range. If the disk has to bring some of it, the connection's next reads expect the same.
+    fn thread_of(&self, fd: BorrowedFd<'_>, range: FileRange, far: Option<&FarRead>) -> Thread {
+        let ends = ends(fd, range);
+        if ends == Ends::Missing {
+            self.catch_up.met_disk(self.connection);
+            if let Some(far) = far {
+                far.met_disk();
+            }
+        }
+        Thread::of_range(ends, self.catch_up.has_spell(self.connection))
+    }
+}
+
+fn ends(fd: BorrowedFd<'_>, range: FileRange) -> Ends {
+    let last = range.position + range.len as u64 - 1;
+    if is_cached(fd, range.position) && is_cached(fd, last) { Ends::Cached } else { Ends::Missing }
 }
 
 /// Whether the page at `position` is in memory. Any doubt counts as yes: then `sendfile` itself reports.
