@@ -1,7 +1,7 @@
 //! Places that tailers keep in the queue's directory, by name.
 //!
 //! ```text
-//!  two slots of 64 bytes, used in turn     offset i64 | sequence u64 | queue id u128 | epoch u32
+//!  two slots of 64 bytes, alternating      offset i64 | sequence u64 | queue id u128 | epoch u32
 //!                                          | CRC-32C of the magic and these 36 bytes u32
 //! ```
 //!

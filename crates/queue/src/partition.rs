@@ -27,18 +27,17 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 /// Reads a partition of a server, whose directory is `<log dir>/<topic id>/<partition>`
 /// (`riverrun topic describe` tells the id).
 ///
-/// It sees what the server has written into the segments: with durability 2 and 4 that is at once (unless
-/// `journal.async.write` is set), with 1 and 3, which sync through the journal, about ten seconds after the ack unless much
-/// is written. The directory of a new partition may not be there before: then [`open`](Self::open) is an error.
+/// It sees the records that the server has written into the segments: at durability levels 2 and 4 immediately (unless
+/// `journal.async.write` is set), at 1 and 3, which sync through the journal, about ten seconds after the ack unless
+/// much is written. The directory of a new partition may not exist before then: [`open`](Self::open) is an error until
+/// it does.
 ///
 /// ```no_run
 /// use riverrun_queue::{PartitionTailer, StartAt};
 ///
 /// let dir = std::path::Path::new("riverrun-data/logs/b6ce3c36-92a7-442d-8d3f-fef1335aacb2/0");
-/// It sees the records that the server has written into the segments: at durability levels 2 and 4 immediately
-/// (unless `journal.async.write` is set), at 1 and 3, which sync through the journal, about ten seconds after the ack
-/// unless much is written. The directory of a new partition may not exist before then: [`open`](Self::open) is an
-/// error so long.
+/// let mut tailer = PartitionTailer::open(dir, StartAt::Start)?;
+/// while let Some(batch) = tailer.next_batch()? {
 ///     for record in &batch.records()? {
 ///         println!("{}", record?.offset);
 ///     }
