@@ -34,7 +34,7 @@ async fn main() -> Result<(), ClientError> {
     consume(servers, from, records, record_bytes).await
 }
 
-/// Sends the records, and answers the offset of the first.
+/// Sends the records, and returns the offset of the first.
 async fn produce(options: ProducerOptions, records: usize, record_bytes: usize) -> Result<i64, ClientError> {
     let producer = Producer::new(options).await?;
     let value: Vec<u8> =
@@ -93,7 +93,7 @@ impl Measure {
     }
 }
 
-/// What this process has used, as far as the system says so.
+/// Processor time of this process, as far as the system reports it.
 fn processor_time() -> Duration {
     const TICKS_A_SECOND: u64 = 100;
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();

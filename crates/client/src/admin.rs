@@ -1,7 +1,7 @@
-//! The admin client: topics, configs, groups, offsets and what a cluster says about itself.
+//! The admin client: topics, configs, groups, offsets, and descriptions of the cluster.
 //!
-//! Each call asks the servers that have the answer, tries again while an error may pass, and gives a result for
-//! every item, so that one item's error does not hide the others. Results are plain structs.
+//! Each call asks the servers that have the answer, retries errors that may pass, and returns a result for every
+//! item, so that one item's error does not hide the others. Results are plain structs.
 
 mod cluster_info;
 mod configs;
@@ -33,10 +33,10 @@ use crate::connection::{AnyRequest, ResponseFrame, wire_ms};
 use crate::error::ClientError;
 use crate::retry::Retry;
 
-/// Number of the next admin client that names itself.
+/// Number for the next admin client without a configured name.
 static ADMINS: AtomicU64 = AtomicU64::new(1);
 
-/// Asks and changes a cluster. Shared by reference or `Arc`: all of its methods take `&self`.
+/// Describes and changes a cluster. Shared by reference or `Arc`: all of its methods take `&self`.
 ///
 /// ```no_run
 /// use riverrun_client::{Admin, ClusterOptions, NewTopic};
@@ -58,12 +58,12 @@ pub struct Admin {
 /// A result for each item of a call, by its name.
 pub type Results<K, T> = Vec<(K, Result<T, ClientError>)>;
 
-/// What an error of the whole call means for each item.
+/// Gives each item the error of the whole call.
 fn all_failed<K, T>(items: impl IntoIterator<Item = K>, error: &ClientError) -> Results<K, T> {
     items.into_iter().map(|item| (item, Err(error.clone()))).collect()
 }
 
-/// A result for each item that was asked for: what the answer says, or that it says nothing of this one.
+/// A result for each requested item: the one in the answer, or an error if the answer leaves it out.
 fn complete<K: Clone + Display + Eq + Hash, T>(
     api: ApiKey,
     asked: impl IntoIterator<Item = K>,
@@ -89,7 +89,7 @@ impl Admin {
         })
     }
 
-    /// The servers that it is connected to.
+    /// The cluster that it is connected to.
     pub fn cluster(&self) -> &Arc<Cluster> {
         &self.cluster
     }
@@ -98,7 +98,7 @@ impl Admin {
         Retry::new(self.cluster.options())
     }
 
-    /// How long a server may take for a change.
+    /// The time that a request grants the server for a change.
     fn server_timeout(&self) -> Duration {
         self.cluster.options().request_timeout
     }
@@ -107,7 +107,7 @@ impl Admin {
         wire_ms(self.server_timeout())
     }
 
-    /// Asks the controller, again while it cannot be reached. `check` finds an error of the whole answer.
+    /// Asks the controller, and retries while it cannot be reached. `check` finds an error of the whole answer.
     async fn ask_controller(
         &self,
         request: &dyn AnyRequest,
@@ -120,12 +120,12 @@ impl Admin {
                 Ok(frame) => return Ok(frame),
                 Err(error) => retry.pause_after(error).await?,
             }
-            // The controller may be another by now; if this fails, the next attempt says why.
+            // The controller may have moved; if this fails, the next attempt reports why.
             let _ = self.cluster.refresh(Some(&[]), false).await;
         }
     }
 
-    /// Asks any server, again while none can be reached.
+    /// Asks any server, and retries while none can be reached.
     async fn ask_any(&self, request: &dyn AnyRequest) -> Result<ResponseFrame, ClientError> {
         let mut retry = self.retry();
         loop {
@@ -136,7 +136,8 @@ impl Admin {
         }
     }
 
-    /// Asks one server, again while it cannot be reached. One that the others do not know is not waited for.
+    /// Asks one server, and retries while it cannot be reached. Fails at once for a server that the others do not
+    /// know.
     async fn ask_node(&self, node: NodeId, request: &dyn AnyRequest) -> Result<ResponseFrame, ClientError> {
         let mut retry = self.retry();
         loop {
@@ -148,8 +149,8 @@ impl Admin {
         }
     }
 
-    /// Asks which servers there are, and fails with `unknown` if this one is not among them: it may have come since they
-    /// were asked last.
+    /// Refreshes the list of servers, because this one may have joined since, and fails with `unknown` if it is not
+    /// in the list.
     async fn look_for(
         &self,
         node: NodeId,

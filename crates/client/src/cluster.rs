@@ -1,7 +1,7 @@
-//! The servers: where they are, which leads what, and one connection to each for each purpose.
+//! The servers: their addresses, the leaders of partitions, and one connection to each server for each lane.
 //!
-//! Owns the metadata cache and the connections of one client. Metadata is asked for when it is needed and not
-//! known, when it is older than `metadata_max_age`, and when an answer shows that it is stale.
+//! Owns the metadata cache and the connections of one client. Metadata is requested when it is needed and unknown,
+//! when it is older than `metadata_max_age`, and when an answer shows that it is stale.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,45 +26,45 @@ use crate::traffic::{Traffic, TrafficCounts};
 
 /// Key type of a group in `FindCoordinator`.
 const KEY_TYPE_GROUP: i8 = 0;
-/// First version of `FindCoordinator` that asks for several keys at once.
+/// First version of `FindCoordinator` with several keys.
 const COORDINATOR_KEYS_SINCE: i16 = 4;
-/// First version of Metadata whose request says whether topics may be made.
+/// First version of Metadata whose request can forbid the creation of topics.
 const AUTO_CREATE_SINCE: i16 = 4;
 
 options! {
-    /// How to reach a cluster, and how long to wait for it.
+    /// How to reach a cluster, and the timeouts of its requests.
     pub struct ClusterOptions {}
 
     /// `host:port` of one or more servers; the others are learnt from these.
     bootstrap: Vec<String> = "bootstrap.servers", Kind::List("a list of host:port"), Some("");
-    /// The client's name for itself, shown by the server's tools. Where it is empty, the client names itself, with a number
-    /// that counts the clients of its kind in this process: `producer-1`, `adminclient-1`, `consumer-GROUP-1`, or
-    /// `consumer-1` without a group; a static member is `consumer-GROUP-INSTANCE`.
+    /// The client's name, shown by the server's tools. Empty for a generated name with a number that counts the
+    /// clients of its kind in this process: `producer-1`, `adminclient-1`, `consumer-GROUP-1`, or `consumer-1`
+    /// without a group; a static member is `consumer-GROUP-INSTANCE`.
     client_id: String = "client.id", Kind::Text("a name, or empty"), Some("");
-    /// Time for a connection to come up. Where a name has several addresses, each has its share of that.
+    /// Time for a connection to come up. The addresses of one host name share it.
     connect_timeout: Duration = "socket.connection.setup.timeout.ms", Kind::Millis(1, i64::MAX), Some("10000");
-    /// Time for an answer, beyond what a fetch or a join itself asks the server to wait. Of a produce request the server is
-    /// given nine tenths of it, so that it can say in time that it was too slow. Kafka's clients take 0 as well, and then have no
-    /// answer to anything.
+    /// Time for an answer, in addition to the time that a fetch or a join itself grants the server. A produce request
+    /// grants the server nine tenths of it, so that the server can report a timeout before the client gives up.
+    /// Unlike Kafka's clients, 0 is refused: no request would get an answer.
     request_timeout: Duration = "request.timeout.ms", Kind::Millis(1, i32::MAX as i64), Some("30000");
     /// Time in which retriable errors are retried before they are reported.
     retry_timeout: Duration = "default.api.timeout.ms", Kind::Millis(0, i32::MAX as i64), Some("60000");
-    /// Pause between the first attempt and the second. Each later one is twice as long, up to `retry.backoff.max.ms`, and
-    /// up to a fifth longer or shorter by chance.
+    /// Pause between the first attempt and the second. Each later pause is twice as long, up to
+    /// `retry.backoff.max.ms`, and varies at random by up to a fifth.
     retry_backoff: Duration = "retry.backoff.ms", Kind::Millis(0, i64::MAX), Some("100");
-    /// Pause between two attempts at most. Where it is no more than `retry.backoff.ms`, it is every pause.
+    /// Longest pause between two attempts. Where it is no more than `retry.backoff.ms`, it is every pause.
     retry_backoff_max: Duration = "retry.backoff.max.ms", Kind::Millis(0, i64::MAX), Some("1000");
-    /// Pause before a server is connected to again. It grows with each attempt that fails, as that of `retry.backoff.ms`
-    /// does, up to `reconnect.backoff.max.ms`.
+    /// Pause before another connection attempt to a server. It grows with each failed attempt as that of
+    /// `retry.backoff.ms` does, up to `reconnect.backoff.max.ms`.
     reconnect_backoff: Duration = "reconnect.backoff.ms", Kind::Millis(0, i64::MAX), Some("50");
-    /// Pause before a server is connected to again at most. Where it is no more than `reconnect.backoff.ms`, it is every
-    /// pause.
+    /// Longest pause before another connection attempt to a server. Where it is no more than `reconnect.backoff.ms`,
+    /// it is every pause.
     reconnect_backoff_max: Duration = "reconnect.backoff.max.ms", Kind::Millis(0, i64::MAX), Some("1000");
-    /// Age at which metadata is asked for again.
+    /// Age at which metadata is requested again.
     metadata_max_age: Duration = "metadata.max.age.ms", Kind::Millis(0, i64::MAX), Some("300000");
-    /// Unanswered requests on one connection at most. Of one partition at most 5 batches are under way, as many as
-    /// a server remembers of an idempotent producer, so that more than 5 is taken with idempotence, too, which Kafka's producer
-    /// refuses.
+    /// Most unanswered requests on one connection. At most 5 batches of one partition are in flight, as many as a
+    /// server remembers of an idempotent producer. More than 5 is therefore accepted with idempotence, too; Kafka's
+    /// producer refuses it.
     in_flight_max: usize = "max.in.flight.requests.per.connection", Kind::Int(1, i32::MAX as i64), Some("5");
 }
 
@@ -75,7 +75,7 @@ impl ClusterOptions {
         Self { bootstrap: bootstrap.map(str::to_owned).collect(), ..Self::defaults() }
     }
 
-    /// Names the client where nobody did.
+    /// Sets the client's name if none is configured.
     pub(crate) fn name_client(&mut self, name: impl FnOnce() -> String) {
         if self.client_id.is_empty() {
             self.client_id = name();
@@ -88,9 +88,9 @@ impl ClusterOptions {
 pub struct Node {
     /// Its id.
     pub id: NodeId,
-    /// Host as it advertises itself.
+    /// Its advertised host.
     pub host: String,
-    /// Port as it advertises itself.
+    /// Its advertised port.
     pub port: i32,
     /// Its rack or zone.
     pub rack: Option<String>,
@@ -101,7 +101,7 @@ pub struct Node {
 pub struct PartitionInfo {
     /// Index, from 0.
     pub index: i32,
-    /// Who leads it; none while nobody does.
+    /// Its leader; `None` while it has none.
     pub leader: Option<NodeId>,
     /// Epoch of that leader.
     pub leader_epoch: LeaderEpoch,
@@ -109,12 +109,12 @@ pub struct PartitionInfo {
     pub replicas: Vec<NodeId>,
     /// Those that are in sync.
     pub in_sync: Vec<NodeId>,
-    /// Those whose files cannot be used, although their servers are there.
+    /// Replicas whose files cannot be used, although their servers are up.
     pub unusable: Vec<NodeId>,
 }
 
 impl PartitionInfo {
-    /// One that nobody says anything of but that it is there.
+    /// A partition of which only the index is known.
     fn untold(index: i32) -> Self {
         Self {
             index,
@@ -126,7 +126,7 @@ impl PartitionInfo {
         }
     }
 
-    /// Who leads this partition of a topic, or why nobody does.
+    /// The leader of this partition of a topic, or the reason why it has none.
     pub fn led(&self, topic: &str) -> Result<NodeId, ClientError> {
         let code = match self.leader {
             Some(leader) => return Ok(leader),
@@ -145,7 +145,7 @@ pub struct TopicInfo {
     pub name: String,
     /// Id; zero if the server has none.
     pub id: TopicId,
-    /// Whether it is the server's own, such as `__consumer_offsets`.
+    /// True for the server's own topics, such as `__consumer_offsets`.
     pub internal: bool,
     /// Its partitions, by index.
     pub partitions: Vec<PartitionInfo>,
@@ -158,18 +158,18 @@ impl TopicInfo {
     }
 }
 
-/// A topic of a metadata answer, or its name and the error that the answer has in its place.
+/// A topic of a metadata answer, or its name and the error in its place.
 type Told = Result<Arc<TopicInfo>, (String, ClientError)>;
 
-/// A topic as the cache has it.
+/// A topic in the cache.
 #[derive(Clone, Debug)]
 pub(crate) struct KnownTopic {
     pub(crate) topic: Arc<TopicInfo>,
-    /// Whether it was learnt less than `metadata_max_age` ago.
+    /// True if it was learnt less than `metadata_max_age` ago.
     pub(crate) fresh: bool,
 }
 
-/// What a connection is for. A waiting fetch or join holds up what comes after it on the same connection.
+/// Purpose of a connection. A waiting fetch or join delays later requests on the same connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Lane {
     /// Produce, metadata, admin.
@@ -192,9 +192,9 @@ struct Known {
     topics: HashMap<String, (Arc<TopicInfo>, Instant)>,
 }
 
-/// The servers as one client sees them. Cheap to share by `Arc`.
+/// The cluster as one client sees it. Cheap to share by `Arc`.
 ///
-/// Invariants: at most one live connection for each node and lane; a slot is locked only by a task that goes on by
+/// Invariants: at most one live connection for each node and lane; a slot is locked only by a task that runs on by
 /// itself.
 #[derive(Debug)]
 pub struct Cluster {
@@ -209,7 +209,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Cluster {
-    /// Reaches one of the bootstrap servers and learns of the others.
+    /// Connects to one of the bootstrap servers and learns the others from it.
     pub fn connect(options: ClusterOptions) -> BoxFuture<'static, Result<Arc<Self>, ClientError>> {
         Box::pin(async move {
             let (known, slots, traffic) = (Mutex::default(), Mutex::default(), Arc::default());
@@ -224,7 +224,7 @@ impl Cluster {
         &self.options
     }
 
-    /// What has gone over all connections.
+    /// Counts of the traffic on all connections.
     pub(crate) fn traffic(&self) -> TrafficCounts {
         self.traffic.counts()
     }
@@ -234,7 +234,7 @@ impl Cluster {
         lock(&self.known).nodes.values().cloned().collect()
     }
 
-    /// How a server is called in messages: by its id, and its address as far as that is known.
+    /// A server's name in messages: its id, and its address if that is known.
     pub(crate) fn name_of(&self, node: NodeId) -> String {
         match lock(&self.known).nodes.get(&node.0) {
             Some(Node { host, port, .. }) => format!("server {} ({host}:{port})", node.0),
@@ -242,13 +242,13 @@ impl Cluster {
         }
     }
 
-    /// The cluster's id, if the server has said it.
+    /// The cluster's id, if a server has reported it.
     pub fn cluster_id(&self) -> Option<String> {
         lock(&self.known).cluster_id.clone()
     }
 
-    /// Asks for these topics, or all with `None`, and remembers what the answer says. The result holds an entry
-    /// for each topic of the answer: an error of one topic does not hide the others.
+    /// Requests the metadata of these topics, or of all with `None`, and caches it. The result holds an entry for
+    /// each topic of the answer: an error of one topic does not hide the others.
     pub fn refresh<'a>(
         &'a self,
         names: Option<&'a [&'a str]>,
@@ -261,7 +261,7 @@ impl Cluster {
                 ..Default::default()
             };
             let connection = self.any_connection().await?;
-            // Before that version a server makes topics whatever the client wants.
+            // Before that version a server creates topics whatever the request says.
             request.allow_auto_topic_creation |= connection.version_of(ApiKey::Metadata)? < AUTO_CREATE_SINCE;
             let frame = connection.call(&request, CallLimits::default()).await?;
             let answer = frame.decode::<MetadataRequest<'_>>()?;
@@ -307,12 +307,12 @@ impl Cluster {
         seen
     }
 
-    /// A topic as the cache has it; none if it is not known or was learnt too long ago.
+    /// A topic from the cache; `None` if it is unknown or too old.
     pub fn cached_topic(&self, name: &str) -> Option<Arc<TopicInfo>> {
         self.known_topic(name).filter(|known| known.fresh).map(|known| known.topic)
     }
 
-    /// A topic as it was learnt last, however long ago: records go on their way by that while newer metadata comes.
+    /// A topic from the cache, however old: records are sent by it while newer metadata is on its way.
     pub(crate) fn known_topic(&self, name: &str) -> Option<KnownTopic> {
         let known = lock(&self.known);
         let (topic, at) = known.topics.get(name)?;
@@ -320,8 +320,8 @@ impl Cluster {
         Some(KnownTopic { topic: Arc::clone(topic), fresh })
     }
 
-    /// A topic, from the cache while that is fresh. With `create`, a server that makes topics on demand is given
-    /// the time to do so. Partitions may be without a leader, as long as one has one or is known to be out of order.
+    /// A topic, from the cache while that is fresh. With `create`, waits for a server that creates topics on demand.
+    /// Partitions may lack a leader, as long as one has one or is known to be unusable.
     pub fn topic<'a>(
         &'a self,
         name: &'a str,
@@ -341,7 +341,7 @@ impl Cluster {
         })
     }
 
-    /// Asks for a topic, once, though it may be known.
+    /// Requests a topic's metadata, once, even if it is cached.
     pub(crate) async fn ask_topic(&self, name: &str, create: bool) -> Result<Arc<TopicInfo>, ClientError> {
         let mut seen = self.refresh(Some(&[name]), create).await?;
         match seen.pop() {
@@ -351,12 +351,12 @@ impl Cluster {
         }
     }
 
-    /// Forgets a topic, so that the next look asks the server: its metadata proved stale.
+    /// Removes a topic from the cache, because its metadata proved stale: the next lookup asks a server.
     pub fn forget_topic(&self, name: &str) {
         lock(&self.known).topics.remove(name);
     }
 
-    /// Asks for the coordinator of a group, once: who wants something of it tries again, and can tell meanwhile why.
+    /// Asks for the coordinator of a group, once: the caller retries, and can report the reason meanwhile.
     pub(crate) async fn ask_coordinator(&self, group: &str) -> Result<NodeId, ClientError> {
         let connection = self.any_connection().await?;
         let version = connection.version_of(ApiKey::FindCoordinator)?;
@@ -381,7 +381,8 @@ impl Cluster {
         Ok(self.learn_coordinator(found))
     }
 
-    /// A node may have moved since metadata was asked for. A connection to it that is up stays in use: what is there answers.
+    /// The address of a node may have changed since the metadata was requested. A live connection to the node stays
+    /// in use.
     fn learn_coordinator(&self, found: &Coordinator<'_>) -> NodeId {
         let id = NodeId(found.node_id);
         let mut known = lock(&self.known);
@@ -400,7 +401,7 @@ impl Cluster {
         self.connection(node, lane).await?.call(request, CallLimits::default()).await
     }
 
-    /// Sends a request that the server may answer after `server_wait` only.
+    /// Sends a request that the server may delay for up to `server_wait`.
     pub(crate) async fn call_patiently(
         &self,
         node: NodeId,
@@ -429,13 +430,13 @@ impl Cluster {
         self.any_connection().await?.call(request, CallLimits::default()).await
     }
 
-    /// The newest version of a request that both we and some server know.
+    /// The newest version of a request that both this client and some server support.
     pub(crate) async fn version_of_any(&self, api: ApiKey) -> Result<i16, ClientError> {
         self.any_connection().await?.version_of(api)
     }
 
-    /// Of those that are up the one whose server owes the fewest answers: it may be one that does not answer at all. A server
-    /// that is known for that is asked after those that nothing is known of: a machine that is gone closes no connection.
+    /// Returns the live connection whose server owes the fewest answers, because a server with many may be hanging. A
+    /// suspect server is asked only after those of unknown state: a machine that is gone closes no connection.
     async fn any_connection(&self) -> Result<Arc<Connection>, ClientError> {
         let (mut suspect, well): (Vec<_>, Vec<_>) =
             self.shuffled_nodes().into_iter().partition(|node| self.is_suspect(*node));
@@ -451,10 +452,10 @@ impl Cluster {
         }
     }
 
-    /// Of these servers the first that can be connected to. All of them are tried within the time that one has, each as soon as
-    /// those before have failed or taken their share: a few that are gone keep nobody from the one that is there.
+    /// The first of these servers that can be connected to. All are tried within the timeout of one connection, each
+    /// as soon as those before have failed or used up their share: a few dead servers do not hide a live one.
     async fn first_connected(&self, nodes: impl Iterator<Item = NodeId>) -> Option<Arc<Connection>> {
-        // Others may answer at once while one is given its pause.
+        // A server in its reconnect pause is skipped: others may answer at once.
         let nodes: Vec<NodeId> = nodes.filter(|node| !self.is_paused(*node, Lane::Data)).collect();
         let share = self.options.connect_timeout / u32::try_from(nodes.len().max(1)).unwrap_or(u32::MAX);
         let (mut left, mut attempts) = (nodes.into_iter(), FuturesUnordered::new());
@@ -471,7 +472,7 @@ impl Cluster {
         }
     }
 
-    /// The servers, from any of them on, so that not all clients ask the first.
+    /// The servers in rotated order, so that not all clients ask the same one first.
     fn shuffled_nodes(&self) -> Vec<NodeId> {
         let mut nodes: Vec<NodeId> = lock(&self.known).nodes.values().map(|node| node.id).collect();
         if !nodes.is_empty() {
@@ -481,7 +482,7 @@ impl Cluster {
         nodes
     }
 
-    /// Whether a server has shown that it may be gone, whatever it was asked.
+    /// True if the server may be gone, judged by its connections in all lanes.
     fn is_suspect(&self, node: NodeId) -> bool {
         Lane::ALL.into_iter().filter_map(|lane| self.known_slot(node, lane)).any(|slot| slot.is_suspect())
     }
@@ -497,12 +498,12 @@ impl Cluster {
         Err(last)
     }
 
-    /// Whether it is among the servers that are known now.
+    /// True if the node is among the known servers.
     pub(crate) fn has_node(&self, node: NodeId) -> bool {
         lock(&self.known).nodes.contains_key(&node.0)
     }
 
-    /// A connection that is up, without waiting for one.
+    /// A live connection, without waiting for one.
     pub(crate) fn live_connection(&self, node: NodeId, lane: Lane) -> Option<Arc<Connection>> {
         self.known_slot(node, lane)?.live()
     }
@@ -520,17 +521,17 @@ impl Cluster {
         Arc::clone(lock(&self.slots).entry((node, lane)).or_insert_with(new))
     }
 
-    /// The connection to a server, made if there is none, after the pause where the last could not be made.
+    /// The connection to a server. Makes one if there is none, after the reconnect pause.
     pub(crate) async fn connection(&self, node: NodeId, lane: Lane) -> Result<Arc<Connection>, ClientError> {
         if let Some(live) = self.live_connection(node, lane) {
             return Ok(live);
         }
         let address = lock(&self.known).nodes.get(&node.0).map(|node| format!("{}:{}", node.host, node.port));
-        // It may have left the cluster since it was heard of, and whoever leads now will be heard of, too.
+        // The server may have left the cluster; then the metadata will soon name the new leader, too.
         let address = address.ok_or(ClientError::UnknownNode(node))?;
         let slot = self.slot(node, lane);
-        // In a task of its own: whoever asks may not go on for long, as a consumer's fetch does not between two polls,
-        // and must not keep the slot from others meanwhile.
+        // In a task of its own: the caller may not be polled for long, as a consumer's fetch between two polls, and
+        // must not keep the slot locked meanwhile.
         let (to, options) = (address.clone(), self.connection_options());
         let connecting = tokio::spawn(async move { slot.connect(&to, &options).await });
         connecting.await.unwrap_or_else(|ended| {
@@ -549,12 +550,12 @@ impl Cluster {
     }
 }
 
-/// Whether asking for a topic again a moment later may help who wants to use it.
+/// True if asking for the topic again a moment later may help.
 pub(crate) fn may_change(asked: &Result<Arc<TopicInfo>, ClientError>, create: bool) -> bool {
     match asked {
-        // Who waited for the last of them could not use the others while one is out of order.
-        Ok(topic) => !topic.partitions.iter().any(is_settled),
-        // A topic that is being made answers "unknown" or "no leader" for a moment.
+        // Waiting for the last partition would keep the caller from the others while one is unusable.
+        Ok(topic) => !topic.partitions.iter().any(is_final),
+        // A topic that is being created answers "unknown" or "no leader" for a moment.
         Err(error) if error.code() == Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION) => create,
         Err(error) => error.kind() == ErrorKind::Retry,
     }
@@ -564,8 +565,8 @@ fn wanted_topic(name: &str) -> MetadataRequestTopic<'_> {
     MetadataRequestTopic { name: Some(name.into()), ..Default::default() }
 }
 
-/// Whether asking again a moment later is unlikely to tell more of a partition.
-fn is_settled(partition: &PartitionInfo) -> bool {
+/// True if a later answer is unlikely to say more about the partition.
+fn is_final(partition: &PartitionInfo) -> bool {
     partition.leader.is_some() || !partition.unusable.is_empty()
 }
 
@@ -582,12 +583,12 @@ fn topic_info(
     Ok(TopicInfo { name: name.to_owned(), id: topic.topic_id, internal: topic.is_internal, partitions })
 }
 
-/// Partitions that may be missing beside each that is told of, and beside few of them.
+/// Most missing partitions for each one in the answer, and at least this many.
 const HOLES_MAX: usize = 10;
 const HOLES_ALWAYS: usize = 10_000;
 
-/// Partitions by their places, by which they are found from here on. One that is left out has no leader: servers of a cluster
-/// with `ZooKeeper` do not tell of those that nobody has led yet. Fails with what cannot be.
+/// Sorts partitions by index, which becomes their position. A missing one has no leader: servers of a cluster with
+/// `ZooKeeper` leave out partitions that never had one. Fails for impossible indexes.
 fn by_place(told: Vec<PartitionInfo>) -> Result<Vec<PartitionInfo>, String> {
     let (count, least) = (told.len(), told.iter().map(|partition| partition.index).min());
     let mut by_index: BTreeMap<i32, PartitionInfo> = told.into_iter().map(|one| (one.index, one)).collect();
@@ -608,12 +609,12 @@ fn by_place(told: Vec<PartitionInfo>) -> Result<Vec<PartitionInfo>, String> {
 }
 
 fn partition_info(partition: &MetadataResponsePartition, nodes: &BTreeMap<i32, Node>) -> PartitionInfo {
-    // What is offline with its server may be back with it.
+    // A replica that is offline because of its server may return with it.
     let is_there = |node: &&i32| nodes.contains_key(node);
     PartitionInfo {
         unusable: partition.offline_replicas.iter().filter(is_there).copied().map(NodeId).collect(),
         index: partition.partition_index,
-        // One that is not among the servers cannot be asked.
+        // A leader that is not among the servers cannot be asked.
         leader: nodes.contains_key(&partition.leader_id).then_some(NodeId(partition.leader_id)),
         leader_epoch: LeaderEpoch(partition.leader_epoch),
         replicas: partition.replica_nodes.iter().copied().map(NodeId).collect(),
@@ -641,9 +642,9 @@ mod tests {
         Cluster { options, known, slots: Mutex::default(), traffic: Arc::default() }
     }
 
-    /// It may have been slow once; the others are machines that were switched off.
+    /// The suspect server may have been slow once; the others are machines that were switched off.
     #[tokio::test]
-    async fn a_server_that_is_suspect_does_not_wait_for_each_of_those_that_are_gone() {
+    async fn suspect_server_is_asked_before_all_dead_ones_timed_out() {
         let listening = || TcpListener::bind("127.0.0.1:0");
         let (one, other) = (listening().await.expect("a port"), listening().await.expect("a port"));
         let address = |gone: &TcpListener| gone.local_addr().expect("an address").to_string();
@@ -652,9 +653,9 @@ mod tests {
         options.request_timeout = Duration::from_mins(10);
         let there = greeting_server().await;
         let cluster = cluster_of(&[address(&one), address(&other), there], options);
-        // In another lane: nothing is connected in the one that is wanted.
+        // In another lane, because the wanted lane has no connection.
         let (slot, options) = (cluster.slot(NodeId(3), Lane::Fetch), cluster.connection_options());
-        slot.connect("127.0.0.1:1", &options).await.expect_err("nobody is there");
+        slot.connect("127.0.0.1:1", &options).await.expect_err("no listener there");
         assert!(cluster.is_suspect(NodeId(3)));
         let found = timeout(Duration::from_mins(1), cluster.any_connection()).await;
         let found = found.expect("in time").expect("one is there");

@@ -1,9 +1,9 @@
 //! One connection to one server: requests out in order, answers back in the same order.
 //!
-//! Guarantees that at most `in_flight_max` requests are unanswered, that a caller that waits no longer does not
-//! disturb the others: its answer is read and dropped, and that nobody waits for ever. Refuses answers that are longer than
-//! the bound or that belong to no request; both end the connection, as does a request that is not answered in time, whether
-//! or not somebody waits for it still. With the connection ends what waits to be written.
+//! Guarantees that at most `in_flight_max` requests are unanswered, and that every wait is bounded. A caller that
+//! stops waiting does not disturb the others: its answer is read and dropped. An answer that is longer than the bound
+//! or belongs to no request ends the connection, and so does a request without an answer in time, whether or not its
+//! caller still waits. Requests that are not written yet end with the connection.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, IoSlice};
@@ -27,22 +27,22 @@ use crate::error::ClientError;
 use crate::socket;
 use crate::traffic::Traffic;
 
-/// Requests that wait to be written at most, or as many as may be unanswered where that is more: so many are handed over
+/// Most requests that wait to be written, or as many as may be unanswered if that is more: so many can be sent
 /// without waiting.
 const SEND_QUEUE: usize = 16;
-/// Parts of a frame that are handed to the system at once.
+/// Most parts of a frame in one system call.
 const VECTOR_PARTS: usize = 64;
-/// Bytes that are read of an answer whose length is not known yet.
+/// Most bytes of an answer that are read before its length is known.
 const AHEAD_BYTES: usize = 16 * 1024;
-/// Bytes of the length before each answer.
+/// Bytes of the length field before each answer.
 const LENGTH_BYTES: usize = 4;
-/// An answer in bytes at most: a server that says more is none.
+/// Largest answer in bytes: a longer length means that the peer is not a Kafka server.
 const ANSWER_BYTES_MAX: usize = 1 << 30;
-/// An answer is waited for longer than its caller waits, by this part of that time: for the case that nobody does any more.
-/// Who does is the first to say that it is late.
+/// The connection waits for an answer longer than the caller does, by this fraction of the caller's time, in case the
+/// caller has gone. A waiting caller is the first to report a timeout.
 const PATIENCE_PART: u32 = 10;
 
-/// A request of any kind. Only to write it is a matter of its kind: all the rest of its way is compiled once.
+/// A request of any type. Only writing it depends on the type: the rest of its way is compiled once.
 pub(crate) trait AnyRequest: Sync {
     fn key(&self) -> ApiKey;
 
@@ -90,23 +90,23 @@ pub(crate) struct ConnectionOptions {
     pub(crate) connect_timeout: Duration,
     pub(crate) request_timeout: Duration,
     pub(crate) in_flight_max: usize,
-    /// Where what goes over the connection is counted.
+    /// Counters of the traffic on the connection.
     pub(crate) traffic: Arc<Traffic>,
 }
 
-/// A time as requests carry it.
+/// A duration in milliseconds, as requests carry it.
 pub(crate) fn wire_ms(duration: Duration) -> i32 {
     i32::try_from(duration.as_millis()).unwrap_or(i32::MAX)
 }
 
-/// What a request asks for beyond the connection's own options.
+/// Limits of one request, beyond the connection's own options.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallLimits {
     /// Newest version that may be used.
     pub(crate) version_max: i16,
-    /// How long the server may hold the answer back, by the request's own words.
+    /// How long the request allows the server to delay the answer.
     pub(crate) server_wait: Duration,
-    /// How long the answer is of any use, where that is shorter than `request.timeout.ms`.
+    /// How long the answer is useful, where that is shorter than `request.timeout.ms`.
     pub(crate) useful: Duration,
 }
 
@@ -118,15 +118,15 @@ impl Default for CallLimits {
 
 struct Outgoing {
     frame: Frame,
-    /// Bytes that belong at the frame's splices.
+    /// Bytes to insert at the frame's splices.
     records: Vec<Bytes>,
-    /// None for a request that gets no answer.
+    /// `None` for a request without an answer.
     asked: Option<Asked>,
-    /// Told once all of it was written.
+    /// Completed when the whole request is written.
     written: Option<oneshot::Sender<()>>,
 }
 
-/// An answer that a request asks for.
+/// The answer that a request expects.
 struct Asked {
     correlation: i32,
     reply: oneshot::Sender<Bytes>,
@@ -134,13 +134,13 @@ struct Asked {
     patience: Duration,
 }
 
-/// A request whose answer is to come. Its permit is what bounds the unanswered requests.
+/// A request whose answer is outstanding. Its permit bounds the unanswered requests.
 struct Expected {
     asked: Asked,
     _permit: OwnedSemaphorePermit,
 }
 
-/// A request that has been handed over, in order, and whose answer can be waited for later.
+/// A request that was sent, in order, and whose answer can be awaited later.
 #[derive(Debug)]
 pub(crate) struct PendingAnswer {
     connection: Arc<Connection>,
@@ -163,7 +163,7 @@ impl PendingAnswer {
     }
 }
 
-/// A request that has been handed over, in order, and gets no answer. That the system has it can be waited for later.
+/// A request without an answer that was sent, in order. The caller can await later that the operating system has it.
 #[derive(Debug)]
 pub(crate) struct PendingWrite {
     connection: Arc<Connection>,
@@ -173,8 +173,8 @@ pub(crate) struct PendingWrite {
 }
 
 impl PendingWrite {
-    /// Waits until the system has all of it, so that the end of the process does not lose it. A server that does not read is
-    /// waited for as one that does not answer.
+    /// Waits until the operating system has all of it, so that the end of the process does not lose it. A server that
+    /// does not read gets the same time as one that does not answer.
     pub(crate) async fn wait(self) -> Result<(), ClientError> {
         let Self { connection, api, written, deadline } = self;
         match timeout_at(deadline, written).await {
@@ -184,9 +184,9 @@ impl PendingWrite {
     }
 }
 
-/// A live connection. Dropping it closes the socket once what was handed over is written.
+/// A live connection. Dropping it closes the socket once all sent requests are written.
 ///
-/// Invariants: `versions` is set before anybody but [`Connection::open`] sees the connection; once `broken` is set
+/// Invariants: `versions` is set before any caller of [`Connection::open`] sees the connection; once `broken` is set
 /// it stays so.
 #[derive(Debug)]
 pub(crate) struct Connection {
@@ -195,7 +195,7 @@ pub(crate) struct Connection {
     versions: OnceLock<HashMap<i16, (i16, i16)>>,
     next_correlation: AtomicI32,
     sender: mpsc::Sender<Outgoing>,
-    /// A permit is taken for each request that was written and not answered.
+    /// A permit is taken for each request that is written and not answered.
     in_flight: Arc<Semaphore>,
     broken: Arc<AtomicBool>,
     /// Since when the server is known not to answer.
@@ -205,8 +205,8 @@ pub(crate) struct Connection {
 }
 
 impl Drop for Connection {
-    /// Whoever waits for an answer holds the connection, so nobody reads any more. What waits to be written goes
-    /// out, unless the connection is broken, where it could wait for ever.
+    /// Each caller that waits for an answer holds the connection, so no answer is needed any more. Requests that are
+    /// not written yet are written, unless the connection is broken, where writing could block for ever.
     fn drop(&mut self) {
         self.reading.abort();
         if self.is_broken() {
@@ -216,7 +216,7 @@ impl Drop for Connection {
 }
 
 impl Connection {
-    /// Connects and asks for the versions that the server knows.
+    /// Connects and asks for the API versions of the server.
     pub(crate) async fn open(address: &str, options: &ConnectionOptions) -> Result<Arc<Self>, ClientError> {
         let connect_error = |source: io::Error| ClientError::Connect {
             address: address.to_owned(),
@@ -246,10 +246,10 @@ impl Connection {
         let is_silent = Arc::clone(&silent);
         let reading = tokio::spawn(async move {
             let unanswered = read_answers(reader, &mut expected, &is_silent, &traffic).await;
-            // Before those who wait hear of it: who tries again does so on another connection.
+            // Before the waiting callers are woken, so that their retries take another connection.
             ended.store(true, Ordering::Release);
             drop((unanswered, expected));
-            // It may hang where the server reads nothing, and with it what waits to be written.
+            // The writer task may block on a server that does not read, and with it the unwritten requests.
             writer.abort();
         });
         let reading = reading.abort_handle();
@@ -267,7 +267,7 @@ impl Connection {
         }
     }
 
-    /// Starts with version 3; a server that does not know it answers in version 0 with what it knows.
+    /// Starts with version 3; a server that does not know it answers in version 0 with its own versions.
     async fn ask_versions(self: &Arc<Self>) -> Result<HashMap<i16, (i16, i16)>, ClientError> {
         let request = ApiVersionsRequest {
             client_software_name: "riverrun".into(),
@@ -287,7 +287,7 @@ impl Connection {
         Ok(version_map(&answer))
     }
 
-    /// Whether the connection can no longer be used.
+    /// True if the connection can no longer be used.
     pub(crate) fn is_broken(&self) -> bool {
         self.broken.load(Ordering::Acquire) || self.sender.is_closed()
     }
@@ -297,13 +297,13 @@ impl Connection {
         self.silent.get().copied()
     }
 
-    /// Requests that were handed over and are neither answered nor, where there is no answer, written.
+    /// Requests that are neither answered nor, without an answer, written.
     pub(crate) fn unanswered(&self) -> usize {
         let waiting = self.sender.max_capacity() - self.sender.capacity();
         waiting + (self.options.in_flight_max - self.in_flight.available_permits())
     }
 
-    /// The newest version of a request that both sides know.
+    /// The newest version of a request that both sides support.
     pub(crate) fn version_of(&self, api: ApiKey) -> Result<i16, ClientError> {
         let unsupported = || ClientError::Unsupported { address: self.address.clone(), api };
         let versions = self.versions.get().ok_or_else(unsupported)?;
@@ -313,7 +313,7 @@ impl Connection {
         if newest < min.max(*ours.start()) { Err(unsupported()) } else { Ok(newest) }
     }
 
-    /// Sends a request in the newest common version that the limits allow, and waits for its answer.
+    /// Sends a request in the newest common version within the limits, and waits for its answer.
     pub(crate) async fn call(
         self: &Arc<Self>,
         request: &dyn AnyRequest,
@@ -323,9 +323,9 @@ impl Connection {
         self.hand_over(request, version, limits).await?.wait().await
     }
 
-    /// Hands a request over, so that requests leave in the order of these calls; the answer is waited for apart. Waits for
-    /// nothing itself: fails where very many wait to be written. `records` are put where the request says
-    /// `Records::External`.
+    /// Sends a request without waiting, so that requests leave in the order of these calls; the caller awaits the
+    /// answer separately. Fails if very many requests wait to be written. `records` are inserted where the request
+    /// has `Records::External`.
     pub(crate) fn begin(
         self: &Arc<Self>,
         request: &dyn AnyRequest,
@@ -339,7 +339,7 @@ impl Connection {
         Ok(self.pending(api, version, answer, patience))
     }
 
-    /// The same for a request that gets no answer.
+    /// The same for a request without an answer.
     pub(crate) fn begin_unanswered(
         self: &Arc<Self>,
         request: &dyn AnyRequest,
@@ -402,8 +402,8 @@ impl Connection {
         })
     }
 
-    /// Waits for its turn. That it does not come in time is no word on the server: it may answer one request after the other,
-    /// and whose answer is late gives up the connection.
+    /// Waits for a place in the queue. A timeout here is no verdict on the server: it may answer one request after
+    /// the other, and the request whose answer is late ends the connection.
     async fn queue(&self, api: ApiKey, outgoing: Outgoing, patience: Duration) -> Result<(), ClientError> {
         let queued =
             timeout(patience, self.sender.send(outgoing)).await.map_err(|_| self.late(api, patience))?;
@@ -414,7 +414,7 @@ impl Connection {
         self.next_correlation.fetch_add(1, Ordering::Relaxed) & i32::MAX
     }
 
-    /// What was sent is not answered, or not even taken, in time.
+    /// Ends the connection, because a request was not answered, or not even read, in time.
     fn give_up(&self, api: ApiKey, after: Duration) -> ClientError {
         self.silent.get_or_init(Instant::now);
         self.broken.store(true, Ordering::Release);
@@ -438,16 +438,16 @@ fn version_map(answer: &ApiVersionsResponse<'_>) -> HashMap<i16, (i16, i16)> {
     answer.api_keys.iter().map(|range| (range.api_key, (range.min_version, range.max_version))).collect()
 }
 
-/// Where the writer announces the answers that are to come.
+/// The queue by which the writer task announces expected answers to the reader task.
 struct Expectation {
     expect: mpsc::Sender<Expected>,
     broken: Arc<AtomicBool>,
 }
 
 impl Expectation {
-    /// Announces one, and says whether its request is to be written. Where nobody reads any more although nothing is wrong,
-    /// everybody has let go of the connection: what was handed over goes out all the same, as a goodbye does that has no time
-    /// for an answer.
+    /// Announces an expected answer. Returns whether its request should be written. If the reader task has ended
+    /// without a failure, no caller holds the connection any more: the sent requests are written all the same, such
+    /// as a LeaveGroup whose answer is not awaited.
     async fn announce(&self, asked: Asked, permit: OwnedSemaphorePermit) -> bool {
         let announced = self.expect.send(Expected { asked, _permit: permit }).await;
         announced.is_ok() || !self.broken.load(Ordering::Acquire)
@@ -464,7 +464,7 @@ async fn write_requests(
     let mut next = None;
     let (mut parts, mut told) = (VecDeque::new(), Vec::<oneshot::Sender<()>>::new());
     while let Some(first) = or_else(next.take(), outgoing.recv()).await {
-        // Bounded: this is where a client waits that has too many requests in flight.
+        // A client with too many requests in flight waits here.
         let permit = match first.asked {
             Some(_) => Arc::clone(&in_flight).acquire_owned().await.ok(),
             None => None,
@@ -481,7 +481,7 @@ async fn write_requests(
             requests += 1;
             bytes += frame.bytes.len() + records.iter().map(Bytes::len).sum::<usize>();
             push_frame(&mut parts, frame, records);
-            // Those that wait already leave with it.
+            // Requests that already wait are written with it.
             let Ok(another) = outgoing.try_recv() else { break };
             let permit = another.asked.as_ref().map(|_| Arc::clone(&in_flight).try_acquire_owned());
             match permit.transpose() {
@@ -494,7 +494,7 @@ async fn write_requests(
         }
         traffic.sent(requests, bytes);
         for written in told.drain(..) {
-            // Who sent it may have given up meanwhile.
+            // The sender of the request may have stopped waiting.
             let _ = written.send(());
         }
     }
@@ -504,7 +504,7 @@ async fn or_else<T>(known: Option<T>, other: impl Future<Output = Option<T>>) ->
     if known.is_some() { known } else { other.await }
 }
 
-/// The parts of a frame: the records go out from where they lie.
+/// The parts of a frame: records are written without a copy.
 fn push_frame(parts: &mut VecDeque<Bytes>, frame: Frame, records: Vec<Bytes>) {
     let mut rest = frame.bytes.freeze();
     let mut taken = 0;
@@ -516,7 +516,7 @@ fn push_frame(parts: &mut VecDeque<Bytes>, frame: Frame, records: Vec<Bytes>) {
     parts.push_back(rest);
 }
 
-/// All parts in as few system calls as the system takes.
+/// Writes all parts in as few system calls as possible.
 async fn write_all(writer: &mut (impl AsyncWrite + Unpin), parts: &mut VecDeque<Bytes>) -> io::Result<()> {
     while !parts.is_empty() {
         let mut slices = [IoSlice::new(&[]); VECTOR_PARTS];
@@ -533,7 +533,7 @@ async fn write_all(writer: &mut (impl AsyncWrite + Unpin), parts: &mut VecDeque<
     Ok(())
 }
 
-/// Takes off what was written, and parts that are empty.
+/// Removes written bytes, and empty parts.
 fn drop_written(parts: &mut VecDeque<Bytes>, mut written: usize) {
     while let Some(part) = parts.front_mut() {
         if written < part.len() {
@@ -545,9 +545,9 @@ fn drop_written(parts: &mut VecDeque<Bytes>, mut written: usize) {
     }
 }
 
-/// Tells those who wait their answers, until the connection is of no use any more, and returns whose answer did not come. The
-/// time for an answer begins when the one before has come: with a server that answers anything at all, those behind it can be
-/// waited for.
+/// Passes answers to the waiting callers until the connection fails or is closed. Returns the request whose answer
+/// did not come. The time for an answer begins when the answer before it has come: while a server answers at all,
+/// later requests can be awaited.
 async fn read_answers(
     mut reader: impl AsyncRead + Unpin,
     expected: &mut mpsc::Receiver<Expected>,
@@ -561,7 +561,7 @@ async fn read_answers(
         match timeout(patience, read_answer(&mut reader, &mut ahead)).await {
             Ok(Ok(bytes)) if bytes.get(..4) == Some(&asked.correlation.to_be_bytes()) => {
                 traffic.received(LENGTH_BYTES + bytes.len());
-                // The caller may have given up waiting; the answer is not for anybody else.
+                // The caller may have stopped waiting; no other needs the answer.
                 let _ = next.asked.reply.send(bytes);
             }
             Ok(_) => return Some(next),
@@ -574,8 +574,8 @@ async fn read_answers(
     None
 }
 
-/// The request whose answer comes next. `None` when there is to be none: nobody asks any more, the server has closed the
-/// connection, or it says what nobody asked.
+/// The request whose answer comes next. `None` when the connection ends: it has no more users, the server has closed
+/// it, or the server has sent an unexpected answer.
 async fn next_expected(
     reader: &mut (impl AsyncRead + Unpin),
     expected: &mut mpsc::Receiver<Expected>,
@@ -585,16 +585,16 @@ async fn next_expected(
         biased;
         next = expected.recv() => next,
         read = reader.read_buf(ahead) => match read {
-            // A request is announced before it is written, so if this is an answer, its request is here by now: it may
-            // have been announced, written and answered after the queue was looked at.
+            // A request is announced before it is written, so the request of this answer must be in the queue by now:
+            // it may have been announced, written and answered after the queue was checked.
             Ok(1..) => expected.try_recv().ok(),
             _ => None,
         },
     }
 }
 
-/// An answer in memory of its own and of its length, so that what is kept of it keeps nothing else alive. `ahead` holds what
-/// was read beyond the answer before.
+/// Reads an answer into memory of its own and of exactly its length, so that slices of it keep nothing else alive.
+/// `ahead` holds bytes that were read beyond the answer before.
 async fn read_answer(reader: &mut (impl AsyncRead + Unpin), ahead: &mut BytesMut) -> io::Result<Bytes> {
     while ahead.len() < LENGTH_BYTES {
         ahead.reserve(AHEAD_BYTES - ahead.len());
@@ -631,7 +631,7 @@ mod tests {
 
     use super::*;
 
-    /// A server so quick that a request is announced and answered between two looks of the reader.
+    /// A server so quick that a request is announced and answered between two checks of the reader task.
     struct Quick {
         expect: mpsc::Sender<Expected>,
         request: Option<Expected>,
@@ -652,7 +652,7 @@ mod tests {
         }
     }
 
-    /// Keeps what each write brought.
+    /// Records the bytes of each write.
     #[derive(Clone, Default)]
     struct Written(Arc<Mutex<Vec<Vec<u8>>>>);
 
@@ -702,7 +702,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn requests_that_wait_leave_together_and_no_more_of_them_than_may_be_unanswered() {
+    async fn waiting_requests_leave_together_within_the_limit() {
         let (sender, receiver) = mpsc::channel(SEND_QUEUE);
         let (expect, mut expected) = mpsc::channel(2);
         for (byte, reply) in [(1, true), (2, false), (3, true), (4, true), (5, true)] {
@@ -730,9 +730,9 @@ mod tests {
         assert_eq!(last.map(|request| request.asked.correlation), [4, 5]);
     }
 
-    /// Whom nobody has an answer for any more may have had something to say.
+    /// A request whose caller has gone, such as a LeaveGroup, may still matter to the server.
     #[tokio::test]
-    async fn what_was_handed_over_is_written_though_nobody_reads_the_answer_but_not_to_a_broken_connection() {
+    async fn dropped_connection_writes_sent_requests_unless_broken() {
         for (broken, expected) in [(false, vec![vec![1, 2]]), (true, Vec::new())] {
             let (sender, receiver) = mpsc::channel(SEND_QUEUE);
             let (expect, nobody) = mpsc::channel(2);
@@ -749,7 +749,7 @@ mod tests {
         }
     }
 
-    /// Notes whether a connection counts as broken when somebody is woken up.
+    /// Records whether a connection counts as broken when a caller is woken.
     struct Woken {
         connection: Arc<Connection>,
         broken: mpsc::Sender<bool>,
@@ -757,13 +757,13 @@ mod tests {
 
     impl Wake for Woken {
         fn wake(self: Arc<Self>) {
-            self.broken.try_send(self.connection.is_broken()).expect("somebody listens");
+            self.broken.try_send(self.connection.is_broken()).expect("a receiver");
         }
     }
 
-    /// Who tries again would do so on the same connection.
+    /// A retrying caller would otherwise take the same connection.
     #[tokio::test]
-    async fn a_connection_counts_as_broken_before_those_who_wait_hear_of_it() {
+    async fn connection_is_broken_before_its_callers_are_woken() {
         let listening = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listening.local_addr().expect("an address").to_string();
         let options = ConnectionOptions {
@@ -778,7 +778,7 @@ mod tests {
         let (mut server, _) = listening.accept().await.expect("a client");
         let (broken, mut told) = mpsc::channel(2);
         let mut waiting = Vec::new();
-        // The first is the one that is read when the end comes, and the other is behind it.
+        // The reader task waits for the first answer when the connection ends; the other is behind it.
         for _ in 0..2 {
             let request = ApiVersionsRequest::default();
             let answer = connection.hand_over(&request, 3, CallLimits::default()).await.expect("it is taken");
@@ -801,9 +801,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_that_comes_right_after_its_request_was_announced_does_not_end_the_connection() {
+    async fn answer_right_after_its_announcement_is_expected() {
         let (expect, mut expected) = mpsc::channel(1);
-        let permit = Arc::new(Semaphore::new(1)).acquire_owned().await.expect("nobody closes it");
+        let permit = Arc::new(Semaphore::new(1)).acquire_owned().await.expect("it stays open");
         let (asked, answer) = asked(7);
         let request = Some(Expected { asked, _permit: permit });
         let silent = OnceLock::new();

@@ -1,8 +1,8 @@
-//! The consumer: partitions that it is given, or that it shares with a group, read in order.
+//! The consumer: reads assigned partitions, or those that it shares with a group, in order.
 //!
 //! Owns positions, fetches and commits. A position moves when [`Consumer::poll`] returns the records before it, and
-//! only such positions are committed. Fetching goes on while the application works: the next answer is under way
-//! while the last is being read. Group membership runs in a task of its own; what it decides takes effect in `poll`.
+//! only such positions are committed. Fetching continues while the application works: the next answer is in flight
+//! while the last is being read. A task of its own keeps the group membership; its decisions take effect in `poll`.
 
 mod assignment;
 mod commits;
@@ -54,20 +54,19 @@ use crate::leaders::Patience;
 use crate::list_offsets::{Findings, FoundOffset, OffsetSpec, list_offsets, list_offsets_within, offsets_of};
 use crate::topic_partition::TopicPartition;
 
-/// How long closing takes at most where nobody says, as with Kafka's consumer.
+/// Longest time of [`Consumer::close`], as with Kafka's consumer.
 const CLOSE_LIMIT: Duration = Duration::from_secs(30);
 
-/// Number of the next consumer that names itself.
+/// Number for the next consumer without a configured name.
 static CONSUMERS: AtomicU64 = AtomicU64::new(1);
 
-/// An answer that is waited for without the consumer, in any task.
+/// An answer that any task can await without the consumer.
 pub type Answer<T> = BoxFuture<'static, Result<T, ClientError>>;
 
 /// Reads topics.
 ///
-/// A consumer that is not polled keeps its partitions until its group rebalances, and then has `rebalance_timeout`
-/// to be polled again. Dropping it ends it without a commit and without a word to the group; use
-/// [`close`](Self::close).
+/// A consumer that is not polled keeps its partitions until its group rebalances, and then has `rebalance_timeout` to
+/// be polled again. Dropping it commits nothing and does not leave the group; use [`close`](Self::close).
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -88,7 +87,7 @@ pub type Answer<T> = BoxFuture<'static, Result<T, ClientError>>;
 /// ```
 ///
 /// Invariants: `chunks` holds, for each partition, as many chunks of its current incarnation as its state counts;
-/// `busy` holds the nodes that a fetch in `work` waits for, and `asked_bytes` the sum of what these asked for.
+/// `busy` holds the nodes with a fetch in `work`, and `asked_bytes` the sum of the bytes that these requested.
 #[derive(Debug)]
 pub struct Consumer {
     cluster: Arc<Cluster>,
@@ -98,27 +97,27 @@ pub struct Consumer {
     chunks: VecDeque<Chunk>,
     work: FuturesUnordered<Work>,
     busy: HashSet<NodeId>,
-    /// Bytes that the fetches in `work` may bring.
+    /// Bytes that the fetches in `work` may return.
     asked_bytes: usize,
-    /// The node that was asked last: the next goes first, so that none is always left without room.
+    /// The last node that was asked: the next one is asked first, so that none is always left without room.
     asked_last: Option<NodeId>,
     sessions: Sessions,
     /// Topics whose metadata is missing or proved stale.
     stale: BTreeSet<Arc<str>>,
     refreshing: bool,
     refresh_at: Option<Instant>,
-    /// Asking for metadata.
+    /// Attempts to refresh metadata.
     refreshes: Attempts,
     membership: Option<Membership>,
-    /// The end of the last membership, if the group may not have heard of it.
+    /// The end of the last membership, if the coordinator may not have received it.
     departure: Option<Departure>,
-    /// Why membership has ended.
+    /// The error that ended the membership.
     failed: Option<ClientError>,
-    /// An error that came after records that had to be returned first.
+    /// An error that occurred after records which have to be returned first.
     deferred: Option<ClientError>,
-    /// The last commit that was begun without being waited for.
+    /// The last background commit.
     committing: Option<JoinHandle<()>>,
-    /// How many of these are in `work`.
+    /// Number of background commits in `work`.
     committing_count: usize,
     committed_at: Instant,
     /// Number of the last commit.
@@ -168,17 +167,17 @@ impl Consumer {
         })
     }
 
-    /// Tells this listener, from now on, what the group gives and takes.
+    /// Reports assigned and revoked partitions to this listener from now on.
     pub fn set_listener(&mut self, listener: impl RebalanceListener + 'static) {
         self.listener.set(Box::new(listener));
     }
 
-    /// Shares these topics with the group, in place of what was read before. Topics may come to exist later. The same topics
-    /// again change nothing.
+    /// Subscribes to these topics with the group, in place of the former subscription or assignment. Topics may be
+    /// created later. Subscribing to the same topics again changes nothing.
     ///
-    /// With no topic at all, the consumer leaves the group. That fails if the group cannot be told within `request.timeout.ms`:
-    /// it then waits for the member until its session is over, unless it is told by the same call again or by
-    /// [`close`](Self::close), or the member comes back with another subscription.
+    /// With no topic at all, the consumer leaves the group. That fails if the group cannot be told within
+    /// `request.timeout.ms`: the group then keeps the member until its session times out, unless the same call or
+    /// [`close`](Self::close) tells it, or the member returns with another subscription.
     pub fn subscribe<T: AsRef<str>>(&mut self, topics: &[T]) -> BoxFuture<'_, Result<(), ClientError>> {
         self.subscribe_topics(topics.iter().map(|topic| topic.as_ref().to_owned()).collect())
     }
@@ -192,11 +191,11 @@ impl Consumer {
         })
     }
 
-    /// Shares all topics whose whole name matches this regular expression with the group, in place of what was read
-    /// before: those that are there, and those that will be. With KIP-848 the server finds them, where it can; otherwise
-    /// this consumer does, and looks again every `metadata.max.age.ms`. The servers' own topics are left out.
+    /// Subscribes to all topics whose whole name matches this regular expression, in place of the former subscription
+    /// or assignment: existing topics and future ones. With KIP-848 the server finds them, if it can; otherwise this
+    /// consumer does, every `metadata.max.age.ms`. The servers' internal topics are left out.
     ///
-    /// The syntax is that of RE2, which the server has, too: neither look-around nor back references.
+    /// The syntax is that of RE2, as on the server: no look-around and no back references.
     pub fn subscribe_pattern<'a>(&'a mut self, pattern: &'a str) -> BoxFuture<'a, Result<(), ClientError>> {
         Box::pin(async move {
             let pattern = Pattern::new(pattern);
@@ -214,7 +213,7 @@ impl Consumer {
         match &self.membership {
             Some(membership) if self.failed.is_none() => membership.resubscribe(subscription),
             failed => {
-                // A member that has failed comes back as another one.
+                // A member that has failed returns as a new one.
                 let is_to_leave = failed.is_some();
                 let committed = self.stop_reading().await;
                 let left = if is_to_leave { self.leave(Duration::MAX).await } else { Ok(()) };
@@ -226,7 +225,7 @@ impl Consumer {
         Ok(())
     }
 
-    /// Reads these partitions, and no others, without sharing them with anybody. An offset or a time below 0 is refused.
+    /// Reads exactly these partitions, without a group assignment. An offset or a time below 0 is refused.
     pub fn assign(
         &mut self,
         partitions: Vec<(TopicPartition, StartAt)>,
@@ -245,14 +244,14 @@ impl Consumer {
         })
     }
 
-    /// Commits if that is automatic, leaves the group, and forgets every partition.
+    /// With auto commit, commits; then leaves the group, and forgets every partition.
     async fn unassign(&mut self) -> Result<(), ClientError> {
         let committed = self.stop_reading().await;
         committed.and(self.leave(Duration::MAX).await)
     }
 
-    /// Tells the group of a membership that is over, if it has to be told, within this time. What may be heard later is kept to
-    /// be said again.
+    /// Tells the group, if necessary, that a membership has ended, within this time. Keeps a message that may get
+    /// through later, to repeat it.
     async fn leave(&mut self, limit: Duration) -> Result<(), ClientError> {
         let Some(departure) = &self.departure else { return Ok(()) };
         let left = departure.leave(limit).await;
@@ -262,7 +261,8 @@ impl Consumer {
         left
     }
 
-    /// Commits if that is automatic, ends membership, of which the group has yet to be told, and forgets every partition.
+    /// With auto commit, commits; then ends the membership, without telling the group yet, and forgets every
+    /// partition.
     async fn stop_reading(&mut self) -> Result<(), ClientError> {
         let committed = self.commit_last().await;
         self.end_membership().await;
@@ -278,8 +278,8 @@ impl Consumer {
             _ => Positions::new(),
         };
         let committed = if self.coordinator.is_some() {
-            // Also without any: the commit of what was given up before may still be under way.
-            self.commit_positions(positions).await.settle().1
+            // Also without positions: the commit of revoked partitions may still be in flight.
+            self.commit_positions(positions).await.into_done().1
         } else {
             Ok(())
         };
@@ -300,8 +300,8 @@ impl Consumer {
     }
 
     /// Returns records as soon as there are some, or none after `timeout`. The records of one partition come in
-    /// order. Errors that may pass by themselves are not reported; [`trouble`](Self::trouble) tells of them. May be
-    /// dropped while it waits, without loss.
+    /// order. Errors that may pass are not reported; [`trouble`](Self::trouble) shows them. Dropping the future while
+    /// it waits loses nothing.
     pub fn poll(&mut self, timeout: Duration) -> BoxFuture<'_, Result<Vec<ConsumerRecord>, ClientError>> {
         Box::pin(async move {
             let mut records = Vec::new();
@@ -311,9 +311,9 @@ impl Consumer {
         })
     }
 
-    /// Shows the next records to `each`, where they lie in what was fetched, and answers how many; none after `timeout`.
-    /// For the rest it is as [`poll`](Self::poll), without the cost of records of their own.
-    // Not boxed: it is compiled with `each`, which is called for every record. What it waits for is.
+    /// Passes the next records to `each`, borrowed from the fetched bytes, and returns their number; 0 after
+    /// `timeout`. Otherwise as [`poll`](Self::poll), without the cost of owned records.
+    // Not boxed: it is compiled with `each`, which is called for every record. The futures that it awaits are boxed.
     pub async fn poll_each(
         &mut self,
         timeout: Duration,
@@ -326,7 +326,7 @@ impl Consumer {
     }
 
     async fn poll_into(&mut self, timeout: Duration, sink: &mut impl Sink) -> Result<(), ClientError> {
-        // A time that no clock reaches is no limit.
+        // A time beyond the clock's range means no limit.
         let deadline = Instant::now().checked_add(timeout);
         let _polling = self.membership.as_ref().map(Membership::polling);
         self.take_events();
@@ -334,7 +334,7 @@ impl Consumer {
         self.commit_when_due(commit_pause);
         loop {
             self.take_finished()?;
-            // Nothing of what this poll returns has been taken yet: that is for the next one to commit.
+            // The records of this poll are not processed yet: the next poll commits them.
             self.commit_when_due(commit_pause);
             commit_pause = COMMIT_PAUSE_MIN;
             self.take_records(sink)?;
@@ -344,7 +344,8 @@ impl Consumer {
                 return Ok(());
             }
             if deadline.is_some_and(|at| now >= at) {
-                // Who polls without time in a loop would keep the tasks that bring the records from ever running.
+                // A loop of polls with no timeout would otherwise keep the tasks that fetch the records from ever
+                // running.
                 tokio::task::yield_now().await;
                 return Ok(());
             }
@@ -352,8 +353,8 @@ impl Consumer {
         }
     }
 
-    /// Waits for what a poll has to look at next, and takes it in. Boxed, so that it is not compiled with the polls, of which each
-    /// kind of sink has its own.
+    /// Waits for the next event that concerns a poll, and handles it. Boxed, so that it is not compiled again with
+    /// the polls of each kind of sink.
     fn wait(&mut self, now: Instant, deadline: Option<Instant>) -> BoxFuture<'_, Result<(), ClientError>> {
         Box::pin(async move {
             let retries = self.assignment.next_retry(now).into_iter();
@@ -380,8 +381,8 @@ impl Consumer {
         })
     }
 
-    /// What has failed for the longest time of all that is tried again by itself, as far as the last poll knows. There is
-    /// no end to that: who does not want to wait for ever looks here between two polls.
+    /// The longest-lasting problem that the consumer retries by itself, as known to the last poll. Retries have no
+    /// time limit: an application that needs one checks this between two polls.
     pub fn trouble(&self) -> Option<Trouble> {
         let membership = self.membership.as_ref().and_then(Membership::trouble);
         let partitions = self.assignment.iter().filter_map(|(_, state)| state.attempts.trouble());
@@ -389,8 +390,8 @@ impl Consumer {
         partitions.fold(known, |oldest, trouble| Trouble::older(oldest, Some(trouble)))
     }
 
-    /// All that has failed and is tried again by itself, as far as the last poll knows: what keeps one partition from
-    /// being read, and, without a partition, what keeps all of them.
+    /// All problems that the consumer retries by itself, as known to the last poll: with a partition, a problem that
+    /// keeps it from being read; without one, a problem that affects all partitions.
     pub fn troubles(&self) -> Vec<(Option<TopicPartition>, Trouble)> {
         let membership = self.membership.as_ref().and_then(Membership::trouble);
         let of_all = [membership, self.refreshes.trouble()].into_iter().flatten();
@@ -401,14 +402,14 @@ impl Consumer {
         of_all.map(|trouble| (None, trouble)).chain(of_one).collect()
     }
 
-    /// Takes in what the group has decided.
+    /// Handles the decisions of the group.
     fn take_events(&mut self) {
         while let Some(event) = self.membership.as_mut().and_then(Membership::try_event) {
             self.handle_group(event);
         }
     }
 
-    /// Takes in what has happened since the last call.
+    /// Handles everything that has finished since the last call.
     fn take_finished(&mut self) -> Result<(), ClientError> {
         self.take_events();
         while let Some(Some(done)) = self.work.next().now_or_never() {
@@ -427,11 +428,11 @@ impl Consumer {
                     self.assignment.put(partition, start);
                 }
             }
-            // Where nobody waits any more, others have read on from where the group had committed.
+            // The membership task has stopped waiting: other members have read on from the committed offsets.
             GroupEvent::Revoke { partitions, done } if done.is_closed() => self.lose(&partitions),
             GroupEvent::Revoke { partitions, done } => {
                 let positions = self.give_back(partitions);
-                // The group waits for `done`, and so until the commit has ended one way or the other.
+                // The group waits for `done`, and so until the commit has ended, with or without success.
                 if positions.is_empty() {
                     self.confirm_after_commits(done);
                 } else {
@@ -446,7 +447,7 @@ impl Consumer {
         }
     }
 
-    /// Stops to read partitions that the group takes back, and answers what to commit before it gets them.
+    /// Stops reading partitions that the group revokes. Returns the positions to commit before it gets them.
     fn give_back(&mut self, partitions: Vec<TopicPartition>) -> Positions {
         let mut revocation = Revocation { partitions, ..Revocation::default() };
         revocation.partitions.sort_unstable();
@@ -465,7 +466,7 @@ impl Consumer {
         self.listener.revoked(revocation)
     }
 
-    /// Stops to read what others have already.
+    /// Stops reading partitions that other members already have.
     fn lose(&mut self, partitions: &[TopicPartition]) {
         for partition in partitions {
             self.assignment.remove(partition);
@@ -473,7 +474,7 @@ impl Consumer {
         self.listener.lost(partitions);
     }
 
-    /// Records of the chunks that are here, whole batches, until there are enough.
+    /// Takes records of the chunks in memory, in whole batches, until there are enough.
     fn take_records(&mut self, sink: &mut impl Sink) -> Result<(), ClientError> {
         let mut at = 0;
         while sink.len() < self.options.poll_records {
@@ -511,23 +512,25 @@ impl Consumer {
         Ok(())
     }
 
-    /// Commits the positions after what [`poll`](Self::poll) has returned, and waits for it. Partitions that the group
-    /// takes back meanwhile are given up after that. What fails for one partition, such as one that was deleted, is told after
-    /// the others have been committed. Fails with `UNKNOWN_MEMBER_ID` if the group has given the member up since the last poll,
-    /// or does so before it is done: the positions are those of another membership then, and the next poll begins a new one.
+    /// Commits the positions after the records that [`poll`](Self::poll) has returned, and waits for it. Partitions
+    /// that the group revokes meanwhile are given up after that. An error of one partition, such as a deleted one, is
+    /// returned after the others have been committed. Fails with `UNKNOWN_MEMBER_ID` if the group has removed the
+    /// member since the last poll, or removes it before the commit is done: the positions then belong to an ended
+    /// membership, and the next poll begins a new one.
     pub fn commit(&mut self) -> BoxFuture<'_, Result<(), ClientError>> {
         Box::pin(async move {
-            // Before anything that the group wants: what it takes back would be none of this commit any more, and who reads on
-            // there would read again what was processed here. Nobody does before it is given up.
+            // Before the group's events are handled: a revoked partition would not be part of this commit any more,
+            // and its next reader would repeat records that were processed here. No other member reads it before it
+            // is given up.
             let outcome = self.commit_positions(self.assignment.uncommitted()).await;
             self.take_events();
             outcome.into_result()
         })
     }
 
-    /// Commits these offsets, whatever [`poll`](Self::poll) has returned, and waits for it. Where the group has given the
-    /// member up since the last poll, it fails as [`commit`](Self::commit) does, and until the group has taken the member in
-    /// with `REBALANCE_IN_PROGRESS`.
+    /// Commits these offsets, independent of what [`poll`](Self::poll) has returned, and waits for it. Fails as
+    /// [`commit`](Self::commit) does if the group has removed the member since the last poll, and with
+    /// `REBALANCE_IN_PROGRESS` until the group has admitted the member.
     pub fn commit_offsets<'a>(
         &'a mut self,
         offsets: &'a BTreeMap<TopicPartition, CommittedOffset>,
@@ -560,7 +563,7 @@ impl Consumer {
         *count += 1;
     }
 
-    /// What the group has committed for these partitions; those without a commit are not in the result.
+    /// The group's committed offsets of these partitions; those without a commit are not in the result.
     pub fn committed(
         &self,
         partitions: &[TopicPartition],
@@ -574,13 +577,14 @@ impl Consumer {
         })
     }
 
-    /// Returns no more records of these partitions until they are resumed. What is held of them is kept, outside
-    /// `read.ahead.bytes`, and a place in the group, too. A rebalance that takes a partition away and gives it back resumes it.
+    /// Returns no more records of these partitions until they are resumed. Buffered records of them are kept, outside
+    /// `read.ahead.bytes`, and so is the place in the group. A rebalance that revokes a partition and assigns it
+    /// again resumes it.
     pub fn pause(&mut self, partitions: &[TopicPartition]) -> Result<(), ClientError> {
         self.set_paused(partitions, true)
     }
 
-    /// Goes on with partitions that were paused.
+    /// Resumes paused partitions.
     pub fn resume(&mut self, partitions: &[TopicPartition]) -> Result<(), ClientError> {
         self.set_paused(partitions, false)
     }
@@ -603,23 +607,23 @@ impl Consumer {
         paused.map(|(partition, _)| partition.clone()).collect()
     }
 
-    /// Records between the position and the partition's end by the last answer; none while either is not known.
+    /// Records between the position and the end of the partition in the last answer; `None` while either is unknown.
     pub fn lag(&self, partition: &TopicPartition) -> Option<i64> {
         let state = self.assignment.get(partition)?;
         Some(state.end?.0.saturating_sub(state.position?.0).max(0))
     }
 
-    /// The offset after the last record that [`poll`](Self::poll) has returned; none while it is not known.
+    /// The offset after the last record that [`poll`](Self::poll) has returned; `None` while it is unknown.
     pub fn position(&self, partition: &TopicPartition) -> Option<Offset> {
         self.assignment.get(partition)?.position
     }
 
-    /// The partitions that are read now.
+    /// The assigned partitions.
     pub fn assignment(&self) -> Vec<TopicPartition> {
         self.assignment.names().cloned().collect()
     }
 
-    /// Goes on elsewhere in a partition that is read. An offset or a time below 0 is refused.
+    /// Moves the position of an assigned partition. An offset or a time below 0 is refused.
     pub fn seek(&mut self, partition: &TopicPartition, start: StartAt) -> Result<(), ClientError> {
         if self.assignment.get(partition).is_none() {
             return Err(not_assigned(partition));
@@ -629,12 +633,12 @@ impl Consumer {
         Ok(())
     }
 
-    /// Where partitions end now: the offset of the next record that readers will see.
+    /// The current ends of partitions: the offset of the next record that readers will see.
     pub fn end_offsets(&self, partitions: &[TopicPartition]) -> Answer<BTreeMap<TopicPartition, Offset>> {
         self.offsets(partitions, OffsetSpec::Latest)
     }
 
-    /// Where partitions begin now: the offset of the first record that is kept.
+    /// The current beginnings of partitions: the offset of the first record that is kept.
     pub fn beginning_offsets(
         &self,
         partitions: &[TopicPartition],
@@ -652,8 +656,8 @@ impl Consumer {
         Box::pin(async move { offsets_of(&cluster, &partitions, spec, isolation).await })
     }
 
-    /// One offset of each partition, or why it is not known: none that is there hides another. Asks for so long where an
-    /// error may pass, and once if there is no time.
+    /// One offset of each partition, or the error of that partition: one result does not hide another. Retries errors
+    /// that may pass for this time; with none, asks once.
     pub fn find_offsets(
         &self,
         wanted: Vec<(TopicPartition, OffsetSpec)>,
@@ -664,8 +668,8 @@ impl Consumer {
         Box::pin(async move { list_offsets_within(&cluster, wanted, isolation, patience).await })
     }
 
-    /// The first record of each partition with at least this timestamp; none if there is no such record. A time below 0 is
-    /// refused.
+    /// The first record of each partition with at least this timestamp; `None` if there is no such record. A time
+    /// below 0 is refused.
     pub fn offsets_for_times(
         &self,
         times: &[(TopicPartition, TimestampMs)],
@@ -679,10 +683,10 @@ impl Consumer {
         })
     }
 
-    /// What it has done so far, in numbers.
+    /// Counts of its work so far.
     pub fn metrics(&self) -> ConsumerMetrics {
         ConsumerMetrics {
-            held_bytes: self.chunks.iter().map(|chunk| chunk.pinned_bytes).sum(),
+            buffered_bytes: self.chunks.iter().map(|chunk| chunk.pinned_bytes).sum(),
             asked_bytes: self.asked_bytes,
             partitions: self.assignment.iter().count(),
             rebalances: self.listener.rebalances,
@@ -690,19 +694,20 @@ impl Consumer {
         }
     }
 
-    /// The servers that it is connected to.
+    /// The cluster that it is connected to.
     pub fn cluster(&self) -> &Arc<Cluster> {
         &self.cluster
     }
 
-    /// Commits if that is automatic, and leaves the group; within 30 seconds, as [`close_within`](Self::close_within).
+    /// With auto commit, commits; then leaves the group, within 30 seconds, as [`close_within`](Self::close_within).
     pub fn close(self) -> BoxFuture<'static, Result<(), ClientError>> {
         self.close_within(CLOSE_LIMIT)
     }
 
-    /// Commits if that is automatic, and leaves the group. Takes no longer than this, of which two thirds are for the commit, so
-    /// that nobody waits for a member that could not commit. Fails if the time is over, or if the group cannot be told within
-    /// `request.timeout.ms`: it notices by itself when the session is over.
+    /// With auto commit, commits; then leaves the group. Takes no longer than `limit`, of which two thirds are for
+    /// the commit, so that the group does not wait for a member that could not commit. Fails if the time is over, or
+    /// if the group cannot be told within `request.timeout.ms`: the coordinator then notices when the session times
+    /// out.
     pub fn close_within(mut self, limit: Duration) -> BoxFuture<'static, Result<(), ClientError>> {
         Box::pin(async move {
             let begun = Instant::now();
@@ -715,7 +720,7 @@ impl Consumer {
             if let Some(committing) = self.committing.take() {
                 committing.abort();
             }
-            // Not in the time of the commit: a membership whose end is cut short would never say goodbye.
+            // Outside the time of the commit: a membership whose end is cut short would never leave the group.
             self.end_membership().await;
             committed.and(self.leave(limit.saturating_sub(begun.elapsed())).await)
         })

@@ -1,4 +1,4 @@
-//! The server that coordinates one group, found when needed and looked for again when it has moved.
+//! The coordinator of one group, found when needed and again when it has moved.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,17 +15,17 @@ use crate::connection::{AnyRequest, CallLimits, ResponseFrame};
 use crate::error::ClientError;
 use crate::topic_partition::{TopicPartition, by_topic};
 
-/// Newest version of `OffsetCommit` and `OffsetFetch` that names topics by name; later ones take only ids.
+/// Newest version of `OffsetCommit` and `OffsetFetch` with topic names; later ones have only ids.
 const TOPIC_NAMES_UP_TO: i16 = 9;
-/// First version of `OffsetFetch` that asks for several groups at once.
+/// First version of `OffsetFetch` with several groups.
 const FETCH_GROUPS_SINCE: i16 = 8;
-/// First version of `OffsetFetch` that can ask for stable offsets only (KIP-447).
+/// First version of `OffsetFetch` that can request stable offsets only (KIP-447).
 const STABLE_SINCE: i16 = 7;
 
-/// Bytes that the offsets of one request may take on the server. It keeps them as one batch, and Kafka refuses a batch of
-/// more than its `message.max.bytes`, 1 MiB by default: about 10,000 offsets.
+/// Most bytes that the offsets of one request may take on the server. It stores them as one batch, and Kafka refuses
+/// a batch of more than its `message.max.bytes`, 1 MiB by default: about 10,000 offsets.
 const COMMIT_BYTES_MAX: usize = 512 * 1024;
-/// Bytes of one offset there, besides names and metadata: those of its record and of the fixed fields, rounded up.
+/// Bytes of one stored offset, besides names and metadata: those of its record and of the fixed fields, rounded up.
 const OFFSET_BYTES: usize = 100;
 
 /// A committed offset.
@@ -39,10 +39,10 @@ pub struct CommittedOffset {
     pub metadata: String,
 }
 
-/// An offset to commit, and of which partition.
+/// A partition and its offset to commit.
 type OffsetOf<'a> = (&'a TopicPartition, &'a CommittedOffset);
 
-/// Who commits: a member of a group, or nobody in particular.
+/// The identity of a committing client: a group member, or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MemberIdentity {
     pub(crate) member_id: String,
@@ -52,28 +52,28 @@ pub(crate) struct MemberIdentity {
 }
 
 impl MemberIdentity {
-    /// Not a member.
+    /// The identity of a client that is not a member.
     pub(crate) fn none() -> Self {
         Self { member_id: String::new(), instance_id: None, epoch: -1 }
     }
 
-    /// Is no member any more. The name of a static member outlives that.
+    /// Ends the membership. A static member keeps its instance id.
     pub(crate) fn forget(&mut self) {
         self.member_id.clear();
         self.begin_anew();
     }
 
-    /// Is no member any more as far as it knows itself. The group may know it still, by its id.
+    /// Ends the membership on this side. The group may still know the member by its id.
     pub(crate) fn begin_anew(&mut self) {
         self.epoch = -1;
     }
 }
 
-/// Which committed offsets somebody wants.
+/// Which committed offsets are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stability {
-    /// Those that no open transaction may set anew: for others there is an error that passes. An older server knows no
-    /// such difference.
+    /// Those that no open transaction may change: for others the server returns a retriable error. An older server
+    /// does not distinguish.
     Required,
     /// All, as they are now.
     Any,
@@ -81,7 +81,7 @@ pub(crate) enum Stability {
 
 /// The coordinator of one group.
 ///
-/// Invariants: `node` is who coordinated the group at the last look, until it proves wrong.
+/// Invariants: `node` is the coordinator by the last lookup, until it proves wrong.
 #[derive(Debug)]
 pub(crate) struct GroupCoordinator {
     cluster: Arc<Cluster>,
@@ -116,7 +116,7 @@ impl GroupCoordinator {
         Ok(node)
     }
 
-    /// Looks for the coordinator again next time, if this error says that it is elsewhere or unreachable.
+    /// Forgets the coordinator, if this error shows that it has moved or is unreachable.
     pub(crate) fn note(&self, error: &ClientError) {
         let moved = match error {
             ClientError::Connect { .. }
@@ -133,7 +133,7 @@ impl GroupCoordinator {
         }
     }
 
-    /// The version of a request that is spoken with the coordinator.
+    /// The newest version of a request that the coordinator supports.
     pub(crate) async fn version_of(&self, lane: Lane, api: ApiKey) -> Result<i16, ClientError> {
         let node = self.node().await?;
         let version = match self.cluster.connection(node, lane).await {
@@ -158,8 +158,8 @@ impl GroupCoordinator {
         answer.inspect_err(|error| self.note(error))
     }
 
-    /// Commits offsets, once, in as many requests as they need. After one that failed no other is sent: what is left
-    /// has its error.
+    /// Commits offsets, once, in as many requests as they need. After a failed request no further one is sent: the
+    /// remaining partitions get its error.
     pub(crate) async fn commit(
         &self,
         member: &MemberIdentity,
@@ -180,7 +180,8 @@ impl GroupCoordinator {
         results
     }
 
-    /// The offsets of each request that sets or forgets some. `text_bytes` are those of the names and metadata of one.
+    /// Splits the offsets that are set or deleted into requests. `text_bytes` are those of the names and metadata of
+    /// one.
     pub(crate) fn chunks<T>(
         &self,
         offsets: impl IntoIterator<Item = T>,
@@ -202,7 +203,7 @@ impl GroupCoordinator {
         chunks
     }
 
-    /// One request. The result has the error of each partition; the outer error is one of all.
+    /// One request. The result has the error of each partition; the outer error is that of the request.
     async fn commit_some(
         &self,
         member: &MemberIdentity,
@@ -260,8 +261,8 @@ impl GroupCoordinator {
         }
     }
 
-    /// Asks once for the committed offsets of these partitions, or of all with `None`. Partitions without one are
-    /// not in the result.
+    /// Requests once the committed offsets of these partitions, or of all with `None`. Partitions without one are not
+    /// in the result.
     pub(crate) async fn committed(
         &self,
         partitions: Option<&[TopicPartition]>,

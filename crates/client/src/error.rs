@@ -1,4 +1,4 @@
-//! What can go wrong in the client, and what the caller should do about it.
+//! The errors of the client, and what the caller should do about each.
 
 use std::io;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use crate::topic_partition::TopicPartition;
 
-/// A question that helps where somebody is at the address, and nobody listens.
+/// A hint for a connection that the host refuses.
 fn hint(error: &io::Error) -> &'static str {
     if error.kind() == io::ErrorKind::ConnectionRefused { "; is the server running there?" } else { "" }
 }
@@ -19,41 +19,41 @@ fn hint(error: &io::Error) -> &'static str {
 /// An error of the client or of the server that it talks to.
 #[derive(Clone, Debug, Error)]
 pub enum ClientError {
-    /// No server of the list could be reached.
+    /// No bootstrap server could be reached.
     #[error("cannot connect to {address}: {source}{}", hint(.source))]
     Connect {
-        /// Where.
+        /// The server's address.
         address: String,
-        /// What the system said.
+        /// The system's error.
         source: Arc<io::Error>,
     },
     /// The connection broke. Whether the request took effect is not known.
     #[error("the connection to {address} was lost: {reason}")]
     Disconnected {
-        /// Where.
+        /// The server's address.
         address: String,
         /// What happened.
         reason: String,
     },
-    /// The servers that answer do not name this one among those of the cluster. It may have left, or be yet to come.
+    /// The servers that answer do not list this one. It may have left the cluster, or not have joined yet.
     #[error("the cluster has no server {}", .0.0)]
     UnknownNode(NodeId),
     /// No answer in time. Whether the request took effect is not known.
     #[error("no answer from {address} to {api} in {after:?}")]
     Timeout {
-        /// Where.
+        /// The server's address.
         address: String,
-        /// What was asked.
+        /// The request.
         api: ApiKey,
-        /// How long we waited.
+        /// How long the client waited.
         after: Duration,
     },
-    /// The server does not know the request in any version that this client knows.
+    /// The server and this client have no common version of the request.
     #[error("the server at {address} does not support {api}")]
     Unsupported {
-        /// Where.
+        /// The server's address.
         address: String,
-        /// What was asked.
+        /// The request.
         api: ApiKey,
     },
     /// The server answered with an error.
@@ -61,50 +61,50 @@ pub enum ClientError {
     Server {
         /// Kafka's error.
         code: ErrorCode,
-        /// What the server said about it.
+        /// The server's message.
         message: Option<String>,
     },
     /// The server's answer cannot be read.
     #[error("a malformed answer to {api}: {source}")]
     Malformed {
-        /// What was asked.
+        /// The request.
         api: ApiKey,
-        /// What is wrong.
+        /// The error in its encoding.
         source: DecodeError,
     },
-    /// The server's answer leaves out something that was asked for.
-    #[error("the answer to {api} says nothing of {missing}")]
+    /// The server's answer leaves out a requested item.
+    #[error("the answer to {api} leaves out {missing}")]
     Incomplete {
-        /// What was asked.
+        /// The request.
         api: ApiKey,
-        /// What is not there.
+        /// The missing item.
         missing: String,
     },
-    /// The server's answer says what cannot be.
-    #[error("the answer to {api} cannot be true: {what}")]
+    /// The server's answer is impossible.
+    #[error("the answer to {api} is impossible: {what}")]
     Impossible {
-        /// What was asked.
+        /// The request.
         api: ApiKey,
-        /// What it says.
+        /// The impossible part.
         what: String,
     },
-    /// The request cannot be written in the version that the server knows.
+    /// The request cannot be encoded in the version that the server supports.
     #[error("the request cannot be sent to this server: {0}")]
     Encode(#[from] EncodeError),
-    /// A batch of ours cannot be built.
+    /// A batch cannot be built.
     #[error(transparent)]
     Batch(#[from] BatchError),
-    /// What was read of a partition is damaged, or in no form that is known. A consumer reads it again with the next poll,
-    /// unless a seek takes it past.
+    /// The fetched bytes of a partition are damaged, or of an unknown format. A consumer reads them again with the
+    /// next poll, unless a seek skips them.
     #[error("{partition} cannot be read at offset {offset}: {source}")]
     Unreadable {
         /// The partition.
         partition: TopicPartition,
         /// The first offset that could not be read.
         offset: Offset,
-        /// The offset after the batch, if its header tells.
+        /// The offset after the batch, if its header can be read.
         next: Option<Offset>,
-        /// What is wrong.
+        /// The kind of damage.
         source: BatchError,
     },
     /// The caller's input is wrong.
@@ -121,44 +121,45 @@ pub enum ClientError {
         topic: Arc<str>,
         /// The partition.
         partition: i32,
-        /// How long we tried.
+        /// How long delivery was tried.
         after: Duration,
         /// How often its batch was sent.
         attempts: u32,
-        /// The server that it was sent to last, or that leads the partition where it was never sent; none if nobody does.
+        /// The server that it was last sent to, or the partition's leader if it was never sent; `None` without a
+        /// leader.
         server: Option<String>,
-        /// What stood in the way last; none where nobody has said anything.
+        /// The last obstacle; `None` if no server reported one.
         last: Option<Arc<ClientError>>,
     },
-    /// A record could not even be put into the buffer within `max.block.ms`.
-    #[error("not taken within {after:?}: {what}{}", cause(.last.as_ref()))]
+    /// A record did not get into the buffer within `max.block.ms`.
+    #[error("not accepted within {after:?}: {what}{}", cause(.last.as_ref()))]
     Blocked {
-        /// How long we waited.
+        /// How long the sender waited.
         after: Duration,
-        /// What was waited for.
+        /// What the sender waited for.
         what: String,
-        /// What has stood in the way of other records since one was delivered last; none if nothing has.
+        /// The last obstacle of other records since one was delivered; `None` if there was none.
         last: Option<Arc<ClientError>>,
     },
-    /// A record that no request, or no buffer, may hold.
-    #[error("a record of up to {bytes} bytes is longer than {option}, {limit}")]
+    /// A record is too large for any request, or for the buffer.
+    #[error("a record of up to {bytes} bytes exceeds {option}, {limit}")]
     RecordTooLarge {
-        /// What the record takes at most.
+        /// Most bytes that the record takes.
         bytes: usize,
-        /// The option that it is too long for: `max.request.size` or `buffer.memory`.
+        /// The option that limits it: `max.request.size` or `buffer.memory`.
         option: &'static str,
-        /// What that allows.
+        /// The limit in bytes.
         limit: usize,
     },
     /// There is no such topic, or it has fewer partitions.
     #[error("there is no partition {0}")]
     UnknownPartition(TopicPartition),
-    /// There is no offset to begin with, and none may be chosen.
+    /// A partition has no offset to begin at, and the reset policy forbids choosing one.
     #[error("{partition} has no position to read from: {reason}")]
     NoPosition {
         /// The partition.
         partition: TopicPartition,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
     /// The client has been closed.
@@ -169,8 +170,8 @@ pub enum ClientError {
 fn told(code: ErrorCode, message: Option<&str>) -> String {
     match message {
         None => code.to_string(),
-        // A group of another protocol has this code as well, and only the server's words tell which of the two it is:
-        // more than one, for the name of what failed is no more than that.
+        // A group of another protocol has the same code, and only the server's message tells the two apart: a single
+        // word is merely the name of the failed item.
         Some(text) if code == ErrorCode::GROUP_ID_NOT_FOUND && text.contains(' ') => {
             format!("{} ({}): {text}", code.name(), code.0)
         }
@@ -178,7 +179,7 @@ fn told(code: ErrorCode, message: Option<&str>) -> String {
     }
 }
 
-/// How often a batch was sent, and to whom.
+/// How often a batch was sent, and to which server.
 fn tried(attempts: u32, server: Option<&str>) -> String {
     let to = |what: &str| server.map(|server| format!("{what} to {server}")).unwrap_or_default();
     match attempts {
@@ -193,7 +194,7 @@ fn cause(last: Option<&Arc<ClientError>>) -> String {
 }
 
 impl ClientError {
-    /// An error code, as a result.
+    /// Turns an error code into a result.
     pub fn check(code: i16, message: Option<&str>) -> Result<(), Self> {
         match ErrorCode(code) {
             ErrorCode::NONE => Ok(()),
@@ -201,7 +202,7 @@ impl ClientError {
         }
     }
 
-    /// What the caller should do.
+    /// What the caller should do about the error.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Connect { .. }
@@ -227,7 +228,7 @@ impl ClientError {
         }
     }
 
-    /// The server's error code, if it is one.
+    /// The server's error code, if the server reported the error.
     pub fn code(&self) -> Option<ErrorCode> {
         match self {
             Self::Server { code, .. } => Some(*code),
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_delivered_tells_what_was_tried() {
+    fn undelivered_record_reports_its_attempts() {
         let (after, server) = (Duration::from_secs(15), Some("server 1 (a:1)".to_owned()));
         let last = Some(Arc::new(ClientError::Closed));
         for (attempts, server, last, told) in [

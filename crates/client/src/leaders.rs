@@ -1,4 +1,4 @@
-//! Who leads which partitions: many looked up at once, with one request for all of which nothing is known.
+//! Finds the leaders of many partitions, with one metadata request for those that the cache lacks.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use crate::error::ClientError;
 use crate::retry::Retry;
 use crate::topic_partition::TopicPartition;
 
-/// How long what no server knows may still be on its way, and what nobody leads may only have been made.
+/// How long an unknown partition, or one without a leader, counts as possibly new.
 const NEW_GRACE: Duration = Duration::from_secs(1);
 
-/// Whether what no server knows may still be on its way, where the first look was so long ago.
+/// True if an unknown partition may still be new, this long after the first lookup.
 pub(crate) fn may_be_new(after: Duration) -> bool {
     after < NEW_GRACE
 }
@@ -24,29 +24,29 @@ pub(crate) fn may_be_new(after: Duration) -> bool {
 /// Why a partition's leader was not found, or has not answered.
 #[derive(Clone, Debug)]
 pub(crate) enum Obstacle {
-    /// No server knows the partition, or the one that was asked has not heard of it yet.
+    /// No server knows the partition, or the one that was asked lags behind.
     Unknown(TopicPartition),
-    /// It is there, and nobody leads it.
+    /// The partition exists, and has no leader.
     Leaderless(ClientError),
-    /// Another.
+    /// Any other error.
     Failed(ClientError),
 }
 
-/// How long to ask again.
+/// How long to retry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
-    /// Where an error may pass. With none there is one attempt.
+    /// Retriable errors. With zero there is one attempt.
     pub(crate) errors: Duration,
-    /// Whether a partition that nobody leads is waited for as long, and not just while it may be new.
+    /// Whether a partition without a leader is retried as long, and not only while it may be new.
     pub(crate) leaders: bool,
 }
 
 impl Obstacle {
-    /// Whether it may be gone at another look, where the first was so long ago.
+    /// True if another lookup may succeed, this long after the first.
     pub(crate) fn may_pass(&self, after: Duration, patience: Patience) -> bool {
         match self {
             Self::Unknown(_) => may_be_new(after),
-            // A server that cannot use the files will not be able to in a moment.
+            // A server that cannot use the partition's files will not recover in a moment.
             Self::Leaderless(error) if !patience.leaders => {
                 may_be_new(after) && error.code() == Some(ErrorCode::LEADER_NOT_AVAILABLE)
             }
@@ -55,7 +55,7 @@ impl Obstacle {
         }
     }
 
-    /// As an error, where the first look was so long ago.
+    /// Converts to an error, this long after the first lookup.
     pub(crate) fn into_error(self, after: Duration) -> ClientError {
         match self {
             Self::Unknown(partition) if may_be_new(after) => {
@@ -69,8 +69,9 @@ impl Obstacle {
 }
 
 impl Cluster {
-    /// Looks once for the leaders of these partitions, one answer for each in their order. Asks for the topics that the
-    /// cache does not know, or of which it knows no leader that is wanted, all with one request; with `anew` for all.
+    /// Finds the leaders of these partitions in one attempt, with one answer for each in their order. One request
+    /// covers all topics that the cache lacks, or for which it has no wanted leader; with `anew` it covers all
+    /// topics.
     pub(crate) async fn leaders(
         &self,
         partitions: &[&TopicPartition],
@@ -109,11 +110,11 @@ impl Cluster {
         found
     }
 
-    /// The same from the cache alone; with `aged`, however old it is.
+    /// The same from the cache alone; with `aged`, however old the entries are.
     fn known_leaders(&self, partitions: &[&TopicPartition], aged: bool) -> Vec<Result<NodeId, Obstacle>> {
         let mut topic: Option<Arc<TopicInfo>> = None;
         let leader = |partition: &&TopicPartition| {
-            // The partitions of a topic mostly come together.
+            // The partitions of a topic usually follow each other.
             if topic.as_ref().is_none_or(|topic| *topic.name != *partition.topic) {
                 let known = self.known_topic(&partition.topic);
                 topic = known.filter(|known| known.fresh || aged).map(|known| known.topic);
@@ -127,7 +128,8 @@ impl Cluster {
         partitions.iter().map(leader).collect()
     }
 
-    /// The leaders of these partitions, asked for again where that may help; what nobody leads is not waited for.
+    /// The leaders of these partitions, with retries of errors that may pass. A partition without a leader is not
+    /// waited for.
     pub(crate) async fn find_leaders(
         &self,
         partitions: &[&TopicPartition],

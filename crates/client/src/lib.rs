@@ -1,17 +1,17 @@
 //! A Kafka client: producer, consumer and admin, for Riverrun and for any other server of the protocol.
 //!
-//! Owns the connections ([`Cluster`]) and what is built on them: [`Producer`], [`Consumer`], [`Admin`]. It speaks the
-//! newest version of each request that both sides know, and says clearly what a server does not offer. It knows
-//! nothing of the server's inside. Everything runs on a [tokio](https://docs.rs/tokio) runtime.
+//! Owns the connections ([`Cluster`]) and the clients built on them: [`Producer`], [`Consumer`], [`Admin`]. It uses
+//! the newest version of each request that both sides support, and reports clearly what a server does not offer. It
+//! knows nothing of the server's internals. Everything runs on a [tokio](https://docs.rs/tokio) runtime.
 //!
-//! All of it is Rust but for zstd: `riverrun-records`, which makes and reads batches, has libzstd for it (C, with some assembly
-//! on x86-64), which `zstd-sys` compiles and links statically whether or not zstd is used, so that building needs a C compiler.
-//! The codecs of gzip, snappy and lz4 are Rust. Nothing else of the system is linked but libc.
+//! Everything is Rust except zstd: `riverrun-records`, which builds and reads batches, uses libzstd (C, with some
+//! assembly on x86-64). `zstd-sys` compiles and links it statically whether or not zstd is used, so that building
+//! needs a C compiler. The codecs of gzip, snappy and lz4 are Rust. The only system library linked is libc.
 //!
 //! # Producing
 //!
-//! [`Producer::send`] hands a record over and answers with a [`Delivery`]: a future of its own, which tells where the
-//! record has come to lie. By default every record is acknowledged by all who must have it (`acks=all`), and arrives
+//! [`Producer::send`] puts a record into the buffer and returns a [`Delivery`]: a separate future for the record's
+//! partition and offset. By default every record is acknowledged by all in-sync replicas (`acks=all`), and arrives
 //! once and in the order of its partition, retries included (`enable.idempotence`).
 //!
 //! ```no_run
@@ -39,16 +39,16 @@
 //! # }
 //! ```
 //!
-//! Where the bytes are the caller's own, [`Producer::send_ref`] copies them once, into the batch. [`Producer::send_with`]
-//! calls a function back instead, and [`Producer::send_noted`] tells a [`DeliveryListener`] of whole batches, which costs the
-//! least. [`Producer::try_send`] never waits, and [`Producer::send_blocking`] is for threads without a runtime. Records
-//! without a key go to partitions in whole batches; a [`Partitioner`] of one's own may decide otherwise.
+//! [`Producer::send_ref`] copies borrowed bytes once, into the batch. [`Producer::send_with`] takes a callback
+//! instead, and [`Producer::send_tagged`] tells a [`DeliveryListener`] of whole batches, which costs the least.
+//! [`Producer::try_send`] never waits, and [`Producer::send_blocking`] is for threads without a runtime. Records
+//! without a key go to partitions in whole batches; an own [`Partitioner`] may decide otherwise.
 //!
 //! # Consuming
 //!
-//! A [`Consumer`] reads partitions that it is [given](Consumer::assign), or shares topics with a
-//! [group](Consumer::subscribe). [`Consumer::poll`] returns records whose bytes lie where they were fetched;
-//! [`Consumer::poll_each`] shows them without making records at all, which is several times as fast.
+//! A [`Consumer`] reads partitions that it is [assigned](Consumer::assign), or shares topics with a
+//! [group](Consumer::subscribe). [`Consumer::poll`] returns records that borrow the fetched memory;
+//! [`Consumer::poll_each`] passes them without creating records at all, which is several times as fast.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -80,8 +80,9 @@
 //! # }
 //! ```
 //!
-//! A [`RebalanceListener`] hears of the partitions that the group gives and takes, chooses where to begin with them, and
-//! commits before others get them. [`Consumer::subscribe_pattern`] shares all topics whose names match. By hand:
+//! A [`RebalanceListener`] is called with the partitions that the group assigns and revokes, chooses their start
+//! positions, and commits before other members get them. [`Consumer::subscribe_pattern`] subscribes to all topics
+//! whose names match. Without a group:
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -106,17 +107,17 @@
 //!
 //! # What is copied
 //!
-//! Of a record that is sent, key, value and headers are copied once, into its batch, by [`Producer::send`] as by
-//! [`Producer::send_ref`]. A batch that becomes more than a quarter larger than the one before it in its partition grows, by
-//! which what is in it is copied again, unless that one was more than half full: then it has room for all from the
-//! beginning. From there the socket takes them; compression writes the batch once more, and so does a new producer epoch for
-//! a batch that was made already.
+//! [`Producer::send`] and [`Producer::send_ref`] copy key, value and headers of a record once, into its batch. A
+//! batch begins with room for a quarter more than the one before it in its partition took, or for a full batch if
+//! that one was more than half full. A batch that outgrows its room is copied once more. The socket sends the batch
+//! from there. Compression writes the batch once more, and so does a new producer epoch for a batch that was already
+//! sealed.
 //!
-//! What is fetched is read into memory of its own for each answer, but for its first 16 KiB at most, which are read before
-//! its length is known, and copied. Where the records of a partition are more than half of an answer they stay there, and
-//! keep all of it alive. Where they are less they are copied once, so that they keep nothing alive but themselves. A batch that
-//! is compressed is inflated into memory of its own. [`Consumer::poll_each`] shows keys, values and headers where they lie then.
-//! The records of [`Consumer::poll`] share that memory, but for the names of headers, which are copied;
+//! Each fetch answer is read into memory of its own, except for its first 16 KiB at most, which are read before its
+//! length is known, and copied. The records of a partition that are more than half of an answer stay there, and keep
+//! all of it alive. Smaller parts are copied once, so that they keep nothing else alive. A compressed batch is
+//! inflated into memory of its own. [`Consumer::poll_each`] passes keys, values and headers from that memory. The
+//! records of [`Consumer::poll`] share it, except for the names of headers, which are copied;
 //! [`ConsumerRecord::detached`] copies the rest.
 //!
 //! # Administration
@@ -142,20 +143,20 @@
 //!
 //! # Errors
 //!
-//! What may pass is tried again within `delivery.timeout.ms` (producer) or `default.api.timeout.ms` (all others), and by
-//! a consumer for as long as it is polled: [`Consumer::trouble`] tells what keeps it from its work. The rest is a
-//! [`ClientError`], whose [`kind`](ClientError::kind) says what to do: retry, fix the request, or give up. Answers of a
-//! server that cannot be true are errors, too, and never a panic.
+//! Retriable errors are retried within `delivery.timeout.ms` (producer) or `default.api.timeout.ms` (all others), and
+//! by a consumer as long as it is polled: [`Consumer::trouble`] shows what keeps it from its work. Every other error
+//! is a [`ClientError`], whose [`kind`](ClientError::kind) says what to do: retry, fix the request, or give up.
+//! Impossible answers of a server are errors, too, and never a panic.
 //!
 //! # What is not there
 //!
-//! TLS, SASL and transactions, whose options are refused by name. A time that a server with quotas asks to wait for
-//! (`throttle_time_ms`) is not waited for: such a server answers later by itself. A producer keeps what it knows of each topic
-//! that it has sent to, however long ago; Kafka's forgets it after `metadata.max.idle.ms`.
+//! TLS, SASL and transactions, whose options are refused by name. The client does not wait when a server with quotas
+//! asks it to (`throttle_time_ms`): such a server delays its later answers itself. A producer keeps the state of each
+//! topic that it has sent to without a time limit; Kafka's forgets it after `metadata.max.idle.ms`.
 //!
 //! # Numbers
 //!
-//! [`Producer::metrics`] and [`Consumer::metrics`] count what was done and say what is held.
+//! [`Producer::metrics`] and [`Consumer::metrics`] return counts of the work so far and of buffered bytes.
 //!
 //! # Options
 //!
@@ -204,14 +205,14 @@ pub use error::ClientError;
 pub use list_offsets::{FoundOffset, Isolation, OffsetSpec};
 pub use options::{Kind, OptionDef, markdown as options_markdown};
 pub use producer::{
-    Choice, Delivery, DeliveryListener, KeyedRoundRobin, Partitioner, PartitionerChoice, Producer,
-    ProducerMetrics, ProducerOptions, ProducerRecord, RecordMetadata, RecordRef, RoundRobin, SettledRecords,
+    Choice, CompletedRecords, Delivery, DeliveryListener, KeyedRoundRobin, Partitioner, PartitionerChoice,
+    Producer, ProducerMetrics, ProducerOptions, ProducerRecord, RecordMetadata, RecordRef, RoundRobin,
     Sticky, Tally, TopicPartitioner, TopicView, UniformSticky, partition_of_key,
 };
 pub use topic_partition::TopicPartition;
-// The public methods that wait return this one.
+// The return type of the public methods that wait.
 pub use futures_util::future::BoxFuture;
-// What the options and errors above are made of.
+// Types of the options and errors above.
 pub use riverrun_protocol::{ApiKey, ErrorCode};
 pub use riverrun_records::{Compression, Header, Record};
 pub use riverrun_types::{Acks, ErrorKind, LeaderEpoch, NodeId, Offset, TimestampMs};

@@ -1,4 +1,4 @@
-//! Where a partition begins and ends, and what lies at a point in time: asked of the partitions' leaders.
+//! Beginnings and ends of partitions, and offsets by time: requested from the partitions' leaders.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -21,26 +21,26 @@ const TIMESTAMP_LATEST: i64 = -1;
 const TIMESTAMP_EARLIEST: i64 = -2;
 const TIMESTAMP_MAX: i64 = -3;
 
-/// Which offset of a partition is meant.
+/// The wanted offset of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OffsetSpec {
-    /// The first that is kept.
+    /// The first record that is kept.
     Earliest,
-    /// The one that the next record will get, or the first that readers do not see yet.
+    /// The end: the offset of the next record, or of the first that readers do not see yet.
     Latest,
     /// The record with the largest timestamp.
     MaxTimestamp,
-    /// The first record with at least this timestamp. One below 0 is refused: on the wire these are the other questions.
+    /// The first record with at least this timestamp. One below 0 is refused: on the wire it has another meaning.
     Timestamp(TimestampMs),
 }
 
 impl OffsetSpec {
-    /// Refuses what cannot be asked.
+    /// Refuses a timestamp below 0.
     pub(crate) fn check(self, partition: &TopicPartition) -> Result<(), ClientError> {
         match self {
-            Self::Timestamp(TimestampMs(time)) if time < 0 => Err(ClientError::Invalid(format!(
-                "the time to look for in {partition} is {time}, and is below 0"
-            ))),
+            Self::Timestamp(TimestampMs(time)) if time < 0 => {
+                Err(ClientError::Invalid(format!("the timestamp {time} for {partition} is below 0")))
+            }
             _ => Ok(()),
         }
     }
@@ -58,10 +58,10 @@ impl OffsetSpec {
 /// Which records a reader sees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Isolation {
-    /// All that are replicated.
+    /// All replicated records.
     #[default]
     ReadUncommitted,
-    /// Those of transactions only once these are committed.
+    /// Records of transactions only once these are committed.
     ReadCommitted,
 }
 
@@ -74,30 +74,30 @@ impl Isolation {
     }
 }
 
-/// An offset that was asked for.
+/// An offset that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoundOffset {
     /// The offset.
     pub offset: Offset,
-    /// Timestamp of the record there, where a record was asked for.
+    /// Timestamp of the record there, if a record was requested.
     pub timestamp: Option<TimestampMs>,
-    /// Leader epoch of the record there, if the server says it.
+    /// Leader epoch of the record there, if the server reports it.
     pub leader_epoch: Option<LeaderEpoch>,
 }
 
-/// What was found for each partition: none if no record has such a timestamp.
+/// The result for each partition: `None` if no record has such a timestamp.
 pub(crate) type Findings = Vec<(TopicPartition, Result<Option<FoundOffset>, ClientError>)>;
 
 type Wanted = (TopicPartition, OffsetSpec);
 
-/// Asks the leaders, again where an error may pass. An error of one partition does not hide the others.
+/// Asks the leaders, and retries errors that may pass. An error of one partition does not hide the others.
 pub(crate) async fn list_offsets(cluster: &Cluster, wanted: Vec<Wanted>, isolation: Isolation) -> Findings {
     let patience = Patience { errors: cluster.options().retry_timeout, leaders: true };
     list_offsets_within(cluster, wanted, isolation, patience).await
 }
 
-/// The same for so long: an error that may pass comes back when there is no time for another attempt, and who has not
-/// answered by then keeps nobody waiting any longer. With no time at all, one attempt has all that it takes.
+/// The same within `limit`: a retriable error is returned when there is no time for another attempt, and a server
+/// without an answer by then is not waited for. With a limit of zero, one attempt takes as long as it needs.
 pub(crate) async fn list_offsets_within(
     cluster: &Cluster,
     wanted: Vec<Wanted>,
@@ -139,7 +139,7 @@ pub(crate) async fn list_offsets_within(
     }
 }
 
-/// What can be asked, and an error for each of the others.
+/// Splits the wanted offsets into valid ones and errors.
 fn sort_out(wanted: Vec<Wanted>) -> (Vec<Wanted>, Findings) {
     let (mut asked, mut refused) = (Vec::with_capacity(wanted.len()), Vec::with_capacity(wanted.len()));
     for (partition, spec) in wanted {
@@ -151,13 +151,13 @@ fn sort_out(wanted: Vec<Wanted>) -> (Vec<Wanted>, Findings) {
     (asked, refused)
 }
 
-/// Whether who was asked is not the leader any more, so that the next call has to ask for metadata first. What else may
-/// pass is no reason to forget what is known of the topic's other partitions.
+/// True if the server is not the leader any more, so that the next call has to request metadata first. Other
+/// retriable errors are no reason to forget the topic's other partitions.
 fn has_moved(error: &ClientError) -> bool {
     matches!(error.code(), Some(ErrorCode::NOT_LEADER_OR_FOLLOWER | ErrorCode::UNKNOWN_TOPIC_OR_PARTITION))
 }
 
-/// When a look ends, and how long after its beginning.
+/// The end of the time limit, and its length.
 #[derive(Clone, Copy, Debug)]
 struct Limit {
     at: Instant,
@@ -174,8 +174,8 @@ async fn in_time<T>(
     timeout_at(at, answer).await.map_err(late)
 }
 
-/// One answer for each of `wanted`, in their order: with one request for metadata at most, and one for each leader. With
-/// `anew` the metadata is asked for though it is known.
+/// One answer for each of `wanted`, in their order: at most one request for metadata, and one to each leader. With
+/// `anew`, requests metadata even if it is cached.
 async fn ask_once(
     cluster: &Cluster,
     wanted: &[Wanted],
@@ -232,8 +232,8 @@ async fn ask_leader(
     read_all(&answer, wanted)
 }
 
-/// One answer for each of `wanted`, in their order. Each is found by its name: a topic may have a hundred thousand
-/// partitions, and a server may name them in another order than it was asked.
+/// One answer for each of `wanted`, in their order. They are matched by name in a map: a topic may have a hundred
+/// thousand partitions, and a server may answer in another order.
 fn read_all(
     answer: &ListOffsetsResponse<'_>,
     wanted: &[&Wanted],
@@ -279,7 +279,7 @@ fn read(
     answer: &ListOffsetsPartitionResponse,
 ) -> Result<Option<FoundOffset>, ClientError> {
     ClientError::check(answer.error_code, Some(&partition.to_string()))?;
-    // There may be no record with a timestamp, but a partition begins and ends somewhere.
+    // A timestamp may match no record, but every partition has a beginning and an end.
     if answer.offset < 0 && matches!(spec, OffsetSpec::Earliest | OffsetSpec::Latest) {
         let what = format!("{partition} begins or ends at offset {}", answer.offset);
         return Err(ClientError::Impossible { api: ApiKey::ListOffsets, what });
@@ -325,7 +325,7 @@ mod tests {
         ListOffsetsTopicResponse { name: name.into(), partitions }
     }
 
-    /// Compared with each other they would take minutes.
+    /// Comparing each with every other would take minutes.
     #[test]
     fn answers_of_many_partitions_are_found_by_their_names() {
         let count = 200_000;

@@ -1,8 +1,8 @@
-//! What an option is: name, type, range, default and text, written once.
+//! The definition of an option: name, type, range, default and text, written once.
 //!
-//! Owns the definition type, the reading of values from text, and the `options!` macro that turns one table into a
-//! typed struct *and* the definitions that [`markdown`] and the setters read. Names are Kafka's where it has the
-//! notion, and so are the defaults unless the text says otherwise. The tables stand where their structs are.
+//! Owns the definition type, the parsing of values, and the `options!` macro that turns one table into a typed struct
+//! *and* the definitions that [`markdown`] and the setters read. Names are Kafka's where Kafka has the option, and so
+//! are the defaults unless the text says otherwise. The tables stand where their structs are.
 
 mod docs;
 mod value;
@@ -25,14 +25,14 @@ pub enum Kind {
     Millis(i64, i64),
     /// One of these words.
     Choice(&'static [&'static str]),
-    /// Free text whose form the sentence fragment describes.
+    /// Free text; the sentence fragment describes its form.
     Text(&'static str),
-    /// Comma-separated texts whose form the sentence fragment describes.
+    /// Comma-separated texts; the sentence fragment describes their form.
     List(&'static str),
 }
 
 impl Kind {
-    /// Whether a number is in range; other kinds are checked where the text is read.
+    /// Checks a number against its range; other kinds are checked by their parsers.
     fn check(&self, value: &str) -> Result<(), String> {
         let number = value.parse::<i64>();
         let right = match *self {
@@ -59,7 +59,7 @@ impl Kind {
     }
 }
 
-/// What is allowed, as the end of the sentence "it must be …".
+/// The allowed values, as the end of the sentence "it must be …".
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -73,21 +73,21 @@ impl fmt::Display for Kind {
     }
 }
 
-/// One option: everything that is known of it besides its value.
+/// The definition of one option.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OptionDef {
-    /// The name, in Kafka's words where it is Kafka's notion.
+    /// The name, Kafka's where Kafka has the option.
     pub name: &'static str,
     /// Type and range.
     pub kind: Kind,
-    /// The value where nothing is set; `None` where "not set" is itself a value.
+    /// The default; `None` where "not set" is itself a value.
     pub default: Option<&'static str>,
-    /// What it does, for people.
+    /// Its documentation.
     pub doc: &'static str,
 }
 
 impl OptionDef {
-    /// Reads a value. The error names the option and what it takes.
+    /// Parses a value. The error names the option and the allowed values.
     pub(crate) fn read<T: OptionValue>(&self, value: &str) -> Result<T, String> {
         let value = value.trim();
         self.kind
@@ -96,7 +96,7 @@ impl OptionDef {
             .map_err(|allowed| self.refuse(value, &allowed))
     }
 
-    /// Checks a value that was set without a text. None is a value where the option need not be set.
+    /// Checks a value that was set without a text. `None` is valid if the option need not be set.
     pub(crate) fn check_set<T: OptionValue>(&self, value: &T) -> Result<(), String> {
         let text = value.to_text();
         if text.is_empty() && T::not_set().is_some() {
@@ -109,18 +109,18 @@ impl OptionDef {
         format!("{} is {value:?}; it must be {allowed}", self.name)
     }
 
-    /// The value where nothing is set. The tables' own texts are right: a test reads them all.
+    /// The default value. The tables' defaults are valid: a test parses them all.
     pub(crate) fn default_value<T: OptionValue>(&self) -> T {
         let value = match self.default {
             Some(text) => self.read(text).ok(),
             None => T::not_set(),
         };
-        value.unwrap_or_else(|| panic!("{} has a default that it does not take", self.name))
+        value.unwrap_or_else(|| panic!("{} has an invalid default", self.name))
     }
 }
 
-/// Makes a struct of options, with fields beside them that are no text. A line is: documentation,
-/// `field: Type = "option.name", kind, default;`.
+/// Defines a struct of options, with further fields that have no text. A line is: documentation, `field: Type =
+/// "option.name", kind, default;`.
 macro_rules! options {
     (
         $(#[doc = $head:literal])+
@@ -151,7 +151,7 @@ macro_rules! options {
                 Self { $($plain,)* $( $field: next().default_value(), )* }
             }
 
-            /// Sets an option of this table from its text. Answers whether there is one of this name.
+            /// Sets an option of this table from its text. Returns whether the table has this option.
             pub(crate) fn set_own(&mut self, name: &str, value: &str) -> Result<bool, String> {
                 let Some(definition) = Self::DEFINITIONS.iter().find(|one| one.name == name) else {
                     return Ok(false);
@@ -163,7 +163,7 @@ macro_rules! options {
                 Ok(true)
             }
 
-            /// Whether every number of this table is in its range, however it was set.
+            /// Checks every number of this table against its range, however it was set.
             pub(crate) fn check_own(&self) -> Result<(), $crate::error::ClientError> {
                 let mut definitions = Self::DEFINITIONS.iter();
                 let mut next = || definitions.next().expect("one definition for each field");
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_is_what_is_used() {
+    fn set_options_are_used() {
         let mut options = producer();
         options.set("linger.ms", "25").unwrap();
         options.set("client.id", "me").unwrap();
@@ -237,7 +237,7 @@ mod tests {
         assert!(text.contains("batch.sise"), "{text}");
     }
 
-    /// Option, least and most, as Kafka 4.3.1 takes them.
+    /// Option, minimum and maximum in Kafka 4.3.1.
     const BOUNDS_OF_KAFKA: [(&str, i64, i64); 30] = [
         ("request.timeout.ms", 0, INT_MAX),
         ("default.api.timeout.ms", 0, INT_MAX),
@@ -272,7 +272,7 @@ mod tests {
     ];
     const INT_MAX: i64 = i32::MAX as i64;
 
-    /// Sets it for whoever knows it; what those say who refuse it.
+    /// Sets it in each table that has it; returns the errors.
     fn set_of_any(name: &str, value: i64) -> Result<(), String> {
         let (mut producer, mut consumer) = (producer(), consumer());
         let knows = |tables: &[&[OptionDef]]| tables.iter().any(|one| one.iter().any(|one| one.name == name));
@@ -286,7 +286,7 @@ mod tests {
         taken
     }
 
-    /// But for a time of none for an answer, with which there would be no answers.
+    /// Except for a request timeout of 0, with which there would be no answers.
     #[test]
     fn numbers_have_the_bounds_that_kafka_has() {
         for (name, least, most) in BOUNDS_OF_KAFKA {
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_beyond_a_bound_is_refused_by_its_name_and_its_bounds() {
+    fn value_out_of_range_is_refused_with_name_and_range() {
         let tables =
             [ClusterOptions::DEFINITIONS, ProducerOptions::DEFINITIONS, ConsumerOptions::DEFINITIONS];
         for definition in tables.into_iter().flatten() {

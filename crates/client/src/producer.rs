@@ -1,8 +1,8 @@
-//! The producer: records in, batches out, each record's place back.
+//! The producer: records in, batches out, each record's offset back.
 //!
 //! Owns the way of a record from [`Producer::send`] to its [`Delivery`]: partitioner, accumulator, one sender task.
 //! Guarantees, with idempotence, that the records of a partition arrive once and in the order in which they were
-//! sent, retries included. Refuses records that fit into no request.
+//! sent, retries included. Refuses records that are too large for any request.
 
 mod accumulator;
 mod batch;
@@ -32,8 +32,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use self::accumulator::{Accumulator, Appended};
 pub use self::delivery::Delivery;
-use self::listener::{Callback, Enlist, Noting};
-pub use self::listener::{DeliveryListener, SettledRecords};
+use self::listener::{Callback, Enlist, Tagging};
+pub use self::listener::{CompletedRecords, DeliveryListener};
 use self::looks::{Looked, Looks};
 pub use self::metrics::{ProducerMetrics, Tally};
 pub use self::options::ProducerOptions;
@@ -46,13 +46,13 @@ use self::sender::Sender;
 use crate::cluster::{Cluster, TopicInfo, may_change};
 use crate::error::ClientError;
 
-/// Number of the next producer that names itself.
+/// Number for the next producer without a configured name.
 static PRODUCERS: AtomicU64 = AtomicU64::new(1);
 
 /// Sends records to topics. Shared by reference or `Arc`: all of its methods take `&self`.
 ///
-/// Dropping it sends what was handed over, in the background; [`close`](Self::close) waits for that, and
-/// [`close_within`](Self::close_within) no longer than it is told.
+/// Dropping it sends all buffered records in the background; [`close`](Self::close) waits for that, and
+/// [`close_within`](Self::close_within) waits up to a limit.
 ///
 /// ```no_run
 /// use riverrun_client::{ClusterOptions, Producer, ProducerOptions, ProducerRecord};
@@ -67,12 +67,13 @@ static PRODUCERS: AtomicU64 = AtomicU64::new(1);
 /// # }
 /// ```
 ///
-/// [`send`](Self::send) takes a record that owns its bytes and answers with a future of its outcome;
-/// [`send_ref`](Self::send_ref) borrows them. [`send_with`](Self::send_with) calls back instead: in the order of the
-/// records of each partition (but where that task ends with its runtime), from the task that sends, so a callback must not wait: not for room, a flush, a close or a
-/// [`Delivery`], which that task alone could bring about. It may use [`try_send`](Self::try_send). [`send_noted`](Self::send_noted)
-/// tells a listener of all records of a batch at once, which at high rates costs the least. Threads outside of the runtime
-/// use [`send_blocking`](Self::send_blocking); where waiting is not wanted at all there is [`try_send`](Self::try_send).
+/// [`send`](Self::send) takes a record that owns its bytes and returns a future of its outcome;
+/// [`send_ref`](Self::send_ref) borrows them. [`send_with`](Self::send_with) calls back instead, in the order of the
+/// records of each partition (unless the sender task ends with its runtime). The sender task makes the call, so a
+/// callback must not wait for room, a flush, a close or a [`Delivery`], which only that task can bring about. It may
+/// use [`try_send`](Self::try_send). [`send_tagged`](Self::send_tagged) tells a listener of all records of a batch at
+/// once, which at high rates costs the least. Threads outside of the runtime use
+/// [`send_blocking`](Self::send_blocking); [`try_send`](Self::try_send) never waits.
 ///
 /// Invariants: the sender task runs until the accumulator is closed and empty.
 #[derive(Debug)]
@@ -107,16 +108,16 @@ impl Producer {
         })
     }
 
-    /// Hands a record over. Waits only for the topic, with the first record of it, for the partition that the record names, if
-    /// there is none such yet, and for room in the buffer; for `max.block.ms` at most. The result is a future of its own: it
-    /// tells when and where the record has arrived.
-    // The sends are not boxed: most records are taken at once, and a box would be an allocation for each of them.
+    /// Puts a record into the buffer. Waits at most `max.block.ms`, and only for the topic's metadata (with its first
+    /// record), for the partition that the record names if it does not exist yet, and for room in the buffer. The
+    /// returned future is independent: it completes when the record is delivered or has failed.
+    // The sends are not boxed: most records are taken at once, and each box would be an allocation.
     pub async fn send(&self, record: ProducerRecord) -> Result<Delivery, ClientError> {
         let headers = record.header_refs();
         self.send_ref(&record.borrow(&headers)).await
     }
 
-    /// Hands a record over whose bytes stay the caller's, as [`send`](Self::send) does.
+    /// As [`send`](Self::send), for a record whose bytes are borrowed.
     pub async fn send_ref(&self, record: &RecordRef<'_>) -> Result<Delivery, ClientError> {
         match self.try_send(record)? {
             Some(delivery) => Ok(delivery),
@@ -124,8 +125,8 @@ impl Producer {
         }
     }
 
-    /// Hands a record over and has `callback` called with its outcome. It is dropped uncalled only if this fails. A callback
-    /// takes an allocation for each record, which the [`Delivery`] of the other ways does not.
+    /// As [`send`](Self::send), but calls `callback` with the outcome. The callback is dropped uncalled only if this
+    /// fails. It costs an allocation for each record, which a [`Delivery`] does not.
     pub async fn send_with(
         &self,
         record: &RecordRef<'_>,
@@ -138,14 +139,14 @@ impl Producer {
         }
     }
 
-    /// Hands a record over if that can be done at once. None if it would have to wait: for room in the buffer, or for
-    /// a topic that it has not met, or a partition that this has not.
+    /// As [`send_ref`](Self::send_ref), but without waiting. Returns `None` if it would have to wait: for room in the
+    /// buffer, for a topic that the producer does not know, or for a partition that the topic does not have yet.
     pub fn try_send(&self, record: &RecordRef<'_>) -> Result<Option<Delivery>, ClientError> {
         self.try_deliver(record, &mut None)
     }
 
-    /// Hands a record over from a thread that is none of the runtime's, and waits in it as [`send`](Self::send) does.
-    /// Panics inside of a runtime.
+    /// As [`send_ref`](Self::send_ref), for a thread that is not one of the runtime's: blocks it instead. Panics
+    /// inside of a runtime.
     pub fn send_blocking(&self, record: &RecordRef<'_>) -> Result<Delivery, ClientError> {
         match self.try_send(record)? {
             Some(delivery) => Ok(delivery),
@@ -153,23 +154,23 @@ impl Producer {
         }
     }
 
-    /// Hands a record over with a note, and has `listener` told of its outcome by that, together with the other records of
-    /// its batch. The note is dropped untold only if this fails.
-    pub async fn send_noted<L: DeliveryListener>(
+    /// As [`send_ref`](Self::send_ref), but with a tag by which `listener` gets the outcome, together with the other
+    /// records of the batch. The tag is dropped without a call only if this fails.
+    pub async fn send_tagged<L: DeliveryListener>(
         &self,
         record: &RecordRef<'_>,
-        note: L::Note,
+        tag: L::Tag,
         listener: &Arc<L>,
     ) -> Result<(), ClientError> {
-        let mut noting = Noting { listener, note: Some(note) };
+        let mut noting = Tagging { listener, tag: Some(tag) };
         match self.try_append(record, &mut noting)? {
             Some(()) => Ok(()),
             None => self.append(record, noting).await,
         }
     }
 
-    /// Hands a record over at once, if that can be. Not generic: the sends are compiled again in each crate that polls them, and
-    /// what they call would be, too.
+    /// Puts a record into the buffer if that is possible at once. Not generic: the sends are compiled again in each
+    /// crate that polls them, and so would be their callees.
     fn try_deliver(
         &self,
         record: &RecordRef<'_>,
@@ -178,7 +179,7 @@ impl Producer {
         self.try_append(record, callback)
     }
 
-    /// Hands a record over that may have to wait, beside which the box is nothing.
+    /// Puts a record into the buffer, waiting if necessary; the box costs nothing compared with the wait.
     fn deliver<'a>(
         &'a self,
         record: &'a RecordRef<'_>,
@@ -208,7 +209,7 @@ impl Producer {
         }
     }
 
-    /// Hands a record over, waiting for what is missing.
+    /// Puts a record into the buffer, waiting for metadata and room.
     async fn append<W: Enlist>(
         &self,
         record: &RecordRef<'_>,
@@ -216,7 +217,7 @@ impl Producer {
     ) -> Result<W::Handle, ClientError> {
         let reserved_bytes = record.size_bound_bytes();
         let timestamp = record.timestamp.unwrap_or_else(now);
-        // None where no clock reaches it.
+        // `None` for a time beyond the clock's range.
         let deadline = Instant::now().checked_add(self.options.block_max);
         let mut is_made_up = false;
         loop {
@@ -229,27 +230,27 @@ impl Producer {
                 Appended::NoSuchPartition { partition, count } if is_made_up => {
                     return Err(no_such_partition(record.topic, partition, count));
                 }
-                // A partitioner was shown what there is. It may know more, but nothing that has yet to come.
+                // The partitioner got the known partitions. It may know more, but it must not choose future ones.
                 Appended::NoSuchPartition { .. } if record.partition.is_none() => {
                     is_made_up = true;
                     drop(reservation);
                     self.look(record.topic, deadline).await?;
                 }
-                // The topic was made anew meanwhile.
+                // The topic was created anew meanwhile.
                 Appended::UnknownTopic | Appended::NoSuchPartition { .. } => {}
             }
         }
     }
 
-    /// Waits for a place and for room there. Boxed, so that it is not compiled with the appends, of which each kind of listener
-    /// has its own.
+    /// Waits for the partition and for room. Boxed, so that it is not compiled again with the appends of each kind of
+    /// listener.
     fn reserve<'a>(
         &'a self,
         record: &'a RecordRef<'_>,
         deadline: Option<Instant>,
     ) -> BoxFuture<'a, Result<Reservation<'a>, ClientError>> {
         Box::pin(async move {
-            // Before it takes room, which others have more use for until then.
+            // Before it takes room, which other records can use until then.
             self.find_place(record, deadline).await?;
             let reserve = Reservation::new(&self.accumulator, record.size_bound_bytes());
             self.in_time(deadline, "room in the buffer (buffer.memory)", reserve).await
@@ -275,8 +276,8 @@ impl Producer {
         }
     }
 
-    /// Looks at a topic until it can be used, and learns of it. What is known of it stays known meanwhile. Answers whether there
-    /// is no time for another look.
+    /// Requests a topic's metadata until the topic can be used. Known metadata stays valid meanwhile. Returns whether
+    /// there is no time for another request.
     fn look<'a>(
         &'a self,
         name: &'a str,
@@ -288,7 +289,7 @@ impl Producer {
                 let Looked { topic, is_last } = self.in_time(deadline, "the topic's metadata", look).await?;
                 if is_last || !may_change(&topic, true) {
                     let topic = topic?;
-                    // Others may have heard more of it since.
+                    // Another task may have learnt more of it since.
                     let known = self.cluster.known_topic(name).map(|known| known.topic);
                     self.learn(&known.unwrap_or(topic));
                     return Ok(is_last);
@@ -314,15 +315,15 @@ impl Producer {
         })
     }
 
-    /// Sends what was handed over so far without lingering, and waits until all of it has its outcome, which the
-    /// records' own [`Delivery`] tells, and until their callbacks and listeners have returned. Not to be waited for by one
-    /// of these: it would wait for itself.
+    /// Sends all buffered records without lingering, and waits until all have their outcome, which the records' own
+    /// [`Delivery`] returns, and until their callbacks and listeners have returned. A callback must not wait for it:
+    /// it would wait for itself.
     pub fn flush(&self) -> BoxFuture<'_, ()> {
         Box::pin(self.accumulator.flush())
     }
 
-    /// Sends what was handed over, waits for it and ends. Later sends fail with [`ClientError::Closed`]. Where somebody stops
-    /// waiting, what was handed over is sent all the same, and another call waits for it.
+    /// Sends all buffered records, waits for them and ends. Later sends fail with [`ClientError::Closed`]. If the
+    /// caller stops waiting, the records are sent all the same, and another call waits for them.
     pub fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             self.accumulator.close();
@@ -336,9 +337,10 @@ impl Producer {
         })
     }
 
-    /// As [`close`](Self::close), but waits for `limit` at most, and says whether everything had its outcome by then. What was
-    /// in no request under way then is not sent any more and fails with [`ClientError::Closed`]. What was, has the outcome of
-    /// that request, within `request.timeout.ms`, and is not tried again; what comes after it in its partition is told then.
+    /// As [`close`](Self::close), but waits for `limit` at most, and returns whether all records had their outcome by
+    /// then. After that, records in no request fail with [`ClientError::Closed`]. Records in flight get the outcome
+    /// of their request, within `request.timeout.ms` and without a retry; later records of their partition complete
+    /// after them.
     pub fn close_within(&self, limit: Duration) -> BoxFuture<'_, bool> {
         Box::pin(async move {
             let is_done = timeout(limit, self.close()).await.is_ok();
@@ -349,7 +351,7 @@ impl Producer {
         })
     }
 
-    /// What it has done so far, in numbers.
+    /// Counts of its work so far.
     pub fn metrics(&self) -> ProducerMetrics {
         let traffic = self.cluster.traffic();
         ProducerMetrics {
@@ -362,7 +364,7 @@ impl Producer {
         }
     }
 
-    /// The servers that it is connected to.
+    /// The cluster that it is connected to.
     pub fn cluster(&self) -> &Arc<Cluster> {
         &self.cluster
     }
@@ -402,7 +404,7 @@ fn now() -> TimestampMs {
     TimestampMs(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
 }
 
-/// A start for choices at random. Without the system's randomness every producer starts alike, which is no harm.
+/// A seed for random choices. Without the system's randomness every producer has the same one, which does no harm.
 fn random_seed() -> u64 {
     getrandom::u64().unwrap_or(1)
 }

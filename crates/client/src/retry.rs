@@ -1,8 +1,7 @@
-//! Trying again: only what may succeed later, with pauses, until the retry timeout.
+//! Retries: only of errors that may pass, with pauses, until the retry timeout.
 //!
-//! Owns the pauses of everything that is tried more than once: each is twice as long as the one before, up to a bound,
-//! and a little longer or shorter by chance, so that the clients of a server that was away do not all come back at the
-//! same time (KIP-580).
+//! Owns the pauses of all repeated attempts: each is twice as long as the one before, up to a bound, and varies a
+//! little at random, so that the clients of a server that was away do not all return at the same time (KIP-580).
 
 use std::time::Duration;
 
@@ -12,13 +11,13 @@ use crate::cluster::ClusterOptions;
 use crate::error::ClientError;
 use riverrun_types::ErrorKind;
 
-/// By how much of itself a pause is longer or shorter.
+/// The fraction by which a pause varies.
 const JITTER: f64 = 0.2;
-/// Doubling goes on for so long at most: any bound is reached by then.
+/// Most doublings: any bound is reached by then.
 const DOUBLINGS_MAX: u32 = 31;
 
-/// How much longer or shorter than its mean a pause is, and when it begins. What has failed together has one, and is tried
-/// together again.
+/// The random variation of a pause, and its beginning. Partitions that failed together share one, and are retried
+/// together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Chance {
     factor: f64,
@@ -27,19 +26,19 @@ pub(crate) struct Chance {
 
 impl Chance {
     pub(crate) fn draw() -> Self {
-        // Without chance, the pause is the mean.
+        // Without randomness, the pause is the mean.
         let drawn = getrandom::u32().unwrap_or(u32::MAX / 2);
         let factor = 1.0 - JITTER + 2.0 * JITTER * f64::from(drawn) / f64::from(u32::MAX);
         Self { factor, drawn_at: Instant::now() }
     }
 
-    /// When it was drawn: the pause of all that has it begins then.
+    /// When it was drawn: the pauses with it begin then.
     pub(crate) fn drawn_at(self) -> Instant {
         self.drawn_at
     }
 }
 
-/// How pauses grow.
+/// The growth of pauses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Backoff {
     first: Duration,
@@ -57,7 +56,8 @@ impl Backoff {
         Self { first: options.reconnect_backoff, max: options.reconnect_backoff_max }
     }
 
-    /// The pause after one more failure than these. Where the first pause is no shorter than the bound, all are the bound.
+    /// The pause after one more failure than these. If the first pause is no shorter than the bound, all are the
+    /// bound.
     pub(crate) fn pause(&self, failures_before: u32, chance: Chance) -> Duration {
         if self.first >= self.max {
             return self.max;
@@ -67,7 +67,7 @@ impl Backoff {
     }
 }
 
-/// The pauses of one thing that is tried until it works.
+/// The pauses of one operation that is repeated until it succeeds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pauses {
     backoff: Backoff,
@@ -79,24 +79,24 @@ impl Pauses {
         Self { backoff, failures: 0 }
     }
 
-    /// The pause after an attempt that has failed.
+    /// The pause after a failed attempt.
     pub(crate) fn fail(&mut self) -> Duration {
         let pause = self.backoff.pause(self.failures, Chance::draw());
         self.failures = self.failures.saturating_add(1);
         pause
     }
 
-    /// The pause after an attempt that has worked: the next failure is the first again.
+    /// The pause after a successful attempt: the next failure counts as the first again.
     pub(crate) fn succeed(&mut self) -> Duration {
         self.failures = 0;
         self.backoff.pause(0, Chance::draw())
     }
 }
 
-/// The time that one call has for all its attempts.
+/// The time limit of one call for all its attempts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Retry {
-    /// None where no clock reaches it.
+    /// `None` for a time beyond the clock's range.
     deadline: Option<Instant>,
     pauses: Pauses,
 }
@@ -106,13 +106,13 @@ impl Retry {
         Self::within(options, options.retry_timeout)
     }
 
-    /// For a caller who has less time. With none, there is one attempt.
+    /// For a caller with less time. With none, there is one attempt.
     pub(crate) fn within(options: &ClusterOptions, patience: Duration) -> Self {
         let deadline = Instant::now().checked_add(patience);
         Self { deadline, pauses: Pauses::new(Backoff::of_retries(options)) }
     }
 
-    /// Pauses before another attempt, or hands the error back because another would be no use.
+    /// Pauses before another attempt, or returns the error if another is useless or too late.
     pub(crate) async fn pause_after(&mut self, error: ClientError) -> Result<(), ClientError> {
         if error.kind() != ErrorKind::Retry {
             return Err(error);
@@ -120,7 +120,7 @@ impl Retry {
         self.pause_or_give_up(error).await
     }
 
-    /// The same for an error that is no use to retry in general, but is here.
+    /// The same for an error that is usually not retriable, but is here.
     pub(crate) async fn pause_or_give_up(&mut self, error: ClientError) -> Result<(), ClientError> {
         if self.pause().await { Ok(()) } else { Err(error) }
     }
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_worked_begins_with_the_first_pause_again() {
+    fn success_resets_the_pauses() {
         let mut pauses = Pauses::new(backoff(100, 100_000));
         for _ in 0..5 {
             pauses.fail();
@@ -190,7 +190,7 @@ mod tests {
         while retry.pause_after(error.clone()).await.is_ok() {
             attempts += 1;
         }
-        // 1.5 s of pauses that grow, and then one a second; with pauses of 100 ms it would be 200.
+        // 1.5 s of growing pauses, and then one a second; with pauses of 100 ms it would be 200.
         assert!((20..=30).contains(&attempts), "{attempts}");
         assert!(begun.elapsed() > Duration::from_secs(18) && begun.elapsed() < Duration::from_secs(20));
     }

@@ -1,4 +1,4 @@
-//! The connection to one server for one purpose: made when it is wanted, and again when it is lost, with pauses.
+//! The connection to one server for one lane: made on demand, and again when it is lost, with pauses.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,16 +9,17 @@ use crate::connection::{Connection, ConnectionOptions};
 use crate::error::ClientError;
 use crate::retry::Pauses;
 
-/// How long a server may be gone that was not there when it was asked last. If it is, the others say so meanwhile.
+/// How long a server stays suspect after it could not be reached. If it is gone, the metadata of others shows it
+/// meanwhile.
 const SUSPECT_FOR: Duration = Duration::from_mins(1);
 
-/// Where a connection is, or can be made.
+/// The connection to one server, or the state of making one.
 ///
-/// Invariants: at most one connection is live; at most one is being made, by who holds `connecting`, and not before
-/// `next_at`.
+/// Invariants: at most one connection is live; at most one is being made, by the holder of `connecting`, and not
+/// before `next_at`.
 #[derive(Debug)]
 pub(crate) struct Slot {
-    /// The last that was made. Held for a look only, so that no look hides it from another.
+    /// The last connection. Locked only for a moment, so that it is always readable.
     made: Mutex<Option<Arc<Connection>>>,
     connecting: tokio::sync::Mutex<()>,
     attempts: Mutex<Attempts>,
@@ -43,25 +44,26 @@ impl Slot {
         }
     }
 
-    /// The connection, if it is up, without waiting for one.
+    /// The connection, if it is live, without waiting for one.
     pub(crate) fn live(&self) -> Option<Arc<Connection>> {
         self.made().as_ref().filter(|connection| !connection.is_broken()).map(Arc::clone)
     }
 
-    /// Whether the server could not be reached just now, so that it is better to ask another.
+    /// True if the server could not be reached just now, so that another should be asked.
     pub(crate) fn is_paused(&self) -> bool {
         let attempts = self.attempts();
         attempts.failed.is_some() && attempts.next_at.is_some_and(|at| at > Instant::now())
     }
 
-    /// Whether the server has not answered, or could not be reached, when it was tried last, and that is not long ago.
+    /// True if the server recently did not answer, or could not be reached.
     pub(crate) fn is_suspect(&self) -> bool {
         let silent_at = self.made().as_ref().and_then(|connection| connection.silent_since());
         let failed_at = self.attempts().failed.as_ref().map(|(at, _)| *at);
         silent_at.max(failed_at).is_some_and(|at| at.elapsed() < SUSPECT_FOR)
     }
 
-    /// Connects after the pause, unless somebody else has done so meanwhile. Who waits for the same attempt has its error.
+    /// Connects after the pause, unless another task has done so meanwhile. Tasks that wait for the same attempt get
+    /// its error.
     pub(crate) async fn connect(
         &self,
         address: &str,
@@ -99,7 +101,7 @@ impl Slot {
 }
 
 impl Attempts {
-    /// A server that takes connections only to close them is not asked for them without a pause, either.
+    /// A server that accepts connections only to close them is given pauses, too.
     fn note(&mut self, opened: &Result<Arc<Connection>, ClientError>) {
         let now = Instant::now();
         self.failed = opened.as_ref().err().map(|error| (now, error.clone()));
@@ -135,7 +137,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// A server that closes what it accepts, and says when it did.
+    /// A server that closes accepted connections, and reports when it did.
     async fn closing_server() -> (String, tokio::sync::mpsc::Receiver<Instant>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address").to_string();
@@ -151,7 +153,7 @@ pub(crate) mod tests {
         (address, times)
     }
 
-    /// A server that takes one connection, says what it knows, and keeps it.
+    /// A server that accepts one connection, answers with its versions, and keeps it open.
     pub(crate) async fn greeting_server() -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address").to_string();

@@ -1,7 +1,7 @@
 //! Opening a connection's socket.
 //!
-//! Guarantees that a connection within the machine is not paced, whatever the system chose for its network, and that no
-//! address of a name takes the time of the others.
+//! Guarantees that a connection within the machine is not paced, whatever the system's congestion control for its
+//! network, and that no address of a host name uses up the time of the others.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,15 +14,14 @@ use rustix::net::sockopt;
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::time::{Instant, timeout};
 
-/// Connects to the first of the name's addresses that takes the connection, within this time.
+/// Connects to the first of the name's addresses that accepts the connection, within `limit`.
 pub(crate) async fn connect(address: &str, limit: Duration) -> io::Result<TcpStream> {
     let begun = Instant::now();
     let targets: Vec<_> = timeout(limit, lookup_host(address)).await??.collect();
     connect_to_any(&targets, limit.saturating_sub(begun.elapsed())).await
 }
 
-/// Gives each address its share of the time that the ones before have left: one that does not answer says nothing of the
-/// others.
+/// Gives each address its share of the remaining time: an address that does not answer says nothing about the others.
 async fn connect_to_any(targets: &[SocketAddr], limit: Duration) -> io::Result<TcpStream> {
     let begun = Instant::now();
     let mut refused = None;
@@ -41,13 +40,13 @@ async fn connect_to(target: SocketAddr) -> io::Result<TcpStream> {
         return TcpStream::connect(target).await;
     }
     let socket = if target.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // Before it connects: once BBR had a connection, the pacing stays.
+    // Before it connects: once a connection has used BBR, the pacing stays.
     #[cfg(target_os = "linux")]
     choose_local_congestion_control(&socket);
     socket.connect(target).await
 }
 
-/// Without it everything works as well, only slower. Other systems do not pace such connections.
+/// An error only makes the connection slower. Other systems do not pace such connections.
 #[cfg(target_os = "linux")]
 fn choose_local_congestion_control(socket: impl std::os::fd::AsFd) {
     if let Err(error) = sockopt::set_tcp_congestion(socket, LOCAL_CONGESTION_CONTROL) {
@@ -65,7 +64,8 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(6);
 
-    /// One that takes no more connections, and does not say so, as a machine that is gone. What it has taken keeps it so.
+    /// A listener that silently accepts no more connections, like a machine that is gone. The accepted ones keep it
+    /// so.
     async fn unanswering() -> (TcpListener, Vec<TcpStream>) {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_reason_of_the_last_address_is_told_where_none_takes_the_connection() {
+    async fn last_address_gives_the_error_when_all_fail() {
         let listening = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listening.local_addr().unwrap().to_string();
         drop(listening);

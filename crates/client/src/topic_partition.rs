@@ -1,4 +1,4 @@
-//! A partition by its topic's name, as clients speak of it.
+//! A partition by its topic's name, as clients name it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ impl fmt::Display for TopicPartition {
     }
 }
 
-/// Sorts partitions by topic, as requests name them.
+/// Groups partitions by topic, as requests name them.
 pub(crate) fn by_topic<'a, T>(
     partitions: impl IntoIterator<Item = (&'a TopicPartition, T)>,
 ) -> std::collections::BTreeMap<&'a str, Vec<(i32, T)>> {

@@ -1,8 +1,8 @@
-//! What goes over a client's connections, in numbers.
+//! Counts of the traffic on a client's connections.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts of all connections of one client since it was made.
+/// Counts of all connections of one client since it was created.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     connections: AtomicU64,
@@ -12,7 +12,7 @@ pub(crate) struct Traffic {
     received_bytes: AtomicU64,
 }
 
-/// The counts at some time.
+/// The counts at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TrafficCounts {
     pub(crate) connections: u64,
@@ -23,18 +23,18 @@ pub(crate) struct TrafficCounts {
 }
 
 impl Traffic {
-    /// Another connection is up.
+    /// Counts a new connection.
     pub(crate) fn connected(&self) {
         self.connections.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The system has taken so many requests.
+    /// Counts requests that the operating system has accepted.
     pub(crate) fn sent(&self, requests: u64, bytes: usize) {
         self.requests.fetch_add(requests, Ordering::Relaxed);
         self.sent_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// An answer has come.
+    /// Counts an answer.
     pub(crate) fn received(&self, bytes: usize) {
         self.answers.fetch_add(1, Ordering::Relaxed);
         self.received_bytes.fetch_add(bytes as u64, Ordering::Relaxed);

@@ -1,9 +1,8 @@
-//! Latency of a paced stream through one queue: what one append takes, and how long a record is under way.
+//! Latency of a paced stream through one queue: the duration of an append, and the time from append to reading.
 //!
-//! `cargo run --profile dist -p riverrun-queue --example latency -- DIR RATE SECONDS SIZE` (a rate of 0 appends as
-//! fast as it goes). One producer, one consumer, each spinning on a core of its own. End-to-end latency
-//! counts from the instant at which a record was due, whether or not the producer kept up, and is never
-//! clipped.
+//! `cargo run --profile dist -p riverrun-queue --example latency -- DIR RATE SECONDS SIZE` (a rate of 0 appends at
+//! full speed). One producer, one consumer, each spinning on a core of its own. End-to-end latency counts from the
+//! instant at which a record was due, whether or not the producer kept up, and is never clipped.
 
 use std::error::Error;
 use std::path::PathBuf;

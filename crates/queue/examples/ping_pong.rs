@@ -4,8 +4,8 @@
 //! cargo run --profile dist -p riverrun-queue --example ping_pong -- /dev/shm/market 100000
 //! ```
 //!
-//! The example starts itself again as the other process. Both write in place, spin, and so want a core each: with
-//! `park` as a third argument they sleep instead. Prints what a round trip takes.
+//! The example starts itself again as the other process. Both write in place and spin, and so need a core each; with
+//! `park` as a third argument they sleep instead. Prints the round-trip times.
 
 use std::error::Error;
 use std::path::Path;
@@ -19,20 +19,20 @@ use riverrun_queue::{
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// Longer than any answer takes: the other process is gone.
+/// Longer than any answer takes: after it the other process is taken for gone.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// What the other process is told that it is.
+/// The argument that tells the other process its role.
 const TRADER: &str = "trader";
 /// A message: its number, then a price.
 const MESSAGE_BYTES: usize = 64;
 
 fn options() -> AppendOptions {
-    // What both sides have read is of no use to anybody: some segments are enough.
+    // Messages that both sides have read are not needed any more: a few segments are enough.
     let retention = Retention { bytes: Some(256 << 20), ..Retention::default() };
     AppendOptions { retention, ..AppendOptions::default() }
 }
 
-/// Publishes a message, written where it will be read.
+/// Publishes a message, written in place.
 fn publish(appender: &mut Appender, number: u64, price: u64) -> Result<(), QueueError> {
     let mut message = appender.reserve(MESSAGE_BYTES)?;
     message[..8].copy_from_slice(&number.to_le_bytes());
@@ -64,7 +64,7 @@ fn trade(dir: &Path, count: u64, park: bool) -> Outcome<()> {
     Ok(())
 }
 
-/// Publishes quotes, each when the one before is answered, and takes the time.
+/// Publishes quotes, each after the answer to the one before, and measures the round trips.
 fn quote(dir: &Path, count: u64, park: bool) -> Outcome<Histogram<u64>> {
     let mut quotes = Queue::open(&dir.join("quotes"))?.appender(options())?;
     let mut orders = Queue::open(&dir.join("orders"))?.tailer(StartAt::Start)?;

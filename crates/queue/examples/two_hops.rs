@@ -4,9 +4,9 @@
 //! cargo run --profile dist -p riverrun-queue --example two_hops -- /dev/shm/service 50000 5
 //! ```
 //!
-//! DIR, requests a second, seconds. The service keeps its place by name: killed and started again, it goes on where
-//! it was. Everybody parks while there is nothing to do, so it runs on any number of cores; what is asked for
-//! should be synced, so `requests` syncs every 10 ms in the background. Latency counts from the instant at
+//! DIR, requests a second, seconds. The service keeps its place by name: killed and started again, it continues at
+//! that place. All three threads park while there is nothing to do, so the example runs on any number of cores.
+//! Requests are to be synced, so `requests` syncs every 10 ms in the background. Latency counts from the instant at
 //! which a request was due.
 
 use std::error::Error;
@@ -21,10 +21,10 @@ use riverrun_queue::{
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Requests after which the service keeps its place: what it has done since it does again after a crash.
+/// Requests after which the service stores its place: after a crash it repeats those since.
 const KEEP_EVERY: u64 = 1000;
 
-/// The next record. Nobody waits for ever for a thread that has failed.
+/// The next record. The wait is bounded, in case a thread has failed.
 fn next(tailer: &mut Tailer) -> Outcome<Record<'_>> {
     Ok(tailer.wait(&mut Park::default(), Some(PATIENCE))?.ok_or("nothing came")?)
 }
@@ -52,7 +52,7 @@ fn serve(dir: &Path, count: u64) -> Outcome<()> {
     Ok(())
 }
 
-/// Sends requests on a schedule. The key says when each was due.
+/// Sends requests on a schedule. The key holds the time at which each was due.
 fn ask(dir: &Path, rate: u64, count: u64, epoch: Instant) -> Outcome<()> {
     let durability = Durability::SyncEvery { interval: Duration::from_millis(10), bytes: 16 << 20 };
     let options = AppendOptions { durability, ..AppendOptions::default() };
@@ -73,7 +73,7 @@ fn ask(dir: &Path, rate: u64, count: u64, epoch: Instant) -> Outcome<()> {
     Ok(())
 }
 
-/// Takes the replies, and the time.
+/// Reads the replies, and measures their latency.
 fn collect(dir: &Path, count: u64, epoch: Instant) -> Outcome<Histogram<u64>> {
     let mut replies = Queue::open(&dir.join("replies"))?.tailer(StartAt::Start)?;
     let mut latency = Histogram::new(3)?;

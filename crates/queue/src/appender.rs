@@ -1,10 +1,10 @@
 //! Appending: the writer lock around room, bytes and publication.
 //!
-//! Guarantees that a reader sees a batch whole or not at all, that nothing is allocated but when a segment is
-//! full, and that whatever an append began and did not publish is zeros again before anybody else appends.
+//! Guarantees that a reader sees a batch whole or not at all, that an append allocates only when a segment is full,
+//! and that the bytes of an append that was begun and not published are zeros again before the next append.
 //!
-//! The way of an append: lock (one compare-and-swap) -> room in the segment -> dirty end -> bytes and CRC ->
-//! head and published position -> unlock (one store) -> those asleep are woken.
+//! Steps of an append: lock (one compare-and-swap) -> room in the segment -> dirty end -> bytes and CRC -> head and
+//! published position -> unlock (one store) -> wake the sleeping tailers.
 
 #![expect(unsafe_code, reason = "the holder of the writer lock writes into shared memory")]
 
@@ -32,20 +32,20 @@ use crate::template::Template;
 pub struct NewRecord<'a> {
     /// The key, if it has one.
     pub key: Option<&'a [u8]>,
-    /// The value; none marks a deletion where the log is compacted.
+    /// The value; `None` is a tombstone in a compacted log.
     pub value: Option<&'a [u8]>,
     /// The headers, in order.
     pub headers: &'a [Header<'a>],
-    /// When it happened; the time of the append if none is given, as exact as the kernel's tick.
+    /// When it happened. Without one, the record gets the time of the append, as exact as the kernel's tick (1 to 10
+    /// ms).
     pub timestamp: Option<TimestampMs>,
 }
 
 /// Appends records to a queue.
 ///
-/// Invariants: `segment` is the one that `head` lies in. While `held`, this appender has the writer lock, and
-/// what it stores lies between the published position and the dirty end. An appender that is dropped while it
-/// holds the lock (its reservation was leaked) leaves it as a dying process does: the next one takes over and
-/// mends.
+/// Invariants: `segment` is the one that `head` lies in. While `held` is set, this appender has the writer lock, and
+/// its stores lie between the published position and the dirty end. An appender that is dropped while it has the lock
+/// (its reservation was leaked) leaves the lock as a dying process does: the next holder takes over and mends.
 #[derive(Debug)]
 pub struct Appender {
     pub(crate) core: Arc<Core>,
@@ -57,23 +57,23 @@ pub struct Appender {
     held: bool,
     template: Template,
     keeper: Arc<Keeper>,
-    /// Position from which on the keeper wants to be called.
+    /// Position from which on an append calls the keeper.
     call_at: u64,
-    /// Position from which on this appender makes memory present by itself, and up to which it has.
+    /// Position from which on this appender makes memory present itself, and up to which it has done so.
     near_at: u64,
     near_end: u64,
 }
 
-/// How far ahead of the append lines are fetched: memory takes longer than an append.
+/// How far ahead of the append cache lines are prefetched: memory takes longer than an append.
 const FETCH_AHEAD_BYTES: usize = 1024;
 
-/// Made present at once by an append, where the background has no core for it.
+/// Bytes that one append makes present, where the keeper has no core to run on.
 const NEAR_BYTES: u64 = 64 << 10;
 
 /// Room for a batch, in the segment that it goes to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
-    /// Place in the appender's segment.
+    /// Byte offset in the appender's segment.
     pub(crate) within: usize,
     pub(crate) size_bytes: usize,
 }
@@ -106,16 +106,16 @@ impl Appender {
         Ok(appender)
     }
 
-    /// Appends a record that is only a value. Returns its offset when every tailer of this machine can see
-    /// it; it then survives what the appender's [`Durability`] says. An error of a sync leaves the record
-    /// appended.
+    /// Appends a record that is only a value. Returns its offset once every tailer of this machine can see it; from
+    /// then on the record survives the failures that the appender's [`Durability`] names. If a sync fails, the record
+    /// stays appended.
     #[inline]
     pub fn append(&mut self, value: &[u8]) -> Result<Offset, QueueError> {
-        // Nothing with a length that no segment has, whose sums would overflow, gets as far as the lock.
+        // Refuses a length that no segment has before the lock is taken: sums with it would overflow.
         if value.len() >= self.segment.map.len() {
             return Err(self.too_large(value.len()));
         }
-        // What does not depend on the offset is done before the queue is held.
+        // Does the part that does not depend on the offset before the writer lock is taken.
         self.template.fit(value.len(), sys::wall_coarse_ms());
         let sum = self.template.sum(value);
         let room = self.begin(self.template.size_bytes())?;
@@ -168,9 +168,10 @@ impl Appender {
         self.commit(room, record_count)
     }
 
-    /// Appends a batch as another has made it, whatever its codec; only base offset and leader epoch become the
-    /// queue's. Returns the offset of its first record. As durable as [`append`](Self::append) makes it. Refuses
-    /// what no tailer is to see as records: control batches, transactions, and offsets without a record.
+    /// Appends a batch as another producer made it, in whatever codec; only base offset and leader epoch are
+    /// rewritten. Returns the offset of its first record. As durable as [`append`](Self::append) makes it. Refuses
+    /// batches that tailers could not return as records: control batches, transactions, and batches with gaps in
+    /// their offsets.
     pub fn append_whole(&mut self, batch: &Batch<'_>) -> Result<Offset, QueueError> {
         check_whole(batch)?;
         let room = self.begin(batch.bytes().len())?;
@@ -182,13 +183,13 @@ impl Appender {
         self.commit(room, batch.record_count())
     }
 
-    /// Makes room for a value of `len` bytes that is written in place, and holds the queue until the
-    /// reservation is published or dropped. The bytes are zeros.
+    /// Makes room for a value of `len` bytes, zeros at first, that the caller writes in place. Keeps the writer lock
+    /// until the reservation is published or dropped.
     pub fn reserve(&mut self, len: usize) -> Result<Reservation<'_>, QueueError> {
         self.reserve_record(len, &NewRecord::default())
     }
 
-    /// As [`reserve`](Self::reserve), with key, headers and timestamp of `record`; its value plays no part.
+    /// As [`reserve`](Self::reserve), with the key, headers and timestamp of `record`; its value is ignored.
     pub fn reserve_record<'a>(
         &'a mut self,
         len: usize,
@@ -242,7 +243,7 @@ impl Appender {
     fn make_room(&mut self, size_bytes: usize) -> Result<Room, QueueError> {
         let segment_bytes = self.segment.map.len();
         let mut within = self.place();
-        // What a length would take is left zero: a zero length ends a segment.
+        // The four bytes that a length would take stay zero: a zero length ends a segment.
         if size_bytes > segment_bytes - layout::LENGTH_END - within {
             self.roll(size_bytes)?;
             within = self.place();
@@ -262,7 +263,7 @@ impl Appender {
         QueueError::TooLarge { size_bytes, limit_bytes: self.batch_bytes_max() }
     }
 
-    /// Where in `segment` the next batch begins.
+    /// Byte offset in `segment` at which the next batch begins.
     fn place(&self) -> usize {
         (self.head.position - self.segment.start()) as usize
     }
@@ -283,8 +284,8 @@ impl Appender {
         self.segment = match made {
             Ok(segment) => segment,
             Err(error) => {
-                // The file may bear its name already. Nothing was published into it, and smaller records may
-                // still go where the head is: it would be a segment that begins in the middle of another.
+                // The file may have its name already. Nothing was published into it, and smaller records may still go
+                // to the old segment, after which this file would begin inside the range of another.
                 let _ = std::fs::remove_file(self.core.segments.path(base));
                 self.core.control.set_dirty_end(self.head.position);
                 return Err(error);
@@ -292,12 +293,12 @@ impl Appender {
         };
         self.head = Head { position, next_offset: base, segment_base: base };
         self.core.control.publish(&self.head);
-        // The background has another segment to make ready, and one to sync.
+        // The keeper has another segment to prepare, and the syncer one to sync.
         self.call_at = 0;
         Ok(())
     }
 
-    /// Publishes the batch in `room`, all of which is written, and lets go of the lock. Returns the batch's
+    /// Publishes the batch in `room`, which must be written completely, and releases the lock. Returns the batch's
     /// offset.
     #[inline]
     pub(crate) fn commit(&mut self, room: Room, record_count: i32) -> Result<Offset, QueueError> {
@@ -328,7 +329,7 @@ impl Appender {
         Ok(offset)
     }
 
-    /// Has the processor fetch lines that appends of the size of this one will store into.
+    /// Prefetches the cache lines that appends of this size will store into next.
     #[inline]
     fn fetch_ahead(&self, room: Room) {
         self.segment.map.fetch_for_write(room.within + room.size_bytes + FETCH_AHEAD_BYTES, room.size_bytes);
@@ -343,7 +344,7 @@ impl Appender {
         }
     }
 
-    /// Makes the memory present that the next appends store into.
+    /// Makes the memory present that the next appends will store into.
     #[cold]
     fn make_near_present(&mut self) {
         let (start, position) = (self.segment.start(), self.head.position);
@@ -358,14 +359,13 @@ impl Appender {
         self.near_at = if end == segment_end { end } else { end - NEAR_BYTES };
     }
 
-    /// Returns when everything that was published before the call is synced: it survives a cut of power then.
-    /// After an error it may or may not, and nothing more is appended to the queue until the machine has
-    /// started anew.
+    /// Returns when everything that was published before the call is synced and survives a power cut. After an error
+    /// it may or may not survive one, and the queue refuses appends until the machine has booted again.
     pub fn sync(&mut self) -> Result<(), QueueError> {
         sync_to(&self.core, &self.owner, self.core.control.published())
     }
 
-    /// Takes back what was stored in a room, and lets go of the lock.
+    /// Zeros what was stored in a room, and releases the lock.
     pub(crate) fn abort(&mut self, room: Room) {
         self.bytes_mut(room).fill(0);
         self.core.control.set_dirty_end(self.head.position);
@@ -389,7 +389,7 @@ impl Appender {
         Ok(())
     }
 
-    /// Brings the appender up to where the queue is.
+    /// Brings the appender's view up to the queue's head.
     #[inline]
     fn look(&mut self, taken: Taken) -> Result<(), QueueError> {
         if taken == Taken::FromDead {
@@ -407,7 +407,7 @@ impl Appender {
     #[cold]
     fn follow(&mut self) -> Result<(), QueueError> {
         let head = self.core.head()?;
-        // What this appender has published, others may have read.
+        // Readers may have read what this appender has published, so the head never goes back.
         if head.position < self.head.position || head.next_offset < self.head.next_offset {
             return Err(self.core.control.went_back());
         }
@@ -415,12 +415,12 @@ impl Appender {
             let number = head.position / self.core.segments.segment_bytes();
             self.segment = self.core.segments.expect(head.segment_base, number)?;
         }
-        // Only now: an error above leaves the two as they were, together.
+        // Assigned last, so that an error above leaves head and segment consistent.
         self.head = head;
         Ok(())
     }
 
-    /// Undoes what a dead holder of the lock has left beyond the published position.
+    /// Undoes what a dead lock holder has left beyond the published position.
     #[cold]
     fn mend(&mut self) -> Result<(), QueueError> {
         mend(&self.core.control, &self.core.segments)?;
@@ -433,7 +433,7 @@ impl Appender {
     }
 }
 
-/// Refuses a batch of which tailers would not read one record for each offset.
+/// Refuses a batch from which a tailer would not read exactly one record per offset.
 fn check_whole(batch: &Batch<'_>) -> Result<(), QueueError> {
     let refused = |why: &str| Err(QueueError::Options(why.to_owned()));
     if batch.is_control() || batch.is_transactional() {
@@ -446,9 +446,9 @@ fn check_whole(batch: &Batch<'_>) -> Result<(), QueueError> {
     Ok(())
 }
 
-/// Undoes what an append has begun and not published: zeros what was stored between the queue's head and the
-/// dirty end, durably, so that neither a reader of the file nor a recovery takes it for batches; a roll whose
-/// file is there is finished. For the holder of the writer lock, or who is alone.
+/// Undoes an append that was begun and not published. The bytes between the queue's head and the dirty end become
+/// zeros, durably, so that neither a reader of the file nor a recovery takes them for batches; a roll whose file
+/// exists is completed. Requires the writer lock or sole access.
 pub(crate) fn mend(control: &Control, segments: &Segments) -> Result<(), QueueError> {
     let (head, dirty_end) = (control.head()?, control.dirty_end());
     if dirty_end <= head.position {
@@ -470,7 +470,7 @@ pub(crate) fn mend(control: &Control, segments: &Segments) -> Result<(), QueueEr
     }
     let segment = segments.expect(head.segment_base, number)?;
     let within = (head.position % segment_bytes) as usize;
-    // SAFETY: the caller holds the writer lock or is alone, and the range lies beyond what is published.
+    // SAFETY: the caller holds the writer lock or has sole access, and the range lies beyond the published position.
     unsafe { segment.map.slice_mut(within, (dirty_end - head.position) as usize) }.fill(0);
     segment.map.sync(within, (dirty_end - head.position) as usize).at("sync", &segment.path)?;
     control.set_dirty_end(head.position);

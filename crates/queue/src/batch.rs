@@ -29,7 +29,7 @@ fn field_bytes(field: Option<&[u8]>) -> usize {
 
 /// Writes into a slice from its beginning on.
 ///
-/// Invariants: `at <= bytes.len()`. Who writes has computed the sizes, so a panic here is a mistake in this
+/// Invariants: `at <= bytes.len()`. Callers have computed the sizes beforehand, so a panic here is a mistake in this
 /// file.
 pub(crate) struct Cursor<'a> {
     bytes: &'a mut [u8],
@@ -71,11 +71,11 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// What a record has besides its value's bytes.
+/// A record without its value's bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape<'a> {
     pub(crate) key: Option<&'a [u8]>,
-    /// Length of the value; none for a record without one.
+    /// Length of the value; `None` for a record without one.
     pub(crate) value_bytes: Option<usize>,
     pub(crate) headers: &'a [Header<'a>],
     /// Counted from the batch's base timestamp.
@@ -104,7 +104,7 @@ impl Shape<'_> {
         varint_bytes(body as i64) + body
     }
 
-    /// Writes what comes before the value.
+    /// Writes the fields before the value.
     #[inline]
     pub(crate) fn put_before_value(&self, out: &mut Cursor<'_>) {
         out.put_varint(self.body_bytes() as i64);
@@ -115,7 +115,7 @@ impl Shape<'_> {
         out.put_varint(self.value_bytes.map_or(-1, |len| len as i64));
     }
 
-    /// Writes what comes after the value.
+    /// Writes the fields after the value.
     pub(crate) fn put_after_value(&self, out: &mut Cursor<'_>) {
         out.put_varint(self.headers.len() as i64);
         for header in self.headers {
@@ -137,7 +137,7 @@ pub(crate) struct BatchFields {
 }
 
 impl BatchFields {
-    /// Writes the header but for its CRC, which is left zero.
+    /// Writes the header except the CRC, which is left zero.
     #[inline]
     pub(crate) fn put(&self, header: &mut [u8; layout::HEADER_BYTES]) {
         let mut set = |at: usize, field: &[u8]| header[at..at + field.len()].copy_from_slice(field);
@@ -155,7 +155,7 @@ impl BatchFields {
     }
 }
 
-/// Sets the CRC of a whole batch that is otherwise written.
+/// Sets the CRC of a batch that is complete otherwise.
 pub(crate) fn seal(batch: &mut [u8]) {
     let checksum = crc::extend(0, &batch[layout::ATTRIBUTES..]);
     batch[layout::CRC..layout::ATTRIBUTES].copy_from_slice(&checksum.to_be_bytes());

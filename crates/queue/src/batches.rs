@@ -1,7 +1,7 @@
-//! Reading whole batches, for whoever passes them on as they are.
+//! Reading whole batches, for callers that forward them unchanged.
 //!
-//! Guarantees what a [`Tailer`] guarantees, of batches instead of records: each is whole, in order and once, and those
-//! that are older than the opening are checked. What is copied out cannot be lost with a page of the file any more.
+//! Guarantees for batches what a [`Tailer`] guarantees for records: each comes whole, in order and once, and batches
+//! older than the opening are checked. The copied bytes no longer depend on the file's pages.
 
 use riverrun_records::BatchHeader;
 use riverrun_types::Offset;
@@ -9,7 +9,7 @@ use riverrun_types::Offset;
 use crate::error::QueueError;
 use crate::tailer::Tailer;
 
-/// Reads a queue batch by batch. Cloning it keeps the place.
+/// Reads a queue batch by batch. A clone keeps its own place.
 #[derive(Debug)]
 pub struct BatchReader {
     tailer: Tailer,
@@ -26,7 +26,7 @@ impl BatchReader {
         Self { tailer }
     }
 
-    /// From now on, reads only what a sync has covered, or again everything that is published.
+    /// With `true`, reads only synced batches from now on; with `false`, all published ones.
     pub fn set_synced_only(&mut self, synced_only: bool) {
         self.tailer.set_synced_only(synced_only);
     }
@@ -36,19 +36,19 @@ impl BatchReader {
         self.tailer.batch_offset()
     }
 
-    /// Bytes from the next batch to the end of what it reads.
+    /// Bytes from the next batch to the end of what this reader may read.
     pub fn bytes_left(&self) -> u64 {
         self.tailer.bytes_left()
     }
 
-    /// Passes over the next batch, and returns its header; none if there is no next batch by now.
+    /// Skips the next batch and returns its header; `None` if there is no next batch yet.
     pub fn pass(&mut self) -> Result<Option<BatchHeader>, QueueError> {
         self.tailer.pass_batch()
     }
 
-    /// Appends the next batches to `into`, as many as there are by now and have `bytes_max` bytes together; the first of
-    /// them also if it is larger, where `whole_first` is set. Returns how many bytes these are. Damage is an error when
-    /// it comes first: what lies before it is returned by the call that meets it.
+    /// Appends the next batches to `into`: as many as there are now and fit into `bytes_max` bytes together. With
+    /// `whole_first`, the first one is appended even if it is larger. Returns the number of bytes appended. A damaged
+    /// batch is an error only when it is the first; batches before it are returned by this call.
     pub fn copy(
         &mut self,
         into: &mut Vec<u8>,

@@ -1,7 +1,7 @@
-//! Waiting for a queue to grow, for a thread that reads nothing itself and tells others.
+//! Waiting for a queue to grow, for a thread that reads nothing itself and notifies others.
 //!
-//! Guarantees that what is published, or synced, wakes who waits for it. To be woken it stores one flag in the control file, as a tailer
-//! that sleeps; where it must not write there it looks again each millisecond.
+//! Guarantees that each published, or synced, position wakes the waiting thread. To be woken, the bell stores one
+//! flag in the control file, as a sleeping tailer does; where it must not write there, it polls each millisecond.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,14 +11,14 @@ use crate::mapping::Access;
 use crate::queue::Core;
 use crate::wait::Watch;
 
-/// How long one sleeps over a queue that nobody has recovered yet: no wake-up comes from it.
+/// Polling interval over a queue that no process has recovered yet: no append wakes its readers.
 const UNRECOVERED_SLEEP_MAX: Duration = Duration::from_millis(10);
 
 /// Rings when a queue has grown.
 #[derive(Debug)]
 pub struct Bell {
     core: Arc<Core>,
-    /// The control file, writable; none if it may not be written.
+    /// The control file, writable; `None` if this process must not write it.
     control: Option<Control>,
     synced_only: bool,
 }
@@ -30,18 +30,18 @@ impl Bell {
         Self { core, control, synced_only }
     }
 
-    /// Whether appenders wake who waits, so that it need not look again and again.
+    /// True when appenders wake the waiting thread, so that it need not poll.
     pub fn is_woken(&self) -> bool {
         self.control.is_some()
     }
 
-    /// Where the queue ends, or what of it is synced, in bytes since its beginning.
+    /// End of the queue, or of its synced part, in bytes since the queue's beginning.
     pub fn position(&self) -> u64 {
         if self.synced_only { self.core.synced() } else { self.core.published() }
     }
 
-    /// Waits until the queue ends elsewhere than at `seen`, or about as long as `timeout` (never longer than a tenth of
-    /// a second). Returns where it ends.
+    /// Waits until the end of the queue differs from `seen`, or for about `timeout` (100 ms at most). Returns the
+    /// end.
     pub fn wait(&self, seen: u64, timeout: Duration) -> u64 {
         let position = self.position();
         if position != seen || timeout.is_zero() {
@@ -65,7 +65,7 @@ mod tests {
     use crate::{AppendOptions, CreateOptions, Offset, Queue, QueueView};
 
     #[test]
-    fn an_append_rings_the_bell_of_a_view_and_a_sync_that_of_the_synced() {
+    fn appends_and_syncs_ring_their_bells_of_a_view() {
         let dir = tempfile::tempdir().expect("a directory");
         let queue = Queue::create(dir.path(), CreateOptions { segment_bytes: 4096 }).expect("made");
         let mut appender = queue.appender(AppendOptions::default()).expect("attached");

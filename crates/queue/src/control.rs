@@ -1,7 +1,7 @@
-//! The control file, mapped: who writes, how far the queue is published, how far it is synced.
+//! The mapped control file: writer lock, published position and synced position.
 //!
-//! Owns every access to the file's fields and the order in which they are stored. Guarantees that a head is
-//! read whole, and that what is read was stored by the protocol or is refused. Knows no segments.
+//! Owns every access to the file's fields and the order in which they are stored. Guarantees that a head is read
+//! whole, and that a value was stored by the protocol or is refused. Knows no segments.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -22,14 +22,14 @@ use crate::protocol::{self, Look, Memory};
 use crate::segment::is_named;
 use crate::sys::{self, Life, LockFile};
 
-/// Name of the control file, by which a directory is known to be a queue's.
+/// Name of the control file, which marks a directory as a queue.
 pub const CONTROL_NAME: &str = "queue.control";
 const NEW_CONTROL_NAME: &str = "queue.control.new";
 
-/// How far the queue goes: what one store of the published position makes true.
+/// The end of the queue: the facts that one store of the published position makes true together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
-    /// Where the next batch begins, unless it begins another segment.
+    /// Where the next batch begins, unless it begins a new segment.
     pub(crate) position: u64,
     /// The offset that the next record gets.
     pub(crate) next_offset: Offset,
@@ -38,9 +38,9 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// Whether there can be such a head in a queue with segments of this size.
+    /// True if such a head can exist in a queue with segments of this size.
     pub(crate) fn is_possible(&self, segment_bytes: u64) -> bool {
-        // No queue gets as far as a quarter of what 64 bits can count.
+        // No queue gets as far as a quarter of the 64-bit range.
         let in_range = self.position < 1 << 62 && self.next_offset.0 < 1 << 62;
         let within = self.position % segment_bytes;
         in_range
@@ -50,7 +50,7 @@ impl Head {
     }
 }
 
-/// A head up to which the disk has everything, as recovery needs it.
+/// A head up to which the disk has everything; recovery begins there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) head: Head,
@@ -60,8 +60,8 @@ pub(crate) struct Mark {
 
 /// The control file of one queue.
 ///
-/// Invariants: the mapping has [`at::CONTROL_BYTES`]; the identity was checked when it was opened. What stores
-/// is called only if it was opened for [`Access::Write`].
+/// Invariants: the mapping has [`at::CONTROL_BYTES`]; the identity was checked when it was opened. Methods that store
+/// are called only if it was opened for [`Access::Write`].
 #[derive(Debug)]
 pub(crate) struct Control {
     path: PathBuf,
@@ -70,13 +70,13 @@ pub(crate) struct Control {
     access: Access,
     segment_bytes: u64,
     queue_id: u128,
-    /// The file of the queue that is not what was opened, once that was seen.
+    /// The queue's file that was found missing or replaced; empty while none was.
     lost: OnceLock<PathBuf>,
 }
 
 impl Control {
-    /// Makes the file for an empty queue, durably. It is whole before it has its name. Whatever bore that
-    /// before is replaced.
+    /// Makes the file for an empty queue, durably. The file is complete before it gets its name, and replaces any
+    /// file of that name.
     pub(crate) fn create(dir: &Path, segment_bytes: u64, created_ms: i64) -> Result<(), QueueError> {
         let mut bytes = [0; at::CONTROL_BYTES];
         let mut put = |place: usize, field: &[u8]| bytes[place..place + field.len()].copy_from_slice(field);
@@ -104,7 +104,7 @@ impl Control {
         sync_dir(dir)
     }
 
-    /// Opens and maps the file, and checks its identity; none if it is not there.
+    /// Opens and maps the file, and checks its identity; `None` if there is no such file.
     pub(crate) fn open(dir: &Path, access: Access) -> Result<Option<Self>, QueueError> {
         let path = dir.join(CONTROL_NAME);
         let file = match access.open(&path) {
@@ -115,7 +115,7 @@ impl Control {
     }
 
     fn map(path: PathBuf, file: File, access: Access) -> Result<Self, QueueError> {
-        // First who made it: a later version's file may have another size.
+        // The version first: a later version's file may have another size.
         let (segment_bytes, queue_id) = read_identity(&path, &file)?;
         let found_bytes = file.metadata().at("look at", &path)?.len();
         if found_bytes != at::CONTROL_BYTES as u64 {
@@ -148,7 +148,7 @@ impl Control {
         self.segment_bytes
     }
 
-    /// What tells this queue from one that was made later in the same place.
+    /// Distinguishes this queue from one that is made later in the same place.
     pub(crate) fn queue_id(&self) -> u128 {
         self.queue_id
     }
@@ -167,7 +167,7 @@ impl Control {
         if self.map.is_torn() { Err(self.lost()) } else { Ok(()) }
     }
 
-    /// What became of the queue.
+    /// The error for a queue that lost a file.
     #[cold]
     fn lost(&self) -> QueueError {
         match self.lost.get() {
@@ -176,19 +176,19 @@ impl Control {
         }
     }
 
-    /// Has [`check_whole`](Self::check_whole) refuse the queue from now on, because a file of it is not what was opened.
+    /// Makes [`check_whole`](Self::check_whole) fail from now on, because `path` is not the file that was opened.
     pub(crate) fn lose(&self, path: &Path) {
         self.lost.get_or_init(|| path.to_owned());
         self.map.tear();
     }
 
-    /// The error of who finds less published than this process has seen.
+    /// The error for a published position below one that this process has seen.
     #[cold]
     pub(crate) fn went_back(&self) -> QueueError {
         QueueError::damaged(&self.path, at::PUBLISHED_AT as u64, Damage::WentBack)
     }
 
-    /// Refuses a file that has lost its name, or what it was made with.
+    /// Refuses a control file that has lost its name or its original identity.
     pub(crate) fn check_in_place(&self) -> Result<(), QueueError> {
         if !is_named(&self.file, &self.path)? {
             return Err(QueueError::damaged(&self.path, 0, Damage::Vanished));
@@ -205,7 +205,7 @@ impl Control {
     }
 
     pub(crate) fn life(&self) -> Life {
-        // SYNC: life. Who sees it sees what the recovery before it has stored.
+        // SYNC: life. A reader of this life also reads what the recovery before it stored.
         let (low, high) = (self.u64(at::BOOT_AT).load(Acquire), self.u64(at::BOOT_AT + 8).load(Acquire));
         Life {
             boot: u128::from(low) | u128::from(high) << 64,
@@ -215,7 +215,7 @@ impl Control {
         }
     }
 
-    /// Declares that the fields are true in `life`. Last step of opening, alone.
+    /// Declares the fields valid in `life`. Last step of opening; requires sole access.
     pub(crate) fn set_life(&self, life: Life) {
         self.u64(at::MOUNT_AT).store(life.mount, Relaxed);
         self.u64(at::DEVICE_AT).store(life.device, Relaxed);
@@ -225,8 +225,7 @@ impl Control {
         self.u64(at::BOOT_AT + 8).store((life.boot >> 64) as u64, Release);
     }
 
-    /// Takes away what only the living know: locks that the dead held, and sleepers. For the one who is
-    /// alone.
+    /// Clears locks and sleeper flags of processes that are gone. Requires sole access.
     pub(crate) fn forget_the_dead(&self) {
         for place in [
             at::WRITER_LOCK_AT,
@@ -242,7 +241,7 @@ impl Control {
         }
     }
 
-    /// Sets everything to `mark`, which is synced. For the one who is alone, after recovery; views may look on.
+    /// Sets all positions to `mark`, which is synced. Requires sole access after recovery, except for views.
     pub(crate) fn reset(&self, mark: &Mark) {
         self.forget_the_dead();
         self.u32(at::EPOCH_AT).store(mark.epoch.0 as u32, Relaxed);
@@ -252,18 +251,18 @@ impl Control {
         self.u64(at::SYNCED_AT).store(mark.head.position, Release);
     }
 
-    /// The lock that an appender holds while it appends, and the flag of those who sleep until it is free.
+    /// The writer lock, held for an append, and the flag of the appenders that sleep until it is free.
     #[inline]
     pub(crate) fn writer_lock(&self) -> (&AtomicU32, &AtomicU32) {
         (self.u32(at::WRITER_LOCK_AT), self.u32(at::APPENDERS_ASLEEP_AT))
     }
 
-    /// The lock that whoever syncs holds meanwhile, and the flag of those who sleep until it is free.
+    /// The sync lock, held for a sync, and the flag of the threads that sleep until it is free.
     pub(crate) fn sync_lock(&self) -> (&AtomicU32, &AtomicU32) {
         (self.u32(at::SYNC_LOCK_AT), self.u32(at::SYNCERS_ASLEEP_AT))
     }
 
-    /// The lock that whoever stores a synced mark holds meanwhile, and the flag of those who sleep for it.
+    /// The mark lock, held while a synced mark is stored, and the flag of the threads that sleep until it is free.
     pub(crate) fn mark_lock(&self) -> (&AtomicU32, &AtomicU32) {
         (self.u32(at::MARK_LOCK_AT), self.u32(at::MARKERS_ASLEEP_AT))
     }
@@ -274,10 +273,10 @@ impl Control {
         self.u32(if synced { at::SYNCED_TAILERS_ASLEEP_AT } else { at::TAILERS_ASLEEP_AT })
     }
 
-    /// Takes the flag of the tailers that sleep until something is published, or synced, just before it is.
-    /// Returns whether it was set: then they are owed a call of [`wake_tailers`](Self::wake_tailers). Taken
-    /// any later, it could be the flag of one that has seen the new position and is about to sleep: the call
-    /// would come too early for it, and the next append would find no flag.
+    /// Takes the flag of the tailers that sleep until something is published, or synced, just before the position
+    /// moves. Returns whether the flag was set: then the caller owes them [`wake_tailers`](Self::wake_tailers). Taken
+    /// after the store, the flag could belong to a tailer that has read the new position and is about to sleep: the
+    /// wake-up would come too early for it, and the next append would find no flag.
     #[inline]
     pub(crate) fn take_sleepers(&self, synced: bool) -> bool {
         let asleep = self.tailers_asleep(synced);
@@ -288,8 +287,8 @@ impl Control {
         owed
     }
 
-    /// Wakes the tailers that sleep until something is published, or synced, which it is now. The flag of one
-    /// that went to sleep meanwhile stays: it may be for the next position.
+    /// Wakes the tailers that sleep until something is published, or synced, after the position has moved. The flag
+    /// of a tailer that fell asleep since stays set: it may wait for the next position.
     #[inline]
     pub(crate) fn wake_tailers(&self, synced: bool, owed: bool) {
         if owed || self.tailers_asleep(synced).load(Relaxed) != 0 {
@@ -297,19 +296,19 @@ impl Control {
         }
     }
 
-    /// Where readers end.
+    /// The published position, where readers end.
     #[inline]
     pub(crate) fn published(&self) -> u64 {
         protocol::published(self)
     }
 
-    /// What the disk has. SYNC: synced, with [`raise_synced`](Self::raise_synced).
+    /// The synced position. SYNC: synced, with [`raise_synced`](Self::raise_synced).
     #[inline]
     pub(crate) fn synced(&self) -> u64 {
         self.u64(at::SYNCED_AT).load(Acquire)
     }
 
-    /// The lower half of the published or the synced position: what a tailer sleeps on.
+    /// The lower half of the published or the synced position: the futex word of sleeping tailers.
     #[inline]
     pub(crate) fn low_half(&self, synced: bool) -> &AtomicU32 {
         let place = if synced { at::SYNCED_AT } else { at::PUBLISHED_AT };
@@ -325,27 +324,27 @@ impl Control {
         self.u32(at::POISONED_AT).store(1, Relaxed);
     }
 
-    /// After a boot nothing is in memory any more that the disk has not.
+    /// Clears the poison after a boot: memory no longer holds anything that the disk lacks.
     pub(crate) fn forget_poison(&self) {
         self.u32(at::POISONED_AT).store(0, Relaxed);
     }
 
-    /// The end of what an appender may have stored into.
+    /// End of the range that an appender may have stored into.
     pub(crate) fn dirty_end(&self) -> u64 {
         self.u64(at::DIRTY_END_AT).load(Relaxed)
     }
 
-    /// Notes that bytes up to `end` are going to be stored. For the holder of the writer lock.
+    /// Declares that bytes up to `end` are about to be stored. Requires the writer lock.
     #[inline]
     pub(crate) fn set_dirty_end(&self, end: u64) {
         self.u64(at::DIRTY_END_AT).store(end, Relaxed);
-        // A writer that dies has executed its stores in program order: only the compiler has to be held.
+        // A dying writer has executed its stores in program order, so only the compiler must be kept from reordering.
         std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
     }
 
-    /// The queue's head. A file whose fields contradict each other, or say what cannot be, is damaged.
+    /// The queue's head. Fields that contradict each other or are out of range are damage.
     pub(crate) fn head(&self) -> Result<Head, QueueError> {
-        // A reader can be overtaken by an append while it reads, again and again, but hardly a million times.
+        // Appends can overtake a reader repeatedly, but hardly a million times.
         for _ in 0..1_000_000 {
             match protocol::look(self) {
                 Look::Overtaken => {}
@@ -356,7 +355,7 @@ impl Control {
         Err(self.damaged(at::HEADS_AT, "head"))
     }
 
-    /// Publishes everything up to `head`. For the holder of the writer lock.
+    /// Publishes everything up to `head`. Requires the writer lock.
     #[inline]
     pub(crate) fn publish(&self, head: &Head) {
         protocol::publish(self, head);
@@ -377,14 +376,14 @@ impl Control {
         })
     }
 
-    /// The newest synced mark whose checksum fits.
+    /// The newest synced mark with a valid checksum.
     pub(crate) fn mark(&self) -> Option<Mark> {
         let possible = |mark: &Mark| mark.head.is_possible(self.segment_bytes) && mark.sequence < u64::MAX;
         (0..2).filter_map(|slot| self.load_mark(slot)).filter(possible).max_by_key(|mark| mark.sequence)
     }
 
-    /// Notes where a recovery may begin: the disk has everything up to `mark`. For the holder of the mark
-    /// lock, or who is alone.
+    /// Stores the place where a recovery may begin: the disk has everything up to `mark`. Requires the mark lock or
+    /// sole access.
     pub(crate) fn store_mark(&self, mark: &Mark) {
         let place = at::MARKS_AT + (mark.sequence % 2) as usize * at::MARK_STRIDE;
         let head = &mark.head;
@@ -401,13 +400,13 @@ impl Control {
         self.u32(place + at::MARK_COVERED_BYTES).store(mark_checksum(&words), Relaxed);
     }
 
-    /// Tells tailers that the disk has everything up to `position`. Several may do so at once.
+    /// Publishes to tailers that the disk has everything up to `position`. Several threads may call it at once.
     pub(crate) fn raise_synced(&self, position: u64) {
         // SYNC: synced.
         self.u64(at::SYNCED_AT).fetch_max(position, AcqRel);
     }
 
-    /// Writes the synced marks to disk, and nothing else: who appends stores into the other pages.
+    /// Writes the page of the synced marks to disk and no other: appenders store into the other pages.
     pub(crate) fn sync_marks(&self) -> Result<(), QueueError> {
         self.map.sync(at::MARKS_AT, at::CONTROL_BYTES - at::MARKS_AT).at("sync", &self.path)
     }
@@ -432,7 +431,7 @@ impl Memory for Control {
     }
 }
 
-/// Bytes of a segment, and the queue's id, from a file that is a control file of a version that is known.
+/// Segment size in bytes, and the queue's id, from a control file of a known version.
 fn read_identity(path: &Path, file: &File) -> Result<(u64, u128), QueueError> {
     let mut identity = [0; at::IDENTITY_BYTES];
     match file.read_exact_at(&mut identity, 0) {
@@ -460,7 +459,7 @@ fn read_identity(path: &Path, file: &File) -> Result<(u64, u128), QueueError> {
 }
 
 fn mark_checksum(words: &[u64; 5]) -> u32 {
-    // Not of zeros alone: an empty sector is no mark.
+    // Seeded with the magic, so that a sector of zeros is no valid mark.
     words.iter().fold(crc32c::crc32c(&at::MAGIC.to_le_bytes()), |sum, word| {
         crc32c::crc32c_append(sum, &word.to_le_bytes())
     })
@@ -476,7 +475,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tailer_that_falls_asleep_over_a_new_position_is_woken_by_the_next() {
+    fn tailer_asleep_at_new_position_is_woken_by_the_next() {
         let dir = tempfile::tempdir().expect("a directory");
         Control::create(dir.path(), 4096, 0).expect("a control file");
         let control = Control::open(dir.path(), Access::Write).expect("whole").expect("there");
@@ -485,7 +484,7 @@ mod tests {
             asleep.store(1, Relaxed);
             let owed = control.take_sleepers(synced);
             assert!(owed, "one sleeps over the old position");
-            // Here the new position is stored. Another tailer has read up to it, and falls asleep.
+            // The new position is stored between the two calls. Another tailer has read up to it, and falls asleep.
             asleep.store(1, Relaxed);
             control.wake_tailers(synced, owed);
             assert!(control.take_sleepers(synced), "the wake-up came before its sleep, and it sleeps now");

@@ -1,28 +1,28 @@
-//! CRC-32C of values of some hundred bytes, on the way of every append.
+//! CRC-32C of values of some hundred bytes, computed by every append.
 //!
-//! The instruction has a result after three cycles and can begin another in each: so three parts are summed at
-//! once, and joined by carry-less multiplication (V. Gopal and others, "Fast CRC Computation for iSCSI Polynomial
-//! Using CRC32 Instruction", Intel 2011). The `crc32c` crate does so from about 800 bytes on; here it begins
-//! with 56. Whoever lacks the instructions has that crate.
+//! The CRC instruction has a latency of three cycles and a throughput of one per cycle. Three parts are therefore
+//! summed at once and joined by carry-less multiplication (V. Gopal and others, "Fast CRC Computation for iSCSI
+//! Polynomial Using CRC32 Instruction", Intel 2011). The `crc32c` crate does so from about 800 bytes on; this module
+//! begins at 56. Processors without the instructions use that crate.
 //!
 //! A processor that multiplies four pairs at once (VPCLMULQDQ with AVX-512) sums 256 bytes in the time that the
-//! instruction takes for some 32: four vectors of 64 bytes are multiplied past the next 256 bytes and added to
-//! them, again and again, and at last joined and given to the instruction.
+//! instruction takes for some 32: four vectors of 64 bytes are repeatedly multiplied past the next 256 bytes and
+//! added to them, then joined, and the instruction sums the result.
 //!
-//! Guarantees the sums of the `crc32c` crate, whatever the processor.
+//! Guarantees the sums of the `crc32c` crate on every processor.
 
 #![cfg_attr(
     target_arch = "x86_64",
     expect(unsafe_code, reason = "instructions that not every processor has")
 )]
 
-/// The sum of what `before` is the sum of, then `bytes`.
+/// Continues the sum `before` with `bytes`.
 #[inline]
 pub(crate) fn extend(before: u32, bytes: &[u8]) -> u32 {
     extend_by(before, bytes, &[])
 }
 
-/// As [`extend`], for bytes that lie in two places, the second of which has a few.
+/// As [`extend`], for bytes in two slices, the second of which is short.
 #[inline]
 pub(crate) fn extend_by(before: u32, bytes: &[u8], few: &[u8]) -> u32 {
     #[cfg(target_arch = "x86_64")]
@@ -46,11 +46,11 @@ mod x86 {
         _mm_xor_si128,
     };
 
-    /// Words of a part at most.
+    /// Most words of one part.
     const WORDS_MAX: usize = 64;
 
-    /// For each count of words: what moves a sum over so many words and the one that it is joined with, when it
-    /// is multiplied with it: x^(64 n + 31) modulo the polynomial, bits reflected.
+    /// For each count of words: the factor that moves a sum over so many words and the joining word. It is x^(64 n +
+    /// 31) modulo the polynomial, bits reflected.
     pub(super) const SHIFTS: [u32; 2 * WORDS_MAX + 1] = {
         const POLYNOMIAL: u32 = 0x82F6_3B78;
         let mut shifts = [0; 2 * WORDS_MAX + 1];
@@ -71,7 +71,7 @@ mod x86 {
         let (words, rest) = bytes.as_chunks::<8>();
         let mut sum = u64::from(!before);
         let mut words = words;
-        // Three parts of equal length and the word that they are joined with.
+        // Three parts of equal length and the word that joins them.
         while words.len() > 6 {
             let part = ((words.len() - 1) / 3).min(WORDS_MAX);
             let (joined, after) = words.split_at(3 * part + 1);
@@ -81,7 +81,7 @@ mod x86 {
         one_by_one(sum, &bytes[bytes.len() - rest.len() - words.len() * 8..], few)
     }
 
-    /// The sum of few bytes after those that `sum`, which is not inverted, is of.
+    /// Continues `sum`, which is not inverted, with a few bytes.
     #[target_feature(enable = "sse4.2")]
     pub(super) fn one_by_one(mut sum: u64, bytes: &[u8], few: &[u8]) -> u32 {
         let (words, rest) = bytes.as_chunks::<8>();
@@ -126,11 +126,11 @@ mod wide {
 
     use super::x86::{SHIFTS, one_by_one};
 
-    /// Bytes of a vector.
+    /// Bytes of one vector.
     const WIDE: usize = 64;
-    /// Below this the other way is as quick.
+    /// Below this length the scalar way is as quick.
     pub(super) const BYTES_MIN: usize = 2 * WIDE;
-    /// Three operands of a sum.
+    /// Truth table of a three-way exclusive or.
     const ADD: i32 = 0x96;
 
     pub(super) fn is_known() -> bool {
@@ -172,7 +172,7 @@ mod wide {
         unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
     }
 
-    /// What `sum` is after `VECTORS` vectors, the last of which is `next`, each 16 bytes by themselves.
+    /// `sum` moved over `VECTORS` vectors, the last of which is `next`, each 16 bytes separately.
     #[target_feature(enable = "avx512f,vpclmulqdq")]
     fn pass<const VECTORS: usize>(sum: __m512i, next: __m512i) -> __m512i {
         let (low, high) = (i64::from(SHIFTS[WIDE / 8 * VECTORS]), i64::from(SHIFTS[WIDE / 8 * VECTORS - 1]));
@@ -187,11 +187,11 @@ mod wide {
         _mm512_ternarylogic_epi64(low, high, next, ADD)
     }
 
-    /// Sixteen bytes with the sum of a vector's.
+    /// Sixteen bytes with the same sum as the vector.
     #[target_feature(enable = "avx512f,vpclmulqdq,sse4.2")]
     fn join(sum: __m512i) -> [u64; 2] {
         let shift = |words: usize| i64::from(SHIFTS[words]);
-        // The first three pass over what comes after them; the last stays as it is.
+        // The first three lanes move past the lanes after them; the last stays as it is.
         let shifts = _mm512_setr_epi64(shift(6), shift(5), shift(4), shift(3), shift(2), shift(1), 0, 0);
         let zero = _mm512_xor_si512(sum, sum);
         let moved = multiply_and_add(sum, shifts, zero);
@@ -207,10 +207,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_are_those_of_the_plain_way_at_every_length() {
+    fn sums_equal_the_plain_algorithm_at_every_length() {
         let bytes: Vec<u8> = (0..5000_u32).map(|index| (index * 131 + index / 7) as u8).collect();
         assert_eq!(extend(0, b"123456789"), 0xE306_9283);
-        // An interpreter takes its time.
+        // Miri is slow.
         let step = if cfg!(miri) { 61 } else { 1 };
         #[cfg(target_arch = "x86_64")]
         let narrow = is_x86_feature_detected!("sse4.2") && is_x86_feature_detected!("pclmulqdq");

@@ -1,6 +1,6 @@
-//! What can go wrong in a queue, by what the caller can do about it.
+//! The errors of a queue, grouped by what the caller can do about them.
 //!
-//! Guarantees that trouble with a file names the file, and damage also the place. Nothing here is a signal.
+//! Guarantees that an error of a file names the file, and damage also the place. No failure here is a signal.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,17 +9,17 @@ use riverrun_records::BatchError;
 use riverrun_types::{ErrorKind, Offset, Position};
 use thiserror::Error;
 
-/// Why a call on a queue did not do what it was asked.
+/// Why a call on a queue failed.
 #[derive(Debug, Error)]
 pub enum QueueError {
-    /// The operating system refused.
+    /// The operating system refused a call.
     #[error("{}: cannot {action}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// There is no queue in the directory.
@@ -28,25 +28,25 @@ pub enum QueueError {
         /// The directory.
         path: PathBuf,
     },
-    /// There is a queue in the directory already.
+    /// The directory has a queue already.
     #[error("{}: there is a queue here already", path.display())]
     Exists {
         /// The directory.
         path: PathBuf,
     },
-    /// A server keeps something of its own in the directory.
+    /// The directory holds a server's files.
     #[error(
-        "{}: '{found}' lies here, as where a server keeps its data: give the queue a directory of its own",
+        "{}: '{found}' shows that a server keeps its data here: give the queue a directory of its own",
         path.display()
     )]
     Taken {
         /// The directory.
         path: PathBuf,
-        /// What lies in it.
+        /// The server's file that was found.
         found: &'static str,
     },
     /// A file was written by a later version of this software.
-    #[error("{}: format version {found} is newer than {known}, the newest that is known", path.display())]
+    #[error("{}: format version {found} is newer than {known}, the newest known one", path.display())]
     Version {
         /// The file.
         path: PathBuf,
@@ -60,107 +60,107 @@ pub enum QueueError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// Where in it.
+        /// The place in it.
         position: Position,
-        /// What is wrong there.
+        /// The kind of damage.
         what: Damage,
     },
-    /// A batch is more than this software reads, when it is inflated or in what it counts. It is not damaged: another
-    /// reader may take it.
-    #[error("{}: the batch at byte {position} is whole, and more than is read: {what}", path.display())]
+    /// A batch exceeds a bound of this software, when it is inflated or in one of its counts. It is not damaged:
+    /// another reader may accept it.
+    #[error("{}: the batch at byte {position} is whole but exceeds a bound: {what}", path.display())]
     OverBound {
         /// The file.
         path: PathBuf,
-        /// Where in it the batch begins.
+        /// Where the batch begins.
         position: Position,
-        /// Which bound it passes.
+        /// The bound that it exceeds.
         what: BatchError,
     },
-    /// The batch would not fit into an empty segment, or the record is over Kafka's bounds.
+    /// The batch would not fit into an empty segment, or the record exceeds Kafka's bounds.
     #[error("{size_bytes} bytes do not fit: a batch takes {limit_bytes} bytes at most")]
     TooLarge {
-        /// What the batch would take.
+        /// Bytes that the batch would take.
         size_bytes: usize,
-        /// What it may take.
+        /// Bytes that it may take.
         limit_bytes: usize,
     },
     /// The offset is not in the queue: below its start, or beyond its end.
     #[error("offset {offset} is not in the queue, which holds {start} up to {end}")]
     OffsetOutOfRange {
-        /// What was asked for.
+        /// The requested offset.
         offset: Offset,
-        /// The first offset that is there.
+        /// The first offset in the queue.
         start: Offset,
         /// The offset that the next record gets.
         end: Offset,
     },
-    /// Another appender holds the queue, or a segment that it takes away, and did not let go in time. It may be
-    /// stopped.
-    #[error("another appender holds the queue, and did not let go in time")]
+    /// Another process kept a lock of the queue, or of a segment that it removes, for longer than the patience of the
+    /// call. That process may be stopped.
+    #[error("another process did not release a lock of the queue in time")]
     Busy,
-    /// A named tailer is open elsewhere.
+    /// The named tailer is open elsewhere.
     #[error("{}: a tailer of this name is open already", path.display())]
     NameInUse {
-        /// The file that keeps its place.
+        /// The file that stores its place.
         path: PathBuf,
     },
-    /// The place of a named tailer is not of this queue as it is: the queue was made anew, or records before
-    /// the place were lost with the power. [`Queue::remove_tailer`](crate::Queue::remove_tailer) forgets it.
+    /// The place of a named tailer is not of this queue as it is: the queue was made anew, or a power cut took
+    /// records before the place. [`Queue::remove_tailer`](crate::Queue::remove_tailer) forgets it.
     #[error(
         "{}: this tailer's place, offset {offset}, is not in this queue any more, which ends at {end}: \
          the queue was made anew, or has lost records",
         path.display()
     )]
     PlaceLost {
-        /// The file that keeps the place.
+        /// The file that stores the place.
         path: PathBuf,
         /// The next offset that the tailer would have read.
         offset: Offset,
         /// The offset that the next record gets.
         end: Offset,
     },
-    /// As many appenders are attached as there can be.
-    #[error("{limit} appenders are attached to the queue, and there can be no more")]
+    /// The queue has as many appenders as it can have.
+    #[error("the queue has {limit} appenders, and can have no more")]
     TooManyAppenders {
-        /// How many there can be.
+        /// The most appenders at once.
         limit: u32,
     },
-    /// A sync of this queue failed since the machine started. What was not synced before may be lost, so
-    /// nothing more is appended; what is there can be read.
-    #[error("{}: a sync has failed; nothing is appended any more", path.display())]
+    /// A sync of this queue has failed since the machine booted. Records that were not synced may be lost, so appends
+    /// are refused; existing records can be read.
+    #[error("{}: a sync has failed; the queue takes no more records", path.display())]
     Poisoned {
         /// The queue's directory.
         path: PathBuf,
     },
-    /// Options contradict themselves, or the queue.
+    /// Options contradict each other or the queue.
     #[error("{0}")]
     Options(String),
 }
 
-/// What is wrong with a damaged file.
+/// The kinds of damage.
 #[derive(Debug, Error)]
 pub enum Damage {
     /// The file is shorter or longer than it was made.
     #[error("the file has {found_bytes} bytes, not {expected_bytes}")]
     Size {
-        /// Bytes it has.
+        /// Bytes that it has.
         found_bytes: u64,
-        /// Bytes it was made with.
+        /// Bytes that it was made with.
         expected_bytes: u64,
     },
-    /// The file is not of the kind that its name says.
-    #[error("this is no control file of a queue")]
+    /// The file is not of the kind that its name implies.
+    #[error("this is not the control file of a queue")]
     Magic,
     /// A checksum does not fit.
     #[error("the checksum does not fit")]
     Checksum,
-    /// A field of the control file points where nothing can be.
+    /// This field of the control file has an impossible value.
     #[error("the {0} is impossible")]
     Field(&'static str),
-    /// What should be a batch is none.
+    /// The bytes are not a valid batch.
     #[error("{0}")]
     Batch(#[from] BatchError),
-    /// A batch has another offset than the one that follows the batch before it.
+    /// A batch does not have the offset that follows the batch before it.
     #[error("a batch has offset {found} where {expected} follows")]
     Offset {
         /// The batch's offset.
@@ -169,27 +169,27 @@ pub enum Damage {
         expected: Offset,
     },
     /// A batch reaches beyond what is published.
-    #[error("a batch of {size_bytes} bytes reaches beyond what is published")]
+    #[error("a batch of {size_bytes} bytes reaches beyond the published position")]
     Reach {
-        /// What the batch's header says that it has.
+        /// The size in the batch's header.
         size_bytes: usize,
     },
     /// Published batches are missing.
-    #[error("batches that were published are missing")]
+    #[error("published batches are missing")]
     Missing,
-    /// The file was removed, replaced, cut or written over while it was in use.
-    #[error("the file was removed, replaced, cut or written over while the queue was in use")]
+    /// The file was removed, replaced, truncated or overwritten while it was in use.
+    #[error("the file was removed, replaced, truncated or overwritten while the queue was in use")]
     Vanished,
-    /// Less is published than was before: the control file was written over while it was in use.
-    #[error("the queue has gone back before what was published")]
+    /// The published position went back: the control file was overwritten while it was in use.
+    #[error("the published position went back")]
     WentBack,
-    /// The file could not be read through its mapping: it was cut, or the disk could not read it.
-    #[error("the file was cut while it was mapped, or the disk could not read it")]
+    /// The mapping could not be read: the file was truncated, or the disk failed.
+    #[error("the file was truncated while it was mapped, or the disk could not read it")]
     Unreadable,
 }
 
 impl QueueError {
-    /// What the caller should do about it.
+    /// What the caller should do about the error.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Io { source, .. } if is_shortage(source) => ErrorKind::Retry,
@@ -209,7 +209,7 @@ impl QueueError {
         }
     }
 
-    /// Damage, unless what is wrong with a batch is only that it passes a bound.
+    /// `Damaged`, or `OverBound` if the batch only exceeds a bound.
     pub(crate) fn damaged(path: &Path, position: u64, what: impl Into<Damage>) -> Self {
         let (path, position) = (path.to_owned(), Position(position));
         match what.into() {
@@ -219,15 +219,15 @@ impl QueueError {
     }
 }
 
-/// Whether the system lacks something that may be there again later: space, also below the process's limit for a file,
-/// descriptors, memory.
+/// True if the system lacks a resource that may become free: space (also the process's file size limit), descriptors
+/// or memory.
 fn is_shortage(error: &io::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, OutOfMemory, QuotaExceeded, StorageFull};
     matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge | OutOfMemory)
         || matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
-/// Names the file and what was tried on an error of the operating system.
+/// Adds the file and the attempted action to an error of the operating system.
 pub(crate) trait At<T> {
     fn at(self, action: &'static str, path: &Path) -> Result<T, QueueError>;
 }

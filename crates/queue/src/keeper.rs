@@ -1,12 +1,13 @@
-//! The background of a process that appends: memory ahead of the append, the next segment, retention; and
-//! beside it the syncs (`syncer.rs`).
+//! The background threads of a process that appends: the keeper makes memory present, prepares the next segment and
+//! applies retention; the syncer (`syncer.rs`) syncs.
 //!
-//! Two threads for each open queue that has appenders in this process, so that memory is made ready while a
-//! sync waits for the disk. Everything they do an append can do without: if a thread is late, the append makes
-//! its own room. Where there are no more cores than threads that spin, they run in the place of one of these: so
-//! what lies ahead of the append is made ready in portions, as the append gets on; and on two cores, where files lie in
-//! memory, the append makes it ready itself, a little at a time ([`Manner`]). Their errors are those that
-//! the appends meet themselves; what a sync loses poisons the queue, which every append reports.
+//! Each open queue with appenders in this process has these two threads, so that memory is made ready while a sync
+//! waits for the disk. An append needs neither: if a thread is late, the append makes its own room.
+//!
+//! Where the spinning threads occupy all cores, the keeper would take the place of one of them. It therefore prepares
+//! memory in portions as the append proceeds; on two cores with files in memory, the append itself prepares a little
+//! at a time ([`Manner`]). Appends meet the keeper's errors themselves; a failed sync poisons the queue, which every
+//! append reports.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -27,10 +28,10 @@ use crate::segment::Segment;
 use crate::syncer::Syncer;
 use crate::sys::{self, LockKind};
 
-/// How often retention is looked after, and how long the threads sleep if nobody calls them.
+/// How often retention is applied, and how long the threads sleep if no append calls them.
 pub(crate) const ROUND: Duration = Duration::from_secs(1);
 
-/// What the appenders of this process have asked for, all together.
+/// The combined requests of this process's appenders.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Duties {
     ahead_bytes: u64,
@@ -39,20 +40,20 @@ pub(crate) struct Duties {
     retention: Retention,
 }
 
-/// How much is made ready at a time, and by whom.
+/// How much is made ready at a time, and by which thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Manner {
-    /// Much, by the background: the queue is appended to as fast as it goes, and a turn of the background costs nothing.
+    /// Much, by the keeper: the queue is appended to at full speed, and running the keeper costs no latency.
     Large,
-    /// In portions, by the background.
+    /// In portions, by the keeper.
     Portions,
-    /// Little, by who appends: a turn of the background would cost one of two threads that spin a slice of the
-    /// scheduler's, some milliseconds, where this takes some microseconds.
+    /// Little, by the append itself, in some microseconds. A run of the keeper would cost one of two spinning threads
+    /// a time slice of some milliseconds.
     Little,
 }
 
 impl Manner {
-    /// Appended from one call of the keeper to the next at most.
+    /// Most bytes appended between two calls of the keeper.
     fn step_bytes(self) -> u64 {
         match self {
             Self::Large => 16 << 20,
@@ -61,8 +62,8 @@ impl Manner {
         }
     }
 
-    /// Made ready in one step, twice of what was `appended` since the last; where much is, no more than takes some tens of
-    /// milliseconds: who ends the background waits for it, and others may need the locks.
+    /// Bytes made ready in one step: twice what was `appended` since the last. A large step is limited to some tens
+    /// of milliseconds, because stopping the threads waits for it and other processes may need the locks.
     fn portion(self, appended: u64) -> u64 {
         match self {
             Self::Large => 4 * self.step_bytes(),
@@ -72,39 +73,39 @@ impl Manner {
     }
 }
 
-/// Whether the background is to leave its work to the appends unless they are fast: where files lie in memory, and
-/// there is no core for it while one thread appends and another one waits for it, both spinning.
+/// True if the keeper leaves its work to the appends unless they are fast: files lie in memory, and one spinning
+/// appender and one spinning reader occupy all cores.
 pub(crate) fn lacks_cores(core: &Core) -> bool {
     let are_few = std::thread::available_parallelism().is_ok_and(|cores| cores.get() <= 2);
     are_few && sys::is_in_memory(core.control.file())
 }
 
-/// Whether the queue is appended to as fast as it goes: then its readers are behind anyway, and a turn of the background
-/// instead of theirs costs nothing, while it saves the appends their time.
+/// Whether the queue is appended to at full speed. Its readers are behind then, so that a run of the keeper delays
+/// none of them, and it saves the appends time.
 #[derive(Clone, Copy, Debug)]
 struct Speed {
-    /// Since when, and from which position on, it is looked how much is appended.
+    /// Beginning of the measured window, as time and as position.
     since: Instant,
     from: u64,
     is_fast: bool,
 }
 
 impl Speed {
-    /// Looked at over so many bytes: who catches up after a pause is not taken for fast.
+    /// Window length in bytes: long enough that catching up after a pause does not count as fast.
     const WINDOW_BYTES: u64 = 32 << 20;
-    /// Fast is more than this, several times what an application appends that does something else besides.
+    /// Above this an append is fast: several times the rate of an application that also does other work.
     const FAST_BYTES_PER_S: f64 = 0.7e9;
 
     fn new(now: Instant, position: u64) -> Self {
         Self { since: now, from: position, is_fast: false }
     }
 
-    /// Leaves out time in which appends did the background's work: else who does it would never be fast again.
+    /// Excludes time in which appends did the keeper's work: it would keep them from ever counting as fast again.
     fn leave_out(&mut self, time: Duration) {
         self.since += time;
     }
 
-    /// Takes in where the queue is by now; whether it is appended to fast.
+    /// Updates the window with the queue's position. Returns whether the queue is appended to at full speed.
     fn look(&mut self, now: Instant, position: u64) -> bool {
         let bytes = position.saturating_sub(self.from);
         if bytes >= Self::WINDOW_BYTES {
@@ -119,7 +120,7 @@ impl Speed {
 impl Duties {
     /// Bytes from one call to the next, where the keeper makes `ahead_bytes` present.
     fn step_bytes(&self, segment_bytes: u64, ahead_bytes: u64, manner: Manner) -> u64 {
-        // Each segment has to be prepared, and synced when it is full, so one call at least for each.
+        // Each segment must be prepared, and synced when it is full, so each needs at least one call.
         let ahead = match ahead_bytes {
             0 => segment_bytes,
             _ if manner == Manner::Little => manner.step_bytes(),
@@ -128,7 +129,7 @@ impl Duties {
         ahead.min(segment_bytes / 2).min(self.sync_step_bytes()).max(1)
     }
 
-    /// Bytes from one call of the syncer to the next, but for the one at the end of a segment.
+    /// Bytes from one call of the syncer to the next, apart from the call at the end of a segment.
     fn sync_step_bytes(&self) -> u64 {
         self.sync_interval.map_or(u64::MAX, |_| self.sync_bytes)
     }
@@ -136,26 +137,26 @@ impl Duties {
 
 /// How far ahead memory is made present: as much as is appended while the thread may be kept from running.
 ///
-/// Pages that are made present are written to disk one day, used or not, so it is no more than that.
+/// The kernel eventually writes every present page to disk, used or not, so the keeper makes no more of them present.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
     ahead_bytes: u64,
-    /// Since when, and from which position on, it is looked how much is appended.
+    /// Beginning of the measured window, as time and as position.
     since: Instant,
     from: u64,
 }
 
 impl Pace {
-    /// Ahead at first, and where little is appended.
+    /// Bytes ahead at first, and while little is appended.
     const AHEAD_BYTES_MIN: u64 = 1 << 20;
-    /// How long the thread may be kept from running.
+    /// How long the scheduler may keep the thread from running.
     const DELAY: Duration = Duration::from_millis(100);
 
     fn new(now: Instant) -> Self {
         Self { ahead_bytes: 0, since: now, from: 0 }
     }
 
-    /// Adapts to how long half of what is ahead lasts.
+    /// Adapts to the time in which half of the bytes ahead are used.
     fn call(&mut self, now: Instant, position: u64, ahead_bytes_max: u64) -> u64 {
         let passed = now.saturating_duration_since(self.since);
         if passed > Self::DELAY * 2 {
@@ -175,12 +176,12 @@ impl Pace {
 #[derive(Debug, Default)]
 pub(crate) struct Orders {
     duties: Mutex<Duties>,
-    /// How far ahead the keeper is at the moment.
+    /// How many bytes ahead the keeper is at the moment.
     ahead_bytes: AtomicU64,
-    /// Whether it leaves its work to the appends, unless they are fast.
+    /// True if the keeper leaves its work to the appends unless they are fast.
     lacks_cores: bool,
     is_fast: AtomicBool,
-    /// Position up to which it has nothing to do then.
+    /// Position up to which the appends have nothing to make ready.
     ready_until: AtomicU64,
     stop: AtomicBool,
 }
@@ -203,27 +204,28 @@ impl Orders {
     }
 }
 
-/// The threads' handle. Dropping it, with the last appender, ends them after a last sync of everything.
+/// Handle of both threads. Dropping it, with the last appender, ends them after a last sync of everything.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     orders: Arc<Orders>,
     segment_bytes: u64,
     /// The syncer, and then the keeper.
     threads: Vec<JoinHandle<()>>,
-    /// Position from which on the syncer is called. Stored while the duties are held, on which it depends.
+    /// Position from which on the syncer is called. Stored while the duties' lock is held, because it depends on
+    /// them.
     call_syncer_at: AtomicU64,
     speed: Mutex<Speed>,
-    /// What is known of the keeper's work: its thread's, or of who appends.
+    /// State of the keeper's work, used by its thread or by an append.
     rounds: Arc<Mutex<Rounds>>,
 }
 
 impl Keeper {
-    /// Starts the threads, which leave their work to the appends if they lack cores ([`lacks_cores`]).
+    /// Starts the threads. With `lacks_cores` they leave their work to the appends ([`lacks_cores`]).
     pub(crate) fn start(core: &Arc<Core>, lacks_cores: bool) -> Result<Self, QueueError> {
         let orders = Arc::new(Orders { lacks_cores, ..Orders::default() });
         let owner = Owner::attach(&core.control)?;
         let rounds = Arc::new(Mutex::new(Rounds::new(core, owner, Arc::clone(&orders))));
-        // Made before the threads, so that a failure to start one ends the other.
+        // Made before the threads are started, so that a failure to start one ends the other.
         let segment_bytes = core.segments.segment_bytes();
         let mut keeper = Self {
             orders: Arc::clone(&orders),
@@ -250,7 +252,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Adds what another appender wants to what the others want.
+    /// Adds the requests of another appender.
     pub(crate) fn serve(&self, options: &AppendOptions) {
         let mut duties = self.orders.duties();
         duties.ahead_bytes = duties.ahead_bytes.max(options.ahead_bytes);
@@ -264,15 +266,15 @@ impl Keeper {
             duties.retention = wanted;
         }
         let least = Pace::AHEAD_BYTES_MIN.min(duties.ahead_bytes);
-        // What the syncer asked for was asked without these duties.
+        // The syncer chose its next call without these duties.
         self.call_syncer_at.store(0, Relaxed);
         drop(duties);
-        // Before the first call, which asks for the next by it.
+        // Before the first call, which computes the next one from it.
         self.orders.ahead_bytes.fetch_max(least, Relaxed);
         self.wake();
     }
 
-    /// Whether appends make the memory present that they store into, a little at a time.
+    /// True if appends make the memory present that they store into, a little at a time.
     pub(crate) fn leaves_memory_to_appends(&self) -> bool {
         self.orders.manner() == Manner::Little
     }
@@ -283,8 +285,7 @@ impl Keeper {
         }
     }
 
-    /// Tells the threads that the queue has got as far as `position`. Returns the position at which they want
-    /// to be told next.
+    /// Tells the threads that the queue has reached `position`. Returns the position at which to call next.
     #[cold]
     pub(crate) fn call(&self, position: u64) -> u64 {
         let held = self.orders.duties();
@@ -313,15 +314,15 @@ impl Keeper {
         next.max(self.orders.ready_until.load(Relaxed).min(look_next))
     }
 
-    /// Does a little of the keeper's work in its place. False if something is to be done that takes long.
+    /// Does a little of the keeper's work in the calling thread. False if something is due that takes long.
     fn work(&self, duties: &Duties) -> bool {
-        // Who is at it does it.
+        // The thread that has the lock does the work.
         let Ok(mut rounds) = self.rounds.try_lock() else { return true };
-        // What fails here the keeper meets again, and an append that needs it.
+        // The keeper, and an append that depends on it, will meet the same error.
         self.in_its_place(|| rounds.work(duties).unwrap_or(false))
     }
 
-    /// Does what the background would have done.
+    /// Runs `work` in the place of the keeper.
     pub(crate) fn in_its_place<T>(&self, work: impl FnOnce() -> T) -> T {
         let begin = Instant::now();
         let done = work();
@@ -339,21 +340,20 @@ impl Drop for Keeper {
         self.orders.stop.store(true, Release);
         self.wake();
         for thread in self.threads.drain(..) {
-            // A panic of the thread is reported where it happened, and there is nothing left to do for it
-            // here.
+            // A panic of the thread was reported where it happened; nothing is left to do here.
             let _ = thread.join();
         }
     }
 }
 
-/// Appended from one step of preparing the next segment to the next, half of what a step does: so the next segment is
-/// ready when half of this one is full.
+/// Bytes appended between two steps of preparing the next segment: half of what a step prepares, so that the next
+/// segment is ready when half of this one is full.
 const PREPARE_STEP_BYTES: u64 = 1 << 20;
 
-/// Prepared in one step at most, where the thread was kept from running.
+/// Most bytes prepared in one step, after the thread was kept from running.
 const PREPARE_BYTES_MAX: u64 = 8 << 20;
 
-/// From one step to the next where nothing is appended, but while a lock is kept that others may need.
+/// Pause between steps while nothing is appended and a lock is kept that other processes may need.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// The keeper's thread.
@@ -361,7 +361,7 @@ fn run(rounds: &Mutex<Rounds>, orders: &Orders) {
     while !orders.stopped() {
         let duties = *orders.duties();
         let mut rounds = lock(rounds);
-        // What fails here an append meets too, and says so.
+        // An append meets the same error and reports it.
         let went_on = rounds.round(&duties).is_ok();
         rounds.passed.let_go();
         let pause = rounds.pause(went_on);
@@ -370,7 +370,7 @@ fn run(rounds: &Mutex<Rounds>, orders: &Orders) {
     }
 }
 
-/// What is known from one round of the keeper to the next.
+/// State of the keeper between two rounds.
 ///
 /// Invariants: pages of `segment` below `present` are in memory, as far as they lie above where the head was.
 /// `passed` are segments before it.
@@ -380,21 +380,21 @@ struct Rounds {
     owner: Owner,
     orders: Arc<Orders>,
     pace: Pace,
-    /// Where the queue ended in the last round.
+    /// End of the queue in the last round.
     looked_at: u64,
     segment: Option<Arc<Segment>>,
     present: u64,
     passed: Passed,
-    /// When retention was looked after, and the number of the segment that was appended to.
+    /// When retention was last applied, and the number of the active segment then.
     kept_at: Option<(Instant, u64)>,
-    /// Position from which on there is something to do for the next segment.
+    /// Position from which on the next segment needs work.
     prepare_at: u64,
-    /// When something was done for it, and whether there was nothing left to do.
+    /// When the next segment was last worked on, and whether it is finished.
     worked_at: Instant,
     is_ready: bool,
-    /// Whether the lock of who prepares segments is kept for the next round.
+    /// Whether the lock of preparing segments is kept for the next round.
     clearing: bool,
-    /// When it was looked whether the queue's files are still what was opened.
+    /// When the queue's files were last compared with those that were opened.
     looked_in_place_at: Option<Instant>,
 }
 
@@ -418,7 +418,8 @@ impl Rounds {
         }
     }
 
-    /// How long to sleep after a round: not at all where nobody appends and others may need the lock that is kept.
+    /// How long to sleep after a round. Zero while nothing is appended and a lock is kept that other processes may
+    /// need.
     fn pause(&self, went_on: bool) -> Duration {
         if self.is_ready {
             return ROUND;
@@ -431,7 +432,7 @@ impl Rounds {
         let now = Instant::now();
         if self.looked_in_place_at.is_none_or(|at| now.saturating_duration_since(at) >= ROUND) {
             self.looked_in_place_at = Some(now);
-            // What is found the appends say.
+            // Appends report the error.
             self.core.check_in_place()?;
         }
         let position = self.core.published();
@@ -460,8 +461,8 @@ impl Rounds {
         Ok(())
     }
 
-    /// Does a little for the next segment, in between two appends. False if there is something to do for the thread:
-    /// to look after retention takes long, and comes first.
+    /// Does a little for the next segment, between two appends. False if the keeper's thread has to work: retention
+    /// takes long and comes first.
     fn work(&mut self, duties: &Duties) -> Result<bool, QueueError> {
         self.looked_at = self.core.published();
         if duties.ahead_bytes == 0 || self.keeps(self.number()) {
@@ -474,12 +475,12 @@ impl Rounds {
         Ok(true)
     }
 
-    /// Number of the segment that is appended to.
+    /// Number of the active segment.
     fn number(&self) -> u64 {
         self.core.published() / self.core.segments.segment_bytes()
     }
 
-    /// A portion of what there is to do for the next segment, if no other process is at it.
+    /// Makes a portion of the next segment ready, unless another process is doing so.
     fn make_ready(&mut self, duties: &Duties, ahead_bytes: u64, portion: u64) -> Result<(), QueueError> {
         let core = Arc::clone(&self.core);
         let path = core.control.path();
@@ -487,20 +488,20 @@ impl Rounds {
             self.is_ready = true;
             return self.keep(&duties.retention, false);
         }
-        // What can be used again is ready soonest.
+        // A spare file is ready soonest.
         let (kept_lock, mut between) = (self.clearing, || drop(self.make_present(ahead_bytes, portion)));
         let renewed = core.segments.renew_spares(kept_lock, portion, &mut between);
-        // And what goes now may be, before anything is made.
+        // Retention comes before making a file: a segment that it removes may become one.
         let kept = self.keep(&duties.retention, true);
         let manner = self.orders.manner();
         let step_bytes = PREPARE_STEP_BYTES.min(manner.step_bytes());
         self.prepare_at = core.control.published().saturating_add(step_bytes);
         self.worked_at = Instant::now();
-        // Nobody else goes on with a file that is being cleared: only here it is known how far it is.
+        // Only this process knows how far a file is cleared, so no other may continue it.
         self.clearing = !renewed.unwrap_or(true);
         self.is_ready = false;
         if !self.clearing {
-            // Short of space an append tries again, and says so; here it is tried after a while.
+            // Short of space, an append tries again and reports it; the keeper tries again after a while.
             self.is_ready = self.prepare(ahead_bytes, portion).unwrap_or(true);
             if self.is_ready {
                 let end = (self.number() + 1).saturating_mul(core.segments.segment_bytes());
@@ -515,12 +516,12 @@ impl Rounds {
         kept
     }
 
-    /// Whether retention is to be looked after, while segment `number` is appended to.
+    /// True if retention is due, with segment `number` as the active one.
     fn keeps(&self, number: u64) -> bool {
         self.kept_at.is_none_or(|(at, kept)| kept != number || at.elapsed() >= ROUND)
     }
 
-    /// Looks after retention, each second and whenever a segment is full.
+    /// Applies retention, each second and whenever a segment is full.
     fn keep(&mut self, retention: &Retention, prepares: bool) -> Result<(), QueueError> {
         let core = Arc::clone(&self.core);
         let number = self.number();
@@ -534,7 +535,7 @@ impl Rounds {
         kept.map(|_| ())
     }
 
-    /// Keeps the file of the segment that begins with `base` for the next one, if it can.
+    /// Keeps the file of the segment that begins with `base` as a spare for the next one, if possible.
     fn make_spare(&mut self, base: Offset, prepares: bool) -> Result<bool, QueueError> {
         let spare = if prepares { self.core.segments.make_spare(base)? } else { None };
         let Some(inode) = spare else { return Ok(false) };
@@ -544,7 +545,7 @@ impl Rounds {
         Ok(true)
     }
 
-    /// Makes the bytes that the next appends store into present in this process, up to `portion` more of them.
+    /// Makes up to `portion` more of the bytes present in this process that the next appends will store into.
     fn make_present(&mut self, ahead_bytes: u64, portion: u64) -> Result<(), QueueError> {
         let head = self.core.head()?;
         let number = head.position / self.core.segments.segment_bytes();
@@ -568,16 +569,16 @@ impl Rounds {
         Ok(())
     }
 
-    /// Goes on with preparing the next segment, and makes memory present meanwhile: to allocate takes longer than
-    /// an appender takes for what is ahead of it. Returns whether it is ready by now.
+    /// Continues with preparing the next segment, and makes memory present between the steps: allocating takes longer
+    /// than an appender takes to use up the bytes ahead of it. Returns whether the segment is ready.
     fn prepare(&mut self, ahead_bytes: u64, portion: u64) -> Result<bool, QueueError> {
         let core = Arc::clone(&self.core);
-        // What is ahead of the append beyond the end of its segment.
+        // Bytes ahead of the append that lie beyond the end of its segment.
         let segment_bytes = core.segments.segment_bytes();
         let within = core.published() % segment_bytes;
         let beyond = (within + ahead_bytes).saturating_sub(segment_bytes).min(segment_bytes);
         let beyond = if self.orders.manner() == Manner::Little { 0 } else { beyond };
-        // What fails there fails in the next round, too.
+        // An error here recurs in the next round.
         core.segments.prepare(portion, beyond, || drop(self.make_present(ahead_bytes, portion)))
     }
 }

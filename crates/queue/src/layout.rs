@@ -19,26 +19,31 @@
 //!  position    segment's number, counted from the queue's first, times segment bytes, plus place in the segment
 //! ```
 //!
-//! What different parties write lies in different cache lines, and what is often written lies two lines apart
-//! from what is often read. The synced marks have a page of their own: they alone are synced, and the kernel
-//! makes who stores into a page wait that it is writing. Each lies in a sector of its own, so that a cut of
-//! power leaves it old or new.
+//! Fields written by different parties lie in different cache lines; fields that are written often lie two lines
+//! apart from those that are read often. The synced marks have a page of their own, because they are synced alone and
+//! the kernel blocks stores into a page that it is writing. Each mark lies in a sector of its own, so that a power
+//! cut leaves it old or new.
 //!
-//! Whoever holds the writer lock appends, and moves the *dirty end* before it stores anything beyond the
-//! published position: so the next holder knows what a dead one may have left. The head whose position is the
-//! published one is the queue's head; the other is what the next append fills. So one store publishes
-//! position and offset together.
+//! The holder of the writer lock appends. It moves the *dirty end* before it stores anything beyond the published
+//! position, so that the next holder knows what a dead one may have left. The head whose position equals the
+//! published one is the queue's head; the next append fills the other. One store thus publishes position and offset
+//! together.
 //!
-//! Locks of byte ranges, which the kernel keeps beside the file, say who lives: one byte for every open queue
+//! Byte-range locks, which the kernel keeps beside the file, tell which processes live: one byte for every open queue
 //! ([`LIVE_BYTE`]) and one for every appender ([`owner_byte`]).
 //!
-//! Beside it lie the segments, and files that are none yet: `segment.new` and `.prepared-<n>`, of zeros and of a
-//! segment's size, to which `.preparing` grows, and `segment.spare-<n>`, which were segments until retention removed
-//! them and become the next ones when they are full of zeros. That is done only where files lie in memory, and never
-//! with a file that somebody has open to read: he holds its lock, or who only reads the one of [`VIEW_BYTE`]. Who makes
-//! `.preparing` grow holds the lock of [`MAKE_BYTE`] at each step, where files lie in memory. The first who opens a queue removes them all.
+//! Beside the control file lie the segments, and files that are not segments yet:
+//!
+//! - `segment.new` and `.prepared-<n>` have a segment's size and are full of zeros; `.preparing` grows to become one
+//!   of them. Where files lie in memory, a process holds the lock of [`MAKE_BYTE`] for each step by which it grows
+//!   `.preparing`.
+//! - `segment.spare-<n>` were segments until retention removed them, and become the next ones when they are full of
+//!   zeros. This is done only where files lie in memory, and never with a file that is open for reading: its reader
+//!   holds the file's lock, or in a view that of [`VIEW_BYTE`].
+//!
+//! The first process that opens a queue removes all of these files.
 
-/// What a page is taken for, whatever the machine's: fields are kept apart by it.
+/// Size of a page in the layout, whatever the machine's: it separates the fields.
 pub(crate) const PAGE_BYTES: usize = 4096;
 /// A cache line.
 pub(crate) const LINE_BYTES: usize = 64;
@@ -96,14 +101,14 @@ const _: () = assert!(POISONED_AT + 4 <= SYNCED_AT);
 const _: () = assert!(MARKERS_ASLEEP_AT + 4 <= MARKS_AT);
 const _: () = assert!(MARKS_AT + 2 * MARK_STRIDE <= CONTROL_BYTES);
 
-/// The lock byte that every open queue shares; who gets it alone knows that nobody else has the queue open.
+/// The lock byte that every open queue shares; a process that locks it exclusively has the queue alone.
 pub(crate) const LIVE_BYTE: u64 = 1 << 32;
-/// The lock byte of the one who prepares the next segment.
+/// The lock byte of the process that prepares the next segment.
 pub(crate) const PREPARE_BYTE: u64 = LIVE_BYTE + 1;
-/// The lock byte of a segment's file that who only reads shares: a segment of which it is held is not used again for
-/// another one.
+/// The lock byte of a segment's file that views share. While it is locked, the file is not used again for another
+/// segment.
 pub(crate) const VIEW_BYTE: u64 = LIVE_BYTE + 2;
-/// The lock byte of a file that is to be a segment, of who allocates a step of it.
+/// The lock byte of a file that is to be a segment, held while a step of it is allocated.
 pub(crate) const MAKE_BYTE: u64 = LIVE_BYTE + 3;
 /// Appenders and syncers that can be attached at once.
 pub(crate) const OWNERS_MAX: u32 = 1024;

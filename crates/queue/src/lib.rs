@@ -4,10 +4,10 @@
 //! memory-mapped, and one small control file. Threads and processes of one machine append ([`Appender`]) and
 //! read ([`Tailer`]); there is no server. Owns the mapping, the control file, the writer lock and recovery.
 //!
-//! Guarantees that a reader sees a record whole or not at all, in one order for all; that a writer which dies
-//! in mid-append, at whatever instant, leaves nothing behind and keeps nobody waiting; that a file which was
-//! cut or damaged is an error that names it. Refuses batches larger than a segment, and segments of another
-//! size than they were made with.
+//! Guarantees that a reader sees a record whole or not at all, in one order for all; that a writer which dies during
+//! an append, at whatever instant, leaves nothing behind and blocks no other; that a file which was truncated or
+//! damaged is an error that names it. Refuses batches larger than a segment, and segments of another size than they
+//! were made with.
 //!
 //! ```
 //! use riverrun_queue::{AppendOptions, CreateOptions, Queue, StartAt};
@@ -32,36 +32,39 @@
 //!
 //! # What to choose
 //!
-//! - [`Durability`] says what a record survives when `append` returns: any process, or with [`Durability::Sync`] a
-//!   cut of power. Full segments are synced in the background whatever was chosen, and everything when the last
-//!   appender of a process goes; [`Tailer::set_synced_only`] shows only what has come that far.
-//! - A [`WaitStrategy`] says what a tailer does while there is nothing: [`BusySpin`] for a thread with a core of its
-//!   own, [`SpinThenYield`], or [`Park`], which leaves the core to others, and costs an append
-//!   half a microsecond where it has to wake it.
-//! - [`Queue::named_tailer`] keeps its place in the queue's directory, and no segment while it is closed.
-//! - [`QueueView`] only reads: a live queue of others, a copy, a file system that is mounted for reading.
+//! - [`Durability`] says which failures a record survives when `append` returns: the end of any process, or with
+//!   [`Durability::Sync`] a power cut. Full segments are synced in the background in any case, and everything when
+//!   the last appender of a process is dropped; [`Tailer::set_synced_only`] shows only synced records.
+//! - A [`WaitStrategy`] says how a tailer waits: [`BusySpin`] for a thread with a core of its own, [`SpinThenYield`],
+//!   or [`Park`], which leaves the core to others, and costs an append half a microsecond where it has to wake the
+//!   tailer.
+//! - [`Queue::named_tailer`] keeps its place in the queue's directory. It keeps no segment while it is closed.
+//! - [`QueueView`] only reads: a live queue of other processes, a copy, or a read-only file system.
 //! - [`PartitionTailer`] reads a partition of a server on this machine, from the server's own files.
-//! - [`Retention`] removes old segments, in the background of whoever appends.
+//! - [`Retention`] removes old segments, in the background of a process that appends.
 //!
 //! # What it does to your process
 //!
-//! - The first queue that is opened, also for reading, sets a handler of SIGBUS for the whole process: a mapped page that
-//!   cannot be read any more is an error then, and not the end. A SIGBUS of anything else goes to whoever handled it
-//!   before. A handler that your program sets later replaces it, unless that passes on what is not its own.
-//! - A [`Queue`] with appenders has two threads, `queue-syncer` and `queue-keeper`, however many appenders there are; its
-//!   clones have the same ones, and one that is opened again has its own. Reading starts none.
-//! - Locks say who lives, and a child that is forked without exec has its parent's: while it lives, an append that its
-//!   parent died in keeps everybody else waiting. Fork before you open a queue, or exec. What is opened is closed on exec.
-//! - All processes together have at most 1,024 appenders on a queue at once. The two threads of each [`Queue`] count as
-//!   appenders, and so does a [`Queue::sync`] while it runs.
-//! - It needs Linux, `/proc` (which tells one boot from another), and a file system with shared mappings and locks of byte
-//!   ranges. Processes of one machine may reach a queue by several mounts, as from containers, but not machines over a
-//!   network. When nobody has it open and the next one comes by another mount than the last, that one recovers it
-//!   as after a boot: it reads what lies above the last sync, and what an appender that was killed has left
-//!   half done goes into a directory `cut-<epoch>`, which is yours to remove.
+//! - The first queue that is opened, also for reading, sets a handler of SIGBUS for the whole process: a mapped page
+//!   that cannot be read any more is an error then, and does not end the process. Any other SIGBUS goes to the
+//!   previous handler. A handler that your program sets later replaces this one, unless it passes on the signals that
+//!   are not its own.
+//! - A [`Queue`] with appenders has two threads, `queue-syncer` and `queue-keeper`, however many appenders there are.
+//!   Its clones share these threads; a queue that is opened again has its own. Reading starts no thread.
+//! - Locks show which processes live, and a child that is forked without exec inherits its parent's: while it lives,
+//!   an append in which its parent died blocks all other appenders. Fork before you open a queue, or exec. Every
+//!   descriptor is closed on exec.
+//! - All processes together have at most 1,024 appenders on a queue at once. The two threads of each [`Queue`] count
+//!   as appenders, and so does a [`Queue::sync`] while it runs.
+//! - It needs Linux, `/proc` (which tells one boot from another), and a file system with shared mappings and
+//!   byte-range locks. Processes of one machine may reach a queue by several mounts, as from containers, but machines
+//!   may not share one over a network.
+//! - When no process has a queue open and the next one comes by another mount than the last, that one recovers the
+//!   queue as after a boot: it reads what lies above the last sync, and moves the rest of an append whose process was
+//!   killed into a directory `cut-<epoch>`, which is yours to remove.
 //!
-//! Two worked examples run: `examples/ping_pong.rs` (two processes, quotes and orders) and `examples/two_hops.rs`
-//! (a service between two queues, which goes on where it was). The files are drawn in `docs/format/queue.md`.
+//! Two worked examples run: `examples/ping_pong.rs` (two processes, quotes and orders) and `examples/two_hops.rs` (a
+//! service between two queues, which resumes at its place). The files are drawn in `docs/format/queue.md`.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -69,12 +72,12 @@
 )]
 
 mod appender;
-mod aside;
 mod batch;
 mod batches;
 mod bell;
 mod control;
 mod crc;
+mod cut_dir;
 mod error;
 mod keeper;
 mod layout;

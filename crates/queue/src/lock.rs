@@ -1,15 +1,14 @@
 //! The locks of the control file: one word in shared memory, released by the kernel when its holder dies.
 //!
-//! Whoever may lock is an [`Owner`]: a number, and an open file description that holds the exclusive lock of
-//! the number's byte of the control file. Locking stores the number into the word. The kernel drops the
-//! byte's lock when the owner's process ends, however it ends, and not while it is merely stopped. So a word
-//! that names an owner whose byte can be locked is a dead one's, and whoever finds it so takes over, holding
-//! that byte meanwhile, so that nobody else does and the number is not given anew. Process ids, which are
-//! used again, play no part.
+//! An [`Owner`] may lock. It is a number, and an open file description that holds the exclusive lock of the number's
+//! byte of the control file. Locking stores the number into the word. The kernel releases the byte's lock when the
+//! owner's process ends, however it ends, but not while it is merely stopped. If a word names an owner whose byte can
+//! be locked, that owner is dead, and the thread that found this takes over. It holds the byte meanwhile, so that no
+//! other thread takes over and the number is not given out again. Process ids play no part: they are reused.
 //!
-//! Locking a free word is one compare-and-swap, unlocking a store: a thread that goes to sleep puts a memory
-//! barrier into the running appenders ([`sys::barrier_in_appenders`]), so that they need none of their own to
-//! see it.
+//! Locking a free word is one compare-and-swap, and unlocking it a store. A thread that goes to sleep issues a memory
+//! barrier in the running appenders ([`sys::barrier_in_appenders`]), so that they see its flag without a barrier of
+//! their own.
 
 use std::fs::File;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
@@ -23,9 +22,9 @@ use crate::mapping::Access;
 use crate::protocol;
 use crate::sys::{self, LockFile, LockKind};
 
-/// Tries before a thread goes to sleep: a record is appended in less time.
+/// Tries before a thread goes to sleep: appending a record takes less time.
 const SPINS: u32 = 200;
-/// How long a thread sleeps before it looks whether the holder has died.
+/// How long a thread sleeps before it checks whether the holder has died.
 const SLEEP: Duration = Duration::from_millis(2);
 
 /// A number under which locks are held.
@@ -40,18 +39,18 @@ pub(crate) struct Owner {
     barriers: bool,
 }
 
-/// How a lock was got.
+/// The previous state of a lock that was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// From nobody.
+    /// No owner held it.
     Free,
-    /// From an owner that died with it: what the lock protects may be half done.
+    /// Its owner died: the protected state may be incomplete.
     FromDead,
 }
 
 impl Owner {
-    /// Takes a number that nobody has and that no lock names: one that a dead owner left held is for those
-    /// who wait for it.
+    /// Takes a number that no owner has and no lock names: a number that a dead owner left in a lock is needed by its
+    /// waiters.
     pub(crate) fn attach(control: &Control) -> Result<Self, QueueError> {
         let path = control.path();
         let file = LockFile::from(Access::Write.open(path).at("open", path)?);
@@ -118,7 +117,7 @@ impl Owner {
         let begin = Instant::now();
         loop {
             if let Some(taken) = self.try_lock(control, word)? {
-                // Others may sleep too, and whoever woke this one has cleared the flag.
+                // Other threads may sleep too, and the unlocking one has cleared the flag.
                 asleep.store(1, Relaxed);
                 return Ok(taken);
             }
@@ -134,7 +133,7 @@ impl Owner {
         }
     }
 
-    /// Takes the lock from a dead holder; false if there is no holder, or a living one.
+    /// Takes the lock from a dead holder; false if it is free or its holder lives.
     fn take_over(&self, control: &Control, word: &AtomicU32) -> Result<bool, QueueError> {
         let holder = word.load(Relaxed);
         if holder == 0 || holder == self.number {
@@ -152,7 +151,7 @@ impl Owner {
         Ok(taken)
     }
 
-    /// Lets go of the lock, and wakes one that sleeps for it.
+    /// Releases the lock, and wakes one thread that sleeps for it.
     #[inline]
     pub(crate) fn unlock(&self, (word, asleep): (&AtomicU32, &AtomicU32)) {
         protocol::release(word);
@@ -163,8 +162,8 @@ impl Owner {
         }
     }
 
-    /// Orders what this owner has stored before the flags that it reads next. Those who set the flags see to
-    /// it where the kernel reaches this process with their barriers.
+    /// Orders this owner's stores before its next reads of the flags. Does nothing where the barrier of
+    /// [`sys::barrier_in_appenders`] reaches this process.
     #[inline]
     pub(crate) fn order_before_flags(&self) {
         if self.barriers {

@@ -1,8 +1,8 @@
 //! A file in memory, shared with every process that maps it.
 //!
-//! Guarantees that every access lies inside the mapping, and that the file had all its bytes when it was
-//! mapped. Bytes that another process may be writing are reached through atomics and raw copies only; a slice
-//! is lent of bytes that are published, which nobody writes any more.
+//! Guarantees that every access lies inside the mapping, and that the file had all its bytes when it was mapped.
+//! Bytes that another process may be writing are reached through atomics and raw copies only; slices are lent only of
+//! published bytes, which no process writes any more.
 
 #![expect(unsafe_code, reason = "memory that is shared with other processes")]
 
@@ -22,20 +22,21 @@ use crate::trap::Watched;
 const MADV_POPULATE_READ: libc::c_int = 22;
 /// Linux 5.14.
 const MADV_POPULATE_WRITE: libc::c_int = 23;
-/// Made present at once: a thread that maps or unmaps a file meanwhile, or an append, waits no longer than for that.
+/// Bytes made present by one call: another thread that maps or unmaps a file, or an append, waits no longer than for
+/// these.
 pub(crate) const POPULATE_BYTES: usize = 256 << 10;
 
-/// What a file is opened and mapped for.
+/// The purpose for which a file is opened and mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Nothing is stored: that would be a signal.
+    /// For reading: a store would raise a signal.
     Read,
-    /// Everything.
+    /// For reading and storing.
     Write,
 }
 
 impl Access {
-    /// Opens a file that is there.
+    /// Opens an existing file.
     pub(crate) fn open(self, path: &Path) -> io::Result<File> {
         open_file(OpenOptions::new().read(true).write(self == Self::Write), path)
     }
@@ -76,27 +77,26 @@ impl Mapping {
         match Watched::over(base.as_ptr() as usize, len) {
             Ok(watched) => Ok(Self { base, len, watched }),
             Err(error) => {
-                // SAFETY: the mapping that was just made, and that nobody has seen.
+                // SAFETY: the mapping was just made, and is known to no other code.
                 unsafe { libc::munmap(base.as_ptr().cast(), len) };
                 Err(error)
             }
         }
     }
 
-    /// Whether bytes of the file were gone when they were accessed: what was read there were zeros, and what
-    /// was stored there is lost.
+    /// True if bytes of the file were gone when they were accessed: reads there returned zeros, and stores are lost.
     #[inline]
     pub(crate) fn is_torn(&self) -> bool {
         self.watched.is_torn()
     }
 
-    /// Has [`is_torn`](Self::is_torn) say so from now on, also where no access has met it.
+    /// Makes [`is_torn`](Self::is_torn) true, although no access has met a missing page.
     pub(crate) fn tear(&self) {
         self.watched.tear();
     }
 
-    /// Looks at each page of a range but the first, which the caller reads, so that one that is gone is known
-    /// by [`is_torn`](Self::is_torn) after.
+    /// Reads a byte of each page of a range except the first, which the caller reads, so that
+    /// [`is_torn`](Self::is_torn) reports a missing one afterwards.
     #[inline]
     pub(crate) fn touch(&self, at: usize, len: usize) {
         self.check(at, len);
@@ -122,7 +122,7 @@ impl Mapping {
     pub(crate) fn atomic_u64(&self, at: usize) -> &AtomicU64 {
         self.check(at, 8);
         assert!(at.is_multiple_of(8));
-        // SAFETY: in bounds and aligned; everybody reaches these bytes through atomics of the same width.
+        // SAFETY: in bounds and aligned; every access to these bytes is through atomics of the same width.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(at).cast()) }
     }
 
@@ -131,8 +131,8 @@ impl Mapping {
     pub(crate) fn atomic_u32(&self, at: usize) -> &AtomicU32 {
         self.check(at, 4);
         assert!(at.is_multiple_of(4));
-        // SAFETY: in bounds and aligned; everybody reaches these bytes through atomics. The two halves of a
-        // position are also compared by the kernel (futex), which reads them as four bytes.
+        // SAFETY: in bounds and aligned; every access to these bytes is through atomics. The kernel also compares the
+        // two halves of a position (futex), and reads them as four bytes.
         unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(at).cast()) }
     }
 
@@ -145,7 +145,7 @@ impl Mapping {
     #[inline]
     pub(crate) unsafe fn slice(&self, at: usize, len: usize) -> &[u8] {
         self.check(at, len);
-        // SAFETY: in bounds; the caller vouches that nobody writes there.
+        // SAFETY: in bounds; the caller vouches that no other code writes there.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(at), len) }
     }
 
@@ -159,13 +159,13 @@ impl Mapping {
     #[expect(clippy::mut_from_ref, reason = "shared memory: the writer lock is what makes it exclusive")]
     pub(crate) unsafe fn slice_mut(&self, at: usize, len: usize) -> &mut [u8] {
         self.check(at, len);
-        // SAFETY: in bounds; the caller vouches that nobody else reads or writes there.
+        // SAFETY: in bounds; the caller vouches that no other code reads or writes there.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(at), len) }
     }
 
-    /// Returns when the file's bytes of a range are on disk, by whatever process they were stored, and its
-    /// size with them. Other pages are left alone: they stay as quick to store into as they were. For a mapping
-    /// that is writable: of others the kernel syncs nothing.
+    /// Returns when the bytes of a range are on disk, whichever process stored them, and the file's size with them.
+    /// Other pages are left alone, so that stores into them stay quick. Requires a writable mapping: for others the
+    /// kernel syncs nothing.
     pub(crate) fn sync(&self, at: usize, len: usize) -> io::Result<()> {
         self.check(at, len);
         let begin = at / PAGE_BYTES * PAGE_BYTES;
@@ -178,8 +178,8 @@ impl Mapping {
         if self.is_torn() { Err(io::Error::from_raw_os_error(libc::EIO)) } else { Ok(()) }
     }
 
-    /// Asks the processor for the lines of a range, to store into, as far as they lie in the mapping. Changes
-    /// nothing, and waits for nothing.
+    /// Prefetches the cache lines of a range for storing, as far as they lie in the mapping. Changes nothing and
+    /// waits for nothing.
     #[inline]
     pub(crate) fn fetch_for_write(&self, at: usize, len: usize) {
         let end = (at + len).min(self.len);
@@ -188,26 +188,25 @@ impl Mapping {
         }
     }
 
-    /// Makes the pages of a range present and writable, so that the first store into each is as quick as the
-    /// next. Changes no byte. Where the kernel does not know how (before Linux 5.14), the stores are slower,
-    /// and that is all.
+    /// Makes the pages of a range present and writable, so that the first store into each is as quick as the next.
+    /// Changes no byte. Kernels before Linux 5.14 cannot do so; there only the stores are slower.
     pub(crate) fn populate(&self, at: usize, len: usize) {
         self.check(at, len);
-        // The kernel refuses what does not begin with a page.
+        // The kernel requires a range that begins with a page.
         let (first, end) = (at / PAGE_BYTES * PAGE_BYTES, at + len);
         for begin in (first..end).step_by(POPULATE_BYTES) {
             self.advise(begin, POPULATE_BYTES.min(end - begin), MADV_POPULATE_WRITE);
         }
     }
 
-    /// As [`populate`](Self::populate), for pages that the file has in memory already: many are mapped at once.
+    /// As [`populate`](Self::populate), for pages that the page cache has already: many are mapped at once.
     pub(crate) fn populate_old(&self, at: usize, len: usize) {
         self.check(at, len);
         self.advise(at, len, MADV_POPULATE_READ);
     }
 
-    /// Takes the pages of a range out of this process, which is quick to unmap then. They stay the file's, and come
-    /// back if they are looked at.
+    /// Unmaps the pages of a range from this process, which makes a later `munmap` quick. They stay in the page
+    /// cache, and an access maps them again.
     pub(crate) fn forget_pages(&self, at: usize, len: usize) {
         self.check(at, len);
         self.advise(at, len, libc::MADV_DONTNEED);
@@ -223,7 +222,7 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         self.watched.forget();
-        // SAFETY: this is the mapping that `new` made, and whoever borrowed from it is gone.
+        // SAFETY: this is the mapping that `new` made, and no borrow of it is left.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
@@ -249,7 +248,7 @@ mod tests {
         assert_eq!((asked, present.map(|page| page & 1)[1..].to_vec()), (0, vec![1, 1]));
     }
 
-    /// KiB of a segment whose pages this process has.
+    /// KiB of a segment that are mapped into this process.
     fn present_kib(segment: &Segment) -> u64 {
         let base = segment.map.base.as_ptr() as usize;
         let maps = std::fs::read_to_string("/proc/self/smaps").expect("a Linux");
@@ -260,25 +259,25 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
-    fn pages_of_a_full_segment_leave_who_writes_it_and_keep_their_bytes() {
+    fn pages_of_a_full_segment_leave_its_writer_unchanged() {
         const BYTES: u64 = 3 << 20;
         let dir = tempfile::tempdir().expect("a directory");
         let segments = Segments::new(dir.path(), BYTES, Access::Write);
         for base in [7, 8] {
             make_file(&segments.path(Offset(base)), BYTES).expect("room");
         }
-        // Before it is written, so by a mapping of its own.
-        let read = segments.get_to_read(Offset(7), 0).expect("nobody has it").expect("there");
+        // Mapped for reading before it is mapped for writing, so by a mapping of its own.
+        let read = segments.get_to_read(Offset(7), 0).expect("no lock").expect("there");
         let both = [7, 8].map(|base| {
             let segment = segments.expect(Offset(base), 0).expect("there");
-            // SAFETY: nobody else has the segment, or uses what he has.
+            // SAFETY: no other code has the segment or uses its slices.
             unsafe { segment.map.slice_mut(0, BYTES as usize) }.fill(1);
             segment
         });
         read.map.touch(0, BYTES as usize);
         segments.forget_pages(Offset(7), BYTES - 5000);
         let kept_kib = present_kib(&both[0]);
-        assert!((2 << 10..3 << 10).contains(&kept_kib), "{kept_kib}: what lies before is not dirty any more");
+        assert!((2 << 10..3 << 10).contains(&kept_kib), "{kept_kib}: earlier pages are not dirty any more");
         segments.forget_pages(Offset(7), 0);
         segments.forget_pages(Offset(9), 0);
         assert!(present_kib(&both[0]) == 0 && present_kib(&both[1]) > 0);

@@ -1,9 +1,9 @@
-//! Models of publishing, of taking over a lock and of rolling, under a checker that tries every interleaving and
-//! every order of memory that is allowed (loom).
+//! Models of publishing, of taking over a lock and of rolling, under a checker (loom) that tries every interleaving
+//! and every memory order that is allowed.
 //!
-//! What runs is `protocol.rs` itself. The bytes of a batch are one cell each, in which the checker finds any access
-//! that races; a segment's file is a flag; the kernel's lock that tells the living from the dead is a flag that is
-//! cleared when its thread ends.
+//! The code under test is `protocol.rs` itself. Each batch is one cell, in which the checker finds racing accesses; a
+//! segment's file is a flag; the kernel's lock that shows whether an owner lives is a flag that is cleared when its
+//! thread ends.
 
 #![expect(unsafe_code, reason = "cells that the checker watches over")]
 
@@ -82,24 +82,24 @@ impl Queue {
         }
     }
 
-    /// What the next holder does of what a dead one has left.
+    /// Undoes what a dead holder has left, as the next holder does.
     fn mend(&self) {
         let published = protocol::published(self);
         for batch in published..self.long(at::DIRTY_END_AT).load(Relaxed) {
-            // SAFETY: the lock is held, and the batch is not published; the checker looks after both.
+            // SAFETY: the lock is held, and the batch is not published; the checker verifies both.
             self.cells[batch as usize].with_mut(|cell| unsafe { *cell = 0 });
         }
         self.long(at::DIRTY_END_AT).store(published, Relaxed);
     }
 
-    /// Stores a batch, and publishes it unless the appender is to die before it does.
+    /// Stores a batch, and publishes it unless the appender dies first.
     fn append(&self, owner: u32, dies: bool) {
         self.lock(owner);
         let batch = protocol::published(self);
         self.long(at::DIRTY_END_AT).store(batch + 1, Relaxed);
         // SAFETY: as in `mend`.
         self.cells[batch as usize].with_mut(|cell| unsafe {
-            assert_eq!(*cell, 0, "nobody has left anything here");
+            assert_eq!(*cell, 0, "no other appender has left a value here");
             *cell = if dies { u64::MAX } else { batch + 1 };
         });
         if !dies {
@@ -112,11 +112,11 @@ impl Queue {
         self.lives[owner as usize].store(false, Release);
     }
 
-    /// Reads everything that is published. Returns how much that is.
+    /// Reads everything that is published. Returns the number of batches.
     fn read(&self) -> u64 {
         let end = protocol::published(self);
         for batch in 0..end {
-            // SAFETY: the batch is published; the checker looks after it.
+            // SAFETY: the batch is published; the checker verifies it.
             let found = self.cells[batch as usize].with(|cell| unsafe { *cell });
             assert_eq!(found, batch + 1, "a batch is whole");
         }
@@ -125,7 +125,7 @@ impl Queue {
 }
 
 #[test]
-fn what_is_published_is_whole_and_so_is_its_head() {
+fn published_batches_and_heads_are_whole() {
     loom::model(|| {
         let queue = Queue::new();
         let appenders: Vec<_> = [1, 2]
@@ -192,7 +192,7 @@ fn a_head_is_not_mixed_from_two_while_one_appender_goes_on() {
 }
 
 #[test]
-fn the_lock_of_a_dead_appender_is_taken_over_and_what_it_left_is_undone() {
+fn dead_appenders_lock_is_taken_over_and_its_bytes_undone() {
     loom::model(|| {
         let queue = Queue::new();
         let dying = {
@@ -209,7 +209,8 @@ fn the_lock_of_a_dead_appender_is_taken_over_and_what_it_left_is_undone() {
         queue.read();
         dying.join().expect("the dying ends");
         living.join().expect("the living ends");
-        // Whoever was first: the dead one has left its bytes or they are zeros again, and one batch is there.
+        // Whichever thread was first: the dead one's bytes are zeros again or still there, and one batch is
+        // published.
         assert_eq!(queue.read(), 1);
     });
 }
@@ -224,7 +225,7 @@ fn who_sees_a_roll_finds_the_segment() {
                 queue.append(1, false);
                 queue.lock(1);
                 queue.long(at::DIRTY_END_AT).store(2, Relaxed);
-                // The file's name is in the directory, which the kernel keeps in order, before the head says so.
+                // The file has its name, in the kernel's order, before the head names it.
                 queue.rolled.store(true, Relaxed);
                 protocol::publish(&*queue, &Queue::head(2, 2));
                 protocol::release(&queue.lock);

@@ -1,14 +1,14 @@
 //! Places that tailers keep in the queue's directory, by name.
 //!
 //! ```text
-//!  two slots of 64 bytes, used in turn     offset i64 | sequence u64 | queue id u128 | epoch u32
+//!  two slots of 64 bytes, alternating      offset i64 | sequence u64 | queue id u128 | epoch u32
 //!                                          | CRC-32C of the magic and these 36 bytes u32
 //! ```
 //!
-//! Integers are little-endian. Queue id and epoch are those of the control file when the place was kept: so a
-//! place in a queue that was made anew, or that has lost records since, is known for what it is. A slot is written with one call and never over the newest one, so that a place
-//! is old or new whatever ends the process. It is as durable as the page cache: after a cut of power an older
-//! place, or none, may be there.
+//! Integers are little-endian. Queue id and epoch are those of the control file when the place was stored. They tell
+//! a place in a queue that was made anew, or that has lost records since. One call writes a slot, and never the
+//! newest one, so that a place is old or new however the process ends. It is as durable as the page cache: after a
+//! power cut there may be an older place, or none.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt as _;
@@ -27,17 +27,17 @@ const COVERED_BYTES: usize = 36;
 /// Longest name of a tailer.
 const NAME_BYTES_MAX: usize = 100;
 
-/// What a place says.
+/// The content of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kept {
     /// The next offset to read.
     pub(crate) offset: Offset,
     pub(crate) queue_id: u128,
-    /// The queue's epoch then.
+    /// The queue's epoch at that time.
     pub(crate) epoch: LeaderEpoch,
 }
 
-/// The kept place of one named tailer, which nobody else uses meanwhile.
+/// The stored place of one named tailer, locked against other users.
 ///
 /// Invariants: `file` holds the exclusive lock of its first byte; the newest slot has `sequence`.
 #[derive(Debug)]
@@ -45,12 +45,12 @@ pub(crate) struct Place {
     path: PathBuf,
     file: LockFile,
     sequence: u64,
-    /// Records from the place on that were gone when it was opened.
+    /// Records from the place on that retention had removed when it was opened.
     pub(crate) missed: i64,
 }
 
 impl Place {
-    /// Opens the place that bears `name`, and what it says; none if it is new.
+    /// Opens the place called `name` and reads it; `None` as the content if it is new.
     pub(crate) fn open(queue_dir: &Path, name: &str) -> Result<(Self, Option<Kept>), QueueError> {
         check_name(name)?;
         let dir = queue_dir.join(DIR_NAME);
@@ -67,7 +67,7 @@ impl Place {
         Ok((Self { path, file: file.into(), sequence, missed: 0 }, newest.map(|(kept, _)| kept)))
     }
 
-    /// Removes the place that bears `name`, unless there is none. Refuses one that is in use.
+    /// Removes the place called `name`, if it exists. Refuses one that is in use.
     pub(crate) fn remove(queue_dir: &Path, name: &str) -> Result<(), QueueError> {
         let (place, _) = Self::open(queue_dir, name)?;
         std::fs::remove_file(&place.path).at("remove", &place.path)
@@ -77,7 +77,7 @@ impl Place {
         &self.path
     }
 
-    /// Keeps a place. It survives the process, and not a cut of power.
+    /// Stores a place. It survives the process, but not a power cut.
     pub(crate) fn keep(&mut self, kept: &Kept) -> Result<(), QueueError> {
         let sequence = self.sequence + 1;
         let mut slot = [0; COVERED_BYTES + 4];
@@ -97,7 +97,7 @@ fn checksum(covered: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(MAGIC), covered)
 }
 
-/// Place and sequence of a slot; none if it was never written whole.
+/// Place and sequence of a slot; `None` if it was never written completely.
 fn read_slot(file: &File, slot: u64) -> Option<(Kept, u64)> {
     let mut bytes = [0; COVERED_BYTES + 4];
     file.read_exact_at(&mut bytes, slot * SLOT_BYTES).ok()?;
@@ -113,7 +113,7 @@ fn read_slot(file: &File, slot: u64) -> Option<(Kept, u64)> {
     Some((kept, u64::from_le_bytes(*covered[8..].first_chunk()?)))
 }
 
-/// A name becomes a file name, and must not lead elsewhere.
+/// A tailer's name becomes a file name, and must not lead to another directory.
 fn check_name(name: &str) -> Result<(), QueueError> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     if (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(plain) && !name.starts_with('.') {

@@ -1,27 +1,27 @@
-//! Opening what is a file as one, and what is a directory as that.
+//! Opening files only as files, and directories only as directories.
 //!
-//! Guarantees that nothing is waited for, whatever lies under the name: a FIFO would keep who opens it until somebody
-//! comes to its other end, and who reads it for ever. What was opened is looked at, not the name, which may change. A link in
-//! place of a file is not followed: what is written would go to somebody else's file.
+//! Guarantees that no call blocks, whatever lies under the name: opening a FIFO would wait for its other end, and
+//! reading it could wait for ever. The check is made on the opened file and not on its name, which may change. A
+//! symbolic link in place of a file is not followed: writes would go to the file of another owner.
 
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-/// Opens a file with these options.
+/// Opens a regular file with these options.
 pub(crate) fn open_file(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     options.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_NOFOLLOW);
     match options.open(path) {
         Ok(file) => check(&file.metadata()?).map(|()| file),
-        // A link, a socket, or a device that is none cannot be opened at all: its name tells what it is.
+        // A link, a socket or a device without a driver cannot be opened at all: only its name tells what it is.
         Err(error) => {
             Err(std::fs::symlink_metadata(path).ok().and_then(|found| check(&found).err()).unwrap_or(error))
         }
     }
 }
 
-/// Opens a file that is there to read it.
+/// Opens an existing file for reading.
 pub(crate) fn open_to_read(path: &Path) -> io::Result<File> {
     open_file(OpenOptions::new().read(true), path)
 }
@@ -54,7 +54,7 @@ mod tests {
         let at = |name: &str| dir.path().join(name);
         assert!(std::process::Command::new("mkfifo").arg(at("fifo")).status().expect("run").success());
         let _socket = std::os::unix::net::UnixListener::bind(at("socket")).expect("bound");
-        std::fs::write(at("file"), "somebody else's").expect("written");
+        std::fs::write(at("file"), "another owner's").expect("written");
         std::os::unix::fs::symlink(at("file"), at("link")).expect("linked");
         std::fs::create_dir(at("directory")).expect("made");
         for name in ["fifo", "socket", "link", "directory"] {

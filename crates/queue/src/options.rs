@@ -1,4 +1,4 @@
-//! How a queue is made, opened and written.
+//! Options for making, opening and writing a queue.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use crate::error::QueueError;
 
 /// Smallest segment.
 pub const SEGMENT_BYTES_MIN: u64 = 4096;
-/// Largest segment: places in a log file are 31 bits wide in the whole system.
+/// Largest segment: positions in a log file are 31 bits wide in the whole system.
 pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 
-/// What a queue is made with, and keeps.
+/// Properties that a queue is made with, and keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CreateOptions {
     /// Bytes of a segment, a multiple of 4096. A batch never spans two segments, so this also bounds a
@@ -36,60 +36,58 @@ impl CreateOptions {
     }
 }
 
-/// When an append is over, by what its record survives then. Every record is visible to tailers as soon as it
-/// is published; a tailer may ask for synced ones only.
+/// The point at which an append returns, by the failures that its record survives then. Every record is visible to
+/// tailers as soon as it is published; a tailer may ask for synced ones only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// When it is published: the record survives the end of any process, and a cut of power as luck has it.
+    /// On publication: the record survives the end of any process. Whether it survives a power cut is left to chance.
     #[default]
     Async,
-    /// When it is published. In the background everything is synced again and again, so that a cut of power
-    /// takes no more than what was appended since about an interval, or somewhat more than that many bytes.
+    /// On publication. The syncer syncs everything repeatedly, so that a power cut takes no more than what was
+    /// appended in the last interval or so, or somewhat more than `bytes` bytes.
     SyncEvery {
         /// Time from one sync to the next, while there is anything to sync.
         interval: Duration,
-        /// Bytes after which a sync begins before its time.
+        /// Bytes after which a sync begins early.
         bytes: u64,
     },
-    /// When it is synced: the record survives a cut of power. Appenders that wait at the same time share a
-    /// sync.
+    /// After a sync: the record survives a power cut. Appenders that wait at the same time share a sync.
     Sync,
 }
 
-/// Which old segments are removed. A segment goes as a whole, the oldest first, and never the one that is
-/// appended to.
+/// Which old segments are removed. A segment goes as a whole, the oldest first, and never the active one.
 ///
-/// Only tailers that are open keep a segment. A named one that is closed keeps nothing: what it has not read goes too,
-/// and [`Tailer::missed`](crate::Tailer::missed) tells how much that was.
+/// Only open tailers keep a segment. A closed named tailer keeps none: records that it has not read are removed too,
+/// and [`Tailer::missed`](crate::Tailer::missed) returns how many these were.
 ///
-/// Where files lie in memory (tmpfs), up to three removed segments are kept besides, empty, and are the next ones:
-/// the memory of a queue that is as large as it gets is used again and again.
+/// Where files lie in memory (tmpfs), up to three removed segments are kept as empty files and become the next
+/// segments: a queue that has reached its full size reuses its memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
-    /// A segment goes when its first record and the first one after it are older than this.
+    /// A segment is removed when its first record and the first one after it are older than this.
     pub age: Option<Duration>,
-    /// Segments go while all together take more than this.
+    /// Segments are removed while all together take more than this.
     pub bytes: Option<u64>,
-    /// Removes segments also while a tailer, in whatever process, has them open. Such a tailer reads them to
-    /// their end, and finds then that the next ones are gone.
+    /// Removes segments also while a tailer of any process has them open. Such a tailer reads its segment to the end,
+    /// and then finds the next ones gone.
     pub ignore_readers: bool,
 }
 
 /// How an appender works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AppendOptions {
-    /// How long an append waits while another appender holds the queue; none waits for ever. Appenders hold
-    /// it for well under a microsecond, unless they are stopped or keep a reservation open.
+    /// How long an append waits while another appender has the writer lock; `None` waits without limit. Appenders
+    /// keep it for well under a microsecond, unless they are stopped or keep a reservation open.
     pub patience: Option<Duration>,
-    /// When an append is over.
+    /// When an append returns.
     pub durability: Durability,
-    /// How many bytes ahead of the append the background makes present in memory at most (fewer while little is
-    /// appended), and whether it prepares the next segment: with 0 both are done when they are needed, by the
-    /// append. Where the process has one or two cores and files lie in memory, appends do both by themselves, a
-    /// little at a time, unless they come as fast as they can. One process at a time prepares segments for all; while that one is
-    /// stopped at it, the append that finds a segment full makes the next one.
+    /// How many bytes ahead of the append the keeper makes present in memory at most (fewer while little is
+    /// appended), and whether it prepares the next segment. With 0, the append does both when they are needed. Where
+    /// the process has one or two cores and files lie in memory, appends do both themselves, a little at a time,
+    /// unless they come at full speed. One process at a time prepares segments for all; while it is stopped, the
+    /// append that finds a segment full makes the next one.
     pub ahead_bytes: u64,
-    /// What the background removes.
+    /// What the keeper removes.
     pub retention: Retention,
 }
 

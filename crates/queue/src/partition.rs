@@ -1,12 +1,12 @@
 //! Reading a server's partition on the same machine, from the files that the server writes.
 //!
 //! Guarantees that each batch is whole, checked by its CRC, in order and once. Changes nothing and locks nothing: the
-//! server does not know of its readers, and neither do its retention and compaction. A batch that is being written is not
-//! there yet. Nothing is mapped, so a file that is cut is an end or an error.
+//! server, its retention and its compaction do not know of these readers. A batch that is still being written is not
+//! returned. Nothing is mapped, so a truncated file is an end or an error.
 //!
-//! What lies in the segments is what such a reader sees: at the levels that sync through the journal that is what has been
-//! settled, some ten seconds later than Kafka's clients see it unless much is written; at the others what is in the page cache, which a cut of power
-//! may take back.
+//! Such a reader sees the bytes in the segments. At the levels that sync through the journal, these are the settled
+//! records: about ten seconds behind Kafka's clients unless much is written. At the other levels they include the
+//! page cache, which a power cut may lose.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -21,15 +21,16 @@ use crate::opening::open_to_read;
 use crate::segment::{list, segment_name};
 use crate::tailer::StartAt;
 
-/// Time between two looks for more.
+/// Polling interval.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Reads a partition of a server, whose directory is `<log dir>/<topic id>/<partition>`
 /// (`riverrun topic describe` tells the id).
 ///
-/// It sees what the server has written into the segments: with durability 2 and 4 that is at once (unless
-/// `journal.async.write` is set), with 1 and 3, which sync through the journal, about ten seconds after the ack unless much
-/// is written. The directory of a new partition may not be there before: then [`open`](Self::open) is an error.
+/// It sees the records that the server has written into the segments: at durability levels 2 and 4 immediately (unless
+/// `journal.async.write` is set), at 1 and 3, which sync through the journal, about ten seconds after the ack unless
+/// much is written. The directory of a new partition may not exist before then: [`open`](Self::open) is an error until
+/// it does.
 ///
 /// ```no_run
 /// use riverrun_queue::{PartitionTailer, StartAt};
@@ -44,13 +45,13 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Invariants: `position` is where a batch begins or will begin in `segment`; `batch` holds the last one that was read.
+/// Invariants: `position` is where a batch begins or will begin in `segment`; `batch` holds the last batch read.
 #[derive(Debug)]
 pub struct PartitionTailer {
     dir: PathBuf,
     segment: Option<Segment>,
     position: u64,
-    /// The next offset to be read; none: the first that is there.
+    /// The next offset to be read; `None`: the log start offset.
     next: Option<Offset>,
     batch: Vec<u8>,
 }
@@ -62,21 +63,21 @@ struct Segment {
     file: File,
 }
 
-/// What stands at a place in a segment.
+/// The bytes at a position in a segment.
 enum Found {
     Batch,
     /// Nothing, or the beginning of a batch.
     NotYet,
-    /// Something that is no batch; it may be one that is being written.
+    /// Bytes that are not a valid batch; possibly one that is being written.
     Wrong(BatchError),
 }
 
 impl PartitionTailer {
-    /// Opens the partition in `dir`. An offset that is not there yet is waited for.
+    /// Opens the partition in `dir`. The tailer waits for an offset that does not exist yet.
     pub fn open(dir: &Path, at: StartAt) -> Result<Self, QueueError> {
         let next = if let StartAt::Offset(offset) = at { Some(offset) } else { None };
         let mut tailer = Self { dir: dir.to_owned(), segment: None, position: 0, next, batch: Vec::new() };
-        // Says what is wrong with the directory at once.
+        // Reports a bad directory at once.
         list(dir)?;
         match at {
             StartAt::Start | StartAt::Offset(_) => {}
@@ -89,19 +90,19 @@ impl PartitionTailer {
         Ok(tailer)
     }
 
-    /// Offset of the next record, as far as it is known: none before the first batch from the start.
+    /// Offset of the next record; `None` before the first batch when reading from the start.
     pub fn offset(&self) -> Option<Offset> {
         self.next
     }
 
-    /// The next batch, if it is there by now. The first one may begin below the offset that was asked for. Its records
-    /// may pass a bound when they are inflated, which is no damage
+    /// The next batch; `None` if there is none yet. The first one may begin below the requested offset. Its records
+    /// may exceed a bound when they are inflated, which is no damage
     /// ([`BatchError::is_damage`](riverrun_records::BatchError::is_damage)).
     pub fn next_batch(&mut self) -> Result<Option<Batch<'_>>, QueueError> {
         if self.read()? { self.last().map(Some) } else { Ok(None) }
     }
 
-    /// The next batch, waiting for it; none if there was none within `timeout`.
+    /// The next batch, waiting for it; `None` if none came within `timeout`.
     pub fn wait_batch(&mut self, timeout: Duration) -> Result<Option<Batch<'_>>, QueueError> {
         let begin = Instant::now();
         while !self.read()? {
@@ -113,7 +114,7 @@ impl PartitionTailer {
         self.last().map(Some)
     }
 
-    /// Passes over batches up to the first for which `is_it` is true.
+    /// Skips batches up to the first for which `is_it` is true.
     fn skip_until(&mut self, is_it: impl Fn(&Batch<'_>) -> bool) -> Result<(), QueueError> {
         while let Some(batch) = self.next_batch()? {
             if is_it(&batch) {
@@ -131,7 +132,7 @@ impl PartitionTailer {
         batch.map_err(|error| QueueError::damaged(&self.dir, self.position, error))
     }
 
-    /// Reads the next batch into `batch` and passes over it; false if it is not there yet.
+    /// Reads the next batch into `batch` and advances past it; false if it is not there yet.
     fn read(&mut self) -> Result<bool, QueueError> {
         loop {
             let Some(segment) = &self.segment else {
@@ -168,7 +169,7 @@ impl PartitionTailer {
         }
     }
 
-    /// Passes over the batch that was read. False if it lies below what is wanted.
+    /// Advances past the batch that was read. False if it lies below the requested offset.
     fn pass(&mut self) -> Result<bool, QueueError> {
         let batch = self.last()?;
         let (size_bytes, next) = (batch.header().size_bytes(), batch.header().next_offset());
@@ -195,7 +196,7 @@ impl PartitionTailer {
     }
 }
 
-/// Opens a segment; none if it was removed just now.
+/// Opens a segment; `None` if it was just removed.
 fn open(dir: &Path, base: Offset) -> Result<Option<Segment>, QueueError> {
     let path = dir.join(segment_name(base));
     match open_to_read(&path) {
@@ -211,7 +212,7 @@ fn read_at(segment: &Segment, position: u64, into: &mut Vec<u8>) -> Result<Found
     if !fill(segment, &mut prefix, position)? {
         return Ok(Found::NotYet);
     }
-    // Behind the last batch of a segment there may be zeros.
+    // After the last batch of a segment there may be zeros.
     let Some(length) = prefix[layout::LENGTH..].first_chunk().map(|field| i32::from_be_bytes(*field)) else {
         return Ok(Found::NotYet);
     };
@@ -232,7 +233,7 @@ fn read_at(segment: &Segment, position: u64, into: &mut Vec<u8>) -> Result<Found
     }
 }
 
-/// Fills `bytes` from `position` on; false where the file ends before.
+/// Fills `bytes` from `position` on; false where the file ends earlier.
 fn fill(segment: &Segment, bytes: &mut [u8], position: u64) -> Result<bool, QueueError> {
     match segment.file.read_exact_at(bytes, position) {
         Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(false),

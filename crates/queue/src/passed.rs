@@ -1,8 +1,8 @@
-//! Segments that the queue has passed and that stay mapped in the background.
+//! Segments that the queue has passed and that the background thread keeps mapped for a while.
 //!
-//! To unmap takes milliseconds, which who reads or appends need not wait for; and what retention is going to remove
-//! can be used again as it is. But a process can have only so many mappings (`trap.rs`), and a file that somebody
-//! else has removed takes its space as long as it is mapped.
+//! Unmapping takes milliseconds, which readers and appenders need not spend; and a segment that retention is going to
+//! remove can be used again as it is. But a process can have only so many mappings (`trap.rs`), and a file that
+//! another process has removed takes its space as long as it is mapped.
 //!
 //! Guarantees that one queue keeps no more than [`SEGMENTS_MAX`], and none in a process that is short of mappings.
 
@@ -13,13 +13,13 @@ use riverrun_types::Offset;
 use crate::segment::Segment;
 use crate::trap;
 
-/// Bytes of segments that stay mapped, and how many segments.
+/// Most bytes of segments that stay mapped, and most segments.
 const BYTES_MAX: u64 = 4 << 30;
 const SEGMENTS_MAX: usize = 64;
 
 /// Passed segments of one queue.
 ///
-/// Invariants: `segments` are rising.
+/// Invariants: `segments` have rising base offsets.
 #[derive(Debug, Default)]
 pub(crate) struct Passed {
     segments: Vec<Arc<Segment>>,
@@ -31,19 +31,20 @@ impl Passed {
         self.segments.push(segment);
     }
 
-    /// The segment that begins with `base`, which is none of them after.
+    /// Takes the segment that begins with `base` out of the list.
     pub(crate) fn take(&mut self, base: Offset) -> Option<Arc<Segment>> {
         let index = self.segments.iter().position(|segment| segment.base == base)?;
         Some(self.segments.remove(index))
     }
 
-    /// Unmaps those whose files are gone, by whomever, and those that are too many. Asks for few files.
+    /// Unmaps segments whose files are gone, whichever process removed them, and those above the limit. Looks up few
+    /// files.
     pub(crate) fn let_go(&mut self) {
-        // Retention removes from the front, so one that is there ends the search.
+        // Retention removes the oldest first, so an existing file ends the search.
         let mut gone = true;
         self.segments.retain(|segment| {
             gone = gone && !segment.path.exists();
-            // What others still have is unmapped by whoever is last, and that is to be who calls this.
+            // The last user of a segment unmaps it, and that has to be the caller.
             !gone || Arc::strong_count(segment) > 1
         });
         let excess = self.segments.len().saturating_sub(self.limit(trap::is_crowded()));
@@ -67,14 +68,14 @@ mod tests {
 
     const BYTES: u64 = 4096;
 
-    /// A test that fills the table is alone with it.
+    /// The test that fills the table runs alone.
     static TABLE: Mutex<()> = Mutex::new(());
 
     fn segments(dir: &tempfile::TempDir) -> Segments {
         Segments::new(dir.path(), BYTES, Access::Write)
     }
 
-    /// Makes the next segment, and passes it.
+    /// Makes the next segment, and adds it to the passed ones.
     fn pass(segments: &Segments, passed: &mut Passed, number: u64) {
         let base = Offset(number.cast_signed());
         File::create(segments.path(base)).and_then(|file| file.set_len(BYTES)).expect("room");
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_short_of_mappings_keeps_none_that_it_can_do_without() {
+    fn process_short_of_mappings_keeps_no_passed_segments() {
         let _alone = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
         let dir = tempfile::tempdir().expect("a directory");
         let (segments, mut passed) = (segments(&dir), Passed::default());
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_removes_is_unmapped_and_only_that() {
+    fn only_segments_that_others_removed_are_unmapped() {
         let _alone = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
         let dir = tempfile::tempdir().expect("a directory");
         let (segments, mut passed) = (segments(&dir), Passed::default());
@@ -126,7 +127,7 @@ mod tests {
             assert!(segments.remove(Offset(base), false).expect("there"));
         }
         passed.let_go();
-        assert_eq!(bases(&passed), [0, 2, 3], "who is last unmaps it, and a reader is not to be");
+        assert_eq!(bases(&passed), [0, 2, 3], "the last user unmaps it, and that must not be a reader");
         drop(read);
         passed.let_go();
         assert_eq!(bases(&passed), [2, 3]);

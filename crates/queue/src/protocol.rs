@@ -1,8 +1,9 @@
-//! The orders of loads and stores by which positions are published and locks change hands.
+//! The memory orders by which positions are published and locks change hands.
 //!
 //! Owns those orders, apart from where the words lie: in the mapped control file, or under a model checker
-//! (`model.rs`), which tries every order that the memory model allows. Guarantees that whoever sees a position
-//! published sees everything that was stored before, and reads a head whole or knows that it was overtaken.
+//! (`model.rs`), which tries every order that the memory model allows. Guarantees that a thread which reads a
+//! published position also sees everything that was stored before it, and that it reads a head whole or knows that it
+//! was overtaken.
 
 use std::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
 
@@ -16,7 +17,7 @@ pub(crate) trait Word {
     type Value;
     fn load(&self, order: Ordering) -> Self::Value;
     fn store(&self, value: Self::Value, order: Ordering);
-    /// Stores `to` if the word holds `from`, as a lock is taken.
+    /// Stores `to` if the word holds `from`, with the order of taking a lock.
     fn replace(&self, from: Self::Value, to: Self::Value) -> bool;
 }
 
@@ -27,13 +28,13 @@ pub(crate) trait Memory {
     fn fence(order: Ordering);
 }
 
-/// Where readers end. SYNC: published, with [`publish`].
+/// The published position, where readers end. SYNC: published, with [`publish`].
 #[inline]
 pub(crate) fn published<M: Memory>(memory: &M) -> u64 {
     memory.long(at::PUBLISHED_AT).load(Acquire)
 }
 
-/// Publishes everything up to `head`. For the holder of the writer lock.
+/// Publishes everything up to `head`. Requires the writer lock.
 #[inline]
 pub(crate) fn publish<M: Memory>(memory: &M, head: &Head) {
     // SYNC: heads. A slot is filled only after the position that it held before was replaced.
@@ -41,28 +42,28 @@ pub(crate) fn publish<M: Memory>(memory: &M, head: &Head) {
     let published = memory.long(at::PUBLISHED_AT).load(Relaxed);
     let taken = memory.long(at::HEADS_AT).load(Relaxed) == published;
     store_head(memory, usize::from(taken), head);
-    // SYNC: published. Bytes and head are there before the position says so.
+    // SYNC: published. Bytes and head are stored before the position that covers them.
     memory.long(at::PUBLISHED_AT).store(head.position, Release);
 }
 
-/// Publishes `head` alone, wherever the queue was before. For the one who is alone but for readers.
+/// Publishes `head` alone, wherever the queue was before. Requires that no appender is active; readers may be.
 pub(crate) fn reset<M: Memory>(memory: &M, head: &Head) {
     if look(memory) != Look::Whole(*head) {
         publish(memory, head);
     }
     let other = usize::from(load_head(memory, 0) == *head);
-    // SYNC: heads. Who does not find what was published before sees that something else is.
+    // SYNC: heads. A reader that misses the old slot's content sees that another position is published.
     M::fence(Release);
     memory.long(at::HEADS_AT + other * at::HEAD_BYTES).store(u64::MAX, Relaxed);
 }
 
-/// A look at the queue's head.
+/// Result of one try to read the queue's head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
     Whole(Head),
     /// Something was published meanwhile.
     Overtaken,
-    /// No slot holds what is published: the file is damaged.
+    /// No slot holds the published position: the file is damaged.
     Nothing,
 }
 
@@ -100,12 +101,12 @@ pub(crate) fn take<W: Word<Value = u32>>(word: &W, owner: u32) -> bool {
     word.replace(0, owner)
 }
 
-/// Takes the lock of a dead holder, whose life the caller has in its hands meanwhile.
+/// Takes the lock of a dead holder, while the caller holds the lock of the holder's byte.
 pub(crate) fn take_over<W: Word<Value = u32>>(word: &W, holder: u32, owner: u32) -> bool {
     word.replace(holder, owner)
 }
 
-/// Lets go of a lock. SYNC: lock word, with [`take`].
+/// Releases a lock. SYNC: lock word, with [`take`].
 #[inline]
 pub(crate) fn release<W: Word<Value = u32>>(word: &W) {
     word.store(0, Release);

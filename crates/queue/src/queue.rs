@@ -1,8 +1,8 @@
-//! A queue that is open in this process, and what its appenders and tailers share.
+//! A queue that is open in this process, and the state that its appenders and tailers share.
 //!
-//! Owns making and opening. Guarantees that of all processes that open a queue exactly one, the first,
-//! decides what a dead process or a cut of power has left of it. Who opens a queue for reading only decides
-//! nothing and changes nothing.
+//! Owns making and opening. Guarantees that of all processes that open a queue exactly one, the first, decides what a
+//! dead process or a power cut has left of it. A process that opens a queue only for reading decides nothing and
+//! changes nothing.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -34,56 +34,56 @@ use crate::sync::{Stuck, sync_to};
 use crate::sys::{self, Life, LockKind};
 use crate::tailer::{StartAt, Tailer};
 
-/// What lies in a server's data directory, in its log dirs and in its journal dirs from its first start on.
+/// Files that a server's data directory, its log dirs and its journal dirs contain from its first start on.
 const SERVER_FILES: [&str; 3] = ["meta/lock", "directory.id", "lock"];
 
-/// What every appender and tailer of a queue in this process shares.
+/// The state that every appender and tailer of a queue in this process shares.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) control: Control,
     pub(crate) segments: Segments,
-    /// Where the queue ended when it was opened: what lies below may be old, and is checked when it is read.
+    /// End of the queue when it was opened: batches below it may be old, and are checked when they are read.
     pub(crate) trusted_from: u64,
     pub(crate) stuck: Stuck,
-    /// The furthest published position that this process has looked at. The queue never goes back before it while somebody
-    /// has it open.
+    /// The furthest published position that this process has read. The queue never goes back before it while any
+    /// process has it open.
     seen: AtomicU64,
-    /// What was found at opening, for reading only, if a recovery was due.
+    /// For a view: the state found at opening, if a recovery was due.
     snapshot: Option<Snapshot>,
 }
 
-/// Looks at the synced marks for one that is being stored, which takes well under a microsecond.
+/// How often the synced marks are read while one is being stored, which takes well under a microsecond.
 const MARK_LOOKS: u32 = 100;
 
-/// How far a queue goes that nobody has recovered yet.
+/// The extent of a queue that no process has recovered yet.
 ///
-/// Invariants: counts until the control file [`counts`] or somebody has published something, in this boot and in this
-/// file. In these, `head` is not beyond `published`.
+/// Invariants: counts until the control file [`counts`] or a process has published something, in this boot and in
+/// this file. In these, `head` is not beyond `published`.
 #[derive(Debug)]
 struct Snapshot {
     life: Life,
-    /// What the control file called published.
+    /// The published position in the control file.
     published: u64,
-    /// The head as every recovery would keep it, and how far the disk has it for certain.
+    /// The head that every recovery would keep, and how far the disk certainly has it.
     head: Head,
     synced: u64,
     over: AtomicBool,
 }
 
-/// How a queue stands at one moment.
+/// State of a queue at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// The first offset that is there.
+    /// The first offset in the queue.
     pub start_offset: Offset,
     /// The offset that the next record gets.
     pub end_offset: Offset,
-    /// How many segments there are.
+    /// Number of segments.
     pub segments: usize,
     /// Bytes of a segment.
     pub segment_bytes: u64,
-    /// Bytes that a cut of power may take.
+    /// Bytes that a power cut may take.
     pub unsynced_bytes: u64,
-    /// Whether a sync has failed, so that nothing is appended any more.
+    /// True if a sync has failed, so that appends are refused.
     pub poisoned: bool,
 }
 
@@ -91,14 +91,14 @@ pub struct Status {
 #[derive(Clone, Debug)]
 pub struct Queue {
     core: Arc<Core>,
-    /// Lives as long as an appender does.
+    /// Lives as long as any appender does.
     keeper: Arc<Mutex<Weak<Keeper>>>,
     recovery: Recovery,
 }
 
 impl Queue {
-    /// Makes an empty queue in `dir`, which is made if it is not there; a server's directory is refused. Returns
-    /// when the queue's files are durable.
+    /// Makes an empty queue in `dir`, and the directory if it does not exist; a server's directory is refused.
+    /// Returns when the queue's files are durable.
     pub fn create(dir: &Path, options: CreateOptions) -> Result<Self, QueueError> {
         options.check()?;
         std::fs::create_dir_all(dir).at("create", dir)?;
@@ -110,8 +110,8 @@ impl Queue {
         Self::open_locked(dir)
     }
 
-    /// Opens the queue in `dir`. If nobody else has it open, what a dead process or a cut of power left is
-    /// dealt with; [`recovery`](Self::recovery) says what that was.
+    /// Opens the queue in `dir`. If no other process has it open, repairs what a dead process or a power cut has
+    /// left; [`recovery`](Self::recovery) returns what that was.
     pub fn open(dir: &Path) -> Result<Self, QueueError> {
         let _only_one = lock_dir(dir)?;
         Self::open_locked(dir)
@@ -145,13 +145,13 @@ impl Queue {
         Ok(Self { core, keeper: Arc::default(), recovery })
     }
 
-    /// What opening found to do.
+    /// What the opening of this queue repaired.
     pub fn recovery(&self) -> &Recovery {
         &self.recovery
     }
 
-    /// A new appender. Any number of threads and processes may have one; each append holds the queue for
-    /// itself.
+    /// A new appender. Any number of threads and processes may have one, up to 1,024 together; appends take turns by
+    /// the writer lock.
     pub fn appender(&self, options: AppendOptions) -> Result<Appender, QueueError> {
         options.check()?;
         Appender::attach(Arc::clone(&self.core), self.keeper()?, options)
@@ -167,15 +167,14 @@ impl Queue {
         Ok(started)
     }
 
-    /// Returns when everything that was published before the call is synced, by whatever appender: it
-    /// survives a cut of power then. After an error it may or may not, and nothing more is appended until the
-    /// machine has started anew.
+    /// Returns when everything that any appender published before the call is synced and survives a power cut. After
+    /// an error it may or may not survive one, and the queue refuses appends until the machine has booted again.
     pub fn sync(&self) -> Result<(), QueueError> {
         let owner = Owner::attach(&self.core.control)?;
         sync_to(&self.core, &owner, self.core.control.published())
     }
 
-    /// Removes old segments at once. Returns how many.
+    /// Removes old segments at once. Returns how many were removed.
     pub fn apply_retention(&self, retention: &Retention) -> Result<usize, QueueError> {
         let segments = &self.core.segments;
         retention::apply(&self.core, retention, |base| segments.remove(base, retention.ignore_readers))
@@ -186,29 +185,29 @@ impl Queue {
         Tailer::open(Arc::clone(&self.core), at)
     }
 
-    /// The tailer of this name, where its place was last kept ([`Tailer::keep_place`]), or at `otherwise` if
-    /// it is new. It can be open once at a time.
+    /// The tailer of this name, at the place that it last kept ([`Tailer::keep_place`]), or at `otherwise` if it is
+    /// new. It can be open once at a time.
     ///
-    /// A name holds nothing while no tailer of it is open: records that it has not read go with their segments when an
-    /// appender's [`Retention`] or [`apply_retention`](Self::apply_retention) lets them go. It goes on at the first
-    /// that is left then, and [`Tailer::missed`] tells how many it has not seen.
+    /// A closed named tailer keeps no segment: an appender's [`Retention`] or
+    /// [`apply_retention`](Self::apply_retention) may remove records that it has not read. It then continues at the
+    /// first remaining record, and [`Tailer::missed`] returns how many it has not read.
     pub fn named_tailer(&self, name: &str, otherwise: StartAt) -> Result<Tailer, QueueError> {
         Tailer::open_named(Arc::clone(&self.core), name, otherwise)
     }
 
-    /// Forgets the place that is kept under this name, so that a tailer of it begins anew.
+    /// Forgets the place stored under this name, so that a tailer of this name begins anew.
     pub fn remove_tailer(&self, name: &str) -> Result<(), QueueError> {
         Place::remove(self.core.segments.dir(), name)
     }
 
-    /// How the queue stands.
+    /// The state of the queue.
     pub fn status(&self) -> Result<Status, QueueError> {
         self.core.status()
     }
 
-    /// Reads every record that was published before the call, and checks every batch's checksum that is older
-    /// than this opening of the queue, and that leader epochs, which no checksum covers, rise up to the queue's. Returns
-    /// how many records there are; the first damage is the error.
+    /// Reads every record that was published before the call. Checks the checksum of every batch that is older than
+    /// this opening of the queue, and that leader epochs, which no checksum covers, rise up to the queue's. Returns
+    /// the number of records; the first damage is the error.
     pub fn verify(&self) -> Result<u64, QueueError> {
         verify(&self.core)
     }
@@ -229,13 +228,12 @@ impl Queue {
     }
 }
 
-/// A queue that is open for reading only: nothing of it is written, and nobody waits for it. It may lie on a file
-/// system that is mounted for reading, appenders may be at it meanwhile, and a queue that died is looked at as it
-/// is: what a recovery would find is what there is. It may be reached by another mount than its appenders', as from
-/// a container of the same machine.
+/// A queue that is open for reading only: the view writes nothing, and no process waits for it. The queue may lie on
+/// a read-only file system, be appended to meanwhile, or be one whose processes died: then the view shows what a
+/// recovery would keep. The view may reach it by another mount than its appenders, as from a container of the same
+/// machine.
 ///
-/// Retention does not see its tailers, and appenders do not wake them: one that waits sleeps a millisecond at
-/// most.
+/// Retention does not see its tailers, and appenders do not wake them: a waiting one sleeps a millisecond at most.
 #[derive(Clone, Debug)]
 pub struct QueueView {
     core: Arc<Core>,
@@ -253,7 +251,7 @@ impl QueueView {
             recovery::check_kept(&control, &segments)?;
             control.head()?.position
         } else {
-            // In the same boot and file it may be opened by a mount that takes away what lies beyond.
+            // In the same boot and file, a mount may open the queue whose recovery cuts off the bytes beyond.
             let until = if control.life().is_of_one_file(&life) { published } else { u64::MAX };
             let (head, found) = recovery::foresee(&control, &segments, until)?;
             recovery = found;
@@ -266,14 +264,14 @@ impl QueueView {
         Ok(Self { core, recovery })
     }
 
-    /// Whether the queue was last used before a boot or through another mount, and nobody has it open: then it is seen
-    /// as far as whoever recovers it will keep it, and nothing comes before somebody opens it.
+    /// True if the queue was last used before a boot or through another mount, and no process has it open. The view
+    /// then ends where a recovery would, and nothing is appended until a process opens the queue.
     pub fn is_unrecovered(&self) -> bool {
         self.core.is_unrecovered()
     }
 
-    /// What an opening for writing by the same mount would find to do, if nobody has done it since. What was not published
-    /// it may keep, and the view does not show.
+    /// What opening the queue for writing by the same mount would repair, if no process has done so since. It may
+    /// keep unpublished records, which the view does not show.
     pub fn recovery(&self) -> &Recovery {
         &self.recovery
     }
@@ -283,22 +281,22 @@ impl QueueView {
         Tailer::open(Arc::clone(&self.core), at)
     }
 
-    /// Whole batches, from the one on in which `at` lies.
+    /// Reads whole batches, from the one that contains `at` on.
     pub fn batches(&self, at: StartAt) -> Result<BatchReader, QueueError> {
         Ok(BatchReader::new(self.tailer(at)?))
     }
 
-    /// What rings when something is published, or with `synced_only` when something is synced.
+    /// A bell that rings when something is published, or with `synced_only` when something is synced.
     pub fn bell(&self, synced_only: bool) -> Bell {
         Bell::new(Arc::clone(&self.core), synced_only)
     }
 
-    /// What tells this queue from every other, also from one that is made later in the same place.
+    /// Distinguishes this queue from every other, also from one that is made later in the same place.
     pub fn id(&self) -> u128 {
         self.core.control.queue_id()
     }
 
-    /// How often the queue was recovered: no batch has a later epoch.
+    /// How often the queue was recovered. No batch has a later epoch.
     pub fn epoch(&self) -> LeaderEpoch {
         self.core.control.epoch()
     }
@@ -308,20 +306,20 @@ impl QueueView {
         self.core.start_offset()
     }
 
-    /// The offset that the next record gets. Asks no file.
+    /// The offset that the next record gets. Makes no system call on a file.
     pub fn end_offset(&self) -> Result<Offset, QueueError> {
         let head = self.core.head();
         self.core.control.check_whole()?;
         Ok(head?.next_offset)
     }
 
-    /// The offset after the last record that a sync has covered. Asks no file. Where the process that notes it is
-    /// stopped at that, it is an earlier one.
+    /// The offset after the last record that a sync has covered. Makes no system call on a file. While the process
+    /// that stores the mark is stopped, the result is an earlier offset.
     pub fn synced_end_offset(&self) -> Result<Offset, QueueError> {
         let control = &self.core.control;
         let synced = self.core.synced();
         let mut mark = control.mark();
-        // A mark that is being stored has no checksum for an instant, and the one before it counts.
+        // A mark that is being stored has no valid checksum for an instant; the one before it counts.
         for _ in 0..MARK_LOOKS {
             if mark.is_some_and(|mark| mark.head.position >= synced) {
                 break;
@@ -339,7 +337,7 @@ impl QueueView {
         Ok(self.core.published_segments()?.0)
     }
 
-    /// Whether the queue still lies where it was opened: false if it was removed, or another one is there.
+    /// True if the queue still lies where it was opened: false if it was removed or replaced.
     pub fn is_in_place(&self) -> bool {
         let control = &self.core.control;
         let here = control.file().metadata().map(|file| (file.dev(), file.ino()));
@@ -347,7 +345,7 @@ impl QueueView {
         matches!((here, there), (Ok(here), Ok(there)) if here == there)
     }
 
-    /// How the queue stands.
+    /// The state of the queue.
     pub fn status(&self) -> Result<Status, QueueError> {
         self.core.status()
     }
@@ -358,11 +356,11 @@ impl QueueView {
     }
 }
 
-/// Whether what the control file says is true in `life`: it was used in it, or somebody has it open, through whatever
-/// mount of the same machine. The kernel keeps locks and pages by file, and not by mount.
+/// True if the control file's fields are valid in `life`: it was used in that life, or a process has it open, through
+/// any mount of the same machine. The kernel keeps locks and pages by file, and not by mount.
 fn counts(control: &Control, life: &Life) -> bool {
-    // The lock first: it becomes shared when the recovery is over. Where a network's file system shows another machine's
-    // lock, the boot is another; a copy that is made anew in its place says what another file is.
+    // The lock first: it becomes shared when the recovery is over. Where a network file system shows another
+    // machine's lock, the boot differs; for a copy that replaces the queue, the file differs.
     control.life() == *life
         || (sys::is_lock_shared(control.file(), LIVE_BYTE) && control.life().is_of_one_file(life))
 }
@@ -376,7 +374,7 @@ fn verify(core: &Arc<Core>) -> Result<u64, QueueError> {
         && let Some(header) = batches.pass_batch_of(&(epoch..=core.control.epoch()))?
     {
         epoch = header.leader_epoch();
-        // In step, so that what is left to read is no older than what was looked at.
+        // Both advance together, so that the records left to read are no older than the batches checked.
         while tailer.offset() < batches.batch_offset() && tailer.next()?.is_some() {
             records += 1;
         }
@@ -399,9 +397,9 @@ impl Core {
         Ok(snapshot.head)
     }
 
-    /// Whether the files that are appended to are what was opened. What is not makes every later call of this process that
-    /// looks at the queue an error: what it stores would be found by nobody, or lie where something else was published. Costs
-    /// some system calls, and appends nothing.
+    /// Checks that the active segment and the control file are those that were opened. If one is not, every later
+    /// call of this process that reads the queue's state is an error: its stores would be lost, or lie where another
+    /// process has published. Costs some system calls, and appends nothing.
     pub(crate) fn check_in_place(&self) -> Result<(), QueueError> {
         let looked = self.look_in_place();
         if let Err(QueueError::Damaged { path, .. }) = &looked {
@@ -417,7 +415,7 @@ impl Core {
             return Err(self.control.went_back());
         }
         let (mut head, mut segment) = self.at_head(Segments::get)?;
-        // Retention may have removed it if it was rolled over meanwhile, and only then.
+        // Only a segment that was rolled over meanwhile may have been removed by retention.
         while !segment.is_in_place()? {
             let before = head;
             (head, segment) = self.at_head(Segments::get)?;
@@ -428,7 +426,7 @@ impl Core {
         Ok(())
     }
 
-    /// Where readers end.
+    /// The published position, where readers end.
     #[inline]
     pub(crate) fn published(&self) -> u64 {
         if self.snapshot.is_none() {
@@ -437,7 +435,7 @@ impl Core {
         self.snapshot().map_or_else(|| self.control.published(), |snapshot| snapshot.head.position)
     }
 
-    /// Where readers of the synced end.
+    /// The synced position, where readers of synced records end.
     #[inline]
     pub(crate) fn synced(&self) -> u64 {
         if self.snapshot.is_none() {
@@ -446,7 +444,7 @@ impl Core {
         self.snapshot().map_or_else(|| self.control.synced(), |snapshot| snapshot.synced)
     }
 
-    /// Whether nobody has recovered the queue yet, so that what the control file says does not count.
+    /// True if no process has recovered the queue yet, so that the control file's fields do not count.
     pub(crate) fn is_unrecovered(&self) -> bool {
         self.snapshot().is_some()
     }
@@ -455,7 +453,7 @@ impl Core {
     fn snapshot(&self) -> Option<&Snapshot> {
         let snapshot = self.snapshot.as_ref()?;
         if !snapshot.over.load(Relaxed) {
-            // Who opened it through another mount may have gone again since the last look.
+            // A process that opened it through another mount may have closed it again since the last check.
             let is_used = || {
                 self.control.published() != snapshot.published
                     && self.control.life().is_of_one_file(&snapshot.life)
@@ -478,7 +476,7 @@ impl Core {
             if let Some(segment) = get(&self.segments, head.segment_base, number)? {
                 return Ok((head, segment));
             }
-            // Retention may have removed it if it was rolled over meanwhile, and only then.
+            // Only a segment that was rolled over meanwhile may have been removed by retention.
             let before = std::mem::replace(&mut head, self.head()?);
             if before.segment_base == head.segment_base {
                 return Err(self.segments.missing(head.segment_base));
@@ -499,10 +497,10 @@ impl Core {
         })
     }
 
-    /// Base offsets of the queue's segments, rising, and the number of the first. Files of segments that are
-    /// being made are not among them.
+    /// Base offsets of the queue's segments, rising, and the number of the first. Files that are not segments yet are
+    /// left out.
     pub(crate) fn published_segments(&self) -> Result<(Vec<Offset>, u64), QueueError> {
-        // The head first: what is rolled to later is not counted.
+        // The head first: segments that are rolled to later are left out.
         let head = self.head()?;
         let mut bases = self.segments.list()?;
         bases.retain(|base| *base <= head.segment_base);
@@ -520,7 +518,7 @@ impl Core {
     }
 }
 
-/// Opens the control file, which says what a segment is.
+/// Opens the control file, and the segments with the size that it names.
 fn open_files(dir: &Path, access: Access) -> Result<(Control, Segments), QueueError> {
     let Some(control) = Control::open(dir, access)? else {
         return Err(QueueError::NoQueue { path: dir.to_owned() });
@@ -532,7 +530,7 @@ fn open_files(dir: &Path, access: Access) -> Result<(Control, Segments), QueueEr
     Ok((control, Segments::new(dir, segment_bytes, access)))
 }
 
-/// Keeps others from opening or making a queue in `dir` meanwhile. The kernel lets go when the file is
+/// Keeps other processes from opening or making a queue in `dir`. The kernel releases the lock when the file is
 /// closed.
 fn lock_dir(dir: &Path) -> Result<File, QueueError> {
     let locked = match opening::open_dir(dir) {
@@ -545,8 +543,7 @@ fn lock_dir(dir: &Path) -> Result<File, QueueError> {
     Ok(locked)
 }
 
-/// Makes the files of an empty queue in a directory that is free. The control file comes last: without it
-/// there is no queue.
+/// Makes the files of an empty queue in a free directory. The control file comes last: without it there is no queue.
 fn make(dir: &Path, options: CreateOptions) -> Result<(), QueueError> {
     let path = dir.join(segment_name(Offset::ZERO));
     let file = make_file(&path, options.segment_bytes)?;
@@ -554,8 +551,8 @@ fn make(dir: &Path, options: CreateOptions) -> Result<(), QueueError> {
     Control::create(dir, options.segment_bytes, sys::wall_coarse_ms())
 }
 
-/// Whether there is no queue in `dir`, but at most what a making has left that did not come to its end: a
-/// first segment without a batch. A directory of a server is none for a queue.
+/// True if `dir` holds no queue, but at most the rest of an unfinished making: a first segment without a batch. A
+/// server's directory is not free.
 fn is_free(dir: &Path) -> Result<bool, QueueError> {
     if Control::open(dir, Access::Read)?.is_some() {
         return Ok(false);

@@ -1,12 +1,12 @@
-//! What is done when the first process opens a queue: it alone decides what there is.
+//! Recovery: the first process that opens a queue decides alone which records it holds.
 //!
-//! In the life in which the queue was last used (same boot, same mount), memory has kept every store: the
-//! published position is believed, and only what a dead appender left beyond it is taken away. In another
-//! life, what lies above the last synced mark may have reached the disk in any order: it is read batch by
-//! batch and kept as far as checksums and offsets fit. The rest is set aside (`aside.rs`), and becomes zeros.
-//! What lies below the mark is not touched: damage there is found when it is read.
+//! In the life in which the queue was last used (same boot, same mount), memory has kept every store: recovery trusts
+//! the published position, and removes only what a dead appender left beyond it. In another life, bytes above the
+//! last synced mark may have reached the disk in any order: recovery reads them batch by batch and keeps them as far
+//! as checksums and offsets fit. The rest is moved away (`cut_dir.rs`), and becomes zeros. Bytes below the mark are
+//! not touched: damage there is found when it is read.
 //!
-//! Guarantees that whatever it keeps is on disk before it is called synced. Reads files by `read`, not through
+//! Guarantees that every byte it keeps is on disk before it is called synced. Reads files by `read`, not through
 //! mappings, so that a disk that cannot read is an error here.
 
 use std::fs::File;
@@ -17,28 +17,27 @@ use riverrun_records::{UnverifiedBatch, layout};
 use riverrun_types::{LeaderEpoch, Offset};
 
 use crate::appender::mend;
-use crate::aside::Aside;
 use crate::control::{Control, Head, Mark, sync_dir};
+use crate::cut_dir::CutDir;
 use crate::error::{At as _, QueueError};
 use crate::mapping::Access;
 use crate::segment::{Segments, open_file};
 use crate::sys::{self, Life};
 
-/// What the opening of a queue found to do.
+/// What the opening of a queue repaired.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
-    /// Whether the queue was last used before a boot or a mount, so that only the disk could tell what it
-    /// holds.
+    /// True if the queue was last used before a boot or a mount, so that only the disk could tell its content.
     pub from_disk: bool,
     /// Records above the last synced mark that were read and found whole.
     pub records_kept: i64,
-    /// The file and the place in it from which on nothing was whole, if anything was there.
+    /// The file, and the position in it, from which on nothing was whole, if there were any bytes.
     pub cut_at: Option<(PathBuf, u64)>,
-    /// The directory that what was cut was moved to.
+    /// The directory to which the cut bytes were moved.
     pub cut_to: Option<PathBuf>,
 }
 
-/// Brings the queue into a state from which it can be used. For the one who is alone.
+/// Brings the queue into a usable state. Requires sole access.
 pub(crate) fn recover(control: &Control, segments: &Segments) -> Result<Recovery, QueueError> {
     segments.remove_unused()?;
     let life = Life::of(control.file()).at("look at", control.path())?;
@@ -49,7 +48,7 @@ pub(crate) fn recover(control: &Control, segments: &Segments) -> Result<Recovery
         mend(control, segments)?;
         return Ok(Recovery::default());
     }
-    // Through another mount of the same boot, what a failed sync has lost may still be read from memory.
+    // In the same boot, pages that a failed sync has lost may still be read from memory through another mount.
     if control.life().boot != life.boot {
         control.forget_poison();
     }
@@ -59,7 +58,7 @@ pub(crate) fn recover(control: &Control, segments: &Segments) -> Result<Recovery
     Ok(recovery)
 }
 
-/// What [`recover`] would find in another life, and the head up to the position `until`. Writes nothing.
+/// The result that [`recover`] would have in another life, and the head up to the position `until`. Writes nothing.
 pub(crate) fn foresee(
     control: &Control,
     segments: &Segments,
@@ -77,8 +76,8 @@ pub(crate) fn foresee(
     Ok((head, recovery))
 }
 
-/// Refuses a head before which the queue is known to have been: it would be taken for the end, and what lies behind it
-/// would be lost without a word. For a control file that counts, also while others are at it.
+/// Refuses a head that lies before one that the queue is known to have had: it would be taken for the end, and the
+/// records after it would be lost silently. For a control file that counts, also while other processes use it.
 pub(crate) fn check_kept(control: &Control, segments: &Segments) -> Result<(), QueueError> {
     // The head last, since it moves on meanwhile.
     let (mark, bases) = (control.mark(), segments.list()?);
@@ -90,11 +89,11 @@ pub(crate) fn check_kept(control: &Control, segments: &Segments) -> Result<(), Q
     Ok(())
 }
 
-/// Refuses a head whose segment is not there, or behind which there is more. For the one who is alone.
+/// Refuses a head whose segment is missing, or that other bytes follow. Requires sole access.
 fn check_head(control: &Control, segments: &Segments) -> Result<(), QueueError> {
     let head = control.head()?;
     segments.expect(head.segment_base, head.position / segments.segment_bytes())?;
-    // Where no append was under way, zeros follow.
+    // If no append was in progress, zeros follow.
     if control.dirty_end() <= head.position
         && let Some(file) = segments.open(head.segment_base, Access::Read)?
     {
@@ -115,7 +114,7 @@ fn newest_mark(control: &Control) -> Result<Mark, QueueError> {
 fn recover_from_disk(control: &Control, segments: &Segments) -> Result<Recovery, QueueError> {
     let mark = newest_mark(control)?;
     let bases = segments.list()?;
-    // What was read may have come from memory, as after a copy of the files.
+    // The bytes may have been read from memory, as after a copy of the files.
     let sync = |file: &File, path: &std::path::Path| file.sync_data().at("sync", path);
     let mut scan = Scan::begin(segments, &mark, &bases)?;
     scan.run(segments, u64::MAX, sync)?;
@@ -141,8 +140,8 @@ struct Scan {
 }
 
 impl Scan {
-    /// Reads as far as everything is whole, and no further than `until`. Each segment is given to `passed` when it was
-    /// read.
+    /// Reads as far as everything is whole, and no further than `until`. Calls `passed` with each segment after
+    /// reading it.
     fn run(
         &mut self,
         segments: &Segments,
@@ -166,8 +165,7 @@ impl Scan {
         Ok(Self { begin_offset: head.next_offset, head })
     }
 
-    /// Reads the segment of the head to its end, and goes to the next if that is there. False at the end of
-    /// all.
+    /// Reads the segment of the head to its end, and moves to the next if there is one. False at the end of all.
     fn segment(
         &mut self,
         segments: &Segments,
@@ -192,23 +190,23 @@ impl Scan {
         }
         passed(&file, &path)?;
         let next = self.head.next_offset;
-        // A cut of power may have kept a segment's name and lost its size: then nothing of it was synced.
+        // A power cut may have kept a segment's name and lost its size: then nothing of it was synced.
         let size = std::fs::metadata(segments.path(next)).map_or(0, |metadata| metadata.len());
         let position = (self.head.position / segments.segment_bytes() + 1) * segments.segment_bytes();
         if next == self.head.segment_base || size != segments.segment_bytes() || position > until {
             return Ok(false);
         }
-        // Whatever follows here is over: the segment that begins with the next offset was rolled to.
+        // Bytes that follow in this segment are void: the segment that begins with the next offset was rolled to.
         self.head = Head { position, next_offset: next, segment_base: next };
         Ok(true)
     }
 
-    /// Where in the head's segment the head is.
+    /// Position of the head in its segment.
     fn within(&self, segments: &Segments) -> u64 {
         self.head.position % segments.segment_bytes()
     }
 
-    /// The first file, and the place in it, that has anything above the head.
+    /// The first file, and the position in it, that has bytes above the head.
     fn first_cut(&self, segments: &Segments, bases: &[Offset]) -> Result<Option<(PathBuf, u64)>, QueueError> {
         let path = segments.path(self.head.segment_base);
         let within = self.within(segments);
@@ -221,23 +219,23 @@ impl Scan {
         Ok(later.map(|base| (segments.path(*base), 0)))
     }
 
-    /// Sets aside everything above the head, durably. Returns where it is. The head's segment still has its
-    /// part.
+    /// Copies or moves everything above the head to the cut directory, durably. Returns the directory. The head's
+    /// segment still has its part.
     fn cut(&self, segments: &Segments, bases: &[Offset], epoch: LeaderEpoch) -> Result<PathBuf, QueueError> {
-        let aside = Aside::open(segments.dir(), epoch)?;
+        let cut_dir = CutDir::open(segments.dir(), epoch)?;
         let path = segments.path(self.head.segment_base);
         if let Some(file) = segments.open(self.head.segment_base, Access::Read)? {
             let within = self.within(segments);
             let end = end_of_bytes(&file, within, segments.segment_bytes()).at("read", &path)?;
-            aside.copy(&file, &path, within..end)?;
+            cut_dir.copy(&file, &path, within..end)?;
         }
         for base in bases.iter().filter(|base| **base > self.head.segment_base) {
-            aside.move_file(&segments.path(*base))?;
+            cut_dir.move_file(&segments.path(*base))?;
         }
-        aside.sync()
+        cut_dir.sync()
     }
 
-    /// Makes everything above the head in its segment zeros, durably.
+    /// Zeros everything above the head in its segment, durably.
     fn clear_rest(&self, segments: &Segments) -> Result<(), QueueError> {
         let path = segments.path(self.head.segment_base);
         let Some(file) = open_file(&path, segments.segment_bytes(), Access::Write)? else { return Ok(()) };
@@ -246,8 +244,8 @@ impl Scan {
     }
 }
 
-/// The first offset and the offset after the last of the whole batch at `within`, which is left in `buffer`;
-/// none if there is no whole batch.
+/// The first offset, and the offset after the last, of the whole batch at `within`, which is left in `buffer`; `None`
+/// if there is no whole batch.
 fn read_batch(
     file: &File,
     within: u64,
@@ -271,7 +269,7 @@ fn read_batch(
     Ok(unverified.verify().ok().map(|batch| (batch.base_offset(), batch.next_offset())))
 }
 
-/// Where the last byte from `from` on lies that is not zero, plus one; `from` if there is none.
+/// Position after the last byte from `from` on that is not zero; `from` if there is none.
 fn end_of_bytes(file: &File, from: u64, segment_bytes: u64) -> std::io::Result<u64> {
     let mut chunk = vec![0; 64 * 1024];
     let (mut at, mut end) = (from, from);
@@ -286,7 +284,7 @@ fn end_of_bytes(file: &File, from: u64, segment_bytes: u64) -> std::io::Result<u
     Ok(end)
 }
 
-/// Makes everything from `from` on zeros, and gives it blocks: a cut of power may have left holes.
+/// Zeros everything from `from` on, and allocates its blocks: a power cut may have left holes.
 fn clear(file: &File, from: u64, segment_bytes: u64) -> std::io::Result<()> {
     let end = end_of_bytes(file, from, segment_bytes)?;
     let zeros = vec![0; 64 * 1024];

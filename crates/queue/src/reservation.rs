@@ -1,7 +1,7 @@
 //! Writing a value in place: room in the mapping, filled by the user, then published.
 //!
-//! Guarantees that nobody sees the bytes before they are published, and that a reservation which is dropped
-//! leaves nothing behind.
+//! Guarantees that no reader sees the bytes before they are published, and that a reservation which is dropped leaves
+//! nothing behind.
 
 use std::ops::{Deref, DerefMut, Range};
 
@@ -13,11 +13,10 @@ use crate::batch::{Cursor, Shape, seal};
 use crate::error::QueueError;
 use crate::sys;
 
-/// Room for one record's value, which is what the reservation derefs to. Holds the queue: other appenders
-/// wait until it is published or dropped.
+/// Room for one record's value; the reservation derefs to it. Keeps the writer lock: other appenders wait until it is
+/// published or dropped.
 ///
-/// Invariants: the batch in `room` is written but for the value and the CRC; `value` is the value's place in
-/// it.
+/// Invariants: the batch in `room` is written except for the value and the CRC; `value` is the value's place in it.
 #[derive(Debug)]
 pub struct Reservation<'a> {
     appender: &'a mut Appender,
@@ -32,7 +31,7 @@ impl<'a> Reservation<'a> {
         len: usize,
         record: &NewRecord<'_>,
     ) -> Result<Self, QueueError> {
-        // Sums with a length that no segment has would overflow.
+        // Refuses a length that no segment has: sums with it would overflow.
         let limit_bytes = appender.batch_bytes_max();
         if len > limit_bytes {
             return Err(QueueError::TooLarge { size_bytes: len, limit_bytes });

@@ -1,9 +1,8 @@
 //! Removing old segments, whole, the oldest first.
 //!
-//! Guarantees that the segment which is appended to stays, and that a segment a tailer has open stays too
-//! unless that is to be ignored. A tailer that is overtaken reads on to the end of its segment and is told
-//! then. An appender that has nothing to append keeps no file's name: only, until its next append, the blocks of
-//! the segment that it last appended to.
+//! Guarantees that the active segment stays, and that a segment a tailer has open stays too, unless `ignore_readers`
+//! is set. A tailer that retention overtakes reads to the end of its segment, and then gets an error. An idle
+//! appender keeps no file's name: only, until its next append, the blocks of the segment that it last appended to.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt as _;
@@ -18,7 +17,8 @@ use crate::options::Retention;
 use crate::queue::Core;
 use crate::sys;
 
-/// Removes what `retention` lets go, by `remove`, which says whether it could. Returns how many segments that were.
+/// Removes the segments that `retention` does not keep, by `remove`, which returns whether it could. Returns the
+/// number of removed segments.
 pub(crate) fn apply(
     core: &Core,
     retention: &Retention,
@@ -45,11 +45,11 @@ pub(crate) fn apply(
     Ok(removed)
 }
 
-/// Whether the first batch after a segment is older than the age at which that one goes. It is the one of the first
-/// of the `later` segments that has one: a file that was cut or damaged says nothing, and one that was rolled to and
-/// has no batch yet is as young as can be.
+/// True if both the segment's own first batch and the first batch after the segment are older than the retention age.
+/// The former keeps one batch with an early timestamp from removing young records with it.
 ///
-/// And whether the segment's own first batch is: so a single one with a time of long ago takes nothing young with it.
+/// The first batch after the segment is that of the first of the `later` segments that has one: a truncated or
+/// damaged file has no time, and a segment without a batch yet is as young as can be.
 fn is_old(core: &Core, retention: &Retention, first: Offset, later: &[Offset]) -> Result<bool, QueueError> {
     let Some(age) = retention.age else { return Ok(false) };
     let age_ms = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
@@ -64,7 +64,7 @@ fn is_old(core: &Core, retention: &Retention, first: Offset, later: &[Offset]) -
     Ok(false)
 }
 
-/// The first batch's header in a segment's file; none if nothing whole is there.
+/// The first batch's header in a segment's file; `None` if there is no whole one.
 fn first_header(path: &Path) -> Result<Option<BatchHeader>, QueueError> {
     let file = match Access::Read.open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),

@@ -1,9 +1,9 @@
 //! Segment files: their names, their making, and the set that is mapped in this process.
 //!
-//! Owns `<base offset, 20 digits>.log`. Guarantees that a segment has blocks for all its bytes before it is
-//! mapped, that it had all its bytes when it was mapped, and that one process maps a segment for writing once,
-//! whoever uses it. Who only reads maps it for reading, unless this process writes it anyway, and keeps
-//! retention away meanwhile. A file of another size is refused. Never makes a file shorter.
+//! Owns `<base offset, 20 digits>.log`. Guarantees that a segment has blocks for all its bytes before it is mapped,
+//! that it had all its bytes when it was mapped, and that one process maps a segment for writing once for all its
+//! users. A view maps it for reading, unless this process writes it anyway, and keeps its file from being used again.
+//! A file of another size is refused. Never makes a file shorter.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
@@ -25,17 +25,17 @@ use crate::sys::{self, LockFile, LockKind};
 /// Names of a segment that an append makes, and of one that the background makes.
 const NEW_NAME: &str = "segment.new";
 const PREPARING_NAME: &str = "segment.preparing";
-/// Names of segments that are ready for the next rolls. One is made ahead; more are files that are used again.
+/// Names of segments that are ready for the next rolls. One is made ahead; more are reused files.
 pub(crate) const PREPARED_NAMES: [&str; 3] =
     ["segment.prepared-1", "segment.prepared-2", "segment.prepared-3"];
 const SUFFIX: &str = ".log";
-/// Allocated or cleared at once in the background, which has other things to do.
+/// Bytes allocated or cleared in one step in the background, which also has other work.
 pub(crate) const STEP_BYTES: u64 = 1 << 20;
-/// How long who wants to read a segment waits for who removes it, or uses its file again: that takes some
-/// microseconds, unless he is stopped at it or does not get a processor.
+/// How long a reader waits for the thread that removes a segment or reuses its file. That takes some microseconds,
+/// unless the thread is stopped or does not get a processor.
 const PIN_PATIENCE: Duration = Duration::from_secs(1);
 const PIN_PAUSE: Duration = Duration::from_millis(1);
-/// How long an append waits for who is in a step of the file that it needs, before it makes another one.
+/// How long an append waits for a step on the file that it needs, before it makes another file.
 const STEP_PATIENCE: Duration = Duration::from_millis(10);
 const STEP_PAUSE: Duration = Duration::from_micros(50);
 
@@ -46,25 +46,24 @@ pub(crate) struct Segment {
     /// How many segments the queue had before this one.
     pub(crate) number: u64,
     pub(crate) path: PathBuf,
-    /// Device and inode of its file, by which it is known.
+    /// Device and inode of its file, which identify it.
     file_id: (u64, u64),
     pub(crate) map: Mapping,
-    /// Bytes from the first on that were made present before the segment was used.
+    /// Leading bytes that were made present before the segment was used.
     pub(crate) present: u64,
 }
 
-/// A segment that is read. Its file is not removed meanwhile, unless retention ignores readers, and never used
-/// again for another segment.
+/// A segment that is read. Its file is not removed meanwhile, unless retention ignores readers, and never reused for
+/// another segment.
 #[derive(Clone, Debug)]
 pub(crate) struct ReadSegment {
     segment: Arc<Segment>,
-    /// Holds the shared lock that retention looks for, or in a queue that is open for reading only that of
-    /// [`VIEW_BYTE`].
+    /// Holds the shared lock that retention looks for; in a view, that of [`VIEW_BYTE`].
     _pin: Arc<LockFile>,
 }
 
 impl ReadSegment {
-    /// The segment, if nobody else in this process has it: then it is unmapped with it.
+    /// The segment, if this is its last user in this process: dropping it then unmaps it.
     pub(crate) fn into_last(self) -> Option<Segment> {
         Arc::into_inner(self.segment)
     }
@@ -91,7 +90,7 @@ impl Segment {
         if self.map.is_torn() { Err(self.damaged(within, Damage::Unreadable)) } else { Ok(()) }
     }
 
-    /// Whether the segment's name still leads to its file.
+    /// True if the segment's name still leads to its file.
     pub(crate) fn is_in_place(&self) -> Result<bool, QueueError> {
         match std::fs::metadata(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
@@ -109,7 +108,7 @@ pub(crate) fn segment_name(base: Offset) -> String {
     format!("{base:020}{SUFFIX}", base = base.0)
 }
 
-/// The base offset that a file name gives; none if it is not a segment's.
+/// The base offset in a file name; `None` if it is not a segment's name.
 fn base_of(name: &str) -> Option<Offset> {
     let digits = name.strip_suffix(SUFFIX)?;
     let canonical = digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -127,7 +126,7 @@ pub(crate) fn list(dir: &Path) -> Result<Vec<Offset>, QueueError> {
     Ok(bases)
 }
 
-/// Opens a segment's file, and checks its size; none if there is no such file.
+/// Opens a segment's file, and checks its size; `None` if there is no such file.
 pub(crate) fn open_file(path: &Path, segment_bytes: u64, access: Access) -> Result<Option<File>, QueueError> {
     let file = match access.open(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -141,8 +140,8 @@ pub(crate) fn open_file(path: &Path, segment_bytes: u64, access: Access) -> Resu
     Ok(Some(file))
 }
 
-/// Makes a file of zeros with blocks for all of them, under a name that is no segment's yet. Durable is
-/// nothing of it.
+/// Makes a file of zeros with blocks for all of them, under a name that is not a segment's yet. Nothing of it is
+/// durable.
 pub(crate) fn make_file(path: &Path, segment_bytes: u64) -> Result<File, QueueError> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(true);
@@ -151,13 +150,14 @@ pub(crate) fn make_file(path: &Path, segment_bytes: u64) -> Result<File, QueueEr
     Ok(file)
 }
 
-/// Goes on with making such a file, by up to `portion` bytes. Returns whether it is whole. Calls `between` after every
-/// step: it may take long. Stops at who is in a step of the same file for longer than `patience`.
+/// Extends such a file by up to `portion` bytes. Returns whether it is complete. Calls `between` after every step,
+/// which may take long. Gives up if another process is in a step of the same file for longer than `patience`.
 ///
-/// In memory, the kernel takes back the whole range of a step whose process is killed or stopped at it, with what somebody
-/// else has allocated there. So each step is made there with a lock of the file, by who finds then that it has its name still:
-/// who takes the name away, and then the lock, has a file that nobody else allocates in. On a disk, where nothing is taken
-/// back and a step may take long, nobody waits.
+/// On tmpfs, when a process is killed or stopped during a step, the kernel takes back the whole range of that step,
+/// and with it the blocks that another process has allocated there. Each step there is therefore made under a lock of
+/// the file, after a check that the file still has its name. A process that takes the name away and then the lock has
+/// a file in which no other allocates. On a disk nothing is taken back and a step may take long, so there the lock is
+/// not used.
 fn continue_file(
     path: &Path,
     segment_bytes: u64,
@@ -168,7 +168,7 @@ fn continue_file(
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
     let file = opening::open_file(&mut options, path).at("create", path)?;
-    // What a file of this name has was allocated: by this process, or by one that has ended since.
+    // The existing bytes of a file of this name are allocated: by this process, or by one that has ended since.
     let mut begin = file.metadata().at("look at", path)?.len();
     if begin > segment_bytes {
         std::fs::remove_file(path).at("remove", path)?;
@@ -179,7 +179,7 @@ fn continue_file(
     while begin < until {
         let end = (begin + STEP_BYTES).min(until);
         if locks && !lock_step(&file, path, patience)? || !is_named(&file, path)? {
-            // An append could not wait, and finishes it: there is another one to be made.
+            // An append could not wait, and completes this file: another one has to be made.
             return Ok(false);
         }
         allocate(&file, path, begin..end)?;
@@ -192,7 +192,7 @@ fn continue_file(
     Ok(begin == segment_bytes)
 }
 
-/// Takes the lock of who makes a file; false if somebody else has it for longer than `patience`.
+/// Takes the lock of a step; false if another process holds it for longer than `patience`.
 fn lock_step(file: &File, path: &Path, patience: Duration) -> Result<bool, QueueError> {
     let begin = Instant::now();
     while !sys::try_lock_byte(file, MAKE_BYTE, LockKind::Exclusive).at("lock", path)? {
@@ -207,7 +207,7 @@ fn lock_step(file: &File, path: &Path, patience: Duration) -> Result<bool, Queue
 fn allocate(file: &File, path: &Path, range: std::ops::Range<u64>) -> Result<(), QueueError> {
     sys::allocate(file, range)
         .inspect_err(|_| {
-            // What was allocated in part would keep others from the space that is left.
+            // A partly allocated file would take space that others need.
             let _ = std::fs::remove_file(path);
         })
         .at("allocate", path)
@@ -224,8 +224,8 @@ pub(crate) fn is_named(file: &File, path: &Path) -> Result<bool, QueueError> {
     }
 }
 
-/// The pin of the segment that begins with `base`, if somebody has it. Forgets those that nobody has any more.
-fn held_pin(pins: &mut Vec<(Offset, Weak<LockFile>)>, base: Offset) -> Option<Arc<LockFile>> {
+/// The live pin of the segment that begins with `base`, if there is one. Forgets dead pins.
+fn live_pin(pins: &mut Vec<(Offset, Weak<LockFile>)>, base: Offset) -> Option<Arc<LockFile>> {
     pins.retain(|(_, pin)| pin.strong_count() > 0);
     pins.iter().find(|(pinned, _)| *pinned == base).and_then(|(_, pin)| pin.upgrade())
 }
@@ -240,23 +240,23 @@ fn remove_file(path: &Path) -> Result<(), QueueError> {
 
 /// The segments of one queue that are mapped in this process.
 ///
-/// Invariants: at most one live segment for each base offset and access, and one live pin. A segment that a tailer leaves
-/// ([`ReadSegment::into_last`]) is none of them any more, while its mapping goes. `prepared` has mappings
-/// of files that are no segments yet, one for each at most.
+/// Invariants: at most one live segment for each base offset and access, and one live pin. A segment that a tailer
+/// leaves ([`ReadSegment::into_last`]) is removed from the list before it is unmapped. `prepared` has mappings of
+/// files that are not segments yet, at most one for each.
 #[derive(Debug)]
 pub(crate) struct Segments {
     dir: PathBuf,
     segment_bytes: u64,
-    /// What the queue is open for: who only reads locks [`VIEW_BYTE`] of a segment's file, which keeps nobody from
-    /// removing it, and others the file. Both keep a descriptor of each segment that they read.
+    /// The purpose of opening. For reading, a segment is locked at [`VIEW_BYTE`] of its file, which does not keep
+    /// retention from removing it; otherwise the file is locked. Both keep a descriptor of each segment that is read.
     access: Access,
     mapped: Mutex<Vec<Mapped>>,
     pins: Mutex<Vec<(Offset, Weak<LockFile>)>>,
     prepared: Mutex<Vec<Prepared>>,
 }
 
-/// A segment that is mapped, as long as somebody has it. Who looks for another one does not hold it meanwhile, not for an
-/// instant: who has it may be about to unmap it as the last.
+/// A segment that is mapped, as long as it has users. A search for another segment takes no reference to this one,
+/// not even briefly: the last user must be able to unmap it.
 #[derive(Debug)]
 struct Mapped {
     base: Offset,
@@ -269,10 +269,10 @@ struct Mapped {
 pub(crate) struct Prepared {
     pub(crate) inode: u64,
     pub(crate) map: Mapping,
-    /// Bytes from the first on that are present.
+    /// Leading bytes that are present.
     pub(crate) present: u64,
-    /// Of a file that is to be used again, as long as only who clears it can use it: bytes from the first on that
-    /// are zeros.
+    /// Leading bytes that are zeros, for a file that is to be reused. Valid while only the process that clears the
+    /// file can use it.
     pub(crate) cleared: u64,
 }
 
@@ -304,18 +304,18 @@ impl Segments {
         self.dir.join(segment_name(base))
     }
 
-    /// The file of the segment that begins with `base`; none if there is no such file.
+    /// The file of the segment that begins with `base`; `None` if there is no such file.
     pub(crate) fn open(&self, base: Offset, access: Access) -> Result<Option<File>, QueueError> {
         open_file(&self.path(base), self.segment_bytes, access)
     }
 
-    /// The segment that begins with `base`, mapped for writing; none if there is no such file. Nothing keeps
-    /// retention from removing its name.
+    /// The segment that begins with `base`, mapped for writing; `None` if there is no such file. Retention may remove
+    /// its name at any time.
     pub(crate) fn get(&self, base: Offset, number: u64) -> Result<Option<Arc<Segment>>, QueueError> {
         self.map(base, number, Access::Write)
     }
 
-    /// The segment that begins with `base`, to read; none if there is no such file.
+    /// The segment that begins with `base`, for reading; `None` if there is no such file.
     pub(crate) fn get_to_read(&self, base: Offset, number: u64) -> Result<Option<ReadSegment>, QueueError> {
         let Some(pin) = self.pin(base)? else { return Ok(None) };
         let segment = self.map(base, number, Access::Read)?;
@@ -347,9 +347,10 @@ impl Segments {
         Ok(Some(segment))
     }
 
-    /// Takes the pages of a full segment from `begin` on out of the mapping that this process writes by, if they are written
-    /// to disk one day. Else each page that is written costs every core that this process runs on an interrupt, to make it
-    /// read-only there first. What lies before `begin` is written already, and who reads by a mapping of its own has nothing to write.
+    /// Unmaps the pages of a full segment from `begin` on from this process's writable mapping, if the kernel will
+    /// write them to disk. Otherwise, before each page is written, every core that runs this process would get an
+    /// interrupt that makes the page read-only. Pages before `begin` are written already, and a read-only mapping has
+    /// no page to write.
     pub(crate) fn forget_pages(&self, base: Offset, begin: u64) {
         let mapped = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
         let written = mapped.iter().find(|mapped| mapped.base == base && mapped.access == Access::Write);
@@ -362,10 +363,10 @@ impl Segments {
         }
     }
 
-    /// Keeps retention from removing the segment that begins with `base`, or who only reads, the file from being
-    /// used for another one; none if it has been removed.
+    /// Keeps retention from removing the segment that begins with `base`, or in a view the file from being reused;
+    /// `None` if the segment has been removed.
     fn pin(&self, base: Offset) -> Result<Option<Arc<LockFile>>, QueueError> {
-        if let Some(pin) = held_pin(&mut self.pins(), base) {
+        if let Some(pin) = live_pin(&mut self.pins(), base) {
             return Ok(Some(pin));
         }
         let path = self.path(base);
@@ -377,13 +378,13 @@ impl Segments {
             }
             std::thread::sleep(PIN_PAUSE);
         }
-        // Retention looks for these locks; where it found none it may have taken the file away meanwhile.
+        // Retention checks for these locks; before this one was taken, it may have removed the file.
         if !is_named(&file, &path)? {
             return Ok(None);
         }
         let mut pins = self.pins();
-        // Who wanted the same one meanwhile may have been quicker.
-        if let Some(pin) = held_pin(&mut pins, base) {
+        // Another thread may have pinned the same segment meanwhile.
+        if let Some(pin) = live_pin(&mut pins, base) {
             return Ok(Some(pin));
         }
         let pin = Arc::new(file);
@@ -395,7 +396,7 @@ impl Segments {
         self.pins.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the lock of who reads a segment, unless its file is being taken away.
+    /// Takes the lock of a segment's reader, unless the file is being taken away.
     fn try_share(&self, file: &File) -> io::Result<bool> {
         match self.access {
             Access::Write => match file.try_lock_shared() {
@@ -403,7 +404,7 @@ impl Segments {
                 locked => locked.map(|()| true).map_err(io::Error::from),
             },
             Access::Read => match sys::try_lock_byte(file, VIEW_BYTE, LockKind::Shared) {
-                // Files are used again in memory only. Elsewhere, as on a mount for reading, it is no matter.
+                // Files are reused in memory only. Elsewhere, as on a read-only mount, a missing lock does no harm.
                 Err(_) if !sys::is_in_memory(file) => Ok(true),
                 tried => tried,
             },
@@ -414,14 +415,14 @@ impl Segments {
         self.prepared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The prepared segment, if it is this file, whoever gave it its name.
+    /// The prepared segment for this file, whichever process named the file.
     pub(crate) fn take_prepared(&self, inode: u64) -> Option<Prepared> {
         self.prepared().extract_if(.., |prepared| prepared.inode == inode).next()
     }
 
-    /// Goes on with making a segment ready for the next roll, unless one is, by up to `portion` bytes of its file; of a
-    /// whole file the first `present_bytes` are made present. Returns whether it is whole. For the holder of the lock of
-    /// [`PREPARE_BYTE`](crate::layout::PREPARE_BYTE), who is called now and then meanwhile.
+    /// Continues to make a segment ready for the next roll, unless one is ready, by up to `portion` bytes of its
+    /// file; of a complete file, makes the first `present_bytes` present. Returns whether it is complete. Requires
+    /// the lock of [`PREPARE_BYTE`](crate::layout::PREPARE_BYTE). Calls `between` after every step.
     pub(crate) fn prepare(
         &self,
         portion: u64,
@@ -429,23 +430,23 @@ impl Segments {
         between: impl FnMut(),
     ) -> Result<bool, QueueError> {
         let mut names = PREPARED_NAMES.map(|name| self.dir.join(name));
-        // What an append takes first, or what is made.
+        // The file that an append takes first, or the one to make.
         names.sort_by_key(|name| !name.exists());
         let ([path, ..], new) = (names, self.dir.join(PREPARING_NAME));
         if path.exists() {
-            // What was begun before another file could be used again would keep its space for nothing.
+            // A file begun before another one could be reused would keep its space for nothing.
             remove_file(&new)?;
         } else {
             if !continue_file(&new, self.segment_bytes, portion, Duration::ZERO, between)? {
                 return Ok(false);
             }
             match std::fs::rename(&new, &path) {
-                // An append could not wait, and has finished it.
+                // An append could not wait, and has completed it.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
                 renamed => renamed.at("rename", &new)?,
             }
         }
-        // An append may take the file away at any time: then there is nothing to prepare until the next look.
+        // An append may take the file away at any time: then there is nothing to prepare until the next round.
         let Some(file) = open_file(&path, self.segment_bytes, Access::Write)? else { return Ok(false) };
         let inode = file.metadata().at("look at", &path)?.ino();
         if self.prepared().iter().all(|prepared| prepared.inode != inode) {
@@ -456,8 +457,8 @@ impl Segments {
         Ok(true)
     }
 
-    /// Makes a little more of the prepared segment present; false if there is no more to do. An append that
-    /// takes it away waits no longer than for that.
+    /// Makes a little more of the prepared segment present; false if nothing is left to do. An append that takes the
+    /// segment away waits no longer than for that.
     fn make_prepared_present(&self, inode: u64, present_bytes: u64) -> bool {
         let mut all = self.prepared();
         let lacks = |prepared: &&mut Prepared| prepared.inode == inode && prepared.present < present_bytes;
@@ -470,7 +471,7 @@ impl Segments {
         true
     }
 
-    /// Removes files of segments that were never used. For the one who is alone.
+    /// Removes files of segments that were never used. Requires sole access.
     pub(crate) fn remove_unused(&self) -> Result<(), QueueError> {
         for name in [NEW_NAME, PREPARING_NAME].into_iter().chain(PREPARED_NAMES).chain(SPARE_NAMES) {
             remove_file(&self.dir.join(name))?;
@@ -478,8 +479,8 @@ impl Segments {
         Ok(())
     }
 
-    /// Removes the file of the segment that begins with `base`, unless another process was quicker; false if
-    /// somebody has it open and `ignore_readers` is not set.
+    /// Removes the file of the segment that begins with `base`, unless another process was quicker; false if the file
+    /// is open for reading and `ignore_readers` is not set.
     pub(crate) fn remove(&self, base: Offset, ignore_readers: bool) -> Result<bool, QueueError> {
         let path = self.path(base);
         let file = match opening::open_to_read(&path) {
@@ -503,8 +504,7 @@ impl Segments {
         QueueError::damaged(&self.path(base), 0, Damage::Missing)
     }
 
-    /// The segment that begins with `base`, made if it is not there. For the holder of the writer lock, or
-    /// who is alone.
+    /// The segment that begins with `base`, made if it does not exist. Requires the writer lock or sole access.
     pub(crate) fn get_or_make(&self, base: Offset, number: u64) -> Result<Arc<Segment>, QueueError> {
         if let Some(segment) = self.get(base, number)? {
             return Ok(segment);
@@ -521,10 +521,10 @@ impl Segments {
             }
         }
         let (new, begun) = (self.dir.join(NEW_NAME), self.dir.join(PREPARING_NAME));
-        // Whoever is at it ends its step, and finds that the file is not its own any more.
+        // A process that works on the file ends its step, and then finds the file renamed.
         let is_begun = std::fs::rename(&begun, &new).is_ok();
         if !is_begun || !continue_file(&new, self.segment_bytes, u64::MAX, STEP_PATIENCE, || ())? {
-            // What somebody may still be at is left to him.
+            // Another process may still work on the file: it keeps the unlinked one.
             remove_file(&new)?;
             make_file(&new, self.segment_bytes)?;
         }
@@ -548,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_waits_for_who_takes_a_segment_away_and_not_for_ever() {
+    fn reader_waits_for_a_removal_within_its_bound() {
         let dir = tempfile::tempdir().expect("a directory");
         for access in [Access::Write, Access::Read] {
             let segments = Segments::new(dir.path(), 4096, access);
@@ -557,7 +557,7 @@ mod tests {
             let hold = || {
                 let file = Access::Write.open(&path).expect("there");
                 match access {
-                    Access::Write => file.try_lock().expect("nobody has it"),
+                    Access::Write => file.try_lock().expect("unlocked"),
                     Access::Read => {
                         assert!(
                             sys::try_lock_byte(&file, VIEW_BYTE, LockKind::Exclusive)
@@ -586,14 +586,14 @@ mod tests {
             let views = Segments::new(dir.path(), 4096, Access::Read);
             let path = views.path(Offset(7));
             make_file(&path, 4096).expect("room for a page");
-            // What is open for writing only cannot be shared.
+            // A file that is open for writing only cannot be locked for sharing.
             let file = OpenOptions::new().write(true).open(&path).expect("there");
             assert_eq!(views.try_share(&file).is_ok(), !sys::is_in_memory(&file));
         }
     }
 
     #[test]
-    fn the_next_segment_is_made_in_portions_and_by_whoever_comes_next() {
+    fn any_process_continues_the_next_segment_in_portions() {
         const BYTES: u64 = 3 * 4096;
         let dir = tempfile::tempdir().expect("a directory");
         let preparing = dir.path().join(PREPARING_NAME);
@@ -609,7 +609,7 @@ mod tests {
     }
 
     #[test]
-    fn an_append_that_cannot_wait_finishes_what_was_begun() {
+    fn append_that_cannot_wait_finishes_the_begun_file() {
         const BYTES: u64 = 3 * 4096;
         let dir = tempfile::tempdir().expect("a directory");
         let segments = Segments::new(dir.path(), BYTES, Access::Write);
@@ -618,7 +618,7 @@ mod tests {
         let begun = std::fs::metadata(&preparing).expect("begun").ino();
         let mut made = None;
         let whole = segments.prepare(BYTES, 0, || made = segments.get_or_make(Offset(5), 1).ok());
-        assert!(!whole.expect("no error"), "who was at it begins another");
+        assert!(!whole.expect("no error"), "its maker begins another");
         assert_eq!(made.expect("made").map.len() as u64, BYTES);
         let file = std::fs::metadata(segments.path(Offset(5))).expect("made");
         assert_eq!((file.ino(), file.len()), (begun, BYTES));
@@ -626,13 +626,13 @@ mod tests {
         assert_eq!(segments.get_or_make(Offset(6), 2).expect("made anew").map.len() as u64, BYTES);
     }
 
-    /// Directories on a disk and in memory, as far as there are both.
+    /// Directories on a disk and in memory, as far as both exist.
     fn dirs() -> impl Iterator<Item = tempfile::TempDir> {
         [tempfile::tempdir().ok(), tempfile::tempdir_in("/dev/shm").ok()].into_iter().flatten()
     }
 
     #[test]
-    fn an_append_leaves_what_was_begun_to_who_is_stopped_at_it_in_memory() {
+    fn append_leaves_a_begun_file_to_its_stopped_maker_in_memory() {
         const BYTES: u64 = 3 * 4096;
         for dir in dirs() {
             let segments = Segments::new(dir.path(), BYTES, Access::Write);
@@ -651,7 +651,7 @@ mod tests {
     }
 
     #[test]
-    fn who_makes_a_segment_has_done_with_it_after_each_step() {
+    fn making_a_segment_releases_it_after_each_step() {
         const BYTES: u64 = 3 * STEP_BYTES;
         for (dir, portion) in dirs().zip([BYTES; 2]).chain(dirs().zip([STEP_BYTES; 2])) {
             let segments = Segments::new(dir.path(), BYTES, Access::Write);
@@ -668,7 +668,7 @@ mod tests {
     }
 
     #[test]
-    fn who_looks_for_a_segment_holds_no_other_one_meanwhile() {
+    fn search_for_a_segment_references_no_other() {
         const BYTES: u64 = 16 << 20;
         let dir = tempfile::tempdir().expect("a directory");
         let segments = Segments::new(dir.path(), BYTES, Access::Write);
@@ -677,7 +677,7 @@ mod tests {
         }
         let written = segments.expect(Offset(7), 0).expect("there");
         std::thread::scope(|scope| {
-            // The other thread ends also if this one fails, with which the sender goes.
+            // The other thread ends also if this one fails, because the sender is dropped.
             let (alive, over) = std::sync::mpsc::sync_channel::<()>(0);
             let segments = &segments;
             scope.spawn(move || {
@@ -687,7 +687,7 @@ mod tests {
                 }
             });
             let lasts = (0..2000).filter(|_| {
-                let read = segments.get_to_read(Offset(8), 1).expect("nobody has it").expect("there");
+                let read = segments.get_to_read(Offset(8), 1).expect("unlocked").expect("there");
                 read.into_last().is_some()
             });
             assert_eq!(lasts.count(), 2000);
@@ -697,7 +697,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_begun_is_removed_where_another_file_is_the_next_segment() {
+    fn begun_file_is_removed_when_a_reused_file_comes_next() {
         const BYTES: u64 = 3 * 4096;
         let dir = tempfile::tempdir().expect("a directory");
         let segments = Segments::new(dir.path(), BYTES, Access::Write);
@@ -711,14 +711,14 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_segment_keeps_nobody_from_another_one() {
+    fn waiting_for_a_segment_blocks_no_other() {
         let dir = tempfile::tempdir().expect("a directory");
         let segments = Segments::new(dir.path(), 4096, Access::Write);
         for base in [7, 8] {
             make_file(&segments.path(Offset(base)), 4096).expect("room for a page");
         }
         let stopped = File::open(segments.path(Offset(7))).expect("there");
-        stopped.try_lock().expect("nobody has it");
+        stopped.try_lock().expect("unlocked");
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| segments.get_to_read(Offset(7), 0));
             std::thread::sleep(20 * PIN_PAUSE);

@@ -1,14 +1,15 @@
-//! Segments that retention removes, used again: their memory is there, and mapped.
+//! Segments that retention removes, reused: their memory is allocated and mapped.
 //!
 //! Owns `segment.spare-<n>`, files of removed segments until they are full of zeros and `segment.prepared-<n>`. New
-//! pages of a file in memory cost more than all else of an append together, and these cost nearly nothing.
+//! pages of a file in memory cost more than all other parts of an append together, and reused ones cost nearly
+//! nothing.
 //!
-//! Guarantees that no byte of a spare file is read by anybody: who reads a segment holds a lock of its file, and
-//! a file of which one is held is removed as any other. So whoever has a segment's bytes keeps them. Does so only
-//! where files lie in memory (tmpfs): on a disk, a cut of power could leave old bytes under a new name, or zeros
-//! under the old one.
+//! Guarantees that no process reads a byte of a spare file: a reader of a segment holds a lock of its file, and a
+//! locked file is removed instead of reused. A reader thus keeps the bytes of its segment. Files are reused only
+//! where they lie in memory (tmpfs): on a disk, a power cut could leave old bytes under a new name, or zeros under
+//! the old one.
 
-#![expect(unsafe_code, reason = "stores zeros into a mapped file that nobody uses")]
+#![expect(unsafe_code, reason = "stores zeros into a mapped file that no reader uses")]
 
 use std::fs::{File, TryLockError};
 use std::os::unix::fs::MetadataExt as _;
@@ -23,18 +24,17 @@ use crate::mapping::{Access, Mapping};
 use crate::segment::{PREPARED_NAMES, Prepared, STEP_BYTES, Segment, Segments};
 use crate::sys::{self, LockKind};
 
-/// Names of segments' files that are to be used again, and not of zeros yet: as many as retention may let go at
-/// once while nobody has time for them.
+/// Names of segments' files that are to be reused and still hold old bytes: as many as retention may remove at once
+/// before the keeper clears one.
 pub(crate) const SPARE_NAMES: [&str; 3] = ["segment.spare-1", "segment.spare-2", "segment.spare-3"];
 
 impl Segments {
-    /// Takes its name from the segment that begins with `base`, to use the file again, and returns its inode.
-    /// None, and nothing is done, if somebody has it open, if it is not whole, if enough are there already, or where
-    /// that is not done.
-    /// For the holder of the lock of [`PREPARE_BYTE`](crate::layout::PREPARE_BYTE).
+    /// Renames the file of the segment that begins with `base` to a spare one, and returns its inode. Returns `None`,
+    /// and does nothing, if the file is open for reading, if it is not whole, if there are enough spare ones, or if
+    /// it does not lie in memory. Requires the lock of [`PREPARE_BYTE`](crate::layout::PREPARE_BYTE).
     pub(crate) fn make_spare(&self, base: Offset) -> Result<Option<u64>, QueueError> {
         let path = self.path(base);
-        // What cannot be opened, or has another size, is to be removed as any other.
+        // A file that cannot be opened, or has another size, is removed as any other.
         let Ok(file) = Access::Write.open(&path) else { return Ok(None) };
         if !sys::is_in_memory(&file) || file.metadata().at("look at", &path)?.len() != self.segment_bytes() {
             return Ok(None);
@@ -44,7 +44,8 @@ impl Segments {
         if ready.filter(|name| self.dir().join(name).exists()).count() >= SPARE_NAMES.len() {
             return Ok(None);
         }
-        // Held until the file has its new name: who opened it before finds by that that it is gone.
+        // Locked until the file has its new name, by which a process that opened it before recognises that it is
+        // gone.
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => return Ok(None),
             locked => locked.map_err(std::io::Error::from).at("lock", &path)?,
@@ -57,17 +58,17 @@ impl Segments {
         Ok(Some(inode))
     }
 
-    /// Keeps the mapping of a file that is spare now, unless somebody else still has it.
+    /// Keeps the mapping of a file that is spare now, unless it has other users.
     pub(crate) fn keep_mapping(&self, inode: u64, segment: Arc<Segment>) {
         if let Some(segment) = Arc::into_inner(segment) {
             self.prepared().push(Prepared { inode, map: segment.map, present: 0, cleared: 0 });
         }
     }
 
-    /// Makes spare files ones of zeros, all of them present, and prepared ones, as many as it can and up to `portion`
-    /// bytes of them. Returns whether none is left. For the holder of the lock of
-    /// [`PREPARE_BYTE`](crate::layout::PREPARE_BYTE), who says whether he has `kept` it since the last call, without
-    /// which what is cleared may have been used, and who is called now and then meanwhile.
+    /// Clears spare files and makes prepared ones of them, with all pages present: as many as it can, up to `portion`
+    /// bytes. Returns whether no spare file is left. Requires the lock of
+    /// [`PREPARE_BYTE`](crate::layout::PREPARE_BYTE); `kept` says whether the caller has held it since the last call,
+    /// without which a cleared range may have been used again. Calls `between` after every step.
     pub(crate) fn renew_spares(
         &self,
         kept: bool,
@@ -96,12 +97,12 @@ impl Segments {
         Ok(true)
     }
 
-    /// The first of these names that no file has.
+    /// The first of these names without a file.
     fn free_name(&self, names: [&str; 3]) -> Option<PathBuf> {
         names.into_iter().map(|name| self.dir().join(name)).find(|path| !path.exists())
     }
 
-    /// Goes on with a spare file, and takes what it does from `portion`. False if there is more to do.
+    /// Continues to clear a spare file, and subtracts the cleared bytes from `portion`. False if there is more to do.
     fn renew(
         &self,
         path: &Path,
@@ -112,7 +113,7 @@ impl Segments {
     ) -> Result<bool, QueueError> {
         let (bytes, metadata) = (self.segment_bytes(), file.metadata().at("look at", path)?);
         if metadata.len() != bytes {
-            // Somebody has cut it: it is no segment any more.
+            // The file was truncated by another program: it is no segment any more.
             return std::fs::remove_file(path).at("remove", path).map(|()| true);
         }
         let mut spare = if let Some(begun) = self.take_prepared(metadata.ino()) {
@@ -125,8 +126,8 @@ impl Segments {
             let step = STEP_BYTES.min(*portion).next_multiple_of(PAGE_BYTES as u64);
             let (begin, len) = (spare.cleared as usize, step.min(bytes - spare.cleared) as usize);
             spare.map.populate_old(begin, len);
-            // SAFETY: a file of this name is nobody's but of who holds the lock, and nothing else borrows from
-            // the mapping, which is in nobody's hands yet.
+            // SAFETY: only the holder of the lock uses a file of this name, and the mapping is not shared and has no
+            // other borrow.
             unsafe { spare.map.slice_mut(begin, len) }.fill(0);
             spare.cleared += len as u64;
             *portion = portion.saturating_sub(len as u64);
@@ -137,10 +138,11 @@ impl Segments {
         }
         let whole = spare.cleared == bytes;
         if whole {
-            // From its new name on anybody may use it, and retention may bring it back: full of what that was.
+            // Under its new name any process may use the file, and retention may make it spare again, full of other
+            // bytes.
             (spare.present, spare.cleared) = (bytes, 0);
         }
-        // Before an append can take the file, which looks for the mapping then.
+        // Before the rename: an append that takes the file looks for the mapping.
         self.prepared().push(spare);
         if whole {
             std::fs::rename(path, prepared).at("rename", path)?;
@@ -148,12 +150,12 @@ impl Segments {
         Ok(whole)
     }
 
-    /// Lets go of the mappings of files that others have used, or removed.
+    /// Drops the mappings of files that other processes have used or removed.
     pub(crate) fn forget_used(&self) {
         let names = SPARE_NAMES.into_iter().chain(PREPARED_NAMES);
         let found = names.filter_map(|name| std::fs::metadata(self.dir().join(name)).ok());
         let inodes: Vec<u64> = found.map(|metadata| metadata.ino()).collect();
-        // To unmap takes milliseconds, and a roll may wait for the lock: so it has been let go of by then.
+        // Unmapping takes milliseconds, and a roll may wait for the lock: so the lock is released before.
         let used: Vec<Prepared> =
             self.prepared().extract_if(.., |prepared| !inodes.contains(&prepared.inode)).collect();
         drop(used);
@@ -167,7 +169,7 @@ mod tests {
 
     const BYTES: u64 = 3 * 4096;
 
-    /// A directory whose files lie in memory; none on a machine that has none, which no runner of ours may be.
+    /// A directory on tmpfs; `None` on a machine without one, which no test machine of ours may be.
     fn dir_in_memory() -> Option<tempfile::TempDir> {
         let dir = tempfile::tempdir_in("/dev/shm").ok();
         let dir = dir.filter(|dir| File::open(dir.path()).is_ok_and(|dir| sys::is_in_memory(&dir)));
@@ -187,16 +189,16 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_that_nobody_has_becomes_the_next_one_full_of_zeros() {
+    fn unused_segment_becomes_the_next_one_full_of_zeros() {
         let Some(dir) = dir_in_memory() else { return };
         for keeps_mapping in [true, false] {
             let segments = segments(&dir, Access::Write);
             make_file(&segments.path(Offset(7)), BYTES).expect("room");
             let segment = segments.expect(Offset(7), 0).expect("there");
-            // SAFETY: nobody else has the mapping.
+            // SAFETY: no other code has the mapping.
             unsafe { segment.map.slice_mut(0, BYTES as usize) }.fill(0xff);
             let before = inode(segments.path(Offset(7)));
-            let spare = segments.make_spare(Offset(7)).expect("renamed").expect("in memory, and nobody's");
+            let spare = segments.make_spare(Offset(7)).expect("renamed").expect("in memory, and unused");
             assert_eq!(spare, before);
             if keeps_mapping {
                 segments.keep_mapping(spare, segment);
@@ -207,19 +209,19 @@ mod tests {
             assert!(calls > 0, "others are served meanwhile");
             let next = segments.get_or_make(Offset(9), 1).expect("made");
             assert_eq!((inode(segments.path(Offset(9))), next.present), (before, BYTES));
-            // SAFETY: nobody else has the mapping.
+            // SAFETY: no other code has the mapping.
             assert!(unsafe { next.map.slice(0, BYTES as usize) }.iter().all(|byte| *byte == 0));
             std::fs::remove_file(segments.path(Offset(9))).expect("removed");
         }
     }
 
     #[test]
-    fn what_is_cleared_in_portions_is_cleared_anew_if_others_may_have_used_it() {
+    fn partly_cleared_file_is_cleared_anew_without_the_lock() {
         const SPARE_BYTES: u64 = 3 * STEP_BYTES;
         let Some(dir) = dir_in_memory() else { return };
         let segments = Segments::new(dir.path(), SPARE_BYTES, Access::Write);
         let file = make_file(&segments.path(Offset(7)), SPARE_BYTES).expect("room");
-        segments.make_spare(Offset(7)).expect("renamed").expect("in memory, and nobody's");
+        segments.make_spare(Offset(7)).expect("renamed").expect("in memory, and unused");
         let portion = |kept| segments.renew_spares(kept, STEP_BYTES, &mut || ()).expect("cleared");
         assert!(!portion(false) && !portion(true), "two thirds");
         std::os::unix::fs::FileExt::write_all_at(&file, &[7], 5).expect("as another's segment");
@@ -227,30 +229,30 @@ mod tests {
         assert!(portion(true) && portion(true), "all, and nothing more");
         let next = segments.get_or_make(Offset(9), 1).expect("made");
         assert_eq!(next.present, SPARE_BYTES);
-        // SAFETY: nobody else has the mapping.
+        // SAFETY: no other code has the mapping.
         assert!(unsafe { next.map.slice(0, SPARE_BYTES as usize) }.iter().all(|byte| *byte == 0));
     }
 
     #[test]
-    fn a_file_that_others_used_and_retention_brought_back_is_cleared_anew() {
+    fn file_that_others_used_again_is_cleared_anew() {
         let Some(dir) = dir_in_memory() else { return };
         let segments = segments(&dir, Access::Write);
         let renew = |kept| segments.renew_spares(kept, u64::MAX, &mut || ()).expect("cleared");
         make_file(&segments.path(Offset(7)), BYTES).expect("room");
-        segments.make_spare(Offset(7)).expect("renamed").expect("in memory, and nobody's");
+        segments.make_spare(Offset(7)).expect("renamed").expect("in memory, and unused");
         assert!(renew(false));
         // As another process does, while this one keeps the lock for another file.
         let (prepared, used) = (dir.path().join(PREPARED_NAMES[0]), segments.path(Offset(8)));
         std::fs::rename(&prepared, &used).expect("ready");
         let file = Access::Write.open(&used).expect("there");
         std::os::unix::fs::FileExt::write_all_at(&file, &[0xff; BYTES as usize], 0).expect("room");
-        segments.make_spare(Offset(8)).expect("renamed").expect("in memory, and nobody's");
+        segments.make_spare(Offset(8)).expect("renamed").expect("in memory, and unused");
         assert!(renew(true));
         assert!(std::fs::read(&prepared).expect("ready").iter().all(|byte| *byte == 0));
     }
 
     #[test]
-    fn the_mapping_of_a_file_is_there_before_an_append_can_take_the_file() {
+    fn mapping_is_listed_before_an_append_can_take_the_file() {
         let Some(dir) = dir_in_memory() else { return };
         let segments = segments(&dir, Access::Write);
         make_file(&dir.path().join(SPARE_NAMES[0]), BYTES).expect("room");
@@ -260,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_that_somebody_reads_keeps_its_bytes() {
+    fn segment_with_a_reader_keeps_its_bytes() {
         let Some(dir) = dir_in_memory() else { return };
         let (segments, views) = (segments(&dir, Access::Write), segments(&dir, Access::Read));
         make_file(&segments.path(Offset(7)), BYTES).expect("room");

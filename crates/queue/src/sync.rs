@@ -1,12 +1,12 @@
-//! Making what is published durable. Whoever syncs does it for all: everything that is published by then.
+//! Making published records durable. One sync covers everything that any appender has published by then.
 //!
-//! Guarantees that the synced position moves only when files and names below it are on disk, and that after a
-//! failed sync nothing is appended or called synced any more: the failed pages look clean to the next sync
-//! and are not on disk.
+//! Guarantees that the synced position moves only when files and names below it are on disk, and that after a failed
+//! sync nothing is appended or called synced any more: the failed pages look clean to the next sync and are not on
+//! disk.
 //!
-//! One syncs at a time, because one sync serves all who wait. But nobody depends on another: who has waited for
-//! [`PATIENCE`] syncs by itself, since the one at it may be stopped. Two at a time do the same work twice, and no
-//! harm.
+//! One thread syncs at a time, because one sync serves all waiting threads. But the holder of the sync lock may be
+//! stopped, so a thread that has waited for [`PATIENCE`] syncs by itself. Two syncs at a time do the same work twice,
+//! and no harm.
 
 use std::path::Path;
 use std::sync::atomic::AtomicU32;
@@ -23,22 +23,22 @@ use crate::opening::open_dir;
 use crate::queue::Core;
 use crate::sys;
 
-/// How long one waits for another's sync.
+/// How long a thread waits for the sync of another.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// How long one waits for another to store a mark, which takes less than a microsecond.
+/// How long a thread waits for another to store a mark, which takes less than a microsecond.
 const MARK_PATIENCE: Duration = Duration::from_millis(10);
 
-/// The owner whose sync this process has waited for in vain; 0 for none. It is not waited for again while it
-/// has the lock.
+/// The owner for whose sync this process has waited in vain; 0 for none. It is not waited for again while it has the
+/// lock.
 #[derive(Debug, Default)]
 pub(crate) struct Stuck(AtomicU32);
 
-/// Returns when everything below `position` is synced, by this thread or by another that was at it.
+/// Returns when everything below `position` is synced, by this thread or by another.
 pub(crate) fn sync_to(core: &Core, owner: &Owner, position: u64) -> Result<(), QueueError> {
     sync(core, owner, position, Core::head)
 }
 
-/// Returns when all segments before the one that is appended to are synced: they do not change any more.
+/// Returns when all segments before the active one are synced: they do not change any more.
 pub(crate) fn sync_sealed(core: &Core, owner: &Owner) -> Result<(), QueueError> {
     let boundary = |core: &Core| {
         let head = core.head()?;
@@ -49,7 +49,7 @@ pub(crate) fn sync_sealed(core: &Core, owner: &Owner) -> Result<(), QueueError> 
     sync(core, owner, boundary(core)?.position, boundary)
 }
 
-/// Syncs up to what `goal` says when it is this thread's turn, unless `position` was synced by then.
+/// Takes the sync lock and syncs up to `goal`, unless `position` was synced by then.
 fn sync(
     core: &Core,
     owner: &Owner,
@@ -59,9 +59,8 @@ fn sync(
     if core.control.synced() >= position {
         return core.control.check_whole();
     }
-    // Waiting for the lock is waiting for the sync that is under way; the next holder's serves all who
-    // waited.
-    let locked = wait_for_turn(core, owner)?;
+    // Waiting for the lock is waiting for the current sync; the next holder's sync serves all waiting threads.
+    let locked = take_sync_lock(core, owner)?;
     let synced = if core.control.synced() >= position {
         Ok(false)
     } else {
@@ -71,12 +70,12 @@ fn sync(
         owner.unlock(core.control.sync_lock());
     }
     core.control.wake_tailers(true, synced?);
-    // Positions that were read from a page that is gone are zeros, which everything has passed.
+    // Positions read from a missing page are zeros, which every synced position has passed.
     core.control.check_whole()
 }
 
-/// Takes the sync lock; false if its holder has not let go in time.
-fn wait_for_turn(core: &Core, owner: &Owner) -> Result<bool, QueueError> {
+/// Takes the sync lock; false if its holder has not released it in time.
+fn take_sync_lock(core: &Core, owner: &Owner) -> Result<bool, QueueError> {
     let (word, asleep) = core.control.sync_lock();
     let holder = word.load(Relaxed);
     let patience =
@@ -94,14 +93,14 @@ fn wait_for_turn(core: &Core, owner: &Owner) -> Result<bool, QueueError> {
     }
 }
 
-/// Syncs everything below `head`. Returns whether tailers are owed to be woken.
+/// Syncs everything below `head`. Returns whether sleeping tailers have to be woken.
 fn sync_up_to(core: &Core, owner: &Owner, head: &Head) -> Result<bool, QueueError> {
     let control = &core.control;
     if control.is_poisoned() {
         return Err(QueueError::Poisoned { path: core.segments.dir().to_owned() });
     }
     let from = control.mark().ok_or_else(|| control.damaged(crate::layout::MARKS_AT, "synced mark"))?.head;
-    // Another may have got further meanwhile.
+    // Another thread may have synced further meanwhile.
     if from.position < head.position {
         if from.segment_base != head.segment_base {
             sync_passed(core, &from, head)?;
@@ -114,8 +113,8 @@ fn sync_up_to(core: &Core, owner: &Owner, head: &Head) -> Result<bool, QueueErro
     Ok(owed)
 }
 
-/// Notes for a recovery that everything below `head` is on disk. Left out if another is at it and does not
-/// move: then a recovery reads more.
+/// Stores the synced mark for a recovery: everything below `head` is on disk. Skipped if the holder of the mark lock
+/// does not release it in time: a recovery then reads more.
 fn move_mark(core: &Core, owner: &Owner, head: &Head) -> Result<(), QueueError> {
     let control = &core.control;
     match owner.lock(control, control.mark_lock(), Some(MARK_PATIENCE)) {
@@ -131,8 +130,8 @@ fn move_mark(core: &Core, owner: &Owner, head: &Head) -> Result<(), QueueError> 
     Ok(())
 }
 
-/// Poisons the queue if a sync has failed. What failed before, such as to find or to open a file, has lost
-/// nothing, and may be tried again.
+/// Poisons the queue if a sync has failed. An earlier failure, to find or open a file, has lost nothing and may be
+/// retried.
 fn synced(core: &Core, path: &Path, outcome: std::io::Result<()>) -> Result<(), QueueError> {
     if outcome.is_err() {
         core.control.poison();
@@ -140,8 +139,8 @@ fn synced(core: &Core, path: &Path, outcome: std::io::Result<()>) -> Result<(), 
     outcome.at("sync", path)
 }
 
-/// Syncs the part of the head's segment that is not, and the size of its file. Pages beyond the head are left
-/// as quick to store into as they are.
+/// Syncs the unsynced part of the head's segment, and the size of its file. Pages beyond the head are left alone, so
+/// that stores into them stay quick.
 fn sync_active(core: &Core, from: &Head, head: &Head) -> Result<(), QueueError> {
     let number = head.position / core.segments.segment_bytes();
     let segment = core.segments.expect(head.segment_base, number)?;
@@ -155,7 +154,7 @@ fn sync_active(core: &Core, from: &Head, head: &Head) -> Result<(), QueueError> 
 fn passed(core: &Core, from: &Head, head: &Head) -> Result<Vec<Offset>, QueueError> {
     let number = |head: &Head| head.position / core.segments.segment_bytes();
     if number(from) + 1 == number(head) {
-        // As a rule: the names of a long queue are not looked at for each segment.
+        // The usual case, without listing the names of a long queue for each segment.
         return Ok(vec![from.segment_base]);
     }
     let mut bases = core.segments.list()?;
@@ -166,7 +165,7 @@ fn passed(core: &Core, from: &Head, head: &Head) -> Result<Vec<Offset>, QueueErr
 /// Syncs the segments from that of `from` on that lie before that of `head`, and then the names of all.
 fn sync_passed(core: &Core, from: &Head, head: &Head) -> Result<(), QueueError> {
     for base in passed(core, from, head)? {
-        // What retention removes meanwhile needs no sync.
+        // A segment that retention has removed needs no sync.
         if let Some(file) = core.segments.open(base, Access::Read)? {
             if !sys::is_in_memory(&file) {
                 let begin =

@@ -1,8 +1,8 @@
-//! The background's syncs: full segments as they are left, intervals where they were asked for, the synced mark,
-//! and everything when the last appender of this process goes.
+//! The background thread that syncs: each full segment, at the intervals of [`Durability::SyncEvery`], the synced
+//! mark, and everything when the last appender of this process is dropped.
 //!
-//! Guarantees that at every level of durability the synced mark moves: so a recovery reads no more than about a
-//! segment, and takes no old damage for a torn end. No append waits for any of it.
+//! Guarantees that at every durability level the synced mark moves, so that a recovery reads no more than about a
+//! segment, and does not take old damage for a torn end. No append waits for it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,13 +13,13 @@ use crate::lock::Owner;
 use crate::queue::Core;
 use crate::sync::{sync_sealed, sync_to};
 
-/// What the syncer's thread knows from one round to the next.
+/// State of the syncer's thread between two rounds.
 pub(crate) struct Syncer {
     core: Arc<Core>,
     owner: Owner,
     orders: Arc<Orders>,
     synced_at: Instant,
-    /// Sequence of the newest synced mark that is on disk itself, and when it was put there.
+    /// Sequence of the newest synced mark that is itself on disk, and when it was written.
     mark_on_disk: u64,
     marked_at: Instant,
 }
@@ -39,16 +39,16 @@ impl Syncer {
     pub(crate) fn run(&mut self) {
         while !self.orders.stopped() {
             let duties = *self.orders.duties();
-            // A failed sync poisons the queue, which is where appenders look; anything else is tried again.
+            // A failed sync poisons the queue, where appenders see it; other errors are retried.
             let pause = self.round(&duties).unwrap_or(ROUND);
             std::thread::park_timeout(pause);
         }
         let _ = sync_to(&self.core, &self.owner, self.core.control.published());
-        // Without it a recovery reads more.
+        // If this fails, a recovery reads more.
         let _ = self.sync_mark();
     }
 
-    /// Does what is due. Returns when the next round is.
+    /// Does the work that is due. Returns the time until the next round.
     fn round(&mut self, duties: &Duties) -> Result<Duration, QueueError> {
         let before = self.core.control.synced();
         sync_sealed(&self.core, &self.owner)?;
@@ -60,8 +60,8 @@ impl Syncer {
         Ok(pause.min(ROUND))
     }
 
-    /// Writes the synced mark to disk if it has moved, so that a recovery need not read what is synced, and
-    /// takes damage there for damage and not for a torn end.
+    /// Writes the synced mark to disk if it has moved. A recovery then need not read the synced part, and recognises
+    /// damage in it as damage and not as a torn end.
     fn sync_mark(&mut self) -> Result<(), QueueError> {
         self.marked_at = Instant::now();
         let sequence = self.core.control.mark().map_or(0, |mark| mark.sequence);
@@ -72,15 +72,15 @@ impl Syncer {
         Ok(())
     }
 
-    /// Syncs if it is time. Returns when it will be.
+    /// Syncs if a sync is due. Returns the time until the next.
     fn sync(&mut self, duties: &Duties) -> Result<Duration, QueueError> {
         let Some(interval) = duties.sync_interval else { return Ok(ROUND) };
         let (published, synced) = (self.core.control.published(), self.core.control.synced());
         let waited = self.synced_at.elapsed();
-        // Another process may have appended and synced between the two looks.
+        // Another process may have appended and synced between the two reads.
         let unsynced = published.saturating_sub(synced);
         if unsynced == 0 {
-            // The interval begins with the first byte that is not synced, about.
+            // The interval begins at about the first unsynced byte.
             self.synced_at = Instant::now();
             return Ok(interval);
         }

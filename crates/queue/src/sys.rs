@@ -1,7 +1,6 @@
-//! The system calls of the queue, each with a safe face: locks of byte ranges, futexes, memory barriers,
-//! allocation.
+//! The system calls of the queue behind safe functions: byte-range locks, futexes, memory barriers, allocation.
 //!
-//! Owns what Linux and nothing else has. Guarantees nothing beyond the calls themselves.
+//! Owns the calls that only Linux has. Guarantees nothing beyond the calls themselves.
 
 #![expect(unsafe_code, reason = "system calls that std does not have")]
 
@@ -24,7 +23,7 @@ fn check(result: libc::c_int) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Bytes of a range of locks that has no end.
+/// Length that stands for a range up to the end of the file, wherever that is.
 const TO_THE_END: u64 = 0;
 
 fn set_lock(file: &File, byte: u64, lock_type: libc::c_int) -> io::Result<bool> {
@@ -47,15 +46,15 @@ fn set_locks(file: &File, (begin, bytes): (u64, u64), lock_type: libc::c_int) ->
     }
 }
 
-/// Locks one byte of `file` for its open file description, if nobody else holds it. The kernel unlocks it
-/// when the last descriptor of that description is closed, however its process ends.
+/// Locks one byte of `file` for its open file description, if no other holds it. The kernel unlocks it when the last
+/// descriptor of that description is closed, however its process ends.
 pub(crate) fn try_lock_byte(file: &File, byte: u64, kind: LockKind) -> io::Result<bool> {
     let lock_type = if kind == LockKind::Shared { libc::F_RDLCK } else { libc::F_WRLCK };
     set_lock(file, byte, lock_type)
 }
 
-/// Whether somebody else holds the shared lock of one byte of `file`, which may be open for reading only. False where
-/// the file system has no locks.
+/// True if another description holds the shared lock of one byte of `file`, which may be open for reading only. False
+/// where the file system has no locks.
 pub(crate) fn is_lock_shared(file: &File, byte: u64) -> bool {
     // SAFETY: flock is a plain struct of integers, for which zeros are a value.
     let mut request: libc::flock = unsafe { std::mem::zeroed() };
@@ -75,8 +74,8 @@ pub(crate) fn unlock_byte(file: &File, byte: u64) -> io::Result<()> {
 
 /// A file with locks, which end when it is dropped.
 ///
-/// To close it is not enough: a process that is being started has every descriptor of the one that starts it until its
-/// exec, and the locks with them, so that who has gone would be taken for alive. A process that was forked and has no
+/// Closing it is not enough: between fork and exec, a child process has every descriptor of its parent, and the locks
+/// with them, so that an owner that has gone would be taken for alive. A process that was forked and has not called
 /// exec unlocks nothing: the locks are its parent's.
 #[derive(Debug)]
 pub(crate) struct LockFile {
@@ -103,14 +102,14 @@ impl Drop for LockFile {
         if self.process != std::process::id() {
             return;
         }
-        // Where a file system has no locks there is none to end.
+        // Where a file system has no locks there are none to release.
         let _ = set_locks(&self.file, (0, TO_THE_END), libc::F_UNLCK);
         let _ = self.file.unlock();
     }
 }
 
-/// Gives `file` blocks for a range of bytes, so that storing into its mapping needs no space that may not be
-/// there. The file gets as long as the range reaches.
+/// Allocates the blocks of a range of bytes, so that storing into the mapping does not need space that may be
+/// missing. The file grows to the end of the range.
 pub(crate) fn allocate(file: &File, range: std::ops::Range<u64>) -> io::Result<()> {
     let (begin, bytes) = (range.start as libc::off_t, (range.end - range.start) as libc::off_t);
     loop {
@@ -122,7 +121,7 @@ pub(crate) fn allocate(file: &File, range: std::ops::Range<u64>) -> io::Result<(
     }
 }
 
-/// Whether `file` lies in memory and nowhere else, so that no cut of power leaves a state of it.
+/// True if `file` lies in memory only, so that no power cut leaves a state of it.
 pub(crate) fn is_in_memory(file: &File) -> bool {
     // SAFETY: statfs is a plain struct of integers, for which zeros are a value.
     let mut found: libc::statfs = unsafe { std::mem::zeroed() };
@@ -131,19 +130,19 @@ pub(crate) fn is_in_memory(file: &File) -> bool {
     known && found.f_type == libc::TMPFS_MAGIC
 }
 
-/// Waits until `word` is woken, unless it does not hold `expected`. May return early, and does after
+/// Waits until `word` is woken; returns at once if it does not hold `expected`. May return early, and returns after
 /// `timeout`.
 pub(crate) fn futex_wait(word: &AtomicU32, expected: u32, timeout: Duration) {
     let timeout = libc::timespec {
         tv_sec: timeout.as_secs().min(1 << 30) as libc::time_t,
         tv_nsec: libc::c_long::from(timeout.subsec_nanos() as i32),
     };
-    // SAFETY: the word is four aligned bytes that stay mapped while it is borrowed; the kernel only reads it.
-    // The result says why the wait ended, and the caller looks at the word again whatever the reason.
+    // SAFETY: the word is four aligned bytes that stay mapped while it is borrowed; the kernel only reads it. The
+    // result gives the reason of the wake-up, and the caller reads the word again in any case.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, expected, &raw const timeout) };
 }
 
-/// Sleeps for this long, and not up to 50 us longer as threads do that let the kernel gather its wake-ups.
+/// Sleeps for this long, without the up to 50 us more by which the kernel groups the wake-ups of other threads.
 pub(crate) fn sleep_exactly(time: Duration) {
     // SAFETY: the calls take no memory of ours. Where one fails, the sleep is longer.
     let slack = unsafe { libc::prctl(libc::PR_GET_TIMERSLACK) };
@@ -156,13 +155,13 @@ pub(crate) fn sleep_exactly(time: Duration) {
     }
 }
 
-/// Wakes up to `count` of those who wait for `word`, in whatever process.
+/// Wakes up to `count` threads, of any process, that wait for `word`.
 pub(crate) fn futex_wake(word: &AtomicU32, count: i32) {
     // SAFETY: the kernel only uses the word's address.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, count) };
 }
 
-/// Asks the processor for the line of `place`, to store into. An address that is not mapped is no error.
+/// Prefetches the cache line of `place` for storing. An address that is not mapped is no error.
 #[inline]
 pub(crate) fn fetch_for_write(place: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -187,15 +186,15 @@ fn membarrier(command: libc::c_int) -> bool {
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
 }
 
-/// Asks the kernel to count this process among those whose threads [`barrier_in_appenders`] reaches. False
-/// where it cannot: then who appends has to put a barrier of its own.
+/// Registers this process with the kernel, so that [`barrier_in_appenders`] reaches its threads. False where that is
+/// not possible: then its appenders need barriers of their own.
 pub(crate) fn reached_by_barriers() -> bool {
     static REACHED: OnceLock<bool> = OnceLock::new();
     *REACHED.get_or_init(|| membarrier(MEMBARRIER_REGISTER_GLOBAL_EXPEDITED))
 }
 
-/// A full memory barrier in this thread and in every running thread of the processes that appenders live in.
-/// So the ones who are about to sleep pay for the barrier, and appending needs none.
+/// A full memory barrier in this thread and in every running thread of the registered processes. A thread that is
+/// about to sleep pays for the barrier, so that appending needs none.
 pub(crate) fn barrier_in_appenders() {
     std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
     membarrier(MEMBARRIER_GLOBAL_EXPEDITED);
@@ -206,12 +205,11 @@ pub(crate) fn random_id() -> io::Result<u128> {
     let mut bytes = [0; 16];
     // SAFETY: the buffer is ours and has as many bytes as are asked for.
     let filled = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-    // The kernel gives up to 256 bytes at once, or says why not.
+    // The kernel returns up to 256 bytes at once, or an error.
     if filled == 16 { Ok(u128::from_le_bytes(bytes)) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Milliseconds since 1970, as exact as the kernel's tick (1 to 10 ms): a fifth of the price of the exact
-/// clock.
+/// Milliseconds since 1970, as exact as the kernel's tick (1 to 10 ms): a fifth of the cost of the exact clock.
 pub(crate) fn wall_coarse_ms() -> i64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the call fills the struct that it is given; the clock exists on every Linux.
@@ -219,9 +217,9 @@ pub(crate) fn wall_coarse_ms() -> i64 {
     now.tv_sec * 1000 + now.tv_nsec / 1_000_000
 }
 
-/// What tells one life of a file system from another: the machine's boot, and the mount. What is in memory
-/// only survives neither a boot nor the loss of a mounted device. One file system may be reached by several mounts, as
-/// from containers: of a queue that somebody has open `queue::counts` knows that its life goes on.
+/// Distinguishes one life of a file system from another, by the machine's boot and the mount. Memory survives neither
+/// a boot nor the loss of a mounted device. One file system may be reached by several mounts, as from containers: if
+/// a process has the queue open, `queue::counts` knows that its life continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Life {
     pub(crate) boot: u128,
@@ -234,7 +232,7 @@ const STATX_MNT_ID: u32 = 0x1000;
 const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
 
 impl Life {
-    /// Whether both are of one file in one boot, by whatever mounts: its pages and its locks are the same then.
+    /// True if both are of one file in one boot, by whatever mounts: its pages and its locks are the same then.
     pub(crate) fn is_of_one_file(&self, other: &Self) -> bool {
         *self == Self { mount: self.mount, ..*other }
     }
@@ -269,7 +267,7 @@ mod tests {
     fn who_only_reads_sees_that_a_lock_is_shared() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let reading = File::open(file.path()).expect("a file");
-        assert!(!is_lock_shared(&reading, 7), "nobody has it");
+        assert!(!is_lock_shared(&reading, 7), "no description has it");
         assert!(try_lock_byte(file.as_file(), 7, LockKind::Exclusive).expect("locks"));
         assert!(!is_lock_shared(&reading, 7), "one is alone");
         assert!(try_lock_byte(file.as_file(), 7, LockKind::Shared).expect("locks"));
@@ -280,13 +278,13 @@ mod tests {
     }
 
     #[test]
-    fn locks_end_though_a_process_that_is_being_started_has_the_descriptor() {
+    fn locks_end_although_a_forked_child_has_the_descriptor() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let open = || LockFile::from(File::options().write(true).open(file.path()).expect("a file"));
         for ends in [true, false] {
             let mut held = open();
             assert!(try_lock_byte(&held, 7, LockKind::Exclusive).expect("locks"));
-            held.try_lock_shared().expect("nobody has it");
+            held.try_lock_shared().expect("no description has it");
             if !ends {
                 held.process += 1;
             }

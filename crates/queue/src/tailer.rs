@@ -1,11 +1,11 @@
 //! Reading: any number of tailers, in any process, each with its own place.
 //!
-//! Guarantees that a tailer sees every record once and in order, from where it began, and nothing beyond what
-//! is published (or synced, if it asks for that). Records are borrowed from the mapping: reading copies and
-//! allocates nothing, but for batches that are compressed.
+//! Guarantees that a tailer reads every record once and in order, from where it began, and nothing beyond the
+//! published position (or the synced one, if it asks for that). Records are borrowed from the mapping: reading copies
+//! and allocates nothing, except for compressed batches.
 //!
-//! Batches that were there when the queue was opened are checked by their CRC; those published since are in
-//! memory that only appenders of this machine have written, and are trusted but for their lengths.
+//! Batches that existed when the queue was opened are checked by their CRC. Batches published since are in memory
+//! that only appenders of this machine have written, and are trusted except for their lengths.
 
 #![expect(unsafe_code, reason = "lends bytes of the mapping that are published")]
 
@@ -28,11 +28,11 @@ use crate::wait::{WaitStrategy, Watch};
 /// Where a tailer begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartAt {
-    /// At the first record that is there.
+    /// At the first record in the queue.
     Start,
     /// At the next record that is appended.
     End,
-    /// At this offset, which is in the queue or the next to be.
+    /// At this offset, which exists or is the next.
     Offset(Offset),
     /// At the first record with this timestamp or a later one; at the end if there is none.
     Time(TimestampMs),
@@ -40,9 +40,9 @@ pub enum StartAt {
 
 /// Reads a queue.
 ///
-/// Invariants: `position` is where the next batch begins or its segment ends, in `segment`, and
-/// `batch_offset` the offset of that batch. `limit` was readable when it was last looked at. `records` are of
-/// the batch before `position`, in `segment` or in `inflated`; neither changes while `records` has any left.
+/// Invariants: `position` is where the next batch begins or its segment ends, in `segment`, and `batch_offset` the
+/// offset of that batch. `limit` is a position that was once readable. `records` are those of the batch before
+/// `position`, in `segment` or in `inflated`; neither changes while `records` has any left.
 #[derive(Debug)]
 pub struct Tailer {
     core: Arc<Core>,
@@ -51,7 +51,7 @@ pub struct Tailer {
     batch_offset: Offset,
     limit: u64,
     synced_only: bool,
-    /// Records below this offset and before this time are passed over: they lie in the first batch.
+    /// Records of the first batch that are skipped: those below this offset, and those before this time.
     from: Offset,
     from_time: TimestampMs,
     /// Keeps inflated bytes alive.
@@ -61,19 +61,20 @@ pub struct Tailer {
     leaving: Option<Leaving>,
 }
 
-/// A segment that was read to its end, and nobody else in this process has: to unmap it takes longer than thousands
-/// of records, so that it is done a little at a time, while there is nothing to read. Nothing of it is read any more, so
-/// that it keeps retention from nothing; but if the file goes, its memory does with the mapping. That is at the end of the
-/// next segment for a tailer that is always behind, and for one that is not called, when it is dropped.
+/// A segment that was read to its end and has no other user in this process. Unmapping takes longer than reading
+/// thousands of records, so it is done a little at a time, while there is nothing to read.
+///
+/// It does not keep its file from retention. If the file is removed, its memory is freed with the mapping: at the end
+/// of the next segment for a tailer that is always behind, and on drop for one that is not called.
 #[derive(Debug)]
 struct Leaving {
     segment: Segment,
-    /// Bytes from the first on that are done.
+    /// Leading bytes that are unmapped.
     done: usize,
 }
 
 impl Leaving {
-    /// Goes on. Returns what is left to do.
+    /// Unmaps a portion. Returns the rest.
     fn go_on(self) -> Option<Self> {
         let map = &self.segment.map;
         let end = (self.done + POPULATE_BYTES).min(map.len());
@@ -89,8 +90,8 @@ impl Tailer {
         Ok(tailer)
     }
 
-    /// Begins where the tailer of this name was kept, or at `otherwise` if it is new. What retention has
-    /// removed since is passed over. Refuses a place whose record before it is not the one that was read.
+    /// Begins at the stored place of the tailer of this name, or at `otherwise` if it is new. Skips records that
+    /// retention has removed since. Refuses a place if the record before it is not the one that was read.
     pub(crate) fn open_named(core: Arc<Core>, name: &str, otherwise: StartAt) -> Result<Self, QueueError> {
         let (mut place, kept) = Place::open(core.segments.dir(), name)?;
         let mut tailer = match kept {
@@ -106,7 +107,7 @@ impl Tailer {
         loop {
             let start = core.start_offset()?;
             match Self::open_kept_from(Arc::clone(core), place, kept, start) {
-                // Retention has gone on meanwhile.
+                // Retention has removed more segments meanwhile.
                 Err(QueueError::OffsetOutOfRange { .. }) if core.start_offset()? > start => {}
                 opened => return opened,
             }
@@ -127,7 +128,7 @@ impl Tailer {
         }
         let tailer = Self::open(core, StartAt::Offset(kept.offset.max(start)))?;
         if kept.offset > start && kept.epoch != tailer.core.control.epoch() {
-            // A recovery has been here since. A batch of a later epoch stands where others were lost.
+            // A recovery has run since. A batch of a later epoch stands where others were lost.
             let mut before = Self::open(Arc::clone(&tailer.core), StartAt::Offset(kept.offset.plus(-1)))?;
             let limit = before.core.published();
             if before.peek(limit)?.is_none_or(|header| header.leader_epoch() > kept.epoch) {
@@ -137,15 +138,15 @@ impl Tailer {
         Ok(tailer)
     }
 
-    /// Keeps the place of a named tailer: it begins there the next time it is opened. Survives the process,
-    /// and not a cut of power. A tailer without a name has nothing to keep.
+    /// Stores the place of a named tailer: it begins there when it is opened next. The place survives the process,
+    /// but not a power cut. Without a name, this does nothing.
     pub fn keep_place(&mut self) -> Result<(), QueueError> {
         let control = &self.core.control;
         let kept = Kept { offset: self.from, queue_id: control.queue_id(), epoch: control.epoch() };
         self.place.as_mut().map_or(Ok(()), |place| place.keep(&kept))
     }
 
-    /// How many records a named tailer has not read that were removed before it was opened: it began behind them.
+    /// How many records that a named tailer had not read were removed before it was opened.
     pub fn missed(&self) -> u64 {
         self.place.as_ref().map_or(0, |place| place.missed.unsigned_abs())
     }
@@ -168,7 +169,7 @@ impl Tailer {
         })
     }
 
-    /// From now on, shows only what a sync has covered, or again everything that is published.
+    /// With `true`, shows only synced records from now on; with `false`, all published ones.
     pub fn set_synced_only(&mut self, synced_only: bool) {
         self.synced_only = synced_only;
         self.limit = 0;
@@ -179,7 +180,7 @@ impl Tailer {
         self.from
     }
 
-    /// Goes to another place.
+    /// Moves to another place.
     pub fn seek(&mut self, at: StartAt) -> Result<(), QueueError> {
         match at {
             StartAt::End => {
@@ -195,7 +196,7 @@ impl Tailer {
         }
     }
 
-    /// Goes to the beginning of the last of the first `count(bases)` segments.
+    /// Moves to the beginning of the last of the first `count(bases)` segments.
     fn seek_to_segment(&mut self, count: impl Fn(&[Offset]) -> usize) -> Result<(), QueueError> {
         let (segment, base) = loop {
             let (bases, first) = self.core.published_segments()?;
@@ -204,7 +205,7 @@ impl Tailer {
             if let Some(segment) = self.core.segments.get_to_read(base, first + index as u64)? {
                 break (segment, base);
             }
-            // Retention has just removed it: what is left begins later now.
+            // Retention has just removed it: the queue now begins later.
         };
         self.segment = segment;
         self.position = self.segment.start();
@@ -250,7 +251,7 @@ impl Tailer {
         Ok(())
     }
 
-    /// The next record, if there is one by now.
+    /// The next record; `None` if there is none yet.
     #[inline]
     #[expect(
         clippy::should_implement_trait,
@@ -260,8 +261,8 @@ impl Tailer {
         self.advance()
     }
 
-    /// The next record, borrowed from the mapping for as long as the batch stays open: no longer than until
-    /// the next call.
+    /// The next record, borrowed from the mapping as long as the batch stays open: at the longest until the next
+    /// call.
     #[inline]
     fn advance(&mut self) -> Result<Option<Record<'static>>, QueueError> {
         loop {
@@ -284,7 +285,7 @@ impl Tailer {
         }
     }
 
-    /// Whether this record is not one of those that are passed over. If so, the next one is asked for next.
+    /// False if this record is to be skipped; the next one is read then.
     #[inline]
     fn wants(&mut self, record: &Record<'_>) -> bool {
         let wanted = record.offset >= self.from && record.timestamp >= self.from_time;
@@ -295,8 +296,8 @@ impl Tailer {
         wanted
     }
 
-    /// The record of the next batch, if that is readable, has no other and need not be checked: what
-    /// [`open_batch`](Self::open_batch) and its iterator do for all of them, in a fraction of the time.
+    /// The record of the next batch, if that batch is readable, has no other record and need not be checked. Does
+    /// what [`open_batch`](Self::open_batch) and its iterator do for all batches, in a fraction of the time.
     #[inline]
     fn next_plain(&mut self) -> Result<Option<Record<'static>>, QueueError> {
         self.records = None;
@@ -308,7 +309,7 @@ impl Tailer {
         }
         let within = self.within();
         let end = (self.limit - self.segment.start()).min(self.segment.map.len() as u64) as usize;
-        // SAFETY: below `limit`, which is published: nobody writes there any more.
+        // SAFETY: below `limit`, which is published: no process writes there any more.
         let bytes: &[u8] = unsafe { self.segment.map.slice(within, end - within) };
         // SAFETY: as in `open_batch`.
         let bytes: &'static [u8] = unsafe { std::mem::transmute::<&[u8], &'static [u8]>(bytes) };
@@ -324,14 +325,14 @@ impl Tailer {
         Ok(Some(batch.record))
     }
 
-    /// The next record, waiting for it as `strategy` does; none if there was none within `timeout`.
+    /// The next record, waiting for it with `strategy`; `None` if none came within `timeout`.
     pub fn wait(
         &mut self,
         strategy: &mut impl WaitStrategy,
         timeout: Option<Duration>,
     ) -> Result<Option<Record<'_>>, QueueError> {
         loop {
-            // What is readable may be no more than the beginning of another segment.
+            // The readable bytes may be no more than the beginning of another segment.
             if let Some(record) = self.advance()? {
                 return Ok(Some(record));
             }
@@ -347,20 +348,20 @@ impl Tailer {
         let mut round = 0_u32;
         loop {
             let readable = self.readable();
-            // Goes before any idling, and no further than the time goes.
+            // Unmapping comes before idling, and ends at the time-out.
             let leaves = readable <= self.position && self.leaving.is_some();
             if leaves {
                 self.leave();
             }
-            // Nothing ever comes into a control file that was cut: the look that follows says so.
+            // A truncated control file never changes again: the call that follows reports it.
             if readable > self.position || self.core.control.check_whole().is_err() {
                 break;
             }
-            // A clock is read now and then only: it takes longer than a look at the position.
+            // The clock is read only now and then: it takes longer than reading the position.
             let mut left = Duration::MAX;
             if let Some(timeout) = timeout.filter(|_| leaves || round.is_multiple_of(64) || strategy.sleeps())
             {
-                // None for a time that no clock reaches.
+                // `None` for a time beyond the clock's range.
                 let deadline: Option<Instant> =
                     *deadline.get_or_insert_with(|| Instant::now().checked_add(timeout));
                 left = deadline
@@ -378,7 +379,7 @@ impl Tailer {
         true
     }
 
-    /// Unmaps a little of the segment that was read before.
+    /// Unmaps a portion of the segment that was read before.
     #[inline]
     fn leave(&mut self) {
         if let Some(leaving) = self.leaving.take() {
@@ -391,7 +392,7 @@ impl Tailer {
         if self.synced_only { self.core.synced() } else { self.core.published() }
     }
 
-    /// Header of the batch at `position`; none if none is readable.
+    /// Header of the batch at `position`; `None` if none is readable.
     #[inline]
     fn next_header(&mut self) -> Result<Option<BatchHeader>, QueueError> {
         loop {
@@ -414,10 +415,10 @@ impl Tailer {
         let Some(header) = self.next_header()? else { return Ok(false) };
         self.segment.map.touch(self.within(), header.size_bytes());
         let within = self.within();
-        // SAFETY: `peek` has seen that the batch lies below what is published, where nobody writes any more.
+        // SAFETY: `peek` has seen that the batch lies below the published position, where no process writes any more.
         let bytes: &[u8] = unsafe { self.segment.map.slice(within, header.size_bytes()) };
-        // SAFETY: the bytes stay mapped as long as `segment` does, which is replaced only in `peek` and in
-        // seeking, after `records` has ended; what leaves this type borrows it.
+        // SAFETY: the bytes stay mapped as long as `segment` does, which is replaced only in `peek` and in seeking,
+        // after `records` has ended; references that leave this type borrow it.
         let bytes: &'static [u8] = unsafe { std::mem::transmute::<&[u8], &'static [u8]>(bytes) };
         let batch = self.check(bytes);
         self.segment.check_whole(within)?;
@@ -437,12 +438,12 @@ impl Tailer {
         self.batch_offset
     }
 
-    /// Bytes from that batch to the end of what is readable.
+    /// Bytes from that batch to the end of the readable part.
     pub(crate) fn bytes_left(&self) -> u64 {
         self.readable().saturating_sub(self.position)
     }
 
-    /// Another tailer at the batch that this one comes to next.
+    /// Another tailer at the batch that this one reads next.
     pub(crate) fn fork(&self) -> Self {
         Self {
             core: Arc::clone(&self.core),
@@ -460,11 +461,11 @@ impl Tailer {
         }
     }
 
-    /// Passes over the next batch, and over what is left of the one that is open. None if there is no next one.
+    /// Skips the next batch, and the rest of the open one. `None` if there is no next one.
     pub(crate) fn pass_batch(&mut self) -> Result<Option<BatchHeader>, QueueError> {
         self.records = None;
         let header = self.next_header()?;
-        // Who reads batches does not count the microseconds, and may be kept for long before it is called again.
+        // A reader of batches can spare the microseconds, and may not be called again for long.
         self.leaving = None;
         if let Some(header) = &header {
             self.pass(header);
@@ -484,8 +485,8 @@ impl Tailer {
         self.pass_batch()
     }
 
-    /// Appends the next batch to `into` and passes over it, as over what is left of the one that is open. False,
-    /// and nothing is done, if it is larger than `room_bytes` or there is none.
+    /// Appends the next batch to `into` and advances past it, and past the rest of the open one. False, and nothing
+    /// changes, if it is larger than `room_bytes` or there is none.
     pub(crate) fn copy_batch(&mut self, into: &mut Vec<u8>, room_bytes: usize) -> Result<bool, QueueError> {
         self.records = None;
         let header = self.next_header()?;
@@ -495,9 +496,10 @@ impl Tailer {
             return Ok(false);
         };
         let (within, begin) = (self.within(), into.len());
-        // SAFETY: `next_header` has seen that the batch lies below what is published, where nobody writes any more.
+        // SAFETY: `next_header` has seen that the batch lies below the published position, where no process writes
+        // any more.
         into.extend_from_slice(unsafe { self.segment.map.slice(within, header.size_bytes()) });
-        // The copy, of which no page can go any more.
+        // Checks the copy, which cannot lose a page any more.
         let checked =
             self.check(&into[begin..]).map(|_| ()).map_err(|what| self.segment.damaged(within, what));
         if let Err(error) = self.segment.check_whole(within).and(checked) {
@@ -516,8 +518,7 @@ impl Tailer {
         Ok(if old { batch.verify()? } else { batch.trust()? })
     }
 
-    /// Header of the batch at `position`, which moves to the next segment if this one has ended. None at
-    /// `limit`.
+    /// Header of the batch at `position`, which moves to the next segment if this one has ended. `None` at `limit`.
     #[inline]
     fn peek(&mut self, limit: u64) -> Result<Option<BatchHeader>, QueueError> {
         loop {
@@ -527,8 +528,8 @@ impl Tailer {
             let within = self.within();
             let end = (limit - self.segment.start()).min(self.segment.map.len() as u64) as usize;
             let sealed = limit - self.segment.start() >= self.segment.map.len() as u64;
-            // SAFETY: below `limit`, which is published: nobody writes there any more. The rest of a segment
-            // that was rolled over is not written either.
+            // SAFETY: below `limit`, which is published: no process writes there any more. The rest of a segment that
+            // was rolled over is not written either.
             let bytes = unsafe { self.segment.map.slice(within, end - within) };
             if sealed
                 && bytes.first_chunk::<{ layout::LENGTH_END }>().is_none_or(|prefix| prefix[8..] == [0; 4])
@@ -559,7 +560,7 @@ impl Tailer {
 
     #[cold]
     fn next_segment(&mut self) -> Result<(), QueueError> {
-        // A segment that has ended has a batch: the next one would be this one.
+        // A segment that has ended has a batch: otherwise the next segment would have the same base offset.
         if self.batch_offset == self.segment.base {
             return Err(self.damaged(Damage::Missing));
         }
@@ -567,7 +568,7 @@ impl Tailer {
         let Some(segment) = self.core.segments.get_to_read(self.batch_offset, number)? else {
             let (start, end) = (self.core.start_offset()?, self.core.head()?.next_offset);
             if self.batch_offset >= start {
-                // Retention has not come as far as this: the segment ends before it should.
+                // Retention has not reached this segment, and yet it ends too early.
                 return Err(self.damaged(Damage::Missing));
             }
             return Err(QueueError::OffsetOutOfRange { offset: self.batch_offset, start, end });
@@ -602,8 +603,8 @@ mod tests {
 
     const SEGMENT: usize = 2 << 20;
 
-    /// Records in the first segment of a queue that has a second one, and tailers at the beginning, opened before anybody
-    /// had the segment to write: so they have it for themselves.
+    /// Records in the first segment of a queue that has a second one, and tailers at the beginning. The tailers were
+    /// opened before the appender mapped the segment, so they have a mapping of their own.
     fn passed_segment<const TAILERS: usize>(dir: &tempfile::TempDir) -> (i64, Appender, [Tailer; TAILERS]) {
         let queue = Queue::create(dir.path(), CreateOptions { segment_bytes: SEGMENT as u64 }).expect("made");
         let tailers = std::array::from_fn(|_| queue.tailer(StartAt::Start).expect("there"));
@@ -615,12 +616,12 @@ mod tests {
         (queue.end_offset().expect("whole").0, appender, tailers)
     }
 
-    /// Bytes that are done of the segment that this one leaves.
+    /// Unmapped bytes of the segment that this tailer leaves.
     fn done(tailer: &Tailer) -> Option<usize> {
         tailer.leaving.as_ref().map(|leaving| leaving.done)
     }
 
-    /// Appends while it is waited.
+    /// Appends while the tailer waits.
     struct Answer<'a>(&'a mut Appender);
 
     impl WaitStrategy for Answer<'_> {
@@ -630,7 +631,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_that_was_read_is_unmapped_a_little_at_a_time_by_who_is_the_last() {
+    fn last_tailer_unmaps_a_read_segment_in_portions() {
         let dir = tempfile::tempdir().expect("a directory");
         let (count, mut appender, [mut first, mut last]) = passed_segment(&dir);
         let read = |tailer: &mut Tailer| {
@@ -651,7 +652,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_batches_unmaps_a_segment_when_it_leaves_it() {
+    fn batch_reader_unmaps_a_segment_when_it_leaves_it() {
         let dir = tempfile::tempdir().expect("a directory");
         for copies in [false, true] {
             let dir = tempfile::tempdir_in(dir.path()).expect("a directory");

@@ -1,7 +1,7 @@
-//! What two appends of one value each have in common: everything before the value, but for offset and CRC.
+//! The part that appends of one value each have in common: everything before the value except offset and CRC.
 //!
-//! Batch header and record prefix depend on the value's length and on the time, which the kernel moves some
-//! hundred times a second. So an append mostly finds them as the one before has left them, with their sum.
+//! Batch header and record prefix depend on the value's length and on the time, which the kernel's tick moves some
+//! hundred times a second. So an append can mostly use those of the append before, with their checksum.
 
 use riverrun_records::layout;
 use riverrun_types::{LeaderEpoch, Offset};
@@ -9,13 +9,13 @@ use riverrun_types::{LeaderEpoch, Offset};
 use crate::batch::{BatchFields, Cursor, PREFIX_BYTES_MAX, Shape};
 use crate::crc;
 
-/// What comes after the value: no headers.
+/// The bytes after the value: no headers.
 const SUFFIX: [u8; 1] = [0];
 
 /// The bytes before a value.
 ///
 /// Invariants: `prefix[..prefix_bytes]` are of a batch of one record without key and headers, whose value has
-/// `value_bytes` at `timestamp`; offset and CRC are zeros. `sum` is the checksum of what of them the CRC covers.
+/// `value_bytes` at `timestamp`; offset and CRC are zeros. `sum` is the checksum of the part that the CRC covers.
 #[derive(Debug)]
 pub(crate) struct Template {
     value_bytes: usize,
@@ -42,7 +42,7 @@ impl Template {
         template
     }
 
-    /// Makes the template one of such a value at such a time.
+    /// Adapts the template to a value of this length at this time.
     #[inline]
     pub(crate) fn fit(&mut self, value_bytes: usize, timestamp: i64) {
         if (self.value_bytes, self.timestamp) != (value_bytes, timestamp) {
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_put_is_a_batch_of_one_record_with_that_value() {
+    fn template_writes_a_batch_of_one_record_with_the_value() {
         let mut template = Template::new(LeaderEpoch(3));
         let lens = [0, 1, 7, 7, 8, 57, 58, 63, 64, 120, 127, 128, 512, 512, 1600, 0];
         for (index, len) in lens.into_iter().enumerate() {

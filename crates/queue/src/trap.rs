@@ -1,10 +1,9 @@
-//! Mapped files that lose their bytes: what would kill the process becomes a mark on the mapping.
+//! Mapped files that lose their bytes: a fault that would kill the process sets a flag of the mapping instead.
 //!
-//! When somebody cuts a file that is mapped, or the disk cannot read a page of it, the kernel answers an
-//! access with SIGBUS. The handler of this module puts a page of zeros in the place of the one that is gone,
-//! marks the mapping as torn, and lets the access go on; whoever uses the mapping looks at the mark and
-//! returns an error. (The sound server `pulseaudio` has done so for its shared memory for long: memtrap.) Any
-//! other SIGBUS goes to whoever handled it before.
+//! When another program truncates a file that is mapped, or the disk cannot read a page of it, the kernel answers an
+//! access with SIGBUS. The handler of this module maps a page of zeros in place of the missing one, flags the mapping
+//! as torn, and lets the access continue; users of the mapping check the flag and return an error. (The sound server
+//! `pulseaudio` has long done so for its shared memory: memtrap.) Any other SIGBUS goes to the previous handler.
 //!
 //! The handler takes no lock and allocates nothing: it reads a table of atomics and makes one system call.
 
@@ -15,7 +14,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
-/// Mappings that a process can have at once.
+/// Most mappings of a process at once.
 const ENTRIES: usize = 4096;
 
 /// One mapping.
@@ -33,16 +32,16 @@ static TABLE: [Entry; ENTRIES] =
     [const { Entry { base: AtomicUsize::new(0), len: AtomicUsize::new(0), torn: AtomicBool::new(false) } };
         ENTRIES];
 
-/// How many entries are not free, and where to look first for one that is.
+/// How many entries are in use, and where to begin the search for a free one.
 static USED: AtomicUsize = AtomicUsize::new(0);
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether so many mappings are watched that who can do without one had better let it go.
+/// True if so many mappings are watched that optional ones should be dropped.
 pub(crate) fn is_crowded() -> bool {
     USED.load(Relaxed) > ENTRIES / 2
 }
 
-/// The handler that was there before, and the size of a page.
+/// The previous handler, and the size of a page.
 static BEFORE: OnceLock<(libc::sigaction, usize)> = OnceLock::new();
 
 /// A mapping's place in the table, given back by [`Watched::forget`].
@@ -50,7 +49,7 @@ static BEFORE: OnceLock<(libc::sigaction, usize)> = OnceLock::new();
 pub(crate) struct Watched(usize);
 
 impl Watched {
-    /// Watches over a mapping, from before its first access.
+    /// Watches a mapping, from before its first access.
     pub(crate) fn over(base: usize, len: usize) -> io::Result<Self> {
         install();
         let next = NEXT.load(Relaxed);
@@ -68,18 +67,18 @@ impl Watched {
         Err(io::Error::from_raw_os_error(libc::EMFILE))
     }
 
-    /// Whether a part of the mapping was lost.
+    /// True if a part of the mapping was lost.
     #[inline]
     pub(crate) fn is_torn(&self) -> bool {
         TABLE[self.0].torn.load(Acquire)
     }
 
-    /// Marks the mapping as one of which a part was lost.
+    /// Flags the mapping as torn.
     pub(crate) fn tear(&self) {
         TABLE[self.0].torn.store(true, Release);
     }
 
-    /// Before the mapping goes.
+    /// Stops watching, before the mapping is unmapped.
     pub(crate) fn forget(&self) {
         TABLE[self.0].len.store(0, Release);
         USED.fetch_sub(1, Relaxed);
@@ -105,7 +104,7 @@ fn install() {
 extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel hands a valid siginfo to a handler with SA_SIGINFO, and errno is the thread's own.
     let (address, errno) = unsafe { ((*info).si_addr() as usize, libc::__errno_location()) };
-    // SAFETY: as above; what the interrupted code has in errno is put back.
+    // SAFETY: as above; the errno of the interrupted code is restored.
     let saved = unsafe { *errno };
     if !replace(address) {
         pass_on(signal, info, context);
@@ -114,7 +113,7 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
     unsafe { *errno = saved };
 }
 
-/// Puts a page of zeros at `address`, if that lies in a mapping that is watched.
+/// Maps a page of zeros at `address`, if that lies in a watched mapping.
 fn replace(address: usize) -> bool {
     let Some((_, page_bytes)) = BEFORE.get() else { return false };
     for entry in &TABLE {
@@ -126,7 +125,7 @@ fn replace(address: usize) -> bool {
         let page = address / page_bytes * page_bytes;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // First: another thread may read the zeros, and looks at the mark then.
+        // Set first: another thread may read the zeros and then checks the flag.
         entry.torn.store(true, Release);
         // SAFETY: the page lies in a mapping of ours that is in use right now, by the access that failed.
         let made = unsafe { libc::mmap(page as *mut libc::c_void, *page_bytes, protection, flags, -1, 0) };
@@ -135,7 +134,7 @@ fn replace(address: usize) -> bool {
     false
 }
 
-/// Does with a SIGBUS that is not ours what would have been done without us.
+/// Does with a foreign SIGBUS what would have happened without this handler.
 fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let before = BEFORE.get().map(|(before, _)| before);
     let Some(before) = before.filter(|before| !matches!(before.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN))

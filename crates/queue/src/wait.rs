@@ -1,9 +1,9 @@
-//! How a tailer waits for the next record: a type that it is given.
+//! Wait strategies: how a tailer waits for the next record.
 //!
-//! Spinning sees a record within the time that a cache line takes, and holds a core. Parking leaves the core
-//! to others and costs a wake-up by the kernel, which the append pays that gives it: so a parked tailer naps before
-//! it sleeps, and where records come soon one after the other no append has anybody to wake. Where there are more
-//! threads than cores, who spins takes the time of the one it waits for.
+//! Spinning sees a record within the time of a cache-line transfer, and occupies a core. Parking leaves the core to
+//! other threads, but costs a wake-up by the kernel, which the append pays. A parked tailer therefore naps before it
+//! sleeps; where records follow each other quickly, no append has to wake it. Where there are more threads than
+//! cores, a spinning thread takes processor time from the one that it waits for.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::SeqCst;
@@ -12,25 +12,25 @@ use std::time::Duration;
 use crate::control::Control;
 use crate::sys;
 
-/// How long a parked tailer sleeps before it looks again, whatever happens. It is woken when something is
-/// appended; this bounds what a wake-up costs that an appender owed and died before it gave it.
+/// Longest sleep of a parked tailer. An append wakes it earlier; this bounds the delay if an appender dies before it
+/// makes the wake-up that it owes.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 
-/// How long a nap is: about as long as a wake-up takes. A shorter one is hardly one, and a longer one would be the
-/// latency.
+/// Length of a nap: about as long as a wake-up takes. A much shorter one would hardly be a sleep, and a longer one
+/// would add latency.
 const NAP: Duration = Duration::from_micros(20);
 
-/// How often one naps before one sleeps.
+/// Naps before the first sleep.
 const NAPS: u32 = 2;
 
-/// How long one sleeps whom nobody wakes.
+/// Longest sleep of a tailer that appenders cannot wake.
 const UNWOKEN_SLEEP_MAX: Duration = Duration::from_millis(1);
 
-/// What a waiting tailer waits for.
+/// The condition for which a tailer waits.
 #[derive(Debug)]
 pub struct Watch<'a> {
     word: &'a AtomicU32,
-    /// Where appenders look whether they have to wake anybody; none if this process must not write it.
+    /// The flag by which appenders see that they have to wake a tailer; `None` if this process must not write it.
     asleep: Option<&'a AtomicU32>,
     seen: u64,
     left: Duration,
@@ -42,20 +42,19 @@ impl<'a> Watch<'a> {
         Self { word: control.low_half(synced), asleep, seen, left }
     }
 
-    /// Sleeps for some microseconds, of which no append knows: it costs none of them anything.
+    /// Sleeps for some microseconds without setting the flag, so that no append pays a wake-up.
     pub fn nap(&self) {
         sys::sleep_exactly(self.left.min(NAP));
     }
 
-    /// Sleeps until there may be something to read, or until the time is over.
+    /// Sleeps until there may be something to read, or until the time-out.
     pub fn sleep(&self) {
         let Some(asleep) = self.asleep else {
             std::thread::sleep(self.left.min(UNWOKEN_SLEEP_MAX));
             return;
         };
         asleep.store(1, SeqCst);
-        // The flag is seen by every append from here on, or what it published is seen by the kernel's
-        // comparison.
+        // From here on, every append sees the flag, or the kernel's comparison sees the position that it published.
         sys::barrier_in_appenders();
         sys::futex_wait(self.word, self.seen as u32, self.left.min(SLEEP_MAX));
     }
@@ -63,19 +62,19 @@ impl<'a> Watch<'a> {
 
 /// What a tailer does while there is nothing to read.
 pub trait WaitStrategy {
-    /// Called each time a look found nothing, until one finds something.
+    /// Called after each check that found nothing to read.
     fn idle(&mut self, watch: &Watch<'_>);
 
     /// Called when there is something to read.
     fn reset(&mut self) {}
 
-    /// Whether [`idle`](Self::idle) may sleep, so that a time-out has to be watched closely.
+    /// True if [`idle`](Self::idle) may sleep, so that the clock has to be read each time.
     fn sleeps(&self) -> bool {
         false
     }
 }
 
-/// Looks again at once. For a thread that has a core for itself.
+/// Checks again at once. For a thread that has a core of its own.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BusySpin;
 
@@ -86,7 +85,7 @@ impl WaitStrategy for BusySpin {
     }
 }
 
-/// Spins for a while, then lets other threads run between looks.
+/// Spins for a while, then lets other threads run between checks.
 #[derive(Clone, Copy, Debug)]
 pub struct SpinThenYield {
     spins: u32,
@@ -94,7 +93,7 @@ pub struct SpinThenYield {
 }
 
 impl SpinThenYield {
-    /// Yields after `spins` looks.
+    /// Yields after `spins` checks.
     pub fn new(spins: u32) -> Self {
         Self { spins, spun: 0 }
     }
@@ -131,7 +130,7 @@ pub struct Park {
 }
 
 impl Park {
-    /// Naps after `spins` looks, and sleeps if that was not long enough.
+    /// Naps after `spins` checks, and sleeps if the naps were not long enough.
     pub fn new(spins: u32) -> Self {
         Self { spins, spun: 0, napped: 0 }
     }
@@ -175,7 +174,7 @@ mod tests {
     use crate::mapping::Access;
 
     #[test]
-    fn who_parks_naps_first_and_lets_no_append_wake_it_meanwhile() {
+    fn parked_tailer_naps_first_without_a_wake_up() {
         let dir = tempfile::tempdir().expect("a directory");
         Control::create(dir.path(), 4096, 0).expect("a control file");
         let control = Control::open(dir.path(), Access::Write).expect("whole").expect("there");

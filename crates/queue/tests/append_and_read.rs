@@ -1,4 +1,4 @@
-//! What one process sees of a queue: records in order, rolls, reopening, places to begin, errors.
+//! A queue within one process: records in order, rolls, reopening, places to begin, errors.
 
 #![expect(
     clippy::unwrap_used,
@@ -278,7 +278,7 @@ fn a_length_that_nothing_has_is_refused() {
 fn an_appender_that_could_not_follow_tries_again() {
     let dir = tempfile::tempdir().unwrap();
     let (one, two) = (create(dir.path()), Queue::open(dir.path()).unwrap());
-    // No background that could have the file open.
+    // Without the background, which could have the file open.
     let options = AppendOptions { ahead_bytes: 0, ..AppendOptions::default() };
     let (mut behind, mut ahead) = (one.appender(options).unwrap(), two.appender(options).unwrap());
     behind.append(b"0").unwrap();
@@ -312,7 +312,7 @@ fn a_roll_that_fails_leaves_no_segment_behind() {
 }
 
 #[test]
-fn a_making_that_did_not_come_to_its_end_is_in_nobodys_way() {
+fn unfinished_creation_does_not_block_the_next() {
     for segment_bytes in [0, 8192] {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(first_segment(dir.path()), vec![0; segment_bytes]).unwrap();
@@ -327,7 +327,7 @@ fn a_making_that_did_not_come_to_its_end_is_in_nobodys_way() {
 }
 
 #[test]
-fn no_queue_is_made_where_a_server_keeps_something() {
+fn queue_is_not_made_in_a_server_directory() {
     for found in ["meta/lock", "directory.id", "lock"] {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("meta")).unwrap();
@@ -341,7 +341,7 @@ fn no_queue_is_made_where_a_server_keeps_something() {
 }
 
 #[test]
-fn an_old_record_that_was_flipped_is_an_error_with_file_and_place() {
+fn flipped_old_record_is_an_error_with_file_and_place() {
     let dir = tempfile::tempdir().unwrap();
     fill(&create(dir.path()), 0..100);
     flip(&first_segment(dir.path()), 700);
@@ -446,7 +446,7 @@ fn after_a_boot_everything_above_the_first_hole_is_gone() {
     assert!(!again.recovery().from_disk);
 }
 
-/// Another boot, as far as the queue can tell.
+/// Simulates another boot, as far as the queue can tell.
 fn in_another_life(dir: &Path) {
     flip(&dir.join("queue.control"), 64);
 }
@@ -619,7 +619,7 @@ fn batches_of_others_are_kept_as_they_are_and_read_like_any() {
 }
 
 #[test]
-fn batches_that_do_not_fit_or_that_no_tailer_is_to_see_are_refused() {
+fn oversized_and_unreadable_batches_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let queue = create(dir.path());
     let mut appender = appender(&queue);
@@ -644,5 +644,5 @@ fn batches_that_do_not_fit_or_that_no_tailer_is_to_see_are_refused() {
     riverrun_records::patch_max_timestamp(&mut gap, TimestampMs(7));
     let refused = append_built(&mut appender, &gap).expect_err("offsets without records");
     assert!(matches!(refused, QueueError::Options(_)), "{refused}");
-    assert_eq!(appender.append(b"next").expect("nobody holds it"), Offset(1));
+    assert_eq!(appender.append(b"next").expect("the lock is free"), Offset(1));
 }

@@ -1,4 +1,4 @@
-//! Syncs, retention, and what an append costs in memory.
+//! Syncs, retention, and the memory that an append needs.
 
 #![expect(clippy::unwrap_used, reason = "a test asserts")]
 
@@ -35,9 +35,9 @@ fn count(queue: &Queue, synced_only: bool) -> i64 {
 }
 
 #[test]
-fn a_tailer_of_the_synced_sees_no_more_than_that() {
+fn synced_tailer_sees_only_synced_records() {
     let dir = tempfile::tempdir().unwrap();
-    // No segment gets full: that would be synced in the background.
+    // No segment gets full: a full one would be synced in the background.
     let queue = Queue::create(dir.path(), CreateOptions::default()).unwrap();
     let mut asynchronous = queue.appender(AppendOptions::default()).unwrap();
     for _ in 0..50 {
@@ -100,7 +100,7 @@ fn after_a_boot_recovery_begins_where_the_sync_was() {
         appender.append(&[1; 500]).unwrap();
     }
     let dir = common::after_a_cut_of_power(dir.path(), &control);
-    // Damage below the mark is no business of recovery: it is not cut, but reported when it is read.
+    // Damage below the mark is not cut by recovery, but reported when it is read.
     flip(&dir.path().join("00000000000000000000.log"), 1000);
     let queue = Queue::open(dir.path()).unwrap();
     assert_eq!(queue.recovery().records_kept, 7);
@@ -120,7 +120,7 @@ fn assert_first_damage(queue: &Queue, name: &str) {
 }
 
 #[test]
-fn full_segments_are_synced_in_the_background_whatever_was_asked_for() {
+fn full_segments_are_synced_at_every_durability() {
     let dir = tempfile::tempdir().unwrap();
     let queue = Queue::create(dir.path(), SMALL).unwrap();
     let control = common::control_of(dir.path());
@@ -179,11 +179,11 @@ fn what_recovery_cuts_is_set_aside() {
     let cut_at = u64::try_from(61 + 500 + 9).unwrap();
     assert_eq!(queue.end_offset().unwrap(), Offset(29));
     assert_eq!(queue.recovery().cut_at, Some((dir.path().join(second), cut_at)));
-    let aside = queue.recovery().cut_to.clone().unwrap();
-    let part = std::fs::read(aside.join(format!("{second}.from-{cut_at}"))).unwrap();
+    let cut_dir = queue.recovery().cut_to.clone().unwrap();
+    let part = std::fs::read(cut_dir.join(format!("{second}.from-{cut_at}"))).unwrap();
     let (kept, cut) = before[1].split_at(570);
     assert!(cut.starts_with(&part) && cut[part.len()..].iter().all(|byte| *byte == 0));
-    assert!(std::fs::read(aside.join(third)).unwrap() == before[2]);
+    assert!(std::fs::read(cut_dir.join(third)).unwrap() == before[2]);
     assert!(!dir.path().join(third).exists());
     let after = std::fs::read(dir.path().join(second)).unwrap();
     assert!(after.starts_with(kept) && after[570..].iter().all(|byte| *byte == 0));
@@ -208,12 +208,12 @@ fn a_cut_of_the_same_epoch_overwrites_none_before_it() {
 }
 
 #[test]
-fn a_syncer_that_does_not_move_keeps_nobody_from_syncing() {
+fn stopped_syncer_blocks_no_other_sync() {
     let dir = tempfile::tempdir().unwrap();
     let queue = Queue::create(dir.path(), SMALL).unwrap();
     let mut appender = queue.appender(with(Durability::Sync)).unwrap();
     appender.append(b"x").unwrap();
-    // The lock names an owner that lives, as that of a stopped process does: the keeper of this queue.
+    // The lock names an owner that lives, as a stopped process does: the keeper of this queue.
     let control = std::fs::File::options().write(true).open(dir.path().join("queue.control")).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&control, &2_u32.to_le_bytes(), 8200).unwrap();
     let mut took = Vec::new();
@@ -223,7 +223,7 @@ fn a_syncer_that_does_not_move_keeps_nobody_from_syncing() {
         took.push(begin.elapsed());
         assert_eq!(count(&queue, true), index + 2);
     }
-    // A wait takes 100 ms. So may a sync on a busy machine, but not each time.
+    // A wait takes 100 ms. A sync may take as long on a busy machine, but not each time.
     let waits = took.iter().filter(|took| **took >= Duration::from_millis(100)).count();
     assert!(waits < took.len() / 2, "only the first waits: {took:?}");
 }
@@ -378,12 +378,12 @@ fn a_next_segment_is_ready_before_it_is_needed() {
     }
     drop((appender, queue));
     let queue = Queue::open(dir.path()).unwrap();
-    assert!(!prepared.exists(), "who opens alone takes unused files away");
+    assert!(!prepared.exists(), "opening alone removes unused files");
     assert_eq!(count(&queue, false), 80);
 }
 
 #[test]
-fn a_tailer_of_the_synced_that_goes_to_the_end_and_back_sees_no_more() {
+fn synced_tailer_sees_only_synced_records_after_seeking() {
     let dir = tempfile::tempdir().unwrap();
     let queue = Queue::create(dir.path(), SMALL).unwrap();
     let mut appender = queue.appender(AppendOptions::default()).unwrap();
@@ -399,7 +399,7 @@ fn a_tailer_of_the_synced_that_goes_to_the_end_and_back_sees_no_more() {
     assert!(tailer.next().unwrap().is_none());
 }
 
-/// Has a sync fail because it does not find a segment, and another one succeed; what an append says then.
+/// Makes a sync fail because a segment is missing, and another one succeed; returns what an append returns then.
 fn append_after_a_sync_that_could_not_begin() -> Result<(), QueueError> {
     let dir = tempfile::tempdir().unwrap();
     let queue = Queue::create(dir.path(), SMALL).unwrap();
@@ -408,7 +408,8 @@ fn append_after_a_sync_that_could_not_begin() -> Result<(), QueueError> {
         appender.append(&[1; 1000]).unwrap();
     }
     let elsewhere = Queue::open(dir.path()).unwrap();
-    // Where nothing of the first segment is left to sync, no disk decides for how long the second one is hidden.
+    // With nothing of the first segment left to sync, the time for which the second is hidden does not depend on the
+    // disk.
     elsewhere.sync().unwrap();
     appender.append(&[1; 1000]).unwrap();
     let segment = dir.path().join("00000000000000000015.log");
@@ -424,7 +425,7 @@ fn append_after_a_sync_that_could_not_begin() -> Result<(), QueueError> {
 
 #[test]
 fn a_sync_that_could_not_begin_may_be_tried_again() {
-    // The keeper, which looks once a second, may look just while the segment is hidden.
+    // The keeper, which checks the files once a second, may do so just while the segment is hidden.
     let is_over = |outcome: &Result<(), QueueError>| {
         !matches!(outcome, Err(QueueError::Damaged { what: Damage::Vanished, .. }))
     };
@@ -437,7 +438,7 @@ fn a_sync_after_a_roll_does_not_go_by_the_names_of_all_segments() {
     let dir = tempfile::tempdir().unwrap();
     let queue = Queue::create(dir.path(), CreateOptions { segment_bytes: 4096 }).unwrap();
     let mut appender = queue.appender(AppendOptions { ahead_bytes: 0, ..AppendOptions::default() }).unwrap();
-    // Among the names it looks like a segment.
+    // Its name looks like a segment's.
     std::fs::write(dir.path().join("00000000000000000001.log"), b"none").unwrap();
     for _ in 0..9 {
         appender.append(&[1; 1000]).unwrap();
@@ -447,7 +448,7 @@ fn a_sync_after_a_roll_does_not_go_by_the_names_of_all_segments() {
 }
 
 #[test]
-fn a_failed_sync_is_forgotten_with_the_boot_and_not_with_the_mount() {
+fn failed_sync_is_forgotten_by_a_boot_but_not_by_a_mount() {
     const POISONED_AT: usize = 4360;
     for (life_at, poisoned) in [(64, false), (80, true)] {
         let dir = tempfile::tempdir().unwrap();

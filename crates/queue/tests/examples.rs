@@ -1,7 +1,7 @@
-//! The worked examples do what they say, in little.
+//! The worked examples do what they promise, on a small scale.
 //!
-//! Cargo builds them with the tests, unless it is told which tests (`--test`): then they may not be there, or be older than
-//! their sources. Those are not run, which is said on standard error.
+//! Cargo builds them with the tests, unless it is told which tests (`--test`): then they may be missing, or be older
+//! than their sources. Such examples are not run, which is reported on standard error.
 
 #![expect(clippy::unwrap_used, reason = "a test asserts")]
 
@@ -9,7 +9,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-/// Whether Cargo has built an example of its sources as they are now. Which these are it has written beside it.
+/// Whether Cargo has built an example from its present sources, which it lists in a file beside it.
 fn is_built(example: &Path) -> Option<bool> {
     let changed = |path: &Path| std::fs::metadata(path).and_then(|found| found.modified()).ok();
     let built = changed(example)?;
@@ -21,12 +21,12 @@ fn is_built(example: &Path) -> Option<bool> {
     Some(sources.all(|source| changed(Path::new(&source)).is_some_and(|changed| changed <= built)))
 }
 
-/// What an example prints that works on a directory of its own.
+/// The output of an example that works on a directory of its own.
 fn run(name: &str, args: &[&str]) -> Option<String> {
     let deps = std::env::current_exe().unwrap();
     let example = deps.parent().unwrap().with_file_name("examples").join(name);
     if is_built(&example) != Some(true) {
-        // Past what keeps the output of tests that pass.
+        // Written past the capture of the output of passing tests.
         let _ = writeln!(std::io::stderr(), "not run: {} is not built of what is there", example.display());
         return None;
     }

@@ -1,4 +1,4 @@
-//! Files that are cut while they are mapped: an error with file and place, and no signal.
+//! Files that are truncated while they are mapped: an error with file and place, and no signal.
 
 #![expect(clippy::unwrap_used, reason = "a test asserts")]
 
@@ -49,7 +49,7 @@ fn a_tailer_reports_what_was_cut_away_under_it() {
 }
 
 #[test]
-fn an_appender_reports_what_was_cut_away_under_it() {
+fn appender_reports_a_truncated_file() {
     let dir = tempfile::tempdir().unwrap();
     let queue = Queue::create(dir.path(), CreateOptions { segment_bytes: 256 << 10 }).unwrap();
     let mut appender = queue.appender(options()).unwrap();
@@ -69,13 +69,13 @@ fn a_control_file_that_was_cut_is_reported() {
     cut(dir.path(), "queue.control", 0);
     assert!(appender.append(&[7; 100]).is_err());
     let error = tailer.next().map(|_| ()).unwrap_err();
-    // The keeper, which looks at the file each second, may have found it before the tailer's mapping did.
+    // The keeper, which checks the file each second, may have found it before the tailer's mapping did.
     let keeper_was_first = matches!(error, QueueError::Damaged { what: Damage::Vanished, .. });
     assert!(keeper_was_first || is_unreadable(&error, "queue.control"), "{error}");
 }
 
 #[test]
-fn nothing_is_called_synced_by_what_has_lost_a_page() {
+fn mapping_that_lost_a_page_syncs_nothing() {
     for name in [SEGMENT, "queue.control"] {
         let dir = tempfile::tempdir().unwrap();
         let queue = Queue::create(dir.path(), CreateOptions { segment_bytes: 256 << 10 }).unwrap();
@@ -110,7 +110,7 @@ fn a_tailer_does_not_wait_for_what_cannot_come() {
 }
 
 #[test]
-fn a_control_file_that_goes_back_is_an_error_and_no_shorter_queue() {
+fn control_file_that_goes_back_is_an_error() {
     const PAGE: usize = 4096;
     for (records, view_sees) in [(20, false), (200, true)] {
         let dir = tempfile::tempdir().unwrap();

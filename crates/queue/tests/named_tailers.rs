@@ -81,7 +81,7 @@ fn a_name_is_used_once_at_a_time() {
 }
 
 #[test]
-fn a_place_that_is_no_longer_there_moves_to_what_is() {
+fn removed_place_moves_to_the_first_record() {
     let dir = tempfile::tempdir().unwrap();
     let queue = filled(dir.path());
     read(&queue, "one", 3);
@@ -108,7 +108,7 @@ fn open(queue: &Queue, name: &str) -> Result<Offset, QueueError> {
 }
 
 #[test]
-fn a_place_of_a_queue_that_was_made_anew_is_not_taken_for_one_of_the_new() {
+fn place_of_a_queue_made_anew_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     read(&filled(dir.path()), "one", 10);
     let tailers = dir.path().join("tailers");
@@ -123,7 +123,7 @@ fn a_place_of_a_queue_that_was_made_anew_is_not_taken_for_one_of_the_new() {
 }
 
 #[test]
-fn a_place_beyond_what_a_cut_of_power_has_left_is_refused_and_one_below_is_not() {
+fn place_beyond_the_recovered_end_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let queue = Queue::create(dir.path(), SMALL).unwrap();
     let control = common::control_of(dir.path());
@@ -146,7 +146,8 @@ fn a_place_beyond_what_a_cut_of_power_has_left_is_refused_and_one_below_is_not()
     let lost = |found: Result<Offset, QueueError>| matches!(found, Err(QueueError::PlaceLost { .. }));
     assert_eq!((open(&queue, "before").unwrap(), open(&queue, "there").unwrap()), (Offset(40), Offset(41)));
     assert!(lost(open(&queue, "beyond")));
-    // Others come where the lost ones were: the place lies in the queue again, and is as lost as before.
+    // New records take the place of the lost ones: the stored place lies in the queue again, and is as lost as
+    // before.
     let mut appender = queue.appender(AppendOptions::default()).unwrap();
     for _ in 0..10 {
         appender.append(&[2; 1000]).unwrap();

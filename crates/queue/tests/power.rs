@@ -1,8 +1,7 @@
-//! Cuts of power and damage: what a disk may hold afterwards is made from copies of a queue's files, and
-//! opened.
+//! Power cuts and damage: states that a disk may be left in are made from copies of a queue's files, and opened.
 //!
-//! After a cut everything synced is there; of what was stored later each page may be old or new, and a file
-//! may be missing.
+//! After a cut everything synced is there; each page that was stored later may be old or new, and a file may be
+//! missing.
 
 #![expect(
     clippy::unwrap_used,
@@ -42,8 +41,8 @@ fn value(index: i64, len: usize) -> Vec<u8> {
     value
 }
 
-/// Appends `lens` records and drops a reservation after some, which leaves its traces on some pages. The
-/// appender is returned: with it goes everything to disk.
+/// Appends `lens` records and drops a reservation after some, which leaves its traces on some pages. Returns the
+/// appender, because dropping it writes everything to disk.
 fn append(queue: &Queue, begin: i64, lens: &[usize]) -> Appender {
     let options = AppendOptions { ahead_bytes: 0, ..AppendOptions::default() };
     let mut appender = queue.appender(options).unwrap();
@@ -56,14 +55,14 @@ fn append(queue: &Queue, begin: i64, lens: &[usize]) -> Appender {
     appender
 }
 
-/// Up to which position the synced marks of a control file say that everything is on disk.
+/// The position up to which a control file's synced marks declare everything on disk.
 fn synced(control: &[u8]) -> usize {
     let position = |at: usize| u64::from_le_bytes(control[at..at + 8].try_into().unwrap()) as usize;
     position(12288).max(position(12800))
 }
 
-/// A state of the disk in which each page is the old or the new one, but that it has what the background has
-/// synced. Pages of the control file are sectors: the queue relies on no more.
+/// A state of the disk in which each page is the old or the new one, except that it has everything that the syncer
+/// has synced. Pages of the control file are sectors: the queue relies on no more.
 fn torn(old: &Files, new: &Files, mut choose: impl FnMut() -> bool) -> Files {
     let mut state = old.clone();
     let synced = synced(&new["queue.control"]);
@@ -71,7 +70,7 @@ fn torn(old: &Files, new: &Files, mut choose: impl FnMut() -> bool) -> Files {
     for (name, bytes) in new {
         let is_control = name.ends_with(".control");
         let unit = if is_control { SECTOR_BYTES } else { PAGE_BYTES };
-        // A mark that lies where a segment begins says that the segment has its name.
+        // A mark at the beginning of a segment implies that the segment has its name.
         let named = old.contains_key(name) || name.starts_with('0') && start <= synced;
         let certain = if name.starts_with('0') { synced.saturating_sub(start).min(bytes.len()) } else { 0 };
         start += if name.starts_with('0') { SEGMENT_BYTES } else { 0 };
@@ -89,7 +88,7 @@ fn torn(old: &Files, new: &Files, mut choose: impl FnMut() -> bool) -> Files {
     state
 }
 
-/// Reads everything and checks that it is a beginning of what was appended. Returns how much there is.
+/// Reads everything and checks that it is a prefix of the appended records. Returns their number.
 fn read(queue: &Queue, lens: &[usize]) -> usize {
     let mut tailer = queue.tailer(StartAt::Start).unwrap();
     let mut count = 0;
@@ -119,7 +118,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn after_a_cut_of_power_what_was_synced_is_there_and_nothing_is_made_up(
+    fn power_cut_keeps_synced_records_and_invents_none(
         lens in proptest::collection::vec(0..3000_usize, 1..60),
         synced in 0..60_usize,
         seed: u64,
@@ -158,7 +157,7 @@ proptest! {
     }
 
     #[test]
-    fn no_damage_is_a_panic_and_no_record_is_made_up(
+    fn damage_neither_panics_nor_invents_records(
         flips in proptest::collection::vec((0..8_usize, 0..SEGMENT_BYTES, any::<u8>()), 0..6),
         cut in proptest::option::of((0..8_usize, 0..SEGMENT_BYTES)),
         same_life: bool,
@@ -186,7 +185,7 @@ proptest! {
     }
 }
 
-/// Does with a queue whatever can be done, as far as it goes.
+/// Does everything that can be done with a queue, as far as it succeeds.
 fn use_it(dir: &Path, lens: &[usize]) -> Result<(), QueueError> {
     let queue = Queue::open(dir)?;
     let mut tailer = queue.tailer(StartAt::Start)?;

@@ -25,15 +25,15 @@ use riverrun_queue::{
 const ROLE: &str = "RIVERRUN_QUEUE_ROLE";
 const DIR: &str = "RIVERRUN_QUEUE_DIR";
 const ID: &str = "RIVERRUN_QUEUE_ID";
-/// Segments of which to make one ready takes a while, and what is kept of them.
+/// Segments that take a while to prepare, and how many bytes of them are kept.
 const LARGE_SEGMENT_BYTES: u64 = 4 << 20;
 const FEW_LARGE_SEGMENTS: Retention =
     Retention { age: None, bytes: Some(3 * LARGE_SEGMENT_BYTES), ignore_readers: true };
 const BURST_RECORD_BYTES: usize = 10_000;
-/// What one appender appends at most, so that the test takes no more of the disk than it needs.
+/// Most records of one appender, so that the test needs little disk space.
 const RECORDS_MAX: u64 = 20_000;
 
-/// Not a test of its own: what the started processes run.
+/// Not a test of its own: the entry point of the started processes.
 #[test]
 fn a_started_process_plays_its_role() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -86,7 +86,7 @@ fn acked_path(dir: &Path, id: u64) -> PathBuf {
 }
 
 fn append_until_killed(dir: &Path, id: u64) {
-    // Should the test be gone, its end of the pipe is.
+    // If the test ends, its end of the pipe is closed.
     std::thread::spawn(|| {
         std::io::stdin().read_line(&mut String::new()).unwrap();
         std::process::exit(1);
@@ -121,7 +121,7 @@ fn hold_a_reservation(dir: &Path) {
     println!("published");
 }
 
-/// Appends as much as a segment has, so that there is another one to make ready, and rests.
+/// Appends as much as a segment holds, so that another one has to be prepared, and rests.
 fn append_in_bursts(dir: &Path) {
     let end_with_test = std::thread::spawn(|| std::io::stdin().read_line(&mut String::new()));
     let queue = Queue::open(dir).unwrap();
@@ -143,7 +143,7 @@ fn append_until_refused(dir: &Path) {
         (0..).find_map(|count| appender.append(&[7; 1000]).err().map(|error| (count, error))).unwrap();
     assert!(matches!(&error, QueueError::Io { path, .. } if path.starts_with(dir)), "{error}");
     assert_eq!(queue.end_offset().unwrap(), Offset(count));
-    // What still fits goes where there is room.
+    // A record that still fits goes where there is room.
     assert_eq!(appender.append(&[8; 10]).unwrap(), Offset(count));
     println!("refused after {count}");
 }
@@ -159,7 +159,7 @@ fn follow(dir: &Path, count: u64) {
     }
 }
 
-/// What has been read, by who appended it.
+/// Records read so far, by appender.
 #[derive(Default)]
 struct Account {
     next: HashMap<u64, u64>,
@@ -167,7 +167,7 @@ struct Account {
 }
 
 impl Account {
-    /// Reads to the end, or a part of it: the appenders may be faster.
+    /// Reads to the end, or at most `records_max` records: the appenders may be faster.
     fn take(&mut self, tailer: &mut Tailer, records_max: u64) {
         for _ in 0..records_max {
             let Some(record) = tailer.next().unwrap() else { return };
@@ -302,7 +302,7 @@ fn stop(child: &Child) {
     }
 }
 
-/// Whether somebody holds the lock of who makes segments ready, and nobody that of who appends.
+/// Whether a process holds the lock of preparing segments, and none the writer lock.
 fn is_preparing(dir: &Path) -> bool {
     const PREPARE_BYTE: u64 = (1 << 32) + 1;
     const WRITER_LOCK_AT: u64 = 4096;
@@ -314,8 +314,8 @@ fn is_preparing(dir: &Path) -> bool {
 }
 
 #[test]
-fn who_is_stopped_while_it_makes_segments_ready_keeps_nobody_from_appending() {
-    // In memory that takes a while. On a disk, it depends on the disk whether it is ever seen.
+fn stopped_keeper_blocks_no_append() {
+    // In memory that takes a while. On a disk, the state may be too short to be seen.
     let Ok(root) = tempfile::tempdir_in("/dev/shm") else {
         assert!(std::env::var_os("CI").is_none(), "/dev/shm is needed");
         return;
@@ -344,7 +344,7 @@ fn who_is_stopped_while_it_makes_segments_ready_keeps_nobody_from_appending() {
     let until = Instant::now() + Duration::from_mins(1);
     let (begin, end) = (queue.start_offset().unwrap(), queue.end_offset().unwrap());
     append_segments(&mut appender, 5);
-    // Retention goes on as well.
+    // Retention continues as well.
     while queue.start_offset().unwrap() <= begin {
         assert!(Instant::now() < until, "the background of this process goes on");
         std::thread::sleep(Duration::from_millis(1));
@@ -359,7 +359,7 @@ fn who_is_stopped_while_it_makes_segments_ready_keeps_nobody_from_appending() {
     }
     drop(child);
     append_segments(&mut appender, 3);
-    // Its background would remove what is read.
+    // Its background would remove the records that are read.
     drop(appender);
     let mut tailer = queue.tailer(StartAt::Start).unwrap();
     while let Some(record) = tailer.next().unwrap() {
@@ -369,11 +369,11 @@ fn who_is_stopped_while_it_makes_segments_ready_keeps_nobody_from_appending() {
 }
 
 #[test]
-fn room_that_is_not_there_is_an_error_of_the_append_and_the_queue_goes_on_when_it_is() {
+fn append_fails_without_space_and_succeeds_with_it_again() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("queue");
     let queue = Queue::create(&dir, CreateOptions { segment_bytes: 64 << 10 }).unwrap();
-    // Files may have half a segment there: the first one is made already, and the next cannot be.
+    // The file size limit is half a segment: the first segment is made already, and the next cannot be.
     let script =
         "trap '' XFSZ; ulimit -f 64; exec \"$0\" a_started_process_plays_its_role --exact --nocapture";
     let mut child = Command::new("sh")
@@ -403,7 +403,7 @@ fn parked_tailers_of_other_processes_are_woken() {
     let mut appender = queue.appender(AppendOptions::default()).unwrap();
     let mut took: Vec<Duration> = (0..50)
         .map(|offset| {
-            // So that they sleep, as a rule.
+            // Long enough that the tailers usually sleep.
             std::thread::sleep(Duration::from_millis(1));
             let begin = Instant::now();
             appender.append(&[1; 1000]).unwrap();
@@ -417,12 +417,12 @@ fn parked_tailers_of_other_processes_are_woken() {
         assert!(child.wait().unwrap().success());
     }
     took.sort_unstable();
-    // Without being woken each would sleep 100 ms for each record. Where a machine is busy some take longer.
+    // Without wake-ups, each tailer would sleep 100 ms for each record. On a busy machine some wake-ups take longer.
     assert!(took[10] < Duration::from_millis(50), "{took:?}");
 }
 
 #[test]
-fn every_way_to_wait_ends_in_time_and_sees_what_comes() {
+fn every_wait_strategy_ends_in_time_and_sees_records() {
     let root = tempfile::tempdir().unwrap();
     let queue = Queue::create(root.path(), CreateOptions { segment_bytes: 64 << 10 }).unwrap();
     let mut tailer = queue.tailer(StartAt::Start).unwrap();

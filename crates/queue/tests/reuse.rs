@@ -1,4 +1,4 @@
-//! Segments that retention removes are used again where files lie in memory: whoever reads sees nothing of it.
+//! Segments that retention removes are reused where files lie in memory: readers see no difference.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ fn value(index: u64) -> [u8; 200] {
     value
 }
 
-/// Reads a record that is there, and returns the offset after it.
+/// Reads the next record, if there is one, and returns the offset after it.
 fn check(tailer: &mut Tailer) -> Result<Option<Offset>, QueueError> {
     let Some(record) = tailer.next()? else { return Ok(None) };
     let index = u64::try_from(record.offset.0).expect("no offset is negative");
@@ -32,7 +32,7 @@ fn inodes(dir: &std::path::Path) -> Vec<u64> {
     metadata.filter(|found| found.len() == SEGMENT_BYTES).map(|found| found.ino()).collect()
 }
 
-/// A directory whose files lie in memory; none on a machine that has none, which no runner of ours may be.
+/// A directory on tmpfs; `None` on a machine without one, which no test machine of ours may be.
 fn dir_in_memory() -> Option<tempfile::TempDir> {
     let dir = tempfile::tempdir_in("/dev/shm").ok();
     if dir.is_none() {
@@ -42,7 +42,7 @@ fn dir_in_memory() -> Option<tempfile::TempDir> {
     dir
 }
 
-/// Reads on with a tailer of a view that retention has overtaken: what its segment holds, and an error.
+/// Reads on with a view's tailer that retention has overtaken: the rest of its segment, and an error.
 fn read_to_where_it_was_overtaken(tailer: &mut Tailer) {
     let mut last = None;
     let error = loop {
@@ -59,7 +59,7 @@ fn read_to_where_it_was_overtaken(tailer: &mut Tailer) {
 }
 
 #[test]
-fn readers_and_views_see_every_record_as_it_was_while_files_are_used_again() {
+fn reuse_of_files_changes_no_record_that_is_read() {
     let Some(dir) = dir_in_memory() else { return };
     let queue = Queue::create(dir.path(), CreateOptions { segment_bytes: SEGMENT_BYTES }).expect("made");
     let retention = Retention { bytes: Some(4 * SEGMENT_BYTES), ..Retention::default() };
@@ -106,7 +106,7 @@ fn readers_and_views_see_every_record_as_it_was_while_files_are_used_again() {
                 assert_eq!(check(&mut overtaken).expect("whole"), Some(Offset(1)));
             }
             if index % 200 == 0 {
-                // The background gets its turn.
+                // Lets the background threads run.
                 std::thread::sleep(Duration::from_millis(2));
                 found.extend(inodes(dir.path()));
             }
@@ -116,7 +116,7 @@ fn readers_and_views_see_every_record_as_it_was_while_files_are_used_again() {
         let read = viewing.join().expect("no record is another one");
         assert!(read > 0);
     });
-    // What the background has not removed by now, as the reader was there.
+    // Removes what the keeper kept while the reader was open.
     queue.apply_retention(&retention).expect("there");
     read_to_where_it_was_overtaken(&mut overtaken);
     found.sort_unstable();

@@ -1,4 +1,4 @@
-//! Files that are taken away, or written over, under those who use a queue; and files that are none.
+//! Files that are removed, or overwritten, while a queue is in use; and names that are not of regular files.
 
 #![expect(clippy::unwrap_used, reason = "a test asserts")]
 
@@ -38,7 +38,7 @@ fn zero(path: &Path) {
     OpenOptions::new().write(true).open(path).unwrap().write_all_at(&zeros, 0).unwrap();
 }
 
-/// Appends until that is refused; no offset that was given before is given again.
+/// Appends until an append is refused. No offset may be given twice.
 fn refused(appender: &mut Appender, published: i64) -> QueueError {
     let begun = Instant::now();
     let mut last = published - 1;
@@ -50,13 +50,13 @@ fn refused(appender: &mut Appender, published: i64) -> QueueError {
             }
             Err(error) => return error,
         }
-        assert!(begun.elapsed() < PATIENCE, "nobody has noticed");
+        assert!(begun.elapsed() < PATIENCE, "no append was refused in time");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
 #[test]
-fn a_queue_whose_files_are_taken_away_or_written_over_takes_no_more() {
+fn removed_or_overwritten_files_refuse_appends() {
     let spoils: [fn(&Path); 6] = [
         |dir| zero(&dir.join(CONTROL)),
         |dir| {
@@ -71,7 +71,7 @@ fn a_queue_whose_files_are_taken_away_or_written_over_takes_no_more() {
             std::fs::rename(dir.join("copy"), dir.join(CONTROL)).unwrap();
         },
         |dir| std::fs::remove_file(segments(dir).last().unwrap()).unwrap(),
-        // What the background makes ready may come meanwhile.
+        // Files that the keeper prepares may appear meanwhile.
         |dir| while std::fs::remove_dir_all(dir).is_err() && dir.exists() {},
     ];
     for (number, spoil) in spoils.into_iter().enumerate() {
@@ -90,7 +90,7 @@ fn a_queue_whose_files_are_taken_away_or_written_over_takes_no_more() {
             }
         );
         assert!(is_told, "{number}: {error:?}");
-        // Whoever appends after that is refused as well, within a second.
+        // Later appends are refused as well, within a second.
         let begun = Instant::now();
         while other.append(b"more").is_ok() {
             assert!(begun.elapsed() < PATIENCE, "{number}");
@@ -100,12 +100,12 @@ fn a_queue_whose_files_are_taken_away_or_written_over_takes_no_more() {
 }
 
 #[test]
-fn who_comes_later_does_not_begin_anew_where_the_published_position_went_back() {
+fn reopening_refuses_a_published_position_that_went_back() {
     let dir = tempfile::tempdir().unwrap();
     let queue = Queue::create(dir.path(), SMALL).unwrap();
     let appender = fill(&queue, 50);
     queue.sync().unwrap();
-    // All but the file's identity and its synced marks.
+    // Everything except the file's identity and its synced marks.
     let file = OpenOptions::new().write(true).open(dir.path().join(CONTROL)).unwrap();
     file.write_all_at(&[0; 4096], 4096).unwrap();
     for opened in [Queue::open(dir.path()).map(|_| ()), QueueView::open(dir.path()).map(|_| ())] {
@@ -115,7 +115,7 @@ fn who_comes_later_does_not_begin_anew_where_the_published_position_went_back() 
 }
 
 #[test]
-fn a_sealed_segment_that_begins_with_zeros_is_damaged_at_its_beginning() {
+fn sealed_segment_of_zeros_is_damaged_at_its_beginning() {
     for index in [0, 1] {
         let dir = tempfile::tempdir().unwrap();
         let queue = Queue::create(dir.path(), SMALL).unwrap();
@@ -143,7 +143,7 @@ fn a_sealed_segment_that_begins_with_zeros_is_damaged_at_its_beginning() {
 }
 
 #[test]
-fn what_is_no_file_is_refused_by_name_and_not_waited_for() {
+fn special_files_are_refused_by_name_without_waiting() {
     for name in [CONTROL, "00000000000000000000.log", "00000000000000000015.log"] {
         let dir = tempfile::tempdir().unwrap();
         let queue = Queue::create(dir.path(), SMALL).unwrap();

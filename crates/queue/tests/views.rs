@@ -1,4 +1,4 @@
-//! Opening for reading only: nothing is written, nobody is kept from anything, and what is there is seen.
+//! Views: opening for reading only writes nothing, blocks no other process, and shows every record.
 
 #![expect(clippy::unwrap_used, reason = "a test asserts")]
 
@@ -44,7 +44,7 @@ fn state(dir: &Path) -> BTreeMap<std::ffi::OsString, (Vec<u8>, i64, i64)> {
 }
 
 #[test]
-fn a_queue_that_nobody_recovered_is_seen_as_recovery_would_find_it_and_stays_as_it_is() {
+fn view_shows_an_unrecovered_queue_as_recovery_would() {
     let dir = tempfile::tempdir().unwrap();
     let queue = Queue::create(dir.path(), SMALL).unwrap();
     let control = common::control_of(dir.path());
@@ -97,20 +97,20 @@ fn a_view_follows_a_live_appender() {
     });
 }
 
-/// Makes the queue's last use one through another mount of this file system, as a container has it.
+/// Makes the queue's last use one through another mount of this file system, as from a container.
 fn use_by_another_mount(dir: &Path) {
     let control = std::fs::OpenOptions::new().write(true).open(dir.join("queue.control")).unwrap();
     control.write_all_at(&u64::MAX.to_le_bytes(), 64 + 16).unwrap();
 }
 
 #[test]
-fn a_view_follows_appenders_that_reach_the_queue_by_another_mount() {
+fn view_follows_appenders_of_another_mount() {
     let dir = tempfile::tempdir().unwrap();
     let queue = Queue::create(dir.path(), SMALL).unwrap();
     fill(&queue, 20);
     use_by_another_mount(dir.path());
     let view = QueueView::open(dir.path()).unwrap();
-    assert!(!view.is_unrecovered(), "somebody has it open");
+    assert!(!view.is_unrecovered(), "another process has it open");
     let mut tailer = view.tailer(StartAt::End).unwrap();
     fill(&queue, 20);
     assert_eq!(tailer.next().unwrap().unwrap().offset, Offset(20));
@@ -118,7 +118,7 @@ fn a_view_follows_appenders_that_reach_the_queue_by_another_mount() {
 }
 
 #[test]
-fn a_view_of_a_queue_that_nobody_has_open_follows_who_opens_it_by_another_mount() {
+fn view_follows_an_opening_through_another_mount() {
     let dir = tempfile::tempdir().unwrap();
     fill(&Queue::create(dir.path(), SMALL).unwrap(), 20);
     for (stays, before) in [(true, 20), (false, 30)] {
@@ -130,7 +130,7 @@ fn a_view_of_a_queue_that_nobody_has_open_follows_who_opens_it_by_another_mount(
         let queue = Queue::open(dir.path()).unwrap();
         fill(&queue, 10);
         use_by_another_mount(dir.path());
-        // One that came and went between two looks leaves what it published.
+        // A process that came and went between two checks leaves the records that it published.
         let _open = stays.then_some(queue);
         assert_eq!(tailer.next().unwrap().unwrap().offset, Offset(before));
         assert!(!view.is_unrecovered());
@@ -139,7 +139,7 @@ fn a_view_of_a_queue_that_nobody_has_open_follows_who_opens_it_by_another_mount(
 }
 
 #[test]
-fn a_view_does_not_show_what_the_next_who_opens_the_queue_may_take_away() {
+fn view_hides_records_that_a_recovery_may_cut() {
     for by_another_mount in [false, true] {
         let dir = tempfile::tempdir().unwrap();
         let queue = Queue::create(dir.path(), SMALL).unwrap();
@@ -149,7 +149,7 @@ fn a_view_does_not_show_what_the_next_who_opens_the_queue_may_take_away() {
         let before = common::control_of(dir.path());
         fill(&queue, 1);
         drop(queue);
-        // As an appender leaves it that is killed when its batch is whole, and not published.
+        // As left by an appender that is killed after its batch is whole and before it is published.
         let mut killed = before.clone();
         killed[4104..4112].copy_from_slice(&common::control_of(dir.path())[4104..4112]);
         control.write_all_at(&killed, 0).unwrap();
@@ -172,7 +172,7 @@ fn a_view_does_not_show_what_the_next_who_opens_the_queue_may_take_away() {
 }
 
 #[test]
-fn a_copy_that_is_made_anew_in_its_place_is_not_taken_for_the_queue() {
+fn copy_in_place_is_not_taken_for_the_queue() {
     let dir = tempfile::tempdir().unwrap();
     let queue = Queue::create(dir.path(), SMALL).unwrap();
     fill(&queue, 10);
@@ -182,7 +182,7 @@ fn a_copy_that_is_made_anew_in_its_place_is_not_taken_for_the_queue() {
     fill(&queue, 1);
     let control = std::fs::OpenOptions::new().write(true).open(copy.path().join("queue.control")).unwrap();
     control.write_all_at(&common::control_of(dir.path()), 0).unwrap();
-    assert!(view.is_unrecovered(), "nobody has opened it");
+    assert!(view.is_unrecovered(), "no process has opened it");
     assert_eq!((view.end_offset().unwrap(), count(&view)), (Offset(10), 10));
 }
 
@@ -190,7 +190,7 @@ fn a_copy_that_is_made_anew_in_its_place_is_not_taken_for_the_queue() {
 struct Elsewhere(std::process::Child);
 
 impl Elsewhere {
-    /// None where this user may not make one.
+    /// `None` where this user may not make a mount namespace.
     fn start() -> Option<Self> {
         let namespace = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/mnt"));
         let mut child = std::process::Command::new("unshare").args(["-m", "sleep", "600"]).spawn().ok()?;
@@ -231,10 +231,10 @@ fn appenders_and_views_of_two_mount_namespaces_see_one_queue() {
     let queue = Queue::create(&here, SMALL).unwrap();
     fill(&queue, 10);
     for (path, other) in [(&here, &there), (&there, &here)] {
-        // Whoever opens it first leaves its own mount in the control file.
+        // The first process that opens the queue leaves its own mount in the control file.
         let queue = Queue::open(path).unwrap();
         let view = QueueView::open(other).unwrap();
-        assert!(!view.is_unrecovered(), "somebody has it open");
+        assert!(!view.is_unrecovered(), "another process has it open");
         let before = view.end_offset().unwrap();
         let mut tailer = view.tailer(StartAt::End).unwrap();
         fill(&queue, 10);
@@ -277,7 +277,7 @@ fn what_passes_a_bound_is_not_called_damage() {
     let mut tailer = QueueView::open(dir.path()).unwrap().tailer(StartAt::Start).unwrap();
     queue.appender(AppendOptions::default()).unwrap().append(&vec![0; 60_000]).unwrap();
 
-    // In its place, as large, a batch that inflates to more than anybody reads.
+    // In its place, a batch of the same size that inflates beyond the bound of any reader.
     let options = BatchOptions { compression: Compression::Zstd, ..BatchOptions::default() };
     let mut builder = BatchBuilder::new(options);
     builder.append(TimestampMs(0), None, Some(b"value"), &[]).unwrap();
@@ -321,7 +321,7 @@ fn verify_tells_the_first_damage() {
         std::fs::OpenOptions::new().write(true).open(path).unwrap().write_all_at(bytes, at).unwrap();
     };
     write(&segments[0], &[9], 500);
-    // An epoch of which no recovery was.
+    // An epoch that no recovery has begun.
     write(&segments[1], &7_i32.to_be_bytes(), layout::LENGTH_END as u64);
     let error = QueueView::open(dir.path()).unwrap().verify().unwrap_err();
     assert!(matches!(&error, QueueError::Damaged { path, .. } if *path == segments[0]), "{error}");

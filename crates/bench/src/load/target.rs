@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use riverrun_client::{ClientError, DeliveryListener, Producer, RecordRef, SettledRecords};
+use riverrun_client::{ClientError, CompletedRecords, DeliveryListener, Producer, RecordRef};
 use riverrun_types::TimestampMs;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -128,12 +128,12 @@ struct LaneMeter<M> {
 }
 
 impl<M: Meter<ClientError>> DeliveryListener for LaneMeter<M> {
-    type Note = Sent;
+    type Tag = Sent;
 
-    fn settled(&self, records: &SettledRecords<'_, Sent>) {
-        self.meter.settled(records.notes(), records.result());
+    fn completed(&self, records: &CompletedRecords<'_, Sent>) {
+        self.meter.settled(records.tags(), records.result());
         if let Some(in_flight) = &self.in_flight {
-            in_flight.leave(records.notes().len());
+            in_flight.leave(records.tags().len());
         }
     }
 }
@@ -191,7 +191,7 @@ impl<M: Meter<ClientError>> Target for Lanes<M> {
         let &Outgoing { key, value, timestamp } = record;
         let record = RecordRef { topic, partition, key, value, headers: &[], timestamp: Some(timestamp) };
         let begun = sent.begun;
-        let mut sending = pin!(lane.producer.send_noted(&record, sent, meter));
+        let mut sending = pin!(lane.producer.send_tagged(&record, sent, meter));
         // Nearly always there is room at once, and no need to put the thread to sleep.
         let taken = match sending.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(taken) => taken,

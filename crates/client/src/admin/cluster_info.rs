@@ -1,4 +1,4 @@
-//! What a cluster says about itself: its servers and their log directories.
+//! Descriptions of a cluster: its servers and their log directories.
 
 use std::collections::BTreeMap;
 
@@ -19,9 +19,9 @@ const ENDPOINT_BROKERS: i8 = 1;
 pub struct DescribedNode {
     /// Its id.
     pub id: NodeId,
-    /// Host as it advertises itself.
+    /// Its advertised host.
     pub host: String,
-    /// Port as it advertises itself.
+    /// Its advertised port.
     pub port: i32,
     /// Its rack or zone.
     pub rack: Option<String>,
@@ -32,7 +32,7 @@ pub struct DescribedNode {
 pub struct ClusterDescription {
     /// Its id.
     pub cluster_id: String,
-    /// Its controller, if there is one for clients to see.
+    /// Its controller, if clients can see one.
     pub controller: Option<NodeId>,
     /// Its servers.
     pub nodes: Vec<DescribedNode>,
@@ -41,13 +41,13 @@ pub struct ClusterDescription {
 /// A replica in a log directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogDirReplica {
-    /// Whose.
+    /// The replica's partition.
     pub partition: TopicPartition,
     /// Bytes on disk.
     pub size_bytes: i64,
-    /// Records that it is behind.
+    /// How many records it lags behind.
     pub offset_lag: i64,
-    /// Whether it will take the place of the current one.
+    /// True if it is going to replace the current replica.
     pub is_future: bool,
 }
 
@@ -56,13 +56,13 @@ pub struct LogDirReplica {
 pub struct LogDir {
     /// Its path on the server.
     pub path: String,
-    /// Why it cannot be used, if so.
+    /// Why it cannot be used; `None` if it can.
     pub error: Option<ClientError>,
-    /// Bytes of its file system, if the server says.
+    /// Size of its file system in bytes, if the server reports it.
     pub total_bytes: Option<i64>,
-    /// Bytes that are free there, if the server says.
+    /// Free bytes of its file system, if the server reports them.
     pub usable_bytes: Option<i64>,
-    /// What it holds.
+    /// The replicas in it.
     pub replicas: Vec<LogDirReplica>,
 }
 
@@ -91,7 +91,7 @@ impl Admin {
         })
     }
 
-    /// The log directories of each server, or of these only.
+    /// The log directories of each server, or only of the given ones.
     pub fn describe_log_dirs<'a>(
         &'a self,
         nodes: Option<&'a [NodeId]>,
@@ -116,8 +116,8 @@ impl Admin {
         Ok(answer.results.iter().map(log_dir).collect())
     }
 
-    /// Bytes of each partition on all servers together, replicas included. What lies in log dirs that have failed is left
-    /// out: nobody knows it.
+    /// Bytes of each partition on all servers together, replicas included. Replicas in failed log dirs are left out,
+    /// because their size is unknown.
     pub fn partition_sizes(&self) -> BoxFuture<'_, Result<BTreeMap<TopicPartition, i64>, ClientError>> {
         Box::pin(async move {
             let mut sizes = BTreeMap::new();

@@ -17,14 +17,14 @@ const TYPE_TOPIC: i8 = 2;
 const TYPE_BROKER: i8 = 4;
 const TYPE_GROUP: i8 = 32;
 
-/// Whose configuration is meant.
+/// The resource that a configuration belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ConfigResource {
     /// A topic's.
     Topic(String),
     /// A server's.
     Broker(NodeId),
-    /// What all servers have in common.
+    /// The default of all brokers.
     AllBrokers,
     /// A group's.
     Group(String),
@@ -40,7 +40,7 @@ impl ConfigResource {
         }
     }
 
-    /// The server to ask: a broker's own configuration only that broker knows.
+    /// The server to ask: only the broker itself knows its own configuration.
     fn node(&self) -> Option<NodeId> {
         match self {
             Self::Broker(node) => Some(*node),
@@ -65,9 +65,9 @@ impl fmt::Display for ConfigResource {
 pub enum ConfigSource {
     /// The topic's own.
     Topic,
-    /// Set on one server while it runs.
+    /// Set on one broker at run time.
     DynamicBroker,
-    /// Set on all servers while they run.
+    /// Set on all brokers at run time.
     DynamicDefaultBroker,
     /// The server's file, flags or environment.
     StaticBroker,
@@ -107,14 +107,14 @@ impl fmt::Display for ConfigSource {
     }
 }
 
-/// Another place that a value could come from.
+/// Another place that defines the option.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigSynonym {
     /// The option's name there.
     pub name: String,
     /// Its value there.
     pub value: Option<String>,
-    /// Which place.
+    /// The place.
     pub source: ConfigSource,
 }
 
@@ -123,32 +123,32 @@ pub struct ConfigSynonym {
 pub struct ConfigEntry {
     /// Its name.
     pub name: String,
-    /// Its value; none if it is not set or sensitive.
+    /// Its value; `None` if it is unset or sensitive.
     pub value: Option<String>,
     /// Where the value comes from.
     pub source: ConfigSource,
-    /// Whether nobody has set it.
+    /// True if no place has set it.
     pub is_default: bool,
-    /// Whether it cannot be altered.
+    /// True if it cannot be altered.
     pub read_only: bool,
-    /// Whether its value is kept from view.
+    /// True if its value is hidden.
     pub sensitive: bool,
-    /// What it does, if the server says.
+    /// Its documentation, if the server sends it.
     pub doc: Option<String>,
-    /// All places that the value could come from, the one in effect first.
+    /// All places that define it, the one in effect first.
     pub synonyms: Vec<ConfigSynonym>,
 }
 
-/// What to do to one option.
+/// The change of one option.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConfigOperation {
     /// Set it to this.
     Set(String),
     /// Return to the default.
     Delete,
-    /// Add this to the list that it is.
+    /// Append this to the list.
     Append(String),
-    /// Take this from the list that it is.
+    /// Remove this from the list.
     Subtract(String),
 }
 
@@ -157,7 +157,7 @@ pub enum ConfigOperation {
 pub struct ConfigChange {
     /// The option.
     pub name: String,
-    /// What to do to it.
+    /// What is done to it.
     pub operation: ConfigOperation,
 }
 
@@ -191,8 +191,8 @@ impl Admin {
         Box::pin(self.describe_some_configs(resource, None))
     }
 
-    /// The options of a resource that have one of these names, sorted by name. A name that the server does not know is
-    /// left out.
+    /// The options of a resource that have one of these names, sorted by name. Names that the server does not know
+    /// are left out.
     pub fn describe_configs_named<'a>(
         &'a self,
         resource: &'a ConfigResource,
@@ -232,8 +232,8 @@ impl Admin {
         Ok(entries)
     }
 
-    /// Changes options, and leaves the others as they are. With `validate_only` the server only says whether it
-    /// would. The changes of one resource are made together or not at all.
+    /// Changes options, and leaves the others as they are. With `validate_only` the server only checks whether it
+    /// would. All changes of one resource are made together or none is.
     pub fn alter_configs<'a>(
         &'a self,
         changes: &'a BTreeMap<ConfigResource, Vec<ConfigChange>>,
@@ -276,7 +276,7 @@ impl Admin {
     }
 }
 
-/// First version of `DescribeConfigs` that gives documentation.
+/// First version of `DescribeConfigs` with documentation.
 const DOCS_SINCE: i16 = 3;
 
 fn entry(config: &DescribeConfigsResourceResult<'_>) -> ConfigEntry {

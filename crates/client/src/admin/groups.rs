@@ -35,11 +35,11 @@ const STATE_DEAD: &str = "Dead";
 pub struct GroupListing {
     /// Its name.
     pub group: String,
-    /// What it is for: `consumer`, `connect`, or empty.
+    /// Its protocol type: `consumer`, `connect`, or empty.
     pub protocol_type: String,
-    /// Its state in Kafka's words, if the server says.
+    /// Its state in Kafka's words, if the server sends it.
     pub state: Option<String>,
-    /// `classic` or `consumer` (KIP-848), if the server says.
+    /// `classic` or `consumer` (KIP-848), if the server sends it.
     pub group_type: Option<String>,
 }
 
@@ -50,20 +50,20 @@ pub struct GroupMember {
     pub member_id: String,
     /// Its name as a static member.
     pub instance_id: Option<String>,
-    /// The client's name for itself.
+    /// The client id of its connection.
     pub client_id: String,
-    /// Where it connects from.
+    /// The host of its connection.
     pub host: String,
-    /// The protocol that it speaks, `classic` or `consumer`: a group that changes from one to the other has members of both.
-    /// None where the server does not say, as before version 1 of `ConsumerGroupDescribe`.
+    /// The protocol that it speaks, `classic` or `consumer`: a group that changes from one to the other has members
+    /// of both. `None` where the server does not report it, as before version 1 of `ConsumerGroupDescribe`.
     pub protocol: Option<&'static str>,
     /// KIP-848: its epoch.
     pub epoch: Option<i32>,
-    /// What it subscribes to, where it can be read.
+    /// The topics that it subscribes to, if its metadata can be read.
     pub topics: Vec<String>,
-    /// What it reads, where it can be read.
+    /// The partitions that it is assigned, if they can be read.
     pub assignment: Vec<TopicPartition>,
-    /// KIP-848: what it will read when it has caught up.
+    /// KIP-848: the partitions that it will have when it has caught up.
     pub target: Option<Vec<TopicPartition>>,
 }
 
@@ -76,9 +76,9 @@ pub struct GroupDescription {
     pub group_type: String,
     /// Its state in Kafka's words.
     pub state: String,
-    /// What it is for: `consumer`, `connect`, or empty.
+    /// Its protocol type: `consumer`, `connect`, or empty.
     pub protocol_type: String,
-    /// How it assigns; empty while it has not decided.
+    /// Its assignor; empty while the group has not chosen one.
     pub assignor: String,
     /// KIP-848: its epoch.
     pub epoch: Option<i32>,
@@ -110,7 +110,7 @@ impl Admin {
         })
     }
 
-    /// These groups, of either protocol.
+    /// Describes groups of either protocol.
     pub fn describe_groups<'a>(
         &'a self,
         groups: &'a [String],
@@ -126,8 +126,8 @@ impl Admin {
 
     async fn describe_group(&self, group: &str) -> Result<GroupDescription, ClientError> {
         let coordinator = self.coordinator(group);
-        // A server without the newer protocol has only groups of the older, and the newer request does not find
-        // those: both go on to the older request.
+        // A server without the newer protocol has only classic groups, and the newer request does not find those: in
+        // both cases the older request follows.
         let request = ConsumerGroupDescribeRequest { group_ids: vec![group.into()], ..Default::default() };
         let described =
             self.ask_coordinator(&coordinator, &request, |frame| read_server_side(frame, group)).await;
@@ -140,7 +140,7 @@ impl Admin {
         self.ask_coordinator(&coordinator, &request, |frame| read_classic(frame, group)).await
     }
 
-    /// Deletes groups with what they have committed. They must have no members.
+    /// Deletes groups with their committed offsets. They must have no members.
     pub fn delete_groups<'a>(&'a self, groups: &'a [String]) -> BoxFuture<'a, Results<String, ()>> {
         Box::pin(async move {
             let mut results = Vec::with_capacity(groups.len());
@@ -159,7 +159,7 @@ impl Admin {
         })
     }
 
-    /// Asks a group's coordinator, again while that may help.
+    /// Asks a group's coordinator, and retries errors that may pass.
     async fn ask_coordinator<T>(
         &self,
         coordinator: &GroupCoordinator,
@@ -249,7 +249,7 @@ fn read_classic(frame: &ResponseFrame, name: &str) -> Result<GroupDescription, C
         answer.groups.first().ok_or_else(|| missing(ApiKey::DescribeGroups, name))?;
     ClientError::check(group.error_code, group.error_message.as_deref())?;
     if group.group_state == STATE_DEAD {
-        // What servers before version 6 of the request say of a group that does not exist.
+        // The error of servers before version 6 of the request for a group that does not exist.
         return Err(ClientError::Server {
             code: ErrorCode::GROUP_ID_NOT_FOUND,
             message: Some(format!("there is no group {name:?}")),
@@ -267,7 +267,7 @@ fn read_classic(frame: &ResponseFrame, name: &str) -> Result<GroupDescription, C
     })
 }
 
-/// Subscription and assignment are the members' own business: if they cannot be read, they are shown as empty.
+/// Only the members need to understand subscription and assignment: if they cannot be read, they are shown as empty.
 fn classic_member(member: &DescribedGroupMember<'_>, consumers: bool) -> GroupMember {
     let mut assignment = Vec::new();
     let mut topics = Vec::new();

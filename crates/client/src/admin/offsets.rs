@@ -1,4 +1,4 @@
-//! Offsets: where partitions begin and end, what to drop from their beginning, and what groups have committed.
+//! Offsets: beginnings and ends of partitions, deletion of records, and the committed offsets of groups.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -18,8 +18,8 @@ use crate::list_offsets::{FoundOffset, Isolation, OffsetSpec, list_offsets_withi
 use crate::topic_partition::{TopicPartition, by_topic};
 
 impl Admin {
-    /// Finds one offset of each partition; none if no record has such a timestamp. A partition that nobody leads has that
-    /// for its error, and is not waited for.
+    /// Finds one offset of each partition; `None` if no record has such a timestamp. A partition without a leader
+    /// gets that as its error at once.
     pub fn list_offsets(
         &self,
         wanted: Vec<(TopicPartition, OffsetSpec)>,
@@ -31,7 +31,7 @@ impl Admin {
         })
     }
 
-    /// Deletes the records before an offset, -1 for all that there are, and answers where each partition begins then.
+    /// Deletes the records before an offset, -1 for all, and returns the new log start offset of each partition.
     pub fn delete_records<'a>(
         &'a self,
         before: &'a BTreeMap<TopicPartition, Offset>,
@@ -90,7 +90,7 @@ impl Admin {
         Ok(complete(ApiKey::DeleteRecords, before.keys().cloned(), results))
     }
 
-    /// What a group has committed.
+    /// The committed offsets of a group.
     pub fn group_offsets<'a>(
         &'a self,
         group: &'a str,
@@ -108,7 +108,7 @@ impl Admin {
         })
     }
 
-    /// Sets what a group has committed. The group must have no members.
+    /// Sets committed offsets of a group. The group must have no members.
     pub fn alter_group_offsets<'a>(
         &'a self,
         group: &'a str,
@@ -132,8 +132,9 @@ impl Admin {
         })
     }
 
-    /// Forgets what a group has committed, in as many requests as that needs. No member of the group may be subscribed to
-    /// these topics. After a request that failed no other is sent: what is left has its error.
+    /// Deletes committed offsets of a group, in as many requests as that needs. No member of the group may be
+    /// subscribed to these topics. After a failed request no further one is sent: the remaining partitions get its
+    /// error.
     pub fn delete_group_offsets<'a>(
         &'a self,
         group: &'a str,
@@ -187,9 +188,9 @@ impl Admin {
     }
 }
 
-/// An error that another attempt may get past.
+/// The first error that a retry may get past.
 fn passing(results: &Results<TopicPartition, ()>) -> Option<ClientError> {
-    // A topic that does not exist is an answer here, though its code counts as one that may pass.
+    // A topic that does not exist is an answer here, although its error code is retriable.
     let passes = |error: &&ClientError| {
         error.kind() == ErrorKind::Retry && error.code() != Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)
     };

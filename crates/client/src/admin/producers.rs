@@ -21,12 +21,12 @@ pub struct ActiveProducer {
     pub last_sequence: i32,
     /// Time of its last record.
     pub last_timestamp: TimestampMs,
-    /// Where its open transaction begins.
+    /// Start offset of its open transaction; `None` without one.
     pub transaction_start: Option<Offset>,
 }
 
 impl Admin {
-    /// The producers that these partitions remember.
+    /// The producers that the leaders of these partitions remember.
     pub fn describe_producers<'a>(
         &'a self,
         partitions: &'a [TopicPartition],
@@ -57,7 +57,7 @@ impl Admin {
                 result => return result,
             };
             retry.pause_after(error).await?;
-            // It may be another by now.
+            // The leader may have moved.
             if let Some(Ok(next)) = self.cluster.leaders(&[partition], true).await.pop() {
                 leader = next;
             }

@@ -21,9 +21,9 @@ use crate::error::ClientError;
 pub struct NewTopic {
     /// Its name.
     pub name: String,
-    /// How many partitions; none for the server's default.
+    /// Number of partitions; `None` for the server's default.
     pub partitions: Option<i32>,
-    /// How many replicas of each; none for the server's default.
+    /// Number of replicas of each partition; `None` for the server's default.
     pub replication: Option<i16>,
     /// Its own configuration, by Kafka's names.
     pub configs: BTreeMap<String, String>,
@@ -39,16 +39,16 @@ impl NewTopic {
 /// A topic that was created, or would have been.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreatedTopic {
-    /// Its id; zero if the server does not say.
+    /// Its id; zero if the server does not report it.
     pub id: TopicId,
-    /// Its partitions; -1 if the server does not say.
+    /// Number of its partitions; -1 if the server does not report it.
     pub partitions: i32,
-    /// Its replicas; -1 if the server does not say.
+    /// Number of replicas; -1 if the server does not report it.
     pub replication: i16,
 }
 
 impl Admin {
-    /// Creates topics. With `validate_only` the server only says what it would do.
+    /// Creates topics. With `validate_only` the server only checks whether it would.
     pub fn create_topics(
         &self,
         topics: Vec<NewTopic>,
@@ -142,7 +142,7 @@ impl Admin {
         })
     }
 
-    /// These topics, in their order.
+    /// Describes these topics, in their order.
     pub fn describe_topics<'a>(&'a self, names: &'a [String]) -> BoxFuture<'a, Results<String, TopicInfo>> {
         Box::pin(async move {
             match self.ask_describe_topics(names).await {
@@ -177,7 +177,7 @@ impl Admin {
         Ok(names.iter().map(describe).collect())
     }
 
-    /// Gives topics more partitions: the new total for each. Records with a key may then go to other partitions.
+    /// Raises the number of partitions of each topic to a new total. Keys may then map to other partitions.
     pub fn create_partitions<'a>(
         &'a self,
         totals: &'a BTreeMap<String, i32>,
@@ -220,7 +220,7 @@ impl Admin {
     }
 }
 
-/// First version of `DeleteTopics` that names topics in structs of their own.
+/// First version of `DeleteTopics` with a struct for each topic.
 const DELETE_STATES_SINCE: i16 = 6;
 
 fn creatable(topic: &NewTopic) -> CreatableTopic<'_> {
@@ -240,7 +240,7 @@ fn creatable(topic: &NewTopic) -> CreatableTopic<'_> {
     }
 }
 
-/// A server that is not the controller has done nothing, and says so for every item.
+/// Finds the error of a server that is not the controller: it did nothing, and repeats that error for every item.
 pub(super) fn check_controller(mut codes: impl Iterator<Item = i16>) -> Result<(), ClientError> {
     match codes.find(|code| *code == ErrorCode::NOT_CONTROLLER.0) {
         Some(code) => ClientError::check(code, None),

@@ -1,4 +1,4 @@
-//! The partitions that a consumer reads, and how far it is in each.
+//! The partitions that a consumer reads, and its position in each.
 //!
 //! Pure. Each change of a position has its own number, by which late answers are recognised.
 
@@ -18,46 +18,46 @@ use crate::topic_partition::TopicPartition;
 /// Positions to commit.
 pub(super) type Positions = BTreeMap<TopicPartition, CommittedOffset>;
 
-/// Chunks of one partition that are held or under way at most: one to read from, one in reserve.
+/// Most chunks of one partition, buffered or in flight: one to read from, one in reserve.
 const CHUNKS_MAX: usize = 2;
 
-/// How far one partition has been read.
+/// The state of one partition.
 ///
-/// Invariants: `fetch_from` is where the next fetch begins, after `chunks` held ones; without a position there is
-/// neither a chunk nor a fetch under way.
+/// Invariants: `fetch_from` is where the next fetch begins, after the `chunks` buffered ones; without a position
+/// there is neither a chunk nor a fetch in flight.
 #[derive(Debug)]
 pub(super) struct PartitionState {
     pub(super) incarnation: Incarnation,
-    /// How to find the position while there is none.
+    /// How to find the position while it is unknown.
     pub(super) start: StartAt,
     /// The next offset that `poll` returns.
     pub(super) position: Option<Offset>,
     pub(super) fetch_from: Offset,
     pub(super) chunks: usize,
     pub(super) fetching: bool,
-    /// Whether somebody is finding the position.
+    /// True while a search for the position is in flight.
     pub(super) starting: bool,
-    /// After an error: when to go on.
+    /// After an error: when to continue.
     pub(super) retry_at: Option<Instant>,
-    /// Finding the position, and fetching from it.
+    /// Attempts to find the position and to fetch from it.
     pub(super) attempts: Attempts,
-    /// Since when no server knows it.
+    /// Since when no server knows the partition.
     pub(super) missing_since: Option<Instant>,
-    /// What is committed, as far as is known; nothing is while a commit of it is under way.
+    /// The committed offset, if known; `None` while a commit of the partition is in flight.
     pub(super) committed: Option<Offset>,
-    /// Number of the last commit of it that was begun; 0 for none.
+    /// Number of its last commit; 0 for none.
     pub(super) commit: u64,
-    /// Whether the application wants nothing of it for now.
+    /// True while the application has paused it.
     pub(super) paused: bool,
     /// Leader epoch of the record before `position`, if it is known.
     pub(super) position_epoch: Option<LeaderEpoch>,
     /// Leader epoch of the record before `fetch_from`, if it is known.
     pub(super) fetch_epoch: Option<LeaderEpoch>,
-    /// Epoch of the leader that is known to have what was read.
+    /// Epoch of the last leader that is known to have all records that were read.
     pub(super) validated: Option<LeaderEpoch>,
-    /// A replica that the leader has named for this reader's rack, and until when that is believed.
+    /// The replica that the leader has named for this reader's rack, and until when it is used.
     pub(super) replica: Option<(NodeId, Instant)>,
-    /// Where the partition ends for this reader, by the last answer.
+    /// End of the partition for this reader, by the last answer.
     pub(super) end: Option<Offset>,
 }
 
@@ -89,7 +89,7 @@ impl PartitionState {
         state
     }
 
-    /// Sets the position that was looked for.
+    /// Sets the position that a search has found.
     pub(super) fn begin(&mut self, offset: Offset, epoch: Option<LeaderEpoch>) {
         self.position = Some(offset);
         self.fetch_from = offset;
@@ -100,8 +100,8 @@ impl PartitionState {
         self.attempts.get_on();
     }
 
-    /// What it means that the search for the position has ended with this: what no server knows for some time is not on
-    /// its way, but not there. A leader that does not know it is only behind what the others say.
+    /// Handles a failed search for the position. If no server knows the partition for some time, it is not new but
+    /// missing; if only the leader does not know it, the leader lags behind the metadata.
     pub(super) fn not_started(&mut self, obstacle: Obstacle) -> ClientError {
         if !matches!(obstacle, Obstacle::Unknown(_)) {
             self.missing_since = None;
@@ -115,36 +115,36 @@ impl PartitionState {
         self.retry_at.is_none_or(|at| at <= now)
     }
 
-    /// Whether there is a position to find.
+    /// True if a search for the position is due.
     pub(super) fn wants_start(&self, now: Instant) -> bool {
         self.position.is_none() && !self.starting && self.is_due(now)
     }
 
-    /// Whether more could be held.
+    /// True if another chunk may be buffered.
     pub(super) fn has_room(&self) -> bool {
         self.chunks < CHUNKS_MAX
     }
 
-    /// Whether a leader of this epoch has to be asked whether it has what was read before: the log may have been cut
-    /// since the epoch of the last record.
+    /// True if a leader of this epoch has to confirm the records read before the position: the log may have been
+    /// truncated since the epoch of the last record.
     pub(super) fn is_doubtful(&self, leader_epoch: LeaderEpoch) -> bool {
         self.fetch_epoch.is_some_and(|epoch| epoch < leader_epoch)
             && self.validated.is_none_or(|validated| validated < leader_epoch)
     }
 
-    /// Whom to ask: the replica that the leader has named, or the leader.
+    /// The server to fetch from: the replica that the leader has named, or the leader.
     pub(super) fn source(&mut self, leader: NodeId, now: Instant) -> NodeId {
         self.replica = self.replica.filter(|(_, until)| now < *until);
         self.replica.map_or(leader, |(replica, _)| replica)
     }
 
-    /// Whether there is something to fetch.
+    /// True if a fetch is due.
     pub(super) fn wants_fetch(&self, now: Instant) -> bool {
         self.position.is_some() && !self.fetching && !self.paused && self.has_room() && self.is_due(now)
     }
 }
 
-/// A partition in one of its positions: where its state is kept, and which change of it is meant. It finds the state
+/// A partition at one change of its position: the slot of its state, and the number of the change. It finds the state
 /// without the name, which matters with thousands of partitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Incarnation {
@@ -189,7 +189,7 @@ impl Assignment {
         self.slots[slot] = Some(Slot { partition, state });
     }
 
-    /// Looks for the position anew; what is held or under way counts no more.
+    /// Searches the position anew; buffered records and fetches in flight become void.
     pub(super) fn restart(&mut self, partition: &TopicPartition, start: StartAt) {
         let Some(&slot) = self.index.get(partition) else { return };
         let incarnation = self.incarnation(slot);
@@ -199,7 +199,7 @@ impl Assignment {
         }
     }
 
-    /// The same after an error, with the pause that is due: its leader may say the same again and again.
+    /// The same after an error, with the pause that is due: the leader may return the same error repeatedly.
     pub(super) fn restart_later(&mut self, partition: &TopicPartition, start: StartAt) {
         let Some(state) = self.get_mut(partition) else { return };
         let (retry_at, attempts) = (state.retry_at, std::mem::take(&mut state.attempts));
@@ -238,7 +238,7 @@ impl Assignment {
         Some(state).filter(|state| state.incarnation == incarnation)
     }
 
-    /// By name.
+    /// The partitions' names.
     pub(super) fn names(&self) -> impl Iterator<Item = &TopicPartition> {
         self.index.keys()
     }
@@ -251,7 +251,7 @@ impl Assignment {
         self.slots.iter_mut().flatten().map(|slot| (&slot.partition, &mut slot.state))
     }
 
-    /// All positions that are known.
+    /// All known positions.
     pub(super) fn positions(&self) -> Positions {
         let position = |state: &PartitionState| {
             let (offset, leader_epoch) = (state.position?, state.position_epoch);
@@ -260,8 +260,8 @@ impl Assignment {
         self.iter().filter_map(|(name, state)| Some((name.clone(), position(state)?))).collect()
     }
 
-    /// A commit of this number begins, after all with a lower one. How it ends is not known: until then, and if it fails,
-    /// every position is one that is not committed, the one before it too.
+    /// Begins the commit of this number, after all with a lower one. Until it ends, and if it fails, its positions
+    /// count as uncommitted, and so do the ones before it.
     pub(super) fn begin_commit(&mut self, number: u64, positions: &Positions) {
         for partition in positions.keys() {
             if let Some(state) = self.get_mut(partition) {
@@ -270,8 +270,7 @@ impl Assignment {
         }
     }
 
-    /// This commit has gone well. Where a later one has been begun, or the partition was given up meanwhile, that tells
-    /// nothing of it.
+    /// Ends a successful commit. Ignored for partitions with a later commit, or given up meanwhile.
     pub(super) fn end_commit(&mut self, number: u64, positions: &Positions) {
         for (partition, position) in positions {
             if let Some(state) = self.get_mut(partition).filter(|state| state.commit == number) {
@@ -290,7 +289,7 @@ impl Assignment {
         positions
     }
 
-    /// When the next partition goes on after an error.
+    /// When the next partition continues after an error.
     pub(super) fn next_retry(&self, now: Instant) -> Option<Instant> {
         self.iter().filter_map(|(_, state)| state.retry_at).filter(|at| *at > now).min()
     }
@@ -303,7 +302,7 @@ mod tests {
     const FIRST: Incarnation = Incarnation { slot: 0, number: 1 };
 
     #[test]
-    fn the_place_of_a_partition_that_is_gone_is_used_again_and_nothing_is_mixed_up() {
+    fn slot_of_a_removed_partition_is_reused_safely() {
         let [one, two, three] = [0, 1, 2].map(|index| TopicPartition::new("t", index));
         let mut assignment = Assignment::default();
         for partition in [&one, &two] {
@@ -320,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_fetched_for_an_old_position_counts_no_more() {
+    fn fetch_for_an_old_position_is_void() {
         let partition = TopicPartition::new("t", 0);
         let mut assignment = Assignment::default();
         assignment.put(partition.clone(), StartAt::Offset(Offset(5)));
@@ -343,7 +342,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_paused_partition_wants_nothing_and_stays_paused_when_it_is_moved() {
+    async fn paused_partition_stays_paused_after_a_seek() {
         let partition = TopicPartition::new("t", 0);
         let mut assignment = Assignment::default();
         assignment.put(partition.clone(), StartAt::Offset(Offset(5)));
@@ -353,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_leader_of_a_later_epoch_than_the_last_record_s_is_asked_and_only_once() {
+    fn only_a_leader_of_a_later_epoch_is_asked_and_only_once() {
         let mut state = PartitionState::new(FIRST, StartAt::Earliest);
         state.begin(Offset(5), None);
         assert!(!state.is_doubtful(LeaderEpoch(9)), "nothing is known of what was read");
@@ -377,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_last_commit_of_a_partition_tells_what_is_committed_and_only_when_it_has_ended() {
+    fn only_the_last_ended_commit_sets_the_committed_offset() {
         let partition = TopicPartition::new("t", 0);
         let mut assignment = Assignment::default();
         assignment.put(partition.clone(), StartAt::Offset(Offset(5)));

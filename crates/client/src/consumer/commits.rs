@@ -1,9 +1,10 @@
 //! Commits offsets for a group, as a member of it or from outside.
 //!
-//! Owns what becomes of each partition of a commit: one that fails for good holds no other back. A partition that the
-//! coordinator does not know may have been deleted, or the coordinator has not heard of it yet: who leads it can tell, and is
-//! asked twice, for it may be behind, too. Kafka's consumers take it for the one or the other, by who commits: `commitSync` goes
-//! on until its time is over (KAFKA-6829), and a commit before a rebalance gives up at once (KAFKA-16224).
+//! Owns the result of each partition of a commit: one that fails for good does not block the others. A partition that
+//! the coordinator does not know may have been deleted, or may be so new that the coordinator lags behind. The
+//! partition's leader decides; it is asked twice, because it may lag behind, too. Kafka's consumers decide by the
+//! kind of commit: `commitSync` retries until its timeout (KAFKA-6829), and a commit before a rebalance gives up at
+//! once (KAFKA-16224).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,54 +24,54 @@ use crate::list_offsets::{Isolation, OffsetSpec, list_offsets_within};
 use crate::retry::Retry;
 use crate::topic_partition::TopicPartition;
 
-/// What the coordinator says of each partition.
+/// The coordinator's result for each partition.
 type Answers = Vec<(TopicPartition, Result<(), ClientError>)>;
 
-/// What a commit has come to.
+/// The outcome of a commit.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     committed: Positions,
-    /// Of partitions that are not there any more.
+    /// Positions of partitions that do not exist any more.
     gone: Positions,
-    /// The first of the errors for which others were not committed.
+    /// The first of the errors that kept partitions from being committed.
     failed: Option<ClientError>,
 }
 
 impl Outcome {
-    /// Nothing was committed.
+    /// The outcome of a commit that committed nothing.
     pub(super) fn failed(error: ClientError) -> Self {
         Self { failed: Some(error), ..Self::default() }
     }
 
-    /// What was committed.
+    /// The committed positions.
     pub(super) fn committed(&self) -> &Positions {
         &self.committed
     }
 
-    /// Whether that is all.
+    /// True if every position was committed.
     pub(super) fn is_complete(&self) -> bool {
         self.failed.is_none() && self.gone.is_empty()
     }
 
-    /// For who wants all of it committed.
+    /// For a caller that needs every position committed.
     pub(super) fn into_result(self) -> Result<(), ClientError> {
         let gone = self.gone.into_keys().next().map(ClientError::UnknownPartition);
         self.failed.or(gone).map_or(Ok(()), Err)
     }
 
-    /// For who wants committed what can be. Answers the positions that need no other commit, too: those that were committed
-    /// and, besides a word in the log, those that never can be.
-    pub(super) fn settle(mut self) -> (Positions, Result<(), ClientError>) {
+    /// For a caller that wants as much committed as possible. Returns the positions that need no further commit:
+    /// those that were committed and, after a log message, those of deleted partitions.
+    pub(super) fn into_done(mut self) -> (Positions, Result<(), ClientError>) {
         if let Some(first) = self.gone.keys().next() {
             let count = self.gone.len();
-            tracing::warn!(count, %first, "positions are not committed, for their partitions are not there any more");
+            tracing::warn!(count, %first, "positions of partitions that no longer exist were not committed");
         }
         self.committed.append(&mut self.gone);
         (self.committed, self.failed.map_or(Ok(()), Err))
     }
 
-    /// Takes in what the coordinator says of what was `left` to commit, of which these partitions are `gone`. Of what still is,
-    /// it answers an error.
+    /// Handles the coordinator's answers for the positions `left` to commit, of which these partitions are `gone`.
+    /// Returns an error of the remaining ones.
     fn take(
         &mut self,
         left: &mut Positions,
@@ -95,10 +96,10 @@ impl Outcome {
     }
 }
 
-/// Whether an offset that was refused with this may be taken later.
+/// True if a retry of an offset refused with this error may succeed.
 fn may_pass(error: &ClientError) -> bool {
     match error.code() {
-        // Another epoch or generation is on its way to this member, or has come while this was under way.
+        // A new epoch or generation of this member is on its way, or has arrived while this request was in flight.
         Some(
             ErrorCode::STALE_MEMBER_EPOCH | ErrorCode::REBALANCE_IN_PROGRESS | ErrorCode::ILLEGAL_GENERATION,
         ) => true,
@@ -110,14 +111,14 @@ fn is_unknown(error: &ClientError) -> bool {
     matches!(error.code(), Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION | ErrorCode::UNKNOWN_TOPIC_ID))
 }
 
-/// Those of these positions whose partitions the coordinator does not know.
+/// The positions whose partitions the coordinator does not know.
 fn unknown_of(answers: &Answers, positions: &Positions) -> BTreeSet<TopicPartition> {
     let unknown = answers.iter().filter(|(_, answer)| answer.as_ref().is_err_and(is_unknown));
     let ours = unknown.filter(|(partition, _)| positions.contains_key(partition));
     ours.map(|(partition, _)| partition.clone()).collect()
 }
 
-/// Which of these partitions their leaders do not know, or the metadata where it names no leader.
+/// The partitions that their leaders do not know, or the metadata where it names no leader.
 async fn find_missing(cluster: &Cluster, unknown: BTreeSet<TopicPartition>) -> BTreeSet<TopicPartition> {
     let asked = unknown.into_iter().map(|partition| (partition, OffsetSpec::Latest)).collect();
     let once = Patience { errors: Duration::ZERO, leaders: false };
@@ -126,12 +127,12 @@ async fn find_missing(cluster: &Cluster, unknown: BTreeSet<TopicPartition>) -> B
     unknown.map(|(partition, _)| partition).collect()
 }
 
-/// What is known of partitions that the coordinator does not know.
+/// State of the partitions that the coordinator does not know.
 #[derive(Debug)]
 struct Doubts {
-    /// Since when it does not know some.
+    /// Since when it does not know some of them.
     since: Instant,
-    /// What was missing at the last look, too.
+    /// Partitions that were missing at the last check.
     missing: BTreeSet<TopicPartition>,
 }
 
@@ -140,9 +141,9 @@ impl Doubts {
         Self { since: Instant::now(), missing: BTreeSet::new() }
     }
 
-    /// Looks for partitions that the coordinator does not know, and answers which are not there: those that are missing at two
-    /// looks, after as many answers of the coordinator. A position with a leader epoch is one that was read, and so was its
-    /// partition known to who leads it: it was deleted. What nobody has read may only have been made.
+    /// Checks partitions that the coordinator does not know, and returns the deleted ones: those that are missing at
+    /// two checks, after as many answers of the coordinator. A position with a leader epoch was read, so the leader
+    /// knew the partition, and it was deleted. A partition that was never read may only be new.
     async fn find_gone(
         &mut self,
         cluster: &Cluster,
@@ -159,8 +160,8 @@ impl Doubts {
     }
 }
 
-/// Commits, trying again while the coordinator moves or the group is between two assignments, but not once the group has
-/// given the member up.
+/// Commits, and retries while the coordinator moves or the group rebalances, but not once the group has removed the
+/// member.
 pub(super) async fn commit(
     coordinator: Arc<GroupCoordinator>,
     committer: Option<Committer>,
@@ -178,7 +179,7 @@ pub(super) async fn commit(
                 let mut gone = BTreeSet::new();
                 if !unknown.is_empty() {
                     let doubts = doubts.get_or_insert_with(Doubts::new);
-                    // Rare, and larger than all the rest of a commit.
+                    // Boxed: rare, and larger than the rest of a commit.
                     gone = Box::pin(doubts.find_gone(coordinator.cluster(), unknown, &left)).await;
                 }
                 match outcome.take(&mut left, answers, &gone) {

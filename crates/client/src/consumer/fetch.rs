@@ -1,4 +1,4 @@
-//! One fetch: what to ask a leader, and what its answer holds for each partition.
+//! One fetch: the request to a node, and the answer's part for each partition.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,17 +31,17 @@ pub(super) struct Wanted {
     pub(super) last_epoch: Option<LeaderEpoch>,
 }
 
-/// What to ask a node for.
+/// A fetch to send to a node.
 #[derive(Debug)]
 pub(super) struct Ask {
     pub(super) node: NodeId,
     pub(super) wanted: Vec<Wanted>,
     pub(super) session: SessionPlan,
-    /// Bytes of the answer at most.
+    /// Most bytes of the answer.
     pub(super) bytes_max: usize,
 }
 
-/// What became of a fetch.
+/// The outcome of a fetch.
 #[derive(Debug)]
 pub(super) struct Fetched {
     pub(super) ask: Ask,
@@ -92,30 +92,30 @@ fn request<'a>(options: &'a ConsumerOptions, ask: &'a Ask) -> FetchRequest<'a> {
     }
 }
 
-/// What an answer says of one partition.
+/// An answer's part for one partition.
 #[derive(Debug, Default)]
 pub(super) struct Part {
     pub(super) chunk: Option<Chunk>,
-    /// Where the partition ends for this reader; none if nothing is said of it.
+    /// End of the partition for this reader; `None` if the answer does not name it.
     pub(super) end: Option<Offset>,
-    /// Who had better be asked.
+    /// The replica that the leader prefers for this reader.
     pub(super) replica: Option<NodeId>,
 }
 
-/// What a fetch gave for one partition.
+/// The result of a fetch for one partition.
 pub(super) type PartitionFetched = (Wanted, Result<Part, ClientError>);
 
-/// What a fetch brought as a whole.
+/// The result of a fetch as a whole.
 #[derive(Debug)]
 pub(super) enum Brought {
-    /// Something of each partition that was asked for.
+    /// A result for each requested partition.
     Parts { parts: Vec<PartitionFetched>, session_id: i32 },
-    /// Nothing of any.
+    /// One error for all of them.
     Nothing { wanted: Vec<Wanted>, error: ClientError },
 }
 
 impl Fetched {
-    /// What there is for the partitions that were asked for.
+    /// Splits the answer by the requested partitions.
     pub(super) fn read(self, options: &ConsumerOptions) -> Brought {
         let Self { ask: Ask { wanted, session, .. }, answer } = self;
         let frame = match answer {
@@ -134,7 +134,7 @@ impl Fetched {
         let parts = wanted.into_iter().map(|wanted| {
             let part = match found.of(&wanted) {
                 Some(data) => part(&frame, &wanted, data, options),
-                // Of the others there is nothing new.
+                // A partition that the answer leaves out has no news.
                 None if !session.is_full() => Ok(Part::default()),
                 None => {
                     Err(ClientError::Incomplete { api: ApiKey::Fetch, missing: wanted.partition.to_string() })
@@ -168,8 +168,8 @@ impl<'a, 'r> Found<'a, 'r> {
     }
 }
 
-/// A partition's records of an answer, and the bytes that they keep alive: the whole answer if they are most of it, else
-/// a copy of their own. So a few records do not pin what came for all others.
+/// A partition's records of an answer, and the bytes that they keep alive: the whole answer if they are most of it,
+/// else a copy of their own. A few records thus do not pin those of all other partitions.
 fn apart(answer: &Bytes, records: &[u8]) -> (Bytes, usize) {
     if records.len() > answer.len() / 2 {
         (answer.slice_ref(records), answer.len())

@@ -1,9 +1,10 @@
-//! Membership in a group: a task of its own that joins, gives signs of life and tells the consumer what to read.
+//! Group membership: a task of its own that joins, sends heartbeats and passes assignments to the consumer.
 //!
-//! Owns the events between that task and [`Consumer::poll`](super::Consumer::poll). Guarantees that a partition is
-//! only given up to the group after the consumer has confirmed it, so that the commit comes first; that what was read in
-//! one membership is not committed in a later one; and that a consumer which is not polled for `max.poll.interval.ms`
-//! leaves, until it is polled again.
+//! Owns the events between that task and [`Consumer::poll`](super::Consumer::poll). Guarantees that:
+//!
+//! - a partition is given up to the group only after the consumer has confirmed it, so that the commit comes first;
+//! - records read in one membership are not committed in a later one;
+//! - a consumer that is not polled for `max.poll.interval.ms` leaves, until it is polled again.
 
 mod assignors;
 mod classic;
@@ -32,28 +33,29 @@ use crate::error::ClientError;
 use crate::retry::Chance;
 use crate::topic_partition::TopicPartition;
 
-/// What the group wants of the consumer.
+/// An instruction of the group to the consumer.
 #[derive(Debug)]
 pub(super) enum GroupEvent {
-    /// Read these, too, from the committed offsets.
+    /// Read these in addition, from the committed offsets.
     Assign(Vec<TopicPartition>),
     /// Commit and give these up, then confirm.
     Revoke { partitions: Vec<TopicPartition>, done: oneshot::Sender<()> },
-    /// All partitions belong to others by now: stop, and commit nothing. So many memberships are over.
+    /// All partitions belong to other members by now: stop, and commit nothing. `memberships` is the number of ended
+    /// memberships.
     Lost { memberships: u64 },
     /// Membership has ended with this error.
     Failed(ClientError),
 }
 
-/// Who this member is.
+/// The member's identity, and the count of its ended memberships.
 #[derive(Debug)]
 struct Known {
     member: MemberIdentity,
-    /// How many of its memberships are over.
+    /// Number of its ended memberships.
     lost: u64,
 }
 
-/// The identity that the group knows this member by, shared with who commits.
+/// The identity by which the group knows this member, shared with the committers.
 #[derive(Clone, Debug)]
 struct SharedIdentity(Arc<Mutex<Known>>);
 
@@ -66,7 +68,7 @@ impl SharedIdentity {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As it is now.
+    /// The current identity.
     fn get(&self) -> MemberIdentity {
         self.lock().member.clone()
     }
@@ -79,7 +81,7 @@ impl SharedIdentity {
         self.lock().member.epoch = epoch;
     }
 
-    /// Ends a membership, and answers how many are over. The next begins as what `renew` makes of the member.
+    /// Ends a membership, and returns how many have ended. The next begins with the identity that `renew` makes.
     fn lose(&self, renew: impl FnOnce(&mut MemberIdentity)) -> u64 {
         let mut known = self.lock();
         renew(&mut known.member);
@@ -88,26 +90,26 @@ impl SharedIdentity {
     }
 }
 
-/// Who commits what was read in one membership, now and at any later time.
+/// Commits the records read in one membership, now and at any later time.
 #[derive(Clone, Debug)]
 pub(super) struct Committer {
     identity: SharedIdentity,
     lost: u64,
-    /// The least epoch that a member has.
+    /// The lowest epoch of an admitted member.
     epoch_min: i32,
 }
 
 impl Committer {
-    /// As the group knows it now. Fails if the group has given the member up since: others may have read on from what was
-    /// committed before, and would be set back by it. Fails, too, until the group has taken the member in: while a group has no
-    /// members, it takes what anybody commits who says that he is none.
+    /// The current identity. Fails if the group has removed the member since: others may have read on from the
+    /// committed offsets, and this commit would set them back. Fails, too, until the group has admitted the member:
+    /// while a group has no members, it accepts the commits of any client without a membership.
     pub(super) fn member(&self) -> Result<MemberIdentity, ClientError> {
         let known = self.identity.lock();
         let (code, message) = if known.lost != self.lost {
-            let message = "the group had given the member up before this commit could be made";
+            let message = "the group removed the member before this commit";
             (ErrorCode::UNKNOWN_MEMBER_ID, message)
         } else if known.member.epoch < self.epoch_min {
-            (ErrorCode::REBALANCE_IN_PROGRESS, "the group has not taken the member in yet")
+            (ErrorCode::REBALANCE_IN_PROGRESS, "the group has not admitted the member yet")
         } else {
             return Ok(known.member.clone());
         };
@@ -115,36 +117,36 @@ impl Committer {
     }
 }
 
-/// What both protocols' tasks need.
+/// State that the tasks of both protocols share.
 #[derive(Clone, Debug)]
 struct MemberContext {
     options: Arc<ConsumerOptions>,
     coordinator: Arc<GroupCoordinator>,
     identity: SharedIdentity,
-    /// Joining the group, and staying in it.
+    /// Attempts to join the group and to stay in it.
     attempts: SharedAttempts,
     subscription: watch::Receiver<Subscription>,
     events: Events,
 }
 
 impl MemberContext {
-    /// Tells the consumer, whenever it takes that in.
+    /// Queues an event for the consumer.
     fn tell(&self, event: GroupEvent) {
         self.events.put(event);
     }
 
-    /// The group has given the member up, or the member the group.
+    /// Ends the membership, because the group has removed the member or the member has left.
     fn lose(&self, renew: impl FnOnce(&mut MemberIdentity)) {
         let memberships = self.identity.lose(renew);
         self.tell(GroupEvent::Lost { memberships });
     }
 
-    /// What is subscribed to now. A later change is seen by waiting on `subscription`.
+    /// The current subscription. A later change is seen by waiting on `subscription`.
     fn subscribed(&mut self) -> Subscription {
         self.subscription.borrow_and_update().clone()
     }
 
-    /// Whether it is all topics that match.
+    /// True for a subscription by pattern.
     fn has_pattern(&self) -> bool {
         self.subscription.borrow().pattern().is_some()
     }
@@ -154,8 +156,8 @@ impl MemberContext {
         tokio::time::sleep_until(next_at).await;
     }
 
-    /// Is a member until that fails for good, and says why. Boxed, so that the task holds the state of one protocol, and so that
-    /// neither is compiled again with what polls it.
+    /// Keeps the membership until that fails for good, and returns the error. Boxed, so that the task holds the state
+    /// of one protocol, and so that neither protocol is compiled again with its caller.
     fn run(self) -> BoxFuture<'static, ClientError> {
         match self.options.group_protocol {
             GroupProtocol::Classic => Box::pin(classic::ClassicMember::new(self).run()),
@@ -163,7 +165,7 @@ impl MemberContext {
         }
     }
 
-    /// The same, but for the times in which nobody polls.
+    /// The same, except for the times in which the application does not poll.
     async fn run_while_polled(self, polls: &PollWatch) -> ClientError {
         loop {
             tokio::select! {
@@ -172,15 +174,15 @@ impl MemberContext {
             }
             tracing::warn!(
                 group = self.coordinator.group(),
-                "nobody has polled for max.poll.interval.ms: the consumer leaves its group until somebody does"
+                "no poll for max.poll.interval.ms: the consumer leaves its group until the next poll"
             );
             let left = leave(&self.coordinator, &self.options, &self.identity.get()).await;
             if let Err(error) = &left {
-                tracing::warn!(%error, "the group has not heard that, and will notice by itself");
+                tracing::warn!(%error, "the leave request was not answered; the group notices when the session times out");
             }
-            // What was under way has not failed, and what fails later begins later.
+            // The interrupted attempt has not failed; a later failure begins anew.
             self.attempts.lock().succeed();
-            // Where the group has not heard of it, the member takes its place back by the id that it has there.
+            // If the coordinator has not received the LeaveGroup, the member takes its place back by its id.
             let renew = if left.is_ok() { MemberIdentity::forget } else { MemberIdentity::begin_anew };
             self.lose(renew);
             polls.resumed().await;
@@ -188,10 +190,10 @@ impl MemberContext {
     }
 }
 
-/// The consumer's side of its membership. Dropping it ends the task; the group notices when its signs of life
-/// are missing, unless the [`Departure`] after its [`end`](Self::end) tells it.
+/// The consumer's side of its membership. Dropping it ends the task; the coordinator then notices the missing
+/// heartbeats, unless the [`Departure`] of [`end`](Self::end) tells it.
 ///
-/// Invariants: `lost` memberships are over as far as the consumer has heard: what it reads, it reads in the one after these.
+/// Invariants: `lost` is the number of ended memberships that the consumer knows of; it reads in the one after these.
 #[derive(Debug)]
 pub(super) struct Membership {
     events: Events,
@@ -212,8 +214,8 @@ impl Drop for Membership {
 }
 
 impl Membership {
-    /// Begins to join. Where the group has not heard the goodbye of the membership before, the member takes its place back by
-    /// the id that it has there, so that nobody waits for the one that it was.
+    /// Begins to join. If the coordinator has not received the end of the membership before, the member takes its
+    /// place back by its id, so that the group does not wait for it.
     pub(super) fn start(
         options: Arc<ConsumerOptions>,
         coordinator: Arc<GroupCoordinator>,
@@ -243,7 +245,7 @@ impl Membership {
         Self { events, subscription, identity, lost: 0, attempts, coordinator, options, polls, task }
     }
 
-    /// Subscribes to something else. To say the same again is no reason for the group to rebalance.
+    /// Changes the subscription. Repeating the same one causes no rebalance.
     pub(super) fn resubscribe(&self, subscription: Subscription) {
         self.subscription.send_if_modified(|current| {
             let differs = *current != subscription;
@@ -252,33 +254,33 @@ impl Membership {
         });
     }
 
-    /// Is to be held while the consumer is polled.
+    /// A guard to keep while the consumer is polled.
     pub(super) fn polling(&self) -> Polling {
         self.polls.begin()
     }
 
-    /// Who commits what is read now.
+    /// The committer for records that are read now.
     pub(super) fn committer(&self) -> Committer {
         let epoch_min = match self.options.group_protocol {
             GroupProtocol::Classic => 0,
-            // A member that joins says 0.
+            // The epoch of a joining member is 0.
             GroupProtocol::Consumer => 1,
         };
         Committer { identity: self.identity.clone(), lost: self.lost, epoch_min }
     }
 
-    /// What keeps it from being a member, if something does.
+    /// The problem that keeps it from being a member, if there is one.
     pub(super) fn trouble(&self) -> Option<Trouble> {
         self.attempts.lock().trouble()
     }
 
-    /// The next event. After the end of the task there is none, ever.
+    /// The next event. After the end of the task it waits for ever.
     pub(super) async fn next_event(&mut self) -> GroupEvent {
         let event = self.events.next().await;
         self.noted(event)
     }
 
-    /// An event that has come already.
+    /// An event that is already queued.
     pub(super) fn try_event(&mut self) -> Option<GroupEvent> {
         let event = self.events.take()?;
         Some(self.noted(event))
@@ -294,7 +296,7 @@ impl Membership {
     /// Ends the task. The group has yet to be told.
     pub(super) async fn end(mut self) -> Departure {
         self.task.abort();
-        // Another thread may be at it still, and what it sends then would come behind the goodbye.
+        // Another thread may still run the task, and a request that it sends later would arrive after the LeaveGroup.
         let _ = (&mut self.task).await;
         let (coordinator, options) = (Arc::clone(&self.coordinator), Arc::clone(&self.options));
         Departure::new(coordinator, options, self.identity.get())

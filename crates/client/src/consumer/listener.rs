@@ -1,4 +1,4 @@
-//! Who wants to know what a group gives to a consumer and takes from it.
+//! Callbacks for the partitions that a group assigns to a consumer and revokes from it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,25 +8,26 @@ use super::options::StartAt;
 use crate::coordinator::CommittedOffset;
 use crate::topic_partition::TopicPartition;
 
-/// Partitions that the group takes back.
+/// Partitions that the group revokes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Revocation {
     /// The partitions, sorted.
     pub partitions: Vec<TopicPartition>,
-    /// The position after the last record of each that was returned, where it is known.
+    /// For each partition, the position after its last returned record, where known.
     pub positions: BTreeMap<TopicPartition, CommittedOffset>,
-    /// What will be committed before others get the partitions: with `enable.auto.commit` the positions that have moved,
-    /// else nothing. A listener may change it.
+    /// The offsets to be committed before other members get the partitions: with `enable.auto.commit` the positions
+    /// that have moved, else none. A listener may change them.
     pub commit: BTreeMap<TopicPartition, CommittedOffset>,
 }
 
-/// Is told what a group gives to a consumer and takes from it.
+/// Gets the partitions that a group assigns to a consumer and revokes from it.
 ///
-/// The consumer calls it from its own methods ([`poll`](super::Consumer::poll) above all, also `commit`, `subscribe` and
-/// `close`), between two records and never beside them, so it must not wait. Partitions that are given once are taken
-/// back or lost once, before they are given again. Partitions that were assigned by hand are not its business.
+/// The consumer calls it from its own methods ([`poll`](super::Consumer::poll) above all, also `commit`, `subscribe`
+/// and `close`), between two records and never concurrently, so it must not wait. Each assigned partition is revoked
+/// or lost once, before it is assigned again. Partitions assigned by [`assign`](super::Consumer::assign) are not
+/// reported.
 ///
-/// Here offsets are kept in a store of one's own, and the group is not asked:
+/// With a store for offsets of the application's own, instead of the group's:
 ///
 /// ```
 /// use std::collections::BTreeMap;
@@ -53,24 +54,25 @@ pub struct Revocation {
 /// }
 /// ```
 pub trait RebalanceListener: Send {
-    /// The group has given the consumer these partitions, in addition to what it has. Each will be read from where it says:
-    /// the committed offset, unless that is changed here.
+    /// The group has assigned these partitions, in addition to the present ones. Each is read from the given start,
+    /// the committed offset, unless the listener changes it.
     fn assigned(&mut self, partitions: &mut BTreeMap<TopicPartition, StartAt>) {
         let _ = partitions;
     }
 
-    /// The group takes partitions back, or the consumer leaves it. Others get them when what is to be committed is.
+    /// The group revokes partitions, or the consumer leaves it. Other members get them after `revocation.commit` is
+    /// committed.
     fn revoked(&mut self, revocation: &mut Revocation) {
         let _ = revocation;
     }
 
-    /// The group has given these partitions to others already: nothing can be committed any more.
+    /// Other members already have these partitions: nothing can be committed any more.
     fn lost(&mut self, partitions: &[TopicPartition]) {
         let _ = partitions;
     }
 }
 
-/// The listener, if there is one, and how often it had something to hear.
+/// The listener, if there is one, and the number of rebalances.
 #[derive(Default)]
 pub(super) struct Listener {
     listener: Option<Box<dyn RebalanceListener>>,
@@ -88,7 +90,7 @@ impl Listener {
         self.listener = Some(listener);
     }
 
-    /// Where to begin with each of these.
+    /// The start of each of these partitions.
     pub(super) fn assigned(&mut self, partitions: Vec<TopicPartition>) -> BTreeMap<TopicPartition, StartAt> {
         self.rebalances += 1;
         let mut starts = partitions.into_iter().map(|partition| (partition, StartAt::Committed)).collect();
@@ -98,7 +100,7 @@ impl Listener {
         starts
     }
 
-    /// What to commit.
+    /// The offsets to commit.
     pub(super) fn revoked(&mut self, mut revocation: Revocation) -> Positions {
         self.rebalances += 1;
         if let Some(listener) = self.listener.as_mut().filter(|_| !revocation.partitions.is_empty()) {

@@ -1,27 +1,27 @@
-//! What a consumer has done so far, in numbers.
+//! Counts of a consumer's work.
 
-/// Counts of a consumer since it was made, and what it holds now.
+/// Counts of a consumer since it was created, and its buffered bytes now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConsumerMetrics {
-    /// Records that were returned or shown.
+    /// Records that were returned, or passed to a function.
     pub records: u64,
-    /// Answers to fetches, those that brought nothing and those that failed among them.
+    /// Answers to fetches, including empty and failed ones.
     pub fetches: u64,
     /// Fetches that failed as a whole.
     pub fetches_failed: u64,
-    /// Bytes of records, as they were fetched: compressed where they were.
+    /// Bytes of fetched records, compressed where they were.
     pub fetched_bytes: u64,
-    /// Bytes of memory that is held for polls to come.
-    pub held_bytes: usize,
-    /// Bytes that the fetches under way may bring.
+    /// Bytes of memory buffered for later polls.
+    pub buffered_bytes: usize,
+    /// Bytes that the fetches in flight may return.
     pub asked_bytes: usize,
-    /// Partitions that are read.
+    /// Assigned partitions.
     pub partitions: usize,
-    /// Commits that went well.
+    /// Successful commits.
     pub commits: u64,
     /// Commits that failed.
     pub commits_failed: u64,
-    /// How often the group gave or took partitions.
+    /// How often the group assigned or revoked partitions.
     pub rebalances: u64,
 }

@@ -1,4 +1,4 @@
-//! What a consumer can be told.
+//! The options of a consumer.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,32 +10,32 @@ use crate::error::ClientError;
 use crate::list_offsets::{Isolation, OffsetSpec};
 use crate::options::{Kind, OptionValue, options};
 
-/// How the members of a group agree on who reads what.
+/// The protocol by which a group assigns partitions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GroupProtocol {
-    /// One member computes the assignment; everybody joins again when it changes.
+    /// One member computes the assignment; all members join again when it changes.
     #[default]
     Classic,
     /// The server computes the assignment and moves partitions one by one (KIP-848).
     Consumer,
 }
 
-/// Where to begin where no offset is committed, or where the position is no longer there.
+/// Where to begin if no offset is committed, or the position is out of range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OffsetReset {
-    /// With the first record that is kept.
+    /// At the first record that is kept.
     Earliest,
-    /// With the next record that is written.
+    /// At the next record that is written.
     #[default]
     Latest,
-    /// With the first record that is at most so old, or the next that is written if there is none (KIP-1106).
+    /// At the first record that is at most this old, or the next one written if there is none (KIP-1106).
     Ago(Duration),
     /// Nowhere: [`poll`](super::Consumer::poll) fails.
     Error,
 }
 
 impl OffsetReset {
-    /// Where to begin; none if nowhere.
+    /// Where to begin; `None` for an error.
     pub(super) fn start(self) -> Option<StartAt> {
         match self {
             Self::Earliest => Some(StartAt::Earliest),
@@ -50,24 +50,24 @@ impl OffsetReset {
     }
 }
 
-/// Where to begin to read a partition.
+/// Where to begin reading a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartAt {
-    /// With the first record that is kept.
+    /// At the first record that is kept.
     Earliest,
-    /// With the next record that is written.
+    /// At the next record that is written.
     Latest,
-    /// With this offset, which is not below 0.
+    /// At this offset, which is not below 0.
     Offset(Offset),
-    /// With the first record of at least this timestamp, or the next that is written if there is none. It is not below 0: on
-    /// the wire such times are other questions.
+    /// At the first record of at least this timestamp, or the next one written if there is none. Not below 0: on the
+    /// wire such times have other meanings.
     Timestamp(TimestampMs),
-    /// With the group's committed offset, or by [`OffsetReset`] if there is none.
+    /// At the group's committed offset, or by [`OffsetReset`] if there is none.
     Committed,
 }
 
 impl StartAt {
-    /// What to ask the leader for.
+    /// The question for the partition's leader.
     pub(super) fn spec(self) -> OffsetSpec {
         match self {
             Self::Latest => OffsetSpec::Latest,
@@ -77,7 +77,7 @@ impl StartAt {
     }
 }
 
-/// The most that a 32-bit number of the wire holds.
+/// The largest 32-bit number of the wire.
 const WIRE_MAX: i64 = i32::MAX as i64;
 
 options! {
@@ -89,60 +89,60 @@ options! {
 
     /// The group to commit to, and to share topics with.
     group: Option<String> = "group.id", Kind::Text("a name, or empty"), None;
-    /// How the group agrees on who reads what: classic, where one member computes it and everybody joins again when it
-    /// changes, or consumer, where the server does and moves partitions one by one (KIP-848).
+    /// How the group assigns partitions: classic, where one member computes the assignment and all join again when it
+    /// changes, or consumer, where the server computes it and moves partitions one by one (KIP-848).
     group_protocol: GroupProtocol = "group.protocol", Kind::Choice(&["classic", "consumer"]), Some("classic");
-    /// Classic protocol: ways to assign that this member offers, the best first; the group takes one that all its members
-    /// offer. This member gives up nothing while it joins again if cooperative-sticky is all that it offers, and everything
-    /// if it offers another one, too, whichever the group takes: as with Kafka's consumers, a group moves to
-    /// cooperative-sticky when its members, which offer it by default, are restarted one by one without range. Kafka's class
-    /// names are taken, too. With the consumer protocol only the default is taken.
+    /// Classic protocol: the assignors that this member offers, the best first; the group uses one that all its
+    /// members offer. A member that offers only cooperative-sticky gives up nothing while it joins again. A member
+    /// that offers another one, too, gives up everything, whichever the group uses. As with Kafka's consumers, a
+    /// group moves to cooperative-sticky when its members, which offer it by default, are restarted one by one
+    /// without range. Kafka's class names are accepted, too. With the consumer protocol only the default is accepted.
     assignors: Vec<Assignor> = "partition.assignment.strategy",
         Kind::List("a list of range, roundrobin and cooperative-sticky"), Some("range,cooperative-sticky");
     /// KIP-848: the server's assignor; not set for its default. Refused with the classic protocol.
     server_assignor: Option<String> = "group.remote.assignor", Kind::Text("a name, or empty"), None;
-    /// Name of this member that outlives it (static membership): it does not leave the group when it ends.
+    /// Name of this member across restarts (static membership): it does not leave the group when it ends.
     instance_id: Option<String> = "group.instance.id", Kind::Text("a name, or empty"), None;
-    /// Classic protocol: silence after which the group takes a member for dead. With KIP-848 the server says it, and only the
-    /// default is taken.
+    /// Classic protocol: time without heartbeats after which the group removes a member. With KIP-848 the server sets
+    /// it, and only the default is accepted.
     session_timeout: Duration = "session.timeout.ms", Kind::Millis(1, WIRE_MAX), Some("45000");
-    /// Classic protocol: time between signs of life. With KIP-848 the server says it, and only the default is taken.
+    /// Classic protocol: time between heartbeats. With KIP-848 the server sets it, and only the default is accepted.
     heartbeat_interval: Duration = "heartbeat.interval.ms", Kind::Millis(1, WIRE_MAX), Some("3000");
-    /// Time between two polls. A consumer that is not polled for so long leaves its group, so that others read on, and
-    /// joins again with the next poll. It is also the time in which members give up partitions in a rebalance.
+    /// Longest time between two polls. A consumer that exceeds it leaves its group, so that other members read on,
+    /// and joins again with the next poll. It is also the time in which members give up partitions in a rebalance.
     rebalance_timeout: Duration = "max.poll.interval.ms", Kind::Millis(1, WIRE_MAX), Some("300000");
-    /// Whether what poll has returned is committed by itself: from time to time, before partitions are given up, and at
-    /// the end.
+    /// Whether the positions after the records that poll has returned are committed automatically: at an interval,
+    /// before partitions are given up, and at the end.
     auto_commit: bool = "enable.auto.commit", Kind::Bool, Some("true");
-    /// Time between commits that the consumer makes by itself; not set or -1 for none, and 0 for one with every poll.
+    /// Time between automatic commits; not set or -1 for none, and 0 for one with every poll.
     auto_commit_interval: Option<Duration> = "auto.commit.interval.ms",
         Kind::Millis(-1, WIRE_MAX), Some("5000");
-    /// Where to begin where no offset is committed, or where the position is no longer there: with the first record
-    /// (earliest), with the next (latest), so long ago (`by_duration:` and an ISO 8601 time such as PT1H), or nowhere
-    /// (none), which makes poll fail.
+    /// Where to begin if no offset is committed, or the position is out of range: at the first record (earliest), at
+    /// the next (latest), a time ago (`by_duration:` and an ISO 8601 time such as PT1H), or with an error of poll
+    /// (none).
     offset_reset: OffsetReset = "auto.offset.reset",
         Kind::Text("earliest, latest, none or by_duration:PnDTnHnMnS"), Some("latest");
     /// Bytes that the server waits for before it answers a fetch.
     fetch_min_bytes: i32 = "fetch.min.bytes", Kind::Int(0, WIRE_MAX), Some("1");
-    /// Bytes of one answer at most, apart from a first batch that is larger: with 0 one batch at a time.
+    /// Most bytes of one answer, except for a first batch that is larger: with 0 one batch at a time.
     fetch_max_bytes: i32 = "fetch.max.bytes", Kind::Int(0, WIRE_MAX), Some("52428800");
-    /// Bytes of one partition in one answer at most, apart from a first batch that is larger.
+    /// Most bytes of one partition in one answer, except for a first batch that is larger.
     partition_max_bytes: i32 = "max.partition.fetch.bytes", Kind::Int(0, WIRE_MAX), Some("1048576");
     /// How long the server waits for fetch.min.bytes.
     fetch_wait_max: Duration = "fetch.max.wait.ms", Kind::Millis(0, WIRE_MAX), Some("500");
-    /// Bytes that may be held for polls to come, fetches that are under way counted as full. What is held of partitions that
-    /// are paused comes on top: two answers of each at most. Kafka's consumer has no such bound.
+    /// Most bytes buffered for later polls; fetches in flight count in full. Buffered records of paused partitions
+    /// come on top: at most two answers of each. Kafka's consumer has no such bound.
     read_ahead_bytes: usize = "read.ahead.bytes", Kind::Int(0, i64::MAX), Some("67108864");
-    /// Which records are seen.
+    /// Which records are visible.
     isolation: Isolation = "isolation.level",
         Kind::Choice(&["read_uncommitted", "read_committed"]), Some("read_uncommitted");
     /// Records at which poll takes no further batch; so it returns at most one batch more, for batches are returned
     /// whole.
     poll_records: usize = "max.poll.records", Kind::Int(1, WIRE_MAX), Some("500");
-    /// Whether the checksum of each batch is compared before it is read.
+    /// Whether the checksum of each batch is verified before it is read.
     check_crcs: bool = "check.crcs", Kind::Bool, Some("true");
-    /// Rack or zone of this consumer: leaders send it to a replica there if there is one (KIP-392), and its group hears of
-    /// it (KIP-881, KIP-848).
+    /// Rack or zone of this consumer: leaders refer it to a replica there if there is one (KIP-392), and it is
+    /// reported to the group (KIP-881, KIP-848).
     rack: Option<String> = "client.rack", Kind::Text("a name, or empty"), None;
 }
 
@@ -180,12 +180,12 @@ impl ConsumerOptions {
         self.get_own(name).or_else(|| self.cluster.get_own(name))
     }
 
-    /// Time between commits that the consumer makes by itself, if it does.
+    /// Time between automatic commits; `None` without them.
     pub(super) fn commit_interval(&self) -> Option<Duration> {
         self.auto_commit_interval.filter(|_| self.auto_commit)
     }
 
-    /// Fails with options that contradict each other, as a consumer of them would.
+    /// Fails if options contradict each other; a consumer with them could not be created.
     pub fn check(&self) -> Result<(), ClientError> {
         let invalid = |text: &str| Err(ClientError::Invalid(text.to_owned()));
         if self.group.as_ref().is_some_and(String::is_empty) {
@@ -203,12 +203,12 @@ impl ConsumerOptions {
         self.cluster.check_own()
     }
 
-    /// Refuses what the group's protocol has no use for and is not left at its default, as Kafka's consumer does with what is
-    /// set at all: there the server, or the leader, decides.
+    /// Refuses options without effect in the group's protocol, unless they have their defaults. (Kafka's consumer
+    /// refuses them if they are set at all.) There the server, or the leader, decides.
     fn check_protocol(&self) -> Result<(), ClientError> {
         use GroupProtocol::{Classic, Consumer};
         let usual = Self::defaults(ClusterOptions::new(""));
-        // Set, where it has no use.
+        // True for an option that is set without effect.
         let table = [
             ("group.remote.assignor", Classic, self.server_assignor.is_some()),
             ("partition.assignment.strategy", Consumer, self.assignors != usual.assignors),
@@ -225,7 +225,7 @@ impl ConsumerOptions {
         }
     }
 
-    /// Names the client where nobody did.
+    /// Sets the client's name if none is configured.
     pub(super) fn name_client(&mut self, number: impl FnOnce() -> u64) {
         let Self { cluster, group, instance_id, .. } = self;
         cluster.name_client(|| match (group, instance_id) {
@@ -239,7 +239,7 @@ impl ConsumerOptions {
 macro_rules! by_words {
     ($type:ty: $($value:path = $word:literal),+) => {
         impl OptionValue for $type {
-            /// In letters of any case.
+            /// Case-insensitive.
             fn from_text(text: &str) -> Option<Self> {
                 match text.to_ascii_lowercase().as_str() {
                     $($word => Some($value),)+
@@ -277,7 +277,7 @@ impl OptionValue for Assignor {
     }
 }
 
-/// What precedes the time in `auto.offset.reset`.
+/// Prefix of the time in `auto.offset.reset`.
 const BY_DURATION: &str = "by_duration:";
 
 impl OptionValue for OffsetReset {
@@ -300,7 +300,7 @@ impl OptionValue for OffsetReset {
     }
 }
 
-/// A time as ISO 8601 has it, of days, hours, minutes and seconds.
+/// An ISO 8601 time of days, hours, minutes and seconds.
 fn read_iso_duration(text: &str) -> Option<Duration> {
     let (days, time) = match text.strip_prefix('P')?.split_once('T') {
         Some((_, "")) => return None,
@@ -329,7 +329,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_group_s_protocol_has_no_use_for_is_refused() {
+    fn options_without_effect_in_the_protocol_are_refused() {
         let check = |protocol, name, value| {
             let given = [("bootstrap.servers", "a:1"), ("group.id", "g"), ("group.protocol", protocol)];
             ConsumerOptions::from_properties(given.into_iter().chain([(name, value)])).unwrap().check()
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn signs_of_life_come_before_a_classic_group_misses_them() {
+    fn heartbeat_interval_must_be_below_the_session_timeout() {
         let check = |pairs: &[(&'static str, &'static str)]| {
             let slow = [("heartbeat.interval.ms", "45000")];
             ConsumerOptions::from_properties(slow.into_iter().chain(pairs.iter().copied())).unwrap().check()

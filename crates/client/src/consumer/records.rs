@@ -1,7 +1,7 @@
 //! From the bytes of a fetch to records.
 //!
-//! Guarantees that keys and values are slices of what was fetched, or of what it inflated to, and that records of
-//! aborted transactions and control batches are not seen.
+//! Guarantees that keys and values are slices of the fetched bytes, or of those that they inflate to, and that
+//! records of aborted transactions and control batches are hidden.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,9 +21,9 @@ const CONTROL_ABORT: i16 = 0;
 /// Bytes of the shortest record: its length, attributes, both deltas, no key, no value, and no headers.
 const RECORD_BYTES_MIN: usize = 7;
 
-/// A record that was read. Its bytes share memory with what was fetched of its partition with it, and keep all of that
-/// alive: up to `max.partition.fetch.bytes`, or twice that where it is most of one answer. Who keeps few records of many
-/// for long keeps them [detached](Self::detached).
+/// A record that was read. Its bytes share memory with those of its partition in the same fetch, and keep all of it
+/// alive: up to `max.partition.fetch.bytes`, or twice that if that is most of one answer. To keep a few of many
+/// records for long, keep them [detached](Self::detached).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConsumerRecord {
     /// The topic.
@@ -36,7 +36,7 @@ pub struct ConsumerRecord {
     pub timestamp: TimestampMs,
     /// The key.
     pub key: Option<Bytes>,
-    /// The value; none marks a deletion where a topic is compacted.
+    /// The value; `None` is a tombstone in a compacted topic.
     pub value: Option<Bytes>,
     /// Headers, in order; names may repeat.
     pub headers: Vec<(String, Option<Bytes>)>,
@@ -54,17 +54,17 @@ impl ConsumerRecord {
 
 /// Whole batches of one partition, from one fetch.
 ///
-/// Invariants: `bytes` begin with a batch or are empty; `transactions` are sorted by their first offset, those
-/// that began before what was read so far are in `aborted`.
+/// Invariants: `bytes` begin with a batch or are empty; `transactions` are sorted by their first offset, those that
+/// began before the read position are in `aborted`.
 #[derive(Debug)]
 pub(super) struct Chunk {
     check_crcs: bool,
-    /// Bytes of memory that it keeps alive, whatever of it is left.
+    /// Bytes of memory that it keeps alive, however much of it is left.
     pub(super) pinned_bytes: usize,
     /// Leader epoch of its last batch.
     pub(super) last_epoch: LeaderEpoch,
     pub(super) partition: TopicPartition,
-    /// Which position of the partition this was fetched for.
+    /// The position change of the partition that this was fetched for.
     pub(super) incarnation: Incarnation,
     /// The offset after the last batch.
     pub(super) end: Offset,
@@ -74,9 +74,9 @@ pub(super) struct Chunk {
 }
 
 impl Chunk {
-    /// The whole batches of `bytes`, which a server may cut anywhere, and which were asked for from `from` on; none if
-    /// there is no byte. `pinned_bytes` is the memory that they keep alive. What cannot be told apart from some batch on
-    /// is left out, and an error only if it comes first: so what is before it is read.
+    /// The whole batches of `bytes`, which a server may cut anywhere, and which were requested from `from` on; `None`
+    /// without a byte. `pinned_bytes` is the memory that they keep alive. If a batch cannot be delimited, it and the
+    /// rest are left out; that is an error only for the first one, so that the batches before it are read.
     pub(super) fn new(
         partition: TopicPartition,
         incarnation: Incarnation,
@@ -117,18 +117,19 @@ impl Chunk {
         }))
     }
 
-    /// Bytes that are left to be read.
+    /// Bytes left to read.
     pub(super) fn size_bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Whether its checksums are compared.
+    /// Sets whether its checksums are verified.
     pub(super) fn checked(self, check_crcs: bool) -> Self {
         Self { check_crcs, ..self }
     }
 
-    /// Puts the records of the next batch, from `position` on, and moves the position behind it. Answers the batch's
-    /// leader epoch; none after the last batch. After an error the position is behind what the sink keeps.
+    /// Puts the records of the next batch, from `position` on, into the sink, and moves the position behind it.
+    /// Returns the batch's leader epoch; `None` after the last batch. After an error the position is behind the
+    /// records that the sink keeps.
     pub(super) fn next_batch(
         &mut self,
         position: &mut Offset,
@@ -210,7 +211,7 @@ fn read_batch(
 ) -> Result<(), BatchError> {
     let records = batch.records()?;
     let shared = records.inflated().unwrap_or(bytes);
-    // No more than there can be: nothing but its header has said how many there are.
+    // Bounded by the bytes: only the header, which may be wrong, gives the number of records.
     let most = records.bytes().len() / RECORD_BYTES_MIN;
     sink.reserve(usize::try_from(batch.record_count()).unwrap_or_default().min(most));
     let (before, from) = (sink.len(), *position);
@@ -232,18 +233,18 @@ fn read_batch(
     Ok(())
 }
 
-/// Where records go.
+/// A destination of records.
 pub(super) trait Sink {
-    /// Records that it has got.
+    /// Number of records in it.
     fn len(&self) -> usize;
 
-    /// So many are about to come.
+    /// Announces how many records follow.
     fn reserve(&mut self, records: usize);
 
     /// Takes a record, whose bytes lie in `shared`.
     fn put(&mut self, partition: &TopicPartition, shared: &Bytes, record: &Record<'_>);
 
-    /// Gives back all but the first `len` records, and says whether it could.
+    /// Removes all but the first `len` records, and returns whether it could.
     fn take_back(&mut self, len: usize) -> bool;
 }
 
@@ -278,7 +279,7 @@ impl Sink for Vec<ConsumerRecord> {
     }
 }
 
-/// Shows each record to a function, where it lies.
+/// Passes each record to a function, borrowed.
 pub(super) struct Visitor<F> {
     pub(super) each: F,
     pub(super) seen: usize,
@@ -380,17 +381,17 @@ mod tests {
         assert_eq!((records, position), (vec![], Offset(0)));
         let mut unchecked = Chunk { check_crcs: false, ..chunk(bytes, &[]) };
         let mut records = Vec::<ConsumerRecord>::new();
-        assert!(unchecked.next_batch(&mut position, &mut records).is_ok(), "nobody looks");
+        assert!(unchecked.next_batch(&mut position, &mut records).is_ok(), "the checksum is not verified");
     }
 
     #[test]
-    fn a_batch_that_says_it_has_more_records_than_its_bytes_hold_is_an_error_and_takes_no_memory_for_them() {
+    fn false_record_count_is_an_error_without_an_allocation() {
         for compression in Compression::ALL {
             let mut bytes = batch(0, &["a"], |options| options.compression = compression);
             for (at, value) in [(layout::LAST_OFFSET_DELTA, i32::MAX - 1), (layout::RECORD_COUNT, i32::MAX)] {
                 bytes[at..][..4].copy_from_slice(&value.to_be_bytes());
             }
-            // It is that batch's checksum, too.
+            // Also the checksum of that batch.
             patch_max_timestamp(&mut bytes, TimestampMs(1));
             let (mut records, mut position) = (Vec::<ConsumerRecord>::new(), Offset(0));
             let read = chunk(bytes, &[]).next_batch(&mut position, &mut records);
@@ -408,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_named_with_its_partition_and_offsets() {
+    fn unreadable_batch_is_named_with_partition_and_offsets() {
         let mut bytes = batch(5, &["a", "b", "c"], |_| {});
         let value = bytes.len() - 2;
         bytes[value] ^= 1;
@@ -423,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_before_a_batch_that_cannot_be_told_apart_is_read() {
+    fn batches_before_an_unreadable_length_are_read() {
         let mut bytes = batch(0, &["a"], |_| {});
         let first_bytes = bytes.len();
         bytes.extend(batch(1, &["b"], |_| {}));
@@ -437,7 +438,7 @@ mod tests {
         );
     }
 
-    /// Neither a checksum nor anything else protects a batch's base offset.
+    /// A batch's base offset is protected by no checksum.
     #[test]
     fn offsets_that_cannot_be_are_an_error() {
         let partition = TopicPartition::new("t", 0);
@@ -472,9 +473,9 @@ mod tests {
     }
 
     #[test]
-    fn what_was_shown_before_the_damage_is_not_shown_again() {
+    fn records_before_the_damage_are_not_repeated() {
         let mut bytes = batch(0, &["a", "b"], |_| {});
-        // The second record says that it is longer than the batch.
+        // The second record's length exceeds the batch.
         let second = bytes.len() - (bytes.len() - layout::HEADER_BYTES) / 2;
         bytes[second] = 0x7e;
         let mut damaged = Chunk { check_crcs: false, ..chunk(bytes, &[]) };

@@ -1,6 +1,7 @@
-//! What a leader remembers of the fetches of one consumer (KIP-227), so that only what is new has to be said.
+//! The fetch session of one consumer with a node (KIP-227), by which a fetch names only partitions that are new or
+//! changed.
 //!
-//! Pure. After anything unclear the session is given up and everything is said again.
+//! Pure. After an unclear outcome the session ends, and the next fetch names every partition again.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -9,17 +10,17 @@ use riverrun_types::{LeaderEpoch, NodeId, Offset, TopicId};
 use super::fetch::Wanted;
 use crate::topic_partition::TopicPartition;
 
-/// Epoch of a request that says everything.
+/// Epoch of a request that names every partition.
 const EPOCH_FULL: i32 = 0;
 
-/// What the leader knows of a partition.
+/// A partition as the node knows it.
 #[derive(Clone, Debug)]
 struct Told {
     partition: TopicPartition,
     topic_id: TopicId,
     from: Offset,
     leader_epoch: LeaderEpoch,
-    /// The plan that has confirmed it.
+    /// The last plan that has confirmed it.
     round: u64,
 }
 
@@ -31,9 +32,10 @@ impl Told {
 
 /// A session with one node.
 ///
-/// Invariants: `told` is what the node knows after the request that was planned last, each partition at the place that
-/// the assignment has it in, `count` of them; `epoch` is that of the next request, 0 while there is no session. Then `id` is
-/// that of one which the node may still keep: a request that says it ends that one. `was_refused` is whether the node has refused the session before this one, and has yet to go on with this one.
+/// Invariants: `told` is what the node knows after the last planned request, each partition at its slot of the
+/// assignment, `count` of them; `epoch` is that of the next request, 0 while there is no session. Then `id` is that
+/// of a session which the node may still keep: a request with it ends that session. `was_refused` is true if the node
+/// has refused the session before this one, and has not continued this one yet.
 #[derive(Debug, Default)]
 pub(super) struct FetchSession {
     id: i32,
@@ -44,26 +46,26 @@ pub(super) struct FetchSession {
     was_refused: bool,
 }
 
-/// What a request says of the session.
+/// The session fields of a request.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct SessionPlan {
     pub(super) id: i32,
     pub(super) epoch: i32,
-    /// Places in what is wanted that have to be said.
+    /// Indexes of the wanted partitions that the request has to name.
     pub(super) said: Vec<usize>,
     pub(super) forgotten: Vec<(TopicPartition, TopicId)>,
 }
 
 impl SessionPlan {
-    /// Whether the answer names every partition, rather than those that have news.
+    /// True if the answer names every partition, rather than those with news.
     pub(super) fn is_full(&self) -> bool {
         self.epoch == EPOCH_FULL
     }
 }
 
 impl FetchSession {
-    /// What to say to have these fetched, and nothing else. Costs a few nanoseconds for a partition of which there is
-    /// nothing new.
+    /// Plans a request that fetches these partitions and no others. Costs a few nanoseconds for an unchanged
+    /// partition.
     pub(super) fn plan(&mut self, wanted: &[Wanted]) -> SessionPlan {
         let mut plan = SessionPlan { id: self.id, epoch: self.epoch, ..SessionPlan::default() };
         self.round += 1;
@@ -80,14 +82,15 @@ impl FetchSession {
             plan.forgotten.clear();
         }
         if !plan.forgotten.is_empty() {
-            // What has only changed its place here is said; a node that forgets last would lose it by that.
+            // A partition that has only changed its slot is named; a node that forgets after adding would lose it
+            // otherwise.
             let wanted: HashSet<_> = wanted.iter().map(|one| (&one.partition, one.topic_id)).collect();
             plan.forgotten.retain(|(partition, topic_id)| !wanted.contains(&(partition, *topic_id)));
         }
         plan
     }
 
-    /// Notes that a partition is wanted, and says whether the node does not know it like that.
+    /// Marks a partition as wanted, and returns whether the node knows it differently.
     fn tell(&mut self, wanted: &Wanted, forgotten: &mut Vec<(TopicPartition, TopicId)>) -> bool {
         let slot = wanted.incarnation.slot;
         if slot >= self.told.len() {
@@ -117,7 +120,7 @@ impl FetchSession {
         }
     }
 
-    /// Takes in the answer's session id: 0 if the node keeps none.
+    /// Handles the answer's session id: 0 if the node keeps no session.
     pub(super) fn answered(&mut self, id: i32) {
         if id == 0 {
             *self = Self::default();
@@ -129,9 +132,9 @@ impl FetchSession {
         self.id = id;
     }
 
-    /// The node knows no such session, or has lost count of its requests: says everything again, in a new one. Answers whether
-    /// that may be at once, as with Kafka's consumers: a node gives sessions up for those of others. One that does so again and
-    /// again, or refuses what is of no session, is given a pause.
+    /// Handles a node that does not know the session, or has another request count: starts a new session with all
+    /// partitions. Returns whether to do so at once, as Kafka's consumers do: nodes drop sessions to make room for
+    /// others. A node that does so repeatedly, or refuses a request without a session, gets a pause.
     pub(super) fn refused(&mut self, is_known: bool) -> bool {
         let at_once = self.epoch != EPOCH_FULL && !self.was_refused;
         let id = if is_known { self.id } else { 0 };
@@ -139,8 +142,8 @@ impl FetchSession {
         at_once
     }
 
-    /// Something went wrong: says everything again, in a new session. That ends the one before, which the node would keep
-    /// otherwise, in the place of somebody's, until others need it.
+    /// Starts a new session with all partitions after a failure. That ends the former one, which the node would
+    /// otherwise keep, in the place of another client's, until it needs the room.
     pub(super) fn give_up(&mut self) {
         *self = Self { id: self.id, ..Self::default() };
     }
@@ -181,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partition_that_has_taken_another_s_place_is_said_and_the_other_forgotten() {
+    fn partition_in_a_reused_slot_replaces_the_former_one() {
         let mut session = FetchSession::default();
         session.plan(&[wanted(0, 5), wanted(1, 5)]);
         session.answered(77);
@@ -222,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_said_to_who_keeps_no_session_and_after_a_failure() {
+    fn request_is_full_without_a_session_and_after_a_failure() {
         let mut session = FetchSession::default();
         session.plan(&[wanted(0, 5)]);
         session.answered(0);
@@ -235,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_that_a_node_may_still_keep_ends_with_the_request_that_begins_another() {
+    fn new_session_ends_the_former_one_on_the_node() {
         for (is_known, ended) in [(true, 77), (false, 0)] {
             let mut session = FetchSession::default();
             session.plan(&[wanted(0, 5)]);
@@ -254,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_session_is_begun_at_once_unless_the_one_before_was_refused_as_well() {
+    fn second_refused_session_in_a_row_causes_a_pause() {
         let mut session = FetchSession::default();
         let mut asked = |id: Option<i32>| {
             let plan = session.plan(&[wanted(0, 5)]);

@@ -1,4 +1,4 @@
-//! Finds where to begin: committed offsets from the group, ends and timestamps from the leaders.
+//! Finds start positions: committed offsets from the group, ends and timestamps from the leaders.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::list_offsets::{OffsetSpec, list_offsets_within};
 use crate::retry::Retry;
 use crate::topic_partition::TopicPartition;
 
-/// A partition whose position is to be found.
+/// A partition whose position is unknown.
 #[derive(Clone, Debug)]
 pub(super) struct Sought {
     pub(super) partition: TopicPartition,
@@ -25,33 +25,33 @@ pub(super) struct Sought {
     pub(super) start: StartAt,
 }
 
-/// Where a partition begins.
+/// The position found for a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) offset: Offset,
     /// Leader epoch of the record before it, if it is known.
     pub(super) leader_epoch: Option<LeaderEpoch>,
-    /// Whether this is what the group has committed.
+    /// True for a committed offset of the group.
     pub(super) committed: bool,
 }
 
 pub(super) type Started = Vec<(Sought, Result<Found, Obstacle>)>;
 
-/// A partition whose leader is to be asked for an offset.
+/// A partition, and the offset to request from its leader.
 pub(super) type Asked = (Sought, OffsetSpec);
 
-/// How far a search has come. What is found is found, whoever else does not answer.
+/// Progress of a search. Found positions stay valid, whichever other server does not answer.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     pub(super) found: Started,
-    /// To be asked of their leaders, whoever that is.
+    /// Partitions whose leaders are not known yet.
     pub(super) open: Vec<Asked>,
-    /// To be asked of these.
+    /// Partitions by their leaders.
     pub(super) of_leaders: BTreeMap<NodeId, Vec<Asked>>,
 }
 
-/// What the group has committed for these partitions; the leaders of those without are to be asked. Asks once; without an
-/// answer the consumer asks again.
+/// Requests the group's committed offsets of these partitions; for those without one, the leaders are asked next.
+/// Asks once; without an answer the consumer asks again.
 pub(super) async fn ask_group(
     coordinator: Option<Arc<GroupCoordinator>>,
     options: Arc<ConsumerOptions>,
@@ -84,7 +84,7 @@ pub(super) async fn ask_group(
     progress
 }
 
-/// Looks once for the leaders of these partitions.
+/// Finds the leaders of these partitions, in one attempt.
 pub(super) async fn find_leaders(cluster: Arc<Cluster>, open: Vec<Asked>) -> Progress {
     let mut progress = Progress::default();
     let partitions: Vec<&TopicPartition> = open.iter().map(|(sought, _)| &sought.partition).collect();
@@ -98,8 +98,8 @@ pub(super) async fn find_leaders(cluster: Arc<Cluster>, open: Vec<Asked>) -> Pro
     progress
 }
 
-/// What the group has committed for these partitions, for somebody who waits for all of them. Asks again where that may help,
-/// also for what an open transaction may set anew.
+/// The group's committed offsets of these partitions, for a caller that waits for all of them. Retries errors that
+/// may pass, and offsets that an open transaction may change.
 pub(super) async fn all_committed(
     coordinator: &GroupCoordinator,
     partitions: &[TopicPartition],
@@ -121,7 +121,7 @@ pub(super) async fn all_committed(
     }
 }
 
-/// Asks the leaders once; who has no answer is asked again by the consumer.
+/// Asks the leaders once; the consumer asks again for partitions without an answer.
 pub(super) async fn ask_leaders(
     cluster: Arc<Cluster>,
     options: Arc<ConsumerOptions>,
@@ -142,7 +142,7 @@ pub(super) async fn ask_leaders(
                     progress.found.push((sought, Ok(found)));
                 }
                 Some(Err(error)) => progress.found.push((sought, Err(Obstacle::Failed(error)))),
-                // No record is that late.
+                // No record has this timestamp or a later one.
                 Some(Ok(None)) if matches!(spec, OffsetSpec::Timestamp(_)) => {
                     at_end.push((sought, OffsetSpec::Latest));
                 }
@@ -158,21 +158,21 @@ pub(super) async fn ask_leaders(
     progress
 }
 
-/// The error of a partition that cannot be begun.
+/// The error of a partition that has no position to begin at.
 pub(super) fn no_position(partition: &TopicPartition, reason: &str) -> ClientError {
     ClientError::NoPosition { partition: partition.clone(), reason: reason.to_owned() }
 }
 
-/// How to go on where the position is out of range.
+/// Where to continue if the position is out of range.
 pub(super) fn after_out_of_range(
     partition: &TopicPartition,
     reset: OffsetReset,
 ) -> Result<StartAt, ClientError> {
-    reset.start().ok_or_else(|| no_position(partition, "the position is not in the log, or no longer"))
+    reset.start().ok_or_else(|| no_position(partition, "the position is out of range"))
 }
 
-/// How to go on where the log was cut before the position: where it was cut, or as for a position out of range if the
-/// leader does not say where that is. Without a reset the application has to decide.
+/// Where to continue if the log was truncated below the position: at the point of truncation, or as for a position
+/// out of range if the leader does not report that point. Without a reset policy the application has to decide.
 pub(super) fn after_truncation(
     partition: &TopicPartition,
     position: Offset,
@@ -182,7 +182,7 @@ pub(super) fn after_truncation(
     match (reset, end) {
         (OffsetReset::Error, Some(end)) if end < position => Err(no_position(
             partition,
-            &format!("the log was cut at offset {end}, before the position {position}"),
+            &format!("the log was truncated at offset {end}, before the position {position}"),
         )),
         (_, Some(end)) => Ok(StartAt::Offset(end.min(position))),
         (reset, None) => after_out_of_range(partition, reset),

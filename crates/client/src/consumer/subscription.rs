@@ -1,4 +1,4 @@
-//! What a member of a group wants to read: topics by name, or all whose names match.
+//! The subscription of a group member: topics by name, or by a pattern of names.
 
 use std::collections::BTreeSet;
 
@@ -8,17 +8,17 @@ use regex_automata::util::syntax;
 use crate::cluster::Cluster;
 use crate::error::ClientError;
 
-/// A pattern's program in bytes at most.
+/// Most bytes of a compiled pattern.
 const PROGRAM_BYTES_MAX: usize = 1024 * 1024;
 
-/// What is subscribed to.
+/// The subscribed topics.
 #[derive(Clone, Debug)]
 pub(super) enum Subscription {
     Topics(Vec<String>),
     Pattern(Pattern),
 }
 
-/// The same topics in any order, or the same text.
+/// Equal for the same topics in any order, or the same pattern text.
 impl PartialEq for Subscription {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
@@ -43,7 +43,7 @@ impl Pattern {
         Self { text: text.to_owned(), compiled: compile(text) }
     }
 
-    /// Fails where we cannot read it. Somebody else may.
+    /// Fails if this client cannot compile it. The server may be able to.
     pub(super) fn check(&self) -> Result<(), ClientError> {
         let unreadable = |error: &String| {
             ClientError::Invalid(format!("the pattern {:?} cannot be read: {error}", self.text))
@@ -56,7 +56,7 @@ impl Pattern {
     }
 }
 
-/// Alone first: text around it must not change what it means.
+/// The text alone is compiled first: the text around it must not change its meaning.
 fn compile(text: &str) -> Result<Regex, String> {
     let syntax = syntax::Config::new().unicode(false).utf8(false);
     let config = Regex::config().utf8_empty(false).nfa_size_limit(Some(PROGRAM_BYTES_MAX));
@@ -71,7 +71,7 @@ fn compile(text: &str) -> Result<Regex, String> {
 }
 
 impl Subscription {
-    /// The topics that are meant. For a pattern the servers are asked what there is; their own topics are left out.
+    /// The subscribed topics. For a pattern, lists the cluster's topics without the internal ones.
     pub(super) async fn topics(&self, cluster: &Cluster) -> Result<Vec<String>, ClientError> {
         let pattern = match self {
             Self::Topics(topics) => return Ok(topics.clone()),
@@ -83,7 +83,7 @@ impl Subscription {
         Ok(ours.map(|topic| topic.name.clone()).collect())
     }
 
-    /// Whether this topic is meant, as far as its name tells.
+    /// True if this topic is subscribed, judged by its name.
     pub(super) fn reads(&self, topic: &str) -> bool {
         match self {
             Self::Topics(topics) => topics.iter().any(|one| one == topic),

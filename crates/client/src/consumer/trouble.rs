@@ -1,6 +1,6 @@
-//! What keeps a consumer from its work while it tries again by itself.
+//! Problems that keep a consumer from its work while it retries.
 //!
-//! Pure, but for the clock. A consumer that is polled hears nothing of errors that may pass; here it can ask for them.
+//! Pure, except for the clock. A polling application gets no errors that may pass; it can ask for them here.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,16 +12,16 @@ use crate::cluster::ClusterOptions;
 use crate::error::ClientError;
 use crate::retry::{Backoff, Chance};
 
-/// Something that has failed and is tried again.
+/// A failing operation that is retried.
 #[derive(Clone, Debug)]
 pub struct Trouble {
-    /// How the last attempt ended.
+    /// The error of the last attempt.
     pub error: ClientError,
     since: Instant,
 }
 
 impl Trouble {
-    /// How long it has not worked: since the first attempt began that did not.
+    /// How long the operation has failed: since the beginning of the first failed attempt.
     pub fn lasts(&self) -> Duration {
         self.since.elapsed()
     }
@@ -32,10 +32,10 @@ impl Trouble {
     }
 }
 
-/// One thing that is tried until it works.
+/// Attempts at one operation until it succeeds.
 ///
-/// Invariants: `begun` is when the first attempt began since it worked; `error` is how the last one ended; `failures` is
-/// how many have failed since then.
+/// Invariants: `begun` is when the first attempt after the last success began; `error` is how the last one ended;
+/// `failures` counts the failed ones since then.
 #[derive(Debug, Default)]
 pub(super) struct Attempts {
     begun: Option<Instant>,
@@ -49,7 +49,7 @@ impl Attempts {
         self.begun.get_or_insert(now);
     }
 
-    /// One has failed. Only what may pass is kept: the rest is told at once.
+    /// An attempt has failed. Only an error that may pass is kept: others are returned at once.
     pub(super) fn fail(&mut self, error: &ClientError) {
         self.begin(Instant::now());
         self.failures = self.failures.saturating_add(1);
@@ -58,39 +58,39 @@ impl Attempts {
         }
     }
 
-    /// It cannot even be tried. What the last attempt has ended with stays.
+    /// No attempt is possible. The error of the last attempt stays.
     pub(super) fn fail_without(&mut self, error: impl FnOnce() -> ClientError) {
         if self.error.is_none() {
             self.fail(&error());
         }
     }
 
-    /// It works, but does not help: tried ever less often all the same. That is no trouble by itself.
+    /// The attempt succeeded without effect: it is repeated with growing pauses, but is no trouble.
     pub(super) fn work_in_vain(&mut self) {
         *self = Self { failures: self.failures.saturating_add(1), ..Self::default() };
     }
 
-    /// Whether only one has failed since it worked.
+    /// True after one failure since the last success.
     pub(super) fn are_new(&self) -> bool {
         self.failures == 1
     }
 
-    /// There is something else to try it for: the next pause is short. What has failed is no less trouble for that.
+    /// There is a new reason for the operation: the next pause is short. Earlier failures remain trouble.
     pub(super) fn begin_anew(&mut self) {
         self.failures = 0;
     }
 
-    /// It works so far. What comes next has to work, too, before a pause is short again.
+    /// A part has succeeded. The next part has to succeed, too, before a pause is short again.
     pub(super) fn get_on(&mut self) {
         *self = Self { failures: self.failures, ..Self::default() };
     }
 
-    /// It works.
+    /// The operation has succeeded.
     pub(super) fn succeed(&mut self) {
         *self = Self::default();
     }
 
-    /// When to try again.
+    /// When the next attempt is due.
     pub(super) fn next_at(&self, options: &ClusterOptions, chance: Chance) -> Instant {
         let pause = Backoff::of_retries(options).pause(self.failures.saturating_sub(1), chance);
         chance.drawn_at() + pause
@@ -101,7 +101,7 @@ impl Attempts {
     }
 }
 
-/// The attempts of a task, which the consumer can look at.
+/// The attempts of a task, which the consumer can read.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SharedAttempts(Arc<Mutex<Attempts>>);
 
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_keeps_failing_is_tried_ever_less_often_until_it_works() {
+    async fn failing_operation_is_retried_with_growing_pauses() {
         let options = ClusterOptions::new("a:1");
         let mut attempts = Attempts::default();
         for least_ms in [80, 160, 320, 640, 800, 800] {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_has_failed_together_is_tried_together_again() {
+    async fn operations_that_failed_together_share_a_pause() {
         let (options, chance) = (ClusterOptions::new("a:1"), Chance::draw());
         let (mut one, mut other) = (Attempts::default(), Attempts::default());
         one.fail(&error(ErrorCode::NOT_COORDINATOR));
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_does_not_pass_is_not_trouble_but_an_error() {
+    async fn permanent_error_is_returned_and_no_trouble() {
         let mut attempts = Attempts::default();
         attempts.fail(&error(ErrorCode::INVALID_GROUP_ID));
         assert!(attempts.trouble().is_none());

@@ -1,4 +1,4 @@
-//! Whether the records before a position are still in the log, asked of a leader that is new (KIP-320).
+//! Asks a new leader whether the log still has the records before a position (KIP-320).
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use crate::cluster::{Cluster, Lane};
 use crate::error::ClientError;
 use crate::topic_partition::by_topic;
 
-/// Where the epoch of the last record before each position ends in the leader's log; none if the leader does not know
-/// that epoch.
+/// Where the epoch of the last record before each position ends in the leader's log; `None` if the leader does not
+/// know that epoch.
 pub(super) type Validated = Vec<(Wanted, Result<Option<Offset>, ClientError>)>;
 
 /// Asks one leader.

@@ -1,4 +1,5 @@
-//! What a consumer has under way: fetches, searches for positions, metadata, commits; and what follows from each.
+//! A consumer's operations in flight (fetches, searches for positions, metadata, commits), and the handling of their
+//! results.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Bound;
@@ -25,36 +26,36 @@ use crate::leaders::Obstacle;
 use crate::retry::Chance;
 use crate::topic_partition::TopicPartition;
 
-/// Time at least between two commits that one poll begins, for the first may have failed.
+/// Shortest time between two commits that one poll begins, because the first may have failed.
 pub(super) const COMMIT_PAUSE_MIN: Duration = Duration::from_millis(100);
 
-/// Something that is under way.
+/// An operation in flight.
 pub(super) type Work = BoxFuture<'static, Done>;
 
-/// Something that was under way.
+/// The result of an operation.
 #[derive(Debug)]
 pub(super) enum Done {
     Fetched(Fetched),
     Validated(Validated),
     Started(Progress),
-    /// Of which topics metadata was asked for.
+    /// The topics whose metadata was requested.
     Refreshed(Result<BTreeSet<Arc<str>>, ClientError>),
-    /// The commit of this number, the positions that need no other, and whether all went well.
+    /// The number of the commit, the positions that need no other, and whether all were committed.
     Committed(u64, Positions, bool),
 }
 
-/// What there is to do for the partitions that want records.
+/// The operations that are due for the partitions.
 #[derive(Debug, Default)]
 struct Due {
-    /// What to fetch from each node.
+    /// Fetches by node.
     fetches: BTreeMap<NodeId, Vec<Wanted>>,
-    /// What to ask each leader about before.
+    /// Positions to validate, by leader, before they are fetched from.
     doubtful: BTreeMap<NodeId, Vec<Wanted>>,
-    /// Nodes of which enough is held.
+    /// Nodes of which enough records are buffered.
     withheld: HashSet<NodeId>,
 }
 
-/// A partition of a topic that has a leader.
+/// The leader of a partition, and its topic.
 fn led<'a>(
     topic: &'a TopicInfo,
     partition: &TopicPartition,
@@ -63,14 +64,14 @@ fn led<'a>(
     Some((topic, info, info.leader?))
 }
 
-/// Why nobody leads a partition that is there.
+/// The reason why an existing partition has no leader.
 fn leaderless(topic: &TopicInfo, partition: &TopicPartition) -> Option<ClientError> {
     let info = usize::try_from(partition.partition).ok().and_then(|index| topic.partitions.get(index));
     info?.led(&topic.name).err()
 }
 
 impl Consumer {
-    /// Starts all that can be started.
+    /// Starts everything that can be started.
     pub(super) fn start_work(&mut self, now: Instant) {
         self.start_positions(now);
         self.start_fetches(now);
@@ -100,7 +101,7 @@ impl Consumer {
         self.go_on_starting(others.into_iter().map(asked).collect(), BTreeMap::new());
     }
 
-    /// Has leaders looked for, and those that are known asked, each by itself.
+    /// Starts the search for leaders, and a request to each known one.
     fn go_on_starting(&mut self, open: Vec<Asked>, of_leaders: BTreeMap<NodeId, Vec<Asked>>) {
         if !open.is_empty() {
             let found = start::find_leaders(Arc::clone(&self.cluster), open);
@@ -113,12 +114,12 @@ impl Consumer {
         }
     }
 
-    /// Fetches from every node that has nothing left to be read but what is held in reserve. To wait until then
-    /// for all partitions of a node keeps a fetch of the idle ones from holding up the busy ones.
+    /// Fetches from every node whose buffered records are all in reserve. Waiting until then for all partitions of a
+    /// node keeps a fetch of the idle ones from delaying the busy ones.
     fn start_fetches(&mut self, now: Instant) {
         let Due { mut fetches, doubtful, withheld } = self.find_due(now);
         for (leader, wanted) in doubtful {
-            self.mark_fetching(&wanted, now);
+            self.begin_fetching(&wanted, now);
             let validated = validation::validate(Arc::clone(&self.cluster), leader, wanted);
             self.work.push(Box::pin(async move { Done::Validated(validated.await) }));
         }
@@ -143,7 +144,7 @@ impl Consumer {
             if state.paused || (!state.wants_fetch(now) && state.has_room()) {
                 continue;
             }
-            // The partitions of a topic mostly come together.
+            // The partitions of a topic usually follow each other.
             if topic.as_ref().is_none_or(|topic: &Arc<TopicInfo>| *topic.name != *partition.topic) {
                 let known = self.cluster.known_topic(&partition.topic);
                 if !self.refreshing && known.as_ref().is_some_and(|known| !known.fresh) {
@@ -180,7 +181,7 @@ impl Consumer {
         due
     }
 
-    fn mark_fetching(&mut self, wanted: &[Wanted], now: Instant) {
+    fn begin_fetching(&mut self, wanted: &[Wanted], now: Instant) {
         for wanted in wanted {
             if let Some(state) = self.assignment.current(wanted.incarnation) {
                 state.fetching = true;
@@ -189,8 +190,8 @@ impl Consumer {
         }
     }
 
-    /// They can be asked for again at once: no partition has failed.
-    fn unmark_fetching(&mut self, wanted: &[Wanted]) {
+    /// Makes them fetchable again at once: no partition has failed.
+    fn cancel_fetching(&mut self, wanted: &[Wanted]) {
         for wanted in wanted {
             if let Some(state) = self.assignment.current(wanted.incarnation) {
                 state.fetching = false;
@@ -198,12 +199,12 @@ impl Consumer {
         }
     }
 
-    /// Asks a node for its share of what may still be held, where `nodes` have not been asked yet.
+    /// Fetches from a node its share of the remaining budget, where `nodes` nodes are still to be asked.
     fn start_fetch(&mut self, node: NodeId, wanted: Vec<Wanted>, nodes: usize, now: Instant) {
         let taken_bytes = self.asked_bytes + self.moving_bytes();
         let Some(bytes_max) = room(&self.options, taken_bytes, wanted.len(), nodes) else { return };
         self.asked_last = Some(node);
-        self.mark_fetching(&wanted, now);
+        self.begin_fetching(&wanted, now);
         self.busy.insert(node);
         self.asked_bytes += bytes_max;
         let session = self.sessions.entry(node).or_default().plan(&wanted);
@@ -212,8 +213,8 @@ impl Consumer {
         self.work.push(Box::pin(async move { Done::Fetched(fetched.await) }));
     }
 
-    /// Bytes that are held and go as polls go on. What is paused stays for as long as the application likes, and the others
-    /// cannot wait for that; it is bounded by itself, for no partition holds more than a few chunks.
+    /// Buffered bytes that later polls will take. Records of paused partitions stay as long as the application likes,
+    /// and must not block the others; they are bounded by the number of chunks of a partition.
     fn moving_bytes(&mut self) -> usize {
         let Self { chunks, assignment, .. } = self;
         let moves = |chunk: &&Chunk| assignment.current(chunk.incarnation).is_none_or(|state| !state.paused);
@@ -248,7 +249,7 @@ impl Consumer {
             Done::Refreshed(result) => {
                 self.refreshing = false;
                 match &result {
-                    // While a partition is without a leader, each answer leads to the next question.
+                    // While a partition lacks a leader, each answer leads to the next request.
                     Ok(topics) if self.lacks_leader(topics) => self.refreshes.work_in_vain(),
                     Ok(_) => self.refreshes.succeed(),
                     Err(error) => self.refreshes.fail(error),
@@ -256,10 +257,10 @@ impl Consumer {
                 self.refresh_at = Some(self.refreshes.next_at(&self.options.cluster, chance));
                 result.map(drop).or_else(report)
             }
-            Done::Committed(number, settled, is_complete) => {
+            Done::Committed(number, done_positions, is_complete) => {
                 self.committing_count -= 1;
                 self.count_commit(is_complete);
-                self.assignment.end_commit(number, &settled);
+                self.assignment.end_commit(number, &done_positions);
                 Ok(())
             }
         }
@@ -287,24 +288,24 @@ impl Consumer {
                     }
                 };
                 if begins_anew {
-                    self.unmark_fetching(&wanted);
+                    self.cancel_fetching(&wanted);
                     return Ok(());
                 }
                 wanted.into_iter().map(|wanted| (wanted, Err(error.clone()))).collect()
             }
         };
-        // An error of one partition is reported after all have been taken in.
+        // An error of one partition is returned after all have been handled.
         parts.into_iter().map(|one| self.handle_fetched(one, node, chance)).fold(Ok(()), Result::and)
     }
 
-    /// Whether nobody leads a partition of these topics that is to be read.
+    /// True if an assigned partition of these topics lacks a leader.
     fn lacks_leader(&self, topics: &BTreeSet<Arc<str>>) -> bool {
         let mut topic = None;
         self.assignment
             .iter()
             .filter(|(partition, state)| !state.paused && topics.contains(&partition.topic))
             .any(|(partition, _)| {
-                // The partitions of a topic mostly come together.
+                // The partitions of a topic usually follow each other.
                 if topic.as_ref().is_none_or(|topic: &Arc<TopicInfo>| *topic.name != *partition.topic) {
                     topic = self.cluster.known_topic(&partition.topic).map(|known| known.topic);
                 }
@@ -333,7 +334,7 @@ impl Consumer {
         if error.kind() == ErrorKind::Retry {
             self.look_again(&sought.partition.topic, is_new, chance);
         }
-        // A group finds out by itself that a topic is gone, and takes it away.
+        // A group notices by itself that a topic is gone, and revokes it.
         let gone = matches!(error, ClientError::UnknownPartition(_));
         if gone && self.membership.is_some() { Ok(()) } else { report(error) }
     }
@@ -358,7 +359,7 @@ impl Consumer {
                     self.counts.fetched_bytes += chunk.size_bytes() as u64;
                     state.chunks += 1;
                     state.fetch_from = chunk.end;
-                    // A server that does not know epochs says so with -1.
+                    // A server without epochs sends -1.
                     state.fetch_epoch = Some(chunk.last_epoch).filter(|epoch| epoch.0 >= 0);
                     self.chunks.push_back(chunk);
                 }
@@ -371,7 +372,7 @@ impl Consumer {
         let is_new = state.attempts.are_new();
         let of_replica = state.replica.take_if(|(replica, _)| *replica == node).is_some();
         if error.code() == Some(ErrorCode::OFFSET_OUT_OF_RANGE) {
-            // What is held was read in range, and comes first; a replica may be behind its leader.
+            // Buffered records were in range and come first; a replica may lag behind its leader.
             if state.chunks == 0 && !of_replica {
                 let start = after_out_of_range(partition, self.options.offset_reset)?;
                 tracing::info!(%partition, offset = %wanted.from, ?start, "the position is out of range");
@@ -385,7 +386,7 @@ impl Consumer {
         report(error)
     }
 
-    /// Has metadata of a topic asked for. What is new does not wait for as long as what has been asked for in vain.
+    /// Requests a topic's metadata. A new reason does not wait for the pause of earlier attempts.
     fn look_again(&mut self, topic: &Arc<str>, is_new: bool, chance: Chance) {
         self.stale.insert(Arc::clone(topic));
         if is_new {
@@ -395,7 +396,7 @@ impl Consumer {
         }
     }
 
-    /// Takes in what a new leader says of what was read from the one before.
+    /// Handles a new leader's answer about the records read from the former one.
     fn handle_validated(
         &mut self,
         (wanted, result): (Wanted, Result<Option<Offset>, ClientError>),
@@ -414,11 +415,11 @@ impl Consumer {
                 state.retry_at = Some(state.attempts.next_at(&self.options.cluster, chance));
                 let position = state.position.unwrap_or(wanted.from);
                 let start = after_truncation(partition, position, end, self.options.offset_reset)?;
-                tracing::warn!(%partition, %position, ?end, ?start, "the log was cut; reading goes on there");
+                tracing::warn!(%partition, %position, ?end, ?start, "the log was truncated; reading continues at its end");
                 self.assignment.restart_later(partition, start);
                 Ok(())
             }
-            // An old server cannot say it.
+            // An old server does not support the request.
             Err(ClientError::Unsupported { .. }) => {
                 state.validated = Some(wanted.leader_epoch);
                 Ok(())
@@ -435,11 +436,11 @@ impl Consumer {
         }
     }
 
-    /// Begins a commit of what was returned before this call, if it is time: after the interval that is set, and after
-    /// this pause at least.
+    /// Begins a commit of the records returned before this call, if it is due: after the configured interval, and
+    /// after this pause at least.
     pub(super) fn commit_when_due(&mut self, pause: Duration) {
         let Some(interval) = self.commit_interval() else { return };
-        // One whose end has not been taken in is under way, too: else it would be made again.
+        // A commit whose result was not handled yet counts as in flight: otherwise it would be repeated.
         if self.committing_count > 0 || self.committed_at.elapsed() < interval.max(pause) {
             return;
         }
@@ -450,24 +451,24 @@ impl Consumer {
         }
     }
 
-    /// When a poll that goes on has to look again whether a commit is due; always later than now.
+    /// When a waiting poll has to check again whether a commit is due; always later than now.
     pub(super) fn next_commit(&self, now: Instant) -> Option<Instant> {
         let pause = self.commit_interval()?.max(COMMIT_PAUSE_MIN);
         let at = self.committed_at.checked_add(pause)?;
         if at > now { Some(at) } else { now.checked_add(pause) }
     }
 
-    /// Time between commits that this consumer makes by itself, if it does.
+    /// Time between automatic commits; `None` without them.
     pub(super) fn commit_interval(&self) -> Option<Duration> {
         self.options.commit_interval().filter(|_| self.coordinator.is_some())
     }
 
-    /// Tells `done` when the commits that were begun before have ended. What they commit may be given up by then, and would
+    /// Completes `done` after the earlier commits. Their partitions may be given up by then, and a late commit would
     /// take effect after others have read on.
     pub(super) fn confirm_after_commits(&mut self, done: oneshot::Sender<()>) {
         let previous = self.committing.take_if(|committing| !committing.is_finished());
         let Some(previous) = previous else {
-            // Nobody listens when the group has given the member up.
+            // The receiver is gone when the group has removed the member.
             let _ = done.send(());
             return;
         };
@@ -477,7 +478,7 @@ impl Consumer {
         }));
     }
 
-    /// Commits after the commits that were begun before. `done` is told when it has ended.
+    /// Commits after the earlier commits, and then completes `done`.
     pub(super) fn commit_in_background(&mut self, positions: Positions, done: Option<oneshot::Sender<()>>) {
         let Some(coordinator) = self.coordinator.clone() else { return };
         let committer = self.membership.as_ref().map(Membership::committer);
@@ -491,24 +492,24 @@ impl Consumer {
             }
             let outcome = commits::commit(coordinator, committer, positions).await;
             let is_complete = outcome.is_complete();
-            let (settled, result) = outcome.settle();
+            let (done_positions, result) = outcome.into_done();
             if let Err(error) = result {
                 tracing::warn!(%error, "positions could not be committed");
             }
-            // Nobody listens when the consumer is gone.
-            let _ = tell.send((settled, is_complete));
+            // The receiver is gone when the consumer is dropped.
+            let _ = tell.send((done_positions, is_complete));
             if let Some(done) = done {
                 let _ = done.send(());
             }
         }));
         self.work.push(Box::pin(async move {
-            // A task that failed has told nothing.
-            let (settled, is_complete) = told.await.unwrap_or_default();
-            Done::Committed(number, settled, is_complete)
+            // A task that failed has sent nothing.
+            let (done_positions, is_complete) = told.await.unwrap_or_default();
+            Done::Committed(number, done_positions, is_complete)
         }));
     }
 
-    /// Numbers a commit that begins.
+    /// Begins a commit and returns its number.
     pub(super) fn begin_commit(&mut self, positions: &Positions) -> u64 {
         self.commits_begun += 1;
         self.assignment.begin_commit(self.commits_begun, positions);
@@ -516,21 +517,21 @@ impl Consumer {
     }
 }
 
-/// Bytes that a fetch of so many partitions may bring, or none if it had better wait until less is taken: is held and will
-/// be read, or may come with the fetches under way. What is left is shared out to the `nodes` that have to be asked. Where
-/// nothing will become free there is always room, so that reading goes on whatever the budget.
+/// Bytes that a fetch of so many partitions may return; `None` to wait until fewer are taken by buffered records and
+/// fetches in flight. The remaining budget is shared among the `nodes` that are to be asked. If nothing will become
+/// free, there is always room, so that reading goes on whatever the budget.
 fn room(options: &ConsumerOptions, taken_bytes: usize, partitions: usize, nodes: usize) -> Option<usize> {
     let most = |bytes: i32| usize::try_from(bytes).unwrap_or_default();
     let (answer, partition) = (most(options.fetch_max_bytes), most(options.partition_max_bytes));
     let left = options.read_ahead_bytes.saturating_sub(taken_bytes);
-    // Of nothing a server sends a batch all the same.
+    // With a limit of 0, a server sends one batch all the same.
     let least = partition.min(answer).max(1);
     let share = (left / nodes.max(1)).max(least).min(left);
     let enough = taken_bytes == 0 || left >= least;
     enough.then(|| partition.saturating_mul(partitions).min(answer).min(share).max(1))
 }
 
-/// Errors that pass are waited for; the others are the application's.
+/// Retriable errors are retried; the others are returned to the application.
 fn report(error: ClientError) -> Result<(), ClientError> {
     if error.kind() == ErrorKind::Retry {
         tracing::debug!(%error, "trying again");
@@ -545,7 +546,7 @@ mod tests {
     use crate::ClusterOptions;
 
     #[test]
-    fn a_fetch_asks_for_no_more_than_may_be_held_and_waits_for_room_for_a_partition() {
+    fn fetch_stays_within_the_budget_and_waits_for_room() {
         let mut options = ConsumerOptions::new(ClusterOptions::new("a:1"));
         (options.fetch_max_bytes, options.partition_max_bytes) = (5000, 1000);
         options.read_ahead_bytes = 3000;

@@ -1,4 +1,4 @@
-//! The reference of all options as Markdown, made from the tables that the client itself reads.
+//! The reference of all options as Markdown, generated from the tables that the client itself reads.
 
 use std::fmt::Write as _;
 
@@ -55,7 +55,7 @@ fn write_option(page: &mut String, definition: &OptionDef) {
 mod tests {
     use std::path::Path;
 
-    /// Set to rewrite the page instead of comparing it.
+    /// Set it to rewrite the page instead of comparing it.
     const REWRITE_VARIABLE: &str = "UPDATE_DOCS";
 
     #[test]

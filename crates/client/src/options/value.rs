@@ -1,19 +1,19 @@
-//! From an option's text to its type and back.
+//! Conversion between an option's text and its type.
 
 use std::time::Duration;
 
 use riverrun_records::Compression;
 use riverrun_types::Acks;
 
-/// A Rust type that an option's text becomes.
+/// The Rust type of an option's value.
 pub(crate) trait OptionValue: Sized {
-    /// The value; none if the text says nothing of this type.
+    /// Parses the value; `None` if the text is invalid.
     fn from_text(text: &str) -> Option<Self>;
 
     /// The text of the value.
     fn to_text(&self) -> String;
 
-    /// The value of an option without a text; none if there must be one.
+    /// The value of an unset option; `None` if it must be set.
     fn not_set() -> Option<Self> {
         None
     }
@@ -34,7 +34,7 @@ macro_rules! by_parse {
 }
 by_parse!(i32, u32, usize, String);
 
-/// In letters of any case.
+/// Case-insensitive.
 impl OptionValue for bool {
     fn from_text(text: &str) -> Option<Self> {
         text.to_ascii_lowercase().parse().ok()
@@ -57,7 +57,7 @@ impl OptionValue for Duration {
 }
 
 impl<T: OptionValue> OptionValue for Option<T> {
-    /// An empty text, and -1 where the type takes no negative number, is the same as none.
+    /// An empty text, and -1 where the type has no negative number, means `None`.
     fn from_text(text: &str) -> Option<Self> {
         match T::from_text(text) {
             Some(value) if !text.is_empty() => Some(Some(value)),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_left_out_is_left_out_by_an_empty_text_and_by_minus_one() {
+    fn empty_text_and_minus_one_unset_an_optional_value() {
         type Maybe = Option<Duration>;
         assert_eq!(Maybe::from_text(""), Some(None));
         assert_eq!(Maybe::from_text("-1"), Some(None));

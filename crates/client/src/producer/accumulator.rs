@@ -1,7 +1,7 @@
-//! Records on their way: one queue of batches for each partition, and the memory that they may take.
+//! The record accumulator: one queue of batches for each partition, and the memory that they may take.
 //!
-//! Owns the topics that the producer has met, the bound on buffered bytes, and the question when everything up to
-//! a point is settled. Senders append under one short lock; the sender task takes whole batches out.
+//! Owns the topics that the producer has met, the bound on buffered bytes, and the answer to when all batches up to a
+//! point are complete. Senders append under one short lock; the sender task takes whole batches out.
 
 mod space;
 mod state;
@@ -31,51 +31,51 @@ use super::verdict::{self, Verdict};
 use crate::cluster::TopicInfo;
 use crate::error::ClientError;
 
-/// The memory of so many full batches is kept for the next ones at least; of more where more are done at once.
+/// Spare batch buffers kept at least; more while more batches complete at once.
 const SPARE_BUFFERS: usize = 8;
 
-/// And of so many at most, however small they are: none of it counts as taken from the producer's buffer.
+/// Spare batch buffers kept at most, however small: none of them counts against `buffer.memory`.
 const SPARE_BUFFERS_MAX: usize = 256;
 
-/// An open batch may hold so much more of the buffer than it takes memory, as a part of a full one: to be exact with each record
-/// would cost more than it is worth.
+/// An open batch's share of the buffer may exceed its memory by this part of a full batch: an exact count with each
+/// record would cost more than it saves.
 const UNEVEN_PART: usize = 4;
 
-/// What `telling` is while nobody is told.
+/// The value of `telling` while no callback runs.
 const NOBODY: u64 = u64::MAX;
 
-/// Looks for batches that were tried for too long in the time that they are tried for.
+/// How often expired batches are searched within the delivery timeout.
 const EXPIRY_LOOKS: u32 = 16;
 
-/// What an append comes to.
+/// The result of an append.
 #[derive(Debug)]
 pub(super) enum Appended<H> {
     /// The record is in a batch.
     Yes(H),
     /// The topic has not been learnt.
     UnknownTopic,
-    /// The topic has only so many partitions, as far as is known, and this is none of them.
+    /// The topic has only `count` partitions, as far as is known, and this is none of them.
     NoSuchPartition { partition: i32, count: i32 },
 }
 
-/// What the sender takes out in one go.
+/// The batches that the sender task takes out at once.
 #[derive(Debug, Default)]
 pub(super) struct Drained {
     /// One request for each node, with at most one batch for each partition.
     pub(super) requests: BTreeMap<NodeId, Vec<Batch>>,
-    /// Batches that were tried for too long.
+    /// Batches whose delivery timeout has expired.
     pub(super) expired: Vec<Batch>,
-    /// Batches for partitions that are there no more.
+    /// Batches for partitions that do not exist any more.
     pub(super) gone: Vec<Batch>,
     /// Topics with a batch to send and no known leader.
     pub(super) leaderless: BTreeSet<Arc<str>>,
-    /// When there may be more, if nothing happens before.
+    /// When to drain again, if no event comes before.
     pub(super) next_check: Option<Instant>,
-    /// Whether there may be more at once.
+    /// True if more can be drained at once.
     pub(super) more: bool,
     /// Bytes of each node's request.
     bytes: BTreeMap<NodeId, usize>,
-    /// Whether a node takes a request, as far as it was asked.
+    /// Whether a node accepts a request, as far as it was asked.
     rooms: BTreeMap<NodeId, bool>,
 }
 
@@ -85,18 +85,18 @@ impl Drained {
     }
 }
 
-/// What came of a look at a queue.
+/// The result of visiting a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
+enum Visit {
     /// A batch was taken; the next may be ready, too.
     Taken,
     /// A batch is ready, and the request for this node has no room for it.
     Refused(NodeId),
-    /// None is ready, or none can be taken for now.
+    /// No batch is ready, or none can be taken for now.
     Over,
 }
 
-/// What the sender knows when it takes batches out.
+/// The sender task's state that decides which batches may be taken.
 pub(super) struct DrainPlan<'a> {
     pub(super) now: Instant,
     /// The producer id, with idempotence.
@@ -105,23 +105,23 @@ pub(super) struct DrainPlan<'a> {
     pub(super) fresh_allowed: bool,
     /// Leader of a partition.
     pub(super) leader: &'a mut dyn FnMut(&str, i32) -> Option<NodeId>,
-    /// Whether the node takes another request.
+    /// Whether the node accepts another request.
     pub(super) has_room: &'a mut dyn FnMut(NodeId) -> bool,
-    /// Nodes that take none because as many as may be are under way. What waits for them is in no list while each partition
-    /// has that many under way, too.
+    /// Nodes with as many requests in flight as allowed. Queues that wait for them are listed nowhere while each of
+    /// their partitions has that many in flight, too.
     pub(super) full: &'a [NodeId],
 }
 
 /// The producer's buffer.
 ///
-/// What is asked for with each turn of the sender stands apart from the state: its lock is taken for each record, and who
-/// waits for it sleeps.
+/// The fields that the sender task reads in each round lie outside of the state: the state's lock is taken for each
+/// record, and a task that waits for it sleeps.
 ///
-/// Invariants: `space` holds what no batch has; a batch's bytes are freed with its outcome. Once `closed` is set, no record
-/// comes that was not in the state at the next look at it. `ended` is set when the sender task is gone. `spare` is memory of
-/// full batches. `id_spent` tells whether some partition has no epoch left, so that the producer needs another id. `telling`
-/// is the first of the batches that have left `unresolved` while somebody is still being told of their outcomes: those of
-/// one call at most, for only the sender task settles.
+/// Invariants: `space` holds the bytes that no batch has; a batch's bytes are freed with its outcome. Once `closed`
+/// is set, no record comes that was not in the state at the next lock of it. `ended` is set when the sender task is
+/// gone. `spare` is memory of full batches. `id_spent` is true if a partition has no epoch left, so that the producer
+/// needs another id. `telling` is the first of the batches that have left `unresolved` while callbacks still get
+/// their outcomes: those of one call at most, because only the sender task completes batches.
 #[derive(Debug)]
 pub(super) struct Accumulator {
     options: Arc<ProducerOptions>,
@@ -134,9 +134,9 @@ pub(super) struct Accumulator {
     id_spent: AtomicBool,
     telling: AtomicU64,
     spare: Mutex<Vec<Spare>>,
-    /// Tells the sender that there is something to look at.
+    /// Wakes the sender task.
     pub(super) wake: Notify,
-    settled: Notify,
+    completed: Notify,
 }
 
 impl Accumulator {
@@ -156,12 +156,12 @@ impl Accumulator {
             telling: AtomicU64::new(NOBODY),
             spare: Mutex::default(),
             wake: Notify::new(),
-            settled: Notify::new(),
+            completed: Notify::new(),
             options,
         }
     }
 
-    /// Batches of one partition that may be under way at once.
+    /// Most batches of one partition in flight.
     fn in_flight_max(&self) -> usize {
         self.options.cluster.in_flight_max.min(IN_FLIGHT_MAX)
     }
@@ -170,8 +170,8 @@ impl Accumulator {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a topic and its partitions known, as the cluster said when it was asked at `asked_at`, or at some time. Choices
-    /// at random follow from `seed` if it is new. Answers whether all partitions with something to send have a leader.
+    /// Adds or updates a topic by metadata that was requested at `asked_at`, or at an unknown time. Random choices
+    /// follow from `seed` if the topic is new. Returns whether all partitions with batches have a leader.
     pub(super) fn learn(&self, topic: &TopicInfo, seed: u64, asked_at: Option<Instant>) -> bool {
         let mut state = self.lock();
         let place = if let Some(place) = state.index.get(topic.name.as_str()) {
@@ -184,7 +184,7 @@ impl Accumulator {
             place
         };
         if state.topics[place].learn(topic, asked_at) {
-            // What was chosen so far may be gone, and what waits there is not to wait for long.
+            // The chosen partition may be gone, and its batch should not wait for long.
             state.topics[place].set_partitioner(self.options.partitioner.for_topic(&self.options, seed));
             state.recall_all();
             state.list_topic(place);
@@ -193,8 +193,8 @@ impl Accumulator {
         !state.topics[place].waits_for_leader()
     }
 
-    /// Takes room for a record of so many bytes, and says whether there was. The caller gives it back with
-    /// [`release`](Self::release), or leaves it to the batch that takes the record.
+    /// Takes room for a record of so many bytes, and returns whether there was. The caller gives it back with
+    /// [`release`](Self::release), or passes it to the batch that takes the record.
     pub(super) fn try_reserve(&self, bytes: usize) -> Result<bool, ClientError> {
         self.options.check_record_bytes(bytes)?;
         self.space.try_take(bytes)
@@ -213,17 +213,17 @@ impl Accumulator {
         self.space.give_back(bytes);
     }
 
-    /// Bytes that were freed and not given back yet.
+    /// Freed bytes that were not given back yet.
     pub(super) fn freed_bytes(&self) -> usize {
         self.space.freed_bytes()
     }
 
-    /// Gives back what was freed.
+    /// Gives back freed bytes.
     pub(super) fn release_freed(&self) {
         self.space.give_back_freed();
     }
 
-    /// Whether there is a place for a record, as far as it says itself where it goes.
+    /// Whether the record's topic is known, and has the partition that the record names.
     pub(super) fn find_place(&self, record: &RecordRef<'_>) -> Appended<()> {
         let mut state = self.lock();
         let Some(at) = state.find(record.topic) else { return Appended::UnknownTopic };
@@ -293,7 +293,7 @@ impl Accumulator {
         Ok(Appended::Yes(handle))
     }
 
-    /// Takes out what may be sent now, at most one request for each node.
+    /// Takes out the batches that may be sent now, at most one request for each node.
     pub(super) fn drain(&self, plan: &mut DrainPlan<'_>) -> Drained {
         let mut state = self.lock();
         let pressed = self.is_closed() || self.space.is_short();
@@ -309,33 +309,33 @@ impl Accumulator {
         self.expire(&mut state, plan.now, &mut drained);
         let hurried = std::mem::take(&mut state.hurried);
         state.unpark(plan.now, pressed || hurried);
-        let mut taken = self.drain_held(&mut state, plan, &rules, &mut drained);
+        let mut taken = self.drain_stalled(&mut state, plan, &rules, &mut drained);
         while let Some(key) = state.active.pop_front() {
             match self.drain_queue(&mut state, key, plan, &rules, &mut drained) {
-                Turn::Taken => taken.push(key),
-                Turn::Refused(node) => {
+                Visit::Taken => taken.push(key),
+                Visit::Refused(node) => {
                     drained.more = true;
-                    state.hold(key, Some(node));
+                    state.stall(key, Some(node));
                 }
-                Turn::Over => {}
+                Visit::Over => {}
             }
         }
-        // Whoever gets a batch into a request goes behind those that did not.
+        // Queues that got a batch into a request go behind those that did not.
         for key in taken {
             state.list_unless_empty(key);
         }
-        let State { leaders, held, .. } = &mut *state;
+        let State { leaders, stalled, .. } = &mut *state;
         for node in plan.full {
             leaders.note(*node, false, plan.now, self.options.partitioner_availability_timeout);
         }
-        leaders.keep(|node| held.contains_key(&node) || plan.full.contains(&node));
+        leaders.keep(|node| stalled.contains_key(&node) || plan.full.contains(&node));
         drained.more |= !state.active.is_empty();
         state.counts.requests += drained.requests.len() as u64;
         drained.check_at(state.parked.peek().map(|Reverse((at, _))| *at));
         drained
     }
 
-    /// Takes out the batches that were tried for too long. Looks at all queues, and so not at every turn.
+    /// Takes out the batches whose delivery timeout has expired. Visits all queues, and so not in every round.
     fn expire(&self, state: &mut State, now: Instant, drained: &mut Drained) {
         let timeout = self.options.delivery_timeout;
         let pause = (timeout / EXPIRY_LOOKS).clamp(Duration::from_millis(1), Duration::from_secs(1));
@@ -359,15 +359,15 @@ impl Accumulator {
             for key in broken {
                 state.list_unless_empty(key);
             }
-            // What was set aside may be empty now, and then nobody waits for its leader any more.
+            // Stalled queues may be empty now, and then nothing waits for their leader any more.
             state.recall_all();
         }
         drained.check_at(state.expire_at);
     }
 
-    /// Takes what was set aside for leaders that take something again, until their requests are full, and answers of which
-    /// queues. So a look costs what it takes, and not what waits.
-    fn drain_held(
+    /// Takes batches of stalled queues whose leaders accept requests again, until these are full, and returns the
+    /// queues. The cost follows the taken batches, not the waiting ones.
+    fn drain_stalled(
         &self,
         state: &mut State,
         plan: &mut DrainPlan<'_>,
@@ -375,38 +375,38 @@ impl Accumulator {
         drained: &mut Drained,
     ) -> Vec<QueueKey> {
         let mut taken = Vec::new();
-        let nodes: Vec<NodeId> = state.held.keys().copied().collect();
+        let nodes: Vec<NodeId> = state.stalled.keys().copied().collect();
         for node in nodes {
             if !self.takes(state, node, plan, drained) {
                 continue;
             }
-            let mut keys = state.held.remove(&node).unwrap_or_default();
+            let mut keys = state.stalled.remove(&node).unwrap_or_default();
             while let Some(key) = keys.pop_front() {
                 match self.drain_queue(state, key, plan, rules, drained) {
-                    Turn::Taken => taken.push(key),
-                    Turn::Refused(full) => {
+                    Visit::Taken => taken.push(key),
+                    Visit::Refused(full) => {
                         drained.more = true;
                         if full == node {
                             keys.push_front(key);
                             break;
                         }
-                        // Another leads it by now.
-                        state.hold(key, Some(full));
+                        // The partition has another leader by now.
+                        state.stall(key, Some(full));
                     }
-                    Turn::Over => {}
+                    Visit::Over => {}
                 }
             }
-            state.hold_first(keys, node);
+            state.stall_first(keys, node);
         }
         taken
     }
 
-    /// Has all that was set aside looked at again: the leaders may be others by now.
-    pub(super) fn list_held(&self) {
+    /// Lists all stalled queues again: their leaders may have changed.
+    pub(super) fn list_stalled(&self) {
         self.lock().recall_all();
     }
 
-    /// Whether a node takes another request. It is asked once in a look.
+    /// Whether a node accepts another request. Asked once for each node and drain.
     fn takes(
         &self,
         state: &mut State,
@@ -430,25 +430,25 @@ impl Accumulator {
         plan: &mut DrainPlan<'_>,
         rules: &SendRules,
         drained: &mut Drained,
-    ) -> Turn {
-        let Some(queue) = state.queue(key) else { return Turn::Over };
+    ) -> Visit {
+        let Some(queue) = state.queue(key) else { return Visit::Over };
         queue.listed = false;
         if state.topics[key.topic].is_missing(key.partition) {
             give_up_missing(state, key, drained);
-            return Turn::Over;
+            return Visit::Over;
         }
-        let Some(queue) = state.queue(key) else { return Turn::Over };
+        let Some(queue) = state.queue(key) else { return Visit::Over };
         let spent = plan.producer.is_some_and(|(_, epoch)| !queue.mend(epoch));
         if spent {
             self.id_spent.store(true, Ordering::Relaxed);
         }
-        let Some(queue) = state.queue(key) else { return Turn::Over };
+        let Some(queue) = state.queue(key) else { return Visit::Over };
         match queue.readiness(rules) {
-            // What is under way lists the queue again when it comes back.
-            Readiness::Empty | Readiness::Blocked => Turn::Over,
+            // A batch in flight lists the queue again when it comes back.
+            Readiness::Empty | Readiness::Blocked => Visit::Over,
             Readiness::At(at) => {
                 state.park(key, at);
-                Turn::Over
+                Visit::Over
             }
             Readiness::Now => {
                 let name = &state.topics[key.topic].name;
@@ -459,8 +459,8 @@ impl Accumulator {
                 if let Some(node) = leader.filter(|node| self.takes(state, *node, plan, drained)) {
                     return self.take_into(state, key, node, plan.producer, drained);
                 }
-                state.hold(key, leader);
-                Turn::Over
+                state.stall(key, leader);
+                Visit::Over
             }
         }
     }
@@ -473,12 +473,12 @@ impl Accumulator {
         node: NodeId,
         producer: Option<(ProducerId, ProducerEpoch)>,
         drained: &mut Drained,
-    ) -> Turn {
-        let Some(queue) = state.queue(key) else { return Turn::Over };
+    ) -> Visit {
+        let Some(queue) = state.queue(key) else { return Visit::Over };
         let bytes = drained.bytes.entry(node).or_default();
         let batch_bytes = queue.next_size_bytes();
         if *bytes > 0 && *bytes + batch_bytes > self.options.request_bytes_max {
-            return Turn::Refused(node);
+            return Visit::Refused(node);
         }
         *bytes += batch_bytes;
         let mut batch = queue.take(producer);
@@ -486,11 +486,11 @@ impl Accumulator {
             self.even_out(batch, 0);
         }
         drained.requests.entry(node).or_default().extend(batch);
-        Turn::Taken
+        Visit::Taken
     }
 
-    /// Has a batch hold as much of the buffer as it takes memory, if it is off by more than so many bytes: each record came
-    /// with room of its own, and the batch had some for it, or has grown.
+    /// Adjusts a batch's share of the buffer to its memory, if they differ by more than `off_bytes`: each record came
+    /// with room of its own, and the batch had some spare, or has grown.
     fn even_out(&self, batch: &mut Batch, off_bytes: usize) {
         let memory_bytes = batch.memory_bytes();
         if batch.reserved_bytes.abs_diff(memory_bytes) <= off_bytes {
@@ -503,24 +503,24 @@ impl Accumulator {
         batch.reserved_bytes = memory_bytes;
     }
 
-    /// Ends a batch that is not under way any more. `broken`: its sequence numbers leave a gap. Its records' senders are told
-    /// when those of all earlier batches of the partition have been, and nothing is locked meanwhile.
-    pub(super) fn settle(&self, batch: Batch, result: Result<BatchPlace, ClientError>, broken: bool) {
+    /// Completes a batch that is not in flight any more. `broken`: its sequence numbers leave a gap. The callbacks of
+    /// its records run after those of all earlier batches of the partition, without a lock.
+    pub(super) fn complete(&self, batch: Batch, result: Result<BatchPlace, ClientError>, broken: bool) {
         let Some((first, others)) = self.end(Ended { batch, result }, broken) else { return };
         if !others.is_empty() {
-            // What waits behind them may go now.
+            // Batches that wait behind them may go now.
             self.wake.notify_one();
         }
         for ended in std::iter::once(first).chain(others) {
             self.tell(ended);
         }
-        // SYNC: told. Pairs with the acquire in `is_told`: whoever was told has done what it does.
+        // SYNC: told. Pairs with the acquire in `is_told`: all callbacks have returned.
         self.telling.store(NOBODY, Ordering::Release);
-        self.settled.notify_waiters();
+        self.completed.notify_waiters();
     }
 
-    /// Takes in that a batch has its outcome, and hands out those whose turn it is to be told by that, itself first: none
-    /// while an earlier one has no outcome.
+    /// Records the outcome of a batch. Returns the batches whose callbacks are due, this one first: none while an
+    /// earlier one has no outcome.
     fn end(&self, ended: Ended, broken: bool) -> Option<(Ended, Vec<Ended>)> {
         let key = ended.batch.key;
         let mut state = self.lock();
@@ -540,7 +540,7 @@ impl Accumulator {
         }
         state.list_unless_empty(key);
         let first = first?;
-        // SYNC: told. Before it is seen that the batches have left, by who looks under the same lock.
+        // SYNC: told. Stored before the batches leave `unresolved`, for readers under the same lock.
         self.telling.store(first.batch.id, Ordering::Relaxed);
         for ended in std::iter::once(&first).chain(&others) {
             state.leave(ended);
@@ -548,7 +548,7 @@ impl Accumulator {
         Some((first, others))
     }
 
-    /// Tells the senders of a batch's records, and takes back what it held.
+    /// Calls the callbacks of a batch's records, and takes back its bytes.
     fn tell(&self, Ended { batch, result }: Ended) {
         let reserved_bytes = batch.reserved_bytes;
         let memory = batch.finish(result);
@@ -570,14 +570,15 @@ impl Accumulator {
         }
     }
 
-    /// Decides what becomes of a batch that came back with this error, and says whether its leader may be another now.
-    pub(super) fn settle_error(&self, mut batch: Batch, error: ClientError, retry_at: Instant) -> bool {
+    /// Retries, splits or completes a batch that came back with this error, and returns whether its leader may have
+    /// changed.
+    pub(super) fn handle_error(&self, mut batch: Batch, error: ClientError, retry_at: Instant) -> bool {
         let verdict = verdict::of_error(&batch, &error, self.is_next(&batch), self.options.retries);
         tracing::debug!(%error, ?verdict, attempts = batch.attempts, "a batch came back");
         match verdict {
             Verdict::Delivered => {
                 let place = BatchPlace { base_offset: None, append_time: None };
-                self.settle(batch, Ok(place), false);
+                self.complete(batch, Ok(place), false);
                 false
             }
             Verdict::Split => {
@@ -587,19 +588,19 @@ impl Accumulator {
             }
             Verdict::Again { broken } => {
                 let moved = error.kind() == ErrorKind::Retry;
-                self.note_trouble(error.clone());
+                self.set_trouble(error.clone());
                 batch.last_error = Some(error);
                 self.retry(batch, retry_at, broken);
                 moved
             }
             Verdict::Failed { broken } => {
-                self.settle(batch, Err(error), broken);
+                self.complete(batch, Err(error), broken);
                 false
             }
         }
     }
 
-    /// Puts the halves of a batch that the server finds too large in its place.
+    /// Replaces a batch that the server finds too large by its halves.
     fn split(&self, batch: Batch) {
         let (id, key) = (batch.id, batch.key);
         let parts = match batch.split() {
@@ -607,7 +608,7 @@ impl Accumulator {
             Err(failed) => {
                 let (batch, error) = *failed;
                 let broken = batch.stamp.is_some();
-                return self.settle(batch, Err(error.into()), broken);
+                return self.complete(batch, Err(error.into()), broken);
             }
         };
         let mut state = self.lock();
@@ -624,7 +625,7 @@ impl Accumulator {
         state.list(key);
     }
 
-    /// Puts a batch that came back in line again. `broken`: its sequence has to begin again first.
+    /// Queues a batch again that came back. `broken`: its sequence has to begin again first.
     fn retry(&self, batch: Batch, retry_at: Instant, broken: bool) {
         let mut state = self.lock();
         state.counts.batches_retried += 1;
@@ -639,19 +640,19 @@ impl Accumulator {
         state.list(key);
     }
 
-    /// Whether the server expects this batch's sequence numbers, as far as is known.
+    /// True if the server expects this batch's sequence numbers, as far as is known.
     fn is_next(&self, batch: &Batch) -> bool {
         self.lock().queue(batch.key).is_some_and(|queue| queue.is_next(batch.id))
     }
 
-    /// Whether the producer needs a new id.
+    /// True if the producer needs a new id.
     pub(super) fn is_id_spent(&self) -> bool {
         self.id_spent.load(Ordering::Relaxed)
     }
 
-    /// Whether a new producer id could be taken now without doubling a record.
-    pub(super) fn is_settled(&self) -> bool {
-        self.lock().topics.iter().all(|topic| topic.queues.iter().all(PartitionQueue::is_settled))
+    /// True if a new producer id could be used now without duplicating a record.
+    pub(super) fn allows_new_id(&self) -> bool {
+        self.lock().topics.iter().all(|topic| topic.queues.iter().all(PartitionQueue::allows_new_id))
     }
 
     /// Begins every sequence again, under a new producer id.
@@ -662,7 +663,7 @@ impl Accumulator {
         state.list_all();
     }
 
-    /// Takes out everything that waits, to fail it.
+    /// Takes out all waiting batches, to fail them.
     pub(super) fn take_all(&self) -> Vec<Batch> {
         let mut state = self.lock();
         state
@@ -680,7 +681,7 @@ impl Accumulator {
         state.topics.iter().filter(waits).map(|topic| Arc::clone(&topic.name)).collect()
     }
 
-    /// Sends what is here now without lingering, and waits until all of it has its outcome.
+    /// Sends all batches without lingering, and waits until all have their outcome.
     pub(super) async fn flush(&self) {
         let target = {
             let mut state = self.lock();
@@ -690,40 +691,40 @@ impl Accumulator {
         };
         self.wake.notify_one();
         loop {
-            let mut settled = std::pin::pin!(self.settled.notified());
-            settled.as_mut().enable();
+            let mut completed = std::pin::pin!(self.completed.notified());
+            completed.as_mut().enable();
             if self.is_told(target) {
                 return;
             }
-            settled.await;
+            completed.await;
         }
     }
 
-    /// Whether every batch before this one has its outcome, and whoever is told of it has been.
+    /// True if every batch before this one has its outcome, and its callbacks have returned.
     fn is_told(&self, target: u64) -> bool {
-        let settled = self.lock().unresolved.first().is_none_or(|first| *first >= target);
-        // SYNC: told. Pairs with the stores in `settle` and `end`.
-        let is_told = settled && self.telling.load(Ordering::Acquire) >= target;
+        let completed = self.lock().unresolved.first().is_none_or(|first| *first >= target);
+        // SYNC: told. Pairs with the stores in `complete` and `end`.
+        let is_told = completed && self.telling.load(Ordering::Acquire) >= target;
         // SYNC: ended. Pairs with the release in `end_of_sender`.
         is_told || self.ended.load(Ordering::Acquire)
     }
 
-    /// Notes what stands in the way of records.
-    pub(super) fn note_trouble(&self, error: ClientError) {
+    /// Stores the last obstacle of any record.
+    pub(super) fn set_trouble(&self, error: ClientError) {
         self.lock().trouble = Some(Arc::new(error));
     }
 
-    /// What has stood in the way of whatever record since one was delivered last.
+    /// The last obstacle of any record since one was delivered.
     pub(super) fn trouble(&self) -> Option<Arc<ClientError>> {
         self.lock().trouble.clone()
     }
 
-    /// Has something counted.
+    /// Updates the counts.
     pub(super) fn count(&self, count: impl FnOnce(&mut ProducerMetrics)) {
         count(&mut self.lock().counts);
     }
 
-    /// What has happened so far, in numbers.
+    /// Counts of the work so far.
     pub(super) fn metrics(&self) -> ProducerMetrics {
         let state = self.lock();
         ProducerMetrics {
@@ -743,14 +744,15 @@ impl Accumulator {
         self.wake.notify_one();
     }
 
-    /// Takes no more records, and has the sender fail those that wait.
+    /// Takes no more records, and makes the sender task fail the waiting ones.
     pub(super) fn abandon(&self) {
         // SYNC: abandoned. Pairs with the acquire in `is_abandoned`.
         self.abandoned.store(true, Ordering::Release);
         self.close();
     }
 
-    /// Fails what waits, and takes nothing more: nobody sends any longer. What was under way has failed by itself.
+    /// Fails waiting batches, and takes no more records: the sender task has ended. Batches in flight have failed by
+    /// themselves.
     pub(super) fn end_of_sender(&self) {
         self.close();
         self.space.close();
@@ -758,7 +760,7 @@ impl Accumulator {
             let mut state = self.lock();
             let queues = state.topics.iter_mut().flat_map(|topic| &mut topic.queues);
             let left: Vec<Ended> = queues.flat_map(PartitionQueue::end_all).collect();
-            // SYNC: told. Before it is seen that the batches have left; `ended` says when all were told.
+            // SYNC: told. Stored before the batches leave `unresolved`; `ended` is set after all callbacks.
             self.telling.store(0, Ordering::Relaxed);
             for ended in &left {
                 state.leave(ended);
@@ -768,27 +770,27 @@ impl Accumulator {
         for ended in left {
             self.tell(ended);
         }
-        // Those that were under way told their records themselves.
+        // Batches in flight have called their callbacks themselves.
         self.lock().unresolved.clear();
-        // SYNC: ended. Pairs with the acquire in `is_told`: what could be told has been.
+        // SYNC: ended. Pairs with the acquire in `is_told`: all possible callbacks have returned.
         self.ended.store(true, Ordering::Release);
-        self.settled.notify_waiters();
+        self.completed.notify_waiters();
     }
 
-    /// Whether nothing that waits is to be sent any more.
+    /// True if waiting batches are not to be sent any more.
     pub(super) fn is_abandoned(&self) -> bool {
         // SYNC: abandoned. Pairs with the release in `abandon`.
         self.abandoned.load(Ordering::Acquire)
     }
 
-    /// Whether nothing will come any more and everything has its outcome.
+    /// True if no more records can come and all batches have their outcome.
     pub(super) fn is_done(&self) -> bool {
         self.is_closed() && self.lock().unresolved.is_empty()
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        // SYNC: closed. Pairs with the release in `close`. Who saw it before a look at the state has those who append after
-        // that look see it, too: they take the same lock.
+        // SYNC: closed. Pairs with the release in `close`. A thread that sees it and then takes the state's lock
+        // makes it visible to every later append under that lock.
         self.closed.load(Ordering::Acquire)
     }
 
@@ -797,15 +799,15 @@ impl Accumulator {
     }
 }
 
-/// Takes out what waits for a partition that is gone, if that is sure. Until then it waits as for a leader: somebody is asked
-/// again and again whether it is.
+/// Takes out the batches of a partition that is certainly gone. Until then they wait as for a leader, and the
+/// metadata is requested repeatedly.
 fn give_up_missing(state: &mut State, key: QueueKey, drained: &mut Drained) {
     let is_sure = state.topics[key.topic].gives_up_missing();
     let Some(queue) = state.queue(key).filter(|queue| !queue.is_empty()) else { return };
     if is_sure {
         drained.gone.extend(queue.take_all());
     } else {
-        state.hold(key, None);
+        state.stall(key, None);
         drained.leaderless.insert(Arc::clone(&state.topics[key.topic].name));
     }
 }

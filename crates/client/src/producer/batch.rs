@@ -17,20 +17,20 @@ use super::listener::{Audience, Enlist, RecordPlace};
 use super::record::RecordRef;
 use crate::error::ClientError;
 
-/// Memory that a batch takes beside that of its records and of those who are told of them, about: its place in a queue, what
-/// makes it, its outcome.
+/// Approximate memory of a batch besides that of its records, callbacks and tags: its place in a queue, its builder,
+/// its outcome.
 pub(super) const BATCH_BYTES: usize = 640;
-/// Ids from one batch to the next: as many parts as a batch may be split into lie between.
+/// Distance between the ids of two batches: as many parts as a batch may be split into lie between.
 pub(super) const ID_STEP: u64 = 1 << 20;
 
-/// A partition of the producer's: the topic by its place in the accumulator.
+/// A partition of the producer: the topic by its place in the accumulator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct QueueKey {
     pub(super) topic: usize,
     pub(super) partition: i32,
 }
 
-/// What every batch of a producer has in common.
+/// Settings that all batches of a producer share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BatchShape {
     pub(super) compression: Compression,
@@ -50,7 +50,7 @@ impl BatchShape {
 #[derive(Debug)]
 enum Body {
     Open(Box<BatchBuilder>),
-    /// `memory_bytes` is what `bytes` take, which may be more than they are.
+    /// `memory_bytes` is the memory of `bytes`, which may be more than their length.
     Sealed {
         bytes: Bytes,
         memory_bytes: usize,
@@ -60,27 +60,27 @@ enum Body {
 
 /// A batch of records for one partition.
 ///
-/// Invariants: `stamp` is set from the first attempt until the producer id changes; once sealed, records are
-/// neither added nor compressed again. A batch that is dropped without an outcome tells its records so. No
-/// other batch has an id from `id` to `id + id_span`.
+/// Invariants: `stamp` is set from the first attempt until the producer id changes; once sealed, records are neither
+/// added nor compressed again. A batch that is dropped without an outcome passes an error to its records. No other
+/// batch has an id from `id` to `id + id_span`.
 pub(super) struct Batch {
     /// Rises with the time of creation, over all partitions.
     pub(super) id: u64,
     id_span: u64,
     pub(super) key: QueueKey,
     pub(super) created: Instant,
-    /// Bytes of the producer's buffer that it holds.
+    /// Bytes of the producer's buffer that it has taken.
     pub(super) reserved_bytes: usize,
     outcome: Arc<Outcome>,
     audience: Audience,
     pub(super) stamp: Option<ProducerStamp>,
     pub(super) attempts: u32,
-    /// The server that it was sent to last.
+    /// The server that it was last sent to.
     pub(super) sent_to: Option<NodeId>,
     pub(super) last_error: Option<ClientError>,
     shape: BatchShape,
     record_count: i32,
-    /// Whether further records go elsewhere although there is room.
+    /// True if further records go elsewhere although there is room.
     complete: bool,
     body: Body,
 }
@@ -103,18 +103,18 @@ impl Drop for Batch {
     }
 }
 
-/// A batch and its outcome, which its records do not know yet.
+/// A batch and its outcome, which its records do not have yet.
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) batch: Batch,
     pub(super) result: Result<BatchPlace, ClientError>,
 }
 
-/// The memory of a batch that is done.
+/// The memory of a completed batch.
 #[derive(Default)]
 pub(super) struct Spare {
     pub(super) buffer: Vec<u8>,
-    /// Nobody, and room for somebody.
+    /// An empty audience, with capacity.
     audience: Audience,
 }
 
@@ -159,22 +159,22 @@ impl Batch {
         }
     }
 
-    /// Takes no further record: those that might have come go to another partition.
+    /// Closes the batch to further records: these go to another partition.
     pub(super) fn complete(&mut self) {
         self.complete = true;
     }
 
-    /// Whether a record of at most `record_bytes` still belongs in here.
+    /// True if a record of at most `record_bytes` still fits.
     pub(super) fn has_room(&self, record_bytes: usize) -> bool {
         match &self.body {
-            // The sequence numbers after it are given away.
+            // The following sequence numbers are given away.
             Body::Open(_) if self.attempts > 0 || self.complete || self.has_all_records() => false,
             Body::Open(builder) => builder.size_bytes() + record_bytes <= self.shape.full_bytes,
             Body::Sealed { .. } => false,
         }
     }
 
-    /// Whether nothing is worth waiting for.
+    /// True if waiting for more records is useless.
     pub(super) fn is_full(&self) -> bool {
         match &self.body {
             Body::Open(_) if self.complete || self.has_all_records() => true,
@@ -183,12 +183,12 @@ impl Batch {
         }
     }
 
-    /// Whether it has as many records as a batch may have, however small they are.
+    /// True if it has as many records as a batch may have, however small they are.
     fn has_all_records(&self) -> bool {
         self.record_count >= BATCH_RECORDS_MAX
     }
 
-    /// Bytes that it takes in a request, at most.
+    /// Most bytes that it takes in a request.
     pub(super) fn size_bytes(&self) -> usize {
         match &self.body {
             Body::Open(builder) => builder.size_bytes(),
@@ -196,7 +196,7 @@ impl Batch {
         }
     }
 
-    /// Bytes of memory that it takes.
+    /// Bytes of its memory.
     pub(super) fn memory_bytes(&self) -> usize {
         let records = match &self.body {
             Body::Open(builder) => builder.capacity_bytes(),
@@ -214,8 +214,8 @@ impl Batch {
         self.record_count
     }
 
-    /// Whether the server may have it under its stamp: it was sent, and the last answer was not that its sequence number
-    /// does not fit.
+    /// True if the server may have it under its stamp: it was sent, and the last answer was not that its sequence
+    /// number does not fit.
     pub(super) fn may_be_there(&self) -> bool {
         let code = self.last_error.as_ref().and_then(ClientError::code);
         let refused = matches!(
@@ -229,7 +229,7 @@ impl Batch {
         self.stamp.is_some() && self.attempts > 0 && !refused
     }
 
-    /// Encodes a record into the batch. Only while it is open.
+    /// Encodes a record into the batch, which must be open.
     pub(super) fn append<W: Enlist>(
         &mut self,
         record: &RecordRef<'_>,
@@ -244,7 +244,7 @@ impl Batch {
         Ok(waiter.enlist(RecordPlace { index, timestamp }, &mut self.audience, &self.outcome))
     }
 
-    /// Tells the records what became of them, and hands out the batch's memory if nobody else has it.
+    /// Passes the outcome to the records, and returns the batch's memory if it has no other user.
     pub(super) fn finish(mut self, result: Result<BatchPlace, ClientError>) -> Option<Spare> {
         self.tell(result);
         let audience = std::mem::take(&mut self.audience);
@@ -261,13 +261,13 @@ impl Batch {
         self.outcome.set(result);
     }
 
-    /// The batch as it goes over the wire, with its stamp. Compresses at the first call; after a change of the
-    /// stamp only the header is written again.
+    /// The encoded batch with its stamp. Compresses at the first call; after a change of the stamp only the header is
+    /// written again.
     pub(super) fn seal(&mut self) -> Result<Bytes, BatchError> {
         self.seal_and_spare().map(|(bytes, _)| bytes)
     }
 
-    /// The same, and the memory that the records were written into, where they lie in it no longer.
+    /// The same, and the memory that the records were written into, if they have left it.
     pub(super) fn seal_and_spare(&mut self) -> Result<(Bytes, Option<Spare>), BatchError> {
         let stamp = self.stamp.unwrap_or(ProducerStamp::NONE);
         if let Body::Sealed { bytes, memory_bytes, stamp: old } = &mut self.body {
@@ -290,8 +290,8 @@ impl Batch {
         Ok((built, buffer.map(Spare::from)))
     }
 
-    /// Makes two batches of one that is too large for the server, with half of the records each. They take its place:
-    /// its sequence numbers, its age, its attempts. Fails, and then changes nothing, with fewer than two records.
+    /// Splits a batch that is too large for the server into two, with half of the records each. They inherit its
+    /// sequence numbers, its age and its attempts. Fails, and then changes nothing, with fewer than two records.
     pub(super) fn split(mut self) -> Result<[Self; 2], Box<(Self, BatchError)>> {
         let at = self.record_count / 2;
         let builders = match self.seal().and_then(|bytes| self.rebuild(&bytes, at)) {
@@ -329,7 +329,7 @@ impl Batch {
         Ok(parts)
     }
 
-    /// The records before and from `at` on, in builders of their own.
+    /// The records before `at`, and those from `at` on, in builders of their own.
     fn rebuild(&self, bytes: &[u8], at: i32) -> Result<[BatchBuilder; 2], BatchError> {
         let mut parts = [*self.shape.builder(Vec::new()), *self.shape.builder(Vec::new())];
         let batch = UnverifiedBatch::only(bytes)?.verify()?;
@@ -356,7 +356,7 @@ mod tests {
     use riverrun_types::{Offset, ProducerEpoch, ProducerId};
 
     use super::*;
-    use crate::producer::listener::{Callback, DeliveryListener, Noting, SettledRecords};
+    use crate::producer::listener::{Callback, CompletedRecords, DeliveryListener, Tagging};
 
     const SHAPE: BatchShape = BatchShape { compression: Compression::Lz4, level: None, full_bytes: 1000 };
 
@@ -376,7 +376,7 @@ mod tests {
         assert!(!batch.has_room(1));
     }
 
-    /// Values and the offsets that their callbacks were told.
+    /// Values, and the offsets that their callbacks got.
     type Told = Arc<Mutex<Vec<(String, Option<i64>)>>>;
 
     fn batch_of(values: &[&str], told: &Told) -> Batch {
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_callback_that_panics_does_not_keep_the_others_from_being_called() {
+    fn panicking_callback_does_not_stop_the_others() {
         let told = Told::default();
         let mut batch = batch_of(&[], &told);
         let (after, record) = (Arc::clone(&told), RecordRef::new("t", b"v"));
@@ -438,57 +438,57 @@ mod tests {
         assert_eq!(told.lock().unwrap().len(), 1);
     }
 
-    /// Notes and offsets of one call.
+    /// Tags and offsets of one call.
     type Call = Vec<(u32, Option<i64>)>;
 
-    /// Keeps what each call told it.
+    /// Records the arguments of each call.
     #[derive(Default)]
     struct Calls(Mutex<Vec<Call>>);
 
     impl DeliveryListener for Calls {
-        type Note = u32;
+        type Tag = u32;
 
-        fn settled(&self, records: &SettledRecords<'_, u32>) {
+        fn completed(&self, records: &CompletedRecords<'_, u32>) {
             let each: Vec<_> =
-                records.each().map(|(note, place)| (*note, place.ok().map(|place| place.offset.0))).collect();
-            assert!(records.notes().eq(each.iter().map(|(note, _)| note)));
+                records.each().map(|(tag, place)| (*tag, place.ok().map(|place| place.offset.0))).collect();
+            assert!(records.tags().eq(each.iter().map(|(tag, _)| tag)));
             assert_eq!(records.result().is_ok(), each.iter().all(|(_, offset)| offset.is_some()));
             self.0.lock().unwrap().push(each);
         }
     }
 
-    fn noted_batch(notes: &[(u32, &Arc<Calls>)]) -> Batch {
+    fn tagged_batch(tags: &[(u32, &Arc<Calls>)]) -> Batch {
         let key = QueueKey { topic: 0, partition: 0 };
         let mut batch = Batch::new(ID_STEP, key, Outcome::new("t".into(), 0), SHAPE, Vec::new());
-        for (note, listener) in notes {
-            let mut noting = Noting { listener: *listener, note: Some(*note) };
-            batch.append(&RecordRef::new("t", b"v"), TimestampMs(1), 10, &mut noting).unwrap();
-            assert!(noting.note.is_none(), "the batch has it");
+        for (tag, listener) in tags {
+            let mut tagging = Tagging { listener: *listener, tag: Some(*tag) };
+            batch.append(&RecordRef::new("t", b"v"), TimestampMs(1), 10, &mut tagging).unwrap();
+            assert!(tagging.tag.is_none(), "the batch has it");
         }
         batch
     }
 
     #[test]
-    fn a_listener_is_told_of_its_records_of_a_batch_at_once_and_in_their_order() {
+    fn listener_gets_its_records_of_a_batch_in_one_ordered_call() {
         let (one, other) = (Arc::<Calls>::default(), Arc::<Calls>::default());
-        let batch = noted_batch(&[(7, &one), (8, &other), (9, &one)]);
+        let batch = tagged_batch(&[(7, &one), (8, &other), (9, &one)]);
         batch.finish(Ok(BatchPlace { base_offset: Some(Offset(40)), append_time: None }));
         assert_eq!(*one.0.lock().unwrap(), [vec![(7, Some(40)), (9, Some(42))]]);
         assert_eq!(*other.0.lock().unwrap(), [vec![(8, Some(41))]]);
     }
 
     #[test]
-    fn the_next_batch_in_the_same_memory_tells_its_own_listener_of_its_own_records() {
+    fn reused_memory_keeps_no_listener_of_the_former_batch() {
         let (one, other) = (Arc::<Calls>::default(), Arc::<Calls>::default());
-        let mut batch = noted_batch(&[(1, &one), (2, &other)]);
+        let mut batch = tagged_batch(&[(1, &one), (2, &other)]);
         drop(batch.seal().unwrap());
         let memory = batch.finish(Err(ClientError::Closed)).unwrap();
         assert_eq!(Arc::strong_count(&one), 1, "a listener is not kept");
         let key = QueueKey { topic: 0, partition: 0 };
         let mut batch = Batch::new(ID_STEP, key, Outcome::new("t".into(), 0), SHAPE, memory);
-        for note in [3, 4] {
-            let mut noting = Noting { listener: &other, note: Some(note) };
-            batch.append(&RecordRef::new("t", b"v"), TimestampMs(1), 10, &mut noting).unwrap();
+        for tag in [3, 4] {
+            let mut tagging = Tagging { listener: &other, tag: Some(tag) };
+            batch.append(&RecordRef::new("t", b"v"), TimestampMs(1), 10, &mut tagging).unwrap();
         }
         batch.finish(Ok(BatchPlace { base_offset: Some(Offset(5)), append_time: None }));
         assert_eq!(*one.0.lock().unwrap(), [vec![(1, None)]]);
@@ -499,7 +499,7 @@ mod tests {
     fn a_listener_is_told_of_the_parts_of_a_batch_that_was_split() {
         let (one, late) = (Arc::<Calls>::default(), Arc::<Calls>::default());
         let [mut first, mut second] =
-            noted_batch(&[(1, &one), (2, &one), (3, &one), (4, &late)]).split().unwrap();
+            tagged_batch(&[(1, &one), (2, &one), (3, &one), (4, &late)]).split().unwrap();
         drop((first.seal().unwrap(), second.seal().unwrap()));
         first.finish(Ok(BatchPlace { base_offset: Some(Offset(70)), append_time: None }));
         drop(second);
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_of_as_many_records_as_there_may_be_takes_no_other_however_small_they_are() {
+    fn batch_with_the_most_records_is_full() {
         let shape = BatchShape { compression: Compression::None, full_bytes: 1 << 30, ..SHAPE };
         let key = QueueKey { topic: 0, partition: 0 };
         let mut batch = Batch::new(1, key, Outcome::new("t".into(), 0), shape, Vec::new());

@@ -1,4 +1,4 @@
-//! What becomes of a record: one outcome per batch, shared by the handles of its records.
+//! The outcome of a record: one outcome per batch, shared by the handles of its records.
 //!
 //! Guarantees that every outcome is set once, and that a handle costs no allocation of its own. A batch that is split
 //! passes its handles on to its parts.
@@ -15,12 +15,12 @@ use super::listener::RecordPlace;
 use super::record::RecordMetadata;
 use crate::error::ClientError;
 
-/// Where a batch came to lie.
+/// The place of a delivered batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BatchPlace {
-    /// Offset of its first record; none if the server did not say.
+    /// Offset of its first record; `None` if the server did not send it.
     pub(super) base_offset: Option<Offset>,
-    /// The timestamp of all its records, where the server gives it.
+    /// The log append time of all its records, where the server sets it.
     pub(super) append_time: Option<TimestampMs>,
 }
 
@@ -41,7 +41,7 @@ enum State {
 
 /// The outcome of one batch.
 ///
-/// Invariants: goes from pending to done or split once, and wakes everybody who waits then.
+/// Invariants: goes from pending to done or split once, and wakes all waiting handles then.
 #[derive(Debug)]
 pub(super) struct Outcome {
     topic: Arc<str>,
@@ -68,7 +68,7 @@ impl Outcome {
         self.leave_pending(State::Done { result, since: Instant::now() });
     }
 
-    /// Has two outcomes of their own stand for this one, the second from record `at` on.
+    /// Replaces this outcome by two, the second from record `at` on.
     pub(super) fn split(&self, at: i32) -> (Arc<Self>, Arc<Self>) {
         let part = || Self::new(Arc::clone(&self.topic), self.partition);
         let (first, second) = (part(), part());
@@ -86,7 +86,7 @@ impl Outcome {
         }
     }
 
-    /// What a batch's outcome means for one of its records.
+    /// The outcome of one record, from that of its batch.
     pub(super) fn of_record(
         &self,
         result: &Result<BatchPlace, ClientError>,
@@ -106,22 +106,21 @@ impl Outcome {
     }
 }
 
-/// What becomes of one record: a future that is ready when the server has answered, or when the client gives up, and
-/// when those of the partition's earlier records are.
-/// Dropping it does not take the record back.
+/// The outcome of one record: a future that completes when the server has answered, or when the client gives up, and
+/// when those of the partition's earlier records are complete. Dropping it does not take the record back.
 #[derive(Debug)]
 pub struct Delivery {
     outcome: Arc<Outcome>,
     index: i32,
     timestamp: TimestampMs,
-    /// Where this handle's waker stands in the outcome's list.
+    /// Index of this handle's waker in the outcome's list.
     waker: Option<usize>,
 }
 
 impl Delivery {
-    /// When the outcome was here to be told, as those of the partition's earlier records were, however much later somebody
-    /// asks for it; none before [`poll`](Self::poll) has given it.
-    pub fn settled_at(&self) -> Option<Instant> {
+    /// When the outcome became available, after those of the partition's earlier records, however much later the
+    /// future is polled; `None` before [`poll`](Self::poll) has returned it.
+    pub fn completed_at(&self) -> Option<Instant> {
         match &*self.outcome.lock() {
             State::Done { since, .. } => Some(*since),
             State::Pending(_) | State::Split { .. } => None,
@@ -183,12 +182,12 @@ mod tests {
     fn the_time_of_the_outcome_is_not_that_of_the_question() {
         let outcome = Outcome::new("t".into(), 0);
         let mut delivery = outcome.delivery(0, TimestampMs(0));
-        assert_eq!(delivery.settled_at(), None);
+        assert_eq!(delivery.completed_at(), None);
         outcome.set(Err(ClientError::Closed));
         let after = Instant::now();
         std::thread::sleep(std::time::Duration::from_millis(2));
         assert!(poll(&mut delivery).is_ready());
-        assert!(delivery.settled_at().is_some_and(|at| at <= after));
+        assert!(delivery.completed_at().is_some_and(|at| at <= after));
     }
 
     #[test]

@@ -27,30 +27,30 @@ struct Addressed {
     topic_id: TopicId,
 }
 
-/// A request that is under way.
+/// A request in flight.
 #[derive(Debug)]
 pub(super) struct Begun {
     node: NodeId,
     batches: Vec<Addressed>,
-    /// Batches that could not be made.
+    /// Batches that could not be built.
     failed: Vec<(Batch, ClientError)>,
-    /// Memory of the batches that are compressed, for others.
+    /// Memory of the compressed batches, for other batches.
     pub(super) spares: Vec<Spare>,
     at: Instant,
     sent: Result<Sent, ClientError>,
 }
 
-/// What a request waits for.
+/// What the request waits for.
 #[derive(Debug)]
 enum Sent {
-    /// For nothing: it has no batch.
+    /// Nothing: it has no batch.
     Nothing,
     Answered(PendingAnswer),
-    /// For the system to have it.
+    /// The operating system accepting it.
     Unanswered(PendingWrite),
 }
 
-/// What became of a request's batches.
+/// The outcomes of a request's batches.
 #[derive(Debug)]
 pub(super) struct Answered {
     pub(super) node: NodeId,
@@ -59,7 +59,7 @@ pub(super) struct Answered {
     pub(super) results: Vec<(Batch, Result<BatchPlace, ClientError>)>,
 }
 
-/// Compresses the batches and hands the request over, without waiting for anything: who sends has other servers to see to.
+/// Compresses the batches and sends the request without waiting: the sender task serves other servers meanwhile.
 pub(super) fn begin(
     cluster: &Cluster,
     options: &ProducerOptions,
@@ -94,7 +94,7 @@ fn hand_over(
     records: Vec<Bytes>,
 ) -> Result<Sent, ClientError> {
     let (request, records) = request(options, batches, records);
-    // It was there a moment ago.
+    // The connection was there a moment ago.
     let connection = cluster.live_connection(node, Lane::Data).ok_or_else(|| ClientError::Disconnected {
         address: format!("node {}", node.0),
         reason: "it was closed before the request".to_owned(),
@@ -134,15 +134,16 @@ fn request<'a>(
     (request, ordered)
 }
 
-/// How long the server may wait for those who must have a batch: a tenth less than we wait for its answer. It then has the
-/// time to say that it could not, which costs one attempt of one batch. If we gave up first, we would have to break the
-/// connection and to send again all that is under way on it, over and over for as long as the server is slow.
+/// How long the server may wait for the in-sync replicas: a tenth less than the client waits for its answer. The
+/// server then has the time to report a timeout, which costs one attempt of one batch. If the client gave up first,
+/// it would break the connection and send again every request in flight on it, over and over for as long as the
+/// server is slow.
 fn server_timeout_ms(request_timeout: Duration) -> i32 {
     wire_ms(request_timeout.saturating_sub(request_timeout / 10)).max(1)
 }
 
 impl Begun {
-    /// Counts what goes out with it; nothing if it could not be handed over.
+    /// Counts its batches as sent; nothing if it could not be sent.
     pub(super) fn count(&self, metrics: &mut ProducerMetrics) {
         if self.sent.is_err() {
             return;
@@ -156,7 +157,7 @@ impl Begun {
         }
     }
 
-    /// Waits for the answer, or until it is written where none is to come.
+    /// Waits for the answer, or until it is written if no answer is expected.
     pub(super) async fn finish(self) -> Answered {
         let frame = match self.sent {
             Ok(Sent::Answered(answer)) => answer.wait().await.map(Some),
@@ -179,7 +180,7 @@ impl Begun {
     }
 }
 
-/// A time as the metrics have it.
+/// A time in microseconds, as the metrics have it.
 pub(super) fn in_us(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }

@@ -1,7 +1,7 @@
-//! Who is told what became of records: a function for each of them, or a listener for all that one batch carried.
+//! Callbacks for the outcomes of records: a function for each record, or a listener for all records of one batch.
 //!
-//! Guarantees that each is told once, in the order of its records of a batch, and that one that panics keeps no other from
-//! being told.
+//! Guarantees that each is called once, in the order of its records of a batch, and that one that panics keeps no
+//! other from being called.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,8 +13,8 @@ use super::delivery::{BatchPlace, Delivery, Outcome};
 use super::record::RecordMetadata;
 use crate::error::ClientError;
 
-/// What is called with the outcome of one record. A type of its own: with the bare box in it, the compiler takes none of the
-/// futures of sending for one that another thread may run.
+/// The callback of one record. A type of its own: with the bare box in it, the compiler does not prove the futures of
+/// sending to be `Send`.
 pub(super) struct Callback(Box<dyn FnOnce(Result<RecordMetadata, ClientError>) + Send>);
 
 impl Callback {
@@ -23,69 +23,69 @@ impl Callback {
     }
 }
 
-/// Notes of one batch for which there is room at first.
-const NOTES: usize = 4;
+/// Initial capacity for tags of one batch.
+const TAGS: usize = 4;
 /// Groups whose memory is kept for the next batch.
 const GROUPS_KEPT: usize = 2;
 
-/// Is told what became of records that were sent with [`Producer::send_noted`](super::Producer::send_noted): those of a
-/// batch together, with one call. A record costs its sender no allocation, and whatever the listener does for a batch (a
-/// lock, a look at the clock) is not done for each record.
+/// Gets the outcomes of records sent with [`Producer::send_tagged`](super::Producer::send_tagged): those of one batch
+/// in one call. A record costs its sender no allocation, and the listener's work for a batch (a lock, reading the
+/// clock) is not repeated for each record.
 pub trait DeliveryListener: Send + Sync + 'static {
-    /// What a record is sent with, by which the listener knows it again.
-    type Note: Send + 'static;
+    /// A value sent with a record, by which the listener recognises it.
+    type Tag: Send + 'static;
 
-    /// Records have their outcome. Called by the task that sends, so it must not wait: least of all for a flush, which waits
-    /// for this call.
-    fn settled(&self, records: &SettledRecords<'_, Self::Note>);
+    /// Records have their outcome. The sender task makes the call, so it must not wait: least of all for a flush,
+    /// which waits for this call.
+    fn completed(&self, records: &CompletedRecords<'_, Self::Tag>);
 }
 
-/// Records of one batch that have their outcome, in the order in which they were sent.
+/// Completed records of one batch, in the order in which they were sent.
 #[derive(Debug)]
-pub struct SettledRecords<'a, N> {
+pub struct CompletedRecords<'a, N> {
     outcome: &'a Outcome,
     result: &'a Result<BatchPlace, ClientError>,
-    noted: &'a [Noted<N>],
+    tagged: &'a [Tagged<N>],
 }
 
-impl<'a, N> SettledRecords<'a, N> {
-    /// What became of them: all have arrived, or none.
+impl<'a, N> CompletedRecords<'a, N> {
+    /// Their outcome: all have arrived, or none.
     pub fn result(&self) -> Result<(), &'a ClientError> {
         self.result.as_ref().map(drop)
     }
 
-    /// What they were sent with.
-    pub fn notes(&self) -> impl ExactSizeIterator<Item = &'a N> + use<'a, N> {
-        self.noted.iter().map(|noted| &noted.note)
+    /// Their tags.
+    pub fn tags(&self) -> impl ExactSizeIterator<Item = &'a N> + use<'a, N> {
+        self.tagged.iter().map(|tagged| &tagged.tag)
     }
 
-    /// What they were sent with, and where each came to lie.
+    /// Their tags, and the place of each record.
     pub fn each(&self) -> impl Iterator<Item = (&'a N, Result<RecordMetadata, ClientError>)> + use<'a, N> {
-        let Self { outcome, result, noted } = *self;
-        noted.iter().map(move |Noted { place, note }| (note, outcome.of_record(result, *place)))
+        let Self { outcome, result, tagged } = *self;
+        tagged.iter().map(move |Tagged { place, tag }| (tag, outcome.of_record(result, *place)))
     }
 }
 
-/// Which record of its batch one is.
+/// Index and timestamp of a record in its batch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RecordPlace {
     pub(super) index: i32,
     pub(super) timestamp: TimestampMs,
 }
 
-/// A note and the record that it belongs to.
+/// A tag and the record that it belongs to.
 #[derive(Debug)]
-struct Noted<N> {
+struct Tagged<N> {
     place: RecordPlace,
-    note: N,
+    tag: N,
 }
 
-/// Has somebody told of a record.
+/// A receiver of a record's outcome.
 pub(super) trait Enlist {
-    /// What whoever sends the record keeps.
+    /// What the caller of a send gets.
     type Handle;
 
-    /// The record has this place in the batch that `audience` and `outcome` belong to.
+    /// Enlists for the record at this place in the batch of `audience` and `outcome`.
     fn enlist(&mut self, place: RecordPlace, audience: &mut Audience, outcome: &Arc<Outcome>)
     -> Self::Handle;
 }
@@ -102,26 +102,26 @@ impl Enlist for Option<Callback> {
     }
 }
 
-/// A note for a listener. It is taken when the record is in a batch.
+/// A tag for a listener. It is taken when the record is in a batch.
 #[derive(Debug)]
-pub(super) struct Noting<'a, L: DeliveryListener> {
+pub(super) struct Tagging<'a, L: DeliveryListener> {
     pub(super) listener: &'a Arc<L>,
-    pub(super) note: Option<L::Note>,
+    pub(super) tag: Option<L::Tag>,
 }
 
-impl<L: DeliveryListener> Enlist for Noting<'_, L> {
+impl<L: DeliveryListener> Enlist for Tagging<'_, L> {
     type Handle = ();
 
     fn enlist(&mut self, place: RecordPlace, audience: &mut Audience, _: &Arc<Outcome>) {
-        if let Some(note) = self.note.take() {
-            audience.note(self.listener, Noted { place, note });
+        if let Some(tag) = self.tag.take() {
+            audience.tag(self.listener, Tagged { place, tag });
         }
     }
 }
 
-/// Everybody who is told of a batch's records.
+/// All callbacks and listeners of a batch's records.
 ///
-/// Invariants: what is in it is in the order of the records, for each listener and for all callbacks. A listener has one
+/// Invariants: entries are in the order of the records, for each listener and for all callbacks. A listener has one
 /// group; groups without one stand behind all others of their kind.
 #[derive(Default)]
 pub(super) struct Audience {
@@ -130,30 +130,30 @@ pub(super) struct Audience {
 }
 
 impl Audience {
-    fn note<L: DeliveryListener>(&mut self, listener: &Arc<L>, noted: Noted<L::Note>) {
+    fn tag<L: DeliveryListener>(&mut self, listener: &Arc<L>, tagged: Tagged<L::Tag>) {
         // Nearly always all records of a batch have the same listener.
         for group in &mut self.groups {
             let group: &mut dyn Any = &mut **group;
             if let Some(group) = group.downcast_mut::<ListenerGroup<L>>()
                 && Arc::ptr_eq(group.listener.get_or_insert_with(|| Arc::clone(listener)), listener)
             {
-                group.noted.push(noted);
+                group.tagged.push(tagged);
                 return;
             }
         }
         let listener = Some(Arc::clone(listener));
-        let mut group = ListenerGroup { listener, noted: Vec::with_capacity(NOTES) };
-        group.noted.push(noted);
+        let mut group = ListenerGroup { listener, tagged: Vec::with_capacity(TAGS) };
+        group.tagged.push(tagged);
         self.groups.push(Box::new(group));
     }
 
-    /// Bytes of memory that it takes, without what callbacks own.
+    /// Bytes of its memory, without memory that callbacks own.
     pub(super) fn memory_bytes(&self) -> usize {
         let groups: usize = self.groups.iter().map(|group| group.memory_bytes()).sum();
         self.callbacks.capacity() * size_of::<(RecordPlace, Callback)>() + groups
     }
 
-    /// Tells all, and forgets them; some of the memory is kept.
+    /// Calls all with the outcome, and removes them; some of the memory is kept.
     pub(super) fn tell(&mut self, outcome: &Outcome, result: &Result<BatchPlace, ClientError>) {
         for (place, callback) in std::mem::take(&mut self.callbacks) {
             guard(|| (callback.0)(outcome.of_record(result, place)));
@@ -165,7 +165,7 @@ impl Audience {
         self.groups.truncate(GROUPS_KEPT);
     }
 
-    /// Takes out those of the records from `at` on, which count from there.
+    /// Takes out the entries of the records from `at` on, renumbered from there.
     pub(super) fn split_off(&mut self, at: i32) -> Self {
         let mut callbacks = self.callbacks.split_off(self.callbacks.partition_point(|one| one.0.index < at));
         for (place, _) in &mut callbacks {
@@ -176,58 +176,58 @@ impl Audience {
     }
 }
 
-/// The sender goes on for all other records.
+/// Catches a panic: the sender task continues for all other records.
 fn guard(tell: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(tell)).is_err() {
-        tracing::error!("whoever was told of a delivery has panicked");
+        tracing::error!("a delivery callback or listener has panicked");
     }
 }
 
-/// Notes of whatever kind, for one listener.
+/// Tags of any type, for one listener.
 trait Group: Any + Send {
     fn tell(&self, outcome: &Outcome, result: &Result<BatchPlace, ClientError>);
 
     fn split_off(&mut self, at: i32) -> Option<Box<dyn Group>>;
 
-    /// Bytes of memory that it takes.
+    /// Bytes of its memory.
     fn memory_bytes(&self) -> usize;
 
-    /// Forgets the listener and the notes.
+    /// Removes the listener and the tags.
     fn clear(&mut self);
 }
 
-/// Invariants: without a listener there are no notes.
+/// Invariants: without a listener there are no tags.
 struct ListenerGroup<L: DeliveryListener> {
     listener: Option<Arc<L>>,
-    noted: Vec<Noted<L::Note>>,
+    tagged: Vec<Tagged<L::Tag>>,
 }
 
 impl<L: DeliveryListener> Group for ListenerGroup<L> {
     fn tell(&self, outcome: &Outcome, result: &Result<BatchPlace, ClientError>) {
         if let Some(listener) = &self.listener
-            && !self.noted.is_empty()
+            && !self.tagged.is_empty()
         {
-            listener.settled(&SettledRecords { outcome, result, noted: &self.noted });
+            listener.completed(&CompletedRecords { outcome, result, tagged: &self.tagged });
         }
     }
 
     fn split_off(&mut self, at: i32) -> Option<Box<dyn Group>> {
-        let mut noted = self.noted.split_off(self.noted.partition_point(|noted| noted.place.index < at));
-        if noted.is_empty() {
+        let mut tagged = self.tagged.split_off(self.tagged.partition_point(|tagged| tagged.place.index < at));
+        if tagged.is_empty() {
             return None;
         }
-        for noted in &mut noted {
-            noted.place.index -= at;
+        for tagged in &mut tagged {
+            tagged.place.index -= at;
         }
-        Some(Box::new(Self { listener: self.listener.clone(), noted }))
+        Some(Box::new(Self { listener: self.listener.clone(), tagged }))
     }
 
     fn memory_bytes(&self) -> usize {
-        size_of::<Self>() + self.noted.capacity() * size_of::<Noted<L::Note>>()
+        size_of::<Self>() + self.tagged.capacity() * size_of::<Tagged<L::Tag>>()
     }
 
     fn clear(&mut self) {
         self.listener = None;
-        self.noted.clear();
+        self.tagged.clear();
     }
 }

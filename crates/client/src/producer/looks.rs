@@ -1,7 +1,7 @@
-//! Looks at the metadata of topics for those who wait to send.
+//! Metadata lookups of topics for senders that wait.
 //!
-//! Guarantees that a topic is looked at by one request at a time, with pauses between, however many wait for it, and few
-//! topics at once: looks go over the connections that records go over, and would crowd them out.
+//! Guarantees that a topic is requested by one lookup at a time, with pauses between, however many senders wait for
+//! it, and few topics at once: lookups share the connections of the records, and would crowd them out.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,37 +13,37 @@ use crate::cluster::{Cluster, TopicInfo};
 use crate::error::ClientError;
 use crate::retry::{Backoff, Pauses};
 
-/// Topics that are looked at together at most: fewer than the requests that may by default be under way to a server.
+/// Most topics looked up at once: fewer than the default limit of requests in flight to a server.
 const LOOKS_MAX: usize = 4;
-/// So many topics are remembered before it is seen whether some of them can be forgotten.
+/// So many topics are remembered before unused ones are searched and forgotten.
 const TOPICS_MIN: usize = 64;
 
 type Answer = Result<Arc<TopicInfo>, ClientError>;
 
-/// What a look has come to.
+/// The result of a lookup.
 #[derive(Debug)]
 pub(super) struct Looked {
     pub(super) topic: Answer,
-    /// Whether the next would come too late for who has asked.
+    /// True if the next lookup would come too late for the caller.
     pub(super) is_last: bool,
 }
 
-/// The looks at one topic. Who holds it looks.
+/// The lookups of one topic. The holder of its lock makes them.
 #[derive(Debug)]
 struct Inquiry {
     pauses: Pauses,
-    /// When the next look may begin.
+    /// When the next lookup may begin.
     next_at: Instant,
-    /// When the last one ended, and what it came to.
+    /// When the last one ended, and its result.
     last: Option<(Instant, Answer)>,
 }
 
 impl Inquiry {
-    /// Asks for the topic after the pause that is due. Answers when the next look may begin, too.
+    /// Requests the topic after the pause that is due. Also returns when the next lookup may begin.
     async fn look(&mut self, cluster: &Cluster, room: &Semaphore, name: &str) -> (Answer, Instant) {
         sleep_until(self.next_at).await;
         if self.next_at.elapsed() >= cluster.options().retry_backoff_max {
-            // Nobody has asked for a while.
+            // There was no request for a while.
             self.pauses.succeed();
         }
         let _room = room.acquire().await;
@@ -55,19 +55,19 @@ impl Inquiry {
     }
 }
 
-/// The topics that were looked at.
+/// The topics that were looked up.
 ///
-/// Invariants: who uses an inquiry holds it by an `Arc` that was taken while these were locked.
+/// Invariants: a user of an inquiry has an `Arc` of it that was taken under this lock.
 #[derive(Debug)]
 struct Topics {
     inquiries: HashMap<String, Arc<tokio::sync::Mutex<Inquiry>>>,
-    /// How many there are when it is seen whether some of them can be forgotten.
+    /// Number of topics at which unused ones are searched.
     tidy_at: usize,
 }
 
 impl Topics {
-    /// Forgets what nobody uses and may be looked at again, where that can be much: of no more topics is something remembered
-    /// than twice as many as are waited for or were looked at a moment ago.
+    /// Forgets topics that have no user and whose pause is over, if there may be many: no more topics are remembered
+    /// than twice as many as are waited for or were looked up a moment ago.
     fn tidy(&mut self) {
         if self.inquiries.len() < self.tidy_at {
             return;
@@ -80,7 +80,7 @@ impl Topics {
     }
 }
 
-/// The looks of one producer.
+/// The lookups of one producer.
 #[derive(Debug)]
 pub(super) struct Looks {
     cluster: Arc<Cluster>,
@@ -94,8 +94,8 @@ impl Looks {
         Self { cluster, topics: Mutex::new(topics), room: Arc::new(Semaphore::new(LOOKS_MAX)) }
     }
 
-    /// Looks at a topic, after the pause that is due, or has what another look says that ends meanwhile. Where there is no time
-    /// for one until the `deadline`, it is what the last one has said.
+    /// Looks up a topic, after the pause that is due, or returns the result of another lookup that ends meanwhile. If
+    /// there is no time for one until the `deadline`, returns the last result.
     pub(super) async fn look(&self, name: &str, deadline: Option<Instant>) -> Result<Looked, ClientError> {
         let asked_at = Instant::now();
         let is_late = |next_at: Instant| deadline.is_some_and(|deadline| next_at >= deadline);
@@ -106,12 +106,12 @@ impl Looks {
         {
             return Ok(Looked { topic: topic.clone(), is_last });
         }
-        // In a task of its own: who began it may not wait until its end, and what it finds is of use to others.
+        // In a task of its own: the caller may stop waiting, and the result is useful to others.
         let (cluster, room, topic) = (Arc::clone(&self.cluster), Arc::clone(&self.room), name.to_owned());
         let looking = tokio::spawn(async move { inquiry.look(&cluster, &room, &topic).await });
         let (topic, next_at) = looking.await.map_err(|ended| ClientError::Disconnected {
             address: "the cluster".to_owned(),
-            reason: format!("looking for {name} has ended: {ended}"),
+            reason: format!("the lookup of {name} has ended: {ended}"),
         })?;
         Ok(Looked { topic, is_last: is_late(next_at) })
     }

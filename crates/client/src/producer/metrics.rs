@@ -1,9 +1,9 @@
-//! What a producer has done so far, in numbers.
+//! Counts of a producer's work.
 
-/// How many, how much of it together, and the most of one.
+/// Number, sum and maximum of some values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// How many were counted.
+    /// Number of values.
     pub count: u64,
     /// Their sum.
     pub sum: u64,
@@ -12,25 +12,25 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Counts one more.
+    /// Adds a value.
     pub(super) fn add(&mut self, value: u64) {
         self.merge(&Self { count: 1, sum: value, max: value });
     }
 
-    /// Counts what another has counted, too.
+    /// Adds the values of another tally.
     pub fn merge(&mut self, other: &Self) {
         self.count += other.count;
         self.sum = self.sum.saturating_add(other.sum);
         self.max = self.max.max(other.max);
     }
 
-    /// The mean; 0 of nothing.
+    /// The mean; 0 without values.
     pub fn mean(&self) -> f64 {
         if self.count == 0 { 0.0 } else { self.sum as f64 / self.count as f64 }
     }
 }
 
-/// Counts of a producer since it was made, and what its buffer holds now.
+/// Counts of a producer since it was created, and the state of its buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProducerMetrics {
@@ -40,7 +40,7 @@ pub struct ProducerMetrics {
     pub records_failed: u64,
     /// Records that were sent, each attempt counted.
     pub records_sent: u64,
-    /// Records that were put back to be sent again.
+    /// Records that were queued again for a retry.
     pub records_retried: u64,
     /// Batches that were delivered or failed.
     pub batches: u64,
@@ -52,21 +52,21 @@ pub struct ProducerMetrics {
     pub requests: u64,
     /// Bytes of the batches that were delivered or failed, as they were sent: compressed where they were.
     pub batch_bytes: u64,
-    /// Bytes of each batch that was sent, compressed where it was, each attempt counted.
+    /// Bytes of each sent batch, compressed where it was, each attempt counted.
     pub sent_batch_bytes: Tally,
     /// Microseconds from the first record of each batch to its first attempt.
     pub queued_us: Tally,
-    /// Microseconds from each produce request that was answered to its answer.
+    /// Microseconds from each answered produce request to its answer.
     pub latency_us: Tally,
-    /// Produce requests that are under way.
+    /// Produce requests in flight.
     pub requests_in_flight: usize,
     /// Bytes of `buffer.memory`.
     pub buffer_bytes: usize,
     /// Bytes of `buffer.memory` that are free.
     pub buffer_free_bytes: usize,
-    /// Those who wait for room in the buffer.
+    /// Senders that wait for room in the buffer.
     pub senders_waiting: usize,
-    /// Microseconds for which anybody has waited for room in the buffer, all of them together.
+    /// Microseconds for which senders have waited for room in the buffer, all of them together.
     pub buffer_wait_us: u64,
     /// Batches without an outcome.
     pub batches_waiting: usize,
@@ -74,10 +74,10 @@ pub struct ProducerMetrics {
     pub connections: u64,
     /// Requests of every kind that were written.
     pub all_requests: u64,
-    /// Bytes of these.
+    /// Bytes of these requests.
     pub sent_bytes: u64,
     /// Answers of every kind that were read.
     pub answers: u64,
-    /// Bytes of these.
+    /// Bytes of these answers.
     pub received_bytes: u64,
 }

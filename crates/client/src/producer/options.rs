@@ -1,4 +1,4 @@
-//! What a producer can be told.
+//! The options of a producer.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use crate::cluster::ClusterOptions;
 use crate::error::ClientError;
 use crate::options::{Kind, options};
 
-/// The only level of the LZ4 encoder, by Kafka's name for it.
+/// The only level of the LZ4 encoder, by Kafka's numbering.
 const LZ4_LEVEL: i32 = 9;
 
-/// Bytes above which a batch's size means nothing: the format counts them in 31 bits.
+/// Largest `batch.size`: the format counts a batch's bytes in 31 bits.
 const BATCH_BYTES_MAX: i64 = i32::MAX as i64;
 
-/// Longest time that records may be tried for.
+/// Longest delivery timeout.
 const DELIVERY_TIMEOUT_MAX: Duration = Duration::from_millis(i32::MAX as u64);
 
 options! {
@@ -26,66 +26,68 @@ options! {
         cluster: ClusterOptions;
     }
 
-    /// Who must have a record before it counts as delivered: nobody (0), the partition's leader (1), or as many as the
-    /// topic's durability asks for (all).
+    /// Which replicas must have a record before it counts as delivered: none (0), the partition's leader (1), or as
+    /// many as the topic's durability asks for (all).
     acks: Acks = "acks", Kind::Choice(&["0", "1", "all", "-1"]), Some("all");
-    /// Whether the server recognises what it has got already, so that retries neither repeat nor reorder records.
+    /// Whether the server recognises batches that it has already, so that retries neither repeat nor reorder records.
     /// Needs acks=all.
     idempotent: bool = "enable.idempotence", Kind::Bool, Some("true");
-    /// How batches are compressed.
+    /// The codec of the batches.
     compression: Compression = "compression.type",
         Kind::Choice(&["none", "gzip", "snappy", "lz4", "zstd"]), Some("none");
-    /// How hard gzip tries: from 1, the fastest, to 9, the smallest; -1 for its own default.
+    /// Effort of gzip: from 1, the fastest, to 9, the smallest; -1 for its own default.
     gzip_level: i32 = "compression.gzip.level", Kind::OneOrInt(-1, 1, 9), Some("-1");
-    /// The LZ4 encoder here has one level: with `compression.type=lz4` only the default is taken.
+    /// The LZ4 encoder here has one level: with `compression.type=lz4` only the default is accepted.
     lz4_level: i32 = "compression.lz4.level", Kind::Int(1, 17), Some("9");
-    /// How hard Zstandard tries: the higher, the slower and the smaller.
+    /// Effort of Zstandard: the higher, the slower and the smaller.
     zstd_level: i32 = "compression.zstd.level", Kind::Int(-131_072, 22), Some("3");
     /// How long a batch waits for more records.
     linger: Duration = "linger.ms", Kind::Millis(0, i64::MAX), Some("5");
-    /// Bytes of a batch, before compression, at which it is sent without waiting. A longer record goes alone. With 0
-    /// every record is a batch.
+    /// Bytes of a batch, before compression, at which it is sent without waiting. A longer record gets a batch of its
+    /// own. With 0 every record is a batch.
     batch_bytes: usize = "batch.size", Kind::Int(0, BATCH_BYTES_MAX), Some("16384");
-    /// Bytes of memory that batches take which are not delivered yet, at most; sending waits above that. Beside its records and
-    /// the room for more a batch counts with 640 bytes and what it keeps for callbacks and notes, so that many small ones, as
-    /// with thousands of partitions, fill the buffer with fewer records. A record that is longer than all of it is refused.
+    /// Most bytes of memory of undelivered batches; sending waits above that. Besides its records and the room for
+    /// more, a batch counts with 640 bytes and its callbacks and tags, so that many small ones, as with thousands of
+    /// partitions, fill the buffer with fewer records. A record that is larger than the whole buffer is refused.
     buffer_bytes: usize = "buffer.memory", Kind::Int(0, i64::MAX), Some("33554432");
-    /// Bytes of one request's records, and so of one record, at most: a longer one is refused, and with 0 each.
+    /// Most bytes of one request's records, and so of one record: a longer one is refused, and with 0 every one.
     request_bytes_max: usize = "max.request.size", Kind::Int(0, BATCH_BYTES_MAX), Some("1048576");
-    /// How long sending a record may wait for the topic, for the partition that the record names, and for room in the buffer.
+    /// How long sending a record may wait for the topic, for the partition that the record names, and for room in the
+    /// buffer.
     block_max: Duration = "max.block.ms", Kind::Millis(0, i64::MAX), Some("60000");
-    /// How long a record is tried for. A request that is under way at that time is still waited for. Where this is not set
-    /// and `linger.ms` and `request.timeout.ms` take longer together, it is as long as they; Kafka's producer refuses to be
-    /// set to less than that.
+    /// How long delivery of a record is tried. A request that is in flight at that time is still waited for. If this
+    /// is not set and `linger.ms` and `request.timeout.ms` together are longer, it is as long as they are; Kafka's
+    /// producer refuses a lower value.
     delivery_timeout: Duration = "delivery.timeout.ms", Kind::Millis(0, i32::MAX as i64), Some("120000");
-    /// How often a batch is sent again after an error that may pass, within the delivery timeout.
+    /// How often a batch is sent again after a retriable error, within the delivery timeout.
     retries: u32 = "retries", Kind::Int(0, i32::MAX as i64), Some("2147483647");
-    /// Who chooses the partition of a record that names none: uniform-sticky (KIP-794); sticky (KIP-480); round-robin,
+    /// The partitioner of records that name no partition: uniform-sticky (KIP-794); sticky (KIP-480); round-robin,
     /// which gives every record to the next partition whatever its key; keyed-round-robin, which does so with records
-    /// without a key only, as Kafka's default did before KIP-480. Names of Kafka's classes are taken, too:
-    /// `DefaultPartitioner` is sticky, `RoundRobinPartitioner` is round-robin, and `UniformStickyPartitioner`, which is not
-    /// uniform-sticky, is sticky for all records, whatever their keys.
+    /// without a key only, as Kafka's default did before KIP-480. Names of Kafka's classes are accepted, too:
+    /// `DefaultPartitioner` is sticky, `RoundRobinPartitioner` is round-robin, and `UniformStickyPartitioner`, which
+    /// is not uniform-sticky, is sticky for all records, whatever their keys.
     partitioner: PartitionerChoice = "partitioner.class",
         Kind::Text("uniform-sticky, sticky, round-robin or keyed-round-robin"), Some("uniform-sticky");
     /// Whether records with a key are spread as if they had none, by the partitioners that honour keys.
     partitioner_ignore_keys: bool = "partitioner.ignore.keys", Kind::Bool, Some("false");
-    /// Whether the uniform sticky partitioner gives less to partitions whose leader takes batches more slowly.
+    /// Whether the uniform sticky partitioner gives fewer records to partitions whose leader takes batches more
+    /// slowly.
     partitioner_adaptive: bool = "partitioner.adaptive.partitioning.enable", Kind::Bool, Some("true");
-    /// Time for which a leader may take no batch of those that wait for it before the uniform sticky partitioner turns
-    /// to other partitions; 0 for any time.
+    /// Time for which a leader may take none of its waiting batches before the uniform sticky partitioner avoids its
+    /// partitions; 0 for any time.
     partitioner_availability_timeout: Duration = "partitioner.availability.timeout.ms",
         Kind::Millis(0, i64::MAX), Some("0");
 }
 
 impl ProducerOptions {
-    /// Defaults: every record acknowledged by all, once and in order.
+    /// Defaults: every record acknowledged by all in-sync replicas, once and in order.
     pub fn new(cluster: ClusterOptions) -> Self {
         Self::defaults(cluster)
     }
 
-    /// Options from their names and texts, `bootstrap.servers` among them. As with Kafka's own client, `acks` other
-    /// than `all` and no retries turn idempotence off unless that is asked for, and records are tried for as long as one
-    /// attempt takes at least, unless a time is given.
+    /// Options from their names and texts, including `bootstrap.servers`. As with Kafka's own client, `acks` other
+    /// than `all` and zero retries turn idempotence off unless it is requested; and the delivery timeout is at least
+    /// as long as one attempt, unless it is set.
     pub fn from_properties<'a>(
         properties: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<Self, ClientError> {
@@ -121,7 +123,7 @@ impl ProducerOptions {
         self.get_own(name).or_else(|| self.cluster.get_own(name))
     }
 
-    /// Fails with options that contradict each other, as a producer of them would.
+    /// Fails if options contradict each other; a producer with them could not be created.
     pub fn check(&self) -> Result<(), ClientError> {
         let invalid = |text: &str| Err(ClientError::Invalid(text.to_owned()));
         if self.idempotent && self.acks != Acks::All {
@@ -137,7 +139,8 @@ impl ProducerOptions {
         self.cluster.check_own()
     }
 
-    /// Fails where no record may be so long: no request would hold it, or it would wait for ever for room in the buffer.
+    /// Fails for a record of this size that no request could hold, or that would wait for ever for room in the
+    /// buffer.
     pub fn check_record_bytes(&self, bytes: usize) -> Result<(), ClientError> {
         let limits = [("max.request.size", self.request_bytes_max), ("buffer.memory", self.buffer_bytes)];
         match limits.into_iter().find(|(_, limit)| bytes > *limit) {
@@ -189,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_tried_for_as_long_as_one_attempt_takes_unless_a_time_is_given() {
+    fn delivery_timeout_defaults_to_at_least_one_attempt() {
         let given = |pairs: &[(&'static str, &'static str)]| {
             ProducerOptions::from_properties(pairs.iter().copied()).unwrap().delivery_timeout.as_millis()
         };
@@ -208,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn fewer_acks_and_no_retries_turn_idempotence_off_unless_it_is_asked_for() {
+    fn fewer_acks_or_no_retries_disable_default_idempotence() {
         let options = ProducerOptions::from_properties([("bootstrap.servers", "a:1, b:2"), ("acks", "1")]);
         let options = options.unwrap();
         assert!(!options.idempotent && options.check().is_ok());

@@ -1,8 +1,9 @@
-//! Which partition a record goes to.
+//! Partitioners: the choice of a record's partition.
 //!
-//! Records with a key go where Kafka's own clients send that key, unless plain round robin is asked for. Records without one go by a [`Partitioner`]: the
-//! uniform sticky one (KIP-794), the older sticky one (KIP-480), round robin, or one of the application's. The first
-//! two stay with a partition until its batch is done, so that batches fill.
+//! Records with a key go where Kafka's own clients send that key, unless plain round robin is configured. A
+//! [`Partitioner`] chooses for records without one: the uniform sticky one (KIP-794), the older sticky one (KIP-480),
+//! round robin, or one of the application's. The first two stay with a partition until its batch is done, so that
+//! batches fill.
 
 mod choice;
 mod murmur2;
@@ -28,20 +29,20 @@ pub trait TopicView {
     /// The partitions that have a leader, sorted.
     fn available(&self) -> &[i32];
 
-    /// Batches of a partition that wait to be sent, the one that is being filled among them.
+    /// Batches of a partition that wait to be sent, including the open one.
     fn waiting_batches(&self, partition: i32) -> usize;
 
-    /// Whether the partition's leader has taken no batch for `partitioner.availability.timeout.ms` although some wait
-    /// for it.
+    /// True if the partition's leader has taken none of its waiting batches for
+    /// `partitioner.availability.timeout.ms`.
     fn is_slow(&self, partition: i32) -> bool;
 }
 
 /// The partition for a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// This one, whatever waits there.
+    /// This one, however many batches wait there.
     Fixed(i32),
-    /// This one, while its batch lasts: the partitioner hears of what becomes of the record.
+    /// This one, while its batch lasts: the partitioner is told when the record is appended.
     Sticky(i32),
 }
 
@@ -53,7 +54,8 @@ pub trait TopicPartitioner: Send + Debug {
     fn choose(&mut self, record: &RecordRef<'_>, topic: &dyn TopicView) -> Choice;
 
     /// A record of `record_bytes` would begin a new batch in a partition that was chosen as [`Choice::Sticky`]: the
-    /// batch before is full or has been sent. Answers where it should go; that is not asked again.
+    /// batch before is full or has been sent. Returns the partition to use; this method is not called again for the
+    /// record.
     fn on_new_batch(&mut self, partition: i32, record_bytes: usize, topic: &dyn TopicView) -> i32 {
         let _ = (record_bytes, topic);
         partition
@@ -95,7 +97,7 @@ pub trait TopicPartitioner: Send + Debug {
 /// options.partitioner = PartitionerChoice::Custom(Arc::new(ByParity));
 /// ```
 pub trait Partitioner: Send + Sync + Debug {
-    /// For one topic. Choices at random follow from `seed`.
+    /// Makes the partitioner of one topic. Random choices follow from `seed`.
     fn for_topic(&self, seed: u64) -> Box<dyn TopicPartitioner>;
 }
 

@@ -1,7 +1,7 @@
 //! The batches of one partition: which may be sent when, and with which sequence number.
 //!
-//! Pure. Guarantees the order of records: a batch that is tried again goes alone and before all later ones, so
-//! that neither a retry nor a gap in the sequence overtakes anything, and outcomes are told in the order of the records.
+//! Pure. Guarantees the order of records: a retried batch goes alone and before all later ones, so that neither a
+//! retry nor a gap in the sequence overtakes anything, and outcomes come in the order of the records.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -13,43 +13,44 @@ use tokio::time::Instant;
 use super::batch::{Batch, Ended};
 use crate::error::ClientError;
 
-/// Batches of one partition that may be under way at once: as many as a server remembers of an idempotent producer.
+/// Most batches of one partition in flight: as many as a server remembers of an idempotent producer.
 pub(super) const IN_FLIGHT_MAX: usize = 5;
 
-/// What decides when a batch is sent.
+/// The conditions for sending a batch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SendRules {
     pub(super) now: Instant,
     pub(super) linger: Duration,
     /// Batches with a smaller id do not linger.
     pub(super) hurry_below: u64,
-    /// Whether batches that have not been tried may be sent.
+    /// Whether batches without an attempt may be sent.
     pub(super) fresh_allowed: bool,
-    /// Batches of the partition that may be under way at once, whichever server leads it: with 1, none overtakes another.
+    /// Most batches of the partition in flight, whichever server leads it: with 1, none overtakes another.
     pub(super) in_flight_max: usize,
 }
 
 /// Whether a partition's next batch may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Readiness {
-    /// There is none.
+    /// It has no batch.
     Empty,
-    /// Yes.
+    /// It may be sent now.
     Now,
-    /// Not before then.
+    /// Not before this time.
     At(Instant),
-    /// Not before something that is under way has come back.
+    /// Not before a batch in flight has come back.
     Blocked,
 }
 
-/// The batches of one partition whose outcome was not told.
+/// The batches of one partition whose outcome was not passed on.
 ///
-/// Invariants: `waiting` is sorted by id; only its last batch is open for records. `in_flight` holds the ids that
-/// are under way. `untold` holds all ids, sorted; `early` those batches that have an outcome while an earlier one has none,
-/// and so never the first of `untold`. Sequence numbers before `next_sequence` are given away. While `broken`, only batches are sent that the
-/// server may have, to find that out: in another epoch they would be there twice. `epochs` counts how often the sequence
-/// has begun again under the present producer id, each time in the next epoch: a server knows the epoch of a producer for
-/// each partition by itself, and takes nothing of an older one any more.
+/// Invariants: `waiting` is sorted by id; only its last batch is open for records. `in_flight` holds the ids in
+/// flight. `untold` holds all ids, sorted; `early` those batches that have an outcome while an earlier one has none,
+/// and so never the first of `untold`. Sequence numbers before `next_sequence` are given away.
+///
+/// While `broken`, only batches are sent that the server may have, to find that out: in another epoch they would be
+/// stored twice. `epochs` counts how often the sequence has begun again under the present producer id, each time in
+/// the next epoch: a server tracks the epoch of a producer for each partition separately, and refuses older ones.
 #[derive(Debug, Default)]
 pub(super) struct PartitionQueue {
     waiting: VecDeque<Batch>,
@@ -60,18 +61,18 @@ pub(super) struct PartitionQueue {
     retry_at: Option<Instant>,
     broken: bool,
     epochs: i16,
-    /// Bytes of the batch that was taken last.
+    /// Bytes of the last batch that was taken.
     taken_bytes: usize,
-    /// Whether the server has taken a batch under the present producer id.
+    /// True if the server has accepted a batch under the present producer id.
     confirmed: bool,
-    /// Whether the accumulator's list of queues to look at holds this one.
+    /// True if the accumulator's lists of queues hold this one.
     pub(super) listed: bool,
-    /// When the accumulator will list it, at the latest.
+    /// When the accumulator will list it at the latest.
     pub(super) parked_until: Option<Instant>,
 }
 
 impl PartitionQueue {
-    /// Whether the next batch may be sent.
+    /// When the next batch may be sent.
     pub(super) fn readiness(&self, rules: &SendRules) -> Readiness {
         let Some(front) = self.waiting.front() else { return Readiness::Empty };
         if self.broken && !front.may_be_there() {
@@ -93,15 +94,16 @@ impl PartitionQueue {
         if complete || lingers <= rules.now { Readiness::Now } else { Readiness::At(lingers) }
     }
 
-    /// Whether one more batch may be under way. What has come back before its turn counts as if it still were: it does not
-    /// pile up behind a server that does not answer, and the next one still knows the first of them, should that have it.
+    /// True if one more batch may be in flight. A batch that came back early counts as if it still were: such batches
+    /// do not pile up behind a server that does not answer, and the server still remembers the first of them, should
+    /// it have it.
     pub(super) fn takes_off(&self, in_flight_max: usize) -> bool {
-        // A server that does not know the producer takes any sequence number for its first, so the first batch
-        // goes alone: if it were refused and the second taken, it could never follow.
+        // A server that does not know the producer accepts any sequence number as its first, so the first batch goes
+        // alone: if it were refused and the second accepted, it could never follow.
         self.in_flight.len() + self.early.len() < if self.confirmed { in_flight_max } else { 1 }
     }
 
-    /// Whether nothing waits.
+    /// True if no batch waits.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -111,28 +113,27 @@ impl PartitionQueue {
         self.waiting.back_mut().filter(|batch| batch.has_room(record_bytes))
     }
 
-    /// Has the latest batch wait for nothing more, because what might have joined it goes to another partition. Answers
-    /// whether there is one.
+    /// Closes the last batch, because its next records go to another partition. Returns whether there is one.
     pub(super) fn complete_last(&mut self) -> bool {
         self.waiting.back_mut().map(Batch::complete).is_some()
     }
 
-    /// Whether a record of so many bytes would need a new batch.
+    /// True if a record of so many bytes would need a new batch.
     pub(super) fn needs_batch(&self, record_bytes: usize) -> bool {
         !self.waiting.back().is_some_and(|batch| batch.has_room(record_bytes))
     }
 
-    /// The latest batch, of those that wait.
+    /// The last of the waiting batches.
     pub(super) fn last(&mut self) -> Option<&mut Batch> {
         self.waiting.back_mut()
     }
 
-    /// Bytes of the latest batch.
+    /// Bytes of the last batch.
     pub(super) fn last_bytes(&self) -> usize {
         self.waiting.back().map_or(self.taken_bytes, Batch::size_bytes)
     }
 
-    /// Batches that wait.
+    /// Number of waiting batches.
     pub(super) fn len(&self) -> usize {
         self.waiting.len()
     }
@@ -162,17 +163,17 @@ impl PartitionQueue {
         Some(batch)
     }
 
-    /// The server has taken a batch.
+    /// The server has accepted a batch.
     pub(super) fn confirm(&mut self) {
         self.confirmed = true;
     }
 
-    /// A batch is no longer under way.
+    /// A batch is no longer in flight.
     pub(super) fn came_back(&mut self, id: u64) {
         self.in_flight.retain(|other| *other != id);
     }
 
-    /// Takes a batch that has its outcome, and hands it out if it is its turn to be told. Then others may follow.
+    /// Takes a batch with its outcome, and returns it if its outcome is due. Then others may follow.
     pub(super) fn end(&mut self, ended: Ended) -> Option<Ended> {
         let id = ended.batch.id;
         if self.untold.front() != Some(&id) {
@@ -183,14 +184,14 @@ impl PartitionQueue {
         Some(ended)
     }
 
-    /// The next batch that has its outcome and whose turn has come.
+    /// The next batch with an outcome that is due.
     pub(super) fn next_ended(&mut self) -> Option<Ended> {
         let ended = self.early.remove(self.untold.front()?)?;
         self.untold.pop_front();
         Some(ended)
     }
 
-    /// Puts a batch that came back in its place, or a part of it, to be tried again.
+    /// Puts a batch that came back, or a part of it, in its place for a retry.
     pub(super) fn put_back(&mut self, batch: Batch, retry_at: Instant) {
         if let Err(at) = self.untold.binary_search(&batch.id) {
             self.untold.insert(at, batch.id);
@@ -200,30 +201,30 @@ impl PartitionQueue {
         self.retry_at = Some(retry_at);
     }
 
-    /// Whether the server expects this batch's sequence numbers, as far as is known: no batch before it is without
-    /// an outcome, and none has left a gap.
+    /// True if the server expects this batch's sequence numbers, as far as is known: every batch before it has an
+    /// outcome, and none has left a gap.
     pub(super) fn is_next(&self, id: u64) -> bool {
         !self.broken
             && self.in_flight.iter().all(|other| *other >= id)
             && self.waiting.front().is_none_or(|b| b.id >= id)
     }
 
-    /// The server's sequence is not ours any more: nothing new goes on until it begins again.
+    /// The server's sequence differs from the producer's: no new batch is sent until it begins again.
     pub(super) fn break_chain(&mut self) {
         self.broken = true;
     }
 
-    /// Whether a new producer id would cut off no batch whose fate the server alone knows.
-    pub(super) fn is_settled(&self) -> bool {
-        // Where the server has not got the front, it has none of those behind it.
+    /// True if a new producer id would cut off no batch whose fate only the server knows.
+    pub(super) fn allows_new_id(&self) -> bool {
+        // If the server does not have the first batch, it has none of those behind it.
         let unclear = |front: &Batch| if self.broken { front.may_be_there() } else { front.stamp.is_some() };
         self.in_flight.is_empty() && !self.waiting.front().is_some_and(unclear)
     }
 
-    /// Where the chain is broken and the fate of nothing is unclear any more: begins again in the next epoch (KIP-360).
-    /// Answers whether that goes on under this producer id, which began with `first`.
+    /// If the chain is broken and no batch's fate is unclear any more: begins again in the next epoch (KIP-360).
+    /// Returns whether that is possible under this producer id, which began with `first`.
     pub(super) fn mend(&mut self, first: ProducerEpoch) -> bool {
-        if !self.broken || !self.is_settled() {
+        if !self.broken || !self.allows_new_id() {
             return true;
         }
         let epochs = self.epochs.checked_add(1).filter(|epochs| first.0.checked_add(*epochs).is_some());
@@ -241,12 +242,12 @@ impl PartitionQueue {
         self.waiting.iter_mut().for_each(|batch| batch.stamp = None);
     }
 
-    /// Takes the next batch if it has been tried for too long.
+    /// Takes the next batch if its delivery timeout has expired.
     pub(super) fn take_expired(&mut self, now: Instant, timeout: Duration) -> Option<Batch> {
         self.waiting.pop_front_if(|batch| batch.created + timeout <= now)
     }
 
-    /// Takes everything out, in the order of the records: what has its outcome with that, the rest with none but the end.
+    /// Takes all batches out, in the order of the records: completed ones with their outcome, the rest as closed.
     pub(super) fn end_all(&mut self) -> Vec<Ended> {
         let closed = |batch| Ended { batch, result: Err(ClientError::Closed) };
         let mut all: Vec<Ended> = std::mem::take(&mut self.waiting).into_iter().map(closed).collect();
@@ -256,7 +257,7 @@ impl PartitionQueue {
         all
     }
 
-    /// Takes everything that waits.
+    /// Takes all waiting batches.
     pub(super) fn take_all(&mut self) -> VecDeque<Batch> {
         std::mem::take(&mut self.waiting)
     }

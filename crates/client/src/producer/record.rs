@@ -1,4 +1,4 @@
-//! A record on its way to the server, and where it came to lie.
+//! A record to send, and its place on the server.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use riverrun_types::{Offset, TimestampMs};
 
 use crate::error::ClientError;
 
-/// Bytes that a record takes beside its key, value and headers, at most: lengths, deltas, attributes.
+/// Most bytes of a record besides its key, value and headers: lengths, deltas, attributes.
 const RECORD_OVERHEAD_BYTES: usize = 40;
-/// Bytes that a header takes beside its key and value, at most.
+/// Most bytes of a header besides its key and value.
 const HEADER_OVERHEAD_BYTES: usize = 10;
 
 /// A record to send.
@@ -18,15 +18,15 @@ const HEADER_OVERHEAD_BYTES: usize = 10;
 pub struct ProducerRecord {
     /// The topic.
     pub topic: String,
-    /// The partition; none to leave it to the partitioner.
+    /// The partition; `None` to leave it to the partitioner.
     pub partition: Option<i32>,
     /// The key.
     pub key: Option<Bytes>,
-    /// The value; none marks a deletion where a topic is compacted.
+    /// The value; `None` is a tombstone in a compacted topic.
     pub value: Option<Bytes>,
     /// Headers, in order; names may repeat.
     pub headers: Vec<(String, Option<Bytes>)>,
-    /// When it happened; none for now.
+    /// When it happened; `None` for now.
     pub timestamp: Option<TimestampMs>,
 }
 
@@ -64,20 +64,20 @@ impl ProducerRecord {
     }
 }
 
-/// A record to send whose bytes the caller keeps: they are copied once, into the batch.
+/// A record to send whose bytes are borrowed: they are copied once, into the batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordRef<'a> {
     /// The topic.
     pub topic: &'a str,
-    /// The partition; none to leave it to the partitioner.
+    /// The partition; `None` to leave it to the partitioner.
     pub partition: Option<i32>,
     /// The key.
     pub key: Option<&'a [u8]>,
-    /// The value; none marks a deletion where a topic is compacted.
+    /// The value; `None` is a tombstone in a compacted topic.
     pub value: Option<&'a [u8]>,
     /// Headers, in order; names may repeat.
     pub headers: &'a [Header<'a>],
-    /// When it happened; none for now.
+    /// When it happened; `None` for now.
     pub timestamp: Option<TimestampMs>,
 }
 
@@ -99,17 +99,17 @@ impl<'a> RecordRef<'a> {
         Self { partition: Some(partition), ..self }
     }
 
-    /// Refuses what no record may be. Times below 0 say on the wire that there is none.
+    /// Refuses invalid partitions and timestamps. On the wire, a timestamp below 0 means none.
     pub(super) fn check(&self) -> Result<(), ClientError> {
         match self.timestamp {
             Some(TimestampMs(time)) if time < 0 => {
-                Err(ClientError::Invalid(format!("a record's timestamp is {time}, and is below 0")))
+                Err(ClientError::Invalid(format!("a record's timestamp {time} is below 0")))
             }
             _ => Ok(()),
         }
     }
 
-    /// Bytes in a batch at most.
+    /// Most bytes in a batch.
     pub fn size_bound_bytes(&self) -> usize {
         let field = |bytes: Option<&[u8]>| bytes.map_or(0, <[u8]>::len);
         let header = |header: &Header<'_>| header.key.len() + field(header.value) + HEADER_OVERHEAD_BYTES;
@@ -118,16 +118,16 @@ impl<'a> RecordRef<'a> {
     }
 }
 
-/// Where a record came to lie.
+/// The place of a delivered record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordMetadata {
     /// The topic.
     pub topic: Arc<str>,
     /// The partition.
     pub partition: i32,
-    /// Its offset; -1 where the server does not say: with acks=0, and for a batch that it recognised as one it
-    /// had got long before.
+    /// Its offset; -1 if the server does not send it: with acks=0, and for a batch that it recognised as a duplicate
+    /// from long before.
     pub offset: Offset,
-    /// Its timestamp as the server keeps it.
+    /// Its timestamp as the server stores it.
     pub timestamp: TimestampMs,
 }

@@ -1,8 +1,9 @@
-//! The one task that sends: takes batches out of the accumulator, keeps requests under way to each leader, and
-//! decides what becomes of each batch when its answer comes.
+//! The sender task: takes batches out of the accumulator, keeps requests in flight to each leader, and decides the
+//! outcome of each batch when its answer comes.
 //!
-//! Waits for no single server: what takes time is an event. Guarantees that every batch that it takes gets an outcome: within
-//! the delivery timeout, the second at most until the next look for such batches, and one request's time.
+//! Never waits for a single server: everything that takes time is an event. Guarantees that every batch that it takes
+//! gets an outcome: within the delivery timeout, plus the second at most between two searches for expired batches,
+//! plus one request's time.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -25,10 +26,10 @@ use crate::error::ClientError;
 use crate::retry::{Backoff, Chance, Pauses};
 use crate::topic_partition::TopicPartition;
 
-/// How long room that was freed is kept back at most, while more comes.
+/// Longest delay of giving freed room back, while more comes.
 const RELEASE_PAUSE: Duration = Duration::from_millis(1);
 
-/// Something that the sender waited for.
+/// A result that the sender task waited for.
 enum Event {
     Answered(Answered),
     Connected {
@@ -36,27 +37,27 @@ enum Event {
         error: Option<ClientError>,
     },
     Identified(Result<(ProducerId, ProducerEpoch), ClientError>),
-    /// Whether all partitions with something to send have a leader by now.
+    /// Whether all partitions with batches have a leader by now.
     Refreshed(Result<bool, ClientError>),
 }
 
-/// What is known of one server.
+/// The state of one server.
 #[derive(Debug, Default)]
 struct NodeState {
     in_flight: usize,
     connecting: bool,
-    /// Ends with the last request.
+    /// Completes with the last request.
     last: Option<oneshot::Receiver<()>>,
 }
 
-/// Who the producer is to the servers.
+/// The producer id's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Identity {
-    /// Nobody: idempotence is off.
+    /// None: idempotence is off.
     Anonymous,
-    /// To be asked for, not before then.
+    /// To be requested, not before then.
     Wanted(Option<Instant>),
-    /// Asked for.
+    /// Requested.
     Asked,
     Known(ProducerId, ProducerEpoch),
 }
@@ -64,7 +65,7 @@ enum Identity {
 /// The sender task.
 ///
 /// Invariants: `in_flight` of each node is the number of its requests in `events`; at most one refresh of metadata
-/// and one request for a producer id are under way.
+/// and one request for a producer id are in flight.
 pub(super) struct Sender {
     cluster: Arc<Cluster>,
     options: Arc<ProducerOptions>,
@@ -78,14 +79,14 @@ pub(super) struct Sender {
     refresh_at: Option<Instant>,
     refresh_pauses: Pauses,
     identity_pauses: Pauses,
-    /// When room that was freed has to be given back, however little it is.
+    /// When freed room has to be given back, however little it is.
     release_at: Option<Instant>,
 }
 
-/// However it ends: also with its runtime, or with a panic in somebody's partitioner.
+/// Runs however the task ends: also with its runtime, or with a panic in a partitioner.
 impl Drop for Sender {
     fn drop(&mut self) {
-        // What is under way first: its records are told when it is dropped.
+        // Requests in flight first: dropping them completes their records.
         self.events.clear();
         self.accumulator.end_of_sender();
     }
@@ -115,7 +116,7 @@ impl Sender {
         }
     }
 
-    /// Runs until the producer is closed and everything has its outcome.
+    /// Runs until the producer is closed and all records have their outcome.
     pub(super) async fn run(mut self) {
         loop {
             if self.accumulator.is_abandoned() {
@@ -139,14 +140,14 @@ impl Sender {
         }
     }
 
-    /// Handles what has come together with an event, so that what follows from all of it is done once.
+    /// Handles further events that have arrived, so that their consequences are drawn once.
     fn handle_others(&mut self) {
         while let Some(Some(event)) = self.events.next().now_or_never() {
             self.handle(event);
         }
     }
 
-    /// Does all that can be done now, and says when time alone will give more to do.
+    /// Does everything that is possible now, and returns when to continue without an event.
     fn step(&mut self) -> Option<Instant> {
         let now = Instant::now();
         self.identify(now);
@@ -179,7 +180,7 @@ impl Sender {
         next_check.into_iter().chain(timers.filter(|at| *at > now)).min()
     }
 
-    /// Gives room back that was freed a while ago, and says when to look again.
+    /// Gives back room that was freed a while ago, and returns when to check again.
     fn release(&mut self, now: Instant) -> Option<Instant> {
         if self.release_at.is_some_and(|at| at <= now) {
             self.accumulator.release_freed();
@@ -197,7 +198,7 @@ impl Sender {
         };
         let fresh_allowed = matches!(self.identity, Identity::Known(..) | Identity::Anonymous);
         let cluster = Arc::clone(&self.cluster);
-        // The partitions of a topic mostly come together.
+        // The partitions of a topic usually follow each other.
         let mut last: Option<KnownTopic> = None;
         let mut aged = BTreeSet::<Arc<str>>::new();
         let mut leader = |name: &str, partition: i32| {
@@ -211,7 +212,7 @@ impl Sender {
             topic.partitions.get(usize::try_from(partition).ok()?)?.leader
         };
         let (nodes, events, cluster) = (&mut self.nodes, &self.events, &self.cluster);
-        // How many of these are of one partition is for its queue to bound.
+        // Each queue bounds the batches of its partition.
         let in_flight_max = self.options.cluster.in_flight_max;
         let full: Vec<NodeId> =
             nodes.iter().filter(|(_, node)| node.in_flight >= in_flight_max).map(|(id, _)| *id).collect();
@@ -259,7 +260,7 @@ impl Sender {
         begun.spares.drain(..).for_each(|spare| self.accumulator.keep(spare));
         let state = self.nodes.entry(node).or_default();
         state.in_flight += 1;
-        // Outcomes are told in the order of the requests.
+        // Outcomes come in the order of the requests.
         let (ended, ends) = oneshot::channel();
         let before = state.last.replace(ends);
         self.events.push(Box::pin(async move {
@@ -273,13 +274,13 @@ impl Sender {
         }));
     }
 
-    /// Asks for a producer id where one is wanted, or where the old one has become useless and nothing of it is
-    /// under way any more.
+    /// Requests a producer id if one is needed, or if the old one has become useless and none of its batches is in
+    /// flight any more.
     fn identify(&mut self, now: Instant) {
         let spent = self.accumulator.is_id_spent();
         let wanted = match self.identity {
             Identity::Wanted(at) => at.is_none_or(|at| at <= now),
-            Identity::Known(..) => spent && self.accumulator.is_settled(),
+            Identity::Known(..) => spent && self.accumulator.allows_new_id(),
             Identity::Anonymous | Identity::Asked => false,
         };
         if wanted {
@@ -289,7 +290,7 @@ impl Sender {
         }
     }
 
-    /// Asks for the metadata of stale topics, with pauses.
+    /// Requests the metadata of stale topics, with pauses.
     fn refresh(&mut self, now: Instant) {
         if self.stale.is_empty() || self.refreshing || self.refresh_at.is_some_and(|at| at > now) {
             return;
@@ -298,7 +299,7 @@ impl Sender {
         let asked_at = Instant::now();
         let (cluster, topics) = (Arc::clone(&self.cluster), std::mem::take(&mut self.stale));
         let accumulator = Arc::clone(&self.accumulator);
-        // Who ends makes no topic again that somebody has deleted.
+        // A closing producer does not create a deleted topic again.
         let create = !accumulator.is_closed();
         self.events.push(Box::pin(async move {
             let names: Vec<&str> = topics.iter().map(AsRef::as_ref).collect();
@@ -306,7 +307,7 @@ impl Sender {
             let learn = |topic: Result<Arc<TopicInfo>, _>| {
                 topic.is_ok_and(|topic| accumulator.learn(&topic, random_seed(), Some(asked_at)))
             };
-            // All of them are learnt, whatever one says.
+            // All of them are learnt, whatever the result for one.
             let learnt = |topics: Vec<_>| topics.into_iter().map(learn).fold(true, |all, led| all & led);
             Event::Refreshed(answer.map(learnt))
         }));
@@ -314,15 +315,15 @@ impl Sender {
 
     fn handle(&mut self, event: Event) {
         match event {
-            Event::Answered(answered) => self.settle(answered),
+            Event::Answered(answered) => self.complete(answered),
             Event::Connected { node, error } => {
                 let state = self.nodes.entry(node).or_default();
                 state.connecting = false;
-                // The next attempt is made at once, and begins with a pause, which grows.
+                // The next attempt begins at once, with a growing pause.
                 if let Some(error) = error {
-                    tracing::debug!(node = node.0, %error, "cannot connect; asking who leads now");
+                    tracing::debug!(node = node.0, %error, "cannot connect; requesting metadata");
                     self.stale.extend(self.accumulator.active_topics());
-                    self.accumulator.note_trouble(error);
+                    self.accumulator.set_trouble(error);
                 }
             }
             Event::Identified(Ok((id, epoch))) => {
@@ -335,24 +336,24 @@ impl Sender {
                 if error.kind() != ErrorKind::Retry {
                     self.fail_all(&error);
                 }
-                self.accumulator.note_trouble(error);
+                self.accumulator.set_trouble(error);
             }
             Event::Refreshed(answer) => {
                 self.refreshing = false;
-                self.accumulator.list_held();
+                self.accumulator.list_stalled();
                 let pauses = &mut self.refresh_pauses;
-                // While a partition is without a leader, each answer leads to the next question.
+                // While a partition lacks a leader, each answer leads to the next request.
                 let pause = if matches!(answer, Ok(true)) { pauses.succeed() } else { pauses.fail() };
                 self.refresh_at = Some(Instant::now() + pause);
                 if let Err(error) = answer {
-                    tracing::debug!(%error, "metadata could not be had");
+                    tracing::debug!(%error, "the metadata request failed");
                     self.stale.extend(self.accumulator.active_topics());
                 }
             }
         }
     }
 
-    fn settle(&mut self, answered: Answered) {
+    fn complete(&mut self, answered: Answered) {
         if let Some(node) = self.nodes.get_mut(&answered.node) {
             node.in_flight -= 1;
         }
@@ -365,18 +366,18 @@ impl Sender {
         let chance = Chance::draw();
         for (batch, result) in answered.results {
             match result {
-                Ok(place) => self.accumulator.settle(batch, Ok(place), false),
-                Err(error) => self.settle_error(batch, error, chance),
+                Ok(place) => self.accumulator.complete(batch, Ok(place), false),
+                Err(error) => self.handle_error(batch, error, chance),
             }
         }
     }
 
-    fn settle_error(&mut self, batch: Batch, error: ClientError, chance: Chance) {
+    fn handle_error(&mut self, batch: Batch, error: ClientError, chance: Chance) {
         let backoff = Backoff::of_retries(&self.options.cluster);
         let pause = backoff.pause(batch.attempts.saturating_sub(1), chance);
         let (topic, retry_at) = (Arc::clone(batch.topic()), chance.drawn_at() + pause);
         let is_new = batch.attempts <= 1;
-        if self.accumulator.settle_error(batch, error, retry_at) {
+        if self.accumulator.handle_error(batch, error, retry_at) {
             self.stale.insert(topic);
             if is_new {
                 self.hasten_refresh();
@@ -384,17 +385,17 @@ impl Sender {
         }
     }
 
-    /// What is new does not wait for as long as what has been asked for in vain.
+    /// A new reason does not wait for the pause of earlier attempts.
     fn hasten_refresh(&mut self) {
         let soon = Instant::now() + self.refresh_pauses.succeed();
         self.refresh_at = self.refresh_at.map(|at| at.min(soon));
     }
 
-    /// Ends all that waits.
+    /// Fails all waiting batches.
     fn fail_all(&self, error: &ClientError) {
         for batch in self.accumulator.take_all() {
             let broken = batch.stamp.is_some();
-            self.accumulator.settle(batch, Err(error.clone()), broken);
+            self.accumulator.complete(batch, Err(error.clone()), broken);
         }
     }
 
@@ -410,17 +411,18 @@ impl Sender {
             server: server.map(|node| self.cluster.name_of(node)),
             last: last.map(Arc::new).or_else(|| self.accumulator.trouble()),
         };
-        self.accumulator.settle(batch, Err(error), false);
+        self.accumulator.complete(batch, Err(error), false);
     }
 
-    /// Ends a batch whose partition is there no more. What it was numbered is a gap, should the partition come back.
+    /// Fails a batch whose partition does not exist any more. Its sequence numbers are a gap, should the partition
+    /// return.
     fn fail_gone(&self, batch: Batch) {
         let partition = TopicPartition::new(Arc::clone(batch.topic()), batch.key.partition);
         let broken = batch.stamp.is_some();
-        self.accumulator.settle(batch, Err(ClientError::UnknownPartition(partition)), broken);
+        self.accumulator.complete(batch, Err(ClientError::UnknownPartition(partition)), broken);
     }
 
-    /// Who leads a batch's partition, or why nobody does; none where that is not known.
+    /// The leader of a batch's partition, or the reason why it has none; `None` if that is unknown.
     fn leader_of(&self, batch: &Batch) -> Option<Result<NodeId, ClientError>> {
         let KnownTopic { topic, .. } = self.cluster.known_topic(batch.topic())?;
         let partition = topic.partitions.get(usize::try_from(batch.key.partition).ok()?)?;
@@ -442,9 +444,9 @@ async fn ask_identity(cluster: &Cluster) -> Result<(ProducerId, ProducerEpoch), 
     let answer = frame.decode::<InitProducerIdRequest<'_>>()?;
     ClientError::check(answer.error_code, None)?;
     let (id, epoch) = (answer.producer_id, answer.producer_epoch);
-    // With these the server would take batches as those of nobody, again and again.
+    // With these the server would accept batches as those of no producer, repeatedly.
     if id < 0 || epoch < 0 {
-        let what = format!("the producer's id is {id}, its epoch {epoch}");
+        let what = format!("producer id {id}, producer epoch {epoch}");
         return Err(ClientError::Impossible { api: ApiKey::InitProducerId, what });
     }
     Ok((ProducerId(id), ProducerEpoch(epoch)))

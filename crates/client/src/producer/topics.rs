@@ -1,4 +1,4 @@
-//! The topics that a producer has met: a queue for each partition, and who chooses among them.
+//! The topics that a producer has met: a queue for each partition, and the partitioner.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,15 +12,16 @@ use super::queue::PartitionQueue;
 use super::record::RecordRef;
 use crate::cluster::TopicInfo;
 
-/// How long a partition may seem to be gone because of a server that is behind the others.
+/// How long a partition may seem gone because a server lags behind the others.
 pub(super) const GONE_GRACE: Duration = Duration::from_secs(3);
 
 /// One topic.
 ///
-/// Invariants: `queues` and `leaders` have an entry for each partition that there was at any time, and never get shorter:
-/// what is under way comes back to its queue. The first `count` are those of the topic that has this `id` now; `available`
-/// holds those that have a leader, sorted. What waits for the others is given up once who was asked at `gone_at` or later
-/// does not know them either; `asked_at` is when what is known was asked for, as far as that is known.
+/// Invariants: `queues` and `leaders` have an entry for each partition that ever existed, and never get shorter:
+/// batches in flight come back to their queue. The first `count` are those of the topic that has this `id` now;
+/// `available` holds those that have a leader, sorted. Batches of the others are given up once metadata that was
+/// requested at `gone_at` or later does not have them either; `asked_at` is when the known metadata was requested, if
+/// that is known.
 #[derive(Debug)]
 pub(super) struct Topic {
     pub(super) name: Arc<str>,
@@ -34,7 +35,7 @@ pub(super) struct Topic {
     partitioner: Box<dyn TopicPartitioner>,
 }
 
-/// What a partitioner sees.
+/// The topic as a partitioner sees it.
 struct View<'a> {
     count: usize,
     queues: &'a [PartitionQueue],
@@ -72,9 +73,9 @@ impl Topic {
         Self { name, id, count, gone_at, asked_at, queues, leaders, available, partitioner }
     }
 
-    /// Takes in what the cluster says of the topic now. Answers whether it has fewer partitions than before: then it was made
-    /// anew, for no topic loses any, and a server that says so of the same one has not heard of all of them yet. Where topics
-    /// have no ids, whatever is said is believed. `asked_at` is when the cluster was asked, unless that may be long ago.
+    /// Updates the topic from metadata. Returns whether it has fewer partitions than before: then it was created
+    /// anew, because no topic loses any, and a server with fewer for the same id lags behind. For topics without ids,
+    /// all metadata is believed. `asked_at` is when it was requested, unless that may be long ago.
     pub(super) fn learn(&mut self, topic: &TopicInfo, asked_at: Option<Instant>) -> bool {
         let (before, told) = (self.count, topic.partitions.len());
         let is_same = topic.id != TopicId::ZERO && topic.id == self.id;
@@ -94,24 +95,25 @@ impl Topic {
         fewer
     }
 
-    /// Has somebody else choose among the partitions.
+    /// Replaces the partitioner.
     pub(super) fn set_partitioner(&mut self, partitioner: Box<dyn TopicPartitioner>) {
         self.partitioner = partitioner;
     }
 
-    /// Whether nobody leads a partition that has something to send.
+    /// True if a partition with batches has no leader.
     pub(super) fn waits_for_leader(&self) -> bool {
         self.queues.iter().zip(&self.leaders).any(|(queue, leader)| leader.is_none() && !queue.is_empty())
     }
 
-    /// Whether only an earlier topic of this name had a partition, as far as is known. Never where topics have no ids: there
-    /// nobody can tell that topic from this one.
+    /// True if only an earlier topic of this name had the partition, as far as is known. Never for topics without
+    /// ids: they do not tell that topic from this one.
     pub(super) fn is_missing(&self, partition: i32) -> bool {
         let is_beyond = usize::try_from(partition).is_ok_and(|at| at >= self.count);
         is_beyond && self.gone_at.is_some() && self.id != TopicId::ZERO
     }
 
-    /// Whether what is missing will not come any more: who may have been behind had the time to hear of it, and was asked.
+    /// True if missing partitions are certainly gone: a server that lags behind had the time to catch up, and was
+    /// asked.
     pub(super) fn gives_up_missing(&self) -> bool {
         self.gone_at.zip(self.asked_at).is_some_and(|(gone_at, asked_at)| gone_at <= asked_at)
     }
@@ -121,13 +123,13 @@ impl Topic {
         i32::try_from(self.count).unwrap_or(i32::MAX)
     }
 
-    /// The queue of a partition that records may go to.
+    /// The queue of a partition that takes records.
     pub(super) fn queue_for_records(&mut self, partition: i32) -> Option<&mut PartitionQueue> {
         let at = usize::try_from(partition).ok().filter(|at| *at < self.count)?;
         self.queues.get_mut(at)
     }
 
-    /// The partition for a record, and the one that was left for it with a batch that is complete by that.
+    /// The partition for a record, and the partition that the partitioner has left, whose batch is closed by that.
     pub(super) fn place(
         &mut self,
         record: &RecordRef<'_>,
@@ -152,7 +154,7 @@ impl Topic {
         }
     }
 
-    /// Tells the partitioner that a record lies where it wanted it.
+    /// Tells the partitioner that a record was appended where it chose.
     pub(super) fn placed(&mut self, partition: i32, record_bytes: usize) {
         self.partitioner.appended(partition, record_bytes);
     }
@@ -160,24 +162,24 @@ impl Topic {
 
 /// Since when each leader has taken nothing more.
 ///
-/// Invariants: holds the nodes that had no room at the last look and at all looks since that time, while something waits for
-/// them or as much as may be is under way to them: of others nobody would hear that they have.
+/// Invariants: holds the nodes that had no room in the last drain and in all drains since that time, while batches
+/// wait for them or the maximum is in flight to them: for others no event would show that they have room.
 #[derive(Debug, Default)]
 pub(super) struct Leaders {
-    held_up: BTreeMap<NodeId, Instant>,
-    /// Those for longer than the timeout, for the partitioners.
+    slow_since: BTreeMap<NodeId, Instant>,
+    /// Leaders that have taken nothing for longer than the timeout, for the partitioners.
     pub(super) slow: BTreeSet<NodeId>,
 }
 
 impl Leaders {
-    /// Notes whether a node takes the batches that are ready for it.
+    /// Records whether a node takes its ready batches.
     pub(super) fn note(&mut self, node: NodeId, takes: bool, now: Instant, timeout: Duration) {
         if takes {
-            self.held_up.remove(&node);
+            self.slow_since.remove(&node);
             self.slow.remove(&node);
             return;
         }
-        let since = *self.held_up.entry(node).or_insert(now);
+        let since = *self.slow_since.entry(node).or_insert(now);
         if !timeout.is_zero() && now.saturating_duration_since(since) > timeout {
             self.slow.insert(node);
         }
@@ -185,7 +187,7 @@ impl Leaders {
 
     /// Forgets all but these nodes.
     pub(super) fn keep(&mut self, waited_for: impl Fn(NodeId) -> bool) {
-        self.held_up.retain(|node, _| waited_for(*node));
+        self.slow_since.retain(|node, _| waited_for(*node));
         self.slow.retain(|node| waited_for(*node));
     }
 }
@@ -195,7 +197,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_leader_that_takes_nothing_for_too_long_is_slow_until_it_takes_something() {
+    async fn idle_leader_is_slow_until_it_takes_a_batch() {
         let (mut leaders, node, now) = (Leaders::default(), NodeId(1), Instant::now());
         let timeout = Duration::from_millis(10);
         leaders.note(node, false, now, timeout);

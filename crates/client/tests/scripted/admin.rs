@@ -1,4 +1,4 @@
-//! The admin client against a server whose answers leave out some of what was asked for.
+//! The admin client against a server whose answers leave out some requested items.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use riverrun_types::{NodeId, Offset};
 use crate::consumer::partition;
 use crate::server::{Call, Reply, ScriptedServer};
 
-/// Of what it is asked about it names one at most.
+/// Names at most one of the requested items.
 fn answer(call: &Call<'_>) -> Reply {
     match call.key {
         ApiKey::DeleteRecords => {
@@ -45,7 +45,7 @@ async fn admin() -> (ScriptedServer, Admin) {
     (server, admin)
 }
 
-/// The items with their results, and with a word for what was left out.
+/// The items with their results, and with a word for those left out.
 fn told<K: Display, T>(results: Vec<(K, Result<T, ClientError>)>) -> Vec<(String, Result<T, &'static str>)> {
     let told = |(item, result): (K, Result<T, ClientError>)| {
         let name = item.to_string();
@@ -59,7 +59,7 @@ fn told<K: Display, T>(results: Vec<(K, Result<T, ClientError>)>) -> Vec<(String
 }
 
 #[tokio::test]
-async fn a_partition_that_the_answer_leaves_out_has_that_for_its_result() {
+async fn partition_left_out_of_an_answer_gets_an_error() {
     let (_server, admin) = admin().await;
     let before = [0, 1].map(|index| (partition(index), Offset(7)));
     let expected = [("t-0".to_owned(), Ok(Offset(7))), ("t-1".to_owned(), Err("left out"))];

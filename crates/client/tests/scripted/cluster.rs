@@ -1,4 +1,4 @@
-//! Connections that several askers share.
+//! Connections that several callers share.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -28,9 +28,9 @@ use super::consumer::{offsets, options, partition, records, server};
 use super::producer::answer;
 use super::server::{Call, Reply, ScriptedServer};
 
-/// A consumer that connects for a fetch and then is told to commit leaves the fetch alone until the next poll.
+/// A consumer that connects for a fetch and then commits does not poll the fetch until the next poll.
 #[tokio::test]
-async fn who_does_not_go_on_connecting_holds_nobody_else_up() {
+async fn abandoned_connect_blocks_no_other_caller() {
     let server = ScriptedServer::start(|_| Reply::Usual).await;
     let cluster = Cluster::connect(server.options()).await.unwrap();
     let mut left_alone = pin!(cluster.refresh(Some(&[]), false));
@@ -40,14 +40,14 @@ async fn who_does_not_go_on_connecting_holds_nobody_else_up() {
     assert!(left_alone.await.is_ok());
 }
 
-/// A partition without a leader, as one on a disk that has failed, keeps nobody from the others.
+/// A partition without a leader, as on a failed disk, does not block the others.
 #[tokio::test]
 async fn a_topic_can_be_used_when_one_of_its_partitions_has_a_leader() {
     let server = ScriptedServer::start(|call| match call.key {
         ApiKey::Metadata => {
             let mut metadata = call.metadata_of_epoch(0);
             metadata.topics[0].partitions[1].leader_id = -1;
-            // Who connects asks for no topic.
+            // A connecting client requests no topic.
             metadata.topics.truncate(call.nth);
             call.answer(&metadata)
         }
@@ -61,7 +61,7 @@ async fn a_topic_can_be_used_when_one_of_its_partitions_has_a_leader() {
     assert_eq!(led, [true, false]);
 }
 
-/// What a client learns of a topic of which two partitions with these indexes are told.
+/// The topic that a client learns if the metadata has only two partitions with these indexes.
 async fn told_of(indexes: [i32; 2]) -> Result<Arc<TopicInfo>, ClientError> {
     let server = ScriptedServer::start(move |call| match call.key {
         ApiKey::Metadata => {
@@ -69,7 +69,7 @@ async fn told_of(indexes: [i32; 2]) -> Result<Arc<TopicInfo>, ClientError> {
             for (partition, index) in metadata.topics[0].partitions.iter_mut().zip(indexes) {
                 partition.partition_index = index;
             }
-            // Who connects asks for no topic.
+            // A connecting client requests no topic.
             metadata.topics.truncate(call.nth);
             call.answer(&metadata)
         }
@@ -79,7 +79,7 @@ async fn told_of(indexes: [i32; 2]) -> Result<Arc<TopicInfo>, ClientError> {
     Cluster::connect(server.options()).await.unwrap().topic("t", false).await
 }
 
-/// As by a cluster with `ZooKeeper` while nobody has led it yet.
+/// As from a cluster with `ZooKeeper` while the partition has never had a leader.
 #[tokio::test]
 async fn a_partition_that_is_not_told_of_is_there_without_a_leader() {
     let topic = told_of([3, 1]).await.unwrap();
@@ -95,9 +95,9 @@ async fn partitions_that_cannot_be_are_not_believed() {
     }
 }
 
-/// The first of two servers stops to answer anything while the second is well.
+/// The first of two servers stops answering while the second is well.
 #[tokio::test]
-async fn a_server_that_owes_answers_is_not_asked_for_metadata_while_another_owes_none() {
+async fn metadata_is_requested_from_the_least_loaded_server() {
     let addresses = [Arc::new(OnceLock::<SocketAddr>::new()), Arc::new(OnceLock::new())];
     let hangs = Arc::new(AtomicBool::new(false));
     let mut servers = Vec::new();
@@ -142,9 +142,9 @@ async fn a_server_that_owes_answers_is_not_asked_for_metadata_while_another_owes
     assert!(looked.await.expect("the second server answers").is_ok());
 }
 
-/// Nobody hears that a machine is gone which dies without a word.
+/// A machine that dies silently closes no connection.
 #[tokio::test]
-async fn a_server_that_has_not_answered_a_fetch_is_not_asked_who_leads_now() {
+async fn server_with_an_open_fetch_is_not_asked_for_metadata() {
     const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
     let asked_second = Arc::new(OnceLock::<Instant>::new());
     let noted = Arc::clone(&asked_second);
@@ -171,7 +171,7 @@ async fn a_server_that_has_not_answered_a_fetch_is_not_asked_who_leads_now() {
         (call.key == ApiKey::Metadata).then(|| {
             let mut metadata = call.metadata_of_epoch(0);
             let (host, port) = (address.ip().to_string().into(), address.port().into());
-            // Nothing else is asked before the fetch, so that only the first is connected to.
+            // No other request comes before the fetch, so that only the first server is connected to.
             metadata.brokers.push(MetadataResponseBroker { node_id: 2, host, port, rack: None });
             call.answer(&metadata)
         })
@@ -188,7 +188,7 @@ async fn a_server_that_has_not_answered_a_fetch_is_not_asked_who_leads_now() {
 
 /// Requests that wait to be written end with the connection that they wait for.
 #[tokio::test]
-async fn however_many_ask_a_server_that_hangs_all_of_them_hear_of_it() {
+async fn all_callers_of_a_hanging_server_get_the_error() {
     let server = ScriptedServer::start(|call| match call.key {
         ApiKey::DescribeCluster => Reply::Stall,
         _ => Reply::Usual,
@@ -203,13 +203,13 @@ async fn however_many_ask_a_server_that_hangs_all_of_them_hear_of_it() {
     assert!(described.iter().all(Result::is_err), "{described:?}");
 }
 
-/// Who asks may have less patience than `request.timeout.ms`.
+/// The caller may have less patience than `request.timeout.ms`.
 #[tokio::test]
-async fn a_server_that_hangs_is_connected_to_again_though_nobody_waits_for_its_answers() {
+async fn hanging_server_is_reconnected_without_a_waiting_caller() {
     let mut connections = 0;
     let server = ScriptedServer::start(move |call| {
         connections += usize::from(call.key == ApiKey::ApiVersions);
-        // The first one has only told where the server is.
+        // The first connection has only returned the server's address.
         if call.key == ApiKey::Metadata && connections == 2 { Reply::Stall } else { Reply::Usual }
     })
     .await;
@@ -222,18 +222,18 @@ async fn a_server_that_hangs_is_connected_to_again_though_nobody_waits_for_its_a
         if let Ok(Ok(_)) = tokio::time::timeout(Duration::from_millis(50), asked).await {
             break;
         }
-        assert!(Instant::now() < deadline, "nobody notices");
+        assert!(Instant::now() < deadline, "not noticed in time");
     }
 }
 
-/// Says that node 1 coordinates the group, and is there.
+/// Answers that node 1 coordinates the group, and is at this address.
 fn coordinator_at(call: &Call<'_>, place: SocketAddr) -> Reply {
     let (host, port) = (place.ip().to_string().into(), place.port().into());
     let coordinator = Coordinator { key: "g".into(), node_id: 1, host, port, ..Coordinator::default() };
     call.answer(&FindCoordinatorResponse { coordinators: vec![coordinator], ..Default::default() })
 }
 
-/// Says that the group has committed this for partition 0.
+/// Answers that the group has committed this offset for partition 0.
 fn committed_is(call: &Call<'_>, committed_offset: i64) -> Reply {
     let partition = OffsetFetchResponsePartitions { committed_offset, ..Default::default() };
     let topic = OffsetFetchResponseTopics {
@@ -245,9 +245,9 @@ fn committed_is(call: &Call<'_>, committed_offset: i64) -> Reply {
     call.answer(&OffsetFetchResponse { groups: vec![group], ..OffsetFetchResponse::default() })
 }
 
-/// Nobody asks for metadata meanwhile, which has another address of the same node.
+/// No metadata request comes meanwhile; metadata would have another address of the same node.
 #[tokio::test]
-async fn a_coordinator_is_looked_for_where_it_is_now_and_asked_over_the_connection_that_is_up() {
+async fn moved_coordinator_is_asked_over_its_live_connection() {
     let nowhere: SocketAddr = "127.0.0.1:1".parse().unwrap();
     let place = Arc::new(Mutex::new(nowhere));
     let gone = Arc::new(AtomicBool::new(false));
@@ -288,9 +288,9 @@ async fn a_coordinator_is_looked_for_where_it_is_now_and_asked_over_the_connecti
     assert_eq!(committed_by(new.address()).await, 9);
 }
 
-/// Kafka keeps what one request forgets as one batch, too.
+/// Kafka stores the deletions of one request as one batch, too.
 #[tokio::test]
-async fn offsets_of_very_many_partitions_are_forgotten_in_several_requests() {
+async fn very_many_offsets_are_deleted_in_several_requests() {
     const OFFSETS: i32 = 20_000;
     let requests = Arc::new(Mutex::new(Vec::new()));
     let heard = Arc::clone(&requests);
@@ -320,7 +320,7 @@ async fn offsets_of_very_many_partitions_are_forgotten_in_several_requests() {
     let results = admin.delete_group_offsets("g", &partitions).await;
     let requests = requests.lock().unwrap().clone();
     assert!(requests.len() == 3 && requests.iter().all(|offsets| *offsets < 8000), "{requests:?}");
-    // Each partition has its result: the third request's error is that of all that were still to come.
+    // Each partition has its result: the third request's error is that of all partitions still to come.
     let named: Vec<_> = results.iter().map(|(partition, _)| partition.clone()).collect();
     assert_eq!(named, partitions);
     assert_eq!(results.iter().filter(|(_, result)| result.is_ok()).count(), requests[0] + requests[1]);

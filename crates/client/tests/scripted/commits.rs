@@ -1,4 +1,4 @@
-//! What a member commits, and what a group says was committed.
+//! Commits of a member, and committed offsets of a group.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -33,10 +33,10 @@ use crate::consumer::{
 use crate::groups::classic_group;
 use crate::server::{Call, Reply, ScriptedServer, TOPIC_ID};
 
-/// A group of either protocol that puts off what its member commits, for as long as that is the member of the first
-/// commit; of a later one it takes everything.
+/// A group of either protocol that refuses the commits of the member of the first commit, with a retriable error, and
+/// accepts those of a later one.
 struct Group {
-    /// Whether it gives the member up meanwhile.
+    /// True if it removes the member meanwhile.
     gives_up: bool,
     /// Generation or epoch of the first commit.
     first: Option<i32>,
@@ -69,7 +69,7 @@ impl Group {
         Some(reply)
     }
 
-    /// What it says to a member that is alive: once, after the first commit, that it does not know it.
+    /// The error of a heartbeat: once, after the first commit, that the member is unknown.
     fn opinion(&mut self) -> ErrorCode {
         let due = self.gives_up && self.first.is_some();
         if due && !std::mem::replace(&mut self.gave_up, true) {
@@ -115,12 +115,12 @@ impl Group {
     }
 }
 
-/// Says this of each partition of a commit.
+/// Answers each partition of a commit with this code.
 pub(crate) fn refused(call: &Call<'_>, code: ErrorCode) -> Reply {
     judged(call, |_| code)
 }
 
-/// Says of each partition of a commit what is found for it.
+/// Answers each partition of a commit with the code that `judge` returns.
 fn judged(call: &Call<'_>, mut judge: impl FnMut(i32) -> ErrorCode) -> Reply {
     let request = call.decode::<OffsetCommitRequest<'_>>();
     let mut partition = |one: &OffsetCommitRequestPartition<'_>| OffsetCommitResponsePartition {
@@ -135,10 +135,10 @@ fn judged(call: &Call<'_>, mut judge: impl FnMut(i32) -> ErrorCode) -> Reply {
     call.answer(&OffsetCommitResponse { topics: topics.collect(), ..OffsetCommitResponse::default() })
 }
 
-/// How often each partition was to be committed.
+/// How often each partition was in a commit.
 type Asked = Arc<Mutex<[usize; 2]>>;
 
-/// Says of each partition what is found for it and the number of the attempt.
+/// Answers each partition with a code by its index and the number of the attempt.
 fn counted(call: &Call<'_>, asked: &Asked, judge: impl Fn(i32, usize) -> ErrorCode) -> Reply {
     let mut asked = asked.lock().unwrap();
     judged(call, |index| {
@@ -153,7 +153,7 @@ fn without_second(index: i32, _: usize) -> ErrorCode {
     if index == 1 { ErrorCode::UNKNOWN_TOPIC_OR_PARTITION } else { ErrorCode::NONE }
 }
 
-/// Partition 1 is not there any more: its leader does not know, either, where it ends.
+/// Partition 1 was deleted: its leader does not know its end either.
 fn second_is_deleted(call: &Call<'_>, asked: &Asked) -> Option<Reply> {
     match call.key {
         ApiKey::OffsetCommit => Some(counted(call, asked, without_second)),
@@ -162,7 +162,7 @@ fn second_is_deleted(call: &Call<'_>, asked: &Asked) -> Option<Reply> {
     }
 }
 
-/// Says that there is no partition 1 to who asks where that ends.
+/// Answers requests for the end of partition 1 that it does not exist.
 fn second_is_missing(call: &Call<'_>) -> Option<Reply> {
     let request = call.decode::<ListOffsetsRequest<'_>>();
     let [topic] = &*request.topics else { return None };
@@ -180,7 +180,7 @@ fn second_is_missing(call: &Call<'_>) -> Option<Reply> {
     })
 }
 
-/// A consumer that has read both partitions to their end and has much time for its commits.
+/// A consumer that has read both partitions to their end, with a long time limit for commits.
 async fn at_ends(server: &ScriptedServer, change: impl FnOnce(&mut ConsumerOptions)) -> Consumer {
     let mut options = ConsumerOptions { group: Some("g".to_owned()), auto_commit: false, ..options(server) };
     options.cluster.retry_timeout = Duration::from_mins(1);
@@ -199,7 +199,8 @@ async fn both_are_read(consumer: &mut Consumer) {
     .await;
 }
 
-/// What a commit by hand comes to, by what the group says of each partition and attempt; and how often each was made.
+/// The result of a manual commit, by the group's code for each partition and attempt; and the number of attempts of
+/// each.
 async fn commits(
     judge: impl Fn(i32, usize) -> ErrorCode + Send + 'static,
 ) -> (Result<(), ClientError>, [usize; 2]) {
@@ -213,9 +214,9 @@ async fn commits(
     (result, asked)
 }
 
-/// Its leader, which it was read from, would know it, but for a moment in which it is behind.
+/// Its leader, which it was read from, would know it, except while that leader lags behind.
 #[tokio::test]
-async fn a_partition_that_was_deleted_is_told_after_a_second_look_and_holds_no_other_back() {
+async fn deleted_partition_is_reported_after_a_second_check() {
     let asked = Asked::default();
     let noted = Arc::clone(&asked);
     let server = server(move |call| second_is_deleted(call, &noted)).await;
@@ -230,9 +231,9 @@ async fn a_partition_that_was_deleted_is_told_after_a_second_look_and_holds_no_o
     }
 }
 
-/// However long that takes: who leads it knows it.
+/// However long that takes: the partition's leader knows it.
 #[tokio::test]
-async fn a_partition_that_the_coordinator_has_not_heard_of_yet_is_committed() {
+async fn partition_new_to_the_coordinator_is_committed() {
     let begun = Instant::now();
     let late = move |index, attempt| {
         if begun.elapsed() < Duration::from_secs(3) {
@@ -246,7 +247,7 @@ async fn a_partition_that_the_coordinator_has_not_heard_of_yet_is_committed() {
     assert!(first == 1 && second > 1, "{first} {second}");
 }
 
-/// As a server is that was just started: who asks it once more hears better.
+/// As with a server that has just started: a second request gets the current state.
 #[tokio::test]
 async fn a_partition_that_is_missing_once_is_committed() {
     for from_metadata in [false, true] {
@@ -273,7 +274,7 @@ async fn a_partition_that_is_missing_once_is_committed() {
         .await;
         let mut consumer = at_ends(&server, |options| {
             if from_metadata {
-                // So that every look asks for it.
+                // So that every lookup requests the metadata.
                 options.cluster.metadata_max_age = Duration::ZERO;
             }
         })
@@ -284,8 +285,8 @@ async fn a_partition_that_is_missing_once_is_committed() {
     }
 }
 
-/// What a commit of an offset of this partition comes to, which no server knows and which nobody has read, where the
-/// coordinator hears of it at some attempt; and how often it was made.
+/// The result of a commit for this partition, which no server knows and which was never read, if the coordinator
+/// learns of it at some attempt; and the number of attempts.
 async fn commits_unread(heard_at: usize) -> (Result<(), ClientError>, usize) {
     let asked = Arc::new(Mutex::new(0));
     let noted = Arc::clone(&asked);
@@ -307,7 +308,7 @@ async fn commits_unread(heard_at: usize) -> (Result<(), ClientError>, usize) {
     (result, asked)
 }
 
-/// As after it was made, by another server.
+/// As after it was created by another server.
 #[tokio::test]
 async fn a_partition_that_nobody_has_heard_of_may_be_new_for_a_moment() {
     let (result, asked) = commits_unread(3).await;
@@ -320,7 +321,7 @@ async fn a_partition_that_nobody_has_heard_of_may_be_new_for_a_moment() {
 }
 
 #[tokio::test]
-async fn a_partition_is_tried_again_though_another_has_failed_for_good() {
+async fn partition_is_retried_although_another_failed() {
     let (result, asked) = commits(|index, attempt| match (index, attempt) {
         (1, _) => ErrorCode::OFFSET_METADATA_TOO_LARGE,
         (_, 1) => ErrorCode::COORDINATOR_LOAD_IN_PROGRESS,
@@ -332,7 +333,7 @@ async fn a_partition_is_tried_again_though_another_has_failed_for_good() {
 }
 
 #[tokio::test]
-async fn a_commit_whose_answer_repeats_one_partition_in_place_of_another_has_failed() {
+async fn commit_answer_with_a_repeated_partition_fails() {
     let server = server(|call| {
         (call.key == ApiKey::OffsetCommit).then(|| {
             let twice = vec![OffsetCommitResponsePartition::default(); 2];
@@ -350,9 +351,9 @@ async fn a_commit_whose_answer_repeats_one_partition_in_place_of_another_has_fai
     assert!(matches!(&error, ClientError::Incomplete { missing, .. } if missing == "t-1"), "{error}");
 }
 
-/// A commit that the consumer makes by itself gives up what is not there, for nobody can do anything about it.
+/// An automatic commit leaves out partitions that do not exist, because the application can do nothing about them.
 #[tokio::test]
-async fn a_partition_that_was_deleted_is_given_up_by_the_commits_that_follow() {
+async fn later_commits_leave_a_deleted_partition_out() {
     let asked = Asked::default();
     let noted = Arc::clone(&asked);
     let server = server(move |call| second_is_deleted(call, &noted)).await;
@@ -372,7 +373,7 @@ async fn a_partition_that_was_deleted_is_given_up_by_the_commits_that_follow() {
 }
 
 #[tokio::test]
-async fn a_partition_that_was_deleted_is_no_reason_not_to_begin_with_others() {
+async fn deleted_partition_does_not_stop_others_from_starting() {
     let asked = Asked::default();
     let noted = Arc::clone(&asked);
     let server = server(move |call| second_is_deleted(call, &noted)).await;
@@ -387,7 +388,7 @@ async fn a_partition_that_was_deleted_is_no_reason_not_to_begin_with_others() {
 }
 
 #[tokio::test]
-async fn a_partition_that_was_deleted_holds_up_neither_a_rebalance_nor_the_end() {
+async fn deleted_partition_delays_no_rebalance_and_no_close() {
     let (told, ready, asked) = (Told::default(), Arc::new(Mutex::new(false)), Asked::default());
     let (heard, rebalance, noted) = (Arc::clone(&told), Arc::clone(&ready), Arc::clone(&asked));
     let server = server(move |call| {
@@ -416,9 +417,9 @@ async fn a_partition_that_was_deleted_holds_up_neither_a_rebalance_nor_the_end()
     assert!(asked.lock().unwrap()[0] > 0);
 }
 
-/// Who reads on after this would not see the records before it.
+/// A reader that continues from here would miss the records before it.
 #[tokio::test]
-async fn a_position_that_was_set_back_is_committed_after_the_commit_that_was_under_way() {
+async fn seek_back_is_committed_after_the_commit_in_flight() {
     let (told, refusals) = (Told::default(), Arc::new(Mutex::new(0)));
     let (heard, counted) = (Arc::clone(&told), Arc::clone(&refusals));
     let server = server(move |call| {
@@ -449,9 +450,10 @@ async fn a_position_that_was_set_back_is_committed_after_the_commit_that_was_und
     assert_eq!(*told.lock().unwrap(), ["commit 0 10", "commit 0 14", "commit 0 10"]);
 }
 
-/// A poll that finds nothing may last for as long as it likes; what the one before returned does not wait for its end.
+/// A poll that finds nothing may last as long as it likes; the records of the poll before are committed without
+/// waiting for its end.
 #[tokio::test]
-async fn what_was_returned_is_committed_while_a_later_poll_waits() {
+async fn returned_records_are_committed_during_the_next_poll() {
     let told = Told::default();
     let heard = Arc::clone(&told);
     let server =
@@ -476,11 +478,11 @@ async fn what_was_returned_is_committed_while_a_later_poll_waits() {
     }
 }
 
-/// Others may have read on meanwhile, and would be set back.
+/// Other members may have read on meanwhile, and would be set back.
 #[tokio::test]
-async fn a_commit_that_is_tried_again_ends_with_the_membership_that_it_was_begun_in() {
+async fn retried_commit_ends_with_its_membership() {
     for group_protocol in [GroupProtocol::Classic, GroupProtocol::Consumer] {
-        // The group gives the member up, or the member leaves, for it is not polled meanwhile.
+        // The group removes the member, or the member leaves, because it is not polled meanwhile.
         for gives_up in [true, false] {
             let told = Told::default();
             let heard = Arc::clone(&told);
@@ -505,10 +507,10 @@ async fn a_commit_that_is_tried_again_ends_with_the_membership_that_it_was_begun
     }
 }
 
-/// Where the group has committed partitions 0 and 1.
+/// Committed offsets of partitions 0 and 1.
 const COMMITTED: [i64; 2] = [12, 13];
 
-/// What is committed of these partitions; of the first it is not known yet if `unstable`.
+/// The committed offsets of these partitions; that of the first is unstable if `unstable`.
 fn offsets_of(call: &Call<'_>, indexes: &[i32], unstable: bool, version: i16) -> Reply {
     let code = |index: i32| {
         if unstable && index == 0 { ErrorCode::UNSTABLE_OFFSET_COMMIT.0 } else { ErrorCode::NONE.0 }
@@ -543,7 +545,7 @@ fn offsets_of(call: &Call<'_>, indexes: &[i32], unstable: bool, version: i16) ->
     call.answer(&OffsetFetchResponse { groups: vec![group], ..OffsetFetchResponse::default() })
 }
 
-/// A consumer would begin before what the transaction has read, and so read that twice.
+/// A consumer would begin before the records that the transaction has read, and so read them twice.
 #[tokio::test]
 async fn offsets_that_a_transaction_may_still_set_are_waited_for() {
     for (version, can_wait) in [(6, false), (7, true), (9, true)] {
@@ -582,9 +584,9 @@ async fn offsets_that_a_transaction_may_still_set_are_waited_for() {
     }
 }
 
-/// Who asks what is the matter hears of it long before the time is over in which it is tried again.
+/// An application that asks for trouble gets it long before the retries end.
 #[tokio::test]
-async fn that_nobody_says_what_is_committed_is_trouble_at_once() {
+async fn missing_committed_offsets_are_trouble_at_once() {
     let code = ErrorCode::COORDINATOR_LOAD_IN_PROGRESS;
     let loads = Arc::new(Mutex::new(true));
     let is_loading = Arc::clone(&loads);
@@ -616,7 +618,7 @@ async fn that_nobody_says_what_is_committed_is_trouble_at_once() {
 
 /// As Kafka's own tools do.
 #[tokio::test]
-async fn who_only_looks_at_a_group_sees_its_offsets_as_they_are() {
+async fn admin_reads_offsets_despite_open_transactions() {
     let server = server(|call| {
         (call.key == ApiKey::OffsetFetch).then(|| {
             let unstable = call.decode::<OffsetFetchRequest<'_>>().require_stable;

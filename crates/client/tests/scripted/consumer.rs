@@ -23,7 +23,7 @@ use tokio::time::timeout;
 
 use crate::server::{Call, Reply, ScriptedServer, TOPIC_ID};
 
-/// Where the scripted partitions begin and end.
+/// Beginning and end of the scripted partitions.
 pub(crate) const BEGIN: i64 = 10;
 pub(crate) const END: i64 = 14;
 pub(crate) const POLL: Duration = Duration::from_millis(50);
@@ -38,7 +38,7 @@ pub(crate) fn batch(from: i64) -> Vec<u8> {
     builder.build().unwrap()
 }
 
-/// What a fetch finds, one answer for each partition. An empty one takes as long as the client allows.
+/// The result of a fetch, one answer for each partition. An empty one takes as long as the client allows.
 fn fetched(call: &Call<'_>) -> Reply {
     let request = call.decode::<FetchRequest<'_>>();
     let wanted: Vec<(i32, i64)> = request.topics[0]
@@ -130,7 +130,7 @@ pub(crate) fn options(server: &ScriptedServer) -> ConsumerOptions {
     options
 }
 
-/// Of a member of group g that gives frequent signs of life: where the server says how often, it says so itself.
+/// Options of a member of group g with frequent heartbeats: in KIP-848 the server sets the interval.
 pub(crate) fn member_options(server: &ScriptedServer, group_protocol: GroupProtocol) -> ConsumerOptions {
     let mut options = ConsumerOptions { group: Some("g".to_owned()), group_protocol, ..options(server) };
     if group_protocol == GroupProtocol::Classic {
@@ -224,9 +224,9 @@ async fn a_position_out_of_range_is_reset_or_reported() {
     assert!(matches!(error, ClientError::NoPosition { .. }), "{error}");
 }
 
-/// It says where the log begins, and then that it does not.
+/// The answer has the log's start, and then an out-of-range error.
 #[tokio::test]
-async fn a_leader_that_finds_every_position_out_of_range_is_asked_ever_less_often() {
+async fn repeated_out_of_range_is_retried_with_growing_pauses() {
     let fetches = Arc::new(Mutex::new(0));
     let counted = Arc::clone(&fetches);
     let server = server(move |call| {
@@ -244,7 +244,7 @@ async fn a_leader_that_finds_every_position_out_of_range_is_asked_ever_less_ofte
 }
 
 #[tokio::test]
-async fn metadata_of_a_partition_that_stays_without_a_leader_is_asked_for_ever_less_often() {
+async fn leaderless_partition_requests_metadata_with_pauses() {
     let looks = Arc::new(Mutex::new(0));
     let counted = Arc::clone(&looks);
     let server = server(move |call| {
@@ -314,7 +314,7 @@ async fn seeking_goes_back_and_what_was_fetched_before_is_not_seen() {
     assert!(consumer.seek(&partition(1), StartAt::Earliest).is_err(), "not assigned");
 }
 
-/// What a group's coordinator was told, in order.
+/// Requests that a group's coordinator got, in order.
 pub(crate) type Told = Arc<Mutex<Vec<String>>>;
 
 pub(crate) fn tell(told: &Told, what: impl Into<String>) {
@@ -356,7 +356,7 @@ pub(crate) fn nothing_committed(call: &Call<'_>) -> Reply {
 }
 
 #[tokio::test]
-async fn what_needs_a_group_is_refused_without_one() {
+async fn group_operations_are_refused_without_a_group() {
     let server = server(|_| None).await;
     let mut consumer = Consumer::new(options(&server)).await.unwrap();
     assert!(matches!(consumer.subscribe(&["t".to_owned()]).await, Err(ClientError::Invalid(_))));
@@ -365,7 +365,7 @@ async fn what_needs_a_group_is_refused_without_one() {
     assert!(matches!(committed, Err(ClientError::Invalid(_))));
 }
 
-/// With no error beside it, so that who takes it for the place of no record would leave the partition out.
+/// Without an error code: a client that took it for "no such record" would leave the partition out.
 #[tokio::test]
 async fn a_partition_that_ends_nowhere_is_an_error() {
     let server = server(|call| {
@@ -387,7 +387,7 @@ async fn a_partition_that_ends_nowhere_is_an_error() {
     assert!(matches!(found[0].1, Ok(None)), "it has no record: {found:?}");
 }
 
-/// What a task can be spawned with.
+/// Requirements of a spawned task.
 #[tokio::test]
 async fn questions_are_asked_without_holding_the_consumer() {
     let server = server(|_| None).await;
@@ -399,7 +399,7 @@ async fn questions_are_asked_without_holding_the_consumer() {
     assert_eq!(offsets, [BEGIN, END]);
 }
 
-/// In a runtime of one thread, which has the connections to run, too.
+/// In a runtime of one thread, which runs the connections, too.
 #[tokio::test]
 async fn polls_without_time_bring_records_at_last() {
     let server = server(|_| None).await;
@@ -414,14 +414,14 @@ async fn polls_without_time_bring_records_at_last() {
 }
 
 #[tokio::test]
-async fn what_was_done_is_counted() {
+async fn metrics_count_the_work() {
     let server = server(|_| None).await;
     let mut consumer = consumer_at(&server, StartAt::Earliest).await;
     let records = records(&mut consumer).await.unwrap();
     let metrics = consumer.metrics();
     assert_eq!((metrics.records, metrics.partitions), (records.len() as u64, 1));
     assert!(metrics.fetches >= 1 && metrics.fetched_bytes >= batch(BEGIN).len() as u64);
-    assert_eq!((metrics.held_bytes, metrics.fetches_failed, metrics.commits), (0, 0, 0));
+    assert_eq!((metrics.buffered_bytes, metrics.fetches_failed, metrics.commits), (0, 0, 0));
 }
 
 #[tokio::test]
@@ -450,7 +450,7 @@ async fn records_are_shown_where_they_lie() {
     assert_eq!(consumer.lag(&partition(0)), Some(0));
 }
 
-/// It is how "for ever" is written.
+/// It stands for "for ever".
 #[tokio::test]
 async fn a_time_that_no_clock_reaches_is_no_limit() {
     let server =
@@ -487,7 +487,7 @@ async fn a_paused_partition_is_silent_and_goes_on_where_it_was() {
 }
 
 #[tokio::test]
-async fn what_is_held_of_a_paused_partition_keeps_no_other_from_being_read() {
+async fn buffered_records_of_a_paused_partition_block_no_other() {
     let server = server(|_| None).await;
     let tight = ConsumerOptions { poll_records: 1, read_ahead_bytes: 1, ..options(&server) };
     let mut consumer = Consumer::new(tight).await.unwrap();
@@ -496,14 +496,14 @@ async fn what_is_held_of_a_paused_partition_keeps_no_other_from_being_read() {
         .await
         .unwrap();
     let read = records(&mut consumer).await.unwrap()[0].partition;
-    // The records of the other came with the same answer.
+    // The other partition's records came with the same answer.
     consumer.pause(&[partition(1 - read)]).unwrap();
     consumer.seek(&partition(read), StartAt::Offset(Offset(BEGIN))).unwrap();
     let again = records(&mut consumer).await.unwrap();
     assert_eq!((again[0].partition, offsets(&again)), (read, vec![10, 11, 12, 13]));
 }
 
-/// Bytes that a fetch may bring, and of which node it was.
+/// The bytes that a fetch may return, and the node.
 type Asked = Arc<Mutex<Vec<(i32, i32)>>>;
 
 fn note_fetch(asked: &Asked, node: i32, call: &Call<'_>) {
@@ -512,7 +512,7 @@ fn note_fetch(asked: &Asked, node: i32, call: &Call<'_>) {
     }
 }
 
-/// Two nodes: the second leads partition 2 alone. The first says nothing to fetches while it is silent.
+/// Two nodes: the second leads only partition 2. The first does not answer fetches while it is silent.
 async fn two_nodes(asked: &Asked, silent: &Arc<Mutex<bool>>) -> [ScriptedServer; 2] {
     let (of_first, of_second, is_silent) = (Arc::clone(asked), Arc::clone(asked), Arc::clone(silent));
     let second = server(move |call| {
@@ -543,11 +543,11 @@ async fn two_nodes(asked: &Asked, silent: &Arc<Mutex<bool>>) -> [ScriptedServer;
 }
 
 #[tokio::test]
-async fn what_is_held_of_a_paused_partition_takes_no_room_from_the_others() {
+async fn buffered_records_of_a_paused_partition_take_no_room() {
     const PARTITION_BYTES: i32 = 30;
     let (asked, silent) = (Asked::default(), Arc::new(Mutex::new(false)));
     let [first, _second] = two_nodes(&asked, &silent).await;
-    // What is held of one partition is more than that.
+    // The buffered records of one partition exceed it.
     let read_ahead_bytes = 60;
     assert!(batch(BEGIN).len() > read_ahead_bytes);
     let tight = ConsumerOptions {
@@ -560,10 +560,10 @@ async fn what_is_held_of_a_paused_partition_takes_no_room_from_the_others() {
     let starts = [StartAt::Earliest, StartAt::Earliest, StartAt::Offset(Offset(END))];
     consumer.assign((0..).map(partition).zip(starts).collect()).await.unwrap();
     let read = records(&mut consumer).await.unwrap()[0].partition;
-    // The records of the other came with the same answer.
+    // The other partition's records came with the same answer.
     consumer.pause(&[partition(1 - read)]).unwrap();
-    let held_bytes = consumer.metrics().held_bytes;
-    assert!(held_bytes > read_ahead_bytes, "{held_bytes}");
+    let buffered_bytes = consumer.metrics().buffered_bytes;
+    assert!(buffered_bytes > read_ahead_bytes, "{buffered_bytes}");
     *silent.lock().unwrap() = true;
     asked.lock().unwrap().clear();
     consumer.seek(&partition(read), StartAt::Offset(Offset(END))).unwrap();
@@ -594,7 +594,7 @@ async fn a_node_with_a_session_is_told_only_what_has_changed() {
                 let refusal = ErrorCode::FETCH_SESSION_ID_NOT_FOUND.0;
                 return call.answer(&FetchResponse { error_code: refusal, ..FetchResponse::default() });
             }
-            // Of partition 0 there are records at first, of partition 1 never.
+            // Partition 0 has records at first, partition 1 never.
             let bytes = if call.nth == 0 { batch(BEGIN) } else { Vec::new() };
             std::thread::sleep(Duration::from_millis(2));
             let mut found = vec![(0, 0, bytes)];
@@ -627,9 +627,9 @@ fn refuse_session(call: &Call<'_>, code: ErrorCode) -> Reply {
 }
 
 #[tokio::test]
-async fn a_session_that_a_node_has_given_up_is_begun_anew_without_a_pause() {
+async fn evicted_session_is_restarted_without_a_pause() {
     const SESSION: i32 = 99;
-    // One that it still has ends with the request that begins the next.
+    // A session that the node still has ends with the request that begins the next.
     for (code, ended) in
         [(ErrorCode::FETCH_SESSION_ID_NOT_FOUND, 0), (ErrorCode::INVALID_FETCH_SESSION_EPOCH, SESSION)]
     {
@@ -649,7 +649,7 @@ async fn a_session_that_a_node_has_given_up_is_begun_anew_without_a_pause() {
         })
         .await;
         let mut options = options(&server);
-        // No test waits for the end of a pause.
+        // The test does not wait for the end of a pause.
         options.cluster.retry_backoff = Duration::from_hours(1);
         options.cluster.retry_backoff_max = Duration::from_hours(1);
         let mut consumer = Consumer::new(options).await.unwrap();
@@ -660,7 +660,7 @@ async fn a_session_that_a_node_has_given_up_is_begun_anew_without_a_pause() {
 }
 
 #[tokio::test]
-async fn a_node_that_refuses_one_session_after_the_other_is_given_pauses() {
+async fn node_that_refuses_all_sessions_gets_pauses() {
     for refuses_all in [false, true] {
         let fetches = Arc::new(Mutex::new(0));
         let counted = Arc::clone(&fetches);
@@ -685,7 +685,7 @@ async fn a_node_that_refuses_one_session_after_the_other_is_given_pauses() {
     }
 }
 
-/// Which is asked of the server with each fetch and each look for an offset, and tells which end of its answers counts.
+/// The isolation level is in each fetch and each lookup of an offset, and decides which end of an answer counts.
 #[tokio::test]
 async fn a_consumer_sees_of_transactions_what_it_is_set_to() {
     const STABLE: i64 = 12;
@@ -750,7 +750,7 @@ async fn offsets_are_found_by_time_and_committed_by_hand() {
 
 /// Kafka keeps the offsets of one request as one batch, and refuses a batch above a megabyte.
 #[tokio::test]
-async fn offsets_of_very_many_partitions_are_committed_in_several_requests() {
+async fn very_many_offsets_are_committed_in_several_requests() {
     const OFFSETS: i32 = 20_000;
     let told = Told::default();
     let heard = Arc::clone(&told);
@@ -771,7 +771,7 @@ async fn offsets_of_very_many_partitions_are_committed_in_several_requests() {
     let told = told.lock().unwrap();
     let requests: Vec<_> = told.split(|line| line == "request").skip(1).map(<[String]>::len).collect();
     assert!(requests.len() > 3 && requests.iter().all(|offsets| *offsets < 8000), "{requests:?}");
-    // What other requests had committed was not repeated for the one that was lost.
+    // Commits of other requests were not repeated for the lost one.
     assert_eq!(requests.iter().sum::<usize>(), 20_000, "{requests:?}");
     let commits: BTreeSet<_> = told.iter().filter(|line| line.starts_with("commit")).collect();
     assert_eq!(commits.len(), 20_000);

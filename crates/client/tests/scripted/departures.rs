@@ -1,4 +1,4 @@
-//! Goodbyes that a group does not hear, or not at first.
+//! Leave requests that a group does not get, or not at first.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ use crate::server::{Call, Reply, ScriptedServer};
 
 const PROTOCOLS: [GroupProtocol; 2] = [GroupProtocol::Classic, GroupProtocol::Consumer];
 
-/// A group of either protocol that does not take in so many goodbyes. It tells who has joined it and who has left.
+/// A group of either protocol that ignores the first `deaf` leave requests. It records joins and leaves.
 fn answer(call: &Call<'_>, told: &Told, deaf: &Mutex<usize>) -> Option<Reply> {
     let usual = || {
         let (told, ready) = (Told::default(), Arc::default());
@@ -54,7 +54,7 @@ fn answer(call: &Call<'_>, told: &Told, deaf: &Mutex<usize>) -> Option<Reply> {
     usual()
 }
 
-/// A member of such a group, and what that has heard.
+/// A member of such a group, and the requests that the group got.
 async fn member(group_protocol: GroupProtocol, deaf: &Arc<Mutex<usize>>) -> (ScriptedServer, Consumer, Told) {
     let told = Told::default();
     let (heard, deaf) = (Arc::clone(&told), Arc::clone(deaf));
@@ -98,7 +98,7 @@ async fn a_goodbye_that_is_not_taken_in_at_first_is_said_again() {
     }
 }
 
-/// Servers before Kafka 2.4 take one member at a time.
+/// Servers before Kafka 2.4 accept one member at a time.
 #[tokio::test]
 async fn a_server_that_takes_no_list_of_members_is_told_who_leaves() {
     let told = Told::default();
@@ -119,7 +119,7 @@ async fn a_server_that_takes_no_list_of_members_is_told_who_leaves() {
     assert_eq!(*told.lock().unwrap(), ["me"]);
 }
 
-/// Nobody waits for a member that could not commit.
+/// The group does not wait for a member that could not commit.
 #[tokio::test]
 async fn a_member_that_cannot_commit_leaves_in_the_time_that_it_has() {
     for protocol in PROTOCOLS {
@@ -144,8 +144,8 @@ async fn a_member_that_cannot_commit_leaves_in_the_time_that_it_has() {
     }
 }
 
-/// Has a member close in this time, while the answer to its last commit takes so much of it, and sees what the group hears. If it
-/// `hangs`, nothing else goes on in that time, either.
+/// Closes a member within this time, while the answer to its last commit takes so much of it, and checks the group's
+/// requests. If it `hangs`, nothing else runs in that time, either.
 async fn close_in(protocol: GroupProtocol, limit: Duration, commit_takes: Duration, hangs: bool) {
     let told = Told::default();
     let noted = Arc::clone(&told);
@@ -172,10 +172,10 @@ async fn close_in(protocol: GroupProtocol, limit: Duration, commit_takes: Durati
     ended_in_order(protocol, &closed.expect("an end"), &told).await;
 }
 
-/// Sees that the group hears of the commit and then of the goodbye, once each.
+/// Checks that the group gets the commit and then the leave request, once each.
 async fn ended_in_order(protocol: GroupProtocol, closed: &Result<(), ClientError>, told: &Told) {
     assert!(matches!(closed, Ok(()) | Err(ClientError::Timeout { .. })), "{protocol:?}: {closed:?}");
-    // It is said without waiting for an answer where there is no time.
+    // Without time left, it is sent without waiting for an answer.
     let deadline = Instant::now() + Duration::from_mins(1);
     while heard(told, "leave").is_empty() {
         assert!(Instant::now() < deadline, "{protocol:?}, {closed:?}: {told:?}");
@@ -191,8 +191,8 @@ async fn ended_in_order(protocol: GroupProtocol, closed: &Result<(), ClientError
     assert_eq!(said, ["commit", "leave"], "{protocol:?}, {closed:?}");
 }
 
-/// Nobody polls the end of the member from when its commit is on its way until the time for it is over: the answer and the end
-/// of that time are there together, and ending the membership waits for more.
+/// The future of closing is not polled between its commit and its time limit: the answer and the time-out come
+/// together, and ending the membership takes longer.
 async fn close_late(protocol: GroupProtocol) {
     const LIMIT: Duration = Duration::from_millis(1500);
     let told = Told::default();
@@ -222,13 +222,13 @@ async fn close_late(protocol: GroupProtocol) {
 }
 
 #[tokio::test]
-async fn a_member_whose_commit_is_answered_when_its_time_is_over_says_goodbye_all_the_same() {
+async fn member_leaves_after_a_commit_that_timed_out() {
     join_all(PROTOCOLS.map(close_late)).await;
 }
 
-/// Whichever comes first, the group hears of both, once and in their order.
+/// Whichever comes first, the group gets both, once and in their order.
 #[tokio::test]
-async fn a_member_whose_time_ends_just_as_its_commit_does_leaves_all_the_same() {
+async fn member_leaves_when_time_ends_with_its_commit() {
     const LIMIT: Duration = Duration::from_millis(900);
     // Two thirds of it are for the commit.
     let around = |step: u64| Duration::from_millis(580 + 4 * step);
@@ -237,7 +237,7 @@ async fn a_member_whose_time_ends_just_as_its_commit_does_leaves_all_the_same() 
 }
 
 #[tokio::test]
-async fn a_member_that_has_no_time_left_after_its_commit_says_goodbye_all_the_same() {
+async fn member_leaves_without_time_left_after_its_commit() {
     const LIMIT: Duration = Duration::from_millis(60);
     for protocol in PROTOCOLS {
         close_in(protocol, LIMIT, LIMIT * 2, true).await;
@@ -247,9 +247,9 @@ async fn a_member_that_has_no_time_left_after_its_commit_says_goodbye_all_the_sa
     }
 }
 
-/// Else the group would wait for the member, though the application does what it can to leave.
+/// Otherwise the group would wait for the member, although the application does what it can to leave.
 #[tokio::test]
-async fn a_goodbye_that_was_never_heard_is_told_and_said_again_with_the_next() {
+async fn lost_leave_is_reported_and_repeated() {
     for (protocol, closes) in PROTOCOLS.into_iter().flat_map(|one| [(one, false), (one, true)]) {
         let deaf = Arc::new(Mutex::new(usize::MAX));
         let (_server, mut consumer, told) = member(protocol, &deaf).await;
@@ -266,9 +266,9 @@ async fn a_goodbye_that_was_never_heard_is_told_and_said_again_with_the_next() {
     }
 }
 
-/// As another member it would have to wait until the group gives up the one that it was.
+/// As another member it would have to wait until the group removes the old one.
 #[tokio::test]
-async fn who_comes_back_before_its_goodbye_was_heard_is_the_member_that_it_was() {
+async fn member_returns_with_its_id_after_a_lost_leave() {
     for protocol in PROTOCOLS {
         let deaf = Arc::new(Mutex::new(usize::MAX));
         let (_server, mut consumer, told) = member(protocol, &deaf).await;

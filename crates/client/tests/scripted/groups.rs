@@ -1,4 +1,4 @@
-//! Members of groups, classic and newer: what they commit, give up and report, and when.
+//! Members of groups, classic and KIP-848: what they commit, give up and report, and when.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -25,7 +25,8 @@ use crate::consumer::{
 use crate::patterns::versions;
 use crate::server::{Call, Reply, ScriptedServer, TOPIC_ID};
 
-/// What a group says to a member that joins and is not to lead. It takes the assignor of this place in what it offers.
+/// The answer to a member that joins and is not the leader. The group chooses the assignor at this index of the
+/// offered ones.
 pub(crate) fn joined(call: &Call<'_>, told: &Told, taken: usize) -> Reply {
     let request = call.decode::<JoinGroupRequest<'_>>();
     let subscription = decode_subscription(&request.protocols[taken].metadata).unwrap();
@@ -40,7 +41,7 @@ pub(crate) fn joined(call: &Call<'_>, told: &Told, taken: usize) -> Reply {
     })
 }
 
-/// A classic group that gives its member both partitions, then rebalances once and gives it the first only.
+/// A classic group that assigns its member both partitions, then rebalances once and assigns it only the first.
 pub(crate) fn classic_group(call: &Call<'_>, told: &Told, ready: &Arc<Mutex<bool>>) -> Option<Reply> {
     let reply = match call.key {
         ApiKey::JoinGroup => joined(call, told, 0),
@@ -68,7 +69,7 @@ pub(crate) fn classic_group(call: &Call<'_>, told: &Told, ready: &Arc<Mutex<bool
     Some(reply)
 }
 
-/// What the group hears of a member that offers these assignors, of which it takes the one of this place.
+/// The requests of a member that offers these assignors, of which the group chooses the one at this index.
 async fn classic_member(assignors: Vec<Assignor>, taken: usize) -> Vec<String> {
     let (told, ready) = (Told::default(), Arc::new(Mutex::new(false)));
     let (heard, rebalance) = (Arc::clone(&told), Arc::clone(&ready));
@@ -104,15 +105,15 @@ async fn classic_member(assignors: Vec<Assignor>, taken: usize) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn an_eager_member_commits_and_gives_everything_up_before_it_joins_again() {
+async fn eager_member_commits_and_gives_all_up_before_joining() {
     let told = classic_member(vec![Assignor::Range], 0).await;
     let expected = ["join owning 0", "commit 0 14", "commit 1 14", "join owning 0", "commit 0 14", "leave"];
     assert_eq!(told, expected);
 }
 
-/// As with Kafka's consumers: what all that it offers can do is what it does.
+/// As with Kafka's consumers: a member does only what all its offered assignors support.
 #[tokio::test]
-async fn a_member_that_offers_an_eager_assignor_is_eager_whichever_the_group_takes() {
+async fn member_with_an_eager_assignor_is_always_eager() {
     let expected = ["join owning 0", "commit 0 14", "commit 1 14", "join owning 0", "commit 0 14", "leave"];
     let default = ConsumerOptions::new(ClusterOptions::new("a:1")).assignors;
     for taken in [0, 1] {
@@ -120,7 +121,8 @@ async fn a_member_that_offers_an_eager_assignor_is_eager_whichever_the_group_tak
     }
 }
 
-/// What a member that sets this offers, and whom it gives both partitions to if it is to lead with the one of this place.
+/// The assignors that a member with this setting offers, and the member that it assigns both partitions to as the
+/// leader, with the assignor at this index.
 async fn offered(strategy: Option<&str>, taken: usize) -> (Vec<String>, Vec<String>) {
     let (offers, led) = (Told::default(), Told::default());
     let (heard, assigned) = (Arc::clone(&offers), Arc::clone(&led));
@@ -166,7 +168,7 @@ async fn offered(strategy: Option<&str>, taken: usize) -> (Vec<String>, Vec<Stri
 }
 
 #[tokio::test]
-async fn a_member_offers_what_it_is_set_to_and_leads_with_what_the_group_takes() {
+async fn member_offers_its_assignors_and_leads_with_the_chosen() {
     let all = vec!["me [0, 1]".to_owned()];
     for taken in [0, 1] {
         let (offers, led) = offered(None, taken).await;
@@ -179,7 +181,7 @@ async fn a_member_offers_what_it_is_set_to_and_leads_with_what_the_group_takes()
 }
 
 #[tokio::test]
-async fn with_no_time_between_them_every_poll_commits_what_the_one_before_returned() {
+async fn zero_commit_interval_commits_with_every_poll() {
     let told = Told::default();
     let (heard, ready) = (Arc::clone(&told), Arc::default());
     let server = server(move |call| classic_group(call, &heard, &ready)).await;
@@ -196,7 +198,7 @@ async fn with_no_time_between_them_every_poll_commits_what_the_one_before_return
 
 /// An eager member would give everything up.
 #[tokio::test]
-async fn a_member_that_subscribes_to_the_same_again_does_not_join_again() {
+async fn same_subscription_does_not_rejoin() {
     let (told, ready) = (Told::default(), Arc::default());
     let heard = Arc::clone(&told);
     let server = server(move |call| classic_group(call, &heard, &ready)).await;
@@ -238,7 +240,7 @@ pub(crate) async fn group_server(
     .await
 }
 
-/// What the group hears of a consumer that is polled, then not, then again.
+/// The requests of a consumer that is polled, then not, then again.
 async fn silent_member(group_protocol: GroupProtocol) -> Vec<String> {
     let (told, ready) = (Told::default(), Arc::default());
     let heard = Arc::clone(&told);
@@ -254,7 +256,7 @@ async fn silent_member(group_protocol: GroupProtocol) -> Vec<String> {
     let at_end = |consumer: &Consumer| consumer.position(&partition(1)) == Some(Offset(END));
     wait_for(&mut consumer, "both are read", at_end).await;
     let has_left = || told.lock().unwrap().iter().any(|what| what == "leave");
-    // A poll that finds nothing is one all the same.
+    // A poll that finds nothing counts, too.
     consumer.poll(Duration::from_millis(600)).await.unwrap();
     assert!(!has_left());
     let deadline = Instant::now() + Duration::from_mins(1);
@@ -267,9 +269,9 @@ async fn silent_member(group_protocol: GroupProtocol) -> Vec<String> {
     std::mem::take(&mut *told.lock().unwrap())
 }
 
-/// Its task alone would keep it a member for ever, with partitions that nobody reads.
+/// Its task alone would keep it a member for ever, with partitions that are not read.
 #[tokio::test]
-async fn a_member_that_is_not_polled_leaves_and_joins_again_with_the_next_poll() {
+async fn unpolled_member_leaves_until_the_next_poll() {
     let classic = ["join owning 0", "leave", "join owning 0"];
     assert_eq!(silent_member(GroupProtocol::Classic).await, classic);
     let told = silent_member(GroupProtocol::Consumer).await;
@@ -277,14 +279,14 @@ async fn a_member_that_is_not_polled_leaves_and_joins_again_with_the_next_poll()
     assert_eq!(told[..4], expected);
 }
 
-/// The group's own time for signs of life is shorter than a request may take.
+/// The group's session timeout is shorter than a request may take.
 #[tokio::test]
-async fn a_member_gives_signs_of_life_while_its_look_for_topics_is_not_answered() {
+async fn member_sends_heartbeats_while_listing_topics() {
     for group_protocol in [GroupProtocol::Classic, GroupProtocol::Consumer] {
         let (told, beats, silent) = (Told::default(), Arc::new(Mutex::new(0)), Arc::new(Mutex::new(false)));
         let (ready, counted, is_silent) = (Arc::default(), Arc::clone(&beats), Arc::clone(&silent));
         let server = server(move |call| match call.key {
-            // One that leaves patterns to its members.
+            // A server that leaves patterns to its members.
             ApiKey::ApiVersions => Some(versions(call, 0)),
             ApiKey::Metadata if *is_silent.lock().unwrap() => Some(Reply::Silence),
             ApiKey::Heartbeat | ApiKey::ConsumerGroupHeartbeat => {
@@ -301,7 +303,7 @@ async fn a_member_gives_signs_of_life_while_its_look_for_topics_is_not_answered(
         consumer.subscribe_pattern("t").await.unwrap();
         wait_for(&mut consumer, "it is a member", |consumer| !consumer.assignment().is_empty()).await;
         *silent.lock().unwrap() = true;
-        // By then it looks.
+        // By then the search is in progress.
         tokio::time::sleep(Duration::from_millis(400)).await;
         let before = *beats.lock().unwrap();
         let deadline = Instant::now() + Duration::from_mins(1);
@@ -345,7 +347,7 @@ async fn the_time_in_which_nobody_polled_is_no_trouble() {
 }
 
 #[tokio::test]
-async fn a_member_that_was_lost_commits_nothing_of_what_it_had_under_its_new_name() {
+async fn lost_member_commits_nothing_under_its_new_id() {
     let (told, lost) = (Told::default(), Arc::new(Mutex::new(false)));
     let (heard, gives_up) = (Arc::clone(&told), Arc::clone(&lost));
     let server = server(move |call| {
@@ -374,7 +376,7 @@ async fn a_member_that_was_lost_commits_nothing_of_what_it_had_under_its_new_nam
         assert!(Instant::now() < deadline, "it joins again");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    // Its own offsets are of that time, too, until it polls.
+    // Explicit offsets belong to that membership, too, until the consumer is polled.
     let offset = CommittedOffset { offset: Offset(END), leader_epoch: None, metadata: String::new() };
     let error = consumer.commit_offsets(&[(partition(0), offset)].into()).await.unwrap_err();
     assert_eq!(error.code(), Some(ErrorCode::UNKNOWN_MEMBER_ID));
@@ -389,7 +391,7 @@ async fn a_member_that_was_lost_commits_nothing_of_what_it_had_under_its_new_nam
 }
 
 #[tokio::test]
-async fn a_member_that_is_lost_while_it_gives_partitions_up_is_lost_once() {
+async fn member_lost_during_a_revocation_is_lost_once() {
     let (told, stage) = (Told::default(), Arc::new(Mutex::new(0)));
     let (heard, staged) = (Arc::clone(&told), Arc::clone(&stage));
     let never = Arc::default();
@@ -417,7 +419,7 @@ async fn a_member_that_is_lost_while_it_gives_partitions_up_is_lost_once() {
     let at_end = |consumer: &Consumer, index| consumer.position(&partition(index)) == Some(Offset(END));
     wait_for(&mut consumer, "both are read", |consumer| at_end(consumer, 0) && at_end(consumer, 1)).await;
     *stage.lock().unwrap() = 1;
-    // Nobody polls, and so gives up what the group waits for.
+    // Without a poll, the consumer does not give up what the group waits for.
     let deadline = Instant::now() + Duration::from_mins(1);
     while told.lock().unwrap().len() < 3 {
         assert!(Instant::now() < deadline, "it joins again");
@@ -431,7 +433,7 @@ async fn a_member_that_is_lost_while_it_gives_partitions_up_is_lost_once() {
     assert_eq!(consumer.metrics().rebalances, 3, "assigned, lost and assigned");
 }
 
-/// A KIP-848 group that assigns both partitions, and takes the second away when it is ready.
+/// A KIP-848 group that assigns both partitions, and revokes the second when it is ready.
 pub(crate) fn server_side_group(call: &Call<'_>, told: &Told, ready: &Arc<Mutex<bool>>) -> Option<Reply> {
     let reply = match call.key {
         ApiKey::ConsumerGroupHeartbeat => {
@@ -483,7 +485,7 @@ async fn a_group_hears_of_its_member_s_rack_once() {
 }
 
 #[tokio::test]
-async fn a_member_of_the_newer_protocol_commits_before_it_reports_what_it_gave_up() {
+async fn kip848_member_commits_before_it_reports_a_revocation() {
     let (told, ready) = (Told::default(), Arc::new(Mutex::new(false)));
     let (heard, fewer) = (Arc::clone(&told), Arc::clone(&ready));
     let server = server(move |call| server_side_group(call, &heard, &fewer)).await;
@@ -510,18 +512,18 @@ async fn a_member_of_the_newer_protocol_commits_before_it_reports_what_it_gave_u
     assert_eq!(*told.lock().unwrap(), expected);
 }
 
-/// Polls until the group has heard of the member so much more often.
+/// Polls until the group has received so many more heartbeats of the member.
 async fn heard_again(consumer: &mut Consumer, beats: &Mutex<usize>, what: &str) {
     let before = *beats.lock().unwrap();
     wait_for(consumer, what, |_| *beats.lock().unwrap() >= before + 10).await;
 }
 
-/// A consumer of the newer protocol whose requests may take longer than any test.
+/// A KIP-848 consumer whose requests may take longer than any test.
 async fn patient_consumer(server: &ScriptedServer) -> Consumer {
     let mut options = ConsumerOptions {
         group: Some("g".to_owned()),
         group_protocol: GroupProtocol::Consumer,
-        // A commit would find out that the server leaves out an answer.
+        // A commit would find out that the server leaves an answer out.
         auto_commit: false,
         ..options(server)
     };
@@ -530,7 +532,7 @@ async fn patient_consumer(server: &ScriptedServer) -> Consumer {
 }
 
 #[tokio::test]
-async fn a_member_gives_signs_of_life_while_the_names_of_its_topics_are_not_answered() {
+async fn member_sends_heartbeats_while_requesting_topic_names() {
     let (told, ready) = (Told::default(), Arc::default());
     let beats = Arc::new(Mutex::new(0));
     let counted = Arc::clone(&beats);
@@ -546,11 +548,11 @@ async fn a_member_gives_signs_of_life_while_the_names_of_its_topics_are_not_answ
     let mut consumer = patient_consumer(&server).await;
     consumer.subscribe(&["t".to_owned()]).await.unwrap();
     heard_again(&mut consumer, &beats, "it lives").await;
-    assert!(consumer.assignment().is_empty(), "nobody knows what it is called");
+    assert!(consumer.assignment().is_empty(), "its name is unknown");
 }
 
 #[tokio::test]
-async fn what_is_to_go_goes_while_the_names_of_what_is_to_come_are_not_answered() {
+async fn revocation_does_not_wait_for_names_of_new_topics() {
     let (told, ready) = (Told::default(), Arc::new(Mutex::new(false)));
     let (heard, is_ready) = (Arc::clone(&told), Arc::clone(&ready));
     let mut moved = false;
@@ -645,13 +647,13 @@ async fn the_name_of_a_topic_that_is_new_is_asked_for_at_once() {
 }
 
 #[tokio::test]
-async fn a_member_that_says_everything_again_does_not_wait_for_another_look_at_the_topics() {
+async fn full_heartbeat_does_not_wait_for_a_topic_check() {
     let (told, ready) = (Told::default(), Arc::default());
     let (beats, silent) = (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(false)));
     let (counted, is_silent) = (Arc::clone(&beats), Arc::clone(&silent));
     let mut refused = false;
     let server = server(move |call| match call.key {
-        // One that leaves patterns to its members.
+        // A server that leaves patterns to its members.
         ApiKey::ApiVersions => Some(versions(call, 0)),
         ApiKey::Metadata if *is_silent.lock().unwrap() => Some(Reply::Silence),
         ApiKey::ConsumerGroupHeartbeat
@@ -673,7 +675,7 @@ async fn a_member_that_says_everything_again_does_not_wait_for_another_look_at_t
     heard_again(&mut consumer, &beats, "it lives").await;
 }
 
-/// What keeps a member of a group away, each time it tries: a code, or silence.
+/// The trouble of a member that the group refuses with this code, or does not answer.
 async fn trouble_of(group_protocol: GroupProtocol, code: Option<ErrorCode>) -> Trouble {
     let server = server(move |call| {
         let code = match (call.key, code) {
@@ -702,13 +704,13 @@ async fn trouble_of(group_protocol: GroupProtocol, code: Option<ErrorCode>) -> T
         assert!(consumer.poll(POLL).await.unwrap().is_empty());
         match consumer.trouble() {
             Some(trouble) if trouble.lasts() >= Duration::from_millis(150) => return trouble,
-            _ => assert!(begun.elapsed() < Duration::from_mins(1), "nobody knows"),
+            _ => assert!(begun.elapsed() < Duration::from_mins(1), "no trouble in time"),
         }
     }
 }
 
 #[tokio::test]
-async fn what_keeps_a_member_away_can_be_asked_for_though_it_may_pass() {
+async fn trouble_shows_why_a_member_cannot_join() {
     for protocol in [GroupProtocol::Classic, GroupProtocol::Consumer] {
         let trouble = trouble_of(protocol, Some(ErrorCode::COORDINATOR_NOT_AVAILABLE)).await;
         assert_eq!(trouble.error.code(), Some(ErrorCode::COORDINATOR_NOT_AVAILABLE), "{protocol:?}");

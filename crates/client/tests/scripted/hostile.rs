@@ -1,4 +1,4 @@
-//! Consumers whose server asks for the same again and again, or says what cannot be.
+//! Consumers whose server repeats the same answer, or returns impossible ones.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -21,7 +21,7 @@ use crate::consumer::{
 };
 use crate::server::Reply;
 
-/// Time between two attempts at least.
+/// Shortest time between two attempts.
 const PAUSE: Duration = Duration::from_millis(50);
 
 async fn member(options: ConsumerOptions) -> Consumer {
@@ -31,7 +31,7 @@ async fn member(options: ConsumerOptions) -> Consumer {
     consumer
 }
 
-/// A new member is given its id at once, and says it at once.
+/// A new member gets its id at once, and joins with it at once.
 #[tokio::test]
 async fn a_group_that_takes_no_member_is_not_asked_without_a_pause() {
     for (code, at_once) in [
@@ -59,14 +59,14 @@ async fn a_group_that_takes_no_member_is_not_asked_without_a_pause() {
         wait_for(&mut consumer, "it tries again", |_| joins.lock().unwrap().len() > 4).await;
         let joins = joins.lock().unwrap();
         let pauses: Vec<Duration> = joins.windows(2).map(|joins| joins[1] - joins[0]).collect();
-        // What takes long makes them longer.
+        // A slow machine makes them longer.
         assert!(pauses.iter().skip(at_once).all(|pause| *pause >= PAUSE), "{code}: {pauses:?}");
     }
 }
 
-/// The leader of a group looks for partitions that were added.
+/// The leader of a group checks for new partitions.
 #[tokio::test]
-async fn a_leader_that_looks_for_partitions_all_the_time_gives_signs_of_life_nevertheless() {
+async fn leader_sends_heartbeats_while_it_searches_partitions() {
     let (beats, looks) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (beaten, looked) = (Arc::clone(&beats), Arc::clone(&looks));
     let server = server(move |call| {
@@ -115,7 +115,7 @@ async fn a_leader_that_looks_for_partitions_all_the_time_gives_signs_of_life_nev
 }
 
 #[tokio::test]
-async fn records_that_lie_before_the_position_are_an_error_and_no_endless_fetch() {
+async fn records_before_the_position_are_an_error() {
     let fetches = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&fetches);
     let server = server(move |call| {
@@ -131,7 +131,7 @@ async fn records_that_lie_before_the_position_are_an_error_and_no_endless_fetch(
     assert!(fetches.load(Ordering::Relaxed) < 3);
 }
 
-/// What a group has committed may be anything: it comes from other clients.
+/// A group's committed offsets may be anything: they come from other clients.
 #[tokio::test]
 async fn committed_offsets_at_the_ends_of_their_range_do_no_harm() {
     for (offset, expected) in [(i64::MAX, i64::MAX), (i64::MIN, BEGIN), (-2, BEGIN)] {

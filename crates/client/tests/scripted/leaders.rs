@@ -1,4 +1,4 @@
-//! Whom a partition is read from: leaders that change, and replicas that are nearer.
+//! The servers that partitions are read from: changing leaders, and nearer replicas.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ use crate::consumer::{
 };
 use crate::server::{Call, Reply, ScriptedServer, TOPIC_ID};
 
-/// A server whose partition 0 gets a new leader after the first records, by which the log is cut at offset 12.
+/// A server whose partition 0 gets a new leader after the first records, whose log is truncated at offset 12.
 async fn cut_server() -> ScriptedServer {
     let cut = Arc::new(Mutex::new(false));
     server(move |call| {
@@ -42,7 +42,7 @@ async fn cut_server() -> ScriptedServer {
                         *cut = true;
                         Some(answer_fetch(call, &[(0, ErrorCode::FENCED_LEADER_EPOCH.0, Vec::new())]))
                     }
-                    // What was written in place of what is gone.
+                    // The records written in place of those that are gone.
                     (12, 5) => Some(answer_fetch(call, &[(0, 0, batch(12))])),
                     _ => None,
                 }
@@ -65,7 +65,7 @@ async fn cut_server() -> ScriptedServer {
 }
 
 #[tokio::test]
-async fn records_that_a_new_leader_does_not_have_are_noticed_and_reading_goes_on_at_the_cut() {
+async fn truncation_is_detected_and_reading_continues_there() {
     let server = cut_server().await;
     let mut consumer = consumer_at(&server, StartAt::Offset(Offset(BEGIN))).await;
     assert_eq!(offsets(&records(&mut consumer).await.unwrap()), [10, 11, 12, 13]);
@@ -85,14 +85,14 @@ async fn without_a_reset_a_cut_log_is_the_application_s_to_decide() {
     assert_eq!(offsets(&records(&mut consumer).await.unwrap()), [12, 13]);
 }
 
-/// The leader's answer that has no records and names node 2.
+/// The leader's answer without records that names node 2.
 fn replica_named(call: &Call<'_>) -> Reply {
     let data = PartitionData { high_watermark: END, preferred_read_replica: 2, ..PartitionData::default() };
     let topic = FetchableTopicResponse { topic_id: TOPIC_ID, partitions: vec![data], ..Default::default() };
     call.answer(&FetchResponse { responses: vec![topic], ..FetchResponse::default() })
 }
 
-/// The offsets that a consumer in the rack of that node reads first.
+/// The first offsets that a consumer in the rack of that node reads.
 async fn read_near(leader: &ScriptedServer) -> Vec<i64> {
     let near = ConsumerOptions { rack: Some("here".to_owned()), ..options(leader) };
     let mut consumer = Consumer::new(near).await.unwrap();
@@ -100,7 +100,7 @@ async fn read_near(leader: &ScriptedServer) -> Vec<i64> {
     offsets(&records(&mut consumer).await.unwrap())
 }
 
-/// A node that the leader names, and that has everything; and the leader.
+/// A node that the leader names, and that has all records; and the leader.
 async fn leader_and_replica(leader_has_records: bool) -> (ScriptedServer, ScriptedServer) {
     let replica = server(|_| None).await;
     let address = replica.address();
@@ -177,7 +177,7 @@ async fn server_with_one_offline(leaderless: Option<&'static [i32]>) -> Scripted
 }
 
 #[tokio::test]
-async fn an_impatient_question_after_one_that_was_not_the_leader_s_to_answer_asks_who_is() {
+async fn impatient_lookup_refreshes_a_moved_leader() {
     for (code, asks_again) in
         [(ErrorCode::NOT_LEADER_OR_FOLLOWER, true), (ErrorCode::KAFKA_STORAGE_ERROR, false)]
     {
@@ -209,8 +209,8 @@ async fn an_impatient_question_after_one_that_was_not_the_leader_s_to_answer_ask
 }
 
 #[tokio::test]
-async fn a_partition_that_is_offline_keeps_the_others_from_nothing_and_is_named() {
-    // Replica 1 is the server that is there, and 7 one that is not.
+async fn offline_partition_is_reported_and_blocks_no_other() {
+    // Replica 1 is the live server, and 7 is not.
     for (leaderless, start, code) in [
         (None, StartAt::Earliest, ErrorCode::KAFKA_STORAGE_ERROR),
         (Some(&[][..]), StartAt::Earliest, ErrorCode::LEADER_NOT_AVAILABLE),
@@ -221,7 +221,7 @@ async fn a_partition_that_is_offline_keeps_the_others_from_nothing_and_is_named(
         let server = server_with_one_offline(leaderless).await;
         let mut consumer = Consumer::new(options(&server)).await.unwrap();
         consumer.assign(vec![(partition(0), start), (partition(1), start)]).await.unwrap();
-        // Sooner than an attempt is given up.
+        // Sooner than an attempt times out.
         assert_eq!(offsets(&records(&mut consumer).await.unwrap()), [10, 11, 12, 13]);
         consumer.poll(POLL).await.unwrap();
         let troubles = consumer.troubles();
@@ -234,8 +234,8 @@ async fn a_partition_that_is_offline_keeps_the_others_from_nothing_and_is_named(
     }
 }
 
-/// A server whose topic has 20 partitions, all of which have this leader but where `leaderless` says so, and how often it was
-/// asked for metadata.
+/// A server whose topic has 20 partitions, all of which have this leader unless `leaderless` returns replicas, and
+/// the number of metadata requests.
 async fn wide_server(leaderless: fn(i32) -> Option<&'static [i32]>) -> (ScriptedServer, Arc<Mutex<u32>>) {
     let asked = Arc::new(Mutex::new(0));
     let counted = Arc::clone(&asked);
@@ -261,7 +261,7 @@ async fn wide_server(leaderless: fn(i32) -> Option<&'static [i32]>) -> (Scripted
 }
 
 #[tokio::test]
-async fn one_look_at_many_partitions_asks_for_metadata_once_however_many_have_no_leader() {
+async fn one_lookup_requests_metadata_once() {
     let odd = |index: i32| (index % 2 == 1).then_some(&[1][..]);
     let (damaged, gone) = (ErrorCode::KAFKA_STORAGE_ERROR, ErrorCode::LEADER_NOT_AVAILABLE);
     for (leaderless, code) in
@@ -284,7 +284,7 @@ async fn one_look_at_many_partitions_asks_for_metadata_once_however_many_have_no
 }
 
 #[tokio::test]
-async fn an_admin_is_told_at_once_that_nobody_leads_and_waits_for_nobody() {
+async fn admin_gets_a_leaderless_error_at_once() {
     for (offline, code) in [(1, ErrorCode::KAFKA_STORAGE_ERROR), (7, ErrorCode::LEADER_NOT_AVAILABLE)] {
         let server = server_with_one_offline(Some(if offline == 1 { &[1] } else { &[7] })).await;
         let options = ClusterOptions { retry_timeout: Duration::from_mins(1), ..server.options() };
@@ -301,7 +301,7 @@ async fn an_admin_is_told_at_once_that_nobody_leads_and_waits_for_nobody() {
     }
 }
 
-/// On the wire a time below 0 is another question: -1 asks for the end.
+/// On the wire a time below 0 has another meaning: -1 asks for the end.
 #[tokio::test]
 async fn a_time_below_0_is_refused_and_not_looked_for() {
     let server = server(|_| None).await;
@@ -339,12 +339,12 @@ async fn a_time_below_0_is_refused_and_not_looked_for() {
 }
 
 #[tokio::test]
-async fn a_server_that_goes_away_is_waited_for_once_and_not_for_each_partition() {
+async fn gone_server_is_waited_for_once() {
     let server = server(|call| (call.key == ApiKey::Metadata && call.nth > 0).then_some(Reply::Close)).await;
     let options = ClusterOptions { retry_timeout: Duration::from_secs(1), ..server.options() };
     let admin = Admin::new(options).await.unwrap();
     let begun = Instant::now();
-    // Of a topic that is not in the first answer.
+    // For a topic that is not in the first answer.
     let wanted = (0..20).map(|index| (riverrun_client::TopicPartition::new("u", index), OffsetSpec::Latest));
     let found = admin.list_offsets(wanted.collect(), Isolation::ReadUncommitted).await;
     assert!(found.len() == 20 && found.iter().all(|(_, found)| found.is_err()), "{found:?}");
@@ -352,7 +352,7 @@ async fn a_server_that_goes_away_is_waited_for_once_and_not_for_each_partition()
 }
 
 #[tokio::test]
-async fn who_asks_for_offsets_has_an_answer_in_the_time_that_there_is() {
+async fn offset_lookup_ends_within_its_time_limit() {
     for silent in [ApiKey::ListOffsets, ApiKey::Metadata] {
         let server = server(move |call| {
             let first = silent == ApiKey::Metadata && call.nth == 0;
@@ -362,7 +362,7 @@ async fn who_asks_for_offsets_has_an_answer_in_the_time_that_there_is() {
         let mut options = options(&server);
         options.cluster.request_timeout = Duration::from_mins(1);
         let consumer = Consumer::new(options).await.unwrap();
-        // Of a topic that is not in the first answer.
+        // For a topic that is not in the first answer.
         let other = riverrun_client::TopicPartition::new("u", 0);
         let wanted = if silent == ApiKey::Metadata { other } else { partition(0) };
         let looking = consumer.find_offsets(vec![(wanted, OffsetSpec::Latest)], Duration::from_millis(300));
@@ -373,7 +373,7 @@ async fn who_asks_for_offsets_has_an_answer_in_the_time_that_there_is() {
 }
 
 #[tokio::test]
-async fn what_the_group_has_committed_is_read_while_a_leader_says_nothing() {
+async fn committed_partitions_are_read_despite_a_silent_leader() {
     let server = server(|call| match call.key {
         ApiKey::ListOffsets => Some(Reply::Silence),
         ApiKey::OffsetFetch => {
@@ -405,9 +405,9 @@ async fn what_the_group_has_committed_is_read_while_a_leader_says_nothing() {
     assert_eq!(offsets(&records(&mut consumer).await.unwrap()), [10, 11, 12, 13]);
 }
 
-/// What has just been made is not known to every server yet.
+/// Not every server knows a new partition yet.
 #[tokio::test]
-async fn a_partition_that_no_server_knows_is_an_error_only_after_a_while() {
+async fn unknown_partition_is_an_error_only_after_the_grace() {
     let server = server(|_| None).await;
     let mut consumer = Consumer::new(options(&server)).await.unwrap();
     consumer
@@ -417,7 +417,7 @@ async fn a_partition_that_no_server_knows_is_an_error_only_after_a_while() {
     let begun = Instant::now();
     assert_eq!(offsets(&records(&mut consumer).await.unwrap()), [10, 11, 12, 13], "the other is there");
     let error = loop {
-        assert!(begun.elapsed() < Duration::from_mins(1), "nobody says it");
+        assert!(begun.elapsed() < Duration::from_mins(1), "no error in time");
         if let Err(error) = consumer.poll(POLL).await {
             break error;
         }
@@ -447,10 +447,10 @@ async fn a_leader_that_does_not_know_a_partition_yet_is_waited_for() {
     assert!(begun.elapsed() > Duration::from_millis(1500), "{:?}", begun.elapsed());
 }
 
-/// When metadata was asked for.
+/// Times of the metadata requests.
 pub(crate) type Looks = Arc<Mutex<Vec<Instant>>>;
 
-/// The usual metadata, in which nobody leads partition 0.
+/// The usual metadata, in which partition 0 has no leader.
 pub(crate) fn look_without_leader(call: &Call<'_>, looks: &Looks) -> Reply {
     looks.lock().unwrap().push(Instant::now());
     let mut metadata = call.metadata_of_epoch(0);
@@ -458,19 +458,19 @@ pub(crate) fn look_without_leader(call: &Call<'_>, looks: &Looks) -> Reply {
     call.answer(&metadata)
 }
 
-/// Whether the pause between two looks has grown to half a second: the next is longer.
+/// True if the pause between two lookups has grown to half a second: the next is longer.
 pub(crate) fn has_slowed_down(looks: &Looks) -> bool {
     let looks = looks.lock().unwrap();
     looks.windows(2).next_back().is_some_and(|pair| pair[1] - pair[0] > Duration::from_millis(500))
 }
 
-/// How long it took to the first look after `since`, if there was one.
+/// Time until the first lookup after `since`, if there was one.
 pub(crate) fn looked_after(looks: &Looks, since: Instant) -> Option<Duration> {
     looks.lock().unwrap().iter().find(|at| **at > since).map(|at| *at - since)
 }
 
 #[tokio::test]
-async fn a_partition_that_stays_without_a_leader_does_not_delay_the_look_for_another_s() {
+async fn leaderless_partition_does_not_delay_other_lookups() {
     let (looks, moved) = (Looks::default(), Arc::new(Mutex::new(None)));
     let (looked, has_moved) = (Arc::clone(&looks), Arc::clone(&moved));
     let server = server(move |call| match call.key {

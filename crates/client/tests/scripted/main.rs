@@ -1,4 +1,4 @@
-//! The client against a scripted server: what it does when an answer is wrong, late, missing or a refusal.
+//! The client against a scripted server: its handling of wrong, late, missing and refusing answers.
 
 #![expect(clippy::unwrap_used, reason = "it is how a test asserts")]
 
@@ -8,6 +8,7 @@ mod commits;
 mod consumer;
 mod departures;
 mod groups;
+mod heartbeats;
 mod hostile;
 mod leaders;
 mod options;
@@ -15,4 +16,3 @@ mod patterns;
 mod producer;
 mod rebalances;
 mod server;
-mod signs_of_life;

@@ -1,4 +1,4 @@
-//! Every number at its bounds, and the names that clients give themselves.
+//! Every number at its bounds, and the generated client names.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use crate::consumer::{BEGIN, END, partition, server};
 use crate::producer::log_server;
 
-/// Much longer than anything here takes.
+/// Much longer than any step here takes.
 const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Each number's bounds.
@@ -42,7 +42,7 @@ async fn send_one(options: ProducerOptions) -> Result<(), ClientError> {
 }
 
 #[tokio::test]
-async fn a_producer_works_with_every_number_at_its_bounds_or_says_why_not() {
+async fn producer_works_or_refuses_at_every_numeric_bound() {
     let server = log_server().await;
     for (name, value) in bounds(&[ClusterOptions::DEFINITIONS, ProducerOptions::DEFINITIONS]) {
         let mut options = ProducerOptions::new(server.options());
@@ -58,7 +58,7 @@ async fn a_producer_works_with_every_number_at_its_bounds_or_says_why_not() {
                 assert_eq!(option, name);
             }
             ("retries", 0) => assert!(sent.unwrap_err().to_string().contains("retries")),
-            // What is too little time for a slow machine may be enough for a fast one.
+            // A time-out that is too short for a slow machine may be long enough for a fast one.
             (_, 0 | 1) if name.contains("timeout") || name == "max.block.ms" => {
                 assert!(!matches!(sent, Err(ClientError::Invalid(_))), "{name}={value}: {sent:?}");
             }
@@ -115,7 +115,7 @@ async fn clients_that_nobody_named_name_themselves_as_kafka_s_do() {
         let numbers = names.iter().filter_map(|name| name.strip_prefix(prefix)?.parse::<u64>().ok());
         numbers.count()
     };
-    // Other tests of this process take numbers, too.
+    // Other tests of this process use numbers, too.
     assert_eq!((count("producer-"), count("consumer-g-"), count("adminclient-")), (2, 1, 1), "{names:?}");
     assert!(names.contains("me") && names.len() == 5, "{names:?}");
     assert!(names.contains(&admin.cluster().options().client_id));

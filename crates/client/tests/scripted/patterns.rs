@@ -1,4 +1,4 @@
-//! Subscriptions by pattern: whose work it is to find the topics.
+//! Subscriptions by pattern, resolved by the server or by the client.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -15,15 +15,15 @@ use riverrun_types::TopicId;
 use crate::consumer::{options, server, wait_for};
 use crate::server::{Call, Reply, ScriptedServer};
 
-/// What members have said that they subscribe to: names, and the pattern.
+/// Subscriptions that members have sent: names, and the pattern.
 type Said = Arc<Mutex<Vec<(Vec<String>, Option<String>)>>>;
 
-/// All versions, but of the heartbeat up to this one.
+/// All versions, with the heartbeat's up to this one.
 pub(crate) fn versions(call: &Call<'_>, heartbeat_max: i16) -> Reply {
     call.versions_but(ApiKey::ConsumerGroupHeartbeat, heartbeat_max)
 }
 
-/// Takes in what a heartbeat says.
+/// Records a heartbeat's subscription.
 fn said_to_group(call: &Call<'_>, heard: &Said) -> Reply {
     let request = call.decode::<ConsumerGroupHeartbeatRequest<'_>>();
     if let Some(names) = &request.subscribed_topic_names {
@@ -39,7 +39,7 @@ fn said_to_group(call: &Call<'_>, heard: &Said) -> Reply {
     })
 }
 
-/// What a member without a pattern says when it joins.
+/// The subscription of a joining member without a pattern.
 async fn named(instance_id: Option<&str>, heartbeat_max: i16) -> Vec<(Vec<String>, Option<String>)> {
     let (server, said) = group(heartbeat_max).await;
     let mut consumer = Consumer::new(ConsumerOptions {
@@ -56,7 +56,7 @@ async fn named(instance_id: Option<&str>, heartbeat_max: i16) -> Vec<(Vec<String
     said.clone()
 }
 
-/// The server keeps what it knows of the one who had the name before, but for what it is told.
+/// The server keeps the state of the static member's former process, except for fields in the request.
 #[tokio::test]
 async fn a_static_member_takes_back_the_pattern_of_its_predecessor() {
     let topics = vec!["t".to_owned()];
@@ -66,7 +66,7 @@ async fn a_static_member_takes_back_the_pattern_of_its_predecessor() {
 }
 
 #[tokio::test]
-async fn a_pattern_is_taken_back_though_the_server_has_not_answered_to_it() {
+async fn unanswered_pattern_is_cancelled() {
     let said = Said::default();
     let heard = Arc::clone(&said);
     let server = server(move |call| {
@@ -87,7 +87,7 @@ async fn a_pattern_is_taken_back_though_the_server_has_not_answered_to_it() {
     assert_eq!(said.lock().unwrap()[1], (vec!["t".to_owned()], Some(String::new())));
 }
 
-/// A group that takes in what is said and gives nothing.
+/// A group that records subscriptions and assigns nothing.
 async fn group(heartbeat_max: i16) -> (ScriptedServer, Said) {
     let said = Said::default();
     let heard = Arc::clone(&said);
@@ -149,7 +149,7 @@ async fn topics_that_came_later_are_said_without_another_look() {
             };
             metadata.topics.push(later);
             metadata.topics.truncate(looks);
-            // Nobody needs a third one before the group is told.
+            // No third lookup is needed before the group gets the topics.
             Some(if looks < 3 { call.answer(&metadata) } else { Reply::Silence })
         }
         ApiKey::ConsumerGroupHeartbeat => Some(said_to_group(call, &heard)),
@@ -171,9 +171,9 @@ async fn topics_that_came_later_are_said_without_another_look() {
     assert_eq!(*said.lock().unwrap(), [named(&["t"]), named(&["t", "u"])]);
 }
 
-/// It is a member already, and goes on as one meanwhile.
+/// It is a member already, and stays one meanwhile.
 #[tokio::test]
-async fn a_member_looks_for_the_topics_of_another_pattern_until_it_has_found_them() {
+async fn member_retries_resolving_a_new_pattern() {
     let (said, fails) = (Said::default(), Arc::new(Mutex::new(true)));
     let (heard, is_failing) = (Arc::clone(&said), Arc::clone(&fails));
     let server = server(move |call| match call.key {
@@ -199,9 +199,9 @@ async fn a_member_looks_for_the_topics_of_another_pattern_until_it_has_found_the
     wait_for(&mut consumer, "all is well", |consumer| consumer.trouble().is_none()).await;
 }
 
-/// A member cannot go on with what it is not subscribed to any more.
+/// A member cannot continue with a former subscription.
 #[tokio::test]
-async fn a_pattern_that_only_the_server_can_read_ends_a_member_of_one_that_reads_none() {
+async fn pattern_that_neither_side_can_read_ends_membership() {
     let (server, said) = group(0).await;
     let group_protocol = GroupProtocol::Consumer;
     let options = ConsumerOptions { group: Some("g".to_owned()), group_protocol, ..options(&server) };
@@ -211,7 +211,7 @@ async fn a_pattern_that_only_the_server_can_read_ends_a_member_of_one_that_reads
     consumer.subscribe_pattern("(").await.unwrap();
     let begun = Instant::now();
     let error = loop {
-        assert!(begun.elapsed() < Duration::from_mins(1), "nobody is told");
+        assert!(begun.elapsed() < Duration::from_mins(1), "no error in time");
         if let Err(error) = consumer.poll(Duration::from_millis(20)).await {
             break error;
         }
@@ -220,7 +220,7 @@ async fn a_pattern_that_only_the_server_can_read_ends_a_member_of_one_that_reads
 }
 
 #[tokio::test]
-async fn a_pattern_that_cannot_be_read_is_refused_at_once_where_it_is_ours_to_read() {
+async fn invalid_pattern_is_refused_if_the_client_resolves_it() {
     let (server, _) = group(1).await;
     let options = ConsumerOptions { group: Some("g".to_owned()), ..options(&server) };
     let mut consumer = Consumer::new(options).await.unwrap();

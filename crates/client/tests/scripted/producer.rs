@@ -1,4 +1,4 @@
-//! The producer against a server that refuses, loses, doubts and babbles.
+//! The producer against a server that refuses, loses, doubts and sends nonsense.
 
 mod ends;
 mod given_up;
@@ -31,7 +31,7 @@ struct Seen {
     records: i32,
 }
 
-/// Batches that a server has taken, and its opinion of the next.
+/// Batches that a server has accepted, and its verdict on the next.
 #[derive(Debug, Default)]
 struct Log {
     taken: Vec<Seen>,
@@ -40,9 +40,9 @@ struct Log {
 }
 
 impl Log {
-    /// What a server does that keeps track of sequence numbers.
+    /// Appends as a server that tracks sequence numbers.
     fn append(&mut self, seen: Seen) -> (ErrorCode, i64) {
-        // As Kafka does: of an unknown producer it takes any number.
+        // As Kafka does: from an unknown producer it accepts any number.
         let next = self.next.entry(seen.producer).or_insert(seen.sequence);
         if *next != seen.sequence {
             return (ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER, -1);
@@ -75,7 +75,7 @@ pub(crate) fn answer(call: &Call<'_>, code: ErrorCode, base_offset: i64) -> Repl
     call.answer(&ProduceResponse { responses: vec![topic], ..ProduceResponse::default() })
 }
 
-/// A server that takes what comes.
+/// A server that accepts every batch.
 pub(crate) async fn log_server() -> ScriptedServer {
     server(|_, _, _| None).await.0
 }
@@ -120,7 +120,7 @@ async fn offset(delivery: Delivery) -> i64 {
     delivery.await.expect("delivered").offset.0
 }
 
-/// Epoch and sequence number of each batch that was taken, all of one producer.
+/// Epoch and sequence number of each accepted batch, all of one producer.
 fn sequences(log: &Mutex<Log>) -> Vec<(i16, i32)> {
     let log = log.lock().unwrap();
     assert!(log.taken.iter().all(|seen| seen.producer.0 == 100));
@@ -128,7 +128,7 @@ fn sequences(log: &Mutex<Log>) -> Vec<(i16, i32)> {
 }
 
 #[tokio::test]
-async fn a_batch_that_went_to_the_wrong_server_is_sent_again_after_a_look_at_the_metadata() {
+async fn misdirected_batch_is_retried_after_a_metadata_request() {
     let looks = Arc::new(Mutex::new(0));
     let counted = Arc::clone(&looks);
     let server = ScriptedServer::start(move |call| match call.key {
@@ -150,7 +150,7 @@ async fn a_batch_that_went_to_the_wrong_server_is_sent_again_after_a_look_at_the
 }
 
 #[tokio::test]
-async fn batches_behind_a_refused_one_follow_it_with_their_own_sequences() {
+async fn batches_behind_a_refused_one_keep_their_sequences() {
     let (server, log) = server(|call, _, _| {
         [1, 4].contains(&call.nth).then(|| answer(call, ErrorCode::NOT_LEADER_OR_FOLLOWER, -1))
     })
@@ -167,7 +167,7 @@ async fn batches_behind_a_refused_one_follow_it_with_their_own_sequences() {
     let deadline = Instant::now() + Duration::from_mins(1);
     let metrics = loop {
         let metrics = producer.metrics();
-        // Metadata may be asked for longer than records are sent.
+        // Metadata may be requested for longer than records are sent.
         if metrics.answers == metrics.all_requests {
             break metrics;
         }
@@ -182,7 +182,7 @@ async fn batches_behind_a_refused_one_follow_it_with_their_own_sequences() {
     let sent = metrics.sent_batch_bytes;
     assert_eq!(sent.sum, sent.count * sent.max, "all have one length");
     assert_eq!((metrics.latency_us.count, metrics.requests_in_flight), (metrics.requests, 0));
-    // The producer's id, metadata and versions beside them.
+    // Besides the producer id, metadata and versions.
     assert!(metrics.all_requests > metrics.requests);
     assert!(metrics.sent_bytes > metrics.sent_batch_bytes.sum && metrics.received_bytes > 0);
     assert_eq!((metrics.buffer_free_bytes, metrics.senders_waiting), (metrics.buffer_bytes, 0));
@@ -206,7 +206,7 @@ async fn a_batch_whose_answer_was_lost_is_not_written_twice() {
 }
 
 #[tokio::test]
-async fn a_producer_that_the_server_has_forgotten_goes_on_in_another_epoch() {
+async fn forgotten_producer_continues_in_another_epoch() {
     let (server, log) =
         server(|call, _, _| (call.nth == 1).then(|| answer(call, ErrorCode::UNKNOWN_PRODUCER_ID, -1))).await;
     let producer = producer(&server, |_| {}).await;
@@ -217,7 +217,7 @@ async fn a_producer_that_the_server_has_forgotten_goes_on_in_another_epoch() {
 }
 
 #[tokio::test]
-async fn a_gap_in_the_sequence_fails_nothing_and_it_begins_again_in_the_next_epoch() {
+async fn sequence_gap_restarts_in_the_next_epoch() {
     let (server, log) = server(|call, _, _| {
         (call.nth == 1).then(|| answer(call, ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER, -1))
     })
@@ -229,7 +229,7 @@ async fn a_gap_in_the_sequence_fails_nothing_and_it_begins_again_in_the_next_epo
     assert_eq!(sequences(&log), [(0, 0), (1, 0), (1, 1)]);
 }
 
-/// The server's word on one partition is still to come while another begins its sequence again.
+/// The server's answer for one partition is still to come while another restarts its sequence.
 #[tokio::test]
 async fn a_gap_in_one_partition_holds_up_no_other() {
     let (server, log) = server(|call, seen, _| {
@@ -254,7 +254,7 @@ async fn a_gap_in_one_partition_holds_up_no_other() {
 }
 
 #[tokio::test]
-async fn a_refused_record_fails_alone_and_the_next_begins_a_new_sequence() {
+async fn refused_record_fails_alone() {
     let (server, log) =
         server(|call, _, _| (call.nth == 0).then(|| answer(call, ErrorCode::MESSAGE_TOO_LARGE, -1))).await;
     let producer = producer(&server, |_| {}).await;
@@ -278,7 +278,7 @@ async fn a_server_that_does_not_answer_is_given_up_in_time() {
     assert!(matches!(**last, ClientError::Timeout { .. }), "{last}");
 }
 
-/// So that a slow server can say that it is slow before the connection is given up with all that is on it.
+/// So that a slow server can report a timeout before the client closes the connection with all its requests.
 #[tokio::test]
 async fn the_server_is_given_less_time_than_the_client_waits() {
     let asked = Arc::new(Mutex::new(0));
@@ -312,7 +312,7 @@ async fn an_offset_that_cannot_be_is_an_error() {
 }
 
 #[tokio::test]
-async fn an_answer_that_cannot_be_read_fails_the_batch_and_is_not_asked_for_again() {
+async fn unreadable_answer_fails_the_batch_without_a_retry() {
     let (server, log) = server(|call, _, _| (call.nth == 0).then(|| call.nonsense())).await;
     let producer = producer(&server, |_| {}).await;
     let error = send(&producer).await.await.unwrap_err();
@@ -334,7 +334,7 @@ async fn an_answer_that_leaves_the_batch_out_is_an_error() {
 }
 
 #[tokio::test]
-async fn an_answer_to_another_request_ends_the_connection_and_the_batch_is_sent_again() {
+async fn unexpected_answer_ends_the_connection_and_retries() {
     for bad in [
         // Another request's number.
         [0, 0, 0, 8, 0x77, 0, 0, 0, 0, 0, 0, 0].to_vec(),
@@ -382,7 +382,7 @@ async fn without_acks_a_server_that_does_not_read_is_given_up_in_time() {
     options.delivery_timeout = Duration::from_millis(300);
     let producer = Producer::new(options).await.unwrap();
     let mut deliveries = Vec::new();
-    // More than the system takes for a connection.
+    // More than the system buffers for a connection.
     for _ in 0..30 {
         let record = ProducerRecord { partition: Some(0), ..ProducerRecord::new("t", vec![b'x'; 1_000_000]) };
         deliveries.push(producer.send(record).await.unwrap());
@@ -390,7 +390,7 @@ async fn without_acks_a_server_that_does_not_read_is_given_up_in_time() {
     tokio::time::timeout(Duration::from_mins(1), producer.close()).await.expect("it ends");
     let mut given_up = 0;
     for delivery in deliveries {
-        // Some of the first, and on a slow machine of those that came to a later connection, the system has taken.
+        // The system has accepted some of the first records, and on a slow machine some on a later connection.
         if let Err(error) = delivery.await {
             assert!(matches!(error, ClientError::Undelivered { .. }), "{error}");
             given_up += 1;
@@ -424,7 +424,7 @@ async fn a_server_that_does_not_read_holds_up_no_other() {
         options.cluster.request_timeout = Duration::from_mins(1);
     })
     .await;
-    // More than the system takes for a connection.
+    // More than the system buffers for a connection.
     for _ in 0..30 {
         let record = ProducerRecord { partition: Some(0), ..ProducerRecord::new("t", vec![b'x'; 1_000_000]) };
         drop(producer.send(record).await.unwrap());
@@ -443,10 +443,10 @@ async fn a_server_that_does_not_read_holds_up_no_other() {
     }
 }
 
-/// Each answer leads to the next question, and there is no end to that.
+/// Each answer leads to the next request, without end.
 #[tokio::test]
-async fn metadata_of_a_partition_that_stays_without_a_leader_is_asked_for_ever_less_often() {
-    // Nobody, and somebody who is not there.
+async fn leaderless_partition_requests_metadata_with_pauses() {
+    // No leader, and a leader that does not exist.
     for leader_id in [-1, 9] {
         let looks = Arc::new(Mutex::new(0));
         let counted = Arc::clone(&looks);
@@ -471,7 +471,7 @@ async fn metadata_of_a_partition_that_stays_without_a_leader_is_asked_for_ever_l
 }
 
 #[tokio::test]
-async fn a_partition_that_stays_without_a_leader_does_not_delay_the_look_for_another_s() {
+async fn leaderless_partition_does_not_delay_other_lookups() {
     let (looks, moved) = (Looks::default(), Arc::new(Mutex::new(None)));
     let (looked, has_moved) = (Arc::clone(&looks), Arc::clone(&moved));
     let server = ScriptedServer::start(move |call| match call.key {
@@ -509,7 +509,7 @@ async fn a_partition_that_stays_without_a_leader_does_not_delay_the_look_for_ano
 }
 
 #[tokio::test]
-async fn a_server_that_gives_no_producer_id_fails_the_records_and_says_why() {
+async fn refused_producer_id_fails_records_with_the_reason() {
     let server = ScriptedServer::start(|call| match call.key {
         ApiKey::InitProducerId => call.answer(&riverrun_protocol::InitProducerIdResponse {
             error_code: ErrorCode::CLUSTER_AUTHORIZATION_FAILED.0,
@@ -554,9 +554,9 @@ async fn a_record_of_a_time_that_cannot_be_is_refused() {
     assert!(producer.send(at(0)).await.unwrap().await.is_ok());
 }
 
-/// Whoever sends to the others does not wait meanwhile.
+/// Senders to other partitions do not wait meanwhile.
 #[tokio::test]
-async fn a_partition_that_the_topic_does_not_have_is_refused_and_the_others_stay_known() {
+async fn missing_partition_is_refused_and_others_stay_known() {
     let (cluster, known) = (Arc::new(OnceLock::<Arc<Cluster>>::new()), Arc::new(Mutex::new(Vec::new())));
     let (whose, told) = (Arc::clone(&cluster), Arc::clone(&known));
     let server = ScriptedServer::start(move |call| {
@@ -576,7 +576,7 @@ async fn a_partition_that_the_topic_does_not_have_is_refused_and_the_others_stay
     assert!(known.len() > 1 && known.iter().all(|known| *known), "{known:?}: it may have come meanwhile");
 }
 
-/// Chooses what is not there.
+/// Chooses a partition that does not exist.
 #[derive(Debug)]
 struct Beyond;
 
@@ -593,7 +593,7 @@ impl TopicPartitioner for Beyond {
 }
 
 #[tokio::test]
-async fn a_partition_that_a_partitioner_has_made_up_is_refused_by_its_number() {
+async fn invented_partition_is_refused_by_its_number() {
     let server = log_server().await;
     let producer = producer(&server, |options| {
         options.partitioner = PartitionerChoice::Custom(Arc::new(Beyond));
@@ -604,7 +604,7 @@ async fn a_partition_that_a_partitioner_has_made_up_is_refused_by_its_number() {
 }
 
 #[tokio::test]
-async fn a_leader_that_answers_nothing_for_too_long_gets_nothing_of_what_may_go_elsewhere() {
+async fn silent_leader_gets_no_keyless_records() {
     let timeout = Duration::from_millis(50);
     let hanging = ScriptedServer::start(move |call| match call.key {
         // The first goes alone.
@@ -637,7 +637,7 @@ async fn a_leader_that_answers_nothing_for_too_long_gets_nothing_of_what_may_go_
     for _ in 0..5 {
         hang.push(producer.send(to(1)).await.unwrap());
     }
-    // With each answer of the other the sender looks.
+    // With each answer for the other, the sender task drains again.
     let deadline = Instant::now() + Duration::from_mins(1);
     while producer.metrics().requests_in_flight < 5 {
         assert!(Instant::now() < deadline, "all are under way");
@@ -655,7 +655,7 @@ async fn a_leader_that_answers_nothing_for_too_long_gets_nothing_of_what_may_go_
 
 /// Deleted and made again, with one partition in place of two.
 #[tokio::test]
-async fn a_topic_made_anew_with_fewer_partitions_is_sent_to_as_it_is_now() {
+async fn recreated_topic_with_fewer_partitions_is_sent_to() {
     const ANEW: TopicId = TopicId([8; 16]);
     let anew = Arc::new(Mutex::new(false));
     let is_anew = Arc::clone(&anew);
@@ -721,7 +721,7 @@ async fn a_batch_that_is_too_large_is_split_until_its_parts_fit() {
     for (delivery, expected) in deliveries.into_iter().zip(0..) {
         assert_eq!(offset(delivery).await, expected);
     }
-    // Five and five, and each of these two and three.
+    // Five and five, and each of these as two and three.
     assert_eq!(sequences(&log), [(0, 0), (0, 2), (0, 5), (0, 7)]);
 }
 
@@ -738,20 +738,20 @@ async fn records_do_not_wait_while_old_metadata_is_asked_for_again() {
         _ => Reply::Usual,
     })
     .await;
-    // It is always too old.
+    // The metadata is always too old.
     let producer = producer(&server, |options| options.cluster.metadata_max_age = Duration::ZERO).await;
     for _ in 0..3 {
         assert_eq!(offset(send(&producer).await).await, 40);
     }
     let deadline = Instant::now() + Duration::from_mins(1);
     while *looks.lock().unwrap() < 4 {
-        assert!(Instant::now() < deadline, "nobody asks");
+        assert!(Instant::now() < deadline, "no request in time");
         offset(send(&producer).await).await;
     }
 }
 
 #[tokio::test]
-async fn what_would_have_to_wait_is_not_taken_and_a_wait_has_its_end() {
+async fn try_send_refuses_to_wait_and_waits_are_bounded() {
     let (server, _) = server(|_, _, _| Some(Reply::Silence)).await;
     let producer = producer(&server, |options| {
         options.buffer_bytes = 1000;

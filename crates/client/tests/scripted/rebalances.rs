@@ -1,4 +1,4 @@
-//! What a member reads, claims and commits while its group or its subscription changes.
+//! Assignments, claims and commits of a member while its group or its subscription changes.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -60,7 +60,7 @@ fn joins(told: &Told) -> usize {
     told.lock().unwrap().iter().filter(|what| what.starts_with("join")).count()
 }
 
-/// Until it happens, while nobody polls.
+/// Waits until it happens, without polling.
 async fn unpolled(what: &str, mut happened: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_mins(1);
     while !happened() {
@@ -77,9 +77,9 @@ fn nothing_more(call: &Call<'_>, told: &Told) -> Option<Reply> {
     }
 }
 
-/// Others may be given it in the generation that the join leads to.
+/// Other members may be assigned it in the generation that the join leads to.
 #[tokio::test]
-async fn a_cooperative_member_commits_and_gives_up_what_it_unsubscribes_from_before_it_joins_again() {
+async fn cooperative_member_gives_up_unsubscribed_topics_first() {
     let told = Told::default();
     let heard = Arc::clone(&told);
     let server = server(move |call| nothing_more(call, &heard)).await;
@@ -92,7 +92,7 @@ async fn a_cooperative_member_commits_and_gives_up_what_it_unsubscribes_from_bef
 }
 
 #[tokio::test]
-async fn a_member_that_is_lost_while_it_unsubscribes_commits_nothing_and_joins_anew() {
+async fn lost_member_commits_nothing_while_unsubscribing() {
     let (told, lost) = (Told::default(), Arc::new(Mutex::new(false)));
     let (heard, is_lost) = (Arc::clone(&told), Arc::clone(&lost));
     let server = server(move |call| {
@@ -115,11 +115,11 @@ async fn a_member_that_is_lost_while_it_unsubscribes_commits_nothing_and_joins_a
     assert_eq!(*told.lock().unwrap(), ["join owning 0", "join owning 0"]);
 }
 
-/// As another one it would have to wait until the group gives up the one that it was (KAFKA-13419).
+/// As another member it would have to wait until the group removes the old one (KAFKA-13419).
 #[tokio::test]
-async fn a_member_that_the_group_knows_in_another_generation_comes_back_as_who_it_was() {
+async fn member_of_another_generation_rejoins_with_its_id() {
     for (code, comes_back_as) in [(ErrorCode::ILLEGAL_GENERATION, "me"), (ErrorCode::UNKNOWN_MEMBER_ID, "")] {
-        // While it stays, while it gives something up before it joins, and while it is given its share.
+        // While it is stable, while it gives something up before it joins, and while it gets its assignment.
         for (topic, sync) in [("t", false), ("u", false), ("u", true)] {
             let (members, due) = (Told::default(), Arc::new(Mutex::new(false)));
             let (joined, is_due) = (Arc::clone(&members), Arc::clone(&due));
@@ -146,10 +146,10 @@ async fn a_member_that_the_group_knows_in_another_generation_comes_back_as_who_i
             let joins = if sync { 3 } else { 2 };
             let has_joined = || members.lock().unwrap().len() >= joins;
             if sync {
-                // What it has to give up comes before.
+                // It gives up partitions before.
                 wait_for(&mut consumer, "it joins again", |_| has_joined()).await;
             } else {
-                // It waits for the consumer where it has something to give up.
+                // It waits for the consumer if it has something to give up.
                 unpolled("it joins again", has_joined).await;
             }
             assert_eq!(members.lock().unwrap()[joins - 1], comes_back_as, "{code}, {topic}, {sync}");
@@ -157,9 +157,9 @@ async fn a_member_that_the_group_knows_in_another_generation_comes_back_as_who_i
     }
 }
 
-/// A group that keeps the assignment of a static member knows nothing of what it subscribes to since it is back.
+/// A group that keeps the assignment of a static member does not know its new subscription after its return.
 #[tokio::test]
-async fn what_a_member_is_assigned_and_does_not_subscribe_to_is_not_read_and_left_to_others() {
+async fn unsubscribed_assignment_is_neither_read_nor_kept() {
     for assignor in [Assignor::Range, Assignor::CooperativeSticky] {
         let told = Told::default();
         let heard = Arc::clone(&told);
@@ -180,12 +180,12 @@ async fn what_a_member_is_assigned_and_does_not_subscribe_to_is_not_read_and_lef
     }
 }
 
-/// What a group in a rebalance has seen of its one member, which it lets join again and again while it is unsettled.
+/// A rebalancing group's record of its one member, which the group lets rejoin while its membership is unstable.
 #[derive(Default)]
 struct Rebalancing {
     unsettled: bool,
     generation: i32,
-    /// The generation that each join claims its partitions since.
+    /// The generation of the claims in each join.
     claims: Vec<i32>,
     refusals: usize,
 }
@@ -226,7 +226,7 @@ impl Rebalancing {
 }
 
 #[tokio::test]
-async fn a_commit_waits_until_the_rebalance_that_it_falls_into_is_over() {
+async fn commit_waits_for_the_end_of_a_rebalance() {
     let (told, state) = (Told::default(), Arc::new(Mutex::new(Rebalancing::default())));
     let (heard, group) = (Arc::clone(&told), Arc::clone(&state));
     let server = server(move |call| group.lock().unwrap().answer(call, &heard)).await;
@@ -243,7 +243,7 @@ async fn a_commit_waits_until_the_rebalance_that_it_falls_into_is_over() {
 }
 
 #[tokio::test]
-async fn a_member_that_closes_while_it_has_to_give_everything_up_commits_before_it_leaves() {
+async fn closing_during_a_revocation_commits_before_leaving() {
     let (told, ready) = (Told::default(), Arc::new(Mutex::new(false)));
     let (heard, rebalance) = (Arc::clone(&told), Arc::clone(&ready));
     let server = server(move |call| classic_group(call, &heard, &rebalance)).await;
@@ -257,9 +257,9 @@ async fn a_member_that_closes_while_it_has_to_give_everything_up_commits_before_
     assert_eq!(told, ["commit 0 14", "commit 1 14", "leave"]);
 }
 
-/// Who reads on there would read again what the application has been told is committed.
+/// The next reader would repeat records that the application was told are committed.
 #[tokio::test]
-async fn what_the_group_takes_back_is_committed_by_hand_before_it_is_given_up() {
+async fn revoked_partitions_are_committed_manually_first() {
     for group_protocol in [GroupProtocol::Classic, GroupProtocol::Consumer] {
         let (told, ready) = (Told::default(), Arc::new(Mutex::new(false)));
         let (heard, rebalance) = (Arc::clone(&told), Arc::clone(&ready));
@@ -285,9 +285,9 @@ async fn what_the_group_takes_back_is_committed_by_hand_before_it_is_given_up() 
     }
 }
 
-/// The group would take it for a commit by somebody who is no consumer.
+/// The group would take it for a commit of a client that is not a member.
 #[tokio::test]
-async fn a_member_that_is_lost_commits_nothing_until_the_group_has_taken_it_in_again() {
+async fn lost_member_commits_nothing_until_it_is_admitted() {
     for group_protocol in [GroupProtocol::Classic, GroupProtocol::Consumer] {
         let (told, lost) = (Told::default(), Arc::new(Mutex::new(false)));
         let (heard, is_lost) = (Arc::clone(&told), Arc::clone(&lost));
@@ -332,9 +332,9 @@ impl RebalanceListener for CommitsNothing {
     }
 }
 
-/// It would take effect after others have read on.
+/// It would take effect after other members have read on.
 #[tokio::test]
-async fn a_commit_that_was_begun_before_ends_before_a_partition_is_given_up_without_another() {
+async fn earlier_commit_ends_before_a_partition_is_given_up() {
     let (told, ready) = (Told::default(), Arc::new(Mutex::new(false)));
     let (heard, rebalance) = (Arc::clone(&told), Arc::clone(&ready));
     let refusals = Arc::new(Mutex::new(0));
@@ -354,7 +354,7 @@ async fn a_commit_that_was_begun_before_ends_before_a_partition_is_given_up_with
     let is_told = |what: &str| told.lock().unwrap().iter().any(|one| one == what);
     wait_for(&mut consumer, "both are committed", |_| is_told("commit 0 14") && is_told("commit 1 14")).await;
     let deadline = Instant::now() + Duration::from_mins(1);
-    // The first may have come too early: no commit is begun while another is under way.
+    // The first may have come too early: no commit begins while another is in flight.
     while *refusals.lock().unwrap() == 0 {
         assert!(Instant::now() < deadline, "it is put off");
         consumer.seek(&partition(1), StartAt::Offset(Offset(12))).unwrap();
@@ -375,9 +375,9 @@ fn is_of_12(call: &Call<'_>) -> bool {
     partitions.any(|one| one.committed_offset == 12)
 }
 
-/// A static leader that is back assigns nothing, but nobody else looks for partitions that are new (KIP-814).
+/// A static leader that has returned assigns nothing, but no other member watches for new partitions (KIP-814).
 #[tokio::test]
-async fn a_leader_that_is_back_looks_after_the_topics_though_it_assigns_nothing() {
+async fn returned_leader_watches_topics_without_assigning() {
     let (told, grown) = (Told::default(), Arc::new(Mutex::new(false)));
     let (heard, has_grown) = (Arc::clone(&told), Arc::clone(&grown));
     let server = server(move |call| match call.key {
@@ -426,7 +426,7 @@ async fn a_leader_that_is_back_looks_after_the_topics_though_it_assigns_nothing(
 }
 
 #[tokio::test]
-async fn a_cooperative_member_gives_signs_of_life_while_it_finds_the_topics_of_another_pattern() {
+async fn classic_member_sends_heartbeats_while_resolving_a_pattern() {
     let (beats, silent) = (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(false)));
     let (counted, is_silent) = (Arc::clone(&beats), Arc::clone(&silent));
     let server = server(move |call| match call.key {
@@ -446,9 +446,9 @@ async fn a_cooperative_member_gives_signs_of_life_while_it_finds_the_topics_of_a
     unpolled("it lives", || *beats.lock().unwrap() >= before + 10).await;
 }
 
-/// Nobody takes in meanwhile what the group says.
+/// The consumer takes none of the group's events meanwhile.
 #[tokio::test]
-async fn a_member_gives_signs_of_life_while_it_is_given_more_and_more_and_is_not_polled() {
+async fn unpolled_member_sends_heartbeats_despite_assignments() {
     const GIVEN: usize = 20;
     let beats = Arc::new(Mutex::new(0));
     let counted = Arc::clone(&beats);
@@ -481,13 +481,13 @@ async fn a_member_gives_signs_of_life_while_it_is_given_more_and_more_and_is_not
     wait_for(&mut consumer, "it has all", |consumer| consumer.assignment().len() == GIVEN).await;
 }
 
-/// Its join may not be waited for like that, but then it is no member yet.
+/// Its join may not wait for the search, but then it is not a member yet.
 #[tokio::test]
-async fn a_member_of_the_newer_protocol_does_so_too_where_it_has_to_find_them_itself() {
+async fn kip848_member_sends_heartbeats_while_resolving_a_pattern() {
     let (beats, silent) = (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(false)));
     let (counted, is_silent) = (Arc::clone(&beats), Arc::clone(&silent));
     let server = server(move |call| match call.key {
-        // One that leaves patterns to its members.
+        // A server that leaves patterns to its members.
         ApiKey::ApiVersions => Some(versions(call, 0)),
         ApiKey::Metadata if *is_silent.lock().unwrap() => Some(Reply::Silence),
         _ => {
@@ -509,8 +509,8 @@ async fn a_member_of_the_newer_protocol_does_so_too_where_it_has_to_find_them_it
     assert_eq!(consumer.assignment(), [partition(0), partition(1)], "what it has is its own until then");
 }
 
-/// What comes of a static member that the group says is in it already, when it joins for the `nth` time, after joins that
-/// were not answered, and then this of its goodbye: what it says, and how that ends.
+/// A static member whose instance id the group says is in use, when it joins for the `nth` time after unanswered
+/// joins, and whose leave request gets this code: its member epochs, and the final error.
 async fn unreleased(nth: usize, released: ErrorCode) -> (Vec<i32>, Option<ErrorCode>) {
     let epochs = Arc::new(Mutex::new(Vec::new()));
     let heard = Arc::clone(&epochs);
@@ -550,9 +550,9 @@ async fn unreleased(nth: usize, released: ErrorCode) -> (Vec<i32>, Option<ErrorC
     (epochs, error)
 }
 
-/// The group has taken it in, and its answer was lost.
+/// The group has admitted it, and its answer was lost.
 #[tokio::test]
-async fn a_static_member_whose_join_was_not_answered_releases_its_own_place_and_no_other() {
+async fn unanswered_static_join_releases_only_its_own_place() {
     for free in [ErrorCode::NONE, ErrorCode::UNKNOWN_MEMBER_ID, ErrorCode::GROUP_ID_NOT_FOUND] {
         let (epochs, error) = unreleased(1, free).await;
         assert_eq!((&epochs[..4], error), (&[0, 0, -2, 0][..], None), "{free:?}");
@@ -562,7 +562,7 @@ async fn a_static_member_whose_join_was_not_answered_releases_its_own_place_and_
     assert_eq!(unreleased(0, ErrorCode::NONE).await, (vec![0], refused), "it has asked for the first time");
 }
 
-/// What the group says to who has this instance id, or says goodbye; nobody has it at first.
+/// The group's answer to a member with this instance id, or to its leave; no member has it at first.
 fn of_place(place: &mut Option<String>, request: &ConsumerGroupHeartbeatRequest<'_>) -> ErrorCode {
     match (request.member_epoch, place.as_deref()) {
         (0, Some(_)) => ErrorCode::UNRELEASED_INSTANCE_ID,
@@ -579,9 +579,9 @@ fn of_place(place: &mut Option<String>, request: &ConsumerGroupHeartbeatRequest<
     }
 }
 
-/// It left because nobody polled, and the group did not hear of that.
+/// It left because the application did not poll, and the leave request was lost.
 #[tokio::test]
-async fn a_static_member_whose_goodbye_was_not_heard_takes_its_place_back_when_it_is_polled_again() {
+async fn static_member_takes_its_place_back_after_a_lost_leave() {
     let (goodbyes, mut place) = (Arc::new(Mutex::new(0)), None);
     let heard = Arc::clone(&goodbyes);
     let server = server(move |call| {
@@ -619,16 +619,16 @@ async fn a_static_member_whose_goodbye_was_not_heard_takes_its_place_back_when_i
     wait_for(&mut consumer, "it is a member again", |consumer| consumer.assignment().len() == 2).await;
 }
 
-/// The member that it joins as would be there until its session times out, with partitions that nobody reads.
+/// The joining member would stay until its session times out, with partitions that are not read.
 #[tokio::test]
-async fn who_leaves_while_it_joins_does_so_behind_the_join() {
+async fn leave_during_a_join_follows_the_join() {
     let told = Told::default();
     let heard = Arc::clone(&told);
     let server = server(move |call| {
         (call.key == ApiKey::ConsumerGroupHeartbeat).then(|| {
             let epoch = call.decode::<ConsumerGroupHeartbeatRequest<'_>>().member_epoch;
             tell(&heard, format!("epoch {epoch}"));
-            // What is behind it on this connection waits for it.
+            // Requests behind it on this connection wait for it.
             Reply::Stall
         })
     })
@@ -644,15 +644,15 @@ async fn who_leaves_while_it_joins_does_so_behind_the_join() {
     assert_eq!(*told.lock().unwrap(), ["epoch 0"]);
 }
 
-/// The task that joins runs on another thread, and finds out which topics match.
+/// The task that joins runs on another thread, and searches the topics that match.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn nobody_joins_behind_its_goodbye() {
+async fn no_join_follows_a_leave() {
     const TOPICS: usize = 20_000;
     for pause_ms in [0, 10, 20, 40, 80, 160] {
         let (told, listed) = (Told::default(), Arc::new(Mutex::new(false)));
         let (heard, is_listed) = (Arc::clone(&told), Arc::clone(&listed));
         let server = server(move |call| match call.key {
-            // One that leaves patterns to its members.
+            // A server that leaves patterns to its members.
             ApiKey::ApiVersions => Some(versions(call, 0)),
             ApiKey::Metadata if call.decode::<MetadataRequest<'_>>().topics.is_none() => {
                 let mut metadata = call.metadata_of_epoch(0);
@@ -685,9 +685,9 @@ async fn nobody_joins_behind_its_goodbye() {
     }
 }
 
-/// There is nothing for it to leave.
+/// It has no membership to leave.
 #[tokio::test]
-async fn who_was_not_taken_into_a_group_can_subscribe_again() {
+async fn refused_member_can_subscribe_again() {
     let server = server(move |call| match call.key {
         ApiKey::ConsumerGroupHeartbeat => {
             let request = call.decode::<ConsumerGroupHeartbeatRequest<'_>>();

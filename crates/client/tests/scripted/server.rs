@@ -1,4 +1,4 @@
-//! A server that says what a test wants it to say, over a real socket.
+//! A server that follows a test's script, over a real socket.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -25,37 +25,37 @@ pub(crate) const TOPIC_ID: TopicId = TopicId([7; 16]);
 /// Its partitions.
 pub(crate) const PARTITIONS: i32 = 2;
 
-/// A request that has come.
+/// A received request.
 pub(crate) struct Call<'a> {
     pub(crate) key: ApiKey,
-    /// Who asks, by its own name.
+    /// The client id of the request.
     pub(crate) client_id: &'a str,
     version: i16,
     correlation_id: i32,
     body: &'a [u8],
     address: SocketAddr,
-    /// How many requests of this key came before.
+    /// Number of earlier requests of this key.
     pub(crate) nth: usize,
 }
 
-/// What to say to it.
+/// The scripted reply.
 pub(crate) enum Reply {
     /// These bytes, as they are.
     Bytes(Vec<u8>),
     /// These bytes after this time, in which nothing else is read.
     Later(Duration, Vec<u8>),
-    /// Nothing.
+    /// No reply.
     Silence,
-    /// Nothing any more.
+    /// No reply, and the connection is closed.
     Close,
-    /// Nothing, and what comes after it is not read.
+    /// No reply, and later requests are not read.
     Stall,
-    /// What a well-behaved server of one node says.
+    /// The reply of a well-behaved server of one node.
     Usual,
 }
 
 impl Reply {
-    /// The same, but so late.
+    /// The same reply after a pause.
     pub(crate) fn after(self, pause: Duration) -> Self {
         match self {
             Self::Bytes(bytes) => Self::Later(pause, bytes),
@@ -78,7 +78,7 @@ impl Call<'_> {
         Reply::Bytes(frame.bytes.to_vec())
     }
 
-    /// A frame with the right number and nonsense after it.
+    /// A frame with the right correlation id and nonsense after it.
     pub(crate) fn nonsense(&self) -> Reply {
         let mut bytes = 12_i32.to_be_bytes().to_vec();
         bytes.extend(self.correlation_id.to_be_bytes());
@@ -96,7 +96,7 @@ impl Call<'_> {
         self.answer(&ApiVersionsResponse { api_keys, ..ApiVersionsResponse::default() })
     }
 
-    /// All versions, but of this request up to this one.
+    /// All versions, but this request's only up to this one.
     pub(crate) fn versions_but(&self, limited: ApiKey, max: i16) -> Reply {
         self.versions(|key| if key == limited { max } else { *key.versions().end() })
     }
@@ -181,7 +181,7 @@ impl Drop for ScriptedServer {
 }
 
 impl ScriptedServer {
-    /// Plays this script; `Reply::Usual` where it has nothing to say.
+    /// Plays this script; where that returns `Reply::Usual`, replies as a well-behaved server.
     pub(crate) async fn start(script: impl FnMut(&Call<'_>) -> Reply + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");

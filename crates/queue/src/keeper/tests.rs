@@ -30,7 +30,7 @@ fn the_keeper_is_called_for_whatever_it_has_to_do() {
 }
 
 #[test]
-fn who_appends_fast_leaves_everything_to_the_background_on_two_cores_too() {
+fn fast_appends_leave_work_to_the_keeper_on_two_cores() {
     for (lacks_cores, slow) in [(true, Manner::Little), (false, Manner::Portions)] {
         let orders = Orders { lacks_cores, ..Orders::default() };
         assert_eq!(orders.manner(), slow);
@@ -40,7 +40,7 @@ fn who_appends_fast_leaves_everything_to_the_background_on_two_cores_too() {
 }
 
 #[test]
-fn on_two_cores_appends_make_the_next_segment_ready_a_little_at_a_time() {
+fn appends_prepare_the_next_segment_in_steps_on_two_cores() {
     const SEGMENT: u64 = 8 << 20;
     let dir = tempfile::tempdir().expect("a directory");
     let (queue, core) = core(&dir, SEGMENT);
@@ -68,7 +68,7 @@ fn on_two_cores_appends_make_the_next_segment_ready_a_little_at_a_time() {
 }
 
 #[test]
-fn what_is_ahead_grows_while_much_is_appended_and_shrinks_after() {
+fn bytes_ahead_follow_the_rate_of_appends() {
     let begin = Instant::now();
     let mut pace = Pace::new(begin);
     let (mut now, mut position) = (begin, 0);
@@ -84,7 +84,7 @@ fn what_is_ahead_grows_while_much_is_appended_and_shrinks_after() {
     assert_eq!(Pace::new(begin).call(begin, 0, 4096), 4096, "no more than asked for");
 }
 
-/// A new queue's core, with no threads at it.
+/// The core of a new queue without background threads.
 fn core(dir: &tempfile::TempDir, segment_bytes: u64) -> (Queue, Arc<Core>) {
     let queue = Queue::create(dir.path(), CreateOptions { segment_bytes }).expect("made");
     let options = AppendOptions { ahead_bytes: 0, ..AppendOptions::default() };
@@ -97,10 +97,10 @@ fn appends_are_fast_that_are_so_for_many_megabytes() {
     let begun = Instant::now();
     let after = |ms| begun + Duration::from_millis(ms);
     let mut speed = Speed::new(begun, 0);
-    assert!(!speed.look(after(1), 8 << 20), "that may be who catches up");
+    assert!(!speed.look(after(1), 8 << 20), "it may be catching up");
     assert!(!speed.look(after(50), 32 << 20));
     assert!(speed.look(after(60), 64 << 20));
-    assert!(speed.look(after(500), 65 << 20), "nobody knows yet");
+    assert!(speed.look(after(500), 65 << 20), "the window is not full yet");
     assert!(!speed.look(after(600), 96 << 20));
     speed.leave_out(Duration::from_millis(70));
     assert!(speed.look(after(700), 128 << 20), "it did the background's work besides");
@@ -123,7 +123,7 @@ fn an_appender_that_wants_syncs_has_them_from_its_first_call_on() {
 }
 
 #[test]
-fn a_roll_finds_the_next_segment_ready_whoever_makes_memory_present() {
+fn roll_finds_the_next_segment_ready_in_every_manner() {
     use std::os::unix::fs::MetadataExt as _;
     const SEGMENT: u64 = 8 << 20;
     for lacks_cores in [false, true] {
@@ -159,8 +159,8 @@ fn a_roll_finds_the_next_segment_ready_whoever_makes_memory_present() {
 }
 
 #[test]
-fn who_clears_a_file_while_nobody_appends_keeps_the_lock_no_longer_than_that_takes() {
-    // Four or five portions, as the first one is large or small.
+fn idle_keeper_releases_the_lock_after_clearing_a_file() {
+    // Four or five portions, depending on the size of the first one.
     const SEGMENT: u64 = 32 << 20;
     let dir = tempfile::tempdir().expect("a directory");
     let (queue, core) = core(&dir, SEGMENT);
@@ -173,17 +173,17 @@ fn who_clears_a_file_while_nobody_appends_keeps_the_lock_no_longer_than_that_tak
         (rounds.clearing, rounds.pause(true))
     };
     assert_eq!(round(&mut rounds), (true, Duration::ZERO));
-    assert_eq!(rounds.pause(false), PAUSE, "no loop over what fails");
+    assert_eq!(rounds.pause(false), PAUSE, "a failure is not retried at once");
     let options = AppendOptions { ahead_bytes: 0, ..AppendOptions::default() };
     queue.appender(options).expect("there").append(&[1; 1000]).expect("room");
-    assert_eq!(rounds.pause(true), PAUSE, "who appends needs the core more");
+    assert_eq!(rounds.pause(true), PAUSE, "the append needs the core more");
     rounds.looked_at = core.published();
     assert_eq!([round(&mut rounds), round(&mut rounds)], [(true, Duration::ZERO); 2]);
     assert!((0..2).any(|_| round(&mut rounds) == (false, ROUND)), "each round does a portion");
 }
 
 #[test]
-fn who_was_fast_makes_no_more_ready_at_once_than_the_end_can_wait_for() {
+fn portion_after_fast_appends_stays_bounded() {
     let dir = tempfile::tempdir().expect("a directory");
     let large = Manner::Large.portion(u64::MAX);
     let (_queue, core) = core(&dir, large + STEP_BYTES);
@@ -200,7 +200,7 @@ fn who_was_fast_makes_no_more_ready_at_once_than_the_end_can_wait_for() {
 }
 
 #[test]
-fn who_has_no_retention_does_not_list_the_segments() {
+fn keeper_without_retention_lists_no_segments() {
     let dir = tempfile::tempdir().expect("a directory");
     let options = CreateOptions { segment_bytes: 4096 };
     let queue = Queue::create(dir.path(), options).expect("made");
@@ -209,7 +209,7 @@ fn who_has_no_retention_does_not_list_the_segments() {
     let owner = Owner::attach(&appender.core.control).expect("not many");
     let mut rounds = Rounds::new(&appender.core, owner, Arc::default());
     std::fs::rename(appender.core.segments.path(Offset(0)), dir.path().join("hidden")).expect("there");
-    assert!(queue.status().is_err(), "who lists them finds one missing");
+    assert!(queue.status().is_err(), "listing the segments finds one missing");
     assert!(rounds.keep(&Retention::default(), false).is_ok());
     rounds.kept_at = None;
     let much = Retention { bytes: Some(1 << 30), ..Retention::default() };

@@ -1,22 +1,21 @@
-//! What the tests of several files need: a queue's files as a cut of power may leave them.
+//! Shared by the tests of several files: a queue's files as a power cut may leave them.
 
 use std::io::ErrorKind::NotFound;
 use std::path::Path;
 
 use tempfile::TempDir;
 
-/// Where the control file has the synced position, and its synced marks from where to the end.
+/// Where the control file has the synced position, and where its synced marks begin; they reach to the end.
 const SYNCED: std::ops::Range<usize> = 8192..8200;
 const MARKS_AT: usize = 12288;
 
-/// The control file, to go back to its synced mark.
+/// The control file, to restore its synced mark later.
 pub(crate) fn control_of(dir: &Path) -> Vec<u8> {
     std::fs::read(dir.join("queue.control")).unwrap()
 }
 
-/// A copy of the queue in `dir`, as a disk has it that got all bytes and lost every synced mark since
-/// `control_before`: the background moves the mark when it likes. It is another life, since files have other
-/// inodes.
+/// A copy of the queue in `dir`, as on a disk that got all bytes and lost every synced mark since `control_before`:
+/// the syncer moves the mark at any time. It is another life, because the copied files have other inodes.
 pub(crate) fn after_a_cut_of_power(dir: &Path, control_before: &[u8]) -> TempDir {
     let copy = tempfile::tempdir().unwrap();
     for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
@@ -25,7 +24,7 @@ pub(crate) fn after_a_cut_of_power(dir: &Path, control_before: &[u8]) -> TempDir
             continue;
         }
         match std::fs::copy(entry.path(), copy.path().join(&name)) {
-            // What the background makes ready comes and goes, and holds nothing.
+            // Files that the keeper prepares come and go, and hold nothing.
             Err(error) if error.kind() == NotFound && name.to_string_lossy().starts_with("segment.") => {}
             copied => assert!(copied.is_ok(), "{}: {copied:?}", name.display()),
         }

@@ -1,30 +1,30 @@
-//! Who reads what, computed by the leader of a classic group.
+//! The assignors of the classic protocol, run by the leader of a group.
 //!
-//! Pure. `range` deals out each topic by itself, in blocks, and `roundrobin` all partitions in turn, as Kafka's clients
-//! do. `cooperative-sticky` keeps what
-//! members have as far as balance allows, and gives a partition to its new reader only once the old one let go.
+//! Pure. `range` assigns each topic separately, in blocks, and `roundrobin` all partitions in turn, as Kafka's
+//! clients do. `cooperative-sticky` keeps existing assignments as far as balance allows, and gives a partition to its
+//! new reader only once the old one has given it up.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::topic_partition::TopicPartition;
 
-/// A way to assign partitions in a classic group.
+/// An assignor of a classic group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Assignor {
     /// Blocks of each topic, in the order of the members' names.
     Range,
     /// All partitions in turn, in the order of the members' names.
     RoundRobin,
-    /// Balanced over all topics with few moves; readers keep what they keep during a rebalance.
+    /// Balanced over all topics with few moves; members keep reading their partitions during a rebalance.
     CooperativeSticky,
 }
 
 impl Assignor {
-    /// All of them.
+    /// All assignors.
     pub const ALL: [Self; 3] = [Self::Range, Self::RoundRobin, Self::CooperativeSticky];
 
-    /// The name that the group knows it by.
+    /// Its name in the protocol.
     pub fn name(self) -> &'static str {
         match self {
             Self::Range => "range",
@@ -39,21 +39,21 @@ impl Assignor {
     }
 }
 
-/// What the leader knows of a member.
+/// A member as the leader knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Subscriber {
     pub(super) member_id: String,
     pub(super) instance_id: Option<String>,
     pub(super) topics: BTreeSet<String>,
-    /// What it reads now, by its own words, and since which generation.
+    /// The partitions that it claims, and their generation.
     pub(super) owned: Vec<TopicPartition>,
     pub(super) generation: i32,
 }
 
-/// What each member reads, by member id.
+/// The partitions of each member, by member id.
 pub(super) type Plan = BTreeMap<String, Vec<TopicPartition>>;
 
-/// Assigns every partition of the subscribed topics, of which `counts` has the number of partitions.
+/// Assigns every partition of the subscribed topics; `counts` has the number of partitions of each.
 pub(super) fn assign(assignor: Assignor, members: &[Subscriber], counts: &BTreeMap<String, i32>) -> Plan {
     match assignor {
         Assignor::Range => range(members, counts),
@@ -62,12 +62,12 @@ pub(super) fn assign(assignor: Assignor, members: &[Subscriber], counts: &BTreeM
     }
 }
 
-/// Static members first and by their own names, so that a restart, which changes the id, moves nothing.
+/// Static members first and by their own names, so that a restart, which changes the member id, moves nothing.
 fn order(member: &Subscriber) -> (bool, Option<&str>, &str) {
     (member.instance_id.is_none(), member.instance_id.as_deref(), &member.member_id)
 }
 
-/// Places of the members that read each topic, in the order of these members. Each member is looked at once, however many
+/// Indexes of the members that read each topic, in the order of these members. Visits each member once, however many
 /// topics and partitions there are.
 fn readers<'a>(members: &[&'a Subscriber]) -> BTreeMap<&'a str, Vec<usize>> {
     let mut readers = BTreeMap::<&str, Vec<usize>>::new();
@@ -79,7 +79,7 @@ fn readers<'a>(members: &[&'a Subscriber]) -> BTreeMap<&'a str, Vec<usize>> {
     readers
 }
 
-/// A plan in which nobody has anything yet, and the members in their order.
+/// An empty plan, and the members in their order.
 fn begin(members: &[Subscriber]) -> (Plan, Vec<&Subscriber>) {
     let plan = members.iter().map(|member| (member.member_id.clone(), Vec::new())).collect();
     let mut sorted: Vec<&Subscriber> = members.iter().collect();
@@ -87,7 +87,7 @@ fn begin(members: &[Subscriber]) -> (Plan, Vec<&Subscriber>) {
     (plan, sorted)
 }
 
-/// Every partition to the next member that reads its topic.
+/// Assigns every partition to the next member that reads its topic.
 fn round_robin(members: &[Subscriber], counts: &BTreeMap<String, i32>) -> Plan {
     let (mut plan, sorted) = begin(members);
     let readers = readers(&sorted);
@@ -132,16 +132,16 @@ fn cooperative_sticky(members: &[Subscriber], counts: &BTreeMap<String, i32>) ->
     balance.into_plan()
 }
 
-/// A topic, and who may read it.
+/// A topic and its readers.
 struct Topic {
     partitions: Vec<TopicPartition>,
-    /// Places of members.
+    /// Indexes of members.
     readers: Vec<usize>,
 }
 
-/// The readers of one topic by their loads, so that nobody looks through all of them for each partition.
+/// The readers of one topic by their loads, so that the least loaded one is found without a search.
 ///
-/// Invariants: holds the load that each of the `readers` has.
+/// Invariants: holds the load of each of the `readers`.
 #[derive(Default)]
 struct Ranking {
     readers: Vec<usize>,
@@ -149,20 +149,20 @@ struct Ranking {
 }
 
 impl Ranking {
-    /// Goes on with another topic. Where the same members read it, it is what it was.
-    fn turn_to(&mut self, topic: &Topic, loads: &[usize]) {
+    /// Moves to another topic. Changes nothing where the same members read it.
+    fn move_to(&mut self, topic: &Topic, loads: &[usize]) {
         if self.readers != topic.readers {
             self.readers.clone_from(&topic.readers);
             self.by_load = topic.readers.iter().map(|place| (loads[*place], *place)).collect();
         }
     }
 
-    /// Of those who have least the first.
+    /// The first of the readers with the smallest load.
     fn least_loaded(&self) -> Option<usize> {
         self.by_load.first().map(|(_, place)| *place)
     }
 
-    /// One of the readers has another load.
+    /// Updates the load of a reader.
     fn change(&mut self, place: usize, load: &mut usize, to: usize) {
         self.by_load.remove(&(*load, place));
         *load = to;
@@ -170,19 +170,19 @@ impl Ranking {
     }
 }
 
-/// A plan in the making. Members are named by their place.
+/// A plan in the making. Members are named by their index.
 ///
-/// Invariants: every partition of `topics` is in `reader`, once `fill` has run, and its reader among those of its topic;
-/// `loads` counts its entries for each member. All that is in `owner` is in `claimed`, too.
+/// Invariants: every partition of `topics` is in `reader`, once `fill` has run, and its reader is among those of its
+/// topic; `loads` counts its entries for each member. Every partition in `owner` is in `claimed`, too.
 struct Balance<'a> {
     members: &'a [Subscriber],
-    /// Those that somebody reads.
+    /// The topics that have readers.
     topics: Vec<Topic>,
-    /// Who has a partition now, and may keep it.
+    /// The member that has a partition now, and may keep it.
     owner: BTreeMap<TopicPartition, usize>,
-    /// What some member says to have, rightly or not: it may be reading it.
+    /// Partitions that any member claims, rightly or not: it may be reading them.
     claimed: BTreeSet<&'a TopicPartition>,
-    /// Who is to have it.
+    /// The member that will have the partition.
     reader: BTreeMap<TopicPartition, usize>,
     loads: Vec<usize>,
 }
@@ -207,11 +207,11 @@ impl<'a> Balance<'a> {
         Self { members, topics, reader: owner.clone(), owner, claimed, loads }
     }
 
-    /// Gives what nobody has to who has least.
+    /// Gives each unassigned partition to the least loaded reader.
     fn fill(&mut self) {
         let mut ranking = Ranking::default();
         for topic in &self.topics {
-            ranking.turn_to(topic, &self.loads);
+            ranking.move_to(topic, &self.loads);
             for partition in &topic.partitions {
                 if self.reader.contains_key(partition) {
                     continue;
@@ -225,15 +225,15 @@ impl<'a> Balance<'a> {
         }
     }
 
-    /// Moves partitions from who has more to who has at least two less, until there is no such pair. Each move
-    /// makes the sum of the squared loads smaller, so it ends.
+    /// Moves partitions from a member to one that has at least two less, until there is no such pair. Each move
+    /// reduces the sum of the squared loads, so it ends.
     fn level(&mut self) {
         let mut moved = true;
         let mut ranking = Ranking::default();
         while moved {
             moved = false;
             for topic in &self.topics {
-                ranking.turn_to(topic, &self.loads);
+                ranking.move_to(topic, &self.loads);
                 for partition in &topic.partitions {
                     let Some(reader) = self.reader.get_mut(partition) else { continue };
                     let Some(to) = ranking.least_loaded() else { continue };
@@ -249,8 +249,8 @@ impl<'a> Balance<'a> {
         }
     }
 
-    /// What moves is given to nobody yet: whoever claims it sees that it is gone, lets go and joins again. That goes for
-    /// claims that make nobody its owner, too, such as one on a topic that its member no longer reads.
+    /// Leaves moving partitions unassigned: the member that claims one sees that it is gone, gives it up and joins
+    /// again. The same goes for claims without an owner, such as one on a topic that its member no longer reads.
     fn into_plan(self) -> Plan {
         let mut plan: Plan =
             self.members.iter().map(|member| (member.member_id.clone(), Vec::new())).collect();
@@ -263,8 +263,8 @@ impl<'a> Balance<'a> {
     }
 }
 
-/// Who may count as the owner of each partition: the member of the latest generation that claims it, if it still reads
-/// the topic. Of two with the same generation one is wrong, so neither does.
+/// The possible owner of each partition: the member of the latest generation that claims it, if it still reads the
+/// topic. Of two claims of the same generation one is wrong, so neither counts.
 fn owners<'a>(
     members: &[Subscriber],
     partitions: impl IntoIterator<Item = &'a TopicPartition>,

@@ -1,7 +1,8 @@
 //! A member of a classic group: join, sync, heartbeats; and, as leader, the assignment.
 //!
-//! Eager: gives everything up before it joins again. Cooperative: keeps reading while it joins, gives up what it is
-//! told to, and joins once more so that others can have it; only what it no longer subscribes to it gives up before.
+//! Eager: gives everything up before it joins again. Cooperative: keeps reading while it joins, gives up the revoked
+//! partitions, and joins once more so that others can have them; before joining it gives up only the topics that it
+//! no longer subscribes to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
@@ -34,29 +35,29 @@ use crate::error::ClientError;
 use crate::retry::Chance;
 use crate::topic_partition::{TopicPartition, by_topic};
 
-/// How often the leader looks for a subscribed topic that does not exist yet.
+/// How often the leader checks for a subscribed topic that does not exist yet.
 const MISSING_TOPIC_CHECK: Duration = Duration::from_secs(2);
-/// Time between two looks at the topics at least, however soon metadata ages.
+/// Shortest time between two checks of the topics, however soon metadata ages.
 const LOOK_PAUSE_MIN: Duration = Duration::from_millis(100);
 
-/// What a member claims that was assigned nothing.
+/// The generation that a member without an assignment claims.
 const NO_GENERATION: i32 = -1;
 
-/// Why a member no longer just stays.
+/// Why a member stops sending mere heartbeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stir {
     /// The group rebalances, or should.
     Rejoin,
-    /// The group has given the member up.
+    /// The group has removed the member.
     Lost,
 }
 
 /// A member and its task's state.
 ///
-/// Invariants: `owned` is what the consumer was told to read, in the generation `assigned_in`; `topics` are those that the
-/// group was told of. As leader, `counts` are the partition counts that the current assignment was made from, or, if
-/// another leader made it, those that were found first. `is_outdated` is whether the group has said last that it knows this
-/// member, in another generation.
+/// Invariants: `owned` are the partitions that the consumer was told to read, in the generation `assigned_in`;
+/// `topics` are those that the group was told of. As leader, `counts` are the partition counts of the current
+/// assignment, or, if another leader made it, those that were found first. `is_outdated` is true if the coordinator
+/// last answered that it knows this member in another generation.
 pub(super) struct ClassicMember {
     context: MemberContext,
     cooperative: bool,
@@ -88,7 +89,7 @@ impl ClassicMember {
         }
     }
 
-    /// Runs until membership fails for good, and says why.
+    /// Runs until membership fails for good, and returns the error.
     pub(super) async fn run(mut self) -> ClientError {
         loop {
             if let Err(error) = self.one_generation().await {
@@ -113,8 +114,9 @@ impl ClassicMember {
         Ok(())
     }
 
-    /// The group has given the member up, or is in another generation. Whom it knows still comes back by its id, as with Kafka's
-    /// consumers (KAFKA-13419): else the group would wait for the one that it was.
+    /// Ends the membership: the group has removed the member or is in another generation. A member that the group
+    /// still knows returns with its id, as with Kafka's consumers (KAFKA-13419): otherwise the group would wait for
+    /// the old one.
     fn lose(&mut self) {
         self.owned.clear();
         self.assigned_in = NO_GENERATION;
@@ -122,14 +124,15 @@ impl ClassicMember {
         self.context.lose(renew);
     }
 
-    /// What the group says to a member that it does not know any more, or only in another generation.
+    /// The coordinator's error for a member that it does not know any more, or only in another generation.
     fn given_up(&self) -> ClientError {
         let code =
             if self.is_outdated { ErrorCode::ILLEGAL_GENERATION } else { ErrorCode::UNKNOWN_MEMBER_ID };
         ClientError::Server { code, message: None }
     }
 
-    /// Joins and syncs until there is an assignment. Pauses after each attempt but the one that a new member gets its id by.
+    /// Joins and syncs until there is an assignment. Pauses after each attempt except the one by which a new member
+    /// gets its id.
     async fn join(&mut self) -> Result<BTreeSet<TopicPartition>, ClientError> {
         let mut named = false;
         loop {
@@ -157,7 +160,7 @@ impl ClassicMember {
                 }
                 _ if error.kind() == ErrorKind::Retry => {
                     tracing::debug!(%error, "joining the group again");
-                    // From here on: before the answer it may have been other members that were waited for.
+                    // Counted from here on: before the answer, the group may have waited for other members.
                     self.context.attempts.lock().fail(&error);
                     self.context.pause().await;
                 }
@@ -166,8 +169,8 @@ impl ClassicMember {
         }
     }
 
-    /// Finds the topics to tell the group of, and gives up what is of none of them: the group does not wait for that after
-    /// the join, but may give it to others in the very generation that the join leads to.
+    /// Finds the topics to tell the group of, and gives up all others: the group does not wait for that after the
+    /// join, but may assign them to others in the very generation that the join leads to.
     async fn prepare(&mut self) -> Result<(), ClientError> {
         let subscription = self.context.subscribed();
         let cluster = Arc::clone(self.context.coordinator.cluster());
@@ -214,7 +217,7 @@ impl ClassicMember {
         }
         ClientError::check(answer.error_code, None)?;
         self.context.identity.set_member(&answer.member_id);
-        // The group takes signs of life and commits of no other generation from here on.
+        // From here on the group accepts heartbeats and commits of no other generation.
         self.context.identity.set_epoch(answer.generation_id);
         self.beat_later();
         let assignments = self.lead(&answer).await?;
@@ -240,8 +243,8 @@ impl ClassicMember {
         Ok(encode_subscription(&subscription, VERSION_MAX)?)
     }
 
-    /// As leader: everybody's assignment, by member id. Where the group keeps the one that it has, for a static member has
-    /// only come back, there is none; but who leads looks after the topics all the same (KIP-814).
+    /// As leader: the assignment of every member, by member id. Empty where the group keeps its assignment, because a
+    /// static member has only returned; the leader watches the topics all the same (KIP-814).
     async fn lead(&mut self, answer: &JoinGroupResponse<'_>) -> Result<Vec<(String, Vec<u8>)>, ClientError> {
         self.counts = None;
         self.look_later(false);
@@ -296,9 +299,9 @@ impl ClassicMember {
         Ok(assigned)
     }
 
-    /// Tells the consumer what is new; first, in a cooperative rebalance, what it has to give up. What it does not
-    /// subscribe to, or no longer, it neither reads nor keeps: the subscription has changed since it joined, or the group
-    /// knew another one of a static member that has come back.
+    /// Passes the new assignment to the consumer; in a cooperative rebalance, revokes partitions first. Partitions
+    /// outside the subscription are neither read nor kept: the subscription has changed since the join, or the group
+    /// has the one of the static member's former process.
     async fn apply(&mut self, mut assigned: BTreeSet<TopicPartition>) -> Result<Option<Stir>, ClientError> {
         let assigned_count = assigned.len();
         {
@@ -319,32 +322,33 @@ impl ClassicMember {
             }
         }
         if astray {
-            // Not at once again, for who leads may go on like that.
+            // After a pause: the leader may repeat that assignment.
             self.context.pause().await;
         }
         Ok(stir)
     }
 
-    /// Has the consumer give partitions up, and stays alive meanwhile. Answers `Lost` if the group did not wait.
+    /// Waits for the consumer to give partitions up, with heartbeats meanwhile. Returns `Lost` if the group did not
+    /// wait.
     async fn give_up(&mut self, partitions: Vec<TopicPartition>) -> Result<Option<Stir>, ClientError> {
         if partitions.is_empty() {
             return Ok(None);
         }
         let (done, confirmed) = oneshot::channel();
         self.context.tell(GroupEvent::Revoke { partitions, done });
-        // An error of what is waited for means that the consumer has dropped the event with all of its partitions.
+        // An error here means that the consumer has dropped the event with all of its partitions.
         let confirmed = self.alive_until(confirmed).await?;
         Ok(confirmed.is_none().then_some(Stir::Lost))
     }
 
-    /// Waits for something, and stays alive meanwhile. None if the group has given the member up.
+    /// Waits for a future, with heartbeats meanwhile. `None` if the group has removed the member.
     async fn alive_until<T>(&mut self, awaited: impl Future<Output = T>) -> Result<Option<T>, ClientError> {
         let mut awaited = pin!(awaited);
         loop {
             tokio::select! {
                 done = &mut awaited => return Ok(Some(done)),
                 () = sleep_until(self.next_beat) => {
-                    // No matter of `attempts`: what is awaited may be part of one that is tried again and again.
+                    // Not counted in `attempts`: the future may be part of one that is retried.
                     let answer = self.beat().await;
                     if meaning(answer)? == Some(Stir::Lost) {
                         return Ok(None);
@@ -354,7 +358,7 @@ impl ClassicMember {
         }
     }
 
-    /// Gives signs of life until something happens.
+    /// Sends heartbeats until something happens.
     async fn stay(&mut self) -> Result<Stir, ClientError> {
         let mut look: Option<BoxFuture<'static, bool>> = None;
         loop {
@@ -367,7 +371,7 @@ impl ClassicMember {
                 }
             };
             tokio::select! {
-                // Whatever else there is to do, the group hears of this member in time.
+                // Heartbeats first, so that the coordinator gets them in time.
                 biased;
                 () = sleep_until(self.next_beat) => {
                     if let Some(stir) = self.heartbeat().await? {
@@ -389,14 +393,14 @@ impl ClassicMember {
         }
     }
 
-    /// As often as metadata ages, but not without a pause.
+    /// Schedules the next check of the topics: as often as metadata ages, but at least after a pause.
     fn look_later(&mut self, missing: bool) {
         let options = &self.context.options.cluster;
         let age = if missing { MISSING_TOPIC_CHECK } else { options.metadata_max_age };
         self.look_at = Instant::now() + age.max(options.retry_backoff).max(LOOK_PAUSE_MIN);
     }
 
-    /// Begins to look whether the group should have other topics or partitions. However long that takes, it is by the side.
+    /// Begins to check whether the group should have other topics or partitions, however long that takes.
     fn begin_look(&mut self) -> BoxFuture<'static, bool> {
         let counted = self.counts.clone().map(|known| {
             let topics: BTreeSet<String> = known.keys().chain(&self.topics).cloned().collect();
@@ -415,7 +419,7 @@ impl ClassicMember {
         self.next_beat = Instant::now() + self.context.options.heartbeat_interval;
     }
 
-    /// A sign of life, and all that keeps it from being heard. Where that may pass it is repeated soon, for the session goes on.
+    /// Sends a heartbeat. A failure that may pass is repeated soon, because the session goes on.
     async fn heartbeat(&mut self) -> Result<Option<Stir>, ClientError> {
         self.context.attempts.lock().begin(Instant::now());
         let answer = self.beat().await;
@@ -432,8 +436,8 @@ impl ClassicMember {
         meaning(answer)
     }
 
-    /// A sign of life. An answer is waited for no longer than a session lasts: a coordinator that hangs is looked for anew
-    /// however patient other requests are.
+    /// Sends a heartbeat. The wait for the answer is bounded by the session timeout: for a coordinator that hangs,
+    /// another is looked up, however long other requests may wait.
     async fn beat(&mut self) -> Result<(), ClientError> {
         self.beat_later();
         let identity = self.context.identity.get();
@@ -454,7 +458,7 @@ impl ClassicMember {
     }
 }
 
-/// What the answer to a sign of life means for a member.
+/// Interprets the answer to a heartbeat.
 fn meaning(answer: Result<(), ClientError>) -> Result<Option<Stir>, ClientError> {
     let Err(error) = answer else { return Ok(None) };
     match error.code() {
@@ -465,7 +469,7 @@ fn meaning(answer: Result<(), ClientError>) -> Result<Option<Stir>, ClientError>
     }
 }
 
-/// Partitions of each topic that exists.
+/// Number of partitions of each topic that exists.
 async fn count_partitions(
     cluster: &Cluster,
     topics: &BTreeSet<String>,
@@ -479,7 +483,7 @@ async fn count_partitions(
     Ok(exists.map(|topic| (topic.name.clone(), topic.partition_count())).collect())
 }
 
-/// Whether other topics match than the group was told of.
+/// True if the subscription now matches other topics than the group was told of.
 async fn topics_have_changed(cluster: &Cluster, subscribed: &Subscription, told: &[String]) -> bool {
     if subscribed.pattern().is_none() {
         return false;
@@ -493,7 +497,7 @@ async fn topics_have_changed(cluster: &Cluster, subscribed: &Subscription, told:
     }
 }
 
-/// Whether some topic has not as many partitions as the leader has handed out.
+/// True if a topic has another number of partitions than the leader has assigned.
 async fn counts_have_changed(
     cluster: &Cluster,
     counted: Option<(BTreeMap<String, i32>, BTreeSet<String>)>,
@@ -508,11 +512,11 @@ async fn counts_have_changed(
     }
 }
 
-/// What a join came to.
+/// The result of a join.
 struct Joined {
     generation: i32,
     protocol: String,
-    /// For the leader to hand out.
+    /// For the leader to distribute.
     assignments: Vec<(String, Vec<u8>)>,
 }
 
@@ -548,11 +552,11 @@ fn write_assignment(partitions: &[TopicPartition]) -> Result<Vec<u8>, ClientErro
         })
         .collect();
     let assignment = ConsumerProtocolAssignment { assigned_partitions, user_data: None };
-    // The version that every client reads; later ones differ in nothing.
+    // The version that every client reads; later ones do not differ.
     Ok(encode_assignment(&assignment, 0)?)
 }
 
-/// An assignment without a byte is what a member gets whose leader has nothing for it.
+/// An empty assignment is that of a member to which the leader has assigned nothing.
 fn read_assignment(bytes: &[u8]) -> Result<BTreeSet<TopicPartition>, ClientError> {
     if bytes.is_empty() {
         return Ok(BTreeSet::new());

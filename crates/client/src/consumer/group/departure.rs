@@ -1,7 +1,7 @@
-//! Saying goodbye to a group, so that others get the partitions at once.
+//! Leaving a group, so that the other members get the partitions at once.
 //!
-//! Owns what is said and how often: a goodbye that may get through later is said again, for as long as an answer to it may
-//! take. Kafka's consumers say it once, and only their log tells if it was not heard.
+//! Owns the leave request and its retries: one that may get through later is repeated, as long as an answer may take.
+//! Kafka's consumers send it once, and report a failure only in their log.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,15 +17,15 @@ use crate::coordinator::{GroupCoordinator, MemberIdentity};
 use crate::error::ClientError;
 use crate::retry::Retry;
 
-/// Member epoch that says goodbye (KIP-848).
+/// Member epoch with which a member leaves (KIP-848).
 const EPOCH_LEAVE: i32 = -1;
-/// Member epoch of a static member that will come back (KIP-848).
+/// Member epoch with which a static member leaves for a while (KIP-848).
 const EPOCH_PAUSE: i32 = -2;
 
-/// First version of `LeaveGroup` that names several members.
+/// First version of `LeaveGroup` with several members.
 const MEMBERS_SINCE: i16 = 3;
 
-/// A membership that is over, of which the group may not have heard.
+/// A membership that is over, of which the coordinator may not know.
 #[derive(Debug)]
 pub(in crate::consumer) struct Departure {
     coordinator: Arc<GroupCoordinator>,
@@ -42,8 +42,8 @@ impl Departure {
         Self { coordinator, options, member }
     }
 
-    /// Leaves the group, trying again while that may help and there is time for an answer, and for so long at most. A static
-    /// member of the classic protocol says nothing: it is expected back.
+    /// Leaves the group, with retries as long as they may help and there is time for an answer, within `limit`. A
+    /// static member of the classic protocol sends nothing: the group expects it back.
     pub(in crate::consumer) async fn leave(&self, limit: Duration) -> Result<(), ClientError> {
         let cluster = &self.options.cluster;
         let after = cluster.request_timeout.min(limit);
@@ -70,7 +70,7 @@ impl Departure {
         }
     }
 
-    /// Who left, to begin anew.
+    /// The identity that has left, for a new membership.
     pub(super) fn into_member(mut self) -> MemberIdentity {
         self.member.begin_anew();
         self.member
@@ -97,7 +97,7 @@ pub(super) async fn leave(
     }
 }
 
-/// Whether the group does not know who left: one that it never took in, or had given up. There is nothing left to do then.
+/// True if the group does not know the member: it was never admitted, or was removed. Nothing is left to do then.
 fn is_no_member(error: &ClientError) -> bool {
     use ErrorCode as Code;
     matches!(
@@ -107,7 +107,7 @@ fn is_no_member(error: &ClientError) -> bool {
 }
 
 async fn leave_classic(coordinator: &GroupCoordinator, identity: &MemberIdentity) -> Result<(), ClientError> {
-    // The data lane: a join may still be waiting in the other one.
+    // On the data lane: a join may still be waiting on the other.
     let version = coordinator.version_of(Lane::Data, ApiKey::LeaveGroup).await?;
     let mut request =
         LeaveGroupRequest { group_id: coordinator.group().into(), ..LeaveGroupRequest::default() };
@@ -133,7 +133,7 @@ pub(super) async fn leave_server_side(
         member_epoch: if identity.instance_id.is_some() { EPOCH_PAUSE } else { EPOCH_LEAVE },
         ..ConsumerGroupHeartbeatRequest::default()
     };
-    // Behind the heartbeat that may be under way: a join that came later would bring the member back for nobody.
+    // Behind the heartbeat that may be in flight: a join that arrived later would revive a member without a process.
     let frame = coordinator.call(Lane::Group, &request, CallLimits::default()).await?;
     let answer = frame.decode::<ConsumerGroupHeartbeatRequest<'_>>()?;
     ClientError::check(answer.error_code, answer.error_message.as_deref())

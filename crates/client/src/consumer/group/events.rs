@@ -1,7 +1,7 @@
-//! What the group wants of the consumer, until the consumer takes it.
+//! Instructions of the group that the consumer has not taken yet.
 //!
-//! Guarantees that telling waits for nothing: a member gives signs of life whether or not anybody polls. It is bounded all
-//! the same, by what there can be to say.
+//! Guarantees that queuing an event never waits: a member sends heartbeats whether or not the application polls. The
+//! queue is bounded all the same, by the invariants of its events.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,12 +10,12 @@ use tokio::sync::Notify;
 
 use super::GroupEvent;
 
-/// Events that the consumer has not taken, shared with who tells them.
+/// Events that the consumer has not taken, shared with the membership task.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Events(Arc<Waiting>);
 
-/// Invariants: nothing is before a `Lost`, and no `Assign` follows another. Nothing but a `Lost` and the end of membership
-/// follows a `Revoke`, for who tells that waits for its answer. So there are four at most.
+/// Invariants: nothing stands before a `Lost`, and no `Assign` follows another. Only a `Lost` and the end of
+/// membership follow a `Revoke`, because the membership task waits for its answer. So there are four events at most.
 #[derive(Debug, Default)]
 struct Waiting {
     events: Mutex<VecDeque<GroupEvent>>,
@@ -27,11 +27,11 @@ impl Events {
         self.0.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells the consumer, together with what it has not taken yet.
+    /// Queues an event, merged with those that the consumer has not taken yet.
     pub(super) fn put(&self, event: GroupEvent) {
         let mut events = self.lock();
         if matches!(event, GroupEvent::Lost { .. }) {
-            // All of it is over with the membership that it was said in.
+            // Earlier events end with their membership.
             events.clear();
         }
         let event = match (event, events.pop_back()) {
@@ -49,12 +49,12 @@ impl Events {
         self.0.came.notify_one();
     }
 
-    /// The next, if it has come already.
+    /// The next event, if there is one.
     pub(super) fn take(&self) -> Option<GroupEvent> {
         self.lock().pop_front()
     }
 
-    /// The next, when it comes.
+    /// Waits for the next event.
     pub(super) async fn next(&self) -> GroupEvent {
         loop {
             if let Some(event) = self.take() {
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_assigned_bit_by_bit_is_taken_as_a_whole_and_what_is_lost_is_not_taken_at_all() {
+    async fn assignments_merge_and_a_loss_discards_them() {
         let events = Events::default();
         (0..3).for_each(|index| events.put(assign(index)));
         let (done, mut confirmed) = oneshot::channel();
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_is_told() {
+    async fn waiting_handles_are_woken() {
         let events = Events::default();
         let (told, ()) = tokio::join!(events.next(), async { events.put(assign(0)) });
         assert_eq!(indexes(Some(told)), [0]);

@@ -1,5 +1,5 @@
-//! Whether the application still polls. A member that does not has to leave its group, however well its task is: what it
-//! was given would be read by nobody.
+//! Whether the application still polls. A member whose application does not poll has to leave its group, even if its
+//! task is healthy: its partitions would not be read.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,13 +9,13 @@ use tokio::time::{Instant, sleep_until};
 
 #[derive(Debug)]
 struct State {
-    /// Since when no poll is under way; none while one is.
+    /// Since when no poll is in progress; `None` while one is.
     silent_since: Option<Instant>,
-    /// Whether it was silent for too long, and has not polled since.
+    /// True if it was silent for too long, and has not polled since.
     expired: bool,
 }
 
-/// When the consumer polls.
+/// Times of the consumer's polls.
 #[derive(Debug)]
 pub(super) struct PollWatch {
     state: Mutex<State>,
@@ -32,7 +32,7 @@ impl PollWatch {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A poll begins. It ends with what is returned.
+    /// Begins a poll, which ends when the returned guard is dropped.
     pub(super) fn begin(self: &Arc<Self>) -> Polling {
         let mut state = self.lock();
         state.silent_since = None;
@@ -43,7 +43,7 @@ impl PollWatch {
         Polling(Arc::clone(self))
     }
 
-    /// Returns when there was no poll for so long.
+    /// Returns when there was no poll for this long.
     pub(super) async fn silence(&self, limit: Duration) {
         loop {
             let now = Instant::now();
@@ -60,7 +60,7 @@ impl PollWatch {
         }
     }
 
-    /// Returns when there is a poll after a silence.
+    /// Returns when a poll follows a silence.
     pub(super) async fn resumed(&self) {
         while self.lock().expired {
             self.resumed.notified().await;
@@ -68,7 +68,7 @@ impl PollWatch {
     }
 }
 
-/// A poll that is under way.
+/// A poll that is in progress.
 #[derive(Debug)]
 pub(in crate::consumer) struct Polling(Arc<PollWatch>);
 
@@ -85,7 +85,7 @@ mod tests {
     const LIMIT: Duration = Duration::from_secs(10);
 
     #[tokio::test(start_paused = true)]
-    async fn silence_counts_from_the_end_of_the_last_poll_and_not_while_one_goes_on() {
+    async fn silence_counts_from_the_end_of_the_last_poll() {
         let watch = Arc::new(PollWatch::new());
         let begun = Instant::now();
         let polling = watch.begin();
@@ -93,7 +93,7 @@ mod tests {
         drop(polling);
         watch.silence(LIMIT).await;
         assert_eq!(begun.elapsed(), LIMIT * 6);
-        assert!(tokio::time::timeout(LIMIT, watch.resumed()).await.is_err(), "nobody polls");
+        assert!(tokio::time::timeout(LIMIT, watch.resumed()).await.is_err(), "no poll comes");
         drop(watch.begin());
         watch.resumed().await;
         drop(watch.begin());

@@ -1,7 +1,7 @@
-//! A member of a KIP-848 group: one heartbeat carries everything, and the server decides who reads what.
+//! A member of a KIP-848 group: one heartbeat carries everything, and the server computes the assignment.
 //!
-//! The member reports what it reads; the server answers with what it should read. What is to go is given up first
-//! and reported, then what is new is taken, so that no partition has two readers.
+//! The member reports its partitions; the server answers with its target assignment. The member first gives up
+//! revoked partitions and reports that, and then takes new ones, so that no partition has two readers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,85 +21,88 @@ use crate::error::ClientError;
 use crate::retry::Chance;
 use crate::topic_partition::TopicPartition;
 
-/// Time between heartbeats until the server has said its own.
+/// Time between heartbeats until the server has sent its own interval.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// First version of the heartbeat that has patterns.
+/// First version of the heartbeat with patterns.
 const PATTERNS_SINCE: i16 = 1;
-/// Time between two looks at the topics at least, however soon metadata ages.
+/// Shortest time between two checks of the topics, however soon metadata ages.
 const LOOK_PAUSE_MIN: Duration = Duration::from_millis(100);
 
 /// Partitions by topic id, as the wire has them.
 type ById = BTreeMap<TopicId, BTreeSet<i32>>;
 
-/// Names that topics have, asked for by id or found by listing all.
+/// Names of topics, requested by id or found by listing all.
 type Naming = BoxFuture<'static, Result<Vec<(TopicId, String)>, ClientError>>;
 
-/// How much the next heartbeat says.
+/// How much the next heartbeat contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Detail {
-    /// That the member is alive.
+    /// Only that the member is alive.
     Life,
-    /// And what it reads.
+    /// Its partitions, too.
     Owned,
-    /// And everything else again, as the first one does.
+    /// Every field, as in the first heartbeat.
     Everything,
 }
 
-/// What the consumer is giving up, and what it then still has.
+/// The partitions that the consumer is giving up, and those that it will have afterwards.
 struct Revocation {
     confirmed: oneshot::Receiver<()>,
     left: ById,
 }
 
-/// A member and its task's state. Waits for nothing but its heartbeats: what else it asks for goes on by the side, so that
-/// the group hears of it in time.
+/// A member and its task's state. Waits only for its heartbeats; other requests run beside them, so that the
+/// coordinator gets heartbeats in time.
 ///
-/// Invariants: `owned` is what the consumer was told to read and has not confirmed to have given up, and the names of all of
-/// it are in `names`. While a revocation is under way nothing new is taken. `look_at` is set if, and only if, this member looks
-/// for the topics of the pattern that is subscribed to; `topics` are of that pattern unless it `is_resolving`.
+/// Invariants: `owned` are the partitions that the consumer was told to read and has not confirmed to have given up,
+/// and `names` has the names of all of them. During a revocation no new partition is taken. `look_at` is set if, and
+/// only if, this member finds the topics of the subscribed pattern itself; `topics` are of that pattern unless it
+/// `is_resolving`.
 pub(super) struct ServerSideMember {
     context: MemberContext,
     owned: ById,
     target: Option<ById>,
     names: BTreeMap<TopicId, String>,
-    /// Is asking for names.
+    /// The request for topic names that is in flight.
     naming: Option<Naming>,
-    /// Topics that lacked a name when names were asked for last, and when to ask for them again.
+    /// Topics without a name in the last answer, and when to request them again.
     asked: BTreeSet<TopicId>,
     ask_at: Instant,
     revocation: Option<Revocation>,
     interval: Duration,
     next_beat: Instant,
     detail: Detail,
-    /// Whether the group may have this member without its knowledge: no answer came when it joined or left, or it has lost its
-    /// epoch.
+    /// True if the group may have this member although the member does not know: a join or leave got no answer, or
+    /// its epoch was lost.
     may_be_in: bool,
-    /// Topics that the server was told of by name.
+    /// The topics by name that the server was sent.
     topics: Vec<String>,
-    /// Whether it may have been told a pattern, by this member or by who had this name of a static one before.
+    /// True if the server may have been sent a pattern, by this member or by the former process of a static member.
     told_pattern: bool,
-    /// When to look for topics that match a pattern which the server does not take.
+    /// When to search for the topics of a pattern that the server does not support.
     look_at: Option<Instant>,
-    /// Is looking. However long that takes, heartbeats go on.
+    /// The search in progress. Heartbeats go on meanwhile, however long it takes.
     look: Option<BoxFuture<'static, Result<Vec<String>, ClientError>>>,
-    /// What it has found: others than the server was told of, if the subscription is the same still.
+    /// The topics that the search has found, if they differ from those that the server was sent and the subscription
+    /// is unchanged.
     found: Option<Vec<String>>,
-    /// Whether a member has yet to find the topics of its subscription for the first time. It says nothing of them until then.
+    /// True while a member searches the topics of its subscription for the first time. Its heartbeats leave them out
+    /// until then.
     is_resolving: bool,
 }
 
-/// What a heartbeat says of the subscription.
+/// The subscription fields of a heartbeat.
 struct Said {
     topics: Vec<String>,
-    /// None says nothing of a pattern; empty takes it back.
+    /// `None` leaves the pattern out; an empty one cancels it.
     pattern: Option<String>,
 }
 
 impl ServerSideMember {
     pub(super) fn new(context: MemberContext) -> Self {
         let is_static = context.options.instance_id.is_some();
-        // Who has an id was in before, and the group has not heard that it left.
+        // A member with an id was in the group before, and the coordinator has not received its leave request.
         let may_be_in = !context.identity.get().member_id.is_empty();
         Self {
             context,
@@ -123,7 +126,7 @@ impl ServerSideMember {
         }
     }
 
-    /// Runs until membership fails for good, and says why.
+    /// Runs until membership fails for good, and returns the error.
     pub(super) async fn run(mut self) -> ClientError {
         if !self.may_be_in {
             self.context.identity.set_member(&new_member_id());
@@ -147,7 +150,7 @@ impl ServerSideMember {
         }
     }
 
-    /// Waits for the next heartbeat's time, or for something that should be said before.
+    /// Waits until the next heartbeat is due, or until an event requires one earlier.
     async fn wait(&mut self) -> Result<(), ClientError> {
         let (look_at, looks) = (self.look_at, self.look.is_none());
         let look = async {
@@ -180,7 +183,7 @@ impl ServerSideMember {
                 match learnt {
                     Ok(names) => self.names.extend(names),
                     Err(error) if error.kind() == ErrorKind::Retry => {
-                        tracing::debug!(%error, "the names of topics could not be had");
+                        tracing::debug!(%error, "topic names could not be fetched");
                     }
                     Err(error) => return Err(error),
                 }
@@ -240,8 +243,9 @@ impl ServerSideMember {
         Ok(())
     }
 
-    /// The subscription as this server takes it: a pattern as it is, or the topics that match it. None while a member has yet to
-    /// find these: the group would take for dead who waits for that. Who is none has nothing else to do.
+    /// The subscription in the form that this server supports: a pattern, or the topics that match it. `None` while a
+    /// member still searches these: waiting here would delay its heartbeats beyond the session timeout. A client that
+    /// is not a member yet simply waits.
     async fn subscribed(&mut self) -> Result<Option<Said>, ClientError> {
         if self.context.subscription.has_changed().is_ok_and(|changed| changed) {
             self.forget_look();
@@ -276,7 +280,7 @@ impl ServerSideMember {
         Ok(Some(Said { topics: self.topics.clone(), pattern: takes_back.then(String::new) }))
     }
 
-    /// What was found, and is looked for, is what another subscription means.
+    /// Cancels the search and its result: they belong to another subscription.
     fn forget_look(&mut self) {
         (self.look_at, self.look, self.found, self.is_resolving) = (None, None, None, false);
     }
@@ -286,7 +290,7 @@ impl ServerSideMember {
         self.look_at = Some(Instant::now() + age);
     }
 
-    /// Begins to look whether other topics match than the server was told of.
+    /// Begins to check whether the pattern matches other topics than the server was sent.
     fn begin_look(&mut self) {
         self.look_later();
         let subscription = self.context.subscription.borrow().clone();
@@ -335,12 +339,13 @@ impl ServerSideMember {
         }
     }
 
-    /// What an error of a heartbeat means.
+    /// Handles an error of a heartbeat.
     async fn recover(&mut self, error: ClientError) -> Result<(), ClientError> {
         self.context.coordinator.note(&error);
         match error.code() {
             Some(ErrorCode::FENCED_MEMBER_EPOCH | ErrorCode::UNKNOWN_MEMBER_ID) => self.lose(),
-            // It was deleted, as a group may be when nobody is in it any more. Who joins hears by that of another protocol.
+            // The group was deleted, which is possible while it has no members. For a joining member, the error means
+            // a group of the other protocol.
             Some(ErrorCode::GROUP_ID_NOT_FOUND) if self.context.identity.get().epoch > 0 => self.lose(),
             Some(ErrorCode::UNRELEASED_INSTANCE_ID) if self.may_be_in => self.release(error).await?,
             _ if error.kind() == ErrorKind::Retry => {
@@ -350,13 +355,13 @@ impl ServerSideMember {
             }
             _ => return Err(error),
         }
-        // The answer may have carried an assignment: saying everything makes the server say it again.
+        // The answer may have carried an assignment: a full heartbeat makes the server repeat it.
         self.detail = Detail::Everything;
         self.next_beat = self.context.attempts.lock().next_at(&self.context.options.cluster, Chance::draw());
         Ok(())
     }
 
-    /// The group has given the member up.
+    /// Ends the membership: the group has removed the member.
     fn lose(&mut self) {
         self.owned.clear();
         (self.target, self.revocation) = (None, None);
@@ -364,13 +369,13 @@ impl ServerSideMember {
         self.context.lose(|member| member.epoch = 0);
     }
 
-    /// Leaves the place that somebody has under this member's instance id, so that it can join as another member. That works
-    /// only if it is this member's own: otherwise this fails with the error that has said so.
+    /// Leaves the group in the name of this member's instance id, so that it can join as another member. That
+    /// succeeds only for this member's own place: otherwise this returns the error that led here.
     async fn release(&mut self, unreleased: ClientError) -> Result<(), ClientError> {
         let left = leave_server_side(&self.context.coordinator, &self.context.identity.get()).await;
         match left {
             Ok(()) => self.context.identity.set_member(&new_member_id()),
-            // Its session has timed out meanwhile.
+            // The session of that place has timed out meanwhile.
             Err(error) if is_free(&error) => self.context.identity.set_member(&new_member_id()),
             Err(error) if error.kind() == ErrorKind::Retry => self.context.attempts.lock().fail(&error),
             Err(_) => return Err(unreleased),
@@ -378,7 +383,7 @@ impl ServerSideMember {
         Ok(())
     }
 
-    /// Comes one step nearer to what the server wants.
+    /// Makes one step towards the target assignment.
     fn reconcile(&mut self) {
         if self.revocation.is_some() {
             return;
@@ -411,8 +416,8 @@ impl ServerSideMember {
         }
     }
 
-    /// Begins to ask for the names of topics that the server speaks of by id: only subscribed ones can be meant. Where it does
-    /// not know them yet, it is asked again about as often as it hears of this member; what is new is asked for at once.
+    /// Requests the names of topics that the server names by id: only subscribed topics are possible. Unknown ids are
+    /// requested again about as often as heartbeats are sent; new ones at once.
     fn begin_naming(&mut self, unnamed: BTreeSet<TopicId>) {
         let now = Instant::now();
         let is_asked = now < self.ask_at && unnamed.is_subset(&self.asked);
@@ -421,7 +426,7 @@ impl ServerSideMember {
         }
         (self.asked, self.ask_at) = (unnamed, now + self.interval);
         let cluster = Arc::clone(self.context.coordinator.cluster());
-        // Which topics match a pattern the server alone knows.
+        // With a pattern, only the server knows which topics match.
         let asked = (!self.context.has_pattern()).then(|| self.topics.clone());
         self.naming = Some(Box::pin(async move {
             let names: Option<Vec<&str>> =
@@ -442,12 +447,12 @@ impl ServerSideMember {
     }
 }
 
-/// Whether nobody has the instance id of who left.
+/// True if no member has the instance id any more.
 fn is_free(error: &ClientError) -> bool {
     matches!(error.code(), Some(ErrorCode::UNKNOWN_MEMBER_ID | ErrorCode::GROUP_ID_NOT_FOUND))
 }
 
-/// What is in `one` and not in `other`.
+/// The partitions in `one` and not in `other`.
 fn difference(one: &ById, other: &ById) -> ById {
     one.iter()
         .map(|(id, indexes)| match other.get(id) {
@@ -468,11 +473,11 @@ fn wire_partitions(partitions: &ById) -> Vec<TopicPartitions> {
         .collect()
 }
 
-/// A member names itself, with 128 random bits in the form that topic ids have.
+/// A member generates its own id, of 128 random bits in the form of topic ids.
 fn new_member_id() -> String {
     let mut id = [0; 16];
     if getrandom::fill(&mut id).is_err() {
-        // Without the system's randomness the server names the member.
+        // Without the system's randomness the server generates the id.
         return String::new();
     }
     TopicId(id).to_string()

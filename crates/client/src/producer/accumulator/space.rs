@@ -1,8 +1,8 @@
-//! The bound on buffered bytes: what of `buffer.memory` is free, and who waits for it.
+//! The bound on buffered bytes: how much of `buffer.memory` is free, and which senders wait for it.
 //!
-//! Guarantees that senders wait while as much is taken as may be, whatever takes it: records, and the memory that a batch
-//! has beside them. A record's room is waited for; that of its batch is known only when the record is put into one, under
-//! a lock, so it is taken at once, and is owed where it is not there.
+//! Guarantees that senders wait while the whole buffer is taken, by records or by the memory that batches need
+//! besides. A sender waits for its record's room. The room of a new batch is known only when the record is put into
+//! one, under a lock, so it is taken at once, and owed if it is not free.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -12,14 +12,14 @@ use tokio::time::Instant;
 use crate::error::ClientError;
 use crate::producer::exchange::in_us;
 
-/// Room is given back in so many parts at most while somebody waits for it.
+/// Most parts in which room is given back while senders wait for it.
 const LUMPS: usize = 16;
 
 /// The room of a producer's buffer.
 ///
-/// Invariants: `free` has as many permits as bytes are free, but for those in `freed`. While something is `owed`, what comes
-/// back pays for that first, so that more than `total_bytes` are taken only by as many batches as senders had room for a
-/// record at once.
+/// Invariants: `free` has as many permits as bytes are free, except those in `freed`. While bytes are `owed`,
+/// returned bytes pay for them first, so that more than `total_bytes` are taken only by as many batches as senders
+/// had room for a record at once.
 #[derive(Debug)]
 pub(super) struct Space {
     total_bytes: usize,
@@ -43,7 +43,7 @@ impl Space {
         }
     }
 
-    /// Takes so many bytes if they are free, and says whether they were.
+    /// Takes so many bytes if they are free, and returns whether they were.
     pub(super) fn try_take(&self, bytes: usize) -> Result<bool, ClientError> {
         match self.free.try_acquire_many(u32::try_from(bytes).unwrap_or(u32::MAX)) {
             Ok(permit) => permit.forget(),
@@ -53,7 +53,7 @@ impl Space {
         Ok(true)
     }
 
-    /// Takes them when they are free. Tells `wake` that somebody waits.
+    /// Takes them when they are free. Notifies `wake` of a waiting sender.
     pub(super) async fn take(&self, bytes: usize, wake: &Notify) -> Result<(), ClientError> {
         let _waiting = Waiting::new(self);
         wake.notify_one();
@@ -62,12 +62,12 @@ impl Space {
         Ok(())
     }
 
-    /// Has nobody take any more of it, and nobody wait.
+    /// Ends all waits for room, and refuses new ones.
     pub(super) fn close(&self) {
         self.free.close();
     }
 
-    /// Takes them now: what is not free is owed.
+    /// Takes them now: bytes that are not free are owed.
     pub(super) fn take_at_once(&self, bytes: usize) {
         let missing = bytes - self.free.forget_permits(bytes);
         if missing > 0 {
@@ -84,15 +84,16 @@ impl Space {
         self.free.add_permits(bytes - paid);
     }
 
-    /// Pays what is owed, and answers with how many of these bytes.
+    /// Pays owed bytes, and returns how many.
     fn pay(&self, bytes: usize) -> usize {
         let rest = |owed: usize| Some(owed.saturating_sub(bytes));
         let owed = self.owed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest);
         owed.unwrap_or_default().min(bytes)
     }
 
-    /// Gives the bytes of a batch back. While somebody waits for room they come in lumps: who was woken up for every batch
-    /// would be asleep again after a few records. The sender sees to what is left with [`give_back_freed`](Self::give_back_freed).
+    /// Gives the bytes of a batch back. While senders wait for room, bytes come in lumps: a sender woken for every
+    /// batch would sleep again after a few records. The sender task gives the rest back with
+    /// [`give_back_freed`](Self::give_back_freed).
     pub(super) fn free(&self, bytes: usize) {
         let freed = self.freed.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if freed >= self.lump_bytes() || !self.is_short() {
@@ -100,12 +101,12 @@ impl Space {
         }
     }
 
-    /// Bytes that were freed and not given back yet.
+    /// Freed bytes that were not given back yet.
     pub(super) fn freed_bytes(&self) -> usize {
         self.freed.load(Ordering::Relaxed)
     }
 
-    /// Gives back what was freed.
+    /// Gives back freed bytes.
     pub(super) fn give_back_freed(&self) {
         self.give_back(self.freed.swap(0, Ordering::Relaxed));
     }
@@ -115,7 +116,7 @@ impl Space {
         self.total_bytes / LUMPS
     }
 
-    /// Whether somebody waits.
+    /// True if senders wait.
     pub(super) fn is_short(&self) -> bool {
         self.waiting() > 0
     }
@@ -125,19 +126,19 @@ impl Space {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// For how long senders have waited, all together, in microseconds.
+    /// Total waiting time of all senders, in microseconds.
     pub(super) fn wait_us(&self) -> u64 {
         self.wait_us.load(Ordering::Relaxed)
     }
 
-    /// Bytes that nothing has taken.
+    /// Free bytes.
     pub(super) fn free_bytes(&self) -> usize {
         let free = self.free.available_permits() + self.freed_bytes();
         free.saturating_sub(self.owed.load(Ordering::Relaxed))
     }
 }
 
-/// Counts a sender that waits for room, for as long as it does.
+/// Counts a sender that waits for room, until it is dropped.
 struct Waiting<'a> {
     space: &'a Space,
     since: Instant,
@@ -164,7 +165,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_owed_is_paid_before_anybody_gets_room() {
+    async fn owed_bytes_are_paid_before_senders_get_room() {
         let (space, wake) = (Space::new(100), Notify::new());
         assert!(matches!(space.try_take(40), Ok(true)));
         space.take_at_once(90);

@@ -1,4 +1,4 @@
-//! What the accumulator's lock guards: queues, and which of them to look at when.
+//! The state under the accumulator's lock: the queues, and the order in which to visit them.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, VecDeque};
@@ -19,37 +19,37 @@ use crate::producer::topics::{Leaders, Topic};
 /// Room for records that a partition's first batch has.
 const ROOM_BYTES: usize = 8 * 1024;
 
-/// Invariants: `index` names the place of each topic in `topics`, which never shrinks; `last` is the place of the topic
-/// that was asked for last; `active`, `held` and `leaderless` together hold each queue with `listed` once, and every queue
-/// whose next batch may be sent; `parked` holds those whose next batch may be sent later, at least once at that time; the
-/// others wait for something that is under way. `unresolved` holds the ids of batches whose outcome was not
-/// told.
+/// Invariants: `index` names the place of each topic in `topics`, which never shrinks; `last` is the place of the
+/// last topic looked up; `active`, `stalled` and `leaderless` together hold each queue with `listed` once, and every
+/// queue whose next batch may be sent; `parked` holds those whose next batch may be sent later, at least once at that
+/// time; the others wait for a batch in flight. `unresolved` holds the ids of batches whose outcome was not passed
+/// on.
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) topics: Vec<Topic>,
     pub(super) index: HashMap<Arc<str>, usize>,
     pub(super) last: usize,
     pub(super) active: VecDeque<QueueKey>,
-    /// Those that wait for their leader to take something, or more.
-    pub(super) held: BTreeMap<NodeId, VecDeque<QueueKey>>,
-    /// Those that wait for a leader, or to be known for sure to be gone.
+    /// Queues that wait for their leader to accept a request, or another one.
+    pub(super) stalled: BTreeMap<NodeId, VecDeque<QueueKey>>,
+    /// Queues that wait for a leader, or for certainty that their partition is gone.
     pub(super) leaderless: Vec<QueueKey>,
     pub(super) parked: BinaryHeap<Reverse<(Instant, QueueKey)>>,
-    /// When to look for batches that were tried for too long; none while there are no batches.
+    /// When to search for expired batches; `None` without batches.
     pub(super) expire_at: Option<Instant>,
     pub(super) unresolved: BTreeSet<u64>,
     pub(super) next_batch: u64,
     pub(super) hurry_below: u64,
-    /// Whether batches that linger have been told not to since the last look.
+    /// True if lingering batches were hurried since the last drain.
     pub(super) hurried: bool,
     pub(super) leaders: Leaders,
     pub(super) counts: ProducerMetrics,
-    /// What has stood in the way of whatever record since one was delivered last: told of those that were never sent.
+    /// The last obstacle of any record since one was delivered: the reason for records that were never sent.
     pub(super) trouble: Option<Arc<ClientError>>,
 }
 
 impl State {
-    /// The place of a topic. Most records go where the one before went.
+    /// The place of a topic. Most records go to the topic of the record before.
     pub(super) fn find(&mut self, name: &str) -> Option<usize> {
         if self.topics.get(self.last).is_none_or(|topic| *topic.name != *name) {
             self.last = *self.index.get(name)?;
@@ -68,43 +68,43 @@ impl State {
         }
     }
 
-    /// Lists a queue that has something to send.
+    /// Lists a queue that has batches.
     pub(super) fn list_unless_empty(&mut self, key: QueueKey) {
         if self.queue(key).is_some_and(|queue| !queue.is_empty()) {
             self.list(key);
         }
     }
 
-    /// Sets a queue aside until its leader takes something again, or until there is one.
-    pub(super) fn hold(&mut self, key: QueueKey, leader: Option<NodeId>) {
+    /// Stalls a queue until its leader accepts a request again, or until there is a leader.
+    pub(super) fn stall(&mut self, key: QueueKey, leader: Option<NodeId>) {
         let Some(queue) = self.queue(key) else { return };
         queue.listed = true;
         match leader {
-            Some(node) => self.held.entry(node).or_default().push_back(key),
+            Some(node) => self.stalled.entry(node).or_default().push_back(key),
             None => self.leaderless.push(key),
         }
     }
 
-    /// Sets those aside again that a leader has taken nothing of, before all others.
-    pub(super) fn hold_first(&mut self, mut keys: VecDeque<QueueKey>, leader: NodeId) {
+    /// Stalls queues again from which their leader has taken nothing, before all others.
+    pub(super) fn stall_first(&mut self, mut keys: VecDeque<QueueKey>, leader: NodeId) {
         for key in &keys {
             if let Some(queue) = self.queue(*key) {
                 queue.listed = true;
             }
         }
         if !keys.is_empty() {
-            keys.extend(self.held.remove(&leader).into_iter().flatten());
-            self.held.insert(leader, keys);
+            keys.extend(self.stalled.remove(&leader).into_iter().flatten());
+            self.stalled.insert(leader, keys);
         }
     }
 
-    /// Has all looked at again that were set aside.
+    /// Lists all stalled queues again.
     pub(super) fn recall_all(&mut self) {
-        let held = std::mem::take(&mut self.held).into_values().flatten();
-        self.active.extend(held.chain(std::mem::take(&mut self.leaderless)));
+        let stalled = std::mem::take(&mut self.stalled).into_values().flatten();
+        self.active.extend(stalled.chain(std::mem::take(&mut self.leaderless)));
     }
 
-    /// Lists a queue at a later time. Answers whether that is the first time of all.
+    /// Lists a queue at a later time. Returns whether that is the earliest time of all.
     pub(super) fn park(&mut self, key: QueueKey, at: Instant) -> bool {
         let Some(queue) = self.queue(key) else { return false };
         if queue.parked_until.is_some_and(|until| until <= at) {
@@ -116,7 +116,7 @@ impl State {
         first
     }
 
-    /// Lists the queues whose time has come, or all that were parked.
+    /// Lists the queues whose time has come, or all parked ones.
     pub(super) fn unpark(&mut self, now: Instant, all: bool) {
         while let Some(Reverse((at, key))) = self.parked.peek().copied() {
             if at > now && !all {
@@ -130,19 +130,19 @@ impl State {
         }
     }
 
-    /// Lists every queue that has something to send.
+    /// Lists every queue that has batches.
     pub(super) fn list_all(&mut self) {
         (0..self.topics.len()).for_each(|topic| self.list_topic(topic));
     }
 
-    /// Lists every queue of a topic that has something to send, those of partitions that are gone among them.
+    /// Lists every queue of a topic that has batches, including those of partitions that are gone.
     pub(super) fn list_topic(&mut self, topic: usize) {
         for (partition, _) in (0..).zip(0..self.topics[topic].queues.len()) {
             self.list_unless_empty(QueueKey { topic, partition });
         }
     }
 
-    /// Counts a batch that has its outcome, and whose turn it is to be told.
+    /// Counts a completed batch whose callbacks are due.
     pub(super) fn leave(&mut self, Ended { batch, result }: &Ended) {
         self.unresolved.remove(&batch.id);
         let records = u64::try_from(batch.record_count()).unwrap_or_default();
@@ -152,9 +152,9 @@ impl State {
         counts.batch_bytes += batch.size_bytes() as u64;
     }
 
-    /// A batch for a partition, whose first record takes at most so many bytes. Where the one before was large, this one will
-    /// be, and has the room at once; else there is not much more than that one needed: with many partitions such batches are
-    /// what fills the buffer.
+    /// A batch for a partition, whose first record takes at most so many bytes. If the batch before was large, this
+    /// one gets room for a full batch at once; otherwise little more than that one used: with many partitions such
+    /// batches fill the buffer.
     pub(super) fn new_batch(
         &mut self,
         key: QueueKey,
@@ -174,9 +174,8 @@ impl State {
         Batch::new(self.next_batch, key, outcome, shape, memory)
     }
 
-    /// Puts a new batch behind the others of its partition. Answers whether the sender should look: it or the batch before
-    /// is full, or this one is the next that something has to be done about. Where as much as may be is under way, what comes
-    /// back has the sender look.
+    /// Queues a new batch of a partition. Returns whether to wake the sender task: this batch or the one before is
+    /// full, or this one is the next to be sent. With the maximum in flight, a returning batch wakes the sender task.
     pub(super) fn begin(&mut self, batch: Batch, linger: Duration, in_flight_max: usize) -> bool {
         let (key, lingers, full) = (batch.key, batch.created + linger, batch.is_full());
         self.unresolved.insert(batch.id);

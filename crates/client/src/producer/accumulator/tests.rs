@@ -12,7 +12,7 @@ use super::*;
 use crate::cluster::{ClusterOptions, PartitionInfo};
 use crate::producer::Delivery;
 use crate::producer::batch::BATCH_BYTES;
-use crate::producer::listener::{Callback, DeliveryListener, Noting, SettledRecords};
+use crate::producer::listener::{Callback, CompletedRecords, DeliveryListener, Tagging};
 use crate::producer::partitioner::partition_of_key;
 use crate::producer::topics::GONE_GRACE;
 
@@ -76,7 +76,7 @@ fn partitions(batches: &[Batch]) -> Vec<i32> {
 fn deliver(accumulator: &Accumulator, batches: Vec<Batch>) {
     for batch in batches {
         let place = BatchPlace { base_offset: Some(Offset(0)), append_time: None };
-        accumulator.settle(batch, Ok(place), false);
+        accumulator.complete(batch, Ok(place), false);
     }
 }
 
@@ -94,7 +94,7 @@ fn a_request_has_one_batch_of_each_partition() {
 }
 
 #[test]
-fn who_found_no_room_in_a_request_comes_first_in_the_next() {
+fn queue_without_room_in_a_request_is_first_in_the_next() {
     let accumulator = accumulator(|options| options.request_bytes_max = 600);
     for partition in [0, 1, 2, 0, 1, 2] {
         append(&accumulator, &record(partition, 190));
@@ -121,7 +121,7 @@ fn a_batch_does_not_linger_when_the_partitioner_has_left_it() {
     let accumulator = accumulator(|_| {});
     append(&accumulator, &RecordRef::new("t", &VALUE[..100]));
     for _ in 0..20 {
-        // Only one fits: the next goes to a batch of its own, of the same partition or another.
+        // Only one fits: the next record goes to a batch of its own, of the same partition or another.
         append(&accumulator, &RecordRef::new("t", &VALUE[..100]));
         let batches = drain(&accumulator);
         assert_eq!(batches.len(), 1, "the one before");
@@ -131,7 +131,7 @@ fn a_batch_does_not_linger_when_the_partitioner_has_left_it() {
 
 #[tokio::test]
 async fn sending_waits_for_room_and_what_is_there_no_longer_lingers() {
-    // Enough for two batches, and not for another record of the second one's size.
+    // Enough for two batches, but not for another record of the second one's size.
     let accumulator = accumulator(|options| options.buffer_bytes = 2 * BATCH_BYTES + 1260);
     append(&accumulator, &record(0, 900));
     assert_eq!(partitions(&drain(&accumulator)).len(), 1, "a full batch");
@@ -146,7 +146,7 @@ async fn sending_waits_for_room_and_what_is_there_no_longer_lingers() {
 }
 
 #[test]
-fn while_as_much_as_may_be_is_under_way_the_sender_is_left_alone() {
+fn sender_is_not_woken_with_the_maximum_in_flight() {
     let accumulator = accumulator(|_| {});
     append(&accumulator, &record(0, 190));
     let first = drain(&accumulator);
@@ -156,7 +156,7 @@ fn while_as_much_as_may_be_is_under_way_the_sender_is_left_alone() {
     }
     assert!(accumulator.wake.notified().now_or_never().is_none(), "the first goes alone");
     deliver(&accumulator, first);
-    assert_eq!(partitions(&drain(&accumulator)), [0], "what came back has it looked at");
+    assert_eq!(partitions(&drain(&accumulator)), [0], "a returning batch lists its queue");
 }
 
 #[tokio::test]
@@ -177,7 +177,7 @@ async fn room_is_given_back_in_lumps_while_somebody_waits_for_it() {
     assert_eq!(accumulator.freed_bytes(), 0, "a sixteenth of the buffer");
     assert!(waiting.now_or_never().is_some());
     deliver(&accumulator, drain(&accumulator));
-    assert_eq!(accumulator.freed_bytes(), 0, "nobody waits");
+    assert_eq!(accumulator.freed_bytes(), 0, "no sender waits");
 }
 
 #[tokio::test]
@@ -217,7 +217,7 @@ fn a_flush_ends_after_the_last_callback_and_not_before() {
     assert!(flush.now_or_never().is_some());
 }
 
-/// What a look took, and how often it asked for a leader and for a node's room.
+/// The result of a drain, and how often it asked for a leader and for a node's room.
 fn look(accumulator: &Accumulator, leads: bool, takes: bool, now: Instant) -> (Drained, usize, usize) {
     let (mut leaders, mut rooms) = (0, 0);
     let mut plan = DrainPlan {
@@ -239,7 +239,7 @@ fn look(accumulator: &Accumulator, leads: bool, takes: bool, now: Instant) -> (D
 }
 
 #[test]
-fn what_waits_for_a_leader_to_take_something_is_looked_at_when_it_does_and_not_before() {
+fn stalled_queues_are_visited_only_when_their_leader_accepts() {
     let accumulator = accumulator(|_| {});
     for partition in [0, 1, 2] {
         append(&accumulator, &record(partition, 190));
@@ -252,9 +252,9 @@ fn what_waits_for_a_leader_to_take_something_is_looked_at_when_it_does_and_not_b
         (taken, leaders, rooms, drained.leaderless.len())
     };
     let none = Vec::<i32>::new();
-    assert_eq!(asked(false, true), (none.clone(), 3, 0, 1), "nobody leads");
+    assert_eq!(asked(false, true), (none.clone(), 3, 0, 1), "no leader");
     assert_eq!(asked(false, true), (none.clone(), 0, 0, 0), "nothing is known that was not");
-    accumulator.list_held();
+    accumulator.list_stalled();
     assert_eq!(asked(true, false), (none.clone(), 3, 1, 0), "the leader takes nothing");
     assert_eq!(asked(true, false), (none, 0, 1, 0), "only whether it does now is asked");
     assert_eq!(asked(true, true), (vec![0, 1, 2], 3, 1, 0));
@@ -284,30 +284,30 @@ fn a_leader_for_which_nothing_waits_any_more_is_left_alone() {
     let (drained, ..) = look(&accumulator, true, false, now + Duration::from_secs(2));
     assert_eq!(drained.expired.len(), 1);
     for batch in drained.expired {
-        accumulator.settle(batch, Err(ClientError::Closed), false);
+        accumulator.complete(batch, Err(ClientError::Closed), false);
     }
     drop(delivery);
     assert_eq!(look(&accumulator, true, false, now + Duration::from_secs(3)).2, 0);
 }
 
-/// What an answer about the topic, which was asked for at a time, has be found gone.
+/// The batches found gone after metadata of the topic that was requested at a time.
 fn gone_by(accumulator: &Accumulator, told: &TopicInfo, asked_at: Instant) -> (Vec<Batch>, bool) {
     accumulator.learn(told, 1, Some(asked_at));
-    accumulator.list_held();
+    accumulator.list_stalled();
     let drained = look(accumulator, true, true, Instant::now()).0;
     (drained.gone, drained.leaderless.contains("t"))
 }
 
-/// Has what waits for partitions that are gone fail when it is time, and answers which these are. The topic has this id and
-/// one partition.
+/// Fails the batches for partitions that are gone when it is time, and returns the partitions. The topic has this id
+/// and one partition.
 async fn fail_gone(accumulator: &Accumulator, id: TopicId) -> Vec<i32> {
     let told = topic(id, &[NODE; 1]);
-    assert!(gone_by(accumulator, &told, Instant::now()).0.is_empty(), "somebody may be behind");
+    assert!(gone_by(accumulator, &told, Instant::now()).0.is_empty(), "a server may lag behind");
     tokio::time::advance(GONE_GRACE).await;
     let (gone, _) = gone_by(accumulator, &told, Instant::now());
     let partitions = partitions(&gone);
     for batch in gone {
-        accumulator.settle(batch, Err(ClientError::Closed), false);
+        accumulator.complete(batch, Err(ClientError::Closed), false);
     }
     partitions
 }
@@ -318,7 +318,7 @@ fn has_no_partition_2(accumulator: &Accumulator) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_topic_made_anew_with_fewer_partitions_is_filled_as_it_is_now() {
+async fn recreated_topic_with_fewer_partitions_is_filled_as_it_is() {
     let accumulator = accumulator(|_| {});
     let made = |number| TopicId([number; 16]);
     accumulator.learn(&topic(made(1), &[NODE; 3]), 1, None);
@@ -331,7 +331,7 @@ async fn a_topic_made_anew_with_fewer_partitions_is_filled_as_it_is_now() {
     accumulator.learn(&last, 1, None);
     append(&accumulator, &RecordRef::new("t", b"v"));
     accumulator.learn(&topic(made(2), &[NODE; 1]), 1, None);
-    // The batch of the one before has room still.
+    // The last record's batch still has room.
     append(&accumulator, &RecordRef::new("t", b"v"));
     assert_eq!(fail_gone(&accumulator, made(2)).await, [1, 2]);
     assert!(has_no_partition_2(&accumulator));
@@ -349,7 +349,7 @@ async fn a_topic_made_anew_with_fewer_partitions_is_filled_as_it_is_now() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_back_from_a_partition_that_is_gone_is_not_tried_again() {
+async fn batch_for_a_gone_partition_is_not_retried() {
     let accumulator = accumulator(|_| {});
     accumulator.learn(&topic(TopicId([1; 16]), &[NODE; 3]), 1, None);
     append(&accumulator, &record(2, 190));
@@ -357,13 +357,13 @@ async fn what_comes_back_from_a_partition_that_is_gone_is_not_tried_again() {
     accumulator.learn(&topic(TopicId([2; 16]), &[NODE; 1]), 1, None);
     for batch in under_way {
         let error = ClientError::Server { code: ErrorCode::UNKNOWN_TOPIC_OR_PARTITION, message: None };
-        assert!(accumulator.settle_error(batch, error, Instant::now()));
+        assert!(accumulator.handle_error(batch, error, Instant::now()));
     }
     assert_eq!(fail_gone(&accumulator, TopicId([2; 16])).await, [2]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_seems_gone_is_asked_for_until_an_answer_of_after_the_grace_lacks_it_too() {
+async fn missing_partition_fails_only_by_metadata_after_the_grace() {
     let accumulator = accumulator(|_| {});
     let (before, behind) = (TopicId([1; 16]), topic(TopicId([2; 16]), &[NODE; 1]));
     accumulator.learn(&topic(before, &[NODE; 3]), 1, None);
@@ -381,12 +381,12 @@ async fn what_seems_gone_is_asked_for_until_an_answer_of_after_the_grace_lacks_i
         "an answer may have been on its way for long"
     );
     let (gone, _) = gone_by(&accumulator, &topic(behind.id, &[NODE; 2]), Instant::now());
-    assert_eq!(partitions(&gone), [2], "of the other one somebody knows by now");
+    assert_eq!(partitions(&gone), [2], "a server knows the other one by now");
 }
 
-/// A server that is behind may say so, too.
+/// The metadata may come from a server that lags behind.
 #[tokio::test(start_paused = true)]
-async fn where_topics_have_no_ids_what_was_handed_over_waits_for_partitions_that_seem_gone() {
+async fn without_topic_ids_batches_wait_for_missing_partitions() {
     let accumulator = accumulator(|_| {});
     append(&accumulator, &record(2, 190));
     assert!(!accumulator.learn(&topic(TopicId::ZERO, &[NODE; 1]), 1, None), "it waits for a leader");
@@ -394,8 +394,8 @@ async fn where_topics_have_no_ids_what_was_handed_over_waits_for_partitions_that
     assert_eq!(fail_gone(&accumulator, TopicId::ZERO).await, [0; 0]);
 }
 
-/// Puts records without a key into batches of their own, each sent at once where its leader takes it. Answers where they
-/// were sent to.
+/// Puts records without a key into batches of their own, each sent at once if its leader accepts it. Returns the
+/// partitions that they were sent to.
 fn spread(
     accumulator: &Accumulator,
     leaders: &[NodeId],
@@ -415,7 +415,7 @@ fn spread(
         };
         let drained = accumulator.drain(&mut plan);
         for batch in drained.expired {
-            accumulator.settle(batch, Err(ClientError::Closed), false);
+            accumulator.complete(batch, Err(ClientError::Closed), false);
         }
         for batches in drained.requests.into_values() {
             sent.extend(partitions(&batches));
@@ -426,7 +426,7 @@ fn spread(
 }
 
 #[test]
-fn a_leader_that_was_slow_is_tried_again_when_nothing_waits_for_it_any_more() {
+fn slow_leader_is_used_again_once_nothing_waits_for_it() {
     const OTHER: NodeId = NodeId(2);
     const LEADERS: [NodeId; 3] = [NODE, NODE, OTHER];
     let timeout = Duration::from_millis(10);
@@ -441,7 +441,7 @@ fn a_leader_that_was_slow_is_tried_again_when_nothing_waits_for_it_any_more() {
     spread(&accumulator, &LEADERS, but_other, now);
     let sent = spread(&accumulator, &LEADERS, but_other, now + timeout * 2);
     assert!(sent.len() >= 49, "from the first look on the others get all: {sent:?}");
-    // What waits for it has been tried for too long by now.
+    // Its waiting batches have expired by now.
     let later = now + Duration::from_mins(2);
     spread(&accumulator, &LEADERS, but_other, later);
     let sent = spread(&accumulator, &LEADERS, |_| true, later);
@@ -460,12 +460,12 @@ fn a_look_says_whether_another_may_take_more() {
     assert_eq!((second.requests.len(), second.more), (1, false));
 }
 
-/// How many records of so many bytes have room at once, each in the batch that it belongs to.
+/// How many records of so many bytes have room at once, each with its share of a batch.
 fn records_with_room(accumulator: &Accumulator, bytes: usize) -> usize {
     records_with_room_told(accumulator, bytes, || None::<Callback>)
 }
 
-/// The same with somebody to be told of each.
+/// The same with a callback or listener for each.
 fn records_with_room_told<W: Enlist>(
     accumulator: &Accumulator,
     bytes: usize,
@@ -484,13 +484,13 @@ fn records_with_room_told<W: Enlist>(
 struct Unheard;
 
 impl DeliveryListener for Unheard {
-    type Note = [u64; 8];
+    type Tag = [u64; 8];
 
-    fn settled(&self, _: &SettledRecords<'_, Self::Note>) {}
+    fn completed(&self, _: &CompletedRecords<'_, Self::Tag>) {}
 }
 
 #[test]
-fn what_is_kept_to_tell_of_records_counts_too() {
+fn callbacks_and_tags_count_against_the_buffer() {
     let buffer = || {
         accumulator(|options| {
             options.buffer_bytes = 1 << 20;
@@ -499,18 +499,18 @@ fn what_is_kept_to_tell_of_records_counts_too() {
     };
     let untold = records_with_room(&buffer(), 0);
     let listener = Arc::new(Unheard);
-    let noted = records_with_room_told(&buffer(), 0, || Noting { listener: &listener, note: Some([0; 8]) });
+    let tagged = records_with_room_told(&buffer(), 0, || Tagging { listener: &listener, tag: Some([0; 8]) });
     let called = records_with_room_told(&buffer(), 0, || Some(Callback::new(|_| {})));
-    // A note takes 80 bytes here, a callback 32, and a record 7 of its own.
-    assert!(noted * 80 < 1 << 20 && called * 32 < 1 << 20, "{untold} {noted} {called}");
-    assert!(untold > 4 * called && called > noted && noted > 5000, "{untold} {noted} {called}");
+    // A tag takes 80 bytes here, a callback 32, and a record 7 of its own.
+    assert!(tagged * 80 < 1 << 20 && called * 32 < 1 << 20, "{untold} {tagged} {called}");
+    assert!(untold > 4 * called && called > tagged && tagged > 5000, "{untold} {tagged} {called}");
 }
 
 #[test]
-fn the_buffer_holds_what_batches_take_and_not_their_records_alone() {
+fn buffer_counts_the_memory_of_batches_besides_records() {
     for (batch_bytes, bytes, least, most) in [
         (0, 10, 1000, 1600),
-        // Beside which a record of that length has only 17 or so.
+        // Compared with which a record of that length has only 17 or so.
         (16_384, 10, 50_000, 62_000),
         (16_384, 1000, 900, 1000),
     ] {
@@ -530,7 +530,7 @@ fn the_buffer_holds_what_batches_take_and_not_their_records_alone() {
         }
         let uneven_bytes = batch_bytes / UNEVEN_PART;
         assert!(free_bytes + taken_bytes + uneven_bytes >= 1 << 20, "{free_bytes}, {taken_bytes}");
-        // What is owed is of one batch at most.
+        // At most one batch is owed.
         assert!(taken_bytes < (1 << 20) + BATCH_BYTES + batch_bytes, "{taken_bytes}");
         assert_eq!(accumulator.space.free_bytes(), 1 << 20);
     }
@@ -577,7 +577,7 @@ fn records_with_a_key_go_where_the_key_says() {
 }
 
 proptest! {
-    /// Records without a key: while nothing hurries them, every batch is as full as it can be, but for the last one.
+    /// Records without a key: unless a flush hurries them, every batch is as full as possible, except the last one.
     #[test]
     fn keyless_batches_stay_whole(sizes in prop::collection::vec(0_usize..100, 1..300)) {
         let accumulator = accumulator(|options| options.batch_bytes = 500);

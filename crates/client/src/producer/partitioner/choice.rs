@@ -6,15 +6,15 @@ use super::{KeyedRoundRobin, Partitioner, RoundRobin, Sticky, TopicPartitioner, 
 use crate::options::OptionValue;
 use crate::producer::options::ProducerOptions;
 
-/// Who chooses the partition of a record that names none.
+/// The partitioner of records that name no partition.
 #[derive(Clone, Debug)]
 pub enum PartitionerChoice {
     /// [`UniformSticky`].
     UniformSticky,
     /// [`Sticky`].
     Sticky,
-    /// [`Sticky`] that ignores keys whatever `partitioner.ignore.keys` says, as `UniformStickyPartitioner` did, which Kafka 4
-    /// has no more. [`UniformSticky`] is another one: the default of Kafka 4, which honours keys.
+    /// [`Sticky`] that ignores keys whatever `partitioner.ignore.keys` is, as `UniformStickyPartitioner` did, which
+    /// Kafka 4 no longer has. [`UniformSticky`] is another one: the default of Kafka 4, which honours keys.
     StickyIgnoringKeys,
     /// [`RoundRobin`].
     RoundRobin,
@@ -27,7 +27,7 @@ pub enum PartitionerChoice {
 /// The class that ignored keys: it has no other name here.
 const UNIFORM_STICKY_CLASS: &str = "org.apache.kafka.clients.producer.UniformStickyPartitioner";
 
-/// The names, the first of each its own, the others those of Kafka's classes.
+/// The names: the first of each is its own, the others are those of Kafka's classes.
 const NAMES: [(&str, PartitionerChoice); 9] = [
     ("uniform-sticky", PartitionerChoice::UniformSticky),
     ("", PartitionerChoice::UniformSticky),
@@ -61,7 +61,7 @@ impl PartitionerChoice {
 }
 
 impl OptionValue for PartitionerChoice {
-    /// Of a class, also without its package.
+    /// The name of a class is accepted without its package, too.
     fn from_text(text: &str) -> Option<Self> {
         let is_it =
             |name: &str| name == text || name.rsplit_once('.').is_some_and(|(_, class)| class == text);

@@ -6,7 +6,7 @@ const SHIFT: u32 = 24;
 
 /// The partition of a key among `partitions`, which is at least 1.
 pub fn partition_of_key(key: &[u8], partitions: i32) -> i32 {
-    // The sign bit is dropped, as the Java client does, rather than the absolute value taken.
+    // The sign bit is masked, as in the Java client; the absolute value is not taken.
     (hash(key) & 0x7fff_ffff) as i32 % partitions
 }
 
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn hashes_and_partitions_are_those_of_the_java_client_for_every_length_of_tail() {
+    fn hashes_equal_those_of_the_java_client() {
         for (length, (hashed, partition)) in OF_LENGTH.into_iter().zip(PARTITIONS).enumerate() {
             assert_eq!(hash(&key(length)) as i32, hashed, "{length}");
             assert_eq!(partition_of_key(&key(length), 17), partition, "{length}");

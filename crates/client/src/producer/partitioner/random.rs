@@ -1,4 +1,4 @@
-//! Random numbers for choices whose spread matters and nothing else.
+//! Random numbers for choices of which only the distribution matters.
 
 /// xorshift64* (Marsaglia 2003, Vigna 2016).
 ///
@@ -8,7 +8,7 @@ pub(super) struct Random(u64);
 
 impl Random {
     pub(super) fn new(seed: u64) -> Self {
-        // Seeds that differ little would give first numbers that differ little.
+        // Similar seeds would give similar first numbers.
         let mixed = (seed ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         Self(mixed | 1)
     }

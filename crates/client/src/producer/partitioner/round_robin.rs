@@ -1,11 +1,11 @@
-//! Record by record to the next partition: all of them, or those without a key.
+//! Each record to the next partition: all records, or those without a key.
 
 use super::random::Random;
 use super::{Choice, TopicPartitioner, TopicView, partition_of_key};
 use crate::producer::record::RecordRef;
 
-/// Takes the partitions that have a leader in turn, or all of them while none has, as Kafka's `RoundRobinPartitioner`
-/// does: every record to the next one, whatever its key.
+/// Uses the partitions that have a leader in rotation, or all of them while none has, as Kafka's
+/// `RoundRobinPartitioner` does: every record goes to the next one, whatever its key.
 #[derive(Debug, Default)]
 pub struct RoundRobin {
     next: usize,
@@ -30,9 +30,9 @@ impl TopicPartitioner for RoundRobin {
     }
 }
 
-/// Takes turns as [`RoundRobin`] does for records without a key; those with one go where their key belongs and do not
-/// move the turn. That was the default of Kafka's producer before it became sticky (KIP-480), so it is what the sticky
-/// ones are to be compared with where records have keys.
+/// Rotates as [`RoundRobin`] does for records without a key; records with one go to their key's partition and do not
+/// advance the rotation. That was the default of Kafka's producer before it became sticky (KIP-480), so it is the
+/// baseline for the sticky ones where records have keys.
 #[derive(Debug)]
 pub struct KeyedRoundRobin {
     turns: RoundRobin,
@@ -46,7 +46,7 @@ impl KeyedRoundRobin {
         Self { turns: RoundRobin { next: usize::try_from(begin).unwrap_or_default() }, ignore_keys: false }
     }
 
-    /// Whether records with a key take turns as if they had none.
+    /// Whether records with a key rotate as if they had none.
     #[must_use]
     pub fn ignore_keys(mut self, ignore: bool) -> Self {
         self.ignore_keys = ignore;

@@ -5,8 +5,8 @@ use super::{Choice, TopicPartitioner, TopicView, partition_of_key};
 use crate::producer::record::RecordRef;
 
 /// Records without a key go to one partition until its batch is done, however small, and then to another that has a
-/// leader. So a partition whose leader is slow gets more, because its batches grow; [`UniformSticky`] does not have
-/// that flaw.
+/// leader. A partition with a slow leader thus gets more records, because its batches grow; [`UniformSticky`] does
+/// not have that flaw.
 ///
 /// [`UniformSticky`]: super::UniformSticky
 #[derive(Debug)]
@@ -37,7 +37,7 @@ impl Sticky {
         let partition = match (available, previous) {
             ([], _) => random_of_all(&mut self.random, topic),
             ([only], _) => *only,
-            // Not the same again, where there is another.
+            // Not the same again, if there is another.
             (_, Some(previous)) if available.binary_search(&previous).is_ok() => {
                 let at = self.random.below(available.len() as u64 - 1);
                 let chosen = available[usize::try_from(at).unwrap_or_default()];
@@ -56,7 +56,7 @@ fn successor(sorted: &[i32], partition: i32) -> i32 {
     sorted.get(after).copied().unwrap_or(partition)
 }
 
-/// One of all partitions, for when none has a leader.
+/// One of all partitions, while none has a leader.
 pub(super) fn random_of_all(random: &mut Random, topic: &dyn TopicView) -> i32 {
     let count = u64::try_from(topic.partition_count()).unwrap_or(1);
     i32::try_from(random.below(count)).unwrap_or_default()
@@ -71,7 +71,7 @@ impl TopicPartitioner for Sticky {
     }
 
     fn on_new_batch(&mut self, partition: i32, _: usize, topic: &dyn TopicView) -> i32 {
-        // What has just been chosen has had no batch yet.
+        // A partition that has just been chosen has had no batch yet.
         if self.used { self.next(topic) } else { partition }
     }
 

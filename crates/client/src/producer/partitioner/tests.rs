@@ -1,4 +1,4 @@
-//! Where records go, and how evenly.
+//! Partitions of records, and the evenness of their distribution.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use crate::ProducerOptions;
 
 const BATCH_BYTES: usize = 16_384;
 
-/// A topic as a test wants it.
+/// A topic with the properties that a test needs.
 struct Topic {
     available: Vec<i32>,
     waiting: Vec<usize>,
@@ -41,8 +41,8 @@ impl TopicView for Topic {
     }
 }
 
-/// Sends records of these sizes through batches of `BATCH_BYTES`, as the accumulator does. Answers partition and bytes
-/// of each batch. `sent_early` says whether a batch was sent before the record of this number.
+/// Sends records of these sizes through batches of `BATCH_BYTES`, as the accumulator does. Returns partition and
+/// bytes of each batch. `sent_early` tells whether a batch was sent before the record of this number.
 fn batches(
     partitioner: &mut dyn TopicPartitioner,
     topic: &Topic,
@@ -108,7 +108,7 @@ const LIMIT_9: f64 = 26.12;
 const LIMIT_4: f64 = 16.27;
 
 #[test]
-fn the_uniform_sticky_partitioner_gives_every_partition_the_same_bytes_over_time() {
+fn uniform_sticky_spreads_bytes_evenly_over_time() {
     let sizes: Vec<usize> = (0..200_000).map(|at| 100 + at * 7919 % 1900).collect();
     let topic = Topic::of(9);
     for (seed, early_every) in [(1, 1_000_000), (2, 1_000_000), (3, 40), (4, 7), (5, 1)] {
@@ -122,7 +122,7 @@ fn the_uniform_sticky_partitioner_gives_every_partition_the_same_bytes_over_time
 }
 
 #[test]
-fn the_older_sticky_partitioner_is_even_while_all_leaders_are_equally_fast() {
+fn sticky_is_even_while_leaders_are_equally_fast() {
     let sizes = vec![500; 200_000];
     for seed in 1..5 {
         let done = batches(&mut Sticky::new(seed), &Topic::of(9), &sizes, |number| number % 1000 == 0);
@@ -136,7 +136,7 @@ fn the_older_sticky_partitioner_is_even_while_all_leaders_are_equally_fast() {
 }
 
 #[test]
-fn partitions_with_longer_queues_are_chosen_as_much_less_often_as_they_are_longer() {
+fn choice_is_weighted_by_queue_length() {
     let topic = Topic { waiting: vec![0, 3, 1, 2], ..Topic::of(4) };
     for seed in 1..5 {
         let mut partitioner = UniformSticky::new(BATCH_BYTES, seed);
@@ -172,7 +172,7 @@ fn a_topic_of_many_partitions_gets_all_of_them_used() {
 }
 
 #[test]
-fn partitions_without_a_leader_get_nothing_while_others_have_one() {
+fn leaderless_partitions_get_nothing_while_others_lead() {
     let sizes = vec![BATCH_BYTES; 300];
     let partitioners: [Box<dyn TopicPartitioner>; 2] =
         [Box::new(Sticky::new(3)), Box::new(UniformSticky::new(BATCH_BYTES, 3))];
@@ -188,24 +188,24 @@ fn partitions_without_a_leader_get_nothing_while_others_have_one() {
 
 #[test]
 fn round_robin_takes_turns() {
-    let (mut turns, record) = (RoundRobin::default(), RecordRef::new("t", b"").with_key(b"k"));
+    let (mut rotation, record) = (RoundRobin::default(), RecordRef::new("t", b"").with_key(b"k"));
     let topic = Topic { available: vec![0, 2, 3], ..Topic::of(4) };
-    let chosen: Vec<Choice> = (0..6).map(|_| turns.choose(&record, &topic)).collect();
+    let chosen: Vec<Choice> = (0..6).map(|_| rotation.choose(&record, &topic)).collect();
     assert_eq!(chosen, [0, 2, 3, 0, 2, 3].map(Choice::Fixed));
     let none = Topic { available: Vec::new(), ..Topic::of(4) };
-    assert_eq!(turns.choose(&record, &none), Choice::Fixed(2));
+    assert_eq!(rotation.choose(&record, &none), Choice::Fixed(2));
 }
 
 #[test]
-fn keyed_round_robin_takes_turns_with_records_without_a_key_only() {
+fn keyed_round_robin_rotates_only_keyless_records() {
     let topic = Topic { available: vec![0, 2, 3], ..Topic::of(4) };
     let (plain, keyed) = (RecordRef::new("t", b""), RecordRef::new("t", b"").with_key(b"21"));
     let of_key = Choice::Fixed(partition_of_key(b"21", 4));
-    let mut turns = KeyedRoundRobin::new(5);
+    let mut rotation = KeyedRoundRobin::new(5);
     let mut chosen = Vec::new();
     for _ in 0..6 {
-        assert_eq!(turns.choose(&keyed, &topic), of_key);
-        chosen.push(turns.choose(&plain, &topic));
+        assert_eq!(rotation.choose(&keyed, &topic), of_key);
+        chosen.push(rotation.choose(&plain, &topic));
     }
     let begin = [0, 2, 3].iter().position(|one| chosen[0] == Choice::Fixed(*one)).unwrap();
     let expected: Vec<_> = [0, 2, 3].into_iter().cycle().skip(begin).take(6).map(Choice::Fixed).collect();
@@ -231,9 +231,9 @@ fn a_key_decides_unless_keys_are_ignored() {
     assert!(matches!(Sticky::new(1).ignore_keys(true).choose(&record, &topic), Choice::Sticky(_)));
 }
 
-/// Whether a record with a key goes where its key belongs.
+/// Whether a record with a key goes to its key's partition.
 #[test]
-fn each_name_does_with_keys_what_kafka_s_class_of_that_name_does() {
+fn each_name_treats_keys_as_kafkas_class_does() {
     let (topic, record) = (Topic::of(7), RecordRef::new("t", b"").with_key(b"21"));
     let (keyed, first) = (Choice::Fixed(partition_of_key(b"21", 7)), Choice::Fixed(0));
     for (name, honours) in [
@@ -260,7 +260,7 @@ fn each_name_does_with_keys_what_kafka_s_class_of_that_name_does() {
 }
 
 proptest! {
-    /// Whatever the sizes: no batch is left before it is done, and no partition keeps more than two batches' bytes.
+    /// For all sizes: no batch is left before it is done, and no partition gets more than two batches' bytes at once.
     #[test]
     fn a_batch_is_left_only_when_it_is_done(
         sizes in prop::collection::vec(1_usize..4000, 1..400),

@@ -5,14 +5,14 @@ use super::sticky::random_of_all;
 use super::{Choice, TopicPartitioner, TopicView, partition_of_key};
 use crate::producer::record::RecordRef;
 
-/// Partitions for each of which a choice may be made by weights that are not looked at anew: so the cost of looking at
-/// a topic of many partitions is spread over as many choices.
+/// The weights are recomputed after this many choices for each partition's share: so the cost of reading a topic of
+/// many partitions is spread over as many choices.
 const PARTITIONS_PER_LOOK: usize = 64;
 
 /// Records without a key go to one partition for `batch_bytes`, and then to one that is chosen at random; but never
-/// before a batch is done, full or sent, so that no batch is left behind half filled.
+/// before a batch is done, full or sent, so that no batch is left half filled.
 ///
-/// Adaptive: partitions with longer queues are chosen less often, those whose leader takes nothing not at all.
+/// Adaptive: partitions with longer queues are chosen less often, and those whose leader takes nothing not at all.
 ///
 /// Invariants: `bytes` went to `chosen` since it was chosen; `weights` are running sums for the partitions in
 /// `candidates`, and strictly rise.
@@ -26,7 +26,7 @@ pub struct UniformSticky {
     bytes: usize,
     candidates: Vec<i32>,
     weights: Vec<u64>,
-    /// Choices that may still be made by these weights.
+    /// Choices left before the weights are recomputed.
     looks_left: usize,
 }
 
@@ -46,7 +46,7 @@ impl UniformSticky {
         }
     }
 
-    /// Whether queues and slow leaders are looked at.
+    /// Whether queues and slow leaders affect the choice.
     #[must_use]
     pub fn adaptive(mut self, adaptive: bool) -> Self {
         self.adaptive = adaptive;
@@ -83,7 +83,7 @@ impl UniformSticky {
         self.candidates.get(place).copied().unwrap_or_default()
     }
 
-    /// Weighs the partitions: the longest queue weighs 1, each shorter one as much more as it is shorter.
+    /// Weighs the partitions: the longest queue weighs 1, each shorter one more by the difference in length.
     fn look(&mut self, topic: &dyn TopicView) {
         let available = topic.available();
         self.looks_left = 1 + available.len() / PARTITIONS_PER_LOOK;
@@ -112,7 +112,7 @@ impl TopicPartitioner for UniformSticky {
 
     fn on_new_batch(&mut self, partition: i32, record_bytes: usize, topic: &dyn TopicView) -> i32 {
         let done = self.bytes > 0 && self.bytes + record_bytes > self.batch_bytes;
-        // What has lost its leader takes nothing for now.
+        // A partition that has lost its leader takes nothing for now.
         let lost = !topic.available().is_empty() && topic.available().binary_search(&partition).is_err();
         if done || lost { self.next(topic) } else { partition }
     }

@@ -1,4 +1,4 @@
-//! The order of batches, and who may go when.
+//! The order of batches, and the conditions for sending them.
 
 use riverrun_protocol::ErrorCode;
 use riverrun_records::Compression;
@@ -33,7 +33,7 @@ fn rules(now: Instant) -> SendRules {
     SendRules { now, linger: LINGER, hurry_below: 0, fresh_allowed: true, in_flight_max: IN_FLIGHT_MAX }
 }
 
-/// A queue whose first batch has been taken by the server.
+/// A queue whose first batch the server has accepted.
 fn confirmed(batches: u64) -> PartitionQueue {
     let mut queue = queue(batches);
     let first = queue.take(PRODUCER).unwrap();
@@ -81,7 +81,7 @@ fn the_first_batch_goes_alone_and_then_five_at_once() {
 }
 
 #[test]
-fn where_one_request_is_under_way_at_most_a_new_leader_gets_nothing_before_the_old_has_answered() {
+fn new_leader_waits_for_the_old_with_one_request_in_flight() {
     let mut queue = confirmed(3);
     let rules = SendRules { in_flight_max: 1, ..rules(Instant::now() + LINGER) };
     let second = queue.take(None).unwrap();
@@ -101,7 +101,7 @@ fn sequence_numbers_follow_the_records() {
 }
 
 #[test]
-fn a_batch_is_tried_again_alone_before_all_later_ones_and_with_its_old_sequence() {
+fn retry_goes_alone_and_first_with_its_old_sequence() {
     let mut queue = confirmed(4);
     let (second, third) = (queue.take(PRODUCER).unwrap(), queue.take(PRODUCER).unwrap());
     let now = Instant::now() + LINGER;
@@ -123,17 +123,17 @@ fn a_batch_is_tried_again_alone_before_all_later_ones_and_with_its_old_sequence(
 }
 
 #[test]
-fn a_broken_chain_begins_again_at_zero_under_the_new_id() {
+fn broken_chain_restarts_at_zero_under_a_new_id() {
     let mut queue = confirmed(3);
     let second = queue.take(PRODUCER).unwrap();
     let rules = rules(Instant::now() + LINGER);
-    assert!(!queue.is_settled(), "a batch is under way");
+    assert!(!queue.allows_new_id(), "a batch is under way");
     queue.came_back(second.id);
     queue.put_back(out_of_order(second), rules.now);
-    assert!(!queue.is_settled(), "it is sent again as it is");
+    assert!(!queue.allows_new_id(), "it is sent again as it is");
     queue.break_chain();
     assert!(!queue.is_next(1), "the fault lies before it");
-    assert!(queue.is_settled());
+    assert!(queue.allows_new_id());
     assert_eq!(queue.readiness(&rules), Readiness::Blocked);
     queue.restart();
     let again = queue.take(Some((ProducerId(8), ProducerEpoch(0)))).unwrap();
@@ -143,7 +143,7 @@ fn a_broken_chain_begins_again_at_zero_under_the_new_id() {
 }
 
 #[test]
-fn what_the_server_may_have_is_asked_for_under_its_old_numbers_before_there_is_a_new_id() {
+fn doubtful_batches_are_retried_before_a_new_producer_id() {
     let mut queue = confirmed(4);
     let (second, third) = (queue.take(PRODUCER).unwrap(), queue.take(PRODUCER).unwrap());
     let rules = rules(Instant::now() + LINGER);
@@ -151,21 +151,21 @@ fn what_the_server_may_have_is_asked_for_under_its_old_numbers_before_there_is_a
         queue.came_back(batch.id);
         queue.put_back(batch, rules.now);
     }
-    // The answers to both were lost, and the second was tried for too long.
+    // The answers to both were lost, and the second has expired.
     drop(queue.take_expired(rules.now, Duration::ZERO).unwrap());
     queue.break_chain();
-    assert!(!queue.is_settled(), "under a new id the third would be there twice");
+    assert!(!queue.allows_new_id(), "under a new id the third would be there twice");
     assert_eq!(queue.readiness(&rules), Readiness::Now);
     let third = queue.take(PRODUCER).unwrap();
     assert_eq!((third.id, sequence(&third), third.attempts), (2, 2, 2));
     queue.came_back(third.id);
     queue.put_back(out_of_order(third), rules.now);
-    assert!(queue.is_settled(), "it is not there, and can be sent under a new id");
+    assert!(queue.allows_new_id(), "it is not there, and can be sent under a new id");
     assert_eq!(queue.readiness(&rules), Readiness::Blocked);
 }
 
 #[test]
-fn a_broken_chain_begins_again_at_zero_in_the_next_epoch_while_there_is_one() {
+fn broken_chain_restarts_at_zero_in_the_next_epoch() {
     let epoch = ProducerEpoch(i16::MAX - 1);
     let producer = Some((ProducerId(7), epoch));
     let mut queue = confirmed(3);

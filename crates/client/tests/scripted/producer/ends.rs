@@ -1,4 +1,4 @@
-//! How a producer ends what was handed to it: by a flush, by its close, or with its runtime.
+//! The end of a producer's records: by a flush, by its close, or with its runtime.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use riverrun_client::{ClientError, Producer, ProducerOptions, ProducerRecord, Re
 use super::{offset, producer, send, server};
 use crate::server::Reply;
 
-/// Of whoever is left in another, nobody waits for ever.
+/// A task in another runtime does not wait for ever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_producer_whose_runtime_has_ended_fails_what_it_had_and_what_comes() {
+async fn ended_runtime_fails_buffered_and_later_records() {
     let (server, _) = server(|_, _, _| Some(Reply::Silence)).await;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let options =

@@ -1,4 +1,4 @@
-//! What a producer says of records that it gives up: what was tried, with whom, and what stood in the way.
+//! A producer's report of records that it gives up: the attempts, the server, and the obstacle.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use riverrun_protocol::{ApiKey, InitProducerIdResponse, ProduceRequest, ProduceR
 use super::{producer, send, server};
 use crate::server::{Call, Reply, ScriptedServer};
 
-/// What the server says of its disk.
+/// The server's message about its disk.
 const WHY: &str = "the journal waits for the disk";
 
-/// The batch was not synced in time, and this is why.
+/// Answers that the batch was not synced in time, with this message.
 fn too_late(call: &Call<'_>) -> Reply {
     let request = call.decode::<ProduceRequest<'_>>();
     let topic = &request.topic_data[0];
@@ -33,7 +33,7 @@ fn soon(options: &mut ProducerOptions) {
     options.cluster.request_timeout = Duration::from_millis(200);
 }
 
-/// What becomes of a record that is sent to this server, as text.
+/// The outcome of a record that is sent to this server, as text.
 async fn told(server: &ScriptedServer, producer: &Producer) -> String {
     let error = send(producer).await.await.expect_err("given up");
     let ClientError::Undelivered { server: Some(named), .. } = &error else { panic!("{error}") };
@@ -42,7 +42,7 @@ async fn told(server: &ScriptedServer, producer: &Producer) -> String {
 }
 
 #[tokio::test]
-async fn a_server_that_is_too_slow_is_named_with_its_reason_and_the_attempts() {
+async fn slow_server_is_named_with_reason_and_attempts() {
     let (server, _) = server(|call, _, _| Some(too_late(call))).await;
     let told = told(&server, &producer(&server, soon).await).await;
     for part in ["t-0: not delivered within 300ms; sent ", " times, last to server 1", "REQUEST_TIMED_OUT"] {
@@ -52,7 +52,7 @@ async fn a_server_that_is_too_slow_is_named_with_its_reason_and_the_attempts() {
 }
 
 #[tokio::test]
-async fn a_producer_that_gets_no_id_says_that_nothing_was_sent_and_why() {
+async fn missing_producer_id_is_reported_as_never_sent() {
     let server = ScriptedServer::start(|call| match call.key {
         ApiKey::InitProducerId => {
             let error_code = ErrorCode::COORDINATOR_LOAD_IN_PROGRESS.0;
@@ -68,7 +68,7 @@ async fn a_producer_that_gets_no_id_says_that_nothing_was_sent_and_why() {
 }
 
 #[tokio::test]
-async fn who_waits_for_room_in_vain_is_told_what_keeps_others_in_it() {
+async fn sender_without_room_gets_the_obstacle_of_others() {
     let (server, _) = server(|call, _, _| Some(too_late(call))).await;
     let producer = producer(&server, |options| {
         (options.buffer_bytes, options.request_bytes_max) = (1000, 1000);

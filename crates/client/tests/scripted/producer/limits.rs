@@ -1,4 +1,5 @@
-//! The bounds of a producer: how long sending a record waits, what it holds meanwhile, and how much is under way.
+//! The bounds of a producer: how long sending a record waits, the room it takes meanwhile, and the requests in
+//! flight.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,9 +14,9 @@ use riverrun_protocol::{ApiKey, MetadataRequest, MetadataResponse};
 use super::{answer, offset, producer, send};
 use crate::server::{Call, PARTITIONS, Reply, ScriptedServer};
 
-/// What is missing comes with time, however short that is for other calls.
+/// Missing metadata comes with time, however short the time of other calls is.
 #[tokio::test]
-async fn a_topic_and_a_partition_are_waited_for_as_long_as_sending_may_block() {
+async fn send_waits_max_block_for_a_topic_and_a_partition() {
     const LATE: Duration = Duration::from_secs(1);
     for lacks_topic in [true, false] {
         let begun = Instant::now();
@@ -47,9 +48,9 @@ async fn a_topic_and_a_partition_are_waited_for_as_long_as_sending_may_block() {
     }
 }
 
-/// Others have more use for it until then.
+/// Other records can use the room until then.
 #[tokio::test]
-async fn who_waits_for_a_topic_holds_no_room_in_the_buffer() {
+async fn sender_waiting_for_a_topic_takes_no_buffer_room() {
     let server = ScriptedServer::start(|call| match call.key {
         ApiKey::Metadata => {
             let asked = call.decode::<MetadataRequest<'_>>().topics.unwrap_or_default();
@@ -113,7 +114,7 @@ async fn as_many_requests_are_under_way_to_a_server_as_it_is_set_to() {
     for (index, before) in (0..).zip(0..REQUESTS) {
         let record = ProducerRecord { partition: Some(index), ..ProducerRecord::new("t", "value") };
         deliveries.push(producer.send(record).await.unwrap());
-        // Else it may leave together with the next.
+        // Otherwise it may leave together with the next.
         while came.load(Ordering::SeqCst) == before {
             assert!(Instant::now() < deadline, "only {before} are under way");
             tokio::time::sleep(Duration::from_millis(2)).await;
@@ -123,10 +124,10 @@ async fn as_many_requests_are_under_way_to_a_server_as_it_is_set_to() {
     drop(deliveries);
 }
 
-/// When somebody looked at a topic.
+/// When a topic was looked up.
 type Looks = Arc<Mutex<Vec<Instant>>>;
 
-/// Whether this is a look at a topic, which is noted: who connects asks for none.
+/// Whether this is a lookup of a topic, which is recorded: a connecting client requests none.
 fn is_look(call: &Call<'_>, looks: &Looks) -> bool {
     let topics = || call.decode::<MetadataRequest<'_>>().topics.unwrap_or_default();
     let is_look = call.key == ApiKey::Metadata && !topics().is_empty();
@@ -136,15 +137,15 @@ fn is_look(call: &Call<'_>, looks: &Looks) -> bool {
     is_look
 }
 
-/// What sending a record has come to, but for its outcome.
+/// The result of sending a record, without its outcome.
 type Sent = Result<(), ClientError>;
 
-/// Returns after so many looks; what is sent meanwhile waits for all of this time.
+/// Returns after so many lookups; `sent` waits for all of this time.
 async fn until_looked(looks: &Looks, count: usize, sent: impl Future<Output = Vec<Sent>>) {
     let looked = async {
         let deadline = Instant::now() + Duration::from_mins(1);
         while looks.lock().unwrap().len() < count {
-            assert!(Instant::now() < deadline, "nobody looks: {looks:?}");
+            assert!(Instant::now() < deadline, "no lookup in time: {looks:?}");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
@@ -154,14 +155,14 @@ async fn until_looked(looks: &Looks, count: usize, sent: impl Future<Output = Ve
     }
 }
 
-/// Sends a record, and hears no more of it.
+/// Sends a record, and drops its delivery.
 async fn sent(producer: &Producer, record: ProducerRecord) -> Sent {
     producer.send(record).await.map(drop)
 }
 
-/// Else their questions would keep the records of others waiting.
+/// Otherwise their lookups would delay the records of others.
 #[tokio::test]
-async fn however_many_wait_for_a_partition_it_is_looked_for_once_at_a_time_and_with_pauses() {
+async fn waiting_senders_share_paused_partition_lookups() {
     const PAUSE: Duration = Duration::from_millis(50);
     let looks = Looks::default();
     let looked = Arc::clone(&looks);
@@ -184,7 +185,7 @@ async fn however_many_wait_for_a_partition_it_is_looked_for_once_at_a_time_and_w
 }
 
 #[tokio::test]
-async fn however_many_topics_are_waited_for_few_are_looked_at_together() {
+async fn few_topics_are_looked_up_at_once() {
     let looks = Looks::default();
     let looked = Arc::clone(&looks);
     let server =
@@ -194,7 +195,7 @@ async fn however_many_topics_are_waited_for_few_are_looked_at_together() {
         options.block_max = Duration::from_mins(10);
         options.cluster.request_timeout = Duration::from_mins(10);
         options.cluster.in_flight_max = 50;
-        // Nothing but looks goes to the server, so that its silence puts no answer out of order.
+        // Only lookups go to the server, so that its silence puts no answer out of order.
         options.idempotent = false;
     })
     .await;
@@ -205,11 +206,11 @@ async fn however_many_topics_are_waited_for_few_are_looked_at_together() {
     assert_eq!(looks.lock().unwrap().len(), 4);
 }
 
-/// As with Kafka's producer, where nobody waits for what it asks.
+/// As with Kafka's producer, where the caller does not wait for the lookup.
 #[tokio::test]
-async fn who_does_not_wait_for_a_topic_finds_it_there_later() {
+async fn try_send_finds_a_topic_later() {
     let server = ScriptedServer::start(|call| match call.key {
-        // By then who looks at the topic has gone.
+        // By then the caller of the lookup has gone.
         ApiKey::Metadata if is_look(call, &Looks::default()) => {
             call.answer(&call.metadata_of_epoch(0)).after(Duration::from_millis(50))
         }
@@ -226,7 +227,7 @@ async fn who_does_not_wait_for_a_topic_finds_it_there_later() {
             Ok(delivery) => break delivery,
             Err(error) => assert!(matches!(error, ClientError::Blocked { .. }), "{error}"),
         }
-        assert!(Instant::now() < deadline, "nobody looks");
+        assert!(Instant::now() < deadline, "no lookup in time");
         tokio::time::sleep(Duration::from_millis(5)).await;
     };
     assert_eq!(offset(delivery).await, 40);

@@ -1,4 +1,4 @@
-//! When outcomes are told: in the order of the records, and to whoever waits for the last of them.
+//! When outcomes arrive: in the order of the records, and for the waiters for the last of them.
 
 use std::collections::BTreeMap;
 
@@ -31,13 +31,13 @@ async fn callbacks_come_in_the_order_of_the_records() {
 }
 
 #[tokio::test]
-async fn callbacks_come_in_order_when_a_batch_that_is_there_is_doubted() {
+async fn callbacks_stay_in_order_after_a_doubtful_delivery() {
     let known = Mutex::new(BTreeMap::new());
     let (server, _) = server(move |call, seen, _| {
         let mut known = known.lock().unwrap();
         let end = i64::try_from(known.len()).unwrap();
         let at = *known.entry(seen.sequence).or_insert(end);
-        // It is in the log, and others do not have it in time.
+        // The leader has it, and the other replicas do not have it in time.
         let code = if call.nth == 2 { ErrorCode::REQUEST_TIMED_OUT } else { ErrorCode::NONE };
         Some(answer(call, code, at))
     })
@@ -65,7 +65,7 @@ async fn a_close_that_was_given_up_can_be_waited_for_again() {
 }
 
 #[tokio::test]
-async fn a_close_with_a_limit_sends_nothing_more_once_it_is_over_and_makes_no_topic_again() {
+async fn timed_out_close_sends_nothing_and_creates_no_topic() {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let request_count = Arc::new(Mutex::new(0));
     let (noted, counted) = (Arc::clone(&asked), Arc::clone(&request_count));

@@ -24,8 +24,8 @@ fn indexes(plan: &Plan, member: &str, topic: &str) -> Vec<i32> {
     plan[member].iter().filter(|one| &*one.topic == topic).map(|one| one.partition).collect()
 }
 
-/// Runs rounds as a group would, each member owning what it got, until nothing moves.
-fn settle(members: &mut [Subscriber], counts: &BTreeMap<String, i32>) -> Plan {
+/// Runs rounds as a group would, each member owning its assignment, until nothing moves.
+fn converge(members: &mut [Subscriber], counts: &BTreeMap<String, i32>) -> Plan {
     for generation in 2..6 {
         let plan = assign(Assignor::CooperativeSticky, members, counts);
         let total: usize = plan.values().map(Vec::len).sum();
@@ -91,23 +91,23 @@ fn more_members_than_partitions_leaves_some_without() {
 }
 
 #[test]
-fn a_partition_goes_to_its_new_reader_only_after_the_old_one_let_go() {
+fn partition_moves_only_after_its_old_reader_gave_it_up() {
     let counts = counts(&[("t", 4)]);
     let mut members = vec![member("a", &["t"])];
-    settle(&mut members, &counts);
+    converge(&mut members, &counts);
     members.push(member("b", &["t"]));
     let first = assign(Assignor::CooperativeSticky, &members, &counts);
     assert_eq!((first["a"].len(), first["b"].len()), (2, 0));
-    let last = settle(&mut members, &counts);
+    let last = converge(&mut members, &counts);
     assert_eq!((last["a"].len(), last["b"].len()), (2, 2));
-    assert_eq!(last["a"], first["a"], "what a keeps does not move");
+    assert_eq!(last["a"], first["a"], "partitions that a keeps do not move");
 }
 
 #[test]
 fn when_a_member_leaves_the_others_keep_what_they_have() {
     let counts = counts(&[("t", 6), ("u", 3)]);
     let mut members: Vec<_> = ["a", "b", "c"].iter().map(|id| member(id, &["t", "u"])).collect();
-    let before = settle(&mut members, &counts);
+    let before = converge(&mut members, &counts);
     members.pop();
     let after = assign(Assignor::CooperativeSticky, &members, &counts);
     for id in ["a", "b"] {
@@ -117,17 +117,17 @@ fn when_a_member_leaves_the_others_keep_what_they_have() {
 }
 
 #[test]
-fn members_with_different_topics_get_only_theirs_and_are_level_where_they_can() {
+fn members_with_different_topics_are_balanced() {
     let counts = counts(&[("t", 6), ("u", 2)]);
     let mut members = vec![member("a", &["t"]), member("b", &["t", "u"]), member("c", &["u"])];
-    let plan = settle(&mut members, &counts);
+    let plan = converge(&mut members, &counts);
     assert!(plan["a"].iter().all(|one| &*one.topic == "t"));
     assert!(plan["c"].iter().all(|one| &*one.topic == "u"));
     assert_eq!((plan["a"].len(), plan["b"].len(), plan["c"].len()), (3, 3, 2));
 }
 
 #[test]
-fn two_that_claim_the_same_partition_in_the_same_generation_both_lose_it() {
+fn claims_of_one_generation_on_a_partition_cancel_out() {
     let claim = |id: &str, generation| Subscriber {
         owned: vec![TopicPartition::new("t", 0)],
         generation,
@@ -144,12 +144,12 @@ fn with_claims(id: &str, topics: &[&str], owned: &[(&str, i32)], generation: i32
     Subscriber { owned, generation, ..member(id, topics) }
 }
 
-/// Its client may only give up the partitions when it sees that it does not get them.
+/// The member gives the partitions up only when it sees that it is not assigned them.
 #[test]
-fn what_a_member_claims_of_a_topic_that_it_no_longer_reads_is_given_to_nobody_yet() {
+fn claim_on_an_unsubscribed_topic_stays_unassigned() {
     let counts = counts(&[("t", 2), ("u", 2)]);
     let all = [("t", 0), ("t", 1), ("u", 0), ("u", 1)];
-    // Of the claims on t, an older one of who still reads it makes it no owner either: the newer one holds.
+    // Of the claims on t, an older one by a current reader makes it no owner either: the newer one counts.
     for older in [&[][..], &[("t", 0)]] {
         let leaving = with_claims("a", &["u"], &all, 5);
         let mut members = [leaving, with_claims("b", &["t", "u"], older, 4)];
@@ -166,19 +166,19 @@ fn what_a_member_claims_of_a_topic_that_it_no_longer_reads_is_given_to_nobody_ye
 }
 
 #[test]
-fn what_two_claim_in_the_same_generation_is_given_to_nobody_yet() {
+fn partition_claimed_twice_stays_unassigned() {
     let counts = counts(&[("t", 1)]);
     let mut members =
         vec![with_claims("a", &["t"], &[("t", 0)], 5), with_claims("b", &["t"], &[("t", 0)], 5)];
     members.push(member("c", &["t"]));
     let plan = assign(Assignor::CooperativeSticky, &members, &counts);
     assert!(plan.values().all(Vec::is_empty), "{plan:?}");
-    let plan = settle(&mut members, &counts);
+    let plan = converge(&mut members, &counts);
     assert_eq!(plan.values().map(Vec::len).sum::<usize>(), 1);
 }
 
 #[test]
-fn an_owner_keeps_what_somebody_else_claims_since_an_older_generation() {
+fn owner_outranks_a_claim_of_an_older_generation() {
     let members = [with_claims("a", &["t"], &[("t", 0)], 4), with_claims("b", &["t"], &[("t", 0)], 5)];
     let plan = assign(Assignor::CooperativeSticky, &members, &counts(&[("t", 1)]));
     assert_eq!((indexes(&plan, "a", "t"), indexes(&plan, "b", "t")), (vec![], vec![0]));
@@ -192,9 +192,9 @@ fn a_topic_that_nobody_subscribes_to_is_assigned_to_nobody() {
     }
 }
 
-/// It takes a second. To look through all members for each topic or partition, it would take minutes.
+/// It takes a second. A search through all members for each topic or partition would take minutes.
 #[test]
-fn a_group_of_very_many_members_and_partitions_is_assigned_in_no_time() {
+fn very_large_group_is_assigned_quickly() {
     const MEMBERS: i32 = 20_000;
     let topics: Vec<String> = (0..MEMBERS).map(|number| format!("t{number:05}")).collect();
     let apart: Vec<_> = topics.iter().map(|topic| member(topic, &[topic.as_str()])).collect();
@@ -210,15 +210,15 @@ fn a_group_of_very_many_members_and_partitions_is_assigned_in_no_time() {
     }
 }
 
-/// The members in a circle, of whom each partition passes over those that do not read its topic.
+/// Deals partitions to the members in a circle; each partition skips members that do not read its topic.
 fn dealt_in_a_circle(members: &[Subscriber], counts: &BTreeMap<String, i32>) -> Plan {
     let mut plan: Plan = members.iter().map(|member| (member.member_id.clone(), Vec::new())).collect();
-    let mut turns = members.iter().cycle();
+    let mut changes = members.iter().cycle();
     for (topic, count) in counts {
         let reads = |member: &&Subscriber| member.topics.contains(topic);
         let partitions = (0..*count).take_while(|_| members.iter().any(|member| reads(&member)));
         for partition in partitions {
-            let reader = turns.find(reads).expect("there is one");
+            let reader = changes.find(reads).expect("there is one");
             plan.get_mut(&reader.member_id)
                 .expect("a member")
                 .push(TopicPartition::new(topic.as_str(), partition));
@@ -243,27 +243,27 @@ proptest! {
 
 const TOPICS: [(&str, i32); 2] = [("a", 5), ("b", 3)];
 
-/// What may befall a member in a generation.
+/// What may happen to a member in a generation.
 #[derive(Clone, Copy, Debug)]
-enum Turn {
+enum Change {
     Joins,
-    /// It subscribes to something else, and gives up what is not of that before it joins.
+    /// It subscribes to other topics, and gives up the rest before it joins.
     Subscribes([bool; 2]),
     /// The same, but after it has joined.
     SubscribesLate([bool; 2]),
-    /// It hears of no assignment: the group rebalances again before.
+    /// It receives no assignment: the group rebalances again before.
     MissesSync,
-    /// The group has given it up, and it is another member.
+    /// The group removes it, and it returns as another member.
     IsLost,
 }
 
-fn turn() -> impl Strategy<Value = Turn> {
+fn change() -> impl Strategy<Value = Change> {
     prop_oneof![
-        3 => Just(Turn::Joins),
-        1 => any::<[bool; 2]>().prop_map(Turn::Subscribes),
-        1 => any::<[bool; 2]>().prop_map(Turn::SubscribesLate),
-        1 => Just(Turn::MissesSync),
-        1 => Just(Turn::IsLost),
+        3 => Just(Change::Joins),
+        1 => any::<[bool; 2]>().prop_map(Change::Subscribes),
+        1 => any::<[bool; 2]>().prop_map(Change::SubscribesLate),
+        1 => Just(Change::MissesSync),
+        1 => Just(Change::IsLost),
     ]
 }
 
@@ -276,13 +276,13 @@ fn give_up_others(member: &mut Subscriber) {
     member.owned.retain(|partition| member.topics.contains(&*partition.topic));
 }
 
-/// One generation of a group, in which nobody may get what another reads when it begins.
-fn rebalance(members: &mut [Subscriber], turns: &[Turn], generation: i32) {
-    for (member, turn) in members.iter_mut().zip(turns) {
-        match turn {
-            Turn::Subscribes(topics) => subscribe(member, *topics),
-            Turn::IsLost => (member.owned, member.generation) = (Vec::new(), -1),
-            Turn::Joins | Turn::SubscribesLate(_) | Turn::MissesSync => {}
+/// One generation of a group, in which no member may get a partition that another reads when it begins.
+fn rebalance(members: &mut [Subscriber], changes: &[Change], generation: i32) {
+    for (member, change) in members.iter_mut().zip(changes) {
+        match change {
+            Change::Subscribes(topics) => subscribe(member, *topics),
+            Change::IsLost => (member.owned, member.generation) = (Vec::new(), -1),
+            Change::Joins | Change::SubscribesLate(_) | Change::MissesSync => {}
         }
         give_up_others(member);
     }
@@ -292,11 +292,11 @@ fn rebalance(members: &mut [Subscriber], turns: &[Turn], generation: i32) {
         let taken = plan[&member.member_id].iter().find(|one| others.any(|other| other.owned.contains(one)));
         assert_eq!(taken, None, "{} gets it: {members:?}", member.member_id);
     }
-    for (member, turn) in members.iter_mut().zip(turns) {
-        if let Turn::SubscribesLate(topics) = turn {
+    for (member, change) in members.iter_mut().zip(changes) {
+        if let Change::SubscribesLate(topics) = change {
             subscribe(member, *topics);
         }
-        if !matches!(turn, Turn::MissesSync) {
+        if !matches!(change, Change::MissesSync) {
             (member.owned, member.generation) = (plan[&member.member_id].clone(), generation);
             give_up_others(member);
         }
@@ -304,20 +304,20 @@ fn rebalance(members: &mut [Subscriber], turns: &[Turn], generation: i32) {
 }
 
 proptest! {
-    /// Whatever befalls its members, nobody is given what another still reads; and when they are left alone all that somebody
-    /// subscribes to is read.
+    /// Whatever happens to its members, none is assigned a partition that another still reads; and once they are left
+    /// alone, every subscribed partition is read.
     #[test]
     fn a_partition_never_has_two_readers(
-        histories in prop::collection::vec(prop::collection::vec(turn(), 1..12), 1..5),
+        histories in prop::collection::vec(prop::collection::vec(change(), 1..12), 1..5),
     ) {
         let newcomer = |at| Subscriber { generation: -1, ..member(&format!("m{at}"), &["a", "b"]) };
         let mut members: Vec<Subscriber> = (0..histories.len()).map(newcomer).collect();
         let rounds = histories.iter().map(Vec::len).max().unwrap_or_default();
-        let at = |history: &Vec<Turn>, round: usize| history.get(round).copied().unwrap_or(Turn::Joins);
-        // It takes two generations to move what has to move.
+        let at = |history: &Vec<Change>, round: usize| history.get(round).copied().unwrap_or(Change::Joins);
+        // Moving a partition takes two generations.
         for (round, generation) in (0..rounds + 3).zip(1..) {
-            let turns: Vec<Turn> = histories.iter().map(|history| at(history, round)).collect();
-            rebalance(&mut members, &turns, generation);
+            let changes: Vec<Change> = histories.iter().map(|history| at(history, round)).collect();
+            rebalance(&mut members, &changes, generation);
         }
         let is_wanted = |topic: &str| members.iter().any(|member| member.topics.contains(topic));
         let wanted: i32 = TOPICS.iter().filter(|(topic, _)| is_wanted(topic)).map(|(_, count)| count).sum();

@@ -1,8 +1,8 @@
-//! Random histories of an idempotent producer: answers that are lost, leaders that move, requests of a connection that
-//! is gone and that arrive after those of the next one, batches that are given up.
+//! Random histories of an idempotent producer: lost answers, moving leaders, requests of a closed connection that
+//! arrive after those of the next one, batches that are given up.
 //!
-//! What is still on its way when a batch is given up is taken to be lost: no epoch can keep a server from taking it
-//! before it has heard of that epoch.
+//! A request that is still on its way when its batch is given up is taken to be lost: no epoch can keep a server from
+//! accepting it before it has heard of that epoch.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -20,27 +20,27 @@ const PARTITIONS: i32 = 3;
 const REMEMBERED: usize = 5;
 const BUFFER_BYTES: usize = 40_000;
 
-/// What a random history may do next.
+/// A step of a random history.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// A record of so many bytes, for a partition or for any.
+    /// Appends a record of so many bytes, for a partition or for any.
     Append(Option<i32>, usize),
-    /// Requests are taken out.
+    /// Drains requests.
     Drain,
-    /// A node answers the oldest batch that it has got.
+    /// A node answers its oldest batch.
     Answer(usize),
-    /// A node takes the oldest batch that it has got, and says that others do not have it in time.
+    /// A node stores its oldest batch, and answers that other replicas do not have it in time.
     Doubt(usize),
-    /// A node's connection is gone: it takes so many batches of it, whose answers are lost. The others arrive later, or
-    /// never.
+    /// A node's connection breaks: it stores so many of its batches, whose answers are lost. The others arrive later,
+    /// or never.
     Cut { node: usize, taken: usize, late: bool },
-    /// What has come late is taken, the oldest of it.
+    /// A node stores the oldest late batch.
     Late,
     /// A partition gets another leader.
     Move(i32),
-    /// A partition's server expects other numbers than those that come next.
+    /// A partition's server expects other sequence numbers than the next ones.
     Confuse(i32),
-    /// All that waits was tried for too long.
+    /// All waiting batches expire.
     Expire,
 }
 
@@ -79,13 +79,13 @@ impl Wire {
     }
 }
 
-/// What a server keeps of a partition.
+/// A server's state of a partition.
 #[derive(Debug, Default)]
 struct Log {
     leader: usize,
     epoch: i16,
     next_sequence: Option<i32>,
-    /// Whether it takes nothing new in this epoch.
+    /// True if it accepts nothing new in this epoch.
     confused: bool,
     recent: VecDeque<(i32, usize, usize)>,
     numbers: Vec<usize>,
@@ -129,17 +129,17 @@ impl Log {
     }
 }
 
-/// What a record was told.
+/// The outcome of a record.
 #[derive(Clone, Copy, Debug)]
 struct Told {
     number: usize,
-    /// Its partition, as far as the record itself says it.
+    /// The partition that the record names, if any.
     partition: Option<i32>,
     /// Its partition and offset, unless it has failed.
     place: Option<(i32, i64)>,
 }
 
-/// Whether the records of each partition were told in the order of sending.
+/// True if the outcomes of each partition came in the order of sending.
 fn in_order(told: &[Told]) -> bool {
     let mut last = BTreeMap::new();
     told.iter().all(|one| match one.place.map(|place| place.0).or(one.partition) {
@@ -148,7 +148,7 @@ fn in_order(told: &[Told]) -> bool {
     })
 }
 
-/// The producer's side that is not the accumulator, and the servers.
+/// The producer without the accumulator, and the servers.
 struct World {
     accumulator: Accumulator,
     logs: BTreeMap<i32, Log>,
@@ -208,7 +208,7 @@ impl World {
         };
         let drained = self.accumulator.drain(&mut plan);
         for batch in drained.expired {
-            self.accumulator.settle(batch, Err(ClientError::Closed), false);
+            self.accumulator.complete(batch, Err(ClientError::Closed), false);
         }
         for (node, batches) in drained.requests {
             self.under_way[usize::try_from(node.0).unwrap()].extend(batches);
@@ -218,13 +218,13 @@ impl World {
     fn expire(&mut self) {
         self.late.clear();
         let timeout = self.accumulator.options.delivery_timeout;
-        // The first look notes when the next is due.
+        // The first drain sets the time of the next.
         for looks in [1, 2] {
             self.drain(self.now + timeout * looks);
         }
     }
 
-    /// What the node makes of the oldest batch that it was sent.
+    /// The node's result for the oldest batch that it was sent.
     fn take(&mut self, node: usize) -> Option<(Batch, Result<usize, ErrorCode>)> {
         let mut batch = self.under_way[node].pop_front()?;
         let wire = Wire::of(&mut batch, node);
@@ -237,7 +237,7 @@ impl World {
         match taken {
             Ok(offset) => {
                 let base_offset = Some(Offset(i64::try_from(offset).unwrap()));
-                self.accumulator.settle(batch, Ok(BatchPlace { base_offset, append_time: None }), false);
+                self.accumulator.complete(batch, Ok(BatchPlace { base_offset, append_time: None }), false);
             }
             Err(code) => self.fail(batch, ClientError::Server { code, message: None }),
         }
@@ -250,7 +250,7 @@ impl World {
     }
 
     fn fail(&self, batch: Batch, error: ClientError) {
-        self.accumulator.settle_error(batch, error, self.now);
+        self.accumulator.handle_error(batch, error, self.now);
     }
 
     fn cut(&mut self, node: usize, taken: usize, late: bool) {
@@ -272,7 +272,7 @@ impl World {
 
     fn take_late(&mut self) {
         let Some(wire) = self.late.pop_front() else { return };
-        // Nobody is there to hear the answer.
+        // The connection for the answer is gone.
         let _ = self.logs.get_mut(&wire.partition).map(|log| log.take(&wire, self.records_max));
     }
 
@@ -298,7 +298,7 @@ impl World {
         }
     }
 
-    /// Goes on without mishaps until everything has its outcome; then comes what is late.
+    /// Continues without faults until all batches have their outcome; then the late requests arrive.
     fn finish(&mut self) -> usize {
         self.accumulator.close();
         let mut rounds = 0;
@@ -313,11 +313,11 @@ impl World {
 }
 
 proptest! {
-    /// Every record is told once what became of it, in the order of sending; what was told to be delivered is there, where it
-    /// was said to be, and that is all where nothing was tried for too long; nothing is there twice; each partition is in the
-    /// order of sending; and all memory comes back.
+    /// Every record gets one outcome, in the order of sending. Every record reported as delivered is at its reported
+    /// offset, and there are no others unless batches expired. No record is stored twice, each partition is in the
+    /// order of sending, and all memory is given back.
     #[test]
-    fn whatever_is_lost_on_the_way_records_are_there_once_and_in_order(
+    fn lost_messages_neither_reorder_nor_duplicate_records(
         records_max in 1..12_usize,
         steps in prop::collection::vec(step(), 1..250),
     ) {

@@ -1,4 +1,4 @@
-//! Outcomes of a partition are told in the order of its records, whatever comes back first.
+//! Outcomes of a partition come in the order of its records, whichever batch returns first.
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn is_told(delivery: &mut Delivery) -> bool {
     told(delivery).is_some()
 }
 
-/// So many batches of partition 0 under way, and what tells of their records.
+/// So many batches of partition 0 in flight, and the deliveries of their records.
 fn under_way(accumulator: &Accumulator, count: usize) -> (Vec<Batch>, Vec<Delivery>) {
     append(accumulator, &record(0, BYTES));
     deliver(accumulator, drain(accumulator));
@@ -23,30 +23,30 @@ fn under_way(accumulator: &Accumulator, count: usize) -> (Vec<Batch>, Vec<Delive
     (batches, deliveries)
 }
 
-fn settle_at(accumulator: &Accumulator, batch: Batch, offset: i64) {
+fn complete_at(accumulator: &Accumulator, batch: Batch, offset: i64) {
     let place = BatchPlace { base_offset: Some(Offset(offset)), append_time: None };
-    accumulator.settle(batch, Ok(place), false);
+    accumulator.complete(batch, Ok(place), false);
 }
 
 fn refuse(accumulator: &Accumulator, batch: Batch, code: ErrorCode) {
-    accumulator.settle_error(batch, ClientError::Server { code, message: None }, Instant::now());
+    accumulator.handle_error(batch, ClientError::Server { code, message: None }, Instant::now());
 }
 
 #[test]
-fn what_is_delivered_before_an_earlier_batch_is_told_after_it() {
+fn early_delivery_completes_after_earlier_batches() {
     let accumulator = accumulator(|options| options.buffer_bytes = 10_000);
     let (batches, mut deliveries) = under_way(&accumulator, 3);
     let free_before = accumulator.space.free_bytes();
     let mut flush = Box::pin(accumulator.flush());
     let [first, second, third] = batches.try_into().unwrap();
     refuse(&accumulator, first, ErrorCode::REQUEST_TIMED_OUT);
-    settle_at(&accumulator, second, 11);
-    accumulator.settle(third, Err(ClientError::Closed), false);
+    complete_at(&accumulator, second, 11);
+    accumulator.complete(third, Err(ClientError::Closed), false);
     assert!(!deliveries.iter_mut().any(is_told));
     assert!(flush.as_mut().now_or_never().is_none());
     assert_eq!((accumulator.space.free_bytes(), accumulator.metrics().batches_waiting), (free_before, 3));
     let again = drain(&accumulator).remove(0);
-    settle_at(&accumulator, again, 10);
+    complete_at(&accumulator, again, 10);
     assert!(flush.now_or_never().is_some());
     assert!(matches!(
         [told(&mut deliveries[0]), told(&mut deliveries[1]), told(&mut deliveries[2])],
@@ -58,13 +58,13 @@ fn what_is_delivered_before_an_earlier_batch_is_told_after_it() {
 }
 
 #[test]
-fn when_nobody_sends_any_longer_each_has_the_outcome_that_is_known() {
+fn end_of_the_sender_keeps_known_outcomes() {
     let accumulator = accumulator(|_| {});
     let (batches, mut deliveries) = under_way(&accumulator, 2);
     deliveries.push(append(&accumulator, &record(0, BYTES)));
     let flush = accumulator.flush();
     let [first, second] = batches.try_into().unwrap();
-    settle_at(&accumulator, second, 11);
+    complete_at(&accumulator, second, 11);
     drop(first);
     accumulator.end_of_sender();
     assert!(matches!(
@@ -78,43 +78,43 @@ fn when_nobody_sends_any_longer_each_has_the_outcome_that_is_known() {
 }
 
 #[test]
-fn what_was_tried_for_too_long_is_told_after_what_is_under_way_before_it() {
+fn expired_batch_completes_after_earlier_ones_in_flight() {
     let accumulator = accumulator(|_| {});
     let (mut batches, mut deliveries) = under_way(&accumulator, 1);
     deliveries.push(append(&accumulator, &record(0, BYTES)));
     let timeout = accumulator.options.delivery_timeout;
     let (now, mut expired) = (Instant::now(), Vec::new());
-    // The first look notes when the next is due.
+    // The first drain sets the time of the next.
     for looks in [1, 2] {
         expired.extend(look(&accumulator, true, false, now + timeout * looks).0.expired);
     }
     for batch in expired {
-        accumulator.settle(batch, Err(ClientError::Closed), false);
+        accumulator.complete(batch, Err(ClientError::Closed), false);
     }
     assert!(!deliveries.iter_mut().any(is_told));
-    settle_at(&accumulator, batches.remove(0), 1);
+    complete_at(&accumulator, batches.remove(0), 1);
     assert!(deliveries.iter_mut().all(is_told));
 }
 
 #[test]
-fn what_is_delivered_behind_a_batch_that_is_split_is_told_after_both_parts() {
+fn batch_behind_a_split_one_completes_after_both_parts() {
     let accumulator = accumulator(|_| {});
     append(&accumulator, &record(0, BYTES));
     deliver(&accumulator, drain(&accumulator));
     let mut parts = [append(&accumulator, &record(0, 20)), append(&accumulator, &record(0, 20))];
     let mut behind = append(&accumulator, &record(0, BYTES));
     let (first, second) = (drain(&accumulator).remove(0), drain(&accumulator).remove(0));
-    settle_at(&accumulator, second, 12);
+    complete_at(&accumulator, second, 12);
     refuse(&accumulator, first, ErrorCode::MESSAGE_TOO_LARGE);
-    settle_at(&accumulator, drain(&accumulator).remove(0), 10);
+    complete_at(&accumulator, drain(&accumulator).remove(0), 10);
     assert!(matches!(told(&mut parts[0]), Some(Ok(10))));
     assert!(!is_told(&mut parts[1]) && !is_told(&mut behind));
-    settle_at(&accumulator, drain(&accumulator).remove(0), 11);
+    complete_at(&accumulator, drain(&accumulator).remove(0), 11);
     assert!(is_told(&mut parts[1]) && is_told(&mut behind));
 }
 
 #[test]
-fn behind_a_batch_that_does_not_come_back_no_more_is_sent_than_may_be_under_way() {
+fn unanswered_batch_limits_the_batches_sent_behind_it() {
     let accumulator = accumulator(|_| {});
     let (mut batches, _) = under_way(&accumulator, IN_FLIGHT_MAX);
     let first = batches.remove(0);

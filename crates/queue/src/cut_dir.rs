@@ -1,9 +1,9 @@
-//! What recovery has cut, kept beside the queue until somebody removes it.
+//! The files that a recovery has cut off, kept beside the queue until an operator removes them.
 //!
 //! Owns `cut-<epoch, 6 digits>/` in the queue's directory, one for each recovery that had to cut: whole segments
-//! under their names, and the part of a segment as `<segment's name>.from-<its first byte>`. Guarantees that
-//! nothing in there is ever overwritten, and that what was set aside is durable before the queue forgets it.
-//! The queue itself never reads it.
+//! under their names, and the end of a segment as `<segment's name>.from-<its first byte>`. Guarantees that no file
+//! in it is ever overwritten, and that the cut bytes are durable there before the queue drops them. The queue itself
+//! never reads them.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Seek as _, SeekFrom};
@@ -15,17 +15,17 @@ use riverrun_types::LeaderEpoch;
 use crate::control::sync_dir;
 use crate::error::{At as _, QueueError};
 
-/// Recoveries of one epoch that did not come to their end, at most: each leaves its own files.
+/// Most unfinished recoveries of one epoch: each leaves its own files.
 const TRIES_MAX: u32 = 1000;
 
 /// The directory of one recovery.
 #[derive(Debug)]
-pub(crate) struct Aside {
+pub(crate) struct CutDir {
     dir: PathBuf,
 }
 
-impl Aside {
-    /// Makes the directory for what is cut before `epoch` begins, unless it is there.
+impl CutDir {
+    /// Makes the directory for the bytes that are cut before `epoch` begins, unless it exists.
     pub(crate) fn open(queue_dir: &Path, epoch: LeaderEpoch) -> Result<Self, QueueError> {
         let dir = queue_dir.join(format!("cut-{:06}", epoch.0));
         std::fs::create_dir_all(&dir).at("create", &dir)?;
@@ -33,7 +33,7 @@ impl Aside {
         Ok(Self { dir })
     }
 
-    /// Copies a part of a file, if it has any bytes.
+    /// Copies a range of a file, if the range has any bytes.
     pub(crate) fn copy(&self, from: &File, path: &Path, part: Range<u64>) -> Result<(), QueueError> {
         if part.is_empty() {
             return Ok(());
@@ -54,7 +54,7 @@ impl Aside {
         std::fs::rename(path, &to).at("rename", path)
     }
 
-    /// Makes everything here durable. Returns where it is.
+    /// Makes every file in the directory durable. Returns the directory's path.
     pub(crate) fn sync(self) -> Result<PathBuf, QueueError> {
         sync_dir(&self.dir)?;
         Ok(self.dir)

@@ -1,4 +1,4 @@
-//! Signs of life that a group does not take in, or has nobody for.
+//! Heartbeats that a group does not accept, or that have no coordinator.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -24,9 +24,9 @@ async fn member(server: &ScriptedServer, group_protocol: GroupProtocol, interval
     consumer
 }
 
-/// The session goes on meanwhile.
+/// The session continues meanwhile.
 #[tokio::test]
-async fn a_sign_of_life_that_is_not_taken_in_is_repeated_before_the_next_would_be_due() {
+async fn refused_heartbeat_is_repeated_early() {
     const INTERVAL: Duration = Duration::from_secs(2);
     let beats = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&beats);
@@ -46,9 +46,10 @@ async fn a_sign_of_life_that_is_not_taken_in_is_repeated_before_the_next_would_b
     assert!(again < INTERVAL / 2 && next > INTERVAL / 2, "{again:?}, and then {next:?}");
 }
 
-/// As from a coordinator that hangs: nobody would look for another one before its session is long over.
+/// As from a coordinator that hangs: otherwise the member would look for another only long after the session has
+/// ended.
 #[tokio::test]
-async fn an_answer_to_a_sign_of_life_is_waited_for_no_longer_than_the_session_lasts() {
+async fn heartbeat_answer_is_awaited_up_to_the_session_timeout() {
     let beats = Arc::new(Mutex::new(0));
     let counted = Arc::clone(&beats);
     let server = server(move |call| match call.key {
@@ -73,9 +74,9 @@ async fn an_answer_to_a_sign_of_life_is_waited_for_no_longer_than_the_session_la
     wait_for(&mut consumer, "all is well", |consumer| consumer.trouble().is_none()).await;
 }
 
-/// Who asks what is the matter hears of it long before the time is over in which it is tried again.
+/// An application that asks for trouble gets it long before the retries end.
 #[tokio::test]
-async fn that_no_coordinator_is_found_is_trouble_at_once() {
+async fn missing_coordinator_is_trouble_at_once() {
     for group_protocol in [GroupProtocol::Classic, GroupProtocol::Consumer] {
         let code = ErrorCode::COORDINATOR_NOT_AVAILABLE;
         let server = server(move |call| {
@@ -125,9 +126,9 @@ async fn a_member_of_a_group_that_was_deleted_joins_it_anew() {
     wait_for(&mut consumer, "it is a member again", |consumer| consumer.assignment().len() == 2).await;
 }
 
-/// Its members would have to leave first, which it may be for long.
+/// The group's members would have to leave first, which may take long.
 #[tokio::test]
-async fn who_would_join_a_group_of_the_other_protocol_is_told() {
+async fn group_of_the_other_protocol_is_an_error() {
     let server = server(|call| match call.key {
         ApiKey::ConsumerGroupHeartbeat => Some(no_such_group(call)),
         _ => server_side_group(call, &Told::default(), &Arc::default()),
@@ -136,7 +137,7 @@ async fn who_would_join_a_group_of_the_other_protocol_is_told() {
     let mut consumer = member(&server, GroupProtocol::Consumer, Duration::from_secs(1)).await;
     let deadline = Instant::now() + Duration::from_mins(1);
     let error = loop {
-        assert!(Instant::now() < deadline, "nobody says it");
+        assert!(Instant::now() < deadline, "no error in time");
         if let Err(error) = consumer.poll(Duration::from_millis(50)).await {
             break error;
         }
