@@ -1,7 +1,7 @@
-//! Kafka's error codes: numbers, names, whether trying again can help, and a sentence for people.
+//! Kafka's error codes: numbers, names, whether a retry can help, and a sentence for people.
 //!
-//! Owns the table. A code is kept as the number that was on the wire, so that one from a newer server survives
-//! being read and shown.
+//! Owns the table. A code is kept as the number on the wire, so that one from a newer server survives being read and
+//! shown.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ enum Remedy {
     Final,
 }
 
-/// What is known of one code.
+/// The facts about one code.
 struct Facts {
     code: i16,
     name: &'static str,
@@ -105,7 +105,7 @@ error_codes! {
     60, REASSIGNMENT_IN_PROGRESS, Final, "the partition is already being reassigned";
     61, DELEGATION_TOKEN_AUTH_DISABLED, Final, "delegation tokens are not enabled";
     62, DELEGATION_TOKEN_NOT_FOUND, Final, "there is no such delegation token";
-    63, DELEGATION_TOKEN_OWNER_MISMATCH, Final, "the delegation token belongs to someone else";
+    63, DELEGATION_TOKEN_OWNER_MISMATCH, Final, "the delegation token belongs to another principal";
     64, DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, Final, "delegation tokens are not given over this kind of connection";
     65, DELEGATION_TOKEN_AUTHORIZATION_FAILED, Final, "access to the delegation token is denied";
     66, DELEGATION_TOKEN_EXPIRED, Final, "the delegation token has expired";
