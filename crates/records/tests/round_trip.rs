@@ -1,4 +1,4 @@
-//! What goes into a builder comes out of the batch, in every codec and through every patch.
+//! The records of a builder come back from its batch, in every codec and through every patch.
 
 use proptest::collection::vec;
 use proptest::option;
