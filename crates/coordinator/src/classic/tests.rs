@@ -54,7 +54,7 @@ fn members_have_a_protocol_in_common(group: &ClassicGroup) {
     assert!(group.members.is_empty() || group.votes.values().any(is_common), "nothing in common");
     if matches!(group.state, State::CompletingRebalance | State::Stable) {
         let chosen = group.votes.get(group.protocol());
-        assert!(chosen.is_some_and(is_common), "the chosen protocol is not everyone's");
+        assert!(chosen.is_some_and(is_common), "not all members support the chosen protocol");
     }
 }
 

@@ -40,7 +40,7 @@ impl TopicMetadata for OneTopic {
     }
 }
 
-/// Topics of one name each of which has so many partitions, and what is known of any pattern.
+/// Topics of one name, each with this many partitions, and the known topics of any pattern.
 struct Grown {
     partitions: i32,
     named: PatternTopics,
@@ -101,7 +101,7 @@ fn commit(shard: &mut Shard, group_id: &str, partitions: i32) -> ErrorCode {
     ErrorCode(response.topics[0].partitions[0].error_code)
 }
 
-/// Joins as a member of its own, with so much metadata.
+/// Joins as a member of its own, with this much metadata.
 fn join(shard: &mut Shard, group_id: &str, number: u8, metadata_bytes: usize) -> Step {
     let metadata = vec![0; metadata_bytes];
     let request = JoinGroupRequest {
@@ -144,7 +144,7 @@ fn a_group_that_is_lent_comes_back_with_all_that_was_done() {
 }
 
 #[test]
-fn a_group_that_is_not_there_yet_is_lent_within_the_bound_of_groups() {
+fn unknown_group_is_lent_within_the_bound_of_groups() {
     let mut shard = shard_with(GroupConfig { groups_max: 2, ..GroupConfig::default() });
     assert_eq!(commit(&mut shard, "g", 1), ErrorCode::NONE);
     let mut second = shard.lend("h").expect("there is room");
@@ -313,10 +313,10 @@ fn a_group_that_becomes_another_costs_what_its_members_read() {
     assert!(shard.cost_of_heartbeat(&heartbeat, &OneTopic) > STEP_COST_MAX);
 }
 
-/// Groups and partitions of the offsets that a slice shows, and the groups that it says are lent.
+/// Groups and partitions of the offsets in a slice, and the groups that it reports as lent.
 type Seen = (Vec<(String, i32)>, Vec<String>);
 
-/// What all slices show.
+/// The content of all slices.
 fn slices(shard: &Shard) -> Vec<Seen> {
     let mut slices = Vec::new();
     let mut place = None;
@@ -351,7 +351,7 @@ fn what_is_committed_is_shown_in_slices_each_offset_once() {
 }
 
 #[test]
-fn a_group_that_is_lent_is_named_where_what_is_committed_is_shown() {
+fn lent_group_is_named_where_committed_offsets_are_shown() {
     let mut shard = shard_with(GroupConfig::default());
     for (group_id, partitions) in [("a", 1), ("b", 2_500), ("c", 1)] {
         assert_eq!(commit(&mut shard, group_id, partitions), ErrorCode::NONE);
