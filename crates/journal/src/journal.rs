@@ -146,11 +146,11 @@ impl Journal {
         Ok((journal, recovered.replay))
     }
 
-    /// Sets the function that the journal's thread calls before it writes the first entries, so that what `note`
+    /// Sets the function that the journal's thread calls before it writes the first entries, so that what `first_use`
     /// records is there before anything is acked. A file that a restart finds exists by then, so that the journal's
     /// id is kept.
-    pub fn on_first_use(&self, note: FirstUse) {
-        *self.shared.first_use.lock() = Some(note);
+    pub fn on_first_use(&self, first_use: FirstUse) {
+        *self.shared.first_use.lock() = Some(first_use);
     }
 
     /// Queues an entry; entries are stored in the order of these calls. Never waits for the disk.

@@ -58,7 +58,7 @@ pub(crate) struct UnreadFiles(Arc<Mutex<BTreeMap<PathBuf, BTreeSet<u64>>>>);
 
 impl UnreadFiles {
     /// Remembers the place; returns whether it is new.
-    fn note(&self, path: &Path, position: u64) -> bool {
+    fn note_place(&self, path: &Path, position: u64) -> bool {
         self.0.lock().entry(path.to_path_buf()).or_default().insert(position)
     }
 
@@ -110,7 +110,7 @@ impl Window {
                 Err(error) if is_device_error(&error) && !is_by_block => is_by_block = true,
                 Err(error) if is_device_error(&error) && self.unread.len() < UNREAD_MAX => {
                     let position = at + filled as u64;
-                    if self.noted_in.note(&self.path, position) {
+                    if self.noted_in.note_place(&self.path, position) {
                         tracing::warn!(path = %self.path.display(), position, %error, "a place cannot be read");
                     }
                     buffer[filled..block_end].fill(0);

@@ -148,8 +148,8 @@ impl Replay {
         let mut damaged = Vec::new();
         for held in &self.held {
             let (path, entries) = (held.path(&self.dir), held.read(&self.env, &self.dir, self.id)?);
-            let marks = entries.iter().filter(|entry| entry.is_damaged());
-            damaged.extend(marks.map(|mark| damaged_entry(mark.header, &path, mark.position)));
+            let stand_ins = entries.iter().filter(|entry| entry.is_damaged());
+            damaged.extend(stand_ins.map(|entry| damaged_entry(entry.header, &path, entry.position)));
         }
         for file in &mut self.files {
             let mut position = file.next;

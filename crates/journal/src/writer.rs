@@ -439,7 +439,7 @@ impl Writer {
         let oldest = self.files.older.front().map(|file| file.frames_end);
         let frees_oldest = oldest.is_some_and(|end| self.settled_on_disk < end && end <= settled);
         if frees_oldest && self.files.has_place_for(self.files.options.alignment as u64, true) {
-            self.note().map_err(NoRoom::Failed)?;
+            self.write_note().map_err(NoRoom::Failed)?;
         }
         let settled = self.shared.settled.load(Ordering::Acquire);
         let claims = Claims { synced: self.synced, settled, settled_on_disk: self.settled_on_disk };
@@ -452,7 +452,7 @@ impl Writer {
 
     /// Writes a note: a frame without entries, which states what is synced and settled. The last block of a file is
     /// kept for it.
-    fn note(&mut self) -> Result<(), JournalError> {
+    fn write_note(&mut self) -> Result<(), JournalError> {
         let bytes = self.files.options.alignment;
         match self.files.allocate_for_note() {
             Ok(()) => {}
@@ -649,7 +649,7 @@ impl Writer {
             return Ok(());
         }
         if self.files.has_place_for(self.files.options.alignment as u64, true) {
-            return self.note();
+            return self.write_note();
         }
         match self.begin(0) {
             Err(NoRoom::Failed(error)) => Err(error),

@@ -171,24 +171,24 @@ mod tests {
     /// Offsets that a watermark may have.
     const OFFSETS: i64 = 3;
 
-    fn marks(appended: i64, synced: i64) -> Watermarks {
+    fn watermarks(appended: i64, synced: i64) -> Watermarks {
         Watermarks { appended: Offset(appended), synced: Offset(synced) }
     }
 
     /// All watermarks that one replica may have.
-    fn all_marks() -> impl Iterator<Item = Watermarks> {
-        (0..OFFSETS).flat_map(|appended| (0..=appended).map(move |synced| marks(appended, synced)))
+    fn all_watermarks() -> impl Iterator<Item = Watermarks> {
+        (0..OFFSETS).flat_map(|appended| (0..=appended).map(move |synced| watermarks(appended, synced)))
     }
 
     /// All watermarks of a leader and the others.
     fn all_replicas() -> Vec<Vec<Watermarks>> {
-        let mut all: Vec<Vec<Watermarks>> = all_marks().map(|leader| vec![leader]).collect();
+        let mut all: Vec<Vec<Watermarks>> = all_watermarks().map(|leader| vec![leader]).collect();
         let mut from = 0;
         for _ in 0..OTHERS_MAX {
             let shorter = from..all.len();
             from = all.len();
             for index in shorter {
-                let longer = all_marks().map(|other| [&all[index][..], &[other]].concat());
+                let longer = all_watermarks().map(|other| [&all[index][..], &[other]].concat());
                 let longer: Vec<_> = longer.collect();
                 all.extend(longer);
             }
@@ -229,19 +229,19 @@ mod tests {
 
     #[test]
     fn nothing_unsynced_is_acked_or_visible_at_a_sync_level() {
-        let marks = marks(10, 4);
+        let watermarks = watermarks(10, 4);
         for level in LEVELS {
             let reached = if level.syncs_locally() { Offset(4) } else { Offset(10) };
-            assert_eq!(visible_offset(level, marks, &[]), reached, "level {level}");
-            assert_eq!(ack_offset(level, Acks::Leader, marks, &[]), reached, "level {level}");
-            assert_eq!(ack_offset(level, Acks::All, marks, &[]), reached, "level {level}");
-            assert_eq!(ack_offset(level, Acks::None, marks, &[]), Offset(10), "level {level}");
+            assert_eq!(visible_offset(level, watermarks, &[]), reached, "level {level}");
+            assert_eq!(ack_offset(level, Acks::Leader, watermarks, &[]), reached, "level {level}");
+            assert_eq!(ack_offset(level, Acks::All, watermarks, &[]), reached, "level {level}");
+            assert_eq!(ack_offset(level, Acks::None, watermarks, &[]), Offset(10), "level {level}");
         }
     }
 
     #[test]
     fn each_level_has_the_marks_that_it_promises() {
-        let (leader, others) = (marks(20, 10), [marks(15, 12), marks(18, 7)]);
+        let (leader, others) = (watermarks(20, 10), [watermarks(15, 12), watermarks(18, 7)]);
         let expected = [
             // Level, visible, acked with `acks=1`, acked with `acks=all`.
             (DurabilityLevel::SyncSync, 7, 10, 7),
@@ -281,8 +281,9 @@ mod tests {
                 (visible_offset(level, leader, others), ack_offset(level, Acks::All, leader, others));
             assert!(!level.syncs_locally() || acked <= leader.synced, "{context}");
             assert!(acked <= leader.appended, "{context}");
-            let all_have =
-                |end: Offset, mark: fn(&Watermarks) -> Offset| others.iter().all(|it| end <= mark(it));
+            let all_have = |end: Offset, watermark: fn(&Watermarks) -> Offset| {
+                others.iter().all(|it| end <= watermark(it))
+            };
             assert!(all_have(visible, |it| it.appended), "{context}: another leader would lack it");
             match level {
                 DurabilityLevel::SyncSync => assert!(all_have(acked, |it| it.synced), "{context}"),
@@ -309,7 +310,9 @@ mod tests {
 
     #[test]
     fn a_leader_alone_acks_and_shows_by_its_own_marks() {
-        for (level, leader) in LEVELS.into_iter().flat_map(|level| all_marks().map(move |it| (level, it))) {
+        for (level, leader) in
+            LEVELS.into_iter().flat_map(|level| all_watermarks().map(move |it| (level, it)))
+        {
             let own = if level.syncs_locally() { leader.synced } else { leader.appended };
             assert_eq!(visible_offset(level, leader, &[]), own);
             let acked = ACKS.map(|acks| ack_offset(level, acks, leader, &[]));

@@ -37,7 +37,7 @@ impl LogAccount {
 
     /// The text for the operator, if lines are lost or the log cannot be written. Neither keeps a server from its
     /// work.
-    pub fn note(&self) -> Option<String> {
+    pub fn warning(&self) -> Option<String> {
         let lost = self.lost_lines();
         match &*self.failure() {
             Some(reason) => {
@@ -61,12 +61,12 @@ mod tests {
     #[test]
     fn what_is_lost_is_told_and_a_failure_until_a_write_succeeds() {
         let account = LogAccount::default();
-        assert_eq!(account.note(), None);
+        assert_eq!(account.warning(), None);
         account.lost(3);
         account.failed("broken pipe".to_owned());
-        let told = account.note().expect("lines are lost");
+        let told = account.warning().expect("lines are lost");
         assert!(told.contains("broken pipe") && told.contains("3 lines"), "{told}");
         account.works();
-        assert_eq!(account.note().as_deref(), Some("3 lines of the log are lost since the start"));
+        assert_eq!(account.warning().as_deref(), Some("3 lines of the log are lost since the start"));
     }
 }

@@ -69,7 +69,7 @@ struct Holding {
 /// The assignment that is being made. Members are identified by rank, classes by index.
 ///
 /// Invariants: `loads[m]` is the number of partitions in `holdings[m]`; `by_load` holds `(loads[m], m)` for every member,
-/// and `by_load_of_set` for every member that has the subscription; a partition is in one holding at most, and marked in
+/// and `by_load_of_set` for every member that has the subscription; a partition is in one holding at most, and set in
 /// `owned` exactly if it is in one.
 struct Balancer<'a> {
     members: &'a [Member<'a>],
@@ -207,9 +207,9 @@ impl<'a> Balancer<'a> {
 
     /// Records the partition as owned; returns `false` if it does not exist or has an owner already.
     fn claim(&mut self, partition: PartitionId) -> bool {
-        let marks = self.owned.get_mut(&partition.topic);
-        let mark = marks.and_then(|marks| marks.get_mut(usize::try_from(partition.index).ok()?));
-        mark.is_some_and(|mark| !std::mem::replace(mark, true))
+        let flags = self.owned.get_mut(&partition.topic);
+        let flag = flags.and_then(|flags| flags.get_mut(usize::try_from(partition.index).ok()?));
+        flag.is_some_and(|flag| !std::mem::replace(flag, true))
     }
 
     fn give(&mut self, partition: PartitionId, receiver: usize) {

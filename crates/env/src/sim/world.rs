@@ -357,11 +357,12 @@ impl State {
             self.ready.retain(|ready| *ready != id);
         }
         part.is_woken = false;
-        self.note(id);
+        self.count_step(id);
         Some(body)
     }
 
-    fn note(&mut self, id: PartId) {
+    /// Counts a step, and adds it to the trace.
+    fn count_step(&mut self, id: PartId) {
         self.steps += 1;
         for word in [u64::try_from(self.now.as_nanos()).unwrap_or(u64::MAX), id] {
             self.trace = (self.trace ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(17);

@@ -254,9 +254,9 @@ fn the_note_that_frees_settled_files_always_finds_its_block() {
         }
         sim.fs.set_space(Some(0));
         // All blocks but the last of the filled part of the second file.
-        let turn = store_blocks(&mut played, 30);
+        let step = store_blocks(&mut played, 30);
         settle(&played);
-        if turn != Step::Again {
+        if step != Step::Again {
             assert_eq!(played.writer.step(), Step::Again);
         }
         for number in 0..20 {
