@@ -37,7 +37,7 @@ pub enum ReplayError {
         detail: &'static str,
     },
     /// The bounds of groups leave no room for the record's content.
-    #[error("there is no room for what a group record tells of")]
+    #[error("there is no room for the content of a group record")]
     NoRoom,
 }
 

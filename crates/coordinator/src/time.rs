@@ -153,7 +153,7 @@ mod tests {
     const MONTH: i64 = 30 * 24 * 3_600_000;
 
     #[test]
-    fn what_happened_in_this_run_is_as_old_as_time_has_passed() {
+    fn event_of_this_run_is_as_old_as_the_time_passed() {
         let (loaded, stamp) = (at(0, MONTH), Stamp::now(at(1_000, MONTH + 1_000)));
         for wall_ms in [0, MONTH, 5 * MONTH] {
             assert_eq!(Ages { now: at(4_000, wall_ms), loaded }.of(stamp), 3_000);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_loaded_is_as_old_as_both_clocks_grant() {
+    fn loaded_event_is_as_old_as_both_clocks_grant() {
         let stamp = Stamp::recorded(TimestampMs(10 * MONTH));
         let loaded = at(0, 10 * MONTH + 5_000);
         assert_eq!(Ages { now: at(2_000, 10 * MONTH + 7_000), loaded }.of(stamp), 7_000);

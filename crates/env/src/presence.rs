@@ -32,7 +32,7 @@ impl fmt::Display for Vanishing {
             Self::Missing => "was taken away under the running server",
             Self::Removed => "was removed under the running server",
             Self::Replaced => {
-                "is not what the running server has opened: something else was put in its place"
+                "is not the one that the running server has opened: something else was put in its place"
             }
             Self::Cut => "was cut under the running server",
             Self::Overwritten => "was written over under the running server",
@@ -110,7 +110,7 @@ mod tests {
     use crate::sim::SimEnv;
 
     #[test]
-    fn what_became_of_a_file_is_told_apart() {
+    fn fates_of_a_file_are_distinguished() {
         let sim = SimEnv::new(1);
         let fs = &*sim.fs;
         let (path, away) = (Path::new("/d/f"), Path::new("/away"));
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_file_begins_with_is_told_apart() {
+    fn heads_of_a_file_are_distinguished() {
         let sim = SimEnv::new(1);
         let (fs, path) = (&*sim.fs, Path::new("/f"));
         let look = || Vanishing::of_head(fs, path, b"head").unwrap();
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_became_of_a_directory_is_told_apart() {
+    fn fates_of_a_directory_are_distinguished() {
         let sim = SimEnv::new(1);
         let fs = &*sim.fs;
         let (path, away) = (Path::new("/d"), Path::new("/away"));

@@ -134,7 +134,7 @@ fn writes_that_share_a_sector_are_there_in_their_order() {
 }
 
 #[test]
-fn what_was_synced_is_not_open_any_more() {
+fn synced_bytes_leave_no_choice_to_a_power_cut() {
     let fs = SimFileSystem::new(1);
     let file = durable_file(&fs, "/f", b"old");
     file.write_all_at(b"new", 0).unwrap();

@@ -197,7 +197,7 @@ fn full_device_refuses_writes_and_others_take_them() {
 }
 
 #[test]
-fn what_is_replaced_or_removed_gives_its_space_back() {
+fn replaced_or_removed_file_gives_its_space_back() {
     let fs = SimFileSystem::new(1);
     for (path, bytes) in [("/old", 10), ("/new", 20)] {
         fs.open(path.as_ref(), OpenMode::CreateNew).unwrap().write_all_at(&vec![1; bytes], 0).unwrap();
@@ -367,7 +367,7 @@ fn bad_sectors_end_earlier_reads_and_fail_those_inside() {
 }
 
 #[test]
-fn what_is_forbidden_is_neither_opened_nor_listed_nor_made() {
+fn forbidden_path_is_neither_opened_nor_listed_nor_made() {
     let fs = SimFileSystem::new(1);
     fs.create_dir_all("/a".as_ref()).unwrap();
     fs.open("/a/f".as_ref(), OpenMode::CreateNew).unwrap();

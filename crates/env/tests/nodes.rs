@@ -129,7 +129,7 @@ fn slow_reader_holds_up_its_sender_in_one_direction() {
 }
 
 #[test]
-fn sending_to_somebody_who_is_gone_fails_sooner_or_later() {
+fn sending_to_a_closed_side_fails_sooner_or_later() {
     on_both("127.0.0.1:0", |env, address, done| {
         let tasks = Arc::clone(&env.tasks);
         let test = async move {

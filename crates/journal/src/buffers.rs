@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_has_a_bound() {
+    fn free_buffers_have_a_bound() {
         let buffers = Buffers::default();
         let lent: Vec<_> = (0..100).map(|_| lent(&buffers, FRAME_BYTES).0).collect();
         drop(lent);

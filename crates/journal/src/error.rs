@@ -25,7 +25,7 @@ pub enum JournalError {
     /// A write or a sync failed: the journal is poisoned, and nothing is acked any more. It is unknown which unsynced
     /// bytes the disk holds, and a later sync would not tell.
     #[error(
-        "{}: writing or syncing failed, and the journal takes nothing more until a restart has looked at the disk: {source}",
+        "{}: writing or syncing failed, and the journal takes nothing more until a restart has read the disk: {source}",
         path.display()
     )]
     Write {

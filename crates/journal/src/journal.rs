@@ -220,7 +220,7 @@ impl Journal {
         let shortage = Shortage { error: error.clone(), waiting_bytes: 0 };
         let before = self.shared.queue.lock().shortage.replace(shortage);
         if before.is_none() {
-            tracing::warn!(%error, "the journal waits for what the system is short of");
+            tracing::warn!(%error, "the journal waits for a resource that the system lacks");
         }
         error
     }

@@ -34,7 +34,7 @@ const WAY_OUT_OF_UNREAD: &str = "bring its disk back, or stop the server, copy t
 /// Places of a file that may be bad sectors. Beyond that number its disk is dead, and each read may take seconds.
 const UNREAD_MAX: usize = 64;
 /// The description of a place that the disk does not give back.
-pub(crate) const UNREAD: &str = "the disk answers the reading of what lies there with an error";
+pub(crate) const UNREAD: &str = "the disk fails to read the bytes there";
 
 /// Pieces of a file, whatever they contain.
 struct Window {

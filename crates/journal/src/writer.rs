@@ -118,7 +118,7 @@ impl Drop for Helper {
     fn drop(&mut self) {
         self.prefiller.end();
         if self.worker.take().is_some_and(|worker| !worker.join()) {
-            tracing::error!("the thread that works ahead of the journal has panicked");
+            tracing::error!("the journal's prefiller has panicked");
         }
     }
 }
@@ -415,7 +415,7 @@ impl Writer {
     /// Refuses new entries until the waiting ones are stored.
     fn wait_for_system(&mut self, error: &JournalError) -> Step {
         if !std::mem::replace(&mut self.is_short, true) {
-            tracing::warn!(%error, "the journal waits for what the system is short of");
+            tracing::warn!(%error, "the journal waits for a resource that the system lacks");
             let mut queue = self.shared.queue.lock();
             let queued = queue.entries.iter().map(|queued| queued.submission.payload.len());
             let waiting_bytes = (self.group.payload_bytes + queued.sum::<usize>()) as u64;

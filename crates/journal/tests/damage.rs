@@ -349,7 +349,7 @@ fn structural_damage_of_unsettled_frames_is_refused() {
 /// Only the last frame states that the first one is settled. It lies behind a torn frame, and neither was synced, so
 /// no chain of frames leads to it; and a start that finds no tail does not write down its settled position.
 #[test]
-fn what_a_frame_behind_a_torn_one_calls_settled_may_be_damaged() {
+fn damage_settled_by_a_frame_behind_a_torn_one_is_harmless() {
     for has_tail in [false, true] {
         let sim = SimEnv::new(1);
         let history = History::default();
@@ -518,7 +518,7 @@ fn damage_of_held_entries_is_named_with_its_place() {
 }
 
 #[test]
-fn what_is_held_may_be_damaged_in_the_journals_own_files() {
+fn held_entry_may_be_damaged_in_the_journals_own_files() {
     let (sim, files) = with_held();
     let env = sim.env();
     let first = b"entry 0 ";

@@ -63,7 +63,7 @@ fn an_intact_journal_has_no_findings() {
 }
 
 #[test]
-fn what_verification_does_not_see_a_start_serves_whole() {
+fn damage_unseen_by_verification_is_harmless_to_a_start() {
     let (path, bytes) = small();
     let flipped = (0..FRONT_BYTES).map(|position| {
         let mut flipped = bytes.clone();

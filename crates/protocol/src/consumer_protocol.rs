@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_old_version_cannot_say_is_left_out() {
+    fn fields_unknown_to_an_old_version_are_left_out() {
         let subscription = ConsumerProtocolSubscription { generation_id: 5, ..Default::default() };
         let bytes = encode_subscription(&subscription, 0).unwrap();
         assert_eq!(decode_subscription(&bytes), Ok(ConsumerProtocolSubscription::default()));

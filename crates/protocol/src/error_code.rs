@@ -43,7 +43,7 @@ macro_rules! error_codes {
 error_codes! {
     -1, UNKNOWN_SERVER_ERROR, Final, "the server met an error that it has no code for";
     0, NONE, Final, "success";
-    1, OFFSET_OUT_OF_RANGE, Final, "the offset is outside what the partition holds";
+    1, OFFSET_OUT_OF_RANGE, Final, "the offset is outside the partition's range";
     2, CORRUPT_MESSAGE, Retry, "a record batch is damaged or its checksum is wrong";
     3, UNKNOWN_TOPIC_OR_PARTITION, Retry, "this server has no such topic or partition";
     4, INVALID_FETCH_SIZE, Final, "the fetch size is not valid";
@@ -74,7 +74,7 @@ error_codes! {
     29, TOPIC_AUTHORIZATION_FAILED, Final, "access to the topic is denied";
     30, GROUP_AUTHORIZATION_FAILED, Final, "access to the group is denied";
     31, CLUSTER_AUTHORIZATION_FAILED, Final, "access to the cluster is denied";
-    32, INVALID_TIMESTAMP, Final, "a timestamp is outside what the topic accepts";
+    32, INVALID_TIMESTAMP, Final, "a timestamp is outside the range that the topic accepts";
     33, UNSUPPORTED_SASL_MECHANISM, Final, "the SASL mechanism is not supported";
     34, ILLEGAL_SASL_STATE, Final, "the request does not fit the state of authentication";
     35, UNSUPPORTED_VERSION, Final, "the version of the request is not supported";

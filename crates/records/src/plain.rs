@@ -142,7 +142,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_in_it_both_ways_read_the_same(
+        fn plain_and_general_reading_agree_on_any_batch(
             changes in prop::collection::vec((0_usize..90, any::<u8>()), 0..4),
         ) {
             let header = Header { key: b"h", value: None };

@@ -102,7 +102,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 40, max_shrink_iters: 50, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_accepted_stays_readable(
+    fn accepted_batch_stays_readable(
         entries in vec(entry(), 1..8), from in codec(), to in codec(), keep in vec(any::<bool>(), 8),
         horizon in prop_oneof![Just(None), Just(Some(0)), Just(Some(i64::MAX))],
     ) {

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_lost_is_told_and_a_failure_until_a_write_succeeds() {
+    fn losses_stay_and_a_failure_ends_with_a_successful_write() {
         let account = LogAccount::default();
         assert_eq!(account.warning(), None);
         account.lost(3);

@@ -34,7 +34,7 @@ impl ClassicGroup {
                 Due::Session(id) => self.end_session(builder, &id),
                 Due::Pending(id) => {
                     self.forget_pending(&id);
-                    self.complete_join_if_nobody_is_missing(builder);
+                    self.complete_join_if_none_is_missing(builder);
                 }
                 Due::Join(JoinTimer::Initial { delay_ms, remaining_ms, .. }) => {
                     self.end_initial_delay(builder, delay_ms, remaining_ms);
@@ -75,13 +75,13 @@ impl ClassicGroup {
         self.remove(builder, member_id, ErrorCode::UNKNOWN_MEMBER_ID);
         match self.state {
             State::Stable | State::CompletingRebalance => self.prepare_rebalance(builder),
-            State::Empty | State::PreparingRebalance => self.complete_join_if_nobody_is_missing(builder),
+            State::Empty | State::PreparingRebalance => self.complete_join_if_none_is_missing(builder),
         }
     }
 
     /// Ends the join phase if no member is missing after one was removed. Unlike an ordinary join this may end the
     /// initial delay: when the last member is lost, the group is empty at once.
-    fn complete_join_if_nobody_is_missing(&mut self, builder: &mut StepBuilder<'_>) {
+    fn complete_join_if_none_is_missing(&mut self, builder: &mut StepBuilder<'_>) {
         if self.state == State::PreparingRebalance && self.all_have_joined() {
             self.complete_join(builder);
         }

@@ -65,9 +65,11 @@ impl Refusal {
     pub(crate) fn no_memory(shortage: Shortage) -> Self {
         let when = match shortage {
             Shortage::ForNow => "at the moment: other groups have taken it",
-            Shortage::Forever => "at all: the group would take more than half of what all groups may",
+            Shortage::Forever => {
+                "at all: the group would take more than a quarter of the memory that all groups share"
+            }
         };
-        let message = format!("there is no memory for what this member asks for {when}");
+        let message = format!("there is no memory for this member's request {when}");
         Self::new(shortage.code(ErrorCode::GROUP_MAX_SIZE_REACHED), message)
     }
 

@@ -85,7 +85,7 @@ fn sources_that_take_all_they_can_leave_the_reserve_to_others() {
     }
     let left_bytes = memory.max_bytes() - memory.held_bytes();
     assert!(left_bytes > 20 << 20, "{left_bytes} bytes are left");
-    assert_eq!(fill(&mut share, 41, SMALL_GROUP_BYTES), 16, "a newcomer has what is little");
+    assert_eq!(fill(&mut share, 41, SMALL_GROUP_BYTES), 16, "a newcomer has the reserve's little amount");
     for last in 42..=250 {
         fill(&mut share, last, SMALL_GROUP_BYTES);
     }
@@ -94,7 +94,7 @@ fn sources_that_take_all_they_can_leave_the_reserve_to_others() {
 }
 
 #[test]
-fn a_group_counts_for_who_made_it_grow_last() {
+fn group_is_charged_to_the_source_that_made_it_grow_last() {
     let memory = GroupMemory::new(1_200_000);
     let (mut share, mut charge) = (Share::new(Arc::clone(&memory)), Charge::default());
     share.change(&mut charge, 100_000);
@@ -117,7 +117,7 @@ fn a_group_counts_for_who_made_it_grow_last() {
 }
 
 #[test]
-fn what_a_shard_held_is_given_back_with_it() {
+fn shard_gives_its_memory_back_when_dropped() {
     let memory = GroupMemory::new(100);
     let (mut first, mut second) = (Share::new(Arc::clone(&memory)), Share::new(Arc::clone(&memory)));
     first.change(&mut Charge::default(), 40);

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_told_by_name_and_id() {
+    fn missing_topic_is_recognised_by_name_and_id() {
         let mut shard =
             shard(&[("gone", TopicId::ZERO), ("here", TopicId::ZERO), ("new", OLD), ("same", NEW)]);
         let is_there = |name: &str, id: TopicId| name != "gone" && (id.is_zero() || id == NEW);

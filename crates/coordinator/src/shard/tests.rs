@@ -509,7 +509,7 @@ impl World {
     fn reload(&mut self) {
         self.waiting.clear();
         self.shard = Shard::new(config(), Arc::clone(&self.memory));
-        assert!(self.memory.held_bytes() == 0, "what the last shard held is given back");
+        assert!(self.memory.held_bytes() == 0, "the last shard has given its memory back");
         self.shard = replayed(self.log.iter(), &self.memory);
         let step = self.shard.on_loaded(Now::simulated(self.now));
         self.took(step);

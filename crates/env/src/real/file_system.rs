@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_no_disk_has_yet_is_dirty_or_being_written() {
+    fn unwritten_bytes_are_dirty_or_being_written() {
         let text = "MemFree:  7 kB\nDirty:     12 kB\nWriteback:       3 kB\nWritebackTmp:   99 kB\n";
         assert_eq!(parse_unwritten(text), Some(15 * 1024));
         assert_eq!(parse_unwritten("Dirty:     12 kB\n"), None);

@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_synced_survives_every_power_cut() {
+    fn synced_bytes_survive_every_power_cut() {
         for seed in 0..50 {
             let mut image = FileImage::default();
             image.write(0, &[1; 1000]);

@@ -301,7 +301,7 @@ fn lives_that_settle_nothing_do_not_make_a_large_file_each() {
         assert_eq!(played.acked(), stored);
         played.store();
     }
-    assert!(names(&sim, ".journal") <= 3, "what is settled goes");
+    assert!(names(&sim, ".journal") <= 3, "settled files are removed");
 }
 
 #[test]
@@ -359,7 +359,7 @@ impl Clock for Prompted {
 }
 
 #[test]
-fn what_is_queued_right_before_the_journal_is_closed_is_stored() {
+fn entry_queued_right_before_the_close_is_stored() {
     let (sim, clock) = (SimEnv::new(1), Arc::new(Prompted::default()));
     let env = Env { clock: clock.clone(), ..sim.env() };
     let mut played = Played::open_in(&env, options(SyncMethod::DirectDsync, 3)).unwrap();

@@ -92,7 +92,7 @@ fn served_before_and_after_a_power_cut(trusts: bool) -> (Vec<u64>, Vec<u64>) {
 }
 
 #[test]
-fn what_is_served_after_a_failed_sync_survives_a_power_cut() {
+fn entries_served_after_a_failed_sync_survive_power_cut() {
     assert_eq!(served_before_and_after_a_power_cut(false), (vec![0], vec![0]));
 }
 

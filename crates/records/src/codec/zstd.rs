@@ -108,11 +108,7 @@ mod tests {
         assert_eq!(produced(&ordinary), Ok(640 * 64 * 1024));
         let limit = riverrun_types::limits::INFLATE_LARGE_WINDOW_BYTES_MAX;
         assert_eq!(produced(&large), Err(BatchError::TooLarge { excess: Excess::InflatedBytes, limit }));
-        assert_eq!(
-            produced(&stream(27, 100)),
-            Ok(100 * 64 * 1024),
-            "what its level writes of little is read"
-        );
+        assert_eq!(produced(&stream(27, 100)), Ok(100 * 64 * 1024), "a small frame of its level is read");
         assert_eq!(
             inflated(Inflate::stored(Compression::Zstd, &large)),
             Ok(640 * 64 * 1024),

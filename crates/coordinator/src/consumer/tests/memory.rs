@@ -109,7 +109,7 @@ fn pattern_without_memory_keeps_its_topics() {
 }
 
 #[test]
-fn what_a_group_held_is_given_back_when_its_last_member_leaves() {
+fn group_memory_is_given_back_when_its_last_member_leaves() {
     let (mut world, memory) = world(100_000_000);
     world.topics.put("t", 1_000);
     let mut client = Client::new("a", &["t"]);

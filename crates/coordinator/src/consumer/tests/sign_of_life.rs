@@ -53,7 +53,7 @@ fn member_stays_and_its_repeated_fields_count() {
 }
 
 #[test]
-fn what_a_member_has_given_up_waits_until_it_can_be_recorded() {
+fn given_up_partitions_wait_until_they_can_be_recorded() {
     let (mut world, mut client) = joined();
     client.subscribe(BTreeSet::from(["u".to_owned()]), None);
     assert_eq!(client.heartbeat(&mut world, false), ErrorCode::NONE);
@@ -66,7 +66,7 @@ fn what_a_member_has_given_up_waits_until_it_can_be_recorded() {
 }
 
 #[test]
-fn who_joins_or_leaves_or_is_no_member_keeps_no_session() {
+fn only_a_member_that_stays_keeps_its_session() {
     for epoch in [-1, 0, 7] {
         let (mut world, client) = joined();
         assert!(!stays(&mut world, &client, epoch), "{epoch}");

@@ -161,7 +161,7 @@ fn a_worker_is_stepped_and_woken_as_a_thread_is() {
 
 #[test]
 #[should_panic(expected = "no part wakes")]
-fn a_worker_that_nobody_wakes_is_not_waited_for() {
+fn waiting_for_a_worker_without_wake_up_panics() {
     let world = World::new(1);
     let work = Counts { left: 2, step: Step::Sleep(None), seen: Seen::default() };
     let worker = world.node("a").env().env.workers.start("counts", Box::new(work)).expect("started");
@@ -197,7 +197,7 @@ fn a_way_that_is_cut_holds_up_its_sender_and_not_the_other_way() {
     world.cut("a", "b", true);
     world.run_for(SECOND);
     let held_up = seen.lock().len();
-    assert!(held_up - before <= 1, "what was not there yet waits");
+    assert!(held_up - before <= 1, "messages on their way wait");
     world.cut("a", "b", false);
     world.run_for(SECOND / 100);
     assert!((50..=80).contains(&(seen.lock().len() - held_up)), "as much as a link holds");

@@ -58,7 +58,7 @@ fn journal_waiting_for_its_first_use_can_be_closed() {
     assert!(matches!(played.store(), Step::Sleep(Some(_))));
     played.journal.shared.queue.lock().is_closing = true;
     assert_eq!(played.writer.step(), Step::Done);
-    assert_eq!(Arc::strong_count(&played.acked), 1, "what waited is refused");
+    assert_eq!(Arc::strong_count(&played.acked), 1, "the waiting entry is refused");
 }
 
 /// A system that has no thread for the first request.

@@ -128,7 +128,7 @@ fn submission_is_refused_while_the_journal_waits_for_space() {
     assert_eq!(refused.kind(), riverrun_types::ErrorKind::Retry, "{refused}");
     sim.fs.set_space(None);
     assert_eq!(played.writer.step(), Step::Again);
-    assert_eq!(played.acked(), acked + 1, "what waited is stored");
+    assert_eq!(played.acked(), acked + 1, "the waiting entry is stored");
     let submission = played.queued().submission;
     played.journal.submit_unless_short(submission).unwrap();
     assert_eq!(played.writer.step(), Step::Again);
@@ -136,7 +136,7 @@ fn submission_is_refused_while_the_journal_waits_for_space() {
 }
 
 #[test]
-fn what_was_acked_in_the_reserve_survives_a_power_cut_anywhere() {
+fn acked_entries_in_the_reserve_survive_power_cut_anywhere() {
     for (method, space) in METHODS.into_iter().flat_map(|method| [(method, 2 << 20), (method, 900_000)]) {
         for stop in 0.. {
             let sim = SimEnv::new(stop);
