@@ -31,7 +31,7 @@ const PAGES: &[Page] = &[
     ),
     (
         "journal",
-        "Journal (`.journal`), and entries held aside",
+        "Journal (`.journal`), and its side files",
         &["crates/journal/src/frames.rs", "crates/journal/src/side_files.rs"],
     ),
     (

@@ -1,7 +1,7 @@
 //! DescribeGroups, ListGroups, DeleteGroups.
 //!
-//! Owns how groups look to an admin. A request may name groups of several shards: the shell asks each shard for its
-//! own and puts the answers together.
+//! Owns how groups look to an admin. A request may name groups of several shards: the host asks each shard for its
+//! own groups and puts the answers together.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use crate::records;
 use crate::shard::Shard;
 use crate::step::OffsetsRecord;
 
-/// From this version on a group that does not exist is an error; before, it is a dead one (KIP-1043).
+/// From this version on an unknown group is an error; in earlier versions it is described as a dead one (KIP-1043).
 const GROUP_ID_NOT_FOUND_VERSION: i16 = 6;
 
-/// What it costs to list one group, as [`STEP_COST_MAX`] counts.
+/// The cost of listing one group, in the unit of [`STEP_COST_MAX`].
 const LISTED_COST: usize = 512;
-/// The part of what a group's members cost that it takes to tell their state.
+/// Divisor: the part of a group's memory that determining its state costs.
 const LISTED_SHARE: usize = 64;
 
 impl Shard {
@@ -49,9 +49,9 @@ impl Shard {
         described
     }
 
-    /// Lists the groups behind this one that pass the request's filters, no more than are looked at in one slice; answers
-    /// the last that it has looked at if there are more. Names in the filters are compared without case; an empty filter
-    /// lets everything pass.
+    /// Lists the groups behind this one that pass the request's filters, as far as one slice goes. If there are more,
+    /// returns the id of the last one examined. Names in the filters are compared without case; an empty filter lets
+    /// everything pass.
     pub fn list_groups(
         &self,
         request: &ListGroupsRequest<'_>,
@@ -66,8 +66,8 @@ impl Shard {
         };
         let mut listed = Vec::new();
         if behind.is_none() {
-            let away = self.away.values().filter_map(|away| away.listed.clone());
-            listed.extend(away.filter(passes));
+            let lent = self.lent_groups.values().filter_map(|entry| entry.listed.clone());
+            listed.extend(lent.filter(passes));
         }
         let (mut cost, mut last) = (0, None);
         let from = behind.map_or(Bound::Unbounded, Bound::Excluded);
@@ -75,7 +75,7 @@ impl Shard {
             if cost >= STEP_COST_MAX {
                 return (listed, last);
             }
-            // The state of a group may take a look at each member, which is little beside what that takes in memory.
+            // The state of a group may depend on each member, which costs little beside the memory of one.
             cost += LISTED_COST + entry.group.memory_bytes() / LISTED_SHARE;
             listed.extend(Some(entry.listed(group_id)).filter(passes));
             last = Some(Arc::clone(group_id));
@@ -83,7 +83,8 @@ impl Shard {
         (listed, None)
     }
 
-    /// Deletes a group with its offsets, if nobody is in it. The records delete what the log holds of it.
+    /// Deletes a group with its offsets, if it has no members. The records are tombstones for all its records in the
+    /// log.
     pub fn delete_group(&mut self, group_id: &str) -> (DeletableGroupResult<'static>, Vec<OffsetsRecord>) {
         let mut tombstones = Vec::new();
         let error = match self.groups.get(group_id) {
@@ -104,7 +105,7 @@ impl Shard {
     }
 }
 
-/// Fills in a classic group. Metadata and assignments are shown once they are settled.
+/// Fills in a classic group. Metadata and assignments are shown once the group is stable.
 fn describe_classic(group: &ClassicGroup, described: &mut DescribedGroup<'static>) {
     described.group_state = group.state_name().into();
     described.protocol_type = group.protocol_type().unwrap_or_default().to_owned().into();

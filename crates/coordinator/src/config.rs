@@ -12,7 +12,7 @@ use thiserror::Error;
 /// members changes under any of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MigrationPolicy {
-    /// None. Classic members stay out of a KIP-848 group, too.
+    /// Neither. Classic members stay out of a KIP-848 group, too.
     Disabled,
     /// A classic group may become a KIP-848 group, but not the reverse.
     Upgrade,
@@ -37,7 +37,7 @@ impl MigrationPolicy {
     }
 }
 
-/// A text that is no value of the option.
+/// A text that is not a value of the option.
 #[derive(Debug, Error)]
 #[error("it is none of {}", MigrationPolicy::NAMES.join(", "))]
 pub struct UnknownPolicy;
@@ -52,20 +52,20 @@ impl FromStr for MigrationPolicy {
     }
 }
 
-/// What a group sets for itself, before the shard's options. Times are in milliseconds.
+/// Options that a group sets for itself; they override the shard's options. Times are in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OwnConfig {
-    /// `consumer.session.timeout.ms`, before [`GroupConfig::consumer_session_timeout_ms`].
+    /// `consumer.session.timeout.ms`; overrides [`GroupConfig::consumer_session_timeout_ms`].
     pub consumer_session_timeout_ms: Option<i32>,
-    /// `consumer.heartbeat.interval.ms`, before [`GroupConfig::consumer_heartbeat_interval_ms`].
+    /// `consumer.heartbeat.interval.ms`; overrides [`GroupConfig::consumer_heartbeat_interval_ms`].
     pub consumer_heartbeat_interval_ms: Option<i32>,
-    /// `consumer.assignment.interval.ms`, before [`GroupConfig::consumer_assignment_interval_ms`].
+    /// `consumer.assignment.interval.ms`; overrides [`GroupConfig::consumer_assignment_interval_ms`].
     pub consumer_assignment_interval_ms: Option<i32>,
 }
 
-/// What groups set for themselves, as of now. The shell implements it over its metadata.
+/// The groups' own options as of now. The host implements it over its metadata.
 pub trait OwnConfigs: fmt::Debug + Send + Sync {
-    /// What this group sets; whether it exists does not matter.
+    /// The options of this group, whether or not it exists.
     fn of(&self, group_id: &str) -> OwnConfig;
 }
 
@@ -77,22 +77,22 @@ pub struct GroupConfig {
     /// `group.max.session.timeout.ms`: a classic member may not ask for more.
     pub max_session_timeout_ms: i32,
     /// `group.initial.rebalance.delay.ms`: how long the first rebalance of an empty classic group waits for more
-    /// members, again with each member that comes, up to the rebalance time-out.
+    /// members. Each new member prolongs it, up to the rebalance timeout.
     pub initial_rebalance_delay_ms: i32,
-    /// `group.max.size`: members of one classic group at most, and as many ids that were given out and have not
-    /// joined yet.
+    /// `group.max.size`: upper bound of the members of one classic group, and of the ids that were given out and have
+    /// not joined yet.
     pub max_size: usize,
-    /// `offset.metadata.max.bytes`: metadata of one committed offset at most.
+    /// `offset.metadata.max.bytes`: upper bound of the metadata of one committed offset.
     pub offset_metadata_max_bytes: usize,
     /// `offsets.retention.minutes`, in milliseconds: how long offsets outlive their group.
     pub offsets_retention_ms: i64,
     /// `offsets.retention.check.interval.ms`: how often expired offsets are looked for.
     pub offsets_retention_check_interval_ms: i64,
-    /// `group.consumer.session.timeout.ms`: a KIP-848 member that is silent for so long is removed.
+    /// `group.consumer.session.timeout.ms`: a KIP-848 member that is silent for this long is removed.
     pub consumer_session_timeout_ms: i32,
     /// `group.consumer.heartbeat.interval.ms`: told to KIP-848 members.
     pub consumer_heartbeat_interval_ms: i32,
-    /// `group.consumer.max.size`: members of one KIP-848 group at most.
+    /// `group.consumer.max.size`: upper bound of the members of one KIP-848 group.
     pub consumer_max_size: usize,
     /// `group.consumer.assignment.interval.ms`: a KIP-848 group gets no new assignment within this time of the last,
     /// so that members that come together are assigned together.
@@ -101,17 +101,17 @@ pub struct GroupConfig {
     pub consumer_migration_policy: MigrationPolicy,
     /// `group.consumer.assignors`: server-side assignors that members may ask for; the first is the default.
     pub consumer_assignors: Vec<String>,
-    /// Groups in one shard at most. One more takes the place of the oldest that nobody has joined yet; if there is
-    /// none, it is refused with `GROUP_MAX_SIZE_REACHED`. Kafka has no such bound.
+    /// Upper bound of the groups in one shard. A further one replaces the oldest group without a member that has
+    /// joined; without such a group it is refused with `GROUP_MAX_SIZE_REACHED`. Kafka has no such bound.
     pub groups_max: usize,
-    /// Committed offsets of one group at most, so that no single group fills the server's memory. Kafka has no such
-    /// bound.
+    /// Upper bound of the committed offsets of one group, so that no single group fills the server's memory. Kafka
+    /// has no such bound.
     pub group_offsets_max: usize,
-    /// Subscriptions of all members of one group in bytes at most. Kafka's bound is the size of the batch that the
-    /// group's record must fit into, and so is this. The records of a change of protocol together have no more, so that
-    /// the log has all of them or none.
+    /// Upper bound of the subscriptions of all members of one group, in bytes. Kafka's bound is the size of the batch
+    /// that the group's record must fit into, and so is this. The records of a change of protocol together have no
+    /// more, so that the log has all of them or none.
     pub group_metadata_max_bytes: usize,
-    /// What groups set for themselves; none of them sets anything without it. It is asked at each heartbeat.
+    /// The groups' own options; `None` if there are none. They are read at each heartbeat.
     pub own: Option<Arc<dyn OwnConfigs>>,
 }
 

@@ -13,36 +13,36 @@ pub enum ReplayError {
     /// The value does not decode in the version that it names.
     #[error("the value of a {record} record does not decode: {source}")]
     Value {
-        /// Which record it is.
+        /// Kind of the record.
         record: &'static str,
-        /// What is wrong.
+        /// The decoder's error.
         source: DecodeError,
     },
     /// The value was written by a newer version than this one reads.
     #[error("a {record} record has version {version}, which is newer than this server reads")]
     NewerVersion {
-        /// Which record it is.
+        /// Kind of the record.
         record: &'static str,
-        /// The version it names.
+        /// The version in the value.
         version: i16,
     },
     /// The record contradicts what was replayed before it.
     #[error("a {record} record of group {group:?} contradicts the records before it: {detail}")]
     Contradiction {
-        /// Which record it is.
+        /// Kind of the record.
         record: &'static str,
         /// The group.
         group: String,
-        /// What does not fit.
+        /// The contradiction.
         detail: &'static str,
     },
-    /// The bounds of groups leave no room for what it tells of.
-    #[error("there is no room for what a group record tells of")]
+    /// The bounds of groups leave no room for the record's content.
+    #[error("there is no room for the content of a group record")]
     NoRoom,
 }
 
 impl ReplayError {
-    /// What to do: a log that does not replay needs someone to look.
+    /// The right reaction: a log that does not replay needs an operator.
     pub fn kind(&self) -> ErrorKind {
         ErrorKind::GiveUp
     }

@@ -1,7 +1,7 @@
-//! Records of groups that somebody else than a coordinator has written, such as a tool that brings offsets from elsewhere.
+//! Records of groups from another writer than a coordinator, such as a tool that imports offsets.
 //!
-//! Owns what is asked of them before they are in the log, where a replay takes what is there: that they decode, and that
-//! what they say keeps to the bounds of the request that would have said it.
+//! Owns the checks of these records before they are in the log, where a replay accepts every record: that they
+//! decode, and that their values keep to the bounds of the corresponding request.
 
 use riverrun_protocol::offsets_topic::Key;
 use thiserror::Error;
@@ -12,10 +12,10 @@ use crate::records;
 use crate::shard::{GROUP_ID_BYTES_MAX, Shard};
 use crate::{GroupConfig, GroupMemory};
 
-/// Why a record is not taken.
+/// Why a record is refused.
 #[derive(Debug, Error)]
 pub enum ForeignError {
-    /// It is none of a group, or of a version that is not known here.
+    /// It is not a record of a group, or has an unknown version.
     #[error(transparent)]
     Replay(#[from] ReplayError),
     /// The group's id is longer than any group's.
@@ -30,15 +30,15 @@ pub enum ForeignError {
     /// The metadata of the commit is too long.
     #[error("{bytes} bytes of metadata with an offset are more than offset.metadata.max.bytes, {bytes_max}")]
     Metadata {
-        /// How long it is.
+        /// Its length.
         bytes: usize,
-        /// How long it may be.
+        /// Its upper bound.
         bytes_max: usize,
     },
 }
 
-/// Checks a record as far as it tells by itself, and answers its group, whose place in the topic the caller knows. No value
-/// is a tombstone.
+/// Checks a record by itself and returns its group, whose place in the topic the caller checks. A record without a
+/// value is a tombstone.
 pub fn check_record(config: &GroupConfig, key: &[u8], value: Option<&[u8]>) -> Result<String, ForeignError> {
     let decoded = Key::decode(key).map_err(ReplayError::Key)?;
     let group = group_of(&decoded);
@@ -67,7 +67,7 @@ fn group_of<'k>(key: &'k Key<'_>) -> &'k str {
     }
 }
 
-/// The partition that a record commits an offset of, if it does, and the offset.
+/// The partition and the offset of a record that commits one.
 fn offset_of(
     key: &Key<'_>,
     value: Option<&[u8]>,

@@ -1,6 +1,6 @@
-//! One group of a shard: which protocol it speaks, and its committed offsets, which outlive any protocol.
+//! One group of a shard: its protocol, and its committed offsets, which outlive any protocol.
 //!
-//! Owns what both kinds of group have in common, so that offsets, admin requests and expiry ask one type.
+//! Owns the common part of both kinds of group, so that offsets, admin requests and expiry use one type.
 
 use riverrun_protocol::ErrorCode;
 use riverrun_protocol::list_groups_response::ListedGroup;
@@ -9,13 +9,13 @@ use riverrun_types::TopicId;
 use crate::GroupConfig;
 use crate::classic::ClassicGroup;
 use crate::consumer::ConsumerGroup;
-use crate::memory::{Held, Room, Share};
+use crate::memory::{Charge, Room, Share};
 use crate::offsets::GroupOffsets;
 use crate::records;
 use crate::step::OffsetsRecord;
 use crate::time::{Ages, Moment, Now, Stamp};
 
-/// What a group is, beside its offsets.
+/// The kind of a group, beside its offsets.
 #[derive(Debug)]
 pub(crate) enum Group {
     /// Only offsets: committed by clients that use no membership, or left over from a group that is gone.
@@ -26,28 +26,29 @@ pub(crate) enum Group {
     Consumer(Box<ConsumerGroup>),
 }
 
-/// A group with everything that the shard keeps of it.
+/// A group with all of its state in the shard.
 ///
-/// Invariants: a `Simple` group holds at least one offset once a step is over, or `lingers`; `scheduled` is at or before the
-/// group's next deadline, and stands in the shard's timers if it is set; once a step is over, `held` is what it
-/// takes.
+/// Invariants:
+/// - At the end of a step a `Simple` group holds at least one offset, or `lingers`.
+/// - `scheduled` is at or before the group's next deadline, and stands in the shard's timers if it is set.
+/// - At the end of a step `charge` is what the group takes of the memory.
 #[derive(Debug)]
 pub(crate) struct GroupEntry {
     /// The group.
     pub(crate) group: Group,
     /// Its committed offsets.
     pub(crate) offsets: GroupOffsets,
-    /// When the shard looks at its deadlines next.
+    /// When the shard handles its deadlines next.
     pub(crate) scheduled: Option<Moment>,
-    /// What of the memory of all groups is counted as its own.
-    pub(crate) held: Held,
-    /// Whether it is there though nothing is left of it, until the next sweep: its last offset was deleted.
+    /// The memory that is charged to it.
+    pub(crate) charge: Charge,
+    /// Whether it stays until the next sweep although nothing is left of it: its last offset was deleted.
     pub(crate) lingers: bool,
-    /// Whether it had members when the last step was over.
+    /// Whether it had members at the end of the last step.
     pub(crate) had_members: bool,
 }
 
-/// Memory of a group beside its members and offsets: its places in the shard's maps, and the state of either protocol.
+/// Bytes of a group beside its members and offsets: its places in the shard's maps, and the state of either protocol.
 const GROUP_BYTES: usize = 1_024;
 
 impl GroupEntry {
@@ -57,18 +58,18 @@ impl GroupEntry {
             group,
             offsets: GroupOffsets::default(),
             scheduled: None,
-            held: Held::default(),
+            charge: Charge::default(),
             lingers: false,
             had_members: false,
         }
     }
 
-    /// Memory of a group of this id in which there is nothing.
+    /// Memory in bytes of an empty group of this id.
     pub(crate) fn empty_bytes(group_id: &str) -> usize {
         GROUP_BYTES + 2 * group_id.len()
     }
 
-    /// Memory of the group of this id.
+    /// Memory of the group of this id, in bytes.
     pub(crate) fn memory_bytes(&self, group_id: &str) -> usize {
         Self::empty_bytes(group_id) + self.group.memory_bytes() + self.offsets.memory_bytes()
     }
@@ -83,13 +84,13 @@ impl GroupEntry {
         }
     }
 
-    /// Room for the group's members to take more.
+    /// Room for the group's members to take more memory.
     pub(crate) fn room<'m>(&self, share: &'m Share) -> Room<'m> {
-        Room::new(share, self.held, self.group.memory_bytes())
+        Room::new(share, self.charge, self.group.memory_bytes())
     }
 }
 
-/// Who asks to commit, as the request says.
+/// The sender of a commit, as in the request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Committer<'a> {
     /// Member id; empty if the client uses no membership.
@@ -111,7 +112,7 @@ impl Group {
         }
     }
 
-    /// The protocol that it speaks, by the same name; none if it only has offsets.
+    /// The protocol that it speaks, by the same name; `None` if it only has offsets.
     pub(crate) fn protocol(&self) -> Option<&'static str> {
         match self {
             Self::Simple => None,
@@ -137,7 +138,7 @@ impl Group {
         }
     }
 
-    /// Whether nobody is in it: it may be deleted, or taken over by the other protocol.
+    /// Whether it has no members: it may be deleted, or taken over by the other protocol.
     pub(crate) fn is_empty(&self) -> bool {
         match self {
             Self::Simple => true,
@@ -155,7 +156,8 @@ impl Group {
         }
     }
 
-    /// For how long an offset committed at `committed` has been unused; `None` while the group keeps it alive.
+    /// Time in milliseconds for which an offset committed at `committed` has been unused; `None` while the group
+    /// keeps it.
     pub(crate) fn unused_ms(&self, committed: Stamp, ages: &Ages) -> Option<i64> {
         match self {
             Self::Simple => Some(ages.of(committed)),
@@ -164,7 +166,7 @@ impl Group {
         }
     }
 
-    /// The record of a group without members whose time was written down by a clock that has been set since.
+    /// The record of a group without members, if the clock was set since it wrote down its time.
     pub(crate) fn correct_time(&mut self, group_id: &str, now: Now) -> Option<OffsetsRecord> {
         match self {
             Self::Simple => None,
@@ -173,7 +175,7 @@ impl Group {
         }
     }
 
-    /// How many sets of names [`Self::is_subscribed_to`] may look into.
+    /// Number of sets of names that [`Self::is_subscribed_to`] may examine.
     pub(crate) fn names_sets(&self) -> usize {
         match self {
             Self::Simple => 0,
@@ -182,7 +184,7 @@ impl Group {
         }
     }
 
-    /// Whether the committer may commit to this group at all.
+    /// Checks whether the committer may commit to this group at all.
     pub(crate) fn validate_commit(&self, committer: &Committer<'_>) -> Result<(), ErrorCode> {
         match self {
             Self::Simple if committer.epoch < 0 => Ok(()),
@@ -192,8 +194,8 @@ impl Group {
         }
     }
 
-    /// Whether the committer, which `validate_commit` has let in, may commit this partition: a KIP-848 member of an
-    /// older epoch may, for partitions that have been its own since.
+    /// Checks whether the committer, which `validate_commit` has let in, may commit this partition. A KIP-848 member
+    /// of an older epoch may, for partitions that have been its own since.
     pub(crate) fn validate_partition_commit(
         &self,
         committer: &Committer<'_>,
@@ -206,7 +208,7 @@ impl Group {
         }
     }
 
-    /// Whether this member may fetch the group's offsets. Classic clients name no member.
+    /// Checks whether this member may fetch the group's offsets. Classic clients send no member id.
     pub(crate) fn validate_fetch(&self, member_id: Option<&str>, epoch: i32) -> Result<(), ErrorCode> {
         match self {
             Self::Simple | Self::Classic(_) => Ok(()),
@@ -214,8 +216,8 @@ impl Group {
         }
     }
 
-    /// Whether offsets of topics without subscribers may be deleted. A classic group of another protocol type, such
-    /// as Connect's, does not tell what it reads, so nothing of it may go while it lives.
+    /// Checks whether offsets of topics without subscribers may be deleted. A classic group of another protocol type,
+    /// such as Connect's, does not reveal what it reads, so none of its offsets may be deleted while it lives.
     pub(crate) fn validate_offset_delete(&self) -> Result<(), ErrorCode> {
         match self {
             Self::Classic(group) if !group.is_empty() && !group.is_of_consumers() => {
@@ -235,7 +237,7 @@ impl Group {
         }
     }
 
-    /// Gives every member a new session, after a load: nobody could heartbeat while nobody listened.
+    /// Starts a new session for every member after a load, during which heartbeats could not be received.
     pub(crate) fn restart_sessions(&mut self, now: Moment, config: &GroupConfig) {
         match self {
             Self::Simple => {}
@@ -244,7 +246,7 @@ impl Group {
         }
     }
 
-    /// Memory of its members and what they know, in constant time.
+    /// Memory in bytes of its members and their state, in constant time.
     pub(crate) fn memory_bytes(&self) -> usize {
         match self {
             Self::Simple => 0,
@@ -253,7 +255,7 @@ impl Group {
         }
     }
 
-    /// When something is due next.
+    /// The next deadline.
     pub(crate) fn next_deadline(&self) -> Option<Moment> {
         match self {
             Self::Simple => None,

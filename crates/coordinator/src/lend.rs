@@ -1,9 +1,9 @@
-//! Lending: a group that is worked on for long leaves its shard meanwhile, so that the others wait for nobody.
+//! Lending: a group with a long request leaves its shard meanwhile, so that the other groups do not wait.
 //!
-//! Owns the way out and back, and what a request costs before it is worked on. A lent group is alone in a shard of its own,
-//! which takes the same requests; what is left of it is how it is listed. Its records may be appended among those of other
-//! groups: none of them names another group. Guarantees that the bounds of the shard and of all groups' memory hold with what
-//! is lent. The shell asks nothing of a shard about a group that is lent.
+//! Owns lending and taking back, and the cost of a request before it is served. A lent group is alone in a shard of
+//! its own, which takes the same requests; its former shard keeps its entry for lists. Its records may be appended
+//! among those of other groups, because none of them names another group. Guarantees that the bounds of the shard and
+//! of all groups' memory include lent groups. The host asks a shard nothing about a group that is lent.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -15,23 +15,23 @@ use riverrun_types::TopicId;
 
 use crate::TopicMetadata;
 use crate::group::{Group, GroupEntry};
-use crate::memory::Held;
+use crate::memory::Charge;
 use crate::pattern::PatternTopics;
 use crate::shard::Shard;
 use crate::time::Now;
 
-/// What a request may cost in a step for which the shard's other groups wait, in bytes of a group's memory that it looks at or
-/// changes: about as many members or offsets as take a millisecond.
+/// Upper bound of the cost of a request in a step for which the shard's other groups wait, in bytes of a group's
+/// memory that it examines or changes: about as many members or offsets as take a millisecond.
 pub const STEP_COST_MAX: usize = 512 * 1024;
-/// What it costs to commit, delete or fetch the offset of one partition.
+/// Cost of committing, deleting or fetching the offset of one partition.
 const OFFSET_COST: usize = 1_024;
-/// What it costs to assign one partition.
+/// Cost of assigning one partition.
 const PARTITION_COST: usize = 256;
-/// What a topic costs that is assigned, beside its name and its partitions.
+/// Cost of assigning one topic, beside its name and its partitions.
 const TOPIC_COST: usize = 256;
-/// What it costs to look at a partition that a member holds or shall hold.
+/// Cost of examining a partition that a member holds or will hold.
 const HELD_COST: usize = 128;
-/// The cost of what may be much, and is not known before it is done.
+/// The cost of work whose size is unknown in advance.
 pub(crate) const UNKNOWN_COST: usize = STEP_COST_MAX + 1;
 
 /// A group that was taken out of its shard, alone in a shard of its own.
@@ -53,20 +53,20 @@ impl Lent {
     }
 }
 
-/// The groups that are out, by their ids.
-pub(crate) type AwayGroups = BTreeMap<Arc<str>, Away>;
+/// The lent groups, by their ids.
+pub(crate) type LentGroups = BTreeMap<Arc<str>, LentEntry>;
 
-/// What a shard keeps of a group that is lent.
+/// A shard's entry for a lent group.
 #[derive(Debug)]
-pub(crate) struct Away {
-    /// How it is listed; none if there is no group of this id yet.
+pub(crate) struct LentEntry {
+    /// Its entry in lists; `None` if the group does not exist yet.
     pub(crate) listed: Option<ListedGroup<'static>>,
     /// Topics that were deleted meanwhile.
     deleted: Vec<(String, TopicId)>,
 }
 
 impl Shard {
-    /// Takes a group out, or keeps the place of one that is to be made; none if it is out already.
+    /// Takes a group out, or keeps the place of one that will be made; `None` if it is lent already.
     pub fn lend(&mut self, group_id: &str) -> Option<Lent> {
         if self.is_lent(group_id) {
             return None;
@@ -78,7 +78,7 @@ impl Shard {
         let listed = self.groups.get(group_id).map(|entry| entry.listed(group_id));
         let removed = self.groups.remove_entry(group_id);
         let group_id = removed.as_ref().map_or_else(|| group_id.into(), |(group_id, _)| Arc::clone(group_id));
-        let part = self.share.part(removed.as_ref().map_or_else(Held::default, |(_, entry)| entry.held));
+        let part = self.share.part(removed.as_ref().map_or_else(Charge::default, |(_, entry)| entry.charge));
         let mut shard = Self::with_share(config, part);
         shard.loaded_at = self.loaded_at;
         if let Some((group_id, entry)) = removed {
@@ -88,24 +88,27 @@ impl Shard {
             }
             shard.groups.insert(group_id, entry);
         }
-        self.away.insert(Arc::clone(&group_id), Away { listed, deleted: Vec::new() });
+        self.lent_groups.insert(Arc::clone(&group_id), LentEntry { listed, deleted: Vec::new() });
         Some(Lent { group_id, shard })
     }
 
-    /// Whether the group is out.
+    /// Whether the group is lent.
     pub fn is_lent(&self, group_id: &str) -> bool {
-        self.away.contains_key(group_id)
+        self.lent_groups.contains_key(group_id)
     }
 
-    /// Topics that were deleted while the group was out: it has to drop their offsets before it is taken back.
+    /// Topics that were deleted while the group was lent: it has to drop their offsets before it is taken back.
     pub fn take_deleted(&mut self, lent: &Lent) -> Vec<(String, TopicId)> {
-        self.away.get_mut(&lent.group_id).map(|away| std::mem::take(&mut away.deleted)).unwrap_or_default()
+        self.lent_groups
+            .get_mut(&lent.group_id)
+            .map(|entry| std::mem::take(&mut entry.deleted))
+            .unwrap_or_default()
     }
 
-    /// Takes back what has become of a group.
+    /// Takes a lent group back, in its present state.
     pub fn take_back(&mut self, lent: Lent) {
         let Lent { group_id, shard } = lent;
-        self.away.remove(&group_id);
+        self.lent_groups.remove(&group_id);
         self.groups.extend(shard.groups);
         self.timers.extend(shard.timers);
         self.emptied.extend(shard.emptied);
@@ -113,33 +116,33 @@ impl Shard {
         self.share.absorb(shard.share);
     }
 
-    /// Remembers topics that were deleted for the groups that are out, as far as their ids are in this range.
+    /// Remembers deleted topics for the lent groups whose ids are in this range.
     pub(crate) fn note_deleted(&mut self, deleted: &[(&str, TopicId)], range: (Bound<&str>, Bound<&str>)) {
-        for (_, away) in self.away.range_mut::<str, _>(range) {
-            away.deleted.extend(deleted.iter().map(|(name, id)| ((*name).to_owned(), *id)));
+        for (_, entry) in self.lent_groups.range_mut::<str, _>(range) {
+            entry.deleted.extend(deleted.iter().map(|(name, id)| ((*name).to_owned(), *id)));
         }
     }
 
-    /// What a request costs that looks at all of a group.
+    /// Cost of a request that examines all of a group.
     pub fn cost_of_all(&self, group_id: &str) -> usize {
         let cost = |entry: &GroupEntry| match &entry.group {
-            Group::Consumer(group) => entry.held.bytes.saturating_add(group.cost_of_members()),
-            Group::Simple | Group::Classic(_) => entry.held.bytes,
+            Group::Consumer(group) => entry.charge.bytes.saturating_add(group.cost_of_members()),
+            Group::Simple | Group::Classic(_) => entry.charge.bytes,
         };
         self.groups.get(group_id).map_or(0, cost)
     }
 
-    /// What a request costs that names so many partitions.
+    /// Cost of a request that names `partitions`.
     pub fn cost_of_offsets(partitions: usize) -> usize {
         partitions.saturating_mul(OFFSET_COST)
     }
 
-    /// What it costs to read all of a group's offsets.
+    /// Cost of reading all of a group's offsets.
     pub fn cost_of_all_offsets(&self, group_id: &str) -> usize {
         self.groups.get(group_id).map_or(0, |entry| entry.offsets.memory_bytes())
     }
 
-    /// What a `JoinGroup` of this size costs. One that comes into a KIP-848 group names topics that the server assigns.
+    /// Cost of a `JoinGroup` of this size. In a KIP-848 group it names topics that the server assigns.
     pub fn cost_of_join(&self, group_id: &str, frame_bytes: usize) -> usize {
         let assigned = match self.groups.get(group_id).map(|entry| &entry.group) {
             Some(Group::Consumer(group)) if !group.is_empty() => UNKNOWN_COST,
@@ -148,7 +151,7 @@ impl Shard {
         self.cost_of_all(group_id).saturating_add(frame_bytes).saturating_add(assigned)
     }
 
-    /// What the heartbeat of a classic member costs: in a KIP-848 group it may move the group on.
+    /// Cost of a classic member's heartbeat: in a KIP-848 group it may move the group on.
     pub fn cost_of_sign_of_life(&self, group_id: &str, member_id: &str, topics: &dyn TopicMetadata) -> usize {
         match self.groups.get(group_id).map(|entry| &entry.group) {
             Some(Group::Consumer(group)) if !group.moves_on(topics) => group.cost_of_member(member_id),
@@ -157,7 +160,7 @@ impl Shard {
         }
     }
 
-    /// What a `ConsumerGroupHeartbeat` costs.
+    /// Cost of a `ConsumerGroupHeartbeat`.
     pub fn cost_of_heartbeat(
         &self,
         request: &ConsumerGroupHeartbeatRequest<'_>,
@@ -177,8 +180,8 @@ impl Shard {
         self.cost_of_moving_on(&request.group_id, topics).saturating_add(by_name).saturating_add(by_pattern)
     }
 
-    /// What it costs to look at all of a group, and to assign what it reads now: its topics may have come, or grown, since
-    /// they were assigned. A classic group becomes another one with what its members read.
+    /// Cost of examining all of a group, and of assigning the topics that it reads now: these may have come, or
+    /// grown, since they were assigned. A classic group becomes a KIP-848 group with its members' subscriptions.
     fn cost_of_moving_on(&self, group_id: &str, topics: &dyn TopicMetadata) -> usize {
         let Some(entry) = self.groups.get(group_id) else { return 0 };
         let assigned = match &entry.group {
@@ -190,8 +193,8 @@ impl Shard {
         self.cost_of_all(group_id).saturating_add(assigned)
     }
 
-    /// The next group on whose deadlines is to be acted, if that costs more than a step may. Its timer is taken out: whoever
-    /// asks calls [`Shard::expire_lent`] once the group is lent.
+    /// The next group with deadlines to handle, if that costs more than a step may. Its timer is taken out: the
+    /// caller calls [`Shard::expire_lent`] once the group is lent.
     pub fn due_at_length(&mut self, now: Now) -> Option<Arc<str>> {
         let (at, group_id) = self.timers.first()?;
         if *at > now.moment || self.cost_of_all(group_id) <= STEP_COST_MAX {
@@ -205,13 +208,13 @@ impl Shard {
     }
 }
 
-/// What it costs to look at so many partitions that members hold or shall hold.
+/// Cost of examining `count` partitions that members hold or will hold.
 pub(crate) fn cost_of_partitions(count: usize) -> usize {
     count.saturating_mul(HELD_COST)
 }
 
-/// What it costs to assign these topics, as far as they exist. Looking at them is to cost no more than a step may: of those
-/// beyond, each is taken for one with one partition.
+/// Cost of assigning these topics, as far as they exist. Examining them may cost no more than a step may: each
+/// further topic counts as one with one partition.
 pub(crate) fn cost_of_topics<'n>(
     names: impl ExactSizeIterator<Item = &'n str>,
     topics: &dyn TopicMetadata,
@@ -227,7 +230,7 @@ pub(crate) fn cost_of_topics<'n>(
     cost.saturating_add(names.len().saturating_mul(TOPIC_COST + PARTITION_COST))
 }
 
-/// What it costs to assign what a pattern names.
+/// Cost of assigning the topics that a pattern matches.
 pub(crate) fn cost_of_pattern(pattern: &str, topics: &dyn TopicMetadata) -> usize {
     match topics.peek_pattern(pattern) {
         PatternTopics::Known(names) => cost_of_topics(names.iter().map(String::as_str), topics),

@@ -1,17 +1,17 @@
 //! Consumer groups as pure state machines: the classic protocol, KIP-848 groups, and committed offsets.
 //!
-//! Owns what a group coordinator decides. A [`Shard`] holds the groups of one partition of `__consumer_offsets`:
+//! Owns the decisions of a group coordinator. A [`Shard`] holds the groups of one partition of `__consumer_offsets`:
 //! requests and time go in, and a [`Step`] comes out with the records to append and the replies to send, which may
 //! answer older requests that were parked. Replaying a partition's records into a fresh shard gives the same groups.
 //!
-//! Guarantees: the same inputs give the same outputs; every input is answered, nothing panics; what is kept per
-//! group, member and offset is bounded by [`GroupConfig`], and what all groups keep by [`GroupMemory`], which is all
-//! that the shards of a server share. Refuses: files, sockets, clocks and randomness, which the
-//! shell brings along in [`RequestContext`].
+//! Guarantees: the same inputs give the same outputs; every input is answered, nothing panics. The memory of each
+//! group, member and offset is bounded by [`GroupConfig`], and that of all groups by [`GroupMemory`], the only state
+//! that the shards of a server share. Knows no files, sockets, clocks and randomness: the host supplies them in
+//! [`RequestContext`].
 //!
-//! A group changes its protocol with the clients that come and go, as far as `group.consumer.migration.policy` lets it:
-//! while it has members of both, it is a KIP-848 group. An *empty* group is taken over by whoever comes. The records of
-//! its old kind are deleted in the same step, and offsets survive the change.
+//! A group changes its protocol with the clients that come and go, as far as `group.consumer.migration.policy`
+//! allows: while it has members of both, it is a KIP-848 group. An *empty* group is taken over by the first member
+//! that comes. The records of its old kind are deleted in the same step, and offsets survive the change.
 //!
 //! ```
 //! use riverrun_coordinator::{GroupConfig, GroupMemory, Now, PatternTopics};

@@ -1,25 +1,26 @@
-//! The memory of all groups of a server together: who holds how much of it, and who may take more.
+//! The memory of all groups of a server together: how much each group and source takes, and which may take more.
 //!
-//! Owns the one bound that no number of groups, members and offsets gets around. What a group takes is an estimate that
-//! is kept up to date with each change, in constant time, and rather too high than too low: text as long as it is, and
-//! for each thing what the structures that hold it need at worst.
+//! Owns the one bound that no number of groups, members and offsets gets around. The memory of a group is an estimate
+//! that is updated with each change, in constant time, and is rather too high than too low: the length of each text
+//! and, for each thing, the worst case of the structures that hold it.
 //!
-//! Seven eighths of it are the *common* part. A group may grow as long as it is no larger than a third of what is left of
-//! that. So a large group ends at a quarter of it, many large ones leave a piece in which those of an ordinary size go on, and
-//! a group that does not grow is never refused. What the log holds is loaded whatever it takes.
+//! Seven eighths of the memory are the *common* part. A group may grow as long as it is no larger than a third of the
+//! rest of that part. So a large group ends at a quarter of it, many large ones leave room in which groups of
+//! ordinary size go on, and a group that does not grow is never refused. A load takes everything that is in the log,
+//! whatever its size.
 //!
-//! The same holds for a *source*, whom the shell takes a client's address to stand for: all groups that it was the last to
-//! make grow may together be no larger than a third of what is left. So one source ends at a quarter of the common part
-//! however many groups it makes, and each further one at a quarter of the rest: eight of them leave a tenth. Groups that stay
-//! small may go on beyond that, until a source holds as much as is left: many clients share an address. Who made a group grow
-//! is not in the log: what is loaded counts for nobody until somebody makes it grow.
+//! The same holds for a *source*, into which the host turns a client's address. All groups that it was the last to
+//! make grow may together be no larger than a third of the rest. So one source ends at a quarter of the common part
+//! however many groups it makes, and each further one at a quarter of the rest: eight of them leave a tenth. Small
+//! groups may go on beyond that, until their source has as much as is left, because many clients share an address.
+//! The log does not name the source of a group: loaded groups are charged to no source until one makes them grow.
 //!
-//! Shared often enough, the common part is as good as gone. The last eighth is the *reserve*: it takes whoever holds little
-//! in all, which whoever has used up the common part does not. As much as little is goes 128 times into it, so that many
-//! sources have to take part before a newcomer is refused.
+//! Many sources can use up the common part. The last eighth is the *reserve*, for sources with little in all; a
+//! source that has used up the common part is not one of those. The reserve holds 128 times that little amount, so
+//! that many sources have to take part before a newcomer is refused.
 //!
-//! Guarantees that what a group takes is given back when its members leave and its offsets go, and all of a shard when it
-//! is dropped. It may be exceeded by what the requests bring that are handled at the same moment.
+//! Guarantees that the memory of members and offsets is given back when they go, and that of a shard when it is
+//! dropped. Requests that are served at the same moment may exceed the bound by their own content.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -31,19 +32,21 @@ use riverrun_protocol::ErrorCode;
 
 /// A group up to this size is small: some members, or the offsets of a hundred partitions.
 const SMALL_GROUP_BYTES: usize = 16 * 1024;
-/// A group that is not small, and all groups of its source together, may be one part in so many of the bytes that are left.
+/// Divisor: a group that is not small, and all groups of its source together, may be at most this part of the bytes
+/// left.
 const LEFT_FACTOR: usize = 3;
 
-/// The reserve is this part of the memory.
+/// Divisor: the reserve is this part of the memory.
 const RESERVE_PART: usize = 8;
-/// A source that holds no more than this part of the memory holds little: 256 KiB of 256 MiB, which are sixteen small groups,
-/// or a large one with the offsets of a thousand partitions.
+/// Divisor: a source with no more than this part of the memory has little. That is 256 KiB of 256 MiB: sixteen small
+/// groups, or a large one with the offsets of a thousand partitions.
 const LITTLE_PART: usize = 1_024;
 
-/// Bytes by the source that they count for.
+/// Bytes by the source that they are charged to.
 type BySource = BTreeMap<IpAddr, usize>;
 
-/// What the shards of one server hold together, and may hold. The numbers order nothing else: each is read by itself.
+/// The memory that the shards of one server take together, and its bound. The numbers order nothing else: each is
+/// read by itself.
 ///
 /// Invariants: `by_source` is the sum over the shares of the shards, and has no zeros.
 #[derive(Debug)]
@@ -75,7 +78,7 @@ impl GroupMemory {
         self.max_bytes
     }
 
-    /// Whether there is room for nothing more.
+    /// Whether all of it is taken.
     pub(crate) fn is_full(&self) -> bool {
         self.held_bytes() >= self.max_bytes
     }
@@ -85,12 +88,12 @@ impl GroupMemory {
         self.held_bytes.load(Ordering::Relaxed)
     }
 
-    /// How often somebody was refused for want of memory.
+    /// Number of requests refused for lack of memory.
     pub fn refusals(&self) -> u64 {
         self.refusals.load(Ordering::Relaxed)
     }
 
-    /// The sources that hold most, so many at most, and what each holds.
+    /// The `count` sources that take most, and the bytes of each.
     pub fn largest_sources(&self, count: usize) -> Vec<(IpAddr, usize)> {
         let mut sources: Vec<_> =
             self.by_source.lock().iter().map(|(source, bytes)| (*source, *bytes)).collect();
@@ -99,12 +102,13 @@ impl GroupMemory {
         sources
     }
 
-    /// What the groups that this source made grow take.
+    /// Bytes of the groups that this source made grow.
     fn held_by(&self, source: IpAddr) -> usize {
         self.by_source.lock().get(&source).copied().unwrap_or_default()
     }
 
-    /// Whether a group may grow by `growth_bytes` to `size_bytes`, with which its source holds `of_source_bytes`.
+    /// Checks whether a group may grow by `growth_bytes` to `size_bytes`, with which its source has
+    /// `of_source_bytes`.
     fn admit(&self, size_bytes: usize, of_source_bytes: usize, growth_bytes: usize) -> Result<(), Shortage> {
         let held_bytes = self.held_bytes().saturating_add(growth_bytes);
         let largest_bytes = size_bytes.max(of_source_bytes);
@@ -122,12 +126,13 @@ impl GroupMemory {
         })
     }
 
-    /// What is not in the reserve.
+    /// Bytes outside the reserve.
     fn common_bytes(&self) -> usize {
         self.max_bytes - self.max_bytes / RESERVE_PART
     }
 
-    /// What a source may hold, and a group, to be let into the reserve: a small group in any case, if it has room.
+    /// Upper bound in bytes of a source, and of a group, that may use the reserve; at least a small group, if that
+    /// fits.
     pub fn little_bytes(&self) -> usize {
         (self.max_bytes / LITTLE_PART).max(SMALL_GROUP_BYTES).min(self.max_bytes / RESERVE_PART)
     }
@@ -136,15 +141,15 @@ impl GroupMemory {
 /// Why a group may not grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shortage {
-    /// Others, or its source's other groups, have taken what there is: it may work later.
+    /// Other groups, or its source's other groups, have taken the memory: it may work later.
     ForNow,
-    /// It would be too large if it were alone.
+    /// It would be too large even if it were alone.
     Forever,
 }
 
 impl Shortage {
-    /// The code for the client, which comes back later after the one that is not `forever`: it is what clients of every
-    /// library wait and try again after, without looking for another coordinator.
+    /// The code for the client. After a temporary shortage it is one after which clients of every library wait and
+    /// try again, without looking for another coordinator; otherwise it is `forever`.
     pub(crate) fn code(self, forever: ErrorCode) -> ErrorCode {
         match self {
             Self::ForNow => ErrorCode::COORDINATOR_LOAD_IN_PROGRESS,
@@ -153,16 +158,16 @@ impl Shortage {
     }
 }
 
-/// What of the memory counts for one group.
+/// The memory that is charged to one group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Held {
-    /// So much.
+pub(crate) struct Charge {
+    /// The bytes.
     pub(crate) bytes: usize,
-    /// The source that was the last to make it grow, if that is known.
+    /// The source that was the last to make it grow, if known.
     pub(crate) source: Option<IpAddr>,
 }
 
-/// The part of the memory that one shard holds. Given back when it is dropped.
+/// The memory that one shard takes. Given back when it is dropped.
 ///
 /// Invariants: `by_source` is the sum over the shard's groups, and has no zeros.
 #[derive(Debug)]
@@ -170,34 +175,34 @@ pub(crate) struct Share {
     memory: Arc<GroupMemory>,
     held_bytes: usize,
     by_source: BySource,
-    /// For whom the shard works at the moment.
+    /// The source for which the shard works at the moment.
     asker: Option<IpAddr>,
 }
 
 impl Share {
-    /// A share of nothing yet.
+    /// An empty share.
     pub(crate) fn new(memory: Arc<GroupMemory>) -> Self {
         Self { memory, held_bytes: 0, by_source: BySource::new(), asker: None }
     }
 
-    /// What it is a share of.
+    /// The memory that it is a share of.
     pub(crate) fn memory(&self) -> &GroupMemory {
         &self.memory
     }
 
-    /// From now on the shard works for this source; answers for whom it did before.
+    /// From now on the shard works for this source; returns the former one.
     pub(crate) fn set_asker(&mut self, asker: Option<IpAddr>) -> Option<IpAddr> {
         std::mem::replace(&mut self.asker, asker)
     }
 
-    /// A part of it, for a group that leaves the shard for a while.
-    pub(crate) fn part(&mut self, held: Held) -> Self {
+    /// Splits off a part, for a group that leaves the shard for a while.
+    pub(crate) fn part(&mut self, charge: Charge) -> Self {
         let mut part = Self::new(Arc::clone(&self.memory));
-        part.held_bytes = held.bytes;
-        self.held_bytes -= held.bytes;
-        if let Some(source) = held.source {
-            put(&mut part.by_source, source, held.bytes);
-            take(&mut self.by_source, source, held.bytes);
+        part.held_bytes = charge.bytes;
+        self.held_bytes -= charge.bytes;
+        if let Some(source) = charge.source {
+            put(&mut part.by_source, source, charge.bytes);
+            take(&mut self.by_source, source, charge.bytes);
         }
         part
     }
@@ -210,29 +215,29 @@ impl Share {
         }
     }
 
-    /// What the shard holds.
+    /// Bytes that the shard takes.
     #[cfg(test)]
     pub(crate) fn held_bytes(&self) -> usize {
         self.held_bytes
     }
 
-    /// A group takes `bytes` now. If that is more than it took before, it counts for whoever asks.
-    pub(crate) fn change(&mut self, held: &mut Held, bytes: usize) {
-        let before = *held;
+    /// The group takes `bytes` now. If that is more than before, it is charged to the asking source.
+    pub(crate) fn change(&mut self, charge: &mut Charge, bytes: usize) {
+        let before = *charge;
         let source = if bytes > before.bytes { self.asker.or(before.source) } else { before.source };
-        *held = Held { bytes, source };
+        *charge = Charge { bytes, source };
         self.held_bytes = self.held_bytes - before.bytes + bytes;
         if bytes >= before.bytes {
             self.memory.held_bytes.fetch_add(bytes - before.bytes, Ordering::Relaxed);
         } else {
             self.memory.held_bytes.fetch_sub(before.bytes - bytes, Ordering::Relaxed);
         }
-        if before == *held || before.source.or(source).is_none() {
+        if before == *charge || before.source.or(source).is_none() {
             return;
         }
         let mut of_all = self.memory.by_source.lock();
         for by_source in [&mut *of_all, &mut self.by_source] {
-            // Added first, so that an entry that goes on is not made anew.
+            // Added first, so that an existing entry is not removed and made anew.
             if let Some(source) = source {
                 put(by_source, source, bytes);
             }
@@ -262,46 +267,46 @@ fn put(by_source: &mut BySource, source: IpAddr, bytes: usize) {
 }
 
 fn take(by_source: &mut BySource, source: IpAddr, bytes: usize) {
-    if let Some(held) = by_source.get_mut(&source) {
-        *held -= bytes;
-        if *held == 0 {
+    if let Some(taken) = by_source.get_mut(&source) {
+        *taken -= bytes;
+        if *taken == 0 {
             by_source.remove(&source);
         }
     }
 }
 
-/// What one group may grow by, while a request is applied to it.
+/// The memory by which one group may grow, while a request is applied to it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room<'a> {
     memory: &'a GroupMemory,
-    /// Who asks.
+    /// The asking source.
     asker: Option<IpAddr>,
-    /// What the group is charged for, with its offsets, and whom it counts for.
-    held: Held,
-    /// What the part of it that is asked about took when it was charged.
+    /// The charge of the group with its offsets.
+    charge: Charge,
+    /// Bytes of the growing part at the time of that charge.
     part_bytes: usize,
 }
 
 impl<'a> Room<'a> {
-    /// Room for a group that is charged for so much, of which so much belongs to the part that may grow.
-    pub(crate) fn new(share: &'a Share, held: Held, part_bytes: usize) -> Self {
-        Self { memory: &share.memory, asker: share.asker, held, part_bytes }
+    /// Room for a group with this charge, of which `part_bytes` belong to the part that may grow.
+    pub(crate) fn new(share: &'a Share, charge: Charge, part_bytes: usize) -> Self {
+        Self { memory: &share.memory, asker: share.asker, charge, part_bytes }
     }
 
-    /// Whether the part may have this size. One that does not grow always may.
+    /// Checks whether the part may have this size. A part that does not grow always may.
     pub(crate) fn check(self, part_bytes: usize) -> Result<(), Shortage> {
         let growth_bytes = part_bytes.saturating_sub(self.part_bytes);
         if growth_bytes == 0 {
             return Ok(());
         }
-        let size_bytes = self.held.bytes.saturating_add(growth_bytes);
+        let size_bytes = self.charge.bytes.saturating_add(growth_bytes);
         self.memory.admit(size_bytes, self.of_source(size_bytes), growth_bytes)
     }
 
-    /// What would count for who asks once the group takes so much.
+    /// Bytes that would be charged to the asking source if the group took `size_bytes`.
     fn of_source(self, size_bytes: usize) -> usize {
         let Some(asker) = self.asker else { return 0 };
-        let its_own = if self.held.source == Some(asker) { self.held.bytes } else { 0 };
+        let its_own = if self.charge.source == Some(asker) { self.charge.bytes } else { 0 };
         self.memory.held_by(asker).saturating_sub(its_own).saturating_add(size_bytes)
     }
 }

@@ -1,9 +1,11 @@
-//! Groups that change their protocol while members are in them (KIP-848), and those that have members of both meanwhile.
+//! Groups that change their protocol while they have members (KIP-848), and those that have members of both protocols
+//! meanwhile.
 //!
-//! Owns when a group changes. A classic group of consumers becomes a KIP-848 group with the first heartbeat that joins
-//! it. A KIP-848 group becomes a classic one when its last member of the newer protocol goes, or starts again as a classic
-//! member. A change is one step: the records of both kinds of group are in the log together or not at all, and so none
-//! happens that would take more than a batch. Offsets have no part in it. The shell is told of each change, and why.
+//! Owns when a group changes. A classic group of consumers becomes a KIP-848 group with the first heartbeat that
+//! joins it. A KIP-848 group becomes a classic one when its last member of the consumer protocol leaves, or starts
+//! again as a classic member. A change is one step: the records of both kinds of group are in the log together or not
+//! at all, so a change that would take more than a batch is not made. Offsets are not affected. The host is told of
+//! each change, and its reason.
 //!
 //! Guarantees that a request which is refused changes no group.
 
@@ -14,7 +16,7 @@ use riverrun_protocol::{
     JoinGroupRequest, LeaveGroupRequest, LeaveGroupResponse, SyncGroupRequest,
 };
 
-use crate::classic::{ClassicGroup, Parked, Turn, join_error, sync_error};
+use crate::classic::{ClassicGroup, Parked, StepBuilder, join_error, sync_error};
 use crate::config::MigrationPolicy;
 use crate::consumer::{ConsumerGroup, Given, Recorder, Refusal};
 use crate::group::{Group, GroupEntry};
@@ -23,7 +25,7 @@ use crate::step::{GroupResponse, OffsetsRecord, RequestContext, Step};
 use crate::time::Now;
 use crate::topics::TopicMetadata;
 
-/// That a group speaks the other protocol from now on.
+/// A group's change to the other protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProtocolChange {
     /// Its id.
@@ -32,7 +34,7 @@ pub struct ProtocolChange {
     pub from: &'static str,
     /// The protocol that it speaks.
     pub to: &'static str,
-    /// What has led to it.
+    /// The reason.
     pub why: &'static str,
 }
 
@@ -43,26 +45,26 @@ pub(crate) const LAST_IS_CLASSIC: &str =
     "its last member of the consumer protocol has started again as a classic one";
 pub(crate) const TAKEN_OVER: &str = "it was empty, and a member of the other protocol has come";
 
-/// What a record takes in a batch beside its key and value, at most.
+/// Upper bound of a record's bytes in a batch beside its key and value.
 const RECORD_OVERHEAD_BYTES: usize = 32;
 
 impl Shard {
-    /// Whether this is a KIP-848 group that somebody is in.
+    /// Whether this is a KIP-848 group with members.
     pub(crate) fn is_live_consumer_group(&self, group_id: &str) -> bool {
         self.groups
             .get(group_id)
             .is_some_and(|entry| matches!(entry.group, Group::Consumer(_)) && !entry.group.is_empty())
     }
 
-    /// Whether this is a classic group that somebody is in.
+    /// Whether this is a classic group with members.
     pub(crate) fn is_live_classic_group(&self, group_id: &str) -> bool {
         self.groups
             .get(group_id)
             .is_some_and(|entry| matches!(entry.group, Group::Classic(_)) && !entry.group.is_empty())
     }
 
-    /// Serves a heartbeat that joins a live classic group, which becomes a KIP-848 group by it. Who waits in it is told
-    /// that there is a rebalance.
+    /// Serves a heartbeat that joins a live classic group, which thereby becomes a KIP-848 group. Parked requests of
+    /// its members are answered with a rebalance.
     pub(crate) fn upgrade(
         &mut self,
         context: &RequestContext<'_>,
@@ -91,16 +93,16 @@ impl Shard {
         if batch_bytes(&records) > self.config.group_metadata_max_bytes {
             return Err(no_upgrade("the change would take more than a batch of records"));
         }
-        let mut turn = Turn::new(context.now, &self.config);
-        classic.turn_away(&mut turn);
-        step.append(turn.step);
+        let mut builder = StepBuilder::new(context.now, &self.config);
+        classic.turn_away(&mut builder);
+        step.append(builder.step);
         step.records.append(&mut records);
         let before = std::mem::replace(&mut entry.group, Group::Consumer(Box::new(group)));
         self.note_protocol(group_id, before.protocol(), JOINED);
         Ok(response)
     }
 
-    /// Notes what a group was before, for whoever tells of it, if it is another now.
+    /// Remembers the group's former protocol, for [`Shard::take_protocol_changes`], if it has another one now.
     pub(crate) fn note_protocol(&mut self, group_id: &str, from: Option<&'static str>, why: &'static str) {
         let (Some(from), Some(to)) = (from, self.protocol_of(group_id)) else { return };
         if let Some((group_id, _)) = self.groups.get_key_value(group_id).filter(|_| from != to) {
@@ -108,7 +110,7 @@ impl Shard {
         }
     }
 
-    /// The protocol that a group speaks, if it speaks any.
+    /// The protocol that a group speaks; `None` if it speaks none.
     pub(crate) fn protocol_of(&self, group_id: &str) -> Option<&'static str> {
         self.groups.get(group_id)?.group.protocol()
     }
@@ -118,9 +120,8 @@ impl Shard {
         std::mem::take(&mut self.protocol_changes)
     }
 
-    /// Makes a classic group out of a KIP-848 group in which only classic members are left, where it may be one, and
-    /// calls them to rejoin. Where not, they are served as they are. `step` has led to this, and the change becomes part
-    /// of it.
+    /// Turns a KIP-848 group in which only classic members are left into a classic one, if possible, and calls them
+    /// to rejoin. Otherwise they are served as before. `step` has led to this, and the change becomes part of it.
     pub(crate) fn maybe_downgrade(
         &mut self,
         now: Now,
@@ -132,15 +133,15 @@ impl Shard {
         if batch_bytes(&step.records) + batch_bytes(&records) > self.config.group_metadata_max_bytes {
             return;
         }
-        let mut turn = Turn::new(now, &self.config);
-        classic.prepare_rebalance(&mut turn);
+        let mut builder = StepBuilder::new(now, &self.config);
+        classic.prepare_rebalance(&mut builder);
         step.records.append(&mut records);
-        step.append(turn.step);
+        step.append(builder.step);
         self.become_classic(group_id, classic, LAST_GONE);
     }
 
-    /// The classic group that a KIP-848 group becomes without `leaving`, which is its last member of the newer protocol,
-    /// and the records of that; unset if it stays what it is.
+    /// The classic group that a KIP-848 group becomes without `leaving`, its last member of the consumer protocol,
+    /// with the records of the change; `None` if the group stays as it is.
     fn downgraded(
         &self,
         now: Now,
@@ -203,8 +204,8 @@ impl Shard {
         Step { records: recorder.into_records(), ..Step::reply(context.token, reply) }
     }
 
-    /// The group's last member of the newer protocol is a static one that starts again as a classic member: the group
-    /// becomes a classic one, which it then joins. Unset if that is not how things are.
+    /// Handles the case that the group's last member of the consumer protocol is a static one that starts again as a
+    /// classic member: the group becomes a classic one, which the member then joins. `None` in all other cases.
     fn join_instead_of_last(
         &mut self,
         context: &RequestContext<'_>,
@@ -218,15 +219,15 @@ impl Shard {
         let last = group.consumer_with(instance_id)?;
         group.check_join(request, &self.config).ok()?;
         let (mut classic, mut records) = self.downgraded(context.now, group_id, topics, Some(last))?;
-        let mut turn = Turn::new(context.now, &self.config).within(entry.room(&self.share));
+        let mut builder = StepBuilder::new(context.now, &self.config).within(entry.room(&self.share));
         if !classic.is_empty() {
-            classic.prepare_rebalance(&mut turn);
+            classic.prepare_rebalance(&mut builder);
         }
-        if let Err((member_id, error)) = classic.try_join(&mut turn, context, request) {
+        if let Err((member_id, error)) = classic.try_join(&mut builder, context, request) {
             return Some(Step::reply(context.token, join_error(Parked::of(context), &member_id, error)));
         }
-        records.append(&mut turn.step.records);
-        let step = Step { records, ..turn.step };
+        records.append(&mut builder.step.records);
+        let step = Step { records, ..builder.step };
         self.become_classic(group_id, classic, LAST_IS_CLASSIC);
         Some(step)
     }
@@ -269,7 +270,7 @@ impl Shard {
         Step::reply(context.token, served.map_or_else(sync_error, GroupResponse::SyncGroup))
     }
 
-    /// Serves a LeaveGroup to a KIP-848 group: the response, and what becomes of the group.
+    /// Serves a LeaveGroup to a KIP-848 group: the response, and the resulting change of the group.
     pub(crate) fn leave_consumer_group(
         &mut self,
         context: &RequestContext<'_>,
@@ -290,7 +291,7 @@ impl Shard {
     }
 }
 
-/// What these records take in a batch, at most.
+/// Upper bound of these records' bytes in a batch.
 fn batch_bytes(records: &[OffsetsRecord]) -> usize {
     let size = |record: &OffsetsRecord| record.key.len() + record.value.as_ref().map_or(0, Vec::len);
     records.iter().map(|record| size(record) + RECORD_OVERHEAD_BYTES).sum()

@@ -1,12 +1,12 @@
-//! Subscriptions by regular expression: which topics a pattern names.
+//! Subscriptions by regular expression: the topics that a pattern matches.
 //!
-//! Kafka compiles these patterns with RE2/J and asks for a match of the whole name. What RE2/J refuses is refused here, too:
-//! counts above [`REPEATS_MAX`], a repetition of a repetition, flags that it does not know. The grammar is the same but for
-//! corners: `\Q...\E` is translated, and classes may nest, which RE2/J reads literally.
+//! Kafka compiles these patterns with RE2/J and requires a match of the whole name. Patterns that RE2/J refuses are
+//! refused here, too: counts above [`REPEATS_MAX`], a repetition of a repetition, unknown flags. The grammar is the
+//! same except for corners: `\Q...\E` is translated, and classes may nest, which RE2/J reads literally.
 //!
-//! Guarantees that a hostile pattern costs little: its length, its classes of Unicode and its program have bounds, matching
-//! takes the program's size times the name's length at most, and nothing is kept of a match. The shard compiles and
-//! matches nothing: the shell does, aside, and tells it with [`PatternTopics`].
+//! Guarantees that a hostile pattern costs little: its length, its Unicode classes and its program have bounds,
+//! matching takes at most the program's size times the name's length, and a match leaves nothing in memory. The shard
+//! neither compiles nor matches: the host does so on another thread, and passes the result in [`PatternTopics`].
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,31 +22,31 @@ use regex_syntax::hir::translate::TranslatorBuilder;
 use regex_syntax::hir::{Hir, Look};
 use thiserror::Error;
 
-/// A compiled pattern in bytes at most: room for an alternation of names as long as a pattern may be. Every state may be
-/// looked at for every byte of every topic's name.
+/// Upper bound of a compiled pattern in bytes: room for an alternation of names as long as a pattern may be. Every
+/// state may be examined for every byte of every topic's name.
 const PROGRAM_BYTES_MAX: usize = 256 * 1024;
 
-/// A pattern in bytes at most: sixteen names of the longest kind. Kafka has no such bound.
+/// Upper bound of a pattern in bytes: sixteen names of the longest kind. Kafka has no such bound.
 const PATTERN_BYTES_MAX: usize = 4 * 1024;
 
-/// Groups inside each other at most: the parser's stack and ours.
+/// Upper bound of nested groups: the stack of the parser, and of the walks in this file.
 const NESTING_MAX: u32 = 100;
 
-/// A count of repetitions at most, as in RE2/J.
+/// Upper bound of a count of repetitions, as in RE2/J.
 const REPEATS_MAX: u32 = 1_000;
 
-/// Classes of a pattern that names characters outside of ASCII, at most: each may be a table of hundreds of ranges, and
-/// topics' names have none of these characters.
+/// Upper bound of classes in a pattern that names characters outside of ASCII. Each may be a table of hundreds of
+/// ranges, and topics' names have none of these characters.
 const UNICODE_CLASSES_MAX: usize = 8;
 
-/// What a pattern names, as far as the shell knows.
+/// The topics of a pattern, as far as the host knows them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PatternTopics {
     /// All topics whose names it matches.
     Known(Arc<BTreeSet<String>>),
-    /// That is being found out.
+    /// They are being determined.
     Pending,
-    /// It is none that can be used, and why.
+    /// The pattern cannot be used, for this reason.
     Invalid(String),
 }
 
@@ -71,7 +71,7 @@ pub enum PatternError {
 #[derive(Debug)]
 pub struct TopicPattern(PikeVM);
 
-/// What matching works with. Used for one pattern at a time, for as many names as there are.
+/// The memory that matching works with. Used for one pattern at a time, for any number of names.
 #[derive(Debug)]
 pub struct Workspace(Cache);
 
@@ -89,7 +89,7 @@ impl TopicPattern {
         let mut translator = TranslatorBuilder::new().unicode(is_unicode).utf8(false).build();
         let parsed = translator.translate(&text, &parsed);
         let parsed = parsed.map_err(|error| PatternError::Syntax(error.kind().to_string()))?;
-        // Anchored as a tree and not as text: text around the pattern could change what it means.
+        // Anchored as a tree and not as text: text around the pattern could change its meaning.
         let whole = Hir::concat(vec![Hir::look(Look::Start), parsed, Hir::look(Look::End)]);
         let config = thompson::Config::new()
             .utf8(false)
@@ -100,12 +100,12 @@ impl TopicPattern {
         PikeVM::new_from_nfa(program).map(Self).map_err(|_| PatternError::TooLarge)
     }
 
-    /// What matching works with.
+    /// A new workspace for this pattern.
     pub fn workspace(&self) -> Workspace {
         Workspace(self.0.create_cache())
     }
 
-    /// Whether the whole of `topic` matches. The workspace is one of this pattern.
+    /// Whether the whole of `topic` matches. The workspace must be one of this pattern.
     pub fn matches(&self, topic: &str, workspace: &mut Workspace) -> bool {
         self.0.is_match(&mut workspace.0, Input::new(topic).anchored(Anchored::Yes))
     }
@@ -116,7 +116,7 @@ impl TopicPattern {
     }
 }
 
-/// Walks through a pattern, and ends with whether it needs Unicode.
+/// Walks through a pattern, and determines whether it needs Unicode.
 #[derive(Debug, Default)]
 struct Check {
     is_unicode: bool,
@@ -206,7 +206,7 @@ impl Visitor for Check {
     }
 }
 
-/// The pattern with what stands between `\Q` and `\E` (or the end) escaped.
+/// The pattern with the text between `\Q` and `\E` (or the end) escaped.
 fn unquoted(pattern: &str) -> String {
     let mut plain = String::with_capacity(pattern.len());
     let mut rest = pattern;
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_re2_does_not_take_is_refused() {
+    fn pattern_that_re2_refuses_is_refused() {
         for pattern in ["a{1001}", "a{1,1001}", "x*+", "x**", "x{2}{3}", "(?x)a", "(?u)a", "(?R)a", "(?-u:a)"]
         {
             let refused = TopicPattern::compile(pattern);

@@ -1,8 +1,9 @@
 //! The records of `__consumer_offsets` that this crate writes and reads, byte for byte as Kafka's.
 //!
-//! Owns the choice of versions: each value is written in the oldest version that can say what it says, so that the
-//! tools of older releases read it too. An offset names its topic's id, which Kafka adds only where the client did: else
-//! nobody could tell it from one of an earlier topic of the same name. The layouts themselves are `riverrun_protocol::offsets_topic`'s.
+//! Owns the choice of versions: each value is written in the oldest version that has its fields, so that the tools of
+//! older releases read it too. An offset has its topic's id, which Kafka adds only where the client sent one: without
+//! it, it could not be distinguished from one of an earlier topic of the same name. The layouts themselves are in
+//! `riverrun_protocol::offsets_topic`.
 
 use riverrun_protocol::offsets_topic::{
     self, GroupMetadataKey, GroupMetadataValue, LegacyOffsetCommitValue, OffsetCommitKey, OffsetCommitValue,
@@ -25,8 +26,8 @@ const OFFSET_WITH_TOPIC_ID_VERSION: i16 = 4;
 /// Version of a classic group's value.
 const GROUP_METADATA_VERSION: i16 = 3;
 
-/// A record that sets a value. What is encoded here was built here: a name that does not fit its 16-bit length
-/// cannot have come in over the wire, whose strings are no longer.
+/// A record that sets a value. Its fields were built here or came over the wire, whose strings are bounded, so that
+/// every name fits its 16-bit length.
 pub(crate) fn put<K: RecordKey, V: Encode>(key: &K, value: &V, version: i16) -> OffsetsRecord {
     let key = offsets_topic::encode_key(key).expect("a key of ours fits its format");
     let value = offsets_topic::encode_value(value, version).expect("a value of ours fits its format");
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn an_offset_is_written_in_the_oldest_version_that_can_say_it_and_read_back() {
+    fn offset_is_written_in_the_oldest_sufficient_version() {
         let id = TopicId([7; 16]);
         let cases = [
             (committed(None, TopicId::ZERO), 3),

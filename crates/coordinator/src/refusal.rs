@@ -1,5 +1,5 @@
-//! Responses that refuse a whole request, for when there is no shard to ask: it is being loaded, it failed, or the
-//! caller may not do this.
+//! Responses that refuse a whole request when no shard can be asked: it is being loaded, it failed, or the client has
+//! no permission.
 //!
 //! Owns where each response has its error: at the top, with each partition, or with each member.
 
@@ -23,7 +23,7 @@ pub fn refuse_join_group(
     join_refusal(api_version, &request.member_id, error)
 }
 
-/// An OffsetCommit that is refused: every partition bears the error.
+/// An OffsetCommit that is refused: every partition has the error.
 pub fn refuse_offset_commit(
     request: &OffsetCommitRequest<'_>,
     error: ErrorCode,
@@ -43,7 +43,7 @@ pub fn refuse_offset_commit(
     OffsetCommitResponse { topics: topics.collect(), ..OffsetCommitResponse::default() }
 }
 
-/// One group of an OffsetFetch that is refused. The partitions bear the error as well, for version 1, which has no
+/// One group of an OffsetFetch that is refused. The partitions have the error as well, for version 1, which has no
 /// other place for it; [`crate::offset_fetch_response`] makes the right response of it.
 pub fn refuse_offset_fetch(
     request: &OffsetFetchRequestGroup<'_>,

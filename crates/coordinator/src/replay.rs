@@ -1,8 +1,8 @@
 //! Replay: the records of a partition, in their order, become the groups again.
 //!
-//! Owns what each record does to the shard. A record that does not decode leaves the shard as it was; records of
-//! types that belong to others, such as share groups, are passed over. The bounds of groups hold here, too, whoever has
-//! written the log: what a record would add beyond them is left out.
+//! Owns the effect of each record on the shard. A record that does not decode leaves the shard unchanged; records of
+//! foreign types, such as those of share groups, are passed over. The bounds of groups hold here, too, whichever
+//! program has written the log: anything beyond them is left out.
 
 use riverrun_protocol::DecodeError;
 use riverrun_protocol::offsets_topic::{GroupMetadataValue, Key};
@@ -15,8 +15,8 @@ use crate::records;
 use crate::shard::Shard;
 
 impl Shard {
-    /// Applies one record of the log; no value is a tombstone. What does not grow always finds room; one record may exceed
-    /// the memory of all groups, by what it holds, and no further one does.
+    /// Applies one record of the log; a record without a value is a tombstone. A record that adds nothing always
+    /// finds room. One record may exceed the memory of all groups, by its own size, and no further one does.
     pub fn replay(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), ReplayError> {
         let key = match Key::decode(key) {
             Ok(key) => key,
@@ -64,14 +64,14 @@ impl Shard {
             None => {
                 if let Some(entry) = self.groups.get_mut(group_id) {
                     entry.offsets.remove(topic, partition);
-                    self.settle_replayed(group_id);
+                    self.finish_replayed(group_id);
                 }
             }
         }
         Ok(())
     }
 
-    /// Sets or deletes a classic group. A tombstone of a group that has become another kind says nothing new.
+    /// Sets or deletes a classic group. A tombstone of a group that has become another kind has no effect.
     fn replay_group(
         &mut self,
         group_id: &str,
@@ -90,12 +90,12 @@ impl Shard {
             && matches!(entry.group, Group::Classic(_))
         {
             entry.group = Group::Simple;
-            self.settle_replayed(group_id);
+            self.finish_replayed(group_id);
         }
         Ok(())
     }
 
-    /// The group of this id; made without members if it is not there.
+    /// The group of this id; made without members if it does not exist.
     pub(crate) fn entry(&mut self, group_id: &str) -> Result<&mut GroupEntry, ReplayError> {
         if !self.groups.contains_key(group_id) {
             if self.groups.len() >= self.config.groups_max || self.share.memory().is_full() {
@@ -106,8 +106,8 @@ impl Shard {
         self.groups.get_mut(group_id).ok_or(ReplayError::NoRoom)
     }
 
-    /// Counts what a group takes now, or removes one of which neither membership nor offsets are left.
-    pub(crate) fn settle_replayed(&mut self, group_id: &str) {
+    /// Updates the group's charge, or removes a group without members and offsets.
+    pub(crate) fn finish_replayed(&mut self, group_id: &str) {
         let is_bare = |entry: &GroupEntry| matches!(entry.group, Group::Simple) && entry.offsets.is_empty();
         if self.groups.get(group_id).is_some_and(is_bare) {
             self.forget(group_id);
@@ -153,7 +153,7 @@ mod tests {
         assert!(left_out > 9_000, "{left_out}");
         assert!((100_000..110_000).contains(&memory.held_bytes()), "{}", memory.held_bytes());
         assert!(shard.committed_offsets().next().is_some());
-        // What is there goes on to be right.
+        // The existing entry stays right.
         replay(&mut shard, &commit("g0", 0, 9)).unwrap();
         let (_, _, _, first) = shard.committed_offsets().next().unwrap();
         assert_eq!(first.offset, Offset(9));

@@ -1,10 +1,11 @@
 //! Partitions of one topic, each with a value, as runs of neighbours with the same value.
 //!
-//! Owns how the groups keep who has which partitions: assignors mostly give neighbours away together, so a member that reads
-//! ten thousand partitions of a topic takes no more memory than one that reads a single one. What it takes grows with the runs.
+//! Owns the compact form of the partitions of each member. Assignors mostly give neighbours away together, so a
+//! member that reads ten thousand partitions of a topic takes no more memory than one that reads a single one. The
+//! memory is proportional to the runs.
 //!
-//! Guarantees that no two runs could be one, so equal contents are equal maps whatever they were made by; each operation on
-//! one partition takes a time that grows with the logarithm of the runs.
+//! Guarantees that no two runs could be one, so equal contents are equal maps however they were made; each operation
+//! on one partition takes time logarithmic in the number of runs.
 
 use std::collections::BTreeMap;
 use std::iter::FusedIterator;
@@ -35,17 +36,17 @@ impl<V> Default for RunMap<V> {
 }
 
 impl<V> RunMap<V> {
-    /// Whether there is no index in it.
+    /// Whether it has no index.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
 
-    /// How many indexes are in it.
+    /// Number of indexes.
     pub fn len(&self) -> usize {
         self.runs.iter().map(|(&first, rest)| width(first, rest.last)).sum()
     }
 
-    /// How many runs they form.
+    /// Number of runs.
     pub fn run_count(&self) -> usize {
         self.runs.len()
     }
@@ -71,14 +72,14 @@ impl<V> RunMap<V> {
         self.iter().map(|(index, _)| index)
     }
 
-    /// The run that begins at this index or is the last one to begin before it.
+    /// The last run that begins at this index or before it.
     fn run_up_to(&self, index: i32) -> Option<(i32, &Rest<V>)> {
         self.runs.range(..=index).next_back().map(|(&first, rest)| (first, rest))
     }
 }
 
 impl<V: Clone + PartialEq> RunMap<V> {
-    /// Gives the index this value, instead of the one that it has.
+    /// Sets the value of the index.
     pub fn insert(&mut self, index: i32, value: V) {
         match self.get(index) {
             Some(known) if *known == value => return,
@@ -96,7 +97,7 @@ impl<V: Clone + PartialEq> RunMap<V> {
         }
     }
 
-    /// Takes the index out.
+    /// Removes the index.
     pub fn remove(&mut self, index: i32) {
         let Some((&first, rest)) = self.runs.range_mut(..=index).next_back() else { return };
         let last = rest.last;
@@ -114,7 +115,7 @@ impl<V: Clone + PartialEq> RunMap<V> {
         }
     }
 
-    /// Takes out the run that begins right behind the index, if it has this value; where a run ends that takes its place.
+    /// Removes the run that begins right behind the index, if it has this value; returns the end of the joined run.
     fn last_if_joined_to(&mut self, index: i32, value: &V) -> i32 {
         let joins = |next: &i32| self.runs.get(next).is_some_and(|rest| rest.value == *value);
         let next = index.checked_add(1).filter(joins);
@@ -154,7 +155,7 @@ impl<const N: usize> From<[i32; N]> for Indexes {
     }
 }
 
-/// How many indexes a run has. The difference fits, since no run is longer than there are indexes.
+/// Number of indexes of a run. It fits, because no run is longer than the range of indexes.
 fn width(first: i32, last: i32) -> usize {
     usize::try_from(i64::from(last) - i64::from(first) + 1).unwrap_or_default()
 }
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_one_run_up_to_the_ends_of_what_an_index_can_be() {
+    fn neighbours_are_one_run_up_to_the_bounds_of_an_index() {
         let mut indexes = Indexes::from([i32::MAX, i32::MIN, i32::MAX - 1, i32::MIN + 1]);
         assert_eq!((indexes.run_count(), indexes.len()), (2, 4));
         indexes.remove(i32::MAX);

@@ -1,10 +1,10 @@
 //! The groups of one partition of `__consumer_offsets`.
 //!
-//! Owns the map of groups, the bounds on their number and memory, and the timers; and it routes each request to the group it
-//! names. What a request means is decided by `classic`, `consumer`, `offsets` and `admin`.
+//! Owns the map of groups, the bounds on their number and memory, and the timers; and it routes each request to the
+//! group that it names. `classic`, `consumer`, `offsets` and `admin` decide the effect of a request.
 //!
-//! A shard begins empty; the shell replays the partition's records into it, calls [`Shard::on_loaded`] and only then
-//! hands it requests. It calls [`Shard::expire`] when [`Shard::next_deadline`] comes.
+//! A shard begins empty; the host replays the partition's records into it, calls [`Shard::on_loaded`] and only then
+//! passes requests to it. The host calls [`Shard::expire`] when [`Shard::next_deadline`] comes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -18,51 +18,53 @@ use riverrun_types::limits;
 
 use crate::GroupConfig;
 use crate::GroupMemory;
-use crate::classic::{ClassicGroup, Parked, Turn, join_error, leave_response, sync_error};
+use crate::classic::{ClassicGroup, Parked, StepBuilder, join_error, leave_response, sync_error};
 use crate::group::{Group, GroupEntry};
-use crate::lend::{AwayGroups, STEP_COST_MAX};
-use crate::memory::{Held, Room, Share};
+use crate::lend::{LentGroups, STEP_COST_MAX};
+use crate::memory::{Charge, Room, Share};
 use crate::migration::{ProtocolChange, TAKEN_OVER};
 use crate::offsets::{CommittedOffset, Sweep};
 use crate::step::{GroupResponse, OffsetsRecord, RequestContext, Step};
 use crate::time::{Moment, Now, Stamp};
 use crate::topics::TopicMetadata;
 
-/// A group's id in bytes at most. Kafka has no such bound of its own.
+/// Upper bound of a group's id in bytes. Kafka has no such bound of its own.
 pub const GROUP_ID_BYTES_MAX: usize = 1_024;
-/// A static member's instance id in bytes at most: Kafka's clients allow what a topic's name may be.
+/// Upper bound of a static member's instance id in bytes: Kafka's clients allow the same as for a topic's name.
 const INSTANCE_ID_BYTES_MAX: usize = limits::TOPIC_NAME_BYTES_MAX;
 
-/// Groups whose deadlines are acted on in one step. With [`DUES_PER_TURN`], and as many members as a group may have, this is
-/// about a millisecond.
-const TURNS_PER_STEP: usize = 16;
-/// Deadlines of one group that are acted on in one step: each may have to look at all members.
-pub(crate) const DUES_PER_TURN: usize = 4;
+/// Groups whose deadlines are handled in one step. With [`DUES_PER_GROUP`], and as many members as a group may have,
+/// this is about a millisecond.
+const GROUPS_PER_STEP: usize = 16;
+/// Deadlines of one group that are handled in one step: each may have to examine all members.
+pub(crate) const DUES_PER_GROUP: usize = 4;
 
 /// From this version on a SyncGroup says which protocol it means (KIP-559).
 const SYNC_PROTOCOL_VERSION: i16 = 5;
 
 /// The groups of one partition.
 ///
-/// Invariants: `timers` holds exactly the `scheduled` of every group; no group is in `groups` and `away`, and there are at
-/// most `groups_max` in both; `share` is what all groups are charged for; after each call no group is left that has neither members, offsets, a record nor anybody on
-/// the way in, but for those that linger.
+/// Invariants:
+/// - `timers` has exactly the `scheduled` of every group.
+/// - No group is in both `groups` and `lent_groups`, and there are at most `groups_max` in both together.
+/// - `share` is the charge of all groups.
+/// - After each call, every group that does not linger has members, ids given out, offsets or a record.
 #[derive(Debug)]
 pub struct Shard {
     pub(crate) config: GroupConfig,
     pub(crate) groups: BTreeMap<Arc<str>, GroupEntry>,
     pub(crate) timers: BTreeSet<(Moment, Arc<str>)>,
-    /// Groups that are worked on outside of the shard.
-    pub(crate) away: AwayGroups,
-    /// When the load was over; unset until then.
+    /// Groups that are worked on outside the shard.
+    pub(crate) lent_groups: LentGroups,
+    /// When the load ended; unset until then.
     pub(crate) loaded_at: Option<Now>,
-    /// The looking for expired offsets.
+    /// The sweep for expired offsets.
     pub(crate) sweep: Sweep,
-    /// What its groups take of the memory of all.
+    /// The memory that its groups take.
     pub(crate) share: Share,
-    /// Groups whose last member has gone, and of which nobody has been told.
+    /// Groups whose last member has left, until the next [`Shard::take_emptied`].
     pub(crate) emptied: Vec<Arc<str>>,
-    /// Groups that have changed their protocol, and of which nobody has been told.
+    /// Groups that have changed their protocol, until the next [`Shard::take_protocol_changes`].
     pub(crate) protocol_changes: Vec<ProtocolChange>,
 }
 
@@ -72,13 +74,13 @@ impl Shard {
         Self::with_share(config, Share::new(memory))
     }
 
-    /// The same with a share that it has already.
+    /// As [`Shard::new`], with an existing share.
     pub(crate) fn with_share(config: GroupConfig, share: Share) -> Self {
         Self {
             config,
             groups: BTreeMap::new(),
             timers: BTreeSet::new(),
-            away: AwayGroups::new(),
+            lent_groups: LentGroups::new(),
             loaded_at: None,
             sweep: Sweep::default(),
             share,
@@ -87,51 +89,51 @@ impl Shard {
         }
     }
 
-    /// Replaces the options: what is decided from now on goes by these.
+    /// Replaces the options, which hold for every decision from now on.
     pub fn set_config(&mut self, config: GroupConfig) {
         self.config = config;
     }
 
-    /// All records are replayed: members get a new session, and time begins to count.
+    /// Ends the load: members get a new session, and time begins to count.
     pub fn on_loaded(&mut self, now: Now) -> Step {
         self.loaded_at = Some(now);
         self.sweep = Sweep::ended(now);
-        let mut turn = Turn::new(now, &self.config);
+        let mut builder = StepBuilder::new(now, &self.config);
         for (group_id, entry) in &mut self.groups {
             entry.group.restart_sessions(now.moment, &self.config.of_group(group_id));
             if let Group::Classic(group) = &mut entry.group {
-                group.rebalance_after_load(&mut turn);
+                group.rebalance_after_load(&mut builder);
             }
         }
-        let step = turn.step;
+        let step = builder.step;
         for group_id in self.group_ids() {
             self.finish(&group_id);
         }
         step
     }
 
-    /// When [`Shard::expire`] has something to do; `None` as long as there is nothing to wait for.
+    /// When [`Shard::expire`] has something to do; `None` if nothing is due at any time.
     pub fn next_deadline(&self) -> Option<Moment> {
         let sweep = self.next_sweep().filter(|_| !self.groups.is_empty());
         self.timers.first().map(|(at, _)| *at).into_iter().chain(sweep).min()
     }
 
-    /// When expired offsets are looked for next.
+    /// When the next sweep for expired offsets begins.
     fn next_sweep(&self) -> Option<Moment> {
         self.loaded_at?;
         Some(self.sweep.is_due_at(self.config.offsets_retention_check_interval_ms.max(1)))
     }
 
-    /// Acts on what is due by now: sessions, rebalances, expired offsets. What is due beyond a slice stays due: requests of
-    /// the shard's groups have their turn meanwhile. So does what would take long by itself, for which
-    /// [`Shard::due_at_length`] is asked first.
+    /// Handles everything that is due by now: sessions, rebalances, expired offsets. Work beyond one slice stays due,
+    /// so that requests of the shard's groups are served in between. Work that would take long by itself stays due,
+    /// too: the host asks for it by [`Shard::due_at_length`] first.
     pub fn expire(&mut self, now: Now, topics: &dyn TopicMetadata) -> Step {
         let mut step = Step::default();
-        let mut turns = 0..TURNS_PER_STEP;
+        let mut groups = 0..GROUPS_PER_STEP;
         while let Some((at, group_id)) = self.timers.first()
             && *at <= now.moment
             && self.cost_of_all(group_id) <= STEP_COST_MAX
-            && turns.next().is_some()
+            && groups.next().is_some()
             && let Some((_, group_id)) = self.timers.pop_first()
         {
             step.append(self.expire_group(now, &group_id, topics));
@@ -142,10 +144,10 @@ impl Shard {
         step
     }
 
-    /// Acts on what is due in a group that was lent because of it.
+    /// Handles the deadlines of a group that was lent because of them.
     pub fn expire_lent(&mut self, now: Now, group_id: &Arc<str>, topics: &dyn TopicMetadata) -> Step {
         let mut step = Step::default();
-        for _ in 0..TURNS_PER_STEP {
+        for _ in 0..GROUPS_PER_STEP {
             self.wake_by(group_id, None);
             step.append(self.expire_group(now, group_id, topics));
             if self.timers.first().is_none_or(|(at, _)| *at > now.moment) {
@@ -155,17 +157,17 @@ impl Shard {
         step
     }
 
-    /// Acts on what is due in one group, whose timer was taken out.
+    /// Handles the deadlines of one group, whose timer was taken out.
     fn expire_group(&mut self, now: Now, group_id: &Arc<str>, topics: &dyn TopicMetadata) -> Step {
         let Some(entry) = self.groups.get_mut(group_id) else { return Step::default() };
         entry.scheduled = None;
-        let mut turn = Turn::new(now, &self.config);
+        let mut builder = StepBuilder::new(now, &self.config);
         match &mut entry.group {
             Group::Simple => {}
-            Group::Classic(group) => group.expire(&mut turn),
-            Group::Consumer(group) => turn.step.records = group.expire(group_id, now),
+            Group::Classic(group) => group.expire(&mut builder),
+            Group::Consumer(group) => builder.step.records = group.expire(group_id, now),
         }
-        let mut step = turn.step;
+        let mut step = builder.step;
         if !step.records.is_empty() {
             self.maybe_downgrade(now, group_id, topics, &mut step);
         }
@@ -194,18 +196,18 @@ impl Shard {
             }
         };
         let Some(entry) = self.groups.get_mut(group_id) else { return Step::default() };
-        let mut turn = Turn::new(context.now, &self.config).within(entry.room(&self.share));
-        turn.step.records = tombstones;
+        let mut builder = StepBuilder::new(context.now, &self.config).within(entry.room(&self.share));
+        builder.step.records = tombstones;
         if let Group::Classic(group) = &mut entry.group {
-            group.join(&mut turn, context, request);
+            group.join(&mut builder, context, request);
         }
-        let step = turn.step;
+        let step = builder.step;
         self.note_protocol(group_id, before, TAKEN_OVER);
         self.finish(group_id);
         step
     }
 
-    /// Checks what a JoinGroup says whatever group it is for.
+    /// Checks the fields of a JoinGroup that do not depend on the group.
     fn check_join(&self, request: &JoinGroupRequest<'_>) -> Result<(), ErrorCode> {
         if request.group_id.is_empty() {
             return Err(ErrorCode::INVALID_GROUP_ID);
@@ -220,9 +222,9 @@ impl Shard {
         Ok(())
     }
 
-    /// Makes sure that the group of a JoinGroup, which is no live KIP-848 group, is a classic one, and returns the
-    /// tombstones of what it was. A new group is only made for a member without an id, and an empty KIP-848 group only
-    /// taken over by one.
+    /// Makes sure that the group of a JoinGroup, which is not a live KIP-848 group, is a classic one, and returns the
+    /// tombstones of its former kind. A new group is only made for a member without an id, and an empty KIP-848 group
+    /// is only taken over by one.
     fn open_classic(
         &mut self,
         now: Now,
@@ -241,8 +243,8 @@ impl Shard {
         self.replace(group_id, Group::Classic(Box::new(group)))
     }
 
-    /// Makes the group of a KIP-848 member, or takes an empty classic one over; returns the tombstones of what it
-    /// was.
+    /// Makes the group of a KIP-848 member, or takes an empty classic one over; returns the tombstones of its former
+    /// kind.
     pub(crate) fn open_consumer(&mut self, group_id: &str) -> Result<Vec<OffsetsRecord>, ErrorCode> {
         if matches!(self.groups.get(group_id).map(|entry| &entry.group), Some(Group::Consumer(_))) {
             return Ok(Vec::new());
@@ -250,8 +252,8 @@ impl Shard {
         self.replace(group_id, Group::Consumer(Box::default()))
     }
 
-    /// Puts an empty group in place of what is there, which is empty too, and keeps its offsets. Ids that a classic
-    /// group had given out are forgotten: who comes back with one is told that it is unknown.
+    /// Puts an empty group in place of another empty one, and keeps its offsets. Ids that a classic group had given
+    /// out are forgotten: a client that comes back with one is told that it is unknown.
     fn replace(&mut self, group_id: &str, group: Group) -> Result<Vec<OffsetsRecord>, ErrorCode> {
         let Some(entry) = self.groups.get_mut(group_id) else {
             return self.create(group_id, GroupEntry::new(group)).map(|()| Vec::new());
@@ -283,14 +285,14 @@ impl Shard {
         let Some(entry) = self.groups.get_mut(group_id) else { return refused(ErrorCode::UNKNOWN_MEMBER_ID) };
         let room = entry.room(&self.share);
         let Group::Classic(group) = &mut entry.group else { return refused(ErrorCode::UNKNOWN_MEMBER_ID) };
-        let mut turn = Turn::new(context.now, &self.config).within(room);
-        group.sync(&mut turn, context, request);
-        let step = turn.step;
+        let mut builder = StepBuilder::new(context.now, &self.config).within(room);
+        group.sync(&mut builder, context, request);
+        let step = builder.step;
         self.finish(group_id);
         step
     }
 
-    /// Handles a Heartbeat of a classic member. It leads to records in a KIP-848 group only, and not unless it may.
+    /// Handles a Heartbeat of a classic member. It writes records only in a KIP-848 group, and only if `may_record`.
     pub fn heartbeat(
         &mut self,
         context: &RequestContext<'_>,
@@ -301,7 +303,7 @@ impl Shard {
         let (error, records) = match self.groups.get_mut(&*request.group_id) {
             _ if request.group_id.is_empty() => (ErrorCode::INVALID_GROUP_ID, Vec::new()),
             Some(GroupEntry { group: Group::Classic(group), .. }) => {
-                (group.heartbeat(&Turn::new(context.now, &self.config), request), Vec::new())
+                (group.heartbeat(&StepBuilder::new(context.now, &self.config), request), Vec::new())
             }
             _ => self.heartbeat_consumer_group(context, request, topics, may_record),
         };
@@ -310,8 +312,8 @@ impl Shard {
         Step { records, ..Step::reply(context.token, GroupResponse::Heartbeat(response)) }
     }
 
-    /// Sees to it that the shard wakes up for the end of this member's session. It is all that a sign of life can
-    /// change, and it comes so often that the other members are not looked at.
+    /// Makes sure that the shard's timer fires for the end of this member's session. A sign of life changes nothing
+    /// else, and comes so often that the other members are not examined.
     pub(crate) fn wake_for(&mut self, group_id: &str, member_id: &str) {
         if let Some(GroupEntry { group: Group::Classic(group), .. }) = self.groups.get(group_id)
             && let Some(at) = group.session_end(member_id)
@@ -328,21 +330,21 @@ impl Shard {
         topics: &dyn TopicMetadata,
     ) -> Step {
         let group_id = &*request.group_id;
-        let mut turn = Turn::new(context.now, &self.config);
+        let mut builder = StepBuilder::new(context.now, &self.config);
         let (response, mut step) = match self.groups.get_mut(group_id) {
             _ if group_id.is_empty() => {
                 let error_code = ErrorCode::INVALID_GROUP_ID.0;
-                (LeaveGroupResponse { error_code, ..LeaveGroupResponse::default() }, turn.step)
+                (LeaveGroupResponse { error_code, ..LeaveGroupResponse::default() }, builder.step)
             }
             Some(GroupEntry { group: Group::Classic(group), .. }) => {
-                (group.leave(&mut turn, request, context.api_version), turn.step)
+                (group.leave(&mut builder, request, context.api_version), builder.step)
             }
             Some(GroupEntry { group: Group::Consumer(_), .. }) => {
                 self.leave_consumer_group(context, request, topics)
             }
             _ => {
                 let unknown = ErrorCode::UNKNOWN_MEMBER_ID;
-                (leave_response(request, context.api_version, |_| unknown), turn.step)
+                (leave_response(request, context.api_version, |_| unknown), builder.step)
             }
         };
         step.push_reply(context.token, GroupResponse::LeaveGroup(response));
@@ -360,7 +362,7 @@ impl Shard {
         })
     }
 
-    /// Does some work for a source: what makes a group grow meanwhile counts for it.
+    /// Does some work for a source: growth of groups meanwhile is charged to it.
     pub fn on_behalf_of<T>(&mut self, source: IpAddr, work: impl FnOnce(&mut Self) -> T) -> T {
         let before = self.share.set_asker(Some(source));
         let done = work(self);
@@ -368,23 +370,23 @@ impl Shard {
         done
     }
 
-    /// How many groups there are.
+    /// Number of groups.
     pub fn group_count(&self) -> usize {
-        self.groups.len() + self.away.values().filter(|away| away.listed.is_some()).count()
+        self.groups.len() + self.lent_groups.values().filter(|entry| entry.listed.is_some()).count()
     }
 
-    /// The groups whose last member has gone since the last call, for whoever tells of it.
+    /// The groups whose last member has left since the last call.
     pub fn take_emptied(&mut self) -> Vec<Arc<str>> {
         std::mem::take(&mut self.emptied)
     }
 
-    /// Adds a group if there is room for one more, or for a group that would vanish anyway if nobody came.
+    /// Adds a group if there is room for one more, or if it replaces a group without a member that has joined.
     pub(crate) fn create(&mut self, group_id: &str, entry: GroupEntry) -> Result<(), ErrorCode> {
         if group_id.len() > GROUP_ID_BYTES_MAX {
             return Err(ErrorCode::INVALID_GROUP_ID);
         }
         let size_bytes = GroupEntry::empty_bytes(group_id);
-        let room = Room::new(&self.share, Held::default(), 0);
+        let room = Room::new(&self.share, Charge::default(), 0);
         room.check(size_bytes).map_err(|shortage| shortage.code(ErrorCode::GROUP_MAX_SIZE_REACHED))?;
         self.make_room()?;
         self.groups.insert(group_id.into(), entry);
@@ -393,7 +395,7 @@ impl Shard {
 
     /// Makes room for one more group.
     pub(crate) fn make_room(&mut self) -> Result<(), ErrorCode> {
-        if self.groups.len() + self.away.len() >= self.config.groups_max {
+        if self.groups.len() + self.lent_groups.len() >= self.config.groups_max {
             let unjoined =
                 self.timers.iter().map(|(_, group_id)| group_id).find(|id| self.is_unjoined(id)).cloned();
             self.forget(&unjoined.ok_or(ErrorCode::GROUP_MAX_SIZE_REACHED)?);
@@ -401,7 +403,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Whether the group consists of ids that were given out, and of nothing that the log knows.
+    /// Whether the group has only ids that were given out, and no record in the log.
     fn is_unjoined(&self, group_id: &str) -> bool {
         self.groups.get(group_id).is_some_and(|entry| {
             let is_unjoined =
@@ -415,8 +417,8 @@ impl Shard {
         self.groups.keys().cloned().collect()
     }
 
-    /// To be called when a step may have moved a group's deadlines closer, emptied it or changed what it takes: drops
-    /// what is left of a group that is nothing any more, and sees to it that the shard wakes up in time.
+    /// To be called when a step may have moved a group's deadlines closer, emptied it or changed its memory: removes
+    /// a group of which nothing is left, and makes sure that the shard's timer fires in time.
     pub(crate) fn finish(&mut self, group_id: &str) {
         let Some(entry) = self.groups.get_mut(group_id) else { return };
         if matches!(&entry.group, Group::Classic(group) if group.is_vanishing()) {
@@ -435,25 +437,25 @@ impl Shard {
         self.wake_by(group_id, deadline);
     }
 
-    /// Counts what the group takes now instead of what it took before.
+    /// Updates the memory that is charged to the group.
     pub(crate) fn charge(&mut self, group_id: &str) {
         if let Some(entry) = self.groups.get_mut(group_id) {
             let bytes = entry.memory_bytes(group_id);
-            self.share.change(&mut entry.held, bytes);
+            self.share.change(&mut entry.charge, bytes);
         }
     }
 
     /// Removes a group and its timer.
     pub(crate) fn forget(&mut self, group_id: &str) {
         let Some((group_id, mut entry)) = self.groups.remove_entry(group_id) else { return };
-        self.share.change(&mut entry.held, 0);
+        self.share.change(&mut entry.charge, 0);
         if let Some(at) = entry.scheduled {
             self.timers.remove(&(at, group_id));
         }
     }
 
-    /// Sees to it that the group is looked at by `deadline`. A timer that is earlier stays: it is cheaper to wake up
-    /// in vain once than to move the timer with each heartbeat.
+    /// Makes sure that the group's deadlines are handled by `deadline`. An earlier timer stays: it is cheaper to let
+    /// it fire once in vain than to move it with each heartbeat.
     pub(crate) fn wake_by(&mut self, group_id: &str, deadline: Option<Moment>) {
         let Some((group_id, entry)) = self.groups.get_key_value(group_id) else { return };
         let (group_id, scheduled) = (group_id.clone(), entry.scheduled);

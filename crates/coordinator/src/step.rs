@@ -1,9 +1,9 @@
-//! What goes into a shard beside the request, and what comes out: the context, records and replies.
+//! The input of a shard beside the request, and its output: the context, records and replies.
 //!
-//! Owns the contract with the shell: a [`Step`] is already applied to the shard when it is returned. The shell
-//! appends its records to the shard's partition and sends its replies when they are durable; replies of later steps
-//! wait for the records of earlier ones, so that nobody is told of a state that a crash could take back. If the
-//! append fails, the shard is ahead of its log: the shell discards it, answers what is parked, and loads it again.
+//! Owns the contract with the host. A [`Step`] is already applied to the shard when it is returned. The host appends
+//! its records to the shard's partition and sends its replies when they are durable; replies of later steps wait for
+//! the records of earlier ones, so that no client is told of a state that a crash could take back. If the append
+//! fails, the shard is ahead of its log: the host discards it, answers the parked requests, and loads it again.
 
 use riverrun_protocol::{
     ConsumerGroupHeartbeatResponse, HeartbeatResponse, JoinGroupResponse, LeaveGroupResponse,
@@ -12,12 +12,12 @@ use riverrun_protocol::{
 
 use crate::time::Now;
 
-/// Names one request that is in flight, so that its reply finds the way back. The shell chooses it and never uses
+/// Identifies one request that is in flight, so that its reply finds the way back. The host chooses it and never uses
 /// one twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReplyToken(pub u64);
 
-/// What the shell knows about a request beside its body.
+/// The host's facts about a request beside its body.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestContext<'a> {
     /// The clocks at arrival.
@@ -34,7 +34,7 @@ pub struct RequestContext<'a> {
     pub random: [u8; 16],
 }
 
-/// One record for `__consumer_offsets`; no value is a tombstone.
+/// One record for `__consumer_offsets`; without a value it is a tombstone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OffsetsRecord {
     /// The encoded key: an `i16` record type, then the key's fields.
@@ -65,18 +65,18 @@ pub enum GroupResponse {
     ConsumerGroupHeartbeat(ConsumerGroupHeartbeatResponse<'static>),
 }
 
-/// What one input led to. See the module's head for what the shell owes it.
+/// The result of one input. The module's head has the host's duties.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[must_use = "a step's records must be appended and its replies sent"]
 pub struct Step {
-    /// To be appended in this order, in one batch where they fit.
+    /// Records to append in this order, in one batch where they fit.
     pub records: Vec<OffsetsRecord>,
-    /// To be sent once the records are durable.
+    /// Replies to send once the records are durable.
     pub replies: Vec<Reply>,
 }
 
 impl Step {
-    /// A step that only answers.
+    /// A step with only a reply.
     pub(crate) fn reply(token: ReplyToken, body: GroupResponse) -> Self {
         Self { records: Vec::new(), replies: vec![Reply { token, body }] }
     }
@@ -86,7 +86,7 @@ impl Step {
         self.replies.push(Reply { token, body });
     }
 
-    /// Adds what another step holds, after what is here.
+    /// Appends the content of another step.
     pub(crate) fn append(&mut self, mut other: Self) {
         self.records.append(&mut other.records);
         self.replies.append(&mut other.replies);

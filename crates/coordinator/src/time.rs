@@ -1,25 +1,26 @@
-//! The times that a shard is fed, and which of them is for what.
+//! The times that the host passes to a shard, and the use of each.
 //!
-//! | what | by | because |
+//! | used for | type | reason |
 //! |---|---|---|
-//! | sessions, rebalances, intervals, sweeps | [`Moment`] | a wall clock that is set must end nobody's session, and nobody can be heard while the machine sleeps |
+//! | sessions, rebalances, intervals, sweeps | [`Moment`] | setting a wall clock must end no session, and no heartbeat can be received while the machine sleeps |
 //! | when an offset was committed, when a group became empty, when a target was made | [`Stamp`] | it is written down and read by another run, and compared in this one |
 //!
-//! Guarantees that nothing expires because a wall clock was set, in either direction, as far as one run can know: what
-//! happened in this run is as old as the time that has passed since. What was loaded is as old as it was at the load, and
-//! what has passed since; but no older than the wall clock says now, which may have been wrong then.
+//! Guarantees that nothing expires because a wall clock was set, in either direction, as far as one run can know. An
+//! event of this run is as old as the time that has passed since. A loaded event is as old as it was at the load,
+//! plus the time that has passed since; but no older than by the wall clock of now, which may have been wrong at the
+//! load.
 
 use std::fmt;
 
 use riverrun_types::TimestampMs;
 
-/// A moment of this run in which the machine was awake, in milliseconds since some point before: for deadlines. It is
-/// never written down.
+/// A moment of this run in milliseconds in which the machine was awake, since some earlier point: for deadlines. It
+/// is never written down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(pub i64);
 
 impl Moment {
-    /// The moment so many milliseconds later.
+    /// The moment `ms` milliseconds later.
     pub(crate) fn after(self, ms: i64) -> Self {
         Self(self.0.saturating_add(ms))
     }
@@ -35,9 +36,9 @@ impl Moment {
 pub struct Now {
     /// Time in which the machine was awake: for deadlines.
     pub moment: Moment,
-    /// Milliseconds that have passed since some point before this run, the machine's sleep among them: for ages.
+    /// Milliseconds since some point before this run, the machine's sleep included: for ages.
     pub passed_ms: i64,
-    /// The wall clock: for what is written down.
+    /// The wall clock: for times that are written down.
     pub wall: TimestampMs,
 }
 
@@ -47,30 +48,30 @@ impl Now {
         Self { moment: Moment(ms), passed_ms: ms, wall: TimestampMs(ms) }
     }
 
-    /// How the wall clock is set.
+    /// The setting of the wall clock.
     pub fn setting(self) -> Setting {
         Setting(self.wall.0.saturating_sub(self.passed_ms))
     }
 }
 
-/// How the wall clock is set: what it shows beyond the time that has passed. It stays the same while nobody sets the clock,
-/// also over the machine's sleep.
+/// The setting of the wall clock: its difference to the time that has passed. It stays the same while the clock is
+/// not set, also over the machine's sleep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Setting(i64);
 
 impl Setting {
-    /// Whether the clock was set in between, so that times which were written down by the one are to be written anew by
-    /// the other.
+    /// Whether the clock was set in between, so that times which were written down under the one setting are to be
+    /// rewritten under the other.
     pub fn is_other_than(self, before: Self) -> bool {
         self.0.saturating_sub(before.0).saturating_abs() >= CORRECTION_MS_MIN
     }
 }
 
-/// By how much the wall clock may have been set before a time that was written down is written anew. Clocks are slewed and
-/// set by less every day; what is told apart by it are hours and days.
+/// Difference in milliseconds from which on a time is rewritten after the wall clock was set. Clocks are slewed and
+/// set by less every day; the ages that depend on these times are hours and days.
 const CORRECTION_MS_MIN: i64 = 60_000;
 
-/// When something happened that is written down.
+/// The time of an event that is written down.
 ///
 /// Two are equal, and shown alike, if they are written down alike.
 #[derive(Clone, Copy)]
@@ -96,12 +97,12 @@ impl fmt::Debug for Stamp {
 }
 
 impl Stamp {
-    /// Of something that happens now.
+    /// The stamp of an event of now.
     pub(crate) fn now(now: Now) -> Self {
         Self { wall: now.wall, passed_ms: Some(now.passed_ms) }
     }
 
-    /// Of something that a record tells of.
+    /// The stamp of a recorded event.
     pub(crate) fn recorded(wall: TimestampMs) -> Self {
         Self { wall, passed_ms: None }
     }
@@ -111,8 +112,8 @@ impl Stamp {
         self.passed_ms.map(|then_ms| now.passed_ms.saturating_sub(then_ms))
     }
 
-    /// The same with the time that the wall clock would have shown then, if it has been set since: what another run reads
-    /// shall not be as wrong as the clock was. `None` if there is nothing to correct.
+    /// The same event with the time that a right wall clock would have shown, if it was set since, so that another
+    /// run does not read the wrong one. `None` if there is nothing to correct.
     pub(crate) fn corrected(self, now: Now) -> Option<Self> {
         let wall = TimestampMs(now.wall.0.saturating_sub(self.passed_since_ms(now)?));
         let is_off = wall.0.saturating_sub(self.wall.0).saturating_abs() >= CORRECTION_MS_MIN;
@@ -120,16 +121,16 @@ impl Stamp {
     }
 }
 
-/// How long ago things happened, in a shard that has been loaded.
+/// Ages of events, in a shard that has been loaded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ages {
     pub(crate) now: Now,
-    /// When the load was over.
+    /// When the load ended.
     pub(crate) loaded: Now,
 }
 
 impl Ages {
-    /// How long ago this was, in milliseconds.
+    /// Age of this event, in milliseconds.
     pub(crate) fn of(&self, stamp: Stamp) -> i64 {
         let Self { now, loaded } = self;
         stamp.passed_since_ms(*now).unwrap_or_else(|| {
@@ -144,7 +145,7 @@ impl Ages {
 mod tests {
     use super::*;
 
-    /// A time that has passed, and what the wall clock shows at it.
+    /// A time that has passed, with the wall clock at it.
     fn at(passed_ms: i64, wall_ms: i64) -> Now {
         Now { moment: Moment(passed_ms), passed_ms, wall: TimestampMs(wall_ms) }
     }
@@ -152,7 +153,7 @@ mod tests {
     const MONTH: i64 = 30 * 24 * 3_600_000;
 
     #[test]
-    fn what_happened_in_this_run_is_as_old_as_time_has_passed() {
+    fn event_of_this_run_is_as_old_as_the_time_passed() {
         let (loaded, stamp) = (at(0, MONTH), Stamp::now(at(1_000, MONTH + 1_000)));
         for wall_ms in [0, MONTH, 5 * MONTH] {
             assert_eq!(Ages { now: at(4_000, wall_ms), loaded }.of(stamp), 3_000);
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_loaded_is_as_old_as_both_clocks_grant() {
+    fn loaded_event_is_as_old_as_both_clocks_grant() {
         let stamp = Stamp::recorded(TimestampMs(10 * MONTH));
         let loaded = at(0, 10 * MONTH + 5_000);
         assert_eq!(Ages { now: at(2_000, 10 * MONTH + 7_000), loaded }.of(stamp), 7_000);
@@ -185,6 +186,6 @@ mod tests {
         let corrected = stamp.corrected(at(2_000, 2 * MONTH)).expect("off by a month");
         assert_eq!(corrected.wall, TimestampMs(2 * MONTH - 1_000));
         assert_eq!(corrected.corrected(at(3_000, 2 * MONTH + 1_000)), None);
-        assert_eq!(Stamp::recorded(TimestampMs(0)).corrected(at(0, MONTH)), None, "nobody knows");
+        assert_eq!(Stamp::recorded(TimestampMs(0)).corrected(at(0, MONTH)), None, "the run is unknown");
     }
 }

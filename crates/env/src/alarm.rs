@@ -1,13 +1,13 @@
-//! A wait for another thread that ends after a time.
+//! An alarm: a thread's wait for another thread, with a timeout.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-/// Wakes one thread that waits for a reason to work. Raised while nobody waits, it wakes the next one at once.
+/// Wakes one thread that waits for a reason to work. Raised while no thread waits, it wakes the next one at once.
 ///
-/// Its time is the machine's, in simulated worlds too: what raises it is another thread.
+/// Its time is the machine's, in simulated worlds too: the thread that raises it is a real one.
 #[derive(Debug, Default)]
 pub struct Alarm {
     is_raised: AtomicBool,
@@ -16,16 +16,16 @@ pub struct Alarm {
 }
 
 impl Alarm {
-    /// Wakes the thread that waits, or the next one that does.
+    /// Wakes the waiting thread, or the next one that waits.
     pub fn raise(&self) {
-        // ALARM: published. Raised already: somebody is on the way.
+        // ALARM: published. If it was raised already, a thread is being woken.
         if !self.is_raised.swap(true, Ordering::AcqRel) {
             let _lock = self.lock.lock();
             self.condition.notify_one();
         }
     }
 
-    /// Waits until it is raised, but not longer than `timeout`, and takes it back. Returns whether it was raised.
+    /// Waits until the alarm is raised, but at most `timeout`, and resets it. Returns whether it was raised.
     pub fn wait(&self, timeout: Duration) -> bool {
         let mut lock = self.lock.lock();
         // ALARM: taken back.
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_alarm_that_was_raised_before_anybody_waits_wakes_who_waits_next() {
+    fn alarm_raised_early_wakes_the_next_waiter() {
         let alarm = Alarm::default();
         assert!(!alarm.wait(Duration::from_millis(1)));
         alarm.raise();

@@ -1,13 +1,13 @@
 //! A buffer whose bytes begin at an aligned address, as `O_DIRECT` wants it.
 //!
-//! Owns a vector that is larger than asked for by one alignment, and begins inside it where an aligned address is. The
-//! vector is never moved to other memory while it is in use, because it is refused more bytes than it was made for.
+//! Owns a vector that has room for one alignment more than asked for, and begins inside it at an aligned address. The
+//! vector is never moved to other memory while it is in use, because it refuses more bytes than it was made for.
 
 use std::ops::{Deref, DerefMut};
 
-/// Bytes at an aligned address; as many as it was made for at most.
+/// A bounded buffer of bytes at an aligned address.
 ///
-/// Invariants: `bytes.len() >= start`; `bytes[start..]` is what the buffer holds, and its address is a multiple of
+/// Invariants: `bytes.len() >= start`; `bytes[start..]` is the buffer's content, and its address is a multiple of
 /// `alignment`; `bytes` has room for `start` and `capacity` more bytes, so that it never moves.
 #[derive(Debug)]
 pub struct AlignedBuffer {
@@ -37,7 +37,7 @@ impl AlignedBuffer {
         buffer
     }
 
-    /// How many bytes it can hold.
+    /// Number of bytes that it can hold.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
@@ -65,7 +65,7 @@ impl AlignedBuffer {
         self.bytes.truncate(self.start + len);
     }
 
-    /// Forgets all bytes and keeps the room.
+    /// Removes all bytes and keeps the room.
     pub fn clear(&mut self) {
         self.truncate(0);
     }

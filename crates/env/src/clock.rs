@@ -1,5 +1,5 @@
-//! The clocks as the server sees them: wall time for what users read and what another run reads, monotonic time for what
-//! is measured and what waits, boot time for what becomes old.
+//! The clocks as the server sees them: wall time for users and for comparison with another run, monotonic time for
+//! measuring and for deadlines, boot time for ages.
 
 use std::time::Duration;
 
@@ -7,29 +7,33 @@ use riverrun_types::TimestampMs;
 
 /// Three clocks. Wall time may jump in either direction; the other two never go back.
 ///
-/// A deadline goes by monotonic time: it does not end while the machine sleeps, since nobody can be heard then. How old a
-/// thing of this run is goes by boot time. What is written down and compared with another run's is wall time.
+/// Which clock to use:
+///
+/// - a deadline goes by monotonic time: it does not pass while the machine sleeps and can receive nothing;
+/// - an age within this run goes by boot time;
+/// - a time that is written down and compared with another run's is wall time.
 pub trait Clock: Send + Sync {
     /// Milliseconds since 1970-01-01 UTC.
     fn wall(&self) -> TimestampMs;
 
-    /// Time since some fixed point of this process in which the machine was awake.
+    /// Time since a fixed point of this process, without the time in which the machine slept.
     fn monotonic(&self) -> Duration;
 
-    /// Time since some fixed point, the machine's sleep among it. A clock that knows of no sleep has monotonic time for it.
+    /// Time since a fixed point, the machine's sleep included. A clock that knows of no sleep returns monotonic time.
     fn boot(&self) -> Duration {
         self.monotonic()
     }
 
-    /// Has the calling thread wait for so long. What it waits for is mostly done by another thread, in simulated worlds too: so
-    /// it is the machine's time that passes, and a clock that stands still does not move by it.
+    /// Blocks the calling thread for `time`. A thread mostly waits for another thread, in simulated worlds too: so
+    /// the machine's time passes, and a clock that stands still does not move by it.
     fn sleep(&self, time: Duration) {
         std::thread::sleep(time);
     }
 }
 
-/// A wall clock that never runs ahead of the time that has passed since it was made: for what expires, and is compared with
-/// wall time that was written down. Set forward, it makes nothing old at once; set back, it is the wall clock.
+/// A wall clock that never runs ahead of the time that has passed since it was made. It is for expiry, where it is
+/// compared with wall time that was written down: setting the clock forward makes nothing old at once. Set back, it
+/// equals the wall clock.
 #[derive(Clone, Copy, Debug)]
 pub struct PatientWall {
     wall: TimestampMs,
@@ -42,7 +46,7 @@ impl PatientWall {
         Self { wall: clock.wall(), boot: clock.boot() }
     }
 
-    /// The time by now.
+    /// The time now.
     pub fn now(&self, clock: &dyn Clock) -> TimestampMs {
         let passed = clock.boot().saturating_sub(self.boot);
         let passed_ms = i64::try_from(passed.as_millis()).unwrap_or(i64::MAX);

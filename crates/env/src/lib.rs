@@ -1,11 +1,12 @@
 //! The server's only door to files, clocks, randomness, threads and other nodes, with a real and a simulated half.
 //!
-//! Owns the traits [`FileSystem`], [`File`], [`Directory`], [`Volume`], [`Clock`], [`Random`] and [`Workers`], for nodes of a cluster
-//! [`Tasks`] and [`Network`], their real implementations (the last two with the feature `net`), and the simulated ones in
-//! [`sim`], with which a test crashes the machine at any write or sync it likes. Both halves pass the same tables of behaviours
-//! (`tests/behaviour.rs`, `tests/nodes.rs`). [`Clock::sleep`] and [`Alarm`] are the ways in which a thread waits for a time.
-//! Refuses nothing by itself: it adds no policy to what
-//! the operating system does, and every error is the system's own.
+//! Owns, for a single server, the traits [`FileSystem`], [`File`], [`Directory`], [`Volume`], [`Clock`], [`Random`]
+//! and [`Workers`]; for nodes of a cluster also [`Tasks`] and [`Network`]. Each has a real implementation (the last
+//! two with the feature `net`), and a simulated one in [`sim`], with which a test crashes the machine at any write or
+//! sync. Both halves pass the same tables of behaviours (`tests/behaviour.rs`, `tests/nodes.rs`). A thread waits for
+//! a time by [`Clock::sleep`] or by an [`Alarm`].
+//!
+//! Refuses nothing by itself: it adds no policy to the operating system, and every error is the system's own.
 //!
 //! ```
 //! use riverrun_env::{OpenMode, sim::SimEnv};
@@ -54,16 +55,16 @@ pub use real::{RealNetwork, RealTasks};
 pub use tasks::{BoxFuture, TaskHandle, Tasks};
 pub use workers::{Step, Wake, Work, Worker, Workers};
 
-/// Everything a part of the server may ask of the world outside.
+/// The server's access to the world outside.
 #[derive(Clone)]
 pub struct Env {
     /// Files and directories.
     pub fs: Arc<dyn FileSystem>,
-    /// Wall clock and monotonic clock.
+    /// Wall clock, monotonic clock and boot clock.
     pub clock: Arc<dyn Clock>,
     /// Randomness.
     pub random: Arc<dyn Random>,
-    /// What runs work that waits for disks.
+    /// Threads for work that waits for disks.
     pub workers: Arc<dyn Workers>,
 }
 

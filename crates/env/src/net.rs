@@ -10,19 +10,20 @@ use crate::{BoxFuture, Env, Tasks};
 
 /// A network that nodes exchange messages over.
 ///
-/// A link is like a TCP connection: what is sent arrives in order and once, or the link breaks, and nobody knows what of the
-/// last messages has arrived. Between two links there is no order.
+/// A link is like a TCP connection: messages arrive in order and once, or the link breaks, and then it is unknown
+/// which of the last messages have arrived. Between two links there is no order.
 pub trait Network: Send + Sync {
-    /// Takes links at an address. Fails if it is taken.
+    /// Listens for links at an address. Fails if the address is taken.
     fn listen(&self, address: &str) -> io::Result<Box<dyn LinkListener>>;
 
-    /// Makes a link to whoever listens there. Takes for ever where nobody answers: it is the caller who waits no longer.
+    /// Makes a link to the listener at an address. Never returns if the address does not answer: the timeout is the
+    /// caller's.
     fn connect(&self, address: &str) -> BoxFuture<'static, io::Result<Link>>;
 }
 
-/// An address at which links are taken, until it is dropped.
+/// An address that accepts links, until it is dropped.
 pub trait LinkListener: Send {
-    /// The address by which others find it.
+    /// The address by which other nodes find it.
     fn address(&self) -> String;
 
     /// Waits for the next link. Safe to drop.
@@ -31,9 +32,9 @@ pub trait LinkListener: Send {
 
 /// The two directions of a link. It is closed once both are dropped.
 pub struct Link {
-    /// What this side says.
+    /// The outgoing direction.
     pub sender: Box<dyn LinkSender>,
-    /// What the other side says.
+    /// The incoming direction.
     pub receiver: Box<dyn LinkReceiver>,
 }
 
@@ -43,20 +44,20 @@ impl fmt::Debug for Link {
     }
 }
 
-/// Sends the messages of one side. Dropped, it tells the other side that no more come.
+/// Sends the messages of one side. Dropping it tells the other side that no more come.
 pub trait LinkSender: Send {
-    /// Hands a message over, waiting while too much is on its way. That it returns says nothing about its arrival. If it is dropped
-    /// before it returns, the link is of no more use.
+    /// Hands a message over; waits while too many are on their way. A return says nothing about the message's
+    /// arrival. If the future is dropped before it returns, the link cannot be used any more.
     fn send(&mut self, message: Bytes) -> BoxFuture<'_, io::Result<()>>;
 }
 
 /// Receives the messages of the other side.
 pub trait LinkReceiver: Send {
-    /// The next message; none once the other side sends no more. Safe to drop.
+    /// The next message; `None` once the other side sends no more. Safe to drop.
     fn receive(&mut self) -> BoxFuture<'_, io::Result<Option<Bytes>>>;
 }
 
-/// Everything that a node of a cluster may ask of the world outside.
+/// A cluster node's access to the world outside.
 #[derive(Clone)]
 pub struct NodeEnv {
     /// Files, clocks, randomness and workers.

@@ -1,24 +1,24 @@
-//! Tells the processor what will be needed soon, so that it does not wait for memory when it is.
+//! Prefetching: tells the processor which memory will be needed soon, so that it does not wait for it then.
 //!
-//! Ten thousand partitions are more than the processor's caches hold, and each lies in a dozen places. Whoever goes through
-//! many of them knows which ones come next. Nothing depends on it: it reads and changes nothing.
+//! Ten thousand partitions exceed the processor's caches, and each lies in a dozen places. Code that walks over many
+//! of them knows which ones come next. Prefetching reads and changes nothing, and no result depends on it.
 
 #![expect(unsafe_code, reason = "the instruction takes a pointer")]
 
 use std::sync::{Arc, Weak};
 
-/// What the processor brings at once.
+/// Bytes that the processor fetches at once.
 const LINE_BYTES: usize = 64;
-/// What an `Arc` keeps beside its content.
+/// Bytes that an `Arc` keeps in front of its content.
 const COUNTS_BYTES: usize = 2 * size_of::<usize>();
 
-/// Has the memory of `value` itself brought near, not of what it points to.
+/// Prefetches the memory of `value` itself, not of its targets.
 #[inline]
 pub fn prefetch<T>(value: &T) {
     prefetch_at(std::ptr::from_ref(value), 0, size_of::<T>());
 }
 
-/// Has `bytes` bytes brought near that lie `offset` bytes behind `base`. There need not be anything.
+/// Prefetches `bytes` bytes that lie `offset` bytes behind `base`. The memory need not exist.
 #[inline]
 pub fn prefetch_at<T>(base: *const T, offset: usize, bytes: usize) {
     let start = base.cast::<u8>().wrapping_add(offset);
@@ -29,16 +29,16 @@ pub fn prefetch_at<T>(base: *const T, offset: usize, bytes: usize) {
     }
 }
 
-/// Has brought near what `shared` refers to, with its counts.
+/// Prefetches the content of `shared`, with its counts.
 #[inline]
 pub fn prefetch_arc<T>(shared: &Arc<T>) {
     prefetch_at(Arc::as_ptr(shared), 0_usize.wrapping_sub(COUNTS_BYTES), COUNTS_BYTES + size_of::<T>());
 }
 
-/// As [`prefetch_at`], of what `shared` refers to, with its counts, which whoever gets hold of it needs.
+/// As [`prefetch_at`], for the content of `shared`, with its counts, which every new reference needs.
 #[inline]
 pub fn prefetch_shared<T>(shared: &Weak<T>, offset: usize, bytes: usize) {
-    // They lie in front of it.
+    // The counts lie in front of it.
     prefetch_at(shared.as_ptr(), 0_usize.wrapping_sub(COUNTS_BYTES), COUNTS_BYTES);
     prefetch_at(shared.as_ptr(), offset, bytes);
 }

@@ -1,9 +1,9 @@
-//! Whether what is in use is still what its name leads to.
+//! Checks that files and directories in use are still what their names lead to.
 //!
-//! Files and directories may be taken away under a running process, or others be put in their place: removed, renamed,
-//! covered by a mount. The system goes on to take what is written to them, and nobody finds it again. So they are known
-//! by their identity, and looked at again: what is open against what its name leads to now, what is not by its size, or by
-//! the bytes that it begins with.
+//! Files and directories may vanish under a running process, or others take their place: they are removed, renamed,
+//! covered by a mount. The system goes on to accept writes to them, and no path leads there any more. So they are
+//! recognised by their identity: an open one is compared with what its name leads to now. A closed one is recognised
+//! by its size, or by the bytes that it begins with.
 
 use std::fmt;
 use std::io;
@@ -11,18 +11,18 @@ use std::path::Path;
 
 use crate::{Directory, File, FileSystem, OpenMode, Stat};
 
-/// What became of a file or a directory that is in use.
+/// The fate of a file or a directory that is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vanishing {
     /// Nothing is under its name. It may come back, if it was renamed.
     Missing,
-    /// It has no name any more: it goes with the last who has it open.
+    /// It has no name any more: it ends with its last handle.
     Removed,
     /// Something else is under its name.
     Replaced,
     /// Bytes that it had are missing at its end.
     Cut,
-    /// It begins with other bytes than were written there.
+    /// It begins with other bytes than those written there.
     Overwritten,
 }
 
@@ -32,7 +32,7 @@ impl fmt::Display for Vanishing {
             Self::Missing => "was taken away under the running server",
             Self::Removed => "was removed under the running server",
             Self::Replaced => {
-                "is not what the running server has opened: something else was put in its place"
+                "is not the one that the running server has opened: something else was put in its place"
             }
             Self::Cut => "was cut under the running server",
             Self::Overwritten => "was written over under the running server",
@@ -41,17 +41,17 @@ impl fmt::Display for Vanishing {
 }
 
 impl Vanishing {
-    /// What became of a directory that is open, if anything did.
+    /// Checks an open directory; `None` if it is in its place.
     pub fn of_directory(fs: &dyn FileSystem, path: &Path, open: &dyn Directory) -> io::Result<Option<Self>> {
         Ok(Self::compare(open.stat()?, named(fs, path)?))
     }
 
-    /// The same of a file that is open.
+    /// As [`Self::of_directory`], for an open file.
     pub fn of_open_file(fs: &dyn FileSystem, path: &Path, open: &dyn File) -> io::Result<Option<Self>> {
         Ok(Self::compare(open.stat()?, named(fs, path)?))
     }
 
-    /// The same of a file that may be open, and has `len_min` bytes at least.
+    /// As [`Self::of_directory`], for a file that may be open, and has at least `len_min` bytes.
     pub fn of_file(
         fs: &dyn FileSystem,
         path: &Path,
@@ -71,7 +71,7 @@ impl Vanishing {
         }))
     }
 
-    /// The same of a file that begins with `head`, by what the page cache has of it.
+    /// As [`Self::of_directory`], for a file that begins with `head`, as the page cache has it.
     pub fn of_head(fs: &dyn FileSystem, path: &Path, head: &[u8]) -> io::Result<Option<Self>> {
         let mut found = vec![0; head.len()];
         let read = fs.open(path, OpenMode::Read).and_then(|file| file.read_exact_at(&mut found, 0));
@@ -93,7 +93,7 @@ impl Vanishing {
     }
 }
 
-/// What lies under a name, if anything does.
+/// What lies under a name; `None` if nothing does.
 fn named(fs: &dyn FileSystem, path: &Path) -> io::Result<Option<Stat>> {
     match fs.stat(path) {
         Ok(stat) => Ok(Some(stat)),
@@ -110,7 +110,7 @@ mod tests {
     use crate::sim::SimEnv;
 
     #[test]
-    fn what_became_of_a_file_is_told_apart() {
+    fn fates_of_a_file_are_distinguished() {
         let sim = SimEnv::new(1);
         let fs = &*sim.fs;
         let (path, away) = (Path::new("/d/f"), Path::new("/away"));
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_file_begins_with_is_told_apart() {
+    fn heads_of_a_file_are_distinguished() {
         let sim = SimEnv::new(1);
         let (fs, path) = (&*sim.fs, Path::new("/f"));
         let look = || Vanishing::of_head(fs, path, b"head").unwrap();
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_became_of_a_directory_is_told_apart() {
+    fn fates_of_a_directory_are_distinguished() {
         let sim = SimEnv::new(1);
         let fs = &*sim.fs;
         let (path, away) = (Path::new("/d"), Path::new("/away"));

@@ -5,15 +5,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A future that is owned by whoever polls it.
+/// A future that its caller owns.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Runs tasks, and lets them wait.
 pub trait Tasks: Send + Sync {
-    /// Starts a task of that name. It goes on if what is returned is dropped.
+    /// Starts a task of that name. It goes on if the handle is dropped.
     fn spawn(&self, name: &str, task: BoxFuture<'static, ()>) -> TaskHandle;
 
-    /// Ends after so long by the clock's monotonic time.
+    /// Ends after `time` by the clock's monotonic time.
     fn sleep(&self, time: Duration) -> BoxFuture<'static, ()>;
 }
 

@@ -1,8 +1,8 @@
-//! Work that waits for a disk: on a thread of its own, or, simulated, one step after the other.
+//! Workers, for work that waits for a disk: each on a thread of its own or, simulated, one step after the other.
 //!
-//! A part of the server that blocks is written as [`Work`]: it does one step when it is called, and says what is next. Who calls
-//! it is the environment's affair. So the same code runs on a thread of the operating system and under a scheduler that
-//! interleaves all parts of several machines in an order which follows from a seed.
+//! A part of the server that blocks is written as [`Work`]: each call runs one step and returns what comes next. The
+//! environment decides how it is called. So the same code runs on a thread of the operating system, and under a
+//! scheduler that interleaves all parts of several machines in an order which follows from a seed.
 
 use std::fmt;
 use std::io;
@@ -10,18 +10,18 @@ use std::sync::Arc;
 use std::thread::Thread;
 use std::time::Duration;
 
-/// What comes after a step.
+/// What comes after a step of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// The next step, at once.
     Again,
-    /// The next step once the worker is woken, or after this time. A wake-up that came during the step counts.
+    /// The next step, once the worker is woken, or after this time. A wake-up that came during the step counts.
     Sleep(Option<Duration>),
-    /// Nothing any more.
+    /// The end of the worker.
     Done,
 }
 
-/// What a worker does, by one thread at a time.
+/// The work of a worker, done by one thread at a time.
 pub trait Work: Send {
     /// Does one step.
     fn step(&mut self) -> Step;
@@ -35,15 +35,15 @@ pub trait Workers: Send + Sync {
 
 /// A worker that was started. It goes on if this is dropped.
 pub trait Worker: Send {
-    /// What wakes it.
+    /// The handle that wakes it.
     fn wake(&self) -> Wake;
 
-    /// Waits until it is done; false if it has panicked. The worker itself, which cannot wait for its own end, is answered at
-    /// once.
+    /// Waits until it is done; returns `false` if it has panicked. The worker itself, which cannot wait for its own
+    /// end, gets an answer at once.
     fn join(self: Box<Self>) -> bool;
 }
 
-/// Wakes a worker that sleeps. One that does not sleep goes on at once the next time that it would.
+/// Wakes a worker that sleeps. A worker that does not sleep skips its next sleep.
 #[derive(Clone)]
 pub struct Wake(Waking);
 

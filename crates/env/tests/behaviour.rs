@@ -14,10 +14,10 @@ type Check = fn(&dyn FileSystem, &Path) -> io::Result<()>;
 
 /// Name and check of each behaviour; a check gets an empty directory of its own.
 const BEHAVIOURS: &[(&str, Check)] = &[
-    ("what is written at a position is read there", write_then_read),
+    ("bytes written at a position are read there", write_then_read),
     ("a gap reads as zeros", gap_is_zero),
     ("gathered slices follow each other", gathered_write),
-    ("reading past the end gives less, and exact reads say so", read_past_end),
+    ("reading past the end gives less, and exact reads fail", read_past_end),
     ("a cut file that grows again holds zeros", cut_and_grow),
     ("open modes differ in what they make and refuse", open_modes),
     ("a handle for reading refuses writes", read_only),
@@ -341,7 +341,8 @@ fn odd_files(fs: &dyn FileSystem, dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// What is no file is refused by what it is, and nobody waits for its other end. Simulated files are files or directories.
+/// A path that leads to no file is refused by its kind, without waiting for its other end. Simulated files are files
+/// or directories.
 #[test]
 fn a_fifo_a_socket_a_device_and_a_link_are_no_files() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! The states that a power cut may leave, against references that are too small to be wrong; and what they are for:
-//! a replacement of a file is old or new in all of them, and planted bugs are found.
+//! The states that a power cut may leave, against references that are too small to be wrong; and their purpose: a
+//! replacement of a file is old or new in all of them, and planted bugs are found.
 
 #![expect(clippy::unwrap_used, reason = "a test asserts with it, and so do its helpers")]
 
@@ -11,7 +11,7 @@ use riverrun_env::sim::{PlantedBug, SimFileSystem, SimRandom};
 use riverrun_env::{ChangeError, File, FileSystem, OpenMode, Random, atomic_replace, read_whole};
 
 const SECTOR: usize = 512;
-/// More than any test here has that looks at all states.
+/// More states than any test has that examines all of them.
 const ALL: usize = 100_000;
 
 /// All files below the root with their bytes.
@@ -77,7 +77,7 @@ fn reference_contents(durable: &[u8], steps: &[Option<(usize, Vec<u8>)>]) -> BTr
         };
         let end = position + bytes.len();
         lens.extend((len + 1..=end).filter(|len| len % SECTOR == 0));
-        // What lies between the end and a write beyond it becomes zeros.
+        // Bytes between the end and a write beyond it become zeros.
         sectors.extend((len..*position).step_by(SECTOR).map(|at| (at, &[0; SECTOR][..])));
         len = len.max(end);
         sectors.extend(bytes.chunks(SECTOR).enumerate().map(|(at, bytes)| (position + at * SECTOR, bytes)));
@@ -134,7 +134,7 @@ fn writes_that_share_a_sector_are_there_in_their_order() {
 }
 
 #[test]
-fn what_was_synced_is_not_open_any_more() {
+fn synced_bytes_leave_no_choice_to_a_power_cut() {
     let fs = SimFileSystem::new(1);
     let file = durable_file(&fs, "/f", b"old");
     file.write_all_at(b"new", 0).unwrap();
@@ -143,7 +143,7 @@ fn what_was_synced_is_not_open_any_more() {
     assert_eq!(states(&fs), [Tree::from([("/f".into(), b"new".to_vec())])].into());
 }
 
-/// A change of a directory; files are known by what is in them.
+/// A change of a directory; files are known by their content.
 #[derive(Clone, Debug)]
 enum Change {
     Create(String),
@@ -185,7 +185,8 @@ impl Change {
     }
 }
 
-/// What may be left of the changes, by definition: any subset in which none is without an earlier one of its names.
+/// The possible remains of the changes, by definition: any subset in which none is without an earlier one of its
+/// names.
 fn reference_trees(durable: &Tree, changes: &[Change]) -> BTreeSet<Tree> {
     let mut trees = BTreeSet::new();
     'subsets: for kept in 0..1_u32 << changes.len() {
@@ -261,7 +262,7 @@ fn files_and_directories_come_through_in_any_combination() {
 }
 
 #[test]
-fn too_many_states_are_sampled_with_both_extremes_and_always_the_same() {
+fn large_state_space_is_sampled_with_both_extremes() {
     let fs = SimFileSystem::new(1);
     let file = durable_file(&fs, "/f", &[1; 30 * SECTOR]);
     file.write_all_at(&[2; 30 * SECTOR], 0).unwrap();
@@ -288,7 +289,7 @@ fn each_state_is_a_disk_of_its_own() {
         file.sync_data().unwrap();
         state.crash();
         assert_ne!(tree(&state), before);
-        assert!(state.lock("/lock".as_ref()).is_ok(), "whoever held it is dead");
+        assert!(state.lock("/lock".as_ref()).is_ok(), "its holder is dead");
     }
     fs.kill();
     assert_eq!(read_whole(&fs, "/f".as_ref(), 10).unwrap(), b"new");
@@ -313,8 +314,8 @@ fn replaced(steps: u64, prepare: impl Fn(&SimFileSystem)) -> (SimFileSystem, boo
 /// Operations of one replacement: make, cut, write, sync, rename, sync.
 const STEPS: u64 = 6;
 
-/// Stops the replacement after each operation in turn and looks at all states: how many of them held the old bytes
-/// and how many the new ones, or what is wrong with the first bad one.
+/// Stops the replacement after each operation in turn and examines all states. Returns how many of them had the old
+/// bytes and how many the new ones, or the fault of the first bad one.
 fn check_replacement(prepare: impl Fn(&SimFileSystem)) -> Result<[usize; 2], String> {
     let mut seen = [0, 0];
     for steps in 0..=STEPS {

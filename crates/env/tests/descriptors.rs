@@ -1,4 +1,4 @@
-//! The limit of open descriptors. A process of its own: the limit is everybody's in it.
+//! The limit of open descriptors. It needs a process of its own, because the limit is the whole process's.
 
 use riverrun_env::raise_descriptor_limit;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

@@ -1,4 +1,4 @@
-//! What the simulated file system does to its users: stops, power cuts, failing syncs, full disks.
+//! The faults of the simulated file system: stops, power cuts, failing syncs, full disks.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -13,7 +13,7 @@ fn content(fs: &SimFileSystem, path: &str) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn a_kill_keeps_what_was_written_and_a_power_cut_what_was_synced() {
+fn kill_keeps_written_bytes_and_power_cut_synced_ones() {
     for seed in 0..40 {
         let fs = SimFileSystem::new(seed);
         let file = fs.open("/f".as_ref(), OpenMode::CreateNew).unwrap();
@@ -140,7 +140,7 @@ fn a_silent_volume_leaves_it_to_each_file_to_say_what_was_lost() {
 }
 
 #[test]
-fn what_the_disk_does_not_begin_with_is_lost_and_no_sync_says_so() {
+fn unstarted_writes_are_lost_and_no_sync_reports_it() {
     for planted in [None, Some(PlantedBug::IgnoredWriteBackError)] {
         let fs = SimFileSystem::new(1);
         let file = fs.open("/f".as_ref(), OpenMode::CreateNew).unwrap();
@@ -176,7 +176,7 @@ fn a_full_disk_takes_what_fits_and_recovers_when_space_returns() {
 }
 
 #[test]
-fn a_full_device_takes_nothing_more_below_it_and_leaves_the_others_alone() {
+fn full_device_refuses_writes_and_others_take_them() {
     let fs = SimFileSystem::new(1);
     let make = |path: &str| fs.open(path.as_ref(), OpenMode::CreateNew).unwrap();
     fs.create_dir_all("/full/below".as_ref()).unwrap();
@@ -197,7 +197,7 @@ fn a_full_device_takes_nothing_more_below_it_and_leaves_the_others_alone() {
 }
 
 #[test]
-fn what_is_replaced_or_removed_gives_its_space_back() {
+fn replaced_or_removed_file_gives_its_space_back() {
     let fs = SimFileSystem::new(1);
     for (path, bytes) in [("/old", 10), ("/new", 20)] {
         fs.open(path.as_ref(), OpenMode::CreateNew).unwrap().write_all_at(&vec![1; bytes], 0).unwrap();
@@ -223,7 +223,7 @@ fn one_call_by_path_fails_and_has_done_nothing() {
 }
 
 #[test]
-fn without_descriptors_nothing_is_opened_or_listed_and_names_still_change() {
+fn no_descriptors_stop_opens_and_lists_but_not_renames() {
     let fs = SimFileSystem::new(1);
     fs.open("/f".as_ref(), OpenMode::CreateNew).unwrap();
     fs.exhaust_descriptors(true);
@@ -337,7 +337,7 @@ fn a_file_past_the_page_cache_can_be_refused() {
 }
 
 #[test]
-fn bad_sectors_end_the_reads_before_them_and_fail_those_that_begin_in_them() {
+fn bad_sectors_end_earlier_reads_and_fail_those_inside() {
     let fs = SimFileSystem::new(1);
     let file = fs.open("/f".as_ref(), OpenMode::CreateNew).unwrap();
     file.write_all_at(b"0123456789", 0).unwrap();
@@ -367,7 +367,7 @@ fn bad_sectors_end_the_reads_before_them_and_fail_those_that_begin_in_them() {
 }
 
 #[test]
-fn what_is_forbidden_is_neither_opened_nor_listed_nor_made() {
+fn forbidden_path_is_neither_opened_nor_listed_nor_made() {
     let fs = SimFileSystem::new(1);
     fs.create_dir_all("/a".as_ref()).unwrap();
     fs.open("/a/f".as_ref(), OpenMode::CreateNew).unwrap();

@@ -1,4 +1,4 @@
-//! What both halves do for the nodes of a cluster: workers, tasks, time and links.
+//! The services of both halves to the nodes of a cluster: workers, tasks, time and links.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,10 +10,10 @@ use riverrun_env::sim::World;
 use riverrun_env::{Env, Link, NodeEnv, RealNetwork, RealTasks, Step, Work};
 
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
-/// Longer than anything takes, even on a busy machine.
+/// Longer than any step takes, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Runs a behaviour on both halves; it is done once it has told so.
+/// Runs a behaviour on both halves; it is done once it has set its flag.
 fn on_both(address: &str, behaviour: impl Fn(NodeEnv, String, Arc<AtomicBool>)) {
     let done = Arc::new(AtomicBool::new(false));
     let world = World::new(7);
@@ -91,7 +91,7 @@ fn messages_arrive_whole_and_in_order_and_then_the_end() {
 }
 
 #[test]
-fn both_directions_are_independent_and_a_reader_who_is_slow_holds_up_its_sender() {
+fn slow_reader_holds_up_its_sender_in_one_direction() {
     on_both("127.0.0.1:0", |env, address, done| {
         let tasks = Arc::clone(&env.tasks);
         let test = async move {
@@ -129,7 +129,7 @@ fn both_directions_are_independent_and_a_reader_who_is_slow_holds_up_its_sender(
 }
 
 #[test]
-fn sending_to_somebody_who_is_gone_fails_sooner_or_later() {
+fn sending_to_a_closed_side_fails_sooner_or_later() {
     on_both("127.0.0.1:0", |env, address, done| {
         let tasks = Arc::clone(&env.tasks);
         let test = async move {
@@ -225,7 +225,7 @@ impl Work for Wakes {
     }
 }
 
-/// Waits without sleeping until it is told what it does.
+/// Waits, without sleeping, for the work that it gets later.
 struct Late(Arc<Mutex<Option<Wakes>>>);
 impl Work for Late {
     fn step(&mut self) -> Step {
@@ -238,7 +238,7 @@ fn a_wake_up_during_a_step_counts() {
     on_both("127.0.0.1:0", |env, _, done| {
         let tasks = Arc::clone(&env.tasks);
         let test = async move {
-            // A worker by which another one is woken while that one works: itself, as it is told before it begins.
+            // The worker is woken while it works, by itself: it gets its own wake before it begins.
             let slot = Arc::new(Mutex::new(None));
             let ended = Arc::new(AtomicU64::new(0));
             let worker = env.env.workers.start("late", Box::new(Late(Arc::clone(&slot)))).expect("started");

@@ -1,4 +1,4 @@
-//! What one synced write costs on a device, by size and method, and what a journal adds to it.
+//! Measures the cost of one synced write on a device, by size and method, and the cost that a journal adds.
 //!
 //! `cargo run --profile dist -p riverrun-journal --example journal_device -- DIR [ROUNDS]`
 //!

@@ -1,4 +1,4 @@
-//! What a journal carries under steady load: while its files are made, and once they are used again.
+//! Measures a journal under steady load: while its files are made, and once they are used again.
 //!
 //! `cargo run --profile dist -p riverrun-journal --example journal_load -- DIR [ENTRY_BYTES [IN_FLIGHT [PASSES]]]`
 //!
@@ -40,7 +40,7 @@ struct Load {
     told: Receiver<Option<Bytes>>,
     payload: Bytes,
     in_flight: usize,
-    /// What a broker would keep until it is settled.
+    /// The payloads that a broker would keep until they are settled.
     kept: Vec<Bytes>,
 }
 
@@ -64,7 +64,7 @@ impl Load {
         Ok(at)
     }
 
-    /// Stores `bytes`, and says how long each entry took.
+    /// Stores `bytes`, and returns the time that each entry took.
     fn pass(&mut self, bytes: u64) -> anyhow::Result<Vec<Duration>> {
         let count = usize::try_from(bytes)? / self.payload.len();
         let mut submitted = Vec::with_capacity(count);

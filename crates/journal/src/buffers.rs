@@ -1,8 +1,8 @@
-//! The memory of frames, which is used again once nobody reads their payloads any more.
+//! The memory of frames, which is used again after the last reader of its payloads has dropped it.
 //!
-//! Owns the buffers that came back. A large buffer that the allocator takes from the system is zeroed by the kernel page
-//! by page at its first use, which costs as much as the copy into it. Guarantees that what is kept for later has a bound,
-//! and that a buffer is not much larger than the frame that it is lent for.
+//! Owns the buffers that came back. The kernel zeroes a large buffer page by page at its first use, which costs as
+//! much as the copy into it; a buffer that is used again is spared that. Guarantees that the buffers kept for later
+//! have a bound, and that a buffer is not much larger than the frame that it is lent for.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use riverrun_env::AlignedBuffer;
 
 /// Buffers up to this size are cheap, and not kept here.
 pub(crate) const SMALL_BYTES: usize = 64 * 1024;
-/// Sizes are rounded up to a multiple of this, so that a buffer fits more than one frame: little enough for the smallest that
-/// are kept to serve frames of their own size again.
+/// Sizes are rounded up to a multiple of this many bytes, so that a buffer fits more than one frame. The step is
+/// small enough that the smallest buffers kept here can serve frames of their own size again.
 const STEP_BYTES: usize = 8 * 1024;
-/// What is kept at most.
+/// Bytes of free buffers that are kept at most.
 const FREE_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// Buffers that wait for a frame.
@@ -28,11 +28,11 @@ struct Free {
     bytes: usize,
 }
 
-/// Shared by the journal's thread and by all who hold payloads.
+/// Shared by the journal's thread and every holder of a payload.
 #[derive(Clone, Default)]
 pub(crate) struct Buffers(Arc<Mutex<Free>>);
 
-/// A buffer that comes back.
+/// A buffer on loan: it returns to the pool when the last reader drops it.
 struct Lent {
     buffer: Option<AlignedBuffer>,
     home: Buffers,
@@ -53,14 +53,14 @@ impl Drop for Lent {
 }
 
 impl Buffers {
-    /// An empty buffer for `bytes`, all of them at multiples of the one `alignment` of this journal.
+    /// An empty buffer for `bytes`. Every caller of one journal passes the same `alignment`.
     pub(crate) fn take(&self, bytes: usize, alignment: usize) -> AlignedBuffer {
         if bytes <= SMALL_BYTES {
             return AlignedBuffer::with_capacity(bytes, alignment);
         }
         let fits = |buffer: &AlignedBuffer| (bytes..=bytes + bytes / 4).contains(&buffer.capacity());
         let mut free = self.0.lock();
-        // What came back last is the likeliest to be in the processor's cache.
+        // The buffer that came back last is the likeliest to be in the processor's cache.
         let found = free.buffers.iter().rposition(fits).and_then(|index| free.buffers.remove(index));
         let Some(mut buffer) = found else {
             drop(free);
@@ -77,7 +77,7 @@ impl Buffers {
         Bytes::from_owner(Lent { buffer: Some(buffer), home: self.clone() })
     }
 
-    /// Keeps a buffer that nobody reads, if it is worth it.
+    /// Takes back a buffer without readers, and keeps it if it is worth that.
     pub(crate) fn put(&self, buffer: AlignedBuffer) {
         if !(SMALL_BYTES + 1..=FREE_BYTES_MAX).contains(&buffer.capacity()) {
             return;
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_is_hardly_larger_than_its_frame_and_serves_others_of_that_size() {
+    fn buffer_fits_its_frame_and_serves_others_of_that_size() {
         let buffers = Buffers::default();
         for bytes in [SMALL_BYTES + 1, 70_000, 100_000, FRAME_BYTES] {
             let (frame, address) = lent(&buffers, bytes);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_has_a_bound() {
+    fn free_buffers_have_a_bound() {
         let buffers = Buffers::default();
         let lent: Vec<_> = (0..100).map(|_| lent(&buffers, FRAME_BYTES).0).collect();
         drop(lent);

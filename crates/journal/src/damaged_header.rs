@@ -1,10 +1,15 @@
 //! Files whose header is damaged, where the others show that nothing in them is needed.
 //!
 //! Without its header a file has no place among the others. But each frame in it says its own position, and the other
-//! files say what is settled. So a file is passed over if all of it can be read but the header, if it has entries that can be
-//! told, all of them below that, and if no file is missing that has others. It may not be the last one, of which the others know nothing: a file that is used again,
-//! and has nothing yet but the entries of before, has a higher number than all others. What is passed over is kept under
-//! another name, for whoever wants to see.
+//! files say up to where the journal is settled. A file is passed over if
+//!
+//! - all of it but the header can be read,
+//! - it has entries that can be read, all of them below the settled position, and
+//! - no file is missing that has entries above it.
+//!
+//! The last file may not be passed over, because the others know nothing of it: a file that is used again, and has
+//! nothing yet but the entries of before, has a higher number than all others. A file that is passed over is
+//! *retired*: it is kept under another name for inspection.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,18 +21,18 @@ use crate::reader::{FrameReader, Survey};
 use crate::recovery::check_present;
 use crate::{JournalError, JournalId};
 
-/// Gives the files whose headers are damaged other names, if nothing in them is needed; else fails with `error`, the
-/// damage that was found. Durable when it returns. If it is interrupted, the next call goes on.
-pub(crate) fn put_aside_settled(env: &Env, dir: &Path, error: JournalError) -> Result<(), JournalError> {
+/// Retires the files whose headers are damaged if nothing in them is needed; otherwise fails with `error`, the damage
+/// that was found. The new names are durable when it returns. If it is interrupted, the next call goes on.
+pub(crate) fn retire_settled(env: &Env, dir: &Path, error: JournalError) -> Result<(), JournalError> {
     let needless = needless(env, dir, open_to_recover)?;
     if needless.is_empty() {
         return Err(error);
     }
     for name in needless {
-        let (path, aside) = (name.path(dir), free_name(env, dir, name.number)?);
-        env.fs.rename(&path, &aside).map_err(|error| JournalError::io(&path, error))?;
+        let (path, retired) = (name.path(dir), free_name(env, dir, name.number)?);
+        env.fs.rename(&path, &retired).map_err(|error| JournalError::io(&path, error))?;
         tracing::warn!(
-            %error, path = %aside.display(),
+            %error, path = %retired.display(),
             "the header of a journal file is damaged, and the other files say that everything in it is settled: it is \
              kept under another name, and may be deleted"
         );

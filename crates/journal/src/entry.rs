@@ -1,4 +1,4 @@
-//! What goes into a journal and what comes out of it: entries, their owners, and where they are.
+//! Input and output of a journal: entries, their owners, and their places.
 //!
 //! A stream is opaque to the journal: it neither orders nor interprets what its users call a stream, an index or an
 //! offset. It promises only the order of submission, over all streams.
@@ -11,7 +11,8 @@ use riverrun_types::{LeaderEpoch, Offset, Position, TimestampMs};
 
 use crate::{DamagedEntry, JournalError};
 
-/// Whose entry it is. For the log: the topic's id (16 bytes) and the partition's index (big-endian).
+/// The stream that an entry belongs to. For the log: the topic's id (16 bytes) and the partition's index (4 bytes,
+/// big-endian).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(pub [u8; 20]);
 
@@ -27,7 +28,7 @@ impl fmt::Display for StreamId {
     }
 }
 
-/// Identity of a journal: drawn at random when its first file is made, and in every file and frame since.
+/// Identity of a journal: drawn at random when its first file is made, and repeated in every file and frame since.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct JournalId(pub [u8; 16]);
 
@@ -51,23 +52,23 @@ impl fmt::Display for JournalId {
     }
 }
 
-/// What an entry's payload is.
+/// The kind of an entry's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EntryKind {
-    /// Records, in the form that the stream's log keeps them in.
+    /// Records, in the form in which the stream's log keeps them.
     Records,
 }
 
-/// What is kept of an entry beside its payload.
+/// Facts about an entry, stored beside its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryHeader {
-    /// Whose it is.
+    /// The stream that it belongs to.
     pub stream: StreamId,
-    /// What the payload is.
+    /// Kind of the payload.
     pub kind: EntryKind,
     /// Its index in the stream. The log puts the base offset here.
     pub index: u64,
-    /// How often the stream had been cut when it got that index.
+    /// How often the stream had been cut when the entry got that index.
     pub cuts: u32,
     /// Offset of its first record.
     pub base_offset: Offset,
@@ -75,12 +76,12 @@ pub struct EntryHeader {
     pub leader_epoch: LeaderEpoch,
 }
 
-/// When the owner of an entry is told.
+/// When the journal calls the owner of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wants {
-    /// Once it is synced: it survives the loss of power from then on.
+    /// After the sync: the entry survives the loss of power from then on.
     Sync,
-    /// Once it is written, whether synced or not: it survives the end of the process. It is synced later, within
+    /// After the write, whether synced or not: the entry survives the end of the process. It is synced later, within
     /// [`crate::JournalOptions::sync_interval`]; [`crate::Journal::synced`] says when.
     Write,
 }
@@ -88,13 +89,13 @@ pub enum Wants {
 /// An entry on its way into the journal.
 #[derive(Clone)]
 pub struct Submission {
-    /// What it is.
+    /// Facts about it.
     pub header: EntryHeader,
     /// Its bytes. Released once the entry is stored.
     pub payload: Bytes,
-    /// When to tell the owner.
+    /// When to call the owner.
     pub wants: Wants,
-    /// Whom to tell.
+    /// The owner to call.
     pub owner: Arc<dyn EntryOwner>,
 }
 
@@ -111,53 +112,53 @@ impl fmt::Debug for Submission {
 /// An entry that the journal has stored.
 #[derive(Clone, Debug)]
 pub struct StoredEntry<'a> {
-    /// What it is.
+    /// Facts about it.
     pub header: &'a EntryHeader,
     /// Its bytes, as a slice of memory that the entries of its group share. No slice pins more than about twice the
     /// bytes of its group.
     pub payload: Bytes,
-    /// Where it is. Greater than that of every entry stored before.
+    /// Its place in the journal. Greater than that of every entry stored before.
     pub position: Position,
-    /// Whether it is synced. Always, if the submission wanted that.
+    /// Whether it is synced. Always true if the submission wanted [`Wants::Sync`].
     pub is_synced: bool,
-    /// Wall clock.
+    /// Wall clock, milliseconds since 1970.
     pub now: TimestampMs,
 }
 
-/// Who is told what became of an entry.
+/// The receiver of the outcome of an entry.
 ///
 /// Called on the journal's own thread, in the order of submission: it must neither block nor call the journal.
 pub trait EntryOwner: Send + Sync {
-    /// [`Self::stored`] comes soon: what it needs may be prefetched. Nothing else may be done here.
+    /// Hint that [`Self::stored`] will be called shortly. Implementations may only prefetch memory.
     fn announce(&self) {}
 
     /// The entry is stored as its submission wanted.
     fn stored(&self, entry: StoredEntry<'_>);
 
-    /// The entry will never be stored as far as anybody can know: the journal has failed. After a restart it may be
-    /// found all the same.
+    /// The journal has failed and will not store the entry. A part of it may have reached the disk, so that a restart
+    /// may find it all the same.
     fn failed(&self, header: &EntryHeader, error: &JournalError);
 }
 
-/// An entry that recovery has found, or that is to be held aside.
+/// An entry that recovery has found, or that is to be written to a side file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecoveredEntry {
-    /// What it is.
+    /// Facts about it.
     pub header: EntryHeader,
     /// Its bytes.
     pub payload: Bytes,
-    /// Where it is, or was when it was held aside.
+    /// Its place in the journal. An entry in a side file keeps the one that it had.
     pub position: Position,
 }
 
 impl RecoveredEntry {
-    /// Stands for an entry that was damaged: it is known that there was one, and where it began. Holding it aside keeps
-    /// that known for as long as nobody has decided what becomes of its stream.
+    /// Stands for an entry whose payload was damaged: only its header and position are known. Holding it in a side
+    /// file keeps that known until its stream's fate is decided.
     pub fn damaged(entry: &DamagedEntry) -> Self {
         Self { header: entry.header, payload: Bytes::new(), position: entry.position }
     }
 
-    /// Whether it stands for an entry that was damaged.
+    /// Whether it stands for an entry whose payload was damaged.
     pub fn is_damaged(&self) -> bool {
         self.payload.is_empty()
     }

@@ -1,7 +1,7 @@
-//! What can go wrong in a journal, by what the caller has to do about it.
+//! The errors of a journal, ordered by what the caller has to do about them.
 //!
 //! Every error that is about a file names it. A failed write or sync is [`JournalError::Write`] and stays: the
-//! journal answers it to everybody until a restart has read past the page cache.
+//! journal gives it as its answer to every call until a restart has read past the page cache.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,19 +19,19 @@ pub enum JournalError {
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: Arc<io::Error>,
     },
-    /// A write or a sync failed: the journal is poisoned, and nothing is acked any more. Nobody knows what the disk
-    /// holds of what was not synced before, and no later sync would tell.
+    /// A write or a sync failed: the journal is poisoned, and nothing is acked any more. It is unknown which unsynced
+    /// bytes the disk holds, and a later sync would not tell.
     #[error(
-        "{}: writing or syncing failed, and the journal takes nothing more until a restart has looked at the disk: {source}",
+        "{}: writing or syncing failed, and the journal takes nothing more until a restart has read the disk: {source}",
         path.display()
     )]
     Write {
         /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: Arc<io::Error>,
     },
     /// Bytes that were once synced are not what was written.
@@ -41,24 +41,24 @@ pub enum JournalError {
         path: PathBuf,
         /// Where in it, in bytes from its start.
         position: u64,
-        /// What is wrong there, and the way out.
+        /// The fault there, and the way out.
         what: String,
     },
-    /// A file cannot be read by this program: another kind, a newer version, another journal's.
+    /// This program cannot read the file: another kind, a newer version, another journal's.
     #[error("{}: {what}", path.display())]
     Format {
         /// The file.
         path: PathBuf,
-        /// What it is instead.
+        /// How it differs from a file of this journal.
         what: String,
     },
-    /// The journal's directory, or a file that a start would read, was taken away while it was in use, or something else was
-    /// put in its place: no start would find what is written there. It is poisoned as after a failed write.
+    /// The journal's directory, or a file that a start would read, was removed or replaced while it was in use: no
+    /// start would find the entries written there. The journal is poisoned as after a failed write.
     #[error("{} {how}: the journal takes nothing more", path.display())]
     Vanished {
         /// The file or directory.
         path: PathBuf,
-        /// What became of it.
+        /// How the name was lost.
         how: Vanishing,
     },
     /// Another process holds the journal.
@@ -75,13 +75,13 @@ pub enum JournalError {
     TooLarge {
         /// Its payload's size.
         bytes: usize,
-        /// What [`crate::Journal::entry_bytes_max`] says.
+        /// The limit, as [`crate::Journal::entry_bytes_max`] gives it.
         bytes_max: usize,
     },
     /// An option or a name that cannot be used.
     #[error("{what}")]
     Invalid {
-        /// What is wrong with it.
+        /// The reason.
         what: String,
     },
 }
@@ -126,12 +126,12 @@ impl JournalError {
 /// be told apart from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamagedEntry {
-    /// What it was.
+    /// Its header, which is intact.
     pub header: crate::EntryHeader,
-    /// The file that it is in.
+    /// The file that holds it.
     pub path: PathBuf,
     /// Its position in the journal.
     pub position: Position,
-    /// What is wrong.
+    /// The fault.
     pub what: String,
 }

@@ -1,6 +1,7 @@
-//! Making journal files: what holds nothing yet and has no name.
+//! Making journal files that hold nothing yet and have no name.
 //!
-//! Owns how a file is opened for writing. Guarantees that what is made is empty and named so that a restart removes it.
+//! Owns how a file is opened for writing. Guarantees that a new file is empty, and named so that a restart removes
+//! it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use crate::SyncMethod;
 use crate::files::{FileName, NoRoom};
 use crate::prefill::PrefilledRange;
 
-/// What it takes to make a file, on any thread.
+/// Everything that is needed to make a file, on any thread.
 #[derive(Clone, Debug)]
 pub(crate) struct FileMaker {
     pub(crate) env: Env,
@@ -23,7 +24,7 @@ pub(crate) struct FileMaker {
     pub(crate) bytes: u64,
 }
 
-/// A file without a name.
+/// A new file, which has no name yet.
 #[derive(Debug)]
 pub(crate) struct MadeFile {
     pub(crate) number: u64,
@@ -46,7 +47,7 @@ impl FileMaker {
         self.open(0)
     }
 
-    /// Opens the file, which is filled with zeros or stale frames up to `filled`.
+    /// Opens the file, of which `filled` bytes are zeros or stale frames.
     pub(crate) fn open(&self, filled: u64) -> Result<MadeFile, NoRoom> {
         let path = self.path();
         let open = || self.open_for_writing(&path).map_err(|error| NoRoom::of(&path, error));
@@ -69,12 +70,12 @@ impl FileMaker {
 }
 
 impl MadeFile {
-    /// What makes it anew with `bytes`; none if it is no larger.
+    /// A maker of the same file with `bytes`; `None` if that is no smaller.
     pub(crate) fn smaller(&self, bytes: u64) -> Option<FileMaker> {
         (self.maker.bytes > bytes).then(|| FileMaker { bytes, ..self.maker.clone() })
     }
 
-    /// Gives the file's place on the disk back. If that fails, the next start does it.
+    /// Removes the file, which gives its place on the disk back. If that fails, the next start removes it.
     pub(crate) fn remove(&self) {
         if let Err(error) = self.maker.env.fs.remove_file(&self.path) {
             tracing::warn!(path = %self.path.display(), %error, "a journal file without a name is left behind");

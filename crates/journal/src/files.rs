@@ -1,11 +1,15 @@
 //! The files that a journal writes to: making them, making room in them, using them again.
 //!
-//! Owns the names in the journal's directory and which files may be overwritten. Guarantees that a frame is only ever
-//! written where zeros were synced before, so that a group's sync writes no metadata of the file system; that no block
-//! of a frame is written twice under one name; and that a file gets another start only once a synced header says that
-//! nothing in it need be found. Refuses to grow beyond the journal's size: the writer waits then. That size is small
-//! while the volume is in its reserve. The last block that a file is filled to is kept for a note of what is settled, or
-//! for the zeros behind that: without a note no settled file could be used again.
+//! Owns the names in the journal's directory and decides which files may be overwritten. Guarantees that
+//!
+//! - a frame is only ever written where zeros were synced before, so that a group's sync writes no metadata of the
+//!   file system;
+//! - no block of a frame is written twice under one name;
+//! - a file gets another start only once a synced header says that all in it is settled.
+//!
+//! Refuses to grow beyond the journal's size: the writer waits then. That size is small while the volume is in its
+//! reserve. The last block that a file is filled to is kept for a note, or for the zeros behind one: without a note
+//! no settled file could be used again.
 
 use std::collections::VecDeque;
 use std::io;
@@ -27,7 +31,7 @@ use crate::{JournalError, JournalId, JournalOptions};
 const NAMED: &str = "journal";
 /// Extension of files that hold nothing yet.
 const UNNAMED: &str = "new";
-/// Extension of damaged files that nobody needs.
+/// Extension of retired files: damaged, and no longer needed.
 const DAMAGED: &str = "damaged";
 
 /// A file of a journal's directory, by name.
@@ -38,7 +42,7 @@ pub(crate) struct FileName {
 }
 
 impl FileName {
-    /// `None`: the name is not one of ours.
+    /// `None`: the name is not one of the journal's.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         let (number, extension) = name.split_once('.')?;
         let number = parse_number(number)?;
@@ -54,21 +58,21 @@ impl FileName {
     }
 }
 
-/// The number in a file's name: of eight digits, or more where it needs them.
+/// The number in a file's name: eight digits, or more for a larger number.
 pub(crate) fn parse_number(digits: &str) -> Option<u64> {
     let number: u64 = digits.parse().ok()?;
     (format!("{number:08}") == digits).then_some(number)
 }
 
-/// How files that are there are opened to be read.
+/// How existing files are opened for reading.
 pub(crate) type Open = fn(&Env, &Path) -> io::Result<Arc<dyn File>>;
 
-/// Opens a file for reading only, as one that may change nothing must.
+/// Opens a file for reading only, for callers that may change nothing.
 pub(crate) fn open_to_look(env: &Env, path: &Path) -> io::Result<Arc<dyn File>> {
     env.fs.open(path, OpenMode::Read)
 }
 
-/// Opens a file to read what the disk has, past the page cache: by `O_DIRECT`, or by dropping what is cached.
+/// Opens a file to read what is on the disk, past the page cache: by `O_DIRECT`, or by dropping the cached pages.
 pub(crate) fn open_to_recover(env: &Env, path: &Path) -> io::Result<Arc<dyn File>> {
     match env.fs.open_direct(path) {
         Err(error) if error.kind() == io::ErrorKind::Unsupported => {
@@ -81,7 +85,7 @@ pub(crate) fn open_to_recover(env: &Env, path: &Path) -> io::Result<Arc<dyn File
     }
 }
 
-/// A name that no damaged file has yet.
+/// A name that no retired file has yet.
 pub(crate) fn free_name(env: &Env, dir: &Path, number: u64) -> Result<PathBuf, JournalError> {
     let mut number = number;
     loop {
@@ -99,7 +103,7 @@ pub(crate) enum NoRoom {
     /// The journal has its full size, and nothing in it is settled.
     #[error("the journal has its full size")]
     Full,
-    /// The file system is out of something that may come back.
+    /// The file system lacks something that may come back.
     #[error(transparent)]
     Shortage(JournalError),
     /// A write or a sync failed.
@@ -108,7 +112,7 @@ pub(crate) enum NoRoom {
 }
 
 impl NoRoom {
-    /// Judges an error of making room, apart from syncs.
+    /// Classifies an error of making room, apart from syncs.
     pub(crate) fn of(path: &Path, error: io::Error) -> Self {
         if is_shortage(&error) {
             Self::Shortage(JournalError::io(path, error))
@@ -122,7 +126,7 @@ impl NoRoom {
     }
 }
 
-/// The file that is written to.
+/// The file that the writer writes to.
 #[derive(Debug)]
 pub(crate) struct CurrentFile {
     pub(crate) number: u64,
@@ -130,32 +134,32 @@ pub(crate) struct CurrentFile {
     pub(crate) file: Arc<dyn File>,
     pub(crate) header: FileHeader,
     pub(crate) room: Arc<PrefilledRange>,
-    /// It is being filled ahead.
+    /// The prefiller is filling it.
     is_filled_ahead: bool,
-    /// A small file to turn to was asked for, or was there.
+    /// A small file to go on in was ordered, or exists.
     has_standby: bool,
-    /// A file to come after it was asked for.
+    /// The file to come after it was ordered.
     has_ordered: bool,
 }
 
 /// A full file, or one of an earlier life.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OlderFile {
-    /// As one that holds nothing yet, if it was to be used again and there was no space for that.
+    /// The name; that of a new file (`.new`) if the file was to be used again and the volume had no space for that.
     pub(crate) name: FileName,
     pub(crate) header: FileHeader,
     /// Position where its frames end; everything in it may be overwritten once this is settled.
     pub(crate) frames_end: u64,
-    /// What it takes of the volume.
+    /// Bytes that it takes of the volume.
     pub(crate) bytes: u64,
 }
 
-/// What a new file's header has to say.
+/// Positions that a new file's header has to state.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claims {
     pub(crate) synced: u64,
     pub(crate) settled: u64,
-    /// The settled position that a synced header says already: what lies below may be overwritten.
+    /// The settled position that a synced header states already: bytes below it may be overwritten.
     pub(crate) settled_on_disk: u64,
 }
 
@@ -180,7 +184,7 @@ pub(crate) struct Files {
     pub(crate) prefiller: Arc<Prefiller>,
     pub(crate) volume: Volume,
     pub(crate) unread: UnreadFiles,
-    /// These files, for who looks whether they are still there.
+    /// The same files, as [`FilesInUse`] shows them to checks from outside the journal's thread.
     pub(crate) in_use: FilesInUse,
 }
 
@@ -189,7 +193,7 @@ impl Files {
         self.options.alignment as u64
     }
 
-    /// Bytes of frames that a file takes: its last block is kept for a note of what is settled.
+    /// Bytes of frames that a file takes: its last block is kept for a note.
     pub(crate) fn frame_bytes_max(options: &JournalOptions) -> u64 {
         options.file_bytes - 2 * options.alignment as u64
     }
@@ -200,13 +204,13 @@ impl Files {
         self.current.as_ref().is_some_and(|current| self.end + frame_bytes + kept <= current.header.end())
     }
 
-    /// Fills the current file with zeros up to behind a frame of `frame_bytes` and a note, as far as that was not done
-    /// ahead. Durable when it returns.
+    /// Fills the current file with zeros up to behind a frame of `frame_bytes` and a note, unless the prefiller has
+    /// done so. Durable when it returns.
     pub(crate) fn allocate_for(&mut self, frame_bytes: u64) -> Result<(), NoRoom> {
         let offset = self.offset_behind(frame_bytes, 2 * self.alignment());
         let Some(current) = &mut self.current else { return Err(NoRoom::Full) };
         if current.room.filled() < offset {
-            // Whoever fills it ahead is late, or has given up.
+            // The prefiller is late, or has given up.
             current.is_filled_ahead = false;
             if self.volume.is_in_reserve() {
                 current.room.fill_sparingly(offset, &current.path)?;
@@ -217,31 +221,32 @@ impl Files {
         Ok(())
     }
 
-    /// The same for a note alone.
+    /// As [`Self::allocate_for`], for a note alone.
     pub(crate) fn allocate_for_note(&self) -> Result<(), NoRoom> {
         let offset = self.offset_behind(self.alignment(), self.alignment());
         let Some(current) = &self.current else { return Err(NoRoom::Full) };
         current.room.fill_exactly(offset, &current.path)
     }
 
-    /// Where the current file has to be filled to if `more` is to be filled behind a frame, from its start.
+    /// Offset, from the file's start, up to which the current file has to be filled so that `more` bytes behind a
+    /// frame are.
     fn offset_behind(&self, frame_bytes: u64, more: u64) -> u64 {
         let Some(current) = &self.current else { return 0 };
         (self.end + frame_bytes + more - current.header.start).min(current.header.bytes)
     }
 
-    /// Whether a frame, and a note behind it, go into what the current file is filled to.
+    /// Whether the filled part of the current file has room for a frame and a note behind it.
     pub(crate) fn is_filled_for(&self, frame_bytes: u64) -> bool {
         let offset = self.offset_behind(frame_bytes, 2 * self.alignment());
         self.current.as_ref().is_some_and(|current| current.room.filled() >= offset)
     }
 
-    /// Whether less is left of the volume than its reserve.
+    /// Whether the volume has less free space than its reserve.
     pub(crate) fn is_in_reserve(&self) -> bool {
         self.volume.is_in_reserve()
     }
 
-    /// Whether the current file may take what [`Self::allocate_for`] needs.
+    /// Whether the current file may grow by the bytes that [`Self::allocate_for`] needs.
     pub(crate) fn may_grow_for(&self, frame_bytes: u64) -> bool {
         let filled = self.current.as_ref().map_or(0, |current| current.room.filled());
         let missing = self.offset_behind(frame_bytes, 2 * self.alignment()).saturating_sub(filled);
@@ -258,9 +263,10 @@ impl Files {
             || self.bytes() + bytes <= self.volume.bytes_max_in_reserve().min(self.options.bytes_max())
     }
 
-    /// Whether the journal may have another file of `bytes`. Without a current file it always may: it has no place to
-    /// note what is settled, and needs that to use its other files again. So it may with one file only, which it cannot
-    /// use again while frames go there. Files that were made in the reserve are small, and there may be more of them.
+    /// Whether the journal may make another file of `bytes`. Without a current file it always may: it has no place
+    /// for a note then, and needs one to use its other files again. With a single file it may, too, because that file
+    /// cannot be used again while frames go there. Files that were made in the reserve are small, and there may be
+    /// more of them.
     fn may_make(&self, bytes: u64, is_in_reserve: bool) -> bool {
         let Some(oldest) = self.older.front().filter(|_| self.current.is_some()) else { return true };
         if is_in_reserve {
@@ -270,28 +276,27 @@ impl Files {
         !is_count_reached || self.next_start - oldest.header.start + bytes <= self.options.bytes_max()
     }
 
-    /// Size of a file that has `needed`, and hardly more.
+    /// Size of a file that has room for `needed` bytes, and hardly more.
     fn small_bytes(&self, needed: u64) -> u64 {
         needed.next_multiple_of(FIRST_STEP_BYTES).min(self.options.file_bytes)
     }
 
-    /// Size of the file with which a life begins, and which has `needed`. It goes beyond the journal's size where no other
-    /// file can be used again, so that nobody waits for settling right after a start. Once lives that settle nothing have
-    /// made twice as many files as there may be, it is a small one.
+    /// Size of the file with which a life begins, and which has room for `needed` bytes. It goes beyond the journal's
+    /// size where no other file can be used again, so that no producer waits for settling right after a start. Once
+    /// lives that settle nothing have made twice as many files as there may be, it is a small file.
     pub(crate) fn first_bytes(&self, needed: u64, settled_on_disk: u64) -> u64 {
         let is_one_settled = self.older.front().is_some_and(|file| file.frames_end <= settled_on_disk);
         let are_too_many = self.older.len() >= 2 * self.options.files_max();
         if are_too_many && !is_one_settled { self.small_bytes(needed) } else { self.options.file_bytes }
     }
 
-    /// What the files take of the volume.
+    /// Bytes that the files take of the volume.
     fn bytes(&self) -> u64 {
         let older: u64 = self.older.iter().map(|file| file.bytes).sum();
         older + self.current.as_ref().map_or(0, |current| current.room.filled())
     }
 
-    /// Whether as much is unsettled in the current file as half of what it is filled to, and no other could be used after
-    /// it.
+    /// Whether half of the filled part of the current file is unsettled, and no other file could be used after it.
     pub(crate) fn ends_soon(&self, settled: u64) -> bool {
         let is_one_settled = self.older.front().is_some_and(|file| file.frames_end <= settled);
         let unsettled = |current: &CurrentFile| self.end.saturating_sub(current.header.start.max(settled));
@@ -299,13 +304,14 @@ impl Files {
         !is_one_settled && self.current.as_ref().is_some_and(is_used)
     }
 
-    /// Why the current file cannot be trusted any more, if filling it has failed.
+    /// The error with which filling the current file has failed, after which the file cannot be trusted.
     pub(crate) fn failure(&self) -> Option<JournalError> {
         self.current.as_ref().and_then(|current| current.room.failure())
     }
 
-    /// Has the current file filled ahead, once a small part of it is used, and a file made that comes after it, once
-    /// an eighth is used and no other will do. `true`: something was asked for. Small files are full from the start.
+    /// Orders work from the prefiller: to fill the current file once a small part of it is used, and to make the next
+    /// file once an eighth is used and no older file will do. Returns whether something was ordered. Small files are
+    /// full from the start.
     pub(crate) fn look_ahead(&mut self, settled: u64) -> bool {
         let bytes = self.options.file_bytes;
         let Some(current) = self.current.as_mut().filter(|_| bytes > FIRST_STEP_BYTES) else { return false };
@@ -316,8 +322,8 @@ impl Files {
             self.prefiller.fill(current.room.clone(), current.path.clone());
             has_asked = true;
         }
-        // Also a small server has a file to turn to when its volume is full: this one, if it is the only one, could not be
-        // used again although everything in it is settled.
+        // A small server, too, needs a second file when its volume is full: its only file could not be used again
+        // although all in it is settled.
         let wants_standby = !current.has_standby && used > FIRST_STEP_BYTES / 2 && self.older.is_empty();
         current.has_standby |= wants_standby;
         if wants_standby && !self.prefiller.has_spare(FIRST_STEP_BYTES) {
@@ -343,16 +349,16 @@ impl Files {
         true
     }
 
-    /// Goes on in another file with room for a frame of `frame_bytes`, all frames before being synced: in one that was
-    /// made ahead, in one that is settled, or in a new one, if there may be another. Durable when it returns.
+    /// Goes on in another file with room for a frame of `frame_bytes`; all frames before are synced. That is a file
+    /// made ahead, a settled one, or a new one if the journal may have another. Durable when it returns.
     pub(crate) fn begin(&mut self, claims: Claims, frame_bytes: u64) -> Result<(), NoRoom> {
-        // Opened before anything is changed: a process without a descriptor left tries again.
+        // Opened before anything is changed, so that a process without a free descriptor can try again.
         let dir = self.env.fs.open_dir(&self.dir).map_err(|error| NoRoom::of(&self.dir, error))?;
         // The header, the frame, and a note.
         let needed = frame_bytes + 2 * self.alignment();
         let is_in_reserve = self.is_in_reserve();
         if !is_in_reserve {
-            self.set_unread_aside(claims.settled_on_disk);
+            self.retire_unread(claims.settled_on_disk);
         }
         let oldest = self.older.front().copied();
         let is_one_settled = oldest.as_ref().is_some_and(|file| file.frames_end <= claims.settled_on_disk);
@@ -376,7 +382,7 @@ impl Files {
         // A block of zeros lies behind the note, too, unless the file ends there.
         if let Err(reason) = file.allocate_to(needed + self.alignment()) {
             if !matches!(reason, NoRoom::Shortage(_)) || file.room.filled() < needed {
-                // With another one to use again this one's place helps that to grow.
+                // If another file can be used again, removing this one gives that one space to grow.
                 let is_last = self.older.front().is_none_or(|next| next.frames_end > claims.settled_on_disk);
                 match recycled.filter(|_| is_last) {
                     Some(oldest) => self.put_back(&file, oldest, true, &reason),
@@ -400,16 +406,16 @@ impl Files {
         Ok(())
     }
 
-    /// Gives settled files with bad sectors another name: writing there again might fail, and someone else may read more of
-    /// them. What cannot be renamed is used again.
-    fn set_unread_aside(&mut self, settled_on_disk: u64) {
+    /// Retires settled files with bad sectors: a write to them might fail, and another tool may be able to read more
+    /// of them. A file that cannot be renamed is used again.
+    fn retire_unread(&mut self, settled_on_disk: u64) {
         while let Some(oldest) = self.older.front()
             && oldest.frames_end <= settled_on_disk
             && self.unread.has(&oldest.name.path(&self.dir))
         {
             let path = oldest.name.path(&self.dir);
-            let renamed = free_name(&self.env, &self.dir, oldest.name.number).and_then(|aside| {
-                self.env.fs.rename(&path, &aside).map_err(|error| JournalError::io(&path, error))
+            let renamed = free_name(&self.env, &self.dir, oldest.name.number).and_then(|retired| {
+                self.env.fs.rename(&path, &retired).map_err(|error| JournalError::io(&path, error))
             });
             if let Err(error) = renamed {
                 tracing::warn!(%error, "a settled journal file with bad sectors is used again");
@@ -425,9 +431,9 @@ impl Files {
         }
     }
 
-    /// Removes files that the journal no longer needs to have its size: recovery may have made one too many, and the
-    /// options may have changed. Small ones are of use for as long as the volume is in its reserve. What cannot be removed
-    /// is used again instead.
+    /// Removes files beyond the journal's size: recovery may have made one too many, and the options may have
+    /// changed. Small files are of use for as long as the volume is in its reserve. A file that cannot be removed is
+    /// used again instead.
     fn remove_surplus(&mut self, settled_on_disk: u64, is_in_reserve: bool) {
         while let Some(oldest) = self.older.front()
             && oldest.frames_end <= settled_on_disk
@@ -443,9 +449,9 @@ impl Files {
         }
     }
 
-    /// Keeps a file that was [recycled](Self::recycle) and finds no space, for zeros or for its name, to use it again later: it
-    /// may be the only other one, and large enough for a smaller frame. It has its old name then if that can be; but none if
-    /// something else than zeros behind what it had was written to it (`is_as_before`). Without one a start removes it.
+    /// Keeps a file that was [recycled](Self::recycle) but finds no space for zeros or for its name. It may be the
+    /// only other file, and large enough for a smaller frame later. It gets its old name back if possible; but none
+    /// if anything but zeros behind its content was written (`is_as_before`). A start removes a file without a name.
     fn put_back(&mut self, file: &CurrentFile, oldest: OlderFile, is_as_before: bool, reason: &NoRoom) {
         if !matches!(reason, NoRoom::Shortage(_)) {
             return;
@@ -457,7 +463,7 @@ impl Files {
         self.older.push_front(OlderFile { name, bytes: file.room.filled(), ..oldest });
     }
 
-    /// Removes a file for which the system is short of something: its place on the disk is of use elsewhere.
+    /// Removes a file for which the system lacks something: its place on the disk is of use elsewhere.
     fn give_back(&self, file: &CurrentFile, reason: &NoRoom) {
         if matches!(reason, NoRoom::Shortage(_))
             && let Err(error) = self.env.fs.remove_file(&file.path)
@@ -466,7 +472,7 @@ impl Files {
         }
     }
 
-    /// Makes a file of `bytes` without a name and without room, at the positions that come next.
+    /// Makes a file of `bytes` without a name and without room, at the next free positions.
     pub(crate) fn make(&mut self, bytes: u64) -> Result<CurrentFile, NoRoom> {
         self.maker(bytes).make().map(|made| self.with_header(made))
     }
@@ -481,7 +487,7 @@ impl Files {
         }
     }
 
-    /// Puts a file that was made at the positions that come next.
+    /// Gives a made file the next free positions.
     fn with_header(&self, made: MadeFile) -> CurrentFile {
         let header = FileHeader {
             id: self.id,
@@ -497,9 +503,9 @@ impl Files {
         CurrentFile { number, path, file, header, room, is_filled_ahead, has_standby, has_ordered }
     }
 
-    /// Takes the name from the oldest file, which is settled on disk, if it has one. Its bytes may be overwritten when this
-    /// returns. In the reserve it stays as large as it is, if it is large enough. What it has is durable once its new header
-    /// is.
+    /// Takes the name from the oldest file, if that has one and is settled on disk. The file's bytes may be
+    /// overwritten when this returns. In the reserve a file that is large enough keeps its size. The content is
+    /// durable once the new header is.
     fn recycle(
         &mut self,
         dir: &dyn Directory,
@@ -527,7 +533,7 @@ impl Files {
         Ok(file)
     }
 
-    /// Cuts a file that is longer than `bytes`, and says how much of it can be overwritten.
+    /// Cuts a file that is longer than `bytes`; returns how many of its bytes can be overwritten.
     fn len_to_reuse(&self, path: &Path, bytes: u64) -> io::Result<u64> {
         let file = self.env.fs.open(path, OpenMode::ReadWrite)?;
         let len = file.len()?;
@@ -538,8 +544,8 @@ impl Files {
         Ok(len - len % self.alignment())
     }
 
-    /// Writes the header of a file and gives it its name; it is the current file then. All of it is durable when this
-    /// returns.
+    /// Writes the header of a file, gives the file its name, and makes it the current one. All of it is durable when
+    /// this returns.
     pub(crate) fn name(&mut self, mut file: CurrentFile, dir: &dyn Directory) -> Result<(), NoRoom> {
         self.put_name(&mut file, dir).inspect_err(|reason| self.give_back(&file, reason))?;
         self.go_on_in(file);
@@ -557,7 +563,7 @@ impl Files {
         };
         write().map_err(|error| NoRoom::failed(&file.path, error))?;
         let path = FileName { number: file.number, is_named: true }.path(&self.dir);
-        // Some file systems want room for a name that only changes (XFS).
+        // Some file systems (XFS) need space even to change a name.
         self.env.fs.rename(&file.path, &path).map_err(|error| NoRoom::of(&path, error))?;
         file.path = path;
         dir.sync().map_err(|error| NoRoom::failed(&self.dir, error))
@@ -578,7 +584,7 @@ impl Files {
         self.show();
     }
 
-    /// Tells who looks from outside which files have a name.
+    /// Publishes which files have a name, for checks from outside the journal's thread.
     pub(crate) fn show(&self) {
         let older = self.older.iter().filter(|file| file.name.is_named);
         let older = older.map(|file| NamedFile::older(file.name.path(&self.dir), file));

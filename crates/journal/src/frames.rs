@@ -1,7 +1,7 @@
 //! The journal's files on disk: `<number>.journal`, a header and then frames, one for each group.
 //!
 //! A file is called `<number>.new` while it is made or made ready to be used again, and gets its name once its header
-//! is synced; what is called so after a restart holds nothing. A number has eight digits, or more if it needs them.
+//! is synced; a restart finds nothing in a file that is still called `.new`. A number has eight digits, or more if it needs them.
 //!
 //! ```text
 //! file                                          frame, at a multiple of the alignment
@@ -28,29 +28,33 @@
 //!                                                 payloads, one behind the other
 //!                                                 zeros up to the alignment
 //! ```
-//! All big-endian. The version rises with each change of layout; a newer one is refused by name, and so is version 1, in which
-//! no stream could be cut. Kind 2 is reserved for entries whose bytes are synced in a segment already; this version writes none
-//! and refuses them by name.
+//! All big-endian. The version rises with each change of layout. A newer version is refused by name, and so is
+//! version 1, which knew no cuts. Kind 2 is reserved for entries whose bytes are synced in a segment already; this
+//! version writes none and refuses them by name.
 //!
-//! *Cuts* says of each entry how often its stream had been cut before: what was written before a cut and what was written after
-//! it are told apart by this, wherever they are found.
+//! *Cuts* says how often the entry's stream had been cut before. It tells entries written before a cut from those
+//! written after it, wherever they are found.
 //!
 //! A *position* is the start of a file plus an offset in it. Starts only grow, and a file that is used again gets a new
 //! one, so positions are never reused: a frame whose position is not where it lies is stale and ends the file. An
 //! entry's position is that of its row in the frame's table.
 //!
-//! What is *settled* is durable elsewhere. A frame without entries is a note of that; if all before it is settled, so
-//! is the frame itself.
+//! What is *settled* is durable elsewhere. A frame without entries is a *note* of that; if all before it is settled,
+//! so is the frame itself.
 //!
-//! What is *synced* when a frame is written stands in it. The highest such position that is found divides the journal:
-//! damage below was acked once and is corruption, unless all before the next intact frame is settled; at or above it, it is
-//! a tail that the crash has torn, and cut. The *end of what is before start* says where the frames of the file before end; frames behind that are void. Recovery
-//! uses it to replace a tail that may never have been synced: it writes the tail anew into another file, syncs it, and
-//! only then gives that file its name. A file is filled with zeros, and that is synced, one block at least beyond the
-//! frame that is written next, so a file that ends inside a frame or right behind it was cut.
+//! Each frame states the *synced* position as of its writing. The highest one that is found divides the journal:
+//!
+//! - damage below it hit bytes that were acked, and is corruption, unless all before the next intact frame is
+//!   settled;
+//! - damage at or above it is a tail that the crash has torn, and is cut.
+//!
+//! The *end of what is before start* says where the frames of the file before end; frames behind that are void.
+//! Recovery uses it to replace a tail that may never have been synced: it writes the tail anew into another file,
+//! syncs that, and only then gives the file its name. A file is filled with synced zeros at least one block beyond
+//! the frame that is written next, so a file that ends inside a frame or right behind it was cut.
 //!
 //! Guarantees: a flipped byte in a header, a table or a payload is found, and so is a frame, an entry or a payload at
-//! another place than its own; decoding is bounded by the length of the input. Padding is not looked at.
+//! another place than its own; decoding is bounded by the length of the input. Padding is not checked.
 
 use bytes::Bytes;
 use riverrun_env::AlignedBuffer;
@@ -84,13 +88,13 @@ const _: () = assert!(ENTRY_BYTES == 56);
 /// An entry outside of a frame, without its payload.
 pub(crate) const LOOSE_BYTES: usize = 8 + ENTRY_BYTES;
 
-/// Positions beyond are never reached; below it, sizes can be added without a thought.
+/// Upper bound of positions, never reached in practice: sums of a position and a size below it cannot overflow.
 const POSITION_MAX: u64 = u64::MAX / 2;
 
 const KIND_RECORDS: u8 = 1;
 const KIND_IN_SEGMENT: u8 = 2;
 
-/// What a file says of itself.
+/// Content of a file's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileHeader {
     pub(crate) id: JournalId,
@@ -101,9 +105,9 @@ pub(crate) struct FileHeader {
     pub(crate) bytes: u64,
     /// Where the frames before `start` end.
     pub(crate) previous_end: u64,
-    /// Everything below was synced when this header was.
+    /// Everything below was synced when this header was written.
     pub(crate) synced: u64,
-    /// Everything below need not be found.
+    /// Everything below is settled: a start does not need it.
     pub(crate) settled: u64,
 }
 
@@ -138,10 +142,10 @@ impl FileHeader {
     }
 }
 
-/// What the first bytes of a file are.
+/// Kinds of a file by its first bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FileHead {
-    /// A file of ours.
+    /// A file of the journal.
     Used(FileHeader),
     /// Another kind of file or a newer version; the text says which.
     Foreign(String),
@@ -206,7 +210,7 @@ fn decode_fields(mut fields: Fields<'_>) -> Option<FileHeader> {
     is_sane.then_some(header)
 }
 
-/// What a frame says of itself, without its entries.
+/// Content of a frame's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrameHeader {
     pub(crate) id: JournalId,
@@ -233,13 +237,13 @@ pub(crate) fn entry_position(frame: u64, index: usize) -> Position {
     Position(frame + (FRAME_HEADER_BYTES + index * ENTRY_BYTES) as u64)
 }
 
-/// The checksum in an entry's row: the payload's own, carried on over the place where it belongs.
+/// The checksum in an entry's row: the payload's own, continued over the position where it belongs.
 fn placed_crc(payload_crc: u32, position: Position) -> u32 {
     crc32c::crc32c_append(payload_crc, &position.0.to_be_bytes())
 }
 
-/// Puts a frame, padded to `alignment`, at the end of `out`, which has room for it. The payloads begin
-/// [`FRAME_HEADER_BYTES`] and a row for each entry behind the frame's start.
+/// Appends a frame, padded to `alignment`, to `out`, which must have room for it. The payloads begin
+/// [`FRAME_HEADER_BYTES`] and one row per entry behind the frame's start.
 pub(crate) fn encode_frame<'a>(
     out: &mut AlignedBuffer,
     header: &FrameHeader,
@@ -306,23 +310,23 @@ pub(crate) struct EntryRow {
 }
 
 impl EntryRow {
-    /// Whether `payload` is what was written for this entry, at this place.
+    /// Whether `payload` is the one written for this entry, at this place.
     pub(crate) fn is_payload(&self, payload: &[u8]) -> bool {
         placed_crc(crc32c::crc32c(payload), self.position) == self.crc
     }
 }
 
-/// Why there is no frame that can be used.
+/// Reasons why there is no usable frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NoFrame {
-    /// No frame, another journal's, a stale one, or a damaged one: the next crash cannot tell them apart.
+    /// No frame, another journal's, a stale one, or a damaged one: they cannot be told apart.
     Damaged(&'static str),
     /// An intact frame that this program cannot read; the text says why.
     Foreign(String),
 }
 
-/// How many bytes from a frame's start on have to be at hand to read its table, going by its first
-/// [`FRAME_HEADER_BYTES`] bytes; nothing of it is checked yet. At most `bytes_max`.
+/// Bytes from a frame's start that are needed to read its table, as its first [`FRAME_HEADER_BYTES`] bytes say; these
+/// are unchecked. At most `bytes_max`.
 pub(crate) fn table_end(bytes: &[u8], bytes_max: usize) -> Result<usize, NoFrame> {
     let mut fields = Fields(bytes.get(FRAME_COUNT..).ok_or(NoFrame::Damaged("the file ends there"))?);
     let count = fields.u32().ok_or(NoFrame::Damaged("the file ends there"))? as usize;
@@ -336,9 +340,9 @@ pub(crate) fn table_end(bytes: &[u8], bytes_max: usize) -> Result<usize, NoFrame
     Ok(end)
 }
 
-/// What the first [`FRAME_HEADER_BYTES`] of a frame claim, wherever it lies. They lie in one sector, so they are right even
-/// if the rest of the frame was torn. A process that is killed may leave less than a sector, so they are nothing to rely
-/// on alone.
+/// The claims in the first [`FRAME_HEADER_BYTES`] of a frame, wherever it lies. These bytes lie in one sector, so
+/// they are right even if the rest of the frame was torn. A process that is killed may leave less than a sector, so
+/// they are not to be relied on alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
     pub(crate) position: u64,
@@ -346,7 +350,7 @@ pub(crate) struct Claim {
     pub(crate) has_entries: bool,
 }
 
-/// Reads what looks like the beginning of a frame of journal `id`; nothing of it is checked.
+/// Reads a possible beginning of a frame of journal `id`, unchecked.
 pub(crate) fn claim_of(bytes: &[u8], id: JournalId) -> Option<Claim> {
     let mut fields = Fields(bytes.get(FRAME_CHECKED..FRAME_HEADER_BYTES)?);
     let is_one = bytes.starts_with(&FRAME_MAGIC) && fields.array()? == id.0;
@@ -366,7 +370,7 @@ pub(crate) fn encode_loose(entry: &crate::RecoveredEntry, out: &mut Vec<u8>) {
     out.extend_from_slice(&entry.payload);
 }
 
-/// Reads what [`encode_loose`] wrote at `at` in `bytes`, and moves `at` behind it.
+/// Reads an entry that [`encode_loose`] wrote at `at` in `bytes`, and moves `at` behind it.
 pub(crate) fn decode_loose(bytes: &Bytes, at: &mut usize) -> Result<crate::RecoveredEntry, NoFrame> {
     let ends = NoFrame::Damaged("the file ends there");
     let mut fields = Fields(bytes.get(*at..).ok_or(ends.clone())?);
@@ -382,7 +386,7 @@ pub(crate) fn decode_loose(bytes: &Bytes, at: &mut usize) -> Result<crate::Recov
     Ok(crate::RecoveredEntry { header: row.header, payload, position })
 }
 
-/// A frame whose header and table are intact; its payloads are not looked at.
+/// A frame whose header and table are intact; its payloads are unchecked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub(crate) header: FrameHeader,
@@ -392,8 +396,8 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// Reads header and table of the frame of journal `id` that has to be at `position`. `bytes` reach from its start
-    /// to the end of its table at least; the frame takes `bytes_max` with padding at most.
+    /// Reads header and table of the frame of journal `id` that has to be at `position`. `bytes` must reach from the
+    /// frame's start to the end of its table; the frame takes at most `bytes_max` with padding.
     pub(crate) fn decode(
         bytes: &[u8],
         id: JournalId,
@@ -417,7 +421,7 @@ impl Frame {
         if is_sane { Ok(Self { header, bytes: frame_bytes, rows }) } else { Err(insane) }
     }
 
-    /// What is settled by this frame's word. A frame without entries is settled itself if all before it is.
+    /// The settled position as of this frame. A frame without entries is settled itself if all before it is.
     pub(crate) fn settled(&self) -> u64 {
         let is_settled = self.rows.is_empty() && self.header.settled == self.header.position;
         if is_settled { self.end() } else { self.header.settled }

@@ -1,4 +1,4 @@
-//! The journal as its users see it: a queue, a thread that empties it, and positions that say how far it is.
+//! The journal as its users see it: a queue, a thread that empties it, and positions that tell the thread's progress.
 
 use std::fmt;
 use std::io;
@@ -12,11 +12,11 @@ use parking_lot::Mutex;
 use riverrun_env::{Directory, Env, Wake, Worker};
 use riverrun_types::Position;
 
-use crate::damaged_header::put_aside_settled;
+use crate::damaged_header::retire_settled;
 use crate::files::Files;
 use crate::metrics::Counters;
 use crate::presence::check_directory;
-use crate::recovery::{put_aside_damaged, recover};
+use crate::recovery::{recover, retire_damaged};
 use crate::shared::{Queued, Shared, Shortage};
 use crate::side_files::{HeldFile, check_name};
 use crate::volume::Volume;
@@ -32,8 +32,9 @@ mod tests;
 /// Name of the lock file in a journal's directory.
 const LOCK_FILE: &str = "lock";
 
-/// Told the journal's id before its first entries of this life are written. An error of the kind
-/// [`ErrorKind::Retry`](riverrun_types::ErrorKind::Retry) has the journal wait and ask again; with any other it fails.
+/// Called with the journal's id before its first entries of this life are written. After an error of the kind
+/// [`ErrorKind::Retry`](riverrun_types::ErrorKind::Retry) the journal waits and calls again; after any other error it
+/// fails.
 pub type FirstUse = Box<dyn Fn(JournalId) -> Result<(), JournalError> + Send>;
 
 /// The writer before its worker is started, and the worker after.
@@ -43,17 +44,17 @@ struct Start {
     worker: Option<Box<dyn Worker>>,
 }
 
-/// A journal in use. Shared behind an `Arc` by all who submit.
+/// A journal in use, shared behind an `Arc` by all its users.
 ///
 /// Invariants: `wake` is set exactly when `start.writer` has been moved to the journal's worker; from then on only
-/// that writes to the journal's files. Held files are written by the callers themselves.
+/// the writer writes to the journal's files. Side files are written by the callers themselves.
 pub struct Journal {
     shared: Arc<Shared>,
     wake: OnceLock<Wake>,
     start: Mutex<Start>,
     held: Mutex<Vec<HeldFile>>,
     volume: Volume,
-    /// The directory itself, by which it is known.
+    /// The directory itself, open, by which it is recognised.
     root: Box<dyn Directory>,
     dir: PathBuf,
     options: JournalOptions,
@@ -71,18 +72,20 @@ impl fmt::Debug for Journal {
 }
 
 impl Journal {
-    /// Locks and reads the directory, which is made if it is not there. Makes no file and starts no thread before the
-    /// first submission, unless an earlier life has left a tail that may never have been synced: that is written anew
-    /// and synced before this returns. The replay must have been read, and what it gave made durable elsewhere, before
-    /// [`Self::settle_to`] is called. A file whose header is damaged is put aside, if the others say that everything in it is
-    /// settled; any other damage of that kind is an error.
+    /// Locks and reads the directory, which is made if it does not exist. Makes no file and starts no thread before
+    /// the first submission, with one exception: a tail of an earlier life that may never have been synced is written
+    /// anew and synced before this returns. Before [`Self::settle_to`] is called, the caller must have read the
+    /// replay and made its entries durable elsewhere.
+    ///
+    /// A file whose header is damaged is retired if the other files say that everything in it is settled; any other
+    /// damage of that kind is an error.
     pub fn open(env: &Env, dir: &Path, options: JournalOptions) -> Result<(Self, Replay), JournalError> {
         Self::open_closed(env, dir, options, None)
     }
 
-    /// As [`Self::open`], of a journal of which the caller may know that it was closed with everything in it settled and
-    /// that nobody has written to it since; `closed` is its id then. If it is damaged and nothing in it contradicts,
-    /// what is damaged is put aside, and the journal begins anew.
+    /// As [`Self::open`], for a journal of which the caller may know that it was closed with everything in it settled
+    /// and not written to since; `closed` is its id then. If such a journal is damaged, and nothing in it contradicts
+    /// the caller, its damaged files are retired and the journal begins anew.
     pub fn open_closed(
         env: &Env,
         dir: &Path,
@@ -101,7 +104,7 @@ impl Journal {
         let root = env.fs.open_dir(dir).map_err(|error| JournalError::io(dir, error))?;
         let recovered = match recover(env, dir, options) {
             Err(error @ JournalError::Corrupt { .. }) => {
-                put_aside_needless(env, dir, closed, error)?;
+                retire_needless(env, dir, closed, error)?;
                 recover(env, dir, options)?
             }
             recovered => recovered?,
@@ -143,10 +146,11 @@ impl Journal {
         Ok((journal, recovered.replay))
     }
 
-    /// Has `note` called on the journal's thread before the first entries are written, so that what it writes down is
-    /// there before anything is acked. There is a file then that a restart finds, so that the id is kept.
-    pub fn on_first_use(&self, note: FirstUse) {
-        *self.shared.first_use.lock() = Some(note);
+    /// Sets the function that the journal's thread calls before it writes the first entries, so that what `first_use`
+    /// records is there before anything is acked. A file that a restart finds exists by then, so that the journal's
+    /// id is kept.
+    pub fn on_first_use(&self, first_use: FirstUse) {
+        *self.shared.first_use.lock() = Some(first_use);
     }
 
     /// Queues an entry; entries are stored in the order of these calls. Never waits for the disk.
@@ -154,7 +158,7 @@ impl Journal {
         self.queue(submission, false)
     }
 
-    /// As [`Self::submit`], but refused while the journal waits for what the system is short of.
+    /// As [`Self::submit`], but refused while the journal waits for a resource that the system lacks.
     pub fn submit_unless_short(&self, submission: Submission) -> Result<(), JournalError> {
         self.queue(submission, true)
     }
@@ -195,7 +199,7 @@ impl Journal {
         if start.writer.is_none() {
             return Err(self.failure().unwrap_or(JournalError::Closed));
         }
-        // The writer stays here until there is a thread: what a thread is to be started with is gone if it cannot be.
+        // The writer stays here until the thread runs: whatever is moved to a thread that cannot be started is lost.
         let (hand_over, handed) = sync_channel::<Writer>(1);
         let work = Box::new(JournalWork::waits_for(handed));
         let worker =
@@ -209,25 +213,25 @@ impl Journal {
         Ok(wake)
     }
 
-    /// The system has no thread for the journal, and may have one at the next submission.
+    /// The system gives the journal no thread; the next submission tries again.
     fn without_thread(&self, error: &io::Error) -> JournalError {
         let what = format!("no thread can be started for the journal: {error}");
         let error = JournalError::io(&self.dir, io::Error::new(io::ErrorKind::OutOfMemory, what));
         let shortage = Shortage { error: error.clone(), waiting_bytes: 0 };
         let before = self.shared.queue.lock().shortage.replace(shortage);
         if before.is_none() {
-            tracing::warn!(%error, "the journal waits for what the system is short of");
+            tracing::warn!(%error, "the journal waits for a resource that the system lacks");
         }
         error
     }
 
-    /// Every entry below was stored, synced if it wanted that, and its owner was told.
+    /// Position below which every entry was stored, was synced if it wanted that, and its owner was told.
     pub fn delivered(&self) -> Position {
         Position(self.shared.delivered.load(Ordering::Acquire))
     }
 
-    /// Whether [`Self::delivered`] has passed every entry that was submitted. An owner is told before that, so that who
-    /// only knows of the owners may be early. Never again once an entry was refused.
+    /// Whether [`Self::delivered`] has passed every entry that was submitted. Owners are told before that, so a
+    /// caller that counts only calls to owners may be early. Never true again once an entry was refused.
     pub fn has_delivered_all(&self) -> bool {
         let delivered = self.shared.delivered_count.load(Ordering::Acquire);
         delivered == self.submitted_count()
@@ -243,77 +247,79 @@ impl Journal {
         self.shared.delivered_count.load(Ordering::Acquire) >= count
     }
 
-    /// Every entry below is synced.
+    /// Position below which every entry is synced.
     pub fn synced(&self) -> Position {
         Position(self.shared.synced.load(Ordering::Acquire))
     }
 
-    /// Everything below `position` is durable elsewhere and need not be found by a replay any more; files that are
-    /// wholly below are used again. Later frames say so, and replays begin there. Positions beyond
-    /// [`Self::delivered`] count as that.
+    /// Tells the journal that everything below `position` is durable elsewhere, and that no replay need find it;
+    /// files that are wholly below it are used again. Later frames state the position, and replays begin there. A
+    /// position beyond [`Self::delivered`] counts as that.
     pub fn settle_to(&self, position: Position) {
         self.shared.settled.fetch_max(position.0.min(self.delivered().0), Ordering::AcqRel);
-        // It may be waiting for a file to use again.
+        // The thread may be waiting for a file to use again.
         if let Some(wake) = self.wake.get() {
             wake.wake();
         }
     }
 
-    /// Everything below is settled.
+    /// Position below which everything is settled.
     pub fn settled(&self) -> Position {
         Position(self.shared.settled.load(Ordering::Acquire))
     }
 
-    /// No later life finds anything below: the journal itself says so, synced. It lags behind [`Self::settled`], which
-    /// only a later frame writes down.
+    /// Position below which no later life finds anything: the journal states it, synced. It lags behind
+    /// [`Self::settled`], which only a later frame writes down.
     pub fn settled_on_disk(&self) -> Position {
         Position(self.shared.settled_on_disk.load(Ordering::Acquire))
     }
 
-    /// Bytes from what is not settled to where the next entry goes: what a restart would have to read.
+    /// Bytes from the settled position to where the next entry goes: as much as a restart would have to read.
     pub fn used_bytes(&self) -> u64 {
         let from = self.settled().0.max(self.shared.oldest.load(Ordering::Acquire));
         self.delivered().0.saturating_sub(from)
     }
 
-    /// Whether it should be given files back by [`Self::settle_to`]: it is half full, or its volume has no room for more.
+    /// Whether the settler should call [`Self::settle_to`]: the journal is half full, or its volume has no room for
+    /// more.
     pub fn wants_settling(&self) -> bool {
         self.used_bytes() >= self.bytes_max() / 2 || self.is_out_of_room()
     }
 
-    /// Whether its volume has no room for more, and something in it is not settled.
+    /// Whether its volume has no room for more, and something in the journal is not settled.
     pub fn is_out_of_room(&self) -> bool {
         self.shared.wants_files.load(Ordering::Relaxed) && self.used_bytes() > 0
     }
 
-    /// What [`Self::used_bytes`] may come to before entries have to wait for [`Self::settle_to`].
+    /// Upper bound of [`Self::used_bytes`], in bytes: beyond it entries wait for [`Self::settle_to`].
     pub fn bytes_max(&self) -> u64 {
         self.options.bytes_max()
     }
 
-    /// Size of the largest payload that can be submitted.
+    /// Size of the largest payload that can be submitted, in bytes.
     pub fn entry_bytes_max(&self) -> usize {
         let frame_bytes_max = usize::try_from(Files::frame_bytes_max(&self.options)).unwrap_or(usize::MAX);
         frame_bytes_max - frames::frame_bytes(1, 0)
     }
 
-    /// Why the journal takes nothing more, if it has failed.
+    /// The error with which the journal has failed, if it has; it takes nothing more then.
     pub fn failure(&self) -> Option<JournalError> {
         self.shared.queue.lock().failure.clone()
     }
 
-    /// The thread of the journal's own that has died of a panic, if one has.
+    /// Name of the journal's own thread that has panicked, if one has.
     pub fn dead_thread(&self) -> Option<&'static str> {
         self.shared.dead_thread.get().copied()
     }
 
-    /// What has vanished of the journal while it was in use, if that is why it has failed.
+    /// The error that names the vanished file or directory, if that is why the journal has failed.
     pub fn vanished(&self) -> Option<JournalError> {
         self.shared.vanished.get().cloned()
     }
 
-    /// Looks whether the journal's directory and the files that a start would read are still where they were, and begin with
-    /// what was written there; otherwise it fails. What was stored before stays with who was told. Waits for the disk.
+    /// Checks that the journal's directory, and the files that a start would read, are still where they were and
+    /// begin with the bytes written there; otherwise the journal fails. Entries stored before stay stored for their
+    /// owners. Waits for the disk.
     pub fn check_in_place(&self) {
         let is_closed = || self.shared.lock.lock().is_none();
         if self.failure().is_some() || self.shared.vanished.get().is_some() || is_closed() {
@@ -322,7 +328,9 @@ impl Journal {
         match self.look() {
             Ok(()) => {}
             Err(error @ JournalError::Vanished { .. }) => self.fail_vanished(error),
-            Err(error) => tracing::warn!(%error, "nobody can tell whether the journal is where it was"),
+            Err(error) => {
+                tracing::warn!(%error, "whether the journal is still in its place cannot be checked")
+            }
         }
     }
 
@@ -342,30 +350,31 @@ impl Journal {
         }
     }
 
-    /// What the system is short of, if the journal waits for that: entries that were submitted are not stored meanwhile.
+    /// The resource that the system lacks, if the journal waits for one: submitted entries are not stored meanwhile.
     pub fn shortage(&self) -> Option<JournalError> {
         self.shared.queue.lock().shortage.as_ref().map(|shortage| shortage.error.clone())
     }
 
-    /// Payloads in bytes that wait with the journal for what the system is short of: what was taken before anybody knew.
+    /// Bytes of payloads that wait in the journal for a resource that the system lacks: those taken before the
+    /// shortage was met.
     pub fn waiting_bytes(&self) -> u64 {
         self.shared.queue.lock().shortage.as_ref().map_or(0, |shortage| shortage.waiting_bytes)
     }
 
-    /// For how long the journal has been full, if it is: what was submitted waits until [`Self::settle_to`] gives it a
-    /// file back.
+    /// How long the journal has been full, if it is: submitted entries wait until [`Self::settle_to`] frees a file.
     pub fn full_for(&self) -> Option<Duration> {
         let since = self.shared.full_since_us.load(Ordering::Relaxed);
         let now = self.shared.env.clock.monotonic();
         (since > 0).then(|| now.saturating_sub(Duration::from_micros(since)))
     }
 
-    /// Puts entries aside under `name`, in a synced file of its own, for a user who cannot take them now and must not
-    /// keep the journal from being used again. Durable when this returns; refused before anything is written where the
-    /// volume has no room for it. Every replay gives them, before the
-    /// journal's own entries and instead of those, until [`Self::release_held`]. The entries of a stream have to be
-    /// all that are not settled up to the last of them. Calls for one name add up. A name has 1 to 64 letters, digits,
-    /// `-` or `_`.
+    /// Writes entries to a side file under `name`, for a user who cannot take them now and must not keep the
+    /// journal's files from being used again. Durable when this returns; refused, before anything is written, where
+    /// the volume has no room for it.
+    ///
+    /// Every replay gives the held entries first, and instead of the journal's own, until [`Self::release_held`]. The
+    /// entries of a stream have to be all that are not settled up to the last of them. Calls for one name add up. A
+    /// name has 1 to 64 letters, digits, `-` or `_`.
     pub fn hold(&self, name: &str, entries: &[RecoveredEntry]) -> Result<(), JournalError> {
         check_name(name)?;
         if entries.is_empty() {
@@ -379,7 +388,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Removes what was held aside under `name`; fine if there is nothing. Durable when this returns.
+    /// Removes the side files of `name`; no error if there are none. Durable when this returns.
     pub fn release_held(&self, name: &str) -> Result<(), JournalError> {
         let mut held = self.held.lock();
         let fs = &self.shared.env.fs;
@@ -395,7 +404,7 @@ impl Journal {
         fs.sync_dir(&self.dir).map_err(|error| JournalError::io(&self.dir, error))
     }
 
-    /// Reads what is held aside under `name`, file by file, in the order in which it was put there.
+    /// Reads the entries held under `name`, side file by side file, in the order in which they were written.
     pub fn read_held(
         &self,
         name: &str,
@@ -408,12 +417,12 @@ impl Journal {
         Ok(())
     }
 
-    /// Where its files lie.
+    /// The journal's directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Names under which entries are held aside.
+    /// Names under which entries are held.
     pub fn held(&self) -> Vec<String> {
         let mut names: Vec<String> = self.held.lock().iter().map(|file| file.name.clone()).collect();
         names.sort_unstable();
@@ -421,18 +430,18 @@ impl Journal {
         names
     }
 
-    /// What the journal has done so far.
+    /// Counters of the journal's work so far.
     pub fn metrics(&self) -> JournalMetrics {
         self.shared.counters.read()
     }
 
-    /// The journal's identity. It is kept from the first file on; until then every opening draws another.
+    /// The journal's identity. It is kept from the first file on; until then every opening draws another one.
     pub fn id(&self) -> JournalId {
         self.id
     }
 
-    /// Stores and syncs what is queued, stops the thread and releases the directory. Entries for which there is no
-    /// room are refused. Dropping the journal instead leaves the disk as a killed process would.
+    /// Stores and syncs the queued entries, stops the thread and releases the directory. Entries for which there is
+    /// no room are refused. Dropping the journal instead leaves the disk as a killed process would.
     pub fn close(&self) -> Result<(), JournalError> {
         self.shared.queue.lock().is_closing = true;
         let mut start = self.start.lock();
@@ -446,10 +455,10 @@ impl Journal {
         self.failure().map_or(Ok(()), Err)
     }
 
-    /// Lets go of the directory as if the process had died: what is queued is forgotten, and nothing more is synced.
-    /// Whoever still holds the journal finds it closed.
+    /// Releases the directory as if the process had died: the queue is forgotten, and nothing more is synced. The
+    /// remaining holders find the journal closed.
     pub fn abandon(&self) {
-        // Owners that only the queue keeps alive are let go of without its lock.
+        // Owners that only the queue keeps alive are dropped without its lock.
         let _forgotten = {
             let mut queue = self.shared.queue.lock();
             queue.is_abandoned = true;
@@ -463,7 +472,7 @@ impl Journal {
     fn join(&self, start: &mut Start) {
         let Some(worker) = start.worker.take() else { return };
         worker.wake().wake();
-        // An owner may hold the last reference, and lets go of it on the journal's own thread, which is not waited for.
+        // An owner may hold the last reference and drop it on the journal's own thread, which is not waited for.
         if !worker.join() {
             tracing::error!(dir = %self.dir.display(), "the journal's thread has panicked");
         }
@@ -476,20 +485,20 @@ impl Drop for Journal {
     }
 }
 
-/// Puts damaged files aside of which nothing is needed: all of a journal that was closed, or those that the others say are
-/// settled. Else fails with `error`, the damage that was found.
-fn put_aside_needless(
+/// Retires damaged files that are not needed: all of a journal that was closed, or those that the other files call
+/// settled. Otherwise fails with `error`, the damage that was found.
+fn retire_needless(
     env: &Env,
     dir: &Path,
     closed: Option<JournalId>,
     error: JournalError,
 ) -> Result<(), JournalError> {
     let refused = match closed {
-        Some(id) => put_aside_damaged(env, dir, id, error),
+        Some(id) => retire_damaged(env, dir, id, error),
         None => Err(error),
     };
     match refused {
-        Err(error @ JournalError::Corrupt { .. }) => put_aside_settled(env, dir, error),
+        Err(error @ JournalError::Corrupt { .. }) => retire_settled(env, dir, error),
         refused => refused,
     }
 }

@@ -2,10 +2,14 @@
 //! durable.
 //!
 //! [`Journal`] takes [`Submission`]s without ever waiting for the disk, and tells each entry's [`EntryOwner`] once it
-//! is stored. [`Journal::open`] also gives a [`Replay`] of what earlier lives have left. Guarantees that what an owner
-//! was told to be synced is found by every later replay, in order, until it is settled; that nothing is found that was
-//! not submitted; and that nothing is told any more once a write or a sync has failed. Refuses damaged files by name,
-//! with two exceptions: a damaged payload costs only its own entry, and what is settled may be damaged. Knows no topics.
+//! is stored. [`Journal::open`] also gives a [`Replay`] of the entries that earlier lives have left. Guarantees that
+//!
+//! - an entry whose owner was told that it is synced is found by every later replay, in order, until it is settled;
+//! - no replay finds an entry that was not submitted;
+//! - no owner is told that an entry is stored once a write or a sync has failed.
+//!
+//! Refuses damaged files by name, with two exceptions: a damaged payload costs only its own entry, and settled files
+//! may be damaged. Knows no topics.
 //!
 //! ```
 //! use std::sync::{Arc, mpsc};
@@ -21,7 +25,7 @@
 //!
 //! impl EntryOwner for Owner {
 //!     fn stored(&self, entry: StoredEntry<'_>) {
-//!         self.0.send(entry.is_synced).expect("somebody waits");
+//!         self.0.send(entry.is_synced).expect("the receiver waits");
 //!     }
 //!     fn failed(&self, _header: &EntryHeader, error: &JournalError) {
 //!         panic!("{error}");

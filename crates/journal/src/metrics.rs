@@ -1,12 +1,12 @@
-//! What a journal has done, in counters and histograms that anybody may read while it works.
+//! Counters and histograms of a journal's work, which any thread may read meanwhile.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::policy::SyncReason;
 
-/// Buckets of a histogram: bucket `n` counts times below `2^n` microseconds and, but for the first, of at least half
-/// of that; the last one counts all longer times too.
+/// Buckets of a histogram. Bucket `n` counts times below `2^n` microseconds and, but for the first, of at least half
+/// of that; the last bucket counts all longer times too.
 pub const BUCKETS: usize = 24;
 
 /// A histogram of times as it stood at one moment.
@@ -30,7 +30,7 @@ impl TimeHistogram {
     }
 }
 
-/// What a journal has done since it was opened.
+/// Counters of a journal's work since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JournalMetrics {
     /// Groups that were written because the queue had run empty.
@@ -47,9 +47,9 @@ pub struct JournalMetrics {
     pub padding_bytes: u64,
     /// From an entry's submission to the start of its group's write.
     pub queueing: TimeHistogram,
-    /// A group's copying and, unless one call writes and syncs it, its write.
+    /// Copying a group and, unless one call both writes and syncs it, writing it.
     pub writing: TimeHistogram,
-    /// A sync; where one call writes a group and syncs it, as with [`crate::SyncMethod::DirectDsync`], this is that call.
+    /// A sync. Where one call writes and syncs a group, as with [`crate::SyncMethod::DirectDsync`], that call.
     pub syncing: TimeHistogram,
 }
 
@@ -75,7 +75,7 @@ impl AtomicHistogram {
     }
 }
 
-/// Cheaper than an addition that others may interfere with: there is one writer.
+/// Cheaper than an atomic addition, and enough because there is one writer.
 fn add(counter: &AtomicU64, count: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
 }
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_lies_below_the_bound_of_its_bucket_and_not_below_the_one_before() {
+    fn time_lies_between_the_bounds_of_its_bucket() {
         for us in [0, 1, 2, 3, 4, 1000, 1 << 21, (1 << 22) - 1] {
             let histogram = AtomicHistogram::default();
             histogram.count(Duration::from_micros(us));

@@ -1,27 +1,28 @@
-//! What a journal can be told: its size, when it syncs, and how.
+//! Options of a journal: its size, when it syncs, and how.
 
 use std::time::Duration;
 
 use crate::JournalError;
 
-/// Smallest size of a journal file.
+/// Smallest size of a journal file, in bytes.
 pub const FILE_BYTES_MIN: u64 = 64 * 1024;
 /// Smallest size of a journal file that the default makes.
 const DEFAULT_FILE_BYTES_MIN: u64 = 1024 * 1024;
-/// Largest size of a journal file: what a frame's length can say, with room to spare.
+/// Largest size of a journal file, in bytes: the length field of a frame can express more.
 pub const FILE_BYTES_MAX: u64 = 2 * 1024 * 1024 * 1024;
 /// Files that a journal of the default file size is divided into.
 const FILES: u64 = 8;
-/// The journal takes this share of its volume at most where it is told to fit it, but [`FITTED_BYTES_MIN`] at least.
+/// Divisor: a journal that fits its volume takes at most an eighth of it, but [`FITTED_BYTES_MIN`] at least.
 const VOLUME_SHARE: u64 = 8;
-/// Enough for batches of the usual size to go on while what came before is being settled.
+/// Bytes that suffice for batches of the usual size to go on while earlier entries are being settled.
 const FITTED_BYTES_MIN: u64 = 8 * 1024 * 1024;
-/// Smallest file of a journal that fits its volume: the batches that it takes are hardly smaller for it.
+/// Smallest file of a journal that fits its volume, in bytes: it still takes nearly the batches that a large one
+/// takes.
 const FITTED_FILE_BYTES_MIN: u64 = 2 * 1024 * 1024;
-/// Alignments that can be asked for: from a sector to 64 KiB.
+/// Alignments that can be chosen, in bytes: from a sector to 64 KiB.
 const ALIGNMENTS: std::ops::RangeInclusive<usize> = 512..=64 * 1024;
 
-/// How what is written becomes durable.
+/// How written bytes become durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncMethod {
     /// `O_DIRECT` and a write that is durable by itself (`RWF_DSYNC`): one system call for each group.
@@ -33,24 +34,24 @@ pub enum SyncMethod {
 /// Options of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JournalOptions {
-    /// Size of all files together; two files at least.
+    /// Size of all files together, in bytes; at least two files.
     pub bytes: u64,
-    /// On a small volume the journal is smaller than that: the log dirs that may lie there need room, too.
+    /// Makes the journal smaller on a small volume, because log dirs on the same volume need room, too.
     pub fits_volume: bool,
-    /// Size of one file.
+    /// Size of one file, in bytes.
     pub file_bytes: u64,
     /// A sync starts when this many bytes have gathered.
     pub group_bytes: usize,
     /// A sync starts this long after the first entry of its group was taken, even if more keep coming.
     pub group_wait: Duration,
-    /// Frames begin and end at multiples of this, so that no block is written twice.
+    /// Frames begin and end at multiples of this many bytes, so that no block is written twice.
     pub alignment: usize,
-    /// What was written without a sync is synced within this time.
+    /// Bytes written without a sync are synced within this time.
     pub sync_interval: Duration,
     /// How to sync.
     pub sync_method: SyncMethod,
-    /// Bytes of the directory's volume, up to a twentieth of it, that are kept for others: while less is left, the journal
-    /// makes nothing ahead and hardly grows, and uses small parts of its files again.
+    /// Bytes of the directory's volume, up to a twentieth of it, that are kept for other users. While less is free,
+    /// the journal makes nothing ahead, hardly grows, and uses small parts of its files again.
     pub reserve_bytes: u64,
 }
 
@@ -70,7 +71,7 @@ impl JournalOptions {
         }
     }
 
-    /// The same for a volume of `volume_bytes`.
+    /// The same options for a volume of `volume_bytes`.
     pub(crate) fn fitted_to(self, volume_bytes: u64) -> Self {
         let bytes = (volume_bytes / VOLUME_SHARE).max(FITTED_BYTES_MIN);
         if !self.fits_volume || bytes >= self.bytes {
@@ -81,17 +82,17 @@ impl JournalOptions {
         Self { bytes, file_bytes: file_bytes.min(self.file_bytes), ..self }
     }
 
-    /// How many files there may be.
+    /// Number of files that there may be.
     pub(crate) fn files_max(&self) -> usize {
         usize::try_from(self.bytes / self.file_bytes).unwrap_or(usize::MAX).max(2)
     }
 
-    /// Size of so many files.
+    /// Size of that many files, in bytes.
     pub(crate) fn bytes_max(&self) -> u64 {
         self.files_max() as u64 * self.file_bytes
     }
 
-    /// Refuses what cannot work.
+    /// Refuses impossible values.
     pub(crate) fn check(&self) -> Result<(), JournalError> {
         if !(FILE_BYTES_MIN..=FILE_BYTES_MAX).contains(&self.file_bytes) {
             return Err(JournalError::invalid(format!(
@@ -129,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_journal_that_fits_its_volume_takes_an_eighth_of_a_small_one() {
+    fn fitted_journal_takes_an_eighth_of_a_small_volume() {
         let default = JournalOptions { fits_volume: true, ..JournalOptions::default() };
         let fitted = |volume_mib: u64| default.fitted_to(volume_mib << 20);
         assert_eq!(fitted(4096), default);

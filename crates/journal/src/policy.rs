@@ -1,16 +1,16 @@
 //! When a sync starts: the group commit policy, as a pure function.
 //!
-//! The thread takes what is queued, and asks. While one group is being synced the next one queues, so that a group is
-//! as large as the device is slow; nothing ever waits for company that may not come.
+//! The journal's thread takes the queued entries, and asks. While one group is being synced the next one queues, so a
+//! group is as large as the device is slow; no entry ever waits for company that may not come.
 
 use std::time::Duration;
 
 /// Why a group was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SyncReason {
-    /// Nobody else waits.
+    /// The queue is empty.
     QueueEmpty,
-    /// As many bytes as one write should have.
+    /// The group has as many bytes as one write should have.
     GroupBytes,
     /// The first entry has waited long enough.
     GroupWait,
@@ -25,7 +25,7 @@ pub(crate) struct GroupPolicy {
     pub(crate) wait: Duration,
 }
 
-/// What is known when the question is asked.
+/// The facts on which the policy decides.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Gathered {
     /// Bytes in the group.
@@ -37,8 +37,8 @@ pub(crate) struct Gathered {
 }
 
 impl GroupPolicy {
-    /// Whether to write the group now, and why; `None`: take more first. If several reasons hold, the one that would
-    /// hold whatever the queue does is named.
+    /// Whether to write the group now, and why; `None`: take more first. If several reasons hold, the result is the
+    /// one that does not depend on the queue.
     pub(crate) fn decide(self, gathered: Gathered) -> Option<SyncReason> {
         if gathered.bytes >= self.bytes {
             Some(SyncReason::GroupBytes)

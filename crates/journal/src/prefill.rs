@@ -1,9 +1,9 @@
-//! The part of a file that frames may be written to: filled with zeros, and synced.
+//! The prefilled range of a file: filled with zeros, and synced, so that frames may be written to it.
 //!
-//! Owns how far that goes, for two threads: the journal's own, which fills a file in small steps where it must, and the
-//! one that fills ahead. Guarantees that zeros are only ever written behind all that is filled, and frames before, so
-//! that neither writes over the other's; and that after a failed write or sync nothing more is filled. Where there is no
-//! space for a step, what was written of it is given back.
+//! Owns how far that range reaches, for two threads: the journal's own, which fills a file in small steps where it
+//! must, and the prefiller's. Guarantees that zeros are only ever written behind all that is filled, and frames
+//! before, so that neither thread writes over the other's bytes; and that nothing more is filled after a failed write
+//! or sync. If a step finds no space, the part of it that was written is given back.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,27 +15,29 @@ use riverrun_env::{AlignedBuffer, File};
 use crate::JournalError;
 use crate::files::NoRoom;
 
-/// A file is made with room for this much, so that the first entry of a new server is not kept waiting.
+/// Bytes filled when a file is made, so that the first entry of a new server does not wait for more.
 pub(crate) const FIRST_STEP_BYTES: u64 = 256 * 1024;
-/// Further room is made in steps of this size: the syncs of groups wait for one step of the other thread at most.
+/// Bytes of each further step: the syncs of groups wait for one step of the other thread at most.
 pub(crate) const STEP_BYTES: u64 = 2 * 1024 * 1024;
 
-/// What is filled by one write, at an address that suits any alignment.
+/// The source of one write of zeros, at an address that suits any alignment.
 static ZEROS: LazyLock<AlignedBuffer> = LazyLock::new(|| AlignedBuffer::zeroed(512 * 1024, 64 * 1024));
 
 /// How far a file is filled.
 ///
-/// Invariants: all below `filled` was synced as zeros, or belonged to a file that is used again; `filled` only grows,
-/// and only under the lock of `filling`, which also guards every write of zeros; `has_failed` is set once `filling` has
-/// an error, and then `filled` stays; so it does once `is_left` is set, which happens under the lock, too.
+/// Invariants:
+/// - All below `filled` was synced as zeros, or belonged to a file that is used again.
+/// - `filled` only grows, and only under the lock of `filling`, which also guards every write of zeros.
+/// - `has_failed` is set once `filling` has an error, and then `filled` stays; so it does once `is_left` is set,
+///   which happens under the lock, too.
 #[derive(Debug)]
 pub(crate) struct PrefilledRange {
-    /// A descriptor of its own: the kernel reports a failed write-back once to each, and one that only fills must not
-    /// take that report away from the one that writes frames.
+    /// A descriptor of its own: the kernel reports a failed write-back once to each descriptor. The one that only
+    /// fills must not take that report away from the one that writes frames.
     file: Arc<dyn File>,
-    /// Size that the file will have.
+    /// Size that the file will have, in bytes.
     bytes: u64,
-    /// Bytes from the file's start. Stored by who fills (Release), read by the writer (Acquire).
+    /// Bytes from the file's start. Stored by the filling thread (Release), read by the writer (Acquire).
     filled: AtomicU64,
     filling: Mutex<Option<JournalError>>,
     has_failed: AtomicBool,
@@ -54,41 +56,42 @@ impl PrefilledRange {
         self.filled.load(Ordering::Acquire)
     }
 
-    /// Size that the file will have, or has if it was left.
+    /// Size in bytes that the file will have, or has if it was left.
     pub(crate) fn bytes(&self) -> u64 {
         if self.is_left.load(Ordering::Acquire) { self.filled() } else { self.bytes }
     }
 
-    /// Whether there is nothing to fill any more: the file is filled to its end, or was left.
+    /// Whether nothing remains to be filled: the file is filled to its end, or was left.
     pub(crate) fn is_full(&self) -> bool {
         self.filled() >= self.bytes || self.is_left.load(Ordering::Acquire)
     }
 
-    /// Nothing is filled any more when this returns, because frames go to another file from now on. Once this one is
-    /// used again it has a room of its own, which knows nothing of a step that is still under way here. Waits for such
+    /// Ends the filling, because frames go to another file from now on. Nothing is filled any more when this returns;
+    /// it waits for a step that is under way. A file that is used again gets a new range, which knows nothing of such
     /// a step.
     pub(crate) fn leave(&self) {
         let _filling = self.filling.lock();
         self.is_left.store(true, Ordering::Release);
     }
 
-    /// Why nothing more is filled, if a write or a sync has failed.
+    /// The error that ended the filling, if a write or a sync has failed.
     pub(crate) fn failure(&self) -> Option<JournalError> {
         if self.has_failed.load(Ordering::Acquire) { self.filling.lock().clone() } else { None }
     }
 
-    /// Fills the file up to `offset` at least, or to its end. Durable when it returns. Waits for a step that another
-    /// thread is at.
+    /// Fills the file up to `offset` at least, or to its end. Durable when it returns. Waits for another thread's
+    /// step that is under way.
     pub(crate) fn fill_to(&self, offset: u64, path: &Path) -> Result<(), NoRoom> {
         self.fill_steps_or_exactly(offset, STEP_BYTES, path)
     }
 
-    /// As [`Self::fill_to`], and not much more than that.
+    /// As [`Self::fill_to`], but not much further.
     pub(crate) fn fill_sparingly(&self, offset: u64, path: &Path) -> Result<(), NoRoom> {
         self.fill_steps_or_exactly(offset, FIRST_STEP_BYTES, path)
     }
 
-    /// What is missing may be there where a whole step is not. A file that is smaller than the first step is of little use.
+    /// Fills whole steps; without space for one, only the missing bytes. A file smaller than the first step is of
+    /// little use.
     fn fill_steps_or_exactly(&self, offset: u64, step: u64, path: &Path) -> Result<(), NoRoom> {
         match self.fill_in_steps(offset, step, path) {
             Err(NoRoom::Shortage(_)) if self.filled() >= FIRST_STEP_BYTES => self.fill_exactly(offset, path),
@@ -96,7 +99,7 @@ impl PrefilledRange {
         }
     }
 
-    /// As [`Self::fill_to`], and no more than that.
+    /// As [`Self::fill_to`], but no further.
     pub(crate) fn fill_exactly(&self, offset: u64, path: &Path) -> Result<(), NoRoom> {
         self.fill_in_steps(offset, 1, path)
     }
@@ -110,12 +113,12 @@ impl PrefilledRange {
         let filled = self.filled();
         let is_done = filled >= offset || self.is_left.load(Ordering::Acquire);
         let result = if is_done { Ok(()) } else { self.fill(filled, offset, step, path, &mut filling) };
-        // Who waits is served before who fills ahead takes the next step.
+        // The waiting writer is served before the prefiller takes the next step.
         MutexGuard::unlock_fair(filling);
         result
     }
 
-    /// Fills the file a step further; `false`: it is filled to its end.
+    /// Fills the file a step further; returns `false` if it is filled to its end.
     pub(crate) fn fill_step(&self, path: &Path) -> Result<bool, NoRoom> {
         let is_missing = !self.is_full();
         if is_missing {
@@ -149,8 +152,8 @@ impl PrefilledRange {
         result
     }
 
-    /// Gives back what was written without being filled. If that does not work it is written again by the next step, or
-    /// belongs to whoever uses the file again, whose header is synced with it.
+    /// Gives back bytes that were written but do not count as filled. If that fails, the next step writes them again,
+    /// or they belong to the next user of the file, whose header is synced with them.
     fn cut(&self, filled: u64, path: &Path) {
         if let Err(error) = self.file.set_len(filled) {
             tracing::warn!(path = %path.display(), %error, "a part of a step is left in a journal file");
@@ -183,7 +186,7 @@ mod tests {
         let room = PrefilledRange::new(file.clone(), 4 * FIRST_STEP_BYTES, 0);
         room.fill_to(1, path).expect("filled");
         room.leave();
-        // The file is used again, by someone with another room.
+        // The file is used again, with another range.
         file.write_all_at(&[1; 100], FIRST_STEP_BYTES).expect("written");
         assert!(!room.fill_step(path).expect("nothing to do") && room.is_full());
         room.fill_to(2 * FIRST_STEP_BYTES, path).expect("nothing to do");
@@ -191,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_without_space_gives_back_what_it_took_and_a_smaller_one_may_have_it() {
+    fn step_without_space_gives_it_back_to_a_smaller_one() {
         let sim = SimEnv::new(1);
         let path = Path::new("/file");
         let file = sim.fs.open(path, OpenMode::CreateNew).expect("made");

@@ -1,8 +1,8 @@
-//! Whether the journal's directory, and the files that a start would read, are still what their names lead to.
+//! Checks that the journal's directory, and the files that a start would read, are still what their names lead to.
 //!
-//! The system takes what is written to a file that was removed, and no start finds it; nor does one read a file whose header
-//! was written over. A journal whose directory or file was taken away, replaced or written over fails as after a failed
-//! write: nothing more is acked. What it had is with its owners.
+//! The system accepts writes to a file that was removed, but no start finds them; nor does a start read a file whose
+//! header was written over. A journal whose directory or file was removed, replaced or written over fails as after a
+//! failed write: nothing more is acked. Its owners keep the entries that they were told of.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,28 +14,29 @@ use riverrun_env::{Directory, File, FileSystem, Vanishing};
 use crate::JournalError;
 use crate::files::{CurrentFile, OlderFile};
 
-/// The files that have a name, for who looks from outside of the journal's thread.
+/// The files that have a name, for checks from outside the journal's thread.
 ///
-/// Invariants: each file lies under its name and begins with its header, unless somebody else has changed that, or all in
-/// it is settled on disk: only such a one is renamed, removed or used again by the journal itself. None becomes shorter.
+/// Invariants: each file lies under its name and begins with its header, unless another process has changed that, or
+/// all in it is settled on disk: the journal itself renames, removes or uses again only such a file. No file becomes
+/// shorter.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FilesInUse(Arc<Mutex<Vec<NamedFile>>>);
 
-/// A file as it should be found.
+/// The expected state of a file.
 #[derive(Clone, Debug)]
 pub(crate) struct NamedFile {
     path: PathBuf,
-    /// None of one that is only read by a start.
+    /// `None` for a file that only a start reads.
     file: Option<Arc<dyn File>>,
-    /// Its length, as far as it was seen.
+    /// Its length in bytes, as of the last check.
     len: u64,
     header: Vec<u8>,
-    /// Where its frames end; none of the one that is written to.
+    /// Where its frames end; `None` for the current file.
     frames_end: Option<u64>,
 }
 
 impl NamedFile {
-    /// The file that is written to.
+    /// The current file.
     pub(crate) fn current(file: &CurrentFile) -> Self {
         Self {
             path: file.path.clone(),
@@ -46,7 +47,7 @@ impl NamedFile {
         }
     }
 
-    /// One that nothing is written to any more.
+    /// A file that no frame is written to any more.
     pub(crate) fn older(path: PathBuf, file: &OlderFile) -> Self {
         let (header, frames_end) = (file.header.encode(), Some(file.frames_end));
         Self { path, file: None, len: file.bytes, header, frames_end }
@@ -56,7 +57,7 @@ impl NamedFile {
         self.frames_end.is_none_or(|end| end > settled_on_disk)
     }
 
-    /// Fails if its name leads to it no more, or if it was cut or written over; otherwise answers its length.
+    /// Returns the file's length; fails if its name does not lead to it any more, or if it was cut or written over.
     fn look(&self, fs: &dyn FileSystem) -> Result<u64, JournalError> {
         judge(&self.path, Vanishing::of_file(fs, &self.path, self.file.as_deref(), self.len))?;
         judge(&self.path, Vanishing::of_head(fs, &self.path, &self.header))?;
@@ -70,7 +71,7 @@ impl FilesInUse {
         *self.0.lock() = files;
     }
 
-    /// Fails if one of those that are needed is not as it should be. Nobody waits here for the disk but the caller.
+    /// Fails if one of the needed files is not as it should be. Only the caller waits for the disk here.
     pub(crate) fn check(
         &self,
         fs: &dyn FileSystem,
@@ -80,7 +81,7 @@ impl FilesInUse {
         for file in files.into_iter().filter(|file| file.is_needed(settled_on_disk())) {
             match file.look(fs) {
                 Ok(len) => self.note_len(&file, len),
-                // All in it was settled meanwhile, perhaps, and it is used again.
+                // Perhaps all in it was settled meanwhile, and it is used again.
                 Err(_) if !self.has(&file, settled_on_disk()) => {}
                 Err(error) => return Err(error),
             }
@@ -102,7 +103,7 @@ impl FilesInUse {
     }
 }
 
-/// Fails if the name of an open directory leads to it no more, or its lock file is not there.
+/// Fails if the name of an open directory does not lead to it any more, or its lock file is missing.
 pub(crate) fn check_directory(
     fs: &dyn FileSystem,
     path: &Path,

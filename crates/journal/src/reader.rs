@@ -1,8 +1,7 @@
 //! Reading the frames of one file, in large pieces and past the page cache where the system allows it.
 //!
-//! A bad sector is damage like any other: zeros take the place of what the disk does not give back, which no checksum
-//! takes for something that was written. But what is damaged so may have been synced, wherever it lies: see
-//! [`FrameReader::is_unread`].
+//! A bad sector is damage like any other: it is read as zeros, which match no checksum. But bytes in a bad sector may
+//! have been synced, wherever they lie: see [`FrameReader::is_unread`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -20,45 +19,46 @@ use crate::frames::{
 };
 use crate::{JournalError, JournalId};
 
-/// What is read at once.
+/// Bytes that are read at once.
 const WINDOW_BYTES: usize = 1024 * 1024;
-/// What is read begins and ends at multiples of this, or at the end of the file.
+/// Reads begin and end at multiples of this many bytes, or at the end of the file.
 const BLOCK_BYTES: usize = 4096;
-/// The way out that every message about damage ends with.
-/// A server that runs meets damage as well, and writes to the files.
+/// The way out with which every message about damage ends. A running server meets damage as well, and writes to the
+/// files.
 const WAY_OUT: &str = "with the server stopped, restore the file from a copy, or move all files of this journal away, those \
                        that begin with held- too, to give up what was not settled";
-/// What comes before it where the disk does not give something back.
+/// The way out that precedes it where the disk does not give something back.
 const WAY_OUT_OF_UNREAD: &str = "bring its disk back, or stop the server, copy the file with zeros for what cannot be read, \
                                  and put the copy in its place, which gives up no more than that if a start takes it; else";
 
-/// So many places of a file may be bad sectors. Beyond that its disk is dead, and each read may take seconds.
+/// Places of a file that may be bad sectors. Beyond that number its disk is dead, and each read may take seconds.
 const UNREAD_MAX: usize = 64;
-/// What is wrong where the disk does not give back what lies there.
-pub(crate) const UNREAD: &str = "the disk answers the reading of what lies there with an error";
+/// The description of a place that the disk does not give back.
+pub(crate) const UNREAD: &str = "the disk fails to read the bytes there";
 
-/// Pieces of a file, without regard to what is in them.
+/// Pieces of a file, whatever they contain.
 struct Window {
     path: PathBuf,
     file: Arc<dyn File>,
-    /// Size of the file.
+    /// Size of the file, in bytes.
     len: u64,
     bytes: Bytes,
     at: u64,
-    /// What the disk did not give back. It is not asked for it again, so that who comes later sees the same.
+    /// Bytes that the disk did not give back. They are not read again, so that later readers see the same.
     unread: Vec<Range<u64>>,
-    /// Where the file is noted once there is something in `unread`.
+    /// Where the file is registered once `unread` has an entry.
     noted_in: UnreadFiles,
 }
 
-/// Files of which the disk does not give back all, by their paths, and the places in each: once they are full nobody writes
-/// to them again. A reader gives up a file with more than [`UNREAD_MAX`] places, and the next one finds the same ones mostly.
+/// Files that the disk does not give back in full, by path, and the places in each: once such a file is full, no
+/// frame is written to it again. A reader gives up a file with more than [`UNREAD_MAX`] places, and the next reader
+/// mostly finds the same ones.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UnreadFiles(Arc<Mutex<BTreeMap<PathBuf, BTreeSet<u64>>>>);
 
 impl UnreadFiles {
-    /// Whether the place is new.
-    fn note(&self, path: &Path, position: u64) -> bool {
+    /// Remembers the place; returns whether it is new.
+    fn note_place(&self, path: &Path, position: u64) -> bool {
         self.0.lock().entry(path.to_path_buf()).or_default().insert(position)
     }
 
@@ -66,7 +66,7 @@ impl UnreadFiles {
         self.0.lock().contains_key(path)
     }
 
-    /// There is no such file any more.
+    /// Forgets a file that is gone.
     pub(crate) fn forget(&self, path: &Path) {
         self.0.lock().remove(path);
     }
@@ -106,11 +106,11 @@ impl Window {
             match self.read_some(&mut buffer[filled..end], at + filled as u64) {
                 Ok(0) => break,
                 Ok(count) => filled += count,
-                // Past the page cache a read fails whole, wherever in it the bad sector is.
+                // Past the page cache a read fails as a whole, wherever in it the bad sector is.
                 Err(error) if is_device_error(&error) && !is_by_block => is_by_block = true,
                 Err(error) if is_device_error(&error) && self.unread.len() < UNREAD_MAX => {
                     let position = at + filled as u64;
-                    if self.noted_in.note(&self.path, position) {
+                    if self.noted_in.note_place(&self.path, position) {
                         tracing::warn!(path = %self.path.display(), position, %error, "a place cannot be read");
                     }
                     buffer[filled..block_end].fill(0);
@@ -125,7 +125,7 @@ impl Window {
         Ok(())
     }
 
-    /// Reads from `offset` on, and has zeros where the disk has failed to give something back before.
+    /// Reads from `offset` on, with zeros where the disk failed to give something back before.
     fn read_some(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let size = buffer.len();
         let len = |upto: u64| usize::try_from(upto - offset).unwrap_or(usize::MAX).min(size);
@@ -144,7 +144,7 @@ impl Window {
 pub(crate) struct FrameReader {
     pub(crate) path: PathBuf,
     pub(crate) header: FileHeader,
-    /// Where the bytes end that the file has and may have.
+    /// Where the file's readable bytes end.
     len: u64,
     window: Window,
 }
@@ -155,7 +155,7 @@ impl FrameReader {
         Self::open_noted(path, file, &UnreadFiles::default())
     }
 
-    /// As [`Self::open`], and has the file noted in `unread` as soon as something is met that the disk does not give back.
+    /// As [`Self::open`]; and registers the file in `unread` as soon as the disk does not give something back.
     pub(crate) fn open_noted(
         path: PathBuf,
         file: Arc<dyn File>,
@@ -176,8 +176,8 @@ impl FrameReader {
         }
     }
 
-    /// Whether something of the `len` bytes from `position` on, which were read, is not what the disk has: nobody knows then
-    /// whether it was synced once.
+    /// Whether some of the `len` bytes from `position` on were read as zeros in place of bytes that the disk did not
+    /// give back: whether those were synced once is unknown.
     pub(crate) fn is_unread(&self, position: u64, len: usize) -> bool {
         let offset = self.offset(position);
         self.window.is_unread(offset..offset + len as u64)
@@ -187,7 +187,7 @@ impl FrameReader {
         position - self.header.start
     }
 
-    /// How many bytes the file has from `position` on.
+    /// Number of bytes that the file has from `position` on.
     pub(crate) fn bytes_from(&self, position: u64) -> usize {
         usize::try_from(self.len.saturating_sub(self.offset(position))).unwrap_or(usize::MAX)
     }
@@ -204,8 +204,9 @@ impl FrameReader {
         let is_here = |claim: Claim| claim.position == position;
         let mut read = first.len();
         let frame = match table_end(&first, bytes_max) {
-            // Also what a client once sent is looked at here, in a file that is used again. It may look like the beginning
-            // of a frame with the largest table, in every block: only who knows the journal's id has that table read.
+            // In a file that is used again, this may be a client's old payload. It may look like the beginning of a
+            // frame with the largest table, in every block. So a table is only read where the journal's id stands,
+            // which clients do not know.
             Ok(_) if !claim_of(&first, self.header.id).is_some_and(is_here) => {
                 Err(NoFrame::Damaged("the frame there belongs elsewhere"))
             }
@@ -224,7 +225,8 @@ impl FrameReader {
         }
     }
 
-    /// Where the next intact frame begins that lies behind `position`, at which none does, and below `end`.
+    /// Where the next intact frame begins that lies behind `position` and below `end`. No frame is intact at
+    /// `position` itself.
     pub(crate) fn next_frame(&mut self, position: u64, end: u64) -> Result<Option<u64>, JournalError> {
         let mut next = position + u64::from(self.header.alignment);
         while next < end && self.bytes_from(next) > 0 {
@@ -251,20 +253,20 @@ impl FrameReader {
         }
         let first = self.read(position, FRAME_HEADER_BYTES.min(bytes))?;
         let claim = claim_of(&first, self.header.id).filter(|claim| claim.position == position);
-        // No frame was ever begun that does not fit into the file: such a size is of a header that was torn.
+        // A frame that does not fit into the file was never begun: such a size is that of a torn header.
         let fits =
             |claim: &Claim| (claim.end - position).is_multiple_of(block) && claim.end <= self.header.end();
         Ok(claim.filter(fits).is_some_and(|claim| claim.end - position > bytes as u64))
     }
 
-    /// Whether something lies at `position`, where no frame is intact, that says to be one of that place: a group that was torn,
-    /// or has been damaged since.
+    /// Whether the bytes at `position`, where no frame is intact, claim to be a frame of that place: a group that was
+    /// torn, or has been damaged since.
     pub(crate) fn is_torn_at(&mut self, position: u64) -> Result<bool, JournalError> {
         let first = self.read(position, FRAME_HEADER_BYTES.min(self.bytes_from(position)))?;
         Ok(claim_of(&first, self.header.id).is_some_and(|claim| claim.position == position))
     }
 
-    /// An error about what lies at `position`.
+    /// An error about the bytes at `position`.
     pub(crate) fn corrupt(&self, position: u64, what: &str) -> JournalError {
         JournalError::corrupt(&self.path, self.offset(position), with_way_out(what))
     }
@@ -278,21 +280,21 @@ fn with_way_out(what: &str) -> String {
     }
 }
 
-/// What the frames in a file tell of what is needed, without regard to its header and to their order.
+/// Facts from the frames in a file, read without regard to its header and to their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Survey {
-    /// Where the last of what may be a frame with entries ends.
+    /// End of the last possible frame with entries.
     pub(crate) entries_end: u64,
-    /// Where the last of what may be a frame of any kind ends.
+    /// End of the last possible frame of any kind.
     pub(crate) frames_end: u64,
-    /// The most that an intact frame says is settled; none where none is intact.
+    /// The highest settled position that an intact frame states; `None` if no frame is intact.
     pub(crate) settled: Option<u64>,
-    /// Which bytes of the file the disk did not give back behind the block with the file's header.
+    /// Byte ranges of the file that the disk did not give back, behind the block with the file's header.
     pub(crate) unread: Vec<Range<u64>>,
 }
 
 impl Survey {
-    /// Looks at every place in a file where a frame of journal `id` may begin, also a damaged one or one that was cut.
+    /// Looks at every place in a file where a frame of journal `id` may begin, also a damaged or cut one.
     pub(crate) fn of(path: &Path, file: Arc<dyn File>, id: JournalId) -> io::Result<Self> {
         let len = file.len()?;
         let mut window = Window::new(path, file, len, &UnreadFiles::default());
@@ -312,7 +314,7 @@ impl Survey {
             }
         }
         survey.unread = window.unread;
-        // The smallest alignment has frames in the block with the header: those that come behind tell of them.
+        // With the smallest alignment, frames lie in the block with the header: those behind it tell of them.
         survey.unread.retain(|unread| unread.end > BLOCK_BYTES as u64 || survey.frames_end == 0);
         Ok(survey)
     }
@@ -327,7 +329,7 @@ mod tests {
     use crate::frames::FRAME_MAGIC;
 
     #[test]
-    fn what_a_client_sent_has_no_table_read_though_it_begins_as_a_frame_does() {
+    fn client_payload_like_a_frame_has_no_table_read() {
         const FILE_BYTES: usize = 8 * WINDOW_BYTES;
         let (path, alignment) = (Path::new("/file"), *ALIGNMENTS.start());
         let header = FileHeader {

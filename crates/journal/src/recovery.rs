@@ -1,13 +1,13 @@
-//! What a journal does when it is opened: finds its files, tells a torn tail from corruption, and writes the tail anew.
+//! Opening a journal: finds its files, tells a torn tail from corruption, and writes the tail anew.
 //!
-//! All files but the last one end where the header of the next one says, and everything in them was synced. In the
-//! last one the frames say how far it was synced: a chain of frames that breaks below is corruption, one that breaks
-//! at or above it has a torn tail. What a later frame calls settled may be damaged, because nobody needs it. What is
-//! intact of the tail may be in the page cache or in the device only, so it is written to another file and synced before
-//! anybody sees it; until that file has its name, the old tail counts.
+//! All files but the last end where the header of the next one says, and everything in them was synced. In the last
+//! file the frames state how far it was synced: a chain of frames that breaks below that position is corruption, one
+//! that breaks at or above it has a torn tail. Bytes that a later frame calls settled may be damaged, because they
+//! are not needed. The intact part of the tail may be in the page cache or in the device only, so it is written to
+//! another file and synced before the caller sees it; until that file has its name, the old tail counts.
 //!
-//! Guarantees: only headers of the last file's frames and the payloads of its tail are read here, whatever the
-//! journal's size; an interrupted recovery changes nothing that the next one finds.
+//! Guarantees: whatever the journal's size, only the headers of the last file's frames and the payloads of its tail
+//! are read here; and an interrupted recovery changes nothing that the next one finds.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ use crate::{JournalError, JournalId, JournalOptions, RecoveredEntry, StreamId};
 mod closed;
 mod verify;
 
-pub(crate) use closed::put_aside_damaged;
+pub(crate) use closed::retire_damaged;
 pub use verify::{JournalFinding, id_in, verify, verify_with_held};
 
 #[cfg(test)]
@@ -38,21 +38,21 @@ mod tests;
 #[cfg(test)]
 use tests::trusts_page_cache;
 
-/// What an opened journal starts from.
+/// The state from which an opened journal starts.
 pub(crate) struct Recovered {
     pub(crate) files: Files,
     pub(crate) replay: Replay,
     pub(crate) held: Vec<HeldFile>,
-    /// Where frames end; all before is synced.
+    /// End of the frames; everything before it is synced.
     pub(crate) synced: u64,
     pub(crate) settled: u64,
-    /// As far as a synced header or frame says so.
+    /// The highest position that a synced header or frame states.
     pub(crate) settled_on_disk: u64,
     /// Start of the oldest file that has something unsettled.
     pub(crate) oldest: u64,
 }
 
-/// Which entries need not be found: they are durable elsewhere, or held.
+/// Decides which entries need not be found: those that are durable elsewhere, or held.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Excluded {
     pub(crate) settled: u64,
@@ -73,32 +73,33 @@ struct Listing {
     held: Vec<HeldFile>,
 }
 
-/// How far the frames of the last file go.
+/// The extent of the frames of the last file.
 #[derive(Default)]
 struct Walk {
-    /// Behind the last frame of the chain.
+    /// End of the last frame of the chain.
     end: u64,
-    /// Places of the chain's frames, and the settled positions that they say.
+    /// Positions of the chain's frames, and the settled positions that they state.
     frames: Vec<(u64, u64)>,
-    /// The most that any frame in the file says.
+    /// The highest synced position that any frame in the file states.
     synced: u64,
-    /// The same. What is settled was durable elsewhere before a frame could say so: that stays true whatever became of
-    /// the frames beside it, and whether or not it was synced itself. Only to use files again takes one that was.
+    /// The highest settled position that any frame states. An entry was durable elsewhere before a frame could say
+    /// so: that stays true whatever became of the frames beside it, and whether or not that frame itself was synced.
+    /// Only using files again takes a synced frame.
     settled: u64,
-    /// A frame begins behind the chain and is not whole.
+    /// Whether a frame begins behind the chain and is not whole.
     is_torn: bool,
 }
 
-/// What is said of such a frame.
+/// The description of such a frame.
 const TORN: &str = "a torn group ends the journal";
 
-/// Whether what the page cache shows is served as it is: a bug that a test plants, to see that it is found.
+/// A bug that a test plants: serving the content of the page cache as it is.
 #[cfg(not(test))]
 const fn trusts_page_cache() -> bool {
     false
 }
 
-/// Finds what is in `dir` and writes the tail anew.
+/// Finds the content of `dir` and writes the tail anew.
 pub(crate) fn recover(env: &Env, dir: &Path, options: JournalOptions) -> Result<Recovered, JournalError> {
     let listing = list(env, dir)?;
     make_names_durable(env, dir, &listing)?;
@@ -119,7 +120,7 @@ pub(crate) fn recover(env: &Env, dir: &Path, options: JournalOptions) -> Result<
         Some((_, last)) => read_tail(last, &walk, files.end, &excluded)?,
         None => Vec::new(),
     };
-    // What other frames say may be in the page cache only: good to skip entries by, not to reuse files by.
+    // Other frames may be in the page cache only: good to skip entries by, not to use files again by.
     let mut settled_on_disk = in_headers.max(walk.settled_below(files.end));
     let ends = files.older.iter().map(|older| older.frames_end);
     let readers = found.into_iter().map(|(_, reader)| reader).zip(ends);
@@ -143,8 +144,8 @@ pub(crate) fn recover(env: &Env, dir: &Path, options: JournalOptions) -> Result<
     })
 }
 
-/// A name may have been given right before the end, so that nobody knows yet whether it is durable: what is built on
-/// it must not outlive it. The same is true of the directory itself before the first file.
+/// Syncs the directory. A name may have been given right before the last life ended, so that it may not be durable,
+/// and nothing that builds on it may outlive it. The same holds for the directory itself before the first file.
 fn make_names_durable(env: &Env, dir: &Path, listing: &Listing) -> Result<(), JournalError> {
     if listing.files.is_empty() {
         return sync_ancestors(env, dir);
@@ -183,7 +184,7 @@ fn files_of(
     })
 }
 
-/// For each stream that has held entries, the last of them.
+/// The last held entry of each stream that has any.
 fn held_up_to(
     env: &Env,
     dir: &Path,
@@ -197,7 +198,7 @@ fn held_up_to(
     Ok(held_up_to)
 }
 
-/// Takes an entry into what is known of each stream: the last one of it that is held.
+/// Remembers an entry, if it is the last held one of its stream.
 fn note_held(held_up_to: &mut HashMap<StreamId, Position>, entry: &RecoveredEntry) {
     let last = held_up_to.entry(entry.header.stream).or_default();
     *last = (*last).max(entry.position);
@@ -227,7 +228,7 @@ fn list(env: &Env, dir: &Path) -> Result<Listing, JournalError> {
 fn sync_ancestors(env: &Env, dir: &Path) -> Result<(), JournalError> {
     for ancestor in dir.ancestors().skip(1).filter(|path| !path.as_os_str().is_empty()) {
         match env.fs.sync_dir(ancestor) {
-            // What this process may not read, it has not made.
+            // A directory that this process may not read was not made by it.
             Err(error) if error.kind() != std::io::ErrorKind::PermissionDenied => {
                 return Err(JournalError::io(ancestor, error));
             }
@@ -279,8 +280,8 @@ fn id_of(env: &Env, found: &[(FileName, FrameReader)]) -> Result<JournalId, Jour
     }
 }
 
-/// Where the frames of each file end; `last_end` is where those of the last one do. Refuses to go on without a file
-/// that had something unsettled.
+/// The files but the last, each with the end of its frames; `last_end` is that of the last file. Fails if a file that
+/// had something unsettled is missing.
 fn older_of(
     found: &[(FileName, FrameReader)],
     settled: u64,
@@ -302,7 +303,7 @@ fn older_of(
     Ok(older)
 }
 
-/// Refuses to go on if the file before `file` is not there (`is_before_there`) and had something unsettled.
+/// Fails if the file before `file` is missing (`!is_before_there`) and had something unsettled.
 pub(crate) fn check_present(
     file: &FrameReader,
     settled: u64,
@@ -316,12 +317,12 @@ pub(crate) fn check_present(
     Err(file.corrupt(file.header.start, &what))
 }
 
-/// Follows the chain of frames to its end and judges what ends it.
+/// Follows the chain of frames to its end and judges why it ends.
 fn walk(file: &mut FrameReader) -> Result<Walk, JournalError> {
     let found = intact_frames(file)?;
     let settled = found.iter().map(|frame| frame.settled).max().unwrap_or(0);
     let begin = chain_start(&found, file.header.frames_start(), settled);
-    // A later frame may say that what ends the chain was synced once.
+    // A later frame may say that the bytes that end the chain were synced once.
     let synced = found.iter().map(|frame| frame.synced).fold(file.header.synced, u64::max);
     let mut walk = Walk { end: begin, frames: Vec::new(), synced, settled, is_torn: false };
     for frame in found.iter().skip_while(|frame| frame.start < begin) {
@@ -335,7 +336,7 @@ fn walk(file: &mut FrameReader) -> Result<Walk, JournalError> {
         return Err(file.corrupt(walk.end, "the file was cut there"));
     }
     if file.frame_at(walk.end)?.is_err_and(|what| what == UNREAD) {
-        // Nobody knows what lies there: no torn tail, or the last that was synced.
+        // These bytes are unknown: a torn tail, or the last synced frame.
         return Err(file.corrupt(walk.end, UNREAD));
     }
     if walk.end < walk.synced {
@@ -371,8 +372,8 @@ fn intact_frames(file: &mut FrameReader) -> Result<Vec<Found>, JournalError> {
     Ok(found)
 }
 
-/// Where the chain of frames begins: behind the last gap before which all is settled, of which nothing is needed, so
-/// that damage there is nobody's loss.
+/// Where the chain of frames begins: behind the last gap before which all is settled. Damage before that position
+/// loses nothing.
 fn chain_start(found: &[Found], frames_start: u64, settled: u64) -> u64 {
     let ends = std::iter::once(frames_start).chain(found.iter().map(|frame| frame.end));
     let behind_gaps = found.iter().zip(ends).filter(|(frame, end)| frame.start != *end);
@@ -381,14 +382,14 @@ fn chain_start(found: &[Found], frames_start: u64, settled: u64) -> u64 {
 }
 
 impl Walk {
-    /// The most that a frame of the chain below `end` says is settled.
+    /// The highest settled position that a frame of the chain below `end` states.
     fn settled_below(&self, end: u64) -> u64 {
         let frames = self.frames.iter().take_while(|(position, _)| *position < end);
         frames.map(|(_, settled)| *settled).max().unwrap_or(0)
     }
 }
 
-/// The entries at or above `from`, frame by frame, up to the first damage: nobody knows whether they were synced.
+/// The entries at or above `from`, frame by frame, up to the first damage: whether they were synced is unknown.
 fn read_tail(
     file: &mut FrameReader,
     walk: &Walk,
@@ -431,7 +432,7 @@ fn needed_entries(frame: &Frame, bytes: &Bytes, excluded: &Excluded) -> Option<V
     needed.map(entry).collect()
 }
 
-/// Writes the tail to a file of its own, which is the current one then. Its frames are durable when this returns.
+/// Writes the tail to a file of its own and makes that the current one. Its frames are durable when this returns.
 fn rewrite(
     files: &mut Files,
     tail: &[Vec<RecoveredEntry>],
@@ -471,8 +472,8 @@ fn rewrite(
     Ok(ReplayFile::new(FrameReader::open_noted(path, file, &files.unread)?, position))
 }
 
-/// Makes a file without a name, with room up to `filled`, and not much more if there is no space for that. If there is
-/// none for it at all, files go for it in which everything is settled.
+/// Makes a file without a name, with room up to `filled`, and not much more if there is no space for that. If there
+/// is no space at all, removes files in which everything is settled.
 fn make_for_tail(
     files: &mut Files,
     bytes: u64,
@@ -482,7 +483,7 @@ fn make_for_tail(
     loop {
         let made = files.make(bytes).and_then(|file| allocate(&file, filled).map(|()| file));
         let Err(NoRoom::Shortage(_)) = &made else { return made };
-        // The last one holds the tail.
+        // The last file holds the tail.
         let is_of_use = files.older.len() > 1 && files.older[0].frames_end <= settled_on_disk;
         let Some(oldest) = files.older.front().filter(|_| is_of_use) else { return made };
         let path = oldest.name.path(&files.dir);

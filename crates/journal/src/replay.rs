@@ -1,8 +1,9 @@
-//! Reading what earlier lives have left: held entries first, then the journal's files in the order of positions.
+//! Reading the entries that earlier lives have left: held ones first, then the journal's files in the order of
+//! positions.
 //!
-//! Everything here was synced, so nothing is cut: a frame that is not there ends the replay with an error that names
-//! file and position, unless it is settled. So does what the disk does not give back. A damaged payload in an intact frame costs
-//! its own entry only, which is reported beside.
+//! All of it was synced, so nothing is cut: a missing frame ends the replay with an error that names file and
+//! position, unless it is settled. So does a place that the disk does not give back. A damaged payload in an intact
+//! frame costs only its own entry, which is reported separately.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -17,19 +18,19 @@ use crate::recovery::Excluded;
 use crate::side_files::HeldFile;
 use crate::{DamagedEntry, EntryHeader, JournalError, JournalId, RecoveredEntry};
 
-/// Payloads in bytes that are given at once, and a frame more: a file may be larger than memory should hold.
+/// Bytes of payloads given at once, apart from one frame more: a file may be larger than memory should hold.
 const PART_BYTES: usize = 64 * 1024 * 1024;
-/// What is wrong with an entry that can be read.
+/// The description of an entry that can be read and is damaged.
 pub(crate) const MISMATCH: &str = "the payload of an entry does not match its checksum";
 
-/// Which entries are asked for.
+/// Selects the entries that the caller wants.
 type IsWanted<'a> = &'a dyn Fn(&EntryHeader, Position) -> bool;
 
 /// A file to read, and the position where its frames end.
 pub(crate) struct ReplayFile {
     pub(crate) reader: FrameReader,
     pub(crate) end: u64,
-    /// Where the next frame begins.
+    /// Position where the next frame begins.
     next: u64,
 }
 
@@ -38,8 +39,8 @@ impl ReplayFile {
         Self { next: reader.header.frames_start(), reader, end }
     }
 
-    /// The frame at `position`, which was synced once, or the first intact one behind it if all before that is settled:
-    /// what is damaged there is not needed.
+    /// The frame at `position`, which was synced once; or the first intact one behind it if all before that is
+    /// settled, so that the damage there does not matter.
     fn frame_from(&mut self, position: u64, settled: u64) -> Result<Frame, JournalError> {
         let what = match self.reader.frame_at(position)? {
             Ok(frame) => return Ok(frame),
@@ -51,8 +52,8 @@ impl ReplayFile {
         }
     }
 
-    /// Gives the entries of the frame at `position` that are wanted and not `excluded`, and adds those whose payloads are
-    /// damaged to `damaged`. Answers where the next frame begins.
+    /// Appends the wanted entries of the frame at `position` that are not `excluded`, and those with damaged payloads
+    /// to `damaged`. Returns where the next frame begins.
     fn read_frame(
         &mut self,
         position: u64,
@@ -70,7 +71,7 @@ impl ReplayFile {
             if row.is_payload(&payload) {
                 take(RecoveredEntry { header: row.header, payload, position: row.position });
             } else if self.reader.is_unread(frame.header.position, frame.bytes) {
-                // The disk may give it back the next time: it is not to be given up now.
+                // The disk may give it back the next time, so it is not given up now.
                 return Err(self.reader.corrupt(row.position.0, UNREAD));
             } else {
                 damaged.push(damaged_entry(row.header, &self.reader.path, row.position));
@@ -117,15 +118,15 @@ impl Replay {
         Self { env, dir, id, held, files, excluded, damaged, part_bytes: PART_BYTES }
     }
 
-    /// The next entries in the order of their submission, those of one file at most, and not all of them of a large one;
-    /// `None` at the end. First come those that were held aside; an entry that is held is not given again. After an error
-    /// the replay is over: what comes later must not be served without what is missing.
+    /// The next entries in the order of their submission; `None` at the end. They are of one file at most, and of a
+    /// large file only a part. Held entries come first; an entry that is held is not given again. After an error the
+    /// replay is over: later entries must not be served without the missing ones.
     #[expect(clippy::should_implement_trait, reason = "an iterator of results would go on after an error")]
     pub fn next(&mut self) -> Result<Option<Vec<RecoveredEntry>>, JournalError> {
         self.next_of(&|_, _| true)
     }
 
-    /// As [`Self::next`], of the entries only that are wanted: damage in the payloads of others is nobody's loss.
+    /// As [`Self::next`], of the wanted entries only: damage in the payloads of others is ignored.
     pub fn next_of(&mut self, is_wanted: IsWanted<'_>) -> Result<Option<Vec<RecoveredEntry>>, JournalError> {
         if let Some(held) = self.held.pop_front() {
             let mut entries = held.read(&self.env, &self.dir, self.id).inspect_err(|_| self.end())?;
@@ -140,15 +141,15 @@ impl Replay {
         Ok(Some(entries))
     }
 
-    /// Looks whether the frames of all that is left are there: then no later [`Self::next`] fails for one that is not.
-    /// Answers the entries of it whose payloads are damaged, in the order in which they will be found. Reads all of it, and
-    /// keeps none of it for that.
+    /// Checks that the frames of the rest are there: then no later [`Self::next`] fails for a missing one. Returns
+    /// the entries whose payloads are damaged, in the order in which they will be found. Reads everything, and keeps
+    /// nothing in memory for that.
     pub fn check(&mut self) -> Result<Vec<DamagedEntry>, JournalError> {
         let mut damaged = Vec::new();
         for held in &self.held {
             let (path, entries) = (held.path(&self.dir), held.read(&self.env, &self.dir, self.id)?);
-            let marks = entries.iter().filter(|entry| entry.is_damaged());
-            damaged.extend(marks.map(|mark| damaged_entry(mark.header, &path, mark.position)));
+            let stand_ins = entries.iter().filter(|entry| entry.is_damaged());
+            damaged.extend(stand_ins.map(|entry| damaged_entry(entry.header, &path, entry.position)));
         }
         for file in &mut self.files {
             let mut position = file.next;
@@ -159,7 +160,7 @@ impl Replay {
         Ok(damaged)
     }
 
-    /// The name under which the next entries are held aside, if they are: they stay there until they are released.
+    /// The name under which the next entries are held, if they are: their side files stay until the name is released.
     pub fn held_next(&self) -> Option<&str> {
         self.held.front().map(|held| held.name.as_str())
     }

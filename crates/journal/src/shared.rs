@@ -1,4 +1,4 @@
-//! What the journal's users and its thread share: the queue, and how far the thread is.
+//! State shared by the journal's users and its thread: the queue, and the thread's progress.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -17,25 +17,25 @@ use crate::{FirstUse, JournalError, JournalId, Submission};
 /// An entry in the queue.
 pub(crate) struct Queued {
     pub(crate) submission: Submission,
-    /// When it came, by the monotonic clock.
+    /// When it was submitted, by the monotonic clock.
     pub(crate) at: Duration,
 }
 
-/// What the journal waits for, because the system is short of it.
+/// The resource that the system lacks, while the journal waits for it.
 #[derive(Clone, Debug)]
 pub(crate) struct Shortage {
     pub(crate) error: JournalError,
-    /// Payloads that were taken before, and are stored when it ends.
+    /// Bytes of payloads that were taken before; they are stored when the shortage ends.
     pub(crate) waiting_bytes: u64,
 }
 
-/// What waits for the thread.
+/// The entries and orders that wait for the thread.
 #[derive(Default)]
 pub(crate) struct Queue {
     pub(crate) entries: VecDeque<Queued>,
-    /// What is queued is stored, and nothing is queued any more.
+    /// Closing: queued entries are stored, and none is queued any more.
     pub(crate) is_closing: bool,
-    /// Nothing is written any more.
+    /// Abandoned: nothing is written any more.
     pub(crate) is_abandoned: bool,
     /// The journal is poisoned.
     pub(crate) failure: Option<JournalError>,
@@ -49,36 +49,38 @@ pub(crate) struct Queue {
 pub(crate) struct Shared {
     pub(crate) env: Env,
     pub(crate) queue: Mutex<Queue>,
-    /// Position below which every owner was told. Stored by the thread (Release), read by anyone (Acquire), so that
-    /// who sees it sees what the owners did.
+    /// Position below which every owner was told. Stored by the thread (Release), read by any thread (Acquire): a
+    /// reader of the position also sees the effects of the owners' calls.
     pub(crate) delivered: AtomicU64,
-    /// Entries that were ever queued, and those of them that `delivered` has passed.
+    /// Entries that were ever queued, and the number of them that `delivered` has passed.
     pub(crate) queued_count: AtomicU64,
     pub(crate) delivered_count: AtomicU64,
-    /// Position below which everything is synced. Stored by the thread (Release), read by anyone (Acquire).
+    /// Position below which everything is synced. Stored by the thread (Release), read by any thread (Acquire).
     pub(crate) synced: AtomicU64,
     /// Position below which everything is durable elsewhere. Raised by the users, read by the thread.
     pub(crate) settled: AtomicU64,
-    /// As far as a synced header or frame says so. Stored by the thread (Release), read by anyone (Acquire).
+    /// The settled position that a synced header or frame states. Stored by the thread (Release), read by any thread
+    /// (Acquire).
     pub(crate) settled_on_disk: AtomicU64,
-    /// Since when the thread waits for a file to use again, in microseconds of the monotonic clock; 0: it does not.
+    /// When the thread began to wait for a file to use again, in microseconds of the monotonic clock; 0 if it does
+    /// not wait.
     pub(crate) full_since_us: AtomicU64,
-    /// The thread has no file to go on with, or soon will have none, before the journal has its full size.
+    /// The thread has no file to go on in, or soon will have none, before the journal has its full size.
     pub(crate) wants_files: AtomicBool,
     /// Start of the oldest file in which something was not settled when the current file was begun.
     pub(crate) oldest: AtomicU64,
     pub(crate) counters: Counters,
-    /// What is to be done before the first entries are written.
+    /// Called before the first entries are written.
     pub(crate) first_use: Mutex<Option<FirstUse>>,
-    /// The journal's thread that has died of a panic.
+    /// Name of the journal's thread that has panicked.
     pub(crate) dead_thread: OnceLock<&'static str>,
-    /// Released once nobody writes any more.
+    /// Released after the last write.
     pub(crate) lock: Mutex<Option<Box<dyn LockGuard>>>,
-    /// Files that are kept once all in them is settled.
+    /// Files that are retired once all in them is settled.
     pub(crate) unread: UnreadFiles,
-    /// The files that the thread has.
+    /// The files that the thread uses.
     pub(crate) in_use: FilesInUse,
-    /// What has vanished; the thread fails with it.
+    /// The error that names the vanished file or directory; the thread fails with it.
     pub(crate) vanished: OnceLock<JournalError>,
 }
 
@@ -89,13 +91,13 @@ impl Shared {
         (queue.is_abandoned, queue.is_closing)
     }
 
-    /// Whether something is queued. Once the journal is being closed nothing comes any more.
+    /// Whether an entry is queued. Once the journal is being closed, no entry is added.
     pub(crate) fn has_queued(&self) -> bool {
         !self.queue.lock().entries.is_empty()
     }
 
-    /// Has whoever wants to know told that the journal holds entries, until that has succeeded once.
-    pub(crate) fn note_first_use(&self, id: JournalId) -> Result<(), JournalError> {
+    /// Calls the function set by [`crate::Journal::on_first_use`], until it has succeeded once.
+    pub(crate) fn report_first_use(&self, id: JournalId) -> Result<(), JournalError> {
         let mut first_use = self.first_use.lock();
         if let Some(note) = &*first_use {
             note(id)?;

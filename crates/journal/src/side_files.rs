@@ -1,4 +1,4 @@
-//! Entries that were put aside: `held-<name>-<number>`.
+//! Side files: entries put aside, in files called `held-<name>-<number>`.
 //!
 //! ```text
 //! magic "RRheldxx"       8
@@ -12,12 +12,13 @@
 //!   payload
 //! CRC-32C of all before  u32
 //! ```
-//! All big-endian. The version rises with each change of layout; a newer one is refused by name, and so is version 1, in which
-//! no stream could be cut. An entry without payload stands for one whose payload was found to be damaged. The file's name ends with `.new` until it is whole; what is
-//! called so after a restart is removed.
+//! All big-endian. The version rises with each change of layout. A newer version is refused by name, and so is
+//! version 1, which knew no cuts. An entry without payload stands for one whose payload was found to be damaged. The
+//! file's name ends with `.new` until it is whole; a restart removes files of that name.
 //!
-//! A log dir that cannot take its entries must not keep the journal from being used again: its user puts them aside
-//! here until the dir is back. Guarantees that a file is whole or not there, and that a damaged one is refused.
+//! A log dir that cannot take its entries must not keep the journal's files from being used again: the log puts the
+//! entries aside here until the dir is back. Guarantees that a side file is whole or not there, and that a damaged
+//! one is refused.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -44,28 +45,28 @@ const CHECKSUM_BYTES: usize = 4;
 const PREFIX: &str = "held-";
 /// Ending of a file until it is whole.
 const NEW_SUFFIX: &str = ".new";
-/// A file in bytes at most: twice what a journal file may have.
+/// Upper bound of a side file in bytes: twice that of a journal file.
 const FILE_BYTES_MAX: u64 = 2 * crate::FILE_BYTES_MAX;
-/// Letters of a name at most.
+/// Upper bound of a name in letters.
 const NAME_LETTERS_MAX: usize = 64;
 
-/// One file of entries that were put aside.
+/// One side file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct HeldFile {
-    /// Orders all files, whatever their names.
+    /// Orders all side files, whatever their names.
     pub(crate) number: u64,
     pub(crate) name: String,
 }
 
 impl HeldFile {
-    /// `None`: not a file of this kind.
+    /// `None`: not the name of a side file.
     pub(crate) fn parse(file_name: &str) -> Option<Self> {
         let (name, number) = file_name.strip_prefix(PREFIX)?.rsplit_once('-')?;
         let number = parse_number(number)?;
         check_name(name).is_ok().then(|| Self { number, name: name.to_owned() })
     }
 
-    /// Whether a file of this kind was to be made, and was not: there is nothing in it that anybody needs.
+    /// Whether the file is a side file that was not finished: nothing in it is needed.
     pub(crate) fn is_unfinished(file_name: &str) -> bool {
         file_name.strip_suffix(NEW_SUFFIX).is_some_and(|name| Self::parse(name).is_some())
     }
@@ -74,8 +75,8 @@ impl HeldFile {
         dir.join(format!("{PREFIX}{}-{:08}", self.name, self.number))
     }
 
-    /// Writes the file, if the volume has room for it. It is durable when this returns; after an error it is not there,
-    /// or whole.
+    /// Writes the side file, if the volume has room for it. It is durable when this returns; after an error it is
+    /// whole or not there.
     pub(crate) fn write(
         &self,
         env: &Env,
@@ -91,7 +92,7 @@ impl HeldFile {
         atomic_replace(&*env.fs, &path, &bytes).map_err(|error| JournalError::io(&path, error.into()))
     }
 
-    /// Reads the file.
+    /// Reads the side file.
     pub(crate) fn read(
         &self,
         env: &Env,
@@ -101,7 +102,7 @@ impl HeldFile {
         Ok(self.read_placed(env, dir, id)?.into_iter().map(|held| held.entry).collect())
     }
 
-    /// The same with the places of the entries in the file.
+    /// As [`read`], with the places of the entries in the file.
     pub(crate) fn read_placed(
         &self,
         env: &Env,
@@ -129,16 +130,16 @@ impl HeldFile {
     }
 }
 
-/// An entry that is held aside.
+/// An entry in a side file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldEntry {
     /// Where it begins, in bytes from the start of its file.
     pub position: u64,
-    /// What it is, or was: see [`RecoveredEntry::is_damaged`].
+    /// The entry itself; see [`RecoveredEntry::is_damaged`].
     pub entry: RecoveredEntry,
 }
 
-/// Why a file cannot be read, and where in it that shows.
+/// Why a side file cannot be read, and where in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Flaw {
     position: u64,
@@ -151,7 +152,7 @@ impl Flaw {
     }
 }
 
-/// Refuses a name that is no part of a file's name or too long.
+/// Refuses a name that is too long or cannot be part of a file's name.
 pub(crate) fn check_name(name: &str) -> Result<(), JournalError> {
     let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
     if is_plain && (1..=NAME_LETTERS_MAX).contains(&name.len()) {
@@ -204,7 +205,7 @@ fn decode(bytes: &Bytes, id: JournalId) -> Result<Vec<HeldEntry>, Flaw> {
     read_entries(&content)
 }
 
-/// All but the checksum, which it matches. It begins with a header.
+/// The content without the checksum, which it matches. It begins with a header.
 fn checked_content(bytes: &Bytes, version: Option<u16>) -> Result<Bytes, Flaw> {
     let Some((content, checksum)) = bytes.split_last_chunk::<CHECKSUM_BYTES>() else {
         return Err(Flaw::damage(0, "the file ends in its header"));
@@ -222,7 +223,7 @@ fn checked_content(bytes: &Bytes, version: Option<u16>) -> Result<Bytes, Flaw> {
     if crc32c::crc32c(&content).to_be_bytes() == *checksum {
         return Ok(content);
     }
-    // Where it is damaged the checksum of all does not tell, but those of the payloads may.
+    // The checksum of the whole does not tell where the damage is, but those of the payloads may.
     let what = "the file does not match its checksum, though all payloads match theirs";
     let flaw = read_entries(&content).err().unwrap_or(Flaw::damage(0, what));
     Err(match flaw.why {

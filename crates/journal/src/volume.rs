@@ -1,16 +1,15 @@
-//! How much room the journal's volume has, and what the journal may take of it.
+//! The free space of the journal's volume, and the journal's share of it.
 //!
-//! Below its reserve the journal takes next to nothing more: it makes nothing ahead, goes on in files that it has and
-//! that are settled, and grows in small steps, until it is as large as a small part of the reserve. So the reserve stays
-//! for those for whom it is kept.
+//! Below its reserve the journal takes next to nothing more: it makes nothing ahead, goes on in settled files that it
+//! has, and grows in small steps, up to a small part of the reserve. So the reserve stays for its other users.
 
 use std::path::{Path, PathBuf};
 
 use riverrun_env::Env;
 
-/// The reserve is this share of the volume at most.
+/// Divisor: the reserve is at most this share of the volume.
 const VOLUME_SHARE: u64 = 20;
-/// A journal that is larger than this share of the reserve does not grow into it.
+/// Divisor: a journal that is larger than this share of the reserve does not grow into it.
 const RESERVE_SHARE: u64 = 8;
 
 /// The volume that a journal's directory is on.
@@ -28,20 +27,21 @@ impl Volume {
         Self { env: env.clone(), dir: dir.to_path_buf(), reserve_bytes }
     }
 
-    /// Whether less is left than the reserve. Never without one: then the disk itself says when it is full.
+    /// Whether less space is free than the reserve. Never true without a reserve: then the disk itself says when it
+    /// is full.
     pub(crate) fn is_in_reserve(&self) -> bool {
         self.reserve_bytes > 0
             && self.env.fs.available_bytes(&self.dir).is_ok_and(|available| available < self.reserve_bytes)
     }
 
-    /// What the journal may grow to within the reserve, of which half is for others alone.
+    /// Bytes that the journal may grow to within the reserve, half of which is for other users alone.
     pub(crate) fn bytes_max_in_reserve(&self) -> u64 {
         let available = self.env.fs.available_bytes(&self.dir).unwrap_or(0);
         if available < self.reserve_bytes / 2 { 0 } else { self.share_bytes() }
     }
 
-    /// Whether so many bytes may be put aside: into the reserve, too, because others wait for that, but not into the last
-    /// of it. A start needs some space, and so does whoever makes some.
+    /// Whether there is room for a side file of `bytes`. It may go into the reserve, because a log dir waits for it,
+    /// but not into the last of it: a start needs some space, and so does an operator who frees some.
     pub(crate) fn has_room_to_hold(&self, bytes: u64) -> bool {
         let Ok(available) = self.env.fs.available_bytes(&self.dir) else { return true };
         available.checked_sub(bytes).is_some_and(|left| left >= self.share_bytes())
@@ -51,7 +51,7 @@ impl Volume {
         &self.dir
     }
 
-    /// The journal's part of the reserve.
+    /// The journal's part of the reserve, in bytes.
     pub(crate) fn share_bytes(&self) -> u64 {
         self.reserve_bytes / RESERVE_SHARE
     }

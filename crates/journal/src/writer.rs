@@ -1,9 +1,10 @@
-//! The journal's thread: gathers what is queued, writes it as one frame, syncs, and tells the owners.
+//! The writer, which runs on the journal's thread: gathers queued entries, writes them as one frame, syncs, and tells
+//! the owners.
 //!
-//! Owns the place where the next frame goes and what is known to be synced. Guarantees that owners are told in the
-//! order of submission and only after the disk said yes, and that after a failed write or sync nobody is told anything
-//! but the failure: neither is ever tried again. While one group is written, the next one queues. The thread that works
-//! ahead of it is its own, and ends with it.
+//! Owns the place where the next frame goes, and the synced position. Guarantees that owners are told in the order of
+//! submission and only after the disk has confirmed; and that after a failed write or sync, neither of which is ever
+//! tried again, owners are told only of the failure. While one group is written, the next one queues. The prefiller's
+//! worker belongs to the writer, and ends with it.
 
 use std::io;
 use std::ops::Range;
@@ -27,13 +28,13 @@ use crate::prefiller::Prefiller;
 use crate::shared::{Queued, Shared, Shortage};
 use crate::{JournalError, StoredEntry, SyncMethod, Wants};
 
-/// So many entries before its own is told, an owner hears that it will be.
+/// Owners get [`EntryOwner::announce`](crate::EntryOwner::announce) this many entries before their `stored`.
 const ANNOUNCED_AHEAD: usize = 8;
 
-/// How long to wait before it is looked again whether there is space, or a file to use again.
+/// Pause between two checks for space, or for a file to use again.
 const SHORTAGE_WAIT: Duration = Duration::from_millis(100);
 
-/// In the reserve of its volume, so long is waited for files to be settled before others are refused.
+/// In the reserve of its volume, the writer waits this long for files to be settled before new entries are refused.
 const SETTLING_WAIT_US: u64 = 2_000_000;
 
 /// Entries that will share a frame.
@@ -52,7 +53,7 @@ impl Group {
     }
 }
 
-/// Has what the owners need brought near whose entries come soon.
+/// Lets the owners whose entries come soon prefetch what they need.
 fn announce(coming: &[Queued]) {
     if let Some(queued) = coming.get(2 * ANNOUNCED_AHEAD) {
         prefetch_at(Arc::as_ptr(&queued.submission.owner).cast::<u8>(), 0, 1);
@@ -62,8 +63,7 @@ fn announce(coming: &[Queued]) {
     }
 }
 
-/// Poisons the journal if its thread dies of a panic, which only an owner can cause: nobody would store what is
-/// queued.
+/// Poisons the journal if its thread panics, which only an owner can cause: the queued entries would never be stored.
 struct Alarm {
     shared: Arc<Shared>,
     dir: PathBuf,
@@ -79,7 +79,7 @@ impl Drop for Alarm {
     }
 }
 
-/// Says so if the thread that works ahead dies of a panic: what it was doing nobody would do.
+/// Reports a panic of the prefiller's worker, whose work no other thread does.
 struct AheadAlarm(Arc<Shared>);
 
 impl Drop for AheadAlarm {
@@ -90,7 +90,7 @@ impl Drop for AheadAlarm {
     }
 }
 
-/// The worker that works ahead; it ends with the journal's.
+/// The prefiller's worker; it ends with the journal's.
 struct Helper {
     prefiller: Arc<Prefiller>,
     shared: Arc<Shared>,
@@ -98,7 +98,7 @@ struct Helper {
 }
 
 impl Helper {
-    /// Starts it, if it is not there. Without it the journal's worker makes room in steps.
+    /// Starts the worker, unless it runs. Without it the journal's worker fills files in steps.
     fn start(&mut self) {
         if self.worker.is_some() {
             return;
@@ -118,12 +118,12 @@ impl Drop for Helper {
     fn drop(&mut self) {
         self.prefiller.end();
         if self.worker.take().is_some_and(|worker| !worker.join()) {
-            tracing::error!("the thread that works ahead of the journal has panicked");
+            tracing::error!("the journal's prefiller has panicked");
         }
     }
 }
 
-/// What the worker does that works ahead.
+/// The work of the prefiller's worker.
 struct Ahead {
     prefiller: Arc<Prefiller>,
     _alarm: AheadAlarm,
@@ -135,11 +135,11 @@ impl Work for Ahead {
     }
 }
 
-/// What the journal's worker does.
+/// The work of the journal's worker.
 pub(crate) struct JournalWork(Stage);
 
 enum Stage {
-    /// The writer comes once it is sure that there is a worker.
+    /// The writer is sent once the worker is sure to run.
     Waits(Receiver<Writer>),
     /// Dropped in this order.
     Works { helper: Helper, _alarm: Alarm, writer: Box<Writer> },
@@ -183,19 +183,19 @@ pub(crate) struct Writer {
     files: Files,
     group: Group,
     synced: u64,
-    /// The settled position that a synced header or frame says.
+    /// The settled position that a synced header or frame states.
     settled_on_disk: u64,
-    /// The settled position that the frame written last says.
+    /// The settled position that the last written frame states.
     settled_written: u64,
     unsynced_since: Option<Duration>,
     /// A small buffer for the next group.
     buffer: Option<AlignedBuffer>,
     buffers: Buffers,
-    /// Something was asked of the thread that works ahead.
+    /// Something was ordered from the prefiller.
     is_ahead_wanted: bool,
-    /// The group waits for something that the system is short of.
+    /// The group waits for a resource that the system lacks.
     is_short: bool,
-    /// The volume had no room for more when that was looked at last.
+    /// The volume had no room for more at the last check.
     cannot_grow: bool,
 }
 
@@ -218,12 +218,12 @@ impl Writer {
         }
     }
 
-    /// What is to be done ahead of this writer.
+    /// The prefiller that works for this writer.
     pub(crate) fn prefiller(&self) -> Arc<Prefiller> {
         self.files.prefiller.clone()
     }
 
-    /// One step: stores a group, or does what is due while there is none.
+    /// One step: stores a group or, without one, does the work that is due.
     pub(crate) fn step(&mut self) -> Step {
         let result = match self.shared.vanished.get().cloned() {
             Some(error) => Err(error),
@@ -243,7 +243,7 @@ impl Writer {
         self.shared.env.clock.monotonic()
     }
 
-    /// Takes from the queue until the group is complete; `false`: there is nothing to store.
+    /// Takes from the queue until the group is complete; returns `false` if there is nothing to store.
     fn gather(&mut self) -> bool {
         let options = &self.files.options;
         let policy = GroupPolicy { bytes: options.group_bytes.max(1), wait: options.group_wait };
@@ -259,8 +259,8 @@ impl Writer {
         true
     }
 
-    /// Takes what is queued as far as it fits into a frame and the group has not `bytes_wanted` yet. Answers whether
-    /// the queue was empty already.
+    /// Takes queued entries as long as they fit into a frame and the group has less than `bytes_wanted`. Returns
+    /// whether the queue was empty already.
     fn take(&mut self, bytes_wanted: usize) -> bool {
         let bytes_max = Files::frame_bytes_max(&self.files.options);
         let group = &mut self.group;
@@ -282,13 +282,13 @@ impl Writer {
         if taken_before == 0 {
             group.since = self.shared.env.clock.monotonic();
         }
-        // The longest part of the work is done here, while others may queue.
+        // The longest part of the work is done here, where other threads may queue meanwhile.
         let new = &group.entries[taken_before..];
         group.crcs.extend(new.iter().map(|queued| crc32c::crc32c(&queued.submission.payload)));
         taken_before == group.entries.len()
     }
 
-    /// Writes the group, syncs if anyone in it wants that, and tells the owners.
+    /// Writes the group, syncs if any entry in it wants that, and tells the owners.
     fn store(&mut self) -> Result<Step, JournalError> {
         let bytes = self.group.frame_bytes().next_multiple_of(self.files.options.alignment);
         if let Some(step) = self.make_ready(bytes as u64)? {
@@ -314,7 +314,7 @@ impl Writer {
         Ok(Step::Again)
     }
 
-    /// A group was stored. Nobody is refused any more for what it waited for, least of all an owner that hears of it and goes on.
+    /// Ends a wait, once a group is stored. An owner that hears of its entry and goes on at once is not refused for it.
     fn end_waiting(&mut self) {
         if self.shared.full_since_us.load(Ordering::Relaxed) > 0 {
             self.shared.full_since_us.store(0, Ordering::Relaxed);
@@ -325,19 +325,20 @@ impl Writer {
         }
     }
 
-    /// Makes sure that a frame of `frame_bytes` can be written at `files.end`, and that somebody knows of the journal then;
-    /// otherwise says what to do meanwhile.
+    /// Makes sure that a frame of `frame_bytes` can be written at `files.end`, and that the first-use function has
+    /// been called; otherwise returns the step to take meanwhile.
     fn make_ready(&mut self, frame_bytes: u64) -> Result<Option<Step>, JournalError> {
         if let Some(step) = self.make_room(frame_bytes)? {
             return Ok(Some(step));
         }
-        match self.shared.note_first_use(self.files.id) {
+        match self.shared.report_first_use(self.files.id) {
             Err(error) if error.kind() == ErrorKind::Retry => Ok(Some(self.wait_for_system(&error))),
             result => result.map(|()| None),
         }
     }
 
-    /// Makes sure that a frame of `frame_bytes` can be written at `files.end`; otherwise says what to do meanwhile.
+    /// Makes sure that a frame of `frame_bytes` can be written at `files.end`; otherwise returns the step to take
+    /// meanwhile.
     fn make_room(&mut self, frame_bytes: u64) -> Result<Option<Step>, JournalError> {
         let result = if !self.files.has_place_for(frame_bytes, false) {
             self.cannot_grow = false;
@@ -355,7 +356,7 @@ impl Writer {
         }
     }
 
-    /// Fills the current file further, or goes on elsewhere if that is not to be.
+    /// Fills the current file further, or goes on in another file if it may not grow.
     fn make_room_here(&mut self, frame_bytes: u64) -> Result<(), NoRoom> {
         let mut shortage = None;
         if self.files.may_grow_for(frame_bytes) {
@@ -379,8 +380,8 @@ impl Writer {
         self.begin(frame_bytes)
     }
 
-    /// Leaves half of the group's entries for the next one, because a smaller frame may go where there is no space for
-    /// this one. `false`: there is one entry only.
+    /// Leaves half of the group's entries for the next one, because a smaller frame may fit where this one finds no
+    /// space. Returns `false` if the group has one entry only.
     fn halve(&mut self) -> bool {
         let group = &mut self.group;
         let kept = group.entries.len() / 2;
@@ -407,7 +408,8 @@ impl Writer {
             since_us => since_us,
         };
         self.shared.full_since_us.store(since_us, Ordering::Relaxed);
-        // With more space it would not have to wait; and it waits in vain if there is none to settle into either.
+        // With more space the writer would not have to wait; and it waits in vain if the log dirs have no space to
+        // settle into either.
         if now_us.saturating_sub(since_us) >= SETTLING_WAIT_US && self.files.is_in_reserve() {
             return self
                 .wait_for_system(&JournalError::io(&self.files.dir, io::ErrorKind::StorageFull.into()));
@@ -415,10 +417,10 @@ impl Writer {
         self.wait_a_little()
     }
 
-    /// Whoever comes now is refused, until what waits is stored.
+    /// Refuses new entries until the waiting ones are stored.
     fn wait_for_system(&mut self, error: &JournalError) -> Step {
         if !std::mem::replace(&mut self.is_short, true) {
-            tracing::warn!(%error, "the journal waits for what the system is short of");
+            tracing::warn!(%error, "the journal waits for a resource that the system lacks");
             let mut queue = self.shared.queue.lock();
             let queued = queue.entries.iter().map(|queued| queued.submission.payload.len());
             let waiting_bytes = (self.group.payload_bytes + queued.sum::<usize>()) as u64;
@@ -427,7 +429,7 @@ impl Writer {
         self.wait_a_little()
     }
 
-    /// Looks again soon, unless the journal ends: what waits is not stored then.
+    /// Checks again soon, unless the journal ends: the waiting entries are not stored then.
     fn wait_a_little(&mut self) -> Step {
         let (is_abandoned, is_closing) = self.shared.ending();
         if is_closing {
@@ -436,13 +438,13 @@ impl Writer {
         if is_abandoned || is_closing { Step::Done } else { Step::Sleep(Some(SHORTAGE_WAIT)) }
     }
 
-    /// Goes on in the next file. Files that are settled, while no synced header says so, become usable by a note.
+    /// Goes on in the next file. Files that are settled, but not by a synced header, become usable by a note.
     fn begin(&mut self, frame_bytes: u64) -> Result<(), NoRoom> {
         let settled = self.shared.settled.load(Ordering::Acquire);
         let oldest = self.files.older.front().map(|file| file.frames_end);
         let frees_oldest = oldest.is_some_and(|end| self.settled_on_disk < end && end <= settled);
         if frees_oldest && self.files.has_place_for(self.files.options.alignment as u64, true) {
-            self.note().map_err(NoRoom::Failed)?;
+            self.write_note().map_err(NoRoom::Failed)?;
         }
         let settled = self.shared.settled.load(Ordering::Acquire);
         let claims = Claims { synced: self.synced, settled, settled_on_disk: self.settled_on_disk };
@@ -453,8 +455,9 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes a frame without entries, which says what is synced and settled. The last block of a file is kept for it.
-    fn note(&mut self) -> Result<(), JournalError> {
+    /// Writes a note: a frame without entries, which states what is synced and settled. The last block of a file is
+    /// kept for it.
+    fn write_note(&mut self) -> Result<(), JournalError> {
         let bytes = self.files.options.alignment;
         match self.files.allocate_for_note() {
             Ok(()) => {}
@@ -468,7 +471,7 @@ impl Writer {
         let started = self.now();
         self.write(&frame, true, started)?;
         self.shared.delivered.store(self.files.end, Ordering::Release);
-        // The note itself holds nothing that could be missed.
+        // The note itself holds no entry that could be missed.
         if header.settled == header.position {
             self.shared.settled.fetch_max(self.files.end, Ordering::AcqRel);
             self.say_settled(self.files.end);
@@ -486,7 +489,7 @@ impl Writer {
         }
     }
 
-    /// The group as a frame for the place at `files.end`.
+    /// Encodes the group as a frame for the place at `files.end`.
     fn encode(&mut self, bytes: usize) -> AlignedBuffer {
         let header = self.frame_header();
         let alignment = self.files.options.alignment;
@@ -502,7 +505,7 @@ impl Writer {
         frame
     }
 
-    /// Writes a frame at `files.end`, where there is room for it, and syncs all that is not synced if `wants_sync`.
+    /// Writes a frame at `files.end`, where there is room for it, and syncs all unsynced bytes if `wants_sync`.
     fn write(&mut self, frame: &[u8], wants_sync: bool, started: Duration) -> Result<(), JournalError> {
         let current = self.files.current.as_ref().expect("there is room");
         let offset = self.files.end - current.header.start;
@@ -523,7 +526,7 @@ impl Writer {
         };
         self.files.end += frame.len() as u64;
         if written {
-            self.mark_synced()?;
+            self.raise_synced()?;
         } else {
             self.unsynced_since.get_or_insert(started);
             if wants_sync {
@@ -533,7 +536,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Syncs what was written without.
+    /// Syncs the bytes that were written without a sync.
     fn sync(&mut self) -> Result<(), JournalError> {
         if self.unsynced_since.is_none() {
             return Ok(());
@@ -542,11 +545,11 @@ impl Writer {
         let started = self.now();
         current.file.sync_data().map_err(|error| JournalError::write(&current.path, error))?;
         self.shared.counters.synced(self.now().saturating_sub(started));
-        self.mark_synced()
+        self.raise_synced()
     }
 
-    /// What was written is synced, unless the thread that fills the file has met an error meanwhile.
-    fn mark_synced(&mut self) -> Result<(), JournalError> {
+    /// Raises the synced position, unless the prefiller has met an error in this file meanwhile.
+    fn raise_synced(&mut self) -> Result<(), JournalError> {
         if let Some(error) = self.files.failure() {
             return Err(error);
         }
@@ -557,13 +560,13 @@ impl Writer {
         Ok(())
     }
 
-    /// The disk says that everything below is settled.
+    /// Remembers that the disk states everything below `settled` to be settled.
     fn say_settled(&mut self, settled: u64) {
         self.settled_on_disk = settled;
         self.shared.settled_on_disk.store(settled, Ordering::Release);
     }
 
-    /// Tells the group's owners, and what is counted.
+    /// Tells the group's owners, and updates the counters.
     fn tell(&mut self, frame: AlignedBuffer, is_synced: bool) {
         let group = &self.group;
         let position = self.files.end - frame.len() as u64;
@@ -597,8 +600,8 @@ impl Writer {
         self.shared.delivered_count.fetch_add(count as u64, Ordering::Release);
     }
 
-    /// The payloads of a frame, for as long as anybody reads them. Where padding or room to spare would pin more than
-    /// the payloads themselves, they move to memory of their own, and the buffer serves again.
+    /// The payloads of a frame, for as long as they have readers. Where padding or spare room would pin more than the
+    /// payloads themselves, they move to memory of their own, and the buffer is used again.
     fn share(&mut self, frame: AlignedBuffer, payloads: Range<usize>) -> Bytes {
         if 2 * payloads.len() >= frame.capacity() + self.files.options.alignment {
             return self.buffers.lend(frame).slice(payloads);
@@ -612,13 +615,13 @@ impl Writer {
         copy
     }
 
-    /// Nothing is queued: ends or syncs, if that is due.
+    /// The queue is empty: ends or syncs, if that is due.
     fn idle(&mut self) -> Result<Step, JournalError> {
         let (is_abandoned, is_closing) = self.shared.ending();
         if is_abandoned {
             return Ok(Step::Done);
         }
-        // What came between the look into the queue and the closing is stored first.
+        // Entries that came between the check of the queue and the closing are stored first.
         if is_closing && self.shared.has_queued() {
             return Ok(Step::Again);
         }
@@ -634,12 +637,13 @@ impl Writer {
         Ok(Step::Sleep(sync_in))
     }
 
-    /// How long what was written without a sync may still wait for one, if there is such.
+    /// Time that is left until unsynced bytes have to be synced, if there are any.
     fn sync_in(&self, now: Duration) -> Option<Duration> {
         self.unsynced_since.map(|since| (since + self.files.options.sync_interval).saturating_sub(now))
     }
 
-    /// Syncs what is not synced, and notes it, so that the next start has no tail to doubt and reads nothing settled.
+    /// Syncs all unsynced bytes, and writes a note, so that the next start has no tail to doubt and reads nothing
+    /// settled.
     pub(crate) fn finish(&mut self) -> Result<(), JournalError> {
         self.sync()?;
         let settled = self.shared.settled.load(Ordering::Acquire);
@@ -650,7 +654,7 @@ impl Writer {
             return Ok(());
         }
         if self.files.has_place_for(self.files.options.alignment as u64, true) {
-            return self.note();
+            return self.write_note();
         }
         match self.begin(0) {
             Err(NoRoom::Failed(error)) => Err(error),
@@ -659,7 +663,7 @@ impl Writer {
         }
     }
 
-    /// Says where the oldest file begins in which something is not settled.
+    /// Publishes where the oldest file begins in which something is not settled.
     fn publish_oldest(&self) {
         let older = self.files.older.iter().find(|file| file.frames_end > self.settled_on_disk);
         let current = self.files.current.as_ref().map(|file| file.header.start);

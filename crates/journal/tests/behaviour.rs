@@ -1,4 +1,4 @@
-//! What a journal does for its users, on the simulated disk and on a real one.
+//! The journal's services to its users, on the simulated disk and on a real one.
 
 mod common;
 
@@ -18,7 +18,7 @@ use riverrun_types::ErrorKind;
 const METHODS: [SyncMethod; 2] = [SyncMethod::DirectDsync, SyncMethod::BufferedFdatasync];
 
 #[test]
-fn what_is_stored_is_found_by_the_next_life_however_this_one_ends() {
+fn stored_entries_are_found_however_the_life_ends() {
     for method in METHODS {
         for is_closed in [false, true] {
             let sim = SimEnv::new(1);
@@ -76,7 +76,7 @@ fn many_submitters_share_groups_and_each_stream_keeps_its_order() {
     assert_eq!(history.check(&found).unwrap().len(), 2000);
 }
 
-/// Waits for what the journal's thread does soon.
+/// Waits for work that the journal's thread does soon.
 fn wait_until(is_done: impl Fn() -> bool) {
     for _ in 0..10_000 {
         if is_done() {
@@ -206,7 +206,7 @@ fn a_file_whose_name_finds_no_space_delays_and_loses_nothing() {
 }
 
 #[test]
-fn a_file_system_without_direct_access_is_written_through_the_page_cache() {
+fn no_direct_access_falls_back_to_the_page_cache() {
     let sim = SimEnv::new(1);
     sim.fs.refuse_direct(true);
     let history = History::default();
@@ -258,7 +258,7 @@ fn a_directory_has_one_journal_at_a_time() {
 }
 
 #[test]
-fn an_entry_as_large_as_a_file_is_taken_and_a_larger_one_refused() {
+fn entry_as_large_as_a_file_is_taken_and_a_larger_refused() {
     let sim = SimEnv::new(1);
     let options = small_options(SyncMethod::DirectDsync);
     let history = History::default();
@@ -290,7 +290,7 @@ fn names(sim: &SimEnv) -> Vec<String> {
 }
 
 #[test]
-fn what_there_is_no_room_for_aside_takes_none() {
+fn side_file_without_room_takes_none() {
     let sim = SimEnv::new(1);
     let options = JournalOptions { reserve_bytes: 80_000, ..small_options(SyncMethod::DirectDsync) };
     let (journal, found) = with_an_entry(&sim, options);
@@ -310,7 +310,7 @@ fn what_there_is_no_room_for_aside_takes_none() {
 }
 
 #[test]
-fn what_was_on_its_way_aside_when_the_machine_stopped_takes_no_room_after_a_start() {
+fn unfinished_side_file_takes_no_room_after_a_start() {
     let mut stops = 0;
     for count in 0.. {
         let sim = SimEnv::new(count);
@@ -437,7 +437,7 @@ fn options_that_cannot_work_are_refused() {
 }
 
 #[test]
-fn an_owner_that_holds_the_last_reference_does_not_stop_the_thread_from_ending() {
+fn owner_with_the_last_reference_lets_the_thread_end() {
     let sim = SimEnv::new(1);
     let history = History::default();
     let (journal, _, _) = open(&sim.env(), small_options(SyncMethod::DirectDsync)).unwrap();
@@ -458,7 +458,7 @@ impl EntryOwner for Panicking {
 }
 
 #[test]
-fn an_owner_that_panics_fails_the_journal_instead_of_hanging_everybody() {
+fn panicking_owner_fails_the_journal() {
     let sim = SimEnv::new(1);
     let (journal, _, _) = open(&sim.env(), small_options(SyncMethod::DirectDsync)).unwrap();
     let submission = Submission {
@@ -490,7 +490,7 @@ fn a_panic_at_the_disk_acks_nothing_and_fails_the_journal() {
         while journal.failure().is_none() {
             std::thread::yield_now();
         }
-        assert_eq!(journal.delivered(), delivered, "nobody had synced it");
+        assert_eq!(journal.delivered(), delivered, "it was not synced");
         assert!(journal.dead_thread().is_some());
         assert!(history.submit(&journal, 10, Wants::Sync).is_err());
     }
@@ -537,14 +537,14 @@ fn journal_files(sim: &SimEnv) -> Vec<PathBuf> {
     paths
 }
 
-/// Has other bytes at the beginning of a file, which is as long as before.
+/// Overwrites the beginning of a file with other bytes; its length stays.
 fn write_over(sim: &SimEnv, path: &Path) {
     let file = sim.fs.open(path, riverrun_env::OpenMode::ReadWrite).expect("there");
     file.write_all_at(&[7; 4096], 0).expect("written");
 }
 
 #[test]
-fn a_full_file_that_is_written_over_is_missed_until_it_is_settled() {
+fn overwritten_full_file_is_missed_until_it_is_settled() {
     for is_restarted in [false, true] {
         for is_settled in [false, true] {
             let sim = SimEnv::new(1);
@@ -571,7 +571,7 @@ fn a_full_file_that_is_written_over_is_missed_until_it_is_settled() {
 }
 
 #[test]
-fn a_journal_that_was_taken_away_fails_and_makes_nothing_in_its_place() {
+fn removed_journal_fails_and_makes_no_replacement() {
     let spoils: [fn(&SimEnv); 6] = [
         |sim| sim.fs.remove_dir_all(Path::new(DIR)).unwrap(),
         |sim| sim.fs.rename(Path::new(DIR), Path::new("/away")).unwrap(),

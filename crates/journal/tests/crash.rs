@@ -9,7 +9,7 @@ use riverrun_env::sim::SimEnv;
 use riverrun_journal::SyncMethod::{self, BufferedFdatasync, DirectDsync};
 use riverrun_journal::{JournalError, JournalOptions, Wants};
 
-/// Fewer boundaries than this, and the scenario no longer does what it is for.
+/// With fewer boundaries than this, the scenario does not serve its purpose any more.
 const BOUNDARIES_MIN: u64 = 12;
 
 fn seeds() -> std::ops::Range<u64> {
@@ -28,12 +28,12 @@ fn a_power_cut_at_any_boundary_costs_nothing_that_was_acked() {
 }
 
 #[test]
-fn a_power_cut_at_any_boundary_costs_nothing_that_was_acked_through_the_page_cache() {
+fn power_cut_anywhere_loses_no_acked_buffered_entry() {
     hold_everywhere(Fault::Stop, BufferedFdatasync, End::Crash);
 }
 
 #[test]
-fn a_kill_at_any_boundary_and_a_power_cut_after_the_restart_cost_nothing_that_was_seen() {
+fn kill_then_power_cut_loses_no_entry_that_was_seen() {
     hold_everywhere(Fault::Stop, DirectDsync, End::KillThenCrash);
     hold_everywhere(Fault::Stop, BufferedFdatasync, End::KillThenCrash);
 }
@@ -56,7 +56,7 @@ fn a_failed_write_anywhere_costs_nothing_that_was_acked() {
     }
 }
 
-/// A few groups, two of them unsynced; whether nothing went wrong.
+/// A few groups, two of them unsynced; fails if a fault came.
 fn short_life(sim: &SimEnv, history: &History, options: JournalOptions) -> Result<(), JournalError> {
     let (journal, ..) = open(&sim.env(), options)?;
     for (bytes, wants) in [(100, Wants::Sync), (1500, Wants::Write), (300, Wants::Write), (700, Wants::Sync)]
@@ -102,7 +102,7 @@ fn every_state_that_a_power_cut_may_leave_has_what_was_acked() {
     assert!(states > 100 && exhausted > 5, "{states} states, all of them at {exhausted} stops");
 }
 
-/// Where nothing goes wrong a journal over files with the bug is as good as any: it is found by what it loses.
+/// Without a fault, a journal over files with the bug works as any other: only a loss shows the bug.
 fn check_harmless_alone(bug: Bug, method: SyncMethod) {
     let (sim, history) = (SimEnv::new(1), History::default());
     let env = plant(&sim.env(), bug);
@@ -116,7 +116,7 @@ fn check_harmless_alone(bug: Bug, method: SyncMethod) {
     }
 }
 
-/// The same runs over files with a bug: one of them has to find it, which without the bug finds nothing.
+/// The same runs over files with a bug: one of them has to find it. Without the bug they find nothing.
 fn is_found(bug: Bug) {
     for method in [DirectDsync, BufferedFdatasync] {
         check_harmless_alone(bug, method);
@@ -134,7 +134,7 @@ fn is_found(bug: Bug) {
             }
         }
     }
-    panic!("nobody noticed {bug:?}");
+    panic!("no run has found {bug:?}");
 }
 
 #[test]

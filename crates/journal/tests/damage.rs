@@ -37,7 +37,8 @@ fn small(is_closed: bool) -> Small {
     lived(1, is_closed)
 }
 
-/// The entries come in so many lives, each but the last ended by a kill; they have a file each.
+/// A journal with its entries spread over `lives`; each life has its own file, and each but the last ended with a
+/// kill.
 fn lived(lives: usize, is_closed: bool) -> Small {
     let sim = SimEnv::new(1);
     let history = History::default();
@@ -76,7 +77,8 @@ fn open_with(files: &[(String, Vec<u8>)]) -> Result<(Vec<RecoveredEntry>, usize)
     open(&env, options()).map(|(_journal, entries, damaged)| (entries, damaged))
 }
 
-/// What is served is what was submitted, and all of it but for what is reported and for a torn last group.
+/// Checks that served entries equal submitted ones, and that all are served but those reported and those of a torn
+/// last group.
 fn check(
     small: &Small,
     what: &str,
@@ -105,13 +107,13 @@ fn check(
     }
 }
 
-/// The bytes of a journal of a few entries end here; what is behind are zeros.
+/// Where the bytes of a journal of a few entries end; zeros lie behind.
 fn used(bytes: &[u8]) -> usize {
     bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
 }
 
-/// Flips each byte of each file in turn. Returns how many opens were refused, and how many entries were reported. Only
-/// the last frame, which fits into a block, may be lost without a word, and only if it is what was damaged.
+/// Flips each byte of each file in turn. Returns the number of refused opens, and of reported entries. Only the last
+/// frame, which fits into a block, may be lost without a report, and only if it is the damaged one.
 fn flip_all(small: &Small, is_closed: bool) -> (usize, usize) {
     let (mut errors, mut damaged) = (0, 0);
     for number in 0..small.files.len() {
@@ -133,7 +135,7 @@ fn flip_all(small: &Small, is_closed: bool) -> (usize, usize) {
 #[test]
 fn every_flipped_byte_is_found_or_harmless() {
     for is_closed in [false, true] {
-        // After a crash nobody can tell damage in the last group from a torn write.
+        // After a crash, damage in the last group looks like a torn write.
         let (errors, damaged) = flip_all(&small(is_closed), is_closed);
         assert!(errors > 5 * 112, "{errors} errors");
         assert!(damaged > 700, "{damaged} damaged entries");
@@ -141,7 +143,7 @@ fn every_flipped_byte_is_found_or_harmless() {
 }
 
 #[test]
-fn every_flipped_byte_of_a_journal_of_several_files_is_found_or_harmless() {
+fn flipped_byte_of_several_files_is_found_or_harmless() {
     let (errors, damaged) = flip_all(&lived(LIVES, false), false);
     assert!(errors > 5 * 112 && damaged > 700, "{errors} errors, {damaged} damaged entries");
 }
@@ -152,7 +154,7 @@ fn a_file_that_was_cut_at_any_length_is_found() {
         let small = small(is_closed);
         let bytes = &small.files[0].1;
         let used = used(bytes);
-        // Only zeros behind the last frame can be missed by nobody.
+        // Only zeros behind the last frame are not missed.
         let harmless_from = used.next_multiple_of(ALIGNMENT) + ALIGNMENT;
         for len in (0..harmless_from + 2).chain((0..bytes.len()).step_by(ALIGNMENT)) {
             let files = [(small.files[0].0.clone(), bytes[..len].to_vec())];
@@ -165,7 +167,7 @@ fn a_file_that_was_cut_at_any_length_is_found() {
 }
 
 #[test]
-fn a_cut_of_any_file_of_several_at_any_length_is_found_or_harmless() {
+fn cut_of_any_file_of_several_is_found_or_harmless() {
     let small = lived(LIVES, false);
     for number in 0..LIVES {
         let used = used(&small.files[number].1);
@@ -177,7 +179,7 @@ fn a_cut_of_any_file_of_several_at_any_length_is_found_or_harmless() {
             refused += usize::from(result.is_err());
             check(&small, &format!("file {number} cut to {len} of {used}"), result, 0);
         }
-        // The last group of a file that another has followed is in that one, too.
+        // The last group of a file that has a successor is in that one, too.
         assert!(refused >= used.min(1024), "file {number}: {refused} of {used} refused");
     }
 }
@@ -272,8 +274,8 @@ fn damage_in_an_earlier_file_ends_the_replay_by_name() {
     assert!(what.contains("move all files of this journal away, those that begin with held- too"), "{what}");
 }
 
-/// Entries of these sizes, of which those below `settled` were settled before the next one was stored, in a journal
-/// whose process was killed; and where their rows are.
+/// Entries of these sizes in a journal whose process was killed, and the positions of their rows. Those below
+/// `settled` were settled before the next one was stored.
 fn settled_in_part(sizes: &[usize], settled: usize) -> (SimEnv, History, Vec<u64>) {
     let sim = SimEnv::new(1);
     let history = History::default();
@@ -305,7 +307,7 @@ fn flip(sim: &SimEnv, position: u64) {
 }
 
 #[test]
-fn damage_in_the_structure_of_what_is_settled_is_nobodys_loss_after_a_kill() {
+fn structural_damage_of_settled_frames_loses_nothing() {
     // In one file, and in several.
     for sizes in [[60, 5, 90, 600], [20_000; 4]] {
         for (settled, damaged) in [(1, 0), (2, 0), (2, 1), (3, 0), (3, 1), (3, 2)] {
@@ -326,7 +328,7 @@ fn damage_in_the_structure_of_what_is_settled_is_nobodys_loss_after_a_kill() {
 }
 
 #[test]
-fn damage_in_the_structure_of_what_is_not_settled_is_refused_whatever_comes_before() {
+fn structural_damage_of_unsettled_frames_is_refused() {
     for sizes in [[60, 5, 90, 600], [20_000; 4]] {
         for (settled, damaged) in [(0, 0), (0, 2), (1, 1), (1, 2), (2, 2)] {
             let (sim, _history, positions) = settled_in_part(&sizes, settled);
@@ -344,10 +346,10 @@ fn damage_in_the_structure_of_what_is_not_settled_is_refused_whatever_comes_befo
     }
 }
 
-/// Only the last frame says that the first one is settled. It lies behind one that is torn, and neither was synced, so that
-/// no chain of frames leads to it; and a start that finds no tail does not write down what it says.
+/// Only the last frame states that the first one is settled. It lies behind a torn frame, and neither was synced, so
+/// no chain of frames leads to it; and a start that finds no tail does not write down its settled position.
 #[test]
-fn what_a_frame_behind_a_torn_one_calls_settled_may_be_damaged() {
+fn damage_settled_by_a_frame_behind_a_torn_one_is_harmless() {
     for has_tail in [false, true] {
         let sim = SimEnv::new(1);
         let history = History::default();
@@ -387,12 +389,12 @@ fn what_a_frame_behind_a_torn_one_calls_settled_may_be_damaged() {
     }
 }
 
-/// A journal that keeps an entry aside, and the path of each of its own files.
+/// A journal that holds an entry in a side file, and the path of each of its own files.
 fn with_held() -> (SimEnv, Vec<PathBuf>) {
     with_held_of(&[50])
 }
 
-/// The same of entries with payloads of so many bytes.
+/// As [`with_held`], with payloads of these sizes in bytes.
 fn with_held_of(sizes: &[usize]) -> (SimEnv, Vec<PathBuf>) {
     let sim = SimEnv::new(1);
     let env = sim.env();
@@ -415,7 +417,7 @@ fn with_held_of(sizes: &[usize]) -> (SimEnv, Vec<PathBuf>) {
 const HELD: &str = "/journal/held-dir-00000000";
 
 #[test]
-fn held_entries_without_the_files_of_their_journal_are_refused_with_a_way_out_that_leads_out() {
+fn side_files_without_their_journal_are_refused_with_a_way_out() {
     let (sim, files) = with_held();
     let env = sim.env();
     for path in &files {
@@ -433,7 +435,7 @@ fn held_entries_without_the_files_of_their_journal_are_refused_with_a_way_out_th
 }
 
 #[test]
-fn held_entries_are_not_called_another_journals_where_no_header_tells_whose_they_are() {
+fn side_files_belong_to_an_unknown_journal_without_headers() {
     let (sim, files) = with_held();
     let env = sim.env();
     for path in &files {
@@ -498,7 +500,7 @@ fn damage_of_held_entries_is_named_with_its_place() {
         (HEADER_BYTES + ROW_BYTES, HEADER_BYTES),
         (second - 1, HEADER_BYTES),
         (second + ROW_BYTES + 3, second),
-        // The size in a row, and its stream, of which nothing else speaks.
+        // The size in a row, and its stream, which nothing else repeats.
         (second + ROW_BYTES - 5, second),
         (second + 8, 0),
         (bytes.len() - 1, 0),
@@ -516,7 +518,7 @@ fn damage_of_held_entries_is_named_with_its_place() {
 }
 
 #[test]
-fn what_is_held_may_be_damaged_in_the_journals_own_files() {
+fn held_entry_may_be_damaged_in_the_journals_own_files() {
     let (sim, files) = with_held();
     let env = sim.env();
     let first = b"entry 0 ";
@@ -531,12 +533,12 @@ fn what_is_held_may_be_damaged_in_the_journals_own_files() {
     assert_eq!((entries.len(), damaged), (1, 0), "a start finds it where it is held");
 }
 
-/// Files of three lives, of which the last was ended in order, with all settled if `is_settled`.
+/// Files of three lives; the last ended in order, with all settled if `is_settled`.
 fn ended_in_order(is_settled: bool) -> (Contents, JournalId) {
     lives_in_order(LIVES, is_settled)
 }
 
-/// Files of so many lives, of which the last was ended in order.
+/// Files of `lives`; the last ended in order.
 fn lives_in_order(lives: usize, is_settled: bool) -> (Contents, JournalId) {
     let sim = SimEnv::new(1);
     let history = History::default();
@@ -572,7 +574,7 @@ fn disk_with(files: &[(String, Vec<u8>)]) -> SimEnv {
     sim
 }
 
-/// Opens a journal that is known to have been closed with all settled.
+/// Opens a journal of which the caller knows that it was closed with all settled.
 fn open_closed(sim: &SimEnv, id: JournalId) -> Result<(Journal, Replay), JournalError> {
     Journal::open_closed(&sim.env(), Path::new(DIR), options(), Some(id))
 }
@@ -580,11 +582,11 @@ fn open_closed(sim: &SimEnv, id: JournalId) -> Result<(Journal, Replay), Journal
 /// The bytes of files by path.
 type Contents = Vec<(String, Vec<u8>)>;
 
-/// Ways to damage the header of one file, and how each is called: flipped, or cut.
+/// Ways to damage the header of one file, by flipping and by cutting, each with its description.
 fn damaged_files(files: &[(String, Vec<u8>)]) -> Vec<(Contents, String)> {
     let mut all = Vec::new();
     for number in 0..files.len() {
-        // A version that is newer is refused by that name.
+        // A newer version is refused by that name.
         for at in (0..76).step_by(3).filter(|at| !(8..10).contains(at)) {
             let mut files = files.to_vec();
             files[number].1[at] ^= 1 << (at % 8);
@@ -600,7 +602,7 @@ fn damaged_files(files: &[(String, Vec<u8>)]) -> Vec<(Contents, String)> {
 }
 
 #[test]
-fn a_damaged_file_of_a_journal_that_was_closed_with_all_settled_is_put_aside() {
+fn damaged_file_of_a_settled_closed_journal_is_retired() {
     let (files, id) = ended_in_order(true);
     for (files, how) in damaged_files(&files) {
         let sim = disk_with(&files);
@@ -613,8 +615,8 @@ fn a_damaged_file_of_a_journal_that_was_closed_with_all_settled_is_put_aside() {
         let (journal, mut replay) = opened.unwrap_or_else(|error| panic!("{how}: {error}"));
         assert_eq!(replay.next().unwrap(), None, "{how}");
         let names = sim.env().fs.read_dir(Path::new(DIR)).unwrap();
-        let is_aside = |name: &str| name.ends_with(".damaged");
-        assert_eq!(names.iter().filter(|entry| is_aside(entry.name.to_str().unwrap())).count(), 1, "{how}");
+        let is_retired = |name: &str| name.ends_with(".damaged");
+        assert_eq!(names.iter().filter(|entry| is_retired(entry.name.to_str().unwrap())).count(), 1, "{how}");
         let history = History::default();
         history.store(&journal, 10, Wants::Sync).unwrap();
         drop(journal);
@@ -633,19 +635,19 @@ fn a_damaged_header_is_refused_where_something_may_be_needed() {
     }
     let (files, _) = ended_in_order(true);
     for (files, how) in damaged_files(&files) {
-        // The last one says of the others that they are settled, where anything can be read of them.
+        // The last file says that the others are settled, where anything in them can be read.
         let is_passed_over = !how.contains("file 2") && !how.contains("cut");
-        let context = format!("{how}: nobody says that it was closed");
+        let context = format!("{how}: the caller does not say that it was closed");
         assert_eq!(open_with(&files).is_ok(), is_passed_over, "{context}");
         let of_another = open_closed(&disk_with(&files), JournalId([9; 16]));
         assert_eq!(of_another.is_ok(), is_passed_over, "{context}, but of another one");
     }
 }
 
-/// Who says that a journal was closed may say it of an older time: where nothing in it says that all is settled,
-/// its records may be nowhere else.
+/// The caller's word that a journal was closed may be of an older time: where nothing in the journal says that all is
+/// settled, its records may be nowhere else.
 #[test]
-fn a_journal_of_which_nothing_intact_is_left_is_not_put_aside() {
+fn journal_without_anything_intact_is_not_retired() {
     let (files, id) = lives_in_order(1, true);
     let mut zeroed = files.clone();
     zeroed[0].1.fill(0);
@@ -659,9 +661,9 @@ fn a_journal_of_which_nothing_intact_is_left_is_not_put_aside() {
     open_closed(&disk_with(&of_another), id).expect("its frames say that all is settled");
 }
 
-/// Of the file before it, a header tells where the frames end: they may be all that the journal had.
+/// A header tells where the frames of the file before it end: they may be all that the journal had.
 #[test]
-fn a_file_that_is_missing_is_needed_unless_what_it_had_is_settled() {
+fn missing_file_is_needed_unless_settled() {
     for (is_settled, is_cut) in [(false, false), (false, true), (true, false), (true, true)] {
         let (mut files, id) = lives_in_order(2, is_settled);
         files.remove(0);
@@ -674,7 +676,7 @@ fn a_file_that_is_missing_is_needed_unless_what_it_had_is_settled() {
 }
 
 #[test]
-fn a_journal_that_was_closed_with_all_settled_does_without_the_frames_that_were_damaged() {
+fn settled_closed_journal_needs_no_damaged_frames() {
     let (files, id) = ended_in_order(true);
     for (at, number) in [(20, 1), (ALIGNMENT + 20, 2), (ALIGNMENT + 300, 2)] {
         let mut files = files.clone();
@@ -686,7 +688,7 @@ fn a_journal_that_was_closed_with_all_settled_does_without_the_frames_that_were_
 }
 
 #[test]
-fn a_power_cut_while_a_damaged_file_is_put_aside_brings_nothing_back_that_was_settled() {
+fn power_cut_while_retiring_brings_no_settled_entry_back() {
     let (files, id) = ended_in_order(true);
     for number in 0..LIVES {
         let mut files = files.clone();

@@ -1,4 +1,5 @@
-//! Files whose header is damaged after a kill: passed over where the others say that all in them is settled, else refused.
+//! Files whose header is damaged after a kill: passed over where the other files say that all in them is settled,
+//! else refused.
 
 #![expect(clippy::unwrap_used, reason = "a test asserts with it, and so do its helpers")]
 
@@ -13,10 +14,10 @@ use riverrun_journal::{JournalError, JournalOptions, SyncMethod, Wants, verify};
 
 /// Three of these fit into a file.
 const ENTRY_BYTES: usize = 20_000;
-/// As many as the journal takes, and more, so that a file is used again.
+/// More than the journal takes, so that a file is used again.
 const FULL: usize = 12;
 const AROUND: usize = 15;
-/// Where a file's header says at which position the file starts.
+/// Offset of the field of a file's header that holds the file's start.
 const START_AT: u64 = 32;
 
 fn options() -> JournalOptions {
@@ -28,11 +29,11 @@ fn options() -> JournalOptions {
 struct Killed {
     sim: SimEnv,
     history: History,
-    /// Where its entries lie.
+    /// Positions of its entries.
     positions: Vec<u64>,
 }
 
-/// So many entries, of which those below `settled` were settled before the next one was stored.
+/// A journal of `entries` entries; those below `settled` were settled before the next one was stored.
 fn killed(entries: usize, settled: usize) -> Killed {
     let (sim, history) = (SimEnv::new(1), History::default());
     let (journal, ..) = open(&sim.env(), options()).unwrap();
@@ -48,7 +49,7 @@ fn killed(entries: usize, settled: usize) -> Killed {
     Killed { sim, history, positions }
 }
 
-/// A journal of several files, in the first of which all is settled, and in the second of which not all is.
+/// A journal of several files: all in the first is settled, but not all in the second.
 fn settled_in_front() -> Killed {
     let is_one = |killed: &Killed, settled: usize| {
         let [first, second] = [0, 1].map(|index| killed.entries_in(index).end);
@@ -75,7 +76,7 @@ impl Killed {
         files
     }
 
-    /// The entries that lie in file number `index` in the order of positions.
+    /// Numbers of the entries in file `index`, in the order of positions.
     fn entries_in(&self, index: usize) -> std::ops::Range<usize> {
         let files = self.files();
         let first_from = |start: u64| self.positions.partition_point(|position| *position < start);
@@ -91,7 +92,7 @@ impl Killed {
         file.sync_all().unwrap();
     }
 
-    /// What a start finds, after which the journal goes on, and what the next one finds.
+    /// Checks the entries of a start, goes on, and checks those of the next start.
     fn assert_goes_on(&self, context: &str) {
         let (journal, found, damaged) = open(&self.sim.env(), options()).expect(context);
         let found = self.history.check(&found).expect(context);
@@ -110,13 +111,13 @@ impl Killed {
 }
 
 #[test]
-fn a_damaged_header_of_a_file_in_which_all_is_settled_is_nobodys_loss_after_a_kill() {
+fn damaged_header_of_a_settled_file_is_passed_over() {
     let (mut passed_over, mut refused) = (0, 0);
     let full = (0..FULL).map(|settled| (FULL, settled));
     for (entries, settled) in full.chain((3..=FULL).map(|settled| (AROUND, settled))) {
         let count = killed(entries, settled).files().len();
         for index in 0..count {
-            // A version that is newer is refused by that name.
+            // A newer version is refused by that name.
             for at in [3, 20, START_AT + 5, 70] {
                 let killed = killed(entries, settled);
                 let context = format!("{settled} of {entries} settled, byte {at} of file {index} of {count}");
@@ -146,7 +147,7 @@ fn a_damaged_header_of_a_file_in_which_all_is_settled_is_nobodys_loss_after_a_ki
 }
 
 #[test]
-fn a_file_without_a_header_of_which_no_entry_can_be_told_is_refused() {
+fn headless_file_without_readable_entries_is_refused() {
     let killed = settled_in_front();
     let path = killed.files()[0].0.clone();
     killed.sim.fs.open(&path, OpenMode::ReadWrite).unwrap().set_len(75).unwrap();
@@ -154,8 +155,8 @@ fn a_file_without_a_header_of_which_no_entry_can_be_told_is_refused() {
     assert!(matches!(error, JournalError::Corrupt { .. }) && killed.is_there(&path), "{error}");
 }
 
-/// It may be the last one, which has nothing yet but the entries of before, and what the others say of the end is not
-/// all then.
+/// It may be the last file, which has nothing yet but the entries of before, and then the other files do not tell the
+/// whole end.
 #[test]
 fn a_file_without_a_header_that_may_be_the_last_one_is_refused() {
     let killed = settled_in_front();
@@ -168,7 +169,7 @@ fn a_file_without_a_header_that_may_be_the_last_one_is_refused() {
 }
 
 #[test]
-fn a_file_that_is_missing_is_not_hidden_by_one_that_needs_no_header() {
+fn headless_file_does_not_hide_a_missing_one() {
     let killed = settled_in_front();
     let files = killed.files();
     killed.damage(&files[0].0, 20);
@@ -178,7 +179,7 @@ fn a_file_that_is_missing_is_not_hidden_by_one_that_needs_no_header() {
 }
 
 #[test]
-fn a_power_cut_while_a_file_without_a_header_is_put_aside_changes_nothing() {
+fn power_cut_while_a_headless_file_is_retired_changes_nothing() {
     for count in 0.. {
         let killed = settled_in_front();
         killed.damage(&killed.files()[0].0, 20);

@@ -1,5 +1,5 @@
-//! Bad sectors in journal files: what nobody needs is passed over, and all else is refused with its place. Nothing is lost, and
-//! all of it is back where the disk gives it back.
+//! Bad sectors in journal files: those that are not needed are passed over, and all others are refused with their
+//! place. Nothing is lost, and all of it is back once the disk reads it again.
 
 #![expect(clippy::unwrap_used, reason = "a test asserts with it, and so do its helpers")]
 
@@ -16,10 +16,10 @@ use riverrun_journal::{
 };
 use riverrun_types::ErrorKind;
 
-/// What a disk may fail to give back, and what the system reads at least.
+/// Bytes that a disk may fail to give back, and the least that the system reads.
 const SECTOR: u64 = 512;
 const BLOCK: u64 = 4096;
-/// Entries that have a block, several, and parts of one.
+/// Payload sizes whose frames take a block, several, and parts of one.
 const SIZES: [usize; 7] = [60, 9000, 5, 600, 20_000, 30, 20];
 
 /// Room for several files.
@@ -28,7 +28,7 @@ fn options() -> JournalOptions {
     JournalOptions { bytes: 8 * smallest.file_bytes, ..smallest }
 }
 
-/// A journal of entries of these sizes in several lives, each of which ended with a kill and has a file of its own.
+/// A journal of entries of these sizes in several lives, each of which has a file of its own and ended with a kill.
 struct Killed {
     sim: SimEnv,
     history: History,
@@ -59,7 +59,7 @@ impl Killed {
         names.into_iter().map(|name| Path::new(DIR).join(name)).collect()
     }
 
-    /// Where the last byte is that is no zero.
+    /// Where the last byte that is not zero lies.
     fn used(&self, path: &Path) -> u64 {
         let bytes = read_whole(&*self.sim.fs, path, 1 << 30).unwrap();
         bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1)
@@ -96,7 +96,7 @@ fn check_refused(error: &JournalError, file: &Path, context: &str) {
 }
 
 #[test]
-fn a_bad_sector_anywhere_is_refused_where_it_is_needed_and_all_is_back_with_it() {
+fn needed_bad_sector_is_refused_until_it_is_readable() {
     let (mut refused, mut passed) = (0, 0);
     for lives in [1, 3] {
         let count = Killed::after(lives, &SIZES).files().len();
@@ -135,7 +135,8 @@ fn a_bad_sector_anywhere_is_refused_where_it_is_needed_and_all_is_back_with_it()
     assert!(refused > 25 && passed >= 4, "{refused} {passed}");
 }
 
-/// Which of its reads a start makes of what is read twice, and in which order, is a matter of the threads that read ahead.
+/// A start reads some bytes twice. Which of its reads those are, and in which order, depends on the threads that read
+/// ahead.
 #[test]
 fn a_sector_that_fails_from_some_read_on_ends_no_journal_early() {
     const ENTRIES: usize = 12;
@@ -166,12 +167,12 @@ fn a_sector_that_fails_from_some_read_on_ends_no_journal_early() {
                 }
             }
         }
-        // The first is before all others, and the last one comes when all was read.
+        // The first read is before all others, and the last one comes when everything was read.
         assert!((1..20).contains(&refused), "{refused} of entries of {} bytes", sizes[0]);
     }
 }
 
-/// Breaks a block of the first file with the read that follows so many others.
+/// Breaks a block of the first file at the read after `reads` others.
 fn fail_after(fs: &Arc<SimFileSystem>, reads: usize, position: u64) {
     let later = Arc::clone(fs);
     fs.during_next_read(move || match reads {
@@ -181,7 +182,7 @@ fn fail_after(fs: &Arc<SimFileSystem>, reads: usize, position: u64) {
 }
 
 #[test]
-fn a_bad_sector_that_nobody_needs_is_passed_over() {
+fn bad_sector_in_settled_bytes_is_passed_over() {
     let mut runs = 0;
     // In one file, and in several.
     for sizes in [[60, 5, 9000, 600], [20_000; 4]] {
@@ -221,7 +222,7 @@ fn a_bad_sector_that_nobody_needs_is_passed_over() {
 }
 
 #[test]
-fn what_lies_behind_the_frames_is_needed_only_where_the_next_one_would_begin() {
+fn bad_sector_behind_the_frames_matters_only_at_their_end() {
     let killed = Killed::after(1, &SIZES);
     let path = killed.files().remove(0);
     let end = killed.used(&path).next_multiple_of(BLOCK);
@@ -239,7 +240,7 @@ fn what_lies_behind_the_frames_is_needed_only_where_the_next_one_would_begin() {
 }
 
 #[test]
-fn a_file_with_a_bad_sector_is_not_written_to_again_and_stays_under_another_name() {
+fn file_with_bad_sector_is_retired_once_settled() {
     let killed = Killed { sim: SimEnv::new(1), history: History::default() };
     let (journal, ..) = killed.open().unwrap();
     let positions: Vec<_> = (0..4)
@@ -254,7 +255,7 @@ fn a_file_with_a_bad_sector_is_not_written_to_again_and_stays_under_another_name
     drop(journal);
     let hit = killed.files().remove(0);
     let before = read_whole(&*killed.sim.fs, &hit, 1 << 30).unwrap();
-    // In the payload of an entry that nobody needs.
+    // In the payload of a settled entry.
     killed.break_at(&hit, (positions[1] + 4000).next_multiple_of(BLOCK), BLOCK);
     let (journal, found, damaged) = killed.open().unwrap();
     assert_eq!((found.len(), damaged), (2, 0));
@@ -262,10 +263,10 @@ fn a_file_with_a_bad_sector_is_not_written_to_again_and_stays_under_another_name
         killed.history.settle(&journal);
         killed.history.store(&journal, 20_000, Wants::Sync).unwrap();
     }
-    let [aside] = &killed.named(".damaged")[..] else { panic!("{:?}", killed.named("")) };
-    assert_eq!(aside.file_stem(), hit.file_stem());
-    killed.heal(aside);
-    assert!(read_whole(&*killed.sim.fs, aside, 1 << 30).unwrap() == before, "it is as it was");
+    let [retired] = &killed.named(".damaged")[..] else { panic!("{:?}", killed.named("")) };
+    assert_eq!(retired.file_stem(), hit.file_stem());
+    killed.heal(retired);
+    assert!(read_whole(&*killed.sim.fs, retired, 1 << 30).unwrap() == before, "it is as it was");
     drop(journal);
     killed.sim.fs.crash();
     let (_journal, found, damaged) = killed.open().unwrap();
@@ -274,7 +275,7 @@ fn a_file_with_a_bad_sector_is_not_written_to_again_and_stays_under_another_name
 }
 
 #[test]
-fn what_a_journal_in_use_meets_when_it_reads_its_files_is_not_written_to_again() {
+fn bad_sector_met_in_use_is_not_written_to_again() {
     // In the header, and in a payload.
     for position in [0, 2 * BLOCK] {
         let killed = Killed { sim: SimEnv::new(1), history: History::default() };
@@ -292,8 +293,8 @@ fn what_a_journal_in_use_meets_when_it_reads_its_files_is_not_written_to_again()
             killed.history.settle(&journal);
             killed.history.store(&journal, 20_000, Wants::Sync).unwrap();
         }
-        let aside = hit.with_extension("damaged");
-        assert_eq!(killed.named(".damaged"), [aside], "byte {position}");
+        let retired = hit.with_extension("damaged");
+        assert_eq!(killed.named(".damaged"), [retired], "byte {position}");
     }
 }
 
@@ -342,9 +343,9 @@ fn a_header_that_cannot_be_read_is_a_damaged_one() {
     assert_eq!(killed.named(".damaged").len(), 1);
 }
 
-/// Who says that a journal was closed may say it of an older time.
+/// The caller's word that a journal was closed may be of an older time.
 #[test]
-fn what_cannot_be_read_above_all_that_was_settled_when_a_journal_was_closed_is_not_put_aside() {
+fn unreadable_bytes_above_the_settled_position_are_kept() {
     for is_used_again in [false, true] {
         let killed = Killed { sim: SimEnv::new(1), history: History::default() };
         let (journal, ..) = killed.open().unwrap();
@@ -379,9 +380,9 @@ fn what_cannot_be_read_above_all_that_was_settled_when_a_journal_was_closed_is_n
     }
 }
 
-/// The others say that all is settled that can be read in it.
+/// The other files say that all in it that can be read is settled.
 #[test]
-fn a_file_without_a_header_of_which_more_cannot_be_read_is_not_passed_over() {
+fn headless_file_with_bad_sector_is_not_passed_over() {
     for is_whole in [true, false] {
         let killed = Killed { sim: SimEnv::new(1), history: History::default() };
         let (journal, ..) = killed.open().unwrap();
@@ -409,7 +410,7 @@ fn a_file_without_a_header_of_which_more_cannot_be_read_is_not_passed_over() {
 }
 
 #[test]
-fn what_is_held_aside_and_cannot_be_read_is_refused_with_its_place() {
+fn unreadable_side_file_is_refused_with_its_place() {
     let killed = Killed::after(1, &[20_000]);
     let (journal, found, _) = killed.open().unwrap();
     journal.hold("dir", &found).unwrap();

@@ -1,4 +1,4 @@
-//! Verification says what a start would say, and more, and changes nothing.
+//! Verification reports every fault that a start would report, and more, and changes nothing.
 
 #![expect(clippy::unwrap_used, reason = "a test asserts with it, and so do its helpers")]
 
@@ -63,7 +63,7 @@ fn an_intact_journal_has_no_findings() {
 }
 
 #[test]
-fn what_verification_does_not_see_a_start_serves_whole() {
+fn damage_unseen_by_verification_is_harmless_to_a_start() {
     let (path, bytes) = small();
     let flipped = (0..FRONT_BYTES).map(|position| {
         let mut flipped = bytes.clone();
@@ -78,7 +78,7 @@ fn what_verification_does_not_see_a_start_serves_whole() {
         let started = open(&env, options()).map(|(_journal, entries, damaged)| (entries.len(), damaged));
         match started {
             Ok((count, 0)) if count == SIZES.len() => unseen += 1,
-            // The last group: nobody knows whether it was synced.
+            // The last group: whether it was synced is unknown.
             Ok((count, 0)) => {
                 assert!(count == SIZES.len() - 1, "{what}: {count} entries");
                 let is_told = findings.iter().any(|finding| finding.is_torn_tail);
@@ -92,8 +92,8 @@ fn what_verification_does_not_see_a_start_serves_whole() {
         }
     }
     assert!(seen > 1000 && unseen > 1000, "{seen} seen, {unseen} harmless");
-    // What says that there is a frame of this journal and place at all.
-    assert!(untold <= FRAME_NAME_BYTES, "of {untold} bytes of the last group nobody is told");
+    // The bytes by which a frame of this journal and place is recognised at all.
+    assert!(untold <= FRAME_NAME_BYTES, "{untold} bytes of the last group are damaged unnoticed");
 }
 
 #[test]

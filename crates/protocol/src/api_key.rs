@@ -1,14 +1,14 @@
 //! The requests that Riverrun speaks: their keys, versions and headers.
 //!
-//! The enum and its table are generated from the schema; this file answers questions about them. A key that
-//! is not here is not spoken: a server closes the connection that asks for it.
+//! The enum and its table are generated from the schema; this file answers questions about them. A server closes a
+//! connection that sends a key which is not here.
 
 use std::fmt;
 use std::ops::RangeInclusive;
 
 pub use crate::generated::api_key::ApiKey;
 
-/// What the schema says about one key.
+/// The schema's facts about one key.
 pub(crate) struct ApiFacts {
     pub(crate) name: &'static str,
     /// First and last version that a broker advertises.
@@ -17,7 +17,7 @@ pub(crate) struct ApiFacts {
     pub(crate) codec: (i16, i16),
     /// First version of the request with tagged fields, `i16::MAX` where there is none yet.
     pub(crate) flexible_request: i16,
-    /// The same for the response.
+    /// As `flexible_request`, for the response.
     pub(crate) flexible_response: i16,
 }
 
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn produce_is_advertised_from_zero_though_its_codec_begins_at_three() {
+    fn produce_is_advertised_from_zero_with_codec_from_three() {
         assert_eq!(ApiKey::Produce.versions(), 0..=13);
         assert_eq!(ApiKey::Produce.codec_versions(), 3..=13);
     }
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn api_versions_answers_with_the_old_header_whatever_the_version() {
+    fn api_versions_response_always_has_the_old_header() {
         assert_eq!(ApiKey::ApiVersions.request_header_version(3), 2);
         assert_eq!(ApiKey::ApiVersions.response_header_version(3), 0);
         assert_eq!(ApiKey::ApiVersions.response_header_version(i16::MAX), 0);

@@ -1,4 +1,4 @@
-//! What consumers of the classic protocol tell each other through their group: subscriptions and assignments.
+//! Subscriptions and assignments, which consumers of the classic protocol exchange through their group.
 //!
 //! Owns the version in front of both and the rule that a newer version is read as the newest that is known here:
 //! later versions only append fields. So bytes after the last known field are no error, unlike anywhere else in
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_subscription_of_a_newer_version_is_read_as_the_newest_known() {
+    fn newer_subscription_is_read_as_the_newest_known_version() {
         let subscription = ConsumerProtocolSubscription {
             topics: vec!["t".into()],
             generation_id: 5,
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_old_version_cannot_say_is_left_out() {
+    fn fields_unknown_to_an_old_version_are_left_out() {
         let subscription = ConsumerProtocolSubscription { generation_id: 5, ..Default::default() };
         let bytes = encode_subscription(&subscription, 0).unwrap();
         assert_eq!(decode_subscription(&bytes), Ok(ConsumerProtocolSubscription::default()));

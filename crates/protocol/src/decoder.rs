@@ -3,7 +3,7 @@
 //! Owns the bounds of design rule 7 for messages: a count is checked against the bytes that remain and against
 //! [`limits`] before anything is allocated, one budget of objects holds for a whole message, and a vector never
 //! reserves more memory than bytes remain. Strings, byte arrays and records are borrowed from the input.
-//! Refuses what a correct client never sends: trailing bytes, null where there is none, overlong varints, tags
+//! Refuses input that a correct client never sends: trailing bytes, null where there is none, overlong varints, tags
 //! that repeat or go backwards, text that is not UTF-8.
 
 use std::borrow::Cow;
@@ -26,14 +26,14 @@ const TAGGED_FIELD_BYTES_MIN: usize = 2;
 ///
 /// Invariants:
 /// - `rest` is a suffix of the input (inside a tagged field: of that field's bytes).
-/// - `objects_left` only falls; it is what the rest of the message may still create.
-/// - `missing` is 0 but where only the beginning of a message is looked at.
+/// - `objects_left` only falls; it is the number of objects that the rest of the message may still create.
+/// - `missing` is 0 except where only the beginning of a message is decoded.
 /// - After an error the cursor's place is meaningless and nothing more is read from it.
 #[derive(Debug)]
 pub struct Decoder<'a> {
     rest: &'a [u8],
     objects_left: usize,
-    /// Bytes of the message that have not come: a count may rely on them, and whatever reads them is
+    /// Bytes of the message that have not come: a count may rely on them, and reading them fails with
     /// [`DecodeError::Truncated`].
     missing: usize,
 }
@@ -44,15 +44,15 @@ impl<'a> Decoder<'a> {
         Self::bounded(bytes, limits::REQUEST_OBJECTS_MAX)
     }
 
-    /// A decoder at the first byte of `bytes`, of a message that may hold so many objects: elements of arrays and tagged
-    /// fields, over all of it. One more is [`DecodeError::TooManyObjects`], before any memory is taken for it.
+    /// A decoder at the first byte of `bytes`, for a message of at most `objects_max` objects: elements of arrays and
+    /// tagged fields, over all of it. One more is [`DecodeError::TooManyObjects`], before any memory is taken for it.
     pub fn bounded(bytes: &'a [u8], objects_max: usize) -> Self {
         Self { rest: bytes, objects_left: objects_max.min(limits::REQUEST_OBJECTS_MAX), missing: 0 }
     }
 
-    /// A decoder of the beginning of a message whose other `missing` bytes have not come. A message that announces more than
-    /// it may hold there is [`DecodeError::TooManyObjects`] already; any other is [`DecodeError::Truncated`] at the latest
-    /// where the beginning ends.
+    /// A decoder of the beginning of a message whose other `missing` bytes have not come. A message that announces
+    /// too many objects there is [`DecodeError::TooManyObjects`] already; any other is [`DecodeError::Truncated`] at
+    /// the latest where the beginning ends.
     pub fn beginning(bytes: &'a [u8], missing: usize, objects_max: usize) -> Self {
         Self { missing, ..Self::bounded(bytes, objects_max) }
     }
@@ -75,7 +75,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Takes the next `count` bytes as they are.
+    /// Returns the next `count` bytes as they are.
     pub fn take(&mut self, count: usize) -> Result<&'a [u8], DecodeError> {
         let Some((taken, rest)) = self.rest.split_at_checked(count) else {
             return Err(DecodeError::Truncated { needed: count, remaining: self.rest.len() });
@@ -183,7 +183,7 @@ impl<'a> Decoder<'a> {
         self.nullable_bytes(flexible)?.ok_or(DecodeError::UnexpectedNull)
     }
 
-    /// Record batches that may be null. Nothing of them is looked at here.
+    /// Record batches that may be null. Their content is not checked here.
     pub fn nullable_records(&mut self, flexible: bool) -> Result<Option<Records<'a>>, DecodeError> {
         let Some(length) = self.length(flexible)? else { return Ok(None) };
         Ok(Some(Records::Bytes(self.take(length)?)))
@@ -252,8 +252,8 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    /// The tagged fields that end a struct of a flexible version. `field` reads the tags that it knows and
-    /// answers false for the others, which are skipped.
+    /// The tagged fields that end a struct of a flexible version. `field` reads the tags that it knows and returns
+    /// `false` for the others, which are skipped.
     pub fn tagged_fields(
         &mut self,
         mut field: impl FnMut(&mut Self, u32) -> Result<bool, DecodeError>,

@@ -1,8 +1,8 @@
 //! Writes Kafka's wire types into one growing buffer.
 //!
-//! Owns the layout of lengths, nulls and tagged fields, and the splice points of records that the caller sends
-//! from elsewhere: the encoder writes such records' length and remembers where they belong, so that a fetch
-//! response is a small buffer plus file ranges. Refuses lengths that the wire cannot say; never truncates.
+//! Owns the layout of lengths, nulls and tagged fields, and the splice points of records that the caller sends from
+//! elsewhere. The encoder writes such records' length and remembers where they belong, so that a fetch response is a
+//! small buffer plus file ranges. Refuses lengths that the wire cannot express; never truncates.
 
 use bytes::{BufMut, BytesMut};
 use riverrun_types::TopicId;
@@ -11,7 +11,7 @@ use crate::decoder::STRING_BYTES_MAX;
 use crate::error::EncodeError;
 use crate::message::{Encode, Records};
 
-/// A place in the encoded bytes where records from outside belong.
+/// A place in the encoded bytes where external records belong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Splice {
     /// Offset in the encoded bytes before which the records are inserted.
@@ -28,7 +28,7 @@ pub struct TagCount(usize);
 #[derive(Debug)]
 pub struct TagStart(usize);
 
-/// The bytes of a message in the making.
+/// A message that is being encoded.
 ///
 /// Invariants:
 /// - `splices` are ordered by position and none is inside a tagged field (the schema has no records there).
@@ -50,12 +50,12 @@ impl Encoder {
         Self { buffer: BytesMut::with_capacity(bytes), splices: Vec::new() }
     }
 
-    /// The encoded bytes and the places where records from outside are inserted, in ascending order.
+    /// The encoded bytes and the places where external records are inserted, in ascending order.
     pub fn into_parts(self) -> (BytesMut, Vec<Splice>) {
         (self.buffer, self.splices)
     }
 
-    /// Bytes on the wire so far, records from outside included.
+    /// Bytes on the wire so far, external records included.
     pub fn wire_len(&self) -> usize {
         self.buffer.len() + self.splices.iter().map(|splice| splice.len).sum::<usize>()
     }
@@ -169,7 +169,7 @@ impl Encoder {
         Ok(())
     }
 
-    /// Record batches or null. Records from outside leave their length here and a splice.
+    /// Record batches or null. External records leave their length here and a splice.
     pub fn nullable_records(
         &mut self,
         flexible: bool,

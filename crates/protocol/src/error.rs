@@ -1,12 +1,12 @@
-//! What can be wrong with bytes that came in, and with a message that should go out.
+//! The errors of received bytes, and of messages that cannot be sent.
 //!
-//! Owns the crate's two error types. Both are small, `Copy` where possible and carry no text from outside, so
-//! that building one on a hostile input costs nothing and logging one leaks nothing.
+//! Owns the crate's two error types. Both are small, `Copy`, and carry no text from outside, so that building one on
+//! hostile input costs nothing and logging one leaks nothing.
 
 use riverrun_types::ErrorKind;
 use thiserror::Error;
 
-/// Why bytes are not the message that they should be. After any of these nothing of the message is used.
+/// Why bytes cannot be decoded. After any of these no part of the message is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum DecodeError {
     /// The input ends inside a value.
@@ -23,7 +23,7 @@ pub enum DecodeError {
     /// Null stands where this version of the message has no null.
     #[error("null where the version has no null")]
     UnexpectedNull,
-    /// A string is longer than its 16-bit length could say.
+    /// A string is longer than its 16-bit length can express.
     #[error("a string of {0} bytes is too long")]
     StringTooLong(usize),
     /// A string is not UTF-8.
@@ -61,7 +61,7 @@ pub enum DecodeError {
 }
 
 impl DecodeError {
-    /// The same bytes will never decode: whoever wrote them has to change them.
+    /// The same bytes will never decode: the sender has to change them.
     pub fn kind(self) -> ErrorKind {
         ErrorKind::FixRequest
     }
@@ -89,7 +89,7 @@ pub enum EncodeError {
         /// The version in question.
         version: i16,
     },
-    /// A string, byte array, array or frame exceeds what its length field can say.
+    /// A string, byte array, array or frame exceeds what its length field can express.
     #[error("{0} bytes or elements are more than the length field can say")]
     TooLong(usize),
 }

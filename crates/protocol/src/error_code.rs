@@ -1,7 +1,7 @@
-//! Kafka's error codes: numbers, names, whether trying again can help, and a sentence for people.
+//! Kafka's error codes: numbers, names, whether a retry can help, and a sentence for people.
 //!
-//! Owns the table. A code is kept as the number that was on the wire, so that one from a newer server survives
-//! being read and shown.
+//! Owns the table. A code is kept as the number on the wire, so that one from a newer server survives being read and
+//! shown.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ enum Remedy {
     Final,
 }
 
-/// What is known of one code.
+/// The facts about one code.
 struct Facts {
     code: i16,
     name: &'static str,
@@ -43,7 +43,7 @@ macro_rules! error_codes {
 error_codes! {
     -1, UNKNOWN_SERVER_ERROR, Final, "the server met an error that it has no code for";
     0, NONE, Final, "success";
-    1, OFFSET_OUT_OF_RANGE, Final, "the offset is outside what the partition holds";
+    1, OFFSET_OUT_OF_RANGE, Final, "the offset is outside the partition's range";
     2, CORRUPT_MESSAGE, Retry, "a record batch is damaged or its checksum is wrong";
     3, UNKNOWN_TOPIC_OR_PARTITION, Retry, "this server has no such topic or partition";
     4, INVALID_FETCH_SIZE, Final, "the fetch size is not valid";
@@ -74,7 +74,7 @@ error_codes! {
     29, TOPIC_AUTHORIZATION_FAILED, Final, "access to the topic is denied";
     30, GROUP_AUTHORIZATION_FAILED, Final, "access to the group is denied";
     31, CLUSTER_AUTHORIZATION_FAILED, Final, "access to the cluster is denied";
-    32, INVALID_TIMESTAMP, Final, "a timestamp is outside what the topic accepts";
+    32, INVALID_TIMESTAMP, Final, "a timestamp is outside the range that the topic accepts";
     33, UNSUPPORTED_SASL_MECHANISM, Final, "the SASL mechanism is not supported";
     34, ILLEGAL_SASL_STATE, Final, "the request does not fit the state of authentication";
     35, UNSUPPORTED_VERSION, Final, "the version of the request is not supported";
@@ -105,7 +105,7 @@ error_codes! {
     60, REASSIGNMENT_IN_PROGRESS, Final, "the partition is already being reassigned";
     61, DELEGATION_TOKEN_AUTH_DISABLED, Final, "delegation tokens are not enabled";
     62, DELEGATION_TOKEN_NOT_FOUND, Final, "there is no such delegation token";
-    63, DELEGATION_TOKEN_OWNER_MISMATCH, Final, "the delegation token belongs to someone else";
+    63, DELEGATION_TOKEN_OWNER_MISMATCH, Final, "the delegation token belongs to another principal";
     64, DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, Final, "delegation tokens are not given over this kind of connection";
     65, DELEGATION_TOKEN_AUTHORIZATION_FAILED, Final, "access to the delegation token is denied";
     66, DELEGATION_TOKEN_EXPIRED, Final, "the delegation token has expired";

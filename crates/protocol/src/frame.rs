@@ -18,9 +18,9 @@ const FRAME_BYTES_TYPICAL: usize = 512;
 /// A frame ready to be sent, its four bytes of length included.
 #[derive(Debug)]
 pub struct Frame {
-    /// Everything but the records from outside.
+    /// Everything but the external records.
     pub bytes: BytesMut,
-    /// Where records from outside are inserted, in ascending order of position; empty for most frames.
+    /// Where external records are inserted, in ascending order of position; empty for most frames.
     pub splices: Vec<Splice>,
 }
 
@@ -51,7 +51,7 @@ pub fn encode_response(
     })
 }
 
-/// Decodes a response to `R` from a frame without its length; gives the correlation id and the body.
+/// Decodes a response to `R` from a frame without its length; returns the correlation id and the body.
 pub fn decode_response<'r, 'q, R: Request<'q>>(
     frame: &'r [u8],
     version: i16,

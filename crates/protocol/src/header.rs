@@ -1,4 +1,4 @@
-//! What stands in front of every request and response.
+//! The headers in front of every request and response.
 //!
 //! Owns the choice of a header's version, and two oddities: a request's client id keeps its old 16-bit length
 //! in every version, so that any server can read it, and a header of an unknown key is read as far as its
@@ -12,9 +12,9 @@ use crate::error::{DecodeError, EncodeError};
 /// Header of a request, borrowed from its frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestHeader<'a> {
-    /// Number of the request's key: [`ApiKey::from_i16`] tells whether it is one of ours.
+    /// Number of the request's key: [`ApiKey::from_i16`] tells whether it is a known one.
     pub api_key: i16,
-    /// Version of the request. Not checked against the key's versions: only the router knows what to answer.
+    /// Version of the request. Not checked against the key's versions: only the router knows the right answer.
     pub api_version: i16,
     /// The client's number for this request, returned with the response.
     pub correlation_id: i32,

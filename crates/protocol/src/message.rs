@@ -17,7 +17,7 @@ pub type Str<'a> = Cow<'a, str>;
 /// A byte array of a message.
 pub type Blob<'a> = Cow<'a, [u8]>;
 
-/// Record batches of a message. What is inside is the business of `riverrun-records`.
+/// Record batches of a message. Their content is the business of `riverrun-records`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Records<'a> {
     /// The batches themselves.
@@ -38,12 +38,12 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// Whether there is no byte.
+    /// Whether there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The batches, where they are here. Decoded records always are.
+    /// The batches, unless they are external. Decoded records never are.
     pub fn as_bytes(&self) -> Option<&'a [u8]> {
         match *self {
             Self::Bytes(bytes) => Some(bytes),
@@ -61,7 +61,7 @@ impl fmt::Debug for Records<'_> {
 
 /// A message or struct that can be read at a version.
 pub trait Decode<'a>: Sized {
-    /// Reads the value. Bytes after it stay in the decoder: [`Decoder::finish`] tells whether there are any.
+    /// Reads the value. Bytes after it stay in the decoder: [`Decoder::finish`] refuses them.
     fn decode(decoder: &mut Decoder<'a>, version: i16) -> Result<Self, DecodeError>;
 }
 
@@ -75,7 +75,7 @@ pub trait Encode {
 pub trait Request<'a>: Decode<'a> + Encode {
     /// The request's key.
     const KEY: ApiKey;
-    /// What answers it.
+    /// The response to it.
     type Response<'r>: Decode<'r> + Encode;
 }
 

@@ -1,8 +1,8 @@
-//! The records of `__consumer_offsets`: what a key or value is, and its bytes.
+//! The records of `__consumer_offsets`: their keys, their values, and the bytes of both.
 //!
-//! Owns the two leading bytes in front of both: before a key they are the record's type, before a value the
-//! version of its layout. Keys have one layout only. Type 0 is how Kafka wrote offset commits before its first
-//! release with types; it is read, and never written.
+//! Owns the two leading bytes in front of both: before a key they are the record's type, before a value the version
+//! of its layout. Keys have one layout only. Type 0 is the offset commit of Kafka before its first release with
+//! types; it is read, and never written.
 //!
 //! ```
 //! use riverrun_protocol::offsets_topic::{self, Key, OffsetCommitKey, OffsetCommitValue};
@@ -42,7 +42,7 @@ pub fn encode_value(value: &impl Encode, version: i16) -> Result<Vec<u8>, Encode
     prefixed(version, version, value)
 }
 
-/// Decodes a value at the version that stands in front of it. Which type of value it is, the key says.
+/// Decodes a value at the version that stands in front of it. The key tells the type of the value.
 pub fn decode_value<'a, V: Decode<'a>>(bytes: &'a [u8]) -> Result<V, DecodeError> {
     let mut decoder = Decoder::new(bytes);
     let version = decoder.i16()?;
@@ -71,8 +71,8 @@ macro_rules! record_keys {
         })*
 
         impl<'a> Key<'a> {
-            /// Decodes a key. A type that this crate does not know, such as one of share groups, is an error
-            /// of its own, so that a reader can pass over the record.
+            /// Decodes a key. An unknown type, such as one of share groups, is an error of its own, so that a reader
+            /// can pass over the record.
             pub fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
                 let mut decoder = Decoder::new(bytes);
                 let key = match decoder.i16()? {
@@ -92,13 +92,13 @@ record_keys! {
     GroupMetadata(GroupMetadataKey) = 2, "A group of the classic protocol.";
     ConsumerGroupMetadata(ConsumerGroupMetadataKey) = 3, "A group of the consumer protocol.";
     ConsumerGroupPartitionMetadata(ConsumerGroupPartitionMetadataKey) = 4, "The partitions a group last saw.";
-    ConsumerGroupMemberMetadata(ConsumerGroupMemberMetadataKey) = 5, "What a member told about itself.";
+    ConsumerGroupMemberMetadata(ConsumerGroupMemberMetadataKey) = 5, "A member's subscription and identity.";
     ConsumerGroupTargetAssignmentMetadata(ConsumerGroupTargetAssignmentMetadataKey) = 6,
         "The epoch of a group's target assignment.";
     ConsumerGroupTargetAssignmentMember(ConsumerGroupTargetAssignmentMemberKey) = 7,
-        "What a member is to be assigned.";
+        "A member's target assignment.";
     ConsumerGroupCurrentMemberAssignment(ConsumerGroupCurrentMemberAssignmentKey) = 8,
-        "What a member is assigned now.";
+        "A member's current assignment.";
     ConsumerGroupRegularExpression(ConsumerGroupRegularExpressionKey) = 16,
         "The topics that a group's regular expression matches.";
 }

@@ -1,7 +1,7 @@
 //! The typed states of a batch: bytes of known length, then bytes whose CRC and header are right.
 //!
-//! Guarantees that whoever holds a [`Batch`] holds bytes that some producer or broker has made: the checksum
-//! fits and the header does not contradict itself. Records are read and checked later, by who needs them.
+//! Guarantees that the bytes of a [`Batch`] are those that a producer or broker has made: the checksum fits and the
+//! header does not contradict itself. Readers of the records check these later.
 
 use std::ops::Deref;
 
@@ -11,7 +11,7 @@ use crate::header::BatchHeader;
 use crate::layout;
 use crate::record::BatchRecords;
 
-/// The bytes of exactly one batch of some format, of which only the length was looked at.
+/// The bytes of exactly one batch of some format, of which only the length was checked.
 #[derive(Clone, Copy, Debug)]
 pub struct UnverifiedBatch<'a> {
     bytes: &'a [u8],
@@ -20,12 +20,12 @@ pub struct UnverifiedBatch<'a> {
 impl<'a> UnverifiedBatch<'a> {
     /// Splits the first batch from `bytes`, by its length field.
     ///
-    /// Fails with [`CorruptCause::Cut`] if the batch reaches past the end, and with [`CorruptCause::Length`] if
-    /// the length cannot be that of any batch, so that a loop over batches always gets on.
+    /// Fails with [`CorruptCause::Cut`] if the batch reaches past the end, and with [`CorruptCause::Length`] if no
+    /// batch can have that length, so that a loop over batches always makes progress.
     pub fn split_first(bytes: &'a [u8]) -> Result<(Self, &'a [u8]), BatchError> {
         let prefix = bytes.first_chunk::<{ layout::LENGTH_END }>().ok_or(CorruptCause::Cut)?;
         let length = prefix.last_chunk::<4>().map_or(0, |field| i32::from_be_bytes(*field));
-        // The magic of every format lies at the same place, and is needed to say what is wrong with the rest.
+        // The magic of every format lies at the same place, and decides the error for a short rest.
         let reaches_magic = layout::MAGIC + 1 - layout::LENGTH_END;
         let size = usize::try_from(length)
             .ok()
@@ -36,7 +36,7 @@ impl<'a> UnverifiedBatch<'a> {
         Ok((Self { bytes }, rest))
     }
 
-    /// The batch that `bytes` consist of, without anything after it: what a produce request carries.
+    /// The single batch that `bytes` consist of, as a produce request carries it.
     pub fn only(bytes: &'a [u8]) -> Result<Self, BatchError> {
         if bytes.is_empty() {
             return Err(InvalidCause::Empty.into());
@@ -51,7 +51,7 @@ impl<'a> UnverifiedBatch<'a> {
     }
 
     /// Checks format, CRC, attributes and counts. A batch that compaction has emptied passes; see
-    /// [`validate_produced`](crate::validate_produced) for what a producer may send.
+    /// [`validate_produced`](crate::validate_produced) for the rules of produced batches.
     pub fn verify(self) -> Result<Batch<'a>, BatchError> {
         let header = BatchHeader::parse(self.bytes)?;
         let computed = crc32c::crc32c(&self.bytes[layout::ATTRIBUTES..]);
@@ -61,8 +61,8 @@ impl<'a> UnverifiedBatch<'a> {
         self.accept(header)
     }
 
-    /// Checks what [`verify`](Self::verify) checks, but for the CRC: for bytes that nobody can have changed since it
-    /// was computed, such as memory that another process of this machine has just written.
+    /// As [`verify`](Self::verify), without the CRC: for bytes that cannot have changed since it was computed, such
+    /// as memory that another process of this machine has just written.
     #[inline]
     pub fn trust(self) -> Result<Batch<'a>, BatchError> {
         self.accept(BatchHeader::parse(self.bytes)?)
@@ -79,7 +79,7 @@ impl<'a> UnverifiedBatch<'a> {
     }
 }
 
-/// Counts that no batch can have, whatever compaction has removed from it.
+/// Refuses counts that no batch can have, whatever compaction has removed from it.
 fn check_counts(header: &BatchHeader) -> Result<(), BatchError> {
     if header.record_count() < 0 {
         return Err(InvalidCause::RecordCount.into());
@@ -92,8 +92,8 @@ fn check_counts(header: &BatchHeader) -> Result<(), BatchError> {
 
 /// A batch whose CRC is right, or was trusted, and whose header makes sense. It answers for its header's fields directly.
 ///
-/// Invariants: `bytes` are one whole batch of version 2, `header` is a copy of its header, `compression` is what
-/// its attributes name, and no reserved attribute bit is set.
+/// Invariants: `bytes` are one whole batch of version 2, `header` is a copy of its header, `compression` is the codec
+/// of its attributes, and no reserved attribute bit is set.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
     bytes: &'a [u8],
@@ -117,7 +117,8 @@ impl<'a> Batch<'a> {
         self.compression
     }
 
-    /// Whether [`payload`](Self::payload) is a stream: what compaction has emptied is none, whatever its codec.
+    /// Whether [`payload`](Self::payload) is a stream. A batch that compaction has emptied has none, whatever its
+    /// codec.
     pub(crate) fn is_compressed(&self) -> bool {
         let is_emptied = self.header.record_count() == 0 && self.payload().is_empty();
         self.compression != Compression::None && !is_emptied
@@ -143,7 +144,7 @@ impl Deref for Batch<'_> {
     }
 }
 
-/// Consecutive batches in memory. Ends after the first error, since what follows has no known beginning.
+/// Consecutive batches in memory. Ends after the first error, because the next batch has no known beginning then.
 ///
 /// Invariants: `rest` begins with a batch, or is empty.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
-//! Makes batches: for producers, for the records that the server writes itself, and for compaction.
+//! Building batches: for producers, for the records that the server writes itself, and for compaction.
 //!
-//! Records are encoded once, into the buffer that becomes the batch; compression happens at the end. Guarantees
-//! that what it builds passes [`UnverifiedBatch::verify`](crate::UnverifiedBatch::verify).
+//! Records are encoded once, into the buffer that becomes the batch; compression happens at the end. Guarantees that
+//! every built batch passes [`UnverifiedBatch::verify`](crate::UnverifiedBatch::verify).
 
 use riverrun_types::limits::{BATCH_RECORDS_MAX, RECORD_HEADERS_MAX};
 use riverrun_types::{LeaderEpoch, Offset, ProducerEpoch, ProducerId, TimestampMs};
@@ -15,15 +15,15 @@ use crate::patch::put;
 use crate::record::{Header, Record};
 use crate::varint;
 
-/// Capacity of a builder's buffer at first.
+/// Initial capacity of a builder's buffer, in bytes.
 const CAPACITY_BYTES: usize = 1024;
 
-/// What a new batch carries besides its records. The default is what a producer without idempotence sends.
+/// The fields of a new batch besides its records. The default is a batch of a producer without idempotence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchOptions {
     /// How the records are compressed.
     pub compression: Compression,
-    /// The codec's level; none for its default.
+    /// The codec's level; `None` for its default.
     pub level: Option<i32>,
     /// Offset of the first record.
     pub base_offset: Offset,
@@ -31,7 +31,7 @@ pub struct BatchOptions {
     pub leader_epoch: LeaderEpoch,
     /// The idempotent producer.
     pub producer: ProducerStamp,
-    /// What the timestamps mean.
+    /// The meaning of the timestamps.
     pub timestamps: Timestamps,
     /// Part of a transaction.
     pub transactional: bool,
@@ -84,23 +84,23 @@ impl ProducerStamp {
 pub struct RetainOptions {
     /// How the records are compressed.
     pub compression: Compression,
-    /// The codec's level; none for its default.
+    /// The codec's level; `None` for its default.
     pub level: Option<i32>,
-    /// From when on the tombstones in the batch may be dropped (KIP-534).
+    /// The time from which the tombstones in the batch may be dropped (KIP-534).
     pub delete_horizon: Option<TimestampMs>,
 }
 
-/// A batch in the making.
+/// A batch that is being built.
 ///
 /// Invariants: `buffer` is a header's worth of zeros and then `count` encoded records; the last of them has
 /// `previous_delta`, which is -1 at first; `base_timestamp` is set before the first record is encoded.
 #[derive(Clone, Debug)]
 pub struct BatchBuilder {
     options: BatchOptions,
-    /// In compaction: the last offset of the batch that records are kept of.
+    /// In compaction: the last offset of the batch whose records are kept.
     retained_last_delta: Option<i32>,
     delete_horizon: Option<TimestampMs>,
-    /// In compaction: the largest timestamp of that batch, which holds if nothing of it is kept.
+    /// In compaction: the largest timestamp of that batch, which holds if no record of it is kept.
     empty_max_timestamp: TimestampMs,
     buffer: Vec<u8>,
     base_timestamp: Option<TimestampMs>,
@@ -146,8 +146,8 @@ impl BatchBuilder {
         }
     }
 
-    /// A builder for some of the records of `source`: offsets, sequence numbers and flags stay what they were,
-    /// and the batch may end up empty, so that its last offset and sequence are not forgotten.
+    /// A builder for some of the records of `source`: offsets, sequence numbers and flags stay the same. The batch
+    /// may end up empty, and still keeps its last offset and sequence.
     pub fn retaining(source: &BatchHeader, options: RetainOptions) -> Self {
         let timestamps = match source.timestamp_type() {
             TimestampType::CreateTime => Timestamps::Create,
@@ -174,10 +174,10 @@ impl BatchBuilder {
         builder
     }
 
-    /// Appends a record at the next offset and answers that offset, counted from the base offset.
+    /// Appends a record at the next offset and returns that offset, counted from the base offset.
     ///
-    /// Fails if the batch or the record's headers are full, or if lengths or timestamps are too far apart for
-    /// the format; the builder is then as it was.
+    /// Fails if the batch or the record's headers are full, or if lengths or timestamps are too far apart for the
+    /// format; the builder is unchanged then.
     pub fn append(
         &mut self,
         timestamp: TimestampMs,
@@ -272,7 +272,7 @@ impl BatchBuilder {
         self.buffer.len()
     }
 
-    /// Bytes of memory that the batch has so far, header included: what of them is not used yet is room for further records.
+    /// Bytes of memory that the batch has so far, header included; the unused part is room for further records.
     pub fn capacity_bytes(&self) -> usize {
         self.buffer.capacity()
     }
@@ -313,7 +313,8 @@ impl BatchBuilder {
         self.build_and_buffer().map(|(batch, _)| batch)
     }
 
-    /// The same, and the buffer that the records were written into; none if the batch lies in it.
+    /// As [`build`](Self::build), with the buffer that the records were written into; `None` if that is the batch
+    /// itself.
     pub fn build_and_buffer(mut self) -> Result<(Vec<u8>, Option<Vec<u8>>), BatchError> {
         if self.is_empty() && self.retained_last_delta.is_none() {
             return Err(InvalidCause::Empty.into());

@@ -1,6 +1,6 @@
 //! The four codecs, one file each, and the decoder and the encoder that are any of them.
 //!
-//! A decoder reads from memory in small steps; counting what comes out is [`crate::inflate`]'s.
+//! A decoder reads from memory in small steps; [`crate::inflate`] counts the inflated bytes.
 
 pub(crate) mod gzip;
 pub(crate) mod lz4;
@@ -25,8 +25,8 @@ pub(crate) enum Decoder<'a> {
 }
 
 impl<'a> Decoder<'a> {
-    /// A decoder over `input`. `limit` is for the codec whose blocks are inflated as a whole and name their size.
-    /// `Compression::None` is no stream and answers as a corrupt one.
+    /// A decoder over `input`. `limit` is for the codec whose blocks are inflated as a whole and state their size.
+    /// `Compression::None` is no stream and fails as a corrupt one.
     pub(crate) fn new(compression: Compression, input: &'a [u8], limit: usize) -> Result<Self, BatchError> {
         if input.is_empty() {
             return Err(CorruptCause::Stream(compression).into());
@@ -50,7 +50,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Whether a stream that has answered 0 is complete. Three codecs answer an early end with an error instead.
+    /// Whether a stream that has returned 0 is complete. Three codecs fail at an early end instead.
     pub(crate) fn ended_well(&self) -> bool {
         match self {
             Self::Lz4(decoder) => decoder.ended_well(),
@@ -59,7 +59,7 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// A stream of any codec in the making, or bytes as they are.
+/// An encoder of any codec, or of bytes as they are.
 pub(crate) enum Encoder<W: Write> {
     None(W),
     Gzip(GzEncoder<W>),
@@ -101,7 +101,7 @@ impl<W: Write> Encoder<W> {
     }
 }
 
-/// Reads from memory cannot fail but by what is in it, so every error means a bad stream.
+/// A read from memory fails only because of its content, so every error means a bad stream.
 fn read_io(
     reader: &mut impl io::Read,
     buffer: &mut [u8],

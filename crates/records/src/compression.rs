@@ -58,7 +58,7 @@ impl Compression {
         }
     }
 
-    /// The level that is used where none is given, which is Kafka's default. Without levels it is 0.
+    /// The level that is used if none is given: Kafka's default. Codecs without levels have 0.
     pub fn default_level(self) -> i32 {
         match self {
             Self::None | Self::Snappy => 0,
@@ -68,11 +68,11 @@ impl Compression {
         }
     }
 
-    /// Checks a level against what Kafka accepts for the codec: gzip 1 to 9 or -1, lz4 1 to 17, zstd -131072 to
-    /// 22. Kinds without levels accept only 0.
+    /// Checks a level against Kafka's range for the codec: gzip 1 to 9 or -1, lz4 1 to 17, zstd -131072 to 22. Kinds
+    /// without levels accept only 0.
     ///
-    /// The LZ4 encoder in use has one speed, so all of its levels compress alike: faster and a little larger
-    /// than the high levels of the C library.
+    /// The LZ4 encoder in use has one speed, so all of its levels compress alike: faster and a little larger than the
+    /// high levels of the C library.
     pub fn check_level(self, level: i32) -> Result<(), BatchError> {
         let known = match self {
             Self::None | Self::Snappy => level == 0,
@@ -118,21 +118,21 @@ pub fn compress(
     compressed.map_err(|_| BatchError::CompressFailed(compression))
 }
 
-/// How a batch is compressed another way.
+/// The target of a recompression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecompressOptions {
     /// The codec.
     pub compression: Compression,
     /// Its level.
     pub level: i32,
-    /// Bytes of the records when uncompressed, as [`ProducedInfo`](crate::ProducedInfo) says.
+    /// Bytes of the records when uncompressed, from [`ProducedInfo`](crate::ProducedInfo).
     pub inflated_bytes: usize,
-    /// Bytes that the new batch may have.
+    /// Upper bound of the new batch in bytes.
     pub bytes_max: usize,
 }
 
-/// The same batch with its records compressed another way; records and every other field stay as they are. What it
-/// takes of memory follows the batches, old and new, and not what they inflate to.
+/// The same batch with its records compressed another way; records and every other field stay as they are. Its memory
+/// is proportional to the batches, old and new, and not to their inflated size.
 pub fn recompress(batch: &Batch<'_>, options: &RecompressOptions) -> Result<Vec<u8>, BatchError> {
     let RecompressOptions { compression, level, .. } = *options;
     compression.check_level(level)?;
@@ -234,9 +234,10 @@ mod tests {
         }
     }
 
-    /// Found by fuzzing: with room for more than its header misstates libzstd refuses this frame, and with less it does not.
+    /// Found by fuzzing: libzstd refuses this frame if the buffer has more room than its header misstates, and else
+    /// accepts it.
     #[test]
-    fn a_stream_that_is_not_quite_right_is_judged_alike_by_whoever_inflates_it() {
+    fn malformed_stream_is_judged_alike_by_all_inflaters() {
         let mut bytes =
             include_bytes!("../../../fuzz/seeds/record_batch/zstd-content-size-misstated").to_vec();
         bytes[layout::MAGIC] = 2;

@@ -1,5 +1,5 @@
-//! What can be wrong with a batch. The variants are the classes that a broker answers differently; the causes
-//! inside them are for people and for tests.
+//! The errors of batches. The variants are the classes that a broker answers differently; the causes inside them are
+//! for people and for tests.
 
 use riverrun_types::{ErrorKind, TimestampMs};
 use thiserror::Error;
@@ -9,24 +9,24 @@ use crate::Compression;
 /// A batch that cannot be used, or cannot be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum BatchError {
-    /// The bytes are not what was once written: damaged or cut.
+    /// The bytes differ from those once written: damaged or cut.
     #[error("corrupt batch: {0}")]
     Corrupt(CorruptCause),
-    /// The bytes are whole, and what they say contradicts itself or is not allowed.
+    /// The bytes are whole, but contradict themselves or break a rule.
     #[error("invalid batch: {0}")]
     Invalid(InvalidCause),
     /// More than a bound allows.
     #[error("batch too large: more than {limit} {excess}")]
     TooLarge {
-        /// What there is too much of.
+        /// The things that are too many.
         excess: Excess,
-        /// How many are allowed.
+        /// The bound.
         limit: usize,
     },
     /// Another batch format than version 2.
     #[error("batch format {0} is not supported, only 2 is")]
     UnsupportedMagic(i8),
-    /// A compression id that nobody has defined.
+    /// A compression id that is not defined.
     #[error("compression type {0} is unknown")]
     UnsupportedCompression(u8),
     /// A level that the codec does not have.
@@ -34,10 +34,10 @@ pub enum BatchError {
     UnsupportedLevel {
         /// The codec.
         compression: Compression,
-        /// The level asked for.
+        /// The requested level.
         level: i32,
     },
-    /// A record's timestamp lies outside what is allowed, or a producer claims to know the append time.
+    /// A record's timestamp lies outside the allowed range, or a producer claims to know the append time.
     #[error("timestamp {} of record {record} is not allowed here", .timestamp.0)]
     InvalidTimestamp {
         /// The first that is not allowed.
@@ -45,7 +45,7 @@ pub enum BatchError {
         /// Its record, counted from 0 in the batch.
         record: i32,
     },
-    /// An encoder failed, which with memory as its target means that there was none left.
+    /// An encoder failed. Its target is memory, so there was none left.
     #[error("{0} failed to compress")]
     CompressFailed(Compression),
 }
@@ -87,7 +87,7 @@ pub enum InvalidCause {
     /// A client's batch begins at offset 0: the broker gives the real one.
     #[error("base offset is not 0")]
     BaseOffset,
-    /// Negative, or not what the batch holds.
+    /// Negative, or not the number of records in the batch.
     #[error("wrong record count")]
     RecordCount,
     /// Negative, or not the record count less one where no record may be missing.
@@ -102,7 +102,7 @@ pub enum InvalidCause {
     /// A producer id without an epoch and a sequence, or a transaction without a producer id.
     #[error("wrong producer id, epoch or sequence")]
     Producer,
-    /// A record's length differs from what it holds.
+    /// A record's length differs from that of its fields.
     #[error("wrong record length")]
     RecordLength,
     /// A key or value length that is negative or reaches past its record.
@@ -122,7 +122,7 @@ pub enum InvalidCause {
     MissingKey,
 }
 
-/// What there was too much of.
+/// The things that are too many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Excess {
     /// Bytes after inflating.
@@ -140,13 +140,13 @@ pub enum Excess {
 }
 
 impl BatchError {
-    /// Whether the bytes themselves are wrong. Otherwise they are more than a bound allows or than an encoder has
-    /// memory for, and may be as good as any.
+    /// Whether the bytes themselves are wrong. Otherwise they exceed a bound or an encoder's memory, and may be
+    /// sound.
     pub fn is_damage(self) -> bool {
         !matches!(self, Self::TooLarge { .. } | Self::CompressFailed(_))
     }
 
-    /// What the caller should do: wrong bytes stay wrong, so all but a failing encoder ask for other bytes.
+    /// The right reaction of the caller. Wrong bytes stay wrong, so all but a failing encoder ask for other bytes.
     pub fn kind(self) -> ErrorKind {
         match self {
             Self::CompressFailed(_) => ErrorKind::GiveUp,

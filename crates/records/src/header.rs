@@ -1,4 +1,4 @@
-//! The header of a batch as a plain copy of its fields, and what follows from them.
+//! The header of a batch as a plain copy of its fields, and values derived from them.
 //!
 //! Parsing checks that the bytes can be a batch of version 2, and not the CRC: scans of trusted files need no more.
 
@@ -8,10 +8,10 @@ use crate::Compression;
 use crate::error::{BatchError, CorruptCause, InvalidCause};
 use crate::layout;
 
-/// What the timestamps of a batch mean.
+/// The meaning of a batch's timestamps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TimestampType {
-    /// Each record carries what its producer gave.
+    /// Each record carries its producer's timestamp.
     #[default]
     CreateTime,
     /// All records carry the time at which the broker appended the batch.
@@ -119,12 +119,12 @@ impl BatchHeader {
         self.attributes
     }
 
-    /// How the records are compressed; an id that nobody has defined is an error.
+    /// How the records are compressed; an undefined id is an error.
     pub fn try_compression(&self) -> Result<Compression, BatchError> {
         Compression::from_id((self.attributes & layout::COMPRESSION_MASK) as u8)
     }
 
-    /// What the timestamps mean.
+    /// The meaning of the timestamps.
     pub fn timestamp_type(&self) -> TimestampType {
         if self.has(layout::LOG_APPEND_TIME) {
             TimestampType::LogAppendTime
@@ -206,12 +206,13 @@ impl BatchHeader {
     pub(crate) fn timestamp_at(&self, delta: i64) -> TimestampMs {
         match self.timestamp_type() {
             TimestampType::LogAppendTime => self.max_timestamp,
-            // Wraps as every other reader does: compaction writes what lies further apart than 63 bits can say.
+            // Wraps as every other reader does: compaction writes deltas of more than 63 bits.
             TimestampType::CreateTime => TimestampMs(self.base_timestamp.0.wrapping_add(delta)),
         }
     }
 
-    /// Answers the offset delta of a record, which must lie behind that of the one before and inside the batch.
+    /// Checks the offset delta of a record, which must lie behind the previous one and inside the batch, and returns
+    /// it.
     #[inline]
     pub(crate) fn check_delta(&self, previous: i32, delta: i32) -> Result<i32, BatchError> {
         if delta <= previous || delta > self.last_offset_delta {

@@ -1,13 +1,13 @@
 //! Inflating within a bound.
 //!
-//! There are two bounds, both absolute: one for what a client sends, and a wider one for what is stored. So whatever
-//! was accepted can be read, compressed another way and written anew by compaction, with any of its records gone.
+//! There are two bounds, both absolute: one for batches from clients, and a wider one for stored batches. So every
+//! accepted batch can be read, compressed another way and written anew by compaction, with any of its records gone.
 //!
-//! Streams are inflated in pieces of one size, always: where a decoder is lenient about a stream that is not quite right, it
-//! may be so with a buffer of one size and not with another, and what was accepted has to stay readable.
+//! Streams are always inflated in pieces of one size. A decoder that is lenient about a malformed stream may be so
+//! with a buffer of one size and not with another, and an accepted batch has to stay readable.
 //!
-//! Guarantees that no more comes out than the bound allows, that a stream which ends early or goes on after its end
-//! is an error, and that what is allocated follows what was inflated and never what a stream claims about itself.
+//! Guarantees that no more bytes are inflated than the bound allows; that a stream which ends early, or goes on after
+//! its end, is an error; and that memory is proportional to the inflated bytes, never to a size that a stream claims.
 
 use riverrun_types::limits::{
     INFLATE_LARGE_WINDOW_BYTES_MAX, INFLATE_PRODUCED_BYTES_MAX, INFLATE_STORED_BYTES_MAX,
@@ -20,7 +20,7 @@ use crate::error::{BatchError, CorruptCause, Excess};
 /// Bytes that are inflated at a time.
 pub(crate) const PIECE_BYTES: usize = 16 * 1024;
 
-/// Where a piece is inflated into.
+/// The buffer of one piece.
 pub(crate) type Piece = [u8; PIECE_BYTES];
 
 /// A piece on the heap, as a stack may be small.
@@ -28,7 +28,8 @@ pub(crate) fn new_piece() -> Box<Piece> {
     vec![0; PIECE_BYTES].into_boxed_slice().try_into().expect("it has this size")
 }
 
-/// Appends `input`, inflated within the bound of what is stored, to `out`. After an error that has what came before.
+/// Appends `input`, inflated within the bound of stored batches, to `out`. After an error `out` has the bytes before
+/// it.
 pub fn decompress(compression: Compression, input: &[u8], out: &mut Vec<u8>) -> Result<(), BatchError> {
     if compression == Compression::None {
         out.extend_from_slice(input);
@@ -37,7 +38,7 @@ pub fn decompress(compression: Compression, input: &[u8], out: &mut Vec<u8>) -> 
     let mut inflate = Inflate::stored(compression, input)?;
     let mut end = out.len();
     loop {
-        // What the piece before has left free is the beginning of this one.
+        // The part that the previous piece left free is the beginning of this one.
         out.resize(end + PIECE_BYTES, 0);
         let read = inflate.read(out.last_chunk_mut().expect("it was made as long"));
         match read {
@@ -62,14 +63,14 @@ pub(crate) struct Inflate<'a> {
 }
 
 impl<'a> Inflate<'a> {
-    /// Begins to inflate what a client sends.
+    /// Begins to inflate a client's batch.
     pub(crate) fn produced(compression: Compression, input: &'a [u8]) -> Result<Self, BatchError> {
         let is_large = compression == Compression::Zstd && zstd::has_large_window(input);
         let limit = if is_large { INFLATE_LARGE_WINDOW_BYTES_MAX } else { INFLATE_PRODUCED_BYTES_MAX };
         Self::new(compression, input, limit)
     }
 
-    /// Begins to inflate what was accepted once, here or elsewhere.
+    /// Begins to inflate a batch that was accepted once, here or elsewhere.
     pub(crate) fn stored(compression: Compression, input: &'a [u8]) -> Result<Self, BatchError> {
         Self::new(compression, input, INFLATE_STORED_BYTES_MAX)
     }
@@ -79,7 +80,7 @@ impl<'a> Inflate<'a> {
         Ok(Self { decoder, compression, produced: 0, limit, done: false })
     }
 
-    /// Inflates a piece or less; 0 at the end of a stream that has ended as it should.
+    /// Inflates up to one piece; returns 0 at the end of a complete stream.
     pub(crate) fn read(&mut self, piece: &mut Piece) -> Result<usize, BatchError> {
         if self.done {
             return Ok(0);

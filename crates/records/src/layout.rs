@@ -26,7 +26,7 @@
 pub const BASE_OFFSET: usize = 0;
 /// Bytes that follow the length field.
 pub const LENGTH: usize = BASE_OFFSET + 8;
-/// End of the length field: what a batch has beyond its own length.
+/// End of the length field: the bytes of a batch beyond its own length.
 pub const LENGTH_END: usize = LENGTH + 4;
 /// Leader epoch in which the batch was appended.
 pub const LEADER_EPOCH: usize = LENGTH_END;

@@ -1,10 +1,10 @@
 //! Record batches, version 2: the one byte format that a record keeps from producer to consumer.
 //!
 //! Owns the layout ([`layout`]), the typed states from unchecked bytes to a checked batch ([`UnverifiedBatch`],
-//! [`Batch`]), iteration over records, what a broker checks of a produced batch ([`validate_produced`]), the
-//! fields that may be patched in place, the builder, and the four codecs with bounded inflation.
-//! Guarantees that no input panics, and that inflating allocates no more than its bound. Refuses formats 0 and 1.
-//! Knows no files, no clocks and no wire messages.
+//! [`Batch`]), iteration over records, a broker's checks of a produced batch ([`validate_produced`]), the fields that
+//! may be patched in place, the builder, and the four codecs with bounded inflation. Guarantees that no input panics,
+//! and that inflating allocates no more than its bound. Refuses formats 0 and 1. Knows no files, no clocks and no
+//! wire messages.
 //!
 //! ```
 //! use riverrun_records::{BatchBuilder, BatchOptions, Compression, UnverifiedBatch};

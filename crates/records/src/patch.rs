@@ -40,7 +40,7 @@ pub fn patch_producer(batch: &mut [u8], producer: ProducerStamp) {
     patch_crc(batch);
 }
 
-/// Computes the CRC of what lies after it and writes it.
+/// Computes the CRC of the bytes after it and writes it.
 pub(crate) fn patch_crc(batch: &mut [u8]) {
     let crc = crc32c::crc32c(&batch[layout::ATTRIBUTES..]);
     put(batch, layout::CRC, crc.to_be_bytes());

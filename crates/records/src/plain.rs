@@ -1,8 +1,8 @@
-//! The batches that embedded queues are full of: one record, uncompressed, in one look.
+//! The batches of embedded queues: one record, uncompressed, read at once.
 //!
-//! Guarantees what [`UnverifiedBatch::trust`](crate::UnverifiedBatch::trust) and an iterator over its records give,
-//! for the batches that it reads; says nothing about the others. For a reader that waits for each message, and to
-//! whom the copies of a header and of an iterator are most of what it does.
+//! Gives the same result as [`UnverifiedBatch::trust`](crate::UnverifiedBatch::trust) and an iterator over the
+//! records, for the batches that it reads; the others it does not judge. It is for a reader that waits for each
+//! message, where copies of a header and of an iterator would be most of the work.
 
 use riverrun_types::{Offset, TimestampMs};
 
@@ -21,8 +21,8 @@ pub struct PlainBatch<'a> {
 }
 
 impl<'a> PlainBatch<'a> {
-    /// Reads the batch at the beginning of `bytes`. None if it is of any other kind, damaged, or not whole: then
-    /// [`UnverifiedBatch`](crate::UnverifiedBatch) tells which. The CRC is not looked at.
+    /// Reads the batch at the beginning of `bytes`. `None` if it is of any other kind, damaged, or not whole: then
+    /// [`UnverifiedBatch`](crate::UnverifiedBatch) tells which. The CRC is not checked.
     #[inline]
     pub fn read(bytes: &'a [u8]) -> Option<Self> {
         let header = bytes.first_chunk::<{ layout::HEADER_BYTES }>()?;
@@ -77,7 +77,7 @@ mod tests {
         builder.build().expect("records")
     }
 
-    /// What the general way reads of a batch of one record.
+    /// Reads a batch of one record in the general way.
     fn read_generally(bytes: &[u8]) -> Option<PlainBatch<'_>> {
         let (unverified, _) = UnverifiedBatch::split_first(bytes).ok()?;
         let batch = unverified.trust().ok()?;
@@ -142,7 +142,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_in_it_both_ways_read_the_same(
+        fn plain_and_general_reading_agree_on_any_batch(
             changes in prop::collection::vec((0_usize..90, any::<u8>()), 0..4),
         ) {
             let header = Header { key: b"h", value: None };

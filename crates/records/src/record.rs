@@ -38,7 +38,7 @@ impl<'a> BatchRecords<'a> {
     }
 
     /// The buffer that keys and values were inflated into, so that they can be kept without a copy
-    /// (`Bytes::slice_ref`); none if they lie in the batch itself.
+    /// (`Bytes::slice_ref`); `None` if they lie in the batch itself.
     pub fn inflated(&self) -> Option<&Bytes> {
         match &self.data {
             Data::InPlace(_) => None,
@@ -130,7 +130,7 @@ impl<'a> Iterator for RecordIter<'a> {
             }
             return Some(record);
         }
-        // The step after the last record: nothing may be left.
+        // After the last record nothing may be left.
         (self.position < self.bytes.len()).then_some(Err(InvalidCause::TrailingBytes.into()))
     }
 }
@@ -144,7 +144,7 @@ pub struct Record<'a> {
     pub timestamp: TimestampMs,
     /// The key, if it has one.
     pub key: Option<&'a [u8]>,
-    /// The value; none marks a deletion where a topic is compacted.
+    /// The value; `None` is a tombstone where a topic is compacted.
     pub value: Option<&'a [u8]>,
     pub(crate) header_count: usize,
     pub(crate) header_bytes: &'a [u8],

@@ -1,7 +1,7 @@
-//! Where a walk over records takes its bytes from: a slice, or a stream that inflates as it is read.
+//! The byte sources of a walk over records: a slice, or a stream that inflates as it is read.
 //!
-//! Guarantees that reading past the end is an error and that skipping a field holds none of it in memory, so a
-//! compressed batch is checked with one small buffer whatever it inflates to.
+//! Guarantees that reading past the end is an error, and that a skipped field is not held in memory, so a compressed
+//! batch is checked with one small buffer whatever its inflated size.
 
 use crate::error::{BatchError, InvalidCause};
 use crate::inflate::{Inflate, Piece, new_piece};
@@ -105,10 +105,10 @@ impl Source for SliceSource<'_> {
     }
 }
 
-/// Bytes that are inflated as they are asked for.
+/// Bytes that are inflated on demand.
 ///
-/// Invariants: `start <= end <= buffer.len()`; `buffer[start..end]` is inflated and not yet passed; `passed` is
-/// what lies before it.
+/// Invariants: `start <= end <= buffer.len()`; `buffer[start..end]` is inflated and not yet passed; `passed` is the
+/// number of bytes before it.
 pub(crate) struct StreamSource<'a> {
     inflate: Inflate<'a>,
     buffer: Box<Piece>,
@@ -122,7 +122,7 @@ impl<'a> StreamSource<'a> {
         Self { inflate, buffer: new_piece(), start: 0, end: 0, passed: 0 }
     }
 
-    /// Makes at least one byte available; false at the end of the stream.
+    /// Makes at least one byte available; returns `false` at the end of the stream.
     fn fill(&mut self) -> Result<bool, BatchError> {
         if self.start == self.end {
             self.start = 0;

@@ -1,7 +1,7 @@
 //! Offsets and timestamps of a batch's records, without their keys and values.
 //!
-//! Guarantees what [`BatchRecords`](crate::BatchRecords) does, and holds none of what a compressed batch inflates to:
-//! for whoever looks through a log on behalf of anybody who asks.
+//! Gives the same guarantees as [`BatchRecords`](crate::BatchRecords), and holds no inflated bytes of a compressed
+//! batch: for searches through a log that any client can ask for.
 
 use std::ops::ControlFlow;
 
@@ -14,7 +14,7 @@ use crate::inflate::Inflate;
 use crate::source::{SliceSource, Source, StreamSource};
 use crate::walk::read_record;
 
-/// Where a record lies and when it was written.
+/// A record's offset and timestamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordStamp {
     /// Its position in the partition.
@@ -24,7 +24,7 @@ pub struct RecordStamp {
 }
 
 impl Batch<'_> {
-    /// Shows the stamp of each record, in order, until `visit` breaks or all are seen.
+    /// Calls `visit` with the stamp of each record, in order, until it breaks or all are seen.
     pub fn visit_stamps(&self, visit: impl FnMut(RecordStamp) -> ControlFlow<()>) -> Result<(), BatchError> {
         if self.is_compressed() {
             let inflate = Inflate::stored(self.compression(), self.payload())?;

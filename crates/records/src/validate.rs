@@ -1,9 +1,9 @@
-//! What a broker checks of a batch that a client sends, beyond what every batch must satisfy.
+//! A broker's checks of a client's batch, beyond the rules of every batch.
 //!
-//! Walks every record once. An uncompressed batch is walked in place without allocating; a compressed one is
-//! inflated through a small buffer and never held as a whole. The rules are those of Kafka's log validator,
-//! except that reserved attribute bits, a client's delete horizon and offsets with gaps are refused here too. As
-//! there, a record that breaks a rule of its own ends nothing: all such records of a batch are named.
+//! Walks every record once. An uncompressed batch is walked in place without allocating; a compressed one is inflated
+//! through a small buffer and never held as a whole. The rules are those of Kafka's log validator, except that
+//! reserved attribute bits, a client's delete horizon and offsets with gaps are refused here too. As there, a record
+//! that breaks a rule of its own does not end the walk: all such records of a batch are named.
 
 use std::fmt;
 
@@ -19,12 +19,12 @@ use crate::inflate::Inflate;
 use crate::source::{SliceSource, Source, StreamSource};
 use crate::walk::{RecordShape, read_record};
 
-/// What a topic asks of records, besides being well formed.
+/// A topic's rules for records, besides being well formed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProduceRules {
     /// Each record must have a key, because the topic is compacted.
     pub require_keys: bool,
-    /// How far from the broker's clock a timestamp may lie; none where the broker sets the timestamps.
+    /// How far from the broker's clock a timestamp may lie; `None` where the broker sets the timestamps.
     pub timestamps: Option<TimestampBounds>,
 }
 
@@ -33,9 +33,9 @@ pub struct ProduceRules {
 pub struct TimestampBounds {
     /// The broker's clock.
     pub now: TimestampMs,
-    /// How many milliseconds earlier a timestamp may be.
+    /// Milliseconds by which a timestamp may be earlier.
     pub before_max_ms: i64,
-    /// How many milliseconds later a timestamp may be.
+    /// Milliseconds by which a timestamp may be later.
     pub after_max_ms: i64,
 }
 
@@ -50,7 +50,7 @@ impl TimestampBounds {
     }
 }
 
-/// What the walk has learned.
+/// The results of the walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProducedInfo {
     /// Number of records, 1 or more.
@@ -64,7 +64,7 @@ pub struct ProducedInfo {
     pub inflated_bytes: usize,
 }
 
-/// A record that is not taken, and why.
+/// A refused record, and why it is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefusedRecord {
     /// Its place in the batch, counted from 0.
@@ -73,10 +73,10 @@ pub struct RefusedRecord {
     pub error: BatchError,
 }
 
-/// The records of a well-formed batch that are not taken.
+/// The refused records of a well-formed batch.
 ///
-/// Invariants: `named` are the first of them in their order, one at least and [`REFUSED_RECORDS_NAMED_MAX`] at most;
-/// `count` is how many there are.
+/// Invariants: `named` are the first of them in their order, at least one and at most [`REFUSED_RECORDS_NAMED_MAX`];
+/// `count` is the number of all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedRecords {
     named: Vec<RefusedRecord>,
@@ -105,7 +105,8 @@ impl RefusedRecords {
         &self.named
     }
 
-    /// What stands for all: the first timestamp that is not allowed, as in Kafka, or else the first record's error.
+    /// The error that stands for all: the first timestamp that is not allowed, as in Kafka, or else the first
+    /// record's error.
     pub fn error(&self) -> BatchError {
         self.error
     }
@@ -120,19 +121,19 @@ impl fmt::Display for RefusedRecords {
     }
 }
 
-/// Why a client's batch is not taken.
+/// Why a client's batch is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ProduceError {
     /// The batch as a whole is at fault, or cannot be read to its end.
     #[error(transparent)]
     Batch(#[from] BatchError),
-    /// Some of its records are.
+    /// Some of its records are at fault.
     #[error("{0}")]
     Records(RefusedRecords),
 }
 
 impl ProduceError {
-    /// What is wrong; with one record where several are at fault.
+    /// The fault; if several records are at fault, one that stands for all.
     pub fn error(&self) -> BatchError {
         match self {
             Self::Batch(error) => *error,
@@ -140,7 +141,7 @@ impl ProduceError {
         }
     }
 
-    /// The records that are at fault, as far as they are named.
+    /// The records that are at fault and named.
     pub fn records(&self) -> &[RefusedRecord] {
         match self {
             Self::Batch(_) => &[],
@@ -244,7 +245,7 @@ fn note_refused(refused: &mut Option<RefusedRecords>, record: RefusedRecord) {
     }
 }
 
-/// The rules of the record at this place in its batch; answers its timestamp.
+/// Checks the rules for the record at this place in its batch; returns its timestamp.
 #[inline]
 fn check_record(
     shape: &RecordShape,

@@ -1,6 +1,6 @@
 //! Zigzag variable-length integers, as records use them: seven bits to a byte, least significant first.
 //!
-//! Writing goes to a growing buffer; reading is in [`crate::source`], where the bytes come from.
+//! Writing goes to a growing buffer; reading is in [`crate::source`], beside the sources of the bytes.
 
 /// Longest encoding of an `i32`.
 pub(crate) const VARINT_BYTES_MAX: u32 = 5;

@@ -1,5 +1,5 @@
-//! The shape of one record: where its fields lie. The only place that knows how a record is read, for checking
-//! (over slices and streams) and for iterating alike.
+//! The shape of one record: where its fields lie. The only place that knows how to read a record, for checking (over
+//! slices and streams) and for iterating alike.
 
 use std::ops::Range;
 
@@ -23,7 +23,7 @@ pub(crate) struct RecordShape {
 /// Reads one record and leaves the source behind it. Every length is checked against the record's own, so that a
 /// record which lies about one field cannot borrow bytes of the next record.
 ///
-/// The record's attribute byte has no meaning yet and is passed over, as Kafka does.
+/// The record's attribute byte has no meaning yet and is passed over, as in Kafka.
 #[inline]
 pub(crate) fn read_record(source: &mut impl Source) -> Result<RecordShape, BatchError> {
     let length = usize::try_from(source.varint()?).map_err(|_| InvalidCause::RecordLength)?;

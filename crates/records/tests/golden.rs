@@ -1,4 +1,4 @@
-//! Batches that the Java client has written are read as it meant them, and ours are the same bytes.
+//! Batches of the Java client are read as it meant them, and batches built here are the same bytes.
 
 use riverrun_records::{
     Batch, BatchBuilder, BatchError, BatchOptions, Compression, Header, ProduceRules, ProducerStamp, Record,

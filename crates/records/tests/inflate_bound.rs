@@ -29,7 +29,7 @@ fn peak_resident_bytes() -> usize {
     kib * 1024
 }
 
-/// One record whose value is zeros without end: its lengths are right as far as anyone can read.
+/// One record whose value is zeros without end: every length that can be read is right.
 fn write_bomb(out: &mut impl Write, bytes: usize) {
     let largest = [0xfe, 0xff, 0xff, 0xff, 0x0f];
     let below = [0x80, 0xff, 0xff, 0xff, 0x0f];
@@ -67,7 +67,7 @@ fn stream(compression: Compression, bytes: usize) -> Vec<u8> {
     }
 }
 
-/// Chunks of a little more than 1 MiB each, all alike: the first one's beginning is read as the record's.
+/// Equal chunks of a little more than 1 MiB each: the first one's beginning is read as the record's.
 fn framed_snappy(bytes: usize) -> Vec<u8> {
     let mut out = vec![0x82, b'S', b'N', b'A', b'P', b'P', b'Y', 0, 0, 0, 0, 1, 0, 0, 0, 1];
     let mut chunk = Vec::new();
@@ -99,7 +99,7 @@ fn assert_too_large<T>(name: &str, result: Result<T, BatchError>) {
     );
 }
 
-/// A sound batch that inflates to nearly all that is allowed is neither held inflated nor written past its bound.
+/// A sound batch that inflates to nearly the bound is neither held inflated nor written past its bound.
 fn walking_and_recompressing_follow_the_batches() {
     let value_bytes = 99 << 20;
     let mut record = Vec::new();
@@ -152,7 +152,7 @@ fn put_varint(out: &mut Vec<u8>, mut value: usize) {
 fn a_bomb_is_too_large_and_costs_little_memory() {
     let codecs = [Compression::Gzip, Compression::Snappy, Compression::Lz4, Compression::Zstd];
     let bombs = codecs.map(|codec| batch(codec, &stream(codec, BOMB_BYTES)));
-    // What inflates most from a kilobyte: a claim in snappy, repeated blocks in zstd.
+    // The streams with the largest ratio: a claim in snappy, repeated blocks in zstd.
     let claim = batch(Compression::Snappy, &[&[0x80, 0x80, 0x80, 0x80, 0x04][..], &[0; 1024]].concat());
     let small = batch(Compression::Zstd, &stream(Compression::Zstd, 160 << 20));
     assert!(claim.len() < 2048 && small.len() < 20_000, "{} and {}", claim.len(), small.len());
@@ -177,7 +177,7 @@ fn a_bomb_is_too_large_and_costs_little_memory() {
     walking_and_recompressing_follow_the_batches();
     let extra = peak_resident_bytes() - before;
     assert!(extra < EXTRA_BYTES_MAX, "small ones: {extra} bytes");
-    // Whoever reads a batch holds all of it, up to the bound.
+    // A reader of a batch holds all of it, up to the bound.
     for bytes in [&claim, &small] {
         let batch = UnverifiedBatch::only(bytes).and_then(UnverifiedBatch::verify).expect("a good header");
         assert_too_large("records", batch.records());

@@ -1,5 +1,5 @@
-//! What bad bytes get: the batch rules of the list of bad inputs, each with the class of error that a broker
-//! answers by.
+//! Refusals of bad bytes: the batch rules of the list of bad inputs, each with the error class that a broker answers
+//! by.
 
 use std::io::Write as _;
 
@@ -51,7 +51,7 @@ fn validate(bytes: &[u8]) -> Result<ProducedInfo, BatchError> {
     validate_produced(&verify(bytes)?, &ProduceRules::default()).map_err(|refused| refused.error())
 }
 
-/// What a reader makes of a batch that was stored all the same.
+/// A reader's result for a batch that was stored all the same.
 fn read(bytes: &[u8]) -> Result<usize, BatchError> {
     let batch = verify(bytes)?;
     let records = batch.records()?;
@@ -64,7 +64,7 @@ fn assert_invalid(bytes: &[u8], cause: InvalidCause) {
 }
 
 #[test]
-fn a_flipped_bit_is_found_by_the_batch_or_by_the_checksum_of_what_it_leaves_out() {
+fn flipped_bit_is_found_by_one_of_the_checksums() {
     for compression in Compression::ALL {
         let bytes = good(compression);
         let outside = uncovered_checksum(0, &bytes);
@@ -113,7 +113,7 @@ fn a_cut_stream_in_a_whole_batch_is_refused_wherever_it_is_cut() {
 }
 
 #[test]
-fn a_garbled_stream_never_panics_and_validation_agrees_with_reading() {
+fn garbled_stream_is_judged_alike_by_validation_and_reading() {
     for compression in Compression::ALL {
         let bytes = good(compression);
         for bit in layout::RECORDS * 8..bytes.len() * 8 {
@@ -145,7 +145,7 @@ fn other_formats_are_named() {
         assert_eq!(verify(&bytes).err(), Some(BatchError::UnsupportedMagic(magic)));
         assert_eq!(BatchHeader::parse(&bytes), Err(BatchError::UnsupportedMagic(magic)));
     }
-    // An old message is shorter than a header of ours.
+    // An old message is shorter than a header of version 2.
     let mut old = vec![0; 34];
     old[layout::LENGTH..layout::LENGTH_END].copy_from_slice(&22_u32.to_be_bytes());
     assert_eq!(verify(&old).err(), Some(BatchError::UnsupportedMagic(0)));
@@ -239,7 +239,7 @@ fn a_client_counts_from_offset_zero() {
 }
 
 #[test]
-fn a_producer_id_needs_epoch_and_sequence_and_a_transaction_needs_a_producer_id() {
+fn producer_fields_are_complete_also_for_transactions() {
     let stamped = |id, epoch, base_sequence, transactional| {
         let producer = ProducerStamp { id: ProducerId(id), epoch: ProducerEpoch(epoch), base_sequence };
         let mut builder =
@@ -254,7 +254,7 @@ fn a_producer_id_needs_epoch_and_sequence_and_a_transaction_needs_a_producer_id(
     assert_invalid(&stamped(-1, -1, -1, true), InvalidCause::Producer);
 }
 
-/// One record's bytes: its length, then attributes 0, timestamp delta 0, offset delta 0, and what is given.
+/// One record's bytes: its length, then attributes 0, timestamp delta 0, offset delta 0, and `fields`.
 fn record(fields: &[u8]) -> Vec<u8> {
     let zigzag_length = u8::try_from((fields.len() + 3) * 2).expect("a length of one byte");
     [&[zigzag_length, 0, 0, 0], fields].concat()
@@ -356,8 +356,8 @@ fn a_compacted_topic_takes_no_record_without_a_key() {
     assert_eq!(refused, Err(BatchError::Invalid(InvalidCause::MissingKey)));
 }
 
-/// The records that are named, and what stands for all, of a batch of a compacted topic whose records have these
-/// timestamps and, or not, a key.
+/// The named records, and the error that stands for all, of a batch of a compacted topic whose records have these
+/// timestamps, and a key or not.
 fn named(compression: Compression, records: &[(i64, bool)]) -> (Vec<i32>, BatchError) {
     let mut builder = BatchBuilder::new(BatchOptions { compression, ..Default::default() });
     for (timestamp, has_key) in records {

@@ -1,4 +1,4 @@
-//! What goes into a builder comes out of the batch, in every codec and through every patch.
+//! The records of a builder come back from its batch, in every codec and through every patch.
 
 use proptest::collection::vec;
 use proptest::option;
@@ -194,7 +194,7 @@ fn every_level_that_is_accepted_compresses() {
 }
 
 #[test]
-fn what_lies_outside_the_crc_is_patched_without_touching_it() {
+fn fields_outside_the_crc_are_patched_without_touching_it() {
     let mut bytes = build(Compression::Lz4, &sample());
     let crc = verify(&bytes).crc();
     patch_base_offset(&mut bytes, Offset(77));

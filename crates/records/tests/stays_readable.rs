@@ -1,5 +1,5 @@
-//! What a client may send can be read ever after: as it came, in every codec, and with any of its records gone. The
-//! records compress as well as records can, and their timestamps lie as far apart as they may.
+//! Every batch that a client may send can be read ever after: as it came, in every codec, and with any of its records
+//! gone. The records compress as well as records can, and their timestamps lie as far apart as they may.
 
 use std::ops::ControlFlow;
 
@@ -11,8 +11,8 @@ use riverrun_records::{
 };
 use riverrun_types::TimestampMs;
 
-/// A value of one byte again and again, behind a beginning that does not compress: it hides how well the rest does
-/// until it is gone.
+/// A value of one repeated byte behind a beginning that does not compress, which hides the ratio of the rest until it
+/// is gone.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     timestamp: i64,
@@ -60,7 +60,7 @@ fn verify(bytes: &[u8]) -> Batch<'_> {
     UnverifiedBatch::only(bytes).and_then(UnverifiedBatch::verify).expect("a good batch")
 }
 
-/// Checks that the batch holds these records, of these offsets.
+/// Checks that the batch has these records, at these offsets.
 fn check(bytes: &[u8], expected: &[(i64, Entry)]) -> Result<(), TestCaseError> {
     let batch = verify(bytes);
     let records = batch.records().map_err(|error| TestCaseError::fail(error.to_string()))?;
@@ -83,7 +83,7 @@ fn check(bytes: &[u8], expected: &[(i64, Entry)]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// What compaction writes of the records that it keeps.
+/// The batch that compaction writes of the records that it keeps.
 fn retained(batch: &Batch<'_>, keep: &[bool], horizon: Option<i64>) -> Result<Vec<u8>, BatchError> {
     let delete_horizon = horizon.map(TimestampMs);
     let options = RetainOptions { compression: batch.compression(), level: None, delete_horizon };
@@ -102,14 +102,14 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 40, max_shrink_iters: 50, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_accepted_stays_readable(
+    fn accepted_batch_stays_readable(
         entries in vec(entry(), 1..8), from in codec(), to in codec(), keep in vec(any::<bool>(), 8),
         horizon in prop_oneof![Just(None), Just(Some(0)), Just(Some(i64::MAX))],
     ) {
         let options = BatchOptions { compression: from.0, level: Some(from.1), ..BatchOptions::default() };
         let (mut builder, mut sent) = (BatchBuilder::new(options), Vec::new());
         for entry in entries {
-            // A timestamp too far from the first one cannot be said.
+            // A timestamp too far from the first one cannot be expressed.
             if let Ok(delta) = builder.append(TimestampMs(entry.timestamp), Some(b"k"), Some(&entry.value()), &[]) {
                 sent.push((i64::from(delta), entry));
             }

@@ -1,8 +1,8 @@
 //! The four durability levels, and the two pure rules that follow from them.
 //!
-//! When a record is *acked* and when it is *visible* are separate questions, and two functions of the marks of all replicas
-//! that are in sync: at the levels that do not wait for the others, the leader acks what nobody sees yet. Where the leader is
-//! alone the two are the same, but for who asks for no ack.
+//! When a record is *acked* and when it is *visible* are separate questions. Each is answered by a function of the
+//! watermarks of all replicas that are in sync: at the levels that do not wait for the other replicas, the leader
+//! acks records that no consumer sees yet. Where the leader is alone the two are the same, except for `acks=0`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,9 +11,9 @@ use thiserror::Error;
 
 use crate::Offset;
 
-/// What a topic's acks promise, named *replication* then *local*, as the field names them.
+/// The promise of a topic's acks, named *replication* then *local*, as the field names them.
 ///
-/// On one node levels 1 and 3 are the same, and so are 2 and 4: there is nobody to replicate to.
+/// On one node levels 1 and 3 are the same, and so are 2 and 4: there is no other replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DurabilityLevel {
     /// Level 1: a majority has it, each synced to disk. Survives loss of power on every node.
@@ -42,12 +42,12 @@ impl DurabilityLevel {
         matches!(self, Self::SyncSync | Self::AsyncSync)
     }
 
-    /// Whether an ack that asks for all waits for the other replicas that are in sync.
+    /// Whether an ack with `acks=all` waits for the other replicas that are in sync.
     pub fn waits_for_replicas(self) -> bool {
         matches!(self, Self::SyncSync | Self::SyncAsync)
     }
 
-    /// What an acked record survives, for people.
+    /// The failures that an acked record survives, for people.
     pub fn survives(self) -> &'static str {
         match self {
             Self::SyncSync => "loss of power on every node",
@@ -85,35 +85,36 @@ impl FromStr for DurabilityLevel {
     }
 }
 
-/// How many nodes must have a produced batch before its ack, as the produce request asks (`acks`).
+/// Number of nodes that must have a produced batch before its ack, as the produce request asks (`acks`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acks {
     /// 0: no response at all.
     None,
     /// 1: this node.
     Leader,
-    /// -1: what the topic's level asks for.
+    /// -1: as many as the topic's level asks for.
     All,
 }
 
-/// How far one replica of a partition has come, each an exclusive end offset.
+/// The progress of one replica of a partition, as exclusive end offsets.
 ///
 /// Invariants: `synced <= appended`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watermarks {
-    /// End of what was appended: the log end offset.
+    /// End of the appended records: the log end offset.
     pub appended: Offset,
-    /// End of what a sync has covered.
+    /// End of the records that a sync has covered.
     pub synced: Offset,
 }
 
 impl Watermarks {
-    /// End of what the leader, whose marks these are, may ack by itself at this level.
+    /// End of the records that the leader may ack by itself at this level; `self` has its watermarks.
     fn of_leader(self, level: DurabilityLevel) -> Offset {
         if level.syncs_locally() { self.synced } else { self.appended }
     }
 
-    /// End of what another replica has at this level. One whose sync nobody promises need not have synced it.
+    /// End of the records that a follower has at this level. At a level that promises no sync of it, these need not
+    /// be synced.
     fn of_follower(self, level: DurabilityLevel) -> Offset {
         match level {
             DurabilityLevel::SyncSync => self.synced,
@@ -123,15 +124,15 @@ impl Watermarks {
         }
     }
 
-    /// The replicated mark: end of what the leader, whose marks these are, and each of the `others` has that is in sync with
-    /// it. The level says whether appended or synced.
+    /// The replicated watermark: end of the records that the leader and each of the `others` in sync with it have.
+    /// `self` has the leader's watermarks. The level decides between appended and synced.
     pub fn replicated(self, level: DurabilityLevel, others: &[Self]) -> Offset {
         others.iter().map(|other| other.of_follower(level)).fold(self.of_leader(level), Offset::min)
     }
 }
 
-/// The end offset up to which produce requests with these `acks` may be answered. `leader` has the marks of this node, and
-/// `others` those of the other replicas that are in sync; whether these are enough is the caller's to ask.
+/// The end offset up to which produce requests with these `acks` may be answered. `leader` has the watermarks of this
+/// node, and `others` those of the other replicas in sync; the caller checks whether these are enough.
 ///
 /// | level | `acks=0` | `acks=1` | `acks=all` |
 /// |---|---|---|---|
@@ -147,8 +148,9 @@ pub fn ack_offset(level: DurabilityLevel, acks: Acks, leader: Watermarks, others
     }
 }
 
-/// The high watermark: the end offset up to which readers see records. It is the replicated mark at every level, so that what a
-/// reader has seen stays when another replica leads; nothing is visible that may not be acked.
+/// The high watermark: the end offset up to which consumers see records. It is the replicated watermark at every
+/// level, so that a record that a consumer has seen stays when another replica leads; no record is visible that may
+/// not be acked.
 pub fn visible_offset(level: DurabilityLevel, leader: Watermarks, others: &[Watermarks]) -> Offset {
     leader.replicated(level, others)
 }
@@ -166,27 +168,27 @@ mod tests {
     const ACKS: [Acks; 3] = [Acks::None, Acks::Leader, Acks::All];
     /// Other replicas at most.
     const OTHERS_MAX: usize = 3;
-    /// Offsets that a mark may have.
+    /// Offsets that a watermark may have.
     const OFFSETS: i64 = 3;
 
-    fn marks(appended: i64, synced: i64) -> Watermarks {
+    fn watermarks(appended: i64, synced: i64) -> Watermarks {
         Watermarks { appended: Offset(appended), synced: Offset(synced) }
     }
 
-    /// All marks that one replica may have.
-    fn all_marks() -> impl Iterator<Item = Watermarks> {
-        (0..OFFSETS).flat_map(|appended| (0..=appended).map(move |synced| marks(appended, synced)))
+    /// All watermarks that one replica may have.
+    fn all_watermarks() -> impl Iterator<Item = Watermarks> {
+        (0..OFFSETS).flat_map(|appended| (0..=appended).map(move |synced| watermarks(appended, synced)))
     }
 
-    /// All marks of a leader and the others.
+    /// All watermarks of a leader and the others.
     fn all_replicas() -> Vec<Vec<Watermarks>> {
-        let mut all: Vec<Vec<Watermarks>> = all_marks().map(|leader| vec![leader]).collect();
+        let mut all: Vec<Vec<Watermarks>> = all_watermarks().map(|leader| vec![leader]).collect();
         let mut from = 0;
         for _ in 0..OTHERS_MAX {
             let shorter = from..all.len();
             from = all.len();
             for index in shorter {
-                let longer = all_marks().map(|other| [&all[index][..], &[other]].concat());
+                let longer = all_watermarks().map(|other| [&all[index][..], &[other]].concat());
                 let longer: Vec<_> = longer.collect();
                 all.extend(longer);
             }
@@ -194,7 +196,7 @@ mod tests {
         all
     }
 
-    /// Has `check` called with every input: level, marks of the leader and of the others.
+    /// Calls `check` with every input: level, watermarks of the leader and of the others.
     fn check_all(check: impl Fn(DurabilityLevel, Watermarks, &[Watermarks])) {
         for replicas in all_replicas() {
             for level in LEVELS {
@@ -203,7 +205,7 @@ mod tests {
         }
     }
 
-    /// The same marks with one of them moved on by one offset, in each way that there is.
+    /// The same watermarks with one of them raised by one offset, in each possible way.
     fn moved(leader: Watermarks, others: &[Watermarks]) -> Vec<Vec<Watermarks>> {
         let replicas = [&[leader][..], others].concat();
         let on = |index: usize, appended: i64, synced: i64| {
@@ -227,21 +229,21 @@ mod tests {
 
     #[test]
     fn nothing_unsynced_is_acked_or_visible_at_a_sync_level() {
-        let marks = marks(10, 4);
+        let watermarks = watermarks(10, 4);
         for level in LEVELS {
             let reached = if level.syncs_locally() { Offset(4) } else { Offset(10) };
-            assert_eq!(visible_offset(level, marks, &[]), reached, "level {level}");
-            assert_eq!(ack_offset(level, Acks::Leader, marks, &[]), reached, "level {level}");
-            assert_eq!(ack_offset(level, Acks::All, marks, &[]), reached, "level {level}");
-            assert_eq!(ack_offset(level, Acks::None, marks, &[]), Offset(10), "level {level}");
+            assert_eq!(visible_offset(level, watermarks, &[]), reached, "level {level}");
+            assert_eq!(ack_offset(level, Acks::Leader, watermarks, &[]), reached, "level {level}");
+            assert_eq!(ack_offset(level, Acks::All, watermarks, &[]), reached, "level {level}");
+            assert_eq!(ack_offset(level, Acks::None, watermarks, &[]), Offset(10), "level {level}");
         }
     }
 
     #[test]
     fn each_level_has_the_marks_that_it_promises() {
-        let (leader, others) = (marks(20, 10), [marks(15, 12), marks(18, 7)]);
+        let (leader, others) = (watermarks(20, 10), [watermarks(15, 12), watermarks(18, 7)]);
         let expected = [
-            // Level, visible, acked to who asks for the leader, acked to who asks for all.
+            // Level, visible, acked with `acks=1`, acked with `acks=all`.
             (DurabilityLevel::SyncSync, 7, 10, 7),
             (DurabilityLevel::SyncAsync, 15, 20, 15),
             (DurabilityLevel::AsyncSync, 10, 10, 10),
@@ -279,8 +281,9 @@ mod tests {
                 (visible_offset(level, leader, others), ack_offset(level, Acks::All, leader, others));
             assert!(!level.syncs_locally() || acked <= leader.synced, "{context}");
             assert!(acked <= leader.appended, "{context}");
-            let all_have =
-                |end: Offset, mark: fn(&Watermarks) -> Offset| others.iter().all(|it| end <= mark(it));
+            let all_have = |end: Offset, watermark: fn(&Watermarks) -> Offset| {
+                others.iter().all(|it| end <= watermark(it))
+            };
             assert!(all_have(visible, |it| it.appended), "{context}: another leader would lack it");
             match level {
                 DurabilityLevel::SyncSync => assert!(all_have(acked, |it| it.synced), "{context}"),
@@ -307,7 +310,9 @@ mod tests {
 
     #[test]
     fn a_leader_alone_acks_and_shows_by_its_own_marks() {
-        for (level, leader) in LEVELS.into_iter().flat_map(|level| all_marks().map(move |it| (level, it))) {
+        for (level, leader) in
+            LEVELS.into_iter().flat_map(|level| all_watermarks().map(move |it| (level, it)))
+        {
             let own = if level.syncs_locally() { leader.synced } else { leader.appended };
             assert_eq!(visible_offset(level, leader, &[]), own);
             let acked = ACKS.map(|acks| ack_offset(level, acks, leader, &[]));

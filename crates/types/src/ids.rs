@@ -49,8 +49,8 @@ impl fmt::Display for Position {
     }
 }
 
-/// Leader epoch of a partition: 0 when it came to be, and one more with each start of the node that leads it. -1 is Kafka's
-/// "unknown".
+/// Leader epoch of a partition: 0 at its creation, and one more with each start of the node that leads it. -1 is
+/// Kafka's "unknown".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaderEpoch(pub i32);
 

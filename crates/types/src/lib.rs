@@ -1,8 +1,8 @@
 //! Ids, offsets, levels and limits that every part of Riverrun shares.
 //!
-//! Owns the newtypes that keep counts, indexes, sizes and positions apart, the durability levels with the two
-//! pure rules *acked* and *visible*, the limits that bound what comes from outside, and the account of lost log lines that
-//! the log's writer and a server share. No I/O, no async.
+//! Owns the newtypes that keep counts, indexes, sizes and positions apart, the durability levels with the two pure
+//! rules *acked* and *visible*, the limits on input from outside, and the account of lost log lines that the log's
+//! writer and a server share. No I/O, no async.
 //!
 //! ```
 //! use riverrun_types::{DurabilityLevel, Offset};

@@ -1,42 +1,43 @@
-//! What became of the log lines of this process: how many nobody will ever read, and why.
+//! The account of this process's own log lines: how many are lost, and why.
 //!
-//! The thread that writes the log counts here, and a server's `/health` and metrics tell it. Nothing here waits for the
+//! The thread that writes the log counts here, and a server's `/health` and metrics show it. No method waits for the
 //! log.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The account of one log. The default one is of a log that loses nothing.
+/// The account of one log. A new one has no losses.
 #[derive(Debug, Default)]
 pub struct LogAccount {
     lost_lines: AtomicU64,
-    /// Why the last write failed, until one succeeds.
+    /// The error of the last write, until a write succeeds.
     failure: Mutex<Option<String>>,
 }
 
 impl LogAccount {
-    /// So many lines are lost: there was no room for them, or a write failed.
+    /// Counts `lines` as lost: there was no room for them, or a write failed.
     pub fn lost(&self, lines: u64) {
         self.lost_lines.fetch_add(lines, Ordering::Relaxed);
     }
 
-    /// Lines that were lost since the start.
+    /// Number of lines lost since the start.
     pub fn lost_lines(&self) -> u64 {
         self.lost_lines.load(Ordering::Relaxed)
     }
 
-    /// A write failed, for this reason.
+    /// Remembers that a write failed, for this reason.
     pub fn failed(&self, reason: String) {
         *self.failure() = Some(reason);
     }
 
-    /// A write succeeded.
+    /// Remembers that a write succeeded.
     pub fn works(&self) {
         self.failure().take();
     }
 
-    /// What whoever looks after the server should know, if there is something. It keeps no server from its work.
-    pub fn note(&self) -> Option<String> {
+    /// The text for the operator, if lines are lost or the log cannot be written. Neither keeps a server from its
+    /// work.
+    pub fn warning(&self) -> Option<String> {
         let lost = self.lost_lines();
         match &*self.failure() {
             Some(reason) => {
@@ -47,7 +48,7 @@ impl LogAccount {
         }
     }
 
-    /// Nothing that is done under the lock can panic half way.
+    /// No code under this lock can panic half way.
     fn failure(&self) -> MutexGuard<'_, Option<String>> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -58,14 +59,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_lost_is_told_and_a_failure_until_a_write_succeeds() {
+    fn losses_stay_and_a_failure_ends_with_a_successful_write() {
         let account = LogAccount::default();
-        assert_eq!(account.note(), None);
+        assert_eq!(account.warning(), None);
         account.lost(3);
         account.failed("broken pipe".to_owned());
-        let told = account.note().expect("lines are lost");
+        let told = account.warning().expect("lines are lost");
         assert!(told.contains("broken pipe") && told.contains("3 lines"), "{told}");
         account.works();
-        assert_eq!(account.note().as_deref(), Some("3 lines of the log are lost since the start"));
+        assert_eq!(account.warning().as_deref(), Some("3 lines of the log are lost since the start"));
     }
 }

@@ -98,7 +98,7 @@ impl Broker {
         found.extend(self.waits.told().into_iter().map(|told| self.wait(told)));
         let warn = |code| move |text| Finding::warning(code, Object::Process, text);
         found.extend(topics_set_aside(self.metadata.set_aside()).map(warn(Code::TopicsSetAside)));
-        let lost = self.log_account.get().and_then(|account| account.note());
+        let lost = self.log_account.get().and_then(|account| account.warning());
         found.extend(lost.map(warn(Code::LogLinesLost)));
         // Not critical: whoever asks for little is served, and whoever does not read is sent away.
         found.extend(self.budgets.responses.trouble().map(warn(Code::ResponseMemoryShort)));

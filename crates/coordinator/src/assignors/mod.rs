@@ -1,11 +1,12 @@
-//! Server-side assignors of KIP-848 groups: who reads which partition.
+//! Server-side assignors of KIP-848 groups: they decide which member reads which partition.
 //!
-//! Owns the two strategies that Kafka ships, `uniform` and `range`, as pure functions: members with what they
-//! subscribe to and have now, and topics with their partition counts, go in; one assignment per member comes out.
+//! Owns the two strategies that Kafka ships, `uniform` and `range`, as pure functions. The input is the members with
+//! their subscriptions and current assignments, and the topics with their partition counts; the output is one
+//! assignment per member.
 //!
-//! Guarantees: every partition of a topic that somebody subscribes to is given to exactly one member, which
-//! subscribes to it; the same group gives the same assignment, in whatever order its members are named. Refuses:
-//! racks (as Kafka's own assignors do since 4.0), and topics that do not exist, which it leaves out.
+//! Guarantees: every partition of a subscribed topic is given to exactly one member, which subscribes to it; the same
+//! group gives the same assignment, in whatever order its members are named. Ignores racks (as Kafka's own assignors
+//! do since 4.0), and leaves out topics that do not exist.
 //!
 //! ```
 //! use std::collections::{BTreeMap, BTreeSet};
@@ -36,10 +37,10 @@ pub use crate::runs::{Indexes, RunMap};
 /// Partition indexes by topic. Holds no topic without partitions.
 pub type Assignment = BTreeMap<TopicId, Indexes>;
 
-/// How many partitions each topic has.
+/// Number of partitions of each topic.
 pub type PartitionCounts = BTreeMap<TopicId, i32>;
 
-/// What an assignor knows about one member.
+/// An assignor's input about one member.
 #[derive(Clone, Copy, Debug)]
 pub struct Member<'a> {
     /// The member's id.
@@ -48,7 +49,7 @@ pub struct Member<'a> {
     pub instance_id: Option<&'a str>,
     /// The topics that it reads. Members that share one set by reference are cheaper to assign.
     pub subscribed: &'a BTreeSet<TopicId>,
-    /// What the last assignment gave it.
+    /// Its part of the last assignment.
     pub current: &'a Assignment,
 }
 
@@ -70,12 +71,12 @@ impl Member<'_> {
 pub enum Assignor {
     /// Even shares over all topics together, moving as little as that allows.
     Uniform,
-    /// Of each topic a contiguous range, the same range in topics with as many partitions and the same subscribers.
+    /// A contiguous range of each topic, the same range in topics with the same subscribers and number of partitions.
     Range,
 }
 
 impl Assignor {
-    /// The assignor of this name, as members and configuration name it.
+    /// The assignor of this name, as members and configuration write it.
     pub fn by_name(name: &str) -> Option<Self> {
         match name {
             "uniform" => Some(Self::Uniform),

@@ -1,9 +1,9 @@
 //! The `range` assignor: contiguous ranges, topic by topic.
 //!
-//! Guarantees: of each topic, shares differ by one partition at most, and the first members have the larger ones;
-//! two topics with the same subscribers and as many partitions are cut alike, so that equal keys of both meet in one
-//! member. What a member has is kept only as far as the members' order keeps it, as in Kafka: members are served in
-//! a fixed order, so a group that does not change is assigned as before.
+//! Guarantees: the shares of one topic differ by at most one partition, and the first members have the larger ones;
+//! two topics with the same subscribers and number of partitions are cut alike, so that equal keys of both meet in
+//! one member. Current assignments are kept only as far as the members' order keeps them, as in Kafka: members are
+//! served in a fixed order, so a group that does not change is assigned as before.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What both assignors owe a group, as properties over random groups, and their characteristic shares by example.
+//! Guarantees of both assignors as properties over random groups, and their characteristic shares by example.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use super::{Assignment, Assignor, Indexes, Member, PartitionCounts, uniform};
 
 const BOTH: [Assignor; 2] = [Assignor::Uniform, Assignor::Range];
 
-/// A group that owns what [`Member`] borrows.
+/// A group that owns the values which [`Member`] borrows.
 #[derive(Clone, Debug)]
 struct TestGroup {
     members: Vec<TestMember>,
@@ -30,13 +30,13 @@ impl TestGroup {
         assignor.assign(&members, &self.topics)
     }
 
-    /// What `uniform` gives, if its last pass may look at so much; and what all of it has looked at.
+    /// The shares that `uniform` gives if its last pass has at most this many looks, and the number of all looks.
     fn assign_uniform(&self, even_out_looks_max: usize) -> (Vec<Assignment>, usize) {
         let members: Vec<Member<'_>> = self.members.iter().map(TestMember::borrow).collect();
         uniform::assign_within(&members, &self.topics, even_out_looks_max)
     }
 
-    /// Gives the members these shares as what they have.
+    /// Sets these shares as the members' current assignments.
     fn adopt(&mut self, shares: Vec<Assignment>) {
         for (member, share) in self.members.iter_mut().zip(shares) {
             member.current = share;
@@ -72,7 +72,7 @@ fn load(share: &Assignment) -> usize {
     share.values().map(Indexes::len).sum()
 }
 
-/// How many partitions members lose although they still exist and are subscribed to.
+/// Number of partitions that members lose although these still exist and are subscribed to.
 fn moved(before: &[TestMember], after: &[Assignment], topics: &PartitionCounts) -> usize {
     let lost = |member: &TestMember, share: &Assignment| {
         let had = member.current.iter().filter(|(topic, _)| member.subscribed.contains(topic));
@@ -111,7 +111,7 @@ fn assert_each_once(group: &TestGroup, shares: &[Assignment]) {
     assert_eq!(owners.into_keys().collect::<BTreeSet<_>>(), expected);
 }
 
-/// Six topics, of which the last is in no metadata: subscriptions may name what does not exist.
+/// Six topics, of which the last is in no metadata: subscriptions may name topics that do not exist.
 fn any_group() -> impl Strategy<Value = TestGroup> {
     let member = (any::<bool>(), prop::collection::btree_set(0_u8..6, 0..6));
     (prop::collection::vec(member, 1..9), prop::collection::vec(0_i32..13, 5)).prop_map(
@@ -129,7 +129,7 @@ fn any_group() -> impl Strategy<Value = TestGroup> {
     )
 }
 
-/// A group before and after a change, with the first one's assignment taken over as what members have.
+/// A group before and after a change; the first one's assignment is the members' current one.
 fn any_changed_group(assignor: Assignor) -> impl Strategy<Value = TestGroup> {
     (any_group(), any_group()).prop_map(move |(before, mut after)| {
         for (member, share) in after.members.iter_mut().zip(before.assign(assignor)) {
@@ -192,7 +192,7 @@ proptest! {
         let mut second = TestGroup { members: members(after), topics };
         second.adopt(first.assign(Assignor::Uniform));
         let shares = second.assign(Assignor::Uniform);
-        // Whoever stays gives up only what exceeds its new share; members that went give nothing up.
+        // A member that stays gives up only the excess over its new share; members that left give up nothing.
         let had: Vec<usize> = second.members.iter().map(|member| load(&member.current)).collect();
         let excess: usize = had.iter().zip(&shares).map(|(had, share)| had.saturating_sub(load(share))).sum();
         prop_assert_eq!(moved(&second.members, &shares, &second.topics), excess);
@@ -227,7 +227,7 @@ fn range_cuts_topics_with_as_many_partitions_alike() {
 }
 
 #[test]
-fn range_serves_static_members_first_so_that_a_restart_moves_nothing() {
+fn range_serves_static_members_first() {
     let mut group = TestGroup {
         members: vec![TestMember::new("zz", &[1]), TestMember::new("aa", &[1])],
         topics: counts(&[(1, 4)]),
@@ -279,7 +279,7 @@ fn an_assignor_is_found_by_its_own_name_only() {
     assert_eq!(Assignor::by_name("cooperative-sticky"), None);
 }
 
-/// Topics that no two of the members read alike: each reads about half of them, by bits of the topic's name.
+/// Topics of which no two members read the same: each reads about half of them, by bits of the topic's name.
 fn different_subscriptions(members: u64, topics: u64, partitions: i32) -> TestGroup {
     let id =
         |name: u64| TopicId([name.to_be_bytes(), name.to_be_bytes()].concat().try_into().expect("16 bytes"));

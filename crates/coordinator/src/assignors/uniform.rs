@@ -1,16 +1,17 @@
 //! The `uniform` assignor: even shares over all topics together, moving as little as that allows.
 //!
-//! It works in three passes: members keep what they have and may have; partitions without an owner go to the least
-//! loaded subscriber, topics with the fewest subscribers first; then single partitions move from the most loaded
-//! member that can give one away usefully to the least loaded one that may take it.
+//! It works in three passes. (1) Members keep their current partitions, as far as they still may have them. (2)
+//! Partitions without an owner go to the least loaded subscriber, topics with the fewest subscribers first. (3)
+//! Single partitions move from the most loaded member that can usefully give one away to the least loaded one that
+//! may take it.
 //!
 //! Guarantees: no single move of a partition makes the loads of two members more even. So members with the same
-//! subscription differ by one partition at most, and when all members subscribe to the same topics, nothing moves
-//! that need not. An assignment made for the same group a second time is the same.
+//! subscription differ by at most one partition, and when all members subscribe to the same topics, only necessary
+//! moves are made. A second assignment of the same group is the same.
 //!
-//! Each move lowers the sum of the squared loads, so the last pass ends. Clients choose what it costs, by subscriptions of
-//! which no two are alike: it ends before, with loads that could be more even, once it has looked at
-//! [`EVEN_OUT_LOOKS_MAX`] things. The first two passes take a time that grows with what is subscribed to and with the partitions.
+//! Each move lowers the sum of the squared loads, so the last pass ends. Clients determine its cost, which is highest
+//! if no two subscriptions are alike. So it stops after [`EVEN_OUT_LOOKS_MAX`] examined things, with loads that could
+//! be more even. The first two passes take time proportional to the subscriptions and the partitions.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
@@ -20,15 +21,16 @@ use riverrun_types::{PartitionId, TopicId};
 
 use super::{Assignment, Member, PartitionCounts, ranked};
 
-/// Things that the last pass looks at, at most: some hundred milliseconds, in which hundreds of thousands of partitions move
-/// where members share a few subscriptions.
+/// Upper bound of things that the last pass examines: some hundred milliseconds, in which hundreds of thousands of
+/// partitions move if members share a few subscriptions.
 const EVEN_OUT_LOOKS_MAX: usize = 20_000_000;
 
 pub(super) fn assign(members: &[Member<'_>], topics: &PartitionCounts) -> Vec<Assignment> {
     assign_within(members, topics, EVEN_OUT_LOOKS_MAX).0
 }
 
-/// Assigns with a last pass of so many looks at most; tells how many places of members all passes have looked at or changed.
+/// Assigns with at most `looks_max` looks in the last pass. The second result is the number of members' places that
+/// all passes have examined or changed.
 pub(super) fn assign_within(
     members: &[Member<'_>],
     topics: &PartitionCounts,
@@ -50,24 +52,24 @@ pub(super) fn assign_within(
 
 /// Topics with the same subscribers: for the balance their partitions are interchangeable.
 struct Class {
-    /// The subscriptions that name them.
+    /// The subscriptions that contain them.
     sets: Vec<usize>,
     topics: Vec<TopicId>,
 }
 
-/// What a member holds of one class.
+/// A member's partitions of one class.
 #[derive(Default)]
 struct Holding {
-    /// New to it: the first to be given away, since nothing is lost.
+    /// New to it: these are given away first, because nothing is lost.
     fresh: BTreeSet<PartitionId>,
     /// Its own already.
     kept: BTreeSet<PartitionId>,
 }
 
-/// The assignment in the making. Members are named by rank, classes by index.
+/// The assignment that is being made. Members are identified by rank, classes by index.
 ///
 /// Invariants: `loads[m]` is the number of partitions in `holdings[m]`; `by_load` holds `(loads[m], m)` for every member,
-/// and `by_load_of_set` for every member that has the subscription; a partition is in one holding at most, and marked in
+/// and `by_load_of_set` for every member that has the subscription; a partition is in one holding at most, and set in
 /// `owned` exactly if it is in one.
 struct Balancer<'a> {
     members: &'a [Member<'a>],
@@ -80,7 +82,7 @@ struct Balancer<'a> {
     holdings: Vec<BTreeMap<usize, Holding>>,
     loads: Vec<usize>,
     by_load: BTreeSet<(usize, usize)>,
-    /// Places of members that were looked at or changed.
+    /// Number of members' places examined or changed.
     looks: usize,
 }
 
@@ -110,7 +112,8 @@ impl<'a> Balancer<'a> {
         }
     }
 
-    /// First pass. A partition that two members claim, which no assignment of ours gives, stays with the first.
+    /// First pass. A partition that two members claim, which no assignment of these strategies gives, stays with the
+    /// first.
     fn keep_current(&mut self) {
         for (rank, member) in self.members.iter().enumerate() {
             for (&topic, partitions) in member.current {
@@ -145,7 +148,7 @@ impl<'a> Balancer<'a> {
         self.classes[class].sets.iter().flat_map(|&set| self.by_load_of_set[set].iter().copied())
     }
 
-    /// Hands out a topic to its subscribers, whose loads the heap has before and after.
+    /// Hands out a topic to its subscribers; `by_load` has their loads, and is updated.
     fn hand_out_topic(&mut self, by_load: &mut BinaryHeap<Reverse<(usize, usize)>>, topic: TopicId) {
         let Some(owned) = self.owned.get(&topic) else { return };
         let unowned: Vec<i32> =
@@ -156,7 +159,7 @@ impl<'a> Balancer<'a> {
             *counts.entry(receiver).or_default() += 1;
             by_load.push(Reverse((load + 1, receiver)));
         }
-        // Neighbours go to one member: that takes less room wherever it is kept, and is how Kafka does it.
+        // Neighbours go to one member, as in Kafka: that takes less memory in every map of partitions.
         let receivers = counts.into_iter().flat_map(|(receiver, count)| iter::repeat_n(receiver, count));
         for (index, receiver) in unowned.into_iter().zip(receivers) {
             let partition = PartitionId { topic, index };
@@ -174,7 +177,7 @@ impl<'a> Balancer<'a> {
         }
     }
 
-    /// The move that helps most: donor, class of the partition, receiver. None once so much was looked at.
+    /// The move that helps most: donor, class of the partition, receiver. `None` after `looks_max` looks.
     fn useful_move(&mut self, looks_max: usize) -> Option<(usize, usize, usize)> {
         let least = self.by_load.first()?.0;
         for &(load, donor) in self.by_load.iter().rev() {
@@ -202,11 +205,11 @@ impl<'a> Balancer<'a> {
         None
     }
 
-    /// Marks the partition as owned; false if there is no such partition or it has an owner already.
+    /// Records the partition as owned; returns `false` if it does not exist or has an owner already.
     fn claim(&mut self, partition: PartitionId) -> bool {
-        let marks = self.owned.get_mut(&partition.topic);
-        let mark = marks.and_then(|marks| marks.get_mut(usize::try_from(partition.index).ok()?));
-        mark.is_some_and(|mark| !std::mem::replace(mark, true))
+        let flags = self.owned.get_mut(&partition.topic);
+        let flag = flags.and_then(|flags| flags.get_mut(usize::try_from(partition.index).ok()?));
+        flag.is_some_and(|flag| !std::mem::replace(flag, true))
     }
 
     fn give(&mut self, partition: PartitionId, receiver: usize) {
@@ -256,7 +259,7 @@ impl<'a> Balancer<'a> {
     }
 }
 
-/// Sorts the subscribed topics into classes. Subscriptions are looked at and not members: large groups usually share a few.
+/// Sorts the subscribed topics into classes, by subscription and not by member: large groups usually share a few.
 fn classify(sets: &[&BTreeSet<TopicId>], topics: &PartitionCounts) -> Vec<Class> {
     let mut sets_of_topic: BTreeMap<TopicId, Vec<usize>> = BTreeMap::new();
     for (set, subscribed) in sets.iter().enumerate() {
@@ -271,8 +274,8 @@ fn classify(sets: &[&BTreeSet<TopicId>], topics: &PartitionCounts) -> Vec<Class>
     topics_of_sets.into_iter().map(|(sets, topics)| Class { sets, topics }).collect()
 }
 
-/// The subscriptions in order of first appearance, and which one each member has. Sets are told apart by address: that two
-/// equal ones count twice does no harm, since they occur in the same classes.
+/// The distinct subscriptions in order of first appearance, and the index of each member's. Sets are distinguished by
+/// address: two equal ones may count twice, which does no harm, because they are in the same classes.
 fn distinct_sets<'a>(members: &[Member<'a>]) -> (Vec<&'a BTreeSet<TopicId>>, Vec<usize>) {
     let mut sets = Vec::new();
     let mut seen = HashMap::new();

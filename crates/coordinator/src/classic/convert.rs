@@ -1,7 +1,7 @@
-//! A classic group that changes its protocol while members are in it, as far as that concerns its own state.
+//! The classic side of a group that changes its protocol while it has members.
 //!
-//! Owns whether it may become a KIP-848 group, what those are told who wait in it then, and how it looks when it has
-//! just been one.
+//! Owns whether the group may become a KIP-848 group, the answers to its waiting members then, and its first state
+//! after it has been one.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use riverrun_protocol::ErrorCode;
 
 use super::join::join_error;
 use super::sync::sync_error;
-use super::{ClassicGroup, Member, MemberId, State, Turn};
+use super::{ClassicGroup, Member, MemberId, State, StepBuilder};
 use crate::GroupConfig;
 use crate::time::{Now, Stamp};
 
 impl ClassicGroup {
-    /// Whether the group may become a KIP-848 group, or why not.
+    /// Checks whether the group may become a KIP-848 group; the error says why not.
     pub(crate) fn check_upgrade(&self, config: &GroupConfig) -> Result<(), &'static str> {
         if !config.consumer_migration_policy.allows_upgrade() {
             Err("group.consumer.migration.policy does not let it change")
@@ -27,22 +27,22 @@ impl ClassicGroup {
         }
     }
 
-    /// Answers everyone who waits in the group, which becomes another, that there is a rebalance: they join again.
-    pub(crate) fn turn_away(&mut self, turn: &mut Turn<'_>) {
+    /// Answers every waiting member that there is a rebalance, because the group becomes another: they join again.
+    pub(crate) fn turn_away(&mut self, builder: &mut StepBuilder<'_>) {
         for (id, member) in &mut self.members {
             if let Some(parked) = member.awaiting_join.take() {
                 let reply = join_error(parked, id, ErrorCode::REBALANCE_IN_PROGRESS);
-                turn.step.push_reply(parked.token, reply);
+                builder.step.push_reply(parked.token, reply);
             }
             if let Some(parked) = member.awaiting_sync.take() {
-                turn.step.push_reply(parked.token, sync_error(ErrorCode::REBALANCE_IN_PROGRESS));
+                builder.step.push_reply(parked.token, sync_error(ErrorCode::REBALANCE_IN_PROGRESS));
             }
         }
         self.awaiting_join = 0;
     }
 
-    /// A stable group of these consumers, whose sessions begin now; unset if they have no protocol in common. The log is
-    /// about to have a record of it, if it has members.
+    /// A stable group of these consumers, whose sessions begin now; `None` if they have no protocol in common. If it
+    /// has members, the caller is about to write a record of it.
     pub(crate) fn of_members(
         group_id: Arc<str>,
         generation: i32,

@@ -1,4 +1,4 @@
-//! JoinGroup: who may come in, as whom, and whether that starts a rebalance.
+//! JoinGroup: which clients may join, under which member id, and whether that starts a rebalance.
 //!
 //! Owns the admission rules: KIP-394 (a dynamic member first gets an id and joins again with it), KIP-345 (a static
 //! member takes over its predecessor's place), the bounds on members, ids and metadata.
@@ -10,7 +10,7 @@ use super::member::{
     FIRST_MEMBER_BYTES, Member, MemberId, PENDING_BYTES, Parked, Protocol, Terms, kept_client_id,
     member_bytes, new_member_id, protocols_bytes, requested_bytes,
 };
-use super::{ClassicGroup, PROTOCOL_COPIES, State, Turn};
+use super::{ClassicGroup, PROTOCOL_COPIES, State, StepBuilder};
 use crate::step::{GroupResponse, RequestContext};
 
 /// From this version on a dynamic member joins with an id that it was given (KIP-394).
@@ -24,7 +24,7 @@ const NEW_MEMBER_JOIN_TIMEOUT_MS: i64 = 5 * 60 * 1_000;
 /// Members may offer several protocols but the record holds one, so memory may take this many times the record.
 const PROTOCOLS_PER_MEMBER: usize = 8;
 
-/// A JoinGroup response that only says no.
+/// A JoinGroup response with only an error.
 pub(crate) fn join_refusal(
     api_version: i16,
     member_id: &str,
@@ -38,7 +38,7 @@ pub(crate) fn join_refusal(
     }
 }
 
-/// The same as the reply to a request that is parked or at hand.
+/// As [`join_refusal`], as the reply to a parked or current request.
 pub(crate) fn join_error(parked: Parked, member_id: &str, error: ErrorCode) -> GroupResponse {
     GroupResponse::JoinGroup(join_refusal(parked.api_version, member_id, error))
 }
@@ -52,77 +52,78 @@ fn protocol_name(api_version: i16, name: Option<&str>) -> Option<Str<'static>> {
 }
 
 impl ClassicGroup {
-    /// Handles a JoinGroup whose session time-out and group id are in order.
+    /// Handles a JoinGroup whose session timeout and group id are valid.
     pub(crate) fn join(
         &mut self,
-        turn: &mut Turn<'_>,
+        builder: &mut StepBuilder<'_>,
         context: &RequestContext<'_>,
         request: &JoinGroupRequest<'_>,
     ) {
-        if let Err((member_id, error)) = self.try_join(turn, context, request) {
+        if let Err((member_id, error)) = self.try_join(builder, context, request) {
             let parked = Parked::of(context);
-            turn.step.push_reply(context.token, join_error(parked, &member_id, error));
+            builder.step.push_reply(context.token, join_error(parked, &member_id, error));
         }
     }
 
-    /// Joins or names the refusal and the member id that goes with it.
+    /// Joins; the error has the refusal and the member id that goes with it.
     pub(crate) fn try_join(
         &mut self,
-        turn: &mut Turn<'_>,
+        builder: &mut StepBuilder<'_>,
         context: &RequestContext<'_>,
         request: &JoinGroupRequest<'_>,
     ) -> Result<(), (String, ErrorCode)> {
         let member_id = &*request.member_id;
-        if !self.has_room_for(request, turn) {
-            self.remove(turn, member_id, ErrorCode::GROUP_MAX_SIZE_REACHED);
-            self.maybe_complete_join(turn);
+        if !self.has_room_for(request, builder) {
+            self.remove(builder, member_id, ErrorCode::GROUP_MAX_SIZE_REACHED);
+            self.maybe_complete_join(builder);
             return Err((String::new(), ErrorCode::GROUP_MAX_SIZE_REACHED));
         }
-        self.check_memory(context, request, turn).map_err(|error| (member_id.to_owned(), error))?;
+        self.check_memory(context, request, builder).map_err(|error| (member_id.to_owned(), error))?;
         if !self.supports(&request.protocol_type, request.protocols.iter().map(|p| &*p.name)) {
             return Err((member_id.to_owned(), ErrorCode::INCONSISTENT_GROUP_PROTOCOL));
         }
         if member_id.is_empty() {
-            self.join_unknown(turn, context, request);
+            self.join_unknown(builder, context, request);
             Ok(())
         } else if self.pending.contains_key(member_id) && request.group_instance_id.is_none() {
-            self.add_and_rebalance(turn, context, request, &member_id.into());
+            self.add_and_rebalance(builder, context, request, &member_id.into());
             Ok(())
         } else {
             self.validate_member(member_id, request.group_instance_id.as_deref())
                 .map_err(|error| (member_id.to_owned(), error))?;
-            self.rejoin(turn, context, request);
+            self.rejoin(builder, context, request);
             Ok(())
         }
     }
 
-    /// Whether the group may grow by this member. While members rejoin, those that have are counted, so that after
-    /// the bound was lowered the last to come back are the ones to go. A static member that starts again takes the
-    /// place that it has.
-    fn has_room_for(&self, request: &JoinGroupRequest<'_>, turn: &Turn<'_>) -> bool {
+    /// Whether the group may grow by this member. While members rejoin, only those that have are counted, so that
+    /// after the bound was lowered the last to come back are refused. A static member that starts again takes its own
+    /// place.
+    fn has_room_for(&self, request: &JoinGroupRequest<'_>, builder: &StepBuilder<'_>) -> bool {
         let member = self.place_of(request);
         match self.state {
             State::Empty => true,
             State::PreparingRebalance => {
-                member.is_some_and(|m| m.awaiting_join.is_some()) || self.awaiting_join < turn.config.max_size
+                member.is_some_and(|m| m.awaiting_join.is_some())
+                    || self.awaiting_join < builder.config.max_size
             }
             State::CompletingRebalance | State::Stable => {
-                member.is_some() || self.members.len() < turn.config.max_size
+                member.is_some() || self.members.len() < builder.config.max_size
             }
         }
     }
 
-    /// Whether the group may keep what this member says about itself: by its own bound, and by that of all groups.
+    /// Whether the group may keep this member's metadata: by its own bound, and by that of all groups.
     fn check_memory(
         &self,
         context: &RequestContext<'_>,
         request: &JoinGroupRequest<'_>,
-        turn: &Turn<'_>,
+        builder: &StepBuilder<'_>,
     ) -> Result<(), ErrorCode> {
         let known = self.place_of(request);
         let replaced_bytes = known.map_or(0, |member| protocols_bytes(&member.terms.protocols));
         let added_bytes = requested_bytes(&request.protocols);
-        let limit = turn.config.group_metadata_max_bytes.saturating_mul(PROTOCOLS_PER_MEMBER);
+        let limit = builder.config.group_metadata_max_bytes.saturating_mul(PROTOCOLS_PER_MEMBER);
         if self.protocols_bytes - replaced_bytes + added_bytes > limit {
             return Err(ErrorCode::GROUP_MAX_SIZE_REACHED);
         }
@@ -130,19 +131,19 @@ impl ClassicGroup {
         let newcomer_bytes = if known.is_some() { 0 } else { first_bytes + newcomer_bytes(context, request) };
         let after_bytes = self.memory_bytes() + newcomer_bytes + PROTOCOL_COPIES * added_bytes
             - PROTOCOL_COPIES * replaced_bytes;
-        turn.check_room(after_bytes).map_err(|shortage| shortage.code(ErrorCode::GROUP_MAX_SIZE_REACHED))
+        builder.check_room(after_bytes).map_err(|shortage| shortage.code(ErrorCode::GROUP_MAX_SIZE_REACHED))
     }
 
-    /// The member that sends this, or whose place it asks for.
+    /// The member that sends the request, or whose place it asks for.
     fn place_of(&self, request: &JoinGroupRequest<'_>) -> Option<&Member> {
         let by_instance = || self.static_members.get(request.group_instance_id.as_deref()?);
         self.members.get(&*request.member_id).or_else(|| self.members.get(by_instance()?))
     }
 
-    /// A client without a member id: a static one gets its place, a dynamic one an id.
+    /// Handles a client without a member id: a static one gets its place, a dynamic one an id.
     fn join_unknown(
         &mut self,
-        turn: &mut Turn<'_>,
+        builder: &mut StepBuilder<'_>,
         context: &RequestContext<'_>,
         request: &JoinGroupRequest<'_>,
     ) {
@@ -150,46 +151,46 @@ impl ClassicGroup {
         let new_id = new_member_id(context, instance_id);
         let predecessor = instance_id.and_then(|instance_id| self.static_members.get(instance_id).cloned());
         if let Some(old_id) = predecessor {
-            self.replace_static(turn, context, request, &old_id, &new_id);
+            self.replace_static(builder, context, request, &old_id, &new_id);
         } else if instance_id.is_none() && context.api_version >= MEMBER_ID_REQUIRED_VERSION {
-            self.hand_out_id(turn, context, request, new_id);
+            self.hand_out_id(builder, context, request, new_id);
         } else {
-            self.add_and_rebalance(turn, context, request, &new_id);
+            self.add_and_rebalance(builder, context, request, &new_id);
         }
     }
 
-    /// Gives out a member id and waits for it to come back. As many ids may be out as members may be in; the one
-    /// that would expire first makes room.
+    /// Gives out a member id and waits for it to come back. As many ids may be out as members may be in the group; if
+    /// there are too many, the one that would expire first is dropped.
     fn hand_out_id(
         &mut self,
-        turn: &mut Turn<'_>,
+        builder: &mut StepBuilder<'_>,
         context: &RequestContext<'_>,
         request: &JoinGroupRequest<'_>,
         new_id: MemberId,
     ) {
-        if self.pending.len() >= turn.config.max_size {
+        if self.pending.len() >= builder.config.max_size {
             let oldest = self.pending.iter().min_by_key(|(_, expires_at)| **expires_at);
             if let Some(id) = oldest.map(|(id, _)| id.clone()) {
                 self.forget_pending(&id);
             }
         }
         let reply = join_error(Parked::of(context), &new_id, ErrorCode::MEMBER_ID_REQUIRED);
-        turn.step.push_reply(context.token, reply);
+        builder.step.push_reply(context.token, reply);
         self.pending_bytes += PENDING_BYTES + new_id.len();
-        self.pending.insert(new_id, turn.after(request.session_timeout_ms.into()));
+        self.pending.insert(new_id, builder.after(request.session_timeout_ms.into()));
     }
 
-    /// An id that was given out has come back, or is not waited for any more.
+    /// Forgets an id that was given out: it has come back, or is not waited for any more.
     pub(super) fn forget_pending(&mut self, member_id: &str) {
         if self.pending.remove(member_id).is_some() {
             self.pending_bytes -= PENDING_BYTES + member_id.len();
         }
     }
 
-    /// Takes a new member in.
+    /// Adds a new member.
     fn add_and_rebalance(
         &mut self,
-        turn: &mut Turn<'_>,
+        builder: &mut StepBuilder<'_>,
         context: &RequestContext<'_>,
         request: &JoinGroupRequest<'_>,
         member_id: &MemberId,
@@ -210,41 +211,46 @@ impl ClassicGroup {
             awaiting_join: None,
             awaiting_sync: None,
             is_new: true,
-            expires_at: Some(turn.after(NEW_MEMBER_JOIN_TIMEOUT_MS)),
+            expires_at: Some(builder.after(NEW_MEMBER_JOIN_TIMEOUT_MS)),
         };
         self.insert(member_id.clone(), member);
-        self.park_join(turn, member_id, Parked::of(context));
-        self.rebalance_or_complete_join(turn);
+        self.park_join(builder, member_id, Parked::of(context));
+        self.rebalance_or_complete_join(builder);
     }
 
-    /// A known member joins again: because a rebalance is on, because something changed, or because it missed the
-    /// reply.
-    fn rejoin(&mut self, turn: &mut Turn<'_>, context: &RequestContext<'_>, request: &JoinGroupRequest<'_>) {
+    /// Handles the join of a known member, which has one of three reasons: a rebalance is on, its metadata has
+    /// changed, or it missed the reply.
+    fn rejoin(
+        &mut self,
+        builder: &mut StepBuilder<'_>,
+        context: &RequestContext<'_>,
+        request: &JoinGroupRequest<'_>,
+    ) {
         let member_id = &MemberId::from(&*request.member_id);
         let unchanged = self.members.get(member_id).is_some_and(|m| m.matches(&request.protocols));
         let current_is_enough = match self.state {
             State::Empty | State::PreparingRebalance => false,
             State::CompletingRebalance => unchanged,
-            // The leader rejoins to have something new assigned that members' metadata does not show, such as
+            // The leader rejoins for a new assignment for reasons that the members' metadata does not show, such as
             // partitions that were added.
             State::Stable => unchanged && !self.is_leader(member_id),
         };
         if current_is_enough {
             let reply = self.joined(member_id, Parked::of(context), false);
-            turn.step.push_reply(context.token, reply);
+            builder.step.push_reply(context.token, reply);
             return;
         }
         self.set_terms(member_id, Terms::of(request, context.api_version));
-        self.park_join(turn, member_id, Parked::of(context));
-        self.rebalance_or_complete_join(turn);
+        self.park_join(builder, member_id, Parked::of(context));
+        self.rebalance_or_complete_join(builder);
     }
 
-    /// A static member is back under its instance id: the old member id is fenced, everything else stays, and as
-    /// long as the group's protocol stays too, nobody else notices; unless the old process was about to rejoin for
-    /// partitions that others shall have, which the new one does not know of.
+    /// Puts a static member back under its instance id. The old member id is fenced, and everything else stays. As
+    /// long as the group's protocol stays, too, the other members notice nothing, with one exception: the old process
+    /// was about to rejoin to give partitions to others, which the new one does not know of.
     fn replace_static(
         &mut self,
-        turn: &mut Turn<'_>,
+        builder: &mut StepBuilder<'_>,
         context: &RequestContext<'_>,
         request: &JoinGroupRequest<'_>,
         old_id: &str,
@@ -252,30 +258,30 @@ impl ClassicGroup {
     ) {
         let old_leader = self.leader.clone();
         let owed_rejoin = self.members.get(old_id).is_some_and(|member| self.owes_rejoin(member));
-        self.rename_static(turn, old_id, new_id);
+        self.rename_static(builder, old_id, new_id);
         self.set_terms(new_id, Terms::of(request, context.api_version));
-        self.extend_session(turn, new_id);
+        self.extend_session(builder, new_id);
         let unaffected =
             self.state == State::Stable && !owed_rejoin && self.protocol == self.select_protocol();
         if !unaffected {
-            self.park_join(turn, new_id, Parked::of(context));
-            return self.rebalance_or_complete_join(turn);
+            self.park_join(builder, new_id, Parked::of(context));
+            return self.rebalance_or_complete_join(builder);
         }
         let record = self.to_record();
-        self.mark_persisted();
-        turn.step.records.push(record);
+        self.set_persisted();
+        builder.step.records.push(record);
         let reply = self.replaced(new_id, Parked::of(context), old_leader.as_deref());
-        turn.step.push_reply(context.token, reply);
+        builder.step.push_reply(context.token, reply);
     }
 
-    /// Whether this is a consumer that gives up what its leader has left out of its assignment, and then rejoins so that
-    /// another may have it (KIP-429).
+    /// Whether this is a consumer that gives up the partitions which its leader has left out of its assignment, and
+    /// then rejoins so that another member may have them (KIP-429).
     fn owes_rejoin(&self, member: &Member) -> bool {
         self.is_of_consumers() && member.gives_up(self.protocol())
     }
 
-    /// The answer to a static member that took over its place in a stable group. An old client that was the leader
-    /// is told its old id, so that it does not assign anew.
+    /// The answer to a static member that took over its place in a stable group. An old client that was the leader is
+    /// told its old id, so that it does not assign anew.
     fn replaced(&self, new_id: &str, parked: Parked, old_leader: Option<&str>) -> GroupResponse {
         if parked.api_version >= SKIP_ASSIGNMENT_VERSION {
             return self.joined(new_id, parked, self.is_leader(new_id));
@@ -293,7 +299,7 @@ impl ClassicGroup {
         GroupResponse::JoinGroup(response)
     }
 
-    /// The current generation as one member sees it; the leader sees everyone.
+    /// The current generation for one member; the leader gets the list of all members.
     fn join_response(&self, member_id: &str, parked: Parked) -> JoinGroupResponse<'static> {
         JoinGroupResponse {
             error_code: ErrorCode::NONE.0,
@@ -336,9 +342,9 @@ impl ClassicGroup {
         self.members.insert(member_id, member);
     }
 
-    /// Removes a member, or an id that was given out. Its parked requests are answered with `error`; if it led,
-    /// another member leads.
-    pub(super) fn remove(&mut self, turn: &mut Turn<'_>, member_id: &str, error: ErrorCode) {
+    /// Removes a member, or an id that was given out. Its parked requests are answered with `error`; if it was the
+    /// leader, another member becomes the leader.
+    pub(super) fn remove(&mut self, builder: &mut StepBuilder<'_>, member_id: &str, error: ErrorCode) {
         self.forget_pending(member_id);
         self.pending_sync.remove(member_id);
         let Some(member) = self.members.remove(member_id) else { return };
@@ -350,25 +356,25 @@ impl ClassicGroup {
         }
         if let Some(parked) = member.awaiting_join {
             self.awaiting_join -= 1;
-            turn.step.push_reply(parked.token, join_error(parked, "", error));
+            builder.step.push_reply(parked.token, join_error(parked, "", error));
         }
         if let Some(parked) = member.awaiting_sync {
-            turn.step.push_reply(parked.token, super::sync::sync_error(error));
+            builder.step.push_reply(parked.token, super::sync::sync_error(error));
         }
         if self.is_leader(member_id) {
             self.leader = self.members.keys().next().cloned();
         }
     }
 
-    /// Gives a static member's place to a new member id and fences whoever waits under the old one.
-    fn rename_static(&mut self, turn: &mut Turn<'_>, old_id: &str, new_id: &MemberId) {
+    /// Gives a static member's place to a new member id and fences the parked requests of the old one.
+    fn rename_static(&mut self, builder: &mut StepBuilder<'_>, old_id: &str, new_id: &MemberId) {
         let Some(mut member) = self.members.remove(old_id) else { return };
         if let Some(parked) = member.awaiting_join.take() {
             self.awaiting_join -= 1;
-            turn.step.push_reply(parked.token, join_error(parked, old_id, ErrorCode::FENCED_INSTANCE_ID));
+            builder.step.push_reply(parked.token, join_error(parked, old_id, ErrorCode::FENCED_INSTANCE_ID));
         }
         if let Some(parked) = member.awaiting_sync.take() {
-            turn.step.push_reply(parked.token, super::sync::sync_error(ErrorCode::FENCED_INSTANCE_ID));
+            builder.step.push_reply(parked.token, super::sync::sync_error(ErrorCode::FENCED_INSTANCE_ID));
         }
         if self.pending_sync.remove(old_id) {
             self.pending_sync.insert(new_id.clone());
@@ -384,7 +390,7 @@ impl ClassicGroup {
         self.members.insert(new_id.clone(), member);
     }
 
-    /// Replaces what a member asks for.
+    /// Replaces the terms of a member.
     fn set_terms(&mut self, member_id: &MemberId, terms: Terms) {
         let Some(mut member) = self.members.remove(member_id) else { return };
         self.discount_protocols(&member.terms.protocols);
@@ -393,19 +399,20 @@ impl ClassicGroup {
         self.members.insert(member_id.clone(), member);
     }
 
-    /// Parks a member's join. If it had one parked already, that client has given up on it: it is told to try again.
-    fn park_join(&mut self, turn: &mut Turn<'_>, member_id: &str, parked: Parked) {
+    /// Parks a member's join. If another one is parked already, its client has given up on it: that one is answered
+    /// to try again.
+    fn park_join(&mut self, builder: &mut StepBuilder<'_>, member_id: &str, parked: Parked) {
         let Some(member) = self.members.get_mut(member_id) else { return };
         match member.awaiting_join.replace(parked) {
             None => self.awaiting_join += 1,
             Some(old) => {
                 let reply = join_error(old, member_id, ErrorCode::REBALANCE_IN_PROGRESS);
-                turn.step.push_reply(old.token, reply);
+                builder.step.push_reply(old.token, reply);
             }
         }
     }
 
-    /// Counts one member's protocols in.
+    /// Adds one member's protocols to the counts.
     fn count_protocols(&mut self, protocols: &[Protocol]) {
         self.protocols_bytes += protocols_bytes(protocols);
         for name in distinct_names(protocols) {
@@ -413,7 +420,7 @@ impl ClassicGroup {
         }
     }
 
-    /// Counts one member's protocols out.
+    /// Removes one member's protocols from the counts.
     fn discount_protocols(&mut self, protocols: &[Protocol]) {
         self.protocols_bytes -= protocols_bytes(protocols);
         for name in distinct_names(protocols) {
@@ -427,7 +434,7 @@ impl ClassicGroup {
     }
 }
 
-/// Size in memory of a member that is not there yet, beside its protocols. The id that it is given may be this long.
+/// Memory in bytes of a new member, beside its protocols. The id that it is given may be this long.
 fn newcomer_bytes(context: &RequestContext<'_>, request: &JoinGroupRequest<'_>) -> usize {
     const UUID_BYTES: usize = 37;
     let instance_id = request.group_instance_id.as_deref();
@@ -437,7 +444,7 @@ fn newcomer_bytes(context: &RequestContext<'_>, request: &JoinGroupRequest<'_>) 
     member_bytes("", instance_id, client_id, context.client_host) + id_bytes + request.protocol_type.len()
 }
 
-/// Each name once, so that a member that lists a protocol twice is one supporter of it.
+/// The distinct names, so that a member that lists a protocol twice supports it once.
 pub(crate) fn distinct_names(protocols: &[Protocol]) -> std::collections::BTreeSet<&str> {
     protocols.iter().map(|protocol| protocol.name.as_str()).collect()
 }

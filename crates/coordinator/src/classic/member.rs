@@ -1,6 +1,6 @@
 //! One member of a classic group.
 //!
-//! Owns what the coordinator remembers of a member between its requests, and how a member is compared and described.
+//! Owns a member's state between its requests, and how members are compared and described.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(crate) type MemberId = Arc<str>;
 pub(crate) struct Parked {
     /// Where the reply goes.
     pub(crate) token: ReplyToken,
-    /// Version of the request, which decides what the reply may hold.
+    /// Version of the request, which decides the fields of the reply.
     pub(crate) api_version: i16,
 }
 
@@ -30,7 +30,7 @@ impl Parked {
     }
 }
 
-/// A protocol (for consumers: an assignor) that a member supports, with what it says about itself in it.
+/// A protocol (for consumers: an assignor) that a member supports, with the member's metadata for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Protocol {
     /// Name of the protocol.
@@ -39,34 +39,34 @@ pub(crate) struct Protocol {
     pub(crate) metadata: Vec<u8>,
 }
 
-/// Memory of a protocol beside its name and metadata, so that a million empty ones count too.
+/// Memory of a protocol beside its name and metadata, in bytes, so that a million empty ones count too.
 const PROTOCOL_OVERHEAD_BYTES: usize = 64;
 
-/// Memory of a member beside its texts, protocols and assignment: its places in the group's maps.
+/// Memory of a member beside its texts, protocols and assignment, in bytes: its places in the group's maps.
 pub(super) const MEMBER_BYTES: usize = 512;
 
-/// Memory of the first member of a group beyond that: the first piece of a map has room for eleven.
+/// Further memory of the first member of a group, in bytes: the first node of a map has room for eleven.
 pub(super) const FIRST_MEMBER_BYTES: usize = 2_560;
 
-/// Memory of an id that was given out, beside its text.
+/// Memory of an id that was given out, beside its text, in bytes.
 pub(super) const PENDING_BYTES: usize = 128;
 
-/// A client id in bytes at most, in member ids and in what is shown of a member; longer ones are cut.
+/// Upper bound of a client id in bytes, in member ids and in descriptions; longer ones are cut.
 const CLIENT_ID_BYTES_MAX: usize = 255;
 
-/// What a member asks for when it joins.
+/// The terms under which a member joins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
-    /// How long it may take to rejoin and to sync.
+    /// Time that it may take to rejoin and to sync.
     pub(crate) rebalance_timeout_ms: i32,
-    /// How long it may be silent.
+    /// Time that it may be silent.
     pub(crate) session_timeout_ms: i32,
-    /// What it supports, in order of its preference.
+    /// The protocols that it supports, in order of its preference.
     pub(crate) protocols: Vec<Protocol>,
 }
 
 impl Terms {
-    /// Reads the terms out of a request. Version 0 has one time-out for both.
+    /// Reads the terms from a request. Version 0 has one timeout for both.
     pub(crate) fn of(request: &JoinGroupRequest<'_>, api_version: i16) -> Self {
         let rebalance_timeout_ms =
             if api_version == 0 { request.session_timeout_ms } else { request.rebalance_timeout_ms };
@@ -82,17 +82,17 @@ impl Terms {
     }
 }
 
-/// Size in memory of the protocols of one member.
+/// Memory in bytes of the protocols of one member.
 pub(crate) fn protocols_bytes(protocols: &[Protocol]) -> usize {
     protocols.iter().map(|p| p.name.len() + p.metadata.len() + PROTOCOL_OVERHEAD_BYTES).sum()
 }
 
-/// Size in memory of the protocols that a request asks for, before anything is copied.
+/// Memory in bytes of the protocols in a request, before anything is copied.
 pub(crate) fn requested_bytes(protocols: &[JoinGroupRequestProtocol<'_>]) -> usize {
     protocols.iter().map(|p| p.name.len() + p.metadata.len() + PROTOCOL_OVERHEAD_BYTES).sum()
 }
 
-/// Size in memory of a member beside its protocols and its assignment, with each text as often as it is kept.
+/// Memory in bytes of a member beside its protocols and its assignment; each text counts as often as it is kept.
 pub(crate) fn member_bytes(
     member_id: &str,
     instance_id: Option<&str>,
@@ -114,28 +114,28 @@ pub(crate) struct Member {
     pub(crate) client_id: String,
     /// Address at its join.
     pub(crate) client_host: String,
-    /// What it asked for.
+    /// The terms of its join.
     pub(crate) terms: Terms,
-    /// What the leader gave it; empty before the first sync.
+    /// Its assignment from the leader; empty before the first sync.
     pub(crate) assignment: Vec<u8>,
     /// Its JoinGroup request that waits for the rebalance.
     pub(crate) awaiting_join: Option<Parked>,
     /// Its SyncGroup request that waits for the leader.
     pub(crate) awaiting_sync: Option<Parked>,
-    /// It has never seen a join complete, so it does not heartbeat yet.
+    /// It has not seen a join complete yet, so it does not heartbeat.
     pub(crate) is_new: bool,
-    /// When it is removed unless it is heard of; `None` while a parked request proves it alive.
+    /// When it is removed unless it sends something; `None` while a parked request proves it alive.
     pub(crate) expires_at: Option<Moment>,
 }
 
 impl Member {
-    /// Whether it waits for a rebalance or the leader, so that silence is no sign of death. A new member may have
+    /// Whether it waits for a rebalance or the leader, so that silence does not mean death. A new member may have
     /// gone away while parked, so it does not count.
     pub(crate) fn is_excused(&self) -> bool {
         !self.is_new && (self.awaiting_join.is_some() || self.awaiting_sync.is_some())
     }
 
-    /// Size in memory under this id, beside its protocols and its assignment.
+    /// Memory in bytes under this id, beside its protocols and its assignment.
     pub(crate) fn size_bytes(&self, member_id: &str) -> usize {
         member_bytes(member_id, self.instance_id.as_deref(), &self.client_id, &self.client_host)
     }
@@ -145,7 +145,8 @@ impl Member {
         self.terms.protocols.iter().find(|p| p.name == protocol).map_or(&[], |p| &p.metadata)
     }
 
-    /// Whether it said in this protocol, in which it is a consumer, that it owns partitions that it was not given then.
+    /// Whether its metadata in this protocol, if that is a consumer's, claims partitions that the leader did not give
+    /// it.
     pub(super) fn gives_up(&self, protocol: &str) -> bool {
         let Ok(said) = consumer_protocol::decode_subscription(self.metadata(protocol)) else { return false };
         let given = consumer_protocol::decode_assignment(&self.assignment).unwrap_or_default();
@@ -156,7 +157,7 @@ impl Member {
         owned.any(|topic| topic.partitions.iter().any(|&index| !given.contains(&(&*topic.topic, index))))
     }
 
-    /// Whether it rejoins with exactly what it said before.
+    /// Whether it rejoins with exactly the same metadata.
     pub(crate) fn matches(&self, protocols: &[JoinGroupRequestProtocol<'_>]) -> bool {
         let ours = &self.terms.protocols;
         ours.len() == protocols.len()
@@ -170,7 +171,7 @@ pub(crate) fn new_member_id(context: &RequestContext<'_>, instance_id: Option<&s
     format!("{prefix}-{}", random_uuid(context.random)).into()
 }
 
-/// The client id as far as it is kept. It comes before anybody has joined, so what it may take is bounded by itself.
+/// The client id as far as it is kept. A client sends it before it is a member, so it has a bound of its own.
 pub(crate) fn kept_client_id<'a>(context: &RequestContext<'a>) -> &'a str {
     let client_id = context.client_id;
     &client_id[..client_id.floor_char_boundary(CLIENT_ID_BYTES_MAX)]

@@ -1,15 +1,15 @@
 //! Groups of the classic protocol: members join, the coordinator picks a protocol and a leader, the leader assigns.
 //!
 //! Owns the state of one group and the rules that every request checks. `join` handles JoinGroup, `sync` SyncGroup,
-//! `session` heartbeats, leaving and commits, `rebalance` moves the group from state to state, `timers` acts on
-//! what is due, `persist` writes and restores it, `convert` is for groups that change their protocol. What KIP-848 calls
-//! a classic *member* of a consumer group does not exist here: such members belong to `consumer`.
+//! `session` heartbeats, leaving and commits; `rebalance` moves the group from state to state, `timers` acts on
+//! deadlines, `persist` writes and restores the group, and `convert` changes its protocol. A *classic member* of a
+//! KIP-848 group belongs to `consumer`.
 //!
 //! ```text
-//!            join                all joined, or time-out            leader's sync
+//!            join                all joined, or timeout             leader's sync
 //!   Empty --------> Preparing ----------------------------> Completing ----------> Stable
 //!     ^             Rebalance <---------------------------- Rebalance               |
-//!     |   nobody      |  ^       join, leave, expiry                                |
+//!     |  no members   |  ^       join, leave, expiry                                |
 //!     +---------------+  +----------------------------------------------------------+
 //! ```
 
@@ -49,11 +49,11 @@ pub(crate) use sync::sync_error;
 pub(crate) use tests::check_invariants;
 use topic_names::TopicNames;
 
-/// Members' protocols are kept as they came, and once more as the set of topics that is read out of them, in which a name
-/// takes at most twice what it takes in there.
+/// Copies of members' protocols: as they came, and the set of topics that is read from them, in which a name takes at
+/// most twice its size.
 const PROTOCOL_COPIES: usize = 3;
 
-/// Where a classic group is in its life.
+/// The state of a classic group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// No members; offsets may remain.
@@ -62,7 +62,7 @@ pub(crate) enum State {
     PreparingRebalance,
     /// All have joined; the leader's assignment is awaited.
     CompletingRebalance,
-    /// Everyone may fetch its assignment.
+    /// Each member may fetch its assignment.
     Stable,
 }
 
@@ -78,19 +78,19 @@ impl State {
     }
 }
 
-/// What ends the joining phase at the latest.
+/// The timer that ends the joining phase at the latest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JoinTimer {
     /// The first rebalance of an empty group: wait a little for more members, and again if some came.
     Initial {
-        /// When to look.
+        /// When the wait ends.
         at: Moment,
-        /// How long this wait is.
+        /// Length of this wait.
         delay_ms: i64,
-        /// How much longer it may be prolonged.
+        /// Time by which it may be prolonged.
         remaining_ms: i64,
     },
-    /// Whoever has not rejoined by then is out.
+    /// Members that have not rejoined by then are removed.
     Rebalance {
         /// When.
         at: Moment,
@@ -106,35 +106,35 @@ impl JoinTimer {
     }
 }
 
-/// One input that is being applied to a group: its time, the options, and the step that grows from it.
-pub(crate) struct Turn<'a> {
+/// Applies one input to a group: its time, the options, and the step that it leads to.
+pub(crate) struct StepBuilder<'a> {
     /// Now.
     pub(crate) now: Now,
     /// The options.
     pub(crate) config: &'a GroupConfig,
-    /// What comes out.
+    /// The step so far.
     pub(crate) step: Step,
-    /// What the group may grow by; unset for inputs by which it does not.
+    /// The memory by which the group may grow; unset for inputs that do not let it grow.
     room: Option<Room<'a>>,
 }
 
-impl<'a> Turn<'a> {
-    /// A turn that has led to nothing yet.
+impl<'a> StepBuilder<'a> {
+    /// A builder with an empty step.
     pub(crate) fn new(now: Now, config: &'a GroupConfig) -> Self {
         Self { now, config, step: Step::default(), room: None }
     }
 
-    /// The same for an input by which the group may grow.
+    /// The same, for an input that may let the group grow.
     pub(crate) fn within(self, room: Room<'a>) -> Self {
         Self { room: Some(room), ..self }
     }
 
-    /// Whether the group may take so much memory.
+    /// Checks whether the group may take `group_bytes` of memory.
     fn check_room(&self, group_bytes: usize) -> Result<(), Shortage> {
         self.room.map_or(Ok(()), |room| room.check(group_bytes))
     }
 
-    /// The moment `ms` from now. Never now itself: a time-out of zero would be due again while it is acted on.
+    /// The moment `ms` from now, but never now itself: a timeout of zero would be due again while it is handled.
     fn after(&self, ms: i64) -> Moment {
         self.now.moment.after(ms.max(1))
     }
@@ -142,16 +142,21 @@ impl<'a> Turn<'a> {
 
 /// A classic group.
 ///
-/// Invariants: `Empty` if and only if a completed rebalance left no members (while `PreparingRebalance` may have
-/// none for a moment); the leader is a member, and there is one if there are members; `awaiting_join` counts the
-/// members with a parked join; `votes` counts the members that support each protocol; `static_members` maps each
-/// instance id to the one member that has it; `pending` and `members` share no id; every member has a protocol that
-/// all support; the `_bytes` count what members and ids take. `check` in the tests names each.
+/// Invariants:
+/// - `Empty` if and only if a completed rebalance left no members (a group in `PreparingRebalance` may have none for
+///   a moment).
+/// - The leader is a member, and there is one if there are members.
+/// - `awaiting_join` counts the members with a parked join; `votes` counts the members that support each protocol.
+/// - `static_members` maps each instance id to the one member that has it; `pending` and `members` share no id.
+/// - Every member has a protocol that all support.
+/// - The `_bytes` count the memory of members and ids.
+///
+/// `check` in the tests names each.
 #[derive(Debug)]
 pub(crate) struct ClassicGroup {
     group_id: Arc<str>,
     state: State,
-    /// The state before this one: a rebalance that began from `Empty` waits out the initial delay.
+    /// The state before this one: a rebalance that began in `Empty` waits for the initial delay.
     previous: State,
     /// When the state was entered; unknown in groups that an old version wrote.
     state_since: Option<Stamp>,
@@ -161,23 +166,23 @@ pub(crate) struct ClassicGroup {
     leader: Option<MemberId>,
     members: BTreeMap<MemberId, Member>,
     static_members: BTreeMap<String, MemberId>,
-    /// Ids that were given out and have not joined yet (KIP-394), each with its end.
+    /// Ids that were given out and have not joined yet (KIP-394), each with its deadline.
     pending: BTreeMap<MemberId, Moment>,
-    /// Members that owe a sync in this generation.
+    /// Members that have not synced in this generation.
     pending_sync: BTreeSet<MemberId>,
     awaiting_join: usize,
     votes: BTreeMap<String, usize>,
-    /// Memory of all members' protocols.
+    /// Memory of all members' protocols, in bytes.
     protocols_bytes: usize,
-    /// Memory of all members beside their protocols and assignments.
+    /// Memory of all members beside their protocols and assignments, in bytes.
     members_bytes: usize,
-    /// Memory of all members' assignments.
+    /// Memory of all members' assignments, in bytes.
     assignments_bytes: usize,
-    /// Memory of the ids that were given out.
+    /// Memory of the ids that were given out, in bytes.
     pending_bytes: usize,
-    /// What consumers read; `None` if that is not known.
+    /// The topics that the members read; `None` if unknown.
     subscribed: Option<TopicNames>,
-    /// A member came during the initial delay, so it may be prolonged.
+    /// A member joined during the initial delay, so the delay may be prolonged.
     new_member_added: bool,
     join_timer: Option<JoinTimer>,
     sync_deadline: Option<Moment>,
@@ -188,7 +193,7 @@ pub(crate) struct ClassicGroup {
 }
 
 impl ClassicGroup {
-    /// A group without members, of which the log knows nothing.
+    /// A group without members and without a record in the log.
     pub(crate) fn new(group_id: Arc<str>, since: Option<Stamp>) -> Self {
         Self {
             group_id,
@@ -223,7 +228,7 @@ impl ClassicGroup {
         self.state.name()
     }
 
-    /// How many rebalances it has seen through: what members name with each request.
+    /// Number of completed rebalances, which members send with each request.
     pub(crate) fn generation(&self) -> i32 {
         self.generation
     }
@@ -233,12 +238,12 @@ impl ClassicGroup {
         self.protocol_type.as_deref()
     }
 
-    /// The protocol that the members agreed on; empty until they have.
+    /// The protocol that the members agreed on; empty until then.
     pub(crate) fn protocol(&self) -> &str {
         self.protocol.as_deref().unwrap_or_default()
     }
 
-    /// Whether the group is settled, so that metadata and assignments may be shown.
+    /// Whether the group is stable, so that metadata and assignments may be shown.
     pub(crate) fn is_stable(&self) -> bool {
         self.state == State::Stable
     }
@@ -248,33 +253,33 @@ impl ClassicGroup {
         self.members.iter()
     }
 
-    /// Whether nobody is in it and no rebalance is on.
+    /// Whether it has no members and no rebalance is on.
     pub(crate) fn is_empty(&self) -> bool {
         self.state == State::Empty
     }
 
-    /// Whether nothing would be lost with it: nobody in it, nobody on the way, and no record in the log.
+    /// Whether nothing would be lost with it: no members, no ids given out, and no record in the log.
     pub(crate) fn is_vanishing(&self) -> bool {
         self.is_empty() && self.pending.is_empty() && !self.persisted
     }
 
-    /// Whether somebody was given an id and may join any moment.
+    /// Whether an id was given out, with which a client may join any moment.
     pub(crate) fn has_pending(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// Whether the log knows the group.
+    /// Whether the log has a record of the group.
     pub(crate) fn is_persisted(&self) -> bool {
         self.persisted
     }
 
-    /// Whether its members are consumers, whose subscriptions the coordinator can read; others, such as Connect,
-    /// keep what they read to themselves.
+    /// Whether its members are consumers, whose subscriptions the coordinator can read. Others, such as Connect, do
+    /// not reveal what they read.
     pub(crate) fn is_of_consumers(&self) -> bool {
         self.protocol_type.as_deref() == Some(consumer_protocol::PROTOCOL_TYPE)
     }
 
-    /// Whether members read this topic. Where that is not known yet, consumers are taken to read everything.
+    /// Whether members read this topic. Where that is unknown, consumers count as reading every topic.
     pub(crate) fn is_subscribed_to(&self, topic: &str) -> bool {
         match &self.subscribed {
             Some(topics) => topics.contains(topic),
@@ -282,8 +287,9 @@ impl ClassicGroup {
         }
     }
 
-    /// For how long an offset committed at `committed` has been unused: since the group is empty, or, in a stable group of
-    /// consumers that do not read the topic, since the commit. `None` while the group keeps its offsets (KIP-211).
+    /// Time in milliseconds for which an offset committed at `committed` has been unused: since the group is empty,
+    /// or, in a stable group of consumers that do not read the topic, since the commit. `None` while the group keeps
+    /// its offsets (KIP-211).
     pub(crate) fn unused_ms(&self, committed: Stamp, ages: &Ages) -> Option<i64> {
         let since = if self.protocol_type.is_none() {
             Some(committed)
@@ -295,7 +301,7 @@ impl ClassicGroup {
         since.map(|since| ages.of(since))
     }
 
-    /// The record of an empty group whose time was written down by a clock that has been set since.
+    /// The record of an empty group, if the clock was set since it wrote down its time.
     pub(crate) fn correct_time(&mut self, now: Now) -> Option<OffsetsRecord> {
         let corrected = self.state_since.filter(|_| self.persisted && self.is_empty())?.corrected(now)?;
         self.state_since = Some(corrected);
@@ -318,8 +324,8 @@ impl ClassicGroup {
         if self.members.contains_key(member_id) { Ok(()) } else { Err(ErrorCode::UNKNOWN_MEMBER_ID) }
     }
 
-    /// Whether the committer may commit. Without membership only an empty group takes commits; between join and
-    /// sync nobody may commit, because the partitions may already be another's.
+    /// Checks whether the committer may commit. Without membership only an empty group takes commits. Between join
+    /// and sync no member may commit, because the partitions may already be another's.
     pub(crate) fn validate_commit(&self, committer: &Committer<'_>) -> Result<(), ErrorCode> {
         if committer.epoch < 0 && self.is_empty() {
             return Ok(());
@@ -337,10 +343,9 @@ impl ClassicGroup {
         Ok(())
     }
 
-    /// Whether a member of this protocol type that supports these protocols could be in the group with everyone
-    /// who is.
+    /// Whether a member of this protocol type, with these protocols, could be in the group with all its members.
     fn supports<'p>(&self, protocol_type: &str, mut protocols: impl Iterator<Item = &'p str>) -> bool {
-        // A rebalance from empty may have lost its members again: then, too, there is nobody to agree with.
+        // A rebalance from empty may have lost its members again: then, too, there are no protocols to agree with.
         if self.members.is_empty() {
             return !protocol_type.is_empty() && protocols.next().is_some();
         }
@@ -348,13 +353,13 @@ impl ClassicGroup {
             && protocols.any(|name| self.votes.get(name) == Some(&self.members.len()))
     }
 
-    /// Memory of the ids that were given out.
+    /// Memory of the ids that were given out, in bytes.
     #[cfg(test)]
     pub(crate) fn pending_bytes(&self) -> usize {
         self.pending_bytes
     }
 
-    /// Memory of the group, at most.
+    /// Upper bound of the group's memory, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         let names = [&self.protocol_type, &self.protocol].into_iter().flatten();
         let first_bytes = if self.members.is_empty() { 0 } else { FIRST_MEMBER_BYTES };
@@ -366,7 +371,7 @@ impl ClassicGroup {
             + names.map(String::len).sum::<usize>()
     }
 
-    /// What the members read, if they are consumers and all say so in Kafka's format.
+    /// The topics that the members read, if they are consumers and all subscriptions are in Kafka's format.
     fn compute_subscribed(&self) -> Option<TopicNames> {
         if !self.is_of_consumers() {
             return None;
@@ -379,7 +384,7 @@ impl ClassicGroup {
         for member in self.members.values() {
             let subscription = consumer_protocol::decode_subscription(member.metadata(protocol)).ok()?;
             topics.extend(subscription.topics);
-            // Members mostly read the same topics: their names do not pile up.
+            // Members mostly read the same topics: removing duplicates bounds the list.
             if topics.len() > 2 * distinct + 1_024 {
                 topics.sort_unstable();
                 topics.dedup();

@@ -1,7 +1,8 @@
 //! A classic group as a record of `__consumer_offsets`, and back.
 //!
-//! Owns what survives a restart: the generation, the chosen protocol, and each member with its subscription in that
-//! protocol and its assignment. What a rebalance in progress knows is lost with the process; clients join again.
+//! Owns the part of a group that survives a restart: the generation, the chosen protocol, and each member with its
+//! assignment and its subscription in that protocol. The state of a rebalance in progress is lost with the process;
+//! clients join again.
 
 use std::sync::Arc;
 
@@ -21,8 +22,8 @@ impl ClassicGroup {
         self.record_led_by(self.leader.as_deref())
     }
 
-    /// The record of a group whose members are to rejoin: it names no leader, by which a load knows that what they are
-    /// assigned is not all that there is.
+    /// The record of a group whose members are to rejoin. It names no leader, by which a load recognises that the
+    /// members' assignments are incomplete.
     pub(crate) fn to_record_of_rebalance(&self) -> OffsetsRecord {
         self.record_led_by(None)
     }
@@ -39,12 +40,12 @@ impl ClassicGroup {
         records::group_metadata(&self.group_id, &value)
     }
 
-    /// The log has, or is about to have, a record of the group.
-    pub(super) fn mark_persisted(&mut self) {
+    /// The log has a record of the group, or is about to.
+    pub(super) fn set_persisted(&mut self) {
         self.persisted = true;
     }
 
-    /// One member as the record holds it.
+    /// One member as in the group's record.
     fn member_metadata<'m>(&'m self, id: &'m MemberId, member: &'m Member) -> MemberMetadata<'m> {
         MemberMetadata {
             member_id: (&**id).into(),
@@ -81,8 +82,8 @@ impl ClassicGroup {
         group
     }
 
-    /// Takes a member in as the record describes it. It supports the chosen protocol at least; what else, it will
-    /// say when it joins again.
+    /// Adds a member from its record. It supports at least the chosen protocol; the others are known when it joins
+    /// again.
     fn restore_member(&mut self, recorded: &MemberMetadata<'_>, protocol: Option<&str>) {
         let rebalance_timeout_ms = match recorded.rebalance_timeout {
             ..0 => recorded.session_timeout,

@@ -1,15 +1,15 @@
 //! Heartbeat, LeaveGroup, and commits as signs of life.
 //!
-//! Owns how a member's session is kept and how it ends by its own wish.
+//! Owns how a member's session is kept, and how a member ends it.
 
 use riverrun_protocol::leave_group_request::MemberIdentity;
 use riverrun_protocol::leave_group_response::MemberResponse;
 use riverrun_protocol::{ErrorCode, HeartbeatRequest, LeaveGroupRequest, LeaveGroupResponse};
 
-use super::{ClassicGroup, State, Turn};
+use super::{ClassicGroup, State, StepBuilder};
 use crate::time::Moment;
 
-/// From this version on a request may name several members and the response says how each fared.
+/// From this version on a request may name several members, and the response has a result for each.
 const BATCH_VERSION: i16 = 3;
 
 /// The members that a LeaveGroup names: old versions name one.
@@ -29,8 +29,8 @@ fn leaving(request: &LeaveGroupRequest<'_>, api_version: i16) -> Vec<MemberIdent
     }
 }
 
-/// Builds a LeaveGroup response out of what `leave` says about each member. Old versions have the one member's
-/// error at the top.
+/// Builds a LeaveGroup response from the results for the members. Old versions have the one member's error at the
+/// top.
 pub(crate) fn leave_response(
     request: &LeaveGroupRequest<'_>,
     api_version: i16,
@@ -53,15 +53,19 @@ pub(crate) fn leave_response(
 }
 
 impl ClassicGroup {
-    /// Handles a heartbeat: what to tell the member. A rebalance is told to it as an error, and keeps its session.
-    pub(crate) fn heartbeat(&mut self, turn: &Turn<'_>, request: &HeartbeatRequest<'_>) -> ErrorCode {
+    /// Handles a heartbeat and returns its result. A rebalance is reported as an error, and keeps the session.
+    pub(crate) fn heartbeat(
+        &mut self,
+        builder: &StepBuilder<'_>,
+        request: &HeartbeatRequest<'_>,
+    ) -> ErrorCode {
         if let Err(error) = self.validate_member(&request.member_id, request.group_instance_id.as_deref()) {
             return error;
         }
         if request.generation_id != self.generation {
             return ErrorCode::ILLEGAL_GENERATION;
         }
-        self.extend_session(turn, &request.member_id);
+        self.extend_session(builder, &request.member_id);
         match self.state {
             State::Empty => ErrorCode::UNKNOWN_MEMBER_ID,
             State::PreparingRebalance => ErrorCode::REBALANCE_IN_PROGRESS,
@@ -69,17 +73,17 @@ impl ClassicGroup {
         }
     }
 
-    /// A commit was accepted: while the group is not completing a rebalance, it counts as a heartbeat.
-    pub(crate) fn note_commit(&mut self, turn: &Turn<'_>, member_id: &str) {
+    /// Takes an accepted commit as a heartbeat, unless the group is completing a rebalance.
+    pub(crate) fn note_commit(&mut self, builder: &StepBuilder<'_>, member_id: &str) {
         if matches!(self.state, State::Stable | State::PreparingRebalance) {
-            self.extend_session(turn, member_id);
+            self.extend_session(builder, member_id);
         }
     }
 
-    /// The member is alive now.
-    pub(super) fn extend_session(&mut self, turn: &Turn<'_>, member_id: &str) {
+    /// Begins the member's session anew.
+    pub(super) fn extend_session(&mut self, builder: &StepBuilder<'_>, member_id: &str) {
         if let Some(member) = self.members.get_mut(member_id) {
-            member.expires_at = Some(turn.after(member.terms.session_timeout_ms.into()));
+            member.expires_at = Some(builder.after(member.terms.session_timeout_ms.into()));
         }
     }
 
@@ -91,24 +95,24 @@ impl ClassicGroup {
     /// Handles a LeaveGroup: all named members go, then the rest rebalances once.
     pub(crate) fn leave(
         &mut self,
-        turn: &mut Turn<'_>,
+        builder: &mut StepBuilder<'_>,
         request: &LeaveGroupRequest<'_>,
         api_version: i16,
     ) -> LeaveGroupResponse<'static> {
         let mut somebody_left = false;
         let response = leave_response(request, api_version, |member| {
-            let error = self.leave_one(turn, member);
+            let error = self.leave_one(builder, member);
             somebody_left |= error == ErrorCode::NONE;
             error
         });
         if somebody_left && !self.is_empty() {
-            self.rebalance_or_complete_join(turn);
+            self.rebalance_or_complete_join(builder);
         }
         response
     }
 
-    /// One member leaves. An admin removes static members by instance id alone.
-    fn leave_one(&mut self, turn: &mut Turn<'_>, leaving: &MemberIdentity<'_>) -> ErrorCode {
+    /// Removes one member. An admin removes static members by instance id alone.
+    fn leave_one(&mut self, builder: &mut StepBuilder<'_>, leaving: &MemberIdentity<'_>) -> ErrorCode {
         let instance_id = leaving.group_instance_id.as_deref();
         let member_id = if leaving.member_id.is_empty() {
             match instance_id.and_then(|id| self.static_members.get(id)) {
@@ -123,7 +127,7 @@ impl ClassicGroup {
         {
             return error;
         }
-        self.remove(turn, &member_id, ErrorCode::UNKNOWN_MEMBER_ID);
+        self.remove(builder, &member_id, ErrorCode::UNKNOWN_MEMBER_ID);
         ErrorCode::NONE
     }
 }

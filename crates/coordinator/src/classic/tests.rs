@@ -16,7 +16,7 @@ pub(crate) fn check_invariants(group: &ClassicGroup) {
     instance_ids_name_their_members(group);
     ids_given_out_are_nobodys(group);
     timers_fit_the_state(group);
-    whoever_is_not_excused_can_expire(group);
+    members_that_are_not_excused_can_expire(group);
 }
 
 fn states_have_the_members_that_they_imply(group: &ClassicGroup) {
@@ -54,7 +54,7 @@ fn members_have_a_protocol_in_common(group: &ClassicGroup) {
     assert!(group.members.is_empty() || group.votes.values().any(is_common), "nothing in common");
     if matches!(group.state, State::CompletingRebalance | State::Stable) {
         let chosen = group.votes.get(group.protocol());
-        assert!(chosen.is_some_and(is_common), "the chosen protocol is not everyone's");
+        assert!(chosen.is_some_and(is_common), "not all members support the chosen protocol");
     }
 }
 
@@ -100,7 +100,7 @@ fn timers_fit_the_state(group: &ClassicGroup) {
     assert!(group.pending_sync.iter().all(|id| group.members.contains_key(id)), "a stranger owes a sync");
 }
 
-fn whoever_is_not_excused_can_expire(group: &ClassicGroup) {
+fn members_that_are_not_excused_can_expire(group: &ClassicGroup) {
     for (id, member) in &group.members {
         assert!(member.expires_at.is_some() || member.is_excused(), "{id} never expires");
     }

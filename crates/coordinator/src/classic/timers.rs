@@ -1,15 +1,15 @@
-//! What happens by itself: sessions end, the join phase ends, members that owe a sync are late.
+//! Deadlines of a classic group: sessions end, the join phase ends, members that owe a sync are late.
 //!
-//! Owns the deadlines of a group. They are acted on in the order of their times.
+//! Owns the deadlines of a group. They are handled in the order of their times.
 
 use riverrun_protocol::ErrorCode;
 
-use crate::shard::DUES_PER_TURN;
+use crate::shard::DUES_PER_GROUP;
 use crate::time::Moment;
 
-use super::{ClassicGroup, JoinTimer, MemberId, State, Turn};
+use super::{ClassicGroup, JoinTimer, MemberId, State, StepBuilder};
 
-/// Something that is due.
+/// A deadline.
 enum Due {
     Session(MemberId),
     Pending(MemberId),
@@ -18,7 +18,7 @@ enum Due {
 }
 
 impl ClassicGroup {
-    /// When something is due next.
+    /// The next deadline.
     pub(crate) fn next_deadline(&self) -> Option<Moment> {
         let sessions = self.members.values().filter_map(|member| member.expires_at);
         let pending = self.pending.values().copied();
@@ -26,21 +26,21 @@ impl ClassicGroup {
         sessions.chain(pending).chain(join).chain(self.sync_deadline).min()
     }
 
-    /// Acts on what is due by now, the earliest first, and no more than is done in one turn.
-    pub(crate) fn expire(&mut self, turn: &mut Turn<'_>) {
-        for _ in 0..DUES_PER_TURN {
-            let Some(due) = self.first_due(turn.now.moment) else { return };
+    /// Handles the deadlines that have passed, the earliest first, at most as many as one step allows per group.
+    pub(crate) fn expire(&mut self, builder: &mut StepBuilder<'_>) {
+        for _ in 0..DUES_PER_GROUP {
+            let Some(due) = self.first_due(builder.now.moment) else { return };
             match due {
-                Due::Session(id) => self.end_session(turn, &id),
+                Due::Session(id) => self.end_session(builder, &id),
                 Due::Pending(id) => {
                     self.forget_pending(&id);
-                    self.complete_join_if_nobody_is_missing(turn);
+                    self.complete_join_if_none_is_missing(builder);
                 }
                 Due::Join(JoinTimer::Initial { delay_ms, remaining_ms, .. }) => {
-                    self.end_initial_delay(turn, delay_ms, remaining_ms);
+                    self.end_initial_delay(builder, delay_ms, remaining_ms);
                 }
-                Due::Join(JoinTimer::Rebalance { .. }) => self.complete_join(turn),
-                Due::Sync => self.remove_late_syncers(turn),
+                Due::Join(JoinTimer::Rebalance { .. }) => self.complete_join(builder),
+                Due::Sync => self.remove_late_syncers(builder),
             }
         }
     }
@@ -65,39 +65,39 @@ impl ClassicGroup {
         })
     }
 
-    /// A member has not been heard of. One that waits in a rebalance is excused; any other is out.
-    fn end_session(&mut self, turn: &mut Turn<'_>, member_id: &str) {
+    /// Ends a silent member's session. A member that waits in a rebalance is excused; any other is removed.
+    fn end_session(&mut self, builder: &mut StepBuilder<'_>, member_id: &str) {
         let Some(member) = self.members.get_mut(member_id) else { return };
         member.expires_at = None;
         if member.is_excused() {
             return;
         }
-        self.remove(turn, member_id, ErrorCode::UNKNOWN_MEMBER_ID);
+        self.remove(builder, member_id, ErrorCode::UNKNOWN_MEMBER_ID);
         match self.state {
-            State::Stable | State::CompletingRebalance => self.prepare_rebalance(turn),
-            State::Empty | State::PreparingRebalance => self.complete_join_if_nobody_is_missing(turn),
+            State::Stable | State::CompletingRebalance => self.prepare_rebalance(builder),
+            State::Empty | State::PreparingRebalance => self.complete_join_if_none_is_missing(builder),
         }
     }
 
-    /// Somebody who was waited for is gone. Unlike an ordinary join this may end the initial delay: when the last
-    /// member is lost, the group is empty at once.
-    fn complete_join_if_nobody_is_missing(&mut self, turn: &mut Turn<'_>) {
+    /// Ends the join phase if no member is missing after one was removed. Unlike an ordinary join this may end the
+    /// initial delay: when the last member is lost, the group is empty at once.
+    fn complete_join_if_none_is_missing(&mut self, builder: &mut StepBuilder<'_>) {
         if self.state == State::PreparingRebalance && self.all_have_joined() {
-            self.complete_join(turn);
+            self.complete_join(builder);
         }
     }
 
-    /// The rebalance time-out has passed since the generation began: members that have not synced are out.
-    fn remove_late_syncers(&mut self, turn: &mut Turn<'_>) {
+    /// Removes the members that have not synced within the rebalance timeout since the generation began.
+    fn remove_late_syncers(&mut self, builder: &mut StepBuilder<'_>) {
         self.sync_deadline = None;
         let late = std::mem::take(&mut self.pending_sync);
         if late.is_empty() {
             return;
         }
         for id in &late {
-            self.remove(turn, id, ErrorCode::UNKNOWN_MEMBER_ID);
+            self.remove(builder, id, ErrorCode::UNKNOWN_MEMBER_ID);
         }
-        self.prepare_rebalance(turn);
+        self.prepare_rebalance(builder);
     }
 
     /// Starts every member's session anew, after a load.
@@ -108,11 +108,11 @@ impl ClassicGroup {
         }
     }
 
-    /// After a load: a group rebalances whose record says so. So does one that is larger than is allowed by now, and the
-    /// last to rejoin are out.
-    pub(crate) fn rebalance_after_load(&mut self, turn: &mut Turn<'_>) {
-        if std::mem::take(&mut self.must_rebalance) || self.members.len() > turn.config.max_size {
-            self.prepare_rebalance(turn);
+    /// After a load, rebalances a group whose record asks for it, and one that is larger than its bound by now; the
+    /// last members to rejoin are removed then.
+    pub(crate) fn rebalance_after_load(&mut self, builder: &mut StepBuilder<'_>) {
+        if std::mem::take(&mut self.must_rebalance) || self.members.len() > builder.config.max_size {
+            self.prepare_rebalance(builder);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A set of topic names in one piece of memory.
 //!
-//! Owns what consumers are known to read. There may be millions of short names in what members send, and a tree of them
-//! would take thirty times as much; here a name takes four bytes more than itself.
+//! Owns the set of topics that consumers are known to read. Members may send millions of short names, and a tree of
+//! them would take thirty times as much memory; here a name takes four bytes more than itself.
 
 use std::borrow::Cow;
 
@@ -40,7 +40,7 @@ impl TopicNames {
         false
     }
 
-    /// The name at this place.
+    /// The name at this index.
     fn name(&self, index: usize) -> &str {
         let start = if index == 0 { 0 } else { self.ends[index - 1] };
         self.text.get(start as usize..self.ends[index] as usize).unwrap_or_default()

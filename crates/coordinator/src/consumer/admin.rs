@@ -1,4 +1,4 @@
-//! What others ask of a group: how it stands, who may commit, when it is due, how it ends.
+//! Requests about a group from outside: its description, the right to commit, its deadlines, its end.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use riverrun_types::{PartitionId, TopicId};
 use crate::group::Committer;
 use crate::lend::{cost_of_partitions, cost_of_pattern, cost_of_topics};
 use crate::runs::RunMap;
-use crate::shard::DUES_PER_TURN;
+use crate::shard::DUES_PER_GROUP;
 use crate::step::OffsetsRecord;
 use crate::time::{Ages, Moment, Now, Stamp};
 use crate::{GroupConfig, TopicMetadata};
@@ -46,26 +46,26 @@ impl ConsumerGroup {
         }
     }
 
-    /// Whether the next heartbeat of whatever member moves the group on: to other topics, or to another target.
+    /// Whether the next heartbeat, of any member, moves the group on: to other topics, or to another target.
     pub(crate) fn moves_on(&self, topics: &dyn TopicMetadata) -> bool {
         self.assignment_epoch < self.group_epoch
             || self.hashed_generation != Some(topics.generation())
             || self.patterns.len() < self.pattern_users.len()
     }
 
-    /// What it costs to look at what one member holds and shall hold.
+    /// The cost of examining one member's current and target partitions.
     pub(crate) fn cost_of_member(&self, member_id: &str) -> usize {
         let held = self.members.get(member_id).map_or(0, |member| member.progress.partition_count());
         let target = self.targets.get(member_id).map_or(0, partition_count);
         cost_of_partitions(held + target)
     }
 
-    /// What it costs to look at what all members hold and shall hold, beyond what that takes of the memory.
+    /// The cost of examining all members' current and target partitions, beyond their memory.
     pub(crate) fn cost_of_members(&self) -> usize {
         cost_of_partitions(self.partitions)
     }
 
-    /// What it costs to assign what the group reads as of now.
+    /// The cost of assigning the topics that the group reads now.
     pub(crate) fn cost_of_target(&self, topics: &dyn TopicMetadata) -> usize {
         let named = self.topic_sets.keys().map(|set| cost_of_topics(set.iter().map(String::as_str), topics));
         let by_pattern = self.pattern_users.keys().map(|pattern| cost_of_pattern(pattern, topics));
@@ -77,7 +77,8 @@ impl ConsumerGroup {
         self.members.is_empty()
     }
 
-    /// The group as `ConsumerGroupDescribe` shows it. Topics that were deleted meanwhile have no name and are left out.
+    /// The group as `ConsumerGroupDescribe` shows it. Topics that were deleted meanwhile have no name and are left
+    /// out.
     pub(crate) fn describe(
         &self,
         group_id: &str,
@@ -120,7 +121,8 @@ impl ConsumerGroup {
         }
     }
 
-    /// Whether the committer may commit to this group at all. Without membership only an empty group is open.
+    /// Checks whether the committer may commit to this group at all. Without membership only an empty group takes
+    /// commits.
     pub(crate) fn validate_commit(&self, committer: &Committer<'_>) -> Result<(), ErrorCode> {
         if committer.epoch < 0 && self.members.is_empty() {
             return Ok(());
@@ -132,8 +134,8 @@ impl ConsumerGroup {
         if committer.epoch > member.progress.epoch { Err(member.wrong_epoch()) } else { Ok(()) }
     }
 
-    /// Whether the committer, which `validate_commit` has let in, may commit this partition: a member of an older
-    /// epoch may, for partitions that have been its own since.
+    /// Checks whether the committer, which `validate_commit` has let in, may commit this partition. A member of an
+    /// older epoch may, for partitions that have been its own since.
     pub(crate) fn validate_partition_commit(
         &self,
         committer: &Committer<'_>,
@@ -151,7 +153,7 @@ impl ConsumerGroup {
         }
     }
 
-    /// Whether this member may fetch the group's offsets. Who names no member may.
+    /// Checks whether this member may fetch the group's offsets. A request without a member id may.
     pub(crate) fn validate_fetch(&self, member_id: Option<&str>, epoch: i32) -> Result<(), ErrorCode> {
         let Some(member_id) = member_id else {
             return if epoch < 0 { Ok(()) } else { Err(ErrorCode::UNKNOWN_MEMBER_ID) };
@@ -173,8 +175,8 @@ impl ConsumerGroup {
         recorder.into_records()
     }
 
-    /// Gives every member a new session, and those that must give up partitions new time for it. Classic members are
-    /// given that time when they are told again.
+    /// Starts a new session for every member, and new time for the members that must give up partitions. Classic
+    /// members get that time when they are told again.
     pub(crate) fn restart_sessions(&mut self, now: Moment, config: &GroupConfig) {
         for (id, member) in &self.members {
             let timeout_ms = member.session_timeout_ms(config.consumer_session_timeout_ms);
@@ -186,28 +188,29 @@ impl ConsumerGroup {
         }
     }
 
-    /// When a member is due next.
+    /// The next deadline of a member.
     pub(crate) fn next_deadline(&self) -> Option<Moment> {
         self.timers.next()
     }
 
-    /// For how long an offset committed at `committed` that no member reads has been unused: since its commit, and not
-    /// before the group became empty, which Kafka does not know of a group of this protocol.
+    /// Time in milliseconds for which an offset committed at `committed`, whose topic no member reads, has been
+    /// unused: since its commit, but not before the group became empty. Kafka does not know that time for a group of
+    /// this protocol.
     pub(crate) fn unused_ms(&self, committed: Stamp, ages: &Ages) -> i64 {
         let emptied = self.assigned_at.filter(|_| self.members.is_empty());
         emptied.map_or(i64::MAX, |at| ages.of(at)).min(ages.of(committed))
     }
 
-    /// How many sets of names [`Self::is_subscribed_to`] may look into.
+    /// Number of sets of names that [`Self::is_subscribed_to`] may examine.
     pub(crate) fn names_sets(&self) -> usize {
         self.topic_sets.len() + self.patterns.len()
     }
 
-    /// Removes members that were silent for their session, or did not give up partitions in time: no more than are removed
-    /// in one turn.
+    /// Removes members that were silent for their session, or did not give up partitions in time: at most as many as
+    /// one step allows per group.
     pub(crate) fn expire(&mut self, group_id: &str, now: Now) -> Vec<OffsetsRecord> {
         let mut recorder = Recorder::new(group_id);
-        for _ in 0..DUES_PER_TURN {
+        for _ in 0..DUES_PER_GROUP {
             let Some(id) = self.timers.overdue(now.moment) else { break };
             self.fence(&[id], now, &mut recorder);
         }

@@ -1,7 +1,7 @@
-//! What can change in a group, each change being one record of `__consumer_offsets`.
+//! The changes of a group, each of which is one record of `__consumer_offsets`.
 //!
-//! Owns both directions: a [`Change`] becomes a record as Kafka 4.3 writes it, and a record that was loaded becomes a
-//! change. What Kafka's records hold beyond it (the partition metadata that a hash has replaced) is read over.
+//! Owns both directions: a [`Change`] becomes a record as Kafka 4.3 writes it, and a loaded record becomes a change.
+//! Other fields of Kafka's records (the partition metadata that a hash has replaced) are ignored.
 
 use std::sync::Arc;
 
@@ -37,15 +37,15 @@ const VALUE_VERSION: i16 = 0;
 pub(super) enum Change {
     /// The group moved to another epoch, or its topics were hashed.
     Epoch { epoch: i32, metadata_hash: i64 },
-    /// A member told about itself, or went.
+    /// A member's subscription; `None` if it left.
     Member(MemberId, Option<Subscription>),
-    /// A target was made, of which the changed parts came before.
+    /// A target was made; its changed parts came before.
     TargetEpoch { epoch: i32, assigned_at_ms: i64 },
-    /// What a member shall have.
+    /// A member's target assignment.
     Target(MemberId, Option<Assignment>),
-    /// How far a member has come.
+    /// A member's progress.
     Progress(MemberId, Option<Progress>),
-    /// What a pattern names.
+    /// The topics that a pattern matches.
     Pattern(String, Option<ResolvedPattern>),
     /// The group is gone.
     Deleted,
@@ -86,7 +86,7 @@ impl ConsumerRecord {
         Ok(Some(Self { group_id: group_id.to_string(), change }))
     }
 
-    /// Whether the record takes something away, so that a group that is not there need not be made for it.
+    /// Whether the record deletes something, so that a missing group need not be made for it.
     pub(super) fn is_tombstone(&self) -> bool {
         matches!(
             self.change,
@@ -99,7 +99,7 @@ impl ConsumerRecord {
         )
     }
 
-    /// Whether it takes the group itself away.
+    /// Whether it deletes the group itself.
     pub(super) fn deletes_group(&self) -> bool {
         self.change == Change::Deleted
     }
@@ -118,12 +118,13 @@ impl<'a> Recorder<'a> {
         Self { group_id, records: Vec::new() }
     }
 
-    /// What was recorded, in order.
+    /// The recorded changes, in order.
     pub(crate) fn into_records(self) -> Vec<OffsetsRecord> {
         self.records
     }
 
-    /// Records a change that has one. Ids, patterns and names were held against the wire's bounds when they came in.
+    /// Records a change that has a record. Ids, patterns and names were checked against the wire's bounds when they
+    /// came in.
     pub(super) fn record(&mut self, change: &Change) {
         let group_id: Str<'_> = self.group_id.into();
         let record = match change {
@@ -161,7 +162,7 @@ impl<'a> Recorder<'a> {
         self.records.push(record);
     }
 
-    /// Records that the target's epoch is gone, which only the end of the group causes.
+    /// Records that the target's epoch is gone, which only happens at the end of the group.
     pub(super) fn record_target_epoch_deleted(&mut self) {
         let key = ConsumerGroupTargetAssignmentMetadataKey { group_id: self.group_id.into() };
         self.records.push(records::tombstone(&key));
@@ -251,7 +252,7 @@ fn decode_epoch(value: Option<&[u8]>) -> Result<Change, ReplayError> {
     }))
 }
 
-/// A tombstone comes with the end of the group only, which says it all.
+/// A tombstone only comes with the end of the group, whose own record says so.
 fn decode_target_epoch(value: Option<&[u8]>) -> Result<Change, ReplayError> {
     let value: Option<ConsumerGroupTargetAssignmentMetadataValue> =
         decode("ConsumerGroupTargetAssignmentMetadata", value)?;
@@ -304,7 +305,7 @@ fn decode_progress(group_id: &str, value: Option<&[u8]>) -> Result<Option<Progre
     }))
 }
 
-/// Partitions with their epochs. Records older than the epochs count as given at the member's epoch.
+/// Partitions with their epochs. Records older than the epochs count as assigned at the member's epoch.
 fn decode_epochs(topics: &[TopicPartitions], member_epoch: i32) -> Option<EpochsByPartition> {
     let topic = |topic: &TopicPartitions| {
         let epochs = match &topic.assignment_epochs {

@@ -1,9 +1,13 @@
 //! Classic members of a KIP-848 group: `JoinGroup`, `SyncGroup`, `Heartbeat`, `LeaveGroup`.
 //!
-//! Owns how the classic protocol is spoken where the coordinator assigns. A join is answered at once and leads nothing;
-//! its generation is the member's epoch. A heartbeat says that the group rebalances whenever a rejoin would take the
-//! member further: there is a newer target, it has to give up partitions, or what it waits for has become free. It
-//! then has its rebalance time-out to rejoin, and again to sync.
+//! Owns the classic protocol where the coordinator assigns. A join is answered at once and never makes a leader; its
+//! generation is the member's epoch. A heartbeat reports a rebalance whenever a rejoin would take the member further:
+//!
+//! - there is a newer target,
+//! - it has to give up partitions, or
+//! - partitions that it waits for have become free.
+//!
+//! The member then has its rebalance timeout to rejoin, and again to sync.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -33,7 +37,7 @@ use super::heartbeat::{Arrival, Given, Sender, after};
 use super::member::{ClassicTerms, Member, MemberId, MemberState, Subscription};
 
 impl ConsumerGroup {
-    /// Serves a JoinGroup: the answer, or the refusal and the member id that goes with it.
+    /// Serves a JoinGroup; the error has the refusal and the member id that goes with it.
     pub(crate) fn join_classic(
         &mut self,
         context: &RequestContext<'_>,
@@ -58,8 +62,8 @@ impl ConsumerGroup {
         Ok(self.joined_classic(&arrival.id, given.now.moment))
     }
 
-    /// What a classic member subscribes to, if it may say so, whoever it is. As in Kafka, a group that is full says so
-    /// before it looks at anything else.
+    /// Reads and checks the subscription of a classic member. As in Kafka, a full group refuses before it examines
+    /// anything else.
     pub(crate) fn check_join<'r>(
         &self,
         request: &'r JoinGroupRequest<'_>,
@@ -81,7 +85,7 @@ impl ConsumerGroup {
         if *request.protocol_type != *PROTOCOL_TYPE || !self.supports_classic(request) {
             return Err(ErrorCode::INCONSISTENT_GROUP_PROTOCOL);
         }
-        // All protocols of a consumer say the same, but for what only assignors read.
+        // All protocols of a consumer have the same metadata, but for fields that only assignors read.
         let said = consumer_protocol::decode_subscription(&first.metadata);
         said.map_err(|_| ErrorCode::INCONSISTENT_GROUP_PROTOCOL)
     }
@@ -92,7 +96,8 @@ impl ConsumerGroup {
         request.protocols.iter().any(|protocol| votes(&protocol.name) == self.classic_members)
     }
 
-    /// Who joins. A dynamic member is whoever it says it is: ids that were given out are not remembered here.
+    /// Decides which member joins. A dynamic member is the one that its id names: ids that were given out are not
+    /// remembered here.
     fn admit_classic(
         &self,
         request: &JoinGroupRequest<'_>,
@@ -128,8 +133,8 @@ impl ConsumerGroup {
         response
     }
 
-    /// Serves a Heartbeat: what to tell the member. Like every other heartbeat it moves the group on, where something
-    /// may be recorded.
+    /// Serves a Heartbeat and returns its result. Like every other heartbeat it moves the group on, if records may be
+    /// written.
     pub(crate) fn heartbeat_classic(
         &mut self,
         request: &HeartbeatRequest<'_>,
@@ -149,7 +154,7 @@ impl ConsumerGroup {
         if must_rejoin { self.call_to_rejoin(&id, given.now.moment) } else { ErrorCode::NONE }
     }
 
-    /// Serves a SyncGroup: what the member may read.
+    /// Serves a SyncGroup: the member's assignment.
     pub(crate) fn sync_classic(
         &mut self,
         request: &SyncGroupRequest<'_>,
@@ -166,7 +171,7 @@ impl ConsumerGroup {
         {
             return Err(ErrorCode::INCONSISTENT_GROUP_PROTOCOL);
         }
-        // Whoever gives up partitions has rejoined for this target, and rejoins when it has given them up.
+        // A member that gives up partitions has rejoined for this target, and rejoins when it has given them up.
         let is_behind = member.progress.epoch < self.assignment_epoch;
         if is_behind && member.progress.state != MemberState::UnrevokedPartitions {
             return Err(self.call_to_rejoin(&id, now));
@@ -185,8 +190,8 @@ impl ConsumerGroup {
         Ok(response)
     }
 
-    /// Serves a LeaveGroup: all named members go at once. An admin names static members by their instance ids alone,
-    /// of either protocol.
+    /// Serves a LeaveGroup: all named members are removed at once. An admin names static members by their instance
+    /// ids alone, of either protocol.
     pub(crate) fn leave_classic(
         &mut self,
         request: &LeaveGroupRequest<'_>,
@@ -248,7 +253,7 @@ impl ConsumerGroup {
             }
     }
 
-    /// Whether others hold some of what the member shall have.
+    /// Whether other members hold some of the member's target.
     fn waits_for_others(&self, id: &MemberId, member: &Member) -> bool {
         let is_missing = |partition: PartitionId| {
             member.progress.partition_epoch(partition).is_none()
@@ -261,7 +266,7 @@ impl ConsumerGroup {
             .any(|(&topic, indexes)| indexes.indexes().any(|index| is_missing(PartitionId { topic, index })))
     }
 
-    /// Tells the member that the group rebalances. From the first time on it has its rebalance time-out for it.
+    /// Reports a rebalance to the member. From the first time on it has its rebalance timeout to rejoin.
     fn call_to_rejoin(&mut self, id: &MemberId, now: Moment) -> ErrorCode {
         if let Some(member) = self.members.get(id) {
             self.timers.start_revocation(id, after(now, member.subscription.rebalance_timeout_ms));
@@ -276,12 +281,12 @@ impl ConsumerGroup {
     }
 }
 
-/// The protocol that the member is told, and in whose version its assignment is written.
+/// The protocol that is sent to the member, and in whose version its assignment is written.
 fn first_protocol(member: &Member) -> Option<&Protocol> {
     member.subscription.classic.as_ref()?.protocols.first()
 }
 
-/// What the member says that it still reads. A topic that is gone by now is read by nobody.
+/// The partitions that the member claims still to read. A topic that is gone by now has no readers.
 fn owned(said: &ConsumerProtocolSubscription<'_>, topics: &dyn TopicMetadata) -> Assignment {
     let mut owned = Assignment::new();
     for topic in said.owned_partitions.iter().filter(|topic| !topic.partitions.is_empty()) {
@@ -292,7 +297,8 @@ fn owned(said: &ConsumerProtocolSubscription<'_>, topics: &dyn TopicMetadata) ->
     owned
 }
 
-/// What the member says about itself. What a classic member cannot say stays, but for a pattern: its names are all.
+/// The member's subscription. Fields that a classic member cannot send stay, except for a pattern: its topic names
+/// are everything that it reads.
 fn classic_subscription(
     before: &Subscription,
     said: &ConsumerProtocolSubscription<'_>,
@@ -318,7 +324,7 @@ fn classic_subscription(
     }
 }
 
-/// The partitions as a consumer reads them that speaks of itself in this protocol. Topics that are gone have no name.
+/// The partitions in the format of a consumer that sends its metadata in this protocol. Deleted topics have no name.
 pub(super) fn encode_assigned(
     assigned: &Assignment,
     protocol: &Protocol,
@@ -333,6 +339,6 @@ pub(super) fn encode_assigned(
     let assignment =
         ConsumerProtocolAssignment { assigned_partitions: assigned_partitions.collect(), user_data: None };
     let version = version.clamp(0, consumer_protocol::VERSION_MAX);
-    // A topic's name fits its 16-bit length; nothing else of it has a bound.
+    // A topic's name fits its 16-bit length; no other part of it has a bound.
     consumer_protocol::encode_assignment(&assignment, version).unwrap_or_default()
 }

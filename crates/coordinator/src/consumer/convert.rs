@@ -1,8 +1,8 @@
-//! A KIP-848 group out of a classic group whose members stay, and back (KIP-848, "Upgrade" and "Downgrade").
+//! Converting a classic group with members into a KIP-848 group, and back (KIP-848, "Upgrade" and "Downgrade").
 //!
-//! Owns what of a group means the same in both protocols. Members keep their ids, their time-outs, what they support
-//! and what they read; the generation becomes the epoch of all and back, so that commits go on. Every record of the old
-//! kind is deleted in the step that writes those of the new.
+//! Owns the parts of a group that mean the same in both protocols. Members keep their ids, their timeouts, their
+//! protocols and their subscriptions; the generation becomes the epoch of all and back, so that commits go on. Every
+//! record of the old kind is deleted in the step that writes those of the new kind.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,12 +21,12 @@ use super::classic::encode_assigned;
 use super::member::{ClassicTerms, EpochsByPartition, MemberId, MemberState, Progress, Subscription};
 use super::subscription::HASH_OF_NOTHING;
 
-/// A generation that leaves room for as many epochs as a group can live to see. Only a damaged log holds others.
+/// A generation that leaves room for all epochs that a group can live to see. Only a damaged log has others.
 const GENERATIONS: std::ops::Range<i32> = 0..i32::MAX / 2;
 
 impl ConsumerGroup {
-    /// A group of the same members, each at the epoch that is its generation, with what it may be reading; or why
-    /// there is none.
+    /// A group of the same members, each at the epoch that is its generation, with the partitions that it may be
+    /// reading. The error says why the group cannot be converted.
     pub(crate) fn from_classic(
         group: &ClassicGroup,
         topics: &dyn TopicMetadata,
@@ -41,8 +41,8 @@ impl ConsumerGroup {
             let subscription = subscription(member, &said_by(member, group.protocol())?);
             converted.commit(Change::Member(Arc::clone(id), Some(subscription)), recorder);
         }
-        // It has looked at no topics: the first look moves it on, so that partitions are assigned that its last leader has
-        // given to nobody, also where the newcomer only takes a static member's place.
+        // It has not examined any topics. So the first examination moves it on, and partitions are assigned that its
+        // last leader has given to no member, even where the newcomer only takes a static member's place.
         converted.commit(Change::Epoch { epoch, metadata_hash: HASH_OF_NOTHING }, recorder);
         let mut held = held_by_each(group, topics)?;
         for id in group.members().map(|(id, _)| id) {
@@ -55,19 +55,19 @@ impl ConsumerGroup {
         Ok(converted)
     }
 
-    /// Whether all its members speak the classic protocol but for `id`, which does not; and there is anybody.
+    /// Whether it has members, and all of them but `id` speak the classic protocol.
     pub(crate) fn is_all_classic_but(&self, id: Option<&str>) -> bool {
         !self.members.is_empty() && self.classic_members + usize::from(id.is_some()) == self.members.len()
     }
 
-    /// The member of the newer protocol that has this instance id.
+    /// The member of the consumer protocol that has this instance id.
     pub(crate) fn consumer_with(&self, instance_id: &str) -> Option<&str> {
         let id = self.static_members.get(instance_id)?;
         self.members.get(id).is_some_and(|member| !member.is_classic()).then_some(&**id)
     }
 
-    /// A classic group of its classic members, at the generation that those know who have reached the last target; unset
-    /// if they have no protocol in common.
+    /// A classic group of its classic members, at the generation known to the members that have reached the last
+    /// target; the error says why they cannot form one.
     pub(crate) fn to_classic(
         &self,
         group_id: Arc<str>,
@@ -99,8 +99,9 @@ impl ConsumerGroup {
     }
 }
 
-/// What a member may be reading: also what it shall give up, and has not. Were its target written down, a group that changes
-/// again before its members have rejoined would take the rest for free.
+/// The partitions that a member may be reading, including those that it has to give up and has not. If its target
+/// were written instead, a group that changes again before its members have rejoined would take those partitions for
+/// free.
 fn held(progress: &Progress) -> Assignment {
     let mut held = Assignment::new();
     for (&topic, epochs) in progress.assigned.iter().chain(&progress.revoking) {
@@ -109,7 +110,7 @@ fn held(progress: &Progress) -> Assignment {
     held
 }
 
-/// What a classic member said when it joined last.
+/// The subscription of a classic member's last join.
 fn said_by<'a>(
     member: &'a classic::Member,
     protocol: &str,
@@ -121,7 +122,7 @@ fn said_by<'a>(
     said.map_err(|_| "a subscription of theirs is malformed")
 }
 
-/// What it subscribes to as a member of a KIP-848 group.
+/// Its subscription as a member of a KIP-848 group.
 fn subscription(member: &classic::Member, said: &ConsumerProtocolSubscription<'_>) -> Subscription {
     let rack_id = said.rack_id.as_deref().filter(|rack_id| !rack_id.is_empty());
     Subscription {
@@ -140,10 +141,10 @@ fn subscription(member: &classic::Member, said: &ConsumerProtocolSubscription<'_
     }
 }
 
-/// What each classic member may be reading. A cooperative member reads what it owned when it joined until it has synced, and
-/// then rejoins without what its leader took from it: until that it holds both what it was given and what it owned. Of two
-/// members that name one partition the one to which the leader gave it has it, or else the first one: the other is told when
-/// it rejoins.
+/// The partitions that each classic member may be reading. A cooperative member reads the partitions that it owned
+/// when it joined until it has synced, and then rejoins without those that its leader took from it. Until then it
+/// holds both its assignment and the partitions that it owned. If two members claim one partition, the one to which
+/// the leader gave it has it, or else the first one; the other is told when it rejoins.
 fn held_by_each<'g>(
     group: &'g ClassicGroup,
     topics: &dyn TopicMetadata,
@@ -166,7 +167,7 @@ fn held_by_each<'g>(
     Ok(held)
 }
 
-/// A member that holds this, which is also what it shall have.
+/// Progress and target of a member that holds these partitions.
 fn holding(held: Assignment, epoch: i32) -> (Progress, Assignment) {
     let at_epoch = |indexes: &Indexes| indexes.indexes().map(|index| (index, epoch)).collect();
     let progress = Progress {
@@ -179,8 +180,8 @@ fn holding(held: Assignment, epoch: i32) -> (Progress, Assignment) {
     (progress, held)
 }
 
-/// The partitions that its leader gave a classic member last, as far as they exist: none if that rebalance was broken off.
-/// What its assignor keeps in the assignment for itself would be lost, so that such a group does not change.
+/// The partitions of a classic member's last assignment, as far as they exist: none if that rebalance was broken off.
+/// Data that its assignor keeps in the assignment for itself would be lost, so such a group does not change.
 fn given_partitions(
     member: &classic::Member,
     topics: &dyn TopicMetadata,
@@ -197,12 +198,12 @@ fn given_partitions(
     Ok(existing(assigned.map(|assigned| (&*assigned.topic, &*assigned.partitions)), topics))
 }
 
-/// The partitions that a classic member read when it joined last, as far as they exist.
+/// The partitions that a classic member read at its last join, as far as they exist.
 fn owned_partitions(said: &ConsumerProtocolSubscription<'_>, topics: &dyn TopicMetadata) -> Vec<PartitionId> {
     existing(said.owned_partitions.iter().map(|owned| (&*owned.topic, &*owned.partitions)), topics)
 }
 
-/// Those of the partitions that exist.
+/// The partitions among these that exist.
 fn existing<'a>(
     named: impl Iterator<Item = (&'a str, &'a [i32])>,
     topics: &dyn TopicMetadata,

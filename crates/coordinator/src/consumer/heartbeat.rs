@@ -1,6 +1,6 @@
 //! `ConsumerGroupHeartbeat`: join, stay, leave.
 //!
-//! Owns what a heartbeat leads to. Everything that can refuse it comes first; then the group changes, and nothing
+//! Owns the effects of a heartbeat. All checks that can refuse it come first; then the group changes, and no step
 //! fails any more.
 
 use std::sync::Arc;
@@ -24,22 +24,24 @@ use super::member::{Member, MemberId, MemberState, Progress, STATIC_LEAVE_EPOCH,
 use super::reconcile::Reconciliation;
 use super::request::{JOIN_EPOCH, Refusal};
 
-/// Patterns of one group at most: each is held against all topics whenever topics change. Kafka has no such bound.
+/// Upper bound of the patterns of one group: each is matched against all topics whenever topics change. Kafka has no
+/// such bound.
 const PATTERNS_MAX: usize = 128;
-/// Subscriptions of all members of one group, as a multiple of what one may have. Kafka has no such bound.
+/// Upper bound of the subscriptions of all members of one group, as a multiple of one member's bound. Kafka has no
+/// such bound.
 const GROUP_BYTES_MULTIPLE: usize = 64;
 
-/// What a request is served with beside itself.
+/// The context in which a request is served.
 #[derive(Clone, Copy)]
 pub(crate) struct Given<'a> {
     pub(crate) now: Now,
     pub(crate) topics: &'a dyn TopicMetadata,
     pub(crate) config: &'a GroupConfig,
-    /// What the group may grow by.
+    /// The memory by which the group may grow.
     pub(crate) room: Room<'a>,
 }
 
-/// How the sender of a request stands to the group.
+/// The relation of a request's sender to the group.
 pub(super) enum Sender {
     /// It is new.
     New,
@@ -49,19 +51,19 @@ pub(super) enum Sender {
     Successor(MemberId),
 }
 
-/// Somebody who joins or stays: who it is, what it was, and what it says now.
+/// A member that joins or stays: its id, its former state, and its current subscription.
 pub(super) struct Arrival {
     pub(super) id: MemberId,
     pub(super) sender: Sender,
-    /// The member as it was, or its predecessor's place.
+    /// The member's former state, or its predecessor's.
     pub(super) before: Member,
     pub(super) subscription: Subscription,
-    /// What it says that it owns, if it says so.
+    /// The partitions that it claims to own, if it reports any.
     pub(super) reported: Option<Assignment>,
 }
 
 impl ConsumerGroup {
-    /// Serves a heartbeat that [`super::request::validate`] has let through: the response, and the records of what it changed.
+    /// Serves a heartbeat that passed [`super::request::validate`]: the response, and the records of its changes.
     pub(crate) fn heartbeat(
         &mut self,
         context: &RequestContext<'_>,
@@ -77,7 +79,7 @@ impl ConsumerGroup {
         Ok((response, recorder.into_records()))
     }
 
-    /// Takes the heartbeat of a member for a sign of life, and nothing else of it: there is nothing to record.
+    /// Extends the member's session and ignores the rest of the heartbeat, where nothing may be recorded.
     pub(super) fn keep_alive(
         &mut self,
         now: Moment,
@@ -88,7 +90,7 @@ impl ConsumerGroup {
         let is_staying = request.member_epoch > JOIN_EPOCH;
         if is_staying && self.admit(&id, request, reported(request).as_ref()).is_ok() {
             self.timers.set_session(&id, after(now, config.consumer_session_timeout_ms));
-            // That it has given up what it was told to may be among what cannot be recorded.
+            // The report that the member has given up partitions may be among the facts that cannot be recorded.
             if let Some(member) = self.members.get(&id)
                 && member.progress.state == MemberState::UnrevokedPartitions
             {
@@ -97,7 +99,7 @@ impl ConsumerGroup {
         }
     }
 
-    /// Whether the group holds nothing: it was made for a request that was then refused.
+    /// Whether the group is empty of everything: it was made for a request that was then refused.
     pub(super) fn is_blank(&self) -> bool {
         self.group_epoch == 0 && self.members.is_empty()
     }
@@ -151,7 +153,7 @@ impl ConsumerGroup {
         Ok(self.response(&id, &before.progress, request, given.config))
     }
 
-    /// What the sender was until now.
+    /// The sender's former state.
     pub(super) fn place_of(&self, id: &MemberId, sender: &Sender) -> Member {
         match sender {
             Sender::New => Member::default(),
@@ -160,7 +162,7 @@ impl ConsumerGroup {
         }
     }
 
-    /// Whether there is room for the member and what it says.
+    /// Checks that there is room for the member and its subscription.
     pub(super) fn check_arrival(&self, arrival: &Arrival, given: Given<'_>) -> Result<(), Refusal> {
         let Arrival { id, sender, before, subscription, .. } = arrival;
         self.check_room(sender, given.config)?;
@@ -170,7 +172,7 @@ impl ConsumerGroup {
         checked.map_err(Refusal::no_memory)
     }
 
-    /// Takes over what the member says, moves the group on, and the member towards what it shall have.
+    /// Takes over the member's subscription, moves the group on, and moves the member towards its target.
     pub(super) fn take_in(&mut self, arrival: &Arrival, given: Given<'_>, recorder: &mut Recorder<'_>) {
         let Arrival { id, sender, before, subscription, reported } = arrival;
         if let Sender::Successor(predecessor) = sender {
@@ -181,7 +183,7 @@ impl ConsumerGroup {
         self.reconcile(id, has_changed, reported.as_ref(), given.topics, recorder);
     }
 
-    /// Looks whether the group reads other topics than before, and makes a new target if it is time for one.
+    /// Updates the topics that the group reads, and makes a new target if it is time for one.
     pub(super) fn move_on(
         &mut self,
         subscription_changed: bool,
@@ -194,7 +196,7 @@ impl ConsumerGroup {
         self.refresh_target(topics, now, config, room, recorder);
     }
 
-    /// Whether there may be one more member, if it would be one more.
+    /// Checks whether there may be one more member, if the sender would be one.
     fn check_room(&self, sender: &Sender, config: &GroupConfig) -> Result<(), Refusal> {
         if self.members.len() < config.consumer_max_size || !matches!(sender, Sender::New) {
             return Ok(());
@@ -203,7 +205,7 @@ impl ConsumerGroup {
         Err(Refusal::new(ErrorCode::GROUP_MAX_SIZE_REACHED, message))
     }
 
-    /// Who sends this, and whether it may.
+    /// Determines the sender and checks whether it may join or stay.
     fn admit(
         &self,
         id: &MemberId,
@@ -229,7 +231,7 @@ impl ConsumerGroup {
         Ok(Sender::Member)
     }
 
-    /// A static member that joins takes its place back once it has been left, and not before; unless the place is a
+    /// A static member that joins takes its place back, but only once the place has been left; unless the place is a
     /// classic member's, which cannot tell that it leaves for a while.
     fn admit_static(&self, instance_id: &str) -> Result<Sender, Refusal> {
         let Some(predecessor) = self.static_members.get(instance_id) else { return Ok(Sender::New) };
@@ -322,7 +324,7 @@ impl ConsumerGroup {
         self.commit(Change::Progress(Arc::clone(id), Some(member.progress)), recorder);
     }
 
-    /// Takes over what the member says about itself; whether it reads other topics than before.
+    /// Takes over the member's subscription; returns whether it reads other topics than before.
     fn update_subscription(
         &mut self,
         id: &MemberId,
@@ -371,8 +373,8 @@ impl ConsumerGroup {
         }
     }
 
-    /// A member that was told to give up partitions has its rebalance timeout for it, from the last time that it was
-    /// told something new.
+    /// A member that was told to give up partitions has its rebalance timeout for it, from the last new instruction
+    /// on.
     fn restart_revocation(&mut self, id: &MemberId, before: &Progress, now: Moment) {
         let Some(member) = self.members.get(id) else { return };
         if member.progress.state != MemberState::UnrevokedPartitions {
@@ -383,7 +385,7 @@ impl ConsumerGroup {
         }
     }
 
-    /// The assignment is told only to a member that joins, asks for everything, or has another one than before.
+    /// The assignment is only sent to a member that joins, asks for everything, or has another one than before.
     fn response(
         &self,
         id: &MemberId,
@@ -408,8 +410,8 @@ impl ConsumerGroup {
     }
 }
 
-/// A member that joins again under its id did not get the answer when it joined, or is back: a static one, too, which
-/// Kafka refuses while it has not left. It stays who it is.
+/// A member that joins again under its id did not get the answer to its join, or has restarted. It stays the same
+/// member. That includes a static one, which Kafka refuses while it has not left.
 fn admit_again(known: &Member, instance_id: Option<&str>) -> Result<Sender, Refusal> {
     if known.subscription.instance_id.as_deref() == instance_id {
         return Ok(Sender::Member);
@@ -418,15 +420,15 @@ fn admit_again(known: &Member, instance_id: Option<&str>) -> Result<Sender, Refu
     Err(Refusal::new(ErrorCode::INVALID_REQUEST, message))
 }
 
-/// What the member says that it owns, if it says so.
+/// The partitions that the member claims to own, if it reports any.
 fn reported(request: &ConsumerGroupHeartbeatRequest<'_>) -> Option<Assignment> {
     let topics = request.topic_partitions.as_ref()?;
     let topics = topics.iter().filter(|topic| !topic.partitions.is_empty());
     Some(topics.map(|topic| (topic.topic_id, topic.partitions.iter().copied().collect())).collect())
 }
 
-/// A heartbeat comes from the epoch that the member was last told, or from the one before if the response got lost;
-/// then the member cannot own what it was not told of.
+/// A heartbeat has the epoch that was last sent to the member, or the one before if the response got lost; then the
+/// member cannot own partitions that it was not told of.
 fn check_epoch(received: i32, progress: &Progress, reported: Option<&Assignment>) -> Result<(), Refusal> {
     let is_retry =
         || received == progress.previous_epoch && reported.is_some_and(|reported| progress.covers(reported));
@@ -437,7 +439,7 @@ fn check_epoch(received: i32, progress: &Progress, reported: Option<&Assignment>
     Err(Refusal::new(ErrorCode::FENCED_MEMBER_EPOCH, message))
 }
 
-/// What the member says about itself after this request: what is null has not changed.
+/// The member's subscription after this request: fields that are null have not changed.
 fn updated(
     before: &Subscription,
     context: &RequestContext<'_>,

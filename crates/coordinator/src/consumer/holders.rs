@@ -1,4 +1,4 @@
-//! The holders of a group's partitions: each partition in a member's progress, with that member.
+//! The holders of a group's partitions: for each partition in a member's progress, that member.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use crate::runs::RunMap;
 
 use super::member::{MemberId, Progress};
 
-/// The member of each partition that is in somebody's progress.
+/// The member that holds each partition.
 ///
-/// Invariants: no topic is kept of which nobody holds anything.
+/// Invariants: no topic is kept without a held partition.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Holders {
     by_topic: BTreeMap<TopicId, RunMap<MemberId>>,
@@ -27,7 +27,7 @@ impl Holders {
         self.by_topic.len()
     }
 
-    /// The member holds this from now on.
+    /// The member holds these partitions from now on.
     pub(super) fn add(&mut self, id: &MemberId, progress: &Progress) {
         for (topic, epochs) in topics(progress) {
             let held = epochs.indexes().map(|index| (index, MemberId::clone(id)));
@@ -35,7 +35,8 @@ impl Holders {
         }
     }
 
-    /// The member holds this no longer. What another one holds by now stays: a load may see their records in this order.
+    /// The member does not hold these partitions any more. A partition that another member holds by now stays: a load
+    /// may see their records in this order.
     pub(super) fn remove(&mut self, id: &MemberId, progress: &Progress) {
         for (topic, epochs) in topics(progress) {
             let Some(holders) = self.by_topic.get_mut(&topic) else { continue };

@@ -1,4 +1,4 @@
-//! One member of a KIP-848 group: what it asked for, and how far it has come.
+//! One member of a KIP-848 group: its subscription and its progress.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use crate::assignors::Assignment;
 use crate::classic::{Protocol, protocols_bytes};
 use crate::runs::RunMap;
 
-/// A member's id, shared by all who name it.
+/// A member's id, shared by all references to it.
 pub(super) type MemberId = Arc<str>;
 
-/// Partitions of a member, each with the group epoch at which it was given to it. A commit that the member made
-/// before that epoch comes from an earlier ownership and is refused.
+/// Partitions of a member, each with the group epoch at which it was assigned. A commit that the member made before
+/// that epoch comes from an earlier ownership and is refused.
 pub(super) type EpochsByPartition = BTreeMap<TopicId, RunMap<i32>>;
 
-/// The epoch that a static member has while it is away and its place is kept (`group.instance.id`).
+/// The epoch of a static member that has left for a while and keeps its place (`group.instance.id`).
 pub(super) const STATIC_LEAVE_EPOCH: i32 = -2;
 
-/// What a member told about itself: the value of its `ConsumerGroupMemberMetadata` record.
+/// A member's subscription and identity: the value of its `ConsumerGroupMemberMetadata` record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Subscription {
     pub(super) instance_id: Option<String>,
@@ -31,19 +31,19 @@ pub(super) struct Subscription {
     pub(super) topics: Arc<BTreeSet<String>>,
     /// The regular expression it subscribes with; never empty.
     pub(super) pattern: Option<String>,
-    /// How long it may take to give up partitions.
+    /// Time that it may take to give up partitions.
     pub(super) rebalance_timeout_ms: i32,
     pub(super) server_assignor: Option<String>,
-    /// What it asks for as a member of the classic protocol; unset for one that heartbeats as KIP-848 has it.
+    /// Its terms as a member of the classic protocol; unset for a member of the consumer protocol.
     pub(super) classic: Option<ClassicTerms>,
 }
 
-/// What a classic member of a KIP-848 group asks for beside the time-out that it has for each rebalance.
+/// The terms of a classic member of a KIP-848 group, beside its rebalance timeout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ClassicTerms {
-    /// How long it may be silent.
+    /// Time that it may be silent.
     pub(super) session_timeout_ms: i32,
-    /// The protocols that it could use in a classic group, in order of its preference. It is told the first.
+    /// The protocols that it could use in a classic group, in order of its preference. The first one is sent to it.
     pub(super) protocols: Vec<Protocol>,
 }
 
@@ -63,15 +63,15 @@ impl Subscription {
     }
 }
 
-/// Where a member stands between what it has and what it shall have.
+/// The state of a member between its current and its target assignment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum MemberState {
-    /// It has what it shall have.
+    /// It has its target assignment.
     #[default]
     Stable = 0,
     /// It has to give up partitions first.
     UnrevokedPartitions = 1,
-    /// It waits for partitions that others have not given up yet.
+    /// It waits for partitions that other members have not given up yet.
     UnreleasedPartitions = 2,
 }
 
@@ -92,7 +92,7 @@ impl MemberState {
     }
 }
 
-/// How far a member has come: the value of its `ConsumerGroupCurrentMemberAssignment` record.
+/// A member's progress: the value of its `ConsumerGroupCurrentMemberAssignment` record.
 ///
 /// Invariants: `assigned` and `revoking` share no partition and hold no topic without partitions; no partition is in
 /// the progress of two members of a group.
@@ -103,14 +103,14 @@ pub(super) struct Progress {
     /// The epoch before: a member that did not get the last response still sends it.
     pub(super) previous_epoch: i32,
     pub(super) state: MemberState,
-    /// What it may read.
+    /// The partitions that it may read.
     pub(super) assigned: EpochsByPartition,
-    /// What it was told to give up and has not yet.
+    /// The partitions that it was told to give up and has not yet.
     pub(super) revoking: EpochsByPartition,
 }
 
 impl Default for Progress {
-    /// A member that has just come.
+    /// A new member.
     fn default() -> Self {
         Self {
             epoch: 0,
@@ -123,7 +123,7 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// How many partitions nobody else may have meanwhile.
+    /// Number of partitions that no other member may have meanwhile.
     pub(super) fn partition_count(&self) -> usize {
         partition_count(&self.assigned) + partition_count(&self.revoking)
     }
@@ -147,9 +147,9 @@ impl Progress {
         partitions(&self.assigned).eq(partitions(&other.assigned))
     }
 
-    /// The progress of a static member that went and may come back: it keeps its place and gives up what it was
-    /// told to, since a client that is away reads nothing. Its next life starts at epoch 0, so earlier commits of
-    /// the partitions do not count against it.
+    /// The progress of a static member that left and may come back: it keeps its place and gives up the partitions
+    /// that it was told to, because a client that is away reads nothing. Its next life starts at epoch 0, so earlier
+    /// commits of the partitions do not count against it.
     pub(super) fn away(&self) -> Self {
         let assigned = self
             .assigned
@@ -185,12 +185,12 @@ impl Member {
         self.subscription.classic.is_some()
     }
 
-    /// How long it may be silent, if a member of the newer protocol may be for `consumer_ms`.
+    /// Time that it may be silent, where that of a member of the consumer protocol is `consumer_ms`.
     pub(super) fn session_timeout_ms(&self, consumer_ms: i32) -> i32 {
         self.subscription.classic.as_ref().map_or(consumer_ms, |classic| classic.session_timeout_ms)
     }
 
-    /// What a member is told that commits with another epoch than its own.
+    /// The error for a commit with another epoch than the member's.
     pub(super) fn wrong_epoch(&self) -> ErrorCode {
         if self.is_classic() { ErrorCode::ILLEGAL_GENERATION } else { ErrorCode::STALE_MEMBER_EPOCH }
     }

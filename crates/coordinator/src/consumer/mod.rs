@@ -1,21 +1,21 @@
 //! Consumer groups of KIP-848: the coordinator assigns, members reconcile one heartbeat at a time.
 //!
-//! Owns one group's state. A request is checked first, then turned into [`Change`]s, each of which is recorded and
-//! applied; a load applies the same changes from the records. So a group that was replayed equals the one that
-//! lived, except for what is soft: timers, and when topics and patterns were looked at last.
+//! Owns one group's state. A request is checked first and then turned into [`Change`]s, each of which is recorded and
+//! applied; a load applies the same changes from the records. So a replayed group equals the one that lived, except
+//! for soft state: timers, and the times at which topics and patterns were last examined.
 //!
-//! Three epochs tell where a group stands. The *group epoch* counts the changes of who reads what; the *assignment
-//! epoch* is the group epoch that the target assignment was made for; a *member epoch* is the assignment epoch that
-//! the member has reached. `reconcile` takes members from one to the next.
+//! Three epochs tell the state of a group. The *group epoch* counts the changes of the members and of the topics that
+//! they read; the *assignment epoch* is the group epoch for which the target assignment was made; a *member epoch* is
+//! the assignment epoch that the member has reached. `reconcile` takes members from one to the next.
 //!
 //! While a group changes its protocol it has members of both. A *classic member* joins, syncs and heartbeats as in a
-//! classic group, but it leads nothing: the coordinator assigns, each rejoin is a step of its reconciliation, and its
-//! generation is its member epoch. `classic` serves such members; `convert` makes a group out of a classic one, and
-//! back.
+//! classic group, but never leads: the coordinator assigns, each rejoin is a part of its reconciliation, and its
+//! generation is its member epoch. `classic` serves such members; `convert` makes a KIP-848 group from a classic one,
+//! and back.
 //!
-//! Guarantees: a partition is held by one member at most, from the response that gives it away to the heartbeat that
-//! says it was given up; what a group holds is bounded by [`crate::GroupConfig`] and the constants of `heartbeat`.
-//! Refuses: assignors that run in clients, which KIP-848 dropped.
+//! Guarantees: a partition is held by at most one member, from the response that assigns it to the heartbeat that
+//! reports it given up; the size of a group is bounded by [`crate::GroupConfig`] and the constants of `heartbeat`.
+//! Refuses assignors that run in clients, which KIP-848 dropped.
 
 mod admin;
 mod changes;
@@ -53,14 +53,15 @@ use member::{Member, MemberId, Progress, Subscription, partition_count};
 pub(crate) use request::Refusal;
 use timers::Timers;
 
-/// The metadata hash of a group of which a member went: topics are not at hand then, so the next heartbeat fills it
-/// in, without another epoch. Groups without members have it too.
+/// The metadata hash of a group from which a member was removed: topics are not at hand then, so the next heartbeat
+/// fills it in, without another epoch. Groups without members have it too.
 const HASH_UNKNOWN: i64 = 0;
 
 /// Topics by name, as a member subscribes to them.
 type TopicNames = BTreeSet<String>;
 
-/// What a pattern named when it was resolved last: the value of a `ConsumerGroupRegularExpression` record.
+/// The topics that a pattern matched when it was resolved last: the value of a `ConsumerGroupRegularExpression`
+/// record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct ResolvedPattern {
     topics: TopicNames,
@@ -71,27 +72,30 @@ struct ResolvedPattern {
 
 /// One group.
 ///
-/// Invariants: `static_members` maps each instance id to the member that has it; `holders` maps exactly the
-/// partitions in the members' progress to their members; `subscription_bytes`, `topic_sets` and `pattern_users` count
-/// what the members' subscriptions hold; `partitions` counts those in targets and in the members'
-/// progress; `classic_members` and `classic_votes` count the members of the classic protocol and how many of them support each
-/// protocol, of which one is everyone's; `memory_bytes` is the sum of what `size` says of each thing here but `holders`; `timers`
-/// knows members only; `assignment_epoch <= group_epoch`.
+/// Invariants:
+/// - `static_members` maps each instance id to the member that has it.
+/// - `holders` maps exactly the partitions in the members' progress to their members.
+/// - `subscription_bytes`, `topic_sets` and `pattern_users` count the members' subscriptions; `partitions` counts the
+///   partitions in targets and in the members' progress.
+/// - `classic_members` counts the members of the classic protocol, and `classic_votes` how many of them support each
+///   protocol, of which one is supported by all.
+/// - `memory_bytes` is the sum of the sizes that `size` gives for each thing here but `holders`.
+/// - `timers` has only members; `assignment_epoch <= group_epoch`.
 #[derive(Debug, Default)]
 pub(crate) struct ConsumerGroup {
     group_epoch: i32,
     metadata_hash: i64,
     assignment_epoch: i32,
-    /// When the target was made, or the last member went; unset before.
+    /// When the target was made, or the last member left; unset before.
     assigned_at: Option<Stamp>,
     members: BTreeMap<MemberId, Member>,
     static_members: BTreeMap<String, MemberId>,
     targets: BTreeMap<MemberId, Assignment>,
     patterns: BTreeMap<String, ResolvedPattern>,
     holders: Holders,
-    /// Each set of topics that members subscribe to by name, and how many do.
+    /// Each set of topics that members subscribe to by name, with the number of those members.
     topic_sets: BTreeMap<Arc<TopicNames>, usize>,
-    /// Each pattern that members subscribe with, and how many do.
+    /// Each pattern that members subscribe with, with the number of those members.
     pattern_users: BTreeMap<String, usize>,
     classic_members: usize,
     classic_votes: BTreeMap<String, usize>,
@@ -101,9 +105,9 @@ pub(crate) struct ConsumerGroup {
     timers: Timers,
     /// Generation of the topics that `metadata_hash` was computed from.
     hashed_generation: Option<u64>,
-    /// Generation of the topics that all patterns were resolved against, and when.
+    /// Generation of the topics against which all patterns were resolved, and the time.
     patterns_resolved: Option<(u64, Moment)>,
-    /// When there was no memory for a new target last.
+    /// When a new target was last put off for lack of memory.
     target_put_off_at: Option<Moment>,
 }
 
@@ -168,7 +172,7 @@ impl ConsumerGroup {
         self.members.entry(id).or_default().subscription = subscription;
     }
 
-    /// Adds a subscription to what is counted over all members, and lets it share its topics with theirs.
+    /// Adds a subscription to the counts over all members, and lets it share equal topics with theirs.
     fn count(&mut self, id: &MemberId, subscription: &mut Subscription) {
         self.subscription_bytes += subscription.size_bytes();
         self.memory_bytes += size::member_bytes(id, subscription);
@@ -224,8 +228,8 @@ impl ConsumerGroup {
         self.timers.remove(id);
     }
 
-    /// Sets how far a member has come; `None` takes it back to the start. A load may see the progress of a member
-    /// before its subscription, which was compacted to a later place.
+    /// Sets a member's progress; `None` resets it. A load may see the progress of a member before its subscription,
+    /// which was compacted to a later place.
     fn set_progress(&mut self, id: &MemberId, progress: Option<Progress>) {
         if progress.is_none() && !self.members.contains_key(id) {
             return;
@@ -243,7 +247,7 @@ impl ConsumerGroup {
         self.holders.add(id, &member.progress);
     }
 
-    /// Removes members for good: they left, or their time ran out.
+    /// Removes members for good: they left, or missed a deadline.
     fn fence(&mut self, ids: &[MemberId], now: Now, recorder: &mut Recorder<'_>) {
         for id in ids {
             self.remove_with_records(id, recorder);
@@ -255,7 +259,7 @@ impl ConsumerGroup {
         }
     }
 
-    /// The record of an empty group whose time was written down by a clock that has been set since.
+    /// The record of an empty group, if the clock was set since it wrote down its time.
     pub(crate) fn correct_time(&mut self, group_id: &str, now: Now) -> Option<OffsetsRecord> {
         let corrected = self.assigned_at.filter(|_| self.members.is_empty())?.corrected(now)?;
         let mut recorder = Recorder::new(group_id);
@@ -265,8 +269,8 @@ impl ConsumerGroup {
         recorder.into_records().pop()
     }
 
-    /// Records the epoch of the target, and that it is made now. Of a group without members this is when the last one went,
-    /// which no other record has a place for.
+    /// Records the epoch of the target, and that it is made now. In a group without members this is the time at which
+    /// the last one left, for which no other record has a field.
     fn record_target(&mut self, epoch: i32, now: Now, recorder: &mut Recorder<'_>) {
         self.commit(Change::TargetEpoch { epoch, assigned_at_ms: now.wall.0 }, recorder);
         self.assigned_at = Some(Stamp::now(now));
@@ -278,7 +282,7 @@ impl ConsumerGroup {
         self.commit(Change::Member(Arc::clone(id), None), recorder);
     }
 
-    /// Forgets what patterns named with which nobody subscribes any more.
+    /// Forgets the topics of patterns without subscribers.
     fn drop_unused_patterns(&mut self, recorder: &mut Recorder<'_>) {
         let unused = self.patterns.keys().filter(|pattern| !self.pattern_users.contains_key(*pattern));
         for pattern in unused.cloned().collect::<Vec<_>>() {
@@ -287,7 +291,7 @@ impl ConsumerGroup {
     }
 }
 
-/// Counts one user less, and forgets what has none; whether it was the last.
+/// Subtracts one user, and removes the key at zero; returns whether it was the last user.
 fn uncount_one<K: Borrow<Q> + Ord, Q: Ord + ?Sized>(counts: &mut BTreeMap<K, usize>, key: &Q) -> bool {
     let is_last = match counts.get_mut(key) {
         Some(count) => {

@@ -1,8 +1,9 @@
-//! The step of one member towards its target: what it gives up, what it gets, and which epoch it is at then.
+//! One member's way to its target: the partitions that it gives up and gets, and its epoch then.
 //!
-//! The heart of KIP-848: a member first gives up what it shall lose, and stays at its epoch until it has said so;
-//! then it moves to the target's epoch and gets what is free at once, and the rest as others give it up. So two
-//! members never have one partition, and a member that keeps its partitions reads on undisturbed.
+//! The heart of KIP-848. A member first gives up the partitions that its target lacks, and stays at its epoch until
+//! it has reported that. Then it moves to the target's epoch and gets the free partitions at once, and the rest as
+//! other members give them up. So two members never have one partition, and a member that keeps its partitions reads
+//! on undisturbed.
 
 use std::collections::BTreeSet;
 
@@ -12,26 +13,26 @@ use crate::assignors::Assignment;
 
 use super::member::{EpochsByPartition, MemberState, Progress, partitions};
 
-/// What the step depends on.
+/// The facts on which the member's next state depends.
 pub(super) struct Reconciliation<'a> {
-    /// How far the member has come.
+    /// The member's progress.
     pub(super) progress: &'a Progress,
     /// Epoch of the target assignment.
     pub(super) target_epoch: i32,
-    /// What the member shall have.
+    /// The member's target.
     pub(super) target: &'a Assignment,
-    /// What it reads now, which may be newer than the target.
+    /// The topics that it reads now, which may be newer than the target.
     pub(super) subscribed: &'a BTreeSet<TopicId>,
-    /// Whether this request changed that.
+    /// Whether this request changed them.
     pub(super) subscription_changed: bool,
-    /// What it says it has; `None` if it says nothing new.
+    /// The partitions that it claims to own; `None` if it reports none.
     pub(super) reported: Option<&'a Assignment>,
     /// Whether no *other* member holds the partition.
     pub(super) is_free: &'a dyn Fn(PartitionId) -> bool,
 }
 
 impl Reconciliation<'_> {
-    /// Where the member stands after this request.
+    /// The member's progress after this request.
     pub(super) fn next(&self) -> Progress {
         match self.progress.state {
             MemberState::Stable if self.progress.epoch == self.target_epoch => self.without_unsubscribed(),
@@ -42,7 +43,7 @@ impl Reconciliation<'_> {
         }
     }
 
-    /// Whether the member may still be reading any of these: only a report can tell that it is not.
+    /// Whether the member may still be reading any of these: only its report proves that it is not.
     fn still_has(&self, given_up: &EpochsByPartition) -> bool {
         let Some(reported) = self.reported else { return !given_up.is_empty() };
         partitions(given_up).any(|partition| {
@@ -50,8 +51,8 @@ impl Reconciliation<'_> {
         })
     }
 
-    /// The member stays where it is, but gives up at once what it has just unsubscribed from: a target that knows
-    /// of it may come later, and until then it would be given the same again.
+    /// Keeps the member's epoch, but makes it give up at once the topics that it has just unsubscribed from: a target
+    /// without them may come later, and until then they would be assigned to it again.
     fn without_unsubscribed(&self) -> Progress {
         let mut next = self.progress.clone();
         if !self.subscription_changed {
@@ -74,7 +75,7 @@ impl Reconciliation<'_> {
         next
     }
 
-    /// Gives up what the target lacks, or else takes what of the target is free.
+    /// Makes the member give up the partitions that its target lacks, or else take the free ones of its target.
     fn towards_target(&self) -> Progress {
         let mut kept = EpochsByPartition::new();
         let mut revoking = EpochsByPartition::new();
@@ -95,7 +96,7 @@ impl Reconciliation<'_> {
         self.take_free(kept)
     }
 
-    /// What is the member's, reduced to what it still reads.
+    /// Whether the target has the partition, and the member still reads its topic.
     fn shall_have(&self, topic: TopicId, index: i32) -> bool {
         self.subscribed.contains(&topic)
             && self.target.get(&topic).is_some_and(|target| target.contains(index))

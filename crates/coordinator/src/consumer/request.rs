@@ -1,4 +1,4 @@
-//! What a heartbeat may say, whatever group it is for, and how it is refused.
+//! The fields of a heartbeat, checked without a group, and its refusals.
 
 use riverrun_protocol::{ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, ErrorCode, Str};
 use riverrun_types::limits::NAME_BYTES_MAX;
@@ -15,7 +15,7 @@ const LEAVE_EPOCH: i32 = -1;
 /// The first version of the request in which clients make their own member ids (KIP-1082).
 const CLIENT_MEMBER_ID_VERSION: i16 = 1;
 
-/// Why a heartbeat is refused: a code and words for the response.
+/// Why a heartbeat is refused: a code and a text for the response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     code: ErrorCode,
@@ -28,31 +28,31 @@ impl Refusal {
         Self { code, message: message.into() }
     }
 
-    /// A heartbeat for a group that is not there, and that the request does not create.
+    /// A heartbeat for a group that does not exist and that the request does not create.
     pub(crate) fn no_such_group(group_id: &str) -> Self {
         Self::new(ErrorCode::GROUP_ID_NOT_FOUND, format!("there is no consumer group {group_id:?}"))
     }
 
-    /// A member that the group does not have, or has no more.
+    /// A member that the group does not have, or not any more.
     pub(super) fn no_member(id: &str) -> Self {
         Self::new(ErrorCode::UNKNOWN_MEMBER_ID, format!("the group has no member {id:?}"))
     }
 
-    /// A static member whose place another has taken.
+    /// A static member whose place another one has taken.
     pub(super) fn fenced(instance_id: &str) -> Self {
         let message = format!("the instance id {instance_id:?} is in use by another member");
         Self::new(ErrorCode::FENCED_INSTANCE_ID, message)
     }
 
-    /// A group that there is no room for.
+    /// A group without room.
     pub(super) fn of_group(code: ErrorCode, group_id: &str) -> Self {
         let why = code.message();
         let message = format!("the group {group_id:?} cannot be joined with the consumer protocol: {why}");
         Self::new(code, message)
     }
 
-    /// A classic group with members that does not change its protocol. The code is Kafka's for it, though the group is
-    /// there all the same.
+    /// A classic group with members that does not change its protocol. The code is Kafka's, although the group
+    /// exists.
     pub(crate) fn no_upgrade(group_id: &str, why: &str) -> Self {
         let message = format!(
             "the group {group_id:?} cannot be joined with the consumer protocol: its members use the classic \
@@ -61,13 +61,15 @@ impl Refusal {
         Self::new(ErrorCode::GROUP_ID_NOT_FOUND, message)
     }
 
-    /// A member or a group that there is no memory for.
+    /// A member or a group without memory.
     pub(crate) fn no_memory(shortage: Shortage) -> Self {
         let when = match shortage {
             Shortage::ForNow => "at the moment: other groups have taken it",
-            Shortage::Forever => "at all: the group would take more than half of what all groups may",
+            Shortage::Forever => {
+                "at all: the group would take more than a quarter of the memory that all groups share"
+            }
         };
-        let message = format!("there is no memory for what this member asks for {when}");
+        let message = format!("there is no memory for this member's request {when}");
         Self::new(shortage.code(ErrorCode::GROUP_MAX_SIZE_REACHED), message)
     }
 
@@ -76,7 +78,7 @@ impl Refusal {
         self.code
     }
 
-    /// The response that says so.
+    /// The response with this refusal.
     pub(super) fn into_response(self) -> ConsumerGroupHeartbeatResponse<'static> {
         ConsumerGroupHeartbeatResponse {
             error_code: self.code.0,
@@ -90,7 +92,7 @@ impl Refusal {
     }
 }
 
-/// Checks what a heartbeat says by itself, before any group is looked up or made for it.
+/// Checks the fields of a heartbeat by themselves, before any group is looked up or made for it.
 pub(super) fn validate(
     request: &ConsumerGroupHeartbeatRequest<'_>,
     version: i16,

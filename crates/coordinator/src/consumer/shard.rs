@@ -33,14 +33,14 @@ impl Shard {
         step
     }
 
-    /// Handles the heartbeat of a member where nothing may be recorded: its session goes on, and the member is told to
-    /// come again with all else.
+    /// Handles the heartbeat of a member where nothing may be recorded: its session goes on, and for everything else
+    /// the member is told to try again.
     pub fn consumer_group_sign_of_life(
         &mut self,
         context: &RequestContext<'_>,
         request: &ConsumerGroupHeartbeatRequest<'_>,
     ) -> Step {
-        // A session that ends later than the shard wakes up for it costs one look in vain.
+        // If the session ends later than the shard's timer, the timer fires once in vain.
         if let Some(GroupEntry { group: Group::Consumer(group), .. }) =
             self.groups.get_mut(&*request.group_id)
         {
@@ -54,8 +54,8 @@ impl Shard {
         Step::reply(context.token, GroupResponse::ConsumerGroupHeartbeat(response))
     }
 
-    /// Serves a heartbeat. A refusal may leave records too: an empty classic group that was taken over for a member
-    /// which then could not join is gone, but for its offsets.
+    /// Serves a heartbeat. A refusal may leave records, too: an empty classic group that was taken over for a member
+    /// which then could not join is gone, except for its offsets.
     fn serve_heartbeat(
         &mut self,
         context: &RequestContext<'_>,
@@ -94,8 +94,8 @@ impl Shard {
         Ok(response)
     }
 
-    /// Refuses the heartbeat of somebody who was a member before the group became a classic one. Kafka says that there is
-    /// no such group, which is the end of a consumer; it has only been silent for too long.
+    /// Refuses the heartbeat of a former member of a group that is a classic one now. Kafka answers that there is no
+    /// such group, which ends a consumer; but this one has only been silent for too long.
     fn refuse_former_member(&self, request: &ConsumerGroupHeartbeatRequest<'_>) -> Option<Refusal> {
         let entry = self.groups.get(&*request.group_id)?;
         let Group::Classic(group) = &entry.group else { return None };
@@ -130,8 +130,8 @@ impl Shard {
         }
     }
 
-    /// Applies a record of a KIP-848 group. What takes something away from a group that is not there, or is of
-    /// another kind by now, says nothing new.
+    /// Applies a record of a KIP-848 group. A tombstone for a group that does not exist, or is of another kind by
+    /// now, has no effect.
     pub(crate) fn replay_consumer(&mut self, key: &Key<'_>, value: Option<&[u8]>) -> Result<(), ReplayError> {
         let Some(record) = ConsumerRecord::decode(key, value)? else { return Ok(()) };
         let group_id: Arc<str> = record.group_id.as_str().into();
@@ -146,7 +146,7 @@ impl Shard {
         let entry = self.entry(&group_id)?;
         if record.deletes_group() {
             entry.group = Group::Simple;
-            self.settle_replayed(&group_id);
+            self.finish_replayed(&group_id);
             return Ok(());
         }
         if !is_consumer {

@@ -1,8 +1,9 @@
-//! What a group takes of the memory of all groups, and whether there is enough for a heartbeat.
+//! A group's memory, and the check that there is enough for a heartbeat.
 //!
-//! Owns the estimates: text as long as it is, and for each thing what the maps that hold it need at worst. A run of
-//! partitions of the target is counted with the progress that it will become, so that what a member reaches later has its room
-//! already, but for the runs that come apart because their partitions were given to it at different epochs.
+//! Owns the estimates: the length of each text and, for each thing, the worst case of the maps that hold it. A run of
+//! partitions of the target is counted with the progress that it will become, so that a member which reaches it later
+//! has its room already. The exception is runs that come apart because their partitions were assigned at different
+//! epochs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,28 +19,30 @@ use crate::runs::RunMap;
 use super::member::{Progress, Subscription};
 use super::{ConsumerGroup, ResolvedPattern, TopicNames};
 
-/// A member beside its texts: itself, its timers, its places in the group's maps.
+/// Bytes of a member beside its texts: itself, its timers, its places in the group's maps.
 const MEMBER_BYTES: usize = 1_024;
-/// The first member of a group beyond that: the first piece of a map has room for eleven.
+/// Further bytes of the first member of a group: the first node of a map has room for eleven.
 const FIRST_MEMBER_BYTES: usize = 4_096;
-/// A set of topics beside their names.
+/// Bytes of a set of topics beside their names.
 const SET_BYTES: usize = 128;
-/// A name in a set, beside its text.
+/// Bytes of a name in a set, beside its text.
 const NAME_BYTES: usize = 64;
-/// A pattern beside its texts.
+/// Bytes of a pattern beside its texts.
 const PATTERN_BYTES: usize = 256;
-/// A topic of one member, in a target or in its progress: its place among the topics, and the first piece of a map of runs.
+/// Bytes of a topic of one member, in a target or in its progress: its place among the topics, and the first node of
+/// a map of runs.
 const TOPIC_BYTES: usize = 256;
-/// A topic with held partitions, however many members hold them.
+/// Bytes of a topic with held partitions, however many members hold them.
 const HELD_TOPIC_BYTES: usize = 416;
-/// A run of partitions in a target.
+/// Bytes of a run of partitions in a target.
 const TARGET_RUN_BYTES: usize = 24;
-/// A run of partitions that a member holds.
+/// Bytes of a run of partitions that a member holds.
 const HELD_RUN_BYTES: usize = 80;
-/// A topic that nobody shares, so that it is one run, in a target and in what becomes of it.
+/// Bytes of a topic with a single reader, so that it is one run, in a target and in the progress that it becomes.
 const UNSHARED_TOPIC_BYTES: usize = 2 * TOPIC_BYTES + TARGET_RUN_BYTES + HELD_RUN_BYTES + HELD_TOPIC_BYTES;
 
-/// A member beside its topics and its partitions. The names of its classic protocols are kept once more, to be counted.
+/// Bytes of a member beside its topics and its partitions. The names of its classic protocols are kept once more, to
+/// be counted.
 pub(super) fn member_bytes(id: &str, subscription: &Subscription) -> usize {
     let Subscription {
         instance_id, rack_id, client_id, client_host, server_assignor, pattern, classic, ..
@@ -50,27 +53,27 @@ pub(super) fn member_bytes(id: &str, subscription: &Subscription) -> usize {
     MEMBER_BYTES + id.len() + client_id.len() + client_host.len() + text_bytes + classic_bytes
 }
 
-/// A set of topics that members subscribe to, however many do.
+/// Bytes of a set of topics that members subscribe to, however many do.
 pub(super) fn set_bytes(topics: &TopicNames) -> usize {
     SET_BYTES + names_bytes(topics)
 }
 
-/// A pattern that members subscribe with, however many do.
+/// Bytes of a pattern that members subscribe with, however many do.
 pub(super) fn pattern_bytes(pattern: &str) -> usize {
     PATTERN_BYTES + 2 * pattern.len()
 }
 
-/// What a pattern names.
+/// Bytes of the topics that a pattern matches.
 pub(super) fn resolved_bytes(resolved: &ResolvedPattern) -> usize {
     names_bytes(&resolved.topics)
 }
 
-/// What one member shall have, and what will come of that.
+/// Bytes of one member's target, and of the progress that it will become.
 pub(super) fn target_bytes(target: &Assignment) -> usize {
     2 * TOPIC_BYTES * target.len() + (TARGET_RUN_BYTES + HELD_RUN_BYTES) * run_count(target)
 }
 
-/// What one member holds.
+/// Bytes of one member's partitions.
 pub(super) fn progress_bytes(progress: &Progress) -> usize {
     let held = [&progress.assigned, &progress.revoking];
     held.into_iter().map(|held| TOPIC_BYTES * held.len() + HELD_RUN_BYTES * run_count(held)).sum()
@@ -85,14 +88,14 @@ fn names_bytes(names: &TopicNames) -> usize {
 }
 
 impl ConsumerGroup {
-    /// Memory of the group.
+    /// Memory of the group, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         let first = if self.members.is_empty() { 0 } else { FIRST_MEMBER_BYTES };
         self.memory_bytes + first + HELD_TOPIC_BYTES * self.holders.topic_count()
     }
 
-    /// Whether there is memory for a member to subscribe so, and for what will be assigned because of it. `before` is
-    /// what it had subscribed to, if it is not new.
+    /// Checks that there is memory for a member's new subscription, and for the assignment that follows from it.
+    /// `before` is its former subscription, if it is not new.
     pub(super) fn check_memory(
         &self,
         id: &str,
@@ -110,13 +113,14 @@ impl ConsumerGroup {
         room.check((self.memory_bytes() + taken).saturating_sub(given_back))
     }
 
-    /// What a member that subscribes anew leaves behind.
+    /// Bytes that a member frees by a new subscription.
     fn given_back_bytes(&self, id: &str, before: &Subscription, after: &Subscription) -> usize {
         let is_last = self.topic_sets.get(&before.topics) == Some(&1) && before.topics != after.topics;
         member_bytes(id, before) + if is_last { set_bytes(&before.topics) } else { 0 }
     }
 
-    /// What topics bring that nobody in the group has subscribed to so: their names, and what is assigned of them.
+    /// Bytes of topics that no member has subscribed to in this way: their names, and the partitions that will be
+    /// assigned.
     fn new_topics_bytes(&self, subscription: &Subscription, topics: &dyn TopicMetadata) -> usize {
         let mut bytes = 0;
         let mut ids = BTreeSet::new();

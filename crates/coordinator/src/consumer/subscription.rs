@@ -1,4 +1,4 @@
-//! What a group reads: topics by name and by pattern, the hash that tells when they changed, and the target made
+//! The topics that a group reads, by name and by pattern; the hash that shows when they changed; and the target made
 //! from them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -17,8 +17,8 @@ use super::changes::{Change, Recorder};
 use super::member::{MemberId, Subscription};
 use super::{ConsumerGroup, HASH_UNKNOWN, ResolvedPattern, TopicNames, size};
 
-/// Patterns are resolved again this long after the last time at the earliest, as Kafka does: each time, every topic
-/// is held against every pattern.
+/// Minimum time between two resolutions of the patterns, as in Kafka: each time, every topic is matched against every
+/// pattern.
 const PATTERN_REFRESH_MS_MIN: i64 = 10_000;
 
 impl ConsumerGroup {
@@ -39,9 +39,9 @@ impl ConsumerGroup {
         subscription.topics.iter().chain(by_pattern).filter_map(|name| topics.topic_id(name)).collect()
     }
 
-    /// Resolves the patterns that are new, or all if topics have changed since; whether that changed what any of
-    /// them names. What is not known yet is asked for again with the next heartbeat; for what there is no memory it is tried
-    /// again later.
+    /// Resolves the new patterns, or all if topics have changed since; returns whether that changed the topics of any
+    /// pattern. A pattern that is still being resolved is tried again with the next heartbeat; one that there is no
+    /// memory for, later.
     pub(super) fn refresh_patterns(
         &mut self,
         topics: &dyn TopicMetadata,
@@ -61,7 +61,7 @@ impl ConsumerGroup {
         for pattern in due {
             let names = match topics.topics_of_pattern(&pattern) {
                 PatternTopics::Known(names) => names,
-                // It was valid once. If it is not any more, or takes too long by now, it goes on with what it named.
+                // It was valid once. If it is not any more, or takes too long by now, it keeps its former topics.
                 PatternTopics::Invalid(_) => continue,
                 PatternTopics::Pending => {
                     is_known = false;
@@ -91,7 +91,7 @@ impl ConsumerGroup {
         has_changed
     }
 
-    /// Moves to the next group epoch if members changed what they read, or the topics they read changed.
+    /// Moves to the next group epoch if members changed their subscriptions, or their topics changed.
     pub(super) fn refresh_epoch(
         &mut self,
         subscription_changed: bool,
@@ -112,8 +112,8 @@ impl ConsumerGroup {
         }
     }
 
-    /// Hash of the existing topics that the group reads: name, id and partition count of each, in order of the
-    /// names. Never [`HASH_UNKNOWN`]. Kafka hashes alike, but nobody compares its value with ours.
+    /// Hash of the existing topics that the group reads: name, id and partition count of each, in order of the names.
+    /// Never [`HASH_UNKNOWN`]. Kafka hashes alike, but its value is never compared with this one.
     fn hash_topics(&self, topics: &dyn TopicMetadata) -> i64 {
         let by_name = self.topic_sets.keys().flat_map(|topics| topics.iter());
         let by_pattern = self.patterns.values().flat_map(|resolved| &resolved.topics);
@@ -133,8 +133,8 @@ impl ConsumerGroup {
         }
     }
 
-    /// Makes a new target if the group has moved on, unless the last is too young: members that come together are
-    /// then served together (KIP-1263). One that there is no memory for is put off for as long.
+    /// Makes a new target if the group has moved on, unless the last one is too young: members that come together are
+    /// then served together (KIP-1263). A target that there is no memory for is put off for as long.
     pub(super) fn refresh_target(
         &mut self,
         topics: &dyn TopicMetadata,
@@ -159,8 +159,8 @@ impl ConsumerGroup {
         self.record_target(self.group_epoch, now, recorder);
     }
 
-    /// Whether the last target was made, or put off, so lately that the next one waits. Nobody has anything of the target of
-    /// a group that was empty, so the first member that comes then waits for nobody.
+    /// Whether the last target was made, or put off, so recently that the next one waits. The target of an empty
+    /// group was given to no member, so the first member that comes then does not wait.
     fn is_target_young(&self, now: Now, config: &GroupConfig) -> bool {
         let interval_ms = i64::from(config.consumer_assignment_interval_ms);
         let is_young = |age_ms: i64| age_ms < interval_ms;
@@ -169,7 +169,7 @@ impl ConsumerGroup {
             || self.target_put_off_at.is_some_and(|at| is_young(now.moment.since(at)))
     }
 
-    /// Memory of the group once these members' targets are others.
+    /// Memory of the group in bytes once these members' targets are replaced.
     fn bytes_with_targets(&self, changed: &[(MemberId, Assignment)]) -> usize {
         let before = changed.iter().filter_map(|(id, _)| self.targets.get(id)).map(size::target_bytes);
         let after = changed.iter().map(|(_, target)| size::target_bytes(target));
@@ -202,7 +202,7 @@ impl ConsumerGroup {
         self.members.keys().cloned().zip(shares).collect()
     }
 
-    /// The assignor that most members ask for; among equals, and if nobody asks, the one configured first.
+    /// The assignor that most members ask for; among equals, and if no member asks for one, the one configured first.
     pub(super) fn assignor(&self, config: &GroupConfig) -> Assignor {
         let mut votes: BTreeMap<&str, usize> = BTreeMap::new();
         for name in self.members.values().filter_map(|member| member.subscription.server_assignor.as_deref())
@@ -221,10 +221,10 @@ fn partition_counts(sets: &[BTreeSet<TopicId>], topics: &dyn TopicMetadata) -> P
     ids.filter_map(|&id| Some((id, topics.partition_count(id)?))).collect()
 }
 
-/// FNV-1a over 64 bits: stable across versions, which the standard library's hashers do not promise.
+/// FNV-1a over 64 bits: stable across versions, unlike the standard library's hashers.
 struct Fnv(u64);
 
-/// Where the hash begins.
+/// Initial value of the hash.
 const FNV_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 
 /// The hash of a group whose topics do not exist.

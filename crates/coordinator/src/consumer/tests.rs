@@ -1,4 +1,4 @@
-//! Groups under random clients that keep to the protocol, and the rules that no simulation meets by itself.
+//! Groups under random clients that keep to the protocol, and rules that no simulation reaches by itself.
 
 mod bounds;
 mod commits;

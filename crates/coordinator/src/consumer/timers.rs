@@ -1,7 +1,8 @@
-//! When silent or slow members of a group are due.
+//! Deadlines of silent or slow members of a group.
 //!
 //! Owns two deadlines per member: the end of its session, moved by each heartbeat, and the end of the time that it
-//! has to give up partitions, or, as a classic member, to rejoin or to sync. They are soft: nothing of them is in the log, and a load starts them anew.
+//! has to give up partitions, or, as a classic member, to rejoin or to sync. They are soft state: they are not in the
+//! log, and a load starts them anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -37,7 +38,7 @@ impl Timers {
         self.set(member, Deadlines { session, revocation });
     }
 
-    /// Sets or removes the member's time to revoke. A member without a session has none: it is not known here.
+    /// Sets or removes the member's time to revoke. A member without a session has none: it is unknown here.
     pub(super) fn set_revocation(&mut self, member: &Arc<str>, revocation: Option<Moment>) {
         if let Some(&deadlines) = self.by_member.get(member) {
             self.set(member, Deadlines { revocation, ..deadlines });

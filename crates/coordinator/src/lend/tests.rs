@@ -40,7 +40,7 @@ impl TopicMetadata for OneTopic {
     }
 }
 
-/// Topics of one name each of which has so many partitions, and what is known of any pattern.
+/// Topics of one name, each with this many partitions, and the known topics of any pattern.
 struct Grown {
     partitions: i32,
     named: PatternTopics,
@@ -101,7 +101,7 @@ fn commit(shard: &mut Shard, group_id: &str, partitions: i32) -> ErrorCode {
     ErrorCode(response.topics[0].partitions[0].error_code)
 }
 
-/// Joins as a member of its own, with so much metadata.
+/// Joins as a member of its own, with this much metadata.
 fn join(shard: &mut Shard, group_id: &str, number: u8, metadata_bytes: usize) -> Step {
     let metadata = vec![0; metadata_bytes];
     let request = JoinGroupRequest {
@@ -144,7 +144,7 @@ fn a_group_that_is_lent_comes_back_with_all_that_was_done() {
 }
 
 #[test]
-fn a_group_that_is_not_there_yet_is_lent_within_the_bound_of_groups() {
+fn unknown_group_is_lent_within_the_bound_of_groups() {
     let mut shard = shard_with(GroupConfig { groups_max: 2, ..GroupConfig::default() });
     assert_eq!(commit(&mut shard, "g", 1), ErrorCode::NONE);
     let mut second = shard.lend("h").expect("there is room");
@@ -216,7 +216,7 @@ fn all_groups_are_looked_at_in_slices() {
 }
 
 #[test]
-fn what_takes_long_when_it_is_due_is_left_to_who_lends_it() {
+fn long_deadlines_are_left_to_the_lender() {
     let mut shard = shard_with(GroupConfig::default());
     let _waits = join(&mut shard, "g", 1, STEP_COST_MAX);
     let due = Now::simulated(60_000_000);
@@ -280,7 +280,7 @@ fn a_pattern_costs_what_it_names() {
     let known = |count| cost(PatternTopics::Known(names(count).into()));
     assert!(known(100) < STEP_COST_MAX);
     assert!(known(5_000) > STEP_COST_MAX);
-    assert!(known(50_000) > 5 * known(5_000), "what is beyond a step counts, too");
+    assert!(known(50_000) > 5 * known(5_000), "topics beyond a step count, too");
     assert!(cost(PatternTopics::Pending) > STEP_COST_MAX, "it may be much");
     assert_eq!(cost(PatternTopics::Invalid(String::new())), 0);
 }
@@ -313,10 +313,10 @@ fn a_group_that_becomes_another_costs_what_its_members_read() {
     assert!(shard.cost_of_heartbeat(&heartbeat, &OneTopic) > STEP_COST_MAX);
 }
 
-/// Groups and partitions of the offsets that a slice shows, and the groups that it says are lent.
+/// Groups and partitions of the offsets in a slice, and the groups that it reports as lent.
 type Seen = (Vec<(String, i32)>, Vec<String>);
 
-/// What all slices show.
+/// The content of all slices.
 fn slices(shard: &Shard) -> Vec<Seen> {
     let mut slices = Vec::new();
     let mut place = None;
@@ -336,7 +336,7 @@ fn slices(shard: &Shard) -> Vec<Seen> {
 }
 
 #[test]
-fn what_is_committed_is_shown_in_slices_each_offset_once() {
+fn committed_offsets_are_shown_in_slices_each_once() {
     let mut shard = shard_with(GroupConfig::default());
     for (group_id, partitions) in [("a", 1), ("b", 2_500), ("c", 999), ("d", 3)] {
         assert_eq!(commit(&mut shard, group_id, partitions), ErrorCode::NONE);
@@ -351,7 +351,7 @@ fn what_is_committed_is_shown_in_slices_each_offset_once() {
 }
 
 #[test]
-fn a_group_that_is_lent_is_named_where_what_is_committed_is_shown() {
+fn lent_group_is_named_where_committed_offsets_are_shown() {
     let mut shard = shard_with(GroupConfig::default());
     for (group_id, partitions) in [("a", 1), ("b", 2_500), ("c", 1)] {
         assert_eq!(commit(&mut shard, group_id, partitions), ErrorCode::NONE);
@@ -361,7 +361,7 @@ fn a_group_that_is_lent_is_named_where_what_is_committed_is_shown() {
     let lent = shard.lend("b").expect("it is there");
     let new = shard.lend("d").expect("there is room");
     let rest = shard.committed_slice(first.next.as_ref());
-    assert_eq!((rest.lent, rest.next), (vec![Arc::from("b")], None), "what was shown of it is not all");
+    assert_eq!((rest.lent, rest.next), (vec![Arc::from("b")], None), "only a part of it was shown");
     assert_eq!(rest.committed.iter().map(|of| &*of.group_id).collect::<Vec<_>>(), ["c"]);
     let named: Vec<_> = slices(&shard).into_iter().flat_map(|(_, lent)| lent).collect();
     assert_eq!(named, ["b"], "of a group that is not there yet there is nothing to show");

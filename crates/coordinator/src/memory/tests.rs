@@ -1,4 +1,4 @@
-//! Who is let in, and who is not, by how much is taken and who asks.
+//! Which groups and sources are admitted, by the memory taken and by the asking source.
 
 use riverrun_protocol::join_group_request::JoinGroupRequestProtocol;
 use riverrun_protocol::offset_commit_request::{OffsetCommitRequestPartition, OffsetCommitRequestTopic};
@@ -16,18 +16,18 @@ fn source(last: u8) -> IpAddr {
 #[test]
 fn a_group_grows_to_a_quarter_of_what_there_is_and_no_further() {
     let memory = GroupMemory::new(16_000_000);
-    let (mut share, mut held) = (Share::new(Arc::clone(&memory)), Held::default());
-    share.change(&mut held, 2_000_000);
+    let (mut share, mut charge) = (Share::new(Arc::clone(&memory)), Charge::default());
+    share.change(&mut charge, 2_000_000);
     let check = |share: &Share, charged_bytes, part_bytes| {
-        Room::new(share, Held { bytes: charged_bytes, source: None }, charged_bytes).check(part_bytes)
+        Room::new(share, Charge { bytes: charged_bytes, source: None }, charged_bytes).check(part_bytes)
     };
     assert_eq!(check(&share, 0, 3_000_000), Ok(()));
     assert_eq!(check(&share, 0, 3_000_001), Err(Shortage::ForNow));
     assert_eq!(check(&share, 2_000_000, 3_500_000), Ok(()));
     let refused = check(&share, 2_000_000, 3_500_001);
     assert_eq!(refused, Err(Shortage::Forever), "three quarters of the common part are for others");
-    share.change(&mut held, 16_000_000);
-    assert_eq!(check(&share, 16_000_000, 16_000_000), Ok(()), "who does not grow is not refused");
+    share.change(&mut charge, 16_000_000);
+    assert_eq!(check(&share, 16_000_000, 16_000_000), Ok(()), "a group that does not grow is not refused");
     assert_eq!(check(&share, 16_000_000, 16_000_001), Err(Shortage::Forever));
     assert_eq!(memory.refusals(), 3);
 }
@@ -35,20 +35,20 @@ fn a_group_grows_to_a_quarter_of_what_there_is_and_no_further() {
 #[test]
 fn the_reserve_takes_groups_that_are_little() {
     let memory = GroupMemory::new(800);
-    let (mut share, mut held) = (Share::new(Arc::clone(&memory)), Held::default());
-    share.change(&mut held, 700);
-    let check = |share: &Share, bytes| Room::new(share, Held::default(), 0).check(bytes);
+    let (mut share, mut charge) = (Share::new(Arc::clone(&memory)), Charge::default());
+    share.change(&mut charge, 700);
+    let check = |share: &Share, bytes| Room::new(share, Charge::default(), 0).check(bytes);
     assert_eq!((check(&share, 100), check(&share, 101)), (Ok(()), Err(Shortage::ForNow)));
-    share.change(&mut held, 750);
+    share.change(&mut charge, 750);
     assert_eq!((check(&share, 50), check(&share, 51)), (Ok(()), Err(Shortage::ForNow)));
 }
 
-/// Makes groups of this size for a source until it may make no more; how many.
+/// Makes groups of this size for a source until one is refused; returns their number.
 fn fill(share: &mut Share, last: u8, size_bytes: usize) -> usize {
     share.set_asker(Some(source(last)));
     let mut count = 0;
-    while Room::new(share, Held::default(), 0).check(size_bytes).is_ok() {
-        share.change(&mut Held::default(), size_bytes);
+    while Room::new(share, Charge::default(), 0).check(size_bytes).is_ok() {
+        share.change(&mut Charge::default(), size_bytes);
         count += 1;
     }
     count
@@ -85,7 +85,7 @@ fn sources_that_take_all_they_can_leave_the_reserve_to_others() {
     }
     let left_bytes = memory.max_bytes() - memory.held_bytes();
     assert!(left_bytes > 20 << 20, "{left_bytes} bytes are left");
-    assert_eq!(fill(&mut share, 41, SMALL_GROUP_BYTES), 16, "a newcomer has what is little");
+    assert_eq!(fill(&mut share, 41, SMALL_GROUP_BYTES), 16, "a newcomer has the reserve's little amount");
     for last in 42..=250 {
         fill(&mut share, last, SMALL_GROUP_BYTES);
     }
@@ -94,42 +94,42 @@ fn sources_that_take_all_they_can_leave_the_reserve_to_others() {
 }
 
 #[test]
-fn a_group_counts_for_who_made_it_grow_last() {
+fn group_is_charged_to_the_source_that_made_it_grow_last() {
     let memory = GroupMemory::new(1_200_000);
-    let (mut share, mut held) = (Share::new(Arc::clone(&memory)), Held::default());
-    share.change(&mut held, 100_000);
+    let (mut share, mut charge) = (Share::new(Arc::clone(&memory)), Charge::default());
+    share.change(&mut charge, 100_000);
     assert_eq!(memory.largest_sources(9), [], "it was loaded");
     share.set_asker(Some(source(1)));
-    share.change(&mut held, 90_000);
-    assert_eq!(held.source, None, "it did not grow");
-    share.change(&mut held, 110_000);
+    share.change(&mut charge, 90_000);
+    assert_eq!(charge.source, None, "it did not grow");
+    share.change(&mut charge, 110_000);
     assert_eq!(memory.largest_sources(9), [(source(1), 110_000)]);
     share.set_asker(Some(source(2)));
-    assert!(Room::new(&share, held, 110_000).check(262_500).is_ok(), "it would be a quarter");
-    assert!(Room::new(&share, held, 110_000).check(262_501).is_err());
-    share.change(&mut held, 120_000);
-    let part = share.part(held);
+    assert!(Room::new(&share, charge, 110_000).check(262_500).is_ok(), "it would be a quarter");
+    assert!(Room::new(&share, charge, 110_000).check(262_501).is_err());
+    share.change(&mut charge, 120_000);
+    let part = share.part(charge);
     assert_eq!(memory.largest_sources(9), [(source(2), 120_000)]);
     share.absorb(part);
     share.set_asker(None);
-    share.change(&mut held, 0);
+    share.change(&mut charge, 0);
     assert_eq!((memory.held_bytes(), memory.largest_sources(9)), (0, Vec::new()));
 }
 
 #[test]
-fn what_a_shard_held_is_given_back_with_it() {
+fn shard_gives_its_memory_back_when_dropped() {
     let memory = GroupMemory::new(100);
     let (mut first, mut second) = (Share::new(Arc::clone(&memory)), Share::new(Arc::clone(&memory)));
-    first.change(&mut Held::default(), 40);
-    let mut held = Held::default();
-    second.change(&mut held, 30);
-    second.change(&mut held, 10);
+    first.change(&mut Charge::default(), 40);
+    let mut charge = Charge::default();
+    second.change(&mut charge, 30);
+    second.change(&mut charge, 10);
     assert_eq!(memory.held_bytes(), 50);
     drop(first);
     assert_eq!(memory.held_bytes(), 10);
 }
 
-/// The topic `t` of ten partitions, and `large` of as many as anybody commits.
+/// The topic `t` of ten partitions, and `large` with every partition that a test commits.
 struct TwoTopics;
 
 impl TopicMetadata for TwoTopics {
@@ -158,7 +158,7 @@ impl TopicMetadata for TwoTopics {
     }
 }
 
-/// Sends a request of a source to a shard; the answer.
+/// Sends a source's request to a shard; returns the answer.
 fn send(
     shard: &mut Shard,
     last: u8,
@@ -177,7 +177,7 @@ fn send(
     step.replies.pop().expect("answered at once").body
 }
 
-/// Commits so many partitions without a membership; why the last one was refused, if it was.
+/// Commits this many partitions without a membership; returns the last one's error, if it was refused.
 fn commit(shard: &mut Shard, last: u8, group: &str, partitions: i32) -> ErrorCode {
     let partition = |partition_index| OffsetCommitRequestPartition { partition_index, ..Default::default() };
     let partitions = (0..partitions).map(partition).collect();
@@ -197,7 +197,7 @@ fn commit(shard: &mut Shard, last: u8, group: &str, partitions: i32) -> ErrorCod
     }
 }
 
-/// A member of the classic protocol asks to be let in.
+/// A member of the classic protocol joins.
 fn join(shard: &mut Shard, last: u8, group: &str) -> ErrorCode {
     let request = JoinGroupRequest {
         group_id: group.into(),
@@ -213,7 +213,7 @@ fn join(shard: &mut Shard, last: u8, group: &str) -> ErrorCode {
     }
 }
 
-/// A member of the newer protocol joins.
+/// A member of the consumer protocol joins.
 fn join_consumer(shard: &mut Shard, last: u8, group: &str) -> ErrorCode {
     let request = ConsumerGroupHeartbeatRequest {
         group_id: group.into(),
@@ -253,5 +253,5 @@ fn a_newcomer_is_let_in_where_many_have_taken_all_they_can() {
     assert_eq!(join(&mut shard, 41, "classic"), ErrorCode::MEMBER_ID_REQUIRED);
     assert_eq!(join_consumer(&mut shard, 41, "consumer"), ErrorCode::NONE);
     assert_eq!(commit(&mut shard, 41, "large", 1_000), ErrorCode::COORDINATOR_LOAD_IN_PROGRESS);
-    assert!(memory.held_bytes() <= memory.max_bytes(), "{} bytes are held", memory.held_bytes());
+    assert!(memory.held_bytes() <= memory.max_bytes(), "{} bytes are charge", memory.held_bytes());
 }

@@ -1,7 +1,7 @@
-//! OffsetCommit: who may commit, and what of a commit is taken.
+//! OffsetCommit: who may commit, and which offsets of a commit are taken.
 //!
-//! Owns the checks of a commit, each partition by itself: one that is refused does not hold back the others. What a
-//! commit makes of records is bounded, whatever the request repeats: a partition has one record, its last.
+//! Owns the checks of a commit, each partition by itself: a refused one does not hold back the others. The records of
+//! a commit are bounded, whatever the request repeats: a partition has one record, its last.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use riverrun_protocol::{ErrorCode, OffsetCommitRequest, OffsetCommitResponse};
 use riverrun_types::{LeaderEpoch, Offset, TimestampMs, TopicId};
 
 use super::CommittedOffset;
-use crate::classic::Turn;
+use crate::classic::StepBuilder;
 use crate::group::{Committer, Group, GroupEntry};
 use crate::memory::Room;
 use crate::records;
@@ -24,18 +24,18 @@ use crate::topics::TopicMetadata;
 const GROUP_ID_NOT_FOUND_VERSION: i16 = 9;
 /// From this version on topics are named by id.
 const TOPIC_ID_VERSION: i16 = 10;
-/// Keys and values of one commit's records in bytes at most. Each key repeats the group's id, so that they can be many
-/// times the request; this is room for 100,000 partitions with names of the usual length.
+/// Upper bound of the keys and values of one commit's records in bytes. Each key repeats the group's id, so that they
+/// can be many times the request; this is room for 100,000 partitions with names of the usual length.
 const COMMIT_RECORD_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// A topic of the request as the metadata knows it.
+/// A topic of the request, as in the metadata.
 struct Resolved<'a> {
     name: &'a str,
     id: TopicId,
     partition_count: i32,
 }
 
-/// Finds a request's topic by what its version names it with.
+/// Finds a request's topic by the name or id of its version.
 fn resolve<'a>(
     topic: &'a OffsetCommitRequestTopic<'_>,
     api_version: i16,
@@ -54,7 +54,7 @@ fn resolve<'a>(
 
 impl Shard {
     /// Handles an OffsetCommit. Topics and partitions that do not exist are refused; so is everything if the
-    /// committer is not who may commit now. A client without membership makes the group if there is none.
+    /// committer may not commit now. A client without membership makes the group if it does not exist.
     pub fn offset_commit(
         &mut self,
         context: &RequestContext<'_>,
@@ -83,7 +83,7 @@ impl Shard {
         step
     }
 
-    /// Finds or makes the group, asks it, and takes the commit as a sign of life.
+    /// Finds or makes the group, checks the committer, and takes the commit as a sign of life.
     fn admit_commit(&mut self, now: Now, group_id: &str, committer: &Committer<'_>) -> Result<(), ErrorCode> {
         if !self.groups.contains_key(group_id) {
             if committer.epoch >= 0 && committer.api_version >= GROUP_ID_NOT_FOUND_VERSION {
@@ -97,12 +97,12 @@ impl Shard {
         let Some(entry) = self.groups.get_mut(group_id) else { return Err(ErrorCode::GROUP_ID_NOT_FOUND) };
         entry.group.validate_commit(committer)?;
         if let Group::Classic(group) = &mut entry.group {
-            group.note_commit(&Turn::new(now, &self.config), committer.member_id);
+            group.note_commit(&StepBuilder::new(now, &self.config), committer.member_id);
         }
         Ok(())
     }
 
-    /// A commit was a sign of life; and a group that was made for nothing goes again.
+    /// Ends a commit: it was a sign of life, and a group that was made in vain is removed.
     fn finish_commit(&mut self, group_id: &str, member_id: &str) {
         if matches!(self.groups.get(group_id).map(|entry| &entry.group), Some(Group::Simple)) {
             return self.finish(group_id);
@@ -114,8 +114,8 @@ impl Shard {
 
 /// The records of one commit.
 ///
-/// Invariants: `places` holds the place in `records` of every partition that has one; `size_bytes` is what all keys
-/// and values have, and at most [`COMMIT_RECORD_BYTES_MAX`].
+/// Invariants: `places` has the index in `records` of every partition that has one; `size_bytes` is the sum of all
+/// keys and values, at most [`COMMIT_RECORD_BYTES_MAX`].
 #[derive(Default)]
 struct CommitRecords {
     records: Vec<OffsetsRecord>,
@@ -124,7 +124,7 @@ struct CommitRecords {
 }
 
 impl CommitRecords {
-    /// Adds a partition's record, in place of an earlier one; tells whether there was room.
+    /// Adds a partition's record, in place of an earlier one; returns whether there was room.
     fn put(&mut self, topic: TopicId, partition: i32, record: OffsetsRecord) -> bool {
         let place = self.places.get(&(topic, partition)).copied();
         let replaced_bytes = place.map_or(0, |place| record_bytes(&self.records[place]));
@@ -147,14 +147,14 @@ fn record_bytes(record: &OffsetsRecord) -> usize {
     record.key.len() + record.value.as_ref().map_or(0, Vec::len)
 }
 
-/// One commit on its way through its partitions.
+/// The state of one commit on its way through its partitions.
 struct Commit<'a> {
     shard: &'a mut Shard,
     context: &'a RequestContext<'a>,
     request: &'a OffsetCommitRequest<'a>,
     committer: Committer<'a>,
     admitted: Result<(), ErrorCode>,
-    /// What the group's offsets took when it began.
+    /// Bytes of the group's offsets before the commit.
     offsets_bytes: usize,
     records: CommitRecords,
 }
@@ -208,7 +208,7 @@ impl Commit<'_> {
             return Err(ErrorCode::INVALID_COMMIT_OFFSET_SIZE);
         }
         let memory_bytes = entry.offsets.memory_bytes_with(topic.name, index, metadata.len());
-        let room = Room::new(&self.shard.share, entry.held, self.offsets_bytes);
+        let room = Room::new(&self.shard.share, entry.charge, self.offsets_bytes);
         room.check(memory_bytes).map_err(|shortage| shortage.code(ErrorCode::INVALID_COMMIT_OFFSET_SIZE))?;
         let now = self.context.now;
         let retention_ms = self.request.retention_time_ms;
@@ -219,7 +219,7 @@ impl Commit<'_> {
             metadata: metadata.into(),
             committed_at: Stamp::now(now),
             expires_at,
-            // What is kept here is what a replay of the record gives.
+            // Equal to the result of a replay of the record.
             topic_id: if expires_at.is_some() { TopicId::ZERO } else { topic.id },
         };
         let record = records::offset_commit(&self.request.group_id, topic.name, index, &committed);

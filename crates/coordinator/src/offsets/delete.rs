@@ -1,7 +1,7 @@
 //! OffsetDelete, and the offsets of topics that are deleted.
 //!
-//! Owns the removal of single offsets by request; what goes leaves a tombstone. An offset goes with the topic for which it
-//! was committed: one that was made anew under the name keeps its own, and inherits none.
+//! Owns the removal of single offsets by request; each leaves a tombstone. An offset is deleted with the topic for
+//! which it was committed: a topic that was created anew under the name keeps its own offsets, and inherits none.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -19,7 +19,7 @@ use crate::shard::Shard;
 use crate::step::{GroupResponse, OffsetsRecord, RequestContext, Step};
 use crate::topics::TopicMetadata;
 
-/// What it costs to look for one topic in a group, as [`STEP_COST_MAX`] counts.
+/// Cost of looking up one topic in a group, in the unit of [`STEP_COST_MAX`].
 const TOPIC_COST: usize = 128;
 
 impl Shard {
@@ -49,9 +49,9 @@ impl Shard {
         step
     }
 
-    /// Drops the offsets of topics that were deleted, each by its name and id, of the groups behind this one: of no more
-    /// groups than are looked at in one slice, and of none that would take long by itself. Whose id nobody knows counts as
-    /// one of them. A group that is lent is told when it is taken back.
+    /// Drops the offsets of deleted topics, each given by name and id, of the groups behind this one. One call
+    /// handles one slice of groups, and none that would take long by itself. An offset without a known id counts as
+    /// one of the deleted topic. A lent group drops its offsets when it is taken back.
     pub fn on_topics_deleted(&mut self, deleted: &[(&str, TopicId)], behind: Option<&str>) -> Deletion {
         let mut deletion = Deletion::default();
         let mut touched = Vec::new();
@@ -80,7 +80,7 @@ impl Shard {
         deletion
     }
 
-    /// The same for one group, however long it takes.
+    /// As [`Self::on_topics_deleted`], for one group, however long it takes.
     pub fn on_topics_deleted_in(&mut self, group_id: &str, deleted: &[(&str, TopicId)]) -> Step {
         let mut step = Step::default();
         if let Some(entry) = self.groups.get_mut(group_id) {
@@ -90,7 +90,7 @@ impl Shard {
         step
     }
 
-    /// Drops every group's offsets of topics that are not there, as `is_there` says of a name and the id for which an
+    /// Drops every group's offsets of missing topics. `is_there` decides by the topic's name and the id for which the
     /// offset was committed.
     pub fn drop_offsets_unless(&mut self, is_there: impl Fn(&str, TopicId) -> bool) -> Step {
         let committed = self.committed_offsets().map(|(_, topic, _, offset)| (topic, offset.topic_id));
@@ -109,23 +109,23 @@ impl Shard {
     }
 }
 
-/// What the deletion of topics has led to in a slice of a shard.
+/// The result of the deletion of topics in a slice of a shard.
 #[derive(Debug, Default)]
 pub struct Deletion {
     /// Its records.
     pub step: Step,
-    /// Groups that would take long: the shell lends each for [`Shard::on_topics_deleted_in`].
+    /// Groups that would take long: the host lends each for [`Shard::on_topics_deleted_in`].
     pub at_length: Vec<Arc<str>>,
-    /// Behind which group the next slice begins, if there is one.
+    /// The group behind which the next slice begins, if there is one.
     pub goes_on_behind: Option<Arc<str>>,
 }
 
-/// Whether an offset that was committed for this id goes with the topic that was deleted.
+/// Whether an offset that was committed for this id is deleted with the topic.
 fn was_its(deleted: TopicId, committed_for: TopicId) -> bool {
     committed_for == deleted || committed_for.is_zero()
 }
 
-/// Drops a group's offsets of these topics for whose id and that of the offset `is_its` is true.
+/// Drops a group's offsets of these topics, if `is_its` holds for the topic's id and the offset's.
 fn drop_offsets_of(
     group_id: &str,
     entry: &mut GroupEntry,
@@ -139,7 +139,7 @@ fn drop_offsets_of(
     }
 }
 
-/// Deletes the offsets of one topic as far as it may be; an offset that is not there is deleted already.
+/// Deletes the offsets of one topic as far as allowed; a missing offset counts as deleted.
 fn delete_topic(
     entry: &mut GroupEntry,
     group_id: &str,
@@ -162,7 +162,7 @@ fn delete_topic(
         let index = partition.partition_index;
         let refused = refusal(index);
         if refused == ErrorCode::NONE && entry.offsets.remove(&topic.name, index) {
-            // Kafka still knows a group without offsets until it looks for such.
+            // Kafka keeps a group without offsets until its next sweep.
             entry.lingers = true;
             tombstones.push(records::offset_tombstone(group_id, &topic.name, index));
         }
@@ -185,7 +185,7 @@ mod tests {
     const OLD: TopicId = TopicId([1; 16]);
     const NEW: TopicId = TopicId([2; 16]);
 
-    /// A shard in whose log each of these topics' first partitions has an offset, committed for this id.
+    /// A shard in whose log the first partition of each of these topics has an offset, committed for this id.
     fn shard(offsets: &[(&str, TopicId)]) -> Shard {
         let mut shard = Shard::new(GroupConfig::default(), GroupMemory::unbounded());
         for (topic, topic_id) in offsets {
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deletion_takes_no_offset_of_a_topic_that_was_made_anew_under_the_name() {
+    fn deletion_keeps_offsets_of_a_recreated_topic() {
         let mut shard = shard(&[("new", NEW), ("old", OLD), ("unknown", TopicId::ZERO)]);
         let step = shard.on_topics_deleted(&[("new", OLD), ("old", OLD), ("unknown", OLD)], None).step;
         assert_eq!(topics(&shard), ["new"]);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_told_by_name_and_id() {
+    fn missing_topic_is_recognised_by_name_and_id() {
         let mut shard =
             shard(&[("gone", TopicId::ZERO), ("here", TopicId::ZERO), ("new", OLD), ("same", NEW)]);
         let is_there = |name: &str, id: TopicId| name != "gone" && (id.is_zero() || id == NEW);

@@ -1,10 +1,10 @@
-//! Expiry of offsets, and of groups that nothing is left of.
+//! Expiry of offsets, and of groups of which nothing is left.
 //!
-//! Owns Kafka's rule (KIP-211): offsets expire `offsets.retention.minutes` after the group became empty, or after
-//! the commit where there is no membership or nobody in the group reads the topic; topics that a live group reads
-//! never do. An empty group without offsets goes with the same sweep. A sweep goes over all offsets in slices, so that
-//! nobody waits for it, and writes times anew that a wrong clock has given. It begins at once when the clock was set: the
-//! next run reads what is written down.
+//! Owns Kafka's rule (KIP-211): offsets expire `offsets.retention.minutes` after the group became empty, or after the
+//! commit where there is no membership or no member reads the topic; topics that a live group reads never do. An
+//! empty group without offsets is removed by the same sweep. A sweep goes over all offsets in slices, so that no
+//! request waits for all of it, and rewrites times that a wrong clock has given. It begins at once when the clock was
+//! set, because the next run reads the times that are in the log.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -18,33 +18,34 @@ use crate::shard::Shard;
 use crate::step::{OffsetsRecord, Step};
 use crate::time::{Ages, Moment, Now, Setting};
 
-/// Groups, offsets and sets of names that are looked at in one step: less than a millisecond, for which requests of the
-/// shard's groups may wait.
+/// Groups, offsets and sets of names that are examined in one step: less than a millisecond, for which requests of
+/// the shard's groups may wait.
 const SLICE_LOOKS_MAX: usize = 2_000;
 
-/// After so long the next sweep begins where the last one has not seen all groups since the clock was set.
+/// Time after which the next sweep begins if the last one has not seen all groups since the clock was set.
 const AGAIN_MS: i64 = 2_000;
 
-/// The way of a sweep through the groups.
+/// The progress of a sweep through the groups.
 ///
 /// Invariants: `place` is unset between sweeps.
 #[derive(Debug, Default)]
 pub(crate) struct Sweep {
-    /// When the last one ended, or the last slice of this one.
+    /// When the last sweep ended, or the last slice of this one.
     at: Moment,
     /// Where this one goes on.
     place: Option<Place>,
-    /// How the wall clock was set when this one began.
+    /// The setting of the wall clock when this one began.
     begun_by: Setting,
-    /// Whether groups were lent while this one went on, which it may not have seen.
+    /// Whether groups were lent during this one, which it may have missed.
     misses_some: bool,
-    /// How the wall clock was set when the last one began that has seen all groups: no time that is written down is off by it.
+    /// The setting of the wall clock when the last sweep began that has seen all groups: no time in the log is off by
+    /// it.
     right_by: Setting,
-    /// When the next one begins though its time has not come, since the wall clock was set.
+    /// When the next one begins ahead of its time, because the wall clock was set.
     early_at: Option<Moment>,
 }
 
-/// Behind which group, or inside which behind which offset, a sweep goes on.
+/// The group, or the offset inside a group, behind which a sweep goes on.
 #[derive(Debug)]
 struct Place {
     group_id: Arc<str>,
@@ -53,7 +54,7 @@ struct Place {
 }
 
 impl Sweep {
-    /// One that has ended.
+    /// A sweep that has ended.
     pub(crate) fn ended(now: Now) -> Self {
         Self { at: now.moment, right_by: now.setting(), ..Self::default() }
     }
@@ -67,7 +68,7 @@ impl Sweep {
         self.early_at.map_or(next, |early_at| early_at.min(next))
     }
 
-    /// If the wall clock was set, the next sweep begins at once, and one that goes on begins anew.
+    /// If the wall clock was set, the next sweep begins at once, and a running one begins anew.
     fn note_setting(&mut self, now: Now) {
         let known = if self.place.is_some() { self.begun_by } else { self.right_by };
         if now.setting().is_other_than(known) && (self.place.is_some() || self.early_at.is_none()) {
@@ -76,7 +77,7 @@ impl Sweep {
         }
     }
 
-    /// Goes on, or begins; where.
+    /// Continues or begins a sweep; returns the place.
     fn go_on(&mut self, now: Now, lends_some: bool) -> Option<Place> {
         let place = self.place.take();
         if place.is_none() {
@@ -87,7 +88,7 @@ impl Sweep {
         place
     }
 
-    /// A slice has ended: the sweep goes on from here, or it has seen everything.
+    /// Ends a slice: the sweep goes on from here, or it has seen everything.
     fn pause(&mut self, now: Now, place: Option<Place>) {
         self.at = now.moment;
         self.place = place;
@@ -102,8 +103,8 @@ impl Sweep {
 }
 
 impl Shard {
-    /// Tells the shard of the clocks. If the wall clock was set, [`Shard::expire`] has something to do at once: it writes anew
-    /// what another run would read wrong. Whether there is any of that left which is due now.
+    /// Tells the shard the clocks. If the wall clock was set, [`Shard::expire`] has work at once: it rewrites times
+    /// that another run would read wrong. Returns whether some of that work is due now.
     pub fn note_clocks(&mut self, now: Now) -> bool {
         if self.loaded_at.is_none() || self.groups.is_empty() {
             return false;
@@ -112,12 +113,12 @@ impl Shard {
         self.sweep.early_at.is_some_and(|early_at| early_at <= now.moment)
     }
 
-    /// Looks at the next offsets of the shard, and removes what has expired.
+    /// Examines the next offsets of the shard, and removes the expired ones.
     pub(crate) fn sweep(&mut self, now: Now) -> Step {
         let mut step = Step::default();
         let ages = Ages { now, loaded: self.loaded_at.unwrap_or(now) };
         let mut looks = 0;
-        let mut place = self.sweep.go_on(now, !self.away.is_empty());
+        let mut place = self.sweep.go_on(now, !self.lent_groups.is_empty());
         while looks < SLICE_LOOKS_MAX
             && let Some(group_id) = self.group_at(place.as_ref())
         {
@@ -131,7 +132,7 @@ impl Shard {
         step
     }
 
-    /// The group that a sweep looks at next.
+    /// The group that a sweep examines next.
     fn group_at(&self, place: Option<&Place>) -> Option<Arc<str>> {
         let from = match place {
             None => Bound::Unbounded,
@@ -141,7 +142,7 @@ impl Shard {
         self.groups.range::<str, _>((from, Bound::Unbounded)).next().map(|(group_id, _)| Arc::clone(group_id))
     }
 
-    /// Looks at a group's offsets behind this one; answers the last that was looked at if there are more.
+    /// Examines a group's offsets behind this one; if there are more, returns the last one examined.
     fn sweep_group(
         &mut self,
         group_id: &Arc<str>,
@@ -198,7 +199,7 @@ impl Shard {
     }
 }
 
-/// What a slice has found in a group.
+/// The findings of a slice in a group.
 #[derive(Default)]
 struct Found {
     last: Option<(Box<str>, i32)>,
@@ -207,7 +208,7 @@ struct Found {
     corrected: Vec<(Box<str>, i32, CommittedOffset)>,
 }
 
-/// Whether nobody is in the group or on the way into it.
+/// Whether the group has no members, and no id was given out.
 fn is_abandoned(group: &Group) -> bool {
     match group {
         Group::Classic(classic) => classic.is_empty() && !classic.has_pending(),
@@ -215,7 +216,7 @@ fn is_abandoned(group: &Group) -> bool {
     }
 }
 
-/// Whether this offset is over. A group that keeps its offsets keeps those with a retention of their own, too.
+/// Whether this offset has expired. A group that keeps its offsets also keeps those with a retention of their own.
 fn has_expired(group: &Group, offset: &CommittedOffset, ages: &Ages, retention_ms: i64) -> bool {
     let Some(unused_ms) = group.unused_ms(offset.committed_at, ages) else { return false };
     match offset.expires_at {
@@ -224,7 +225,7 @@ fn has_expired(group: &Group, offset: &CommittedOffset, ages: &Ages, retention_m
     }
 }
 
-/// The offset with the time at which it was committed, if a clock that has been set since told another one.
+/// The offset with the right commit time, if the clock was set since it was committed.
 fn corrected(offset: &CommittedOffset, now: Now) -> Option<CommittedOffset> {
     let committed_at = offset.committed_at.corrected(now)?;
     let by_ms = committed_at.wall.0.saturating_sub(offset.committed_at.wall.0);

@@ -1,9 +1,9 @@
 //! OffsetFetch: reading committed offsets, for one group or many, by topic name or id.
 //!
-//! Owns the two shapes of the request. Versions 1 to 7 ask for one group in fields of their own; the shell turns
-//! them into the later shape with [`offset_fetch_groups`], asks each group's shard, and puts the answers together
-//! with [`offset_fetch_response`]. A partition that a request names twice is answered once: its metadata can be a
-//! thousand times what names it. Every offset is stable as long as there are no transactions.
+//! Owns the two shapes of the request. Versions 1 to 7 ask for one group in fields of their own. The host turns them
+//! into the later shape with [`offset_fetch_groups`], asks each group's shard, and joins the answers with
+//! [`offset_fetch_response`]. A partition that a request names twice is answered once: its metadata can be a thousand
+//! times its name. Every offset is stable as long as there are no transactions.
 
 use std::collections::HashSet;
 
@@ -25,7 +25,7 @@ const GROUPS_VERSION: i16 = 8;
 const TOPIC_ID_VERSION: i16 = 10;
 /// From this version on the response of one group has an error of its own.
 const TOP_LEVEL_ERROR_VERSION: i16 = 2;
-/// What stands for an offset that nobody committed.
+/// The offset in the answer for a partition without a committed one.
 const NO_OFFSET: i64 = -1;
 
 /// The groups that a request of any version asks for.
@@ -49,7 +49,7 @@ pub fn offset_fetch_groups<'a>(
     vec![OffsetFetchRequestGroup { group_id: request.group_id, topics, ..OffsetFetchRequestGroup::default() }]
 }
 
-/// The response of any version that holds these groups' answers.
+/// The response of any version with these groups' answers.
 pub fn offset_fetch_response(
     groups: Vec<OffsetFetchResponseGroup<'static>>,
     api_version: i16,
@@ -98,8 +98,8 @@ fn answer(partition: i32, offset: Option<&CommittedOffset>) -> OffsetFetchRespon
 }
 
 impl Shard {
-    /// Answers for one group. Without topics in the request, everything that it has committed is returned. The
-    /// group's error is only set for a KIP-848 member that is not, or no longer, what it says.
+    /// Answers for one group. Without topics in the request, all committed offsets are returned. The group's error is
+    /// only set for a KIP-848 member with a wrong or outdated member id or epoch.
     pub fn offset_fetch(
         &self,
         request: &OffsetFetchRequestGroup<'_>,
@@ -132,8 +132,8 @@ impl Shard {
     }
 }
 
-/// The offsets of one topic that was asked for, less those of partitions that are `answered`, and less those that were
-/// committed for an earlier topic of the same name.
+/// The offsets of one requested topic, without those of partitions that are `answered` and those committed for an
+/// earlier topic of the same name.
 fn fetch_topic<'a>(
     offsets: &GroupOffsets,
     asked: &'a OffsetFetchRequestTopics<'_>,
@@ -163,7 +163,8 @@ fn fetch_topic<'a>(
     }
 }
 
-/// Every offset of the group that is not of an earlier topic of the same name. By id, only topics that exist can be named.
+/// Every offset of the group, except those of an earlier topic of the same name. By id, only existing topics can be
+/// named.
 fn fetch_all(
     offsets: &GroupOffsets,
     api_version: i16,

@@ -1,7 +1,7 @@
-//! Committed offsets: what is kept of them, and how a group's offsets are looked up.
+//! Committed offsets: the kept fields, and the lookup of a group's offsets.
 //!
 //! Owns the offsets of one group. `commit` handles OffsetCommit, `fetch` OffsetFetch, `delete` OffsetDelete and the
-//! deletion of topics, `expiry` looks for what nobody needs any more.
+//! deletion of topics, `expiry` removes offsets that are not needed any more.
 
 mod commit;
 mod delete;
@@ -24,46 +24,48 @@ pub use shown::{Committed, CommittedPlace, CommittedSlice};
 /// One committed offset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommittedOffset {
-    /// The next offset that the group wants to read. Clients may commit anything; it is stored as it came.
+    /// The next offset that the group wants to read. Clients may commit any number; it is stored as it came.
     pub offset: Offset,
     /// Leader epoch of the last record read, or [`LeaderEpoch::UNKNOWN`].
     pub leader_epoch: LeaderEpoch,
-    /// Whatever the client wants to keep beside it.
+    /// Any text of the client.
     pub metadata: Box<str>,
     /// When it was committed.
     pub committed_at: Stamp,
-    /// When it expires whatever the group does, if an old client asked for its own retention.
+    /// When it expires in any case, if an old client asked for its own retention.
     pub expires_at: Option<TimestampMs>,
-    /// Id of the topic for which it was committed. [`TopicId::ZERO`] if nobody knows: a record with a retention of its own
-    /// has no place for it, and older ones had none.
+    /// Id of the topic for which it was committed. [`TopicId::ZERO`] if unknown: a record with a retention of its own
+    /// has no field for it, and older ones had none.
     pub topic_id: TopicId,
 }
 
 impl CommittedOffset {
-    /// Whether it is of the topic that has this id now, and not of an earlier one of the same name; as far as anybody knows.
+    /// Whether it belongs to the topic that has this id now, and not to an earlier one of the same name, as far as
+    /// known.
     fn is_of(&self, topic_id: Option<TopicId>) -> bool {
         self.topic_id.is_zero() || topic_id.is_none_or(|id| id == self.topic_id)
     }
 
-    /// Memory of the offset in its group.
+    /// Memory of the offset in its group, in bytes.
     fn memory_bytes(&self) -> usize {
         OFFSET_BYTES + self.metadata.len()
     }
 }
 
-/// Memory of a topic with its name, beside its offsets.
+/// Memory of a topic with its name, beside its offsets, in bytes.
 fn topic_bytes(topic: &str) -> usize {
     TOPIC_BYTES + topic.len()
 }
 
-/// Memory of a topic of a group beside its name: its place in the map, and the first piece of the map of its partitions.
+/// Bytes of a topic of a group beside its name: its place in the map, and the first node of the map of its
+/// partitions.
 const TOPIC_BYTES: usize = 800;
-/// Memory of an offset beside its metadata.
+/// Bytes of an offset beside its metadata.
 const OFFSET_BYTES: usize = 160;
 
 /// The offsets of one group.
 ///
-/// Invariants: `count` is the number of offsets, `memory_bytes` what they take; no topic is kept without one.
+/// Invariants: `count` is the number of offsets, and `memory_bytes` their memory; no topic is kept without an offset.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct GroupOffsets {
     by_topic: BTreeMap<Box<str>, BTreeMap<i32, CommittedOffset>>,
@@ -77,17 +79,17 @@ impl GroupOffsets {
         self.count == 0
     }
 
-    /// How many offsets there are.
+    /// Number of offsets.
     pub(crate) fn len(&self) -> usize {
         self.count
     }
 
-    /// Memory of the offsets.
+    /// Memory of the offsets, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.memory_bytes
     }
 
-    /// Memory of the offsets once there is one of the partition with so much metadata.
+    /// Memory of the offsets in bytes, once the partition has one with this much metadata.
     pub(crate) fn memory_bytes_with(&self, topic: &str, partition: i32, metadata_bytes: usize) -> usize {
         let partitions = self.by_topic.get(topic);
         let topic_bytes = if partitions.is_some() { 0 } else { topic_bytes(topic) };
@@ -118,7 +120,7 @@ impl GroupOffsets {
         }
     }
 
-    /// Forgets the offset of one partition; tells whether there was one.
+    /// Removes the offset of one partition; returns whether there was one.
     pub(crate) fn remove(&mut self, topic: &str, partition: i32) -> bool {
         let Some(partitions) = self.by_topic.get_mut(topic) else { return false };
         let Some(removed) = partitions.remove(&partition) else { return false };
@@ -131,7 +133,7 @@ impl GroupOffsets {
         true
     }
 
-    /// Forgets those offsets of a topic for which `is_gone` is true; returns their partitions.
+    /// Removes the offsets of a topic for which `is_gone` is true; returns their partitions.
     pub(crate) fn remove_where(
         &mut self,
         topic: &str,

@@ -1,4 +1,4 @@
-//! What groups have committed, for whoever shows their lag: a slice at a time, so that nobody waits for long.
+//! Committed offsets for views of lag: one slice at a time, so that no request waits for long.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -7,15 +7,15 @@ use riverrun_types::Offset;
 
 use crate::shard::Shard;
 
-/// Groups and offsets that one slice looks at, all together: less than a tenth of a millisecond of work.
+/// Groups and offsets together that one slice examines: less than a tenth of a millisecond of work.
 const SLICE_STEPS: usize = 1_000;
 
 /// Offsets of one group and topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Committed {
-    /// Whose they are.
+    /// The group.
     pub group_id: Arc<str>,
-    /// What they are of.
+    /// The topic.
     pub topic: Box<str>,
     /// Partitions and offsets.
     pub offsets: Vec<(i32, Offset)>,
@@ -25,18 +25,18 @@ pub struct Committed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommittedPlace {
     group_id: Arc<str>,
-    /// The last offset of it that was shown; none: all were.
+    /// Its last offset that was shown; `None` if all were.
     shown: Option<(Box<str>, i32)>,
 }
 
-/// A slice of what is committed.
+/// A slice of the committed offsets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CommittedSlice {
-    /// What it has, in order.
+    /// The offsets, in order.
     pub committed: Vec<Committed>,
-    /// The groups among these that are lent, so that what they have committed is not shown, or not all of it.
+    /// The lent groups in this slice: their committed offsets are missing, at least in part.
     pub lent: Vec<Arc<str>>,
-    /// Where the next one goes on; none: this is the last.
+    /// Where the next slice goes on; `None` after the last one.
     pub next: Option<CommittedPlace>,
 }
 
@@ -55,7 +55,7 @@ impl CommittedSlice {
 }
 
 impl Shard {
-    /// What is committed from a place on, or from the first group on, up to a bound of work.
+    /// The committed offsets behind a place, or from the first group on, up to a bound of work.
     pub fn committed_slice(&self, place: Option<&CommittedPlace>) -> CommittedSlice {
         let mut slice = CommittedSlice::default();
         let mut steps = 0;
@@ -82,7 +82,7 @@ impl Shard {
             }
         }
         let upto = slice.next.as_ref().map_or(Bound::Unbounded, |next| Bound::Included(&*next.group_id));
-        let lent = self.away.range::<str, _>((from, upto)).filter(|(_, away)| away.listed.is_some());
+        let lent = self.lent_groups.range::<str, _>((from, upto)).filter(|(_, entry)| entry.listed.is_some());
         slice.lent = lent.map(|(group_id, _)| Arc::clone(group_id)).collect();
         slice
     }

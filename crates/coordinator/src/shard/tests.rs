@@ -57,7 +57,7 @@ impl TopicMetadata for TwoTopics {
     }
 }
 
-/// Who sends a request: one of the ids that were seen, by its place, or nobody.
+/// The sender of a request: the index of one of the ids that were seen, or none.
 #[derive(Clone, Copy, Debug)]
 struct Who {
     group: usize,
@@ -113,7 +113,7 @@ enum Op {
         instance: u8,
     },
     /// Every member does what it should until the group is stable, if nothing else happens.
-    Settle {
+    Stabilize {
         group: usize,
     },
     Advance {
@@ -170,7 +170,7 @@ fn op() -> impl Strategy<Value = Op> {
             Op::Consumer { group, member, epoch }
         }),
         3 => (0..GROUPS.len(), 0_u8..2).prop_map(|(group, instance)| Op::Start { group, instance }),
-        5 => (0..GROUPS.len()).prop_map(|group| Op::Settle { group }),
+        5 => (0..GROUPS.len()).prop_map(|group| Op::Stabilize { group }),
         6 => prop_oneof![Just(1_i64), Just(3_000), Just(6_000), Just(40_000)].prop_map(|ms| Op::Advance { ms }),
         1 => Just(Op::Reload),
     ]
@@ -185,9 +185,9 @@ struct World {
     requests: u64,
     /// Requests without an answer.
     waiting: BTreeSet<ReplyToken>,
-    /// Every member id that a client was told, by group.
+    /// Every member id that a client was given, by group.
     seen: BTreeMap<usize, Vec<String>>,
-    /// Which group each request was for.
+    /// The group of each request.
     asked: BTreeMap<ReplyToken, usize>,
 }
 
@@ -208,7 +208,7 @@ fn subscription(topic: &'static str) -> Vec<u8> {
     consumer_protocol::encode_subscription(&subscription, 3).unwrap()
 }
 
-/// One of three protocols, by its place. Which topic it subscribes to goes by the place too.
+/// One of three protocols, by index. The index also decides the topic of its subscription.
 fn protocol(at: u8) -> JoinGroupRequestProtocol<'static> {
     JoinGroupRequestProtocol {
         name: ["range", "sticky", "other"][usize::from(at)].into(),
@@ -234,7 +234,7 @@ impl World {
         }
     }
 
-    /// The id that `who` goes by.
+    /// The id of `who`.
     fn member_id(&self, who: Who) -> String {
         let ids = self.seen.get(&who.group);
         who.member.and_then(|at| ids?.get(at % ids?.len().max(1)).cloned()).unwrap_or_default()
@@ -271,11 +271,11 @@ impl World {
         self.took(step);
     }
 
-    /// Takes a step in: its records to the log, its replies to those who wait.
+    /// Takes a step: its records to the log, its replies to the waiting clients.
     fn took(&mut self, step: Step) {
         self.log.extend(step.records);
         for reply in step.replies {
-            assert!(self.waiting.remove(&reply.token), "an answer that nobody waits for: {reply:?}");
+            assert!(self.waiting.remove(&reply.token), "an answer to no waiting request: {reply:?}");
             if let GroupResponse::JoinGroup(response) = &reply.body
                 && !response.member_id.is_empty()
             {
@@ -305,7 +305,7 @@ impl World {
                     again
                 });
             assert_eq!(offsets.memory_bytes(), entry.offsets.memory_bytes(), "offsets are counted wrongly");
-            assert_eq!(entry.held.bytes, entry.memory_bytes(group_id), "{group_id} is charged wrongly");
+            assert_eq!(entry.charge.bytes, entry.memory_bytes(group_id), "{group_id} is charged wrongly");
             let deadline = entry.group.next_deadline();
             assert!(
                 deadline.is_none() || entry.scheduled.is_some_and(|at| Some(at) <= deadline),
@@ -314,7 +314,7 @@ impl World {
         }
         let scheduled =
             self.shard.groups.iter().filter_map(|(id, entry)| Some((entry.scheduled?, id.clone())));
-        let charged: usize = self.shard.groups.values().map(|entry| entry.held.bytes).sum();
+        let charged: usize = self.shard.groups.values().map(|entry| entry.charge.bytes).sum();
         assert_eq!((self.shard.share.held_bytes(), self.memory.held_bytes()), (charged, charged));
         assert_eq!(self.shard.timers, scheduled.collect::<BTreeSet<_>>());
         assert!(self.shard.groups.len() <= config().groups_max);
@@ -384,7 +384,7 @@ impl World {
             Op::Start { group, instance } => {
                 self.join(group, String::new(), Some(format!("instance-{instance}")));
             }
-            Op::Settle { group } => self.settle(group),
+            Op::Stabilize { group } => self.stabilize(group),
             Op::Advance { ms } => self.advance(ms),
             Op::Reload => self.reload(),
         }
@@ -444,7 +444,7 @@ impl World {
         self.send(group, 9, |shard, context| shard.join_group(context, &request, &TwoTopics));
     }
 
-    fn settle(&mut self, group: usize) {
+    fn stabilize(&mut self, group: usize) {
         let who = Who { group, member: None, instance: None, generation: 0, api_version: 9 };
         for (member_id, instance_id) in self.members(group) {
             self.join(group, member_id, instance_id);
@@ -505,11 +505,11 @@ impl World {
         self.now = until;
     }
 
-    /// Restarts the server: who waits is told by the shell.
+    /// Restarts the server: the host answers the waiting clients.
     fn reload(&mut self) {
         self.waiting.clear();
         self.shard = Shard::new(config(), Arc::clone(&self.memory));
-        assert!(self.memory.held_bytes() == 0, "what the last shard held is given back");
+        assert!(self.memory.held_bytes() == 0, "the last shard has given its memory back");
         self.shard = replayed(self.log.iter(), &self.memory);
         let step = self.shard.on_loaded(Now::simulated(self.now));
         self.took(step);
@@ -524,7 +524,7 @@ fn replayed<'a>(records: impl IntoIterator<Item = &'a OffsetsRecord>, memory: &A
     shard
 }
 
-/// What compaction leaves of a log once its tombstones are gone.
+/// The log after compaction, once its tombstones are gone.
 fn compacted(log: &[OffsetsRecord]) -> Vec<&OffsetsRecord> {
     let last: BTreeMap<&[u8], usize> =
         log.iter().enumerate().map(|(at, record)| (&*record.key, at)).collect();
@@ -533,7 +533,7 @@ fn compacted(log: &[OffsetsRecord]) -> Vec<&OffsetsRecord> {
     kept.map(|(_, record)| record).collect()
 }
 
-/// The settled groups of `lived` are in `replayed` exactly as they were, and nothing came back that was gone.
+/// Stable groups of `lived` are in `replayed` exactly as they were, and no deleted group came back.
 fn assert_same(lived: &Shard, replayed: &Shard) {
     let offsets = |shard: &Shard| -> Vec<String> {
         shard.committed_offsets().map(|offset| format!("{offset:?}")).collect()
@@ -558,8 +558,8 @@ fn assert_same(lived: &Shard, replayed: &Shard) {
     assert!(replayed.groups.keys().all(|group_id| lived.groups.contains_key(group_id)), "a group came back");
 }
 
-/// What is replayed takes what it took when it lived. Of a classic group's protocols the record has only the one that was
-/// chosen, and nothing of what has come since the group was settled.
+/// A replayed group takes the memory that it took when it lived. The record of a classic group has only the chosen
+/// protocol, and no changes since the group was stable.
 fn assert_same_size(group_id: &str, entry: &GroupEntry, replayed: &Shard) {
     let other = replayed.groups.get(group_id);
     match (&entry.group, other.map(|other| &other.group)) {
@@ -582,7 +582,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases * 4, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_requests_keep_the_invariants_and_replay_to_the_same_groups(
+    fn random_requests_keep_invariants_and_replay_equally(
         ops in proptest::collection::vec(op(), 1..120),
         memory_max_bytes in prop_oneof![3 => Just(usize::MAX), 1 => 2_000_usize..20_000],
     ) {
@@ -595,7 +595,7 @@ proptest! {
         assert_same(&world.shard, &replayed(compacted(&world.log), &unbounded));
         world.advance(24 * 60 * 60 * 1_000);
         assert!(world.waiting.is_empty(), "never answered: {:?}", world.waiting);
-        // With everybody gone for a day, nothing is left: neither in memory nor in the compacted log.
+        // A day after all members have left, nothing remains: neither in memory nor in the compacted log.
         assert_eq!((world.shard.group_count(), world.memory.held_bytes()), (0, 0));
         assert!(compacted(&world.log).is_empty(), "{:?}", compacted(&world.log));
     }
@@ -643,5 +643,5 @@ fn many_sessions_that_end_together_end_in_slices() {
         steps += 1;
     }
     assert_eq!(shard.describe_group("g", 5).group_state, "Empty");
-    assert!(steps > 200 / (TURNS_PER_STEP * DUES_PER_TURN), "{steps}");
+    assert!(steps > 200 / (GROUPS_PER_STEP * DUES_PER_GROUP), "{steps}");
 }

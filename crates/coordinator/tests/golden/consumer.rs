@@ -1,7 +1,7 @@
 //! KIP-848 in scripts: its heartbeat, its records, its description.
 //!
-//! Partitions stand as `NUMBER:PARTITION+PARTITION`, the number being the order in which topics were made; epochs at
-//! which they were assigned follow behind `@`.
+//! Partitions stand as `NUMBER:PARTITION+PARTITION`; the number is the order in which topics were made. The epochs at
+//! which partitions were assigned follow behind `@`.
 
 use std::fmt::Write as _;
 
@@ -20,7 +20,7 @@ use crate::show;
 use crate::topics::Topics;
 use crate::world::Args;
 
-/// The heartbeat of a `consumer` command. It says everything if it joins, or is asked to by `full=yes`.
+/// The heartbeat of a `consumer` command. It has all fields if it joins, or with `full=yes`.
 pub(crate) fn request<'a>(args: &Args<'a>, topics: &Topics) -> ConsumerGroupHeartbeatRequest<'a> {
     let epoch = args.number("epoch", 0);
     let is_full = epoch == 0 || args.text("full").is_some();
@@ -52,7 +52,7 @@ fn owned(text: &str, topics: &Topics) -> Vec<TopicPartitions> {
     text.split('+').filter(|text| !text.is_empty()).map(place).collect()
 }
 
-/// The answer to a heartbeat; errors with the words that come along.
+/// The answer to a heartbeat; errors with their texts.
 pub(crate) fn response(response: &ConsumerGroupHeartbeatResponse<'_>) -> String {
     let mut text = format!("consumer {}", show::error(response.error_code));
     if response.error_code != 0 {

@@ -1,11 +1,11 @@
-//! Golden files: scripts of requests in `testdata/*.txt` with what the shard answers.
+//! Golden files: scripts of requests in `testdata/*.txt` with the shard's answers.
 //!
 //! A script is prose (lines that begin with `#`), and blocks: commands, one per line, then `----`, then the output up
 //! to an empty line. The commands are described at [`world::World::run`]. `RIVERRUN_REWRITE_GOLDEN=1 cargo test -p
-//! riverrun-coordinator --test golden` writes what is answered now into the files, to be read as a diff.
+//! riverrun-coordinator --test golden` writes the present answers into the files, to be read as a diff.
 //!
-//! After each script, all records that came out of it are replayed into a fresh shard, as they came and compacted,
-//! which must tell the same as the one that lived.
+//! After each script, all of its records are replayed into a fresh shard, as they came and compacted, which must show
+//! the same as the one that lived.
 
 #![expect(clippy::unwrap_used, reason = "a script that cannot be read fails its test")]
 #![expect(clippy::disallowed_methods, reason = "scripts are files, and rewritten in place")]
@@ -29,7 +29,7 @@ enum Piece {
     Block { line: usize, commands: Vec<String>, expected: String },
 }
 
-/// Takes a script apart.
+/// Parses a script.
 fn parse(text: &str) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut lines = text.lines().enumerate();
@@ -49,7 +49,7 @@ fn parse(text: &str) -> Vec<Piece> {
     pieces
 }
 
-/// Runs a script; returns it with what was printed now, and the lines where that differs.
+/// Runs a script; returns it with the present output, and the lines where that differs.
 fn play(text: &str) -> (String, Vec<String>) {
     let mut world = World::new();
     let mut now = String::new();

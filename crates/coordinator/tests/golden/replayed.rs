@@ -1,4 +1,4 @@
-//! The log replayed must tell what the shard tells.
+//! The replayed log must show the same as the shard.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use crate::consumer;
 use crate::show;
 use crate::world::World;
 
-/// What compaction leaves of a log: the last record of each key, in their old order. Tombstones are dropped, as
-/// they are after `delete.retention.ms`.
+/// The log after compaction: the last record of each key, in their old order. Tombstones are dropped, as they are
+/// after `delete.retention.ms`.
 fn compacted(log: &[OffsetsRecord]) -> Vec<&OffsetsRecord> {
     let last: BTreeMap<&[u8], usize> =
         log.iter().enumerate().map(|(at, record)| (&record.key[..], at)).collect();
@@ -19,7 +19,7 @@ fn compacted(log: &[OffsetsRecord]) -> Vec<&OffsetsRecord> {
     log.iter().enumerate().filter(is_kept).map(|(_, record)| record).collect()
 }
 
-/// A shard with just what these records say.
+/// A shard with just these records.
 fn replay<'a>(world: &World, records: impl IntoIterator<Item = &'a OffsetsRecord>) -> Shard {
     let mut shard = Shard::new(world.config.clone(), GroupMemory::unbounded());
     for record in records {
@@ -28,8 +28,8 @@ fn replay<'a>(world: &World, records: impl IntoIterator<Item = &'a OffsetsRecord
     shard
 }
 
-/// What a shard tells of all offsets and KIP-848 groups, and of its settled classic groups. Classic groups that
-/// rebalance are left out: what they are up to is lost with the process, and their clients start over.
+/// A shard's offsets, KIP-848 groups and stable classic groups as text. Classic groups that rebalance are left out:
+/// the state of a rebalance is lost with the process, and clients start over.
 fn told(world: &World, shard: &Shard, other: &Shard) -> Vec<String> {
     let offsets = shard.committed_offsets();
     let mut told: Vec<String> = offsets.map(|offset| format!("{offset:?}")).collect();
@@ -38,10 +38,10 @@ fn told(world: &World, shard: &Shard, other: &Shard) -> Vec<String> {
         if group.group_type == "consumer" {
             told.push(consumer::described(&shard.consumer_group_describe(&group.group_id, &world.topics)));
         }
-        let is_settled = matches!(&*group.group_state, "Stable" | "Empty");
+        let is_stable = matches!(&*group.group_state, "Stable" | "Empty");
         // A group that only has ids given out, or that is rebalancing in the other shard, is not comparable.
         let counterpart = others.iter().find(|other| other.group_id == group.group_id);
-        if is_settled && counterpart.is_some_and(|other| matches!(&*other.group_state, "Stable" | "Empty")) {
+        if is_stable && counterpart.is_some_and(|other| matches!(&*other.group_state, "Stable" | "Empty")) {
             told.push(show::listed(&group) + &show::described(&shard.describe_group(&group.group_id, 5)));
         }
     }
@@ -62,7 +62,7 @@ pub(crate) fn check(world: &World) {
     for group in full.list_groups(&ListGroupsRequest::default(), None).0 {
         assert!(lived.iter().any(|other| other.group_id == group.group_id), "{} came back", group.group_id);
     }
-    // What was replayed is alive: it takes requests and time.
+    // The replayed shard works: it takes requests and time.
     let mut full = full;
     let step = full.on_loaded(Now::simulated(world.now));
     assert!(step.replies.is_empty());

@@ -24,15 +24,15 @@ use crate::consumer;
 use crate::show;
 use crate::topics::Topics;
 
-/// What member ids that a script's shard gives out have between the client's name and their number.
+/// The part of a member id between the client's name and its number, in a script's shard.
 const UUID_STEM: &str = "-00000000-0000-4000-8000-";
 
-/// Everything that a script acts on.
+/// The state that a script acts on.
 pub(crate) struct World {
     pub(crate) shard: Shard,
     pub(crate) config: GroupConfig,
     pub(crate) topics: Topics,
-    /// Deleted topics of which the shard has not heard.
+    /// Deleted topics that the shard was not told of yet.
     unheard: Vec<(String, TopicId)>,
     pub(crate) log: Vec<OffsetsRecord>,
     memory: Arc<GroupMemory>,
@@ -40,7 +40,7 @@ pub(crate) struct World {
     requests: u64,
 }
 
-/// The arguments of one command: `name=value` pairs, and what has no `=` or a `:` before it.
+/// The arguments of one command: `name=value` pairs, and those without a `=` or with a `:` before it.
 pub(crate) struct Args<'a> {
     named: BTreeMap<&'a str, &'a str>,
     pub(crate) plain: Vec<&'a str>,
@@ -95,14 +95,14 @@ pub(crate) fn shorten(mut text: String) -> String {
     text
 }
 
-/// `topic:partition`, with what follows after the second colon or the equals sign.
+/// `topic:partition`, and the rest after the second colon or the equals sign.
 fn place(text: &str) -> (String, i32, &str) {
     let (topic, rest) = text.split_once(':').unwrap();
     let end = rest.find('=').unwrap_or(rest.len());
     (topic.to_owned(), rest[..end].parse().unwrap(), rest[end..].trim_start_matches('='))
 }
 
-/// `topic/partition+topic/partition` as a classic consumer says what it owns.
+/// `topic/partition+topic/partition`, the partitions that a classic consumer claims to own.
 fn owned(text: &str) -> Vec<consumer_protocol_subscription::TopicPartition<'_>> {
     let place = |text: &'_ str| -> (String, i32) {
         let (topic, partition) = text.split_once('/').unwrap();
@@ -117,8 +117,8 @@ fn owned(text: &str) -> Vec<consumer_protocol_subscription::TopicPartition<'_>> 
         .collect()
 }
 
-/// What a leader assigns: `topic/partition+topic/partition` as a consumer's leader says it, with `!` behind it if the
-/// assignor adds data of its own, and any other text as it is.
+/// A leader's assignment: `topic/partition+topic/partition` for a consumer's leader, with `!` behind it if the
+/// assignor adds data of its own; any other text as it is.
 fn assignment_bytes(text: &str) -> Vec<u8> {
     if !text.contains('/') {
         return text.as_bytes().to_vec();
@@ -313,7 +313,7 @@ impl World {
         show::fetched(&self.shard.offset_fetch(&request, v, &self.topics))
     }
 
-    /// The id that a request of this version names a topic with. `nowhere` has one that no topic has.
+    /// The id by which a request of this version names a topic. `nowhere` has one that no topic has.
     fn id_of(&self, name: &str, v: i16) -> TopicId {
         if v < 10 { TopicId::ZERO } else { self.topics.topic_id(name).unwrap_or(TopicId([0xee; 16])) }
     }
@@ -476,7 +476,7 @@ impl World {
         self.shard.consumer_group_heartbeat(context, &request, &self.topics)
     }
 
-    /// Appends a step's records and shows what came out.
+    /// Appends a step's records and shows the output.
     fn took(&mut self, step: Step) -> String {
         let mut shown = String::new();
         for record in &step.records {

@@ -1,12 +1,12 @@
-//! How many files, directories and sockets the process may have open.
+//! The number of files, directories and sockets that the process may have open.
 
 use std::io;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Raises the process's limit of open descriptors as far as it may go by itself, from the soft limit to the hard one,
-/// and answers what it is then; `None`: there is none. The limit is the whole process's, so this is for the program
-/// that owns it, before its first threads and children.
+/// Raises the process's limit of open descriptors from the soft limit to the hard one, and returns the new limit;
+/// `None` if there is none. The limit is the whole process's, so this is for the program that owns it, before its
+/// first threads and children.
 pub fn raise_descriptor_limit() -> io::Result<Option<u64>> {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {

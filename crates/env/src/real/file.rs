@@ -12,8 +12,8 @@ use rustix::io::{Errno, ReadWriteFlags};
 use super::opening::stat_of;
 use crate::{File, Stat};
 
-/// `cachestat`, which has the same number on all machines that we run on. It tells of the pages of a range in five numbers:
-/// cached, dirty, being written, evicted, evicted of late.
+/// `cachestat`, which has the same number on all supported machines. It describes the pages of a range by five
+/// numbers: cached, dirty, being written, evicted, recently evicted.
 const SYS_CACHESTAT: libc::c_long = 451;
 const CACHESTAT_FIELDS: usize = 5;
 const CACHESTAT_WRITEBACK: usize = 2;
@@ -41,7 +41,7 @@ impl RealFile {
             let error = io::Error::last_os_error();
             match Errno::from_io_error(&error) {
                 Some(Errno::INTR) => {}
-                // No such call, not of such a file, or one that a sandbox keeps from us: nothing has happened.
+                // The kernel lacks the call, has it not for this file, or a sandbox forbids it: nothing has happened.
                 Some(Errno::NOSYS | Errno::INVAL | Errno::SPIPE | Errno::PERM) => return Ok(()),
                 _ => return Err(error),
             }
@@ -126,7 +126,7 @@ impl File for RealFile {
     }
 
     fn begin_write_back(&self, position: u64, len: u64) -> io::Result<()> {
-        // It takes no note of errors of what was begun before, so that the next sync tells them.
+        // It does not consume errors of earlier writing, so that the next sync reports them.
         self.write_back(position, len, libc::SYNC_FILE_RANGE_WRITE)
     }
 
@@ -169,11 +169,11 @@ impl File for RealFile {
     }
 
     fn next_data(&self, position: u64) -> io::Result<Option<u64>> {
-        // Every read and write has a position of its own: nobody needs the file's cursor.
+        // Every read and write has a position of its own, so the file's cursor is free.
         match rustix::fs::seek(&self.0, SeekFrom::Data(position)) {
             Ok(data) => Ok(Some(data)),
             Err(Errno::NXIO) => Ok(None),
-            // A file system that does not know.
+            // A file system without this call.
             Err(Errno::INVAL) => Ok(Some(position)),
             Err(error) => Err(error.into()),
         }
@@ -192,7 +192,7 @@ impl File for RealFile {
     }
 }
 
-/// The error with what may be done where a file may not grow: the system's word for it names neither limit.
+/// Adds the possible limits to the error of a file that may not grow, because the system's text names neither.
 fn explained(error: io::Error) -> io::Error {
     if error.kind() != io::ErrorKind::FileTooLarge {
         return error;
@@ -232,14 +232,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_just_written_is_in_memory_and_what_is_not_there_is_not_on_the_disk() {
+    fn fresh_bytes_are_resident_and_missing_ones_are_not() {
         let file = RealFile(tempfile::tempfile().unwrap());
         file.write_all_at(&[1; 5000], 0).unwrap();
         assert!(!file.is_evicted(0) && !file.is_evicted(4999) && !file.is_evicted(1 << 20));
     }
 
     #[test]
-    fn what_keeps_the_disk_from_beginning_is_told_unless_there_is_no_such_way() {
+    fn prefetch_errors_are_reported_unless_unsupported() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         fs::write(&path, [1; 5000]).unwrap();
@@ -248,7 +248,7 @@ mod tests {
         assert!(RealFile(fs::File::open(&path).unwrap()).is_at_rest(0, 4096));
         let (_reader, writer) = io::pipe().unwrap();
         RealFile(fs::File::from(std::os::fd::OwnedFd::from(writer))).begin_write_back(0, 4096).unwrap();
-        // The system begins with nothing through a descriptor that only stands for a path.
+        // The system writes nothing back through a descriptor that only stands for a path.
         let handle = rustix::fs::open(&path, OFlags::PATH, Mode::empty()).unwrap();
         let error = RealFile(fs::File::from(handle)).begin_write_back(0, 4096).unwrap_err();
         assert_eq!(Errno::from_io_error(&error), Some(Errno::BADF));

@@ -1,8 +1,8 @@
 //! The largest file that the process may write (`ulimit -f`).
 
-/// Has a write beyond that limit fail with an error, EFBIG, where the system would end the process by SIGXFSZ. The signal is
-/// the whole process's, and ignored by its children, too: so this is for the program that owns it, before its first
-/// threads and children.
+/// Makes a write beyond that limit fail with an error, EFBIG, instead of the signal SIGXFSZ that ends the process.
+/// The signal is the whole process's, and its children ignore it, too: so this is for the program that owns the
+/// process, before its first threads and children.
 #[expect(unsafe_code, reason = "a system call that takes numbers only, for which rustix has no function")]
 pub fn ignore_file_size_signal() {
     // SAFETY: sets how one signal is taken, and hands no handler over.

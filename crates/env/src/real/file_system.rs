@@ -18,8 +18,8 @@ use crate::{DirEntry, Directory, File, FileSystem, LockGuard, OpenMode, Stat, Vo
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealFileSystem;
 
-/// Owns the open lock file, and the directory that it is in if that is locked, too. The kernel drops a lock with the last descriptor, of which a
-/// process that is being started has one until its exec: so the locks are let go of first.
+/// Owns the open lock file and, if that is locked, its directory. The kernel drops a lock with the last descriptor,
+/// and a child process has one until its exec: so the locks are released explicitly first.
 #[derive(Debug)]
 struct RealLock {
     file: fs::File,
@@ -27,12 +27,12 @@ struct RealLock {
 }
 
 impl RealLock {
-    /// The directory is locked first: the lock file can be removed or replaced under who holds it, and then another one would
-    /// be free.
+    /// The directory is locked first: the lock file can be removed or replaced under its holder, and then the new one
+    /// would be free.
     fn with_directory(path: &Path) -> io::Result<Self> {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let directory = opening::open_dir(parent.unwrap_or(Path::new(".")))?;
-        // There are file systems that lock no directories, such as NFS: any other error is none.
+        // Some file systems, such as NFS, lock no directories: any other error is ignored.
         if let Err(Errno::WOULDBLOCK) =
             rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive)
         {
@@ -57,7 +57,7 @@ impl LockGuard for RealLock {}
 impl Drop for RealLock {
     fn drop(&mut self) {
         for held in std::iter::once(&self.file).chain(&self.directory) {
-            // Where it cannot be, it goes with the descriptor.
+            // If this fails, the lock ends with the descriptor.
             let _ = rustix::fs::flock(held, FlockOperation::Unlock);
         }
     }
@@ -122,10 +122,10 @@ impl FileSystem for RealFileSystem {
         let mut entries = Vec::new();
         for entry in fs::read_dir(path)? {
             let entry = entry?;
-            // An entry that vanished since it was listed is as good as one that was never there.
+            // An entry that vanished since it was listed counts as never there.
             let metadata = match entry.metadata() {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                // One that leads nowhere is still a name that is taken.
+                // A link without a target is still a name that is taken.
                 Ok(link) if link.is_symlink() => fs::metadata(entry.path()).unwrap_or(link),
                 result => result?,
             };
@@ -190,7 +190,7 @@ impl FileSystem for RealFileSystem {
     }
 }
 
-/// What the system says in `/proc/meminfo` of pages that wait to be written, and of those that are being written.
+/// Reads the pages that wait to be written, and those being written, from the text of `/proc/meminfo`.
 fn parse_unwritten(meminfo: &str) -> Option<u64> {
     let kib = |name: &str| {
         let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
@@ -204,14 +204,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_no_disk_has_yet_is_dirty_or_being_written() {
+    fn unwritten_bytes_are_dirty_or_being_written() {
         let text = "MemFree:  7 kB\nDirty:     12 kB\nWriteback:       3 kB\nWritebackTmp:   99 kB\n";
         assert_eq!(parse_unwritten(text), Some(15 * 1024));
         assert_eq!(parse_unwritten("Dirty:     12 kB\n"), None);
     }
 
     #[test]
-    fn a_lock_ends_though_a_process_that_is_being_started_has_its_descriptor() {
+    fn lock_ends_though_a_child_process_has_its_descriptor() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("lock");
         let lock = RealLock::with_directory(&path).expect("free");

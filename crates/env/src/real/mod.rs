@@ -67,7 +67,7 @@ pub struct RealRandom;
 
 impl Random for RealRandom {
     /// # Panics
-    /// If the kernel has no random numbers to give, which it has on every platform we run on once it has booted.
+    /// If the kernel has no random numbers, which every supported platform has once it has booted.
     fn fill(&self, buffer: &mut [u8]) {
         getrandom::fill(buffer).expect("the kernel gives random numbers");
     }

@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 
 use crate::{BoxFuture, Link, LinkListener, LinkReceiver, LinkSender, Network, TaskHandle, Tasks};
 
-/// Bytes of memory that are taken for a message before any of it has come.
+/// Bytes of memory that are allocated for a message before its first byte has come.
 const READ_AHEAD_BYTES: usize = 64 * 1024;
 
 /// Runs tasks on a tokio runtime.
@@ -32,7 +32,7 @@ impl Tasks for RealTasks {
 /// Links over TCP. To be used within a tokio runtime.
 #[derive(Clone, Copy, Debug)]
 pub struct RealNetwork {
-    /// A message that is longer breaks its link.
+    /// Size of the largest message in bytes; a longer one breaks its link.
     pub message_bytes_max: usize,
 }
 
@@ -94,7 +94,8 @@ impl LinkSender for RealSender {
     }
 }
 
-/// Invariants: `buffer` has what came of the next message, so that nothing is lost if a wait for it is given up.
+/// Invariants: `buffer` has the received part of the next message, so that nothing is lost if a wait for it is
+/// dropped.
 struct RealReceiver {
     stream: OwnedReadHalf,
     buffer: BytesMut,
@@ -118,7 +119,7 @@ impl RealReceiver {
                 let mut message = self.buffer.split_to(size_of::<u32>() + length);
                 return Ok(Some(message.split_off(size_of::<u32>()).freeze()));
             }
-            // No more than twice what has come, whatever the length says.
+            // At most twice the received bytes, whatever the length says.
             self.buffer.reserve(READ_AHEAD_BYTES);
             if self.stream.read_buf(&mut self.buffer).await? == 0 {
                 let is_whole = self.buffer.is_empty();

@@ -1,8 +1,9 @@
-//! Opening what is a file as one, and what is a directory as that.
+//! Opening files only as files, and directories only as directories.
 //!
-//! Guarantees that nothing is waited for, whatever lies under the name: a FIFO would keep who opens it until somebody
-//! comes to its other end, and who reads it for ever. What was opened is looked at, not the name, which may change. A link in
-//! place of a file is not followed: what is written would go to somebody else's file. One in place of a directory is.
+//! Guarantees that an opening never waits, whatever lies under the name: a FIFO would block its opener until its
+//! other end is opened, and its reader for ever. The open handle is checked, not the name, which may change. A link
+//! in place of a file is not followed, because the bytes would go to a foreign file; a link in place of a directory
+//! is.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -15,23 +16,23 @@ use rustix::io::Errno;
 
 use crate::{Identity, OddFile, Stat};
 
-/// These flags keep opening from waiting, from giving the process a terminal, and from following a link. None of them changes
-/// how a file is used.
+/// These flags keep the opening from waiting, from giving the process a terminal, and from following a link. None of
+/// them changes how a file is used.
 const ONLY_A_FILE: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY).union(OFlags::NOFOLLOW);
 const A_FILE: &str = "a file";
 const A_DIRECTORY: &str = "a directory";
 
-/// Opens a file with these options, and the flags of the system beside them.
+/// Opens a file with these options, and these flags of the system.
 pub(super) fn open_file(path: &Path, options: &mut OpenOptions, flags: OFlags) -> io::Result<File> {
     options.custom_flags(ONLY_A_FILE.union(flags).bits().cast_signed());
     match options.open(path) {
         Ok(file) => check_file(file),
-        // A link, a socket, or a device that is none cannot be opened at all: its name tells what it is.
+        // A link, a socket, or a device node without a device cannot be opened at all: its name tells its kind.
         Err(error) => Err(odd_at(path).unwrap_or(error)),
     }
 }
 
-/// As [`open_file`], of a file that exists, for reading and writing past the page cache.
+/// As [`open_file`], for an existing file, for reading and writing past the page cache.
 pub(super) fn open_direct(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC | ONLY_A_FILE;
     match rustix::fs::open(path, flags, Mode::empty()) {
@@ -63,7 +64,7 @@ fn odd_at(path: &Path) -> Option<io::Error> {
     odd(&fs::symlink_metadata(path).ok()?).map(io::Error::from)
 }
 
-/// What it is instead of a file.
+/// The kind that it has instead of a file's.
 fn odd(metadata: &fs::Metadata) -> Option<OddFile> {
     let file_type = metadata.file_type();
     let found = match () {
@@ -77,7 +78,7 @@ fn odd(metadata: &fs::Metadata) -> Option<OddFile> {
     Some(OddFile { found, wanted: A_FILE })
 }
 
-/// What the system says of a file or a directory.
+/// The facts in the system's metadata.
 pub(super) fn stat_of(metadata: &fs::Metadata) -> Stat {
     let is_dir = metadata.is_dir();
     Stat {

@@ -1,4 +1,4 @@
-//! The file system below a directory, and whether its sync tells what was lost.
+//! The file system of a directory, and whether its sync reports lost writes.
 
 use std::fs::{self, File};
 use std::io;
@@ -8,10 +8,10 @@ use std::path::Path;
 use super::opening;
 use crate::Volume;
 
-/// `f_type` of overlayfs (`linux/magic.h`). The pages are those of the file system below, which notes there what it could
-/// not write; a sync of the overlay does not ask for it.
+/// `f_type` of overlayfs (`linux/magic.h`). The pages belong to the file system below, which records lost writes
+/// there; a sync of the overlay does not ask for them.
 const OVERLAYFS_MAGIC: u64 = 0x794c_7630;
-/// Major and minor version of the first kernel whose `syncfs` says that a write was lost (syncfs(2)).
+/// Major and minor version of the first kernel whose `syncfs` reports lost writes (syncfs(2)).
 const TELLING_KERNEL: (u32, u32) = (5, 8);
 
 /// A descriptor of a directory, for syncs of its whole file system.
@@ -46,7 +46,7 @@ impl Volume for RealVolume {
     }
 }
 
-/// Major and minor version of the kernel; zeros if it has a name of another form, as that is then no kernel we know of.
+/// Major and minor version of the kernel; zeros if its name has another form, as of an unknown kernel.
 fn kernel_version() -> io::Result<(u32, u32)> {
     Ok(parse_release(&fs::read_to_string("/proc/sys/kernel/osrelease")?).unwrap_or_default())
 }

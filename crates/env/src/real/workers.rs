@@ -1,4 +1,4 @@
-//! Workers of the operating system: a thread for each.
+//! Workers of the operating system: one thread each.
 
 use std::io;
 use std::thread::{self, Builder, JoinHandle};

@@ -7,15 +7,15 @@ use riverrun_types::TimestampMs;
 
 use crate::Clock;
 
-/// Wall time at which a simulated world begins: a round number in 2023, far from zero, so that arithmetic that
-/// mixes durations and instants shows.
+/// Wall time at which a simulated world begins: a round number in 2023, far from zero, so that arithmetic that mixes
+/// durations and instants shows.
 const START_MS: i64 = 1_700_000_000_000;
 
 /// A simulated clock.
 #[derive(Debug)]
 pub struct SimClock {
     state: Mutex<State>,
-    /// Told when the clock is moved forward.
+    /// Notified when the clock is moved forward.
     moved: Condvar,
 }
 
@@ -49,7 +49,7 @@ impl SimClock {
         self.moved.notify_all();
     }
 
-    /// Lets the machine sleep for so long: wall time and boot time go on.
+    /// Lets the machine sleep for `time`: wall time and boot time go on.
     pub fn suspend(&self, time: Duration) {
         let mut state = self.state.lock();
         state.wall_ms += i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
@@ -82,7 +82,7 @@ impl Clock for SimClock {
         state.monotonic + state.asleep
     }
 
-    /// Ends as soon as a test has moved the clock so far, and else by the machine's time.
+    /// Ends as soon as a test has moved the clock that far, and otherwise by the machine's time.
     fn sleep(&self, time: Duration) {
         let mut state = self.state.lock();
         let until = state.monotonic.saturating_add(time);
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sleep_ends_by_the_machines_time_and_does_not_move_the_clock() {
+    fn sleep_ends_by_machine_time_and_does_not_move_the_clock() {
         let (clock, real) = (SimClock::new(), RealClock::new());
         clock.sleep(Duration::from_millis(5));
         assert!(real.monotonic() >= Duration::from_millis(5));

@@ -1,7 +1,7 @@
 //! Every state that a power cut may leave, one after the other.
 //!
 //! Owns how the free choices of a power cut are made: at random ([`SplitMix`]), or one path after the other through
-//! the tree of choices ([`CrashStates`]). What there is to choose is the disk's to say: see [`Disk::crash`].
+//! the tree of choices ([`CrashStates`]). The disk decides what the choices are: see [`Disk::crash`].
 
 use std::collections::BTreeSet;
 
@@ -11,8 +11,8 @@ use super::random::SplitMix;
 
 /// Makes the choices that a power cut leaves open.
 pub(super) trait Choose {
-    /// An answer below `count`, which is at least 1. The first answer is what was durable before, the last one what
-    /// processes saw.
+    /// A number below `count`, which is at least 1. The first choice is the durable state, the last one the state
+    /// that processes saw.
     fn choose(&mut self, count: usize) -> usize;
 }
 
@@ -22,7 +22,7 @@ impl Choose for SplitMix {
     }
 }
 
-/// Always the same end of what there is to choose from.
+/// Always the same end of the choices.
 enum Extreme {
     Durable,
     Live,
@@ -40,7 +40,7 @@ impl Choose for Extreme {
 /// Walks a tree of choices whose shape shows only on the way: depth first, each leaf once.
 #[derive(Default)]
 struct Walk {
-    /// Answers of the present path and, for each, how many there are.
+    /// The choices of the present path, each with its count.
     path: Vec<(usize, usize)>,
     depth: usize,
 }
@@ -69,14 +69,13 @@ impl Walk {
     }
 }
 
-/// Leaves of the tree of choices that are looked at for each state that is asked for: several choices may lead to
-/// the same state.
+/// Leaves of the tree of choices that are examined per wanted state: several choices may lead to the same state.
 const LEAVES_PER_STATE: usize = 8;
 
-/// What a power cut at one moment may leave: independent disks, each as a process finds it that is started after.
+/// The disks that a power cut at one moment may leave: independent of each other, each as the next process finds it.
 ///
-/// Up to the bound these are all legal states, each once. Where there are more, these are the two extremes, nothing
-/// that is pending and all of it, and a sample, the same one for the same disk.
+/// Up to the bound these are all legal states, each once. If there are more, these are the two extremes, nothing
+/// pending and everything pending, and a sample, the same one for the same disk.
 #[derive(Debug)]
 pub struct CrashStates {
     states: std::vec::IntoIter<Disk>,
@@ -113,7 +112,7 @@ impl Iterator for CrashStates {
 
 impl ExactSizeIterator for CrashStates {}
 
-/// All states, or nothing if there are more than `bound`.
+/// All states, or `None` if there are more than `bound`.
 fn all(disk: &Disk, bound: usize) -> Option<Vec<Disk>> {
     let (mut states, mut seen) = (Vec::new(), BTreeSet::new());
     let mut walk = Walk::default();
@@ -132,7 +131,7 @@ fn all(disk: &Disk, bound: usize) -> Option<Vec<Disk>> {
     None
 }
 
-/// The extremes, and as many others as have room.
+/// The extremes, and a sample up to the bound.
 fn sample(disk: &Disk, bound: usize) -> Vec<Disk> {
     let mut states = vec![disk.crashed(&mut Extreme::Durable), disk.crashed(&mut Extreme::Live)];
     let mut seen: BTreeSet<u64> = states.iter().map(|state| state.fingerprint(disk)).collect();

@@ -1,8 +1,8 @@
-//! The simulated disk: a tree of directories and files in two images, and the faults that a test has asked for.
+//! The simulated disk: a tree of directories and files in two images, and the faults that a test has ordered.
 //!
-//! Directories are as volatile as files: an entry that was made, renamed or removed is durable once its directory
-//! was synced. Until then a power cut keeps any subset of the changes that agrees with their order: one that builds
-//! on another is there only with it. That is harsher than what file systems with an ordered metadata log do.
+//! Directories are as volatile as files: an entry that was made, renamed or removed is durable once its directory was
+//! synced. Until then a power cut keeps any subset of the changes that agrees with their order: a change that builds
+//! on another survives only with it. That is harsher than file systems with an ordered metadata log.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -42,14 +42,14 @@ struct Directory {
     durable: BTreeMap<OsString, Inode>,
 }
 
-/// A bug that the code under test behaves as if it had, so that a check can show that it would find it.
+/// A bug that the code under test behaves as if it had, so that a check can prove that it finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlantedBug {
     /// It leaves out each sync of a directory.
     SkippedDirectorySync,
     /// It takes a write that was carried out in part for a whole one.
     IgnoredShortWrite,
-    /// It repeats a sync that has failed: the second one writes nothing and succeeds.
+    /// It repeats a failed sync: the second one writes nothing and succeeds.
     RepeatedSync,
     /// It goes on when the system refuses to begin to write to the disk: the next sync succeeds.
     IgnoredWriteBackError,
@@ -83,9 +83,9 @@ pub(super) struct Disk {
     next_inode: Inode,
     changes: Vec<Change>,
     random: SplitMix,
-    /// What the times of files go by.
+    /// The clock of file times.
     pub(super) clock: Arc<SimClock>,
-    /// Lock files that are held.
+    /// Lock files that have a holder.
     pub(super) locked: BTreeSet<Inode>,
     /// The root of a file system of its own.
     pub(super) mounted: Option<Inode>,
@@ -95,9 +95,9 @@ pub(super) struct Disk {
     pub(super) operations: u64,
     /// Syncs of any sort that were carried out.
     pub(super) syncs: u64,
-    /// Bytes of which somebody had the system begin to write them to the disk. It does not.
+    /// Bytes that callers asked the system to begin to write to the disk. It does not.
     pub(super) write_back_bytes: u64,
-    /// How often somebody did.
+    /// Number of these calls.
     pub(super) write_backs: u64,
     /// The count of these at which one fails.
     pub(super) fail_write_back_at: Option<u64>,
@@ -109,17 +109,17 @@ pub(super) struct Disk {
     pub(super) writes: u64,
     /// The count of writes at which one write fails.
     pub(super) fail_write_at: Option<u64>,
-    /// So many of the next cuts of files fail.
+    /// Number of the next cuts of files that fail.
     pub(super) cuts_to_fail: u64,
     /// Calls by path so far.
     pub(super) calls: u64,
-    /// The count of these at which one fails, and with what.
+    /// The count of these at which one fails, and its error.
     pub(super) fail_call_at: Option<(u64, io::ErrorKind)>,
-    /// What the code under test does wrong.
+    /// The bug of the code under test.
     pub(super) planted: Option<PlantedBug>,
     /// Nothing can be opened.
     pub(super) are_descriptors_exhausted: bool,
-    /// After so many renamings all others are refused.
+    /// Number of renamings after which all others are refused.
     pub(super) renames_left: Option<u64>,
     /// A power cut destroys blocks that are being written.
     pub(super) tears_blocks: bool,
@@ -127,19 +127,19 @@ pub(super) struct Disk {
     pub(super) is_direct_refused: bool,
     /// Nothing below can be opened or read.
     unreadable: Option<PathBuf>,
-    /// What was there when it became so.
+    /// The files that were there when it became so.
     unreadable_files: BTreeSet<Inode>,
-    /// What the system answers then.
+    /// The system's error then.
     refusal: Errno,
     /// Bytes of files that cannot be read.
     bad_sectors: BTreeMap<Inode, Range<u64>>,
-    /// What lies below cannot be written, listed or synced either.
+    /// Nothing below can be written, listed or synced either.
     dead: Option<PathBuf>,
     /// Bytes by which files may still grow.
     pub(super) space: Option<u64>,
     /// No file below may grow.
     pub(super) full: Option<PathBuf>,
-    /// Files of which something was lost that no sync has told yet, where that of a volume does not.
+    /// Files with a lost write that no sync has reported yet, where that of a volume does not.
     pub(super) untold: Option<BTreeSet<Inode>>,
 }
 
@@ -211,7 +211,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Passes one sync; tells whether it is the one that has to fail.
+    /// Passes one sync; returns whether it is the one that has to fail.
     fn pass_sync(&mut self) -> io::Result<bool> {
         self.pass()?;
         self.syncs += 1;
@@ -222,12 +222,12 @@ impl Disk {
         Ok(false)
     }
 
-    /// What the code under test believes of a write that was carried out in part.
+    /// The result that the code under test sees for a write that was carried out in part.
     fn report_short_write(&self, error: io::Error) -> io::Result<()> {
         if self.planted == Some(PlantedBug::IgnoredShortWrite) { Ok(()) } else { Err(error) }
     }
 
-    /// What the code under test believes of a sync that has failed.
+    /// The result that the code under test sees for a failed sync.
     fn report_failed_sync(&self) -> io::Result<()> {
         let error = io::Error::other("simulated input/output error on a sync");
         if self.planted == Some(PlantedBug::RepeatedSync) { Ok(()) } else { Err(error) }
@@ -254,7 +254,7 @@ impl Disk {
         }
     }
 
-    /// Finds what lives at `path`.
+    /// Finds the inode at `path`.
     pub(super) fn resolve(&self, path: &Path) -> io::Result<Inode> {
         let mut inode = ROOT;
         for name in names(path)? {
@@ -281,14 +281,14 @@ impl Disk {
         Ok(inode)
     }
 
-    /// Has the device of what lies below `path` die, and everything else be well.
+    /// Kills the device of everything below `path`, and heals everything else.
     pub(super) fn kill_device(&mut self, path: Option<&Path>) -> io::Result<()> {
         self.make_unreadable(path)?;
         self.dead.clone_from(&self.unreadable);
         Ok(())
     }
 
-    /// Takes the process its rights to what lies at `path` and below, and to nothing else.
+    /// Takes from the process its rights to `path` and everything below, and to nothing else.
     pub(super) fn forbid(&mut self, path: Option<&Path>) -> io::Result<()> {
         self.kill_device(path)?;
         self.refusal = Errno::ACCESS;
@@ -303,7 +303,7 @@ impl Disk {
         if self.dead.is_some() { self.check_reachable(path) } else { Ok(()) }
     }
 
-    /// Makes what lies below `path` unreadable, and everything else readable.
+    /// Makes everything below `path` unreadable, and everything else readable.
     pub(super) fn make_unreadable(&mut self, path: Option<&Path>) -> io::Result<()> {
         self.unreadable = path.map(Path::to_path_buf);
         self.unreadable_files.clear();
@@ -325,7 +325,7 @@ impl Disk {
         Ok(files)
     }
 
-    /// Bytes by which files below `path` may still grow, if there is an end to that.
+    /// Bytes by which files below `path` may still grow; `None` means without end.
     pub(super) fn space_of(&self, path: &Path) -> Option<u64> {
         if self.full.as_ref().is_some_and(|full| path.starts_with(full)) { Some(0) } else { self.space }
     }
@@ -346,7 +346,7 @@ impl Disk {
         Ok(())
     }
 
-    /// How many of the `len` bytes from `position` on a read gets.
+    /// Number of the `len` bytes from `position` on that a read gets.
     pub(super) fn readable_len(&self, inode: Inode, position: u64, len: usize) -> io::Result<usize> {
         self.check_readable(inode)?;
         match self.bad_sectors.get(&inode).filter(|bad| !bad.is_empty()) {
@@ -406,7 +406,7 @@ impl Disk {
         self.directory(inode).map(|_| ())
     }
 
-    /// Makes the directory `name` in another one; fine if it is there.
+    /// Makes the directory `name` in another one; no error if it exists.
     pub(super) fn create_dir_in(&mut self, directory: Inode, name: &OsStr) -> io::Result<()> {
         self.check_device(directory)?;
         if self.links(directory) == 0 {
@@ -420,7 +420,7 @@ impl Disk {
         }
     }
 
-    /// What a file or a directory is.
+    /// Facts about a file or a directory.
     pub(super) fn stat(&self, inode: Inode) -> Stat {
         let (len, modified_ms) = match self.nodes.get(&inode) {
             Some(Node::File(image)) => (Some(image.len() as u64), image.modified_ms),
@@ -435,8 +435,8 @@ impl Disk {
         }
     }
 
-    /// How many names a file or a directory has: one, if it has any, as nothing here gives it another. The root has one that
-    /// nobody can take away.
+    /// Number of names of a file or a directory: one or none, as nothing here gives it another. The root has one that
+    /// cannot be removed.
     fn links(&self, inode: Inode) -> u64 {
         let is_named = |node: &Node| match node {
             Node::Directory(directory) => directory.live.values().any(|named| *named == inode),
@@ -490,7 +490,7 @@ impl Disk {
         self.unlink(entry, inode)
     }
 
-    /// The space of what has lost its name, as if nobody had it open.
+    /// Gives back the space of a file without a name, as if no handle led to it.
     fn give_back(&mut self, inode: Inode) {
         if let (Some(space), Some(Node::File(image))) = (self.space.as_mut(), self.nodes.get(&inode)) {
             *space += image.len() as u64;
@@ -529,7 +529,7 @@ impl Disk {
         self.unlink(entry, inode)
     }
 
-    /// Writes to a file. At the stop a prefix of the bytes may get through; on a full disk what fits does.
+    /// Writes to a file. At the stop a prefix of the bytes may get through; on a full disk the bytes that fit do.
     pub(super) fn write(&mut self, inode: Inode, bytes: &[u8], position: u64) -> io::Result<()> {
         self.check_device(inode)?;
         let position = usize::try_from(position).map_err(io::Error::other)?;
@@ -567,7 +567,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Says that a file last changed then.
+    /// Sets the time at which a file last changed.
     pub(super) fn set_modified(&mut self, inode: Inode, time: TimestampMs) -> io::Result<()> {
         self.check_device(inode)?;
         self.file_mut(inode)?.modified_ms = time.0;
@@ -602,8 +602,8 @@ impl Disk {
         Ok(())
     }
 
-    /// Begins to write so many bytes from `position` on to the disk, which changes nothing, or fails: these pages count as
-    /// clean then, and no later sync says that they were lost.
+    /// Begins to write `len` bytes from `position` on to the disk, which changes nothing, or fails: the pages count
+    /// as clean then, and no later sync reports that they were lost.
     pub(super) fn begin_write_back(&mut self, inode: Inode, position: u64, len: u64) -> io::Result<()> {
         self.write_back_bytes += len;
         self.write_backs += 1;
@@ -633,7 +633,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Syncs what a durable write has just written: `len` bytes from `position` on.
+    /// Syncs the bytes of a durable write: `len` bytes from `position` on.
     pub(super) fn sync_range(&mut self, inode: Inode, position: u64, len: usize) -> io::Result<()> {
         let start = usize::try_from(position).map_err(io::Error::other)?;
         let fails = self.pass_sync()?;
@@ -666,8 +666,8 @@ impl Disk {
         Ok(())
     }
 
-    /// For each pending change, whether a sync of `directory` covers it: it concerns that directory, or a later one
-    /// that does builds on it.
+    /// For each pending change, whether a sync of `directory` covers it: it concerns that directory, or a later
+    /// change that does builds on it.
     fn changes_of(&self, directory: Inode) -> Vec<bool> {
         let mut needed: BTreeSet<&Entry> = BTreeSet::new();
         let mut wanted = vec![false; self.changes.len()];
@@ -680,13 +680,13 @@ impl Disk {
         wanted
     }
 
-    /// Syncs all files below a directory, as if they were a file system of their own, and all names.
-    /// What is of the file system that a test has mounted.
+    /// The files and directories of the file system that a test has mounted.
     pub(super) fn mounted(&self) -> BTreeSet<Inode> {
         let below = |root| self.reachable(root, |directory| &directory.live);
         self.mounted.map(below).unwrap_or_default()
     }
 
+    /// Syncs all files below a directory, as if they were a file system of their own, and all names.
     pub(super) fn sync_volume(&mut self, directory: Inode) -> io::Result<()> {
         let fails = self.pass_sync()?;
         let mounted = self.mounted();
@@ -695,7 +695,7 @@ impl Disk {
         let fails = fails || below.iter().any(|inode| self.check_device(*inode).is_err());
         for (inode, node) in self.nodes.iter_mut().filter(|(inode, _)| below.contains(inode)) {
             match node {
-                Node::File(image) if image.is_settled() => {}
+                Node::File(image) if image.is_clean() => {}
                 Node::File(image) if fails => {
                     Arc::make_mut(image).fail_sync();
                     if let Some(untold) = &mut self.untold {
@@ -749,8 +749,7 @@ impl Disk {
         self.renames_left = None;
     }
 
-    /// The power fails: what was synced is there, what was not may be there in part. The disk's own randomness says
-    /// what is.
+    /// The power fails: synced bytes are there, others may be there in part, as the disk's own randomness decides.
     pub(super) fn crash(&mut self) {
         let mut random = self.random.clone();
         self.lose_power(&mut random);
@@ -772,7 +771,7 @@ impl Disk {
         let tears_blocks = self.tears_blocks;
         for node in self.nodes.values_mut() {
             match node {
-                Node::File(image) if image.is_settled() => {}
+                Node::File(image) if image.is_clean() => {}
                 Node::File(image) => Arc::make_mut(image).crash(choose, tears_blocks),
                 Node::Directory(directory) => directory.live.clone_from(&directory.durable),
             }
@@ -780,8 +779,8 @@ impl Disk {
         self.restart();
     }
 
-    /// Chooses which of the pending changes are there. Nothing is to choose about a change of a name of which an
-    /// earlier change was lost, or in a directory that was lost: it is lost with it.
+    /// Chooses which of the pending changes survive. There is no choice for a change that is lost with an earlier
+    /// one: of the same name, or of its directory.
     fn crash_directories(&mut self, choose: &mut dyn Choose) {
         let mut reachable = self.durably_reachable(ROOT);
         let mut lost: BTreeSet<Entry> = BTreeSet::new();
@@ -799,7 +798,7 @@ impl Disk {
         }
     }
 
-    /// What a walk from `start` finds on the disk.
+    /// The inodes that a walk from `start` finds on the disk.
     fn durably_reachable(&self, start: Inode) -> BTreeSet<Inode> {
         self.reachable(start, |directory| &directory.durable)
     }
@@ -822,27 +821,27 @@ impl Disk {
         reachable
     }
 
-    /// Tells apart the states that a power cut may leave of `before`: the same for two of them if, and but for a
-    /// collision only if, the same is found in both.
+    /// Distinguishes the states that a power cut may leave of `before`: two are equal if (and but for a collision
+    /// only if) their contents are.
     pub(super) fn fingerprint(&self, before: &Self) -> u64 {
         let mut hasher = DefaultHasher::new();
         for (inode, node) in &self.nodes {
             inode.hash(&mut hasher);
             match node {
                 Node::Directory(directory) => directory.live.hash(&mut hasher),
-                Node::File(image) if !before.is_settled(*inode) => image.hash_content(&mut hasher),
+                Node::File(image) if !before.is_clean(*inode) => image.hash_content(&mut hasher),
                 Node::File(_) => {}
             }
         }
         hasher.finish()
     }
 
-    fn is_settled(&self, inode: Inode) -> bool {
-        matches!(self.nodes.get(&inode), Some(Node::File(image)) if image.is_settled())
+    fn is_clean(&self, inode: Inode) -> bool {
+        matches!(self.nodes.get(&inode), Some(Node::File(image)) if image.is_clean())
     }
 }
 
-/// The names on the way to `path`; relative paths begin at the root, which is all there is.
+/// The names on the way to `path`; relative paths begin at the root, which is the only directory to begin at.
 fn names(path: &Path) -> io::Result<Vec<&OsStr>> {
     let mut names = Vec::new();
     for component in path.components() {

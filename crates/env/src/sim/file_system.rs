@@ -18,14 +18,14 @@ use super::crash_states::CrashStates;
 use super::disk::{Disk, Inode, PlantedBug};
 use crate::{DirEntry, Directory, File, FileSystem, LockGuard, OpenMode, Stat, Volume, is_device_error};
 
-/// A file opened past the page cache takes multiples of this.
+/// Reads and writes past the page cache take multiples of this many bytes.
 const DIRECT_BLOCK_BYTES: usize = 512;
 
 /// A file system in memory that can lose power.
 ///
-/// A *process kill* ([`Self::kill`]) keeps every byte that was written; a *power cut* ([`Self::crash`]) keeps what
-/// was synced and, of the rest, an arbitrary subset of 512-byte sectors and directory changes. After either, handles
-/// and locks of the former life are dead.
+/// A *process kill* ([`Self::kill`]) keeps every byte that was written. A *power cut* ([`Self::crash`]) keeps synced
+/// bytes and, of the rest, an arbitrary subset of 512-byte sectors and directory changes. After either, handles and
+/// locks of the former life are dead.
 #[derive(Clone, Debug)]
 pub struct SimFileSystem {
     disk: Arc<Mutex<Disk>>,
@@ -34,7 +34,7 @@ pub struct SimFileSystem {
     hang: Arc<Hang>,
 }
 
-/// Below which path a device does not answer, and who waits for it.
+/// The path below which a device does not answer, and the calls that wait for it.
 #[derive(Debug, Default)]
 struct Hang {
     path: Mutex<Option<PathBuf>>,
@@ -42,7 +42,7 @@ struct Hang {
 }
 
 impl Hang {
-    /// Waits while what lies at `path` does not answer.
+    /// Waits while the device of `path` does not answer.
     fn wait(&self, path: &Path) {
         let mut hanging = self.path.lock();
         while hanging.as_ref().is_some_and(|below| path.starts_with(below)) {
@@ -53,7 +53,7 @@ impl Hang {
 
 type Action = Box<dyn FnOnce() + Send>;
 
-/// What happens while the next call of a sort is waited for.
+/// Actions that run while the next call of a sort is waited for.
 #[derive(Default)]
 struct Meanwhile {
     read: Option<Action>,
@@ -80,7 +80,7 @@ impl SimFileSystem {
         Self { disk, meanwhile: Arc::default(), volumes: Arc::default(), hang: Arc::default() }
     }
 
-    /// Has the times of files go by this clock.
+    /// Takes the times of files from this clock.
     pub(super) fn follow(&self, clock: &Arc<SimClock>) {
         self.disk.lock().clock = clock.clone();
     }
@@ -95,13 +95,13 @@ impl SimFileSystem {
         self.disk.lock().syncs
     }
 
-    /// Bytes of which somebody had the system begin to write them to the disk.
+    /// Bytes that callers asked the system to begin to write to the disk.
     pub fn write_back_bytes(&self) -> u64 {
         self.disk.lock().write_back_bytes
     }
 
-    /// Stops the machine after `count` more operations that change something: every later call fails, and if the
-    /// next one is a write, a prefix of it may get through. [`Self::kill`] or [`Self::crash`] starts it again.
+    /// Stops the machine after `count` more operations that change something: every later call fails, and if the next
+    /// one is a write, a prefix of it may get through. [`Self::kill`] or [`Self::crash`] starts it again.
     pub fn stop_after(&self, count: u64) {
         let mut disk = self.disk.lock();
         disk.stop_at = Some(disk.operations + count);
@@ -114,23 +114,23 @@ impl SimFileSystem {
         disk.fail_sync_at = Some(disk.syncs + count);
     }
 
-    /// Runs `action` while the next sync of a file or of a durable write is waited for, on the thread that waits: whatever else the action
-    /// waits for must not be held by the caller of the sync.
+    /// Runs `action` during the next sync of a file or the next durable write, on the calling thread: the caller of
+    /// the sync must not hold anything that the action waits for.
     pub fn during_next_sync(&self, action: impl FnOnce() + Send + 'static) {
         self.meanwhile.lock().sync = Some(Box::new(action));
     }
 
-    /// The same of the next read of a file.
+    /// As [`Self::during_next_sync`], for the next read of a file.
     pub fn during_next_read(&self, action: impl FnOnce() + Send + 'static) {
         self.meanwhile.lock().read = Some(Box::new(action));
     }
 
-    /// The same of the next call that sets the length of a file.
+    /// As [`Self::during_next_sync`], for the next call that sets the length of a file.
     pub fn during_next_cut(&self, action: impl FnOnce() + Send + 'static) {
         self.meanwhile.lock().cut = Some(Box::new(action));
     }
 
-    /// The same of the next call that has the system begin to write to the disk.
+    /// As [`Self::during_next_sync`], for the next [`File::begin_write_back`].
     pub fn during_next_write_back(&self, action: impl FnOnce() + Send + 'static) {
         self.meanwhile.lock().write_back = Some(Box::new(action));
     }
@@ -142,8 +142,8 @@ impl SimFileSystem {
         disk.fail_write_at = Some(disk.writes + count);
     }
 
-    /// Lets `count` more calls that have the system begin to write to the disk succeed and the next one fail for want of
-    /// space, as a file system does that drops the pages then: they count as clean, and a sync succeeds and writes nothing.
+    /// Lets `count` more calls of [`File::begin_write_back`] succeed and the next one fail for lack of space, as a
+    /// file system does that drops the pages then: they count as clean, and a sync succeeds and writes nothing.
     pub fn fail_write_back_after(&self, count: u64) {
         let mut disk = self.disk.lock();
         disk.fail_write_back_at = Some(disk.write_backs + count);
@@ -154,92 +154,94 @@ impl SimFileSystem {
         self.disk.lock().cuts_to_fail = 1;
     }
 
-    /// Calls so far that say by its path what they are about: such as open, list, rename and remove.
+    /// Calls so far that name a path, such as open, list, rename and remove.
     pub fn calls(&self) -> u64 {
         self.disk.lock().calls
     }
 
-    /// Lets `count` more of these calls succeed and the next one fail with an error of this kind, without having done
-    /// anything.
+    /// Lets `count` more of these calls succeed and the next one fail with an error of this kind, without an effect.
     pub fn fail_call_after(&self, count: u64, kind: io::ErrorKind) {
         let mut disk = self.disk.lock();
         disk.fail_call_at = Some((disk.calls + count, kind));
     }
 
-    /// Makes every opening and listing of a file or directory fail because the machine has no descriptor left, or no longer.
+    /// Makes every opening and listing of a file or directory fail because the machine has no descriptor left;
+    /// `false` ends it.
     pub fn exhaust_descriptors(&self, are_exhausted: bool) {
         self.disk.lock().are_descriptors_exhausted = are_exhausted;
     }
 
-    /// Makes every opening of what lies below `path`, and every reading of the files that are there now, fail with an
-    /// input/output error, as of a device that is gone; `None` ends it.
+    /// Makes every opening below `path`, and every read of the files that are there now, fail with an input/output
+    /// error, as of a device that is gone; `None` ends it.
     pub fn make_unreadable(&self, path: Option<&Path>) -> io::Result<()> {
         self.disk.lock().make_unreadable(path)
     }
 
-    /// Makes everything fail with an input/output error that is done to what lies below `path`, as of a device that is
-    /// dead; `None` ends it.
+    /// Makes every operation below `path` fail with an input/output error, as of a dead device; `None` ends it.
     pub fn kill_device(&self, path: Option<&Path>) -> io::Result<()> {
         self.disk.lock().kill_device(path)
     }
 
-    /// Makes everything wait that is done to what lies at and below `path`, as of a device, or a server of files, that does not
-    /// answer; `None` ends it.
+    /// Makes every operation at and below `path` wait, as for a device or a file server that does not answer; `None`
+    /// ends it.
     pub fn hang_device(&self, path: Option<&Path>) {
         *self.hang.path.lock() = path.map(Path::to_path_buf);
         self.hang.is_over.notify_all();
     }
 
-    /// Makes everything that is opened at `path` and below, and every use of what is there now, be refused for want of
-    /// rights; `None` ends it.
+    /// Refuses, for lack of rights, every opening at `path` and below, and every use of the files that are there now;
+    /// `None` ends it.
     pub fn forbid(&self, path: Option<&Path>) -> io::Result<()> {
         self.disk.lock().forbid(path)
     }
 
-    /// Makes these bytes of the file at `path` unreadable, and no others of it: a read that begins there fails with an
-    /// input/output error, and one that comes to them ends before; past the page cache it fails as a whole, with the
-    /// error of the block layer, as Linux has it.
-    /// None, if there are no bytes in the range. A file that is cut before them is rid of them.
+    /// Makes these bytes of the file at `path` unreadable, and no others of it; none, if the range is empty.
+    ///
+    /// - A read that begins there fails with an input/output error.
+    /// - A read that reaches them ends before them.
+    /// - Past the page cache a read fails as a whole, with the error of the block layer, as on Linux.
+    ///
+    /// A cut of the file before these bytes removes them.
     pub fn break_sectors(&self, path: &Path, bytes: Range<u64>) -> io::Result<()> {
         self.disk.lock().break_sectors(path, bytes)
     }
 
-    /// Makes power cuts harsher: a 4096-byte block that is being written, and all that was synced in it before, may
-    /// hold anything afterwards. Without this a 512-byte sector is old or new.
+    /// Makes power cuts harsher: a 4096-byte block that is being written, and all bytes synced in it before, may hold
+    /// anything afterwards. Without this a 512-byte sector is old or new.
     pub fn tear_blocks(&self, are_torn: bool) {
         self.disk.lock().tears_blocks = are_torn;
     }
 
-    /// Makes every opening of a file past the page cache be refused as unsupported, or no longer.
+    /// Refuses every opening of a file past the page cache as unsupported; `false` ends it.
     pub fn refuse_direct(&self, is_refused: bool) {
         self.disk.lock().is_direct_refused = is_refused;
     }
 
-    /// Makes syncs of volumes succeed also where something was lost, as on an overlay or an old kernel, or no longer. The
-    /// next sync of such a file by itself fails.
+    /// Makes syncs of volumes succeed even after a lost write, as on an overlay or an old kernel; `false` ends it.
+    /// The next sync of such a single file fails.
     pub fn silence_volumes(&self, are_silent: bool) {
         self.disk.lock().untold = are_silent.then(BTreeSet::new);
     }
 
-    /// From now on and until the process dies the code under test behaves as if it had this bug.
+    /// From now on, until the process dies, the code under test behaves as if it had this bug.
     pub fn plant(&self, bug: PlantedBug) {
         self.disk.lock().planted = Some(bug);
     }
 
-    /// Sets by how many bytes files may still grow; `None` means without end. A write that does not fit is carried
+    /// Sets the bytes by which files may still grow; `None` means without end. A write that does not fit is carried
     /// out as far as it does.
     pub fn set_space(&self, bytes: Option<u64>) {
         self.disk.lock().space = bytes;
     }
 
-    /// Has no file below `path` grow any more, as if that were a volume of its own that is full, whatever is removed
-    /// there; `None` ends it.
+    /// Stops all growth of files below `path`, as if that were a full volume of its own, whatever is removed there;
+    /// `None` ends it.
     pub fn fill_device(&self, path: Option<&Path>) {
         self.disk.lock().full = path.map(Path::to_path_buf);
     }
 
-    /// Makes what lies at and below `path` a file system of its own: a sync of the one around it leaves the files there as
-    /// they are, and nothing is renamed across.
+    /// Makes everything at and below `path` a file system of its own: a sync of the one around it leaves the files
+    /// there as they are, and nothing is renamed across.
     pub fn mount(&self, path: &Path) -> io::Result<()> {
         self.with(|disk| {
             disk.mounted = Some(disk.resolve(path)?);
@@ -247,17 +249,17 @@ impl SimFileSystem {
         })
     }
 
-    /// Says that what lies below `path` is a volume of so many bytes. How many of them are left is not changed by that.
+    /// Declares everything below `path` a volume of `bytes`. Its free space stays the same.
     pub fn set_total_bytes(&self, path: &Path, bytes: u64) {
         self.volumes.lock().insert(path.to_path_buf(), bytes);
     }
 
-    /// Has every renaming be refused for want of space, as XFS does on a volume without any, or no longer.
+    /// Refuses every renaming for lack of space, as XFS does on a full volume; `false` ends it.
     pub fn refuse_renames(&self, are_refused: bool) {
         self.disk.lock().renames_left = are_refused.then_some(0);
     }
 
-    /// The same after `count` more renamings.
+    /// As [`Self::refuse_renames`], after `count` more renamings.
     pub fn refuse_renames_after(&self, count: u64) {
         self.disk.lock().renames_left = Some(count);
     }
@@ -272,7 +274,7 @@ impl SimFileSystem {
         self.disk.lock().crash();
     }
 
-    /// The states in which a power cut at this moment may leave the disk, `bound` of them at most: each a disk of its
+    /// The states in which a power cut at this moment may leave the disk, at most `bound` of them: each a disk of its
     /// own, while this one goes on.
     pub fn crash_states(&self, bound: usize) -> CrashStates {
         CrashStates::new(&self.disk.lock(), bound)
@@ -414,7 +416,7 @@ impl FileSystem for SimFileSystem {
         self.with(|disk| Ok(disk.space_of(path).unwrap_or(u64::MAX)))
     }
 
-    // What a simulation limits is the space that is left: the disk around it is as large as can be, if nothing else was said.
+    // A simulation limits the free space: the disk itself is as large as possible, unless the test has set a size.
     fn total_bytes(&self, path: &Path) -> io::Result<u64> {
         let volumes = self.volumes.lock();
         let bytes = volumes.iter().find(|(volume, _)| path.starts_with(volume)).map(|(_, bytes)| *bytes);
@@ -500,7 +502,7 @@ impl Directory for SimDirectory {
 #[derive(Debug)]
 struct SimFile {
     fs: SimFileSystem,
-    /// Under which it was opened.
+    /// The path by which it was opened.
     path: PathBuf,
     inode: Inode,
     life: u64,
@@ -509,7 +511,7 @@ struct SimFile {
 }
 
 impl SimFile {
-    /// Refuses what a file opened past the page cache refuses.
+    /// Refuses the calls that a file opened past the page cache refuses.
     fn check_aligned(&self, bytes: &[u8], position: u64) -> io::Result<()> {
         let is_aligned = position.is_multiple_of(DIRECT_BLOCK_BYTES as u64)
             && bytes.len().is_multiple_of(DIRECT_BLOCK_BYTES)
@@ -517,7 +519,7 @@ impl SimFile {
         if self.is_direct && !is_aligned { Err(io::ErrorKind::InvalidInput.into()) } else { Ok(()) }
     }
 
-    /// What a test wants to happen while a read is waited for.
+    /// Runs the test's action for a read.
     fn wait_for_read(&self) {
         self.fs.hang.wait(&self.path);
         let meanwhile = self.fs.meanwhile.lock().read.take();
@@ -526,7 +528,7 @@ impl SimFile {
         }
     }
 
-    /// What a test wants to happen while a sync is waited for.
+    /// Runs the test's action for a sync.
     fn wait_for_sync(&self) {
         self.fs.hang.wait(&self.path);
         let meanwhile = self.fs.meanwhile.lock().sync.take();
@@ -579,7 +581,7 @@ impl File for SimFile {
         if read == buffer.len() {
             return Ok(());
         }
-        // What comes next is unreadable, or the end.
+        // The next byte is unreadable, or there is none.
         self.fs.disk.lock().readable_len(self.inode, position + read as u64, 1)?;
         Err(io::ErrorKind::UnexpectedEof.into())
     }

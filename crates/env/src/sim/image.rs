@@ -1,4 +1,4 @@
-//! One simulated file: what processes see, and what the disk would hold after a power cut.
+//! One simulated file: the bytes that processes see, and those that the disk would hold after a power cut.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash as _, Hasher};
@@ -6,12 +6,12 @@ use std::ops::Range;
 
 use super::crash_states::Choose;
 
-/// A disk writes this many bytes in one piece: after a power cut a sector is old or new, never a mixture.
+/// A disk writes this many bytes at once: after a power cut a sector is old or new, never a mixture.
 const SECTOR_BYTES: usize = 512;
 
-/// A device that is cut off while it writes may destroy this many bytes around.
+/// A device that loses power while it writes may destroy this many bytes around.
 const BLOCK_BYTES: usize = 4096;
-/// What such a block holds then, one time in [`TORN_CHOICES`].
+/// The content of such a block then, one time in [`TORN_CHOICES`].
 const GARBAGE: u8 = 0xdb;
 const TORN_CHOICES: usize = 4;
 
@@ -29,7 +29,8 @@ pub(super) struct FileImage {
     durable: Vec<u8>,
     dirty: BTreeMap<usize, Vec<Vec<u8>>>,
     lens: Vec<usize>,
-    /// When it last changed, by the wall clock. A power cut leaves it as it is: nothing that a check looks at hangs on an earlier time.
+    /// When it last changed, by the wall clock, in milliseconds since 1970. A power cut leaves it as it is: no check
+    /// depends on an earlier time.
     pub(super) modified_ms: i64,
 }
 
@@ -45,8 +46,8 @@ impl FileImage {
         &self.live[start..end]
     }
 
-    /// What the disk has of those bytes, past the page cache: sectors that wait for a sync are written out first, as
-    /// Linux does it, which makes none of them durable.
+    /// The disk's version of those bytes, past the page cache: sectors that wait for a sync are written out first, as
+    /// Linux does, which makes none of them durable.
     pub(super) fn read_direct(&self, position: usize, len: usize) -> Vec<u8> {
         let mut bytes = self.read(position, len).to_vec();
         let mut at = position;
@@ -64,7 +65,7 @@ impl FileImage {
         bytes
     }
 
-    /// Drops what the page cache has of whole sectors in `range` and no write waits for: the next read asks the disk.
+    /// Drops the cached content of whole sectors in `range` that no write waits for: the next read asks the disk.
     pub(super) fn drop_clean(&mut self, range: Range<usize>) {
         let sectors =
             range.start.div_ceil(SECTOR_BYTES)..range.end.min(self.live.len()).div_ceil(SECTOR_BYTES);
@@ -92,7 +93,7 @@ impl FileImage {
             self.lens.push(end);
         }
         self.live[position..end].copy_from_slice(bytes);
-        // What lies between the end and a write beyond it reads as zeros, also where something was cut off before.
+        // Bytes between the end and a write beyond it read as zeros, also where the file was cut before.
         for sector in position.min(grown_from) / SECTOR_BYTES..=(end - 1) / SECTOR_BYTES {
             let content = self.live[sector * SECTOR_BYTES..self.sector_end(sector)].to_vec();
             self.dirty.entry(sector).or_default().push(content);
@@ -107,7 +108,7 @@ impl FileImage {
         self.live.resize(len, 0);
         self.lens.push(len);
         if len > grown_from {
-            // Zeros were promised: what was cut off before must not show through again.
+            // Zeros were promised: bytes that were cut off before must not show again.
             for sector in grown_from / SECTOR_BYTES..=(len - 1) / SECTOR_BYTES {
                 let content = self.live[sector * SECTOR_BYTES..self.sector_end(sector)].to_vec();
                 self.dirty.entry(sector).or_default().push(content);
@@ -119,7 +120,7 @@ impl FileImage {
         self.live.len().min((sector + 1) * SECTOR_BYTES)
     }
 
-    /// A sync that succeeds: the disk has what processes see in each sector that was dirty.
+    /// A sync that succeeds: the disk has the bytes that processes see in each sector that was dirty.
     pub(super) fn sync(&mut self) {
         self.durable.resize(self.live.len(), 0);
         for sector in std::mem::take(&mut self.dirty).into_keys() {
@@ -131,7 +132,7 @@ impl FileImage {
         self.lens.clear();
     }
 
-    /// A sync of `range` alone that succeeds: its bytes are on the disk, and the file is at least as long as to show
+    /// A sync of `range` alone that succeeds: its bytes are on the disk, and the file is at least long enough to show
     /// them.
     pub(super) fn sync_range(&mut self, range: Range<usize>) {
         if range.is_empty() {
@@ -153,15 +154,15 @@ impl FileImage {
         });
     }
 
-    /// A sync that fails the way Linux does it: the pages are marked clean although the disk has the old bytes, so
-    /// that the next sync succeeds and writes nothing.
+    /// A sync that fails as on Linux: the pages are marked clean although the disk has the old bytes, so that the
+    /// next sync succeeds and writes nothing.
     pub(super) fn fail_sync(&mut self) {
         self.dirty.clear();
         self.lens.clear();
     }
 
-    /// Whether a power cut leaves nothing to choose: the disk has what processes see.
-    pub(super) fn is_settled(&self) -> bool {
+    /// Whether a power cut has no choice: the disk has the bytes that processes see.
+    pub(super) fn is_clean(&self) -> bool {
         self.dirty.is_empty() && self.lens.is_empty() && self.live == self.durable
     }
 
@@ -169,8 +170,8 @@ impl FileImage {
         self.live.hash(hasher);
     }
 
-    /// A power cut: each sector written since the last sync is there in any of its states, or not at all, and the
-    /// size is any that the file had since. With `tears_blocks` a whole block with such a sector may be garbage.
+    /// A power cut: each sector written since the last sync takes any of its states, or its durable one, and the size
+    /// is any that the file had since. With `tears_blocks` a whole block with such a sector may be garbage.
     pub(super) fn crash(&mut self, choose: &mut dyn Choose, tears_blocks: bool) {
         let torn: BTreeSet<usize> = if tears_blocks {
             self.dirty.keys().map(|sector| sector * SECTOR_BYTES / BLOCK_BYTES).collect()
@@ -192,7 +193,7 @@ impl FileImage {
         }
         for block in torn {
             let (start, end) = (block * BLOCK_BYTES, ((block + 1) * BLOCK_BYTES).min(len));
-            // Neither the first choice nor the last: those are what was durable and what processes saw.
+            // Neither the first choice nor the last: those are the durable state and the one that processes saw.
             if start < end && choose.choose(TORN_CHOICES) == 1 {
                 self.durable[start..end].fill(GARBAGE);
             }
@@ -209,8 +210,8 @@ fn overlay(old: &[u8], new: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// What there is to choose from: each value once, but for the durable one, which is first, and the newest, which is
-/// last also where it equals another.
+/// The choices: each value once, but for the durable one, which is first, and the newest, which is last even if it
+/// equals another.
 fn options<T: PartialEq>(durable: T, mut versions: Vec<T>) -> Vec<T> {
     let newest = versions.pop();
     let mut options = vec![durable];
@@ -230,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_synced_survives_every_power_cut() {
+    fn synced_bytes_survive_every_power_cut() {
         for seed in 0..50 {
             let mut image = FileImage::default();
             image.write(0, &[1; 1000]);
@@ -258,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_block_takes_what_was_synced_in_it_along_and_nothing_else() {
+    fn torn_block_loses_only_its_own_synced_bytes() {
         let mut destroyed = 0;
         for seed in 0..60 {
             let mut image = FileImage::default();

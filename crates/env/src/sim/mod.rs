@@ -1,9 +1,9 @@
 //! The simulated half: files with a live and a durable image, a clock that a test moves, seeded randomness.
 //!
-//! Owns what a test needs to stop the world at any write or sync and to look at each state a power cut may leave.
-//! Everything follows from one seed, so a failing run is repeated by its seed. A [`SimEnv`] by itself is one machine whose
-//! workers are threads of the operating system; in a [`World`] several machines, with a network between them, are stepped in an
-//! order that follows from the seed, too.
+//! Owns a test's means to stop the world at any write or sync, and to examine each state that a power cut may leave.
+//! Everything follows from one seed, so a failing run is repeated by its seed. A [`SimEnv`] by itself is one machine
+//! whose workers are threads of the operating system. In a [`World`] several machines, with a network between them,
+//! are stepped in an order that follows from the seed, too.
 
 mod clock;
 mod crash_states;
@@ -44,8 +44,8 @@ impl SimEnv {
         Self::of(SimFileSystem::new(seed), SimClock::new(), SimRandom::new(seed ^ 0x5eed))
     }
 
-    /// The worlds in which a power cut at this moment may leave this one; see [`SimFileSystem::crash_states`]. Time and
-    /// randomness go on in each as they would here.
+    /// The worlds in which a power cut at this moment may leave this one; see [`SimFileSystem::crash_states`]. In
+    /// each, time and randomness go on as they would here.
     pub fn crash_states(&self, bound: usize) -> impl Iterator<Item = Self> + '_ {
         self.fs.crash_states(bound).map(|fs| Self::of(fs, self.clock.fork(), self.random.fork()))
     }

@@ -1,8 +1,8 @@
-//! The simulated network: links with delays, that are held up, broken or refused as a test likes.
+//! The simulated network: links with delays, which a test may hold up, break or refuse.
 //!
-//! A message of a link arrives after a delay that the seed draws, and never before the one that was sent before it. Where the way
-//! from one node to another is *cut*, messages wait, as TCP sends them again until it gives up: they arrive once the way is
-//! there again, unless the link is broken by then.
+//! A message of a link arrives after a delay that the seed draws, and never before an earlier message. While the way
+//! from one node to another is *cut*, messages wait, as TCP repeats them until it gives up: they arrive once the way
+//! is restored, unless the link is broken by then.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::future::poll_fn;
@@ -24,7 +24,7 @@ const UNREAD_MAX: usize = 64;
 
 type LinkId = u64;
 
-/// What the world knows of its network.
+/// The state of the network.
 pub(super) struct Net {
     random: SplitMix,
     delay: RangeInclusive<Duration>,
@@ -43,15 +43,15 @@ struct Listening {
 /// One end of a link.
 struct Side {
     node: NodeId,
-    /// Halves of this end that somebody has.
+    /// Halves of this end that are in use.
     halves: u8,
-    /// What this side has sent and has not arrived, oldest first.
+    /// Messages sent by this side that have not arrived, oldest first.
     sent: VecDeque<Message>,
-    /// Messages of these whose time has come, while their way is cut.
-    held: usize,
-    /// When the last of them arrives at the earliest.
+    /// Number of these whose time has come while their way is cut.
+    blocked: usize,
+    /// The earliest time at which the last of them arrives.
     arrives_at: Duration,
-    /// What has arrived here, and nobody has read.
+    /// Messages that have arrived here and are unread.
     unread: VecDeque<Bytes>,
     /// The other side sends no more.
     has_ended: bool,
@@ -65,7 +65,7 @@ struct Side {
 
 enum Message {
     Bytes(Bytes),
-    /// No more comes.
+    /// The end of the messages.
     End,
 }
 
@@ -75,7 +75,7 @@ impl Side {
             node,
             halves: 2,
             sent: VecDeque::new(),
-            held: 0,
+            blocked: 0,
             arrives_at: Duration::ZERO,
             unread: VecDeque::new(),
             has_ended: false,
@@ -86,7 +86,7 @@ impl Side {
         }
     }
 
-    /// Breaks it; answers whom to wake.
+    /// Breaks the link; returns the tasks to wake.
     fn break_off(&mut self) -> impl Iterator<Item = Waker> + use<> {
         self.is_broken = true;
         self.sent.clear();
@@ -116,12 +116,12 @@ impl Net {
 
 /// Faults of the network.
 impl World {
-    /// How long messages take from now on.
+    /// Sets the delay of messages from now on.
     pub fn set_delay(&self, delay: RangeInclusive<Duration>) {
         self.0.state.lock().net.delay = delay;
     }
 
-    /// Lets nothing arrive from one node at another, or lets it arrive again. The other way is not touched.
+    /// Stops all messages from one node to another, or lets them arrive again. The other direction is not affected.
     ///
     /// # Panics
     /// If there is no such node.
@@ -132,7 +132,7 @@ impl World {
         if is_cut {
             state.net.cuts.insert(way);
         } else if state.net.cuts.remove(&way) {
-            self.0.release_held(&mut state, way);
+            self.0.release_blocked(&mut state, way);
         }
     }
 
@@ -152,7 +152,7 @@ impl World {
 }
 
 impl Net {
-    /// Breaks links; answers whom to wake.
+    /// Breaks links; returns the tasks to wake.
     fn break_where(&mut self, is_wanted: impl Fn(&[Side; 2]) -> bool) -> Vec<Waker> {
         let mut ids: Vec<_> =
             self.links.iter().filter(|(_, sides)| is_wanted(sides)).map(|(id, _)| *id).collect();
@@ -168,14 +168,14 @@ impl Net {
 }
 
 impl Shared {
-    /// A node listens no more.
+    /// Ends all listeners of a node.
     pub(super) fn unlisten(&self, node: NodeId) {
         let listeners = self.state.lock().net.remove_listeners(node);
-        // Without the lock: they have links.
+        // Dropped without the lock: they have links.
         drop(listeners);
     }
 
-    /// A node is gone, and its system too: nobody is told of the end of its links.
+    /// Forgets the links of a node that is gone, and its system too: the other sides are not told.
     pub(super) fn forget_links(&self, node: NodeId) {
         let mut wakers = Vec::new();
         for sides in self.state.lock().net.links.values_mut() {
@@ -183,21 +183,21 @@ impl Shared {
                 wakers.extend(gone.break_off());
             }
         }
-        // They wake nobody: what waited there is gone.
+        // They wake no task: those that waited there are gone.
         drop(wakers);
     }
 
-    /// A way is there again: what waited for that arrives.
-    fn release_held(self: &Arc<Self>, state: &mut State, (from, to): (NodeId, NodeId)) {
-        let mut held: Vec<(LinkId, usize)> = Vec::new();
+    /// Lets the messages arrive that waited for a way which is restored.
+    fn release_blocked(self: &Arc<Self>, state: &mut State, (from, to): (NodeId, NodeId)) {
+        let mut blocked: Vec<(LinkId, usize)> = Vec::new();
         for (id, sides) in &state.net.links {
             let on_way = |side: &usize| sides[*side].node == from && sides[1 - side].node == to;
-            held.extend((0..2).filter(on_way).map(|side| (*id, side)));
+            blocked.extend((0..2).filter(on_way).map(|side| (*id, side)));
         }
-        held.sort_unstable();
-        for (id, side) in held {
+        blocked.sort_unstable();
+        for (id, side) in blocked {
             let messages =
-                state.net.links.get_mut(&id).map_or(0, |sides| std::mem::take(&mut sides[side].held));
+                state.net.links.get_mut(&id).map_or(0, |sides| std::mem::take(&mut sides[side].blocked));
             (0..messages).for_each(|_| self.arrive_later(state, id, side));
         }
     }
@@ -211,7 +211,7 @@ impl Shared {
         }
     }
 
-    /// Has one message more of this side arrive after a delay, and after those before it.
+    /// Schedules one more message of this side, to arrive after a delay, and after those before it.
     fn arrive_later(self: &Arc<Self>, state: &mut State, id: LinkId, side: usize) {
         let at = state.now() + state.net.draw_delay();
         let Some(sides) = state.net.links.get_mut(&id) else { return };
@@ -232,11 +232,11 @@ impl Shared {
         let net = &mut state.net;
         let Some(sides) = net.links.get_mut(&id) else { return };
         if net.cuts.contains(&(sides[from].node, sides[1 - from].node)) {
-            sides[from].held += 1;
+            sides[from].blocked += 1;
             return;
         }
         if sides[1 - from].is_broken {
-            // Nobody is there to take it, or to say so.
+            // No system is there to take it, or to answer.
             return;
         }
         match sides[from].sent.pop_front() {
@@ -249,7 +249,7 @@ impl Shared {
         waker.into_iter().for_each(Waker::wake);
     }
 
-    /// Half of an end of a link is dropped; with the second the end is closed, and with both ends the link is gone.
+    /// Drops half of an end of a link; with the second half the end is closed, and with both ends the link is gone.
     fn drop_half(&self, id: LinkId, side: usize) {
         let mut state = self.state.lock();
         let Some(sides) = state.net.links.get_mut(&id) else { return };
@@ -304,7 +304,7 @@ impl Network for SimNetwork {
             shared.sleep(node, back).await;
             match made {
                 Some(link) => Ok(link),
-                // Nobody answers.
+                // The address does not answer.
                 None => std::future::pending().await,
             }
         })
@@ -312,7 +312,7 @@ impl Network for SimNetwork {
 }
 
 impl Shared {
-    /// Makes a link from a node to an address; none if nobody hears of it or can answer.
+    /// Makes a link from a node to an address; `None` if the address does not answer.
     fn link(self: &Arc<Self>, from: NodeId, address: &str) -> io::Result<Option<Link>> {
         let mut state = self.state.lock();
         let id = state.new_id();
@@ -351,7 +351,7 @@ struct SimListener {
 impl Drop for SimListener {
     fn drop(&mut self) {
         let mut state = self.shared.state.lock();
-        // After a kill another one may listen there.
+        // After a kill another listener may have the address.
         let is_mine = state.net.listeners.get(&self.address).is_some_and(|at| at.node == self.node);
         let listening = is_mine.then(|| state.net.listeners.remove(&self.address));
         drop(state);

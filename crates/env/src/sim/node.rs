@@ -31,17 +31,17 @@ impl SimNode {
         Self { id, name: name.to_owned(), sim, shared }
     }
 
-    /// Its name, and its address on the network.
+    /// Its name, which is its address on the network.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its disk and its clocks, to look at and to injure.
+    /// Its disk and its clocks, for reading and for injecting faults.
     pub fn sim(&self) -> &SimEnv {
         &self.sim
     }
 
-    /// What code that runs on it sees.
+    /// The environment of code that runs on it.
     pub fn env(&self) -> NodeEnv {
         let here = || Here { node: self.id, shared: Arc::clone(&self.shared) };
         NodeEnv {
@@ -55,33 +55,33 @@ impl SimNode {
         }
     }
 
-    /// Ends its process as a kill does: all of its parts and its listeners are gone, and its system closes its links. What it has
-    /// written is there.
+    /// Ends its process as a kill does: all of its parts and its listeners are gone, and its system closes its links.
+    /// Written bytes stay.
     pub fn kill(&self) {
         self.shared.unlisten(self.id);
         self.shared.remove_all(self.id);
     }
 
-    /// Takes its power away: as [`Self::kill`], but nobody is told of the end of its links, and what was not synced is gone, as
-    /// [`SimFileSystem::crash`](super::SimFileSystem::crash) decides.
+    /// Takes its power away: as [`Self::kill`], but the other sides of its links are not told, and unsynced bytes are
+    /// lost as [`SimFileSystem::crash`](super::SimFileSystem::crash) decides.
     pub fn cut_power(&self) {
         self.shared.forget_links(self.id);
         self.kill();
         self.sim.fs.crash();
     }
 
-    /// Stops all of its parts where they are, as a virtual machine is stopped, while its clocks go on; or lets them go on.
+    /// Pauses all of its parts, as of a virtual machine that is stopped, while its clocks go on; or resumes them.
     pub fn pause(&self, is_paused: bool) {
         self.shared.state.lock().node(self.id).pause(is_paused);
     }
 
-    /// Has its clocks go faster than the world's time by so many millionths, or slower.
+    /// Makes its clocks faster than the world's time by `ppm` millionths, or slower.
     pub fn set_drift(&self, ppm: i32) {
         self.shared.state.lock().node(self.id).set_drift(ppm);
     }
 }
 
-/// Where the parts of a node are started.
+/// The node on which parts are started.
 struct Here {
     node: NodeId,
     shared: Arc<Shared>,
@@ -93,7 +93,7 @@ impl Here {
     }
 }
 
-/// The clocks of a node. Whoever sleeps by them lets the others go on meanwhile.
+/// The clocks of a node. A part that sleeps by them lets the other parts go on meanwhile.
 struct NodeClock {
     here: Here,
     shown: Arc<SimClock>,

@@ -1,8 +1,8 @@
 //! Several simulated machines, stepped one part at a time in an order that follows from one seed.
 //!
-//! A *part* is a task or a worker of a node. Whenever several can go on, the seed says which. Time stands still while any can;
-//! when none can, it moves to the next thing that is due. So nothing depends on the machine that the simulation runs on, and the
-//! same seed gives the same [trace](World::trace).
+//! A *part* is a task or a worker of a node. Whenever several can go on, the seed chooses one. Time stands still
+//! while any can; when none can, it moves to the next event that is due. So nothing depends on the machine that the
+//! simulation runs on, and the same seed gives the same [trace](World::trace).
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -56,9 +56,9 @@ pub(super) struct State {
 pub(super) struct Node {
     pub(super) name: String,
     clock: Arc<SimClock>,
-    /// How far its clocks go while the world's time goes a million nanoseconds.
+    /// Nanoseconds that its clocks go forward in a million nanoseconds of the world's time.
     rate: u128,
-    /// What of the world's time its clocks have not shown yet, in millionths of a nanosecond.
+    /// The part of the world's time that its clocks have not shown yet, in millionths of a nanosecond.
     carried: u128,
     is_paused: bool,
 }
@@ -79,17 +79,17 @@ pub(super) enum Body {
     Worker(Box<dyn Work>),
 }
 
-/// What happens at a time.
+/// An event that is due at a time.
 enum Due {
     Wake(PartId),
     Call(Box<dyn FnOnce() + Send>),
 }
 
-/// What is done next.
+/// The next thing to do.
 enum Next {
     Part(PartId, Body),
     Call(Box<dyn FnOnce() + Send>),
-    /// Nothing, up to the time that was asked for.
+    /// Nothing, up to the wanted time.
     Nothing,
 }
 
@@ -126,31 +126,31 @@ impl World {
         self.0.state.lock().now
     }
 
-    /// Lets so much time pass, with all that happens in it.
+    /// Lets `time` pass, with all events in it.
     pub fn run_for(&self, time: Duration) {
         let end = self.now() + time;
         self.0.run(end, || false);
     }
 
-    /// Lets time pass until `is_so`, which is looked at after each step, but no more than this; answers whether it is.
+    /// Lets time pass until `is_so`, which is asked after each step, but at most `at_most`; returns whether it is.
     pub fn run_until(&self, at_most: Duration, is_so: impl FnMut() -> bool) -> bool {
         let end = self.now() + at_most;
         self.0.run(end, is_so)
     }
 
-    /// A digest of all steps so far: of two runs that did the same it is the same.
+    /// A digest of all steps so far: equal runs have equal digests.
     pub fn trace(&self) -> u64 {
         self.0.state.lock().trace
     }
 
-    /// How many steps were made so far.
+    /// Number of steps so far.
     pub fn steps(&self) -> u64 {
         self.0.state.lock().steps
     }
 }
 
 impl Shared {
-    /// Steps what can go on until `end`, or until `is_so`; answers whether it is.
+    /// Steps parts until `end`, or until `is_so`; returns whether it is.
     pub(super) fn run(self: &Arc<Self>, end: Duration, mut is_so: impl FnMut() -> bool) -> bool {
         loop {
             if is_so() {
@@ -165,8 +165,8 @@ impl Shared {
         }
     }
 
-    /// One step of a part, which stays in the world unless it is done; answers whether it is. Steps may be within each other: one
-    /// that waits for another part, or for time, steps the others.
+    /// Runs one step of a part, which stays in the world unless it is done; returns whether it is. Steps may nest:
+    /// one that waits for another part, or for time, steps the others.
     fn step(self: &Arc<Self>, id: PartId, body: Body) -> bool {
         let (body, step) = match body {
             Body::Worker(mut work) => {
@@ -182,29 +182,30 @@ impl Shared {
                 (Body::Task(task), step)
             }
         };
-        // Dropped without the lock: it may hold what takes it.
+        // Dropped without the lock, which the body's own drop may take.
         let dropped = self.state.lock().stepped(id, body, step);
         drop(dropped);
         step == Step::Done
     }
 
-    /// Steps a worker until it is done, wherever it stands. Time moves on as far as it sleeps, with all that happens meanwhile.
+    /// Steps a worker until it is done, wherever it stands. Time moves on as far as it sleeps, with all events
+    /// meanwhile.
     ///
     /// # Panics
-    /// If it sleeps until somebody wakes it: nobody would.
+    /// If it sleeps until it is woken: no part would wake it.
     pub(super) fn finish(self: &Arc<Self>, id: PartId) {
         loop {
             let (body, until) = {
                 let mut state = self.state.lock();
                 let Some(part) = state.parts.get(&id) else { return };
                 if part.body.is_none() {
-                    // It is what waits.
+                    // It waits for itself.
                     return;
                 }
                 if part.is_ready {
                     (state.take(id), state.now)
                 } else {
-                    let until = state.wakes_at(id).expect("a worker that nobody wakes is waited for");
+                    let until = state.wakes_at(id).expect("a worker is waited for that no part wakes");
                     (None, until)
                 }
             };
@@ -232,13 +233,13 @@ impl Shared {
         id
     }
 
-    /// Takes a part out of the world. Its body is to be dropped without the lock.
+    /// Removes a part from the world. The caller drops its body without the lock.
     pub(super) fn remove(&self, id: PartId) {
         let removed = self.state.lock().remove(id);
         drop(removed);
     }
 
-    /// Takes all parts of a node out of the world.
+    /// Removes all parts of a node from the world.
     pub(super) fn remove_all(&self, node: NodeId) {
         let mut state = self.state.lock();
         let mut ids: Vec<PartId> =
@@ -249,13 +250,13 @@ impl Shared {
         drop(removed);
     }
 
-    /// Lets so much time pass by a node's clock, with all that happens in it but for the part that waits.
+    /// Lets `time` pass by a node's clock, with all events in it but for the waiting part's.
     pub(super) fn pass(self: &Arc<Self>, node: NodeId, time: Duration) {
         let until = self.state.lock().in_node_time(node, time);
         self.run(until, || false);
     }
 
-    /// Ends after so long by a node's clock.
+    /// Ends after `time` by a node's clock.
     pub(super) fn sleep(self: &Arc<Self>, node: NodeId, time: Duration) -> BoxFuture<'static, ()> {
         let slept = Arc::new(Mutex::new((false, None::<Waker>)));
         let ended = Arc::clone(&slept);
@@ -315,20 +316,20 @@ impl State {
         self.nodes.iter().position(|node| node.name == name)
     }
 
-    /// Has this called at a time, without the lock.
+    /// Schedules `call` at a time; it runs without the lock.
     pub(super) fn call_at(&mut self, at: Duration, call: Box<dyn FnOnce() + Send>) {
         let number = self.new_id();
         self.due.insert((at, number), Due::Call(call));
     }
 
-    /// When so long has passed by a node's clock.
+    /// The world's time after `time` more by a node's clock.
     fn in_node_time(&self, node: NodeId, time: Duration) -> Duration {
         let Node { rate, carried, .. } = &self.nodes[node];
         let nanos = (time.as_nanos() * RATE).saturating_sub(*carried).div_ceil(*rate);
         self.now.saturating_add(nanos_time(nanos))
     }
 
-    /// When a part that sleeps goes on by itself.
+    /// When a sleeping part goes on by itself; `None` if only a wake-up ends its sleep.
     fn wakes_at(&self, id: PartId) -> Option<Duration> {
         let wakes = |due: &Due| matches!(due, Due::Wake(part) if *part == id);
         self.due.iter().find(|(_, due)| wakes(due)).map(|((at, _), _)| *at)
@@ -356,18 +357,19 @@ impl State {
             self.ready.retain(|ready| *ready != id);
         }
         part.is_woken = false;
-        self.note(id);
+        self.count_step(id);
         Some(body)
     }
 
-    fn note(&mut self, id: PartId) {
+    /// Counts a step, and adds it to the trace.
+    fn count_step(&mut self, id: PartId) {
         self.steps += 1;
         for word in [u64::try_from(self.now.as_nanos()).unwrap_or(u64::MAX), id] {
             self.trace = (self.trace ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(17);
         }
     }
 
-    /// Gives a part its body back; what is dropped is answered.
+    /// Returns its body to a part, or returns the body that is to be dropped.
     fn stepped(&mut self, id: PartId, body: Body, step: Step) -> Option<Body> {
         let Some(part) = self.parts.get_mut(&id) else { return Some(body) };
         if step == Step::Done {
@@ -409,7 +411,7 @@ impl State {
         }
     }
 
-    /// One of those that can go on.
+    /// Chooses one of the parts that can go on.
     fn choose(&mut self) -> Option<PartId> {
         if self.nodes.iter().all(|node| !node.is_paused) {
             return (!self.ready.is_empty()).then(|| self.ready[self.random.below(self.ready.len())]);
@@ -435,7 +437,7 @@ impl State {
 }
 
 impl Node {
-    /// Has its clocks go faster by so many millionths, or slower.
+    /// Makes its clocks faster by `ppm` millionths, or slower.
     pub(super) fn set_drift(&mut self, ppm: i32) {
         self.rate = RATE.saturating_add_signed(i128::from(ppm)).max(1);
     }

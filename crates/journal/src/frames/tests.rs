@@ -1,4 +1,4 @@
-//! Frames as bytes: what is written is read, and what was changed is not.
+//! Frames as bytes: written frames are read, and changed ones are not.
 
 use bytes::Bytes;
 use proptest::prelude::*;

@@ -1,7 +1,7 @@
-//! Reading a journal again while it is in use, for a user who cannot read back what he has made of its entries.
+//! Reading a journal again while it is in use, for a user who cannot read back what they made of its entries.
 //!
-//! Guarantees that nothing is left out: a file that should be there and is not ends it with an error. Files that others
-//! have settled may go or change at any time; they are not needed and passed over.
+//! Guarantees that nothing is left out: a file that should be there and is not ends the reading with an error.
+//! Settled files may vanish or change at any time; they are not needed and are passed over.
 
 use std::io;
 
@@ -15,10 +15,11 @@ use crate::recovery::{Excluded, check_present};
 use crate::replay::{Replay, ReplayFile};
 
 impl Journal {
-    /// What was delivered at `from` or later, in the order of positions. Nobody may have settled more than `from`.
+    /// The entries delivered at `from` or later, in the order of positions. The journal may not be settled beyond
+    /// `from`.
     pub fn reread(&self, from: Position) -> Result<Replay, JournalError> {
         let from = from.max(self.settled()).0;
-        // Read before the files are looked for: what was delivered is in a file that has its name.
+        // Read before the files are looked up: a delivered entry is in a file that has its name.
         let end = self.delivered().0;
         let files = if from < end { self.files_between(from, end)? } else { Vec::new() };
         let excluded = Excluded { settled: from, ..Excluded::default() };
@@ -26,7 +27,7 @@ impl Journal {
         Ok(Replay::new(env, dir, self.id, Vec::new(), files, excluded))
     }
 
-    /// The files in which the frames from `from` to `end` are.
+    /// The files that hold the frames from `from` to `end`.
     fn files_between(&self, from: u64, end: u64) -> Result<Vec<ReplayFile>, JournalError> {
         let (mut readers, trouble) = self.readers()?;
         readers.retain(|reader| reader.header.start < end);
@@ -47,7 +48,7 @@ impl Journal {
         Ok(files)
     }
 
-    /// Every file that can be read, in the order of positions; and why the first of the others cannot.
+    /// Every file that can be read, in the order of positions, and the error of the first that cannot.
     fn readers(&self) -> Result<(Vec<FrameReader>, Option<JournalError>), JournalError> {
         let env = &self.shared.env;
         let listed = env.fs.read_dir(&self.dir).map_err(|error| JournalError::io(&self.dir, error))?;

@@ -1,5 +1,5 @@
-//! A journal whose two threads are played by the test, step by step: what is done ahead may come at any time between
-//! two groups, fail, or never come, and costs nothing that was acked.
+//! A journal whose two threads are played by the test, step by step: a step of the prefiller may come at any time
+//! between two groups, fail, or never come, and costs no acked entry.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ mod world;
 
 const DIR: &str = "/journal";
 const METHODS: [SyncMethod; 2] = [SyncMethod::DirectDsync, SyncMethod::BufferedFdatasync];
-/// Room is made in two steps in a file of this size, and it takes six entries.
+/// A file of this size, in bytes, is filled in two steps and takes six entries.
 const FILE_BYTES: u64 = 896 * 1024;
 const ENTRY_BYTES: usize = 130_000;
 
@@ -43,7 +43,7 @@ fn options(sync_method: SyncMethod, files: u64) -> JournalOptions {
 #[derive(Default)]
 struct Acked(Mutex<Vec<u64>>);
 
-/// Counts how often it is announced, and how often told.
+/// Counts its announcements, and the entries that it was told of.
 #[derive(Default)]
 struct Announced(Mutex<(usize, usize)>);
 
@@ -105,7 +105,7 @@ impl Played {
         Ok(Self { journal, writer, prefiller, acked: Arc::default(), submitted: 0 })
     }
 
-    /// Submits an entry and has it stored, if there is room.
+    /// Submits an entry and stores it, if there is room.
     fn store(&mut self) -> Step {
         let queued = self.queued();
         self.journal.shared.queue.lock().entries.push_back(queued);
@@ -119,7 +119,7 @@ impl Played {
         Queued { submission, at }
     }
 
-    /// Works ahead for so many steps at most.
+    /// Runs at most `count` steps of the prefiller.
     fn step(&self, count: u64) {
         for _ in 0..count {
             if self.prefiller.step() != Step::Again {
@@ -138,8 +138,8 @@ fn names(sim: &SimEnv, end: &str) -> usize {
     entries.iter().filter(|entry| entry.name.to_string_lossy().ends_with(end)).count()
 }
 
-/// Stores entries until the third file is in use, with steps ahead between them as `seed` wants. The number of entries
-/// that were acked, and whether all were.
+/// Stores entries until the third file is in use, with steps of the prefiller between them as `seed` decides. Returns
+/// the number of acked entries, and whether all were acked.
 fn live(sim: &SimEnv, seed: u64, method: SyncMethod) -> (u64, bool) {
     let Ok(mut played) = Played::open(sim, options(method, 3)) else { return (0, false) };
     for round in 0..14 {
@@ -190,22 +190,22 @@ fn hold_everywhere(fault: fn(&SimEnv, u64), counted: fn(&SimEnv) -> u64) {
 }
 
 #[test]
-fn what_was_acked_survives_a_power_cut_wherever_the_work_ahead_is() {
+fn acked_entries_survive_power_cut_at_any_prefill_step() {
     hold_everywhere(|sim, count| sim.fs.stop_after(count), |sim| sim.fs.operations());
 }
 
 #[test]
-fn what_was_acked_survives_a_failed_sync_wherever_the_work_ahead_is() {
+fn acked_entries_survive_failed_sync_at_any_prefill_step() {
     hold_everywhere(|sim, count| sim.fs.fail_sync_after(count), |sim| sim.fs.syncs());
 }
 
 #[test]
-fn what_was_acked_survives_a_failed_write_wherever_the_work_ahead_is() {
+fn acked_entries_survive_failed_write_at_any_prefill_step() {
     hold_everywhere(|sim, count| sim.fs.fail_write_after(count), |sim| sim.fs.operations() - sim.fs.syncs());
 }
 
 #[test]
-fn a_group_waits_for_its_own_sync_only_if_all_else_is_done_ahead() {
+fn prefilled_group_waits_only_for_its_own_sync() {
     let sim = SimEnv::new(1);
     let mut played = Played::open(&sim, options(SyncMethod::DirectDsync, 3)).unwrap();
     played.store();
@@ -233,7 +233,7 @@ fn a_server_that_writes_little_fills_little() {
 }
 
 #[test]
-fn no_file_is_made_ahead_where_another_can_be_used_again_or_the_journal_has_its_size() {
+fn spare_is_made_only_where_the_writer_would_make_a_file() {
     let sim = SimEnv::new(1);
     let mut played = Played::open(&sim, options(SyncMethod::DirectDsync, 3)).unwrap();
     for _ in 0..7 {
@@ -256,7 +256,7 @@ fn no_file_is_made_ahead_where_another_can_be_used_again_or_the_journal_has_its_
 }
 
 #[test]
-fn a_disk_without_space_for_a_spare_poisons_nothing_and_is_asked_again() {
+fn spare_without_space_is_retried_and_poisons_nothing() {
     let sim = SimEnv::new(1);
     let mut played = Played::open(&sim, options(SyncMethod::DirectDsync, 3)).unwrap();
     played.store();
@@ -301,11 +301,11 @@ fn lives_that_settle_nothing_do_not_make_a_large_file_each() {
         assert_eq!(played.acked(), stored);
         played.store();
     }
-    assert!(names(&sim, ".journal") <= 3, "what is settled goes");
+    assert!(names(&sim, ".journal") <= 3, "settled files are removed");
 }
 
 #[test]
-fn a_spare_that_the_disk_refuses_is_not_used_and_poisons_nothing() {
+fn spare_refused_by_the_disk_poisons_nothing() {
     type Fault = fn(&SimEnv);
     let faults: [Fault; 2] = [|sim| sim.fs.fail_sync_after(0), |sim| sim.fs.fail_write_after(0)];
     for fault in faults {
@@ -340,7 +340,7 @@ fn a_file_in_use_that_cannot_be_filled_fails_the_next_group() {
     }
 }
 
-/// A clock that does something when it is read next.
+/// A clock that calls a function when it is read next.
 #[derive(Default)]
 struct Prompted(Mutex<Option<Box<dyn FnOnce() + Send>>>);
 
@@ -359,7 +359,7 @@ impl Clock for Prompted {
 }
 
 #[test]
-fn what_is_queued_right_before_the_journal_is_closed_is_stored() {
+fn entry_queued_right_before_the_close_is_stored() {
     let (sim, clock) = (SimEnv::new(1), Arc::new(Prompted::default()));
     let env = Env { clock: clock.clone(), ..sim.env() };
     let mut played = Played::open_in(&env, options(SyncMethod::DirectDsync, 3)).unwrap();
@@ -371,11 +371,11 @@ fn what_is_queued_right_before_the_journal_is_closed_is_stored() {
         queue.is_closing = true;
     }));
     while played.writer.step() != Step::Done {}
-    assert_eq!(played.acked(), 1, "nobody was told what became of it");
+    assert_eq!(played.acked(), 1, "its owner was told nothing");
 }
 
 #[test]
-fn a_journal_that_was_let_go_of_is_closed_for_those_who_still_hold_it() {
+fn abandoned_journal_is_closed_for_its_remaining_holders() {
     let sim = SimEnv::new(1);
     let mut played = Played::open(&sim, options(SyncMethod::DirectDsync, 3)).unwrap();
     let submission = played.queued().submission;
@@ -384,7 +384,7 @@ fn a_journal_that_was_let_go_of_is_closed_for_those_who_still_hold_it() {
     Played::open(&sim, options(SyncMethod::DirectDsync, 3)).unwrap();
 }
 
-/// Whoever does not wait for a sync.
+/// An owner that does not wait for a sync.
 struct Unsynced;
 
 impl EntryOwner for Unsynced {
@@ -394,7 +394,7 @@ impl EntryOwner for Unsynced {
 }
 
 #[test]
-fn what_waits_for_no_sync_is_synced_in_time_although_the_queue_never_runs_empty() {
+fn unsynced_entries_are_synced_in_time_under_steady_load() {
     for method in METHODS {
         let sim = SimEnv::new(1);
         let options = options(method, 3);

@@ -1,11 +1,16 @@
-//! What becomes of a damaged journal that was closed in order, so that all of it is durable elsewhere.
+//! Beginning a journal anew that is damaged but was closed in order, so that all of it is durable elsewhere.
 //!
-//! Whoever opened it says that it was closed so; that alone may be out of date, as where an older copy of what says it was
-//! restored. So the files are asked, too, the damaged ones as far as anything can be read in them: each frame with entries
-//! has to lie below what some intact frame or header says is settled, and so has what the disk does not give back, and the
-//! frames of a file that is missing. Where nothing intact is left to say so, nothing is settled. Then no file is needed any
-//! more, and the journal begins anew, with an id and positions of its own. What is damaged is kept under another name, for
-//! whoever wants to see.
+//! The caller says that it was closed so; that alone may be out of date, for example after an older copy of the
+//! caller's own files was restored. So the journal's files are asked, too, the damaged ones as far as anything in
+//! them can be read. These have to lie below a settled position that some intact frame or header states:
+//!
+//! - each frame with entries,
+//! - each place that the disk does not give back,
+//! - the frames of a file that is missing.
+//!
+//! Where nothing intact is left to state one, nothing is settled. If the check passes, no file is needed any more,
+//! and the journal begins anew, with an id and positions of its own. Damaged files are retired: kept under another
+//! name for inspection.
 
 use std::ops::Range;
 use std::path::Path;
@@ -22,13 +27,14 @@ use crate::{JournalError, JournalId};
 struct Found {
     name: FileName,
     is_header_damaged: bool,
-    /// The most that anything intact in it says is settled.
+    /// The highest settled position that anything intact in it states.
     settled: Option<u64>,
 }
 
-/// Puts the damaged files of journal `id` aside and removes the others, if nothing in any of them is needed; else fails
-/// with `error`, the damage that was found. Durable when it returns. If it is interrupted, the next call goes on.
-pub(crate) fn put_aside_damaged(
+/// Retires the damaged files of journal `id` and removes the others, if nothing in any of them is needed; otherwise
+/// fails with `error`, the damage that was found. Durable when it returns. If it is interrupted, the next call goes
+/// on.
+pub(crate) fn retire_damaged(
     env: &Env,
     dir: &Path,
     id: JournalId,
@@ -37,7 +43,7 @@ pub(crate) fn put_aside_damaged(
     let Some(mut files) = files_without_need(env, dir, id)? else { return Err(error) };
     files.sort_by_key(|file| file.settled);
     let sync = || env.fs.sync_dir(dir).map_err(|error| JournalError::write(dir, error));
-    // One says that all is settled: it goes when all others are gone.
+    // One file states that all is settled: it goes when all others are gone.
     let Some((last, others)) = files.split_last() else { return Err(error) };
     others.iter().try_for_each(|file| clear(env, dir, *file, &error))?;
     sync()?;
@@ -45,7 +51,7 @@ pub(crate) fn put_aside_damaged(
     sync()
 }
 
-/// Gives the file another name if it is damaged, and else removes it.
+/// Retires the file if it is damaged, and otherwise removes it.
 fn clear(env: &Env, dir: &Path, file: Found, error: &JournalError) -> Result<(), JournalError> {
     let path = file.name.path(dir);
     let failed = |error| JournalError::io(&path, error);
@@ -53,23 +59,23 @@ fn clear(env: &Env, dir: &Path, file: Found, error: &JournalError) -> Result<(),
     if !file.is_header_damaged && !is_named {
         return env.fs.remove_file(&path).map_err(failed);
     }
-    let aside = free_name(env, dir, file.name.number)?;
-    env.fs.rename(&path, &aside).map_err(failed)?;
+    let retired = free_name(env, dir, file.name.number)?;
+    env.fs.rename(&path, &retired).map_err(failed)?;
     tracing::warn!(
-        %error, path = %aside.display(),
+        %error, path = %retired.display(),
         "a journal file is damaged; the server was stopped in order, so that nothing in it is needed: it is kept under \
          another name, and may be deleted"
     );
     Ok(())
 }
 
-/// All files of the journal, if everything that can be read in them is settled by their own word. `None`: something may
-/// be needed, or is another journal's.
+/// All files of the journal, if everything that can be read in them is settled by their own word. `None`: something
+/// may be needed, or is another journal's.
 fn files_without_need(env: &Env, dir: &Path, id: JournalId) -> Result<Option<Vec<Found>>, JournalError> {
     let listing = list(env, dir)?;
     let named: Vec<_> = listing.files.iter().copied().filter(|name| name.is_named).collect();
     let (mut entries_end, mut settled) = (0, None);
-    // Positions, and where the frames of their file end.
+    // Positions, each with the end of its file's frames.
     let mut unread = Vec::new();
     let mut files = Vec::with_capacity(named.len());
     for &name in &named {
@@ -96,7 +102,7 @@ fn files_without_need(env: &Env, dir: &Path, id: JournalId) -> Result<Option<Vec
         settled = said.max(settled);
     }
     let Some(settled) = settled.filter(|_| listing.held.is_empty()) else { return Ok(None) };
-    // Nothing was written to a file behind the note of a stop: a later life has begun one of its own.
+    // Nothing was written to a file behind the note of a stop: a later life has begun a file of its own.
     let may_hold_more = |(unread, frames_end): &(Range<u64>, u64)| {
         unread.end > settled && (unread.start < settled || *frames_end != settled)
     };

@@ -1,6 +1,5 @@
-//! What a recovery needs of the disk, and what comes of it if it trusts the page cache after a failed sync. That bug is
-//! planted here, on the thread of the test, because it is recovery itself that decides where to read and what to write
-//! anew.
+//! The disk space that a recovery needs, and the loss if it trusts the page cache after a failed sync. That bug is
+//! planted here, on the test's thread, because recovery itself decides where to read and what to write anew.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -61,7 +60,7 @@ fn store_bytes(journal: &Journal, index: u64, bytes: usize) -> bool {
     told.recv().unwrap()
 }
 
-/// Files so small that they are filled at once: nothing but entries is synced after the first one.
+/// Files so small that they are filled at once: after the first sync, only entries are synced.
 fn options() -> JournalOptions {
     JournalOptions { bytes: 2 * FILE_BYTES_MIN, file_bytes: FILE_BYTES_MIN, ..JournalOptions::default() }
 }
@@ -75,7 +74,7 @@ fn found(sim: &SimEnv) -> Vec<u64> {
     indexes
 }
 
-/// What a start after a failed sync serves, and what a start after a loss of power serves then.
+/// The entries served by a start after a failed sync, and those by a start after a later loss of power.
 fn served_before_and_after_a_power_cut(trusts: bool) -> (Vec<u64>, Vec<u64>) {
     let sim = SimEnv::new(1);
     {
@@ -93,7 +92,7 @@ fn served_before_and_after_a_power_cut(trusts: bool) -> (Vec<u64>, Vec<u64>) {
 }
 
 #[test]
-fn what_is_served_after_a_failed_sync_survives_a_power_cut() {
+fn entries_served_after_a_failed_sync_survive_power_cut() {
     assert_eq!(served_before_and_after_a_power_cut(false), (vec![0], vec![0]));
 }
 
@@ -105,7 +104,7 @@ fn a_recovery_that_trusts_the_page_cache_is_noticed() {
 }
 
 #[test]
-fn a_start_after_a_kill_needs_space_for_the_tail_and_three_blocks_and_without_it_changes_nothing() {
+fn start_without_space_for_the_tail_changes_nothing() {
     for bytes in [1000, 900_000] {
         let sim = SimEnv::new(1);
         let options = JournalOptions::default();
@@ -115,7 +114,7 @@ fn a_start_after_a_kill_needs_space_for_the_tail_and_three_blocks_and_without_it
         drop(journal);
         sim.fs.kill();
         sim.fs.set_space(Some(0));
-        open().expect_err("it gives files back that were made ahead, and finds no other space");
+        open().expect_err("it removes files that were made ahead, and finds no other space");
         let block_bytes = options.alignment;
         let needed = (frame_bytes(1, bytes).next_multiple_of(block_bytes) + 3 * block_bytes) as u64;
         for _ in 0..2 {
@@ -136,7 +135,7 @@ fn a_start_after_a_kill_needs_space_for_the_tail_and_three_blocks_and_without_it
 }
 
 #[test]
-fn a_file_that_is_larger_than_memory_should_hold_is_given_in_parts() {
+fn large_file_is_replayed_in_parts() {
     let sim = SimEnv::new(1);
     let open = || Journal::open(&sim.env(), Path::new("/journal"), JournalOptions::default()).unwrap();
     let (journal, _) = open();

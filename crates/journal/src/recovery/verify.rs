@@ -1,7 +1,7 @@
-//! Looking through a journal's files without opening it: for `riverrun log verify`.
+//! Checking a journal's files without opening it: for `riverrun log verify`.
 //!
-//! Reads every frame and every payload, as a replay of everything would, and changes nothing. Tells damage from the
-//! torn tail that a crash leaves and from what is settled, which nobody reads any more.
+//! Reads every frame and every payload, as a replay of everything would, and changes nothing. Tells damage from two
+//! other states: the torn tail that a crash leaves, and settled bytes, which are not read any more.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -17,30 +17,30 @@ use crate::replay::MISMATCH;
 use crate::side_files::{HeldEntry, HeldFile};
 use crate::{JournalError, JournalId, StreamId};
 
-/// Something that is wrong with a journal's file.
+/// A fault of a journal's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalFinding {
     /// The file.
     pub path: PathBuf,
     /// Where in it, in bytes from its start.
     pub position: u64,
-    /// What is wrong there.
+    /// Description of the fault.
     pub what: String,
     /// A crash has left it: it was never synced, and the next start cuts it off.
     pub is_torn_tail: bool,
-    /// It is durable elsewhere, so that nobody reads it here any more.
+    /// It is durable elsewhere, so that it is not read here any more.
     pub is_settled: bool,
-    /// Whose it is, if it hits a single entry.
+    /// The stream of the entry, if the fault hits a single one.
     pub stream: Option<StreamId>,
 }
 
-/// Looks through the journal in `dir`. Fails only if the system cannot read.
+/// Checks the journal in `dir`. Fails only if the system cannot read.
 pub fn verify(env: &Env, dir: &Path) -> Result<Vec<JournalFinding>, JournalError> {
     verify_with_held(env, dir, |_, _| {})
 }
 
-/// As [`verify`]; and shows `each` what is held aside in each file that can be read, in the order of their numbers, with
-/// the file's path.
+/// As [`verify`]; and calls `each` with the path and the entries of every side file that can be read, in the order of
+/// their numbers.
 pub fn verify_with_held(
     env: &Env,
     dir: &Path,
@@ -51,8 +51,8 @@ pub fn verify_with_held(
     Ok(verification.findings)
 }
 
-/// The id of the journal in `dir`, as the first file says whose header can be read; none where no file says it. Fails only
-/// if the system cannot read.
+/// The id of the journal in `dir`, from the first file whose header can be read; `None` if there is no such file.
+/// Fails only if the system cannot read.
 pub fn id_in(env: &Env, dir: &Path) -> Result<Option<JournalId>, JournalError> {
     for entry in env.fs.read_dir(dir).map_err(|error| JournalError::io(dir, error))? {
         let name = entry.name.to_str().filter(|_| !entry.is_dir).and_then(FileName::parse);
@@ -94,9 +94,9 @@ impl<E: FnMut(&Path, &[HeldEntry])> Verification<'_, E> {
         }
         files.sort_by_key(|(_, file)| file.header.start);
         held.sort_unstable();
-        let id = self.noted(id_of(self.env, &files))?;
+        let id = self.as_finding(id_of(self.env, &files))?;
         if let Some(id) = id {
-            // Where no header is intact nobody knows whose they are.
+            // Where no header is intact, the journal that the side files belong to is unknown.
             let is_told = !files.is_empty() || names.is_empty();
             let held_up_to = if is_told { self.check_held(&held, id)? } else { HashMap::new() };
             self.check_files(&mut files, held_up_to)?;
@@ -104,7 +104,7 @@ impl<E: FnMut(&Path, &[HeldEntry])> Verification<'_, E> {
         self.excuse_needless()
     }
 
-    /// A start does without files whose headers are damaged if the others say that all in them is settled.
+    /// A start passes over files whose headers are damaged if the other files say that all in them is settled.
     fn excuse_needless(&mut self) -> Result<(), JournalError> {
         let needless = match damaged_header::needless(self.env, self.dir, open_to_look) {
             Err(error @ JournalError::Io { .. }) => return Err(error),
@@ -117,8 +117,8 @@ impl<E: FnMut(&Path, &[HeldEntry])> Verification<'_, E> {
         Ok(())
     }
 
-    /// Takes an error about a file's content as a finding.
-    fn noted<T>(&mut self, result: Result<T, JournalError>) -> Result<Option<T>, JournalError> {
+    /// Turns an error about a file's content into a finding.
+    fn as_finding<T>(&mut self, result: Result<T, JournalError>) -> Result<Option<T>, JournalError> {
         let (path, position, what) = match result {
             Ok(value) => return Ok(Some(value)),
             Err(JournalError::Corrupt { path, position, what }) => (path, position, what),
@@ -142,7 +142,7 @@ impl<E: FnMut(&Path, &[HeldEntry])> Verification<'_, E> {
 
     fn open(&mut self, name: FileName) -> Result<Option<FrameReader>, JournalError> {
         let read = read_head(self.env, name.path(self.dir));
-        self.noted(read)
+        self.as_finding(read)
     }
 
     fn check_files(
@@ -152,7 +152,7 @@ impl<E: FnMut(&Path, &[HeldEntry])> Verification<'_, E> {
     ) -> Result<(), JournalError> {
         let Some((_, last)) = files.last_mut() else { return Ok(()) };
         let walked = walk(last);
-        let walk = self.noted(walked)?.unwrap_or_default();
+        let walk = self.as_finding(walked)?.unwrap_or_default();
         if walk.is_torn {
             self.findings.push(JournalFinding {
                 path: last.path.clone(),
@@ -165,14 +165,16 @@ impl<E: FnMut(&Path, &[HeldEntry])> Verification<'_, E> {
         }
         let in_headers = files.iter().map(|(_, file)| file.header.settled).max().unwrap_or(0);
         let excluded = Excluded { settled: in_headers.max(walk.settled), held };
-        let Some(older) = self.noted(older_of(files, excluded.settled, walk.end))? else { return Ok(()) };
+        let Some(older) = self.as_finding(older_of(files, excluded.settled, walk.end))? else {
+            return Ok(());
+        };
         for ((_, file), older) in files.iter_mut().zip(older) {
             self.check_frames(file, older.frames_end, &walk, &excluded)?;
         }
         Ok(())
     }
 
-    /// Goes over the frames of one file up to `end`.
+    /// Checks the frames of one file up to `end`.
     fn check_frames(
         &mut self,
         file: &mut FrameReader,
@@ -182,7 +184,7 @@ impl<E: FnMut(&Path, &[HeldEntry])> Verification<'_, E> {
     ) -> Result<(), JournalError> {
         let mut position = file.header.frames_start();
         while position < end {
-            let Some(frame) = self.noted(file.frame_at(position))? else { return Ok(()) };
+            let Some(frame) = self.as_finding(file.frame_at(position))? else { return Ok(()) };
             let frame = match frame {
                 Ok(frame) => frame,
                 Err(what) => {
@@ -215,7 +217,7 @@ impl<E: FnMut(&Path, &[HeldEntry])> Verification<'_, E> {
         Ok(())
     }
 
-    /// Answers for each stream the last entry of it that is held: of what was there up to it, a start reads no more.
+    /// Returns the last held entry of each stream: a start reads none of the stream's entries up to it.
     fn check_held(
         &mut self,
         held: &[HeldFile],
@@ -224,7 +226,7 @@ impl<E: FnMut(&Path, &[HeldEntry])> Verification<'_, E> {
         let mut held_up_to = HashMap::new();
         for file in held {
             let read = file.read_placed(self.env, self.dir, id);
-            let Some(entries) = self.noted(read)? else { continue };
+            let Some(entries) = self.as_finding(read)? else { continue };
             let path = file.path(self.dir);
             for HeldEntry { position, entry } in entries.iter().filter(|held| held.entry.is_damaged()) {
                 let from = entry.header.base_offset;

@@ -1,5 +1,5 @@
-//! Files that do what a careless journal would do, around those of another file system. The journal itself has no such
-//! switches.
+//! Files that behave as those of a careless journal, wrapped around another file system. The journal itself has no
+//! such switches.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -12,7 +12,7 @@ use riverrun_env::{
     AlignedBuffer, DirEntry, Directory, Env, File, FileSystem, LockGuard, OpenMode, Stat, Volume,
 };
 
-/// A bug to plant. That recovery trusts the page cache is planted inside, where recovery decides it.
+/// A bug to plant. One bug is planted elsewhere, inside recovery: trusting the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bug {
     /// Syncs of files do nothing: entries are acked before they are durable.
@@ -138,7 +138,7 @@ struct FaultyFile {
 const BLOCK: usize = 4096;
 
 impl FaultyFile {
-    /// Passes a write on, and with it the block before if that is the bug.
+    /// Passes a write on; with the bug of the same name, the block before it as well.
     fn write(
         &self,
         bytes: &[u8],
@@ -155,7 +155,7 @@ impl FaultyFile {
         }
         match to(&*self.inner, bytes, position) {
             Err(error) if self.bug == Bug::IgnoreShortWrite => {
-                // The rest of what the disk took is synced well and good.
+                // The rest of the bytes that the disk took is synced as it should be.
                 self.inner.sync_data().map_err(|_| error)
             }
             result => result,

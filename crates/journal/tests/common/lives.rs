@@ -1,4 +1,5 @@
-//! A scenario of two lives, run up to every place where something can go wrong, and what has to be true after.
+//! A scenario of two lives, run up to every place where a fault can come, and the conditions that have to hold after
+//! it.
 
 use std::sync::atomic::Ordering;
 
@@ -9,10 +10,10 @@ use riverrun_journal::{Journal, JournalError, JournalOptions, SyncMethod, Wants}
 use super::faulty::{Bug, plant};
 use super::{History, open, smallest_options};
 
-/// Counts of each fault that a bug is looked for at.
+/// Counts of each fault up to which a planted bug is looked for.
 const BOUNDARIES_OF_BUGS: u64 = 60;
 
-/// What goes wrong.
+/// The fault of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fault {
     /// The machine stops after this many operations.
@@ -23,7 +24,7 @@ pub(crate) enum Fault {
     Write(u64),
 }
 
-/// What becomes of what was not synced.
+/// The fate of unsynced bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// The power is cut.
@@ -60,7 +61,8 @@ impl Run {
         }
         let first = self.recover(&env, &history)?;
         if self.end == End::KillThenCrash {
-            // What the killed process has left in the page cache may have been seen, so it counts from now on.
+            // The entries that the killed process left in the page cache may have been seen, so they count from now
+            // on.
             history.saw(first.last().map_or(0, |last| last + 1));
         }
         sim.fs.crash();
@@ -132,7 +134,7 @@ impl Run {
         history.check(&found)
     }
 
-    /// What recovery leaves is a journal that works.
+    /// Checks that the recovered journal works.
     fn go_on(&self, sim: &SimEnv, env: &Env, history: &History, end: usize) -> Result<(), String> {
         let (journal, ..) = open(env, self.options()).map_err(|error| error.to_string())?;
         history.forget_behind(end);
@@ -146,7 +148,7 @@ impl Run {
     }
 }
 
-/// Runs the scenario with each count of `fault` until it comes after the end. Answers how many counts there were, or
+/// Runs the scenario with each count of `fault` until the fault comes after the end. Returns the number of counts, or
 /// the first violation.
 pub(crate) fn every(
     fault: fn(u64) -> Fault,

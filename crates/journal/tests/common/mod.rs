@@ -57,7 +57,7 @@ fn number(header: &EntryHeader) -> usize {
     usize::try_from(header.index).expect("a small number")
 }
 
-/// What the owners were told.
+/// The calls that the owners got.
 #[derive(Debug, Default)]
 struct Told {
     /// Position, and whether synced, of each entry in order.
@@ -65,7 +65,7 @@ struct Told {
     failed: Vec<usize>,
 }
 
-/// The owner of all entries, who checks what it is told.
+/// The owner of all entries, which checks each call.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder {
     told: Mutex<Told>,
@@ -95,14 +95,14 @@ impl EntryOwner for Recorder {
 #[derive(Debug, Default)]
 pub(crate) struct History {
     pub(crate) recorder: Arc<Recorder>,
-    /// Entries below were settled.
+    /// Entries below this number were settled.
     pub(crate) settled: AtomicUsize,
-    /// Entries below were seen by somebody.
+    /// Entries below this number were served after a start.
     seen: AtomicUsize,
 }
 
 impl History {
-    /// Submits the next entry and says its number.
+    /// Submits the next entry and returns its number.
     pub(crate) fn submit(
         &self,
         journal: &Journal,
@@ -123,7 +123,7 @@ impl History {
         journal.submit(submission).map(|()| index)
     }
 
-    /// Waits until the owner of entry `index` was told; its position, if it was stored.
+    /// Waits until the owner of entry `index` was told; returns the entry's position, if it was stored.
     pub(crate) fn wait(&self, index: usize) -> Option<Position> {
         let mut told = self.recorder.told.lock();
         loop {
@@ -148,22 +148,23 @@ impl History {
         let Some(position) = self.wait(index) else {
             return Err(journal.failure().unwrap_or(JournalError::Closed));
         };
-        // The journal says so right after the owner was told.
+        // The journal raises the position right after it has told the owner.
         while journal.delivered() <= position {
             std::thread::yield_now();
         }
         Ok(position)
     }
 
-    /// Settles all that was stored.
+    /// Settles all stored entries.
     pub(crate) fn settle(&self, journal: &Journal) {
         let count = self.recorder.told.lock().stored.last().map_or(0, |(index, ..)| index + 1);
         self.settled.fetch_max(count, Ordering::Relaxed);
         journal.settle_to(journal.delivered());
     }
 
-    /// Compares what was recovered with what was submitted: a run of entries without a gap, from what is settled or
-    /// before to what was acked as synced or behind, each with its own bytes. Returns their numbers.
+    /// Compares the recovered entries with the submitted ones: they must be a run without a gap, from the settled
+    /// position or before to the last entry acked as synced or behind, each with its own bytes. Returns their
+    /// numbers.
     pub(crate) fn check(&self, recovered: &[RecoveredEntry]) -> Result<Vec<usize>, String> {
         if self.recorder.wrong.load(Ordering::Relaxed) {
             return Err("an owner was told of another entry than it had submitted".into());
@@ -200,12 +201,12 @@ impl History {
         Ok(indexes)
     }
 
-    /// Somebody saw all entries below `end`: they may not vanish any more.
+    /// All entries below `end` were served: they may not vanish any more.
     pub(crate) fn saw(&self, end: usize) {
         self.seen.fetch_max(end, Ordering::Relaxed);
     }
 
-    /// The next life goes on behind what recovery has found, so entries that were lost unacked are forgotten.
+    /// The next life goes on behind the recovered entries, so entries that were lost unacked are forgotten.
     pub(crate) fn forget_behind(&self, end: usize) {
         let mut sizes = self.recorder.sizes.lock();
         let end = end.max(self.settled.load(Ordering::Relaxed));
@@ -224,7 +225,7 @@ pub(crate) fn read_all(replay: &mut Replay) -> Result<Vec<RecoveredEntry>, Journ
     Ok(all)
 }
 
-/// Opens the journal and reads what it has.
+/// Opens the journal and reads its entries.
 pub(crate) fn open(
     env: &Env,
     options: JournalOptions,

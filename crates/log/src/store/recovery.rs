@@ -312,7 +312,7 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// What is held aside may be more than memory should hold, and counts there no longer: it is written at once.
+    /// Held entries may be more than memory should hold, and count there no longer: they are written at once.
     fn target(&self) -> Target {
         if self.held.is_some() { Target::Segments } else { Target::Tail }
     }

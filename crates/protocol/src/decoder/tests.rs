@@ -47,7 +47,7 @@ fn text_that_is_not_utf8_is_refused() {
 }
 
 #[test]
-fn a_count_that_the_bytes_cannot_hold_is_refused_before_anything_is_read() {
+fn count_beyond_the_bytes_is_refused_before_reading() {
     let mut bytes = i32::MAX.to_be_bytes().to_vec();
     bytes.extend_from_slice(&[0; 7]);
     let mut elements_read = 0;
@@ -125,7 +125,7 @@ fn bytes_after_the_end_are_refused() {
 }
 
 #[test]
-fn a_bounded_message_has_no_more_objects_than_its_bound_over_all_its_arrays() {
+fn bounded_message_counts_objects_of_all_its_arrays() {
     let mut bytes = vec![];
     for count in [3_u8, 2] {
         bytes.extend([0, 0, 0, count]);

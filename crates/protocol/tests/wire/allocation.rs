@@ -21,7 +21,7 @@ fn took(bytes: usize) {
 }
 
 fn gave(bytes: usize) {
-    // Memory from another thread may be freed here, so the count can fall below what was counted.
+    // Memory from another thread may be freed here, so the count can fall below the counted bytes.
     HELD.set(HELD.get().saturating_sub(bytes));
 }
 
@@ -42,7 +42,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Bytes that `work` held at most, beyond what was held before it.
+/// Runs `work`; returns its result and the most bytes that it held beyond those held before.
 pub(crate) fn peak_bytes<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = HELD.get();
     PEAK.set(before);

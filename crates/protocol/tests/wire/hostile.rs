@@ -1,4 +1,4 @@
-//! What no correct peer sends: cut, random, altered and lying bytes. Nothing panics, and memory stays within a
+//! Bytes that no correct peer sends: cut, random, altered and lying ones. Nothing panics, and memory stays within a
 //! small multiple of the input.
 
 use proptest::prelude::*;

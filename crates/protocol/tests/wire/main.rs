@@ -1,8 +1,8 @@
 //! The generated codecs as a whole: every message in every version.
 //!
-//! Bytes are made from the schema itself by [`sample`], which knows nothing of the generated code, so a wrong
-//! version range or a swapped field shows as a difference. [`oracle`] asks an independent implementation, and
-//! [`hostile`] feeds what no correct peer sends.
+//! Bytes are made from the schema itself by [`sample`], which knows nothing of the generated code, so a wrong version
+//! range or a swapped field shows as a difference. [`oracle`] asks an independent implementation, and [`hostile`]
+//! feeds bytes that no correct peer sends.
 
 #![expect(clippy::unwrap_used, reason = "all of this binary is a test, its helpers too")]
 

@@ -1,4 +1,4 @@
-//! Single messages by hand: frames, splices, and what a version cannot say.
+//! Single messages by hand: frames, splices, and values that a version cannot express.
 
 use riverrun_protocol::fetch_response::{FetchableTopicResponse, PartitionData};
 use riverrun_protocol::list_offsets_request::ListOffsetsTopic;
@@ -37,14 +37,14 @@ fn the_first_request_of_a_java_client_is_read_field_by_field() {
 }
 
 #[test]
-fn an_unsupported_version_of_api_versions_is_answered_in_version_zero() {
+fn unsupported_api_versions_is_answered_in_version_zero() {
     let answer = ApiVersionsResponse { error_code: ErrorCode::UNSUPPORTED_VERSION.0, ..Default::default() };
     let frame = encode_response(ApiKey::ApiVersions, 0, 7, &answer).unwrap();
     assert_eq!(frame.bytes[..], [0, 0, 0, 10, 0, 0, 0, 7, 0, 35, 0, 0, 0, 0]);
 }
 
 #[test]
-fn external_records_are_counted_in_the_frame_and_left_to_the_sender() {
+fn external_records_count_in_the_frame_but_are_not_copied() {
     let partition = |partition_index, len| PartitionData {
         partition_index,
         records: Some(Records::External { len }),
@@ -68,7 +68,7 @@ fn external_records_are_counted_in_the_frame_and_left_to_the_sender() {
 }
 
 #[test]
-fn a_value_that_the_version_cannot_say_is_refused_unless_it_may_be_ignored() {
+fn value_unknown_to_the_version_is_refused_unless_ignorable() {
     let request = ListOffsetsRequest { isolation_level: 1, ..Default::default() };
     assert_eq!(encoded(&request, 1), Err(EncodeError::AbsentField { field: "isolation_level", version: 1 }));
     let request = ListOffsetsRequest { timeout_ms: 9, topics: vec![], ..Default::default() };

@@ -1,7 +1,7 @@
 //! Random bytes of a message, straight from the schema.
 //!
-//! A sample is what a correct peer may send and what encodes back to itself: bools are 0 or 1, tagged fields
-//! appear only with values other than their default, and no tag is unknown.
+//! A sample is valid input that encodes back to itself: bools are 0 or 1, tagged fields appear only with values other
+//! than their default, and no tag is unknown.
 
 use crate::schema::{Field, Message, Struct, Type};
 
@@ -29,7 +29,7 @@ enum Value {
     NotDefault,
 }
 
-/// What a message's bytes are written with.
+/// The state of writing a message's bytes.
 struct Writer<'s> {
     message: &'s Message,
     version: i16,

@@ -1,4 +1,4 @@
-//! gzip, by flate2 on zlib-rs. One member is written; several in a row are read, as Java does.
+//! gzip, by flate2 on zlib-rs. Writes one member; reads several in a row, as Java does.
 
 use std::io::Write;
 

@@ -24,8 +24,8 @@ pub(crate) struct Decoder<'a> {
     frame: Box<FrameDecoder<Input<'a>>>,
 }
 
-/// What is left of the input, and whether the decoder has asked for more than there was. The decoder takes an
-/// input that ends between two blocks for a complete frame, so this is how a cut one is told apart.
+/// The rest of the input, and whether the decoder has asked for more than there was. The decoder takes an input that
+/// ends between two blocks for a complete frame, so this flag detects a cut one.
 struct Input<'a> {
     rest: &'a [u8],
     starved: bool,

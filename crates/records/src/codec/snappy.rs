@@ -1,4 +1,4 @@
-//! Snappy in xerial's framing, which is what Java writes and what "snappy" means in a batch:
+//! Snappy in xerial's framing, which Java writes, and which "snappy" means in a batch:
 //!
 //! ```text
 //! | 82 53 4e 41 50 50 59 00 | version u32 | oldest compatible version u32 | chunk | chunk | ...
@@ -18,7 +18,7 @@ use crate::inflate::too_large;
 const MAGIC: [u8; 8] = [0x82, b'S', b'N', b'A', b'P', b'P', b'Y', 0];
 const VERSION: u32 = 1;
 const FRAME_HEADER_BYTES: usize = MAGIC.len() + 8;
-/// Inflated bytes of a chunk that we write.
+/// Inflated bytes of a written chunk.
 const CHUNK_BYTES: usize = 32 * 1024;
 /// No element of a block makes more than 64 bytes of less than 3.
 const RATIO_MAX: usize = 22;
@@ -89,7 +89,7 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// What follows the frame's header. Java refuses a version before 1, so we do not store one.
+/// The bytes behind the frame's header. Java refuses a version before 1, so such a frame is not stored.
 fn check_frame_header(input: &[u8]) -> Result<&[u8], BatchError> {
     let (header, rest) = input.split_at_checked(FRAME_HEADER_BYTES).ok_or_else(bad_stream)?;
     let version = header[MAGIC.len()..].first_chunk::<4>().map_or(0, |bytes| u32::from_be_bytes(*bytes));

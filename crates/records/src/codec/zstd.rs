@@ -14,11 +14,12 @@ pub(crate) const LEVEL_DEFAULT: i32 = 3;
 /// The levels of libzstd; negative ones are faster.
 pub(crate) const LEVELS: RangeInclusive<i32> = -131_072..=22;
 
-/// The largest window that is decoded, as a power of two: what a Java producer writes at its highest level, and
-/// what Java reads. The decoder reserves address space for it and touches only what it inflates, so the bound on
-/// inflated bytes bounds its memory.
+/// The largest window that is decoded, as a power of two: Java producers write it at their highest level, and Java
+/// reads it. The decoder reserves address space for it and touches only the inflated part, so the bound on inflated
+/// bytes bounds its memory.
 const WINDOW_LOG_MAX: u32 = 27;
-/// The largest window of the levels up to [`LEVEL_ORDINARY_MAX`]. A client that writes a larger one may inflate less.
+/// The largest window of the levels up to [`LEVEL_ORDINARY_MAX`]. A batch with a larger one has a lower bound of
+/// inflated bytes.
 const WINDOW_LOG_ORDINARY: u32 = 23;
 const LEVEL_ORDINARY_MAX: i32 = 19;
 
@@ -38,7 +39,7 @@ pub(crate) fn decoder(input: &[u8]) -> Result<Decoder<'_>, BatchError> {
     Ok(decoder)
 }
 
-/// Whether the decoder has to keep more of what it inflates than for an ordinary frame.
+/// Whether the decoder has to keep more inflated bytes than for an ordinary frame.
 pub(crate) fn has_large_window(input: &[u8]) -> bool {
     window_bytes(input).is_some_and(|bytes| bytes > 1 << WINDOW_LOG_ORDINARY)
 }
@@ -70,7 +71,7 @@ mod tests {
     use crate::error::Excess;
     use crate::inflate::{Inflate, new_piece};
 
-    /// A piece that does not compress, again and again, with this window and nothing said of the size.
+    /// A piece that does not compress, repeated, with this window and no content size.
     fn stream(window_log: u32, pieces: usize) -> Vec<u8> {
         let mut state = 1_u64;
         let mut byte = || {
@@ -107,11 +108,7 @@ mod tests {
         assert_eq!(produced(&ordinary), Ok(640 * 64 * 1024));
         let limit = riverrun_types::limits::INFLATE_LARGE_WINDOW_BYTES_MAX;
         assert_eq!(produced(&large), Err(BatchError::TooLarge { excess: Excess::InflatedBytes, limit }));
-        assert_eq!(
-            produced(&stream(27, 100)),
-            Ok(100 * 64 * 1024),
-            "what its level writes of little is read"
-        );
+        assert_eq!(produced(&stream(27, 100)), Ok(100 * 64 * 1024), "a small frame of its level is read");
         assert_eq!(
             inflated(Inflate::stored(Compression::Zstd, &large)),
             Ok(640 * 64 * 1024),
@@ -130,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_may_be_the_content_and_does_not_grow_behind_the_first_frame() {
+    fn window_may_equal_the_content_and_never_grows() {
         let content = vec![7; 9 << 20];
         let mut single = ::zstd::bulk::Compressor::new(22).unwrap();
         single.include_checksum(false).unwrap();

@@ -1,4 +1,4 @@
-//! What one group may hold.
+//! The bounds of one group.
 
 use riverrun_protocol::ErrorCode;
 
@@ -7,7 +7,7 @@ use crate::GroupConfig;
 use super::replay::assert_replays;
 use super::world::{Client, World};
 
-/// Lets members join until one is refused: how many came in, and why the last did not.
+/// Lets members join until one is refused; returns how many joined, and the last one's error.
 fn fill(world: &mut World, client: impl Fn(usize) -> Client) -> (usize, ErrorCode) {
     (0..10_000)
         .map(|index| (index, client(index).heartbeat(world, false)))

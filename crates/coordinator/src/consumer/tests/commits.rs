@@ -1,4 +1,4 @@
-//! Who may commit and fetch offsets of a group with members.
+//! Which members may commit and fetch offsets of a group.
 
 use riverrun_protocol::ErrorCode;
 use riverrun_types::TopicId;
@@ -42,7 +42,7 @@ fn commit(
 }
 
 #[test]
-fn a_member_commits_at_its_epoch_and_older_ones_for_what_it_had_then() {
+fn member_commits_at_older_epochs_for_its_partitions_then() {
     let (world, topic) = group();
     let group = world.group().unwrap();
     let stale = Err(ErrorCode::STALE_MEMBER_EPOCH);

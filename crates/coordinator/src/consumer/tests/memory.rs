@@ -1,4 +1,4 @@
-//! What a group takes is known at any time, and it is refused what it may not have.
+//! A group's memory is known at any time, and growth beyond the bound is refused.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use riverrun_protocol::ErrorCode;
 use crate::assignors::Indexes;
 use crate::consumer::member::partition_count;
 use crate::consumer::{ConsumerGroup, size};
-use crate::memory::{Held, Share};
+use crate::memory::{Charge, Share};
 use crate::{GroupConfig, GroupMemory};
 
 use super::replay::assert_replays;
 use super::world::{Client, World};
 
-/// Checks what the group counts against what is in it.
+/// Checks the group's counts against its content.
 pub(crate) fn check_memory(group: &ConsumerGroup) {
     let members = group.members.iter().map(|(id, member)| {
         size::member_bytes(id, &member.subscription) + size::progress_bytes(&member.progress)
@@ -34,7 +34,7 @@ fn config() -> GroupConfig {
     GroupConfig { consumer_assignment_interval_ms: 0, ..GroupConfig::default() }
 }
 
-/// A world whose groups have so much memory.
+/// A world whose groups have this much memory.
 fn world(max_bytes: usize) -> (World, Arc<GroupMemory>) {
     let mut world = World::new(config());
     let memory = world.limit_memory(max_bytes);
@@ -66,7 +66,7 @@ fn a_member_is_refused_what_would_be_assigned_to_it() {
 }
 
 #[test]
-fn a_group_keeps_its_assignment_when_there_is_no_memory_for_a_larger_one() {
+fn group_without_memory_keeps_its_assignment() {
     let (mut world, memory) = world(1_000_000);
     world.topics.put("t-0", 10);
     let mut client = Client::new("a", &[]);
@@ -87,10 +87,10 @@ fn a_group_keeps_its_assignment_when_there_is_no_memory_for_a_larger_one() {
 }
 
 #[test]
-fn a_pattern_goes_on_naming_what_it_did_when_there_is_no_memory_for_more() {
+fn pattern_without_memory_keeps_its_topics() {
     let (mut world, memory) = world(1_000_000);
     let mut others = Share::new(memory);
-    others.change(&mut Held::default(), 900_000);
+    others.change(&mut Charge::default(), 900_000);
     world.topics.put("t-0", 1);
     let mut client = Client::new("a", &[]);
     client.pattern = Some("t-.*".to_owned());
@@ -109,7 +109,7 @@ fn a_pattern_goes_on_naming_what_it_did_when_there_is_no_memory_for_more() {
 }
 
 #[test]
-fn what_a_group_held_is_given_back_when_its_last_member_leaves() {
+fn group_memory_is_given_back_when_its_last_member_leaves() {
     let (mut world, memory) = world(100_000_000);
     world.topics.put("t", 1_000);
     let mut client = Client::new("a", &["t"]);

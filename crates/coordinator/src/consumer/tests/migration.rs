@@ -1,6 +1,7 @@
-//! A group rolls from one protocol to the other and back while its members read and commit, and the server crashes before and
-//! after it has written down what a request led to. At no time may two members read one partition, a committed offset
-//! vanish or go back, or a member be told an error that ends it; and once all calm down each partition has a reader.
+//! A group rolls from one protocol to the other and back while its members read and commit, and the server crashes
+//! before and after it has written the records of a request. At no time may two members read one partition, a
+//! committed offset vanish or go back, or a member get an error that ends it. Once the group is stable, each
+//! partition has a reader.
 
 mod classic;
 mod server;
@@ -16,11 +17,11 @@ use super::world::Client;
 use crate::assignors::Indexes;
 use crate::migration::{JOINED, LAST_GONE, LAST_IS_CLASSIC, TAKEN_OVER};
 
-/// Members at once at most.
+/// Upper bound of members at once.
 const MEMBERS_MAX: usize = 4;
-/// Live members are never silent for longer, so that only the dead lose their membership.
+/// Live members are never silent for longer, so that only dead ones lose their membership.
 const SILENCE_MS_MAX: i64 = 5_000;
-/// What a client does until it waits for others, at most.
+/// Upper bound of a client's steps until it waits for another one.
 const STEPS: usize = 4;
 
 #[derive(Clone, Copy, Debug)]
@@ -43,25 +44,25 @@ enum Event {
     Commit {
         who: usize,
     },
-    /// A process ends in order and another one takes its place, in the other protocol for the most part.
+    /// A process ends in order and another one takes its place, mostly in the other protocol.
     Roll {
         who: usize,
         is_classic: bool,
     },
-    /// All processes are rolled in turn while the others go on.
+    /// All processes are rolled one after another while the others go on.
     RollAll {
         is_classic: bool,
     },
     Die {
         who: usize,
     },
-    /// A process dies, and the next one has its instance id at once; its member id, too, if that is remembered.
+    /// A process dies, and the next one has its instance id at once, and also its member id if that is remembered.
     Restart {
         who: usize,
         is_classic: bool,
         keeps_id: bool,
     },
-    /// A process that is no member any more commits where it was.
+    /// A process that is not a member any more commits its position.
     Haunt {
         who: usize,
     },
@@ -100,7 +101,7 @@ enum Kind {
     Newer(Client),
 }
 
-/// A process, and how far it has read of what it owns.
+/// A process, and its positions in the partitions that it owns.
 #[derive(Clone, Debug)]
 struct Member {
     kind: Kind,
@@ -133,7 +134,7 @@ impl Member {
         }
     }
 
-    /// Whether the server has written down that it is a member.
+    /// Whether the server has a durable record of its membership.
     fn is_in(&self) -> bool {
         match &self.kind {
             Kind::Classic(client) => client.is_stable(),
@@ -166,7 +167,7 @@ impl Member {
         }
     }
 
-    /// Goes by the member id of a process of the same protocol; whether it is of the same.
+    /// Uses the member id of another process; returns whether that one has the same protocol.
     fn take_id(&mut self, other: &Self) -> bool {
         match (&mut self.kind, &other.kind) {
             (Kind::Classic(client), Kind::Classic(other)) => client.id.clone_from(&other.id),
@@ -176,13 +177,13 @@ impl Member {
         true
     }
 
-    /// Ends in order. As in the Java client, a static classic member says nothing.
+    /// Ends in order. As in the Java client, a static classic member sends nothing.
     fn leave(&mut self, server: &mut Server) {
         match &mut self.kind {
             Kind::Classic(client) => client.leave(server),
             Kind::Newer(client) => {
                 let request = client.farewell();
-                // A server that crashed is asked again.
+                // A request to a crashed server is repeated.
                 while server.consumer_heartbeat(&request).is_none() {}
                 client.start_over();
             }
@@ -193,9 +194,9 @@ impl Member {
 struct Simulation {
     server: Server,
     members: Vec<Member>,
-    /// Processes that are no members any more, as they were.
+    /// Processes that are not members any more, in their last state.
     ghosts: Vec<Member>,
-    /// What is committed, by what was acked.
+    /// The committed offsets, as the acks tell them.
     committed: BTreeMap<i32, i64>,
     is_cooperative: bool,
     has_static: bool,
@@ -284,7 +285,7 @@ impl Simulation {
     fn restart(&mut self, who: usize, is_classic: bool, keeps_id: bool) {
         let old = self.members[who].clone();
         let mut next = self.new_member(is_classic, old.instance_id());
-        // Who goes by the same id is the same member for everybody.
+        // A process with the same id is the same member for all others.
         if !(keeps_id && next.take_id(&old)) {
             self.ghosts.push(old);
         }
@@ -292,7 +293,7 @@ impl Simulation {
         self.step(who, false);
     }
 
-    /// Lets time pass; whoever would be silent for too long speaks first.
+    /// Lets time pass; a process that would be silent for too long sends a request first.
     fn advance(&mut self, ms: i64) {
         for who in 0..self.members.len() {
             if self.server.now_ms + ms - self.members[who].heard_at_ms() > SILENCE_MS_MAX {
@@ -319,8 +320,8 @@ impl Simulation {
         }
     }
 
-    /// Commits what the process has read; whether something of it was taken. Without an answer it is in the log or it is
-    /// not.
+    /// Commits the positions of the process; returns whether any of them was taken. Without an answer the commit may
+    /// be in the log or not.
     fn commit_of(&mut self, member: &Member) -> bool {
         let mut took = false;
         for (&partition, &offset) in &member.positions {
@@ -339,7 +340,7 @@ impl Simulation {
         took
     }
 
-    /// What holds at any time.
+    /// The conditions that hold at any time.
     fn check(&mut self) {
         let mut readers: BTreeMap<i32, usize> = BTreeMap::new();
         for (who, member) in self.members.iter().enumerate() {
@@ -349,7 +350,7 @@ impl Simulation {
             }
         }
         assert_eq!(self.server.committed(), self.committed, "offsets vanished or went back");
-        // Who has got a partition begins where its group is.
+        // A member that gets a partition begins at the group's offset.
         for member in &mut self.members {
             let owned = member.owned();
             member.positions.retain(|partition, _| owned.contains(partition));
@@ -360,7 +361,7 @@ impl Simulation {
         }
     }
 
-    /// Members do nothing but what they are told, until the dead are forgotten and everything has settled.
+    /// Members do only what they are told, until the dead are forgotten and the group is stable.
     fn calm_down(&mut self) {
         for _ in 0..300 {
             (0..self.members.len()).for_each(|who| self.step(who, false));
@@ -368,7 +369,7 @@ impl Simulation {
         }
     }
 
-    fn assert_settled(&self) {
+    fn assert_stable(&self) {
         let read: BTreeSet<i32> = self.members.iter().flat_map(Member::owned).collect();
         let expected = if self.members.is_empty() { 0..0 } else { 0..PARTITIONS };
         assert_eq!(read, expected.collect(), "{:#?} in {}", self.members, self.server.describe());
@@ -382,7 +383,7 @@ impl Simulation {
 #[test]
 fn each_change_of_protocol_is_told_once_with_its_reason() {
     let mut simulation = Simulation::new(false, true);
-    let settle = |simulation: &mut Simulation| {
+    let stabilize = |simulation: &mut Simulation| {
         for _ in 0..10 {
             (0..simulation.members.len()).for_each(|who| simulation.step(who, false));
             simulation.advance(1_000);
@@ -390,20 +391,20 @@ fn each_change_of_protocol_is_told_once_with_its_reason() {
         simulation.server.protocol_changes()
     };
     simulation.run(Event::Start { is_classic: true, is_static: false });
-    assert_eq!(settle(&mut simulation), [[""; 3]; 0], "it is new");
+    assert_eq!(stabilize(&mut simulation), [[""; 3]; 0], "it is new");
     simulation.run(Event::Start { is_classic: false, is_static: false });
-    assert_eq!(settle(&mut simulation), [["classic", "consumer", JOINED]]);
+    assert_eq!(stabilize(&mut simulation), [["classic", "consumer", JOINED]]);
     simulation.members.remove(1).leave(&mut simulation.server);
-    assert_eq!(settle(&mut simulation), [["consumer", "classic", LAST_GONE]]);
+    assert_eq!(stabilize(&mut simulation), [["consumer", "classic", LAST_GONE]]);
     simulation.run(Event::Start { is_classic: false, is_static: true });
-    assert_eq!(settle(&mut simulation), [["classic", "consumer", JOINED]]);
+    assert_eq!(stabilize(&mut simulation), [["classic", "consumer", JOINED]]);
     simulation.run(Event::Restart { who: 1, is_classic: true, keeps_id: false });
-    assert_eq!(settle(&mut simulation), [["consumer", "classic", LAST_IS_CLASSIC]]);
+    assert_eq!(stabilize(&mut simulation), [["consumer", "classic", LAST_IS_CLASSIC]]);
     simulation.members.clear();
     simulation.advance(60_000);
-    assert_eq!(settle(&mut simulation), [[""; 3]; 0], "it is empty, and what it was");
+    assert_eq!(stabilize(&mut simulation), [[""; 3]; 0], "it is empty, and what it was");
     simulation.run(Event::Start { is_classic: false, is_static: false });
-    assert_eq!(settle(&mut simulation), [["classic", "consumer", TAKEN_OVER]]);
+    assert_eq!(stabilize(&mut simulation), [["classic", "consumer", TAKEN_OVER]]);
 }
 
 proptest! {
@@ -420,6 +421,6 @@ proptest! {
         simulation.run(Event::Crash { crash: Crash::Now });
         simulation.check();
         simulation.calm_down();
-        simulation.assert_settled();
+        simulation.assert_stable();
     }
 }

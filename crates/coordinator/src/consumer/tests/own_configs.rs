@@ -1,4 +1,4 @@
-//! What a group sets for itself holds for it from the next heartbeat on, and for no other group.
+//! A group's own options hold for it from the next heartbeat on, and for no other group.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::world::{Client, GROUP, World};
 use crate::time::Now;
 use crate::{GroupConfig, GroupMemory, OwnConfig, OwnConfigs, Shard, Step};
 
-/// What the group of the tests sets.
+/// The own options of the tests' group.
 #[derive(Debug, Default)]
 struct Own(Mutex<OwnConfig>);
 
@@ -32,7 +32,7 @@ fn world() -> (World, Arc<Own>) {
     (world, own)
 }
 
-/// The interval that a member is told.
+/// The interval that is sent to a member.
 fn told_interval_ms(client: &mut Client, world: &mut World) -> i32 {
     let response = world.send(&client.request());
     let interval_ms = response.heartbeat_interval_ms;

@@ -9,7 +9,7 @@ use crate::{GroupConfig, GroupMemory, Now, OffsetsRecord, Shard};
 use super::memory::check_memory;
 use super::world::{Client, GROUP, World};
 
-/// What is in the log of a group, without what is soft.
+/// The state of a group that is in the log, without soft state.
 fn hard_state(group: &ConsumerGroup) -> String {
     format!(
         "{} {} {} {} {:#?} {:?} {:?} {:?} {:?} {:?} {:?} {} {}",

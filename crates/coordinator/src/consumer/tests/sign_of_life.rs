@@ -1,4 +1,4 @@
-//! What becomes of heartbeats where nothing may be recorded.
+//! Heartbeats where nothing may be recorded.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::consumer::member::MemberState;
 use super::replay::assert_replays;
 use super::world::{Client, World};
 
-/// A group with one member, and that.
+/// A group with one member, and that member.
 fn joined() -> (World, Client) {
     let mut world = World::new(GroupConfig::default());
     world.topics.put("t", 4);
@@ -21,7 +21,7 @@ fn joined() -> (World, Client) {
     (world, client)
 }
 
-/// Sends the client's heartbeats with this epoch for twice as long as a session lasts; whether the member is one still.
+/// Sends the client's heartbeats with this epoch for twice its session timeout; returns whether it is still a member.
 fn stays(world: &mut World, client: &Client, member_epoch: i32) -> bool {
     let half_session_ms = i64::from(GroupConfig::default().consumer_session_timeout_ms) / 2;
     let written = world.log.len();
@@ -38,7 +38,7 @@ fn stays(world: &mut World, client: &Client, member_epoch: i32) -> bool {
 }
 
 #[test]
-fn a_member_stays_one_and_what_it_says_besides_counts_when_it_says_it_again() {
+fn member_stays_and_its_repeated_fields_count() {
     let (mut world, mut client) = joined();
     client.subscribe(BTreeSet::from(["u".to_owned()]), None);
     let epoch = client.epoch;
@@ -53,7 +53,7 @@ fn a_member_stays_one_and_what_it_says_besides_counts_when_it_says_it_again() {
 }
 
 #[test]
-fn what_a_member_has_given_up_waits_until_it_can_be_recorded() {
+fn given_up_partitions_wait_until_they_can_be_recorded() {
     let (mut world, mut client) = joined();
     client.subscribe(BTreeSet::from(["u".to_owned()]), None);
     assert_eq!(client.heartbeat(&mut world, false), ErrorCode::NONE);
@@ -66,7 +66,7 @@ fn what_a_member_has_given_up_waits_until_it_can_be_recorded() {
 }
 
 #[test]
-fn who_joins_or_leaves_or_is_no_member_keeps_no_session() {
+fn only_a_member_that_stays_keeps_its_session() {
     for epoch in [-1, 0, 7] {
         let (mut world, client) = joined();
         assert!(!stays(&mut world, &client, epoch), "{epoch}");

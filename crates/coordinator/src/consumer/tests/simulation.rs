@@ -1,6 +1,6 @@
-//! Clients join, heartbeat, lose responses, change subscriptions, restart, leave and die at random, while topics
-//! come, grow and go. At no time may two of them read one partition, and once they calm down, every partition that
-//! somebody subscribes to has a reader.
+//! Clients join, heartbeat, lose responses, change subscriptions, restart, leave and die at random, while topics are
+//! created, grow and are deleted. At no time may two of them read one partition, and once the group is stable, every
+//! subscribed partition has a reader.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use super::world::{Client, World};
 
 const TOPICS: [&str; 4] = ["alpha", "beta", "gamma", "delta"];
 const PATTERNS: [&str; 3] = [".*", "(al|be).*", "gam{2}a|nothing"];
-/// Live clients are never silent for longer, so that only the dead lose their membership.
+/// Live clients are never silent for longer, so that only dead ones lose their membership.
 const SILENCE_MS_MAX: i64 = 10_000;
 
 #[derive(Clone, Copy, Debug)]
@@ -124,7 +124,7 @@ impl Simulation {
         client.heartbeat(&mut self.world, false);
     }
 
-    /// Lets time pass; whoever would be silent for too long speaks first, and does what it was told.
+    /// Lets time pass; a client that would be silent for too long first sends a heartbeat, and follows its answer.
     fn advance(&mut self, ms: i64) {
         for client in &mut self.clients {
             if self.world.now_ms + ms - client.heard_at_ms > SILENCE_MS_MAX {
@@ -147,7 +147,7 @@ impl Simulation {
         }
     }
 
-    /// Clients do nothing but what they are told, until the dead are forgotten and everything has settled.
+    /// Clients do only what they are told, until the dead are forgotten and the group is stable.
     fn calm_down(&mut self) {
         for _ in 0..80 {
             self.advance(1_000);
@@ -160,7 +160,7 @@ impl Simulation {
         }
     }
 
-    fn assert_settled(&self) {
+    fn assert_stable(&self) {
         let mut read: BTreeSet<(TopicId, i32)> = BTreeSet::new();
         let mut expected: BTreeSet<(TopicId, i32)> = BTreeSet::new();
         for client in &self.clients {
@@ -188,7 +188,7 @@ impl Simulation {
 
 proptest! {
     #[test]
-    fn no_two_clients_ever_read_one_partition_and_in_the_end_all_are_read(
+    fn each_partition_is_read_by_one_client_and_in_the_end_all_are(
         events in prop::collection::vec(any_event(), 1..120),
         assignment_interval_ms in prop_oneof![Just(0), Just(1_000)],
     ) {
@@ -199,7 +199,7 @@ proptest! {
         }
         assert_replays(&simulation.world);
         simulation.calm_down();
-        simulation.assert_settled();
+        simulation.assert_stable();
         assert_replays(&simulation.world);
     }
 }

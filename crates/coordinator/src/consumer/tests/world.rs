@@ -1,4 +1,4 @@
-//! A shard with topics, a clock and a log, and clients that talk to it as the Java consumer does.
+//! A shard with topics, a clock and a log, and clients that behave as the Java consumer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -95,7 +95,7 @@ impl World {
         Self { shard, topics: Topics::default(), log: Vec::new(), now_ms: 0 }
     }
 
-    /// Loads what there is into a shard with so much memory, and returns that.
+    /// Loads the log into a shard with this much memory, and returns the shard.
     pub(super) fn limit_memory(&mut self, max_bytes: usize) -> Arc<GroupMemory> {
         let memory = GroupMemory::new(max_bytes);
         self.shard = Shard::new(self.shard.config.clone(), Arc::clone(&memory));
@@ -134,7 +134,7 @@ impl World {
         }
     }
 
-    /// Writes down what a heartbeat has led to; its response.
+    /// Writes the records of a heartbeat; returns its response.
     fn answer(&mut self, mut step: Step) -> ConsumerGroupHeartbeatResponse<'static> {
         self.log.append(&mut step.records);
         assert_eq!(step.replies.len(), 1);
@@ -144,7 +144,7 @@ impl World {
         }
     }
 
-    /// Lets time pass, acting on each deadline as it comes.
+    /// Lets time pass, handling each deadline as it comes.
     pub(super) fn advance(&mut self, ms: i64) {
         let until_ms = self.now_ms + ms;
         while let Some(at) = self.shard.next_deadline().filter(|at| at.0 <= until_ms) {
@@ -163,7 +163,7 @@ impl World {
     }
 }
 
-/// A consumer: what it knows of its membership, and which partitions it reads.
+/// A consumer: its view of its membership, and the partitions that it reads.
 #[derive(Clone, Debug)]
 pub(super) struct Client {
     pub(super) id: String,
@@ -172,11 +172,11 @@ pub(super) struct Client {
     pub(super) pattern: Option<String>,
     pub(super) assignor: Option<String>,
     pub(super) epoch: i32,
-    /// What the coordinator told it last.
+    /// The last assignment that the coordinator sent.
     pub(super) told: Assignment,
-    /// What it reads.
+    /// The partitions that it reads.
     pub(super) owned: Assignment,
-    /// Whether the next heartbeat has to say everything, and what the last one said it owned.
+    /// Whether the next heartbeat has to have all fields, and the partitions that the last one reported.
     says_all: bool,
     reported: Option<Assignment>,
     pub(super) heard_at_ms: i64,
@@ -199,7 +199,7 @@ impl Client {
         }
     }
 
-    /// The heartbeat that is due: everything when it joins or is unsure, else only what has changed.
+    /// The heartbeat that is due: all fields when it joins or is unsure, else only the changed ones.
     pub(super) fn request(&self) -> ConsumerGroupHeartbeatRequest<'static> {
         let owned = self.owned.iter().map(|(&topic_id, partitions)| TopicPartitions {
             topic_id,
@@ -227,7 +227,7 @@ impl Client {
         self.hear(response, world.now_ms, is_lost)
     }
 
-    /// Takes the answer to its heartbeat in, unless that gets lost on the way.
+    /// Takes the answer to its heartbeat, unless that gets lost on the way.
     pub(super) fn hear(
         &mut self,
         response: ConsumerGroupHeartbeatResponse<'_>,
@@ -270,8 +270,9 @@ impl Client {
         self.says_all = true;
     }
 
-    /// After a lost response the client says everything again, and takes nothing new until it is told again: it has
-    /// just said that it does not read what it was told to take, which may have been given to another for that.
+    /// After a lost response the client sends all fields again, and takes no new partitions until it is told again:
+    /// it has just reported that it does not read the ones that it was told to take, which may have been given to
+    /// another member for that reason.
     fn forget_untaken(&mut self) {
         self.says_all = true;
         for (topic, partitions) in &mut self.told {
@@ -281,7 +282,7 @@ impl Client {
         self.told.retain(|_, partitions| !partitions.is_empty());
     }
 
-    /// Stops reading what it was not told to read.
+    /// Stops reading partitions that it was not told to read.
     pub(super) fn revoke(&mut self) {
         for (topic, partitions) in &mut self.owned {
             let told = self.told.get(topic);
@@ -290,13 +291,13 @@ impl Client {
         self.owned.retain(|_, partitions| !partitions.is_empty());
     }
 
-    /// Does what it was told: gives up first, then takes.
+    /// Follows its assignment: gives up first, then takes.
     pub(super) fn reconcile(&mut self) {
         self.revoke();
         self.owned.clone_from(&self.told);
     }
 
-    /// Changes what it subscribes to.
+    /// Changes its subscription.
     pub(super) fn subscribe(&mut self, topics: BTreeSet<String>, pattern: Option<String>) {
         self.topics = topics;
         self.pattern = pattern;

@@ -11,11 +11,11 @@ use crate::topics::TopicMetadata;
 use crate::{GroupConfig, GroupMemory, ReplyToken, RequestContext};
 
 const DAY: i64 = 24 * 3_600_000;
-/// What all clocks are right at.
+/// The time at which all clocks are right.
 const START: i64 = 20_000 * DAY;
 const INTERVAL: i64 = 600_000;
 
-/// One topic `t`, of as many partitions as anybody asks for.
+/// One topic `t`, with every partition that a test asks for.
 struct OneTopic;
 
 impl TopicMetadata for OneTopic {
@@ -70,7 +70,7 @@ impl World {
         self.now.wall = TimestampMs(wall_ms);
     }
 
-    /// Lets time pass for all clocks, and serves what is due then.
+    /// Lets time pass for all clocks, and handles the deadlines then.
     fn advance(&mut self, ms: i64) {
         let Now { moment, passed_ms, wall } = self.now;
         self.now =
@@ -111,7 +111,7 @@ impl World {
         assert!(self.is_kept());
     }
 
-    /// The time that the log has for the commit.
+    /// The commit's time in the log.
     fn written_ms(&self) -> i64 {
         let mut shard = Shard::new(GroupConfig::default(), GroupMemory::unbounded());
         for record in &self.log {
@@ -126,7 +126,7 @@ impl World {
     }
 }
 
-/// What the default retention is.
+/// The default retention.
 fn retention() -> i64 {
     GroupConfig::default().offsets_retention_ms
 }
@@ -187,7 +187,7 @@ fn times_are_written_anew_as_soon_as_the_clock_is_set() {
         let mut world = World::new(Vec::new(), START + by);
         world.commit();
         world.advance(1_000);
-        assert_eq!(world.log.len(), 1, "nobody has set the clock");
+        assert_eq!(world.log.len(), 1, "the clock was not set");
         world.set_wall(START);
         world.advance(1_000);
         assert_eq!(world.written_ms(), START - 1_000, "it was a second before the clock was set");
@@ -212,11 +212,11 @@ fn a_clock_that_is_moved_by_little_writes_nothing() {
 }
 
 #[test]
-fn a_group_that_was_lent_while_the_clock_was_set_is_corrected_when_it_is_back() {
+fn lent_group_is_corrected_after_the_clock_was_set() {
     let mut world = World::new(Vec::new(), START - 30 * DAY);
     world.commit();
     let lent = world.shard.lend("g").unwrap();
-    // Another one, so that the shard has something to look at.
+    // Another one, so that the shard has something to examine.
     world.shard.create("h", crate::group::GroupEntry::new(Group::Consumer(Box::default()))).unwrap();
     world.set_wall(START);
     world.advance(1_000);

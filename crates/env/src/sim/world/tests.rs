@@ -16,7 +16,7 @@ fn spawn(env: &NodeEnv, task: impl Future<Output = ()> + Send + 'static) {
     env.tasks.spawn("test", Box::pin(task));
 }
 
-/// A worker that is done after so many steps, and notes each.
+/// A worker that is done after a number of steps, and records each.
 struct Counts {
     left: u64,
     step: Step,
@@ -62,7 +62,7 @@ fn receive_numbers(env: &NodeEnv, seen: &Seen) {
     });
 }
 
-/// Two nodes of which one sends numbers to the other; what has arrived.
+/// Two nodes, the first of which sends numbers to the second, and the numbers that have arrived.
 fn numbers(world: &World) -> (SimNode, SimNode, Seen) {
     let (a, b, seen) = (world.node("a"), world.node("b"), Seen::default());
     receive_numbers(&b.env(), &seen);
@@ -160,8 +160,8 @@ fn a_worker_is_stepped_and_woken_as_a_thread_is() {
 }
 
 #[test]
-#[should_panic(expected = "nobody wakes")]
-fn a_worker_that_nobody_wakes_is_not_waited_for() {
+#[should_panic(expected = "no part wakes")]
+fn waiting_for_a_worker_without_wake_up_panics() {
     let world = World::new(1);
     let work = Counts { left: 2, step: Step::Sleep(None), seen: Seen::default() };
     let worker = world.node("a").env().env.workers.start("counts", Box::new(work)).expect("started");
@@ -197,7 +197,7 @@ fn a_way_that_is_cut_holds_up_its_sender_and_not_the_other_way() {
     world.cut("a", "b", true);
     world.run_for(SECOND);
     let held_up = seen.lock().len();
-    assert!(held_up - before <= 1, "what was not there yet waits");
+    assert!(held_up - before <= 1, "messages on their way wait");
     world.cut("a", "b", false);
     world.run_for(SECOND / 100);
     assert!((50..=80).contains(&(seen.lock().len() - held_up)), "as much as a link holds");
@@ -208,7 +208,7 @@ fn a_way_that_is_cut_holds_up_its_sender_and_not_the_other_way() {
 }
 
 #[test]
-fn a_killed_node_closes_its_links_and_one_without_power_tells_nobody() {
+fn killed_node_closes_its_links_and_unpowered_one_does_not() {
     for has_power in [true, false] {
         let world = World::new(3);
         let (a, b) = (world.node("a"), world.node("b"));
@@ -242,7 +242,7 @@ fn a_killed_node_closes_its_links_and_one_without_power_tells_nobody() {
 }
 
 #[test]
-fn links_that_break_are_told_to_both_sides_and_a_paused_node_does_nothing() {
+fn broken_links_fail_on_both_sides_and_paused_node_idles() {
     let world = World::new(1);
     let (a, _b, seen) = numbers(&world);
     world.run_for(SECOND);
@@ -264,7 +264,7 @@ fn links_that_break_are_told_to_both_sides_and_a_paused_node_does_nothing() {
 }
 
 #[test]
-fn nobody_who_is_cut_off_gets_a_link_and_where_nobody_listens_it_is_refused() {
+fn partitioned_node_gets_no_link_and_closed_port_refuses() {
     let world = World::new(1);
     let (a, b) = (world.node("a"), world.node("b"));
     let _listener = b.env().network.listen("b").expect("free");

@@ -1,4 +1,4 @@
-//! The first entry of a journal's life: what has to be there before it is written.
+//! The first entry of a journal's life: what has to exist before it is written.
 
 use riverrun_env::{RealWorkers, Work, Worker, Workers};
 use riverrun_types::{ErrorKind, Position};
@@ -12,7 +12,7 @@ fn refused(kind: io::ErrorKind) -> JournalError {
 }
 
 #[test]
-fn a_first_use_that_cannot_be_noted_for_want_of_space_waits_until_it_can() {
+fn first_use_waits_for_space_to_be_noted() {
     let sim = SimEnv::new(1);
     let mut played = Played::open(&sim, options(SyncMethod::DirectDsync, 3)).unwrap();
     let is_full = Arc::new(AtomicBool::new(true));
@@ -25,9 +25,9 @@ fn a_first_use_that_cannot_be_noted_for_want_of_space_waits_until_it_can() {
         assert!(matches!(played.store(), Step::Sleep(Some(_))));
         assert!(played.journal.failure().is_none());
         assert!(played.journal.shortage().unwrap().to_string().contains("/meta"));
-        assert_eq!(played.journal.waiting_bytes(), ENTRY_BYTES as u64, "what comes later would be refused");
+        assert_eq!(played.journal.waiting_bytes(), ENTRY_BYTES as u64, "later entries would be refused");
     }
-    // What may be noted without being written is found again: the file has its name already.
+    // A note that may have been lost is found again: the file has its name already.
     for state in sim.crash_states(8) {
         let (journal, _) = Journal::open(&state.env(), Path::new(DIR), played.journal.options).unwrap();
         assert_eq!(journal.id(), played.journal.id());
@@ -42,7 +42,7 @@ fn a_first_use_that_cannot_be_noted_for_want_of_space_waits_until_it_can() {
 }
 
 #[test]
-fn a_first_use_that_cannot_be_noted_for_another_reason_fails_the_journal() {
+fn first_use_that_cannot_be_noted_fails_the_journal() {
     let sim = SimEnv::new(1);
     let mut played = Played::open(&sim, options(SyncMethod::DirectDsync, 3)).unwrap();
     played.journal.on_first_use(Box::new(|_| Err(refused(io::ErrorKind::PermissionDenied))));
@@ -51,17 +51,17 @@ fn a_first_use_that_cannot_be_noted_for_another_reason_fails_the_journal() {
 }
 
 #[test]
-fn a_journal_that_waits_for_its_first_use_to_be_noted_can_be_closed() {
+fn journal_waiting_for_its_first_use_can_be_closed() {
     let sim = SimEnv::new(1);
     let mut played = Played::open(&sim, options(SyncMethod::DirectDsync, 3)).unwrap();
     played.journal.on_first_use(Box::new(|_| Err(refused(io::ErrorKind::StorageFull))));
     assert!(matches!(played.store(), Step::Sleep(Some(_))));
     played.journal.shared.queue.lock().is_closing = true;
     assert_eq!(played.writer.step(), Step::Done);
-    assert_eq!(Arc::strong_count(&played.acked), 1, "what waited is refused");
+    assert_eq!(Arc::strong_count(&played.acked), 1, "the waiting entry is refused");
 }
 
-/// A system that has no thread for the first that asks.
+/// A system that has no thread for the first request.
 #[derive(Default)]
 struct OneRefused(AtomicBool);
 
@@ -76,7 +76,7 @@ impl Workers for OneRefused {
 }
 
 #[test]
-fn a_journal_for_which_there_is_no_thread_says_so_and_asks_again() {
+fn journal_without_thread_reports_it_and_tries_again() {
     let env = Env { workers: Arc::new(OneRefused::default()), ..SimEnv::new(1).env() };
     let options = options(SyncMethod::DirectDsync, 3);
     let (journal, _) = Journal::open(&env, Path::new(DIR), options).unwrap();

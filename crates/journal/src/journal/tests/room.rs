@@ -1,5 +1,5 @@
-//! A journal whose volume is full, or in its reserve: it goes on in what it has as long as that can be settled, grows to its
-//! part of the reserve, and says at once when it cannot go on.
+//! A journal whose volume is full, or in its reserve: it goes on in its files as long as they can be settled, grows
+//! to its part of the reserve, and reports at once when it cannot go on.
 
 use super::*;
 use crate::frames::frame_bytes;
@@ -7,7 +7,7 @@ use crate::prefill::FIRST_STEP_BYTES;
 
 const BLOCK_BYTES: usize = 4096;
 
-/// Submits an entry whose frame takes so many blocks, and has it stored, if there is room.
+/// Submits an entry whose frame takes `blocks`, and stores it if there is room.
 fn store_blocks(played: &mut Played, blocks: usize) -> Step {
     queue_blocks(played, blocks);
     played.writer.step()
@@ -20,7 +20,7 @@ fn queue_blocks(played: &mut Played, blocks: usize) {
     played.journal.shared.queue.lock().entries.push_back(Queued { submission, ..queued });
 }
 
-/// Every entry that is found, in order; the last of them.
+/// The last of the entries that are found in order.
 fn last_found(sim: &SimEnv, method: SyncMethod) -> Option<u64> {
     let (_journal, mut replay) =
         Journal::open(&sim.env(), Path::new(DIR), options(method, 3)).expect("it opens");
@@ -43,7 +43,7 @@ fn space_left(sim: &SimEnv) -> u64 {
     sim.env().fs.available_bytes(Path::new(DIR)).unwrap()
 }
 
-/// A journal of the default size of files, on a volume of which only the reserve is left.
+/// A journal of the default file size, on a volume of which only the reserve is free.
 fn in_reserve(sim: &SimEnv, space: u64, reserve_bytes: u64) -> Played {
     sim.fs.set_space(Some(space));
     let options = JournalOptions { reserve_bytes, ..options(SyncMethod::DirectDsync, 8) };
@@ -51,7 +51,7 @@ fn in_reserve(sim: &SimEnv, space: u64, reserve_bytes: u64) -> Played {
 }
 
 #[test]
-fn a_journal_in_the_reserve_of_its_volume_hardly_grows_and_uses_again_what_is_settled() {
+fn journal_in_the_reserve_hardly_grows_and_reuses_files() {
     let sim = SimEnv::new(1);
     let reserve_bytes = 8 << 20;
     let mut played = in_reserve(&sim, reserve_bytes - 1, reserve_bytes);
@@ -96,7 +96,7 @@ fn a_journal_without_any_space_goes_on_in_files_that_it_has() {
                 played.step(u64::MAX);
                 played.journal.settle_to(played.journal.delivered());
             }
-            // So it does after a start, which gives the file back that was made ahead.
+            // So it does after a start, which removes the file that was made ahead.
             drop(played);
             sim.fs.crash();
             let mut played = Played::open(&sim, options).unwrap();
@@ -111,14 +111,14 @@ fn a_journal_without_any_space_goes_on_in_files_that_it_has() {
 }
 
 #[test]
-fn whoever_comes_while_the_journal_waits_for_space_is_refused_at_once() {
+fn submission_is_refused_while_the_journal_waits_for_space() {
     let sim = SimEnv::new(1);
     let mut played = in_reserve(&sim, (1 << 20) - 1, 1 << 20);
     while played.store() == Step::Again {
         played.step(u64::MAX);
     }
     let acked = played.acked();
-    assert!(played.journal.is_out_of_room(), "who settles is asked for room");
+    assert!(played.journal.is_out_of_room(), "the settler is asked for room");
     sim.clock.advance(Duration::from_secs(10));
     assert!(matches!(played.writer.step(), Step::Sleep(Some(_))));
     // The writer is the test's: the journal takes the thread for started.
@@ -128,7 +128,7 @@ fn whoever_comes_while_the_journal_waits_for_space_is_refused_at_once() {
     assert_eq!(refused.kind(), riverrun_types::ErrorKind::Retry, "{refused}");
     sim.fs.set_space(None);
     assert_eq!(played.writer.step(), Step::Again);
-    assert_eq!(played.acked(), acked + 1, "what waited is stored");
+    assert_eq!(played.acked(), acked + 1, "the waiting entry is stored");
     let submission = played.queued().submission;
     played.journal.submit_unless_short(submission).unwrap();
     assert_eq!(played.writer.step(), Step::Again);
@@ -136,7 +136,7 @@ fn whoever_comes_while_the_journal_waits_for_space_is_refused_at_once() {
 }
 
 #[test]
-fn what_was_acked_in_the_reserve_survives_a_power_cut_anywhere() {
+fn acked_entries_in_the_reserve_survive_power_cut_anywhere() {
     for (method, space) in METHODS.into_iter().flat_map(|method| [(method, 2 << 20), (method, 900_000)]) {
         for stop in 0.. {
             let sim = SimEnv::new(stop);
@@ -183,7 +183,7 @@ fn what_was_acked_in_the_reserve_survives_a_power_cut_anywhere() {
 }
 
 #[test]
-fn who_may_not_be_refused_is_taken_while_the_journal_is_short_and_waits() {
+fn unrefusable_submission_waits_through_a_shortage() {
     let sim = SimEnv::new(1);
     let mut played = in_reserve(&sim, (1 << 20) - 1, 1 << 20);
     while played.store() == Step::Again {
@@ -202,12 +202,12 @@ fn who_may_not_be_refused_is_taken_while_the_journal_is_short_and_waits() {
     sim.fs.set_space(None);
     assert_eq!(played.writer.step(), Step::Again);
     assert_eq!(played.writer.step(), Step::Again);
-    assert_eq!(played.acked(), acked + 2, "what waited is stored, and what was taken meanwhile");
+    assert_eq!(played.acked(), acked + 2, "waiting entries are stored, and those taken meanwhile");
     assert!(played.journal.shortage().is_none());
 }
 
 #[test]
-fn a_young_journal_grows_to_its_part_of_the_reserve_and_refuses_then() {
+fn young_journal_grows_to_its_part_of_the_reserve() {
     for reserve_bytes in [32 << 20, 33 << 20] {
         let sim = SimEnv::new(1);
         let mut played = in_reserve(&sim, reserve_bytes - 1, reserve_bytes);
@@ -217,11 +217,11 @@ fn a_young_journal_grows_to_its_part_of_the_reserve_and_refuses_then() {
         let taken = reserve_bytes - 1 - space_left(&sim);
         let part = reserve_bytes / 8;
         assert!(taken <= part && taken + FIRST_STEP_BYTES > part, "{taken} bytes of {part}");
-        assert!(played.journal.is_out_of_room(), "who settles is asked for room");
+        assert!(played.journal.is_out_of_room(), "the settler is asked for room");
         assert!(played.journal.shortage().is_none(), "it may be settled in time");
         sim.clock.advance(Duration::from_secs(10));
         assert!(matches!(played.writer.step(), Step::Sleep(Some(_))));
-        assert!(played.journal.shortage().is_some(), "nobody waits without an end");
+        assert!(played.journal.shortage().is_some(), "no entry waits without an end");
         // With space it has its size, of small files and large ones, and then of large ones only.
         sim.fs.set_space(None);
         assert_eq!(played.writer.step(), Step::Again);
@@ -253,10 +253,10 @@ fn the_note_that_frees_settled_files_always_finds_its_block() {
             assert_eq!(played.store(), Step::Again);
         }
         sim.fs.set_space(Some(0));
-        // All blocks but the last one of those that the second file is filled to.
-        let turn = store_blocks(&mut played, 30);
+        // All blocks but the last of the filled part of the second file.
+        let step = store_blocks(&mut played, 30);
         settle(&played);
-        if turn != Step::Again {
+        if step != Step::Again {
             assert_eq!(played.writer.step(), Step::Again);
         }
         for number in 0..20 {
@@ -280,7 +280,7 @@ fn two_small_files(sim: &SimEnv, method: SyncMethod) -> Played {
 }
 
 #[test]
-fn without_space_groups_of_any_size_go_into_the_files_that_there_are() {
+fn groups_of_any_size_fit_existing_files_without_space() {
     for method in METHODS {
         let sim = SimEnv::new(1);
         let mut played = two_small_files(&sim, method);
@@ -301,7 +301,7 @@ fn without_space_groups_of_any_size_go_into_the_files_that_there_are() {
 }
 
 #[test]
-fn without_space_a_group_that_is_too_large_for_the_files_goes_there_in_parts() {
+fn group_too_large_for_the_files_is_split_without_space() {
     // With two files, or with one and another that is still to be used.
     for (method, with_spare) in METHODS.into_iter().flat_map(|method| [(method, false), (method, true)]) {
         let sim = SimEnv::new(1);
@@ -333,7 +333,7 @@ fn without_space_a_group_that_is_too_large_for_the_files_goes_there_in_parts() {
 }
 
 #[test]
-fn an_entry_that_is_too_large_for_the_files_without_space_waits_and_costs_none_of_them() {
+fn entry_too_large_for_the_files_waits_and_costs_no_file() {
     for method in METHODS {
         let sim = SimEnv::new(1);
         let mut played = two_small_files(&sim, method);
@@ -367,8 +367,8 @@ fn an_entry_that_is_too_large_for_the_files_without_space_waits_and_costs_none_o
 }
 
 #[test]
-fn a_file_to_use_again_whose_name_finds_no_space_is_kept_and_used_later() {
-    // Neither its old name can be taken away, or the new one not be given.
+fn recycled_file_without_space_for_its_name_is_used_later() {
+    // Either its old name cannot be removed, or its new one cannot be given.
     for (method, renames) in METHODS.into_iter().flat_map(|method| [(method, 0), (method, 1)]) {
         let sim = SimEnv::new(1);
         let mut played = Played::open(&sim, options(method, 3)).unwrap();
@@ -406,7 +406,7 @@ fn a_file_to_use_again_whose_name_finds_no_space_is_kept_and_used_later() {
 }
 
 #[test]
-fn without_space_a_file_that_is_too_small_makes_room_for_another_one_to_grow() {
+fn file_too_small_gives_its_space_to_another_one() {
     for method in METHODS {
         let sim = SimEnv::new(1);
         let mut played = two_small_files(&sim, method);
@@ -455,7 +455,7 @@ fn settling_is_not_asked_for_with_every_group() {
 }
 
 #[test]
-fn a_process_without_descriptors_waits_for_them_and_loses_no_journal() {
+fn journal_waits_for_descriptors_and_is_not_lost() {
     for method in METHODS {
         let sim = SimEnv::new(1);
         let mut played = Played::open(&sim, options(method, 3)).unwrap();

@@ -1,10 +1,10 @@
-//! A journal on a machine of a simulated world, whose two workers are stepped by that.
+//! A journal on a machine of a simulated world, which steps its two workers.
 
 use riverrun_env::sim::World;
 
 use super::*;
 
-/// What a run of this seed comes to: how many entries were acked before the power was cut, and the world's trace.
+/// Returns, for a run of `seed`, the number of entries acked before the power was cut, and the world's trace.
 fn run(seed: u64) -> (usize, u64) {
     let world = World::new(seed);
     let node = world.node("a");
@@ -13,7 +13,7 @@ fn run(seed: u64) -> (usize, u64) {
         Journal::open(&node.env().env, Path::new(DIR), options(SyncMethod::DirectDsync, 3)).unwrap();
     for number in 0..8 {
         journal.submit(submission_of(number, &acked)).unwrap();
-        assert!(acked.0.lock().len() as u64 <= number, "nobody has stepped it since");
+        assert!(acked.0.lock().len() as u64 <= number, "it was not stepped since");
         let steps = world.steps() + seed % 7;
         world.run_until(Duration::from_millis(1), || world.steps() >= steps);
     }

@@ -1,4 +1,4 @@
-//! A client of the classic protocol, which does as the Java consumer does: eager, or cooperative (KIP-429).
+//! A client of the classic protocol that behaves as the Java consumer: eager, or cooperative (KIP-429).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,10 +16,10 @@ use crate::{GroupResponse, ReplyToken};
 use super::super::world::GROUP;
 use super::server::{Committer, PARTITIONS, Server, TOPIC};
 
-/// Version in which subscriptions and assignments are written.
+/// Version of its subscriptions and assignments.
 const VERSION: i16 = 3;
 
-/// A request that is under way, and in which life of the server it was sent.
+/// A request in flight, and the life of the server in which it was sent.
 type Waits = (ReplyToken, u32);
 
 #[derive(Clone, Debug)]
@@ -40,10 +40,10 @@ pub(super) struct ClassicClient {
     is_cooperative: bool,
     generation: i32,
     state: State,
-    /// What it reads.
+    /// The partitions that it reads.
     pub(super) owned: BTreeSet<i32>,
     pub(super) heard_at_ms: i64,
-    /// In which life of the server it got its member id, and in which it is now.
+    /// The life of the server in which it got its member id, and the present one.
     joined_in: u32,
     life: u32,
 }
@@ -73,7 +73,7 @@ impl ClassicClient {
         matches!(self.state, State::Stable)
     }
 
-    /// The next thing that it does by itself, and what comes of it at once. Whoever does not hear an answer joins again.
+    /// The next thing that it does by itself, with its immediate effects. Without an answer it joins again.
     pub(super) fn step(&mut self, server: &mut Server, is_lost: bool) {
         self.heard_at_ms = server.now_ms;
         self.life = server.life;
@@ -175,7 +175,7 @@ impl ClassicClient {
             return self.hear_error(error);
         }
         let assigned = decode(&response.assignment);
-        // What it gives up it gives up now, and rejoins so that others may have it.
+        // It gives up these partitions now, and rejoins so that other members may have them.
         let gives_up = !self.owned.is_subset(&assigned);
         self.owned = assigned;
         self.state = if gives_up && self.is_cooperative { State::Out } else { State::Stable };
@@ -197,7 +197,7 @@ impl ClassicClient {
         }
     }
 
-    /// What the Java client does with what it can be told; anything else would end it.
+    /// The Java client's reaction to each error that it may get; any other error would end it.
     fn hear_error(&mut self, error: ErrorCode) {
         match error {
             ErrorCode::REBALANCE_IN_PROGRESS => {
@@ -224,7 +224,7 @@ impl ClassicClient {
         self.state = State::Out;
     }
 
-    /// Ends in order: a dynamic member leaves, a static one says nothing.
+    /// Ends in order: a dynamic member leaves, a static one sends nothing.
     pub(super) fn leave(&mut self, server: &mut Server) {
         if self.instance_id.is_some() || self.id.is_empty() {
             return;
@@ -240,7 +240,8 @@ impl ClassicClient {
     }
 }
 
-/// What a leader gives to whom. What another member reads still is given to nobody until that has given it up.
+/// A leader's assignment. A partition that another member still reads is given to no member until that one has given
+/// it up.
 fn assign(joined: &JoinGroupResponse<'_>) -> BTreeMap<String, Vec<i32>> {
     let mut reads: BTreeMap<i32, String> = BTreeMap::new();
     for member in &joined.members {

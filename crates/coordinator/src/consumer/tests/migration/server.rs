@@ -1,4 +1,4 @@
-//! A shard with its log, which crashes when it is told to, and answers that wait for those who asked.
+//! A shard with its log, which crashes on command, and the answers that clients have not fetched yet.
 
 use std::collections::BTreeMap;
 
@@ -25,13 +25,13 @@ pub(super) const PARTITIONS: i32 = 6;
 pub(super) enum Crash {
     /// Between two requests.
     Now,
-    /// In the next request, before what it led to is in the log.
+    /// In the next request, before its records are in the log.
     BeforeWrite,
-    /// In the next request, when that is in the log and nobody has been told.
+    /// In the next request, when its records are in the log and no reply was sent.
     AfterWrite,
 }
 
-/// Who commits.
+/// The committer.
 #[derive(Clone, Debug)]
 pub(super) struct Committer {
     pub(super) member_id: String,
@@ -41,7 +41,7 @@ pub(super) struct Committer {
 
 /// A server.
 ///
-/// Invariants: the log has the records of each step that somebody was answered for.
+/// Invariants: the log has the records of each step whose replies were sent.
 pub(super) struct Server {
     shard: Shard,
     topics: Topics,
@@ -50,7 +50,7 @@ pub(super) struct Server {
     requests: u64,
     answers: BTreeMap<ReplyToken, GroupResponse>,
     next_crash: Option<Crash>,
-    /// Counts the starts: what was asked in an earlier life is never answered.
+    /// Counts the starts: requests of an earlier life are never answered.
     pub(super) life: u32,
 }
 
@@ -91,7 +91,7 @@ impl Server {
         self.log.extend(step.records);
     }
 
-    /// Writes down what has happened and tells those who wait for it, as far as the server lives.
+    /// Writes a step's records and sends its replies, as far as the server lives.
     fn take(&mut self, step: Step) {
         let crash = self.next_crash.take();
         if crash != Some(Crash::BeforeWrite) {
@@ -125,7 +125,7 @@ impl Server {
         self.answers.remove(&token)
     }
 
-    /// None if the server has crashed.
+    /// `None` if the server has crashed.
     pub(super) fn consumer_heartbeat(
         &mut self,
         request: &ConsumerGroupHeartbeatRequest<'_>,
@@ -138,13 +138,13 @@ impl Server {
         }
     }
 
-    /// The protocols that the group has changed between since the last call, and why.
+    /// The group's changes of protocol since the last call, with their reasons.
     pub(super) fn protocol_changes(&mut self) -> Vec<[&'static str; 3]> {
         let told = |change: ProtocolChange| [change.from, change.to, change.why];
         self.shard.take_protocol_changes().into_iter().map(told).collect()
     }
 
-    /// Commits an offset; none if the server has crashed.
+    /// Commits an offset; `None` if the server has crashed.
     pub(super) fn commit(&mut self, who: &Committer, partition: i32, offset: i64) -> Option<ErrorCode> {
         let partition = OffsetCommitRequestPartition {
             partition_index: partition,
@@ -173,12 +173,12 @@ impl Server {
         }
     }
 
-    /// What is committed, by partition.
+    /// The committed offsets, by partition.
     pub(super) fn committed(&self) -> BTreeMap<i32, i64> {
         self.shard.committed_offsets().map(|(_, _, partition, offset)| (partition, offset.offset.0)).collect()
     }
 
-    /// The group in words, for who looks into a failure.
+    /// The group as text, for debugging a failure.
     pub(super) fn describe(&self) -> String {
         match self.shard.groups.get(GROUP).map(|entry| &entry.group) {
             Some(Group::Consumer(group)) => {
@@ -195,7 +195,7 @@ impl Server {
         matches!(self.shard.groups.get(GROUP).map(|entry| &entry.group), Some(Group::Consumer(_)))
     }
 
-    /// Lets time pass, acting on each deadline as it comes.
+    /// Lets time pass, handling each deadline as it comes.
     pub(super) fn advance(&mut self, ms: i64) {
         let until_ms = self.now_ms + ms;
         while let Some(at) = self.shard.next_deadline().filter(|at| at.0 <= until_ms) {
