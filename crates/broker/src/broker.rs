@@ -34,7 +34,7 @@ use crate::flow::responses::ResponseMemory;
 use crate::flow::turns::Turns;
 use crate::groups::Groups;
 use crate::held_files::HeldFiles;
-use crate::metadata::{self, Image, JournalRegistry, Topic};
+use crate::metadata::{self, ClusterImage, JournalRegistry, Topic};
 use crate::metrics::SharedMetrics;
 use crate::mounts::Mounts;
 use crate::partitions::{Partition, Partitions};
@@ -52,7 +52,7 @@ pub(crate) enum TopicKey<'a> {
 
 impl TopicKey<'_> {
     /// The topic that is named.
-    pub(crate) fn find(self, image: &Image) -> Result<&Arc<Topic>, ErrorCode> {
+    pub(crate) fn find(self, image: &ClusterImage) -> Result<&Arc<Topic>, ErrorCode> {
         match self {
             Self::Name(name) => image.topic(name).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION),
             Self::Id(id) => image.topic_by_id(id).ok_or(ErrorCode::UNKNOWN_TOPIC_ID),

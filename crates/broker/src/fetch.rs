@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use riverrun_log::{Chunk, Patience, ReadError, ReadSlice};
 use riverrun_protocol::ErrorCode;
-use riverrun_types::{LeaderEpoch, Offset};
+use riverrun_types::{LeaderEpoch, Offset, PartitionId};
 use tokio::task::yield_now;
 
 use crate::aside::{give_way, waiting};
@@ -18,7 +18,7 @@ use crate::fetch_sessions::{NO_SESSION, Plan, TopicRef, Wanted};
 use crate::flow::source;
 use crate::held_files::{HeldFile, HeldFiles};
 use crate::log_limit::STORAGE_TROUBLE;
-use crate::metadata::Image;
+use crate::metadata::ClusterImage;
 use crate::mounts::{MountedQueue, Refused};
 use crate::partitions::{Partition, Waiter};
 use crate::replicas::{KnownRange, Replica, known_range};
@@ -184,7 +184,7 @@ struct Reading<'a> {
     plan: &'a Plan,
     limits: Limits,
     waiter: Option<&'a Arc<Waiter>>,
-    image: Arc<Image>,
+    image: Arc<ClusterImage>,
     /// Where it begins.
     first: usize,
     /// Whether it runs aside.
@@ -217,7 +217,7 @@ impl<'a> Reading<'a> {
             plan,
             limits,
             waiter,
-            image: broker.metadata.image(),
+            image: broker.metadata.cluster(),
             first: if has_session || begin_at >= count { 0 } else { begin_at },
             is_aside: false,
             answers: plan.wanted().map(|_| Answer::error(ErrorCode::NONE)).collect(),
@@ -249,7 +249,8 @@ impl<'a> Reading<'a> {
     }
 
     fn log_dir(&self, wanted: &Wanted) -> Option<usize> {
-        topic_key(wanted).find(&self.image).ok()?.log_dir(wanted.partition.index)
+        let topic = topic_key(wanted).find(&self.image).ok()?.id;
+        self.broker.replicas.log_dir(PartitionId { topic, index: wanted.partition.index })
     }
 
     /// Reads these, until enough was spent. Blocks for the disk if they are cold.
@@ -371,7 +372,7 @@ impl Source {
 fn resolve(
     broker: &Arc<Broker>,
     context: &RequestContext,
-    image: &Image,
+    image: &ClusterImage,
     wanted: &Wanted,
     leader_epoch: &mut LeaderEpoch,
     is_left: bool,
@@ -389,7 +390,8 @@ fn resolve(
     }
     let is_open = in_use.as_ref().is_some_and(Replica::is_open);
     let replica = in_use.map_or_else(|| broker.replicas.find(topic, index), Ok)?;
-    Ok(Source::Found { replica, log_dir: topic.log_dir(index).unwrap_or_default(), is_open })
+    let log_dir = broker.replicas.log_dir(PartitionId { topic: topic.id, index });
+    Ok(Source::Found { replica, log_dir: log_dir.unwrap_or_default(), is_open })
 }
 
 fn topic_key(wanted: &Wanted) -> TopicKey<'_> {

@@ -389,7 +389,7 @@ mod tests {
             "its failure was told"
         );
         let size = |index| {
-            let dir = topic.log_dir(index);
+            let dir = broker.replicas.log_dir(PartitionId { topic: topic.id, index });
             (dir, broker.partition(&topic, index).map(|partition| partition.log.size_bytes()))
         };
         let is_emptied = |index| matches!(size(index), (Some(0), Ok(0)));
@@ -445,7 +445,7 @@ mod tests {
         drop(idle_log(&before));
         drop(before);
         let broker = start();
-        let topic = Arc::clone(broker.metadata.image().topic("t").expect("made"));
+        let topic = Arc::clone(broker.metadata.cluster().topic("t").expect("made"));
         sim.fs.exhaust_descriptors(true);
         broker.partition(&topic, 0).expect_err("there are no descriptors");
         close_idle(&broker, 0);
@@ -470,7 +470,8 @@ mod tests {
         let made = before.metadata.change(|draft| draft.create_topic(new)).expect("changed").expect("made");
         let indexes = |topic: &Topic, path: &str| -> Vec<i32> {
             let is_there = |index: &i32| {
-                topic.log_dir(*index).is_some_and(|dir| before.logs.dir_path(dir).ends_with(path))
+                let id = PartitionId { topic: topic.id, index: *index };
+                before.replicas.log_dir(id).is_some_and(|dir| before.logs.dir_path(dir).ends_with(path))
             };
             (0..8).filter(is_there).collect()
         };
@@ -485,7 +486,7 @@ mod tests {
         sim.fs.kill();
         drop(before);
         let broker = start();
-        let topic = Arc::clone(broker.metadata.image().topic("t").expect("made"));
+        let topic = Arc::clone(broker.metadata.cluster().topic("t").expect("made"));
         sim.fs.exhaust_descriptors(true);
         for index in 0..8 {
             broker.partition(&topic, index).expect_err("there are no descriptors");

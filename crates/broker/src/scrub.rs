@@ -116,9 +116,8 @@ fn scrub(broker: &Broker, kept: &Kept, from: Offset, control: &Control) -> Optio
     }
     control.on_io(LOOK_BYTES);
     // Only a log that has sealed segments is opened, because most of many have none, or one of which something is missing.
-    let dir = kept.topic.log_dir(kept.known.id.index)?;
-    let seems_whole = broker.logs.seems_whole(kept.known.id, dir);
-    if seems_whole && !broker.logs.has_sealed_segments(kept.known.id, dir) {
+    let seems_whole = broker.logs.seems_whole(kept.known.id, kept.dir);
+    if seems_whole && !broker.logs.has_sealed_segments(kept.known.id, kept.dir) {
         return None;
     }
     control.on_io(OPEN_BYTES);

@@ -486,7 +486,7 @@ fn build(env: Env, config: BrokerConfig, stopping: &StopSignal) -> Result<(Runti
 fn tell_ready(started: &Started, opened: Duration, ready: Duration) {
     let (broker, addresses) = (&started.broker, &started.addresses);
     let image = broker.metadata.image();
-    for (index, dir) in image.log_dirs().iter().enumerate() {
+    for (index, dir) in image.node.log_dirs().iter().enumerate() {
         if broker.logs.dir_failure(index).is_none() {
             tracing::info!(path = %dir.path.display(), "log dir opened");
         }
@@ -498,12 +498,12 @@ fn tell_ready(started: &Started, opened: Duration, ready: Duration) {
         addresses.listeners.iter().map(|(listener, at)| format!("{}://{at}", listener.name)).collect();
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
-        node = image.node_id().0,
+        node = image.node.id().0,
         listeners = listeners.join(","),
         admin = addresses.admin.map(tracing::field::display),
         data = %broker.config.server.data_dir.display(),
         durability = broker.config.topic_defaults.durability.number(),
-        topics = image.topics_sorted().len(),
+        topics = image.cluster.topics_sorted().len(),
         open_ms = millis(opened),
         ready_ms = millis(ready),
         "the server is ready"

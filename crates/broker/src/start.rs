@@ -132,8 +132,8 @@ fn open_metadata(env: &Env, config: &BrokerConfig, dir: &Path) -> Result<Store, 
     };
     let metadata = Store::open(env, &options)?;
     let is_meant = config.settings().get(first_start::OPTION).is_some();
-    first_start::tell(&metadata.image(), &server.data_dir, is_meant);
-    let cordon = Cordon::parse(&server.cordoned_log_dirs, &metadata.image().log_dir_paths());
+    first_start::tell(&metadata.cluster(), &server.data_dir, is_meant);
+    let cordon = Cordon::parse(&server.cordoned_log_dirs, &metadata.node().log_dir_paths());
     metadata.cordon_by_default(cordon.map_err(ConfigError::Conflict)?);
     Ok(metadata)
 }
@@ -146,9 +146,9 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
     let meta_dir = config.meta_dir();
     let metadata = open_metadata(&env, &config, &meta_dir)?;
     let mounts = Mounts::open(&env, &meta_dir, &config, &metadata)?;
-    let image = metadata.image();
+    let node = metadata.node();
     // In the order of the metadata, which is what a partition's log dir index counts in.
-    let dirs: Vec<_> = image.log_dirs().iter().map(|dir| dir.path.clone()).collect();
+    let dirs: Vec<_> = node.log_dirs().iter().map(|dir| dir.path.clone()).collect();
     let journals = Arc::new(JournalRegistry::open(&env, &meta_dir)?);
     let logs = LogStore::open(&env, &dirs, log_store_options(&config, &metadata, &journals));
     let logs = Arc::new(logs.map_err(|error| without_journal(error, journals.way_out()))?);
@@ -269,15 +269,15 @@ fn recover(broker: &Broker) -> Result<(), StartError> {
     }
     let image = broker.metadata.image();
     let known = |id: PartitionId| {
-        let topic = image.topic_by_id(id.topic)?;
-        Some(Place::In(topic.log_dir(id.index)?, broker.replicas.log_config(topic)))
+        let topic = image.cluster.topic_by_id(id.topic)?;
+        Some(Place::In(image.node.log_dir(id)?, broker.replicas.log_config(topic)))
     };
     let lost = |id: PartitionId| {
-        if image.doomed().contains_key(&id.topic) { Place::Deleted } else { Place::Unknown }
+        if image.node.doomed().contains_key(&id.topic) { Place::Deleted } else { Place::Unknown }
     };
     let epoch = |id: PartitionId| {
-        let topic = image.topic_by_id(id.topic);
-        topic.map_or(LeaderEpoch::UNKNOWN, |topic| image.leader_epoch(topic, id.index))
+        let topic = image.cluster.topic_by_id(id.topic);
+        topic.map_or(LeaderEpoch::UNKNOWN, |topic| image.cluster.leader_epoch(topic, id.index))
     };
     let recovered = broker.logs.recover(epoch, |id| known(id).unwrap_or_else(|| lost(id)));
     let report = recovered.map_err(|error| without_journal(error, way_out))?;

@@ -234,7 +234,7 @@ fn dir_works(broker: &Broker) -> impl Iterator<Item = (usize, DirWork, Duration)
 fn told_work(broker: &Broker, work: DirWork, waited: Duration) -> String {
     let ms = waited.as_millis();
     let name = |id: PartitionId| {
-        let image = broker.metadata.image();
+        let image = broker.metadata.cluster();
         let topic = image.topic_by_id(id.topic);
         format!("{}-{}", topic.map_or_else(|| id.topic.to_string(), |it| it.name.to_string()), id.index)
     };

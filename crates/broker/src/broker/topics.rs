@@ -123,32 +123,33 @@ impl Broker {
 
     /// The topic of group offsets, made if it is not there.
     pub(crate) async fn offsets_topic(self: &Arc<Self>, source: Source) -> Result<Arc<Topic>, MetadataError> {
-        if let Some(topic) = self.metadata.image().topic(OFFSETS_TOPIC) {
+        if let Some(topic) = self.metadata.cluster().topic(OFFSETS_TOPIC) {
             return Ok(Arc::clone(topic));
         }
         let new = default_topic(&self.config, OFFSETS_TOPIC);
-        let made = self.change_metadata(source, move |draft| match draft.image().topic(OFFSETS_TOPIC) {
-            Some(topic) => Ok(Arc::clone(topic)),
-            None => draft.create_topic(new),
-        });
+        let made =
+            self.change_metadata(source, move |draft| match draft.image().cluster.topic(OFFSETS_TOPIC) {
+                Some(topic) => Ok(Arc::clone(topic)),
+                None => draft.create_topic(new),
+            });
         made.await?.map_err(|error| MetadataError::OffsetsTopic(error.to_string()))
     }
 
     /// Takes deleted topics out of use and removes their files. Blocks for the disk. What cannot be removed is tried
     /// again after the next start.
     pub(crate) fn discard_topics(&self, deleted: &[TopicId]) {
-        let image = self.metadata.image();
+        let node = self.metadata.node();
         // First what waits for them in memory, since a disk may not answer.
         for id in deleted {
-            let partitions = image.doomed().get(id).map_or(0, |dirs| dirs.len());
+            let partitions = node.doomed().get(id).map_or(0, |dirs| dirs.len());
             (0..)
                 .take(partitions)
                 .for_each(|index| self.partitions.remove(PartitionId { topic: *id, index }));
         }
         let is_gone =
-            |id: &&TopicId| image.doomed().get(*id).is_some_and(|dirs| self.discard_partitions(**id, dirs));
+            |id: &&TopicId| node.doomed().get(*id).is_some_and(|dirs| self.discard_partitions(**id, dirs));
         let mut gone: Vec<TopicId> = deleted.iter().filter(is_gone).copied().collect();
-        if !self.is_removal_durable(&gone, image.doomed()) {
+        if !self.is_removal_durable(&gone, node.doomed()) {
             gone.clear();
         }
         let mark = self.logs.mark_journals();
@@ -221,7 +222,7 @@ pub(crate) fn resume_removals(
     stop: &StopSignal,
 ) -> impl Future<Output = ()> + Send + use<> {
     let (broker, stop) = (Arc::clone(broker), stop.clone());
-    let doomed: Vec<TopicId> = broker.metadata.image().doomed().keys().copied().collect();
+    let doomed: Vec<TopicId> = broker.metadata.node().doomed().keys().copied().collect();
     async move {
         for id in doomed {
             if *stop.borrow() {
@@ -360,7 +361,7 @@ mod tests {
         stop.send_replace(false);
         runtime.block_on(resume_removals(&broker, &stopping));
         assert!(!sim.fs.exists(&path).expect("known"));
-        assert!(broker.metadata.image().doomed().is_empty());
+        assert!(broker.metadata.node().doomed().is_empty());
     }
 
     #[test]
@@ -376,7 +377,7 @@ mod tests {
         broker.metadata.change(|draft| draft.delete_topic(topic).is_ok()).expect("deleted");
         broker.discard_topics(&[topic]);
         broker.forget_discarded();
-        assert!(broker.metadata.image().doomed().is_empty(), "nothing is left of it");
+        assert!(broker.metadata.node().doomed().is_empty(), "nothing is left of it");
         for state in sim.crash_states(100) {
             start(&state);
         }

@@ -95,7 +95,7 @@ fn grow_all(draft: &mut Draft<'_>, wishes: Vec<Result<Wish, Refusal>>) -> Vec<Re
 }
 
 fn grow(draft: &mut Draft<'_>, wish: &Wish) -> Result<(), Refusal> {
-    let topic = draft.image().topic(&wish.name);
+    let topic = draft.image().cluster.topic(&wish.name);
     let current = topic.filter(|topic| topic.is_changeable()).map_or(0, |topic| topic.partition_count());
     let added = usize::try_from(wish.count.saturating_sub(current)).unwrap_or(0);
     if current > 0 && added > 0 && wish.assigned.is_some_and(|assigned| assigned != added) {
@@ -141,6 +141,6 @@ mod tests {
         assert_eq!(code("t", 4, Some(1)), ErrorCode::INVALID_REPLICA_ASSIGNMENT);
         assert_eq!(code("t", 4, Some(2)), ErrorCode::NONE);
         assert_eq!(code("t", 5, None), ErrorCode::NONE);
-        assert_eq!(draft.image().topic("t").map(|topic| topic.partition_count()), Some(5));
+        assert_eq!(draft.image().cluster.topic("t").map(|topic| topic.partition_count()), Some(5));
     }
 }

@@ -22,7 +22,7 @@ use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
 use crate::log_limit::Change;
 use crate::metadata::NOT_CHANGED;
-use crate::metadata::{Draft, Image, Topic};
+use crate::metadata::{ClusterImage, Draft, Topic};
 use crate::supervisor;
 use crate::topic_names::OFFSETS_TOPIC;
 
@@ -51,7 +51,7 @@ pub(crate) async fn handle(
     version: i16,
 ) -> DeleteTopicsResponse<'static> {
     let wanted = wanted(&request, version);
-    let image = broker.metadata.image();
+    let image = broker.metadata.cluster();
     let find = |(topic, count): (Wanted, usize)| {
         let is_enabled = check_enabled(broker.config.server.delete_topic_enable, version);
         let found = is_enabled.and_then(|()| find(&image, context, &topic, count));
@@ -144,7 +144,12 @@ fn check_enabled(is_enabled: bool, version: i16) -> Result<(), Refusal> {
     Err((code, "This server does not delete topics: delete.topic.enable is false.".to_owned()))
 }
 
-fn find(image: &Image, context: &RequestContext, wanted: &Wanted, count: usize) -> Result<TopicId, Refusal> {
+fn find(
+    image: &ClusterImage,
+    context: &RequestContext,
+    wanted: &Wanted,
+    count: usize,
+) -> Result<TopicId, Refusal> {
     let invalid = |message: &str| Err((ErrorCode::INVALID_REQUEST, message.to_owned()));
     let topic = match (&wanted.name, wanted.id) {
         (Some(_), id) if !id.is_zero() => {
@@ -291,7 +296,7 @@ mod tests {
         }
         let mixed = delete_all(&broker, vec![named("once"), named("twice"), by_id()]).await;
         assert_eq!(mixed, [(ErrorCode::NONE, Some("once".to_owned())), refused]);
-        assert!(broker.metadata.image().topic("twice").is_some());
+        assert!(broker.metadata.cluster().topic("twice").is_some());
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -320,8 +325,8 @@ mod tests {
         // This one was not even tried.
         assert_eq!(delete(&broker, "last").await, ErrorCode::KAFKA_STORAGE_ERROR);
         assert!(acked(&broker, &last).is_some());
-        let starts = sim.crash_states(100).map(|state| start(&state).metadata.image());
-        let is_there = |image: &Image| ["doubtful", "last"].map(|name| image.topic(name).is_some());
+        let starts = sim.crash_states(100).map(|state| start(&state).metadata.cluster());
+        let is_there = |image: &ClusterImage| ["doubtful", "last"].map(|name| image.topic(name).is_some());
         let found: Vec<_> = starts.map(|image| is_there(&image)).collect();
         assert!(found.contains(&[false, true]), "it may be gone: {found:?}");
         assert!(found.iter().all(|[_, is_last_there]| *is_last_there), "{found:?}");

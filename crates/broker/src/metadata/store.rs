@@ -29,22 +29,23 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use riverrun_env::{Directory, Env, LockGuard, Vanishing};
-use riverrun_types::{LeaderEpoch, ProducerId, TopicId};
+use riverrun_types::{LeaderEpoch, PartitionId, ProducerId, TopicId};
 
 use self::files::{Loaded, Snapshot, WriteFailure, load, start_generation, write_copy, write_snapshot};
 pub(super) use self::files::{Verified, verify};
 use self::log::{LogFile, remove_other_generations};
 use self::standing::Standing;
-use super::absent_dirs::AbsentDirs;
+use super::cluster::{ClusterImage, Topic};
 use super::copies::Behind;
-use super::directory::make_durable;
 use super::draft::{Draft, random_id};
 use super::error::{MetadataError, TopicError};
-use super::image::{Image, Topic};
-use super::log_dirs;
-use super::marks::{Marks, Progress};
+use super::image::Image;
+use super::node::absent_dirs::AbsentDirs;
+use super::node::directory::make_durable;
+use super::node::marks::{Marks, Progress};
+use super::node::unknown::UnknownTopics;
+use super::node::{NodeImage, log_dirs};
 use super::records::{Head, to_json};
-use super::unknown::UnknownTopics;
 use crate::cordon::Cordon;
 
 /// Name of the lock file in the directory.
@@ -124,7 +125,7 @@ impl Store {
             None => first(env, options)?,
         };
         check_owner(&head, options)?;
-        let absent = AbsentDirs::find(env, &image, &options.log_dirs)?;
+        let absent = AbsentDirs::find(env, &image.node, &options.log_dirs)?;
         let present = absent.present(&options.log_dirs);
         log_dirs::refuse_in_use(env, &present)?;
         let marks = Marks::read(env, &image, &present);
@@ -235,9 +236,24 @@ impl Store {
         self.image.load_full()
     }
 
-    /// The leader epoch of a partition of this topic: see [`Image::leader_epoch`]. It stays while the server runs.
+    /// What it says of the cluster now.
+    pub(crate) fn cluster(&self) -> Arc<ClusterImage> {
+        Arc::clone(&self.image.load().cluster)
+    }
+
+    /// What it says of this node now.
+    pub(crate) fn node(&self) -> Arc<NodeImage> {
+        Arc::clone(&self.image.load().node)
+    }
+
+    /// The log dir that holds a partition; `None` if there is no such partition here.
+    pub(crate) fn log_dir(&self, id: PartitionId) -> Option<usize> {
+        self.image.load().node.log_dir(id)
+    }
+
+    /// The leader epoch of a partition of this topic: see [`ClusterImage::leader_epoch`]. It stays while the server runs.
     pub(crate) fn leader_epoch(&self, topic: &Topic, partition: i32) -> LeaderEpoch {
-        self.image.load().leader_epoch(topic, partition)
+        self.image.load().cluster.leader_epoch(topic, partition)
     }
 
     /// Makes a change: `plan` drafts it against the current image; its records are appended and synced; then the new
@@ -259,7 +275,7 @@ impl Store {
         writer.asks_disk(&*self.env.clock);
         self.look_for_vanished(&mut writer)?;
         writer.append(&to_json(&records))?;
-        let has_added = image.added_partitions() > self.image.load().added_partitions();
+        let has_added = image.cluster.added_partitions() > self.image.load().cluster.added_partitions();
         let image = Arc::new(image);
         self.image.store(Arc::clone(&image));
         if writer.log.end() >= writer.snapshot_at_bytes {
@@ -279,10 +295,10 @@ impl Store {
         let _writer = self.writer.lock();
         self.draft().check_new_name(name)?;
         let mut image = Image::clone(&self.image());
-        if let Some(other) = image.topic_by_id(id) {
+        if let Some(other) = image.cluster.topic_by_id(id) {
             return Err(TopicError::MountedTwice { other: Arc::clone(&other.name) });
         }
-        image.mount(name, id);
+        image.cluster_mut().mount(name, id);
         self.image.store(Arc::new(image));
         Ok(())
     }
@@ -292,7 +308,7 @@ impl Store {
         // Changes are made one after the other.
         let _writer = self.writer.lock();
         let mut image = Image::clone(&self.image());
-        image.cordon_by_default(cordon);
+        image.node_mut().cordon_by_default(cordon);
         self.image.store(Arc::new(image));
     }
 

@@ -110,13 +110,13 @@ fn what_the_journal_has_of_a_deleted_topic_is_no_trouble_and_is_forgotten_once_t
     for _ in 0..2 {
         broker = restart(&sim, broker);
         assert_eq!(unknown(&broker), [""; 0]);
-        assert!(broker.metadata.image().doomed().contains_key(&gone.id), "the journal has it still");
+        assert!(broker.metadata.node().doomed().contains_key(&gone.id), "the journal has it still");
         broker.discard_topics(&[gone.id]);
         broker.logs.checkpoint().expect("made");
     }
     append(&broker, &kept);
     broker.forget_discarded();
-    assert!(broker.metadata.image().doomed().is_empty(), "the journal says that it needs none of it");
+    assert!(broker.metadata.node().doomed().is_empty(), "the journal says that it needs none of it");
     broker = restart(&sim, broker);
     assert_eq!(unknown(&broker), [""; 0]);
     assert!(!broker.logs.has_aside());
@@ -143,7 +143,7 @@ fn a_damaged_journal_file_stops_a_start_only_if_the_server_was_not_stopped_in_or
     drop(broker);
     damage_journal(&sim);
     let broker = start(&sim);
-    let topic = broker.metadata.image().topic_by_id(topic.id).cloned().expect("known");
+    let topic = broker.metadata.cluster().topic_by_id(topic.id).cloned().expect("known");
     let end =
         |broker: &Broker| broker.partition(&topic, 0).expect("opens").log.log_end_offset().expect("known");
     assert_eq!(end(&broker), Offset(1));
@@ -201,7 +201,7 @@ fn a_start_passes_a_bad_sector_in_any_of_its_files_or_names_it_with_a_way_out() 
             let context = format!("{}, {bytes} bytes, killed: {is_killed}", path.display());
             match open_broker(sim.env(), config).map_err(|error| error.to_string()) {
                 Ok(broker) => {
-                    let topic = broker.metadata.image().topic_by_id(id).cloned().expect("known");
+                    let topic = broker.metadata.cluster().topic_by_id(id).cloned().expect("known");
                     let hit =
                         path.strip_prefix("/data/logs").ok().and_then(|path| path.parent()?.file_name());
                     let is_hit = |index: i32| hit.is_some_and(|hit| *hit == *index.to_string());
@@ -370,7 +370,9 @@ fn the_reserve_of_a_small_volume_is_a_share_of_it_and_that_of_the_others_is_whol
         broker.logs.measure_space();
         let (mut small, mut large) = (None, None);
         for index in 0..2 {
-            let dir = broker.logs.dir_path(topic.log_dir(index).expect("there"));
+            let dir = broker
+                .logs
+                .dir_path(broker.replicas.log_dir(PartitionId { topic: topic.id, index }).expect("there"));
             let of_dir = if dir.ends_with("small") { &mut small } else { &mut large };
             *of_dir = Some(append_to(&broker, &topic, index).is_err());
         }
@@ -415,7 +417,7 @@ fn a_lost_partition_that_is_added_again_is_led_above_what_the_journal_has_of_it(
     grow(&broker);
     let broker = restart(&sim, broker);
     let epoch_of_log = |broker: &Broker| {
-        let topic = broker.metadata.image().topic_by_id(topic.id).cloned().expect("known");
+        let topic = broker.metadata.cluster().topic_by_id(topic.id).cloned().expect("known");
         let last = append_to(broker, &topic, 2).expect("taken");
         let log = Arc::clone(&broker.partition(&topic, 2).expect("there").log);
         wait_until("the journal says nothing", || log.watermarks().synced > last);
@@ -426,7 +428,7 @@ fn a_lost_partition_that_is_added_again_is_led_above_what_the_journal_has_of_it(
     drop(broker);
     put_back(&sim, older);
     let broker = start(&sim);
-    assert_eq!(broker.metadata.image().topics_sorted()[0].partition_count(), 2, "it has no directory");
+    assert_eq!(broker.metadata.cluster().topics_sorted()[0].partition_count(), 2, "it has no directory");
     assert_eq!(unknown(&broker).len(), 1);
     grow(&broker);
     let broker = restart(&sim, broker);

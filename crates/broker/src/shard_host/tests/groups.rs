@@ -97,7 +97,7 @@ async fn create_topic(broker: &Arc<Broker>) {
 }
 
 fn topic_id(broker: &Broker) -> TopicId {
-    broker.metadata.image().topic("t").expect("made").id
+    broker.metadata.cluster().topic("t").expect("made").id
 }
 
 fn context() -> RequestContext {
@@ -486,7 +486,7 @@ async fn offsets_of_topics_that_are_gone_are_dropped_when_a_shard_is_loaded() {
     let (broker, _stop) = start(&sim).await;
     create_topic(&broker).await;
     assert_eq!(commit(&broker, 7).await, ErrorCode::NONE);
-    let id = broker.metadata.image().topic("t").expect("made").id;
+    let id = broker.metadata.cluster().topic("t").expect("made").id;
     // The topic is deleted, and the server killed before the groups have heard of it.
     let deleted = broker.change_metadata(Source::SOME, move |draft| draft.delete_topic(id).map(|_| ())).await;
     deleted.expect("durable").expect("deleted");
@@ -540,7 +540,7 @@ async fn offsets_of_a_topic_go_though_who_deletes_it_leaves_meanwhile() {
         }
     };
     assert!(timeout(PATIENCE, gone).await.is_ok(), "they stay");
-    assert!(broker.metadata.image().topic("t").is_none());
+    assert!(broker.metadata.cluster().topic("t").is_none());
 }
 
 #[tokio::test]
