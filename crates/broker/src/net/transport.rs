@@ -78,12 +78,12 @@ impl Transport {
 
     /// Whether the client takes no answer any more. What it has sent is not read for this.
     pub(super) async fn has_left(&self) -> bool {
-        self.readiness(Interest::READABLE).await.is_none_or(|ready| ready.is_read_closed())
+        self.readiness(Interest::READABLE).await.is_none_or(Ready::is_read_closed)
     }
 
     /// Fails if the client's end of the connection is gone.
     pub(super) async fn check_peer(&self) -> io::Result<()> {
-        let is_gone = self.readiness(Interest::WRITABLE).await.is_none_or(|ready| ready.is_write_closed());
+        let is_gone = self.readiness(Interest::WRITABLE).await.is_none_or(Ready::is_write_closed);
         if is_gone { Err(io::ErrorKind::ConnectionReset.into()) } else { Ok(()) }
     }
 
