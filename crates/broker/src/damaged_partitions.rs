@@ -23,7 +23,7 @@ pub(crate) async fn run(broker: Arc<Broker>, stop: StopSignal) {
 
 fn look(broker: &Broker, stop: &StopSignal) {
     // Of what the metadata knows: a checkpoint that was lost knows nothing.
-    let image = broker.metadata.cluster();
+    let image = broker.catalog.cluster();
     let topics = image.topics_sorted().into_iter();
     for (topic, index) in
         topics.flat_map(|topic| (0..topic.partition_count()).map(move |index| (topic, index)))
@@ -78,7 +78,8 @@ mod tests {
         let before = start();
         let configs = [("durability".to_owned(), "4".to_owned())].into();
         let new = NewTopic { name: "t".to_owned(), partition_count: PARTITIONS, configs };
-        let topic = before.metadata.change(|draft| draft.create_topic(new)).expect("changed").expect("made");
+        let topic =
+            before.catalog.store().change(|draft| draft.create_topic(new)).expect("changed").expect("made");
         let mut path = None;
         for index in 0..PARTITIONS {
             let partition = before.partition(&topic, index).expect("there");
@@ -89,7 +90,7 @@ mod tests {
             }
         }
         before.logs.close().expect("closed");
-        before.metadata.close().expect("closed");
+        before.catalog.store().close().expect("closed");
         drop(before);
         (start(), path.expect("half of them"))
     }

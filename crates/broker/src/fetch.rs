@@ -217,7 +217,7 @@ impl<'a> Reading<'a> {
             plan,
             limits,
             waiter,
-            image: broker.metadata.cluster(),
+            image: broker.catalog.cluster(),
             first: if has_session || begin_at >= count { 0 } else { begin_at },
             is_aside: false,
             answers: plan.wanted().map(|_| Answer::error(ErrorCode::NONE)).collect(),

@@ -159,7 +159,8 @@ mod tests {
         let configs = [("segment.bytes", "1048576"), ("durability", "4")];
         let configs = configs.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         let new = NewTopic { name: "t".to_owned(), partition_count: 2, configs };
-        let topic = broker.metadata.change(|draft| draft.create_topic(new)).expect("changed").expect("made");
+        let topic =
+            broker.catalog.store().change(|draft| draft.create_topic(new)).expect("changed").expect("made");
         for index in 0..2 {
             let partition = broker.partition(&topic, index).expect("there");
             for timestamp in 0..4 {

@@ -39,7 +39,7 @@ impl Kept {
 pub(crate) fn kept_partitions(broker: &Broker, dir: usize) -> Vec<Kept> {
     let known: Vec<KnownPartition> = broker.logs.known(dir);
     // Read after the partitions, so that it knows every topic that had one by then.
-    let image = broker.metadata.image();
+    let image = broker.catalog.image();
     let mut unknown = 0_usize;
     let mut kept = Vec::with_capacity(known.len());
     for known in known {

@@ -57,7 +57,8 @@ fn cold(sim: &SimEnv, partitions: &[(usize, usize)]) -> (Arc<Broker>, Arc<Topic>
     let broker = start(sim);
     let partition_count = i32::try_from(partitions.len()).expect("few");
     let new = NewTopic { name: "t".to_owned(), partition_count, configs: TopicOverrides::new() };
-    let topic = broker.metadata.change(|draft| draft.create_topic(new)).expect("changed").expect("made");
+    let topic =
+        broker.catalog.store().change(|draft| draft.create_topic(new)).expect("changed").expect("made");
     for (index, &(records, value_bytes)) in partitions.iter().enumerate() {
         for _ in 0..records {
             append(&broker, &topic, index, value_bytes);

@@ -338,7 +338,7 @@ mod tests {
 
     fn create(broker: &Broker, name: &str) {
         let new = NewTopic { name: name.to_owned(), partition_count: 1, configs: BTreeMap::new() };
-        broker.metadata.change(|draft| draft.create_topic(new)).expect("changed").expect("made");
+        broker.catalog.store().change(|draft| draft.create_topic(new)).expect("changed").expect("made");
     }
 
     fn known(names: &[&str]) -> PatternTopics {
@@ -352,14 +352,14 @@ mod tests {
         for name in ["clicks", "orders"] {
             create(&broker, name);
         }
-        let image = broker.metadata.cluster();
+        let image = broker.catalog.cluster();
         for _ in 0..2 {
             assert_eq!(patterns.topics(None, "clicks.*", &image), PatternTopics::Pending);
         }
         assert!(patterns.work(&image, &clock) && !patterns.work(&image, &clock), "it is in line once");
         assert_eq!(patterns.topics(None, "clicks.*", &image), known(&["clicks"]));
         create(&broker, "clicks-eu");
-        let image = broker.metadata.cluster();
+        let image = broker.catalog.cluster();
         assert_eq!(patterns.topics(None, "clicks.*", &image), PatternTopics::Pending);
         let mut universe = patterns.universe.lock();
         let before = universe.generation;
@@ -375,7 +375,7 @@ mod tests {
     fn a_pattern_that_is_none_is_known_as_such() {
         let sim = SimEnv::new(1);
         let (broker, patterns, clock) = (broker(&sim), Patterns::default(), SimClock::new());
-        let image = broker.metadata.cluster();
+        let image = broker.catalog.cluster();
         assert_eq!(patterns.topics(None, "[", &image), PatternTopics::Pending);
         assert!(patterns.work(&image, &clock));
         assert!(matches!(patterns.topics(None, "[", &image), PatternTopics::Invalid(_)));
@@ -402,7 +402,7 @@ mod tests {
         for number in 0..4 * NAMES_PER_LOOK {
             create(&broker, &format!("t{number}"));
         }
-        let image = broker.metadata.cluster();
+        let image = broker.catalog.cluster();
         for pattern in ["t0", "t1"] {
             assert_eq!(patterns.topics(None, pattern, &image), PatternTopics::Pending);
         }

@@ -235,15 +235,12 @@ async fn carry_out(
 ) -> Vec<Result<(), Refusal>> {
     let count = wishes.len();
     let altered = if only_validate {
-        broker.rehearse_change(source, move |draft| alter_all(draft, wishes)).await
+        broker.catalog.rehearse(source, move |draft| alter_all(draft, wishes)).await
     } else {
-        let altering = broker.in_change_turn(source, move |broker| {
-            let touched: Vec<TopicId> = wishes.iter().filter_map(touched).collect();
-            let outcomes = broker.metadata.change(|draft| alter_all(draft, wishes))?;
-            broker.replicas.apply_topic_configs(&touched);
-            Ok(outcomes)
-        });
-        altering.await
+        let touched: Vec<TopicId> = wishes.iter().filter_map(touched).collect();
+        let replicas = Arc::clone(&broker.replicas);
+        let follow = move |altered: Result<_, _>| altered.inspect(|_| replicas.apply_topic_configs(&touched));
+        broker.catalog.propose_and(source, move |draft| alter_all(draft, wishes), follow).await
     };
     altered.unwrap_or_else(|failed| {
         let refusal = (error::metadata_error(&failed), failed.to_string());

@@ -46,14 +46,15 @@ pub(crate) async fn handle(
         wishes.push(wish(broker.node_id().0, context, topic, count));
     }
     let grown = if request.validate_only {
-        broker.rehearse_change(context.source(), move |draft| grow_all(draft, wishes)).await
+        broker.catalog.rehearse(context.source(), move |draft| grow_all(draft, wishes)).await
     } else {
         let (of_change, told) = (context.clone(), names.clone());
         let tell = move |grown: &Vec<Result<(), Refusal>>| {
             let grown = told.iter().zip(grown).filter(|(_, outcome)| outcome.is_ok());
             changes::tell(&of_change, Change::PartitionsAdded, grown.map(|(name, _)| name.as_str()));
         };
-        broker.change_metadata_and(context.source(), move |draft| grow_all(draft, wishes), tell).await
+        let follow = |grown: Result<_, _>| grown.inspect(tell);
+        broker.catalog.propose_and(context.source(), move |draft| grow_all(draft, wishes), follow).await
     };
     let outcomes = grown.unwrap_or_else(|failed| {
         let refusal = (error::metadata_error(&failed), failed.to_string());

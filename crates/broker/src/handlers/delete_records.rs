@@ -25,7 +25,7 @@ pub(crate) async fn handle(
     request: DeleteRecordsRequest<'_>,
     _version: i16,
 ) -> DeleteRecordsResponse<'static> {
-    let image = broker.metadata.cluster();
+    let image = broker.catalog.cluster();
     let mut topics = Vec::new();
     for (name, offsets) in asked_last(&request.topics) {
         topics.push(delete_topic(broker, context, &image, name, offsets).await);

@@ -68,7 +68,7 @@ pub(crate) async fn handle(
     request: DescribeConfigsRequest<'_>,
     version: i16,
 ) -> Described {
-    let image = broker.metadata.image();
+    let image = broker.catalog.image();
     let wants = Wants { synonyms: request.include_synonyms, documentation: request.include_documentation };
     let mut seen = HashSet::new();
     let mut encoder = Encoder::new();

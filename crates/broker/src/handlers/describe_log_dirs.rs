@@ -19,7 +19,8 @@ use super::bounds::partitions_bytes;
 use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource};
 use crate::cordon::absolute;
-use crate::metadata::{ClusterImage, Topic};
+use crate::metadata::{ClusterImage, MetadataError, Topic};
+use crate::supervisor::aside;
 
 /// Partitions of topics that the client asks for; no entry: not at all.
 type Wanted = BTreeMap<String, BTreeSet<i32>>;
@@ -49,8 +50,9 @@ pub(crate) async fn handle(
         }
         wanted
     });
-    let results = broker.blocking(move |broker| Ok(describe(broker, wanted.as_ref()))).await;
-    match results {
+    let of_work = Arc::clone(broker);
+    let results = aside(move || describe(&of_work, wanted.as_ref())).await;
+    match results.ok_or(MetadataError::Stopping) {
         Ok(results) => DescribeLogDirsResponse { results, ..Default::default() },
         Err(failed) => {
             let error_code = crate::error::metadata_error(&failed).0;
@@ -60,7 +62,7 @@ pub(crate) async fn handle(
 }
 
 fn describe(broker: &Broker, wanted: Option<&Wanted>) -> Vec<DescribeLogDirsResult<'static>> {
-    let image = broker.metadata.image();
+    let image = broker.catalog.image();
     let (cluster, node) = (&image.cluster, &image.node);
     let known = known_sizes(broker);
     let mut topics = vec![Vec::new(); node.log_dirs().len()];

@@ -21,7 +21,7 @@ pub(crate) async fn handle(
     request: DescribeProducersRequest<'_>,
     _version: i16,
 ) -> DescribeProducersResponse<'static> {
-    let image = broker.metadata.cluster();
+    let image = broker.catalog.cluster();
     let mut described = HashSet::new();
     let mut response = DescribeProducersResponse::default();
     for topic in &request.topics {

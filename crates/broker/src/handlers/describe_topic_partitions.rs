@@ -44,7 +44,7 @@ pub(crate) async fn handle(
     request: DescribeTopicPartitionsRequest<'_>,
     _version: i16,
 ) -> DescribeTopicPartitionsResponse<'static> {
-    let image = broker.metadata.cluster();
+    let image = broker.catalog.cluster();
     let asked = usize::try_from(request.response_partition_limit).unwrap_or(0).max(1);
     let limit = asked.min(broker.config.server.max_request_partition_size_limit);
     let start = request.cursor.as_ref().map(|cursor| (&*cursor.topic_name, cursor.partition_index.max(0)));

@@ -58,7 +58,7 @@ pub(crate) async fn handle(
     request: ListOffsetsRequest<'_>,
     version: i16,
 ) -> ListOffsetsResponse<'static> {
-    let image = broker.metadata.cluster();
+    let image = broker.catalog.cluster();
     let listing = Listing { broker, context, image: &image, repeated: repeated(&request.topics), version };
     let mut questions = Vec::new();
     for topic in &request.topics {
@@ -285,7 +285,7 @@ mod tests {
     fn a_search_gives_its_turn_back_at_the_end_of_a_batch_and_goes_on_there() {
         let sim = SimEnv::new(1);
         let broker = start(&sim);
-        let image = broker.metadata.cluster();
+        let image = broker.catalog.cluster();
         let partition = broker.partition(image.topic("t").expect("made"), 0).expect("there");
         for timestamp in 6..10 {
             let batch = record(TimestampMs(timestamp), b"value");

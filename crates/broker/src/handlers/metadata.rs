@@ -40,7 +40,7 @@ const PARTITION_BYTES: usize = 300;
 
 /// Memory of the answer, about.
 pub(crate) fn answer_bytes(broker: &Broker, request: &MetadataRequest<'_>, version: i16) -> usize {
-    let image = broker.metadata.cluster();
+    let image = broker.catalog.cluster();
     let Some(list) = wanted(request, version) else { return partitions_bytes(broker, PARTITION_BYTES) };
     let find = |topic: &MetadataRequestTopic<'_>| match &topic.name {
         Some(name) if topic.topic_id.is_zero() => image.topic(name).map(Arc::clone),
@@ -69,7 +69,7 @@ pub(crate) async fn handle(
         }
         _ => BTreeMap::new(),
     };
-    let image = broker.metadata.cluster();
+    let image = broker.catalog.cluster();
     let view = View {
         image: &image,
         context,
@@ -117,7 +117,7 @@ async fn create_missing(
     context: &RequestContext,
     wanted: &[MetadataRequestTopic<'_>],
 ) -> BTreeMap<String, ErrorCode> {
-    let image = broker.metadata.cluster();
+    let image = broker.catalog.cluster();
     let is_missing = |name: &&str| {
         image.topic(name).is_none() && context.authorize(Operation::Create, Resource::Topic(name))
     };
@@ -129,7 +129,7 @@ async fn create_missing(
     }
     let peer = context.connection.peer;
     let source = Source::of(peer.ip());
-    let granted = broker.auto_creations.take(source, missing.len(), broker.env.clock.monotonic());
+    let granted = broker.catalog.grant_creations(source, missing.len());
     let mut names: Vec<String> = missing.into_iter().collect();
     let later = names.split_off(granted);
     if !later.is_empty() {
@@ -152,7 +152,7 @@ async fn make(
     if names.is_empty() {
         return BTreeMap::new();
     }
-    match broker.create_missing_topics(context.source(), names.clone()).await {
+    match broker.catalog.create_missing_topics(context.source(), names.clone()).await {
         Ok(refused) => {
             let made = names.iter().filter(|name| !refused.contains_key(*name));
             changes::tell(context, Change::TopicsCreated, made.map(String::as_str));

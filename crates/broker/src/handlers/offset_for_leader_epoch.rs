@@ -19,7 +19,7 @@ pub(crate) async fn handle(
     request: OffsetForLeaderEpochRequest<'_>,
     _version: i16,
 ) -> OffsetForLeaderEpochResponse<'static> {
-    let image = broker.metadata.cluster();
+    let image = broker.catalog.cluster();
     let mut response = OffsetForLeaderEpochResponse::default();
     for topic in &request.topics {
         response.topics.push(end_topic(broker, context, &image, topic).await);

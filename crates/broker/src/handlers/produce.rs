@@ -222,7 +222,7 @@ pub(crate) fn places(broker: &Broker, call: Call, frame: &[u8], elements_max: us
         // It is let in to be refused.
         Err(_) => return places,
     };
-    let image = broker.metadata.cluster();
+    let image = broker.catalog.cluster();
     let mut dirs = BTreeSet::new();
     for data in &request.topic_data {
         let Some(topic) = topic_key(call, data).find(&image).ok() else { continue };
@@ -558,7 +558,7 @@ fn plan(
     request: &ProduceRequest<'_>,
     frame: &[u8],
 ) -> Plan {
-    let image = broker.metadata.cluster();
+    let image = broker.catalog.cluster();
     let topics = request.topic_data.iter();
     let topics = topics.map(|topic| plan_topic(broker, context, call, &image, topic, frame)).collect();
     let acks = match request.acks {

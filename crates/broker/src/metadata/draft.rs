@@ -70,9 +70,9 @@ impl<'a> Draft<'a> {
         Self { image: image.clone(), records: Vec::new(), random: RandomSource(random), closed_dirs }
     }
 
-    /// Puts no new partition into these log dirs.
-    pub(crate) fn avoiding(self, closed_dirs: BTreeSet<usize>) -> Self {
-        Self { closed_dirs, ..self }
+    /// Puts no new partition into these log dirs from here on.
+    pub(crate) fn avoid(&mut self, closed_dirs: BTreeSet<usize>) {
+        self.closed_dirs = closed_dirs;
     }
 
     /// The image as it would be now.

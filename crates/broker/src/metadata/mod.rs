@@ -13,6 +13,8 @@ pub(crate) mod first_start;
 mod frames;
 mod image;
 mod node;
+mod producer_ids;
+mod proposal;
 mod records;
 mod shards;
 mod store;
@@ -31,6 +33,8 @@ pub(crate) use node::NodeImage;
 pub(crate) use node::journals::JournalRegistry;
 pub(crate) use node::log_dirs::{IDENTITY_FILE, check_unowned, log_dir_around};
 pub use node::unseen::{NamedKind, UnseenDir, Whereabouts, unseen_dirs, verify_lost_metadata};
+pub(crate) use producer_ids::ProducerIds;
+pub(crate) use proposal::{MetadataLog, Proposal};
 #[cfg(test)]
 pub(crate) use records::Record;
 pub(crate) use store::{Store, StoreOptions};

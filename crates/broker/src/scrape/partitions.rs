@@ -56,7 +56,7 @@ struct Shown {
 impl Collector for PartitionCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let Some(broker) = self.broker.upgrade() else { return Ok(()) };
-        let image = broker.metadata.cluster();
+        let image = broker.catalog.cluster();
         let shown = shown(&broker, &image);
         put_partitions(&mut encoder, &shown)?;
         let lag = group_lag(&broker, &image, &shown);

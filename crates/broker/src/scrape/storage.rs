@@ -57,7 +57,7 @@ fn put_damage(encoder: &mut DescriptorEncoder<'_>, broker: &Broker) -> fmt::Resu
 }
 
 fn put_dirs(encoder: &mut DescriptorEncoder<'_>, broker: &Broker) -> fmt::Result {
-    let node = broker.metadata.node();
+    let node = broker.catalog.node();
     let series = |is_so: &dyn Fn(usize) -> bool| -> Series {
         let dirs = node.log_dirs().iter().enumerate();
         dirs.map(|(index, dir)| (vec![("dir", dir.path.display().to_string())], i64::from(is_so(index))))

@@ -210,10 +210,12 @@ fn random_ids_are_never_kafkas_sentinels_nor_begin_with_a_dash() {
 #[test]
 fn no_partition_goes_to_a_closed_dir_and_none_is_made_if_all_are() {
     let env = SimEnv::new(1).env();
-    let mut draft = Draft::new(&image(3), &*env.random).avoiding([0, 2].into());
+    let mut draft = Draft::new(&image(3), &*env.random);
+    draft.avoid([0, 2].into());
     let topic = draft.create_topic(new("t", 4)).expect("one dir is left");
     assert!(draft.image().node.placement(topic.id).iter().all(|dir| *dir == 1));
-    let mut draft = Draft::new(&image(3), &*env.random).avoiding([0, 1, 2].into());
+    let mut draft = Draft::new(&image(3), &*env.random);
+    draft.avoid([0, 1, 2].into());
     assert_eq!(draft.create_topic(new("t", 1)).expect_err("nowhere to go"), TopicError::NoLogDir);
     assert!(draft.into_parts().1.is_empty());
 }

@@ -6,11 +6,13 @@ use std::time::{Duration, Instant};
 
 use riverrun_env::sim::SimEnv;
 use riverrun_env::{FileSystem as _, OpenMode, read_whole};
-use riverrun_types::{ErrorKind, LeaderEpoch};
+use riverrun_types::{ErrorKind, LeaderEpoch, ProducerId};
 
 use super::*;
 use crate::config::TopicOverrides;
 use crate::metadata::copies::copy_of;
+use crate::metadata::producer_ids::{PRODUCER_IDS_BLOCK, ProducerIds};
+use crate::metadata::testing::producer_id;
 use crate::metadata::{MetadataFinding, NewTopic, verify_metadata};
 
 fn options() -> StoreOptions {
@@ -73,8 +75,10 @@ fn producer_ids_are_never_given_out_twice() {
     let mut last = -1;
     for _ in 0..3 {
         let store = open(&env);
+        let ids = ProducerIds::default();
         for _ in 0..=PRODUCER_IDS_BLOCK {
-            let ProducerId(id) = store.allocate_producer_id().expect("an id");
+            let reserved = store.change(|draft| ids.reserve(draft)).expect("durable");
+            let ProducerId(id) = ids.take(reserved);
             assert!(id > last, "{id} after {last}");
             last = id;
         }
@@ -248,7 +252,7 @@ fn a_producer_id_does_not_come_twice_where_the_log_is_cut() {
         let env = SimEnv::new(1).env();
         let store = open(&env);
         create(&store, "a", 1).expect("made");
-        let ProducerId(id) = store.allocate_producer_id().expect("an id");
+        let id = producer_id(&store).expect("an id");
         assert_eq!(id, 0);
         env
     };
@@ -258,7 +262,7 @@ fn a_producer_id_does_not_come_twice_where_the_log_is_cut() {
             let env = used();
             let file = env.fs.open(&log, OpenMode::ReadWrite).expect("opens");
             file.set_len(len as u64).expect("cut");
-            let ProducerId(id) = open(&env).allocate_producer_id().expect("an id");
+            let id = producer_id(&open(&env)).expect("an id");
             assert_eq!(id, PRODUCER_IDS_BLOCK, "{} cut at {len}", log.display());
         }
     }
@@ -359,7 +363,7 @@ fn a_log_that_does_not_read_is_given_up_on_request_once_and_a_copy_of_it_stays()
     assert_eq!(names(&store), ["in-the-log", "in-the-snapshot"]);
     assert!(store.may_lack_topics());
     let start = store.image().cluster.starts();
-    let ProducerId(id) = store.allocate_producer_id().expect("an id");
+    let id = producer_id(&store).expect("an id");
     assert!(start > 1000 && id > 1_000_000, "start {start}, producer id {id}: none comes twice");
     assert!(!env.fs.exists(&accept).expect("known"), "for this once");
     for log in logs {

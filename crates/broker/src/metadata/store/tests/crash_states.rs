@@ -73,7 +73,7 @@ impl Life {
             |known| known.get_mut("grown").expect("there").0.push(starts),
             |draft| _ = draft.grow_topic("grown", 3).expect("grown"),
         )?;
-        self.producer_id = store.allocate_producer_id()?.0;
+        self.producer_id = producer_id(&store)?;
         Self::snapshot(&store)?;
         self.create(&store, &["e".to_owned()])
     }
@@ -118,7 +118,7 @@ impl Life {
         if topics != self.answered && topics != self.asked {
             return Err(format!("answered {:?}, found {topics:?}", self.answered));
         }
-        let producer_id = found.allocate_producer_id().map_err(|error| error.to_string())?.0;
+        let producer_id = producer_id(found).map_err(|error| error.to_string())?;
         if image.cluster.starts() <= self.starts || producer_id <= self.producer_id {
             return Err(format!(
                 "start {}, producer id {producer_id} after {self:?}",
