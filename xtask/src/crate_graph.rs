@@ -85,10 +85,12 @@ struct Dependency {
 }
 
 impl Dependency {
-    /// What a crate depends on by it. What is optional is there for the crates that ask for it by a feature.
+    /// What a crate depends on by it. What is optional is there for the crates that ask for it by a feature, which outside
+    /// crates may call the same.
     fn names(&self) -> Vec<String> {
         let is_socket = SOCKET_CRATES.contains(&&*self.name);
-        let by_feature = self.features.iter().filter(|feature| *feature == "net").map(|_| "tokio".to_owned());
+        let asks = |feature: &&String| *feature == "net" && self.name.starts_with(PACKAGE_PREFIX);
+        let by_feature = self.features.iter().filter(asks).map(|_| "tokio".to_owned());
         let itself = (!(is_socket && self.optional)).then(|| self.name.clone());
         itself.into_iter().chain(by_feature).collect()
     }
@@ -195,7 +197,7 @@ mod tests {
     #[test]
     fn an_optional_socket_counts_for_the_crate_that_asks_for_it() {
         let json = r#"{"packages":[
-            {"name":"riverrun-env","dependencies":[{"name":"tokio","kind":null,"optional":true}]},
+            {"name":"riverrun-env","dependencies":[{"name":"tokio","kind":null,"optional":true,"features":["net"]}]},
             {"name":"riverrun-log","dependencies":[{"name":"riverrun-env","kind":null,"features":["net"]}]}]}"#;
         let metadata: Metadata = serde_json::from_str(json).unwrap();
         let found = violations_of(&graph_of(&metadata));

@@ -47,7 +47,7 @@ const PAGES: &[Page] = &[
     (
         "metadata",
         "Metadata: snapshot, log, identity and mark of log dirs",
-        &["crates/broker/src/metadata/frames.rs", "crates/broker/src/metadata/marks.rs"],
+        &["crates/broker/src/metadata/frames.rs", "crates/broker/src/metadata/node/marks.rs"],
     ),
 ];
 

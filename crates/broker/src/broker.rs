@@ -5,7 +5,6 @@
 
 mod durability;
 pub(crate) mod health;
-pub(crate) mod topics;
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -19,9 +18,8 @@ use riverrun_protocol::ErrorCode;
 use riverrun_types::{LeaderEpoch, LogAccount, NodeId, TopicId};
 use tokio::sync::Notify;
 
-use crate::aside::{self, Places};
-use crate::auto_creation::AutoCreations;
-use crate::broker::topics::Discarded;
+use crate::aside::Places;
+use crate::catalog::Catalog;
 use crate::catch_up::CatchUp;
 use crate::compaction_failures::CompactionFailures;
 use crate::config::{BrokerConfig, Listener};
@@ -34,7 +32,7 @@ use crate::flow::responses::ResponseMemory;
 use crate::flow::turns::Turns;
 use crate::groups::Groups;
 use crate::held_files::HeldFiles;
-use crate::metadata::{self, Image, JournalRegistry, Topic};
+use crate::metadata::{ClusterImage, JournalRegistry, Topic};
 use crate::metrics::SharedMetrics;
 use crate::mounts::Mounts;
 use crate::partitions::{Partition, Partitions};
@@ -52,7 +50,7 @@ pub(crate) enum TopicKey<'a> {
 
 impl TopicKey<'_> {
     /// The topic that is named.
-    pub(crate) fn find(self, image: &Image) -> Result<&Arc<Topic>, ErrorCode> {
+    pub(crate) fn find(self, image: &ClusterImage) -> Result<&Arc<Topic>, ErrorCode> {
         match self {
             Self::Name(name) => image.topic(name).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION),
             Self::Id(id) => image.topic_by_id(id).ok_or(ErrorCode::UNKNOWN_TOPIC_ID),
@@ -76,7 +74,7 @@ pub(crate) struct Broker {
     /// For what expires, and must not because the clock was set.
     pub(crate) patient_wall: PatientWall,
     pub(crate) config: Arc<BrokerConfig>,
-    pub(crate) metadata: Arc<metadata::Store>,
+    pub(crate) catalog: Arc<Catalog>,
     pub(crate) logs: Arc<LogStore>,
     pub(crate) journals: Arc<JournalRegistry>,
     pub(crate) partitions: Arc<Partitions>,
@@ -86,7 +84,6 @@ pub(crate) struct Broker {
     pub(crate) fetch_sessions: SessionCache,
     /// Fetches that wait for records.
     pub(crate) parked_fetches: AtomicUsize,
-    pub(crate) auto_creations: AutoCreations,
     pub(crate) catch_up: Arc<CatchUp>,
     pub(crate) budgets: Budgets,
     pub(crate) metrics: SharedMetrics,
@@ -101,11 +98,8 @@ pub(crate) struct Broker {
     pub(crate) inflating: Arc<InflatingLeave>,
     /// In which connections are served.
     pub(crate) turns: Arc<Turns>,
-    /// In which requests change the metadata, one after the other, and draft changes.
-    pub(crate) change_turns: Arc<aside::Turns>,
     /// The turns and the memory of requests aside; set once the router serves requests.
     pub(crate) aside: OnceLock<Places>,
-    pub(crate) discarded: Discarded,
     pub(crate) scrub: ScrubProgress,
     /// The waits that the watchdog has seen.
     pub(crate) waits: Seen,

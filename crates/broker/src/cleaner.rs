@@ -331,7 +331,8 @@ mod tests {
             [("cleanup.policy", "compact"), ("durability", "4"), ("min.cleanable.dirty.ratio", "0")];
         let configs = configs.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         let new = NewTopic { name: name.to_owned(), partition_count: 1, configs };
-        let topic = broker.metadata.change(|draft| draft.create_topic(new)).expect("changed").expect("made");
+        let topic =
+            broker.catalog.store().change(|draft| draft.create_topic(new)).expect("changed").expect("made");
         let partition = broker.partition(&topic, 0).expect("there");
         for record in 0..records {
             let mut batch = BatchBuilder::new(BatchOptions::default());

@@ -23,7 +23,7 @@ pub(crate) async fn run(broker: Arc<Broker>, stop: StopSignal) {
 
 fn look(broker: &Broker, stop: &StopSignal) {
     // Of what the metadata knows: a checkpoint that was lost knows nothing.
-    let image = broker.metadata.image();
+    let image = broker.catalog.cluster();
     let topics = image.topics_sorted().into_iter();
     for (topic, index) in
         topics.flat_map(|topic| (0..topic.partition_count()).map(move |index| (topic, index)))
@@ -31,10 +31,8 @@ fn look(broker: &Broker, stop: &StopSignal) {
         if *stop.borrow() {
             return;
         }
-        if topic
-            .log_dir(index)
-            .is_some_and(|dir| is_marked(broker, PartitionId { topic: topic.id, index }, dir))
-        {
+        let id = PartitionId { topic: topic.id, index };
+        if broker.replicas.log_dir(id).is_some_and(|dir| is_marked(broker, id, dir)) {
             // What is wrong with it is told by whoever opens it.
             let _opened = broker.partition(topic, index);
         }
@@ -80,18 +78,19 @@ mod tests {
         let before = start();
         let configs = [("durability".to_owned(), "4".to_owned())].into();
         let new = NewTopic { name: "t".to_owned(), partition_count: PARTITIONS, configs };
-        let topic = before.metadata.change(|draft| draft.create_topic(new)).expect("changed").expect("made");
+        let topic =
+            before.catalog.store().change(|draft| draft.create_topic(new)).expect("changed").expect("made");
         let mut path = None;
         for index in 0..PARTITIONS {
             let partition = before.partition(&topic, index).expect("there");
             partition.append(record(TimestampMs(0), b"value"), before.append_options()).expect("taken");
             partition.write_staged().expect("written");
-            if topic.log_dir(index) == Some(1) {
+            if before.replicas.log_dir(PartitionId { topic: topic.id, index }) == Some(1) {
                 path = partition.log.path().parent().map(Path::to_owned);
             }
         }
         before.logs.close().expect("closed");
-        before.metadata.close().expect("closed");
+        before.catalog.store().close().expect("closed");
         drop(before);
         (start(), path.expect("half of them"))
     }

@@ -8,6 +8,7 @@ mod partition;
 use std::sync::Arc;
 
 use riverrun_protocol::ErrorCode;
+use riverrun_types::PartitionId;
 use tokio::task::yield_now;
 
 pub(crate) use self::partition::Answer;
@@ -18,7 +19,7 @@ use crate::catch_up::Whose;
 use crate::catch_up::plan::{DirTurn, PassPlan, Thread, TurnOf};
 use crate::context::RequestContext;
 use crate::fetch_sessions::{NO_SESSION, Plan, Wanted};
-use crate::metadata::Image;
+use crate::metadata::ClusterImage;
 use crate::partitions::Waiter;
 use crate::response::Part;
 
@@ -75,7 +76,7 @@ struct Reading<'a> {
     plan: &'a Plan,
     limits: Limits,
     waiter: Option<&'a Arc<Waiter>>,
-    image: Arc<Image>,
+    image: Arc<ClusterImage>,
     pass: PassPlan,
     /// One for each wanted partition; it says nothing before it was read.
     answers: Vec<Answer>,
@@ -100,7 +101,7 @@ impl<'a> Reading<'a> {
             plan,
             limits,
             waiter,
-            image: broker.metadata.image(),
+            image: broker.catalog.cluster(),
             pass: PassPlan::new(start, plan.len(), plan.session_id != NO_SESSION),
             answers: plan.wanted().map(|_| Answer::error(ErrorCode::NONE)).collect(),
             bytes: 0,
@@ -147,7 +148,8 @@ impl<'a> Reading<'a> {
     }
 
     fn log_dir(&self, wanted: &Wanted) -> Option<usize> {
-        topic_key(wanted).find(&self.image).ok()?.log_dir(wanted.partition.index)
+        let topic = topic_key(wanted).find(&self.image).ok()?.id;
+        self.broker.replicas.log_dir(PartitionId { topic, index: wanted.partition.index })
     }
 
     /// Reads these, as far as the plan of the pass allows. Blocks for the disk if they are cold.

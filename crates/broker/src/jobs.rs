@@ -240,18 +240,18 @@ pub(crate) fn checkpoint(broker: &Broker) {
 
 /// What belongs to no log dir.
 fn checkpoint_rest(broker: &Broker) {
-    broker.metadata.check_in_place();
+    broker.catalog.store().check_in_place();
     broker.logs.look_for_vanished_journals();
-    broker.forget_discarded();
+    broker.catalog.forget_discarded();
     write_metadata_copies(broker);
 }
 
 /// Writes what is kept twice of the metadata and was written only once, for want of room.
 fn write_metadata_copies(broker: &Broker) {
-    broker.metadata.write_copy();
+    broker.catalog.store().write_copy();
     if let Err(error) = broker.journals.write_copy() {
         tracing::error!(%error, "the copy of the list of journals failed");
-        broker.metadata.fail(&error);
+        broker.catalog.store().fail(&error);
     }
 }
 
@@ -359,7 +359,8 @@ mod tests {
         let configs = [("retention.ms", "1000"), ("durability", "4")];
         let configs = configs.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         let new = NewTopic { name: "t".to_owned(), partition_count: MANY, configs };
-        let topic = broker.metadata.change(|draft| draft.create_topic(new)).expect("changed").expect("made");
+        let topic =
+            broker.catalog.store().change(|draft| draft.create_topic(new)).expect("changed").expect("made");
         for index in 0..MANY {
             let partition = broker.partition(&topic, index).expect("there");
             partition.append(record(TimestampMs(0), b"value"), broker.append_options()).expect("taken");
@@ -389,15 +390,15 @@ mod tests {
             "its failure was told"
         );
         let size = |index| {
-            let dir = topic.log_dir(index);
+            let dir = broker.replicas.log_dir(PartitionId { topic: topic.id, index });
             (dir, broker.partition(&topic, index).map(|partition| partition.log.size_bytes()))
         };
         let is_emptied = |index| matches!(size(index), (Some(0), Ok(0)));
         retain_both(&broker, &looks, &going_on());
         assert_eq!((0..MANY).filter(|index| is_emptied(*index)).count(), 40, "the other dir goes on");
         let id = topic.id;
-        broker.metadata.change(|draft| draft.delete_topic(id).is_ok()).expect("changed");
-        assert_few_lines("the deletion", || broker.discard_topics(&[id]));
+        broker.catalog.store().change(|draft| draft.delete_topic(id).is_ok()).expect("changed");
+        assert_few_lines("the deletion", || broker.catalog.discard_topics(&[id]));
     }
 
     #[test]
@@ -423,7 +424,8 @@ mod tests {
         let configs = [("retention.bytes", "1000000"), ("segment.bytes", "1048576"), ("durability", "4")];
         let configs = configs.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         let new = NewTopic { name: "t".to_owned(), partition_count: 1, configs };
-        let topic = broker.metadata.change(|draft| draft.create_topic(new)).expect("changed").expect("made");
+        let topic =
+            broker.catalog.store().change(|draft| draft.create_topic(new)).expect("changed").expect("made");
         let partition = broker.partition(&topic, 0).expect("there");
         let value = vec![7; 400_000];
         for timestamp in 0..6 {
@@ -445,7 +447,7 @@ mod tests {
         drop(idle_log(&before));
         drop(before);
         let broker = start();
-        let topic = Arc::clone(broker.metadata.image().topic("t").expect("made"));
+        let topic = Arc::clone(broker.catalog.cluster().topic("t").expect("made"));
         sim.fs.exhaust_descriptors(true);
         broker.partition(&topic, 0).expect_err("there are no descriptors");
         close_idle(&broker, 0);
@@ -467,10 +469,12 @@ mod tests {
         let before = start();
         let configs = [("durability".to_owned(), "4".to_owned())].into();
         let new = NewTopic { name: "t".to_owned(), partition_count: 8, configs };
-        let made = before.metadata.change(|draft| draft.create_topic(new)).expect("changed").expect("made");
+        let made =
+            before.catalog.store().change(|draft| draft.create_topic(new)).expect("changed").expect("made");
         let indexes = |topic: &Topic, path: &str| -> Vec<i32> {
             let is_there = |index: &i32| {
-                topic.log_dir(*index).is_some_and(|dir| before.logs.dir_path(dir).ends_with(path))
+                let id = PartitionId { topic: topic.id, index: *index };
+                before.replicas.log_dir(id).is_some_and(|dir| before.logs.dir_path(dir).ends_with(path))
             };
             (0..8).filter(is_there).collect()
         };
@@ -485,7 +489,7 @@ mod tests {
         sim.fs.kill();
         drop(before);
         let broker = start();
-        let topic = Arc::clone(broker.metadata.image().topic("t").expect("made"));
+        let topic = Arc::clone(broker.catalog.cluster().topic("t").expect("made"));
         sim.fs.exhaust_descriptors(true);
         for index in 0..8 {
             broker.partition(&topic, index).expect_err("there are no descriptors");
@@ -528,7 +532,7 @@ mod tests {
         sim.fs.refuse_renames_after(1);
         let wide = NewTopic { name: "wide".to_owned(), partition_count: 100_000, configs: [].into() };
         for _ in 0..8 {
-            let grown = broker.metadata.change(|draft| {
+            let grown = broker.catalog.store().change(|draft| {
                 let id = draft.create_topic(wide.clone()).expect("made").id;
                 draft.delete_topic(id).expect("deleted");
             });
@@ -549,7 +553,7 @@ mod tests {
         sim.fs.refuse_renames(false);
         sim.fs.fail_sync_after(0);
         write_metadata_copies(&broker);
-        let failure = broker.metadata.failure().expect("nobody knows what the disk holds");
+        let failure = broker.catalog.store().failure().expect("nobody knows what the disk holds");
         assert!(failure.contains("/data/meta/journals-copy"), "{failure}");
     }
 

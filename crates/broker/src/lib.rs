@@ -13,8 +13,8 @@
 mod admin;
 mod answers;
 mod aside;
-mod auto_creation;
 mod broker;
+mod catalog;
 mod catch_up;
 mod changes;
 mod cleaner;

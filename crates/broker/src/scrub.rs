@@ -116,9 +116,8 @@ fn scrub(broker: &Broker, kept: &Kept, from: Offset, control: &Control) -> Optio
     }
     control.on_io(LOOK_BYTES);
     // Only a log that has sealed segments is opened, because most of many have none, or one of which something is missing.
-    let dir = kept.topic.log_dir(kept.known.id.index)?;
-    let seems_whole = broker.logs.seems_whole(kept.known.id, dir);
-    if seems_whole && !broker.logs.has_sealed_segments(kept.known.id, dir) {
+    let seems_whole = broker.logs.seems_whole(kept.known.id, kept.dir);
+    if seems_whole && !broker.logs.has_sealed_segments(kept.known.id, kept.dir) {
         return None;
     }
     control.on_io(OPEN_BYTES);
@@ -160,7 +159,8 @@ mod tests {
         let configs = [("segment.bytes", "1048576"), ("durability", "4")];
         let configs = configs.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         let new = NewTopic { name: "t".to_owned(), partition_count: 2, configs };
-        let topic = broker.metadata.change(|draft| draft.create_topic(new)).expect("changed").expect("made");
+        let topic =
+            broker.catalog.store().change(|draft| draft.create_topic(new)).expect("changed").expect("made");
         for index in 0..2 {
             let partition = broker.partition(&topic, index).expect("there");
             for timestamp in 0..4 {

@@ -27,7 +27,7 @@ use crate::admin;
 use crate::aside::{self, Aside};
 use crate::broker::Broker;
 use crate::broker::health::nothing_to_write_to;
-use crate::broker::topics;
+use crate::catalog;
 use crate::config::{BrokerConfig, ConfigError, Listener as ListenerAddress, Origin, Settings};
 use crate::descriptors::Descriptors;
 use crate::handlers::router::Router;
@@ -407,8 +407,13 @@ fn close(broker: &Broker) -> Result<(), StopError> {
         return Ok(());
     }
     // The journals may just have let go of what they had of deleted topics.
-    broker.forget_discarded();
-    broker.metadata.close().map_err(|error| StopError::Unclean(error.to_string())).and(closed.map(|_| ()))
+    broker.catalog.forget_discarded();
+    broker
+        .catalog
+        .store()
+        .close()
+        .map_err(|error| StopError::Unclean(error.to_string()))
+        .and(closed.map(|_| ()))
 }
 
 fn close_logs(broker: &Broker) -> Result<Closed, StopError> {
@@ -485,8 +490,8 @@ fn build(env: Env, config: BrokerConfig, stopping: &StopSignal) -> Result<(Runti
 /// What there is, and how long it took to open it.
 fn tell_ready(started: &Started, opened: Duration, ready: Duration) {
     let (broker, addresses) = (&started.broker, &started.addresses);
-    let image = broker.metadata.image();
-    for (index, dir) in image.log_dirs().iter().enumerate() {
+    let image = broker.catalog.image();
+    for (index, dir) in image.node.log_dirs().iter().enumerate() {
         if broker.logs.dir_failure(index).is_none() {
             tracing::info!(path = %dir.path.display(), "log dir opened");
         }
@@ -498,12 +503,12 @@ fn tell_ready(started: &Started, opened: Duration, ready: Duration) {
         addresses.listeners.iter().map(|(listener, at)| format!("{}://{at}", listener.name)).collect();
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
-        node = image.node_id().0,
+        node = image.node.id().0,
         listeners = listeners.join(","),
         admin = addresses.admin.map(tracing::field::display),
         data = %broker.config.server.data_dir.display(),
         durability = broker.config.topic_defaults.durability.number(),
-        topics = image.topics_sorted().len(),
+        topics = image.cluster.topics_sorted().len(),
         open_ms = millis(opened),
         ready_ms = millis(ready),
         "the server is ready"
@@ -588,7 +593,7 @@ fn listen(
     // Before the first request: what a request deletes it removes itself.
     let supervisor = &broker.supervisor;
     supervisor.ends_with(stopping.clone());
-    tasks.spawn(supervisor.errand("resume-removals", topics::resume_removals(broker, stopping)));
+    tasks.spawn(supervisor.errand("resume-removals", catalog::resume_removals(&broker.catalog, stopping)));
     for listener in listeners {
         let name = format!("listener {}", listener.name);
         tasks.spawn(supervisor.task(&name, listener.run(stopping.clone())));

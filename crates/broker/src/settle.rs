@@ -92,7 +92,7 @@ fn run(broker: &Broker, dir: usize, stop: &AtomicBool) {
 
 /// One line for each topic, however many partitions it has.
 fn tell_level_changes(broker: &Broker) {
-    let image = broker.metadata.image();
+    let image = broker.catalog.cluster();
     for ((id, level), partitions) in broker.logs.take_level_changes() {
         // One that is gone has no level any more.
         if let Some(topic) = image.topic_by_id(id) {

@@ -15,9 +15,8 @@ use riverrun_queue::CONTROL_NAME;
 use riverrun_types::{ErrorKind, LeaderEpoch, PartitionId};
 use tokio::sync::Notify;
 
-use crate::auto_creation::AutoCreations;
-use crate::broker::topics::Discarded;
 use crate::broker::{Broker, Budgets};
+use crate::catalog::{self, Catalog};
 use crate::catch_up::CatchUp;
 use crate::compaction_failures::CompactionFailures;
 use crate::config::{BrokerConfig, ConfigError, NetworkOptions};
@@ -29,18 +28,18 @@ use crate::flow::inflate_offload::InflatingLeave;
 use crate::flow::produce_backpressure::{Load, ProduceGate};
 use crate::flow::responses::ResponseMemory;
 use crate::flow::turns::Turns;
-use crate::groups::{Groups, Ports};
+use crate::groups::{self, Groups};
 use crate::held_files::HeldFiles;
 use crate::metadata::{JournalRegistry, Store, StoreOptions, check_unowned, first_start, log_dir_around};
 use crate::metrics::Metrics;
 use crate::mounts::Mounts;
 use crate::partitions::Partitions;
 use crate::replicas::Replicas;
+use crate::scrape;
 use crate::scrub_progress::ScrubProgress;
 use crate::settle::used_journals;
 use crate::start_error::StartError;
 use crate::waits::Seen;
-use crate::{aside, scrape};
 
 fn log_store_options(
     config: &BrokerConfig,
@@ -132,8 +131,8 @@ fn open_metadata(env: &Env, config: &BrokerConfig, dir: &Path) -> Result<Store, 
     };
     let metadata = Store::open(env, &options)?;
     let is_meant = config.settings().get(first_start::OPTION).is_some();
-    first_start::tell(&metadata.image(), &server.data_dir, is_meant);
-    let cordon = Cordon::parse(&server.cordoned_log_dirs, &metadata.image().log_dir_paths());
+    first_start::tell(&metadata.cluster(), &server.data_dir, is_meant);
+    let cordon = Cordon::parse(&server.cordoned_log_dirs, &metadata.node().log_dir_paths());
     metadata.cordon_by_default(cordon.map_err(ConfigError::Conflict)?);
     Ok(metadata)
 }
@@ -145,22 +144,28 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
     refuse_missing_queues(&env, &config)?;
     let meta_dir = config.meta_dir();
     let metadata = open_metadata(&env, &config, &meta_dir)?;
-    let mounts = Mounts::open(&env, &meta_dir, &config, &metadata)?;
-    let image = metadata.image();
+    let mounts = Arc::new(Mounts::open(&env, &meta_dir, &config, &metadata)?);
+    let node = metadata.node();
     // In the order of the metadata, which is what a partition's log dir index counts in.
-    let dirs: Vec<_> = image.log_dirs().iter().map(|dir| dir.path.clone()).collect();
+    let dirs: Vec<_> = node.log_dirs().iter().map(|dir| dir.path.clone()).collect();
     let journals = Arc::new(JournalRegistry::open(&env, &meta_dir)?);
     let logs = LogStore::open(&env, &dirs, log_store_options(&config, &metadata, &journals));
     let logs = Arc::new(logs.map_err(|error| without_journal(error, journals.way_out()))?);
     let config = Arc::new(config);
     let metadata = Arc::new(metadata);
-    let mounts = Arc::new(mounts);
     let partitions = Arc::new(Partitions::new(Arc::clone(&logs)));
-    let replicas = Replicas::new(&config, &metadata, &logs, &partitions, &mounts);
-    let replicas = Arc::new(replicas);
-    let ports = Ports {
+    let replicas = Arc::new(Replicas::new(&config, &metadata, &logs, &partitions, &mounts));
+    let catalog = catalog::Ports {
         env: env.clone(),
+        config: Arc::clone(&config),
         metadata: Arc::clone(&metadata),
+        logs: Arc::clone(&logs),
+        partitions: Arc::clone(&partitions),
+        replicas: Arc::clone(&replicas),
+    };
+    let ports = groups::Ports {
+        env: env.clone(),
+        metadata,
         logs: Arc::clone(&logs),
         mounts: Arc::clone(&mounts),
         replicas: Arc::clone(&replicas),
@@ -174,7 +179,7 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
             mounts,
             groups: Groups::new(&config, ports),
             replicas,
-            auto_creations: AutoCreations::new(env.clock.monotonic()),
+            catalog: Arc::new(Catalog::new(catalog)),
             fetch_sessions: SessionCache::new(network.max_incremental_fetch_session_cache_slots),
             parked_fetches: AtomicUsize::new(0),
             catch_up: CatchUp::new(network.catchup_reads_max, dirs.len(), network.catchup_distance_bytes),
@@ -186,9 +191,7 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
             produce_gate: produce_gate(&logs),
             inflating: Arc::new(InflatingLeave::new()),
             turns: Turns::new(config.server.network_threads()),
-            change_turns: aside::Turns::new(1, 1),
             aside: OnceLock::new(),
-            discarded: Discarded::default(),
             scrub: ScrubProgress::default(),
             compaction_failures: CompactionFailures::default(),
             waits: Seen::default(),
@@ -196,7 +199,6 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
             advertised: OnceLock::new(),
             patient_wall: PatientWall::new(&*env.clock),
             env,
-            metadata,
             logs,
             journals,
             config: Arc::clone(&config),
@@ -267,17 +269,17 @@ fn recover(broker: &Broker) -> Result<(), StartError> {
         let journals = Arc::clone(&broker.journals);
         journal.on_first_use(Box::new(move |id| journals.note_used(index, &id.to_string())));
     }
-    let image = broker.metadata.image();
+    let image = broker.catalog.image();
     let known = |id: PartitionId| {
-        let topic = image.topic_by_id(id.topic)?;
-        Some(Place::In(topic.log_dir(id.index)?, broker.replicas.log_config(topic)))
+        let topic = image.cluster.topic_by_id(id.topic)?;
+        Some(Place::In(image.node.log_dir(id)?, broker.replicas.log_config(topic)))
     };
     let lost = |id: PartitionId| {
-        if image.doomed().contains_key(&id.topic) { Place::Deleted } else { Place::Unknown }
+        if image.node.doomed().contains_key(&id.topic) { Place::Deleted } else { Place::Unknown }
     };
     let epoch = |id: PartitionId| {
-        let topic = image.topic_by_id(id.topic);
-        topic.map_or(LeaderEpoch::UNKNOWN, |topic| image.leader_epoch(topic, id.index))
+        let topic = image.cluster.topic_by_id(id.topic);
+        topic.map_or(LeaderEpoch::UNKNOWN, |topic| image.cluster.leader_epoch(topic, id.index))
     };
     let recovered = broker.logs.recover(epoch, |id| known(id).unwrap_or_else(|| lost(id)));
     let report = recovered.map_err(|error| without_journal(error, way_out))?;

@@ -59,7 +59,8 @@ pub(crate) fn topic_with_a_record(
 ) -> Arc<Topic> {
     let configs = [("durability".to_owned(), "4".to_owned())].into();
     let new = NewTopic { name: "t".to_owned(), partition_count, configs };
-    let topic = broker.metadata.change(|draft| draft.create_topic(new)).expect("changed").expect("made");
+    let topic =
+        broker.catalog.store().change(|draft| draft.create_topic(new)).expect("changed").expect("made");
     let partition = broker.partition(&topic, 0).expect("there");
     partition.append(record(timestamp, b"value"), broker.append_options()).expect("taken");
     partition.write_staged().expect("written");

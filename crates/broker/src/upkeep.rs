@@ -18,6 +18,8 @@ use crate::partitions::Partition;
 pub(crate) struct Kept {
     pub(crate) topic: Arc<Topic>,
     pub(crate) known: KnownPartition,
+    /// The log dir that it lies in.
+    pub(crate) dir: usize,
 }
 
 impl Kept {
@@ -28,8 +30,7 @@ impl Kept {
 
     /// Whether the log dir that it lies in has failed.
     pub(crate) fn is_in_failed_dir(&self, broker: &Broker) -> bool {
-        let dir = self.topic.log_dir(self.known.id.index);
-        dir.is_some_and(|dir| broker.logs.dir_failure(dir).is_some())
+        broker.logs.dir_failure(self.dir).is_some()
     }
 }
 
@@ -38,17 +39,17 @@ impl Kept {
 pub(crate) fn kept_partitions(broker: &Broker, dir: usize) -> Vec<Kept> {
     let known: Vec<KnownPartition> = broker.logs.known(dir);
     // Read after the partitions, so that it knows every topic that had one by then.
-    let image = broker.metadata.image();
+    let image = broker.catalog.image();
     let mut unknown = 0_usize;
     let mut kept = Vec::with_capacity(known.len());
     for known in known {
-        match image.topic_by_id(known.id.topic) {
+        match image.cluster.topic_by_id(known.id.topic) {
             Some(topic) if known.size_bytes > 0 || known.awaits_removals => {
-                kept.push(Kept { topic: Arc::clone(topic), known });
+                kept.push(Kept { topic: Arc::clone(topic), known, dir });
             }
             Some(_) => {}
             // Its deletion is under way.
-            None if image.doomed().contains_key(&known.id.topic) => {}
+            None if image.node.doomed().contains_key(&known.id.topic) => {}
             None => unknown += 1,
         }
     }

@@ -213,7 +213,7 @@ fn log_dirs(broker: &Broker) -> Vec<(Wait, String)> {
 
 /// Whether the disk of the metadata has not answered for as long as nobody should have to wait.
 fn metadata(broker: &Broker) -> Option<(Wait, String)> {
-    let since = broker.metadata.disk_asked_since()?;
+    let since = broker.catalog.store().disk_asked_since()?;
     let waited = broker.env.clock.monotonic().saturating_sub(since);
     let cause = || {
         let (dir, ms) = (broker.config.meta_dir(), waited.as_millis());
@@ -234,7 +234,7 @@ fn dir_works(broker: &Broker) -> impl Iterator<Item = (usize, DirWork, Duration)
 fn told_work(broker: &Broker, work: DirWork, waited: Duration) -> String {
     let ms = waited.as_millis();
     let name = |id: PartitionId| {
-        let image = broker.metadata.image();
+        let image = broker.catalog.cluster();
         let topic = image.topic_by_id(id.topic);
         format!("{}-{}", topic.map_or_else(|| id.topic.to_string(), |it| it.name.to_string()), id.index)
     };

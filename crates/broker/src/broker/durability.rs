@@ -20,8 +20,8 @@ impl Broker {
         }
         let wanted = self.level_wanted(topic);
         let mut all = Durability { wanted, reached: wanted, unsynced_records: 0 };
-        for (index, dir) in (0..).zip(topic.log_dirs()) {
-            let one = self.partition_durability(PartitionId { topic: topic.id, index }, dir, wanted);
+        for (id, dir) in self.catalog.node().placed(topic.id) {
+            let one = self.partition_durability(id, dir, wanted);
             if all.reached == wanted {
                 all.reached = one.reached;
             }
@@ -68,7 +68,7 @@ mod tests {
     }
 
     fn set_level(broker: &Broker, id: TopicId, level: &str) {
-        let set = broker.metadata.change(|draft| draft.set_topic_configs(id, at_level(level)));
+        let set = broker.catalog.store().change(|draft| draft.set_topic_configs(id, at_level(level)));
         set.expect("written").expect("changed");
         broker.replicas.apply_topic_configs(&[id]);
     }
@@ -83,7 +83,7 @@ mod tests {
 
     /// The level that is wanted, the one that is reached, and what is not synced.
     fn now(broker: &Broker, id: TopicId) -> (u8, u8, i64) {
-        let image = broker.metadata.image();
+        let image = broker.catalog.cluster();
         let now = broker.durability(image.topic_by_id(id).expect("there")).expect("of logs");
         (now.wanted.number(), now.reached.number(), now.unsynced_records)
     }
@@ -91,7 +91,7 @@ mod tests {
     fn assert_survives_a_power_cut(sim: &SimEnv, id: TopicId) {
         for state in sim.crash_states(20) {
             let broker = start(&state);
-            let image = broker.metadata.image();
+            let image = broker.catalog.cluster();
             let partition = broker.partition(image.topic_by_id(id).expect("there"), 0).expect("opened");
             assert_eq!(partition.log.log_end_offset().expect("readable"), Offset(1));
         }

@@ -10,7 +10,7 @@ use riverrun_types::PartitionId;
 
 use super::Broker;
 use crate::health::{Code, Finding, Health, Object};
-use crate::metadata::{Image, Topic};
+use crate::metadata::{ClusterImage, Topic};
 use crate::topic_names::OFFSETS_TOPIC;
 use crate::waits::{ToldWait, Wait};
 
@@ -24,10 +24,10 @@ impl Broker {
     /// of something is left alone until the next time, because opening may mean to read much. Chance says who is first, so
     /// that one that is short for good does not keep the others of its log dir closed. Blocks for the disk.
     pub(crate) fn open_after_shortages(&self, dir: usize) {
-        let image = self.metadata.image();
+        let image = self.catalog.cluster();
         let mut closed = self.replicas.open_failures.of_shortages();
         closed.retain(|id| {
-            let lies_in = image.topic_by_id(id.topic).and_then(|topic| topic.log_dir(id.index));
+            let lies_in = self.replicas.log_dir(*id);
             lies_in.is_none_or(|lies_in| lies_in == dir)
         });
         let first = self.env.random.next_u64() % (closed.len() as u64).max(1);
@@ -46,7 +46,7 @@ impl Broker {
     /// What could not be opened for a reason that may pass keeps its leader, because it is the next use that tries again.
     pub(crate) fn is_offline(&self, topic: &Topic, index: i32) -> bool {
         let id = PartitionId { topic: topic.id, index };
-        topic.log_dir(index).is_some_and(|dir| self.logs.is_offline(id, dir))
+        self.replicas.log_dir(id).is_some_and(|dir| self.logs.is_offline(id, dir))
     }
 
     /// Tells the supervisor of threads that journals have started and that have died.
@@ -63,7 +63,7 @@ impl Broker {
     /// Why nothing can be written any more, if that is so, or a journal has vanished: what the server has yet to bring into
     /// the segments is nowhere else then, and stopping brings it there. Waits for nothing.
     fn storage_failure(&self) -> Option<String> {
-        if let Some(reason) = self.metadata.failure() {
+        if let Some(reason) = self.catalog.store().failure() {
             return Some(metadata_failed(&reason));
         }
         if let Some(vanished) = self.logs.journals().find_map(Journal::vanished) {
@@ -79,7 +79,7 @@ impl Broker {
     pub(crate) fn health(&self) -> Health {
         let dead = self.supervisor.troubles().into_iter();
         let mut found: Vec<Finding> = dead.map(|text| of_process(Code::ThreadDied, text)).collect();
-        let failed = self.metadata.failure().map(|reason| metadata_failed(&reason));
+        let failed = self.catalog.store().failure().map(|reason| metadata_failed(&reason));
         found.extend(failed.map(|text| of_process(Code::MetadataFailed, text)));
         self.look_at_storage(&mut found);
         found.extend(self.offline_partitions());
@@ -87,7 +87,7 @@ impl Broker {
         found.extend(self.unreadable_partitions());
         found.extend(self.unknown_partitions().map(|text| of_process(Code::PartitionsUnknown, text)));
         found.extend(self.uncleanable_partitions());
-        let copy = self.metadata.copy_trouble();
+        let copy = self.catalog.store().copy_trouble();
         found.extend(copy.map(|text| of_process(Code::MetadataCopyOld, text)));
         let copy = self.journals.copy_trouble();
         found.extend(copy.map(|text| of_process(Code::JournalListCopyOld, text)));
@@ -97,7 +97,7 @@ impl Broker {
         found.extend(self.cordoned_dirs());
         found.extend(self.waits.told().into_iter().map(|told| self.wait(told)));
         let warn = |code| move |text| Finding::warning(code, Object::Process, text);
-        found.extend(topics_set_aside(self.metadata.set_aside()).map(warn(Code::TopicsSetAside)));
+        found.extend(topics_set_aside(self.catalog.store().set_aside()).map(warn(Code::TopicsSetAside)));
         let lost = self.log_account.get().and_then(|account| account.warning());
         found.extend(lost.map(warn(Code::LogLinesLost)));
         // Not critical: whoever asks for little is served, and whoever does not read is sent away.
@@ -128,13 +128,13 @@ impl Broker {
         found.extend(self.logs.stuck_dirs().iter().map(|(dir, reason)| {
             Finding::critical(Code::LogDirStuck, Object::log_dir(dir), stuck_dir(dir, reason))
         }));
-        found.extend(self.metadata.unanswered_mark().map(unanswered));
+        found.extend(self.catalog.store().unanswered_mark().map(unanswered));
     }
 
     fn cordoned_dirs(&self) -> Vec<Finding> {
-        let image = self.metadata.image();
-        let dirs = image.log_dirs().iter().enumerate();
-        let cordoned = dirs.filter(|(index, _)| image.is_cordoned(*index)).map(|(_, dir)| &dir.path);
+        let node = self.catalog.node();
+        let dirs = node.log_dirs().iter().enumerate();
+        let cordoned = dirs.filter(|(index, _)| node.is_cordoned(*index)).map(|(_, dir)| &dir.path);
         let finding = |path: &PathBuf| {
             let text = format!("log dir {} is cordoned: it gets no new partitions", path.display());
             Finding::known(Code::LogDirCordoned, Object::log_dir(path), text)
@@ -181,7 +181,7 @@ impl Broker {
     fn unwritable_partitions(&self) -> Option<Finding> {
         let unwritable = self.logs.unwritable();
         let (first, reason) = unwritable.iter().min_by_key(|(id, _)| *id)?;
-        let name = name_of(&self.metadata.image(), *first);
+        let name = name_of(&self.catalog.cluster(), *first);
         let others = and_others(unwritable.len() - 1);
         let text = format!("partition {name} takes no records: {reason}{others}");
         Some(Finding::critical(Code::PartitionUnwritable, Object::Partition(name), text))
@@ -193,7 +193,7 @@ impl Broker {
         let mut unreadable = self.logs.unreadable();
         unreadable.retain(|(id, _)| !closed.contains_key(id));
         let (first, place) = unreadable.iter().min_by_key(|(id, _)| *id)?;
-        let name = name_of(&self.metadata.image(), *first);
+        let name = name_of(&self.catalog.cluster(), *first);
         let others = and_others(unreadable.len() - 1);
         let text = format!("partition {name} is served in part: {place}{others}");
         Some(Finding::critical(Code::PartitionUnreadable, Object::Partition(name), text))
@@ -201,7 +201,7 @@ impl Broker {
 
     /// What keeps logs from being compacted that are otherwise well; one line, however many they are.
     fn uncleanable_partitions(&self) -> Option<Finding> {
-        let image = self.metadata.image();
+        let image = self.catalog.cluster();
         let damaged: BTreeSet<_> = self.logs.damaged().into_iter().map(|(id, _)| id).collect();
         let mut failed = self.compaction_failures.all();
         failed.retain(|failed| !damaged.contains(&failed.id));
@@ -214,11 +214,11 @@ impl Broker {
 
     /// A line for each partition that is offline by itself and not with its log dir; the first of them, if they are many.
     fn offline_partitions(&self) -> Vec<Finding> {
-        let image = self.metadata.image();
+        let image = self.catalog.cluster();
         let mut offline = self.replicas.open_failures.all();
         offline.extend(self.logs.damaged().into_iter().map(|(id, error)| (id, error.to_string())));
         offline.retain(|id, _| {
-            let dir = image.topic_by_id(id.topic).and_then(|topic| topic.log_dir(id.index));
+            let dir = self.replicas.log_dir(*id);
             dir.is_none_or(|dir| self.logs.dir_failure(dir).is_none())
         });
         let told = offline.iter().take(OFFLINE_SHOWN_MAX);
@@ -285,7 +285,7 @@ fn and_others(others: usize) -> String {
 }
 
 /// What people call a partition.
-fn name_of(image: &Image, id: PartitionId) -> String {
+fn name_of(image: &ClusterImage, id: PartitionId) -> String {
     match image.topic_by_id(id.topic) {
         Some(topic) => format!("{}-{}", topic.name, id.index),
         None => id.to_string(),
@@ -343,7 +343,8 @@ mod tests {
         let broker = open_broker(sim.env(), config.expect("valid")).expect("starts");
         let configs = [("segment.bytes".to_owned(), "1048576".to_owned())].into();
         let new = NewTopic { name: "t".to_owned(), partition_count: 2, configs };
-        let topic = broker.metadata.change(|draft| draft.create_topic(new)).expect("changed").expect("made");
+        let topic =
+            broker.catalog.store().change(|draft| draft.create_topic(new)).expect("changed").expect("made");
         let partitions = [0, 1].map(|index| broker.partition(&topic, index).expect("there"));
         // Enough for another segment, each time.
         let append = || {

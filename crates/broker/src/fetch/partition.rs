@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use riverrun_log::{Chunk, ReadError, ReadSlice};
 use riverrun_protocol::ErrorCode;
-use riverrun_types::{LeaderEpoch, Offset};
+use riverrun_types::{LeaderEpoch, Offset, PartitionId};
 
 use crate::broker::{Broker, TopicKey};
 use crate::catch_up::FileRead;
@@ -19,7 +19,7 @@ use crate::fetch_sessions::{TopicRef, Wanted};
 use crate::flow::source::Source;
 use crate::held_files::HeldFile;
 use crate::log_limit::STORAGE_TROUBLE;
-use crate::metadata::Image;
+use crate::metadata::ClusterImage;
 use crate::mounts::{MountedQueue, Refused};
 use crate::partitions::{Partition, Waiter};
 use crate::replicas::{KnownRange, Replica, known_range};
@@ -83,7 +83,7 @@ pub(super) struct Room {
 pub(super) struct PartitionRead<'a> {
     pub(super) broker: &'a Arc<Broker>,
     pub(super) context: &'a RequestContext,
-    pub(super) image: &'a Image,
+    pub(super) image: &'a ClusterImage,
     pub(super) wanted: &'a Wanted,
     pub(super) waiter: Option<&'a Arc<Waiter>>,
     pub(super) room: Room,
@@ -160,7 +160,8 @@ impl PartitionRead<'_> {
         }
         let is_open = in_use.as_ref().is_some_and(Replica::is_open);
         let replica = in_use.map_or_else(|| broker.replicas.find(topic, index), Ok)?;
-        Ok(Resolved::Read { replica, log_dir: topic.log_dir(index).unwrap_or_default(), is_open })
+        let log_dir = broker.replicas.log_dir(PartitionId { topic: topic.id, index });
+        Ok(Resolved::Read { replica, log_dir: log_dir.unwrap_or_default(), is_open })
     }
 
     fn read_mounted(&self, queue: &MountedQueue) -> Answer {

@@ -58,7 +58,8 @@ fn cold(sim: &SimEnv, partitions: &[(usize, usize)]) -> (Arc<Broker>, Arc<Topic>
     let broker = start(sim);
     let partition_count = i32::try_from(partitions.len()).expect("few");
     let new = NewTopic { name: "t".to_owned(), partition_count, configs: TopicOverrides::new() };
-    let topic = broker.metadata.change(|draft| draft.create_topic(new)).expect("changed").expect("made");
+    let topic =
+        broker.catalog.store().change(|draft| draft.create_topic(new)).expect("changed").expect("made");
     for (index, &(records, value_bytes)) in partitions.iter().enumerate() {
         for _ in 0..records {
             append(&broker, &topic, index, value_bytes);
@@ -213,7 +214,7 @@ async fn first_fetch(broker: Arc<Broker>, connection: u64, indexes: Vec<usize>) 
 fn a_log_dir_that_hangs_keeps_no_new_consumer_from_the_others() {
     let sim = SimEnv::new(1);
     let (broker, topic) = cold(&sim, &[(1, 10); 2]);
-    let log_dirs = [0, 1].map(|index| topic.log_dir(index));
+    let log_dirs = [0, 1].map(|index| broker.replicas.log_dir(PartitionId { topic: topic.id, index }));
     assert!(log_dirs == [Some(0), Some(1)] || log_dirs == [Some(1), Some(0)], "{log_dirs:?}");
     let (release, hangs) = std::sync::mpsc::sync_channel::<()>(1);
     let (tell, told) = tokio::sync::oneshot::channel();

@@ -127,7 +127,7 @@ fn drop_offsets(shard: &mut Shard, world: &World) -> Vec<OffsetsRecord> {
     if ports.metadata.may_lack_topics() || !ports.logs.unknown_partitions().is_empty() {
         return Vec::new();
     }
-    let image = ports.metadata.image();
+    let image = ports.metadata.cluster();
     let is_there = |name: &str, id: TopicId| match image.topic(name) {
         Some(topic) => id.is_zero() || id == topic.id,
         None => ports.mounts.knows(name),

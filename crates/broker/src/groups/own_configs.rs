@@ -13,6 +13,6 @@ pub(super) struct ImageConfigs(pub(super) Arc<Store>);
 
 impl OwnConfigs for ImageConfigs {
     fn of(&self, group_id: &str) -> OwnConfig {
-        self.0.image().group_configs(group_id).map_or_else(OwnConfig::default, own_config)
+        self.0.cluster().group_configs(group_id).map_or_else(OwnConfig::default, own_config)
     }
 }

@@ -23,7 +23,7 @@ use tokio::time::{Instant, timeout_at};
 use self::line::{Asker, Line};
 use crate::aside::waiting;
 use crate::flow::source::Source;
-use crate::metadata::{Image, Store};
+use crate::metadata::{ClusterImage, Store};
 use crate::stop_signal::{StopSignal, stopped};
 use crate::supervisor::aside;
 
@@ -104,7 +104,7 @@ struct Universe {
 
 impl Universe {
     /// Brings it to the topics of this image.
-    fn update(&mut self, image: &Image) {
+    fn update(&mut self, image: &ClusterImage) {
         let generation = image.topics_generation();
         if self.generation == generation && !self.since.is_empty() {
             return;
@@ -140,7 +140,7 @@ impl Universe {
 
 impl Patterns {
     /// The topics that a pattern names in this image. The patterns task finds out for `whose` those that are not known.
-    pub(super) fn topics(&self, whose: Asker, pattern: &str, image: &Image) -> PatternTopics {
+    pub(super) fn topics(&self, whose: Asker, pattern: &str, image: &ClusterImage) -> PatternTopics {
         let mut state = self.state.lock();
         state.asked += 1;
         let asked = state.asked;
@@ -155,7 +155,7 @@ impl Patterns {
     }
 
     /// The same, and what is not known is not found out.
-    pub(super) fn known(&self, pattern: &str, image: &Image) -> PatternTopics {
+    pub(super) fn known(&self, pattern: &str, image: &ClusterImage) -> PatternTopics {
         self.state.lock().known(pattern, image)
     }
 
@@ -166,7 +166,7 @@ impl Patterns {
             let known = self.known.notified();
             tokio::pin!(known);
             known.as_mut().enable();
-            let topics = self.topics(Some(source), pattern, &metadata.image());
+            let topics = self.topics(Some(source), pattern, &metadata.cluster());
             if topics != PatternTopics::Pending || waiting(timeout_at(until, known)).await.is_err() {
                 return;
             }
@@ -174,7 +174,7 @@ impl Patterns {
     }
 
     /// Works on the first pattern in line for a slice; whether there was one.
-    fn work(&self, image: &Image, clock: &dyn Clock) -> bool {
+    fn work(&self, image: &ClusterImage, clock: &dyn Clock) -> bool {
         let Some((text, work)) = self.state.lock().line.next() else { return false };
         let mut universe = self.universe.lock();
         universe.update(image);
@@ -230,7 +230,7 @@ impl Patterns {
 }
 
 impl State {
-    fn known(&self, pattern: &str, image: &Image) -> PatternTopics {
+    fn known(&self, pattern: &str, image: &ClusterImage) -> PatternTopics {
         match self.entries.get(pattern).map(|entry| &entry.found) {
             Some(Err(why)) => PatternTopics::Invalid(why.clone()),
             Some(Ok(found)) if found.generation == image.topics_generation() => {
@@ -310,7 +310,7 @@ pub(super) async fn run(
             let mut goes_on = true;
             while goes_on {
                 let (patterns, clock) = (Arc::clone(&patterns), Arc::clone(&clock));
-                let image = metadata.image();
+                let image = metadata.cluster();
                 goes_on = aside(move || patterns.work(&image, &*clock)).await.unwrap_or(false);
             }
         }
@@ -338,7 +338,7 @@ mod tests {
 
     fn create(broker: &Broker, name: &str) {
         let new = NewTopic { name: name.to_owned(), partition_count: 1, configs: BTreeMap::new() };
-        broker.metadata.change(|draft| draft.create_topic(new)).expect("changed").expect("made");
+        broker.catalog.store().change(|draft| draft.create_topic(new)).expect("changed").expect("made");
     }
 
     fn known(names: &[&str]) -> PatternTopics {
@@ -352,14 +352,14 @@ mod tests {
         for name in ["clicks", "orders"] {
             create(&broker, name);
         }
-        let image = broker.metadata.image();
+        let image = broker.catalog.cluster();
         for _ in 0..2 {
             assert_eq!(patterns.topics(None, "clicks.*", &image), PatternTopics::Pending);
         }
         assert!(patterns.work(&image, &clock) && !patterns.work(&image, &clock), "it is in line once");
         assert_eq!(patterns.topics(None, "clicks.*", &image), known(&["clicks"]));
         create(&broker, "clicks-eu");
-        let image = broker.metadata.image();
+        let image = broker.catalog.cluster();
         assert_eq!(patterns.topics(None, "clicks.*", &image), PatternTopics::Pending);
         let mut universe = patterns.universe.lock();
         let before = universe.generation;
@@ -375,7 +375,7 @@ mod tests {
     fn a_pattern_that_is_none_is_known_as_such() {
         let sim = SimEnv::new(1);
         let (broker, patterns, clock) = (broker(&sim), Patterns::default(), SimClock::new());
-        let image = broker.metadata.image();
+        let image = broker.catalog.cluster();
         assert_eq!(patterns.topics(None, "[", &image), PatternTopics::Pending);
         assert!(patterns.work(&image, &clock));
         assert!(matches!(patterns.topics(None, "[", &image), PatternTopics::Invalid(_)));
@@ -402,7 +402,7 @@ mod tests {
         for number in 0..4 * NAMES_PER_LOOK {
             create(&broker, &format!("t{number}"));
         }
-        let image = broker.metadata.image();
+        let image = broker.catalog.cluster();
         for pattern in ["t0", "t1"] {
             assert_eq!(patterns.topics(None, pattern, &image), PatternTopics::Pending);
         }

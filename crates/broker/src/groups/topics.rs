@@ -7,18 +7,18 @@ use riverrun_types::TopicId;
 
 use super::patterns::Patterns;
 use crate::flow::source::Source;
-use crate::metadata::Image;
+use crate::metadata::ClusterImage;
 
 /// One image, held for as long as a request runs.
 pub(crate) struct ImageTopics {
-    image: Arc<Image>,
+    image: Arc<ClusterImage>,
     patterns: Arc<Patterns>,
     /// For whom it is found out what a pattern names.
     source: Option<Source>,
 }
 
 impl ImageTopics {
-    pub(super) fn new(image: Arc<Image>, patterns: Arc<Patterns>, source: Option<Source>) -> Self {
+    pub(super) fn new(image: Arc<ClusterImage>, patterns: Arc<Patterns>, source: Option<Source>) -> Self {
         Self { image, patterns, source }
     }
 }

@@ -55,18 +55,18 @@ impl World {
 
     /// The topics as of now, as the coordinator sees them. What a source has to wait for it shares with its others.
     pub(super) fn topics(&self, source: Option<Source>) -> ImageTopics {
-        ImageTopics::new(self.ports.metadata.image(), Arc::clone(&self.patterns), source)
+        ImageTopics::new(self.ports.metadata.cluster(), Arc::clone(&self.patterns), source)
     }
 }
 
 impl ShardTopic for World {
     fn partition_count(&self) -> Option<usize> {
-        let image = self.ports.metadata.image();
+        let image = self.ports.metadata.cluster();
         image.topic(OFFSETS_TOPIC).map(|topic| usize::try_from(topic.partition_count()).unwrap_or_default())
     }
 
     fn open(&self, index: usize) -> Result<Arc<Partition>, ErrorCode> {
-        let image = self.ports.metadata.image();
+        let image = self.ports.metadata.cluster();
         let topic = image.topic(OFFSETS_TOPIC).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
         let number = i32::try_from(index).map_err(|_| ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
         self.ports.replicas.partition(topic, number)

@@ -26,7 +26,7 @@ pub(crate) async fn handle(
     request: AlterConfigsRequest<'_>,
     _version: i16,
 ) -> AlterConfigsResponse<'static> {
-    let image = broker.metadata.image();
+    let image = broker.catalog.image();
     let asks = request.resources.iter().map(|resource| {
         let wish = wish(&broker.config, &image, context, resource);
         let set = resource.configs.iter().map(|entry| (&*entry.name, "=", entry.value.as_deref()));

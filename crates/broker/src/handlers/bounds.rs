@@ -192,7 +192,7 @@ Requests that change topics or configs do so one after the other, and their sour
 
 /// Memory of an answer about all partitions, each of which takes so much.
 pub(super) fn partitions_bytes(broker: &Broker, partition_bytes: usize) -> usize {
-    usize::try_from(broker.metadata.image().partition_count())
+    usize::try_from(broker.catalog.cluster().partition_count())
         .unwrap_or(usize::MAX)
         .saturating_mul(partition_bytes)
 }

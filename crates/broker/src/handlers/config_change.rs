@@ -17,7 +17,7 @@ use crate::error;
 use crate::flow::source::Source;
 use crate::log_limit::Change;
 use crate::metadata::NOT_CHANGED;
-use crate::metadata::{Draft, Image};
+use crate::metadata::{Draft, Image, NodeImage};
 use crate::text::shown;
 use crate::topic_names::OFFSETS_TOPIC;
 
@@ -146,7 +146,7 @@ pub(crate) fn subject(
         return Err((denied, "Authorization failed.".to_owned()));
     }
     match &subject {
-        Subject::Topic(id) if image.topic_by_id(*id).is_some_and(|topic| !topic.is_changeable()) => {
+        Subject::Topic(id) if image.cluster.topic_by_id(*id).is_some_and(|topic| !topic.is_changeable()) => {
             Err((ErrorCode::POLICY_VIOLATION, NOT_CHANGED.to_owned()))
         }
         _ => Ok(subject),
@@ -235,15 +235,12 @@ async fn carry_out(
 ) -> Vec<Result<(), Refusal>> {
     let count = wishes.len();
     let altered = if only_validate {
-        broker.rehearse_change(source, move |draft| alter_all(draft, wishes)).await
+        broker.catalog.rehearse(source, move |draft| alter_all(draft, wishes)).await
     } else {
-        let altering = broker.in_change_turn(source, move |broker| {
-            let touched: Vec<TopicId> = wishes.iter().filter_map(touched).collect();
-            let outcomes = broker.metadata.change(|draft| alter_all(draft, wishes))?;
-            broker.replicas.apply_topic_configs(&touched);
-            Ok(outcomes)
-        });
-        altering.await
+        let touched: Vec<TopicId> = wishes.iter().filter_map(touched).collect();
+        let replicas = Arc::clone(&broker.replicas);
+        let follow = move |altered: Result<_, _>| altered.inspect(|_| replicas.apply_topic_configs(&touched));
+        broker.catalog.propose_and(source, move |draft| alter_all(draft, wishes), follow).await
     };
     altered.unwrap_or_else(|failed| {
         let refusal = (error::metadata_error(&failed), failed.to_string());
@@ -266,12 +263,12 @@ fn carry_out_one(draft: &mut Draft<'_>, wish: Wish) -> Result<(), Refusal> {
     match wish {
         Wish::Topic { id, alter } => alter_topic(draft, id, alter),
         Wish::Group { id, alter } => {
-            let current = draft.image().group_configs(&id).cloned().unwrap_or_default();
+            let current = draft.image().cluster.group_configs(&id).cloned().unwrap_or_default();
             let altered = alter(&current).map_err(|message| (ErrorCode::INVALID_CONFIG, message))?;
             draft.set_group_configs(&id, altered).map_err(|message| (ErrorCode::POLICY_VIOLATION, message))
         }
         Wish::Cordon(change) => {
-            let cordon = cordon_after(draft.image(), &change);
+            let cordon = cordon_after(&draft.image().node, &change);
             draft.set_cordon(cordon.map_err(|message| (ErrorCode::INVALID_REQUEST, message))?);
             Ok(())
         }
@@ -280,8 +277,8 @@ fn carry_out_one(draft: &mut Draft<'_>, wish: Wish) -> Result<(), Refusal> {
 }
 
 /// What clients will have said of cordoned log dirs; none: the configuration holds again.
-fn cordon_after(image: &Image, change: &ConfigChange) -> Result<Option<Cordon>, String> {
-    let (dirs, now) = (image.log_dir_paths(), image.holding_cordon());
+fn cordon_after(node: &NodeImage, change: &ConfigChange) -> Result<Option<Cordon>, String> {
+    let (dirs, now) = (node.log_dir_paths(), node.holding_cordon());
     let cordon = match change {
         ConfigChange::Delete => return Ok(None),
         ConfigChange::Set(names) => Cordon::parse(&list_items(names)?, &dirs)?,
@@ -297,7 +294,7 @@ fn cordon_after(image: &Image, change: &ConfigChange) -> Result<Option<Cordon>, 
 fn alter_topic(draft: &mut Draft<'_>, id: TopicId, alter: Alter) -> Result<(), Refusal> {
     let unknown =
         || (ErrorCode::UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic.".to_owned());
-    let topic = draft.image().topic_by_id(id).ok_or_else(unknown)?;
+    let topic = draft.image().cluster.topic_by_id(id).ok_or_else(unknown)?;
     let (is_offsets, current) = (&*topic.name == OFFSETS_TOPIC, Arc::clone(&topic.configs));
     let altered = alter(&current).map_err(|message| (ErrorCode::INVALID_CONFIG, message))?;
     if is_offsets {
@@ -357,8 +354,8 @@ mod tests {
     fn a_change_of_cordoned_log_dirs_begins_at_what_holds() {
         let after = |default: Cordon, change| {
             let mut image = image(3);
-            image.cordon_by_default(default);
-            cordon_after(&image, &change)
+            image.node_mut().cordon_by_default(default);
+            cordon_after(&image.node, &change)
         };
         let (first, text) = (|| Cordon::Dirs(vec![0]), |text: &str| text.to_owned());
         for (change, expected) in [

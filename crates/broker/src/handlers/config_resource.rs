@@ -8,7 +8,7 @@ use std::sync::Arc;
 use riverrun_coordinator::GROUP_ID_BYTES_MAX;
 use riverrun_protocol::ErrorCode;
 
-use crate::metadata::{Image, Topic};
+use crate::metadata::{ClusterImage, Image, Topic};
 use crate::text::shown;
 use crate::topic_names::check_name;
 
@@ -41,15 +41,15 @@ pub(crate) fn find<'i>(
     name: &'i str,
 ) -> Result<ConfigResource<'i>, Refusal> {
     match resource_type {
-        TOPIC => find_topic(image, name).map(ConfigResource::Topic),
+        TOPIC => find_topic(&image.cluster, name).map(ConfigResource::Topic),
         BROKER if name.is_empty() => Ok(ConfigResource::AllBrokers),
         // By the one way to write it, so that a request cannot name this server a thousand times.
-        BROKER if name == image.node_id().0.to_string() => Ok(ConfigResource::Broker),
+        BROKER if name == image.node.id().0.to_string() => Ok(ConfigResource::Broker),
         BROKER => {
             let name = shown(name);
             let message = format!(
                 "Unexpected broker id, expected {} or empty string, but received {name}",
-                image.node_id().0
+                image.node.id().0
             );
             Err((ErrorCode::INVALID_REQUEST, message))
         }
@@ -71,7 +71,7 @@ fn check_group_id(group_id: &str) -> Result<(), Refusal> {
     Err((ErrorCode::INVALID_REQUEST, message))
 }
 
-fn find_topic<'i>(image: &'i Image, name: &str) -> Result<&'i Arc<Topic>, Refusal> {
+fn find_topic<'i>(image: &'i ClusterImage, name: &str) -> Result<&'i Arc<Topic>, Refusal> {
     check_name(name).map_err(|message| (ErrorCode::INVALID_TOPIC_EXCEPTION, message))?;
     let unknown =
         || (ErrorCode::UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic.".to_owned());

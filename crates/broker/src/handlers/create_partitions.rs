@@ -46,14 +46,15 @@ pub(crate) async fn handle(
         wishes.push(wish(broker.node_id().0, context, topic, count));
     }
     let grown = if request.validate_only {
-        broker.rehearse_change(context.source(), move |draft| grow_all(draft, wishes)).await
+        broker.catalog.rehearse(context.source(), move |draft| grow_all(draft, wishes)).await
     } else {
         let (of_change, told) = (context.clone(), names.clone());
         let tell = move |grown: &Vec<Result<(), Refusal>>| {
             let grown = told.iter().zip(grown).filter(|(_, outcome)| outcome.is_ok());
             changes::tell(&of_change, Change::PartitionsAdded, grown.map(|(name, _)| name.as_str()));
         };
-        broker.change_metadata_and(context.source(), move |draft| grow_all(draft, wishes), tell).await
+        let follow = |grown: Result<_, _>| grown.inspect(tell);
+        broker.catalog.propose_and(context.source(), move |draft| grow_all(draft, wishes), follow).await
     };
     let outcomes = grown.unwrap_or_else(|failed| {
         let refusal = (error::metadata_error(&failed), failed.to_string());
@@ -95,7 +96,7 @@ fn grow_all(draft: &mut Draft<'_>, wishes: Vec<Result<Wish, Refusal>>) -> Vec<Re
 }
 
 fn grow(draft: &mut Draft<'_>, wish: &Wish) -> Result<(), Refusal> {
-    let topic = draft.image().topic(&wish.name);
+    let topic = draft.image().cluster.topic(&wish.name);
     let current = topic.filter(|topic| topic.is_changeable()).map_or(0, |topic| topic.partition_count());
     let added = usize::try_from(wish.count.saturating_sub(current)).unwrap_or(0);
     if current > 0 && added > 0 && wish.assigned.is_some_and(|assigned| assigned != added) {
@@ -141,6 +142,6 @@ mod tests {
         assert_eq!(code("t", 4, Some(1)), ErrorCode::INVALID_REPLICA_ASSIGNMENT);
         assert_eq!(code("t", 4, Some(2)), ErrorCode::NONE);
         assert_eq!(code("t", 5, None), ErrorCode::NONE);
-        assert_eq!(draft.image().topic("t").map(|topic| topic.partition_count()), Some(5));
+        assert_eq!(draft.image().cluster.topic("t").map(|topic| topic.partition_count()), Some(5));
     }
 }

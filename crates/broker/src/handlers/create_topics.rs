@@ -51,14 +51,15 @@ pub(crate) async fn handle(
         planned.push(topic.and_then(|topic| plan(&broker.config, broker.node_id().0, context, topic)));
     }
     let made = if request.validate_only {
-        broker.rehearse_change(context.source(), move |draft| create(draft, planned)).await
+        broker.catalog.rehearse(context.source(), move |draft| create(draft, planned)).await
     } else {
         let of_change = context.clone();
         let tell = move |made: &Vec<Result<Arc<Topic>, Refusal>>| {
             let names = made.iter().flatten().map(|topic| &*topic.name);
             changes::tell(&of_change, Change::TopicsCreated, names);
         };
-        broker.change_metadata_and(context.source(), move |draft| create(draft, planned), tell).await
+        let follow = |made: Result<_, _>| made.inspect(tell);
+        broker.catalog.propose_and(context.source(), move |draft| create(draft, planned), follow).await
     };
     let outcomes = made.unwrap_or_else(|failed| {
         let refusal = (error::metadata_error(&failed), failed.to_string());

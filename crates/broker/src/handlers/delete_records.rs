@@ -13,7 +13,7 @@ use riverrun_types::Offset;
 use crate::broker::{Broker, TopicKey};
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
-use crate::metadata::Image;
+use crate::metadata::ClusterImage;
 use crate::topic_names::is_internal;
 
 /// Offset that stands for the high watermark.
@@ -25,7 +25,7 @@ pub(crate) async fn handle(
     request: DeleteRecordsRequest<'_>,
     _version: i16,
 ) -> DeleteRecordsResponse<'static> {
-    let image = broker.metadata.image();
+    let image = broker.catalog.cluster();
     let mut topics = Vec::new();
     for (name, offsets) in asked_last(&request.topics) {
         topics.push(delete_topic(broker, context, &image, name, offsets).await);
@@ -46,7 +46,7 @@ fn asked_last<'r>(topics: &'r [DeleteRecordsTopic<'_>]) -> BTreeMap<&'r str, BTr
 async fn delete_topic(
     broker: &Arc<Broker>,
     context: &RequestContext,
-    image: &Image,
+    image: &ClusterImage,
     name: &str,
     offsets: BTreeMap<i32, i64>,
 ) -> DeleteRecordsTopicResult<'static> {
@@ -68,7 +68,7 @@ async fn delete_topic(
 
 async fn delete(
     broker: &Arc<Broker>,
-    image: &Image,
+    image: &ClusterImage,
     name: &str,
     partition_index: i32,
     offset: i64,

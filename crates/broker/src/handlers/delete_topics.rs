@@ -22,7 +22,7 @@ use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
 use crate::log_limit::Change;
 use crate::metadata::NOT_CHANGED;
-use crate::metadata::{Draft, Image, Topic};
+use crate::metadata::{ClusterImage, Draft, Topic};
 use crate::supervisor;
 use crate::topic_names::OFFSETS_TOPIC;
 
@@ -51,7 +51,7 @@ pub(crate) async fn handle(
     version: i16,
 ) -> DeleteTopicsResponse<'static> {
     let wanted = wanted(&request, version);
-    let image = broker.metadata.image();
+    let image = broker.catalog.cluster();
     let find = |(topic, count): (Wanted, usize)| {
         let is_enabled = check_enabled(broker.config.server.delete_topic_enable, version);
         let found = is_enabled.and_then(|()| find(&image, context, &topic, count));
@@ -59,16 +59,16 @@ pub(crate) async fn handle(
     };
     let (wanted, found): (Vec<_>, Vec<_>) =
         by_one_name(wanted.into_iter().map(find).collect()).into_iter().unzip();
-    let of_change = context.clone();
-    let deleted = broker.in_change_turn(context.source(), move |broker| {
-        let asked: Vec<TopicId> = found.iter().flatten().copied().collect();
-        let changed = broker.metadata.change(|draft| delete(draft, found));
-        let outcomes = changed.inspect_err(|failed| broker.doubt_topics(&asked, failed))?;
+    let asked: Vec<TopicId> = found.iter().flatten().copied().collect();
+    let (of_change, of_end) = (context.clone(), Arc::clone(broker));
+    let follow = move |changed: Result<Vec<Result<Arc<Topic>, Refusal>>, _>| {
+        let outcomes = changed.inspect_err(|failed| of_end.catalog.doubt_topics(&asked, failed))?;
         let gone = outcomes.iter().flatten().cloned().collect();
         // Begun here: whoever waits for the change may have gone.
-        Ok((outcomes, begin_removal(broker, of_change, gone)))
-    });
-    let outcomes = match deleted.await {
+        Ok((outcomes, begin_removal(&of_end, of_change, gone)))
+    };
+    let plan = move |draft: &mut Draft<'_>| delete(draft, found);
+    let outcomes = match broker.catalog.propose_and(context.source(), plan, follow).await {
         Ok((outcomes, removal)) => {
             // It ends early only where the server ends.
             let _ = waiting(removal).await;
@@ -112,7 +112,7 @@ async fn remove(broker: &Arc<Broker>, context: &RequestContext, gone: &[Arc<Topi
 /// Removes what the topics hold. What takes long goes on behind the response.
 async fn discard(broker: &Arc<Broker>, deleted: Vec<TopicId>) {
     let broker = Arc::clone(broker);
-    let removal = supervisor::aside(move || broker.discard_topics(&deleted));
+    let removal = supervisor::aside(move || broker.catalog.discard_topics(&deleted));
     // Nobody but the next start has to know whether it was done.
     let _ = waiting(tokio::time::timeout(REMOVAL_PATIENCE, removal)).await;
 }
@@ -144,7 +144,12 @@ fn check_enabled(is_enabled: bool, version: i16) -> Result<(), Refusal> {
     Err((code, "This server does not delete topics: delete.topic.enable is false.".to_owned()))
 }
 
-fn find(image: &Image, context: &RequestContext, wanted: &Wanted, count: usize) -> Result<TopicId, Refusal> {
+fn find(
+    image: &ClusterImage,
+    context: &RequestContext,
+    wanted: &Wanted,
+    count: usize,
+) -> Result<TopicId, Refusal> {
     let invalid = |message: &str| Err((ErrorCode::INVALID_REQUEST, message.to_owned()));
     let topic = match (&wanted.name, wanted.id) {
         (Some(_), id) if !id.is_zero() => {
@@ -237,7 +242,8 @@ mod tests {
     /// The first partition of a new topic.
     fn create(broker: &Broker, name: &str) -> Arc<Partition> {
         let new = NewTopic { name: name.to_owned(), partition_count: 1, configs: [].into() };
-        let topic = broker.metadata.change(|draft| draft.create_topic(new)).expect("changed").expect("made");
+        let topic =
+            broker.catalog.store().change(|draft| draft.create_topic(new)).expect("changed").expect("made");
         broker.partition(&topic, 0).expect("there")
     }
 
@@ -291,7 +297,7 @@ mod tests {
         }
         let mixed = delete_all(&broker, vec![named("once"), named("twice"), by_id()]).await;
         assert_eq!(mixed, [(ErrorCode::NONE, Some("once".to_owned())), refused]);
-        assert!(broker.metadata.image().topic("twice").is_some());
+        assert!(broker.catalog.cluster().topic("twice").is_some());
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -299,7 +305,7 @@ mod tests {
         let broker = start(&SimEnv::new(1));
         let (name, dirs, configs) = ("__transaction_state".to_owned(), vec![0], [].into());
         let created = Record::TopicCreated { id: TopicId([1; 16]), name, dirs, configs, starts: 0 };
-        broker.metadata.change(|draft| draft.record(created)).expect("changed");
+        broker.catalog.store().change(|draft| draft.record(created)).expect("changed");
         create(&broker, OFFSETS_TOPIC);
         assert_eq!(delete(&broker, "__transaction_state").await, ErrorCode::NONE);
         assert_eq!(delete(&broker, OFFSETS_TOPIC).await, ErrorCode::INVALID_TOPIC_EXCEPTION);
@@ -320,8 +326,8 @@ mod tests {
         // This one was not even tried.
         assert_eq!(delete(&broker, "last").await, ErrorCode::KAFKA_STORAGE_ERROR);
         assert!(acked(&broker, &last).is_some());
-        let starts = sim.crash_states(100).map(|state| start(&state).metadata.image());
-        let is_there = |image: &Image| ["doubtful", "last"].map(|name| image.topic(name).is_some());
+        let starts = sim.crash_states(100).map(|state| start(&state).catalog.cluster());
+        let is_there = |image: &ClusterImage| ["doubtful", "last"].map(|name| image.topic(name).is_some());
         let found: Vec<_> = starts.map(|image| is_there(&image)).collect();
         assert!(found.contains(&[false, true]), "it may be gone: {found:?}");
         assert!(found.iter().all(|[_, is_last_there]| *is_last_there), "{found:?}");

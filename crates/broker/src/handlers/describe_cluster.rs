@@ -42,7 +42,7 @@ pub(crate) async fn handle(
     let rack = broker.config.server.broker_rack.clone().map(Into::into);
     DescribeClusterResponse {
         endpoint_type: BROKERS,
-        cluster_id: broker.metadata.image().cluster_id().to_string().into(),
+        cluster_id: broker.catalog.cluster().id().to_string().into(),
         controller_id: broker_id,
         brokers: vec![DescribeClusterBroker { broker_id, host: host.into(), port, rack, is_fenced: false }],
         cluster_authorized_operations: if request.include_cluster_authorized_operations {

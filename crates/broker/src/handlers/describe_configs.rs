@@ -22,7 +22,7 @@ use crate::broker::Broker;
 use crate::config::describe::{ConfigEntry, ServerOverrides, describe_broker, describe_group, topic_state};
 use crate::config::{CORDONED_LOG_DIRS, GroupOverrides};
 use crate::context::{Operation, RequestContext, Resource};
-use crate::metadata::Image;
+use crate::metadata::{Image, NodeImage};
 
 /// First version with tagged fields.
 const FLEXIBLE_SINCE: i16 = 4;
@@ -68,7 +68,7 @@ pub(crate) async fn handle(
     request: DescribeConfigsRequest<'_>,
     version: i16,
 ) -> Described {
-    let image = broker.metadata.image();
+    let image = broker.catalog.image();
     let wants = Wants { synonyms: request.include_synonyms, documentation: request.include_documentation };
     let mut seen = HashSet::new();
     let mut encoder = Encoder::new();
@@ -113,9 +113,9 @@ fn entries(
             entries.map_err(|code| (code, "The queue cannot be read.".to_owned()))?
         }
         ConfigResource::Group(id) => {
-            describe_group(&broker.config, image.group_configs(id).unwrap_or(&GroupOverrides::new()))
+            describe_group(&broker.config, image.cluster.group_configs(id).unwrap_or(&GroupOverrides::new()))
         }
-        ConfigResource::Broker => describe_broker(&broker.config, &server_overrides(image)),
+        ConfigResource::Broker => describe_broker(&broker.config, &server_overrides(&image.node)),
         ConfigResource::AllBrokers => Vec::new(),
     };
     if let Some(keys) = resource.configuration_keys.as_ref().filter(|keys| !keys.is_empty()) {
@@ -130,8 +130,8 @@ fn entries(
 }
 
 /// What clients have set for this server.
-fn server_overrides(image: &Image) -> ServerOverrides {
-    let names = image.cordon().map(|cordon| cordon.names(&image.log_dir_paths()).join(","));
+fn server_overrides(node: &NodeImage) -> ServerOverrides {
+    let names = node.cordon().map(|cordon| cordon.names(&node.log_dir_paths()).join(","));
     names.map(|names| (CORDONED_LOG_DIRS, names)).into_iter().collect()
 }
 

@@ -19,7 +19,8 @@ use super::bounds::partitions_bytes;
 use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource};
 use crate::cordon::absolute;
-use crate::metadata::{Image, Topic};
+use crate::metadata::{ClusterImage, MetadataError, Topic};
+use crate::supervisor::aside;
 
 /// Partitions of topics that the client asks for; no entry: not at all.
 type Wanted = BTreeMap<String, BTreeSet<i32>>;
@@ -49,8 +50,9 @@ pub(crate) async fn handle(
         }
         wanted
     });
-    let results = broker.blocking(move |broker| Ok(describe(broker, wanted.as_ref()))).await;
-    match results {
+    let of_work = Arc::clone(broker);
+    let results = aside(move || describe(&of_work, wanted.as_ref())).await;
+    match results.ok_or(MetadataError::Stopping) {
         Ok(results) => DescribeLogDirsResponse { results, ..Default::default() },
         Err(failed) => {
             let error_code = crate::error::metadata_error(&failed).0;
@@ -60,16 +62,17 @@ pub(crate) async fn handle(
 }
 
 fn describe(broker: &Broker, wanted: Option<&Wanted>) -> Vec<DescribeLogDirsResult<'static>> {
-    let image = broker.metadata.image();
+    let image = broker.catalog.image();
+    let (cluster, node) = (&image.cluster, &image.node);
     let known = known_sizes(broker);
-    let mut topics = vec![Vec::new(); image.log_dirs().len()];
-    for topic in named(&image, wanted) {
+    let mut topics = vec![Vec::new(); node.log_dirs().len()];
+    for topic in named(cluster, wanted) {
         let indexes = wanted.and_then(|wanted| wanted.get(&*topic.name));
-        for (dir, partitions) in sizes(&known, topic, indexes) {
+        for (dir, partitions) in sizes(&known, node.placed(topic.id), indexes) {
             topics[dir].push(DescribeLogDirsTopic { name: topic.name.to_string().into(), partitions });
         }
     }
-    let dirs = image.log_dirs().iter().enumerate().zip(topics);
+    let dirs = node.log_dirs().iter().enumerate().zip(topics);
     dirs.map(|((index, dir), topics)| {
         let failure = broker.logs.dir_failure(index);
         DescribeLogDirsResult {
@@ -78,7 +81,7 @@ fn describe(broker: &Broker, wanted: Option<&Wanted>) -> Vec<DescribeLogDirsResu
             topics,
             total_bytes: or_unknown(broker.env.fs.total_bytes(&dir.path)),
             usable_bytes: or_unknown(broker.env.fs.available_bytes(&dir.path)),
-            is_cordoned: image.is_cordoned(index),
+            is_cordoned: node.is_cordoned(index),
         }
     })
     .collect()
@@ -89,7 +92,7 @@ fn or_unknown(bytes: io::Result<u64>) -> i64 {
     bytes.ok().and_then(|bytes| i64::try_from(bytes).ok()).unwrap_or(-1)
 }
 
-fn named<'i>(image: &'i Image, wanted: Option<&Wanted>) -> Vec<&'i Arc<Topic>> {
+fn named<'i>(image: &'i ClusterImage, wanted: Option<&Wanted>) -> Vec<&'i Arc<Topic>> {
     match wanted {
         None => image.topics_sorted(),
         Some(wanted) => wanted.keys().filter_map(|name| image.topic(name)).collect(),
@@ -102,20 +105,20 @@ fn known_sizes(broker: &Broker) -> HashMap<PartitionId, u64> {
     dirs.flat_map(|dir| broker.logs.known(dir)).map(|known| (known.id, known.size_bytes)).collect()
 }
 
-/// Sizes of a topic's partitions by log dir.
+/// Sizes of a topic's partitions by log dir, each of which was `placed` in one.
 fn sizes(
     known: &HashMap<PartitionId, u64>,
-    topic: &Topic,
+    placed: impl Iterator<Item = (PartitionId, usize)>,
     indexes: Option<&BTreeSet<i32>>,
 ) -> BTreeMap<usize, Vec<DescribeLogDirsPartition>> {
     let mut sizes: BTreeMap<usize, Vec<_>> = BTreeMap::new();
-    for (index, dir) in (0..).zip(topic.log_dirs()) {
-        if indexes.is_some_and(|indexes| !indexes.contains(&index)) {
+    for (id, dir) in placed {
+        if indexes.is_some_and(|indexes| !indexes.contains(&id.index)) {
             continue;
         }
-        let size_bytes = known.get(&PartitionId { topic: topic.id, index }).copied().unwrap_or_default();
+        let size_bytes = known.get(&id).copied().unwrap_or_default();
         sizes.entry(dir).or_default().push(DescribeLogDirsPartition {
-            partition_index: index,
+            partition_index: id.index,
             partition_size: i64::try_from(size_bytes).unwrap_or(i64::MAX),
             offset_lag: 0,
             is_future_key: false,

@@ -13,7 +13,7 @@ use riverrun_protocol::{DescribeProducersRequest, DescribeProducersResponse, Err
 use crate::aside::give_way;
 use crate::broker::{Broker, TopicKey};
 use crate::context::{Operation, RequestContext, Resource};
-use crate::metadata::Image;
+use crate::metadata::ClusterImage;
 
 pub(crate) async fn handle(
     broker: &Arc<Broker>,
@@ -21,7 +21,7 @@ pub(crate) async fn handle(
     request: DescribeProducersRequest<'_>,
     _version: i16,
 ) -> DescribeProducersResponse<'static> {
-    let image = broker.metadata.image();
+    let image = broker.catalog.cluster();
     let mut described = HashSet::new();
     let mut response = DescribeProducersResponse::default();
     for topic in &request.topics {
@@ -34,7 +34,7 @@ pub(crate) async fn handle(
 async fn describe_topic<'r>(
     broker: &Broker,
     context: &RequestContext,
-    image: &Image,
+    image: &ClusterImage,
     topic: &'r TopicRequest<'_>,
     described: &mut HashSet<(&'r str, i32)>,
 ) -> TopicResponse<'static> {

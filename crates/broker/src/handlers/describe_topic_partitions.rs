@@ -18,7 +18,7 @@ use super::operations;
 use super::standing::Standing;
 use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource};
-use crate::metadata::{Image, Topic};
+use crate::metadata::{ClusterImage, Topic};
 use crate::topic_names::{check_name, is_internal};
 
 /// Memory of one topic among all, whose names are put in order.
@@ -44,7 +44,7 @@ pub(crate) async fn handle(
     request: DescribeTopicPartitionsRequest<'_>,
     _version: i16,
 ) -> DescribeTopicPartitionsResponse<'static> {
-    let image = broker.metadata.image();
+    let image = broker.catalog.cluster();
     let asked = usize::try_from(request.response_partition_limit).unwrap_or(0).max(1);
     let limit = asked.min(broker.config.server.max_request_partition_size_limit);
     let start = request.cursor.as_ref().map(|cursor| (&*cursor.topic_name, cursor.partition_index.max(0)));
@@ -69,7 +69,7 @@ pub(crate) async fn handle(
 
 /// A response in the making.
 struct Page<'a> {
-    image: &'a Image,
+    image: &'a ClusterImage,
     context: &'a RequestContext,
     broker: &'a Broker,
     /// Partitions that still fit.

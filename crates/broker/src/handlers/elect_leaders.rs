@@ -30,7 +30,7 @@ pub(crate) async fn handle(
         let error_code = ErrorCode::INVALID_REQUEST.0;
         return ElectLeadersResponse { error_code, ..Default::default() };
     }
-    let image = broker.metadata.image();
+    let image = broker.catalog.cluster();
     let named = request.topic_partitions.unwrap_or_default();
     let replica_election_results = named
         .iter()

@@ -191,7 +191,7 @@ fn order(broker: &Broker, call: Call, frame: &[u8], most: usize) -> Result<(Orde
         return Err(refuse(ErrorCode::CLUSTER_AUTHORIZATION_FAILED));
     }
     let (now, fresh_id) = (broker.env.clock.monotonic(), broker.env.random.next_u64());
-    let image = broker.metadata.image();
+    let image = broker.catalog.cluster();
     let exists = |partition: &PartitionRef| {
         let topic = match &partition.topic {
             TopicRef::Name(name) => image.topic(name),

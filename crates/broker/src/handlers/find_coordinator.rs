@@ -71,7 +71,7 @@ fn check_type(key_type: i8, version: i16) -> Result<(), Refusal> {
 }
 
 async fn check_offsets_topic(broker: &Arc<Broker>, source: Source) -> Result<(), Refusal> {
-    let made = broker.offsets_topic(source).await;
+    let made = broker.catalog.offsets_topic(source).await;
     made.map(|_| ()).map_err(|failed| {
         error::metadata_error(&failed);
         (ErrorCode::COORDINATOR_NOT_AVAILABLE, failed.to_string())

@@ -24,7 +24,7 @@ pub(crate) async fn handle(
     request: IncrementalAlterConfigsRequest<'_>,
     _version: i16,
 ) -> IncrementalAlterConfigsResponse<'static> {
-    let image = broker.metadata.image();
+    let image = broker.catalog.image();
     let asks = request.resources.iter().map(|resource| {
         let wish = wish(&broker.config, &image, context, resource);
         let changes = resource.configs.iter().map(|entry| {

@@ -56,11 +56,7 @@ fn check(request: &InitProducerIdRequest<'_>) -> Result<(), ErrorCode> {
 }
 
 async fn allocate(broker: &Arc<Broker>, source: Source) -> Result<ProducerId, ErrorCode> {
-    if let Some(ready) = broker.metadata.ready_producer_id() {
-        return Ok(ready);
-    }
-    let allocated = broker.in_change_turn(source, |broker| broker.metadata.allocate_producer_id()).await;
-    allocated.map_err(|failed| error::metadata_error(&failed))
+    broker.catalog.producer_id(source).await.map_err(|failed| error::metadata_error(&failed))
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ const RESOURCE_BYTES: usize = 100;
 
 /// Memory of the answer: a topic has one partition at least.
 pub(crate) fn answer_bytes(broker: &Broker, _request: &ListConfigResourcesRequest, _version: i16) -> usize {
-    let image = broker.metadata.image();
+    let image = broker.catalog.cluster();
     let groups = image.configured_groups().map(|group| RESOURCE_BYTES + group.group_id.len());
     partitions_bytes(broker, RESOURCE_BYTES).saturating_add(groups.sum())
 }
@@ -46,7 +46,7 @@ pub(crate) async fn handle(
     let resource =
         |resource_type: i8, name: String| ConfigResource { resource_type, resource_name: name.into() };
     let mut config_resources = Vec::new();
-    let image = broker.metadata.image();
+    let image = broker.catalog.cluster();
     if wants(TOPIC) {
         let names = image.topics_sorted().into_iter().map(|topic| resource(TOPIC, topic.name.to_string()));
         config_resources.extend(names);

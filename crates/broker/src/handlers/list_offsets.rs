@@ -18,13 +18,13 @@ use riverrun_log::TimeSearch;
 use riverrun_protocol::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use riverrun_protocol::list_offsets_response::{ListOffsetsPartitionResponse, ListOffsetsTopicResponse};
 use riverrun_protocol::{ErrorCode, ListOffsetsRequest, ListOffsetsResponse};
-use riverrun_types::{LeaderEpoch, TimestampMs};
+use riverrun_types::{LeaderEpoch, PartitionId, TimestampMs};
 
 use crate::aside::{give_way, waiting};
 use crate::broker::{Broker, TopicKey};
 use crate::catch_up::Whose;
 use crate::context::{Operation, RequestContext, Resource};
-use crate::metadata::Image;
+use crate::metadata::ClusterImage;
 use crate::replicas::{ByTime, Found, Replica};
 
 /// First version that says the epoch of the record that was found.
@@ -58,7 +58,7 @@ pub(crate) async fn handle(
     request: ListOffsetsRequest<'_>,
     version: i16,
 ) -> ListOffsetsResponse<'static> {
-    let image = broker.metadata.image();
+    let image = broker.catalog.cluster();
     let listing = Listing { broker, context, image: &image, repeated: repeated(&request.topics), version };
     let mut questions = Vec::new();
     for topic in &request.topics {
@@ -109,7 +109,7 @@ struct Question<'a> {
 struct Listing<'a> {
     broker: &'a Broker,
     context: &'a RequestContext,
-    image: &'a Image,
+    image: &'a ClusterImage,
     repeated: HashSet<(String, i32)>,
     version: i16,
 }
@@ -186,7 +186,8 @@ impl Listing<'_> {
         if !matches!(asked.timestamp, 0.. | MAX_TIMESTAMP) {
             return None;
         }
-        self.image.topic(&topic.name)?.log_dir(asked.partition_index)
+        let topic = self.image.topic(&topic.name)?.id;
+        self.broker.replicas.log_dir(PartitionId { topic, index: asked.partition_index })
     }
 
     fn answer(&self, question: Question<'_>) -> ListOffsetsPartitionResponse {
@@ -284,7 +285,7 @@ mod tests {
     fn a_search_gives_its_turn_back_at_the_end_of_a_batch_and_goes_on_there() {
         let sim = SimEnv::new(1);
         let broker = start(&sim);
-        let image = broker.metadata.image();
+        let image = broker.catalog.cluster();
         let partition = broker.partition(image.topic("t").expect("made"), 0).expect("there");
         for timestamp in 6..10 {
             let batch = record(TimestampMs(timestamp), b"value");

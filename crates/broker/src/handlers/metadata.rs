@@ -27,7 +27,7 @@ use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
 use crate::flow::source::Source;
 use crate::log_limit::{AUTO_CREATIONS, Change};
-use crate::metadata::{Image, Topic};
+use crate::metadata::{ClusterImage, Topic};
 use crate::topic_names::{check_name, is_internal};
 
 /// First version in which an empty list of topics means none and not all.
@@ -40,7 +40,7 @@ const PARTITION_BYTES: usize = 300;
 
 /// Memory of the answer, about.
 pub(crate) fn answer_bytes(broker: &Broker, request: &MetadataRequest<'_>, version: i16) -> usize {
-    let image = broker.metadata.image();
+    let image = broker.catalog.cluster();
     let Some(list) = wanted(request, version) else { return partitions_bytes(broker, PARTITION_BYTES) };
     let find = |topic: &MetadataRequestTopic<'_>| match &topic.name {
         Some(name) if topic.topic_id.is_zero() => image.topic(name).map(Arc::clone),
@@ -69,7 +69,7 @@ pub(crate) async fn handle(
         }
         _ => BTreeMap::new(),
     };
-    let image = broker.metadata.image();
+    let image = broker.catalog.cluster();
     let view = View {
         image: &image,
         context,
@@ -103,7 +103,7 @@ pub(crate) async fn handle(
     let rack = broker.config.server.broker_rack.clone().map(Into::into);
     MetadataResponse {
         brokers: vec![MetadataResponseBroker { node_id, host: host.into(), port, rack }],
-        cluster_id: Some(image.cluster_id().to_string().into()),
+        cluster_id: Some(image.id().to_string().into()),
         controller_id: node_id,
         topics,
         cluster_authorized_operations,
@@ -117,7 +117,7 @@ async fn create_missing(
     context: &RequestContext,
     wanted: &[MetadataRequestTopic<'_>],
 ) -> BTreeMap<String, ErrorCode> {
-    let image = broker.metadata.image();
+    let image = broker.catalog.cluster();
     let is_missing = |name: &&str| {
         image.topic(name).is_none() && context.authorize(Operation::Create, Resource::Topic(name))
     };
@@ -129,7 +129,7 @@ async fn create_missing(
     }
     let peer = context.connection.peer;
     let source = Source::of(peer.ip());
-    let granted = broker.auto_creations.take(source, missing.len(), broker.env.clock.monotonic());
+    let granted = broker.catalog.grant_creations(source, missing.len());
     let mut names: Vec<String> = missing.into_iter().collect();
     let later = names.split_off(granted);
     if !later.is_empty() {
@@ -152,7 +152,7 @@ async fn make(
     if names.is_empty() {
         return BTreeMap::new();
     }
-    match broker.create_missing_topics(context.source(), names.clone()).await {
+    match broker.catalog.create_missing_topics(context.source(), names.clone()).await {
         Ok(refused) => {
             let made = names.iter().filter(|name| !refused.contains_key(*name));
             changes::tell(context, Change::TopicsCreated, made.map(String::as_str));
@@ -173,7 +173,7 @@ fn distinct<'r, 'a>(wanted: &'r [MetadataRequestTopic<'a>]) -> Vec<&'r MetadataR
 
 /// What the topics of one response are made from.
 struct View<'a> {
-    image: &'a Image,
+    image: &'a ClusterImage,
     context: &'a RequestContext,
     broker: &'a Broker,
     /// Topics that could not be made just now, and why.

@@ -11,7 +11,7 @@ use riverrun_types::{LeaderEpoch, Offset};
 use crate::aside::give_way;
 use crate::broker::{Broker, TopicKey};
 use crate::context::{Operation, RequestContext, Resource};
-use crate::metadata::Image;
+use crate::metadata::ClusterImage;
 
 pub(crate) async fn handle(
     broker: &Arc<Broker>,
@@ -19,7 +19,7 @@ pub(crate) async fn handle(
     request: OffsetForLeaderEpochRequest<'_>,
     _version: i16,
 ) -> OffsetForLeaderEpochResponse<'static> {
-    let image = broker.metadata.image();
+    let image = broker.catalog.cluster();
     let mut response = OffsetForLeaderEpochResponse::default();
     for topic in &request.topics {
         response.topics.push(end_topic(broker, context, &image, topic).await);
@@ -30,7 +30,7 @@ pub(crate) async fn handle(
 async fn end_topic(
     broker: &Broker,
     context: &RequestContext,
-    image: &Image,
+    image: &ClusterImage,
     topic: &OffsetForLeaderTopic<'_>,
 ) -> OffsetForLeaderTopicResult<'static> {
     let end = |asked: &OffsetForLeaderPartition| {

@@ -40,7 +40,7 @@ use crate::flow::produce_backpressure::Places;
 use crate::groups::NotOfGroups;
 use crate::handlers::router::{Call, Job, Timed, decode_within, respond, stopping, too_much};
 use crate::log_limit::{INTERNAL_WRITES, STORAGE_TROUBLE};
-use crate::metadata::Image;
+use crate::metadata::ClusterImage;
 use crate::net::dispatch::{self, Response};
 use crate::replicas::{Awaiting, Deadlines, Fate, NotStaged, Replica, Staged};
 use crate::response::Outcome;
@@ -222,7 +222,7 @@ pub(crate) fn places(broker: &Broker, call: Call, frame: &[u8], elements_max: us
         // It is let in to be refused.
         Err(_) => return places,
     };
-    let image = broker.metadata.image();
+    let image = broker.catalog.cluster();
     let mut dirs = BTreeSet::new();
     for data in &request.topic_data {
         let Some(topic) = topic_key(call, data).find(&image).ok() else { continue };
@@ -230,7 +230,7 @@ pub(crate) fn places(broker: &Broker, call: Call, frame: &[u8], elements_max: us
             let id = PartitionId { topic: topic.id, index: partition.index };
             if let Some(open) = broker.partitions.get(id) {
                 places.partition_bytes = places.partition_bytes.max(open.log.unsettled_bytes());
-                dirs.extend(topic.log_dir(id.index));
+                dirs.extend(broker.replicas.log_dir(id));
             }
         }
     }
@@ -558,7 +558,7 @@ fn plan(
     request: &ProduceRequest<'_>,
     frame: &[u8],
 ) -> Plan {
-    let image = broker.metadata.image();
+    let image = broker.catalog.cluster();
     let topics = request.topic_data.iter();
     let topics = topics.map(|topic| plan_topic(broker, context, call, &image, topic, frame)).collect();
     let acks = match request.acks {
@@ -591,7 +591,7 @@ fn plan_topic(
     broker: &Arc<Broker>,
     context: &RequestContext,
     call: Call,
-    image: &Image,
+    image: &ClusterImage,
     data: &TopicProduceData<'_>,
     frame: &[u8],
 ) -> TopicTargets {

@@ -11,10 +11,11 @@ use riverrun_env::Random;
 use riverrun_types::TopicId;
 use riverrun_types::limits::TOPIC_PARTITIONS_MAX;
 
+use super::cluster::Topic;
 use super::error::TopicError;
-use super::image::{Image, Topic};
-use super::marks::Progress;
-use super::placement::place;
+use super::image::Image;
+use super::node::marks::Progress;
+use super::node::placement::place;
 use super::records::Record;
 use crate::config::{GroupOverrides, TopicOverrides};
 use crate::cordon::Cordon;
@@ -69,9 +70,9 @@ impl<'a> Draft<'a> {
         Self { image: image.clone(), records: Vec::new(), random: RandomSource(random), closed_dirs }
     }
 
-    /// Puts no new partition into these log dirs.
-    pub(crate) fn avoiding(self, closed_dirs: BTreeSet<usize>) -> Self {
-        Self { closed_dirs, ..self }
+    /// Puts no new partition into these log dirs from here on.
+    pub(crate) fn avoid(&mut self, closed_dirs: BTreeSet<usize>) {
+        self.closed_dirs = closed_dirs;
     }
 
     /// The image as it would be now.
@@ -87,7 +88,7 @@ impl<'a> Draft<'a> {
     pub(crate) fn create_topic(&mut self, new: NewTopic) -> Result<Arc<Topic>, TopicError> {
         self.check_new_name(&new.name)?;
         let dirs = self.place_partitions(new.partition_count, TOPIC_PARTITIONS_MAX)?;
-        let (id, starts) = (self.random_topic_id(), self.image.starts());
+        let (id, starts) = (self.random_topic_id(), self.image.cluster.starts());
         self.record(Record::TopicCreated { id, name: new.name, dirs, configs: new.configs, starts });
         Ok(self.topic_of(id))
     }
@@ -95,7 +96,7 @@ impl<'a> Draft<'a> {
     /// Whether a topic of this name could be made.
     pub(crate) fn check_new_name(&self, name: &str) -> Result<(), TopicError> {
         check_name(name).map_err(TopicError::InvalidName)?;
-        if self.image.topic(name).is_some() {
+        if self.image.cluster.topic(name).is_some() {
             return Err(TopicError::Exists(name.to_owned()));
         }
         if is_reserved(name) {
@@ -105,7 +106,8 @@ impl<'a> Draft<'a> {
             // An older server may have let a client make one that is like it. Groups need theirs all the same.
             return Ok(());
         }
-        let other = internal_like(name).map(Arc::from).or_else(|| self.image.colliding_topic(name).cloned());
+        let other =
+            internal_like(name).map(Arc::from).or_else(|| self.image.cluster.colliding_topic(name).cloned());
         match other {
             Some(other) => Err(TopicError::Collides { name: name.to_owned(), other }),
             None => Ok(()),
@@ -115,7 +117,7 @@ impl<'a> Draft<'a> {
     /// Deletes a topic and answers what it was. It stays among the doomed until [`Self::forget_topics`], so that a
     /// crash leaves no files that nobody knows of.
     pub(crate) fn delete_topic(&mut self, id: TopicId) -> Result<Arc<Topic>, TopicError> {
-        let topic = Arc::clone(changeable(self.image.topic_by_id(id))?);
+        let topic = Arc::clone(changeable(self.image.cluster.topic_by_id(id))?);
         self.record(Record::TopicDeleted { id });
         Ok(topic)
     }
@@ -123,7 +125,7 @@ impl<'a> Draft<'a> {
     /// Notes that the files of deleted topics are gone.
     pub(crate) fn forget_topics(&mut self, discarded: &[TopicId]) {
         for id in discarded {
-            if self.image.doomed().contains_key(id) {
+            if self.image.node.doomed().contains_key(id) {
                 self.record(Record::TopicDiscarded { id: *id });
             }
         }
@@ -131,8 +133,9 @@ impl<'a> Draft<'a> {
 
     /// Raises a topic's partitions to `total`.
     pub(crate) fn grow_topic(&mut self, name: &str, total: i32) -> Result<Arc<Topic>, TopicError> {
-        let topic = changeable(self.image.topic(name))?;
-        let (id, current, starts) = (topic.id, topic.partition_count(), self.image.origin_of_more(topic));
+        let topic = changeable(self.image.cluster.topic(name))?;
+        let (id, current, starts) =
+            (topic.id, topic.partition_count(), self.image.cluster.origin_of_more(topic));
         if total <= current {
             return Err(TopicError::InvalidPartitions(format!(
                 "Topic currently has {current} partitions, and {total} would not be more."
@@ -149,7 +152,7 @@ impl<'a> Draft<'a> {
         id: TopicId,
         configs: TopicOverrides,
     ) -> Result<(), TopicError> {
-        let topic = changeable(self.image.topic_by_id(id))?;
+        let topic = changeable(self.image.cluster.topic_by_id(id))?;
         if *topic.configs != configs {
             self.record(Record::TopicConfigsSet { id, configs });
         }
@@ -163,11 +166,11 @@ impl<'a> Draft<'a> {
         group_id: &str,
         configs: GroupOverrides,
     ) -> Result<(), String> {
-        let current = self.image.group_configs(group_id);
+        let current = self.image.cluster.group_configs(group_id);
         if current.map_or(configs.is_empty(), |current| *current == configs) {
             return Ok(());
         }
-        if current.is_none() && self.image.configured_group_count() >= CONFIGURED_GROUPS_MAX {
+        if current.is_none() && self.image.cluster.configured_group_count() >= CONFIGURED_GROUPS_MAX {
             return Err(format!("At most {CONFIGURED_GROUPS_MAX} groups set configs for themselves."));
         }
         self.record(Record::GroupConfigsSet { group: group_id.to_owned(), configs });
@@ -176,28 +179,28 @@ impl<'a> Draft<'a> {
 
     /// Notes what a client says of log dirs that take no new partitions; none: the configuration holds. Its dirs exist.
     pub(crate) fn set_cordon(&mut self, cordon: Option<Cordon>) {
-        if self.image.cordon() != cordon.as_ref() {
+        if self.image.node.cordon() != cordon.as_ref() {
             self.record(Record::LogDirsCordoned { cordon });
         }
     }
 
     /// Sets `count` producer ids aside and answers the first.
     pub(crate) fn reserve_producer_ids(&mut self, count: i64) -> i64 {
-        let first = self.image.producer_ids_end();
+        let first = self.image.cluster.producer_ids_end();
         self.record(Record::ProducerIdsReserved { end: first + count });
         first
     }
 
     /// Counts one more start of this node.
     pub(crate) fn start_node(&mut self) {
-        self.record(Record::NodeStarted { starts: self.image.starts() + 1 });
+        self.record(Record::NodeStarted { starts: self.image.cluster.starts() + 1 });
     }
 
     /// Steps over every start and every producer id that changes may have recorded which are lost, beyond what the image
     /// and the log dirs tell: neither may come twice.
     pub(crate) fn skip_what_is_lost(&mut self, told: Progress) {
         let Progress { starts, producer_ids_end, added_partitions } =
-            Progress::of(&self.image).furthest(told);
+            Progress::of(&self.image.cluster).furthest(told);
         let starts = starts.saturating_add(LOST_STARTS_MAX);
         self.record(Record::NodeStarted { starts });
         self.record(Record::ChangesLost { before: starts });
@@ -221,25 +224,25 @@ impl<'a> Draft<'a> {
             let message = format!("A topic has at most {TOPIC_PARTITIONS_MAX} partitions.");
             return Err(TopicError::InvalidPartitions(message));
         }
-        if self.image.partition_count() + u64::from(count.unsigned_abs()) > PARTITIONS_MAX {
+        if self.image.cluster.partition_count() + u64::from(count.unsigned_abs()) > PARTITIONS_MAX {
             let message = format!("The server takes at most {PARTITIONS_MAX} partitions over all topics.");
             return Err(TopicError::TooManyPartitions(message));
         }
-        let is_open = |index| !self.closed_dirs.contains(&index) && !self.image.is_cordoned(index);
-        let dirs = self.image.log_dirs().iter().enumerate();
+        let is_open = |index| !self.closed_dirs.contains(&index) && !self.image.node.is_cordoned(index);
+        let dirs = self.image.node.log_dirs().iter().enumerate();
         let held = dirs.map(|(index, dir)| is_open(index).then_some(dir.partition_count));
         let count = usize::try_from(count).expect("checked to be positive");
         place(&held.collect::<Vec<_>>(), count).ok_or(TopicError::NoLogDir)
     }
 
     fn topic_of(&self, id: TopicId) -> Arc<Topic> {
-        Arc::clone(self.image.topic_by_id(id).expect("recorded just before"))
+        Arc::clone(self.image.cluster.topic_by_id(id).expect("recorded just before"))
     }
 
     fn random_topic_id(&self) -> TopicId {
         loop {
             let id = random_id(self.random.0);
-            if self.image.topic_by_id(id).is_none() {
+            if self.image.cluster.topic_by_id(id).is_none() {
                 return id;
             }
         }

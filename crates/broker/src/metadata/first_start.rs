@@ -8,8 +8,8 @@ use std::path::Path;
 
 use riverrun_env::Env;
 
+use super::cluster::ClusterImage;
 use super::error::MetadataError;
-use super::image::Image;
 
 /// The option that says whether such a start may be.
 pub(crate) const OPTION: &str = "data.dir.create";
@@ -32,11 +32,11 @@ pub(crate) fn refuse(env: &Env, meta: &Path) -> Result<(), MetadataError> {
 }
 
 /// Says that a cluster is new, if this is its first start.
-pub(crate) fn tell(image: &Image, data: &Path, is_meant: bool) {
-    if image.starts() > 1 {
+pub(crate) fn tell(cluster: &ClusterImage, data: &Path, is_meant: bool) {
+    if cluster.starts() > 1 {
         return;
     }
-    let (dir, cluster) = (data.display(), image.cluster_id());
+    let (dir, cluster) = (data.display(), cluster.id());
     if is_meant {
         tracing::info!(%dir, %cluster, "a new cluster begins in this directory");
     } else {

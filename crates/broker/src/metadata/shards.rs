@@ -69,6 +69,17 @@ impl<K: ShardKey + Clone, V: Clone> ShardedMap<K, V> {
         Arc::make_mut(&mut self.shards[key.spread() % SHARDS]).remove(key)
     }
 
+    /// Replaces the values for which `change` answers another. Shards without such a value stay shared.
+    pub(crate) fn update(&mut self, change: impl Fn(&V) -> Option<V>) {
+        for shard in &mut self.shards {
+            let changed: Vec<(K, V)> =
+                shard.iter().filter_map(|(key, value)| Some((key.clone(), change(value)?))).collect();
+            if !changed.is_empty() {
+                Arc::make_mut(shard).extend(changed);
+            }
+        }
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.len()).sum()
     }
@@ -98,6 +109,21 @@ mod tests {
         assert_eq!((first.len(), second.len()), (1000, 999));
         let copied = first.shards.iter().zip(&second.shards).filter(|(a, b)| !Arc::ptr_eq(a, b)).count();
         assert!(copied <= 2, "{copied} shards were copied");
+    }
+
+    #[test]
+    fn an_update_copies_only_the_shards_that_it_changes() {
+        let mut first: ShardedMap<TopicId, u8> = ShardedMap::new();
+        for index in 0..10 {
+            first.insert(TopicId([index; 16]), index);
+        }
+        let mut second = first.clone();
+        second.update(|value| (*value > 7).then_some(value + 100));
+        let mut values: Vec<_> = second.values().copied().collect();
+        values.sort_unstable();
+        assert_eq!(values, [0, 1, 2, 3, 4, 5, 6, 7, 108, 109]);
+        let copied = first.shards.iter().zip(&second.shards).filter(|(a, b)| !Arc::ptr_eq(a, b)).count();
+        assert_eq!(copied, 2);
     }
 
     #[test]

@@ -20,37 +20,39 @@ mod files;
 mod log;
 mod standing;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use riverrun_env::{Directory, Env, LockGuard, Vanishing};
-use riverrun_types::{LeaderEpoch, ProducerId, TopicId};
+use riverrun_types::{LeaderEpoch, PartitionId, TopicId};
 
 use self::files::{Loaded, Snapshot, WriteFailure, load, start_generation, write_copy, write_snapshot};
 pub(super) use self::files::{Verified, verify};
 use self::log::{LogFile, remove_other_generations};
 use self::standing::Standing;
-use super::absent_dirs::AbsentDirs;
+use super::cluster::{ClusterImage, Topic};
 use super::copies::Behind;
-use super::directory::make_durable;
 use super::draft::{Draft, random_id};
 use super::error::{MetadataError, TopicError};
-use super::image::{Image, Topic};
-use super::log_dirs;
-use super::marks::{Marks, Progress};
+use super::image::Image;
+use super::node::absent_dirs::AbsentDirs;
+use super::node::directory::make_durable;
+use super::node::marks::{Marks, Progress};
+use super::node::unknown::UnknownTopics;
+use super::node::{NodeImage, log_dirs};
+use super::proposal::{MetadataLog, Proposal};
 use super::records::{Head, to_json};
-use super::unknown::UnknownTopics;
 use crate::cordon::Cordon;
+use crate::supervisor::aside;
 
 /// Name of the lock file in the directory.
 const LOCK_FILE: &str = "lock";
-/// Producer ids that one sync reserves.
-const PRODUCER_IDS_BLOCK: i64 = 1000;
 /// A log shorter than this is not worth a snapshot.
 const LOG_BYTES_MIN: u64 = 1024 * 1024;
 
@@ -83,9 +85,7 @@ pub(crate) struct Store {
     /// Locked while the disk is waited for.
     writer: Mutex<Writer>,
     standing: Standing,
-    producer_ids: Mutex<std::ops::Range<i64>>,
     marks: Marks,
-    closed_dirs: Mutex<BTreeSet<usize>>,
     unknown: UnknownTopics,
     absent: AbsentDirs,
     may_lack_changes: bool,
@@ -124,7 +124,7 @@ impl Store {
             None => first(env, options)?,
         };
         check_owner(&head, options)?;
-        let absent = AbsentDirs::find(env, &image, &options.log_dirs)?;
+        let absent = AbsentDirs::find(env, &image.node, &options.log_dirs)?;
         let present = absent.present(&options.log_dirs);
         log_dirs::refuse_in_use(env, &present)?;
         let marks = Marks::read(env, &image, &present);
@@ -159,9 +159,7 @@ impl Store {
                 is_closed: false,
             }),
             standing: Standing::default(),
-            producer_ids: Mutex::new(0..0),
             marks,
-            closed_dirs: Mutex::default(),
             unknown,
             absent,
             may_lack_changes,
@@ -169,7 +167,6 @@ impl Store {
             _lock: lock,
         };
         store.count_start(options, accepts_loss.then_some(told))?;
-        store.write_marks();
         log_dirs::end_acceptance(env, &present);
         if accepts_loss {
             env.fs.remove_file(&accept).map_err(MetadataError::io("remove", accept))?;
@@ -235,13 +232,29 @@ impl Store {
         self.image.load_full()
     }
 
-    /// The leader epoch of a partition of this topic: see [`Image::leader_epoch`]. It stays while the server runs.
+    /// What it says of the cluster now.
+    pub(crate) fn cluster(&self) -> Arc<ClusterImage> {
+        Arc::clone(&self.image.load().cluster)
+    }
+
+    /// What it says of this node now.
+    pub(crate) fn node(&self) -> Arc<NodeImage> {
+        Arc::clone(&self.image.load().node)
+    }
+
+    /// The log dir that holds a partition; `None` if there is no such partition here.
+    pub(crate) fn log_dir(&self, id: PartitionId) -> Option<usize> {
+        self.image.load().node.log_dir(id)
+    }
+
+    /// The leader epoch of a partition of this topic: see [`ClusterImage::leader_epoch`]. It stays while the server runs.
     pub(crate) fn leader_epoch(&self, topic: &Topic, partition: i32) -> LeaderEpoch {
-        self.image.load().leader_epoch(topic, partition)
+        self.image.load().cluster.leader_epoch(topic, partition)
     }
 
     /// Makes a change: `plan` drafts it against the current image; its records are appended and synced; then the new
-    /// image is seen by everyone. A plan that records nothing costs no sync. Blocks for the disk.
+    /// image is seen by everyone. A plan that records nothing costs no sync. Blocks for the disk: for a start and for work that
+    /// blocks in any case. Requests propose.
     pub(crate) fn change<T>(&self, plan: impl FnOnce(&mut Draft<'_>) -> T) -> Result<T, MetadataError> {
         let mut writer = self.standing.turn(&self.writer);
         if let Some(reason) = &writer.poison {
@@ -259,16 +272,16 @@ impl Store {
         writer.asks_disk(&*self.env.clock);
         self.look_for_vanished(&mut writer)?;
         writer.append(&to_json(&records))?;
-        let has_added = image.added_partitions() > self.image.load().added_partitions();
+        let is_marked = Progress::of(&image.cluster) == Progress::of(&self.cluster());
         let image = Arc::new(image);
         self.image.store(Arc::clone(&image));
         if writer.log.end() >= writer.snapshot_at_bytes {
             self.snapshot(&mut writer, &image);
         }
         drop(writer);
-        // A log dir that hangs holds up whoever adds partitions, and not the other changes.
-        if has_added {
-            self.write_marks();
+        // Before anything is served or given out that they count. A log dir that hangs holds up nobody else's changes.
+        if !is_marked {
+            self.marks.write(&self.env, &self.image());
         }
         Ok(outcome)
     }
@@ -279,10 +292,10 @@ impl Store {
         let _writer = self.writer.lock();
         self.draft().check_new_name(name)?;
         let mut image = Image::clone(&self.image());
-        if let Some(other) = image.topic_by_id(id) {
+        if let Some(other) = image.cluster.topic_by_id(id) {
             return Err(TopicError::MountedTwice { other: Arc::clone(&other.name) });
         }
-        image.mount(name, id);
+        image.cluster_mut().mount(name, id);
         self.image.store(Arc::new(image));
         Ok(())
     }
@@ -292,7 +305,7 @@ impl Store {
         // Changes are made one after the other.
         let _writer = self.writer.lock();
         let mut image = Image::clone(&self.image());
-        image.cordon_by_default(cordon);
+        image.node_mut().cordon_by_default(cordon);
         self.image.store(Arc::new(image));
     }
 
@@ -367,39 +380,12 @@ impl Store {
     }
 
     /// Drafts a change and drops it: what would come of it.
-    pub(crate) fn rehearse<T>(&self, plan: impl FnOnce(&mut Draft<'_>) -> T) -> T {
+    fn rehearse<T>(&self, plan: impl FnOnce(&mut Draft<'_>) -> T) -> T {
         plan(&mut self.draft())
     }
 
     fn draft(&self) -> Draft<'_> {
-        Draft::new(&self.image.load(), &*self.env.random).avoiding(self.closed_dirs.lock().clone())
-    }
-
-    /// Puts no new partition into this log dir while the server runs: it has failed.
-    pub(crate) fn close_dir(&self, index: usize) {
-        self.closed_dirs.lock().insert(index);
-    }
-
-    /// A producer id that was never given out before, if there is one without waiting for anybody.
-    pub(crate) fn ready_producer_id(&self) -> Option<ProducerId> {
-        self.producer_ids.try_lock()?.next().map(ProducerId)
-    }
-
-    /// A producer id that was never given out before. Blocks for the disks once in a thousand calls.
-    pub(crate) fn allocate_producer_id(&self) -> Result<ProducerId, MetadataError> {
-        let mut ids = self.producer_ids.lock();
-        if ids.is_empty() {
-            let first = self.change(|draft| draft.reserve_producer_ids(PRODUCER_IDS_BLOCK))?;
-            self.write_marks();
-            *ids = first..first + PRODUCER_IDS_BLOCK;
-        }
-        let id = ids.next().expect("filled just before");
-        Ok(ProducerId(id))
-    }
-
-    /// Has the log dirs remember how far the metadata has come: before anything is served or given out that it counts.
-    fn write_marks(&self) {
-        self.marks.write(&self.env, &self.image());
+        Draft::new(&self.image.load(), &*self.env.random)
     }
 
     #[cfg(test)]
@@ -431,6 +417,24 @@ impl Store {
                 writer.note(&failure);
             }
         }
+    }
+}
+
+impl MetadataLog for Store {
+    fn image(&self) -> Arc<Image> {
+        self.image()
+    }
+
+    fn cluster(&self) -> Arc<ClusterImage> {
+        self.cluster()
+    }
+
+    fn propose(self: Arc<Self>, mut proposal: Box<dyn Proposal>) -> BoxFuture<'static, ()> {
+        let work = move || {
+            let ended = self.change(|draft| proposal.draft(draft));
+            proposal.end(ended);
+        };
+        Box::pin(async move { _ = aside(work).await })
     }
 }
 

@@ -4,9 +4,11 @@ use std::path::{Path, PathBuf};
 
 use riverrun_types::TopicId;
 
-use super::StoreOptions;
+use super::error::MetadataError;
 use super::image::Image;
+use super::producer_ids::PRODUCER_IDS_BLOCK;
 use super::records::{Head, Record};
+use super::{Store, StoreOptions};
 
 /// An image without topics, of node 1 with `dirs` log dirs.
 pub(crate) fn image(dirs: usize) -> Image {
@@ -34,4 +36,9 @@ pub(crate) fn options(dirs: &[&str]) -> StoreOptions {
         cluster_id: None,
         log_dirs: dirs.iter().map(PathBuf::from).collect(),
     }
+}
+
+/// The first producer id of a block that is set aside.
+pub(crate) fn producer_id(store: &Store) -> Result<i64, MetadataError> {
+    store.change(|draft| draft.reserve_producer_ids(PRODUCER_IDS_BLOCK))
 }

@@ -10,12 +10,14 @@ use std::sync::Arc;
 use riverrun_env::Env;
 use riverrun_types::PartitionId;
 
+use super::cluster::Topic;
 use super::error::MetadataError;
 use super::frames::FrameError;
-use super::image::{Image, Topic};
-use super::marks::{self, Marks};
-use super::unknown::UnknownTopics;
-use super::{journals, log_dirs, store};
+use super::image::Image;
+use super::node::marks::{self, Marks};
+use super::node::unknown::UnknownTopics;
+use super::node::{journals, log_dirs};
+use super::store;
 
 /// Something that is wrong with a metadata file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,7 +80,7 @@ pub fn named_partitions(env: &Env, dir: &Path) -> BTreeSet<PartitionId> {
         let id = topic.id;
         (0..topic.partition_count()).map(move |index| PartitionId { topic: id, index })
     };
-    image.topics().flat_map(of_topic).collect()
+    image.cluster.topics().flat_map(of_topic).collect()
 }
 
 fn unknown(found: &UnknownTopics) -> impl Iterator<Item = MetadataFinding> {

@@ -71,7 +71,7 @@ impl Mounts {
         metadata: &Store,
     ) -> Result<Self, StartError> {
         let mounts = &config.server.mounts;
-        let cluster = Arc::clone(metadata.image().cluster_id());
+        let cluster = Arc::clone(metadata.cluster().id());
         let mut by_topic: HashMap<TopicId, Arc<MountedQueue>> = HashMap::new();
         for mount in mounts {
             let failed = |reason: String| StartError::Mount { mount: mount.to_string(), reason };

@@ -74,7 +74,9 @@ impl Replicas {
         if let Some(queue) = self.queue(topic) {
             return mounted(queue, topic, index).map(Some);
         }
-        topic.log_dir(index).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
+        if !topic.has_partition(index) {
+            return Err(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
+        }
         Ok(self.partitions.get(PartitionId { topic: topic.id, index }).map(Replica::Local))
     }
 
@@ -86,6 +88,11 @@ impl Replicas {
     /// The leader epoch of a partition, as the metadata says; the queue behind a mounted topic counts its own.
     pub(crate) fn leader_epoch(&self, topic: &Topic, index: i32) -> LeaderEpoch {
         self.queue(topic).map_or_else(|| self.metadata.leader_epoch(topic, index), |queue| queue.epoch())
+    }
+
+    /// The log dir that a partition lies in; none if it is no partition of a log.
+    pub(crate) fn log_dir(&self, id: PartitionId) -> Option<usize> {
+        self.metadata.log_dir(id)
     }
 
     /// The configs of a topic, or what is true of a queue: all else that a topic can be configured to do is its appenders'
@@ -101,11 +108,11 @@ impl Replicas {
 
     /// A live partition of a topic, opened at its first touch.
     pub(crate) fn partition(&self, topic: &Topic, index: i32) -> Result<Arc<Partition>, ErrorCode> {
-        let dir = topic.log_dir(index).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
         let id = PartitionId { topic: topic.id, index };
         if let Some(partition) = self.partitions.get(id) {
             return Ok(partition);
         }
+        let dir = self.log_dir(id).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
         let epoch = self.leader_epoch(topic, index);
         let placement = Placement { id, dir, config: self.log_config(topic), epoch };
         let opened = self
@@ -128,10 +135,10 @@ impl Replicas {
     pub(crate) fn apply_topic_configs(&self, topics: &[TopicId]) {
         let _applying = self.applying_configs.lock();
         let image = self.metadata.image();
-        for topic in topics.iter().filter_map(|id| image.topic_by_id(*id)) {
+        for topic in topics.iter().filter_map(|id| image.cluster.topic_by_id(*id)) {
             let config = self.log_config(topic);
-            for (index, dir) in (0..).zip(topic.log_dirs()) {
-                if let Some(log) = self.logs.handle(PartitionId { topic: topic.id, index }, dir) {
+            for (id, dir) in image.node.placed(topic.id) {
+                if let Some(log) = self.logs.handle(id, dir) {
                     log.set_config(Arc::clone(&config));
                 }
             }
@@ -155,7 +162,7 @@ impl Replicas {
     /// other options. Whoever changes the image does so before looking for open partitions, so one of the two
     /// always sees the other.
     fn check_still_current(&self, topic: &Topic, placement: &Placement) -> Result<(), ErrorCode> {
-        let image = self.metadata.image();
+        let image = self.metadata.cluster();
         let Some(current) = image.topic_by_id(topic.id) else {
             self.partitions.remove(placement.id);
             if let Err(error) = self.logs.delete(placement.id, placement.dir) {

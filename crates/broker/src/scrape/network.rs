@@ -66,7 +66,7 @@ impl Collector for NetworkCollector {
             "requests_waiting_to_change_metadata",
             help,
             None,
-            &gauge(broker.change_turns.counts().1),
+            &gauge(broker.catalog.waiting_changes()),
         )?;
         encode_aside(&mut encoder, &broker)
     }

@@ -18,7 +18,7 @@ use riverrun_types::{DurabilityLevel, Offset, PartitionId, TopicId};
 
 use super::describe;
 use crate::broker::Broker;
-use crate::metadata::Image;
+use crate::metadata::ClusterImage;
 use crate::mounts::MountedQueue;
 use crate::partitions::Durability;
 
@@ -56,7 +56,7 @@ struct Shown {
 impl Collector for PartitionCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let Some(broker) = self.broker.upgrade() else { return Ok(()) };
-        let image = broker.metadata.image();
+        let image = broker.catalog.cluster();
         let shown = shown(&broker, &image);
         put_partitions(&mut encoder, &shown)?;
         let lag = group_lag(&broker, &image, &shown);
@@ -76,7 +76,7 @@ impl Collector for PartitionCollector {
 }
 
 /// The partitions that have data, or had some, in the order of their log dirs and ids.
-fn shown(broker: &Broker, image: &Image) -> Vec<Shown> {
+fn shown(broker: &Broker, image: &ClusterImage) -> Vec<Shown> {
     let mut levels: HashMap<TopicId, DurabilityLevel> = HashMap::new();
     let mut show = |(dir, known): (usize, KnownPartition)| {
         let topic = image.topic_by_id(known.id.topic)?;
@@ -170,7 +170,7 @@ struct Lag {
 
 /// High watermark less committed offset, for the groups whose shards are loaded. A partition that is not shown has
 /// nothing to lag behind. A group with which a request has much to do is not looked at meanwhile, and named instead.
-fn group_lag(broker: &Broker, image: &Image, shown: &[Shown]) -> Lag {
+fn group_lag(broker: &Broker, image: &ClusterImage, shown: &[Shown]) -> Lag {
     let by_id: HashMap<PartitionId, &Shown> =
         shown.iter().map(|partition| (partition.id, partition)).collect();
     let mut lag = Lag::default();

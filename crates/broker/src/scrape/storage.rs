@@ -57,9 +57,9 @@ fn put_damage(encoder: &mut DescriptorEncoder<'_>, broker: &Broker) -> fmt::Resu
 }
 
 fn put_dirs(encoder: &mut DescriptorEncoder<'_>, broker: &Broker) -> fmt::Result {
-    let image = broker.metadata.image();
+    let node = broker.catalog.node();
     let series = |is_so: &dyn Fn(usize) -> bool| -> Series {
-        let dirs = image.log_dirs().iter().enumerate();
+        let dirs = node.log_dirs().iter().enumerate();
         dirs.map(|(index, dir)| (vec![("dir", dir.path.display().to_string())], i64::from(is_so(index))))
             .collect()
     };
@@ -73,7 +73,7 @@ fn put_dirs(encoder: &mut DescriptorEncoder<'_>, broker: &Broker) -> fmt::Result
         None,
         &full,
     )?;
-    let cordoned = series(&|index| image.is_cordoned(index));
+    let cordoned = series(&|index| node.is_cordoned(index));
     put(
         encoder,
         "log_dir_cordoned",

@@ -22,7 +22,7 @@ fn broker(codec: &str) -> Arc<Broker> {
     let config = BrokerConfig::from_pairs([("data.dir", "/data"), ("compression.type", codec)]);
     let broker = open_broker(SimEnv::new(1).env(), config.expect("valid")).expect("starts");
     let new = NewTopic { name: "t".to_owned(), partition_count: 1, configs: TopicOverrides::new() };
-    broker.metadata.change(|draft| draft.create_topic(new)).expect("changed").expect("made");
+    broker.catalog.store().change(|draft| draft.create_topic(new)).expect("changed").expect("made");
     broker
 }
 
@@ -77,7 +77,7 @@ fn internal_topics_take_no_records_whatever_a_client_says_it_is() {
         let broker = open_broker(SimEnv::new(1).env(), config.expect("valid")).expect("starts");
         let (name, configs) = ("__consumer_offsets", TopicOverrides::new());
         let new = NewTopic { name: name.to_owned(), partition_count: 1, configs };
-        broker.metadata.change(|draft| draft.create_topic(new)).expect("changed").expect("made");
+        broker.catalog.store().change(|draft| draft.create_topic(new)).expect("changed").expect("made");
         for client_id in ["", "__admin_client"] {
             let (code, _) = written(&broker, client_id, name, &batch(Compression::None));
             assert_eq!(code, expected, "{client_id:?}");
@@ -99,7 +99,7 @@ fn a_topic_of_a_reserved_name_from_older_data_takes_no_records() {
                 configs: TopicOverrides::new(),
                 starts: 0,
             };
-            broker.metadata.change(|draft| draft.record(created)).expect("changed");
+            broker.catalog.store().change(|draft| draft.record(created)).expect("changed");
             let (code, _) = written(&broker, "", name, &batch(Compression::None));
             assert_eq!(code, ErrorCode::INVALID_TOPIC_EXCEPTION, "{name}");
         }
@@ -128,7 +128,7 @@ fn what_clients_may_write_to_the_topic_of_offsets_a_commit_could_say() {
     let broker = open_broker(SimEnv::new(1).env(), config).expect("starts");
     let configs = TopicOverrides::new();
     let new = NewTopic { name: OFFSETS_TOPIC.to_owned(), partition_count: 2, configs };
-    broker.metadata.change(|draft| draft.create_topic(new)).expect("changed").expect("made");
+    broker.catalog.store().change(|draft| draft.create_topic(new)).expect("changed").expect("made");
     let batch = |commits: &[(&str, i64, usize)]| {
         let mut builder = BatchBuilder::new(BatchOptions::default());
         for (group, offset, metadata_bytes) in commits {

@@ -1,4 +1,5 @@
 use riverrun_env::sim::SimEnv;
+use riverrun_types::PartitionId;
 
 use super::*;
 use crate::metadata::records::Head;
@@ -15,14 +16,18 @@ fn a_topic_is_found_by_name_and_id_until_it_is_deleted() {
     let mut draft = Draft::new(&image(1), &*env.random);
     let topic = draft.create_topic(new("flights", 3)).expect("made");
     assert_eq!(topic.partition_count(), 3);
-    assert_eq!((topic.log_dir(2), topic.log_dir(3), topic.log_dir(-1)), (Some(0), None, None));
-    assert_eq!(draft.image().topic("flights"), Some(&topic));
-    assert_eq!(draft.image().topic_by_id(topic.id), Some(&topic));
-    assert_eq!(draft.image().partition_count(), 3);
+    let log_dir = |index| draft.image().node.log_dir(PartitionId { topic: topic.id, index });
+    assert_eq!((log_dir(2), log_dir(3), log_dir(-1)), (Some(0), None, None));
+    assert_eq!(draft.image().cluster.topic("flights"), Some(&topic));
+    assert_eq!(draft.image().cluster.topic_by_id(topic.id), Some(&topic));
+    assert_eq!(draft.image().cluster.partition_count(), 3);
     assert_eq!(draft.delete_topic(topic.id), Ok(topic.clone()));
     assert_eq!(draft.delete_topic(topic.id), Err(TopicError::Unknown));
-    assert_eq!((draft.image().topic("flights"), draft.image().topic_by_id(topic.id)), (None, None));
-    assert_eq!(draft.image().partition_count(), 0);
+    assert_eq!(
+        (draft.image().cluster.topic("flights"), draft.image().cluster.topic_by_id(topic.id)),
+        (None, None)
+    );
+    assert_eq!(draft.image().cluster.partition_count(), 0);
 }
 
 #[test]
@@ -61,7 +66,7 @@ fn impossible_partition_counts_leave_nothing_behind() {
         let result = draft.create_topic(new("t", count));
         assert!(matches!(result, Err(TopicError::InvalidPartitions(_))), "{count}");
     }
-    assert_eq!(draft.image().topics().count(), 0);
+    assert_eq!(draft.image().cluster.topics().count(), 0);
     assert!(draft.into_parts().1.is_empty());
 }
 
@@ -83,8 +88,8 @@ fn new_partitions_are_placed_where_the_fewest_are() {
     draft.create_topic(new("a", 4)).expect("made");
     draft.create_topic(new("b", 1)).expect("made");
     let grown = draft.grow_topic("b", 4).expect("grown");
-    assert_eq!(grown.log_dirs().collect::<Vec<_>>(), [1, 2, 0, 1]);
-    let counts: Vec<_> = draft.image().log_dirs().iter().map(|dir| dir.partition_count).collect();
+    assert_eq!(draft.image().node.placement(grown.id), [1, 2, 0, 1]);
+    let counts: Vec<_> = draft.image().node.log_dirs().iter().map(|dir| dir.partition_count).collect();
     assert_eq!(counts, [3, 3, 2]);
 }
 
@@ -107,9 +112,9 @@ fn a_deleted_topic_is_remembered_until_its_files_are_gone() {
     let id = draft.create_topic(new("a", 3)).expect("made").id;
     draft.forget_topics(&[id]);
     draft.delete_topic(id).expect("deleted");
-    assert_eq!(draft.image().doomed().get(&id).map(|dirs| dirs.to_vec()), Some(vec![0, 1, 0]));
+    assert_eq!(draft.image().node.doomed().get(&id).map(|dirs| dirs.to_vec()), Some(vec![0, 1, 0]));
     draft.forget_topics(&[id, TopicId([9; 16])]);
-    assert!(draft.image().doomed().is_empty());
+    assert!(draft.image().node.doomed().is_empty());
     assert_eq!(draft.into_parts().1.len(), 3);
 }
 
@@ -121,7 +126,7 @@ fn configs_that_stay_the_same_cost_no_record() {
     let configs: TopicOverrides = [("retention.ms".to_owned(), "1".to_owned())].into();
     draft.set_topic_configs(id, configs.clone()).expect("set");
     draft.set_topic_configs(id, configs.clone()).expect("set");
-    assert_eq!(*draft.image().topic("a").expect("there").configs, configs);
+    assert_eq!(*draft.image().cluster.topic("a").expect("there").configs, configs);
     assert_eq!(draft.into_parts().1.len(), 2);
 }
 
@@ -137,7 +142,7 @@ fn configs_of_a_group_cost_a_record_only_where_they_change() {
     for configs in [GroupOverrides::new(), own_configs("6000"), own_configs("6000"), GroupOverrides::new()] {
         draft.set_group_configs("g", configs).expect("set");
     }
-    assert_eq!(draft.image().group_configs("g"), None);
+    assert_eq!(draft.image().cluster.group_configs("g"), None);
     assert_eq!(draft.into_parts().1.len(), 2);
 }
 
@@ -175,15 +180,21 @@ fn an_image_is_rebuilt_from_its_own_records() {
     for record in first.to_records() {
         second.apply(record).expect("fits");
     }
-    assert_eq!(first.topics_sorted(), second.topics_sorted());
-    assert_eq!(first.log_dirs(), second.log_dirs());
-    assert_eq!(first.doomed(), second.doomed());
-    assert_eq!(second.group_configs("g"), Some(&own_configs("6000")));
-    assert_eq!(second.configured_groups().count(), 1);
-    assert!(second.doomed().contains_key(&gone));
-    assert_eq!(second.starts(), 1);
-    assert_eq!(second.producer_ids_end(), 2000);
-    assert!(second.colliding_topic("a_b").is_some());
+    let (cluster, node) = (&second.cluster, &second.node);
+    assert_eq!(first.cluster.topics_sorted(), cluster.topics_sorted());
+    for topic in cluster.topics() {
+        assert_eq!(first.node.placement(topic.id), node.placement(topic.id));
+        assert_eq!(node.placed(topic.id).count(), usize::try_from(topic.partition_count()).expect("few"));
+    }
+    assert_eq!(first.cluster.partition_count(), cluster.partition_count());
+    assert_eq!(first.node.log_dirs(), node.log_dirs());
+    assert_eq!(first.node.doomed(), node.doomed());
+    assert_eq!(cluster.group_configs("g"), Some(&own_configs("6000")));
+    assert_eq!(cluster.configured_groups().count(), 1);
+    assert!(node.doomed().contains_key(&gone));
+    assert_eq!(cluster.starts(), 1);
+    assert_eq!(cluster.producer_ids_end(), 2000);
+    assert!(cluster.colliding_topic("a_b").is_some());
 }
 
 #[test]
@@ -199,10 +210,12 @@ fn random_ids_are_never_kafkas_sentinels_nor_begin_with_a_dash() {
 #[test]
 fn no_partition_goes_to_a_closed_dir_and_none_is_made_if_all_are() {
     let env = SimEnv::new(1).env();
-    let mut draft = Draft::new(&image(3), &*env.random).avoiding([0, 2].into());
+    let mut draft = Draft::new(&image(3), &*env.random);
+    draft.avoid([0, 2].into());
     let topic = draft.create_topic(new("t", 4)).expect("one dir is left");
-    assert!(topic.log_dirs().all(|dir| dir == 1));
-    let mut draft = Draft::new(&image(3), &*env.random).avoiding([0, 1, 2].into());
+    assert!(draft.image().node.placement(topic.id).iter().all(|dir| *dir == 1));
+    let mut draft = Draft::new(&image(3), &*env.random);
+    draft.avoid([0, 1, 2].into());
     assert_eq!(draft.create_topic(new("t", 1)).expect_err("nowhere to go"), TopicError::NoLogDir);
     assert!(draft.into_parts().1.is_empty());
 }

@@ -6,11 +6,13 @@ use std::time::{Duration, Instant};
 
 use riverrun_env::sim::SimEnv;
 use riverrun_env::{FileSystem as _, OpenMode, read_whole};
-use riverrun_types::{ErrorKind, LeaderEpoch};
+use riverrun_types::{ErrorKind, LeaderEpoch, ProducerId};
 
 use super::*;
 use crate::config::TopicOverrides;
 use crate::metadata::copies::copy_of;
+use crate::metadata::producer_ids::{PRODUCER_IDS_BLOCK, ProducerIds};
+use crate::metadata::testing::producer_id;
 use crate::metadata::{MetadataFinding, NewTopic, verify_metadata};
 
 fn options() -> StoreOptions {
@@ -32,7 +34,7 @@ fn create(store: &Store, name: &str, partition_count: i32) -> Result<(), Metadat
 }
 
 fn names(store: &Store) -> Vec<String> {
-    store.image().topics_sorted().iter().map(|topic| topic.name.to_string()).collect()
+    store.image().cluster.topics_sorted().iter().map(|topic| topic.name.to_string()).collect()
 }
 
 fn files(env: &Env) -> Vec<PathBuf> {
@@ -51,16 +53,19 @@ fn everything_is_there_again_after_a_restart() {
     let first = open(&env);
     create(&first, "a", 3).expect("made");
     create(&first, "b", 1).expect("made");
-    let gone = first.image().topic("b").expect("there").id;
+    let gone = first.image().cluster.topic("b").expect("there").id;
     first.change(|draft| draft.delete_topic(gone).expect("deleted")).expect("changed");
     let before = first.image();
     drop(first);
     sim.fs.crash();
     let image = open(&env).image();
-    assert_eq!(image.topics_sorted(), before.topics_sorted());
-    assert_eq!(image.cluster_id(), before.cluster_id());
-    assert_eq!(image.log_dirs(), before.log_dirs());
-    assert_eq!((before.starts(), image.starts()), (1, 2));
+    assert_eq!(image.cluster.topics_sorted(), before.cluster.topics_sorted());
+    assert_eq!(image.cluster.id(), before.cluster.id());
+    assert_eq!(image.node.log_dirs(), before.node.log_dirs());
+    for topic in image.cluster.topics() {
+        assert_eq!(image.node.placement(topic.id), before.node.placement(topic.id));
+    }
+    assert_eq!((before.cluster.starts(), image.cluster.starts()), (1, 2));
 }
 
 #[test]
@@ -70,8 +75,10 @@ fn producer_ids_are_never_given_out_twice() {
     let mut last = -1;
     for _ in 0..3 {
         let store = open(&env);
+        let ids = ProducerIds::default();
         for _ in 0..=PRODUCER_IDS_BLOCK {
-            let ProducerId(id) = store.allocate_producer_id().expect("an id");
+            let reserved = store.change(|draft| ids.reserve(draft)).expect("durable");
+            let ProducerId(id) = ids.take(reserved);
             assert!(id > last, "{id} after {last}");
             last = id;
         }
@@ -97,11 +104,11 @@ fn a_change_of_many_topics_costs_one_sync_of_each_log() {
     store.change(|draft| draft.check_new_name("t1").is_err()).expect("nothing to write");
     let rehearsed = store.rehearse(|draft| {
         draft.start_node();
-        draft.image().starts()
+        draft.image().cluster.starts()
     });
     assert_eq!(rehearsed, 2);
     assert_eq!(sim.fs.syncs() - before, 2);
-    assert_eq!(store.image().starts(), 1);
+    assert_eq!(store.image().cluster.starts(), 1);
 }
 
 #[test]
@@ -120,7 +127,7 @@ fn a_log_dir_that_hangs_with_its_mark_holds_up_no_other_change() {
             2,
             "the metadata's log and its copy are synced: it is the mark's turn"
         );
-        assert_eq!(other.image().topic("t").expect("there").partition_count(), 2);
+        assert_eq!(other.image().cluster.topic("t").expect("there").partition_count(), 2);
         // Where the change held the metadata, this would wait for itself.
         assert!(other.writer.try_lock().is_some());
         create(&other, "other", 1).expect("made");
@@ -154,7 +161,7 @@ fn a_directory_of_another_node_or_cluster_is_refused() {
     let error = Store::open(&env, &other_cluster).expect_err("foreign");
     assert!(matches!(error, MetadataError::Foreign { .. }), "{error}");
     assert!(error.to_string().contains("/data/meta"), "{error}");
-    let own = open(&env).image().cluster_id().to_string();
+    let own = open(&env).image().cluster.id().to_string();
     assert!(Store::open(&env, &StoreOptions { cluster_id: Some(own), ..options() }).is_ok());
 }
 
@@ -245,7 +252,7 @@ fn a_producer_id_does_not_come_twice_where_the_log_is_cut() {
         let env = SimEnv::new(1).env();
         let store = open(&env);
         create(&store, "a", 1).expect("made");
-        let ProducerId(id) = store.allocate_producer_id().expect("an id");
+        let id = producer_id(&store).expect("an id");
         assert_eq!(id, 0);
         env
     };
@@ -255,7 +262,7 @@ fn a_producer_id_does_not_come_twice_where_the_log_is_cut() {
             let env = used();
             let file = env.fs.open(&log, OpenMode::ReadWrite).expect("opens");
             file.set_len(len as u64).expect("cut");
-            let ProducerId(id) = open(&env).allocate_producer_id().expect("an id");
+            let id = producer_id(&open(&env)).expect("an id");
             assert_eq!(id, PRODUCER_IDS_BLOCK, "{} cut at {len}", log.display());
         }
     }
@@ -336,7 +343,7 @@ fn nothing_changes_after_a_stop_in_order() {
     sim.fs.crash();
     let store = open(&sim.env());
     assert_eq!(names(&store), ["before"]);
-    assert_eq!(store.image().starts(), 2);
+    assert_eq!(store.image().cluster.starts(), 2);
     assert!(!store.may_lack_topics());
 }
 
@@ -355,8 +362,8 @@ fn a_log_that_does_not_read_is_given_up_on_request_once_and_a_copy_of_it_stays()
     let store = open(&env);
     assert_eq!(names(&store), ["in-the-log", "in-the-snapshot"]);
     assert!(store.may_lack_topics());
-    let start = store.image().starts();
-    let ProducerId(id) = store.allocate_producer_id().expect("an id");
+    let start = store.image().cluster.starts();
+    let id = producer_id(&store).expect("an id");
     assert!(start > 1000 && id > 1_000_000, "start {start}, producer id {id}: none comes twice");
     assert!(!env.fs.exists(&accept).expect("known"), "for this once");
     for log in logs {
@@ -423,7 +430,7 @@ fn an_old_copy_of_the_snapshot_is_found() {
 
 /// The directories of a topic's partitions.
 fn make_directories(env: &Env, store: &Store, name: &str) -> PathBuf {
-    let id = store.image().topic(name).expect("there").id;
+    let id = store.image().cluster.topic(name).expect("there").id;
     let hex = format!("{:032x}", u128::from_be_bytes(id.0));
     let name = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-");
     let path = options().log_dirs[0].join(name);
@@ -483,7 +490,7 @@ fn a_topic_whose_removal_was_cut_short_is_not_taken_for_a_lost_one() {
     let store = open(&env);
     create(&store, "gone", 1).expect("made");
     make_directories(&env, &store, "gone");
-    let id = store.image().topic("gone").expect("there").id;
+    let id = store.image().cluster.topic("gone").expect("there").id;
     store.change(|draft| draft.delete_topic(id).expect("deleted")).expect("changed");
     drop(store);
     assert!(!open(&env).may_lack_topics());
@@ -750,7 +757,7 @@ fn ten_thousand_topics_and_partitions_are_made_and_loaded_fast() {
     let started = Instant::now();
     let store = Store::open(&env, &options).expect("opens");
     let loaded = started.elapsed();
-    assert_eq!(store.image().partition_count(), 20_000);
+    assert_eq!(store.image().cluster.partition_count(), 20_000);
     // The bounds leave room for a slow machine; a quadratic cost would be far beyond.
     assert!(made < Duration::from_mins(1), "{made:?} for 1,002 synced requests");
     assert!(loaded < Duration::from_secs(5), "{loaded:?} to load 20,000 partitions");

@@ -78,7 +78,7 @@ async fn start_shards(
         option,
     ]);
     let broker = open_broker(sim.env(), config.expect("valid")).expect("opens");
-    broker.offsets_topic(Source::SOME).await.expect("made");
+    broker.catalog.offsets_topic(Source::SOME).await.expect("made");
     let (stop, stopping) = watch::channel(false);
     tokio::spawn(broker.groups.run_timer(stopping));
     let clock = Arc::clone(&sim.clock);
@@ -92,12 +92,13 @@ async fn start_shards(
 }
 
 async fn create_topic(broker: &Arc<Broker>) {
-    let refused = broker.create_missing_topics(Source::SOME, vec!["t".to_owned()]).await.expect("durable");
+    let refused =
+        broker.catalog.create_missing_topics(Source::SOME, vec!["t".to_owned()]).await.expect("durable");
     assert!(refused.is_empty(), "{refused:?}");
 }
 
 fn topic_id(broker: &Broker) -> TopicId {
-    broker.metadata.image().topic("t").expect("made").id
+    broker.catalog.cluster().topic("t").expect("made").id
 }
 
 fn context() -> RequestContext {
@@ -486,9 +487,9 @@ async fn offsets_of_topics_that_are_gone_are_dropped_when_a_shard_is_loaded() {
     let (broker, _stop) = start(&sim).await;
     create_topic(&broker).await;
     assert_eq!(commit(&broker, 7).await, ErrorCode::NONE);
-    let id = broker.metadata.image().topic("t").expect("made").id;
+    let id = broker.catalog.cluster().topic("t").expect("made").id;
     // The topic is deleted, and the server killed before the groups have heard of it.
-    let deleted = broker.change_metadata(Source::SOME, move |draft| draft.delete_topic(id).map(|_| ())).await;
+    let deleted = broker.catalog.propose(Source::SOME, move |draft| draft.delete_topic(id).map(|_| ())).await;
     deleted.expect("durable").expect("deleted");
     drop(broker);
     sim.fs.kill();
@@ -510,7 +511,7 @@ async fn a_commit_to_a_topic_that_is_made_anew_before_the_groups_hear_of_the_del
     assert_eq!(commit(&broker, 5).await, ErrorCode::NONE);
     let old = topic_id(&broker);
     let deleted =
-        broker.change_metadata(Source::SOME, move |draft| draft.delete_topic(old).map(|_| ())).await;
+        broker.catalog.propose(Source::SOME, move |draft| draft.delete_topic(old).map(|_| ())).await;
     deleted.expect("durable").expect("deleted");
     create_topic(&broker).await;
     assert_eq!(commit(&broker, 7).await, ErrorCode::NONE);
@@ -540,7 +541,7 @@ async fn offsets_of_a_topic_go_though_who_deletes_it_leaves_meanwhile() {
         }
     };
     assert!(timeout(PATIENCE, gone).await.is_ok(), "they stay");
-    assert!(broker.metadata.image().topic("t").is_none());
+    assert!(broker.catalog.cluster().topic("t").is_none());
 }
 
 #[tokio::test]

@@ -6,7 +6,6 @@ use riverrun_env::sim::{PlantedBug, SimFileSystem};
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::metadata::image::Topic;
 
 /// Multiplies how many states of one moment are looked at.
 const BUDGET_VARIABLE: &str = "RIVERRUN_CRASH_STATES";
@@ -22,11 +21,11 @@ type Known = BTreeMap<String, (Vec<i32>, TopicOverrides)>;
 
 fn known(image: &Image) -> Known {
     let topic = |topic: &Arc<Topic>| {
-        let origin = |index| image.starts() - image.leader_epoch(topic, index).0;
+        let origin = |index| image.cluster.starts() - image.cluster.leader_epoch(topic, index).0;
         let origins = (0..topic.partition_count()).map(origin).collect();
         (topic.name.to_string(), (origins, TopicOverrides::clone(&topic.configs)))
     };
-    image.topics().map(topic).collect()
+    image.cluster.topics().map(topic).collect()
 }
 
 /// What a life of the store was answered, and what it asked for last.
@@ -49,12 +48,12 @@ impl Life {
 
     fn steps(&mut self, env: &Env) -> Result<(), MetadataError> {
         let store = Store::open(env, &options())?;
-        self.starts = store.image().starts();
+        self.starts = store.image().cluster.starts();
         self.create(&store, &["grown".to_owned()])?;
         // As a start does, which would write all anew besides.
         self.starts = store.change(|draft| {
             draft.start_node();
-            draft.image().starts()
+            draft.image().cluster.starts()
         })?;
         self.create(&store, &["a".to_owned()])?;
         Self::snapshot(&store)?;
@@ -64,7 +63,7 @@ impl Life {
             &store,
             |known| _ = known.remove("a"),
             |draft| {
-                let id = draft.image().topic("a").expect("there").id;
+                let id = draft.image().cluster.topic("a").expect("there").id;
                 draft.delete_topic(id).expect("deleted");
             },
         )?;
@@ -74,7 +73,7 @@ impl Life {
             |known| known.get_mut("grown").expect("there").0.push(starts),
             |draft| _ = draft.grow_topic("grown", 3).expect("grown"),
         )?;
-        self.producer_id = store.allocate_producer_id()?.0;
+        self.producer_id = producer_id(&store)?;
         Self::snapshot(&store)?;
         self.create(&store, &["e".to_owned()])
     }
@@ -119,9 +118,12 @@ impl Life {
         if topics != self.answered && topics != self.asked {
             return Err(format!("answered {:?}, found {topics:?}", self.answered));
         }
-        let producer_id = found.allocate_producer_id().map_err(|error| error.to_string())?.0;
-        if image.starts() <= self.starts || producer_id <= self.producer_id {
-            return Err(format!("start {}, producer id {producer_id} after {self:?}", image.starts()));
+        let producer_id = producer_id(found).map_err(|error| error.to_string())?;
+        if image.cluster.starts() <= self.starts || producer_id <= self.producer_id {
+            return Err(format!(
+                "start {}, producer id {producer_id} after {self:?}",
+                image.cluster.starts()
+            ));
         }
         Ok(())
     }
@@ -300,7 +302,7 @@ fn a_change_that_found_no_space_in_either_log_does_not_come_back() {
         let sim = SimEnv::new(1);
         let store = open(&sim.env());
         create(&store, "kept", 1).expect("made");
-        let id = store.image().topic("kept").expect("there").id;
+        let id = store.image().cluster.topic("kept").expect("there").id;
         sim.fs.set_space(Some(space));
         let is_refused = store.change(|draft| draft.delete_topic(id).expect("drafted")).is_err();
         sim.fs.set_space(None);

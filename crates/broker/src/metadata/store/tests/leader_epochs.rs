@@ -13,7 +13,7 @@ const LIVES: u64 = 60;
 const STEPS: usize = 40;
 
 fn epoch(image: &Image, name: &str, index: i32) -> i32 {
-    image.leader_epoch(image.topic(name).expect("there"), index).0
+    image.cluster.leader_epoch(image.cluster.topic(name).expect("there"), index).0
 }
 
 fn grow(store: &Store, name: &str, total: i32) {
@@ -48,7 +48,7 @@ impl Machine {
 
     fn step(&mut self) {
         let (name, image) = (NAMES[self.random(NAMES.len())], self.store().image());
-        let partitions = image.topic(name).map(|topic| (topic.id, topic.partition_count()));
+        let partitions = image.cluster.topic(name).map(|topic| (topic.id, topic.partition_count()));
         match (self.random(8), partitions) {
             (0..=1, None) => create(self.store(), name, 2).expect("made"),
             (0..=1, Some((_, count))) => grow(self.store(), name, count + 2),
@@ -88,7 +88,7 @@ impl Machine {
     fn lose(&mut self) {
         let (env, copy) = (self.sim.env(), self.copies[self.random(self.copies.len())].clone());
         let image = self.store().image();
-        for topic in image.topics() {
+        for topic in image.cluster.topics() {
             for index in (0..topic.partition_count()).filter(|_| self.random(2) == 0) {
                 let path = partition_path("/data/logs", topic.id, &index.to_string());
                 env.fs.create_dir_all(&path).expect("made");
@@ -111,11 +111,11 @@ impl Machine {
     /// Compares all epochs with those before.
     fn check(&mut self, has_started: bool) {
         let image = self.store().image();
-        for topic in image.topics() {
+        for topic in image.cluster.topics() {
             let is_new = !self.led_in.contains_key(&PartitionId { topic: topic.id, index: 0 });
             for index in 0..topic.partition_count() {
                 let id = PartitionId { topic: topic.id, index };
-                let LeaderEpoch(epoch) = image.leader_epoch(topic, index);
+                let LeaderEpoch(epoch) = image.cluster.leader_epoch(topic, index);
                 match self.led_in.insert(id, epoch) {
                     Some(before) if has_started => assert!(epoch > before, "{id}: {epoch} after {before}"),
                     // One that was lost, and comes again without its files.
@@ -123,7 +123,7 @@ impl Machine {
                     None => assert!(epoch == 0 || (self.has_lost && !is_new), "{id} begins at {epoch}"),
                 }
             }
-            assert_eq!(image.leader_epoch(topic, topic.partition_count()), LeaderEpoch::UNKNOWN);
+            assert_eq!(image.cluster.leader_epoch(topic, topic.partition_count()), LeaderEpoch::UNKNOWN);
         }
     }
 }
@@ -155,9 +155,9 @@ fn each_partition_has_counted_the_starts_since_it_came_to_be() {
     drop(store);
     let store = open(&env);
     assert_eq!([0, 1, 3].map(|index| epoch(&store.image(), "old", index)), [2, 1, 1]);
-    let id = store.image().topic("old").expect("there").id;
+    let id = store.image().cluster.topic("old").expect("there").id;
     store.change(|draft| draft.delete_topic(id).expect("deleted")).expect("changed");
     create(&store, "old", 2).expect("made anew");
     assert_eq!([0, 1].map(|index| epoch(&store.image(), "old", index)), [0, 0], "another topic");
-    assert_eq!(store.image().added_partitions(), 3);
+    assert_eq!(store.image().cluster.added_partitions(), 3);
 }

@@ -16,12 +16,12 @@ use riverrun_env::{ChangeError, DirEntry, Env};
 use riverrun_journal::{JournalError, JournalId, id_in};
 use serde::{Deserialize, Serialize};
 
-use super::copies::{self, Behind};
-use super::error::MetadataError;
-use super::frames::{FrameError, first_line, read_frames, write_frame};
 use super::log_dirs::ACCEPT_LOSS_FILE;
-use super::records::to_json;
 use super::unseen::{NamedKind, UnseenDir, Whereabouts, is_among};
+use crate::metadata::copies::{self, Behind};
+use crate::metadata::error::MetadataError;
+use crate::metadata::frames::{FrameError, first_line, read_frames, write_frame};
+use crate::metadata::records::to_json;
 
 const FILE: &str = "journals";
 const WHAT: &str = "list of journals";
@@ -228,12 +228,12 @@ impl JournalRegistry {
 }
 
 /// What is wrong with the list in `dir`, if there is one.
-pub(super) fn verify(env: &Env, dir: &Path) -> Vec<MetadataError> {
+pub(crate) fn verify(env: &Env, dir: &Path) -> Vec<MetadataError> {
     copies::verify(env, &dir.join(FILE), BYTES_MAX, parse).1
 }
 
 /// The journals that the list in `dir` names and that are none of `seen`, as far as they hold records.
-pub(super) fn unseen(env: &Env, dir: &Path, seen: &[PathBuf]) -> Vec<UnseenDir> {
+pub(crate) fn unseen(env: &Env, dir: &Path, seen: &[PathBuf]) -> Vec<UnseenDir> {
     let (content, flaws) = copies::verify(env, &dir.join(FILE), BYTES_MAX, parse);
     let Some(mut content) = content else { return Vec::new() };
     content.is_settled &= flaws.is_empty();

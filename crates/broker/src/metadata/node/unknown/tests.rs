@@ -71,10 +71,11 @@ fn with_older_metadata(env: &Env, copied: Copied) -> (TopicId, Vec<PathBuf>) {
     let store = open(env).expect("opens");
     let older = if let Copied::BeforeTheStart = copied { before } else { saved(env) };
     let topic = store.change(|draft| draft.grow_topic("t", 6)).expect("changed").expect("grown");
+    let node = store.node();
     drop(store);
-    assert_eq!(topic.log_dirs().collect::<Vec<_>>(), [0, 1, 2, 0, 1, 2]);
+    assert_eq!(node.placement(topic.id), [0, 1, 2, 0, 1, 2]);
     let path = |index: i32| {
-        let dir = topic.log_dir(index).expect("there");
+        let dir = node.log_dir(PartitionId { topic: topic.id, index }).expect("there");
         partition_path(LOG_DIRS[dir], topic.id, &index.to_string())
     };
     for index in [0, 1, 2, 3, 5] {
@@ -119,10 +120,8 @@ fn lost_partitions_are_taken_back_on_request_where_they_lie() {
         accept_loss(&env);
         for round in 0..2 {
             let store = open(&env).expect("opens");
-            let image = store.image();
-            let topic = image.topic_by_id(id).expect("there");
             // Of partition 4 there is nothing anywhere.
-            assert_eq!(topic.log_dirs().collect::<Vec<_>>(), [0, 1, 2, 0, 2, 2], "{copied:?}, {round}");
+            assert_eq!(store.node().placement(id), [0, 1, 2, 0, 2, 2], "{copied:?}, {round}");
             assert!(!store.may_lack_topics() && store.set_aside().is_empty(), "{copied:?}, {round}");
             assert!(lost.iter().all(|path| env.fs.exists(path).expect("known")), "{copied:?}, {round}");
         }

@@ -1,9 +1,9 @@
 use riverrun_env::OpenMode;
 use riverrun_env::sim::{SimEnv, SimFileSystem};
-use riverrun_types::ProducerId;
 
 use super::*;
 use crate::metadata::store::ACCEPT_METADATA_LOSS_FILE;
+use crate::metadata::testing::producer_id;
 use crate::metadata::{Store, StoreOptions, verify_mark, verify_metadata};
 
 /// Ids that the metadata counts at once.
@@ -36,13 +36,12 @@ fn accept_loss(env: &Env) {
 }
 
 fn take_id(store: &Store) -> i64 {
-    let ProducerId(id) = store.allocate_producer_id().expect("an id");
-    id
+    producer_id(store).expect("an id")
 }
 
-/// Takes ids until one is the first of a block.
+/// Sets one more block aside.
 fn begin_block(store: &Store) {
-    while take_id(store) % BLOCK != 0 {}
+    take_id(store);
 }
 
 fn put(env: &Env, path: &Path, bytes: &[u8]) {
@@ -144,11 +143,11 @@ fn with_the_loss_accepted_starts_and_ids_go_on_above_the_metadata_and_every_mark
     assert!(refused(&env, &options()).contains("/one/metadata-mark"), "the one that is furthest is named");
     accept_loss(&env);
     let store = open(&env);
-    let (start, id) = (store.image().starts(), take_id(&store));
+    let (start, id) = (store.image().cluster.starts(), take_id(&store));
     assert!(start > 70_000 && id >= 1 << 50, "start {start}, id {id}");
-    assert_eq!(["/one", "/two"].map(|dir| told(&env, dir)), [Progress::of(&store.image()); 2]);
+    assert_eq!(["/one", "/two"].map(|dir| told(&env, dir)), [Progress::of(&store.cluster()); 2]);
     drop(store);
-    assert_eq!(open(&env).image().starts(), start + 1, "for this once");
+    assert_eq!(open(&env).image().cluster.starts(), start + 1, "for this once");
 }
 
 #[test]
@@ -162,8 +161,8 @@ fn a_mark_of_numbers_that_no_server_reaches_is_damaged() {
         let found = verify_mark(&env, "/one".as_ref()).expect("readable");
         assert!(found.len() == 1 && found[0].what.contains("no server comes as far"), "{found:?}");
         let store = open(&env);
-        assert_eq!((store.image().starts(), take_id(&store)), (2, 0));
-        assert_eq!(told(&env, "/one"), Progress::of(&store.image()));
+        assert_eq!((store.image().cluster.starts(), take_id(&store)), (2, 0));
+        assert_eq!(told(&env, "/one"), Progress::of(&store.cluster()));
     }
 }
 
@@ -176,9 +175,9 @@ fn above_the_largest_numbers_that_a_mark_may_tell_of_there_is_room() {
         put_mark(&env, "/one", STARTS_MAX, COUNT_MAX);
         accept_loss(&env);
         let store = open(&env);
-        let (start, id) = (store.image().starts(), take_id(&store));
+        let (start, id) = (store.image().cluster.starts(), take_id(&store));
         assert!(start > last.starts && id >= last.producer_ids_end, "start {start}, id {id}");
-        last = Progress::of(&store.image());
+        last = Progress::of(&store.cluster());
     }
     assert!(take_id(&open(&env)) >= last.producer_ids_end, "its own marks hold up nobody");
 }
@@ -198,7 +197,7 @@ fn a_mark_that_is_damaged_missing_or_anothers_keeps_nobody_and_is_written_anew()
     let longer = [1, 5000].map(|len| [bytes.clone(), vec![b'x'; len]].concat());
     let starts_anew = |what: &str| {
         let store = open(&env);
-        assert_eq!(told(&env, "/one"), Progress::of(&store.image()), "{what}");
+        assert_eq!(told(&env, "/one"), Progress::of(&store.cluster()), "{what}");
         assert_eq!(verify_mark(&env, "/one".as_ref()).expect("readable"), [], "{what}");
     };
     for (number, damaged) in flipped.chain(cut).chain(longer).enumerate() {
@@ -238,7 +237,7 @@ fn one_mark_is_enough_wherever_its_log_dir_lies_now() {
     assert!(refused(&env, &moved).contains("/moved/metadata-mark of start 2"));
     accept_loss(&env);
     let store = Store::open(&env, &moved).expect("opens");
-    assert_eq!(dirs.map(|dir| told(&env, dir)), [Progress::of(&store.image()); 3]);
+    assert_eq!(dirs.map(|dir| told(&env, dir)), [Progress::of(&store.cluster()); 3]);
 }
 
 #[test]
@@ -255,11 +254,11 @@ fn a_log_dir_whose_device_is_dead_keeps_neither_the_others_from_telling_nor_a_se
     restore(&env, &newest);
     let store = open(&env);
     begin_block(&store);
-    assert_eq!(told(&env, "/two"), Progress::of(&store.image()));
+    assert_eq!(told(&env, "/two"), Progress::of(&store.cluster()));
     drop(store);
     sim.fs.kill_device(None).expect("it is back");
     let store = open(&env);
-    assert_eq!(told(&env, "/one"), Progress::of(&store.image()));
+    assert_eq!(told(&env, "/one"), Progress::of(&store.cluster()));
 }
 
 #[test]
@@ -269,7 +268,7 @@ fn a_mark_for_which_there_is_no_room_is_written_with_a_later_block_and_ids_go_on
     let store = open(&env);
     let next_block = || {
         begin_block(&store);
-        ["/one", "/two"].map(|dir| told(&env, dir) == Progress::of(&store.image()))
+        ["/one", "/two"].map(|dir| told(&env, dir) == Progress::of(&store.cluster()))
     };
     assert_eq!(next_block(), [true, true]);
     sim.fs.fill_device(Some("/one".as_ref()));
@@ -301,12 +300,12 @@ fn a_mark_that_the_disk_has_refused_is_not_written_again_before_a_restart() {
         next_block();
         next_block();
         next_block();
-        assert_eq!((told(&env, "/one"), told(&env, "/two")), (early, Progress::of(&store.image())));
+        assert_eq!((told(&env, "/one"), told(&env, "/two")), (early, Progress::of(&store.cluster())));
         let [all, _, one, one_again] = operations[..] else { panic!("{operations:?}") };
         assert!(one < all && one == one_again, "{operations:?}");
         drop(store);
         let store = open(&env);
-        assert_eq!(told(&env, "/one"), Progress::of(&store.image()));
+        assert_eq!(told(&env, "/one"), Progress::of(&store.cluster()));
     }
 }
 
@@ -332,7 +331,7 @@ fn life_until(sim: &SimEnv, operations: u64) -> [bool; 2] {
     let is_alive = || env.fs.exists("/".as_ref()).is_ok();
     let Ok(store) = Store::open(&env, &options()) else { return [false; 2] };
     let is_open = is_alive();
-    [is_open, store.allocate_producer_id().is_ok() && is_alive()]
+    [is_open, producer_id(&store).is_ok() && is_alive()]
 }
 
 #[test]

@@ -19,11 +19,12 @@ use riverrun_env::Env;
 use riverrun_types::limits::TOPIC_PARTITIONS_MAX;
 use riverrun_types::{PartitionId, TopicId};
 
-use super::draft::PARTITIONS_MAX;
-use super::error::{MetadataError, first_few};
-use super::image::{Image, Topic};
 use super::log_dirs::{is_ours, topic_of_directory};
-use super::records::Record;
+use crate::metadata::cluster::Topic;
+use crate::metadata::draft::PARTITIONS_MAX;
+use crate::metadata::error::{MetadataError, first_few};
+use crate::metadata::image::Image;
+use crate::metadata::records::Record;
 
 /// What a topic's directory is called once its owner has given it up: this before its name.
 const LOST_PREFIX: &str = "lost-";
@@ -66,8 +67,8 @@ impl UnknownTopics {
             for name in found.directories_in(env, log_dir) {
                 let path = log_dir.join(&name);
                 match topic_of_directory(&name) {
-                    Some(id) if image.doomed().contains_key(&id) => {}
-                    Some(id) => match image.topic_by_id(id) {
+                    Some(id) if image.node.doomed().contains_key(&id) => {}
+                    Some(id) => match image.cluster.topic_by_id(id) {
                         Some(topic) => known.push((topic.as_ref(), path)),
                         None => found.topics.push(path),
                     },
@@ -140,10 +141,10 @@ impl UnknownTopics {
                 return Err(not_taken_back(path, reason));
             }
         }
-        let mut total = image.partition_count();
+        let mut total = image.cluster.partition_count();
         let mut records = Vec::with_capacity(topics.len());
         for (id, found) in topics {
-            let Some(topic) = image.topic_by_id(id) else { continue };
+            let Some(topic) = image.cluster.topic_by_id(id) else { continue };
             let dirs = dirs_from(topic.partition_count(), &found, self.not_seen(image))?;
             total += dirs.len() as u64;
             if let Some((_, path)) = found.values().next_back().filter(|_| total > PARTITIONS_MAX) {
@@ -160,7 +161,7 @@ impl UnknownTopics {
 
     /// What nobody has looked into of these log dirs, if there is such.
     fn not_seen<'a>(&'a self, image: &'a Image) -> Option<&'a Path> {
-        let mut log_dirs = image.log_dirs().iter().map(|dir| &dir.path);
+        let mut log_dirs = image.node.log_dirs().iter().map(|dir| &dir.path);
         let not_asked = log_dirs.find(|path| !self.asked.contains(path));
         self.unread.first().or(not_asked).map(PathBuf::as_path)
     }
@@ -215,11 +216,11 @@ fn not_taken_back(path: &Path, reason: impl Into<String>) -> MetadataError {
 /// The log dir that a partition's directory lies in.
 fn log_dir_of(image: &Image, partition: &Path) -> Option<u16> {
     let path = partition.ancestors().nth(2)?;
-    image.log_dirs().iter().position(|dir| dir.path == path).and_then(|index| u16::try_from(index).ok())
+    image.node.log_dirs().iter().position(|dir| dir.path == path).and_then(|index| u16::try_from(index).ok())
 }
 
 /// Whether a directory's name is that of a topic which was set aside.
-pub(super) fn is_lost_topic(name: &str) -> bool {
+pub(crate) fn is_lost_topic(name: &str) -> bool {
     name.strip_prefix(LOST_PREFIX).and_then(topic_of_directory).is_some()
 }
 

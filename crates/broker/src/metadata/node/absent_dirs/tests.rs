@@ -141,10 +141,10 @@ fn a_start_that_gives_up_a_log_dir_may_be_cut_short_anywhere() {
             let case = format!("stop {stop}, state {index}");
             let back = state.crash_states(1).next().expect("the disk itself");
             let store = open(&state, &dirs).unwrap_or_else(|error| panic!("{case}: {error}"));
-            let used = store.image().log_dirs()[1].id.clone();
-            assert!(store.absent_dirs().is_empty() && store.image().log_dirs().len() == 2, "{case}");
+            let used = store.image().node.log_dirs()[1].id.clone();
+            assert!(store.absent_dirs().is_empty() && store.image().node.log_dirs().len() == 2, "{case}");
             assert!(used == identity(&state, "/b") && used != lost, "{case}");
-            assert!(store.image().given_up_at(&lost).is_some(), "{case}");
+            assert!(store.image().node.given_up_at(&lost).is_some(), "{case}");
             assert!(!is_there(&state, "/b/accept-loss"), "{case}");
             drop(store);
             // The disk is found just then.
@@ -152,7 +152,7 @@ fn a_start_that_gives_up_a_log_dir_may_be_cut_short_anywhere() {
             match open(&back, &dirs) {
                 Ok(store) => {
                     assert!(!is_answered, "{case}: nobody is told of what was acked since");
-                    assert_eq!(store.image().log_dirs()[1].id, lost, "{case}");
+                    assert_eq!(store.image().node.log_dirs()[1].id, lost, "{case}");
                     between += usize::from(is_there(&back, "/below/directory.id"));
                 }
                 Err(error) => {
@@ -179,14 +179,15 @@ fn what_lies_in_the_place_of_an_empty_log_dir_takes_it_until_partitions_are_ther
     let store = open_all();
     store.change(|draft| draft.set_cordon(Some(Cordon::Dirs(vec![0])))).expect("changed");
     drop(store);
-    let ids = |store: &Store| store.image().log_dirs().iter().map(|dir| dir.id.clone()).collect::<Vec<_>>();
+    let ids =
+        |store: &Store| store.image().node.log_dirs().iter().map(|dir| dir.id.clone()).collect::<Vec<_>>();
     unmount(&sim);
     let other = ids(&open_all());
     mount(&sim);
     let store = open_all();
     assert!(ids(&store)[0] == other[0] && ids(&store)[1] != other[1], "nothing was in either");
-    assert_eq!(store.image().given_up_at(&other[1]), None);
-    assert!(store.image().is_cordoned(0) && !store.image().is_cordoned(1));
+    assert_eq!(store.image().node.given_up_at(&other[1]), None);
+    assert!(store.image().node.is_cordoned(0) && !store.image().node.is_cordoned(1));
     drop(store);
     sim.fs.rename("/b".as_ref(), "/lost".as_ref()).expect("moved");
     sim.fs.rename("/below".as_ref(), "/b".as_ref()).expect("seen again");
@@ -261,7 +262,7 @@ fn a_log_dir_without_partitions_is_made_anew_unless_files_of_deleted_topics_may_
 
     let sim = used(&["/a", "/b"]);
     let store = open(&sim, &["/a", "/b"]).expect("opens");
-    let topic = store.image().topic("t").expect("there").id;
+    let topic = store.image().cluster.topic("t").expect("there").id;
     store.change(|draft| draft.delete_topic(topic).is_ok()).expect("deleted");
     drop(store);
     empty(&sim, "/a");

@@ -17,8 +17,8 @@ fn used() -> Env {
     let topic = store.change(|draft| draft.create_topic(new)).expect("changed").expect("made");
     let hex = format!("{:032x}", u128::from_be_bytes(topic.id.0));
     let name = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-");
-    for (partition, dir) in topic.log_dirs().enumerate() {
-        let path = Path::new(["/a", "/b"][dir]).join(&name).join(partition.to_string());
+    for (id, dir) in store.node().placed(topic.id) {
+        let path = Path::new(["/a", "/b"][dir]).join(&name).join(id.index.to_string());
         env.fs.create_dir_all(&path).expect("made");
     }
     env
@@ -26,7 +26,7 @@ fn used() -> Env {
 
 fn open(env: &Env, dirs: &[&str]) -> Result<Vec<PathBuf>, String> {
     let store = Store::open(env, &options(dirs)).map_err(|error| error.to_string())?;
-    Ok(store.image().log_dirs().iter().map(|dir| dir.path.clone()).collect())
+    Ok(store.image().node.log_dirs().iter().map(|dir| dir.path.clone()).collect())
 }
 
 #[test]
@@ -49,10 +49,10 @@ fn a_cordon_is_there_after_a_restart_and_stays_with_its_directory() {
         store.cordon_by_default(Cordon::All);
         store
     };
-    let cordoned = |store: &Store| [0, 1].map(|dir| store.image().is_cordoned(dir));
+    let cordoned = |store: &Store| [0, 1].map(|dir| store.image().node.is_cordoned(dir));
     let grow = |store: &Store, total| {
         let grown = store.change(|draft| draft.grow_topic("t", total)).expect("changed");
-        grown.map(|topic| topic.log_dirs().last())
+        grown.map(|topic| store.node().placement(topic.id).last().copied())
     };
     let store = open(&["/a", "/b"]);
     assert_eq!(cordoned(&store), [true, true], "as the configuration says");
@@ -63,7 +63,7 @@ fn a_cordon_is_there_after_a_restart_and_stays_with_its_directory() {
     env.fs.rename("/a".as_ref(), "/c".as_ref()).expect("moved");
     let store = open(&["/b", "/c"]);
     assert_eq!(cordoned(&store), [true, false]);
-    assert_eq!(store.image().holding_cordon().names(&store.image().log_dir_paths()), ["/c"]);
+    assert_eq!(store.image().node.holding_cordon().names(&store.image().node.log_dir_paths()), ["/c"]);
     assert_eq!(grow(&store, 4), Ok(Some(1)));
     store.close().expect("closed");
     drop(store);
@@ -83,7 +83,7 @@ fn a_log_dir_that_is_needed_is_not_left_out_and_the_message_says_why() {
     };
     refused("1 partitions are in it, of t: name it again");
     let store = Store::open(&env, &options(&["/a", "/b"])).expect("opens");
-    let id = store.image().topic("t").expect("there").id;
+    let id = store.image().cluster.topic("t").expect("there").id;
     store.change(|draft| draft.delete_topic(id).is_ok()).expect("changed");
     drop(store);
     refused("files of 1 deleted topics may be in it");
@@ -135,17 +135,21 @@ fn a_log_dir_that_holds_nothing_may_be_left_out_and_everything_else_stays_with_i
     };
     store.change(change).expect("changed");
     drop(store);
-    let dirs_of = |store: &Store, name: &str| -> Vec<usize> {
-        store.image().topic(name).expect("there").log_dirs().collect()
+    let dirs_of = |store: &Store, name: &str| {
+        store.node().placement(store.cluster().topic(name).expect("there").id).to_vec()
     };
     for closes in [false, false, true, false] {
         let store = open_with(&["/c", "/a", "/b"]);
         let image = store.image();
-        let dirs: Vec<_> = image.log_dirs().iter().map(|dir| (&*dir.path, dir.partition_count)).collect();
+        let dirs: Vec<_> =
+            image.node.log_dirs().iter().map(|dir| (&*dir.path, dir.partition_count)).collect();
         assert_eq!(dirs, [("/a", 1), ("/b", 1), ("/c", 1)].map(|(path, count)| (Path::new(path), count)));
         assert_eq!((dirs_of(&store, "t"), dirs_of(&store, "u")), (vec![0, 1], vec![2]));
-        assert_eq!(image.doomed().values().map(|dirs| dirs.to_vec()).collect::<Vec<_>>(), [[0, 1, 2, 0]]);
-        assert_eq!(image.cordon(), Some(&Cordon::Dirs(vec![2])));
+        assert_eq!(
+            image.node.doomed().values().map(|dirs| dirs.to_vec()).collect::<Vec<_>>(),
+            [[0, 1, 2, 0]]
+        );
+        assert_eq!(image.node.cordon(), Some(&Cordon::Dirs(vec![2])));
         if closes {
             store.close().expect("closed");
         }

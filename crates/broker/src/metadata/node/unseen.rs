@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use riverrun_env::Env;
 
 use super::absent_dirs::{Missing, missing, partitions_in};
-use super::image::Image;
 use super::journals;
 use super::log_dirs::{check_unowned, read_identity};
-use super::store;
-use super::verify::MetadataFinding;
+use super::{LogDir, NodeImage};
+use crate::metadata::store;
+use crate::metadata::verify::MetadataFinding;
 
 /// The kind of a directory that the metadata names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,10 +47,10 @@ pub struct UnseenDir {
 }
 
 /// The log dirs and journals that the metadata in `dir` names and that are none of these. Metadata that cannot be read
-/// names none; what is wrong with it is told by [`super::verify_metadata`].
+/// names none; what is wrong with it is told by [`crate::metadata::verify_metadata`].
 pub fn unseen_dirs(env: &Env, dir: &Path, log_dirs: &[PathBuf], journals: &[PathBuf]) -> Vec<UnseenDir> {
     let image = store::verify(env, dir).ok().and_then(|verified| verified.image);
-    let mut unseen = image.map(|image| unseen_log_dirs(env, &image, log_dirs)).unwrap_or_default();
+    let mut unseen = image.map(|image| unseen_log_dirs(env, &image.node, log_dirs)).unwrap_or_default();
     unseen.extend(journals::unseen(env, dir, journals));
     unseen
 }
@@ -67,46 +67,46 @@ pub fn verify_lost_metadata(env: &Env, dir: &Path, log_dirs: &[PathBuf]) -> Meta
 }
 
 /// Whether the directory is one of `seen`, by whatever name.
-pub(super) fn is_among(env: &Env, dir: &Path, seen: &[PathBuf]) -> bool {
+pub(crate) fn is_among(env: &Env, dir: &Path, seen: &[PathBuf]) -> bool {
     let identity = |path: &Path| env.fs.stat(path).ok().map(|stat| stat.identity);
     let here = identity(dir);
     here.is_some() && seen.iter().any(|other| identity(other) == here)
 }
 
-fn unseen_log_dirs(env: &Env, image: &Image, seen: &[PathBuf]) -> Vec<UnseenDir> {
+fn unseen_log_dirs(env: &Env, node: &NodeImage, seen: &[PathBuf]) -> Vec<UnseenDir> {
     let id_at = |path: &PathBuf| Some(read_identity(env, path).ok()??.ok()?.dir);
     let ids: Vec<String> = seen.iter().filter_map(id_at).collect();
-    let whereabouts = |(index, dir): (usize, &super::image::LogDir)| {
+    let whereabouts = |(index, dir): (usize, &LogDir)| {
         if ids.contains(&dir.id) {
             return None;
         }
-        let place = whereabouts(env, image, index, is_among(env, &dir.path, seen))?;
+        let place = whereabouts(env, node, index, is_among(env, &dir.path, seen))?;
         Some(UnseenDir { path: dir.path.clone(), kind: NamedKind::LogDir, place })
     };
-    image.log_dirs().iter().enumerate().filter_map(whereabouts).collect()
+    node.log_dirs().iter().enumerate().filter_map(whereabouts).collect()
 }
 
 /// Where the log dir of this index is, unless nobody misses it or all is told with what lies there, which `is_seen`.
-fn whereabouts(env: &Env, image: &Image, index: usize, is_seen: bool) -> Option<Whereabouts> {
-    let dir = &image.log_dirs()[index];
-    let partitions = partitions_in(image, index);
+fn whereabouts(env: &Env, node: &NodeImage, index: usize, is_seen: bool) -> Option<Whereabouts> {
+    let dir = &node.log_dirs()[index];
+    let partitions = partitions_in(node, index);
     let is_missed = partitions > 0;
     if let Ok(Some(Ok(found))) = read_identity(env, &dir.path) {
         if found.dir == dir.id {
             return Some(Whereabouts::Elsewhere);
         }
         let reason = Missing::Gone("another log dir lies in its place").reason(partitions);
-        return is_missed.then(|| gone(image, &reason));
+        return is_missed.then(|| gone(node, &reason));
     }
     match missing(env, &dir.path) {
         Some(Missing::Forbidden(why)) => Some(Whereabouts::Unknown(why)),
-        Some(gone_dir) => is_missed.then(|| gone(image, &gone_dir.reason(partitions))),
+        Some(gone_dir) => is_missed.then(|| gone(node, &gone_dir.reason(partitions))),
         None => (!is_seen).then_some(Whereabouts::Elsewhere),
     }
 }
 
-fn gone(image: &Image, reason: &str) -> Whereabouts {
-    let outcome = if image.log_dirs().len() > 1 {
+fn gone(node: &NodeImage, reason: &str) -> Whereabouts {
+    let outcome = if node.log_dirs().len() > 1 {
         "a start has its partitions offline, or is refused if no other log dir is there"
     } else {
         "a start is refused"

@@ -16,14 +16,16 @@ use std::sync::Arc;
 use riverrun_env::{Env, atomic_replace, read_whole};
 use riverrun_types::TopicId;
 
+use super::LogDir;
 use super::absent_dirs::AbsentDirs;
 use super::directory::make_durable;
-use super::draft::random_id;
-use super::error::{MetadataError, first_few};
-use super::frames::{first_line, read_frames, write_frame};
-use super::image::{Image, LogDir, Topic};
-use super::records::{DirIdentity, Record, to_json};
 use super::unknown::is_lost_topic;
+use crate::metadata::cluster::Topic;
+use crate::metadata::draft::random_id;
+use crate::metadata::error::{MetadataError, first_few};
+use crate::metadata::frames::{first_line, read_frames, write_frame};
+use crate::metadata::image::Image;
+use crate::metadata::records::{DirIdentity, Record, to_json};
 
 /// The identity file's name in each log dir.
 pub(crate) const IDENTITY_FILE: &str = "directory.id";
@@ -48,7 +50,7 @@ enum Found {
 /// Recognises the configured directories, gives identities to new ones (durable when it returns), and answers the
 /// records that bring the image up to date. Leaves those alone that are away. While the owner gives up metadata, no
 /// directory is forgotten: what the metadata has lost may lie in it.
-pub(super) fn claim(
+pub(crate) fn claim(
     env: &Env,
     image: &Image,
     configured: &[PathBuf],
@@ -59,13 +61,13 @@ pub(super) fn claim(
         let reason = format!("at most {LOG_DIRS_MAX} log dirs are possible");
         return Err(MetadataError::LogDir { path: configured[LOG_DIRS_MAX].clone(), reason });
     }
-    let mut seen: Vec<bool> = image.log_dirs().iter().map(|dir| absent.contains(&dir.path)).collect();
+    let mut seen: Vec<bool> = image.node.log_dirs().iter().map(|dir| absent.contains(&dir.path)).collect();
     let mut new: Vec<(String, &PathBuf)> = Vec::new();
     let mut records = Vec::new();
     for path in configured.iter().filter(|path| !absent.contains(path)) {
         let is_copy = match identify(env, image, path).or_else(|error| without_disk(image, path, error))? {
             Found::Known(index) => {
-                if image.log_dirs()[index].path != *path {
+                if image.node.log_dirs()[index].path != *path {
                     records.push(Record::LogDirMoved { index: index_of(index), path: text_of(path) });
                 }
                 std::mem::replace(&mut seen[index], true)
@@ -90,7 +92,7 @@ pub(super) fn claim(
             None => Record::LogDirAdded { id, path: text_of(path) },
         });
     }
-    let left_out = image.log_dirs().iter().enumerate().filter(|(index, _)| !seen[*index]);
+    let left_out = image.node.log_dirs().iter().enumerate().filter(|(index, _)| !seen[*index]);
     // The last one first: those behind one that goes get other indexes.
     for (index, dir) in left_out.rev() {
         if let Some(reason) = why_needed(env, image, index_of(index), accepts_loss) {
@@ -110,7 +112,7 @@ pub(super) fn claim(
 /// nothing has been written elsewhere.
 fn replaced_by(env: &Env, image: &Image, path: &Path, seen: &[bool]) -> Result<Option<usize>, MetadataError> {
     let Some(index) = known_at(image, path).filter(|index| !seen[*index]) else { return Ok(None) };
-    if image.is_needed(index_of(index)) {
+    if image.node.is_needed(index_of(index)) {
         if !is_loss_accepted(env, path)? {
             return Ok(None);
         }
@@ -121,7 +123,7 @@ fn replaced_by(env: &Env, image: &Image, path: &Path, seen: &[bool]) -> Result<O
 
 /// Removes the files by which owners have accepted a loss: it is durable in the metadata, and what is lost next is another
 /// matter. One that cannot be removed changes nothing as long as the directory says whose it is.
-pub(super) fn end_acceptance(env: &Env, log_dirs: &[PathBuf]) {
+pub(crate) fn end_acceptance(env: &Env, log_dirs: &[PathBuf]) {
     for path in log_dirs.iter().map(|dir| dir.join(ACCEPT_LOSS_FILE)) {
         match env.fs.remove_file(&path) {
             Ok(()) => tracing::info!(path = %path.display(), "removed: it has counted for this start"),
@@ -140,7 +142,7 @@ fn is_loss_accepted(env: &Env, dir: &Path) -> Result<bool, MetadataError> {
 
 /// The log dir that lay at this path at the last start.
 fn known_at(image: &Image, path: &Path) -> Option<usize> {
-    image.log_dirs().iter().position(|dir| dir.path == path)
+    image.node.log_dirs().iter().position(|dir| dir.path == path)
 }
 
 fn text_of(path: &Path) -> String {
@@ -166,10 +168,10 @@ fn not_seen(path: &Path, configured: &[PathBuf], reason: &str) -> MetadataError 
 
 /// Why the server cannot do without a known directory, with the way out.
 fn why_needed(env: &Env, image: &Image, index: u16, accepts_loss: bool) -> Option<String> {
-    let dir = &image.log_dirs()[usize::from(index)];
+    let dir = &image.node.log_dirs()[usize::from(index)];
     if dir.partition_count > 0 {
-        let lies_in = |topic: &&&Arc<Topic>| topic.log_dirs().any(|dir| dir == usize::from(index));
-        let sorted = image.topics_sorted();
+        let lies_in = |topic: &&&Arc<Topic>| image.node.placement(topic.id).contains(&index);
+        let sorted = image.cluster.topics_sorted();
         return Some(format!(
             "{} partitions are in it, of {}: name it again, as long as there are these topics: partitions do not move \
              between log dirs",
@@ -177,7 +179,7 @@ fn why_needed(env: &Env, image: &Image, index: u16, accepts_loss: bool) -> Optio
             first_few(sorted.iter().filter(lies_in).map(|topic| &topic.name))
         ));
     }
-    let deleted = image.doomed_in(index);
+    let deleted = image.node.doomed_in(index);
     if deleted > 0 {
         return Some(format!(
             "files of {deleted} deleted topics may be in it: name it once more, so that the server removes them. If its \
@@ -252,19 +254,19 @@ fn not_recognised(path: &Path, reason: &str, holds_records: bool) -> MetadataErr
 }
 
 fn recognise(image: &Image, path: &Path, identity: DirIdentity) -> Result<Found, MetadataError> {
-    if *identity.cluster != **image.cluster_id() || identity.node != image.node_id().0 {
+    if *identity.cluster != **image.cluster.id() || identity.node != image.node.id().0 {
         return Err(MetadataError::Foreign {
             path: path.to_owned(),
             found_cluster: identity.cluster,
             found_node: identity.node,
-            cluster: image.cluster_id().to_string(),
-            node: image.node_id().0,
+            cluster: image.cluster.id().to_string(),
+            node: image.node.id().0,
         });
     }
     if let Some(reason) = why_refused(image, &identity) {
         return Err(MetadataError::LogDir { path: path.to_owned(), reason });
     }
-    let known = image.log_dirs().iter().position(|dir| dir.id == identity.dir);
+    let known = image.node.log_dirs().iter().position(|dir| dir.id == identity.dir);
     Ok(known.map_or(Found::New(identity.dir), Found::Known))
 }
 
@@ -281,11 +283,11 @@ fn without_identity(
             Err(not_recognised(path, &format!("it holds records, but no {IDENTITY_FILE}"), true))
         }
         Some(index) if holds_records => repair(env, image, path, index, "the identity file is missing"),
-        Some(index) if image.log_dirs()[index].partition_count > 0 && !is_loss_accepted(env, path)? => {
+        Some(index) if image.node.log_dirs()[index].partition_count > 0 && !is_loss_accepted(env, path)? => {
             fail(format!(
                 "it is empty, but {} partitions lay in it at the last start; if another directory has them now, start \
                  without this one first",
-                image.log_dirs()[index].partition_count
+                image.node.log_dirs()[index].partition_count
             ))
         }
         Some(_) | None => {
@@ -298,13 +300,13 @@ fn without_identity(
 
 fn repair(env: &Env, image: &Image, path: &Path, index: usize, reason: &str) -> Result<Found, MetadataError> {
     tracing::warn!(dir = %path.display(), reason, "the identity of a log dir is written anew");
-    write_identity(env, image, path, &image.log_dirs()[index].id)?;
+    write_identity(env, image, path, &image.node.log_dirs()[index].id)?;
     Ok(Found::Known(index))
 }
 
 /// Why a directory that has come back is not used, if its records were given up.
 fn why_refused(image: &Image, identity: &DirIdentity) -> Option<String> {
-    let start = image.given_up_at(&identity.dir)?;
+    let start = image.node.given_up_at(&identity.dir)?;
     Some(format!(
         "its records were given up at start {start}, and another directory is used in its place since then, which lies below \
          it if it was mounted there. Unmount it or move it away; to use it as a new log dir, under another path, remove \
@@ -313,7 +315,7 @@ fn why_refused(image: &Image, identity: &DirIdentity) -> Option<String> {
 }
 
 /// The same of the directory at `path`, if it says whose it is.
-pub(super) fn why_given_up(env: &Env, image: &Image, path: &Path) -> Option<String> {
+pub(crate) fn why_given_up(env: &Env, image: &Image, path: &Path) -> Option<String> {
     match read_identity(env, path) {
         Ok(Some(Ok(identity))) => why_refused(image, &identity),
         _ => None,
@@ -321,7 +323,7 @@ pub(super) fn why_given_up(env: &Env, image: &Image, path: &Path) -> Option<Stri
 }
 
 /// `None`: there is no identity file. An inner error is the reason why it does not read.
-pub(super) fn read_identity(
+pub(crate) fn read_identity(
     env: &Env,
     dir: &Path,
 ) -> Result<Option<Result<DirIdentity, String>>, MetadataError> {
@@ -343,8 +345,8 @@ pub(super) fn read_identity(
 
 fn write_identity(env: &Env, image: &Image, dir: &Path, dir_id: &str) -> Result<(), MetadataError> {
     let identity = DirIdentity {
-        cluster: image.cluster_id().to_string(),
-        node: image.node_id().0,
+        cluster: image.cluster.id().to_string(),
+        node: image.node.id().0,
         dir: dir_id.to_owned(),
     };
     let mut bytes = first_line(WHAT).into_bytes();
@@ -367,7 +369,7 @@ pub(crate) fn check_unowned(env: &Env, configured: &[PathBuf], meta: &Path) -> R
 
 /// Refuses log dirs that a running server uses. That of a copy of this metadata has the same identities, and would hear of
 /// starts that it has not made. Changes nothing.
-pub(super) fn refuse_in_use(env: &Env, configured: &[PathBuf]) -> Result<(), MetadataError> {
+pub(crate) fn refuse_in_use(env: &Env, configured: &[PathBuf]) -> Result<(), MetadataError> {
     for path in configured {
         let lock = path.join(LOCK_FILE);
         // Nothing is made where no server was; and a disk that does not answer is told of by those who need it.
@@ -397,18 +399,18 @@ pub(crate) fn log_dir_around(env: &Env, path: &Path, own: &[PathBuf]) -> Option<
 
 /// Whether a directory says that it is this server's and was not given up, or was known as one of its log dirs and does
 /// not say anything else.
-pub(super) fn is_ours(env: &Env, image: &Image, path: &Path) -> bool {
+pub(crate) fn is_ours(env: &Env, image: &Image, path: &Path) -> bool {
     match read_identity(env, path) {
         Ok(Some(Ok(found))) => {
-            let is_own = *found.cluster == **image.cluster_id() && found.node == image.node_id().0;
-            is_own && image.given_up_at(&found.dir).is_none()
+            let is_own = *found.cluster == **image.cluster.id() && found.node == image.node.id().0;
+            is_own && image.node.given_up_at(&found.dir).is_none()
         }
         _ => known_at(image, path).is_some(),
     }
 }
 
 /// Whether the directory holds directories of topics.
-pub(super) fn holds_topic_directories(env: &Env, dir: &Path) -> Result<bool, MetadataError> {
+pub(crate) fn holds_topic_directories(env: &Env, dir: &Path) -> Result<bool, MetadataError> {
     let held = holds_directory(env, dir, |name| topic_of_directory(name).is_some());
     held.map_err(MetadataError::io("read the directory", dir))
 }
@@ -421,7 +423,7 @@ fn holds_directory(env: &Env, dir: &Path, is_such: impl Fn(&str) -> bool) -> io:
 
 /// The log names a topic's directory by the topic's id in the usual form of a UUID: groups of 8, 4, 4, 4 and 12
 /// hexadecimal digits, joined by hyphens.
-pub(super) fn topic_of_directory(name: &str) -> Option<TopicId> {
+pub(crate) fn topic_of_directory(name: &str) -> Option<TopicId> {
     let is_uuid = name.split('-').map(str::len).eq([8, 4, 4, 4, 12])
         && name.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit());
     let id = u128::from_str_radix(&name.replace('-', ""), 16).ok()?;

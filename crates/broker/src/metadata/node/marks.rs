@@ -26,11 +26,12 @@ use parking_lot::{Condvar, Mutex};
 use riverrun_env::{ChangeError, Env, atomic_replace, is_shortage, read_whole};
 use serde::{Deserialize, Serialize};
 
-use super::error::MetadataError;
-use super::frames::{FrameError, first_line, read_frames, write_frame};
-use super::image::Image;
 use super::log_dirs::IDENTITY_FILE;
-use super::records::to_json;
+use crate::metadata::cluster::ClusterImage;
+use crate::metadata::error::MetadataError;
+use crate::metadata::frames::{FrameError, first_line, read_frames, write_frame};
+use crate::metadata::image::Image;
+use crate::metadata::records::to_json;
 
 /// The mark's name in each log dir.
 const MARK_FILE: &str = "metadata-mark";
@@ -51,24 +52,24 @@ const PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
     /// Starts of the node that were counted.
-    pub(super) starts: i32,
+    pub(crate) starts: i32,
     /// Producer ids below it may have been given out.
-    pub(super) producer_ids_end: i64,
+    pub(crate) producer_ids_end: i64,
     /// Partitions that were added to topics that were there.
-    pub(super) added_partitions: i64,
+    pub(crate) added_partitions: i64,
 }
 
 impl Progress {
-    pub(super) fn of(image: &Image) -> Self {
+    pub(crate) fn of(cluster: &ClusterImage) -> Self {
         Self {
-            starts: image.starts(),
-            producer_ids_end: image.producer_ids_end(),
-            added_partitions: image.added_partitions(),
+            starts: cluster.starts(),
+            producer_ids_end: cluster.producer_ids_end(),
+            added_partitions: cluster.added_partitions(),
         }
     }
 
     /// The larger of each number.
-    pub(super) fn furthest(self, other: Self) -> Self {
+    pub(crate) fn furthest(self, other: Self) -> Self {
         Self {
             starts: self.starts.max(other.starts),
             producer_ids_end: self.producer_ids_end.max(other.producer_ids_end),
@@ -109,13 +110,13 @@ struct Mark {
 
 impl Mark {
     fn of(image: &Image) -> Self {
-        let Progress { starts, producer_ids_end, added_partitions } = Progress::of(image);
-        let cluster = image.cluster_id().to_string();
-        Self { cluster, node: image.node_id().0, starts, producer_ids_end, added_partitions }
+        let Progress { starts, producer_ids_end, added_partitions } = Progress::of(&image.cluster);
+        let cluster = image.cluster.id().to_string();
+        Self { cluster, node: image.node.id().0, starts, producer_ids_end, added_partitions }
     }
 
     fn is_of(&self, image: &Image) -> bool {
-        *self.cluster == **image.cluster_id() && self.node == image.node_id().0
+        *self.cluster == **image.cluster.id() && self.node == image.node.id().0
     }
 
     fn is_possible(&self) -> bool {
@@ -169,7 +170,7 @@ fn read_mark(env: &Env, dir: &Path) -> Result<Option<Mark>, MetadataError> {
 }
 
 /// What is wrong with the mark in a log dir, if there is one.
-pub(super) fn verify(env: &Env, dir: &Path) -> Option<MetadataError> {
+pub(crate) fn verify(env: &Env, dir: &Path) -> Option<MetadataError> {
     read_mark(env, dir).err()
 }
 
@@ -178,7 +179,7 @@ pub(super) fn verify(env: &Env, dir: &Path) -> Option<MetadataError> {
 /// Invariants: none is written that tells of more than what the metadata has durably. One that the disk has refused to
 /// take, for another reason than want of something, is not written again.
 #[derive(Debug)]
-pub(super) struct Marks(Vec<Arc<MarkFile>>);
+pub(crate) struct Marks(Vec<Arc<MarkFile>>);
 
 /// A mark, and its path, for which its disk need not be asked.
 #[derive(Debug)]
@@ -223,13 +224,13 @@ enum Writing {
 
 impl Marks {
     /// Reads those that there are. Changes nothing.
-    pub(super) fn read(env: &Env, image: &Image, log_dirs: &[PathBuf]) -> Self {
+    pub(crate) fn read(env: &Env, image: &Image, log_dirs: &[PathBuf]) -> Self {
         Self(log_dirs.iter().map(|dir| MarkFile::new(MarkState::read(env, image, dir))).collect())
     }
 
     /// Fails if the metadata in `meta` is behind what was read.
-    pub(super) fn check(&self, image: &Image, meta: &Path) -> Result<(), MetadataError> {
-        let has = Progress::of(image);
+    pub(crate) fn check(&self, image: &Image, meta: &Path) -> Result<(), MetadataError> {
+        let has = Progress::of(&image.cluster);
         let all = self.0.iter().filter_map(|file| Some((&file.path, file.state.lock().told?)));
         let ahead = all.filter(|(_, told)| has.is_behind(*told));
         match ahead.max_by_key(|(_, told)| (told.starts, told.producer_ids_end, told.added_partitions)) {
@@ -244,12 +245,12 @@ impl Marks {
     }
 
     /// Whether none of this server's was there to be read.
-    pub(super) fn are_missing(&self) -> bool {
+    pub(crate) fn are_missing(&self) -> bool {
         self.0.iter().all(|file| file.state.lock().told.is_none())
     }
 
     /// The furthest of what was read.
-    pub(super) fn furthest(&self) -> Progress {
+    pub(crate) fn furthest(&self) -> Progress {
         self.0.iter().filter_map(|file| file.state.lock().told).fold(Progress::default(), Progress::furthest)
     }
 
@@ -257,7 +258,7 @@ impl Marks {
     /// cannot be written, or not in time: each stays behind after one warning, and the caller goes on also if all do. A mark that is
     /// behind lets an older copy of the metadata pass that it might have stopped, until it is written again; a caller that
     /// waited for it would keep idempotent producers from their ids while the log dirs are full.
-    pub(super) fn write(&self, env: &Env, image: &Image) {
+    pub(crate) fn write(&self, env: &Env, image: &Image) {
         let bytes: Arc<[u8]> = Mark::of(image).to_bytes().into();
         for file in &self.0 {
             file.write(env, &bytes);
@@ -265,7 +266,7 @@ impl Marks {
     }
 
     /// The first mark whose disk was asked to write it and does not answer.
-    pub(super) fn unanswered(&self) -> Option<&Path> {
+    pub(crate) fn unanswered(&self) -> Option<&Path> {
         let mut late = self.0.iter().filter(|file| file.turn.lock().is_late);
         late.next().map(|file| file.path.as_path())
     }

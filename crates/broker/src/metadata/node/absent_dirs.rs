@@ -11,18 +11,18 @@ use std::path::{Path, PathBuf};
 
 use riverrun_env::Env;
 
-use super::error::MetadataError;
-use super::image::Image;
+use super::NodeImage;
 use super::log_dirs::{ACCEPT_LOSS_FILE, holds_topic_directories, read_identity};
+use crate::metadata::error::MetadataError;
 
 /// Log dirs that are away, by their paths, and why.
 #[derive(Debug)]
-pub(super) struct AbsentDirs(BTreeMap<PathBuf, String>);
+pub(crate) struct AbsentDirs(BTreeMap<PathBuf, String>);
 
 impl AbsentDirs {
     /// Looks at the configured directories. Changes nothing. Fails if all of them are away.
-    pub(super) fn find(env: &Env, image: &Image, configured: &[PathBuf]) -> Result<Self, MetadataError> {
-        let reason_of = |path: &PathBuf| Some((path.clone(), absence(env, image, configured, path)?));
+    pub(crate) fn find(env: &Env, node: &NodeImage, configured: &[PathBuf]) -> Result<Self, MetadataError> {
+        let reason_of = |path: &PathBuf| Some((path.clone(), absence(env, node, configured, path)?));
         let absent: BTreeMap<_, _> = configured.iter().filter_map(reason_of).collect();
         match absent.first_key_value() {
             Some((path, reason)) if configured.iter().all(|path| absent.contains_key(path)) => {
@@ -33,29 +33,29 @@ impl AbsentDirs {
     }
 
     /// Each of them, and why.
-    pub(super) fn reasons(&self) -> &BTreeMap<PathBuf, String> {
+    pub(crate) fn reasons(&self) -> &BTreeMap<PathBuf, String> {
         &self.0
     }
 
-    pub(super) fn contains(&self, path: &Path) -> bool {
+    pub(crate) fn contains(&self, path: &Path) -> bool {
         self.0.contains_key(path)
     }
 
     /// Those of the configured directories that are there.
-    pub(super) fn present(&self, configured: &[PathBuf]) -> Vec<PathBuf> {
+    pub(crate) fn present(&self, configured: &[PathBuf]) -> Vec<PathBuf> {
         configured.iter().filter(|path| !self.contains(path)).cloned().collect()
     }
 }
 
 /// Why the log dir that lay at `path` at the last start is away, if that is so and partitions lie in it.
-fn absence(env: &Env, image: &Image, configured: &[PathBuf], path: &Path) -> Option<String> {
-    let index = image.log_dirs().iter().position(|dir| dir.path == path)?;
-    let partitions = partitions_in(image, index);
+fn absence(env: &Env, node: &NodeImage, configured: &[PathBuf], path: &Path) -> Option<String> {
+    let index = node.log_dirs().iter().position(|dir| dir.path == path)?;
+    let partitions = partitions_in(node, index);
     if partitions == 0 {
         return None;
     }
     let missing = missing(env, path)?;
-    if configured.iter().any(|other| is_identity(env, other, &image.log_dirs()[index].id)) {
+    if configured.iter().any(|other| is_identity(env, other, &node.log_dirs()[index].id)) {
         return None;
     }
     Some(missing.reason(partitions))
@@ -63,14 +63,14 @@ fn absence(env: &Env, image: &Image, configured: &[PathBuf], path: &Path) -> Opt
 
 /// Those of deleted topics whose files may still be there count, too: that they are gone must not be concluded from their
 /// disk's being so.
-pub(super) fn partitions_in(image: &Image, dir: usize) -> u64 {
-    let doomed = image.doomed().values().flat_map(|dirs| dirs.iter());
+pub(crate) fn partitions_in(node: &NodeImage, dir: usize) -> u64 {
+    let doomed = node.doomed().values().flat_map(|dirs| dirs.iter());
     let doomed = doomed.filter(|other| usize::from(**other) == dir).count() as u64;
-    image.log_dirs()[dir].partition_count + doomed
+    node.log_dirs()[dir].partition_count + doomed
 }
 
 /// What is seen in the place of a log dir.
-pub(super) enum Missing {
+pub(crate) enum Missing {
     /// No log dir.
     Gone(&'static str),
     /// The system does not let the server see what is there.
@@ -79,7 +79,7 @@ pub(super) enum Missing {
 
 impl Missing {
     /// Why a log dir in which so many partitions lie cannot be used, with the way out.
-    pub(super) fn reason(&self, partitions: u64) -> String {
+    pub(crate) fn reason(&self, partitions: u64) -> String {
         match self {
             Self::Forbidden(why) => {
                 format!(
@@ -96,7 +96,7 @@ impl Missing {
 }
 
 /// What is seen in the place of a log dir, if none is there.
-pub(super) fn missing(env: &Env, path: &Path) -> Option<Missing> {
+pub(crate) fn missing(env: &Env, path: &Path) -> Option<Missing> {
     match is_there(env, path) {
         Ok(false) => Some(Missing::Gone("it is empty")),
         Err(MetadataError::Io { path, source, .. }) => match source.kind() {

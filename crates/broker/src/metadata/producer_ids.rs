@@ -1,0 +1,49 @@
+//! Producer ids of a block that is set aside: so a new producer waits for the disks once in a thousand times.
+
+use std::ops::Range;
+
+use parking_lot::Mutex;
+use riverrun_types::ProducerId;
+
+use super::draft::Draft;
+
+/// Producer ids that one change sets aside.
+pub(crate) const PRODUCER_IDS_BLOCK: i64 = 1000;
+
+/// Invariants: the ids are of a block that the metadata has set aside durably, and each is taken once. The lock is held for no
+/// work.
+#[derive(Debug, Default)]
+pub(crate) struct ProducerIds(Mutex<Range<i64>>);
+
+/// What a change found when it was drafted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Reserved {
+    /// An id of the block of a change before it.
+    Ready(ProducerId),
+    /// Nothing. It sets a block aside that begins here.
+    Block(i64),
+}
+
+impl ProducerIds {
+    /// An id that was never given out before, if one is set aside.
+    pub(crate) fn ready(&self) -> Option<ProducerId> {
+        self.0.lock().next().map(ProducerId)
+    }
+
+    /// Takes an id, or sets a block aside.
+    pub(crate) fn reserve(&self, draft: &mut Draft<'_>) -> Reserved {
+        let block = || Reserved::Block(draft.reserve_producer_ids(PRODUCER_IDS_BLOCK));
+        self.ready().map_or_else(block, Reserved::Ready)
+    }
+
+    /// The id, once the change is durable that has reserved it.
+    pub(crate) fn take(&self, reserved: Reserved) -> ProducerId {
+        match reserved {
+            Reserved::Ready(id) => id,
+            Reserved::Block(first) => {
+                *self.0.lock() = first + 1..first + PRODUCER_IDS_BLOCK;
+                ProducerId(first)
+            }
+        }
+    }
+}
