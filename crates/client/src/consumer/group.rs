@@ -178,7 +178,7 @@ impl MemberContext {
             );
             let left = leave(&self.coordinator, &self.options, &self.identity.get()).await;
             if let Err(error) = &left {
-                tracing::warn!(%error, "the leave request was not answered; the group notices when the session times out");
+                tracing::warn!(%error, "the group could not be told; it notices when the session times out");
             }
             // The interrupted attempt has not failed; a later failure begins anew.
             self.attempts.lock().succeed();
