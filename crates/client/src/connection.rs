@@ -447,7 +447,7 @@ struct Expectation {
 impl Expectation {
     /// Announces an expected answer. Returns whether its request should be written. If the reader task has ended
     /// without a failure, no caller holds the connection any more: the sent requests are written all the same, such
-    /// as a LeaveGroup whose answer is not awaited.
+    /// as a `LeaveGroup` whose answer is not awaited.
     async fn announce(&self, asked: Asked, permit: OwnedSemaphorePermit) -> bool {
         let announced = self.expect.send(Expected { asked, _permit: permit }).await;
         announced.is_ok() || !self.broken.load(Ordering::Acquire)
@@ -730,7 +730,7 @@ mod tests {
         assert_eq!(last.map(|request| request.asked.correlation), [4, 5]);
     }
 
-    /// A request whose caller has gone, such as a LeaveGroup, may still matter to the server.
+    /// A request whose caller has gone, such as a `LeaveGroup`, may still matter to the server.
     #[tokio::test]
     async fn dropped_connection_writes_sent_requests_unless_broken() {
         for (broken, expected) in [(false, vec![vec![1, 2]]), (true, Vec::new())] {

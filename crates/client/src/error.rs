@@ -32,7 +32,7 @@ pub enum ClientError {
     Disconnected {
         /// The server's address.
         address: String,
-        /// What happened.
+        /// The cause.
         reason: String,
     },
     /// The servers that answer do not list this one. It may have left the cluster, or not have joined yet.
@@ -136,7 +136,7 @@ pub enum ClientError {
     Blocked {
         /// How long the sender waited.
         after: Duration,
-        /// What the sender waited for.
+        /// The resource that the sender waited for.
         what: String,
         /// The last obstacle of other records since one was delivered; `None` if there was none.
         last: Option<Arc<ClientError>>,

@@ -194,7 +194,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn all_who_wait_for_one_attempt_have_its_error() {
+    async fn all_waiters_of_an_attempt_get_its_error() {
         let (address, mut times) = closing_server().await;
         let slot = slot(1, 1);
         let waiting: Vec<_> = (0..20)

@@ -140,7 +140,7 @@ impl Mapping {
     ///
     /// # Safety
     ///
-    /// The bytes are published (nobody writes them any more), or the caller holds the writer lock and lends
+    /// The bytes are published (no process writes them any more), or the caller holds the writer lock and lends
     /// no [`slice_mut`](Self::slice_mut) of them meanwhile.
     #[inline]
     pub(crate) unsafe fn slice(&self, at: usize, len: usize) -> &[u8] {

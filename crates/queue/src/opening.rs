@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_file_is_refused_by_what_it_is() {
+    fn special_file_is_refused_by_its_type() {
         let dir = tempfile::tempdir().expect("a directory");
         let at = |name: &str| dir.path().join(name);
         assert!(std::process::Command::new("mkfifo").arg(at("fifo")).status().expect("run").success());

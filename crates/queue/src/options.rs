@@ -87,7 +87,7 @@ pub struct AppendOptions {
     /// unless they come at full speed. One process at a time prepares segments for all; while it is stopped, the
     /// append that finds a segment full makes the next one.
     pub ahead_bytes: u64,
-    /// What the keeper removes.
+    /// The segments that the keeper removes.
     pub retention: Retention,
 }
 

@@ -145,7 +145,7 @@ impl Queue {
         Ok(Self { core, keeper: Arc::default(), recovery })
     }
 
-    /// What the opening of this queue repaired.
+    /// The repairs that opening this queue made.
     pub fn recovery(&self) -> &Recovery {
         &self.recovery
     }
@@ -270,8 +270,8 @@ impl QueueView {
         self.core.is_unrecovered()
     }
 
-    /// What opening the queue for writing by the same mount would repair, if no process has done so since. It may
-    /// keep unpublished records, which the view does not show.
+    /// The repairs that opening the queue for writing by the same mount would make, if no process has done so since.
+    /// Opening may keep unpublished records, which the view does not show.
     pub fn recovery(&self) -> &Recovery {
         &self.recovery
     }

@@ -24,7 +24,7 @@ use crate::mapping::Access;
 use crate::segment::{Segments, open_file};
 use crate::sys::{self, Life};
 
-/// What the opening of a queue repaired.
+/// The repairs that opening a queue made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
     /// True if the queue was last used before a boot or a mount, so that only the disk could tell its content.

@@ -581,7 +581,7 @@ mod tests {
     }
 
     #[test]
-    fn a_view_that_cannot_lock_reads_only_what_is_never_used_again() {
+    fn view_without_locks_reads_only_files_never_reused() {
         for dir in dirs() {
             let views = Segments::new(dir.path(), 4096, Access::Read);
             let path = views.path(Offset(7));

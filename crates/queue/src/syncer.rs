@@ -1,4 +1,4 @@
-//! The background thread that syncs: each full segment, at the intervals of [`Durability::SyncEvery`], the synced
+//! The background thread that syncs: each full segment, at the intervals of `Durability::SyncEvery`, the synced
 //! mark, and everything when the last appender of this process is dropped.
 //!
 //! Guarantees that at every durability level the synced mark moves, so that a recovery reads no more than about a

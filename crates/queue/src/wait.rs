@@ -60,7 +60,7 @@ impl<'a> Watch<'a> {
     }
 }
 
-/// What a tailer does while there is nothing to read.
+/// The behaviour of a tailer while there is nothing to read.
 pub trait WaitStrategy {
     /// Called after each check that found nothing to read.
     fn idle(&mut self, watch: &Watch<'_>);

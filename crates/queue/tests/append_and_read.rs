@@ -334,7 +334,7 @@ fn queue_is_not_made_in_a_server_directory() {
         std::fs::write(dir.path().join(found), b"").unwrap();
         let made = [Queue::create(dir.path(), SMALL), Queue::open_or_create(dir.path(), SMALL)];
         for refused in made.map(|made| made.unwrap_err().to_string()) {
-            assert!(refused.contains(&format!("'{found}' lies here")), "{refused}");
+            assert!(refused.contains(&format!("'{found}' shows")), "{refused}");
         }
         assert!(!dir.path().join("queue.control").exists());
     }
@@ -393,7 +393,7 @@ fn a_segment_that_was_cut_is_refused() {
 
 #[test]
 fn a_damaged_control_file_is_refused() {
-    for (at, want) in [(0, "no control file"), (8, "newer"), (16, "checksum"), (32, "checksum")] {
+    for (at, want) in [(0, "not the control file"), (8, "newer"), (16, "checksum"), (32, "checksum")] {
         let dir = tempfile::tempdir().unwrap();
         drop(create(dir.path()));
         flip(&dir.path().join("queue.control"), at + usize::from(at == 8));
@@ -413,7 +413,7 @@ fn no_queue_and_two_queues_are_refused() {
 }
 
 #[test]
-fn after_a_boot_what_is_whole_is_kept() {
+fn whole_batches_are_kept_after_a_boot() {
     let dir = tempfile::tempdir().unwrap();
     let queue = create(dir.path());
     let control = common::control_of(dir.path());

@@ -54,7 +54,7 @@ fn synced_tailer_sees_only_synced_records() {
 }
 
 #[test]
-fn the_status_says_what_a_cut_of_power_may_take() {
+fn status_counts_unsynced_bytes() {
     let dir = tempfile::tempdir().unwrap();
     let queue = Queue::create(dir.path(), SMALL).unwrap();
     let mut appender = queue.appender(AppendOptions::default()).unwrap();
@@ -160,7 +160,7 @@ fn a_clean_close_leaves_nothing_that_a_recovery_may_cut() {
 }
 
 #[test]
-fn what_recovery_cuts_is_set_aside() {
+fn recovery_moves_cut_bytes_to_the_cut_directory() {
     let dir = tempfile::tempdir().unwrap();
     let queue = Queue::create(dir.path(), SMALL).unwrap();
     let control = common::control_of(dir.path());

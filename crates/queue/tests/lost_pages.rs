@@ -23,7 +23,7 @@ fn is_unreadable(error: &QueueError, name: &str) -> bool {
 }
 
 #[test]
-fn a_tailer_reports_what_was_cut_away_under_it() {
+fn tailer_reports_a_truncated_file() {
     // With one page left, the second record of 3000 bytes begins in it and ends beyond.
     for (value_bytes, left_bytes) in [(100, 0), (3000, 0), (20_000, 0), (3000, 4096), (20_000, 24_576)] {
         let dir = tempfile::tempdir().unwrap();
@@ -89,7 +89,7 @@ fn mapping_that_lost_a_page_syncs_nothing() {
 }
 
 #[test]
-fn a_tailer_does_not_wait_for_what_cannot_come() {
+fn tailer_does_not_wait_on_a_truncated_control_file() {
     let dir = tempfile::tempdir().unwrap();
     let queue = Queue::create(dir.path(), CreateOptions { segment_bytes: 256 << 10 }).unwrap();
     queue.appender(options()).unwrap().append(&[7; 100]).unwrap();

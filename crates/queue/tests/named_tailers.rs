@@ -41,7 +41,7 @@ fn a_name_goes_on_where_its_place_was_kept() {
 }
 
 #[test]
-fn a_closed_name_keeps_no_segment_and_knows_what_it_has_missed() {
+fn closed_named_tailer_keeps_no_segment_and_counts_missed() {
     let dir = tempfile::tempdir().unwrap();
     let queue = filled(dir.path());
     assert_eq!(read(&queue, "one", 10), Offset(0));

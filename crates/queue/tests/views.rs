@@ -250,7 +250,7 @@ fn appenders_and_views_of_two_mount_namespaces_see_one_queue() {
 }
 
 #[test]
-fn a_view_keeps_nobody_from_anything() {
+fn view_blocks_no_other_process() {
     let dir = tempfile::tempdir().unwrap();
     let queue = Queue::create(dir.path(), SMALL).unwrap();
     fill(&queue, 100);
@@ -271,7 +271,7 @@ fn a_view_keeps_nobody_from_anything() {
 }
 
 #[test]
-fn what_passes_a_bound_is_not_called_damage() {
+fn batch_over_a_bound_is_not_damage() {
     let dir = tempfile::tempdir().unwrap();
     let queue = Queue::create(dir.path(), CreateOptions { segment_bytes: 64 << 10 }).unwrap();
     let mut tailer = QueueView::open(dir.path()).unwrap().tailer(StartAt::Start).unwrap();

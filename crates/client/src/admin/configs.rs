@@ -157,7 +157,7 @@ pub enum ConfigOperation {
 pub struct ConfigChange {
     /// The option.
     pub name: String,
-    /// What is done to it.
+    /// The operation.
     pub operation: ConfigOperation,
 }
 

@@ -178,11 +178,11 @@ impl MemberContext {
             );
             let left = leave(&self.coordinator, &self.options, &self.identity.get()).await;
             if let Err(error) = &left {
-                tracing::warn!(%error, "the leave request was not answered; the group notices when the session times out");
+                tracing::warn!(%error, "the group could not be told; it notices when the session times out");
             }
             // The interrupted attempt has not failed; a later failure begins anew.
             self.attempts.lock().succeed();
-            // If the coordinator has not received the LeaveGroup, the member takes its place back by its id.
+            // If the coordinator has not received the `LeaveGroup`, the member takes its place back by its id.
             let renew = if left.is_ok() { MemberIdentity::forget } else { MemberIdentity::begin_anew };
             self.lose(renew);
             polls.resumed().await;
@@ -296,7 +296,7 @@ impl Membership {
     /// Ends the task. The group has yet to be told.
     pub(super) async fn end(mut self) -> Departure {
         self.task.abort();
-        // Another thread may still run the task, and a request that it sends later would arrive after the LeaveGroup.
+        // Another thread may still run the task, and a request that it sends later would arrive after the `LeaveGroup`.
         let _ = (&mut self.task).await;
         let (coordinator, options) = (Arc::clone(&self.coordinator), Arc::clone(&self.options));
         Departure::new(coordinator, options, self.identity.get())

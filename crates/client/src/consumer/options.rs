@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_consumer_that_nobody_named_is_named_after_its_group() {
+    fn consumer_without_a_client_id_is_named_after_its_group() {
         let name = |pairs: &[(&'static str, &'static str)]| {
             let mut options = ConsumerOptions::from_properties(pairs.iter().copied()).unwrap();
             options.name_client(|| 7);

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_has_changed_is_said_again() {
+    fn request_names_only_changed_partitions() {
         let mut session = FetchSession::default();
         let first = session.plan(&[wanted(0, 5), wanted(1, 5), wanted(2, 5)]);
         assert!(first.is_full());

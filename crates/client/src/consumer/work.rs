@@ -568,7 +568,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_share_what_may_be_held() {
+    fn nodes_share_the_budget() {
         let mut options = ConsumerOptions::new(ClusterOptions::new("a:1"));
         (options.fetch_max_bytes, options.partition_max_bytes) = (5000, 1000);
         options.read_ahead_bytes = 6000;

@@ -42,7 +42,7 @@ const SPARE_BUFFERS_MAX: usize = 256;
 const UNEVEN_PART: usize = 4;
 
 /// The value of `telling` while no callback runs.
-const NOBODY: u64 = u64::MAX;
+const NONE_TOLD: u64 = u64::MAX;
 
 /// How often expired batches are searched within the delivery timeout.
 const EXPIRY_LOOKS: u32 = 16;
@@ -153,7 +153,7 @@ impl Accumulator {
             abandoned: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             id_spent: AtomicBool::new(false),
-            telling: AtomicU64::new(NOBODY),
+            telling: AtomicU64::new(NONE_TOLD),
             spare: Mutex::default(),
             wake: Notify::new(),
             completed: Notify::new(),
@@ -515,7 +515,7 @@ impl Accumulator {
             self.tell(ended);
         }
         // SYNC: told. Pairs with the acquire in `is_told`: all callbacks have returned.
-        self.telling.store(NOBODY, Ordering::Release);
+        self.telling.store(NONE_TOLD, Ordering::Release);
         self.completed.notify_waiters();
     }
 

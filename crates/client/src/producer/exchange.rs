@@ -40,7 +40,7 @@ pub(super) struct Begun {
     sent: Result<Sent, ClientError>,
 }
 
-/// What the request waits for.
+/// The event that ends a request.
 #[derive(Debug)]
 enum Sent {
     /// Nothing: it has no batch.

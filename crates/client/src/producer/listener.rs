@@ -82,7 +82,7 @@ struct Tagged<N> {
 
 /// A receiver of a record's outcome.
 pub(super) trait Enlist {
-    /// What the caller of a send gets.
+    /// The handle that a send returns.
     type Handle;
 
     /// Enlists for the record at this place in the batch of `audience` and `outcome`.

@@ -8,7 +8,7 @@ use riverrun_types::ErrorKind;
 use super::batch::Batch;
 use crate::error::ClientError;
 
-/// What to do with a batch.
+/// The consequence for a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// The server has it, without reporting where.

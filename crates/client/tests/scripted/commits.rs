@@ -310,7 +310,7 @@ async fn commits_unread(heard_at: usize) -> (Result<(), ClientError>, usize) {
 
 /// As after it was created by another server.
 #[tokio::test]
-async fn a_partition_that_nobody_has_heard_of_may_be_new_for_a_moment() {
+async fn unread_unknown_partition_counts_as_new_for_a_moment() {
     let (result, asked) = commits_unread(3).await;
     assert!(result.is_ok(), "{result:?}");
     assert_eq!(asked, 3);

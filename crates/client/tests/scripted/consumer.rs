@@ -305,7 +305,7 @@ async fn an_answer_that_cannot_be_read_is_reported() {
 }
 
 #[tokio::test]
-async fn seeking_goes_back_and_what_was_fetched_before_is_not_seen() {
+async fn seek_back_discards_fetched_records() {
     let server = server(|_| None).await;
     let mut consumer = consumer_at(&server, StartAt::Earliest).await;
     records(&mut consumer).await.unwrap();
@@ -577,7 +577,7 @@ async fn buffered_records_of_a_paused_partition_take_no_room() {
 }
 
 #[tokio::test]
-async fn a_node_with_a_session_is_told_only_what_has_changed() {
+async fn session_request_names_only_changed_partitions() {
     const SESSION: i32 = 99;
     let asked = Arc::new(Mutex::new(Vec::new()));
     let heard = Arc::clone(&asked);
@@ -687,7 +687,7 @@ async fn node_that_refuses_all_sessions_gets_pauses() {
 
 /// The isolation level is in each fetch and each lookup of an offset, and decides which end of an answer counts.
 #[tokio::test]
-async fn a_consumer_sees_of_transactions_what_it_is_set_to() {
+async fn isolation_level_decides_which_records_are_visible() {
     const STABLE: i64 = 12;
     for (word, level, lag) in [("read_committed", 1, 0), ("read_uncommitted", 0, END - STABLE)] {
         let asked = Arc::new(Mutex::new(Vec::new()));

@@ -100,7 +100,7 @@ async fn a_goodbye_that_is_not_taken_in_at_first_is_said_again() {
 
 /// Servers before Kafka 2.4 accept one member at a time.
 #[tokio::test]
-async fn a_server_that_takes_no_list_of_members_is_told_who_leaves() {
+async fn old_server_gets_a_leave_request_of_one_member() {
     let told = Told::default();
     let noted = Arc::clone(&told);
     let server = server(move |call| match call.key {

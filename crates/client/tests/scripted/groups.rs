@@ -221,7 +221,7 @@ async fn same_subscription_does_not_rejoin() {
 }
 
 #[tokio::test]
-async fn a_cooperative_member_commits_and_gives_up_only_what_it_must() {
+async fn cooperative_member_gives_up_only_revoked_partitions() {
     let told = classic_member(vec![Assignor::CooperativeSticky], 0).await;
     let expected = ["join owning 0", "join owning 1", "commit 1 14", "join owning 1", "commit 0 14", "leave"];
     assert_eq!(told, expected);
@@ -315,7 +315,7 @@ async fn member_sends_heartbeats_while_listing_topics() {
 }
 
 #[tokio::test]
-async fn the_time_in_which_nobody_polled_is_no_trouble() {
+async fn time_without_polls_is_no_trouble() {
     let told = Told::default();
     let (heard, ready) = (Arc::clone(&told), Arc::default());
     let server = server(move |call| match call.key {

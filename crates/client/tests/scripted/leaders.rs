@@ -73,14 +73,14 @@ async fn truncation_is_detected_and_reading_continues_there() {
 }
 
 #[tokio::test]
-async fn without_a_reset_a_cut_log_is_the_application_s_to_decide() {
+async fn without_a_reset_truncation_is_an_error() {
     let server = cut_server().await;
     let strict = ConsumerOptions { offset_reset: OffsetReset::Error, ..options(&server) };
     let mut consumer = Consumer::new(strict).await.unwrap();
     consumer.assign(vec![(partition(0), StartAt::Offset(Offset(BEGIN)))]).await.unwrap();
     assert_eq!(offsets(&records(&mut consumer).await.unwrap()), [10, 11, 12, 13]);
     let error = records(&mut consumer).await.unwrap_err();
-    assert!(error.to_string().contains("cut at offset 12"), "{error}");
+    assert!(error.to_string().contains("truncated at offset 12"), "{error}");
     consumer.seek(&partition(0), StartAt::Offset(Offset(12))).unwrap();
     assert_eq!(offsets(&records(&mut consumer).await.unwrap()), [12, 13]);
 }

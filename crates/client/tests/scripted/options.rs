@@ -94,7 +94,7 @@ async fn a_consumer_works_with_every_number_at_its_bounds() {
 }
 
 #[tokio::test]
-async fn clients_that_nobody_named_name_themselves_as_kafka_s_do() {
+async fn clients_without_an_id_are_named_as_kafkas_are() {
     let names = Arc::new(Mutex::new(BTreeSet::new()));
     let heard = Arc::clone(&names);
     let server = server(move |call| {

@@ -130,7 +130,7 @@ fn a_batch_does_not_linger_when_the_partitioner_has_left_it() {
 }
 
 #[tokio::test]
-async fn sending_waits_for_room_and_what_is_there_no_longer_lingers() {
+async fn waiting_for_room_ends_the_linger_of_buffered_batches() {
     // Enough for two batches, but not for another record of the second one's size.
     let accumulator = accumulator(|options| options.buffer_bytes = 2 * BATCH_BYTES + 1260);
     append(&accumulator, &record(0, 900));
@@ -160,7 +160,7 @@ fn sender_is_not_woken_with_the_maximum_in_flight() {
 }
 
 #[tokio::test]
-async fn room_is_given_back_in_lumps_while_somebody_waits_for_it() {
+async fn room_is_given_back_in_lumps_while_senders_wait() {
     const EACH: usize = BATCH_BYTES + 281;
     let accumulator = accumulator(|options| options.buffer_bytes = 16 * (4 * EACH + 100));
     for _ in 0..64 {
@@ -181,7 +181,7 @@ async fn room_is_given_back_in_lumps_while_somebody_waits_for_it() {
 }
 
 #[tokio::test]
-async fn a_flush_waits_for_what_was_there_and_not_for_later_records() {
+async fn flush_waits_for_earlier_records_only() {
     let accumulator = accumulator(|_| {});
     append(&accumulator, &record(0, 1));
     let mut flush = Box::pin(accumulator.flush());
@@ -261,7 +261,7 @@ fn stalled_queues_are_visited_only_when_their_leader_accepts() {
 }
 
 #[test]
-fn a_look_costs_what_it_takes_and_not_what_waits() {
+fn drain_costs_by_taken_batches_not_by_waiting_ones() {
     let accumulator = accumulator(|options| options.request_bytes_max = 300);
     for partition in [0, 1, 2] {
         append(&accumulator, &record(partition, 190));
@@ -546,7 +546,7 @@ fn no_more_than_so_many_buffers_are_kept_however_small_they_are() {
 }
 
 #[test]
-fn what_cannot_be_sent_is_refused() {
+fn invalid_records_are_refused() {
     let accumulator = accumulator(|_| {});
     let too_long = accumulator.reserve(2 * 1024 * 1024).now_or_never();
     assert!(matches!(too_long, Some(Err(ClientError::RecordTooLarge { option: "max.request.size", .. }))));

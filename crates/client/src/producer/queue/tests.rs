@@ -199,7 +199,7 @@ fn while_there_is_no_producer_id_only_old_batches_go() {
 }
 
 #[test]
-fn only_what_was_tried_for_too_long_expires() {
+fn only_batches_past_the_delivery_timeout_expire() {
     let before = Instant::now();
     let mut queue = queue(1);
     let after = Instant::now();

@@ -42,7 +42,7 @@ async fn ended_runtime_fails_buffered_and_later_records() {
 }
 
 #[tokio::test]
-async fn closing_delivers_what_was_sent_and_takes_no_more() {
+async fn close_delivers_buffered_records_and_refuses_more() {
     let (server, log) = server(|_, _, _| None).await;
     let producer = producer(&server, |options| {
         options.linger = Duration::from_hours(1);

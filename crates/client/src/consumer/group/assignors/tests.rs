@@ -1,4 +1,4 @@
-//! Known assignments of Kafka's range assignor, and what must hold of every sticky one.
+//! Known assignments of Kafka's range assignor, and invariants of every sticky one.
 
 use std::time::{Duration, Instant};
 
@@ -104,7 +104,7 @@ fn partition_moves_only_after_its_old_reader_gave_it_up() {
 }
 
 #[test]
-fn when_a_member_leaves_the_others_keep_what_they_have() {
+fn other_members_keep_their_partitions_when_one_leaves() {
     let counts = counts(&[("t", 6), ("u", 3)]);
     let mut members: Vec<_> = ["a", "b", "c"].iter().map(|id| member(id, &["t", "u"])).collect();
     let before = converge(&mut members, &counts);
@@ -149,7 +149,7 @@ fn with_claims(id: &str, topics: &[&str], owned: &[(&str, i32)], generation: i32
 fn claim_on_an_unsubscribed_topic_stays_unassigned() {
     let counts = counts(&[("t", 2), ("u", 2)]);
     let all = [("t", 0), ("t", 1), ("u", 0), ("u", 1)];
-    // Of the claims on t, an older one by a current reader makes it no owner either: the newer one counts.
+    // An older claim on t by a current reader makes it no owner either: the newer one counts.
     for older in [&[][..], &[("t", 0)]] {
         let leaving = with_claims("a", &["u"], &all, 5);
         let mut members = [leaving, with_claims("b", &["t", "u"], older, 4)];
@@ -185,7 +185,7 @@ fn owner_outranks_a_claim_of_an_older_generation() {
 }
 
 #[test]
-fn a_topic_that_nobody_subscribes_to_is_assigned_to_nobody() {
+fn unsubscribed_topic_stays_unassigned() {
     for assignor in Assignor::ALL {
         let plan = assign(assignor, &[member("a", &["t"])], &counts(&[("other", 3)]));
         assert_eq!(plan["a"], [], "{assignor:?}");
@@ -243,7 +243,7 @@ proptest! {
 
 const TOPICS: [(&str, i32); 2] = [("a", 5), ("b", 3)];
 
-/// What may happen to a member in a generation.
+/// An event of a member in one generation.
 #[derive(Clone, Copy, Debug)]
 enum Change {
     Joins,
