@@ -1,7 +1,8 @@
 //! The journal's files on disk: `<number>.journal`, a header and then frames, one for each group.
 //!
 //! A file is called `<number>.new` while it is made or made ready to be used again, and gets its name once its header
-//! is synced; a restart finds nothing in a file that is still called `.new`. A number has eight digits, or more if it needs them.
+//! is synced; a restart finds nothing in a file that is still called `.new`. A number has eight digits, or more if it
+//! needs them.
 //!
 //! ```text
 //! file                                          frame, at a multiple of the alignment

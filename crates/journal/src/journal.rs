@@ -329,7 +329,7 @@ impl Journal {
             Ok(()) => {}
             Err(error @ JournalError::Vanished { .. }) => self.fail_vanished(error),
             Err(error) => {
-                tracing::warn!(%error, "whether the journal is still in its place cannot be checked")
+                tracing::warn!(%error, "whether the journal is still in its place cannot be checked");
             }
         }
     }
