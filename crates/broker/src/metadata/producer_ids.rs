@@ -47,3 +47,31 @@ impl ProducerIds {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use riverrun_env::sim::SimEnv;
+
+    use super::*;
+    use crate::metadata::Store;
+    use crate::metadata::testing::options;
+
+    #[test]
+    fn producer_ids_are_never_given_out_twice() {
+        let sim = SimEnv::new(1);
+        let env = sim.env();
+        let mut last = -1;
+        for _ in 0..3 {
+            let (store, ids) =
+                (Store::open(&env, &options(&["/logs"])).expect("opens"), ProducerIds::default());
+            for _ in 0..=PRODUCER_IDS_BLOCK {
+                let reserved = store.change(|draft| ids.reserve(draft)).expect("durable");
+                let ProducerId(id) = ids.take(reserved);
+                assert!(id > last, "{id} after {last}");
+                last = id;
+            }
+            drop(store);
+            sim.fs.crash();
+        }
+    }
+}

@@ -8,6 +8,7 @@ use riverrun_journal::Position;
 use riverrun_records::Batches;
 use riverrun_types::Offset;
 
+use super::journal_replay::EntryPlace;
 use super::journaled::RUN_BYTES;
 use super::open::OpenLog;
 use super::tail::{Piece, TailEntry};
@@ -121,12 +122,13 @@ impl PartitionLog {
         self.current_log().map(|log| Offset(log.held_end.load(Ordering::Relaxed)))
     }
 
-    /// As [`Self::held_end`], of a log that is open and whose appends go to a journal, and after how many cuts that is. Waits
-    /// for nobody who waits for the disk.
-    pub(crate) fn held_end_of_journal(&self) -> Option<(u32, Offset)> {
+    /// As [`Self::held_end`], of a log that is open and whose appends go to a journal: the place where the next entry begins that
+    /// is not aside. Waits for nobody who waits for the disk.
+    pub(crate) fn held_end_of_journal(&self) -> Option<EntryPlace> {
         let log = self.log_at_hand()?;
         let has_journal = log.appender.lock().mode.has_journal();
-        has_journal.then(|| (log.cuts, Offset(log.held_end.load(Ordering::Relaxed))))
+        let base_offset = Offset(log.held_end.load(Ordering::Relaxed));
+        has_journal.then_some(EntryPlace { cuts: log.cuts, base_offset })
     }
 
     /// Bytes of its records that the write cache counts; none of a log that is being opened or closed. Waits for nobody.

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::BytesMut;
+use riverrun_journal::EntryHeader;
 use riverrun_types::Offset;
 
 use super::journaled::counterpart;
@@ -19,6 +20,7 @@ use super::open::{OpenLog, OpenParts};
 use super::tail::{Piece, TailEntry};
 use super::writer::SegmentWriter;
 use super::{PartitionLog, State, recovery};
+use crate::checkpoint::PartitionCheckpoint;
 use crate::error::LogError;
 use crate::listing::Listing;
 use crate::mode::Mode;
@@ -45,6 +47,19 @@ pub(crate) enum Target {
     Tail,
     /// Into the segments.
     Segments,
+}
+
+/// The place of an entry of the journal among those of its log: after how many cuts it came, then where it begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct EntryPlace {
+    pub(crate) cuts: u32,
+    pub(crate) base_offset: Offset,
+}
+
+impl EntryPlace {
+    pub(crate) fn of(header: &EntryHeader) -> Self {
+        Self { cuts: header.cuts, base_offset: header.base_offset }
+    }
 }
 
 impl PartitionLog {
@@ -80,18 +95,17 @@ impl PartitionLog {
         bases.enumerate().any(is_removed)
     }
 
-    /// Whether an entry of the journal is needed that came after so many cuts of the log and begins at `offset`: not if it came
-    /// before the last cut, nor if a checkpoint covers it. A checkpoint covers all of an entry or nothing, so that it does not
-    /// matter where one ends of which only the beginning is known.
-    pub(crate) fn needs_entry(&self, cuts: u32, offset: Offset) -> bool {
-        let known_cuts = self.dir.checkpointed(self.id).map_or(0, |known| known.cuts);
-        // Of a cut that nobody knows a replay tells.
-        cuts > known_cuts || (cuts == known_cuts && offset >= self.known_end())
+    /// The journal's entries are needed from here on: what comes before was cut, or a checkpoint covers it. A checkpoint covers
+    /// all of an entry or nothing, so that it does not matter where one ends of which only the beginning is known.
+    pub(crate) fn needed_from(&self) -> EntryPlace {
+        let known = self.dir.checkpointed(self.id);
+        let base_offset = known.as_ref().map_or(Offset::ZERO, PartitionCheckpoint::durable_end);
+        EntryPlace { cuts: known.map_or(0, |known| known.cuts), base_offset }
     }
 
     /// Everything below is in the segments, and synced.
     pub(crate) fn known_end(&self) -> Offset {
-        self.dir.checkpointed(self.id).map_or(Offset::ZERO, |known| known.durable_end())
+        self.needed_from().base_offset
     }
 
     /// Takes what the journal has of this partition, in order; the caller does so before anybody else uses it.
@@ -450,7 +464,7 @@ mod tests {
 
     use bytes::Bytes;
     use riverrun_env::sim::SimEnv;
-    use riverrun_journal::{EntryHeader, EntryKind};
+    use riverrun_journal::EntryKind;
     use riverrun_records::{BatchBuilder, BatchOptions};
     use riverrun_types::{LeaderEpoch, PartitionId, Position, TimestampMs, TopicId};
 
@@ -523,25 +537,25 @@ mod tests {
     fn a_damaged_entry_counts_as_needed_where_a_replay_would_miss_it() {
         let (_store, log) = covered_log(3);
         let dir = log.dir().clone();
-        let is_missed = |(cuts, offset): &(u32, Offset)| {
+        let is_missed = |place: &EntryPlace| {
             let header = EntryHeader {
                 stream: stream_of(log.id()),
                 kind: EntryKind::Records,
                 index: 0,
-                cuts: *cuts,
-                base_offset: *offset,
+                cuts: place.cuts,
+                base_offset: place.base_offset,
                 leader_epoch: LeaderEpoch(1),
             };
             let piece = Piece::missing(&header, TimestampMs(0));
             log.replay(&[TailEntry { piece, position: Position(0) }], Target::Tail).is_err()
         };
-        let places = || (0..3).flat_map(|cuts| (0..6).map(move |offset| (cuts, Offset(offset))));
+        let place = |cuts, offset| EntryPlace { cuts, base_offset: Offset(offset) };
+        let places = || (0..3).flat_map(|cuts| (0..6).map(move |offset| place(cuts, offset)));
         let missed = || places().filter(is_missed).collect::<Vec<_>>();
-        let needed = || places().filter(|(cuts, offset)| log.needs_entry(*cuts, *offset)).collect::<Vec<_>>();
-        let uncut = places().filter(|(cuts, offset)| *cuts > 0 || *offset >= Offset(3)).collect::<Vec<_>>();
-        assert_eq!((missed(), needed()), (uncut.clone(), uncut));
+        let needed = || places().filter(|place| *place >= log.needed_from()).collect::<Vec<_>>();
+        // All that came after a cut that nobody knows is among them.
+        assert_eq!((missed().len(), missed()), (3 + 6 + 6, needed()));
         dir.persist(log.id(), Change::Cut { number: 1, end: Offset(2) }, || false).unwrap();
-        let cut = places().filter(|place| *place >= (1, Offset(2))).collect::<Vec<_>>();
-        assert_eq!((missed(), needed()), (cut.clone(), cut));
+        assert_eq!((missed().len(), missed()), (4 + 6, needed()));
     }
 }

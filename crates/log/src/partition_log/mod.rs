@@ -45,7 +45,7 @@ use riverrun_types::{DurabilityLevel, LeaderEpoch, Offset, PartitionId, Timestam
 pub use append::{AppendOptions, Appended};
 pub use compact::CompactOptions;
 use compact::UnfinishedSwap;
-pub(crate) use journal_replay::{Replayed, Target};
+pub(crate) use journal_replay::{EntryPlace, Replayed, Target};
 pub(crate) use journaled::counterpart;
 pub use known::KnownPartition;
 pub(crate) use level_change::{LevelChange, LevelChangeEnd};

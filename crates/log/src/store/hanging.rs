@@ -8,11 +8,10 @@
 use std::collections::HashMap;
 
 use riverrun_journal::{EntryHeader, Position, RecoveredEntry};
-use riverrun_types::Offset;
 
 use super::dir_logs::DirLogs;
 use crate::error::LogError;
-use crate::partition_log::PartitionLog;
+use crate::partition_log::{EntryPlace, PartitionLog};
 use crate::shared::stream_of;
 
 impl DirLogs {
@@ -52,7 +51,7 @@ impl DirLogs {
             .filter_map(|log| Some((stream_of(log.id()), (log.unheld_from()?, log))))
             .collect();
         let is_wanted = |header: &EntryHeader, _: Position| {
-            wanted.get(&header.stream).is_some_and(|(from, _)| (header.cuts, header.base_offset) >= *from)
+            wanted.get(&header.stream).is_some_and(|(from, _)| EntryPlace::of(header) >= *from)
         };
         let mut replay = journal.reread(covered).map_err(LogError::Journal)?;
         let mut damaged_count = 0;
@@ -73,10 +72,10 @@ impl DirLogs {
 }
 
 impl PartitionLog {
-    /// From where on, and after how many cuts, what the journal has of it may be under no checkpoint, and is not aside; none of
-    /// a log that is closed, or whose appends go past the journal.
-    fn unheld_from(&self) -> Option<(u32, Offset)> {
-        let (cuts, held_end) = self.held_end_of_journal()?;
-        Some((cuts, held_end.max(self.known_end())))
+    /// From where on what the journal has of it may be under no checkpoint, and is not aside; none of a log that is closed, or
+    /// whose appends go past the journal.
+    fn unheld_from(&self) -> Option<EntryPlace> {
+        let held_end = self.held_end_of_journal()?;
+        Some(EntryPlace { base_offset: held_end.base_offset.max(self.known_end()), ..held_end })
     }
 }

@@ -18,7 +18,7 @@ use super::{LogStore, RecoveryReport};
 use crate::config::LogConfig;
 use crate::error::LogError;
 use crate::pace::Haste;
-use crate::partition_log::{PartitionLog, Piece, Replayed, TailEntry, Target};
+use crate::partition_log::{EntryPlace, PartitionLog, Piece, Replayed, TailEntry, Target};
 use crate::shared::partition_of;
 
 /// Where a partition lies that the journals have something of.
@@ -78,7 +78,7 @@ struct Recovery<'a> {
     /// Those of the journals that are left, the one first that is being read.
     replays: VecDeque<Replay>,
     /// The last damaged entry of each partition that has such in what is left of them. None: nobody has looked.
-    damaged: Option<BTreeMap<PartitionId, Damaged>>,
+    damaged: Option<BTreeMap<PartitionId, EntryPlace>>,
     report: RecoveryReport,
     seen: HashSet<PartitionId>,
     /// Partitions of the journal that is being read which took some of it and no more, and the name under which all that
@@ -116,7 +116,7 @@ impl Recovery<'_> {
     /// Fails if something is missing in what is left of the journals: no start succeeds then, and whoever gives up a journal
     /// gives up what is nowhere else. Answers which entries are damaged there. To be called before anything is removed that
     /// the journals should have as well; hardly any start removes something, and to read the journals twice costs time.
-    fn check_rest(&mut self) -> Result<&BTreeMap<PartitionId, Damaged>, LogError> {
+    fn check_rest(&mut self) -> Result<&BTreeMap<PartitionId, EntryPlace>, LogError> {
         let damaged = match self.damaged.take() {
             Some(damaged) => damaged,
             None => damaged_in(&mut self.replays)?,
@@ -132,13 +132,14 @@ impl Recovery<'_> {
         log: &PartitionLog,
         entries: &[RecoveredEntry],
     ) -> Result<Option<LogError>, LogError> {
-        let mut headers = entries.iter().map(|entry| &entry.header);
-        let first = headers.find(|header| log.needs_entry(header.cuts, header.base_offset));
+        let needed_from = log.needed_from();
+        let mut places = entries.iter().map(|entry| EntryPlace::of(&entry.header));
+        let first = places.find(|place| *place >= needed_from);
         if first.is_none_or(|first| !log.loses_segments_to(first.base_offset)) {
             return Ok(None);
         }
         let damaged = self.check_rest()?.get(&log.id()).copied();
-        let needed = damaged.filter(|damaged| log.needs_entry(damaged.cuts, damaged.base_offset));
+        let needed = damaged.filter(|damaged| *damaged >= needed_from);
         Ok(needed.map(|damaged| log.damaged_in_journal(damaged.base_offset)))
     }
 
@@ -281,22 +282,14 @@ impl Recovery<'_> {
     }
 }
 
-/// A damaged entry of a partition. Later is what came after more cuts of the log, and then what begins at a higher offset.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Damaged {
-    cuts: u32,
-    base_offset: Offset,
-}
-
 /// The last damaged entry of each partition in what is left of the journals.
-fn damaged_in(replays: &mut VecDeque<Replay>) -> Result<BTreeMap<PartitionId, Damaged>, LogError> {
+fn damaged_in(replays: &mut VecDeque<Replay>) -> Result<BTreeMap<PartitionId, EntryPlace>, LogError> {
     let mut damaged = BTreeMap::new();
     for replay in replays {
         // A partition may have some in several journals, in any order.
         for entry in replay.check().map_err(LogError::Journal)? {
-            let EntryHeader { stream, cuts, base_offset, .. } = entry.header;
-            let found = Damaged { cuts, base_offset };
-            let last = damaged.entry(partition_of(stream)).or_insert(found);
+            let found = EntryPlace::of(&entry.header);
+            let last = damaged.entry(partition_of(entry.header.stream)).or_insert(found);
             *last = found.max(*last);
         }
     }

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use riverrun_env::sim::SimEnv;
 use riverrun_env::{FileSystem as _, OpenMode, read_whole};
-use riverrun_types::{ErrorKind, LeaderEpoch, ProducerId};
+use riverrun_types::{ErrorKind, LeaderEpoch};
 
 use super::*;
 use crate::config::TopicOverrides;
 use crate::metadata::copies::copy_of;
-use crate::metadata::producer_ids::{PRODUCER_IDS_BLOCK, ProducerIds};
+use crate::metadata::producer_ids::PRODUCER_IDS_BLOCK;
 use crate::metadata::testing::producer_id;
 use crate::metadata::{MetadataFinding, NewTopic, verify_metadata};
 
@@ -66,25 +66,6 @@ fn everything_is_there_again_after_a_restart() {
         assert_eq!(image.node.placement(topic.id), before.node.placement(topic.id));
     }
     assert_eq!((before.cluster.starts(), image.cluster.starts()), (1, 2));
-}
-
-#[test]
-fn producer_ids_are_never_given_out_twice() {
-    let sim = SimEnv::new(1);
-    let env = sim.env();
-    let mut last = -1;
-    for _ in 0..3 {
-        let store = open(&env);
-        let ids = ProducerIds::default();
-        for _ in 0..=PRODUCER_IDS_BLOCK {
-            let reserved = store.change(|draft| ids.reserve(draft)).expect("durable");
-            let ProducerId(id) = ids.take(reserved);
-            assert!(id > last, "{id} after {last}");
-            last = id;
-        }
-        drop(store);
-        sim.fs.crash();
-    }
 }
 
 #[test]

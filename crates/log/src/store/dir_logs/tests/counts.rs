@@ -12,9 +12,14 @@ const APPENDERS: u64 = 3;
 /// Of each of them.
 const APPENDS: u64 = 600;
 
-/// Waits until the owners of everything that was submitted were told.
+/// Whether the owners of everything that was submitted were told.
+fn is_drained(store: &LogStore) -> bool {
+    store.journals().all(riverrun_journal::Journal::has_delivered_all)
+}
+
+/// Waits for that.
 fn drain(store: &LogStore) {
-    while !store.journals().all(riverrun_journal::Journal::has_delivered_all) {
+    while !is_drained(store) {
         thread::yield_now();
     }
 }
@@ -116,6 +121,10 @@ fn nothing_is_counted_when_all_that_was_appended_is_settled_or_deleted() {
             let appenders: Vec<_> =
                 (0..APPENDERS).map(|number| scope.spawn(move || append(number))).collect();
             let appended: Vec<_> = appenders.into_iter().map(thread::ScopedJoinHandle::join).collect();
+            // The journal may wait for room, which only the settler makes.
+            while !settler.is_finished() && !is_drained(&store) {
+                thread::yield_now();
+            }
             is_over.store(true, Ordering::Relaxed);
             settler.join().unwrap();
             appended.into_iter().for_each(Result::unwrap);
