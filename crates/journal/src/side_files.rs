@@ -102,7 +102,7 @@ impl HeldFile {
         Ok(self.read_placed(env, dir, id)?.into_iter().map(|held| held.entry).collect())
     }
 
-    /// As [`read`], with the places of the entries in the file.
+    /// As [`Self::read`], with the places of the entries in the file.
     pub(crate) fn read_placed(
         &self,
         env: &Env,
