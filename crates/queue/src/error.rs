@@ -96,7 +96,7 @@ pub enum QueueError {
     },
     /// Another process kept a lock of the queue, or of a segment that it removes, for longer than the patience of the
     /// call. That process may be stopped.
-    #[error("another process did not release a lock of the queue in time")]
+    #[error("another appender holds the queue, and did not release it in time")]
     Busy,
     /// The named tailer is open elsewhere.
     #[error("{}: a tailer of this name is open already", path.display())]
