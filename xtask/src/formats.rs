@@ -39,7 +39,7 @@ const PAGES: &[Page] = &[
         "Embedded queue: control file, what recovery set aside, places of tailers, producers",
         &[
             "crates/queue/src/layout.rs",
-            "crates/queue/src/aside.rs",
+            "crates/queue/src/cut_dir.rs",
             "crates/queue/src/named.rs",
             "crates/broker/src/mounts/claim.rs",
         ],

@@ -65,7 +65,7 @@ fn a_directory_in_which_the_other_kind_lies_is_a_conflict() {
     assert!(refused.stderr.contains("\n  try: --data with another directory"), "{}", refused.stderr);
     let mut server = Server::start();
     let refused = run(&["queue", "create", server.data()]).ended(6);
-    assert!(refused.stderr.contains("as where a server keeps its data"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("shows that a server keeps its data here"), "{}", refused.stderr);
     assert_eq!(server.interrupt(), 0);
 }
 
