@@ -5,7 +5,7 @@ use std::io;
 
 use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 
-/// What is left when less than this cannot be taken is too little for anybody.
+/// The smallest piece that is tried. Room for less than this is of no use to a server.
 const PIECE_BYTES_MIN: u64 = 4096;
 
 /// Lets `file` grow until its file system takes no more, not even for the super user.

@@ -1,4 +1,4 @@
-//! What processes use in a run, and which program a server's process is.
+//! Processor time, memory and disk use of processes in a run, and the program of a server's process.
 //!
 //! Reads `/proc`, so it works on Linux only. A process that ends within a run keeps what it had at the last look.
 

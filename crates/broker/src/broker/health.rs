@@ -107,7 +107,7 @@ impl Broker {
         Health::of(found)
     }
 
-    /// What is wrong with log dirs and journals.
+    /// Adds the findings about log dirs and journals.
     fn look_at_storage(&self, found: &mut Vec<Finding>) {
         let of_dirs = |code, trouble: &dyn Fn(usize) -> Option<String>| -> Vec<Finding> {
             let told = (0..self.logs.dir_count()).filter_map(|dir| Some((dir, trouble(dir)?)));
@@ -142,7 +142,7 @@ impl Broker {
         cordoned.map(finding).collect()
     }
 
-    /// What somebody waits for.
+    /// The finding for a wait that the watchdog tells of.
     fn wait(&self, ToldWait { wait, is_trouble, text }: ToldWait) -> Finding {
         let journal = |index| self.logs.journals().nth(index).map(|journal| Object::journal(journal.dir()));
         let (code, object) = match wait {

@@ -30,7 +30,7 @@ use crate::partitions::Partitions;
 use crate::replicas::Replicas;
 use crate::supervisor::aside;
 
-/// What the catalog changes and looks at.
+/// The parts of the server that the catalog reads and changes.
 #[derive(Debug)]
 pub(crate) struct Ports {
     pub(crate) env: Env,
@@ -66,12 +66,12 @@ impl Catalog {
         }
     }
 
-    /// What there is in the cluster now.
+    /// The cluster's half of the image: topics, configs and epochs as of now.
     pub(crate) fn cluster(&self) -> Arc<ClusterImage> {
         self.log.cluster()
     }
 
-    /// What this node has of it now.
+    /// The node's half of the image: log dirs and placements as of now.
     pub(crate) fn node(&self) -> Arc<NodeImage> {
         self.ports.metadata.node()
     }

@@ -1,5 +1,4 @@
-//! What follows from a deletion: the files of the topic go, and once nothing is left anywhere that tells of it, the node
-//! forgets it.
+//! Removal of a deleted topic: its files go, and the node forgets it once no log dir and no journal tells of it any more.
 //!
 //! Everything here waits for the disk on a thread that may block, never on one that serves connections. What it writes down
 //! concerns this node alone, so that it goes to the node's own log.

@@ -1,4 +1,4 @@
-//! What a read may do that may have to wait for the disk: decided here and nowhere else.
+//! The plan decides how a read that may have to wait for the disk goes on. No other module decides it.
 //!
 //! Pure: facts in, a decision out. The pass of a fetch ([`crate::fetch`]) and the outbox of a connection ([`crate::net`])
 //! gather the facts and carry the decisions out; [`super::CatchUp`] remembers the cold spells. One call cannot decide it
@@ -13,8 +13,8 @@
 //! | a range is sent | which of its pages are cached | [`Thread::of_range`] |
 //!
 //! How far a reader is behind decides nothing here: it only says what leaves the page cache later ([`super::readers`]).
-//! Who has the next turn of a log dir is up to the line in which sources wait ([`crate::flow::inflate_offload`]). How
-//! much one read proves at most is the log's own bound.
+//! The line in which sources wait ([`crate::flow::inflate_offload`]) gives out the turns of a log dir. The log itself bounds
+//! how much one read proves.
 
 use std::time::Duration;
 
