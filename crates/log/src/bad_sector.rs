@@ -1,8 +1,8 @@
-//! Reading segments from a disk that does not give back all that it was given.
+//! Reading segments from a disk that has bad sectors.
 //!
-//! A bad sector fails the reads that touch it and no others, so whoever reads wants to know where it is
-//! ([`read_exact`], [`bad_sector`]), and whoever saves what can be saved reads on behind it ([`read_over`]). What that
-//! returns in its place is made up: it is for counting and copying, and nothing of it is ever served.
+//! A bad sector fails only the reads that touch it. So [`read_exact`] and [`bad_sector`] tell its position, and
+//! [`read_over`] saves the readable bytes behind it. The zeros that [`read_over`] puts in its place are for counting
+//! and copying; nothing of them is ever served.
 
 use std::io;
 use std::ops::Range;
@@ -10,25 +10,25 @@ use std::ops::Range;
 use riverrun_env::{File, is_device_error};
 use thiserror::Error;
 
-/// The page cache takes no less than this from a disk: around a bad sector as much cannot be read.
+/// The page cache reads at least so much from a disk: around a bad sector as much is unreadable.
 const BLOCK_BYTES: u64 = 4096;
 
-/// A read has come to a position of a file that the disk does not give back.
+/// A read has met bytes at this position of a file that the disk does not give back.
 #[derive(Clone, Copy, Debug, Error)]
 #[error("byte {0} cannot be read: the disk answers with an error")]
 struct BadSector(u64);
 
-/// Where the bad sector is that an error of [`read_exact`] is about, if it is about one.
+/// The position of the bad sector that an error of [`read_exact`] reports, if it reports one.
 pub(crate) fn bad_sector(error: &io::Error) -> Option<u64> {
     error.get_ref()?.downcast_ref().map(|BadSector(position)| *position)
 }
 
-/// An error of a file's use at `position`, which tells of that if it is the disk's.
+/// Adds `position` to an error of a file's use, if it is the disk's.
 pub(crate) fn at(position: u64, error: io::Error) -> io::Error {
     if is_device_error(&error) { io::Error::other(BadSector(position)) } else { error }
 }
 
-/// As [`File::read_exact_at`]; of a bad sector the error says where it is. `buffer` has what lies before it then.
+/// As [`File::read_exact_at`]; the error of a bad sector has its position. `buffer` has the bytes before it then.
 pub(crate) fn read_exact(file: &dyn File, buffer: &mut [u8], position: u64) -> io::Result<()> {
     let mut done = 0;
     while done < buffer.len() {
@@ -42,7 +42,7 @@ pub(crate) fn read_exact(file: &dyn File, buffer: &mut [u8], position: u64) -> i
     Ok(())
 }
 
-/// As [`read_exact`], with zeros in the place of what cannot be read, whose positions it answers.
+/// As [`read_exact`], with zeros in the place of unreadable bytes, whose positions it returns.
 pub(crate) fn read_over(file: &dyn File, buffer: &mut [u8], position: u64) -> io::Result<Vec<Range<u64>>> {
     let end = position + buffer.len() as u64;
     let index = |at: u64| usize::try_from(at - position).expect("inside the buffer");

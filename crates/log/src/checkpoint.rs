@@ -1,4 +1,4 @@
-//! What a log dir remembers between starts, in two kinds of files, each replaced atomically as a whole.
+//! The state that a log dir keeps between starts, in two kinds of files, each replaced atomically as a whole.
 //!
 //! The *checkpoint* of a log dir holds what each partition needs so that it can be opened lazily: without it every
 //! log would have to be read at start. The state of a partition's idempotent producers lies in it, too, as of the
@@ -29,22 +29,22 @@
 //!     producers since that state (producer_state/encoding.rs)
 //!   CRC-32C of all before     u32
 //! ```
-//! All big-endian. Of a partition whose recovery point is lost, because the checkpoint before was damaged, only the log
-//! start counts: nobody has looked at its log since. The version rises with each change of layout or of what it means; a newer
-//! one is refused by name, and so are versions 1 to 3: in the first two no log could be cut, and the third names files of
-//! producers that are no more.
+//! All big-endian. If a partition's recovery point is lost, because the checkpoint before was damaged, only the log
+//! start counts: its log has not been opened since. The version rises with each change of layout or meaning; a newer
+//! one is refused by name, and so are versions 1 to 3: in the first two no log could be cut, and the third names files
+//! of producers that are no more.
 //!
-//! *Cuts* says how often the log had been cut (`partition_log/cut.rs`): entries of the journal that came before the last of these
-//! are in the segments, or were cut off. If no checkpoint has covered the log since, *cut at* says where it ended then, and what lies
-//! beyond in its segments counts for nothing. The producers are those of the recovery point that the log had before it was cut,
-//! *producers as of*.
+//! *Cuts* counts the cuts of the log (`partition_log/cut.rs`): entries of the journal from before the last of these are
+//! in the segments, or were cut off. *Cut at* is the log's end after that cut, if no checkpoint has covered the log
+//! since; bytes beyond it in the segments count for nothing. The producers are those of the recovery point that the log
+//! had before it was cut, *producers as of*.
 //!
-//! A start that has no space for another checkpoint takes it back that the server has stopped cleanly: it inverts the last
-//! byte of the version (251 for 4). The file is as good as before then, with the checksum that it had. A program that does not
-//! know of this takes it for one of a newer version.
+//! A start that has no space for another checkpoint withdraws the statement that the server has stopped cleanly: it
+//! inverts the last byte of the version (251 for 4). The file is as good as before then, with the checksum that it had.
+//! A program that does not know of this takes it for one of a newer version.
 //!
-//! Guarantees: a flipped, missing or added byte is found; decoding is bounded by the length of the input. Writing and syncing
-//! is the caller's.
+//! Guarantees: a flipped, missing or added byte is found; decoding is bounded by the length of the input. The caller
+//! writes and syncs.
 
 use std::collections::BTreeMap;
 
@@ -64,8 +64,8 @@ pub const CHECKPOINT_VERSION: u16 = 4;
 const CHECKPOINT_NAME: &str = "the checkpoint of a log dir";
 const CHECKPOINT_MAGIC: [u8; 8] = *b"RRlogdir";
 const FLAG_CLEAN: u16 = 1;
-/// Where the last byte of a checkpoint's version is. Inverted, it says of one that was clean that it is so no more: one
-/// byte is written or is not, and no flipped bit makes one of the other.
+/// The place of the last byte of a checkpoint's version. Inverted, it withdraws a clean checkpoint's flag: one byte is
+/// written or is not, and no flipped bit makes one of the other.
 pub(crate) const VERSION_BYTE_AT: usize = CHECKPOINT_MAGIC.len() + 1;
 const CHECKSUM_BYTES: usize = size_of::<u32>();
 /// Fields of a partition that take eight bytes each.
@@ -74,17 +74,17 @@ const PARTITION_FIELDS: usize = 8;
 const PARTITION_BYTES_MIN: usize =
     16 + size_of::<i32>() + PARTITION_FIELDS * size_of::<i64>() + size_of::<u32>() + size_of::<u32>();
 
-/// What the checkpoint says about one partition.
+/// The checkpoint's statements about one partition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PartitionCheckpoint {
     /// Everything below is synced to the segments: damage below is corruption, at or above it a torn tail.
     pub recovery_point: Offset,
-    /// What an earlier checkpoint said is lost, and nobody has looked at the log since: only the log start is known, and
-    /// the log may reach anywhere.
+    /// The statements of an earlier checkpoint are lost, and the log has not been opened since: only the log start is
+    /// known, and the log may reach anywhere.
     pub is_lost: bool,
-    /// How often the log had been cut.
+    /// Number of cuts of the log.
     pub cuts: u32,
-    /// Where it was cut last, if no checkpoint has covered it since. All that was left of it then is synced.
+    /// The log's end after its last cut, if no checkpoint has covered it since. All that was left then is synced.
     pub cut_end: Option<Offset>,
     /// First offset that readers may see.
     pub log_start: Offset,
@@ -92,11 +92,12 @@ pub struct PartitionCheckpoint {
     pub log_end: Offset,
     /// First offset that compaction has not covered, for a log that was compacted.
     pub first_dirty: Option<Offset>,
-    /// Offset of the state file that says what the producers were then, if one is needed.
+    /// Offset of the state file that has the producers as of there, if one is needed.
     pub producers_at: Option<Offset>,
-    /// The recovery point that `producers` and the state file go with: it may have been cut back since.
+    /// The recovery point that `producers` and the state file go with: the log may have been cut below it since.
     pub producers_end: Offset,
-    /// As of then, the producers that have appended at or above `producers_at`; all if no state file is named.
+    /// The producers, as of `producers_end`, that have appended at or above `producers_at`; all if no state file is
+    /// named.
     pub producers: EncodedProducers,
     /// Bytes of all segments, for answers about sizes that must not open the partition.
     pub size_bytes: u64,
@@ -107,7 +108,7 @@ pub struct PartitionCheckpoint {
 /// The checkpoint of one log dir.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DirCheckpoint {
-    /// The server stopped cleanly after writing this. A hint about how much there is to do, never a proof that the
+    /// The server stopped cleanly after writing this. A hint at how little there is to do, never a proof that the
     /// segments are intact.
     pub is_clean: bool,
     /// Counts the checkpoints of this log dir.
@@ -140,7 +141,7 @@ impl DirCheckpoint {
             let mut before = bytes.to_vec();
             before[VERSION_BYTE_AT] = !version;
             let checkpoint = Self::decode(&before)?;
-            // Of another one nobody had to take that back.
+            // Only the flag of a clean checkpoint is ever withdrawn.
             let was_clean = checkpoint.is_clean.then_some(Self { is_clean: false, ..checkpoint });
             return was_clean.ok_or(DecodeError::Invalid("flags"));
         }
@@ -172,7 +173,7 @@ impl DirCheckpoint {
 }
 
 impl PartitionCheckpoint {
-    /// Of a partition that has nothing durable, as far as is known.
+    /// A partition that has nothing durable, as far as is known.
     pub(crate) fn starting_at(log_start: Offset) -> Self {
         Self {
             recovery_point: Offset::ZERO,
@@ -190,8 +191,9 @@ impl PartitionCheckpoint {
         }
     }
 
-    /// Takes over a change that was written down after the checkpoint. A log never ends below its start, also where its end was
-    /// lost with the power. What a cut has left is in the segments, and synced; the producers stay as they were.
+    /// Takes over a change that was written down after the checkpoint. A log never ends below its start, also where its
+    /// end was lost with the power. Records below a cut are in the segments, and synced; the producers stay as they
+    /// were.
     pub(crate) fn change(&mut self, change: Change) {
         match change {
             Change::Start(log_start) => self.log_start = self.log_start.max(log_start),
@@ -203,7 +205,7 @@ impl PartitionCheckpoint {
                 self.first_dirty = self.first_dirty.map(|first_dirty| first_dirty.min(end));
                 self.epochs.truncate_end(end);
             }
-            // The checkpoint knows of it.
+            // The checkpoint knows of it already.
             Change::Cut { .. } => {}
         }
         self.log_end = self.log_end.max(self.log_start);
@@ -214,7 +216,7 @@ impl PartitionCheckpoint {
         self.cut_end.unwrap_or(self.recovery_point)
     }
 
-    /// Of a partition that is there, while what was known of it is lost.
+    /// A partition that exists, and whose state is lost.
     pub(crate) fn lost() -> Self {
         Self { is_lost: true, ..Self::starting_at(Offset::ZERO) }
     }
@@ -257,7 +259,7 @@ impl PartitionCheckpoint {
     }
 }
 
-/// Puts a checksum of all behind it.
+/// Appends the checksum of `out`.
 pub(crate) fn seal(mut out: Vec<u8>) -> Vec<u8> {
     let checksum = crc32c::crc32c(&out);
     out.extend_from_slice(&checksum.to_be_bytes());

@@ -1,8 +1,8 @@
-//! Options of one log as plain typed values, with Kafka 4.3's defaults. Durability has none there: the default is the
-//! level that a store without a journal can keep, and the server sets its own.
+//! Options of one log as plain typed values, with Kafka 4.3's defaults. Kafka has no default for durability: here it is
+//! the level that a store without a journal can keep, and the server sets its own.
 //!
-//! The broker owns their names, ranges and texts; here is only what the log acts on. A limit that Kafka spells -1
-//! is `None`.
+//! The broker owns their names, ranges and texts; here are only the values that the log acts on. A limit that Kafka
+//! spells -1 is `None`.
 
 use riverrun_records::{Compression, TimestampType};
 use riverrun_types::DurabilityLevel;
@@ -10,7 +10,7 @@ use riverrun_types::DurabilityLevel;
 /// One day in milliseconds.
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// What happens to old records (`cleanup.policy`). Both at once is allowed, and so is neither.
+/// The policy for old records (`cleanup.policy`). Both at once is allowed, and so is neither.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CleanupPolicy {
     /// Segments go by time and size.
@@ -31,7 +31,7 @@ pub struct CompressionLevels {
 }
 
 impl CompressionLevels {
-    /// The level for `codec`; 0 for those that know none.
+    /// The level for `codec`; 0 for a codec without levels.
     pub fn of(&self, codec: Compression) -> i32 {
         match codec {
             Compression::Gzip => self.gzip,
@@ -42,7 +42,7 @@ impl CompressionLevels {
     }
 }
 
-/// Options of one log. Each field names Kafka's option for a topic, or for the server where there is no other.
+/// Options of one log. Each field names Kafka's option for a topic, or for the server if topics have none.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogConfig {
     /// `segment.bytes`: a segment is rolled before it grows past this.
@@ -81,15 +81,15 @@ pub struct LogConfig {
     pub compression: Option<Compression>,
     /// `compression.gzip.level`, `compression.lz4.level`, `compression.zstd.level`.
     pub compression_levels: CompressionLevels,
-    /// `file.delete.delay.ms`: how long the files of a deleted segment stay, for those who still read them.
+    /// `file.delete.delay.ms`: how long the files of a deleted segment stay, for readers that still have them.
     pub file_delete_delay_ms: u64,
     /// `producer.id.expiration.ms` of the server: how long a silent idempotent producer is remembered.
     pub producer_id_expiration_ms: u64,
-    /// `durability`: what an acked record survives.
+    /// `durability`: the failures that an acked record survives.
     pub durability: DurabilityLevel,
 }
 
-/// Kafka's largest `long`: what it takes for "no limit" where -1 is not allowed.
+/// Kafka's largest `long`: its "no limit" for options that do not take -1.
 const KAFKA_LONG_MAX: u64 = i64::MAX.unsigned_abs();
 
 impl LogConfig {

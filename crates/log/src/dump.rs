@@ -14,11 +14,11 @@ use crate::scan::{BatchScan, ScanStop};
 /// One batch of a dumped file.
 #[derive(Clone, Debug)]
 pub struct DumpedBatch {
-    /// Where it begins in the file.
+    /// Its position in the file.
     pub position: u64,
     /// Its header.
     pub header: BatchHeader,
-    /// All its bytes, for those who want the records.
+    /// All its bytes, for callers that want the records.
     pub bytes: Vec<u8>,
 }
 
@@ -34,7 +34,7 @@ pub struct SegmentDump {
 }
 
 impl SegmentDump {
-    /// Opens the file at `path`. Its name says at which offset it begins; a file of another name is read all the
+    /// Opens the file at `path`. Its name has the offset at which it begins; a file of another name is read all the
     /// same.
     pub fn open(env: &Env, path: &Path) -> Result<Self, LogError> {
         let io = |error| LogError::io(path, error);

@@ -1,27 +1,27 @@
 //! How often a segment may end before it is large: an allowance that time gives back.
 //!
-//! Each segment costs two files and a few system calls, whatever lies in it. Where options ask for a new one with every
-//! batch (`segment.index.bytes=4`, `segment.ms=1`), who settles would do nothing else, and who waits for the journal's space
-//! would wait for all of that. So a small segment ends for its index or its time only while its log and its log dir have
-//! some of their allowance left, and grows otherwise. Pure: the time comes in as an argument.
+//! Each segment costs two files and a few system calls, however small it is. If options ask for a new one with every
+//! batch (`segment.index.bytes=4`, `segment.ms=1`), the settler would do nothing else, and producers that wait for the
+//! journal's space would wait for all of that. So a small segment ends for its index or its time only while its log and
+//! its log dir have some of their allowance left, and grows otherwise. Pure: the time comes in as an argument.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// A segment ends for its index or its time whatever was allowed once it holds so many bytes: the smallest that
-/// `segment.bytes` may ask for. Segments of this size cost little beside what was written into them.
+/// A segment of so many bytes ends for its index or its time without an allowance: the smallest value of
+/// `segment.bytes`. Segments of this size cost little beside the writing of their bytes.
 pub(crate) const SMALL_SEGMENT_BYTES: u64 = 1024 * 1024;
 
-/// A log may end so many small segments at once, and one in each interval in the long run: about 20 ms of work at first, and
-/// then hardly any. More than that nobody needs: what has come of age in between is ended by the upkeep.
+/// A log may end so many small segments at once, and one in each interval in the long run: about 20 ms of work at
+/// first, and then hardly any. More is never needed: the upkeep ends the segments that have come of age in between.
 const LOG_BURST: u32 = 64;
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 /// The same of all logs of a log dir: a third of a second of work at once, and two percent of a processor for good.
 const DIR_BURST: u32 = 1024;
 const DIR_INTERVAL: Duration = Duration::from_millis(16);
 
-/// What a log or a log dir is allowed.
+/// The allowance of a log or a log dir.
 ///
 /// Invariants: `used_until` is when all that was taken will have been given back.
 #[derive(Debug)]
@@ -58,12 +58,12 @@ impl EarlyRolls {
         Self(Mutex::new(Allowance::of_dir()))
     }
 
-    /// Whether a log of this allowance may end a small segment at monotonic time `now`.
+    /// Whether a log with the allowance `log` may end a small segment at monotonic time `now`.
     pub(crate) fn may(&self, log: &Allowance, now: Duration) -> bool {
         log.has_some(now) && self.0.lock().has_some(now)
     }
 
-    /// It has.
+    /// A small segment was ended.
     pub(crate) fn take(&self, log: &mut Allowance, now: Duration) {
         log.take(now);
         self.0.lock().take(now);
@@ -74,7 +74,7 @@ impl EarlyRolls {
 mod tests {
     use super::*;
 
-    /// How many a log may end one after another.
+    /// The number of small segments that a log may end one after another.
     fn take_all(dir: &EarlyRolls, log: &mut Allowance, now: Duration) -> u32 {
         let mut count = 0;
         while dir.may(log, now) {

@@ -1,13 +1,13 @@
 //! Leader epochs of one partition: which epoch began at which offset.
 //!
-//! A client that sees an epoch it did not expect asks where that epoch ended (`OffsetForLeaderEpoch`); the answer
-//! tells it how much of what it has read is still true. The rules are those of KIP-101 and KIP-279.
+//! A client that sees an unexpected epoch asks where that epoch ended (`OffsetForLeaderEpoch`); the answer tells it how
+//! much of the records that it has read is still true. The rules are those of KIP-101 and KIP-279.
 //!
-//! An epoch has an entry once a record was appended in it, and needs none before. While it leads it begins at the log end, and
-//! that it leads is durable in the metadata before anybody is answered. When another one leads, that begins at the same offset
-//! and takes its place, as it does in Kafka. So no answer of before a kill is contradicted after it.
+//! An epoch has an entry once a record was appended in it, and needs none before. An epoch that leads begins at the log
+//! end, and its leading is durable in the metadata before anything is answered. The next one begins at the same offset
+//! and takes its place, as it does in Kafka. So no answer from before a kill is contradicted after it.
 //!
-//! Pure: no I/O. The checkpoint carries the encoded list; recovery adds what the batches after it say.
+//! Pure: no I/O. The checkpoint carries the encoded list; recovery adds the epochs of the batches after it.
 
 use riverrun_types::{LeaderEpoch, Offset};
 
@@ -53,8 +53,8 @@ impl EpochCache {
 
     /// Notes that `epoch` appends from `start_offset` on; `true` if that is news.
     ///
-    /// An entry that contradicts the new one (an epoch as new or newer, or one that began there or later) is
-    /// dropped: its records are being written over. Negative arguments are ignored: they are Kafka's sentinels.
+    /// An entry that contradicts the new one (an epoch as new or newer, or one that began there or later) is dropped:
+    /// its records are being written over. Negative arguments are ignored: they are Kafka's sentinels.
     pub fn assign(&mut self, epoch: LeaderEpoch, start_offset: Offset) -> bool {
         if epoch.0 < 0 || start_offset.0 < 0 {
             return false;
@@ -75,9 +75,9 @@ impl EpochCache {
         true
     }
 
-    /// Where `requested` ended, as `OffsetForLeaderEpoch` answers it: the largest known epoch that is not newer
-    /// than the requested one, and the offset at which the epoch after it began. `leading` is the epoch of the next
-    /// append; where nothing was appended in it yet, it begins at `log_end`, as a leader of Kafka notes when it begins.
+    /// The end of `requested`, as `OffsetForLeaderEpoch` answers it: the largest known epoch that is not newer than the
+    /// requested one, and the offset at which the epoch after it began. `leading` is the epoch of the next append;
+    /// before its first append it begins at `log_end`, as a leader of Kafka notes when it begins.
     ///
     /// - The latest epoch ends at `log_end`.
     /// - An epoch older than all that are known answers itself and the start of the oldest known one: its records

@@ -1,7 +1,7 @@
-//! What can go wrong in the log, by what the caller has to answer.
+//! Errors of the log, by the caller's answer to them.
 //!
-//! Every error names the file it is about. A partition that is found corrupt answers [`LogError::Corrupt`] from
-//! then on, until someone has looked; the other partitions go on.
+//! Every error names the file it is about. A partition that is found corrupt answers [`LogError::Corrupt`] from then
+//! on, until a start finds it mended; the other partitions go on.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,46 +25,46 @@ pub enum LogError {
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: Arc<io::Error>,
     },
-    /// A write or a sync failed, and not for want of space or anything else that comes back: the log dir fails with
-    /// it, and callers see [`LogError::DirFailed`].
+    /// A write or a sync failed, and not for a shortage, which may end: the log dir fails with it, and callers see
+    /// [`LogError::DirFailed`].
     #[error("{}: writing failed: {source}", path.display())]
     Write {
         /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: Arc<io::Error>,
     },
-    /// Bytes that were once durable are not what was written.
+    /// Bytes that were once durable have changed.
     #[error("{} is corrupt at byte {position}: {what}", path.display())]
     Corrupt {
         /// The file.
         path: PathBuf,
-        /// Where in it.
+        /// The position in it.
         position: u64,
-        /// What is wrong there.
+        /// The fault there.
         what: String,
     },
-    /// The disk does not give back this place of a segment: it has a bad sector there. What lies around it is read as
-    /// before, and nobody knows whether it stays so.
+    /// The disk does not give back this place of a segment: it has a bad sector there. Bytes around it are read as
+    /// before; the place may become readable again.
     #[error("{} cannot be read at byte {position}: the disk answers with an error", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Where in it.
+        /// The position in it.
         position: u64,
     },
-    /// A file or a directory that was in use is not where it was. What was written to it since may be lost.
+    /// A file or a directory that was in use is not at its place. Bytes that were written to it since may be lost.
     #[error("{} {how}", path.display())]
     Vanished {
         /// The file or directory.
         path: PathBuf,
-        /// What became of it.
+        /// How it vanished.
         how: Vanishing,
     },
-    /// Files of the log are not where they were, and retention or compaction is at work on them: it is looked again.
+    /// Files of the log are not at their places, and retention or compaction is at work on them: the look is repeated.
     #[error("files of partition {0} are being removed or replaced")]
     BeingReshaped(PartitionId),
     /// The log is being cut: nothing is appended to it meanwhile.
@@ -77,23 +77,23 @@ pub enum LogError {
     CutTooFar {
         /// The partition.
         id: PartitionId,
-        /// Where it was to be cut.
+        /// The requested end of the log.
         offset: Offset,
-        /// Where it can be cut first.
+        /// The first offset at which it can be cut.
         from: Offset,
     },
     /// The log cannot be cut before its level has changed, or a checkpoint has taken the place of one that was damaged.
     #[error("partition {0} cannot be cut now")]
     CutWaits(PartitionId),
-    /// A batch that is what was written, and that inflates to more than anybody here reads, or has no memory for. It
-    /// is left alone, and so is the partition.
+    /// An intact batch that inflates to more than the server reads, or than it has memory for. It is left alone, and so
+    /// is the partition.
     #[error("{}: the batch at byte {position} is intact and cannot be processed: {source}", path.display())]
     Unprocessed {
         /// The file.
         path: PathBuf,
-        /// Where in it.
+        /// The position in it.
         position: u64,
-        /// What there is too much of.
+        /// The exceeded bound.
         source: BatchError,
     },
     /// A file of ours cannot be read: another kind, a newer version, damage.
@@ -101,7 +101,7 @@ pub enum LogError {
     Format {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         source: DecodeError,
     },
     /// Another process holds the log dir.
@@ -110,8 +110,8 @@ pub enum LogError {
         /// The log dir.
         path: PathBuf,
     },
-    /// A write or a sync in the log dir has failed. What was not synced before may be lost although it can still be
-    /// read, so nothing more is written there until a restart.
+    /// A write or a sync in the log dir has failed. Unsynced bytes may be lost although they can still be read, so
+    /// nothing more is written there until a restart.
     #[error("log dir {} has failed: {reason}", path.display())]
     DirFailed {
         /// The log dir.
@@ -119,8 +119,8 @@ pub enum LogError {
         /// The failure.
         reason: String,
     },
-    /// The log dir has no room for this append, or for what a compaction would write. It is tried again later: space comes
-    /// back by retention, or somebody makes some.
+    /// The log dir has no room for this append, or for a compaction's output. It is tried again later: retention or an
+    /// administrator may make room.
     #[error(
         "log dir {} has {available_bytes} bytes left, of which {reserve_bytes} are kept in reserve",
         path.display()
@@ -128,15 +128,15 @@ pub enum LogError {
     DirFull {
         /// The log dir.
         path: PathBuf,
-        /// What was left when it was last measured.
+        /// Bytes that were left at the last measurement.
         available_bytes: u64,
-        /// What clients and compaction may not use.
+        /// Bytes that clients and compaction may not use.
         reserve_bytes: u64,
     },
     /// A journal cannot be opened or read.
     #[error(transparent)]
     Journal(JournalError),
-    /// The partition's journal has failed: nothing more is acked that would have to be in it, until a restart.
+    /// The partition's journal has failed: no append that needs it is acked any more, until a restart.
     #[error("the journal has failed: {0}")]
     JournalFailed(JournalError),
     /// A level that syncs needs a journal.
@@ -145,8 +145,8 @@ pub enum LogError {
         /// The level.
         level: DurabilityLevel,
     },
-    /// What the partition has could not be brought into its segments: the journal keeps it, or keeps it aside, and the
-    /// partition takes nothing more until it is there. The log says what stands in the way.
+    /// Records of the partition could not be brought into its segments: the journal keeps them, or keeps them aside,
+    /// and the partition takes nothing more until they are there. The process's log tells the reason.
     #[error(
         "partition {0} takes nothing more: records of it cannot be written to its log dir, and stay in the journal, or only \
          in memory where their level has none, until they can"
@@ -155,25 +155,25 @@ pub enum LogError {
     /// The level of a partition could not be changed now; it is tried again.
     #[error("the durability of partition {0} cannot be changed now")]
     LevelWaits(PartitionId),
-    /// Some log could not be covered by a checkpoint: what the journal has of it is nowhere else.
+    /// Some log could not be covered by a checkpoint: its records in the journal are nowhere else.
     #[error("the journal in {} holds records that no checkpoint covers", path.display())]
     NotSettled {
         /// The journal's directory.
         path: PathBuf,
     },
-    /// There is no time left to bring what the journals hold into the segments: the store is being closed.
+    /// There is no time left to bring the journals' records into the segments: the store is being closed.
     #[error("the log store is being closed, and what the journals hold is left to them")]
     OutOfTime,
-    /// The disk of the log dir has not answered for seconds, and what is appended would have to wait for it.
+    /// The disk of the log dir has not answered for seconds, and an append would have to wait for it.
     #[error("log dir {} does not answer", path.display())]
     DirHangs {
         /// The log dir.
         path: PathBuf,
     },
-    /// What was appended to the partition before could not be written, and whoever has appended that was not told.
+    /// Earlier records of the partition could not be written, and their producers have had no answer.
     #[error("appends to partition {0} were lost")]
     Lost(PartitionId),
-    /// What the journals hold was not brought into the segments yet.
+    /// The journals' records were not brought into the segments yet.
     #[error("the journals' entries are still being recovered")]
     NotRecovered,
     /// The partition was deleted while the caller held it.
@@ -185,7 +185,7 @@ pub enum LogError {
 }
 
 impl LogError {
-    /// What an error of the system says of the file; [`LogError::Unreadable`] if it tells where a bad sector is.
+    /// An error of the system about the file; [`LogError::Unreadable`] if it tells the position of a bad sector.
     pub(crate) fn io(path: &Path, source: io::Error) -> Self {
         match bad_sector(&source) {
             Some(position) => Self::Unreadable { path: path.to_path_buf(), position },
@@ -193,8 +193,8 @@ impl LogError {
         }
     }
 
-    /// Judges an error of a write. Shortages pass, and a name that someone took away, or gave to something else, is not the disk's fault; all else
-    /// says that the disk does not keep what it is given.
+    /// Judges an error of a write. Shortages pass, and a name that was removed, or given to something else, is not the
+    /// disk's fault; any other error says that the disk does not keep its bytes.
     pub(crate) fn write(path: &Path, source: io::Error) -> Self {
         let is_name = is_odd_file(&source)
             || matches!(
@@ -213,7 +213,7 @@ impl LogError {
         Self::Corrupt { path: path.to_path_buf(), position, what: what.into() }
     }
 
-    /// What follows from a batch in the file that cannot be used: damage only if its bytes are wrong.
+    /// The error of an unusable batch in the file: damage only if its bytes are wrong.
     pub(crate) fn batch(path: &Path, position: u64, source: BatchError) -> Self {
         if source.is_damage() {
             Self::corrupt(path, position, source.to_string())
@@ -222,12 +222,12 @@ impl LogError {
         }
     }
 
-    /// Whether the process, or the machine, has no descriptor left for what was to be opened.
+    /// Whether an opening failed because the process, or the machine, has no descriptor left.
     pub fn is_descriptor_shortage(&self) -> bool {
         matches!(self, Self::Io { source, .. } if is_descriptor_shortage(source))
     }
 
-    /// What the caller should do.
+    /// The caller's right reaction.
     pub fn kind(&self) -> ErrorKind {
         match self {
             // Space may come back: retention, or an administrator, makes some. So may descriptors and memory.
@@ -260,7 +260,7 @@ impl LogError {
         }
     }
 
-    /// Whether the disk, or the user's share of it, is full. A file that may not grow says nothing of the others.
+    /// Whether the disk, or the user's share of it, is full. A file at its largest size says nothing of other files.
     pub(crate) fn is_full(&self) -> bool {
         let Self::Io { source, .. } = self else { return false };
         matches!(
@@ -286,7 +286,7 @@ pub enum AppendError {
     /// The batch is damaged or breaks a rule.
     #[error(transparent)]
     Batch(#[from] BatchError),
-    /// Some records of it break rules of the topic.
+    /// Some of its records break rules of the topic.
     #[error("{0}")]
     Records(RefusedRecords),
     /// The batch is larger than `max.message.bytes`.
@@ -310,7 +310,7 @@ pub enum AppendError {
     LargerThanJournal {
         /// Their size.
         bytes: usize,
-        /// What fits.
+        /// The limit.
         bytes_max: usize,
     },
     /// The producer's sequence or epoch does not fit.
@@ -331,7 +331,7 @@ impl From<ProduceError> for AppendError {
 }
 
 impl AppendError {
-    /// What the caller should do.
+    /// The caller's right reaction.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Batch(error) => error.kind(),
@@ -345,7 +345,7 @@ impl AppendError {
     }
 }
 
-/// Why nothing was read.
+/// Why a read failed.
 #[derive(Clone, Debug, Error)]
 pub enum ReadError {
     /// The offset is outside the log.
@@ -361,13 +361,13 @@ pub enum ReadError {
     /// The storage failed.
     #[error(transparent)]
     Storage(#[from] LogError),
-    /// The index of the segment has no entry near the offset: to find it takes longer than the reader was willing to wait.
+    /// The index of the segment has no entry near the offset: the search takes longer than the reader allows.
     #[error("the offset lies far from all entries of its segment's index")]
     FarFromIndex,
 }
 
 impl ReadError {
-    /// What the caller should do.
+    /// The caller's right reaction.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::OutOfRange { .. } => ErrorKind::FixRequest,

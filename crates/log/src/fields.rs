@@ -46,12 +46,12 @@ pub enum DecodeError {
     /// The index is intact, and of another segment.
     #[error("this is the index of partition {partition}, of its segment from offset {base_offset} on")]
     OtherSegment {
-        /// Whose it is.
+        /// The partition of that segment.
         partition: PartitionId,
-        /// Where that segment begins.
+        /// The base offset of that segment.
         base_offset: Offset,
     },
-    /// Something else than a file is under the name.
+    /// Another thing than a file is under the name.
     #[error(transparent)]
     Odd(OddFile),
     /// The disk does not give back this byte of the file.
@@ -60,7 +60,7 @@ pub enum DecodeError {
 }
 
 impl DecodeError {
-    /// All of these mean damage or a wrong file: someone has to look.
+    /// All of these mean damage or a wrong file, which needs an administrator.
     pub fn kind(&self) -> ErrorKind {
         ErrorKind::GiveUp
     }

@@ -1,4 +1,4 @@
-//! Names of the files of a partition: an offset of 20 digits, and what kind of file it is.
+//! Names of a partition's files: an offset of 20 digits, and an ending for the kind of file.
 
 use riverrun_types::Offset;
 
@@ -18,7 +18,7 @@ pub(crate) const NEW_SUFFIX: &str = ".new";
 /// Digits of an offset in a name.
 const DIGITS: usize = 20;
 
-/// The offset that a file of this ending is named by; none if it is not named as we name files.
+/// The offset in a name with this ending; none if the name is not one of ours.
 pub(crate) fn parse_name(name: &str, suffix: &str) -> Option<Offset> {
     let digits = name.strip_suffix(suffix)?;
     if digits.len() != DIGITS || !digits.bytes().all(|byte| byte.is_ascii_digit()) {

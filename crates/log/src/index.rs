@@ -45,7 +45,7 @@ pub(crate) const INTERVAL_BYTES_MAX: u32 = 16 * 1024;
 /// Offsets that one segment may span: Kafka's bound.
 pub(crate) const OFFSET_SPAN_MAX: i64 = i32::MAX as i64;
 
-/// Said of an entry whose checksum is wrong.
+/// The error for an entry whose checksum is wrong.
 pub(crate) const BAD_ENTRY: DecodeError = DecodeError::Checksum("an entry of a segment's index");
 
 const MAGIC: &[u8; 8] = b"RRsegidx";
@@ -59,7 +59,7 @@ const _: () = assert!(STAMP_BYTES == 21);
 /// The bytes of a batch that go into the running checksum.
 pub(crate) type Stamp = [u8; STAMP_BYTES];
 
-/// Whose index it is.
+/// The segment that an index belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IndexHeader {
     pub(crate) partition: PartitionId,
@@ -106,7 +106,7 @@ impl IndexHeader {
         }
     }
 
-    /// What the CRC of each entry begins with.
+    /// Start value of each entry's CRC.
     fn seed(self) -> u32 {
         crc32c::crc32c(&self.encode())
     }
@@ -168,12 +168,12 @@ impl EntryCodec {
     }
 }
 
-/// Where entry `number` lies in the file.
+/// Position of entry `number` in the file.
 pub(crate) fn entry_position(number: u32) -> u64 {
     HEADER_BYTES as u64 + u64::from(number) * ENTRY_BYTES as u64
 }
 
-/// What the next entry would say, kept while batches are appended or scanned.
+/// The content of the next entry, kept while batches are appended or scanned.
 ///
 /// Invariants: describes all batches before `position`; `indexed_position` is that of the last entry, 0 without one.
 #[derive(Clone, Copy, Debug)]
@@ -187,8 +187,8 @@ pub(crate) struct IndexCursor {
 }
 
 impl IndexCursor {
-    /// A cursor at a boundary that has an entry, or at the start. Entries come closer than `interval_bytes` where that is
-    /// above the bound.
+    /// A cursor at a boundary that has an entry, or at the start. Entries come at least every [`INTERVAL_BYTES_MAX`],
+    /// however large `interval_bytes` is.
     pub(crate) fn at(base_offset: Offset, entry: IndexEntry, interval_bytes: u32) -> Self {
         Self {
             base_offset,
@@ -206,7 +206,7 @@ impl IndexCursor {
         is_due.then(|| self.entry(offset))
     }
 
-    /// The entry for the end of the batches so far, unless the last one says it already.
+    /// The entry for the end of the batches so far, unless the last entry is there.
     pub(crate) fn end_entry(&mut self, next_offset: Offset) -> Option<IndexEntry> {
         (self.position > self.indexed_position).then(|| self.entry(next_offset))
     }
@@ -229,14 +229,14 @@ impl IndexCursor {
         self.running_checksum = crc32c::crc32c_append(self.running_checksum, stamp);
     }
 
-    /// Takes in a damaged batch at the cursor, of which only the stamp may be believed, and that it ends at `end`.
+    /// Takes in a damaged batch at the cursor. Only its stamp and its end may be believed.
     pub(crate) fn pass_damaged(&mut self, end: u64, stamp: &Stamp) {
         self.position = end;
         self.running_checksum = crc32c::crc32c_append(self.running_checksum, stamp);
     }
 }
 
-/// Said where the batches before an entry at `position` have another running checksum.
+/// The fault if the batches before an entry at `position` have another running checksum.
 pub(crate) fn not_written(position: u64) -> String {
     format!("the batches from here to byte {position} are not those that were written (running checksum)")
 }

@@ -20,13 +20,13 @@ const READ_ENTRIES: usize = 4096;
 #[derive(Debug, Default)]
 pub(crate) struct IndexContent {
     pub(crate) entries: Vec<IndexEntry>,
-    /// What is wrong with the file first, and where.
+    /// The file's first fault, and its position.
     pub(crate) flaw: Option<(u64, String)>,
 }
 
 impl IndexContent {
-    /// Reads the file at `path`, which must have this header, and of which the `.log` beside it says how long it may be.
-    /// Fails only if the system cannot read.
+    /// Reads the file at `path`, which must have this header; the size of the `.log` beside it bounds its length. Fails
+    /// only if the system cannot read.
     pub(crate) fn read(env: &Env, path: &Path, header: IndexHeader) -> Result<Self, LogError> {
         match env.fs.open(path, OpenMode::Read) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -43,7 +43,7 @@ impl IndexContent {
         }
     }
 
-    /// As [`Self::read`], of a file that is open and belongs to a `.log` of `log_bytes`.
+    /// As [`Self::read`], for a file that is open and belongs to a `.log` of `log_bytes`.
     pub(crate) fn read_file(file: &dyn File, header: IndexHeader, log_bytes: u64) -> io::Result<Self> {
         let len = file.len()?;
         let mut head = [0; HEADER_BYTES];
@@ -58,7 +58,7 @@ impl IndexContent {
         }
         let end = entry_position(entries_max(log_bytes));
         let mut content = Self::default();
-        // One more than there can be: of a `.log` that was cut, it tells where that went on to.
+        // One more than there can be: it tells where a `.log` that was cut went on to.
         content.read_entries(file, header.codec(), len.min(end + ENTRY_BYTES as u64))?;
         let is_log_cut = content.entries.last().is_some_and(|entry| u64::from(entry.position) > log_bytes);
         if len > end && !is_log_cut {
@@ -96,7 +96,7 @@ impl IndexContent {
         Self { entries: Vec::new(), flaw: Some((position, what.into())) }
     }
 
-    /// The offset up to which the entries reach that lie before `position`.
+    /// The offset that the entries before `position` reach.
     pub(crate) fn whole_up_to(&self, position: u64, base: Offset) -> Offset {
         let is_before = |(number, _): &(u32, &IndexEntry)| entry_position(*number) < position;
         let last = (0..).zip(&self.entries).take_while(is_before).last();

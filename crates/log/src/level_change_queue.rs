@@ -1,20 +1,20 @@
-//! Partitions whose level is to change, and when that is tried again where it could not be done.
+//! Partitions whose level is to change, and the time of the next attempt after one that failed.
 //!
-//! An attempt costs a checkpoint of all that has changed, and what is in its way may stay for long: so the pause after it is
-//! twice as long each time. Pure: the time comes in as an argument.
+//! An attempt costs a checkpoint of all that has changed, and its obstacle may stay for long: so the pause doubles with
+//! each attempt. Pure: the time comes in as an argument.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use riverrun_types::PartitionId;
 
-/// The second pause. There is none before the second attempt: who settles rests after a failure anyway.
+/// The second pause. There is none before the second attempt: the settler rests after a failure anyway.
 const PAUSE_MIN: Duration = Duration::from_millis(400);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
-/// What waits for a change of level.
+/// Partitions that wait for a change of level.
 ///
-/// Invariants: a partition with a pause is among those that are wanted, or was taken last.
+/// Invariants: a partition with a pause is wanted, or was taken last.
 #[derive(Debug, Default)]
 pub(crate) struct LevelChangeQueue {
     wanted: BTreeSet<PartitionId>,
@@ -32,7 +32,7 @@ impl LevelChangeQueue {
         self.wanted.insert(partition);
     }
 
-    /// The partitions whose turn it is, in the order of their ids.
+    /// The partitions that are due, in the order of their ids.
     pub(crate) fn take(&mut self, now: Duration) -> Vec<PartitionId> {
         self.pauses.retain(|id, _| self.wanted.contains(id));
         let is_due = |id: &PartitionId| self.pauses.get(id).is_none_or(|pause| pause.until <= now);
@@ -42,7 +42,7 @@ impl LevelChangeQueue {
         due.into_iter().collect()
     }
 
-    /// Has a partition that was taken tried again after a pause, if it is not the first that it needs.
+    /// Has a partition that was taken tried again, after a pause unless it is the first time.
     pub(crate) fn put_off(&mut self, partition: PartitionId, now: Duration) {
         let length = self
             .pauses

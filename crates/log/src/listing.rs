@@ -1,4 +1,4 @@
-//! The files of a partition as they lie there, for whoever changes nothing.
+//! The files of a partition, listed without changing anything.
 
 use std::path::{Path, PathBuf};
 
@@ -17,8 +17,8 @@ pub(crate) struct Listing {
     pub(crate) logs: Vec<(Offset, u64)>,
     /// Offsets of the state files, in order.
     pub(crate) states: Vec<Offset>,
-    /// Whether a compaction was interrupted while it put its segment into place, so that the next start ends it. A start
-    /// refuses one that does not fit.
+    /// Whether a compaction was interrupted while it put its segment into place, so that the next start ends it. A
+    /// start refuses a swap that does not fit.
     pub(crate) is_swapping: Result<bool, Misfit>,
 }
 
@@ -38,7 +38,7 @@ impl Listing {
         Ok(Self { logs, states, is_swapping: swap::is_unfinished(dir, &names) })
     }
 
-    /// What is known of each segment, and the path of its `.log`.
+    /// The facts of each segment, and the path of its `.log`.
     pub(crate) fn segments<'a>(
         &'a self,
         dir: &'a Path,

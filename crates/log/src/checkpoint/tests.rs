@@ -70,8 +70,8 @@ fn a_checkpoint_whose_clean_flag_was_taken_back_is_as_before_otherwise() {
     assert!(DirCheckpoint::decode(&not_clean).is_err(), "there was nothing to take back");
 }
 
-/// The sample in a layout: `producers` are the bytes of the first partition's producers and of the second's, with
-/// their lengths.
+/// The sample in the layout of `version`: `producers` are the bytes of the first and the second partition's producers,
+/// with their lengths.
 fn sample_bytes(version: u8, producers: [&[u8]; 2]) -> Vec<u8> {
     let version = [0, version, 0, 1];
     let head = [b"RRlogdir".as_slice(), &version, &17_u64.to_be_bytes(), &2_u32.to_be_bytes()].concat();
@@ -110,7 +110,7 @@ fn older_versions_of_the_checkpoint_are_refused_by_name_with_the_way_out() {
     }
 }
 
-/// Nobody looks at a partition's producers before it is opened: those that make no sense are a matter of its own.
+/// A partition's producers are decoded only when it is opened: bytes that make no sense are an error of their own.
 #[test]
 fn producers_that_make_no_sense_are_refused_when_they_are_asked_for() {
     for producers in [&[0, 0, 0, 1, 7][..], &[0, 0, 0, 3, 0, 0, 0], &[0, 0, 0, 5, 0, 0, 0, 0, 9]] {

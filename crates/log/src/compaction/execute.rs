@@ -1,12 +1,12 @@
-//! One run of compaction over one log: reads its segments, writes what takes their place.
+//! One run of compaction over one log: reads its segments and writes their replacements.
 //!
-//! First pass: the keys of the dirty part go into the offset map, until its end or until the map is full. Second
-//! pass: every segment below what the map covers is rewritten, group by group, and each group is put in place
-//! before the next begins. A run that stops between two groups has done no harm: each group is right by itself,
-//! and the dirty point moves only at the end. What a group has written and will not use is removed at once.
+//! First pass: the keys of the dirty part go into the offset map, until its end or until the map is full. Second pass:
+//! every segment below the map's end is rewritten, group by group, and each group is put in place before the next
+//! begins. A run that stops between two groups has done no harm: each group is right by itself, and the dirty point
+//! moves only at the end. Files that a group has written and will not use are removed at once.
 //!
-//! What takes a group's place is written beside it, and is as large at most: a group begins only where there is room for
-//! that, if the run asks ahead, and goes on only as long as there is room for the next piece.
+//! A group's replacement is written beside it, and is at most as large: a group begins only if there is room for that,
+//! if the run asks ahead, and goes on only as long as there is room for the next piece.
 //!
 //! Sees the log through [`CompactionTarget`], so that the log decides what its readers may see meanwhile.
 
@@ -44,9 +44,9 @@ impl Default for CleanerOptions {
     }
 }
 
-/// What the thread that compacts lends to a run.
+/// Throttles and stops a run, on behalf of the thread that compacts.
 pub trait CleanerControl {
-    /// So many bytes were read or written. This is where a throttle waits; see [`super::pace::IoPace`].
+    /// The run has read or written so many bytes. A throttle waits here; see [`super::pace::IoPace`].
     fn on_io(&self, bytes: u64);
 
     /// Whether to stop: the server stops, or the partition is being deleted.
@@ -72,38 +72,38 @@ pub(crate) struct SourceSegment {
     pub(crate) path: PathBuf,
 }
 
-/// A group of segments and what takes its place.
+/// A group of segments and its replacement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Replacement {
     /// Every segment whose base offset lies in here goes.
     pub(crate) offsets: Range<Offset>,
-    /// Bytes of the one segment that comes; 0 if nothing stayed.
+    /// Bytes of the one new segment; 0 if nothing stayed.
     pub(crate) size_bytes: u64,
 }
 
-/// The log as a run sees it.
+/// The log as a run uses it.
 pub(crate) trait CompactionTarget {
     /// Has a [`swap::Swap`] put the new segment in place and makes readers use it, so that no lookup falls between the two.
     /// An error ends the run.
     fn install(&mut self, replacement: &Replacement) -> Result<(), LogError>;
 }
 
-/// All that a run needs to know. Retention, truncation and a second run are kept away from the log until it ends.
+/// A run's input. The log allows no retention, truncation or second run until this one ends.
 pub(crate) struct CleanJob<'a> {
     pub(crate) fs: &'a dyn FileSystem,
     pub(crate) dir: PathBuf,
     pub(crate) partition: PartitionId,
-    /// In order, from the first on; at least all that are cleanable. They are durable, names included: a power cut
-    /// must not take the record that supersedes another, when that other one is gone already.
+    /// In order, from the first on; at least all that are cleanable. They are durable, names included: a power cut must
+    /// not lose a record that supersedes another, when that other one is removed already.
     pub(crate) segments: &'a [SourceSegment],
     pub(crate) cleanable: Cleanable,
     pub(crate) last_offsets: &'a BTreeMap<ProducerId, Offset>,
     pub(crate) config: &'a LogConfig,
     /// Bytes of the segments that become one, at most; a larger one stays alone.
     pub(crate) group_bytes_max: u32,
-    /// Of the log dir.
+    /// Checks the room of the log dir.
     pub(crate) room: RoomCheck<'a>,
-    /// Begins no group for which there is no room as it is, instead of finding out how much of it stays.
+    /// Begins no group for which there is no room at its present size, instead of finding out how much of it stays.
     pub(crate) asks_ahead: bool,
     pub(crate) options: CleanerOptions,
     pub(crate) now: TimestampMs,
@@ -119,7 +119,7 @@ impl CleanJob<'_> {
     }
 }
 
-/// What a run did.
+/// The counts of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CleanStats {
     /// Bytes of the segments that were rewritten.
@@ -139,14 +139,15 @@ pub struct CleanStats {
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CleanOutcome {
-    /// Where the dirty part begins now; `None` if the run was stopped, and then it begins where it did.
+    /// Begin of the dirty part after the run; `None` if it was stopped, and then that is unchanged.
     pub first_dirty: Option<Offset>,
-    /// What was done.
+    /// The counts of the run.
     pub stats: CleanStats,
 }
 
-/// Runs `job`. What it installed is durable when it returns; on an error what was being written is gone, unless nothing
-/// may be written any more: then it is worth nothing, and is removed when the partition is opened next.
+/// Runs `job`. All that it installed is durable when it returns. After an error, the files that were being written are
+/// removed. If the log dir takes no writes any more they stay: they are worth nothing, and are removed when the
+/// partition is opened next.
 pub(crate) fn clean(
     job: &CleanJob<'_>,
     target: &mut dyn CompactionTarget,
@@ -177,7 +178,7 @@ pub(crate) fn clean(
     Ok(CleanOutcome { first_dirty: Some(mapped_end), stats })
 }
 
-/// Builds the offset map. The answer's offset is where the map's knowledge ends; `None` if stopped.
+/// Builds the offset map. Returns the offset up to which the map knows the keys; `None` if stopped.
 fn map_keys(
     job: &CleanJob<'_>,
     control: &dyn CleanerControl,
@@ -208,7 +209,7 @@ fn map_keys(
     Ok(Some((map, dirty.end)))
 }
 
-/// Puts the keys of one batch into the map; answers the offset of the first record that did not fit.
+/// Puts the keys of one batch into the map; returns the offset of the first record that did not fit.
 fn map_batch(batch: &Batch<'_>, from: Offset, map: &mut OffsetMap) -> Result<Option<Offset>, BatchError> {
     if batch.is_control() || batch.last_offset() < from {
         return Ok(None);
@@ -225,7 +226,7 @@ fn map_batch(batch: &Batch<'_>, from: Offset, map: &mut OffsetMap) -> Result<Opt
     Ok(None)
 }
 
-/// What became of a group.
+/// The end of a group's rewriting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GroupEnd {
     Replaced,
@@ -246,7 +247,7 @@ impl GroupRun<'_> {
     /// Rewrites the group and puts it in place, if that changes anything. `false` if stopped.
     fn run(&self, target: &mut dyn CompactionTarget, stats: &mut CleanStats) -> Result<bool, LogError> {
         let ended = self.check_room().and_then(|()| self.replace(target, stats));
-        // Where nothing more may be written, or not by this process, it stays.
+        // The files stay if the log dir takes no writes any more, or none of this process.
         let is_left = matches!(
             ended,
             Ok(GroupEnd::Replaced)
@@ -258,7 +259,7 @@ impl GroupRun<'_> {
         Ok(end != GroupEnd::Stopped)
     }
 
-    /// Fails if there is no room for the group as it is and the run wants it to be there.
+    /// Fails if the run asks ahead and there is no room for the group at its present size.
     fn check_room(&self) -> Result<(), LogError> {
         if !self.job.asks_ahead {
             return Ok(());
@@ -290,7 +291,7 @@ impl GroupRun<'_> {
         Ok(GroupEnd::Replaced)
     }
 
-    /// Copies what stays of one segment; answers whether anything differs, or `None` if stopped.
+    /// Copies the remaining records of one segment; returns whether anything differs, or `None` if stopped.
     fn rewrite_segment(
         &self,
         segment: &SourceSegment,
@@ -356,7 +357,7 @@ impl CleanStats {
     }
 }
 
-/// Reads a segment batch by batch and knows where it is, for errors.
+/// Reads a segment batch by batch and knows its position, for errors.
 struct SegmentReader<'a> {
     segment: &'a SourceSegment,
     scan: BatchScan<'a>,

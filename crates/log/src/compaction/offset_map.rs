@@ -28,7 +28,7 @@ pub struct OffsetMapOptions {
     pub load_factor: f64,
     /// Keys that can come at most; the map is not made larger than they need.
     pub keys_max: u64,
-    /// What nobody outside knows.
+    /// A number that nobody outside knows.
     pub seed: [u64; 2],
 }
 
@@ -73,8 +73,8 @@ impl OffsetMap {
         self.capacity
     }
 
-    /// Notes that `key` occurs at `offset`; `false` if the map is full and the key is new, and then nothing changed.
-    /// A lower offset than the one that is known changes nothing.
+    /// Remembers that `key` occurs at `offset`; `false` if the map is full and the key is new, and then nothing
+    /// changed. An offset below the known one changes nothing.
     pub fn put(&mut self, key: &[u8], offset: Offset) -> bool {
         let hash = self.hash(key);
         let index = self.find(hash);

@@ -1,6 +1,6 @@
 //! `log.cleaner.io.max.bytes.per.second`: how long compaction waits so that it does not crowd out the rest.
 //!
-//! Pure: bytes and monotonic time in, a wait out. Who compacts sleeps.
+//! Pure: bytes and monotonic time in, a wait out. The compacting thread sleeps.
 
 use std::time::Duration;
 

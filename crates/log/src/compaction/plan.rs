@@ -13,12 +13,12 @@ use riverrun_types::{Offset, TimestampMs};
 use crate::config::LogConfig;
 use crate::retention::SegmentFacts;
 
-/// Where a log stands when compaction looks at it.
+/// A log's state when compaction looks at it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompactionInput<'a> {
     /// All segments in order of their offsets.
     pub segments: &'a [SegmentFacts],
-    /// End of what the last run covered, if there was one.
+    /// End of the last run's part, if there was a run.
     pub first_dirty: Option<Offset>,
     /// First offset that readers may see.
     pub log_start: Offset,
@@ -28,10 +28,10 @@ pub struct CompactionInput<'a> {
     pub now: TimestampMs,
 }
 
-/// What there is to clean in one log.
+/// The dirty part of one log, and its sizes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cleanable {
-    /// Where the dirty part begins.
+    /// Begin of the dirty part.
     pub first_dirty: Offset,
     /// Base offset of the first segment that may not be touched; never below `first_dirty`.
     pub first_uncleanable: Offset,
@@ -44,7 +44,7 @@ pub struct Cleanable {
 }
 
 impl Cleanable {
-    /// Dirty share of what a run would read, 0 to 1.
+    /// Dirty share of the bytes that a run would read, 0 to 1.
     pub fn ratio(&self) -> f64 {
         let total = self.clean_bytes + self.cleanable_bytes;
         if total == 0 { 0.0 } else { self.cleanable_bytes as f64 / total as f64 }
@@ -58,7 +58,7 @@ impl Cleanable {
     }
 }
 
-/// Measures what there is to clean.
+/// Measures the dirty part.
 pub fn assess(input: CompactionInput<'_>, config: &LogConfig) -> Cleanable {
     let first_dirty = first_dirty(&input);
     let untouchable = first_untouchable(&input, first_dirty, config.min_compaction_lag_ms);
@@ -69,8 +69,8 @@ pub fn assess(input: CompactionInput<'_>, config: &LogConfig) -> Cleanable {
         first_dirty,
         first_uncleanable: untouchable.max(first_dirty),
         clean_bytes: bytes(&|segment| segment.end_offset <= first_dirty),
-        // Nothing where the dirty part begins beyond the first untouchable segment, as after a deletion of records
-        // up to beyond the last checkpoint: what lies between may not be touched either.
+        // Zero if the dirty part begins beyond the first untouchable segment, as after a deletion of records up to
+        // beyond the last checkpoint: the segments between may not be touched either.
         cleanable_bytes: bytes(&|segment| {
             segment.end_offset > first_dirty && segment.base_offset < untouchable
         }),

@@ -1,4 +1,4 @@
-//! What compaction does with one batch: keep its bytes, build it anew, or drop it.
+//! Compaction of one batch: keeps its bytes, builds it anew, or drops it.
 //!
 //! | record | stays |
 //! |---|---|
@@ -10,9 +10,9 @@
 //! | the last of its key, a tombstone in the clean part | until the delete horizon of its batch |
 //!
 //! A batch gets its delete horizon (KIP-534) when a tombstone survives its first compaction: now plus
-//! `delete.retention.ms`. So whoever reads from the beginning within that time sees every deletion. A later run that
-//! finds a tombstone of the same batch in its dirty part, because the map was full or the run before was stopped,
-//! sets the horizon anew: what that tombstone deletes was still there until now.
+//! `delete.retention.ms`. So a consumer that reads from the beginning within that time sees every deletion. A later run
+//! that finds a tombstone of the same batch in its dirty part, because the map was full or the run before was stopped,
+//! sets the horizon anew: the record that this tombstone deletes was still there until now.
 //!
 //! A batch of which no record stays is dropped, unless it ends its segment or holds the last record
 //! of an idempotent producer: then a header without records keeps the last offset and the last sequence. Control
@@ -25,14 +25,14 @@ use riverrun_types::{Offset, ProducerId, TimestampMs};
 
 use super::offset_map::OffsetMap;
 
-/// What decides about every batch of one run.
+/// The rules for every batch of one run.
 #[derive(Clone, Copy)]
 pub struct RewriteRules<'a> {
     /// Last offset of each key in the dirty part.
     pub map: &'a OffsetMap,
-    /// Below, an earlier run has been.
+    /// An earlier run has compacted all below it.
     pub first_dirty: Offset,
-    /// The map knows every record from there up to here.
+    /// The map knows every record from `first_dirty` up to here.
     pub mapped_end: Offset,
     /// End of the segments that become one: the batch that ends there stays, if need be empty, so that the end of
     /// each segment is where the next one begins.
@@ -45,18 +45,18 @@ pub struct RewriteRules<'a> {
     pub delete_retention_ms: u64,
 }
 
-/// What becomes of one batch.
+/// The outcome for one batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rewritten {
     /// Its bytes stay as they are.
     Kept,
-    /// These bytes take its place.
+    /// These bytes replace it.
     Rebuilt(Vec<u8>),
     /// Nothing of it stays.
     Dropped,
 }
 
-/// What became of the records of one batch.
+/// Counts of one batch's records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordCounts {
     /// Records that the batch had.
@@ -67,7 +67,7 @@ pub struct RecordCounts {
     pub keyless: u64,
 }
 
-/// Decides about one batch and builds what takes its place.
+/// Decides about one batch and builds its replacement.
 pub fn rewrite(batch: &Batch<'_>, rules: &RewriteRules<'_>) -> Result<(Rewritten, RecordCounts), BatchError> {
     let count = u64::try_from(batch.record_count()).unwrap_or(0);
     if batch.is_control() || batch.base_offset() >= rules.mapped_end {
@@ -111,7 +111,7 @@ fn survey(batch: &Batch<'_>, rules: &RewriteRules<'_>) -> Result<Survey, BatchEr
     Ok(survey)
 }
 
-/// Same offsets, same sequences, same codec; only the records that stay.
+/// Builds the batch of the remaining records, with the same offsets, sequences and codec.
 fn rebuild(
     batch: &Batch<'_>,
     rules: &RewriteRules<'_>,
@@ -122,7 +122,7 @@ fn rebuild(
     let records = batch.records()?;
     for record in &records {
         let record = record?;
-        // The horizon that was there decides, not the one that begins now.
+        // The old horizon decides, not the one that begins now.
         if rules.stays(&record, batch.delete_horizon()) {
             builder.append_record(&record)?;
         }

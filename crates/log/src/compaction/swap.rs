@@ -10,15 +10,15 @@
 //! <base>.log  <base>.index                             in place
 //! ```
 //!
-//! The rename to `.log.swap` is the point of no return. Before it the directory is synced with `.index.swap` in
-//! it; after it come, each made durable before the next: the rename itself, the old segments go, the index moves into
-//! place, the log moves into place. What the system has to lend for that, such as descriptors, is taken before the first
-//! rename. If it refuses a step all the same, a log that is in use goes on with the old segments, which it has open, and
-//! does nothing else to its segments before the [`Swap`] is finished. When a log is opened, [`recover`] finishes or undoes
-//! what it finds, and may itself be cut short and run again.
+//! The rename to `.log.swap` is the point of no return. Before it the directory is synced with `.index.swap` in it.
+//! After it come, each made durable before the next: the rename itself, the removal of the old segments, the renames of
+//! the index and of the log into place. System resources for that, such as descriptors, are taken before the first
+//! rename. If the system refuses a step all the same, a log in use goes on with the old segments, which it has open,
+//! and does nothing else to its segments before the [`Swap`] is finished. When a log is opened, [`recover`] finishes or
+//! undoes the swap that it finds; it may itself be cut short and run again.
 //!
-//! So there is one swap of a log at most, and it ends where a segment begins. A `.log.swap` of which that is not true is of
-//! another state of the log, and would take away what came since: it is refused, and nothing is changed.
+//! So there is one swap of a log at most, and it ends where a segment begins. Any other `.log.swap` belongs to another
+//! state of the log, and would remove later records: it is refused, and nothing is changed.
 //!
 //! If nothing of a group stays, a segment of one batch without records takes its place, so that the log has no
 //! hole; the next run joins it with its neighbours.
@@ -62,8 +62,8 @@ fn final_path(dir: &Path, base: Offset, kind: &str) -> PathBuf {
     dir.join(format!("{:020}{kind}", base.0))
 }
 
-/// A swap that has passed the point of no return, with all that it needs from the system to be finished. Until it is,
-/// nothing else may take segments of the log away or replace them.
+/// A swap past the point of no return, with all system resources that finishing it takes. Until it is finished, nothing
+/// else may remove or replace segments of the log.
 #[derive(Debug)]
 pub struct Swap {
     dir: PathBuf,
@@ -74,10 +74,10 @@ pub struct Swap {
 }
 
 impl Swap {
-    /// Decides that the cleaned segment at `range.start` takes the place of all segments whose base offset lies in
-    /// `range`. Both of its files are complete and synced. After an error the old segments count, and [`discard`] removes
-    /// the rest, unless the error came from a sync or leaves open what the disk has: then [`recover`] does, in another life
-    /// of the process.
+    /// Decides that the cleaned segment at `range.start` replaces all segments whose base offset lies in `range`. Both
+    /// of its files are complete and synced. After an error the old segments count, and [`discard`] removes the rest.
+    /// If the error came from a sync, or leaves the disk's state open, [`recover`] removes it, in another life of the
+    /// process.
     pub fn commit(fs: &dyn FileSystem, dir: &Path, range: Range<Offset>) -> io::Result<Self> {
         let directory: Arc<dyn Directory> = fs.open_dir(dir)?.into();
         let swap = Self::new(dir, range, directory, &names(fs, dir)?);
@@ -97,7 +97,7 @@ impl Swap {
     }
 
     /// Puts the cleaned segment in its place. Durable when it returns. Each step may have been done before: after an
-    /// error it can be called again, unless that came from a sync.
+    /// error it can be called again, unless the error came from a sync.
     pub fn finish(&self, fs: &dyn FileSystem) -> io::Result<()> {
         sync_names(&*self.directory)?;
         for path in &self.replaced {
@@ -115,7 +115,7 @@ impl Swap {
     }
 }
 
-/// What is not there any more was removed or renamed before.
+/// A missing file was removed or renamed by an earlier call.
 fn unless_missing(done: io::Result<()>) -> io::Result<()> {
     match done {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -123,8 +123,8 @@ fn unless_missing(done: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Removes what was written for the group of `range` and will not be used. Leaves a swap alone that has passed the point of
-/// no return.
+/// Removes the files that were written for the group of `range` and will not be used. Leaves a swap alone that has
+/// passed the point of no return.
 pub fn discard(fs: &dyn FileSystem, dir: &Path, range: &Range<Offset>) -> io::Result<()> {
     if fs.exists(&swap_path(dir, range, LOG))? {
         return Ok(());
@@ -141,9 +141,9 @@ pub fn is_committed(name: &str) -> bool {
     parse_swap(name, LOG).is_some()
 }
 
-/// Finishes the swap that had passed the point of no return and removes what had not. Runs before a partition's
-/// directory is listed; returns whether there was anything to do. [`LogError::Corrupt`] names a swap that does not fit the
-/// segments; nothing is changed then.
+/// Finishes a swap that had passed the point of no return and removes any other. Runs before a partition's directory is
+/// listed; returns whether there was one. [`LogError::Corrupt`] names a swap that does not fit the segments; nothing is
+/// changed then.
 pub fn recover(fs: &dyn FileSystem, dir: &Path) -> Result<bool, LogError> {
     let write = |error| LogError::write(dir, error);
     let names = names(fs, dir).map_err(write)?;
@@ -151,13 +151,13 @@ pub fn recover(fs: &dyn FileSystem, dir: &Path) -> Result<bool, LogError> {
     recover_listed(fs, dir, &names, &committed).map_err(write)
 }
 
-/// Whether these names in `dir` tell of a swap that [`recover`] would finish or undo.
+/// Whether `names`, those in `dir`, include a swap that [`recover`] would finish or undo.
 pub(crate) fn is_unfinished(dir: &Path, names: &[String]) -> Result<bool, Misfit> {
     let committed = committed(dir, names)?;
     Ok(!committed.is_empty() || names.iter().any(|name| parse_swap(name, INDEX).is_some()))
 }
 
-/// A swap that cannot be of the segments that are there: nobody finishes or undoes it.
+/// A swap that does not fit the segments: it is neither finished nor undone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Misfit {
     /// Its log.
@@ -225,14 +225,14 @@ fn recover_listed(
     Ok(was_any)
 }
 
-/// Makes the names in the directory durable. Whatever a sync fails with, it is no shortage that passes.
+/// Makes the names in the directory durable. A failed sync is never a shortage that passes, whatever its error.
 fn sync_names(directory: &dyn Directory) -> io::Result<()> {
     directory.sync().map_err(|error| io::Error::other(format!("the directory cannot be synced: {error}")))
 }
 
 fn names(fs: &dyn FileSystem, dir: &Path) -> io::Result<Vec<String>> {
     let entries = fs.read_dir(dir)?;
-    // A name that is not text is none of ours.
+    // A name that is not text is not one of ours.
     Ok(entries.iter().filter_map(|entry| OsStr::to_str(&entry.name).map(str::to_owned)).collect())
 }
 

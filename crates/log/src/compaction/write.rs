@@ -1,8 +1,8 @@
-//! Writes the cleaned segment that takes the place of a group: the log under its `.cleaned` name, and its index.
+//! Writes the cleaned segment that replaces a group: the log under its `.cleaned` name, and its index.
 //!
-//! Batches are gathered and written in large pieces, each only if there is room for it. The disk takes them meanwhile, so
-//! that the sync at the end is short: nobody can end one, and a stop would wait for it. Nothing is durable before
-//! [`CleanedWriter::finish`] returns; the file names and what comes after them are [`super::swap`]'s.
+//! Batches are gathered and written in large pieces, each only if there is room for it. The disk takes them meanwhile,
+//! so that the sync at the end is short: a sync cannot be ended, and a stop would wait for it. Nothing is durable
+//! before [`CleanedWriter::finish`] returns; [`super::swap`] owns the file names and the steps after that.
 
 use std::io;
 use std::ops::Range;
@@ -21,7 +21,7 @@ use crate::index::{
 
 /// Bytes that are gathered before they are written.
 const PIECE_BYTES: usize = 256 * 1024;
-/// Bytes that the disk has begun with and that nobody has waited for.
+/// Bytes of which the disk has begun the writing, and that were not waited for.
 const BEGUN_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
 /// Refuses with [`LogError::DirFull`] if there is no room for so many bytes more.
@@ -35,7 +35,7 @@ pub(crate) fn index_bytes_max(log_bytes: u64, index_interval_bytes: u32) -> u64 
     HEADER_BYTES as u64 + entries * ENTRY_BYTES as u64
 }
 
-/// Where a cleaned segment is written and what its index says of itself.
+/// The place of a cleaned segment, and its index's header.
 #[derive(Clone, Debug)]
 pub(crate) struct CleanedPlace {
     pub(crate) dir: PathBuf,
@@ -59,7 +59,7 @@ pub(crate) struct CleanedWriter<'a> {
     entries: u32,
     codec: EntryCodec,
     cursor: IndexCursor,
-    /// When the last of what it is made of was written.
+    /// The newest of the source segments' last writes.
     last_write: TimestampMs,
 }
 
@@ -69,7 +69,7 @@ struct Target {
 }
 
 impl Target {
-    /// Opens `path` empty: what an interrupted run may have left there is worth nothing.
+    /// Opens `path` empty: the rest of an interrupted run is worth nothing.
     fn create(fs: &dyn FileSystem, path: PathBuf) -> Result<Self, LogError> {
         let open = || {
             let file = fs.open(&path, OpenMode::CreateOrOpen)?;
@@ -116,7 +116,7 @@ impl<'a> CleanedWriter<'a> {
         self.cursor.position
     }
 
-    /// What comes now was last written then.
+    /// The next batches come from a segment that was last written at `last_write`.
     pub(crate) fn begin_source(&mut self, last_write: TimestampMs) {
         self.last_write = self.last_write.max(last_write);
     }
@@ -160,7 +160,7 @@ impl<'a> CleanedWriter<'a> {
         self.write_back(piece).map_err(|error| LogError::sync(&self.log.path, error))
     }
 
-    /// Has the disk begin with a piece, and waits for those before it where it has many.
+    /// Has the disk begin with a piece, and waits for earlier pieces if the disk has many.
     fn write_back(&mut self, piece: Range<u64>) -> io::Result<()> {
         self.log.file.begin_write_back(piece.start, piece.end - piece.start)?;
         if piece.end - self.written_back > BEGUN_BYTES_MAX {

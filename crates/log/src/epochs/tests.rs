@@ -20,15 +20,15 @@ fn the_end_of_an_epoch_is_the_start_of_the_next_one() {
     let cases = [
         (-1, (-1, -1)),
         (-5, (-1, -1)),
-        // Older than all: go on where the oldest that is left begins.
+        // Older than all: go on at the begin of the oldest known one.
         (0, (0, 10)),
         (1, (1, 10)),
         (2, (2, 20)),
-        // Never seen here: the one before it, and where the one after it begins.
+        // Never seen here: the one before it, and the begin of the one after it.
         (3, (2, 20)),
         (4, (4, 35)),
         (6, (4, 35)),
-        // The latest ends where the log ends.
+        // The latest ends at the log's end.
         (7, (7, 50)),
         // Newer than all: unknown.
         (8, (-1, -1)),

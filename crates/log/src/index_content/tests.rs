@@ -1,4 +1,4 @@
-//! How much of an index is taken in.
+//! How many entries of an index are taken in.
 
 use riverrun_records::layout::HEADER_BYTES;
 use riverrun_types::{PartitionId, TimestampMs, TopicId};
@@ -42,7 +42,7 @@ fn of_an_index_no_more_is_read_than_its_log_can_have_batches() {
     let what = "more entries than there can be batches in a log of 670 bytes".to_owned();
     assert_eq!((repeated.entries.len(), repeated.flaw), (11, Some((end, what))));
 
-    // Of a log that was cut, the index says where it went on to, and is none the worse.
+    // The index of a log that was cut reaches beyond it, and is intact.
     let longer = read(&BytesFile::new(index(1..=20), read_max));
     assert_eq!((longer.entries.last().map(|entry| entry.position), longer.flaw), (Some(11 * 61), None));
 }

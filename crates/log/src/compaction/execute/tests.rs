@@ -38,9 +38,9 @@ struct TestLog {
     room: Option<Room>,
 }
 
-/// What is left of the disk beside a reserve.
+/// The disk's free space beside a reserve.
 ///
-/// Invariants: as long as nobody asks for more there are `floor` bytes left at least.
+/// Invariants: at least `floor` bytes are free as long as nothing asks for more.
 #[derive(Clone)]
 struct Room {
     sim: SimEnv,
@@ -64,7 +64,7 @@ impl Room {
         Ok(())
     }
 
-    /// Nothing was written that was not asked for.
+    /// Every written byte was asked for.
     fn check_asked(&self) {
         assert!(self.available() >= self.floor.get(), "{} of {}", self.available(), self.floor.get());
     }
@@ -171,7 +171,7 @@ impl TestLog {
         clean(&job, target, control)
     }
 
-    /// Finds the segments again after a restart: the files say how long they are, their successors where they end.
+    /// Finds the segments again after a restart: lengths come from the files, end offsets from the next segments.
     fn reopen(&mut self) {
         swap::recover(&*self.sim.fs, Path::new(DIR)).unwrap();
         let end = self.end();
@@ -466,7 +466,7 @@ fn damage_ends_the_run_and_names_the_place() {
     }
 }
 
-/// Names in the log's directory that are no segment's.
+/// Names in the log's directory that belong to no segment.
 fn leftovers(log: &TestLog) -> Vec<String> {
     let entries = log.sim.fs.read_dir(Path::new(DIR)).unwrap();
     let names = entries.iter().map(|entry| entry.name.to_str().unwrap().to_owned());
@@ -487,7 +487,7 @@ fn a_shortage_at_any_call_leaves_nothing_behind_that_is_not_used() {
         log.sim.fs.fail_call_after(call, io::ErrorKind::OutOfMemory);
         log.clean_into(&mut Target::new(&log.sim), &Unhindered).unwrap_err();
         let left = leftovers(&log);
-        // One that has passed the point of no return is there to be finished.
+        // A swap past the point of no return stays, to be finished.
         let is_unfinished = left.iter().any(|name| swap::is_committed(name));
         unfinished += u32::from(is_unfinished);
         assert!(is_unfinished || left.is_empty(), "call {call}: {left:?}");

@@ -52,7 +52,7 @@ fn bytes_below_the_dirty_point_are_clean_and_the_active_segment_counts_nowhere()
         // The high watermark stops it at the segment that it lies in.
         ((Some(10), 0, 35), (10, 30, 100, 500)),
         ((Some(20), 0, 5), (20, 20, 300, 0)),
-        // A log start beyond what may be touched: what lies between may not be touched either.
+        // A log start beyond the first untouchable segment: the segments between may not be touched either.
         ((None, 25, 15), (25, 25, 300, 0)),
         // A point that lies outside the log is not believed.
         ((Some(3), 20, 50), (20, 40, 300, 700)),
@@ -83,7 +83,7 @@ fn a_log_is_due_above_the_ratio_or_when_a_record_waited_too_long() {
     };
     let no_lag = u64::MAX;
     let cases = [
-        // 700 of 1000 bytes are dirty from 20 on; its first record is of 3000, now is 6000.
+        // 700 of 1000 bytes are dirty from 20 on; the first dirty record is of 3000, now is 6000.
         (Some(20), 0.5, no_lag, true),
         (Some(20), 0.69, no_lag, true),
         (Some(20), 0.7, no_lag, false),
@@ -108,7 +108,7 @@ fn young_records_wait_for_their_lag() {
         let config = LogConfig { min_compaction_lag_ms: min_lag_ms, ..compacted() };
         assert_eq!(assess_rows(None, 0, 50, &config).first_uncleanable, Offset(to), "lag {min_lag_ms}");
     }
-    // What is clean already was old enough once.
+    // Clean segments were old enough once.
     let config = LogConfig { min_compaction_lag_ms: 5001, ..compacted() };
     assert_eq!(assess_rows(Some(20), 0, 50, &config).first_uncleanable, Offset(20));
 }

@@ -42,7 +42,7 @@ fn map(last: &[(&[u8], i64)]) -> OffsetMap {
     map
 }
 
-/// Everything is dirty, everything below 100 is mapped, the round ends at 1000, nobody is idempotent.
+/// Everything is dirty, everything below 100 is mapped, the round ends at 1000, no producer is idempotent.
 fn rules<'a>(map: &'a OffsetMap, last_offsets: &'a BTreeMap<ProducerId, Offset>) -> RewriteRules<'a> {
     RewriteRules {
         map,
@@ -76,7 +76,7 @@ fn a_batch_whose_records_all_stay_keeps_its_bytes() {
     let bytes = batch(10, BatchOptions::default(), &[(A, V), (B, V)]);
     let counts = RecordCounts { read: 2, kept: 2, keyless: 0 };
     assert_eq!(run(&bytes, &[(b"a", 10), (b"b", 11)]), (Rewritten::Kept, counts));
-    // Keys that the dirty part does not have were the last of their kind already.
+    // Keys that the dirty part does not have were already the last ones.
     assert_eq!(run(&bytes, &[]), (Rewritten::Kept, counts));
 }
 

@@ -7,7 +7,7 @@ use super::*;
 
 const DIR: &str = "/logs/t/0";
 const RANGE: Range<Offset> = Offset(10)..Offset(40);
-/// Base offsets of the segments that are there; those of 10, 20 and 30 are replaced.
+/// Base offsets of the segments; those of 10, 20 and 30 are replaced.
 const BASES: [i64; 5] = [0, 10, 20, 30, 40];
 
 fn write(fs: &dyn FileSystem, path: &Path, text: &str) -> io::Result<()> {
@@ -215,7 +215,7 @@ fn a_power_cut_after_a_kill_leaves_the_old_segments_or_the_new_one() {
     }
 }
 
-/// More than a power cut may leave at any moment here.
+/// More states than a power cut may leave at any moment here.
 const ALL: usize = 10_000;
 
 /// The states that a power cut may leave.
@@ -224,7 +224,7 @@ fn states(sim: &SimEnv) -> impl Iterator<Item = SimEnv> {
     sim.crash_states(ALL)
 }
 
-/// Recovers; whether the new segment is there, or what else is there than the old ones or it.
+/// Recovers; returns whether the new segment is there, or the unexpected files.
 fn recovered(sim: &SimEnv, cleaned: &str) -> Result<bool, String> {
     recover(&*sim.fs, Path::new(DIR)).map_err(|error| error.to_string())?;
     let found = contents(sim);
@@ -232,8 +232,8 @@ fn recovered(sim: &SimEnv, cleaned: &str) -> Result<bool, String> {
     if is_new || found == old() { Ok(is_new) } else { Err(format!("{found:#?}")) }
 }
 
-/// Cuts the power at each operation of an install, and then again at each operation of the recovery, and looks at all
-/// states: how many recover to the old segments and how many to the new one, or what is wrong with the first bad one.
+/// Cuts the power at each operation of an install, and then again at each operation of the recovery, and recovers all
+/// states: returns how many have the old segments and how many the new one, or the fault of the first bad one.
 fn check_all_states(cleaned: &str, bug: Option<PlantedBug>) -> Result<[usize; 2], String> {
     let mut outcomes = [0, 0];
     for stop in 0.. {
