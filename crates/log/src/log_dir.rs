@@ -1,21 +1,23 @@
-//! One log dir as the logs in it see it: its lock and owner, its disk, and what is remembered of its partitions.
+//! One log dir, for the logs in it: its lock and owner, its disk, and the state of its partitions.
 //!
-//! A dir knows a partition by its id, and knows no log. Logs tell their dir what they have for others to do, to settle, to write
-//! or to change a level, and the dir keeps lists of ids. The store has the handles and works through the lists
+//! A dir knows a partition by its id, and knows no log. Logs tell their dir that they have something to settle, to
+//! write, or a level to change, and the dir keeps lists of ids. The store has the handles and works through the lists
 //! (`store/dir_logs.rs`).
 //!
-//! A checkpoint syncs the whole file system of the dir at once, and those to which links in it lead, through descriptors
-//! that stay open for as long as the dir is in use, and then replaces the checkpoint file. A sync that fails makes the dir fail for good: what
-//! was not synced may be lost although it can still be read, and no later sync would say so. So does a write that
-//! fails for another reason than want of space, quota, descriptors or memory. Where a sync of the file system does not say
-//! what was lost, each segment that the checkpoint covers is synced by itself as well. What is much is written before the
-//! sync, in pieces (`write_back.rs`), so that a stop does not wait for it.
+//! A checkpoint syncs the whole file system of the dir at once, and those to which links in it lead, through
+//! descriptors that stay open for as long as the dir is in use, and then replaces the checkpoint file. After a failed
+//! sync the dir has failed for good: unsynced bytes may be lost although they can still be read, and no later sync
+//! would tell. A failed write has the same effect, unless space, quota, descriptors or memory were short. If a sync of
+//! the file system does not tell which bytes were lost, each segment that the checkpoint covers is synced by itself as
+//! well. Many unsynced bytes are written before the sync, in pieces (`write_back.rs`), so that a stop does not wait for
+//! it.
 //!
-//! An error of a read may be of one bad sector, or of a device that is gone: after one, and now and then, a small write
-//! that changes nothing is synced, and tells. So a dir that nobody writes to fails as well when its device is dead. That is
-//! left to who settles: a sync may take long, and who has met the error may be somebody whom others wait for.
+//! A read may fail for one bad sector, or because the device is gone. So after such an error, but not after each, a
+//! small write that changes nothing is synced, and tells. Thus a dir without appends fails as well when its device is
+//! dead. The settler does this, because a sync may take long, and others may wait for the thread that has met the
+//! error.
 //!
-//! A dir that is not what was opened any more fails as well (`presence.rs`), and nothing is made in its place.
+//! A dir that is not the opened one any more fails as well (`presence.rs`), and nothing is made in its place.
 
 mod changes;
 mod checkpointing;
@@ -61,25 +63,25 @@ use crate::write_cache::{self, Kept, take_off};
 
 /// Name of the lock file in a log dir.
 pub(crate) const LOCK_FILE: &str = "lock";
-/// How names begin of what the journals put aside for a log dir.
+/// Begin of the names of the side files with a log dir's entries.
 pub(crate) const DIR_PREFIX: &str = "logdir-";
 /// The checkpoint in bytes at most: millions of partitions.
 const CHECKPOINT_BYTES_MAX: u64 = 1024 * 1024 * 1024;
-/// The reserve of a log dir is this share of its volume at most.
+/// The reserve of a log dir is at most this share of its volume.
 const RESERVE_SHARE: u64 = 20;
 
-/// What a log dir remembers of its partitions.
+/// The state of a log dir's partitions, in memory.
 #[derive(Debug, Default)]
 struct Memory {
-    /// As it will be written; what it says of a partition is synced.
+    /// The next checkpoint; its statements about partitions are synced.
     checkpoint: DirCheckpoint,
-    /// Partitions that have something the checkpoint lacks.
+    /// Partitions that have changes since `checkpoint`.
     dirty: Vec<PartitionId>,
-    /// The file says less than `checkpoint`.
+    /// The file lacks something of `checkpoint`.
     is_unwritten: bool,
 }
 
-/// What a dir was opened with. Of one that could not be opened there is nothing but the reason.
+/// The parts of an opened dir. A dir that could not be opened has nothing but its `failure`.
 #[derive(Default)]
 struct Opening {
     root: Option<Box<dyn Directory>>,
@@ -92,24 +94,24 @@ struct Opening {
     has_synced_found: bool,
 }
 
-/// A log dir in use. Locks are taken in the order `write_backs`, `log_starts`, `memory`; `asides` comes after a log's writer
-/// and before its appender. Nobody waits for the disk under `memory`, which appends take too.
+/// A log dir in use. Locks are taken in the order `write_backs`, `log_starts`, `memory`; `asides` comes after a log's
+/// writer and before its appender. No thread waits for the disk under `memory`, which appends take too.
 ///
 /// Invariants: while `log_starts` is not locked, `memory` holds every move of a log start that the file holds.
 #[derive(Debug)]
 pub(crate) struct LogDir {
     env: Env,
     shared: Arc<StoreShared>,
-    /// Its place among the dirs of the store.
+    /// The dir's index in the store.
     number: usize,
     /// The other dirs of the store, once all of them are there.
     others: OnceLock<Vec<Weak<Self>>>,
     path: PathBuf,
-    /// The directory itself, by which it is known. None of a dir that could not be opened.
+    /// The directory itself, open, by which it is recognised. None if it could not be opened.
     root: Option<Box<dyn Directory>>,
-    /// None of a dir that could not be opened: it has failed then.
+    /// None if the dir could not be opened: it has failed then.
     volumes: Option<Volumes>,
-    /// What is written to see whether the device takes anything.
+    /// A file that is written to find out whether the device takes writes.
     device: Option<Arc<dyn File>>,
     looks: Mutex<Looks>,
     lock: Mutex<Option<Box<dyn LockGuard>>>,
@@ -120,31 +122,31 @@ pub(crate) struct LogDir {
     is_closed: AtomicBool,
     has_failed: Arc<AtomicBool>,
     failure: Mutex<Option<String>>,
-    /// Set before the first partition goes offline: nobody looks at each as long as it is not.
+    /// Set before the first partition goes offline: as long as it is not, health checks do not look at each.
     has_met_trouble: AtomicBool,
     space: Space,
     early_rolls: EarlyRolls,
     works: Works,
     left: LeftWrites,
-    /// Wakes who settles.
+    /// Wakes the settler.
     alarm: Arc<Alarm>,
-    /// Of the write cache's count, what this dir has in tails.
+    /// Bytes of the write cache's count that lie in this dir's tails.
     stored_bytes: AtomicU64,
     kept: Kept,
     /// Partitions whose level is to change.
     pub(crate) level_changes: Mutex<LevelChangeQueue>,
-    /// How often something was put aside for it. Locked while that is done, also by who settles another dir, and while what
-    /// was put aside is let go.
+    /// Number of times that entries of the dir were put aside. Locked while they are put aside, also by another dir's
+    /// settler, and while they are released.
     pub(crate) asides: Ranked<rank::Asides, u64>,
     /// Partitions that have a tail.
     pub(crate) tails: Mutex<Vec<PartitionId>>,
-    /// Those of them that have much.
+    /// Partitions with a large tail.
     large: Mutex<VecDeque<PartitionId>>,
-    /// Held while the disk is told to begin with what was settled, until the dir has failed where that fails.
+    /// Held while the disk is told to begin with settled bytes, and, if that fails, until the dir has failed.
     write_backs: RankedRw<rank::WriteBacks, ()>,
-    /// Who waits for settling or for a checkpoint.
+    /// Callers that wait for settling or for a checkpoint.
     pub(crate) hurry: Hurry,
-    /// What was there at the start is synced, whoever has left it.
+    /// Bytes that an earlier process has left are synced.
     has_synced_found: AtomicBool,
 }
 
@@ -167,13 +169,13 @@ impl LogDir {
         })?;
         let volumes = Volumes::open(&*env.fs, path).map_err(io)?;
         if is_new {
-            // The names above it are as volatile as the files in it.
+            // The dir's own name, and those above it, are as volatile as its files.
             volumes.sync().map_err(io)?;
         }
         let checkpoint = read_checkpoint(env, path)?;
         let (log_starts, changes) = LogStarts::open(&*env.fs, path, checkpoint.generation)?;
         let was_clean = checkpoint.is_clean;
-        // One that was made up, because there is none that can be read, has no generation.
+        // A checkpoint that was made up, because none can be read, has no generation.
         let has_checkpoint = checkpoint.generation > 0;
         let mut memory = Memory { checkpoint, dirty: Vec::new(), is_unwritten: true };
         for (partition, change) in changes {
@@ -195,7 +197,7 @@ impl LogDir {
         Ok(dir)
     }
 
-    /// A dir that cannot be used: it has failed from the start, and all its partitions say so.
+    /// A dir that cannot be used: it has failed from the start, and so have all its partitions.
     pub(crate) fn failed(
         env: &Env,
         number: usize,
@@ -248,7 +250,7 @@ impl LogDir {
         }
     }
 
-    /// Its place among the dirs of the store.
+    /// The dir's index in the store.
     pub(crate) fn number(&self) -> usize {
         self.number
     }
@@ -265,17 +267,17 @@ impl LogDir {
         others.any(|other| other.is_open() && !other.stands_still())
     }
 
-    /// Under which name the journals keep what this dir cannot take.
+    /// The name under which the journals keep the entries that this dir cannot take.
     pub(crate) fn held_name(&self) -> String {
         format!("{DIR_PREFIX}{:08x}", crc32c::crc32c(self.path.as_os_str().as_encoded_bytes()))
     }
 
-    /// Whether there was something to open: otherwise it has failed for as long as the process lives.
+    /// Whether the dir could be opened: otherwise it has failed for as long as the process lives.
     pub(crate) fn is_open(&self) -> bool {
         self.volumes.is_some()
     }
 
-    /// Fails if there was nothing to open.
+    /// Fails if the dir could not be opened.
     pub(crate) fn check_opened(&self) -> Result<(), LogError> {
         if self.is_open() { Ok(()) } else { self.check_usable() }
     }
@@ -284,12 +286,12 @@ impl LogDir {
         &self.env
     }
 
-    /// What is open in the whole store.
+    /// The open logs of the whole store.
     pub(crate) fn open_logs(&self) -> &OpenLogs {
         &self.shared.open_logs
     }
 
-    /// What it shares with the other dirs.
+    /// The resources that the log dirs of a store share.
     pub(crate) fn shared(&self) -> &Arc<StoreShared> {
         &self.shared
     }
@@ -298,17 +300,17 @@ impl LogDir {
         &self.path
     }
 
-    /// Whether the server that used the dir before stopped in order.
+    /// Whether the dir's last server stopped in order.
     pub(crate) fn was_clean(&self) -> bool {
         self.was_clean
     }
 
-    /// Whether what the checkpoint says of a partition, or its silence, can be believed.
+    /// Whether the checkpoint's state of a partition, or its absence, can be believed.
     pub(crate) fn is_checkpoint_trusted(&self, id: PartitionId) -> bool {
         self.memory.lock().checkpoint.partitions.get(&id).is_none_or(|known| !known.is_lost)
     }
 
-    /// Whether what was known of some partition is lost, and nobody has looked at it since.
+    /// Whether the state of some partition is lost, and its log has not been opened since.
     pub(crate) fn has_lost_partitions(&self) -> bool {
         self.memory.lock().checkpoint.partitions.values().any(|known| known.is_lost)
     }
@@ -327,7 +329,7 @@ impl LogDir {
         }
     }
 
-    /// Whether the checkpoint tells of files of the partition.
+    /// Whether the checkpoint has the partition.
     pub(crate) fn remembers(&self, id: PartitionId) -> bool {
         self.memory.lock().checkpoint.partitions.contains_key(&id)
     }
@@ -341,12 +343,12 @@ impl LogDir {
         self.env.fs.exists(&path).map_err(|error| LogError::io(&path, error))
     }
 
-    /// What the checkpoint says of a partition.
+    /// The checkpoint's state of a partition.
     pub(crate) fn checkpointed(&self, id: PartitionId) -> Option<PartitionCheckpoint> {
         self.memory.lock().checkpoint.partitions.get(&id).cloned()
     }
 
-    /// What the checkpoint says of all partitions that it knows.
+    /// A value from the checkpoint's state of each of its partitions.
     pub(crate) fn all_checkpointed<T>(
         &self,
         view: impl Fn(PartitionId, &PartitionCheckpoint) -> T,
@@ -369,12 +371,12 @@ impl LogDir {
         path == self.path || path.parent() == Some(&self.path)
     }
 
-    /// Takes an error of a partition as it is, unless the whole dir fails with it. Waits for no sync.
+    /// Returns the error of a partition as it is, unless the whole dir fails with it. Waits for no sync.
     pub(crate) fn judge(&self, error: LogError) -> LogError {
         self.note_trouble();
         match &error {
             LogError::Write { path, source } => self.fail(path, source),
-            // One of a file of a partition is noted there.
+            // A partition's file that vanished is noted by its log.
             LogError::Vanished { path, .. } if self.is_own(path) => self.fail_vanished(&error),
             LogError::Io { source, .. } if is_shortage(source) => {
                 self.measure_space();
@@ -383,14 +385,14 @@ impl LogDir {
             LogError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => error,
             LogError::Io { .. } | LogError::Unreadable { .. } => {
                 self.ask_for_look();
-                // What has failed before explains it.
+                // The earlier failure explains it.
                 self.check_usable().err().unwrap_or(error)
             }
             _ => error,
         }
     }
 
-    /// As [`Self::judge`], of who may wait: looks at the device where that has to say.
+    /// As [`Self::judge`], for a caller that may wait: looks at the device if its state decides.
     pub(crate) fn judge_at_once(&self, error: LogError) -> LogError {
         let error = self.judge(error);
         self.look_if_asked().err().unwrap_or(error)
@@ -402,7 +404,7 @@ impl LogDir {
         self.space.check(origin, &self.path)
     }
 
-    /// Looks how much space is left.
+    /// Measures the free space.
     pub(crate) fn measure_space(&self) {
         let unsettled_bytes = self.space.unsettled_bytes();
         let available_bytes = {
@@ -412,7 +414,7 @@ impl LogDir {
         let Ok(available_bytes) = available_bytes else { return };
         let measured = self.space.measured(available_bytes, unsettled_bytes);
         if measured != Measured::Same {
-            // What could not be settled, or brought back, can be perhaps.
+            // Entries that could not be settled, or brought back, may find room now.
             self.alarm.raise();
         }
         if measured == Measured::Other {
@@ -431,7 +433,7 @@ impl LogDir {
         self.shared.cache.add(bytes);
     }
 
-    /// So many of them are stored there, and in a tail.
+    /// So many of them are stored in a journal, and lie in a tail.
     pub(crate) fn note_stored(&self, bytes: u64) {
         let is_half_full = self.shared.cache.note_stored(bytes);
         let stored_bytes = self.stored_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
@@ -440,23 +442,23 @@ impl LogDir {
         }
     }
 
-    /// Whether the write cache is half full, and the dir has enough of that to be in the way of others.
+    /// Whether the write cache is half full, and the dir's share of it is large enough to hinder others.
     pub(crate) fn fills_cache(&self) -> bool {
         let stored_bytes = self.stored_bytes.load(Ordering::Relaxed);
         self.shared.cache.is_half_full() && stored_bytes >= self.shared.worth_settling_bytes()
     }
 
-    /// Its tails have memory of their own: what has left them makes room although settling has not come to an end.
+    /// The dir's tails have memory of their own: bytes that have left them make room although settling has not ended.
     pub(crate) fn let_go_of_kept(&self) {
         self.kept.let_go(&self.shared.cache);
     }
 
-    /// To be held while its tails are settled: see [`Kept::settling`].
+    /// To be held while the dir's tails are settled: see [`Kept::settling`].
     pub(crate) fn keep_memory(&self) -> write_cache::Settling<'_> {
         self.kept.settling(&self.shared.cache)
     }
 
-    /// What spreads one pass over its partitions.
+    /// Spreads one pass over the dir's partitions.
     pub(crate) fn pace(&self) -> Pace<'_> {
         Pace::new(&self.env, &*self.shared, &self.hurry)
     }
@@ -478,28 +480,28 @@ impl LogDir {
         &self.space
     }
 
-    /// How often its logs may end small segments.
+    /// The allowance for small segments of the dir's logs.
     pub(crate) fn early_rolls(&self) -> &EarlyRolls {
         &self.early_rolls
     }
 
-    /// To be held while the disk is told to begin with what was settled, and until an error of that is judged.
+    /// To be held while the disk is told to begin with settled bytes, and until an error of that is judged.
     pub(crate) fn writing_back(&self) -> Guard<RwLockReadGuard<'_, ()>> {
         self.write_backs.read()
     }
 
-    /// What wakes who settles it.
+    /// Wakes the dir's settler.
     pub(crate) fn alarm(&self) -> &Arc<Alarm> {
         &self.alarm
     }
 
-    /// Has the level of a partition changed by who settles next.
+    /// Has the settler change the level of a partition.
     pub(crate) fn request_level_change(&self, partition: PartitionId) {
         self.level_changes.lock().request(partition);
         self.alarm.raise();
     }
 
-    /// How often something was put aside.
+    /// Number of times that entries of the dir were put aside.
     pub(crate) fn aside_count(&self) -> u64 {
         *self.asides.lock()
     }
@@ -527,7 +529,7 @@ impl LogDir {
         self.has_failed() || self.space.is_full()
     }
 
-    /// For those who have only the files: set once the dir has failed.
+    /// A flag that is set once the dir has failed, for modules that have only files.
     pub(crate) fn failed_flag(&self) -> Arc<AtomicBool> {
         self.has_failed.clone()
     }
@@ -557,7 +559,7 @@ impl LogDir {
         if self.is_closed.load(Ordering::Acquire) { Err(LogError::Closed) } else { Ok(()) }
     }
 
-    /// The first failure stays the answer.
+    /// Fails the dir. The first failure stays its error.
     fn fail(&self, file: &Path, error: &io::Error) -> LogError {
         self.fail_once(|| {
             tracing::error!(
@@ -568,7 +570,7 @@ impl LogDir {
         })
     }
 
-    /// The same where it is not what was opened any more.
+    /// Fails the dir because it is not the opened one any more.
     fn fail_vanished(&self, error: &LogError) -> LogError {
         self.fail_once(|| {
             tracing::error!(
@@ -588,7 +590,8 @@ impl LogDir {
 }
 
 impl Memory {
-    /// Takes over what was captured. The log start may have moved on since; of a log that was cut since it is nothing any more.
+    /// Takes over a captured state. The log start may have moved on since; the state of a log that was cut since is
+    /// void.
     fn take(&mut self, id: PartitionId, captured: &PartitionCheckpoint) {
         let mut checkpoint = captured.clone();
         if let Some(known) = self.checkpoint.partitions.get(&id) {
@@ -607,25 +610,25 @@ impl Memory {
     }
 }
 
-/// A topic's directory: its id as a UUID, in the form that everybody knows, which no name from outside can be.
+/// Name of a topic's directory: the topic's id as a UUID in the usual form, which no name from outside can have.
 pub(crate) fn topic_dir(id: PartitionId) -> String {
     let hex = format!("{:032x}", u128::from_be_bytes(id.topic.0));
     format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
 
-/// The topic whose directory has this name; none if it is no topic's.
+/// The topic whose directory has this name; none if it is no topic's directory.
 fn topic_of(name: &str) -> Option<TopicId> {
     let topic = TopicId(u128::from_str_radix(&name.replace('-', ""), 16).ok()?.to_be_bytes());
     (topic_dir(PartitionId { topic, index: 0 }) == name).then_some(topic)
 }
 
-/// The reserve of a log dir: what the options ask for, but of a small volume its share.
+/// The reserve of a log dir: the option's value, but on a small volume a share of that.
 fn reserve_bytes(env: &Env, dir: &Path, shared: &StoreShared) -> u64 {
     let total_bytes = env.fs.total_bytes(dir).unwrap_or(u64::MAX);
     shared.reserve_bytes().min(total_bytes / RESERVE_SHARE)
 }
 
-/// Whether some topic has a directory.
+/// Whether the dir has a topic's directory.
 fn holds_topics(env: &Env, dir: &Path) -> Result<bool, LogError> {
     let entries = env.fs.read_dir(dir).map_err(|error| LogError::io(dir, error))?;
     Ok(entries.iter().any(|entry| entry.is_dir && entry.name.to_str().and_then(topic_of).is_some()))
@@ -645,14 +648,14 @@ fn list_partitions(env: &Env, dir: &Path) -> Result<Vec<PartitionId>, LogError> 
     Ok(partitions)
 }
 
-/// The checkpoint. If it is damaged, missing or in a bad sector, every partition that is there is looked at from its beginning, whenever
-/// that is: what is written in its place says which ones they are, so that a later start does not take them for new.
+/// The checkpoint. If it is damaged, missing or in a bad sector, a new one names every partition that has a directory,
+/// and each is checked from its beginning when it is opened. So a later start does not take them for new.
 fn read_checkpoint(env: &Env, dir: &Path) -> Result<DirCheckpoint, LogError> {
     let path = dir.join(CHECKPOINT_FILE);
     let read = read_whole(&*env.fs, &path, CHECKPOINT_BYTES_MAX);
     let reason = match read {
         Err(error) if error.kind() == io::ErrorKind::NotFound => "it is missing".to_owned(),
-        // Where the whole disk is dead, the next steps fail.
+        // If the whole disk is dead, the next steps fail.
         Err(error) if is_device_error(&error) => format!("it cannot be read: {error}"),
         Err(error) => return Err(LogError::io(&path, error)),
         Ok(bytes) => match DirCheckpoint::decode(&bytes) {

@@ -10,12 +10,12 @@
 //!                                cuts                  u32
 //!                                CRC-32C of all before u32
 //! ```
-//! All big-endian. The offset is the log's start if *cuts* is 0; else it is where the log was cut, for the time of that number.
-//! The version rises with each change of layout; a newer one is refused by name, and so is version 1, in which no log could be
-//! cut. A record counts if its generation is not older than the checkpoint's. Once a checkpoint contains
-//! all of them, writing begins again at the front, over blocks that the file has already: a full disk does not keep
+//! All big-endian. The offset is the log's start if *cuts* is 0; else it is the log's end after the cut of that number.
+//! The version rises with each change of layout; a newer one is refused by name, and so is version 1, in which no log
+//! could be cut. A record counts if its generation is not older than the checkpoint's. Once a checkpoint contains all
+//! of them, writing begins again at the front, over blocks that the file has already: a full disk does not keep
 //! retention from making space. A record that is not intact is the torn one of a move that was never answered, or
-//! damage, which is told of: a disk writes a sector of 512 bytes whole or not at all, so only a record that lies in
+//! damage, which is reported: a disk writes a sector of 512 bytes whole or not at all, so only a record that lies in
 //! two of them can be torn, and only if it is the last one.
 
 use std::path::{Path, PathBuf};
@@ -38,23 +38,23 @@ const HEADER_BYTES: usize = 12;
 /// Two bytes of the header that are zero.
 const HEADER_ZERO_AT: usize = HEADER_BYTES - 2;
 const RECORD_BYTES: usize = 44;
-/// What a disk writes whole or not at all.
+/// The unit that a disk writes whole or not at all.
 const SECTOR_BYTES: usize = 512;
 /// Bytes that are written when the file is made.
 const PREALLOCATED_BYTES: usize = 64 * 1024;
 /// Bytes of the file at most: three hundred thousand records between two checkpoints.
 const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
-/// A change of a log that a record tells of.
+/// The change of a log that a record holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// It begins there now.
+    /// The log begins there now.
     Start(Offset),
-    /// It was cut.
+    /// The log was cut.
     Cut {
-        /// How often, with this time; from 1.
+        /// The cut's number, from 1.
         number: u32,
-        /// Where it ended then.
+        /// The log's end after it.
         end: Offset,
     },
 }
@@ -72,7 +72,7 @@ pub(crate) struct LogStarts {
 }
 
 impl LogStarts {
-    /// Opens or makes the file in `dir`. Answers the records that are not older than `generation`, in the order in
+    /// Opens or makes the file in `dir`. Returns the records that are not older than `generation`, in the order in
     /// which they were written.
     pub(crate) fn open(
         fs: &dyn FileSystem,
@@ -129,8 +129,8 @@ impl LogStarts {
         check_open_file(fs, &self.path, &*self.file)
     }
 
-    /// Notes a change of a log. Durable when it returns. What a failed write has left is written over by
-    /// the next one, and does not count before that: it is not intact.
+    /// Notes a change of a log. Durable when it returns. The rest of a failed write is written over by the next one,
+    /// and does not count before that: it is not intact.
     pub(crate) fn put(
         &mut self,
         generation: u64,
@@ -214,23 +214,23 @@ impl Record {
     }
 }
 
-/// Where slot `number` begins.
+/// Position of slot `number`.
 fn slot_position(number: usize) -> u64 {
     (HEADER_BYTES + number * RECORD_BYTES) as u64
 }
 
-/// What the file holds.
+/// The content of the file.
 #[derive(Debug)]
 pub(crate) struct Content {
     len: usize,
     /// Intact records and their slots, in order.
     records: Vec<(usize, Record)>,
-    /// Slots that hold something else.
+    /// Slots with other bytes.
     broken: Vec<usize>,
     has_clean_header: bool,
 }
 
-/// Something that is wrong with the file.
+/// A fault of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Flaw {
     pub(crate) position: u64,
@@ -240,7 +240,7 @@ pub(crate) struct Flaw {
 }
 
 impl Content {
-    /// Of a file that was just made.
+    /// The content of a file that was just made.
     fn empty() -> Self {
         Self { len: PREALLOCATED_BYTES, records: Vec::new(), broken: Vec::new(), has_clean_header: true }
     }
@@ -250,12 +250,12 @@ impl Content {
         self.records.iter().copied().filter(move |(_, record)| record.generation >= generation)
     }
 
-    /// What those records say.
+    /// The changes in those records.
     pub(crate) fn changes(&self, generation: u64) -> impl Iterator<Item = (PartitionId, Change)> {
         self.counting(generation).map(|(_, record)| (record.partition, record.change))
     }
 
-    /// What is wrong, in the order of the file.
+    /// The faults, in the order of the file.
     pub(crate) fn flaws(&self, generation: u64) -> Vec<Flaw> {
         let last = self.counting(generation).last().map(|(slot, _)| slot);
         let mut flaws = Vec::new();

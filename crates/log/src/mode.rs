@@ -1,15 +1,15 @@
-//! Where what is appended to a log goes.
+//! The way of appends to a log.
 
-/// Where what is appended goes.
+/// The destination of a log's appends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// To the segments, when [`PartitionLog::write_staged`](crate::PartitionLog::write_staged) is called.
     Segment,
     /// To the journal, at once.
     Journal,
-    /// Nowhere yet: the level is being changed, and it went to the segments before.
+    /// Nowhere yet: the level is being changed, and appends went to the segments before.
     LeavingSegment,
-    /// The same, and it went to the journal before.
+    /// Nowhere yet: the level is being changed, and appends went to the journal before.
     LeavingJournal,
 }
 
@@ -27,7 +27,7 @@ impl Mode {
         self == self.leaving()
     }
 
-    /// Whether the journal may have something of the log that no checkpoint covers.
+    /// Whether the journal may have entries of the log that no checkpoint covers.
     pub(crate) fn has_journal(self) -> bool {
         self.leaving() == Self::LeavingJournal
     }

@@ -1,13 +1,13 @@
-//! Which logs of a store are open, so that they are not too many: each takes some kilobytes of memory.
+//! The open logs of a store, and their bound: each takes some kilobytes of memory.
 //!
-//! Owns the bound and who goes before it is met: the logs that went longest without use. A log is closed only if nobody is
-//! using it at that moment and a checkpoint covers it; where there is none such, one is made of those alone that are to go. That
-//! is the work of a job for each log dir, which begins when an eighth of the room is left. From there on whoever wants to open
-//! one more waits for some milliseconds first, the longer the less is left, so that opening goes no faster than closing, however
-//! many are opened by whomever. Only where no room is left, because a disk is slow or the job does not run, the thread that wants to
-//! open one more closes others itself, before it has taken any lock of a log, so that appends to others go on meanwhile. The bound is
-//! exceeded where nothing can be closed, which is by as many logs as there are threads using one, or while a log dir has failed or is
-//! full. Where none could be closed, this is tried again when one has gone or a sixteenth more are open.
+//! Owns the bound, and chooses the logs to close: those that went longest without use. A log is closed only if it is
+//! not in use at that moment and a checkpoint covers it; if there is no such log, a checkpoint is made of those alone
+//! that are to go. A job for each log dir does this when an eighth of the room is left. From there on each opening
+//! waits for some milliseconds first, the longer the less is left, so that opening goes no faster than closing. Only if
+//! no room is left, because a disk is slow or the job does not run, the opening thread closes others itself, before it
+//! has taken any lock of a log, so that appends to others go on meanwhile. The bound is exceeded if nothing can be
+//! closed: by as many logs as there are threads using one, or while a log dir has failed or is full. If none could be
+//! closed, the next attempt is made when one has gone or a sixteenth more are open.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -27,13 +27,13 @@ use crate::segment::FilePool;
 const CLOSED_AT_ONCE_DIVISOR: usize = 16;
 /// Logs are closed in the background once no more than this part of the room is left.
 const RESERVE_DIVISOR: usize = 8;
-/// What an opening waits for at most, where hardly any room is left.
+/// The longest wait of an opening, if hardly any room is left.
 const OPENING_WAIT_MAX: Duration = Duration::from_millis(10);
 
-/// Told when logs are to be closed.
+/// Called when logs are to be closed.
 type Hook = Box<dyn Fn() + Send + Sync>;
 
-/// Where the store finds a log that is open.
+/// The place of an open log in the store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OpenedLog {
     /// The number of its log dir.
@@ -41,17 +41,17 @@ pub(crate) struct OpenedLog {
     pub(crate) id: PartitionId,
 }
 
-/// What came of closing some.
+/// The result of closing some.
 #[derive(Default)]
 pub(crate) struct Closing {
     pub(crate) closed: usize,
-    /// Why a checkpoint could not cover others.
+    /// The reason if a checkpoint could not cover others.
     pub(crate) failure: Option<LogError>,
 }
 
-/// What closes logs where no more may be open. The store implements it, which has the handles and makes checkpoints.
+/// Closes logs when no more may be open. The store implements it, which has the handles and makes checkpoints.
 pub(crate) trait LogCloser: Send + Sync {
-    /// Closes up to `wanted` of those that are open, the ones first that went longest without use.
+    /// Closes up to `wanted` of the logs in `open`, the ones first that went longest without use.
     fn close_oldest(&self, open: &[OpenedLog], wanted: usize) -> Closing;
 }
 
@@ -63,12 +63,13 @@ pub(crate) struct OpenLogs {
     logs_max: usize,
     pool: Arc<FilePool>,
     producers: Arc<ProducerRoom>,
-    /// Counts the logs that were opened: the time in which last uses are told apart.
+    /// Counts the logs that were opened: the clock of last uses.
     openings: AtomicU64,
     logs: Mutex<HashMap<usize, OpenedLog>>,
     closer: OnceLock<Box<dyn LogCloser>>,
     making_room: Ranked<rank::MakingRoom, ()>,
-    /// With fewer open logs than this nothing is tried: with hardly fewer none could be closed, and none has gone since.
+    /// With fewer open logs than this no attempt is made: with hardly fewer none could be closed, and none has gone
+    /// since.
     stuck_below: AtomicUsize,
     on_crowd: OnceLock<Hook>,
 }
@@ -104,7 +105,7 @@ impl OpenLogs {
         &self.pool
     }
 
-    /// The room for what they remember of producers.
+    /// The room for the producer states of open logs.
     pub(crate) fn producers(&self) -> &Arc<ProducerRoom> {
         &self.producers
     }
@@ -114,12 +115,12 @@ impl OpenLogs {
         self.openings.load(Ordering::Relaxed)
     }
 
-    /// How many logs are open.
+    /// Number of open logs.
     pub(crate) fn count(&self) -> usize {
         self.logs.lock().len()
     }
 
-    /// Takes in a log that was opened, whose handle lies at `address`; returns the time of it.
+    /// Adds an opened log, whose handle lies at `address`; returns the time of this use.
     pub(crate) fn insert(&self, address: usize, log: OpenedLog) -> u64 {
         let open = {
             let mut logs = self.logs.lock();
@@ -138,8 +139,8 @@ impl OpenLogs {
         self.stuck_below.store(0, Ordering::Relaxed);
     }
 
-    /// To be called by who wants to open one more for a client, and holds no lock of the store. Lets those who close others get
-    /// on if little room is left, and closes some itself if none is, which may make a checkpoint.
+    /// To be called before a log is opened for a client, without a lock of the store. Waits for the job that closes
+    /// others if little room is left, and closes some itself if none is, which may make a checkpoint.
     pub(crate) fn make_room(&self, clock: &dyn Clock) {
         match self.opening_wait() {
             Some(wait) if !self.is_to_try() => clock.sleep(wait),
@@ -147,14 +148,14 @@ impl OpenLogs {
         }
     }
 
-    /// The same for a start, which is in haste: waits for nobody.
+    /// As [`Self::make_room`], for a start: does not wait for the job.
     pub(crate) fn make_room_at_once(&self) {
         if self.is_to_try() {
             self.close_for_one_more();
         }
     }
 
-    /// How many logs are to be closed in the background, if little room is left.
+    /// Number of logs to close in the background, if little room is left.
     pub(crate) fn surplus(&self) -> Option<usize> {
         let surplus = (self.count() + self.step()).saturating_sub(self.crowd());
         (surplus > self.step()).then_some(surplus)
@@ -196,14 +197,14 @@ impl OpenLogs {
         }
     }
 
-    /// Whether there are too many, and other ones than when none could be closed: each try looks at all, and may fail to
-    /// make a checkpoint.
+    /// Whether there are too many, and other ones than when none could be closed: each attempt looks at all, and may
+    /// fail to make a checkpoint.
     fn is_to_try(&self) -> bool {
         self.count() >= self.logs_max.max(self.stuck_below.load(Ordering::Relaxed))
     }
 
-    /// How long an opening waits, if it does: the longer the less of the reserve is left. Where nobody closes others in the
-    /// background there is nothing to wait for.
+    /// The wait of an opening, if it waits: the longer the less of the reserve is left. Without a job in the background
+    /// there is nothing to wait for.
     fn opening_wait(&self) -> Option<Duration> {
         self.on_crowd.get()?;
         let taken = self.count().checked_sub(self.crowd()).filter(|taken| *taken > 0)?;

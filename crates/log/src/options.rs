@@ -1,25 +1,25 @@
-//! What a store may use: room, journals, and what of its log dirs is away.
+//! The resources of a store: room, journals, and log dirs that are away.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use riverrun_journal::{JournalId, JournalOptions};
 
-/// What a store may use.
+/// The resources of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreOptions {
     /// Logs that may be open at the same time, in all log dirs together; at least one. An open log takes some kilobytes
-    /// of memory. To close one for another costs a file's removal and creation, so the partitions that are in use should
-    /// all fit, with an eighth to spare: from there on openings wait for others to be closed.
+    /// of memory. To close one for another costs a file's removal and creation, so the partitions in use should all
+    /// fit, with an eighth to spare: from there on openings wait for others to be closed.
     pub open_logs_max: usize,
     /// Files of segments that stay open between two uses; at least one.
     pub open_files_max: usize,
-    /// Directories of the journals, one for each device. Without any no partition can have a level that syncs. They must
-    /// be those of the last time, in the same order, unless the store was closed then: which journal has a partition's
-    /// records follows from their number. The caller sees to that, who can tell a journal that was moved from another.
+    /// Directories of the journals, one for each device. Without any no partition can have a level that syncs. They
+    /// must be those of the last time, in the same order, unless the store was closed then: a partition's journal
+    /// follows from their number. The caller sees to that, because it can recognise a journal that was moved.
     pub journal_dirs: Vec<PathBuf>,
-    /// Of each journal that was closed with everything in it settled, and that nobody has used since, its id, as far as
-    /// the caller knows: if such a one is damaged, nothing is lost with it.
+    /// The ids of journals that, as far as the caller knows, were closed with everything in them settled, and not used
+    /// since: damage of such a journal loses nothing.
     pub closed_journals: Vec<Option<JournalId>>,
     /// Options of each journal.
     pub journal: JournalOptions,
@@ -30,8 +30,8 @@ pub struct StoreOptions {
     /// Clients' appends to a log dir are refused while less space than this is left there, or than a twentieth of its volume
     /// if that is less. The journals' reserves are cut alike.
     pub reserve_bytes: u64,
-    /// Log dirs that the caller has found to be away, and why. Each has failed from the start: nothing is read from it or
-    /// written to it, whatever lies at its path now.
+    /// Log dirs that the caller has found to be away, and the reasons. Each has failed from the start: nothing is read
+    /// from it or written to it, whatever lies at its path now.
     pub absent_dirs: BTreeMap<PathBuf, String>,
 }
 
@@ -61,7 +61,7 @@ impl StoreOptions {
 }
 
 impl Default for StoreOptions {
-    /// For the 1024 descriptors that a process has where nobody raised the limit.
+    /// For the 1024 descriptors that a process has by default.
     fn default() -> Self {
         Self::for_descriptors(1024)
     }

@@ -1,10 +1,10 @@
-//! How fast the partitions that have changed are gone through: not faster than need be while there is much to do.
+//! The pace of a pass over the partitions that have changed: not faster than need be while there is much to do.
 //!
-//! Each costs a few system calls, and ten thousand of them a processor for a tenth of a second and more, in which those who
-//! append and wait for acks have one less. And what is settled keeps the disk busy, where the journal's next write comes
-//! after it. So after each slice, of partitions or of bytes, as much time is left to the others as the slice has taken.
-//! Where the write cache or a journal runs full, or somebody waits for the pass to end or for its turn after it, nobody is
-//! served by that.
+//! Each partition costs a few system calls, and ten thousand of them a processor for a tenth of a second and more,
+//! which appends and waits for acks lack meanwhile. Settled bytes keep the disk busy, too, and the journal's next write
+//! comes after them. So after each slice, of partitions or of bytes, the pass pauses for as long as the slice has
+//! taken. It does not pause if the write cache or a journal runs full, or if a caller waits for the pass to end or for
+//! its turn after it.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,14 +12,14 @@ use std::time::Duration;
 
 use riverrun_env::Env;
 
-/// Partitions of a slice: about a millisecond's worth. Fewer are gone through at once.
+/// Partitions of a slice: about a millisecond's worth. A pass over fewer has no pause.
 const SLICE_LOGS: u32 = 64;
-/// Bytes of a slice, however few partitions they are of: about as long for a disk.
+/// Bytes of a slice, whatever the number of partitions: about as long for a disk.
 const SLICE_BYTES: usize = 1024 * 1024;
 /// A pause at most: a slice that took longer has waited for the disk, or for the processor.
 const PAUSE_MAX: Duration = Duration::from_millis(4);
 
-/// Whether somebody waits for the work to be done.
+/// Whether a caller waits for the pass to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Haste {
     /// It is done at once.
@@ -28,19 +28,19 @@ pub(crate) enum Haste {
     Spread,
 }
 
-/// What tells whether a pass may take its time.
+/// Tells whether a pass may take its time.
 pub(crate) trait Pressure: fmt::Debug {
-    /// Whether somebody waits for what lies in memory and in the journals to be settled, or soon will.
+    /// Whether appends wait, or soon will, until bytes in memory and in the journals are settled.
     fn is_pressed(&self) -> bool;
 }
 
-/// Who is in haste about the passes over one log dir, of which there is one at a time: it may wait for another's.
+/// Callers in haste about the passes over one log dir. There is one pass at a time: a caller may wait for another's.
 ///
 /// Invariants: the number of [`InHaste`] that there are.
 #[derive(Debug, Default)]
 pub(crate) struct Hurry(AtomicUsize);
 
-/// Somebody is in haste as long as it lives.
+/// A caller in haste, as long as it lives.
 #[derive(Debug)]
 pub(crate) struct InHaste<'a>(&'a Hurry);
 
@@ -53,7 +53,7 @@ impl Hurry {
         })
     }
 
-    /// Whether somebody is in haste now.
+    /// Whether a caller is in haste now.
     pub(crate) fn is_any(&self) -> bool {
         self.0.load(Ordering::Relaxed) > 0
     }
@@ -81,7 +81,7 @@ struct Slice {
     begun: Duration,
     /// Partitions.
     done: u32,
-    /// What was written of them.
+    /// Bytes that were written.
     bytes: usize,
 }
 
@@ -90,7 +90,7 @@ impl<'a> Pace<'a> {
         Self { env, pressure, hurry, slice: Slice { begun: env.clock.monotonic(), done: 0, bytes: 0 } }
     }
 
-    /// To be called after each partition, without any lock of one. Whether it was the last of a slice.
+    /// To be called after each partition, without a lock of any. Returns whether it was the last of a slice.
     pub(crate) fn step(&mut self) -> bool {
         let ends = self.slice.ends();
         if ends {
@@ -116,13 +116,13 @@ impl<'a> Pace<'a> {
 }
 
 impl Slice {
-    /// Takes in one more partition; whether it is the last one of a slice.
+    /// Counts one more partition; returns whether it is the last one of a slice.
     fn ends(&mut self) -> bool {
         self.done = (self.done + 1) % SLICE_LOGS;
         self.done == 0
     }
 
-    /// Takes in so many bytes that were written; whether they are the last ones of a slice.
+    /// Counts so many written bytes; returns whether they are the last ones of a slice.
     fn ends_with(&mut self, bytes: usize) -> bool {
         self.bytes += bytes;
         let ends = self.bytes >= SLICE_BYTES;
@@ -130,7 +130,7 @@ impl Slice {
         ends
     }
 
-    /// What the slice that ends now leaves to others.
+    /// The pause after the slice that ends now.
     fn pause(&self, now: Duration) -> Duration {
         now.saturating_sub(self.begun).min(PAUSE_MAX)
     }
@@ -178,7 +178,7 @@ mod tests {
         assert_eq!(slice.pause(5 * MS), Duration::ZERO);
     }
 
-    /// A second passes whenever somebody asks.
+    /// A clock that moves a second on with each reading.
     struct RunningClock(AtomicU64);
 
     impl Clock for RunningClock {

@@ -1,7 +1,7 @@
-//! What lies in a partition's directory.
+//! The files in a partition's directory.
 //!
-//! Owns telling ours from others' files, and removing what an interrupted operation has left behind. A file of an
-//! unknown name is left alone.
+//! Owns telling our files from others, and removing the rest of an interrupted operation. A file of an unknown name is
+//! left alone.
 
 use std::io;
 use std::path::Path;
@@ -55,8 +55,8 @@ pub(crate) fn list(home: &Home) -> Result<PartitionFiles, LogError> {
     Ok(files)
 }
 
-/// Tidies up after an interrupted compaction. Where nothing may be written any more, what is worth nothing stays, and a log
-/// whose segments were being replaced is not opened: what its directory says may not be what the disk has.
+/// Tidies up after an interrupted compaction. If the log dir takes no writes any more, worthless files stay, and a log
+/// whose segments were being replaced is not opened: the names that its directory shows may not be those on the disk.
 fn recover_compaction(home: &Home, names: &[(String, u64)]) -> Result<(), LogError> {
     if !home.has_failed.load(Ordering::Acquire) {
         return swap::recover(&*home.fs, &home.dir).map(|_| ());
@@ -68,7 +68,7 @@ fn recover_compaction(home: &Home, names: &[(String, u64)]) -> Result<(), LogErr
     Ok(())
 }
 
-/// An index without its log says nothing.
+/// Removes each index without its log.
 fn remove_stray_indexes(
     home: &Home,
     names: &[(String, u64)],
@@ -82,7 +82,7 @@ fn remove_stray_indexes(
     Ok(())
 }
 
-/// Names and sizes of all files; those whose names are not text are none of ours.
+/// Names and sizes of all files; a name that is not text is not one of ours.
 fn names(home: &Home) -> Result<Vec<(String, u64)>, LogError> {
     match home.fs.read_dir(&home.dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),

@@ -10,8 +10,8 @@ use crate::log_starts::Change;
 use crate::planted::{Planted, is_planted};
 
 impl LogDir {
-    /// Notes that a partition's log begins elsewhere now, or was cut. Durable when it returns. Whether the partition
-    /// `is_deleted` is asked under the memory's lock: a deletion takes away what is remembered before.
+    /// Notes that a partition's log begins elsewhere now, or was cut. Durable when it returns. `is_deleted` is called
+    /// under the memory's lock, because a deletion removes the partition from the memory first.
     pub(crate) fn persist(
         &self,
         id: PartitionId,
@@ -34,11 +34,11 @@ impl LogDir {
         }
         memory.change(id, change);
         drop(memory);
-        // What has failed meanwhile may be what this sync stood for.
+        // A failed write meanwhile may be one that this sync stood for.
         self.check_usable()
     }
 
-    /// How often a log had been cut. Of one that the dir does not know, or of which what it knew is lost, `newest` is believed.
+    /// Number of a log's cuts. If the dir does not know the log, or its state is lost, `newest` is believed.
     pub(crate) fn cuts_or(&self, id: PartitionId, newest: u32) -> u32 {
         let mut memory = self.memory.lock();
         let fresh = || PartitionCheckpoint { cuts: newest, ..PartitionCheckpoint::starting_at(Offset::ZERO) };

@@ -1,7 +1,7 @@
 //! The checkpoint of a log dir: how far each of its partitions is synced.
 //!
-//! Who makes one captures what has changed, has the dir synced, and only then what was captured written down: a checkpoint
-//! says of no partition more than the disk has.
+//! To make one, the store captures the partitions that have changed, has the dir synced, and only then has the captured
+//! states written: a checkpoint says of no partition more than the disk has.
 
 use std::sync::atomic::Ordering;
 
@@ -13,23 +13,23 @@ use crate::checkpoint::{CHECKPOINT_FILE, PartitionCheckpoint, VERSION_BYTE_AT};
 use crate::error::LogError;
 
 impl LogDir {
-    /// Those of the partitions that the checkpoint lacks something of which are wanted, and whether the file says less than the
-    /// memory.
+    /// The wanted ones of the partitions that have changes since the checkpoint, and whether the file lacks something
+    /// of the memory.
     pub(crate) fn take_dirty(&self, is_wanted: impl Fn(&PartitionId) -> bool) -> (Vec<PartitionId>, bool) {
         let mut memory = self.memory.lock();
         (memory.dirty.extract_if(.., |id| is_wanted(id)).collect(), memory.is_unwritten)
     }
 
-    /// Syncs everything that is in the dir. Returns whether that tells of all that was lost.
+    /// Syncs everything that is in the dir. Returns whether that tells of all lost bytes.
     pub(crate) fn sync_volumes(&self) -> Result<bool, LogError> {
         let volumes = self.volumes.as_ref().ok_or(LogError::Closed)?;
         volumes.sync().map_err(|error| self.fail(&self.path, &error))?;
         Ok(volumes.tell_of_lost_writes())
     }
 
-    /// All that was in the dir before the sync is synced, this among it.
+    /// The bytes `unwritten`, as all that was in the dir before the sync, are synced.
     pub(crate) fn note_synced(&self, unwritten: &[Unwritten]) -> Result<(), LogError> {
-        // It says nothing of pages that the system has let go of just before, when it was told to begin with them.
+        // The sync does not tell of pages that the system dropped just before it, when it was told to begin with them.
         drop(self.write_backs.write());
         self.check_usable()?;
         unwritten.iter().for_each(Unwritten::note_written);
@@ -37,13 +37,13 @@ impl LogDir {
         Ok(())
     }
 
-    /// Whether a power cut takes nothing of what was there at the start.
+    /// Whether bytes that an earlier process has left survive a power cut.
     pub(crate) fn has_synced_found(&self) -> bool {
         self.has_synced_found.load(Ordering::Acquire)
     }
 
-    /// The dir is used from now on, so that the file must not say any more that the server stopped cleanly. Where there is
-    /// no space for another one, the one that is there, if one is, says as much as after a kill until there is some.
+    /// The dir is used from now on: the file must not say any more that the server stopped cleanly. If there is no
+    /// space for another file, the present one is made to say no more than after a kill.
     pub(super) fn note_use(&self, has_checkpoint: bool) -> Result<(), LogError> {
         match self.write_checkpoint(std::iter::empty(), false) {
             Err(LogError::Io { path, source }) if has_checkpoint && is_shortage(&source) => {
@@ -54,7 +54,7 @@ impl LogDir {
         }
     }
 
-    /// Writes over one byte of the file, which takes no space. Durable when it returns.
+    /// Changes one byte of the file, which takes no space. Durable when it returns.
     fn take_clean_back(&self) -> Result<(), LogError> {
         let path = self.path.join(CHECKPOINT_FILE);
         let invert = || {
@@ -67,8 +67,8 @@ impl LogDir {
         invert().map_err(|error| LogError::io(&path, error))
     }
 
-    /// Writes what is known, with what was captured and is synced now. `captured` is gone through under the memory's lock: a
-    /// deletion takes away what is taken over of a partition before. Durable when it returns.
+    /// Writes the dir's state with the states in `captured`, which are synced by now. `captured` is iterated under the
+    /// memory's lock: a deletion removes its partition from the memory first. Durable when it returns.
     pub(crate) fn write_checkpoint<'a>(
         &self,
         captured: impl Iterator<Item = (PartitionId, &'a PartitionCheckpoint)>,

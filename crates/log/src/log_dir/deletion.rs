@@ -1,4 +1,4 @@
-//! How the files of a partition that was deleted go, and with the last one its topic's directory.
+//! Removal of a deleted partition's files, and with the last partition of its topic's directory.
 
 use std::io;
 use std::path::Path;
@@ -9,14 +9,14 @@ use riverrun_types::PartitionId;
 use super::{LogDir, topic_dir};
 use crate::error::LogError;
 
-/// What a partition's or topic's directory is called from its deletion until it is gone.
+/// Prefix of a partition's or topic's directory between its deletion and its removal.
 const DELETED_PREFIX: &str = "deleted-";
 
 impl LogDir {
-    /// Removes a partition that nobody writes to any more. Its directory is renamed first, so that it is gone at once under its name, unless there is no
-    /// space for the other name. Who is interrupted must come again.
+    /// Removes a partition that nothing writes to any more. Its directory is renamed first, so that it is gone at once
+    /// under its name, unless there is no space for the other name. An interrupted caller must call again.
     pub(crate) fn delete(&self, id: PartitionId) -> Result<(), LogError> {
-        // A dir that was let go of may be another server's by now.
+        // A dir that was closed may be another server's by now.
         self.check_open()?;
         self.delete_in_use(id).map_err(|error| self.judge(error))
     }
@@ -26,17 +26,17 @@ impl LogDir {
             let mut memory = self.memory.lock();
             memory.is_unwritten |= memory.checkpoint.partitions.remove(&id).is_some();
         }
-        // That its files are not at the path now does not say that they are gone.
+        // The dir may be away: then the files are missing at the path, and not removed.
         self.check_opened()?;
         self.look(&[]).map_err(|error| self.judge(error))?;
         let path = self.partition_path(id);
         let renamed = self.path.join(format!("{DELETED_PREFIX}{}-{}", topic_dir(id), id.index));
         let doomed = match self.env.fs.rename(&path, &renamed) {
             Ok(()) => renamed,
-            // Some file systems want room for a name that only changes (XFS), and none to remove one. Nobody opens what is
-            // left of it if this is cut short: whoever deletes it has given it up durably.
+            // Some file systems want room for a name that only changes (XFS), and none to remove one. If this is cut
+            // short, the rest is never opened: the deletion is durable already.
             Err(error) if is_shortage(&error) => path,
-            // Its topic's directory is a link, or a mount.
+            // The topic's directory is a link, or a mount.
             Err(error) if error.kind() == io::ErrorKind::CrossesDevices => path,
             Err(error) if error.kind() == io::ErrorKind::NotFound => path,
             Err(error) => return Err(LogError::io(&path, error)),
@@ -45,7 +45,7 @@ impl LogDir {
         self.remove_if_empty(&self.path.join(topic_dir(id)))
     }
 
-    /// Removes the topic's directory with its last partition, also one that went before the process ended: metadata that
+    /// Removes the topic's directory with its last partition, also if an earlier process removed that: metadata that
     /// has forgotten the topic would count as lost while the directory is there.
     fn remove_if_empty(&self, path: &Path) -> Result<(), LogError> {
         match self.env.fs.remove_dir(path) {
@@ -55,13 +55,13 @@ impl LogDir {
         }
     }
 
-    /// The same of a link to a topic's directory. What it leads to stays, empty.
+    /// Removes a link to a topic's directory if that is empty. The directory itself stays.
     fn remove_link_if_empty(&self, path: &Path) -> Result<(), LogError> {
         let entries = self.env.fs.read_dir(path).map_err(|error| LogError::io(path, error))?;
         if entries.is_empty() { gone(self.env.fs.remove_file(path), path) } else { Ok(()) }
     }
 
-    /// Removes what an interrupted deletion has left.
+    /// Removes the rest of interrupted deletions.
     pub(super) fn remove_leftovers(&self) -> Result<(), LogError> {
         let entries = self.env.fs.read_dir(&self.path).map_err(|error| LogError::io(&self.path, error))?;
         let doomed = entries.iter().filter(|entry| {
@@ -75,7 +75,7 @@ impl LogDir {
     }
 }
 
-/// Judges a removal; fine if there was nothing.
+/// Judges a removal; fine if there was nothing to remove.
 fn gone(removed: io::Result<()>, path: &Path) -> Result<(), LogError> {
     match removed {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(LogError::io(path, error)),

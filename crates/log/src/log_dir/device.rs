@@ -1,4 +1,4 @@
-//! Whether the device of a log dir still takes what is written.
+//! Whether the device of a log dir still takes writes.
 //!
 //! ```text
 //! device-check
@@ -6,9 +6,9 @@
 //!   version            u16
 //!   zero               u16
 //! ```
-//! Big-endian, and read by nobody: these bytes are written over themselves and synced, which a disk that is well does,
-//! however full it is, and one that is gone does not. The file is for this alone. The system tells of what it could not
-//! write once for each open file: on a file that others sync, too, one of them would take what was meant for another.
+//! Big-endian, and never read: the bytes are written over themselves and synced. A healthy disk does that, however full
+//! it is; a device that is gone does not. The file is for this alone: the system tells a failed write once for each
+//! open file, so on a shared file one user would take the error meant for another.
 
 use std::mem;
 use std::path::Path;
@@ -23,18 +23,18 @@ use crate::error::LogError;
 /// Name of the file in a log dir.
 pub(super) const DEVICE_CHECK_FILE: &str = "device-check";
 const CONTENT: &[u8; 12] = b"RRdevice\x00\x01\x00\x00";
-/// After errors the device is looked at no more often than this: each look costs a sync.
+/// Least time between two looks at the device: each costs a sync.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
 
-/// Whether somebody should look.
+/// Whether a look at the device is due.
 #[derive(Debug, Default)]
 pub(super) struct Looks {
     is_asked_for: bool,
-    /// When an error last asked for it.
+    /// The time at which an error last asked for it.
     asked_at: Option<Duration>,
 }
 
-/// Opens the file of a log dir, and makes it if it is not there.
+/// Opens the file of a log dir, and makes it if it is missing.
 pub(super) fn open(fs: &dyn FileSystem, dir: &Path) -> Result<Arc<dyn File>, LogError> {
     let path = dir.join(DEVICE_CHECK_FILE);
     let io = |error| LogError::io(&path, error);
@@ -45,7 +45,7 @@ pub(super) fn open(fs: &dyn FileSystem, dir: &Path) -> Result<Arc<dyn File>, Log
 }
 
 impl LogDir {
-    /// Whether the device still takes what is written; the dir fails if it does not. Costs a sync.
+    /// Whether the device still takes writes; the dir fails if it does not. Costs a sync.
     pub(crate) fn look_at_device(&self) -> Result<(), LogError> {
         self.check_usable()?;
         let Some(file) = self.device.as_ref().filter(|_| self.check_open().is_ok()) else { return Ok(()) };
@@ -53,13 +53,12 @@ impl LogDir {
         let written = file.write_all_at(CONTENT, 0).and_then(|()| file.sync_data());
         written.or_else(|error| match LogError::write(&path, error) {
             LogError::Write { source, .. } => Err(self.fail(&path, &source)),
-            // The bytes were there before, and nobody needs them: what there is too little of says nothing of the device.
+            // The bytes were there before, and are never needed: a shortage says nothing of the device.
             _ => Ok(()),
         })
     }
 
-    /// Has who settles look at the device soon. Waits for nothing: whoever has met an error may be in a hurry, or hold
-    /// what others wait for.
+    /// Has the settler look at the device soon. Waits for nothing: the caller may be in a hurry, or hold a lock.
     pub(super) fn ask_for_look(&self) {
         let now = self.env.clock.monotonic();
         let mut looks = self.looks.lock();

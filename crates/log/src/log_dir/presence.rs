@@ -1,6 +1,6 @@
-//! Whether a log dir is still what it was when it was opened.
+//! Whether a log dir is still the opened one.
 //!
-//! A dir fails that was taken away, replaced or covered: what is written there is written to nobody. Nothing is made in
+//! A dir that was taken away, replaced or covered fails: bytes that are written to it are lost. Nothing is made in
 //! another one that lies at its path by then: it is empty because something is missing, such as a mount.
 
 use std::ffi::OsStr;
@@ -14,25 +14,25 @@ use super::{LOCK_FILE, LogDir, topic_dir};
 use crate::error::LogError;
 use crate::presence::{check_directory, check_file, check_open_file};
 
-/// Attempts to make a partition's directory. The topic's may go in between, with the last of its other partitions that are
-/// deleted; so often in a row none is.
+/// Attempts to make a partition's directory. The topic's may go in between, when the last of its other partitions is
+/// deleted; so many deletions in a row do not happen.
 const TRIES: usize = 10;
 
 impl LogDir {
-    /// Fails if the dir is not what was opened any more; it has failed for good then.
+    /// Fails if the dir is not the opened one any more; it has failed for good then.
     pub(crate) fn check_in_place(&self) -> Result<(), LogError> {
         self.check_usable()?;
         self.look(&[]).map_err(|error| self.judge(error))
     }
 
-    /// The same, also of files of these names, which the caller keeps in it.
+    /// As [`Self::check_in_place`], for the dir and for the caller's files in it, named `files`.
     pub(crate) fn check_with(&self, files: &[&str]) -> Result<(), LogError> {
         self.check_usable()?;
         self.look(files).map_err(|error| self.judge(error))
     }
 
     pub(super) fn look(&self, files: &[&str]) -> Result<(), LogError> {
-        // Who has let go of it knows nothing of it any more.
+        // A dir that was closed may be another server's by now.
         let (Some(root), Ok(())) = (&self.root, self.check_open()) else { return Ok(()) };
         let fs = &*self.env.fs;
         check_directory(fs, &self.path, &**root)?;
@@ -41,13 +41,13 @@ impl LogDir {
         }
         let names = std::iter::once(&LOCK_FILE).chain(files);
         names.map(|name| self.path.join(name)).try_for_each(|path| check_file(fs, &path, None, 0))?;
-        // While a move is written nobody waits for it here: the next look sees it.
+        // Does not wait while a move is written: the next look sees it.
         let Some(log_starts) = self.log_starts.try_lock() else { return Ok(()) };
         log_starts.as_ref().map_or(Ok(()), |log_starts| log_starts.check_in_place(fs))
     }
 
-    /// Makes the directory of a partition, and its topic's in the dir that was opened, wherever that is. Makes nothing
-    /// above them.
+    /// Makes the directory of a partition, and its topic's, in the opened dir, wherever that is. Makes nothing above
+    /// them.
     pub(crate) fn make_partition_dir(&self, id: PartitionId) -> Result<(), LogError> {
         self.check_in_place()?;
         let topic = topic_dir(id);

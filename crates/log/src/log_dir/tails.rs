@@ -1,15 +1,15 @@
-//! Which partitions have something for who settles: a tail, and those that have much.
+//! The partitions that the settler has to settle, and those of them with a large tail.
 
 use riverrun_types::PartitionId;
 
 use super::LogDir;
 
-/// What an entry has made of a log's tail.
+/// The effect of an entry on a log's tail.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grown {
-    /// It is the first there.
+    /// The tail was empty before.
     pub(crate) is_first: bool,
-    /// There is as much as a run with it, and was not before.
+    /// The tail is as large as a run now, and was not before.
     pub(crate) gets_large: bool,
 }
 
@@ -19,7 +19,7 @@ impl LogDir {
         self.tails.lock().push(partition);
     }
 
-    /// The same of one to whose tail an entry has come.
+    /// Notes that an entry has come to a partition's tail.
     pub(crate) fn note_grown(&self, grown: Grown, partition: PartitionId) {
         if grown.is_first {
             self.note_tail(partition);

@@ -1,7 +1,7 @@
-//! The file systems that the partitions of a log dir lie on: the dir's own, and those to which links or mounts in it lead.
+//! The file systems of a log dir's partitions: the dir's own, and those to which links or mounts in it lead.
 //!
-//! A partition whose directory was brought to another disk and linked is served like any other. So a sync has to stand for
-//! that disk, too: a checkpoint would say of the partition what no disk has.
+//! A partition whose directory was brought to another disk and linked is served like any other. So a sync has to
+//! include that disk, too: otherwise a checkpoint would say of the partition more than any disk has.
 
 use std::io;
 use std::path::Path;
@@ -12,7 +12,7 @@ use riverrun_env::{FileSystem, Volume};
 
 use crate::error::LogError;
 
-/// Open for as long as the dir is in use.
+/// The file systems, open for as long as the dir is in use.
 #[derive(Debug)]
 pub(super) struct Volumes {
     own: Arc<dyn Volume>,
@@ -25,8 +25,8 @@ impl Volumes {
         Ok(Self { own: fs.open_volume(path)?, others: Mutex::default() })
     }
 
-    /// Has every later sync stand for the directory `path`, also if it lies on another file system. If that is a new one,
-    /// what was there already is synced, so that who opens a partition there may believe what is said of the dir's own.
+    /// Has every later sync include the file system of directory `path`. A new one is synced at once, so that the dir's
+    /// statements about a partition hold for files there, too.
     pub(super) fn include(&self, fs: &dyn FileSystem, path: &Path) -> Result<(), LogError> {
         let io = |error| LogError::io(path, error);
         if self.own.holds(path).map_err(io)? {
@@ -45,12 +45,12 @@ impl Volumes {
         Ok(())
     }
 
-    /// Makes everything durable that was written to any of them before the call.
+    /// Makes durable all that was written to any of them before the call.
     pub(super) fn sync(&self) -> io::Result<()> {
         self.all().iter().try_for_each(|volume| volume.sync())
     }
 
-    /// Whether a sync of each of them tells what was lost.
+    /// Whether a sync of each of them tells of lost bytes.
     pub(super) fn tell_of_lost_writes(&self) -> bool {
         self.all().iter().all(|volume| volume.tells_of_lost_writes())
     }

@@ -1,4 +1,4 @@
-//! What is waited for of a log dir's disk, and whether it answers.
+//! The operations that wait for a log dir's disk, and whether it answers.
 
 use std::time::Duration;
 
@@ -8,42 +8,42 @@ use riverrun_types::PartitionId;
 use super::LogDir;
 use crate::error::LogError;
 
-/// A disk that has not answered for so long is not waited for any more by anybody who serves other log dirs. Longer than a sync
+/// A thread that serves other log dirs does not wait for a disk that has not answered for so long. Longer than a sync
 /// takes that has a second's worth of writes before it.
 const HANGS_AFTER: Duration = Duration::from_secs(2);
-/// A checkpoint syncs all that has gathered in the page cache. That takes an ordinary disk many seconds, and the page cache
-/// takes writes meanwhile: a checkpoint alone says that the disk hangs only after so long.
+/// A checkpoint syncs all that has gathered in the page cache. That takes an ordinary disk many seconds, and the page
+/// cache takes writes meanwhile: a checkpoint alone means a hanging disk only after so long.
 const CHECKPOINT_HANGS_AFTER: Duration = Duration::from_secs(30);
-/// A write to the page cache takes microseconds: who has waited for so long waits for the disk.
+/// A write to the page cache takes microseconds: one that has taken so long waits for the disk.
 const SLOW_AFTER: Duration = Duration::from_millis(10);
 
-/// What is waited for of a log dir's disk.
+/// An operation that waits for a log dir's disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DirWork {
     /// A share of this partition is brought into its segments.
     Settles(PartitionId),
-    /// What was appended to this partition, whose level has no journal, is written.
+    /// Appends to this partition, whose level has no journal, are written.
     Writes(PartitionId),
-    /// The same is to be written, and something else is done with the partition's files: a checkpoint may be at them.
+    /// Such a write waits for another user of the partition's files, which may be a checkpoint.
     AwaitsWriter(PartitionId),
     /// This partition's directory is looked at before it is opened.
     Opens(PartitionId),
     /// A checkpoint is made, which syncs the dir.
     Checkpoint,
-    /// The disk is asked how much space is left.
+    /// The free space is measured.
     Space,
 }
 
 impl DirWork {
-    /// Whether it may take long although the disk takes what is written.
+    /// Whether it may take long on a disk that takes writes.
     fn may_take_long(self) -> bool {
         matches!(self, Self::Checkpoint | Self::AwaitsWriter(_))
     }
 }
 
-/// All that is waited for at a moment.
+/// All operations that wait for the disk now.
 ///
-/// Invariants: in the order in which it was begun, by ticket.
+/// Invariants: in the order of their begin, by ticket.
 #[derive(Debug, Default)]
 pub(super) struct Works(Mutex<WorkList>);
 
@@ -53,7 +53,7 @@ struct WorkList {
     works: Vec<(u64, DirWork, Duration)>,
 }
 
-/// The disk may be waited for as long as it lives.
+/// An operation that may wait for the disk as long as it lives.
 #[derive(Debug)]
 pub(crate) struct Working<'a> {
     works: &'a Works,
@@ -69,7 +69,7 @@ impl Works {
         Working { works: self, ticket }
     }
 
-    /// What has taken longest of that which `is_wanted`, and since when.
+    /// The oldest operation that `is_wanted`, and its begin.
     fn oldest(&self, is_wanted: impl Fn(DirWork) -> bool) -> Option<(DirWork, Duration)> {
         let list = self.0.lock();
         list.works.iter().find(|(_, work, _)| is_wanted(*work)).map(|(_, work, since)| (*work, *since))
@@ -88,19 +88,19 @@ impl LogDir {
         self.works.begin(work, self.env.clock.monotonic())
     }
 
-    /// What its disk is waited for longest, and since when by monotonic time.
+    /// The oldest operation that waits for the disk, and its begin by monotonic time.
     pub(crate) fn work(&self) -> Option<(DirWork, Duration)> {
         self.works.oldest(|_| true)
     }
 
-    /// Whether its disk has not answered for long: nobody who serves other log dirs should wait for it. A checkpoint of much
-    /// may be all that it is at.
+    /// Whether the disk has not answered for long: no thread that serves other log dirs should wait for it. A large
+    /// checkpoint may be all that it is doing.
     pub(crate) fn hangs(&self) -> bool {
         self.has_taken(HANGS_AFTER, |_| true)
     }
 
-    /// Whether its disk has answered nothing for long: neither what it takes at once where it is well nor, for much longer,
-    /// anything else.
+    /// Whether the disk answers nothing: an operation that is quick on a healthy disk has taken long, or any other one
+    /// much longer.
     pub(crate) fn stands_still(&self) -> bool {
         self.has_taken(HANGS_AFTER, |work| !work.may_take_long())
             || self.has_taken(CHECKPOINT_HANGS_AFTER, |_| true)
@@ -121,7 +121,7 @@ impl LogDir {
         self.refuse_if(self.has_taken(HANGS_AFTER, |work| matches!(work, DirWork::Writes(_))))
     }
 
-    /// Fails if a partition's files are not opened in time, as far as anybody can tell.
+    /// Fails if an opening of a partition's files is unlikely to end in time.
     pub(crate) fn check_opens(&self) -> Result<(), LogError> {
         let is_telling = |work| matches!(work, DirWork::Opens(_) | DirWork::Space | DirWork::Writes(_));
         self.refuse_if(
@@ -138,8 +138,8 @@ impl LogDir {
         if hangs { Err(LogError::DirHangs { path: self.path.clone() }) } else { Ok(()) }
     }
 
-    /// Whether what waits for its disk would fill the write cache for as long as that does not answer: nobody settles another
-    /// log dir, who would put it aside.
+    /// Whether the operations that wait for the disk would fill the write cache until it answers: there is no other
+    /// dir's settler that would put entries aside.
     pub(crate) fn is_stuck(&self) -> bool {
         self.shared.cache.is_contended() && self.stands_still() && !self.has_other_that_answers()
     }

@@ -1,10 +1,10 @@
-//! Having the disk write what lies in the page cache before a sync stands for it, in pieces.
+//! Has the disk write bytes of the page cache in pieces, before a sync.
 //!
-//! Nothing ends a sync: whoever is in one stays there until the disk has all that the file system has gathered, and so does
-//! the process, whether it stops or is killed. On a slow disk that may be minutes. So what is much is written before, piece
-//! by piece, and journals sync in between. There is a look at the time between two pieces: where there is none left nothing
-//! is synced any more, and what was appended is left to the system. The end of a process takes nothing of its page cache, and
-//! the next start trusts no more than the last checkpoint says.
+//! A sync cannot be ended: its thread stays in it until the disk has all that the file system has gathered, and so does
+//! the process, whether it stops or is killed. On a slow disk that may take minutes. So many unsynced bytes are written
+//! before it, piece by piece, and journals sync in between. Between two pieces the writer checks the time for a stop:
+//! if none is left nothing is synced any more, and the rest is left to the system. The end of a process takes nothing
+//! of its page cache, and the next start trusts no more than the last checkpoint says.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -21,20 +21,21 @@ use crate::file_names::LOG_SUFFIX;
 use crate::listing::Listing;
 use crate::segment::Segment;
 
-/// What is less is left to the sync: a second's worth for the slowest of disks.
+/// Fewer bytes are left to the sync: these are a second's worth for the slowest of disks.
 const AT_ONCE_BYTES: u64 = 8 * 1024 * 1024;
 /// Bytes that the disk begins with at once.
 const PIECE_BYTES: u64 = 1024 * 1024;
-/// Bytes that a disk has at the same time where somebody waits for the checkpoint, so that it is never idle. Else it has one
-/// piece: each sync of a journal comes behind what it has. With 25 MB/s of records and a checkpoint every 5 s on a virtual disk
-/// those who waited for acks were held up for 300 to 1,000 ms by each sync of everything, for 300 ms behind 8 MiB, and for
-/// 20 to 80 ms behind one.
+/// Bytes that a disk has at the same time if a caller waits for the checkpoint, so that it is never idle. Else it has
+/// one piece, because each sync of a journal comes behind it. With 25 MB/s of records and a checkpoint every 5 s on a
+/// virtual disk, acks were held up for 300 to 1,000 ms by each sync of everything, for 300 ms behind 8 MiB, and for 20
+/// to 80 ms behind one.
 const BEGUN_IN_HASTE_BYTES_MAX: u64 = 8 * PIECE_BYTES;
-/// Files that are open for that.
+/// Files that are open for pieces.
 const BEGUN_MAX: usize = 64;
-/// How often it is looked whether the disk has taken a piece.
+/// Time between two looks at whether the disk has taken a piece.
 const POLL: Duration = Duration::from_millis(1);
-/// So often what was appended meanwhile is written, too. Who appends faster than the disk writes is not waited for.
+/// Rounds in which bytes that were appended meanwhile are written, too. A producer that is faster than the disk would
+/// make it endless.
 const ROUNDS_MAX: usize = 3;
 
 /// Bytes of a segment's `.log` file that the disk may not have taken yet.
@@ -48,15 +49,16 @@ impl Unwritten {
         self.bytes.end - self.bytes.start
     }
 
-    /// The disk has taken it.
+    /// The disk has these bytes.
     pub(super) fn note_written(&self) {
         self.segment.note_written_back(self.bytes.end);
     }
 }
 
 impl LogDir {
-    /// Has the disk write what is unwritten, and what was found at the start, as far as that is much and not done. Nothing is
-    /// durable when it returns. Returns what is left to the sync. Fails if the time to stop is over; then no sync may follow.
+    /// Has the disk write the bytes in `unwritten`, and those of an earlier process, if they are many and not written
+    /// yet. Nothing is durable when it returns. Returns the bytes that are left to the sync. Fails if the time to stop
+    /// is over; then no sync may follow.
     pub(crate) fn write_back(
         &self,
         find_unwritten: impl Fn() -> Vec<Unwritten>,
@@ -83,7 +85,7 @@ impl LogDir {
     fn write_back_all(&self, unwritten: Vec<Unwritten>) -> Result<(), LogError> {
         let mut begun = Begun::new(self);
         for Unwritten { segment, bytes } in unwritten {
-            // What cannot be opened is removed or moved away, or the sync stands for it.
+            // A file that cannot be opened was removed or moved away, or is left to the sync.
             let Ok(file) = segment.log_file_once() else { continue };
             let path = segment.log_path();
             begun.write(&file, &path, bytes, Some(&segment))?;
@@ -91,10 +93,10 @@ impl LogDir {
         begun.finish()
     }
 
-    /// The same of what an earlier process has left in the segments that the checkpoint does not cover.
+    /// Has the disk write the bytes of an earlier process in the segments that the checkpoint does not cover.
     fn write_back_found(&self) -> Result<(), LogError> {
         let mut begun = Begun::new(self);
-        // What cannot be listed or opened the sync stands for.
+        // Files that cannot be listed or opened are left to the sync.
         for id in list_partitions(&self.env, &self.path).unwrap_or_default() {
             self.check_time()?;
             let covered = self.checkpointed(id).map_or(Offset::ZERO, |known| known.recovery_point);
@@ -111,7 +113,7 @@ impl LogDir {
         begun.finish()
     }
 
-    /// Says how much is left to the system's page cache, if anything is.
+    /// Logs how many bytes are left to the system's page cache, if any are.
     pub(crate) fn tell_unwritten(&self, unwritten: impl Iterator<Item = Unwritten>) {
         let bytes: u64 = unwritten.map(|part| part.len()).sum();
         if bytes > 0 {
@@ -152,7 +154,7 @@ impl<'a> Begun<'a> {
         Self { dir, pieces: VecDeque::new(), bytes: 0 }
     }
 
-    /// Has the disk begin with a part of a file, and waits for others that it has.
+    /// Has the disk begin with a part of a file, and waits for earlier pieces if it has too many.
     fn write(
         &mut self,
         file: &Arc<dyn File>,
@@ -188,7 +190,8 @@ impl<'a> Begun<'a> {
         let Some(piece) = self.pieces.pop_front() else { return Ok(()) };
         self.dir.check_time()?;
         let _working = self.dir.working(DirWork::Checkpoint);
-        // The system may have begun with much by itself: nobody can end the wait for a piece that comes behind that either.
+        // The system may have begun with many bytes by itself: the wait for a piece behind those cannot be ended
+        // either.
         while !piece.file.is_at_rest(piece.bytes.start, piece.len()) {
             self.dir.check_time()?;
             self.dir.env.clock.sleep(POLL);
@@ -202,7 +205,7 @@ impl<'a> Begun<'a> {
         Ok(())
     }
 
-    /// Waits for all of them.
+    /// Waits for all pieces.
     fn finish(mut self) -> Result<(), LogError> {
         while !self.pieces.is_empty() {
             self.finish_oldest()?;

@@ -1,10 +1,11 @@
 //! The append path: judge the sequence, assign offsets, stage.
 //!
-//! What has its offsets is never changed again; where it goes from there is the level's business. At a level that syncs
-//! it goes to the journal at once. Otherwise it is staged, and written to the segment by [`PartitionLog::write_staged`], whoever calls it, with one
-//! write for all that is staged. If that fails, all of it is lost as if it had never come, and its offsets are given
-//! again, in the same epoch: see [`PartitionLog::is_lost`]. No reader has seen any of it, and what has reached the file is cut
-//! off for good first. What the journal has taken is never given again: it takes nothing more of a log once it has failed.
+//! A batch with offsets is never changed again; its further way depends on the level. At a level that syncs it goes to
+//! the journal at once. Otherwise it is staged, and any caller of [`PartitionLog::write_staged`] writes it to the
+//! segment, with one write for all that is staged. If that fails, all of it is lost as if it had never come, and its
+//! offsets are given again, in the same epoch: see [`PartitionLog::is_lost`]. No reader has seen any of it, and bytes
+//! of it in the file are cut off for good first. Offsets of batches that the journal has taken are never given again:
+//! after a failure the journal takes nothing more of a log.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,7 +27,7 @@ use crate::rank::RankedGuard;
 /// A list of staged pieces that grew beyond this is not kept for the next ones.
 const STAGED_KEPT: usize = 64;
 
-/// Who appends, and when.
+/// Origin and time of an append.
 #[derive(Clone, Copy, Debug)]
 pub struct AppendOptions {
     /// A client's batch is checked record by record and must be alone; the coordinator's batches are our own.
@@ -35,14 +36,14 @@ pub struct AppendOptions {
     pub now: TimestampMs,
 }
 
-/// Where an append came to lie.
+/// The place of an append in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Appended {
     /// Offset of the first record.
     pub base_offset: Offset,
     /// Offset of the last record.
     pub last_offset: Offset,
-    /// The time that was stamped on the records, where the topic has `LogAppendTime`.
+    /// The time that was stamped on the records, if the topic has `LogAppendTime`.
     pub log_append_time: Option<TimestampMs>,
     /// First offset that can be read.
     pub log_start_offset: Offset,
@@ -51,15 +52,15 @@ pub struct Appended {
     /// These batches had come before; nothing was added. The answer may be given once `last_offset` is as durable as
     /// the topic asks.
     pub duplicate: bool,
-    /// How many losses the log had had: see [`PartitionLog::is_lost`].
+    /// The log's number of losses: see [`PartitionLog::is_lost`].
     pub loss_count: u64,
 }
 
 impl PartitionLog {
-    /// Appends whole batches, which are patched in place, and assigns their offsets. Exactly one from a client; one
-    /// or more from the coordinator. When it returns nothing is readable or durable yet: at a sync level the journal
-    /// has the batches and takes care of both; otherwise the caller goes on with [`Self::write_staged`]. Whoever
-    /// acknowledges them waits until [`Self::watermarks`] have passed `last_offset`.
+    /// Appends whole batches, which are patched in place, and assigns their offsets. Exactly one from a client; one or
+    /// more from the coordinator. When it returns nothing is readable or durable yet: at a sync level the journal has
+    /// the batches and makes them both; otherwise the caller goes on with [`Self::write_staged`]. A caller acknowledges
+    /// them when [`Self::watermarks`] have passed `last_offset`.
     pub fn append(&self, batches: BytesMut, options: AppendOptions) -> Result<Appended, AppendError> {
         let config = self.config();
         let prepared = prepare(batches, &config, options)?;
@@ -103,7 +104,7 @@ impl PartitionLog {
         if appender.mode != Mode::Segment {
             self.check_fits_journal(prepared.len())?;
         }
-        // Epochs never fall within a log, whatever the caller counts.
+        // Epochs never fall within a log, whatever the caller's count.
         let epoch =
             appender.latest_epoch.map_or(self.leader_epoch(), |latest| latest.max(self.leader_epoch()));
         let base_offset = appender.next_offset;
@@ -132,7 +133,8 @@ impl PartitionLog {
         appender.next_offset = piece.next_offset;
         appender.latest_epoch = Some(epoch);
         if appender.mode.is_leaving() || (appender.mode == Mode::Segment && self.dir.may_leave()) {
-            // Nobody may write it before the level is another one, or the disk answers: until then it takes its part of the bound.
+            // It can be written only when the level has changed, or the disk answers: until then it takes its part of
+            // the bound.
             self.dir.add_unsettled(piece.bytes.len() as u64);
             appender.held_up_bytes += piece.bytes.len() as u64;
         }
@@ -147,8 +149,9 @@ impl PartitionLog {
         Ok(place)
     }
 
-    /// Refuses a client what would wait for the disk for nobody knows how long. Groups wait with it, and are as they were when
-    /// the disk answers. Of a dir that is stuck no mode may take anything: what it has counts no more where producers wait.
+    /// Refuses a client's append that would wait for the disk without a bound. The coordinator's appends wait with the
+    /// disk, and its groups are unchanged when it answers. A dir that is stuck takes nothing in any mode: its tails no
+    /// longer count for the producers' backpressure.
     fn check_dir_takes(&self, mode: Mode, origin: AppendOrigin) -> Result<(), LogError> {
         if origin == AppendOrigin::Coordinator {
             return Ok(());
@@ -159,7 +162,7 @@ impl PartitionLog {
         self.dir.check_not_stuck()
     }
 
-    /// The open log. One that would have to be opened first is not in a dir that does not answer.
+    /// The open log. A log that is closed is not opened if its dir does not answer.
     pub(super) fn open_for_append(&self) -> Result<Arc<OpenLog>, LogError> {
         if let Some(log) = self.current_log() {
             self.note_use();
@@ -170,15 +173,16 @@ impl PartitionLog {
         self.open()
     }
 
-    /// As [`Self::write_staged`], for who serves clients: does not wait for a disk that is slow, or where there are several, for
-    /// any. What is left then [its log dir's writer](crate::LogStore::write_left) writes, which moves the watermark.
+    /// As [`Self::write_staged`], for threads that serve clients: does not wait for a disk that is slow, or for any
+    /// disk if there are several. [The log dir's writer](crate::LogStore::write_left) writes the rest, and moves the
+    /// watermark.
     pub fn leave_staged(&self) -> Result<(), LogError> {
         if !self.has_staged.load(Ordering::Relaxed) {
             return Ok(());
         }
         let Some(log) = self.current_log() else { return Ok(()) };
         let mut appender = log.appender.lock();
-        // Another may be writing what this thread has staged, or the level be another one by now.
+        // Another thread may be writing this thread's batches, or the level may have changed.
         if appender.mode != Mode::Segment || appender.staged.is_empty() {
             return Ok(());
         }
@@ -193,11 +197,11 @@ impl PartitionLog {
         Ok(())
     }
 
-    /// Writes what is staged to the segments, by whomever it was appended, and moves the watermark `appended`: the
-    /// bytes are in the page cache then and survive the end of the process. At a level that syncs there is nothing to
-    /// do. After an error everything staged is lost, this caller's appends and all others'.
+    /// Writes all staged batches to the segments, other threads' too, and moves the watermark `appended`: the bytes are
+    /// in the page cache then and survive the end of the process. At a level that syncs there is nothing to do. After
+    /// an error everything staged is lost, this caller's appends and all others'.
     pub fn write_staged(&self) -> Result<(), LogError> {
-        // What this thread has staged it sees here, and takes no lock of those that only go to the journal.
+        // This thread's own staged batches are visible to it here. Logs that only go to the journal take no lock.
         if !self.has_staged.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -221,7 +225,7 @@ impl PartitionLog {
         result
     }
 
-    /// The right to write. A wait for it is none for the page cache: a checkpoint may have it.
+    /// The right to write. A wait for it is not always one for the page cache: a checkpoint may have it.
     fn writer_of<'a>(&self, log: &'a OpenLog) -> RankedGuard<'a, SegmentWriter> {
         if let Some(writer) = log.writer.try_lock() {
             return writer;
@@ -230,7 +234,7 @@ impl PartitionLog {
         log.writer.lock()
     }
 
-    /// The caller tells the observer.
+    /// The caller calls the observer.
     fn write_staged_in(&self, log: &OpenLog, writer: &mut SegmentWriter) -> Result<(), LogError> {
         let (mut pieces, held_up_bytes) = {
             let mut appender = log.appender.lock();
@@ -264,7 +268,7 @@ impl PartitionLog {
     }
 
     /// Whether the append will never be in the log: it had got its offsets, and then the disk or the journal refused
-    /// it. Other records may have these offsets by now, so whoever waits for the watermarks asks this too, before
+    /// it. Other records may have these offsets by now, so a caller that waits for the watermarks asks this too, before
     /// believing them.
     pub fn is_lost(&self, appended: &Appended) -> bool {
         self.marks.is_lost(appended.loss_count, appended.last_offset.next())
@@ -284,8 +288,8 @@ fn duplicate_of(place: BatchPlace, prepared: &Prepared, log_start: Offset, loss_
 }
 
 impl OpenLog {
-    /// Fails if a batch that had come before was lost with the journal: whoever sends it again would wait for it for ever.
-    /// A journal that fails after this look counts a loss.
+    /// Fails if the first one of a duplicate was lost with the journal: its producer would wait for it for ever. A
+    /// journal that fails after this check counts a loss.
     fn check_not_lost(&self, place: &BatchPlace) -> Result<(), LogError> {
         match self.journal_failure.get() {
             Some(failure) if place.last_offset >= self.end() => Err(failure.clone()),

@@ -1,4 +1,4 @@
-//! A partition's part in a checkpoint: capture what will be true once the log dir is synced, and note that it is.
+//! A partition's part in a checkpoint: captures the state that holds once the log dir is synced, and notes that it is.
 
 use riverrun_types::Offset;
 
@@ -11,13 +11,14 @@ use crate::log_dir::Unwritten;
 use crate::producer_state::EncodedProducers;
 use crate::segment::Segment;
 
-/// What a checkpoint holds of one partition's producers at most: five of them, and more that are new.
+/// Bytes of a partition's producers that a checkpoint holds at most: those of five producers, or of more with few
+/// batches.
 const PRODUCERS_BYTES_MAX: usize = 1024;
 
 impl PartitionLog {
-    /// What the checkpoint should say, if anything has changed since the last one. The index, and
-    /// a state file if one is needed, are written, so that a sync of the log dir makes true what is returned. Nothing is
-    /// durable before that sync.
+    /// The state for the next checkpoint, if it has changed since the last one. The index, and a state file if one is
+    /// needed, are written, so that a sync of the log dir makes the returned state true. Nothing is durable before that
+    /// sync.
     pub(crate) fn capture(&self) -> Result<Option<PartitionCheckpoint>, LogError> {
         let log = match &*self.state.read() {
             State::Open(log) => log.clone(),
@@ -50,8 +51,8 @@ impl PartitionLog {
         }))
     }
 
-    /// Syncs each segment of which something is not covered, by itself: for a file system whose own sync does not say what
-    /// was lost.
+    /// Syncs each segment of which something is not covered, by itself: for a file system whose own sync does not tell
+    /// of lost bytes.
     pub(crate) fn sync_uncovered(&self) -> Result<(), LogError> {
         let Some(log) = self.current_log() else { return Ok(()) };
         let covered = log.recovery_point();
@@ -61,7 +62,7 @@ impl PartitionLog {
         uncovered.try_for_each(|segment| segment.sync_log())
     }
 
-    /// What the next sync may have to write of the segments, in order. Waits for nobody who writes.
+    /// The bytes of the segments that the next sync may have to write, in order. Waits for no writer.
     pub(crate) fn unwritten(&self) -> Vec<Unwritten> {
         let Some(log) = self.current_log() else { return Vec::new() };
         let view = log.view();
@@ -70,7 +71,7 @@ impl PartitionLog {
             let bytes = segment.unwritten(view.extent(index).size_bytes);
             (index, Unwritten { segment: segment.clone(), bytes })
         });
-        // What lies before a segment that is written was written before it.
+        // All bytes before a segment that is written were written before it.
         let parts = parts.take_while(|(index, part)| *index == last || !part.bytes.is_empty());
         let mut parts: Vec<_> = parts.map(|(_, part)| part).collect();
         parts.retain(|part| !part.bytes.is_empty());
@@ -86,7 +87,7 @@ impl PartitionLog {
         };
         let mut writer = log.writer.lock();
         if log.cuts != captured.cuts || log.appender.lock().is_retired {
-            // It was cut since.
+            // The log was cut since.
             return;
         }
         writer.recovery_point = writer.recovery_point.max(captured.recovery_point);
@@ -95,10 +96,10 @@ impl PartitionLog {
         }
         log.note_held_covered(captured.recovery_point);
         log.remove_needless_states(&mut writer, captured.producers_at);
-        // While nobody cuts the log.
+        // While the log cannot be cut.
         self.marks.sync_to(captured.recovery_point);
         drop(writer);
-        // Acks may wait for it: of a log that is to sync and does not go through the journal yet.
+        // Acks may wait for it: those of a log that is to sync and does not go through the journal yet.
         if self.level_promised() != self.level_reached() {
             self.marks.tell_advanced();
         }
@@ -106,7 +107,7 @@ impl PartitionLog {
 }
 
 impl PartitionLog {
-    /// What was captured did not get into a checkpoint.
+    /// The captured state did not get into a checkpoint.
     pub(crate) fn note_uncovered(&self) {
         if let Some(log) = self.current_log() {
             self.mark_dirty(&mut log.writer.lock());
@@ -126,8 +127,8 @@ impl SegmentWriter {
 }
 
 impl OpenLog {
-    /// What the checkpoint has to say of the producers as of the segments' end, beside what the state file says that it
-    /// names: all, or those that have appended since. If both take too much there is a new state file.
+    /// The checkpoint's part of the producers as of the segments' end, beside the state file that it names: all, or
+    /// those that have appended since. If both take too much there is a new state file.
     fn capture_producers(&self, writer: &mut SegmentWriter) -> Result<EncodedProducers, LogError> {
         if let Some(all) = writer.producers.encoded_since(Offset::ZERO, PRODUCERS_BYTES_MAX) {
             writer.states.name(None);

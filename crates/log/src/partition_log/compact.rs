@@ -1,11 +1,11 @@
 //! Compaction of a partition that is in use: readers go on with the old segments until the new one is in place.
 //!
-//! Only what a checkpoint has covered is compacted: recovery may then take any gap between offsets above the
+//! Only records that a checkpoint has covered are compacted: recovery may then take any gap between offsets above the
 //! recovery point for damage.
 //!
-//! Compaction keeps off the log dir's reserve. Of a log of which some segment is too large for the room that there is, what
-//! lies below that segment is compacted. The server's own logs go on in the reserve, and would use it up: their compaction may
-//! use it, too, and asks for no more than it writes, because hardly anything stays of most of what they hold.
+//! Compaction keeps off the log dir's reserve. If a segment is too large for the room that there is, only the part of
+//! the log below it is compacted. The server's own logs go on in the reserve, and would use it up: their compaction may
+//! use it, too, and asks for no more than it writes, because hardly anything stays of most of their records.
 
 use std::sync::Arc;
 
@@ -28,22 +28,22 @@ use crate::segment::{Extent, Segment};
 /// Bytes of a segment that are compared with its index before the next look at whether to go on.
 const COMPARED_BYTES: u64 = 1 << 20;
 
-/// What a run of compaction is given.
+/// The options of a compaction's run.
 #[derive(Clone, Copy)]
 pub struct CompactOptions<'a> {
     /// Wall clock.
     pub now: TimestampMs,
     /// Nothing at or above it is compacted.
     pub high_watermark: Offset,
-    /// Who appends to the log: the coordinator's may use most of the log dir's reserve.
+    /// The origin of the log's appends: the coordinator's may use most of the log dir's reserve.
     pub origin: AppendOrigin,
     /// Options of the cleaner.
     pub cleaner: CleanerOptions,
-    /// Where the run is slowed down or stopped.
+    /// Slows down or stops the run.
     pub control: &'a dyn CleanerControl,
 }
 
-/// A segment that takes the place of others, whatever happens, and that readers do not see yet: they have the others open.
+/// A segment that replaces others, whatever happens, and that readers do not use yet: they have the others open.
 #[derive(Debug)]
 pub(crate) struct UnfinishedSwap {
     swap: Swap,
@@ -51,14 +51,14 @@ pub(crate) struct UnfinishedSwap {
 }
 
 impl PartitionLog {
-    /// Measures what there is to clean.
+    /// Measures the dirty part.
     pub fn cleanable(&self, now: TimestampMs, high_watermark: Offset) -> Result<Cleanable, LogError> {
         let log = self.open()?;
         Ok(self.survey(&log, now, high_watermark.min(log.recovery_point()))?.0)
     }
 
-    /// Whether a run would be worth its while if a checkpoint covered the log up to its end. None can where the log dir
-    /// has failed.
+    /// Whether a run would be worth its while if a checkpoint covered the log up to its end. A log dir that has failed
+    /// makes no checkpoint.
     pub fn compaction_awaits_checkpoint(
         &self,
         now: TimestampMs,
@@ -70,10 +70,10 @@ impl PartitionLog {
         Ok(!self.dir.has_failed() && covered < high_watermark && is_due(high_watermark)? && !is_due(covered)?)
     }
 
-    /// Compacts what is cleanable, whether or not it is due; `None` if there is nothing. What it returns is
-    /// durable. Readers and appends go on meanwhile; retention passes this log over. [`LogError::DirFull`] if there is no
-    /// room for what takes the place of the first segments. What a compaction has written and did not come to use is gone
-    /// when it returns, unless the log dir has failed.
+    /// Compacts the cleanable part, whether or not it is due; `None` if there is nothing. All that it returns is
+    /// durable. Readers and appends go on meanwhile; retention passes this log over. [`LogError::DirFull`] if there is
+    /// no room for the replacement of the first segments. Files that were written and not used are removed when it
+    /// returns, unless the log dir has failed.
     pub fn compact(&self, options: CompactOptions<'_>) -> Result<Option<CleanOutcome>, LogError> {
         self.dir.check_usable()?;
         self.reshape(|log, unfinished| {
@@ -124,8 +124,8 @@ impl PartitionLog {
         Ok(Some(outcome))
     }
 
-    /// Finishes the swap that a compaction has begun, and shows readers the new segment. Whoever takes segments away or
-    /// replaces them does this before: otherwise what it does would be undone when the log is opened next.
+    /// Finishes the swap that a compaction has begun, and shows readers the new segment. To be called before segments
+    /// are removed or replaced: otherwise the next opening of the log would undo that.
     pub(super) fn finish_swap(
         &self,
         log: &OpenLog,
@@ -150,8 +150,8 @@ impl PartitionLog {
         Ok(())
     }
 
-    /// What a run may touch where there is room for so many bytes: what is cleanable, or, if it asks ahead, what of that lies
-    /// below the first segment that is too large for it. None if nothing is cleanable.
+    /// The part that a run may touch if there is room for so many bytes: the cleanable part, or, if the run asks ahead,
+    /// as much of it as lies below the first segment that is too large. None if nothing is cleanable.
     fn fitting(
         &self,
         log: &OpenLog,
@@ -196,7 +196,7 @@ impl PartitionLog {
         self.dir.space().refusal(self.dir.path())
     }
 
-    /// What there is to clean below `until`, and the segments that may be touched.
+    /// The dirty part below `until`, and the segments that may be touched.
     fn survey(
         &self,
         log: &OpenLog,
@@ -223,7 +223,7 @@ impl PartitionLog {
     }
 }
 
-/// Makes readers of one log use what a run has written.
+/// Makes readers of one log use a run's new segments.
 struct Installer<'a> {
     handle: &'a PartitionLog,
     log: &'a OpenLog,
@@ -243,7 +243,7 @@ impl Installer<'_> {
 impl CompactionTarget for Installer<'_> {
     fn install(&mut self, replacement: &Replacement) -> Result<(), LogError> {
         if self.log.appender.lock().is_retired {
-            // It was deleted or closed meanwhile, and its directory is nobody's or another's.
+            // The log was deleted or closed meanwhile, and its directory may be another's.
             return Err(LogError::Closed);
         }
         let view = self.log.view();
@@ -253,7 +253,7 @@ impl CompactionTarget for Installer<'_> {
         let held = replaced().try_for_each(|segment| segment.hold_open());
         let committed = held.and_then(|()| self.commit(replacement));
         if committed.is_err() {
-            // Their names stay theirs, and others want the descriptors.
+            // They keep their names, and others want the descriptors.
             for segment in replaced() {
                 segment.let_close();
             }
@@ -263,8 +263,8 @@ impl CompactionTarget for Installer<'_> {
     }
 }
 
-/// Puts the new segment into the view, in the place of the old ones. The log start stays: offsets that compaction
-/// has emptied are gaps, not the log's end.
+/// Puts the new segment into the view, in the place of the old ones. The log start stays: offsets that compaction has
+/// emptied are gaps, not the log's end.
 fn replace(view: &mut View, replacement: &Replacement, new: Segment) {
     let mut segments: Vec<Arc<Segment>> = Vec::with_capacity(view.segments.len());
     let mut new = Some(Arc::new(new));
@@ -279,8 +279,8 @@ fn replace(view: &mut View, replacement: &Replacement, new: Segment) {
     view.generation += 1;
 }
 
-/// What is written anew gets new checksums: the old ones prove first that it is what was written, also where that is known of
-/// what was in memory once. The batches' own are looked at while they are read. False if stopped.
+/// The new segment gets new checksums. So the old ones must first prove that its sources are intact on the disk, also
+/// those that were proved in memory. The batches' own CRCs are checked while they are read. False if stopped.
 fn compare_headers(view: &View, upto: Offset, control: &dyn CleanerControl) -> Result<bool, LogError> {
     for segment in view.segments.iter().filter(|segment| segment.base_offset < upto) {
         let Some(Extent { size_bytes, .. }) = segment.extent() else { continue };

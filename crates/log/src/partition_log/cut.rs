@@ -1,19 +1,20 @@
-//! Cutting a log: what lies at an offset and beyond is taken back, because the log's leader has other records there.
+//! Cutting a log: records at an offset and beyond are taken back, because the log's leader has other records there.
 //!
-//! A log counts its cuts. The count stands in each of its entries in the journal and in its log dir's checkpoint, so that what
-//! was written before a cut and what was written after it are told apart wherever they are found. Nothing else could: the
-//! offsets are given again, and the leader epoch of what takes their place may be lower than that of what was cut (KIP-279).
+//! A log counts its cuts. The count stands in each of its entries in the journal and in its log dir's checkpoint, so
+//! that records from before a cut and those from after it are told apart wherever they are found. Nothing else could:
+//! the offsets are given again, and the leader epoch of the later records may be lower than that of the earlier ones
+//! (KIP-279).
 //!
 //! In this order:
-//! 1. Appends are refused. What lies below the cut is brought into the segments, and these are synced: the journal's entries
-//!    from before the cut are of no use any more.
+//! 1. Appends are refused. Records below the cut are brought into the segments, and these are synced: the journal's
+//!    entries from before the cut are of no use any more.
 //! 2. The log dir writes the cut down, with its number, and syncs that (`log_starts.rs`).
-//! 3. The log is recovered up to the cut, by the code that a start uses, and takes the place of the one before.
+//! 3. The log is recovered up to the cut, by the code that a start uses, and replaces the one before.
 //!
-//! A crash before the end of step 2 leaves the log as it was, or cut; one after it finds the cut, and cuts once more. Nothing
-//! is appended to the cut log, and so nothing acked, before step 2 has ended. Until a checkpoint covers the log it goes through
-//! the journal, whatever its level asks for (see [`super::level_change`]), so that what its segments have beyond the cut counts for
-//! nothing at a start.
+//! A crash before the end of step 2 leaves the log as it was, or cut; one after it finds the cut, and cuts once more.
+//! Nothing is appended to the cut log, and so nothing acked, before step 2 has ended. Until a checkpoint covers the log
+//! it goes through the journal, whatever its level asks for (see [`super::level_change`]), so that bytes of its
+//! segments beyond the cut count for nothing at a start.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,13 +28,13 @@ use crate::error::{LogError, ReadError};
 use crate::log_starts::Change;
 use crate::mode::Mode;
 
-/// Between two looks whether the journal has stored what was appended before.
+/// Time between two looks at whether the journal has stored earlier appends.
 const POLL: Duration = Duration::from_millis(1);
 
 impl PartitionLog {
-    /// Takes back everything from `offset` on; of a batch that holds `offset` all of it. Returns where the log ends then. Durable
-    /// when it returns, and before anything else is appended. What was appended and lies beyond counts as lost, whether or not
-    /// it was acked: the caller knows that it may go.
+    /// Takes back everything from `offset` on, and the whole batch that holds `offset`. Returns the log's new end.
+    /// Durable when it returns, and before anything else is appended. Appends beyond the end count as lost, whether or
+    /// not they were acked: the caller knows that they may go.
     ///
     /// Waits for the disk. After an error the log is as it was, or cut.
     pub fn truncate_to(&self, offset: Offset) -> Result<Offset, LogError> {
@@ -45,7 +46,7 @@ impl PartitionLog {
                 continue;
             }
             let mut reshaping = log.reshaping.lock();
-            // What a compaction has begun would be refused by the next start once the log is cut within it.
+            // The next start would refuse an unfinished swap if the log were cut within it.
             self.finish_swap(&log, &mut reshaping)?;
             let Some(mode) = self.begin_cut(&log)? else { continue };
             let prepared = self.prepare_cut(&log, mode, offset);
@@ -54,7 +55,7 @@ impl PartitionLog {
                 return prepared.map(|_| log.end());
             };
             if let Err(error) = self.write_cut(&log, end) {
-                // The next start finds out whether a dir that has failed has the cut.
+                // If the dir has failed, the next start finds out whether the cut is on the disk.
                 if !self.dir.has_failed() {
                     self.end_cut(&log);
                 }
@@ -65,13 +66,13 @@ impl PartitionLog {
         }
     }
 
-    /// The log is not cut, and goes on. A change of its level may have been asked for meanwhile.
+    /// The log is not cut, and goes on. A change of its level may have been requested meanwhile.
     fn end_cut(&self, log: &OpenLog) {
         log.appender.lock().is_being_cut = false;
         self.follow_config(log);
     }
 
-    /// Appends are refused from now on. Nothing if the store has closed the log meanwhile, or something was staged.
+    /// Refuses appends from now on. `None` if the store has closed the log meanwhile, or something was staged.
     fn begin_cut(&self, log: &OpenLog) -> Result<Option<Mode>, LogError> {
         if self.dir.shared().journal_of(self.id).is_none() {
             return Err(LogError::NoJournal { level: self.config().durability });
@@ -87,7 +88,8 @@ impl PartitionLog {
         Ok(Some(appender.mode))
     }
 
-    /// Brings what lies below the cut to where a start finds it. Returns where that is; nothing if the log ends there.
+    /// Brings the records below the cut into the segments, and syncs them. Returns the log's new end; `None` if the log
+    /// ends there.
     fn prepare_cut(&self, log: &OpenLog, mode: Mode, offset: Offset) -> Result<Option<Offset>, LogError> {
         let from = log.log_start().max(log.first_dirty.lock().unwrap_or_default());
         if offset < from {
@@ -111,7 +113,7 @@ impl PartitionLog {
         Ok(Some(end))
     }
 
-    /// Waits until all that was handed to the journal is in the tail.
+    /// Waits until all submitted entries are in the tail.
     fn await_stored(&self, log: &OpenLog) -> Result<(), LogError> {
         let end = log.appender.lock().next_offset;
         while log.end() < end {
@@ -128,14 +130,14 @@ impl PartitionLog {
         Ok(())
     }
 
-    /// Where the batch begins that holds `offset`.
+    /// Base offset of the batch that holds `offset`.
     fn boundary_at(&self, log: &OpenLog, offset: Offset) -> Result<Offset, LogError> {
         let header = self.batch_at(log, offset)?;
         Ok(header.map_or(offset, |header| header.base_offset().min(offset)))
     }
 
-    /// Whether a batch ends at `end`, or the log begins there. Where a compaction was that did not come to its end, there may be
-    /// a gap: nobody could tell it from what is lost once the log ends behind it.
+    /// Whether a batch ends at `end`, or the log begins there. An interrupted compaction may have left a gap: if the
+    /// log ended behind it, it could not be told from a loss.
     fn is_end_of_batch(&self, log: &OpenLog, end: Offset) -> Result<bool, LogError> {
         if end <= log.log_start() {
             return Ok(true);
@@ -168,16 +170,16 @@ impl PartitionLog {
         self.persist(Change::Cut { number, end })
     }
 
-    /// The log takes the cut that was written down. If that fails, its next use does.
+    /// Cuts the log as it was written down. If that fails, the log's next opening does it.
     fn finish_cut(&self, before: &OpenLog, end: Offset) -> Result<(), LogError> {
-        // Nobody writes to the segments meanwhile.
+        // Keeps others from writing to the segments.
         let writer = before.writer.lock();
         before.remove_doomed();
         before.abandon();
-        // Nobody moves them by what the log had before: that has nothing any more.
+        // The old log's entries cannot move the marks any more: it has none.
         self.marks.lose_from(end);
         self.marks.cut_to(end);
-        // Nobody knows on which side of the cut it lies. Whoever reads it next tells again.
+        // The unreadable place may be on either side of the cut. Its next reader reports it again.
         self.unreadable.forget();
         let recovered = recovery::recover(self, None);
         drop(writer);

@@ -26,17 +26,17 @@ impl OpenLog {
         match segment.read_for_index() {
             Dense::Yes => Ok(self.replace_index_of(segment)),
             Dense::Never if segment.is_sparse_behind(entry, size_bytes)? => Ok(Dense::Never),
-            // `Never`: somebody else has made it dense since the entry was looked up.
+            // `Never`: another thread has made it dense since the entry was looked up.
             Dense::NotYet | Dense::Never => Ok(Dense::NotYet),
         }
     }
 
-    /// `NotYet`: what was looked up before is an entry of the index that was.
+    /// `NotYet`: the caller's entry is one of the old index.
     fn replace_index_of(&self, segment: &Arc<Segment>) -> Dense {
         // Retention or compaction is at work: until it has ended the walk is long.
         let Some(_reshaping) = self.reshaping.try_lock() else { return Dense::Never };
         if self.appender.lock().is_being_cut {
-            // The files are another log's now.
+            // The files belong to another log now.
             return Dense::Never;
         }
         let is_there = self.view().segment_at(segment.base_offset).is_some_and(|at| Arc::ptr_eq(at, segment));

@@ -1,4 +1,5 @@
-//! What only the journal keeps durable of a partition: read out to be put aside, when its log dir cannot take it.
+//! Reads the records that are durable in the journal only, so that they can be put aside when their log dir cannot take
+//! them.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -17,30 +18,31 @@ use crate::error::{LogError, ReadError};
 
 /// Bytes of a segment that are read at once.
 const READ_BYTES: usize = 1024 * 1024;
-/// A log of which more is aside than this, in bytes, takes nothing more before a checkpoint covers it: the files that it
-/// lies in stay until then.
+/// With more bytes aside than this, a log takes nothing more before a checkpoint covers it: its side files stay until
+/// then.
 const HELD_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 impl PartitionLog {
-    /// What lies between the last checkpoint and the log end and was not put aside yet, in order, each with a position
-    /// that its journal had not settled: all of it, or its beginning of at least `bytes_max`; none if the journal needs it
-    /// only beyond `unsettled`, which begins with that position. What is in the segments already is read from there and checked.
+    /// The batches between the last checkpoint and the log end that are not aside yet, in order, each with a position
+    /// that its journal had not settled: all, or the first ones of at least `bytes_max`; none if the journal needs them
+    /// only beyond `unsettled`, which begins with that position. Batches that are in the segments already are read from
+    /// there and checked.
     ///
-    /// Of a log whose appends go past the journal there is nothing, also while its level is being changed: the journal has
-    /// none of it that no checkpoint covers. If it were put aside, and the change not made, appends would go on in the
-    /// segments behind it; and the next start takes the end of what is aside for the end of the log.
+    /// None of a log whose appends go past the journal, also while its level is being changed: a checkpoint covers all
+    /// that the journal has of it. If its batches were put aside, and the change not made, appends would go on in the
+    /// segments behind them; and the next start takes the end of the entries aside for the end of the log.
     pub(crate) fn take_unheld(
         &self,
         unsettled: &Range<Position>,
         bytes_max: usize,
     ) -> Result<Vec<TailEntry>, LogError> {
         let Some(log) = self.current_log() else { return Ok(Vec::new()) };
-        // Nobody settles meanwhile.
+        // Keeps the settler away.
         let writer = log.writer.lock();
         if !log.appender.lock().mode.has_journal() {
             return Ok(Vec::new());
         }
-        // Deleted records are none that anybody waits for.
+        // Deleted records need not be kept.
         let known_end = writer.recovery_point.max(log.log_start());
         let mut from = known_end.0.max(log.held_end.load(Ordering::Relaxed));
         let tail_begin = log.shown.lock().tail.entries().next().map(|entry| entry.position);
@@ -53,7 +55,7 @@ impl PartitionLog {
             let slice =
                 self.read(Offset(from), READ_BYTES, writer.end, true).map_err(|error| match error {
                     ReadError::Storage(error) => error,
-                    // Deleted just now: the next time will do.
+                    // They were deleted just now: the next call reads the rest.
                     error @ (ReadError::OutOfRange { .. } | ReadError::FarFromIndex) => {
                         LogError::corrupt(&self.path(), 0, error.to_string())
                     }
@@ -108,8 +110,8 @@ impl PartitionLog {
         Ok(())
     }
 
-    /// What lies in segments that no checkpoint covers and was not put aside yet, also if it was deleted: both ends are such
-    /// of entries of a journal. With it comes after how many cuts that is.
+    /// The log's number of cuts, and the offsets of the records that are in the segments, that no checkpoint covers and
+    /// that are not aside yet, deleted ones too. Entries of a journal begin and end at both ends.
     pub(crate) fn unheld_settled(&self) -> (u32, Range<Offset>) {
         let Some(log) = self.current_log() else { return (0, Offset::ZERO..Offset::ZERO) };
         let writer = log.writer.lock();
@@ -117,13 +119,13 @@ impl PartitionLog {
         (log.cuts, begin..writer.end.max(begin))
     }
 
-    /// Everything below was put aside; none of a log that is not open.
+    /// Everything below was put aside; `None` if the log is not open.
     pub(crate) fn held_end(&self) -> Option<Offset> {
         self.current_log().map(|log| Offset(log.held_end.load(Ordering::Relaxed)))
     }
 
-    /// As [`Self::held_end`], of a log that is open and whose appends go to a journal: the place where the next entry begins that
-    /// is not aside. Waits for nobody who waits for the disk.
+    /// As [`Self::held_end`], for an open log whose appends go to a journal: the place of the next entry that is not
+    /// aside. Waits for no thread that waits for the disk.
     pub(crate) fn held_end_of_journal(&self) -> Option<EntryPlace> {
         let log = self.log_at_hand()?;
         let has_journal = log.appender.lock().mode.has_journal();
@@ -131,7 +133,7 @@ impl PartitionLog {
         has_journal.then_some(EntryPlace { cuts: log.cuts, base_offset })
     }
 
-    /// Bytes of its records that the write cache counts; none of a log that is being opened or closed. Waits for nobody.
+    /// Bytes of its records that the write cache counts; 0 while the log is being opened or closed. Does not wait.
     pub fn unsettled_bytes(&self) -> u64 {
         let state = self.state.try_read();
         let Some(State::Open(log)) = state.as_deref() else { return 0 };
@@ -139,8 +141,8 @@ impl PartitionLog {
         submitted_bytes + log.shown.lock().tail.counted_bytes()
     }
 
-    /// Gives the tail memory of its own, about a run at a time: readers and the journal's thread have their turn between two
-    /// of them. Waits for nobody who waits for the disk.
+    /// Gives the tail memory of its own, about a run at a time: readers and the journal's thread have their turn
+    /// between two of them. Waits for no thread that waits for the disk.
     pub(crate) fn unshare_tail(&self) {
         let Some(log) = self.log_at_hand() else { return };
         let Some(end) = log.tail_end() else { return };
@@ -154,13 +156,13 @@ impl PartitionLog {
         }
     }
 
-    /// Everything below `end`, which came after so many cuts, is aside, synced, and `bytes` of it since the last call. Its memory
-    /// counts no longer as what the write cache bounds, because it may stay for as long as the process lives; the log takes
+    /// Everything below `end`, of a log with so many cuts, is aside and synced, and `bytes` of it since the last call.
+    /// The write cache no longer counts its memory, because it may stay for as long as the process lives; the log takes
     /// nothing more meanwhile.
     pub(crate) fn note_held(&self, cuts: u32, end: Offset, bytes: u64) {
         let Some(log) = self.log_at_hand() else { return };
         if log.cuts != cuts {
-            // It was cut meanwhile, and what is aside is nothing of it any more.
+            // It was cut meanwhile, and the entries aside do not belong to it any more.
             return;
         }
         log.held_end.store(end.0, Ordering::Relaxed);
@@ -168,7 +170,7 @@ impl PartitionLog {
         log.uncount_below(end);
     }
 
-    /// The same of what is aside since before: its log dir takes nothing more now.
+    /// As [`Self::note_held`], for records that were put aside earlier: the log dir takes nothing more now.
     pub(crate) fn uncount_held(&self) {
         if let Some(end) = self.held_end().filter(|end| *end > Offset::ZERO)
             && let Some(log) = self.current_log()
@@ -179,11 +181,11 @@ impl PartitionLog {
 }
 
 impl OpenLog {
-    /// The write cache does not count any more what ends at or below `end`, as far as there is room for that beside it.
+    /// Takes the entries that end at or below `end` out of the write cache's count, as far as there is room beside it.
     pub(super) fn uncount_below(&self, end: Offset) {
         let mut shown = self.shown.lock();
         let cache = &self.dir.shared().cache;
-        // A dir that takes nothing more keeps what it has, maybe until the next start: it takes no room from others.
+        // A dir that takes nothing more keeps its tails, maybe until the next start: they take no room from others.
         let room_bytes = (!self.dir.takes_nothing()).then(|| cache.room_aside_bytes());
         let aside_before = shown.tail.aside_bytes();
         let bytes = shown.tail.uncount_below(end, room_bytes);
@@ -192,13 +194,13 @@ impl OpenLog {
         self.dir.remove_stored(bytes);
     }
 
-    /// Whether something of the log is aside that is in memory still, or much that no checkpoint covers.
+    /// Whether a part of the log is aside and still in memory, or much of it that no checkpoint covers.
     pub(super) fn is_aside(&self) -> bool {
         let held_end = self.held_end.load(Ordering::Relaxed);
         if held_end == 0 {
             return false;
         }
-        // Whether or not it found room there.
+        // The room beside the write cache does not matter here.
         let is_aside = |entry: &TailEntry| entry.piece.next_offset.0 <= held_end;
         let is_in_memory = self.shown.lock().tail.entries().next().is_some_and(is_aside);
         is_in_memory || self.held_bytes.load(Ordering::Relaxed) >= HELD_BYTES_MAX

@@ -1,12 +1,11 @@
-//! How an opened log begins, and how it takes what the journal has of it.
+//! The beginning of an opened log, and its replay of the journal's entries.
 //!
-//! It lies in memory then, as if it had just been appended, and is settled as that is: the journal has it until a
-//! checkpoint covers it. What there is no room for in memory is written into the segments at once.
+//! Replayed entries lie in memory then, as if they had just been appended, and are settled like those: the journal has
+//! them until a checkpoint covers them. Entries that find no room in memory are written into the segments at once.
 //!
-//! A log that appends to the journal has no byte above its recovery point that could be lost with the power, but for
-//! what the journal has: so what was found there and does not come from the journal is synced before anybody sees it.
-//! A log of which the journal has something appends to the journal, whatever its level asks for, until a checkpoint
-//! covers it: see [`super::level_change`].
+//! If a log appends to the journal, a power cut may take no bytes above its recovery point but those that the journal
+//! has, too. So other bytes that were found there are synced before they can be read. A log with entries in the journal
+//! appends to the journal, whatever its level asks for, until a checkpoint covers it: see [`super::level_change`].
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,11 +26,11 @@ use crate::mode::Mode;
 use crate::partition_files;
 use crate::planted::{Planted, is_planted};
 
-/// So many bytes of a partition's entries share their memory, or one entry if that is larger: about as much as one of the
-/// journal's groups. A slow reader of one of them keeps the memory of all.
+/// So many bytes of a partition's entries share their memory, or one entry if that is larger: about as many as a group
+/// of the journal has. A slow reader of one of them keeps the memory of all.
 const SHARED_BYTES: usize = 512 * 1024;
 
-/// What became of an entry of the journal.
+/// The outcome for an entry of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Replayed {
     /// The log has it now.
@@ -40,16 +39,16 @@ pub(crate) enum Replayed {
     Known,
 }
 
-/// Where what the journal has goes.
+/// The destination of the journal's entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// Into memory if there is room, otherwise as below.
+    /// Into memory if there is room, otherwise into the segments.
     Tail,
     /// Into the segments.
     Segments,
 }
 
-/// The place of an entry of the journal among those of its log: after how many cuts it came, then where it begins.
+/// The place of an entry of the journal among those of its log: the log's number of cuts, then the entry's base offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct EntryPlace {
     pub(crate) cuts: u32,
@@ -63,8 +62,8 @@ impl EntryPlace {
 }
 
 impl PartitionLog {
-    /// Puts what recovery has found to use. A log that goes on in the journal against its options changes its level later,
-    /// by [`Self::follow_config`].
+    /// Puts the parts that recovery has found to use. A log that goes on in the journal against its options changes its
+    /// level later, by [`Self::follow_config`].
     pub(super) fn begin(&self, parts: OpenParts, is_replay: bool) -> Result<Arc<OpenLog>, LogError> {
         let wanted = self.level_at_opening();
         let natural = self.dir.shared().mode_of(wanted)?;
@@ -82,7 +81,8 @@ impl PartitionLog {
         Ok(log)
     }
 
-    /// Whether segments are removed before what the journal has from `from` on is taken, because it has all that is in them.
+    /// Whether segments are removed before the journal's entries from `from` on are taken, because these have all that
+    /// is in them.
     pub(crate) fn loses_segments_to(&self, from: Offset) -> bool {
         if self.is_open() || !self.dir.is_checkpoint_trusted(self.id) {
             return false;
@@ -95,8 +95,8 @@ impl PartitionLog {
         bases.enumerate().any(is_removed)
     }
 
-    /// The journal's entries are needed from here on: what comes before was cut, or a checkpoint covers it. A checkpoint covers
-    /// all of an entry or nothing, so that it does not matter where one ends of which only the beginning is known.
+    /// The journal's entries are needed from here on: earlier ones were cut, or a checkpoint covers them. A checkpoint
+    /// covers all of an entry or nothing, so the end of an entry need not be known.
     pub(crate) fn needed_from(&self) -> EntryPlace {
         let known = self.dir.checkpointed(self.id);
         let base_offset = known.as_ref().map_or(Offset::ZERO, PartitionCheckpoint::durable_end);
@@ -108,8 +108,8 @@ impl PartitionLog {
         self.needed_from().base_offset
     }
 
-    /// Takes what the journal has of this partition, in order; the caller does so before anybody else uses it.
-    /// Nothing is durable by it that was not before.
+    /// Takes the journal's entries of this partition, in order, before any other use of it. All that is durable after
+    /// it was durable before.
     pub(crate) fn replay(&self, entries: &[TailEntry], target: Target) -> Result<Vec<Replayed>, LogError> {
         if Self::current(&self.state.read(), self.id).is_none() {
             self.dir.open_logs().make_room_at_once();
@@ -118,14 +118,14 @@ impl PartitionLog {
         self.replay_by(entries, target, |from| self.open_for_replay(&mut state, from))
     }
 
-    /// Writes once more what there was no room for, which is everything that the journal has of this partition, and
-    /// then lets others use it. Until then they are told what it waits for.
+    /// Writes all the journal's entries of this partition, for which there was no room before, and then allows its use.
+    /// Until then its users get the reason.
     pub(crate) fn replay_again(&self, entries: &[TailEntry]) -> Result<(), LogError> {
         self.dir.open_logs().make_room_at_once();
-        // Whoever wants to use it waits for nothing, and whoever deletes it for this.
+        // Does not hold up users of the log; a deletion waits for it.
         let _opening = self.opening.lock();
         if !self.is_waiting() {
-            // Deleted meanwhile.
+            // It was deleted meanwhile.
             return Ok(());
         }
         let mut opened = None;
@@ -151,8 +151,8 @@ impl PartitionLog {
         Ok(())
     }
 
-    /// Gives the log what the journal has of it, once `open` has opened it for what comes from some offset on. What came before
-    /// the log's last cut is known: it is in the segments, or was cut off.
+    /// Gives the log its entries from the journal, once `open` has opened it for those from some offset on. Entries
+    /// from before the log's last cut are known: they are in the segments, or were cut off.
     fn replay_by(
         &self,
         entries: &[TailEntry],
@@ -188,22 +188,23 @@ impl PartitionLog {
         let Some(first) = entries.get(known) else { return Ok(replayed) };
         let mut target = target;
         if self.dir.is_checkpoint_trusted(self.id) {
-            // What the segments hold of it, if they do, is left to whoever mends the log.
+            // Records of it in the segments, if there are any, are left to a repair.
             entries[known..].iter().try_for_each(|entry| self.check_not_missing(&entry.piece))?;
         } else {
-            // A checkpoint follows before anything is served, and what it covers has to be in the segments.
+            // A checkpoint follows before anything is served, and the records that it covers have to be in the
+            // segments.
             target = Target::Segments;
         }
         let log = open(first.piece.base_offset)?;
         if log.cuts < first.piece.cuts {
-            // It was opened for what came before the cut.
+            // It was opened for entries from before the cut.
             return Err(self.cut_is_missing(first, log.cuts));
         }
         self.replay_into(&log, &entries[known..], target, &mut replayed)?;
         Ok(replayed)
     }
 
-    /// How often the log had been cut. No entry may tell of a cut that the log dir does not know.
+    /// Number of the log's cuts. Fails if an entry is from after a cut that the log dir does not know.
     fn check_cuts(&self, entries: &[TailEntry]) -> Result<u32, LogError> {
         let newest = entries.iter().map(|entry| entry.piece.cuts).max().unwrap_or(0);
         let cuts = self.dir.cuts_or(self.id, newest);
@@ -305,7 +306,7 @@ impl PartitionLog {
         own_memory(&mut entries);
         self.dir.add_unsettled(entries.iter().map(|entry| entry.piece.bytes.len() as u64).sum());
         for entry in entries {
-            // Nobody abandons it meanwhile: the handle's state is locked.
+            // It cannot be abandoned meanwhile: the handle's state is locked.
             if let Some(grown) = log.show_stored(entry, |_| {}) {
                 self.dir.note_grown(grown, self.id);
             }
@@ -324,13 +325,13 @@ impl PartitionLog {
         self.write_pieces(log, writer, &pieces)
     }
 
-    /// All that the journal has was taken: the log may be used.
+    /// All entries of the journal were taken: the log may be used.
     pub(crate) fn end_replay(&self) {
         self.end_replay_in(&mut self.state.write());
     }
 
-    /// A log that ends below its start is opened once more, by its next user, and goes on at its start. What the journal
-    /// has of it comes first at the next start, unless a checkpoint covers it: so appends go there until then.
+    /// A log that ends below its start is opened once more, by its next user, and goes on at its start. The next start
+    /// reads the journal's entries first, unless a checkpoint covers them: so appends go to the journal until then.
     fn end_replay_in(&self, state: &mut State) {
         if let State::Open(log) = &*state
             && !self.goes_on_after_replay(log)
@@ -339,13 +340,14 @@ impl PartitionLog {
         }
     }
 
-    /// Whether the log may be used as it is. One that may not is abandoned.
+    /// Whether the log may be used as it is. Otherwise it is abandoned.
     fn goes_on_after_replay(&self, log: &OpenLog) -> bool {
         let mut writer = log.writer.lock_unshared();
         let has_tail = log.shown.lock().tail.end().is_some();
-        // What is settled takes the place of what lies there; the checkpoint that covers the log cuts the rest.
+        // Settled records are written over the old bytes; the checkpoint that covers the log cuts the rest.
         if !has_tail && let Err(error) = writer.cut_stale() {
-            // No checkpoint covers the log before it is cut, and if its dir fails it is put aside as it is read here.
+            // No checkpoint covers the log before it is cut, and if its dir fails, these records are put aside as they
+            // are read here.
             let error = self.dir.judge(error);
             tracing::warn!(partition = %self.id, %error, "what lies beyond the journal's part is cut later");
         }
@@ -359,7 +361,7 @@ impl PartitionLog {
         goes_on
     }
 
-    /// Takes the partition out of use: something that the journal has is missing in its log.
+    /// Takes the partition out of use: an entry of the journal is missing in its log.
     pub(crate) fn take_offline(&self, error: LogError) -> LogError {
         self.go_offline(&mut self.state.write(), error)
     }
@@ -378,7 +380,7 @@ impl PartitionLog {
         error
     }
 
-    /// Whether it was taken out of use for something that may pass.
+    /// Whether it was taken out of use for a reason that may pass.
     pub(crate) fn is_waiting(&self) -> bool {
         matches!(&*self.state.read(), State::Offline(error) if !error.is_lasting())
     }
@@ -394,13 +396,13 @@ impl PartitionLog {
     }
 }
 
-/// Whether it was said before that a partition in this state is offline for this reason, or its dir has said so for all.
+/// Whether this reason was logged before, for a partition in this state or for its whole dir.
 fn is_told(state: &State, error: &LogError) -> bool {
     let is_known = matches!(state, State::Offline(known) if known.to_string() == error.to_string());
     is_known || matches!(error, LogError::DirFailed { .. })
 }
 
-/// Copies the bytes of entries, which share their memory with whatever else is in the journal's file.
+/// Copies the bytes of entries, which share their memory with others of the journal's file.
 fn own_memory(entries: &mut [TailEntry]) {
     let mut left = entries;
     while !left.is_empty() {
@@ -424,8 +426,8 @@ fn own_memory(entries: &mut [TailEntry]) {
 }
 
 impl OpenLog {
-    /// Goes on at `offset`: what is missing before lies below the log start. The log had lost its end once, after
-    /// records up to beyond it had been deleted on request, and has gone on at its start.
+    /// Goes on at `offset`: records that are missing before it lie below the log start. The log had lost its end once,
+    /// after a deletion of records up to beyond it, and has gone on at its start.
     fn skip_to(&self, writer: &mut SegmentWriter, offset: Offset) -> Result<(), LogError> {
         writer.end = offset;
         writer.seal_active(self)?;
@@ -553,7 +555,7 @@ mod tests {
         let places = || (0..3).flat_map(|cuts| (0..6).map(move |offset| place(cuts, offset)));
         let missed = || places().filter(is_missed).collect::<Vec<_>>();
         let needed = || places().filter(|place| *place >= log.needed_from()).collect::<Vec<_>>();
-        // All that came after a cut that nobody knows is among them.
+        // All entries from after an unknown cut are among them.
         assert_eq!((missed().len(), missed()), (3 + 6 + 6, needed()));
         dir.persist(log.id(), Change::Cut { number: 1, end: Offset(2) }, || false).unwrap();
         assert_eq!((missed().len(), missed()), (4 + 6, needed()));

@@ -1,5 +1,6 @@
-//! Lives in which a log is cut and filled again, also in lower epochs than what was cut, stopped after every operation in
-//! turn: whatever a kill or a power cut leaves, what was cut does not come back, and what was acked since is there.
+//! Lives in which a log is cut and filled again, also in lower epochs than the cut records', stopped after every
+//! operation in turn: whatever a kill or a power cut leaves, cut records do not come back, and those acked since are
+//! there.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -40,9 +41,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The way of a record to the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// Through the journal, synced before it is acked. A start keeps in memory what the journal has.
+    /// Through the journal, synced before it is acked. A start keeps the journal's entries in memory.
     Journal,
-    /// The same, and a start writes it into the segments.
+    /// As `Journal`, and a start writes the entries into the segments.
     JournalAtOnce,
     /// To the segments, unsynced.
     Segments,
@@ -154,18 +155,18 @@ fn stamp(id: i64, sequence: i32) -> ProducerStamp {
 struct Batch {
     values: Vec<String>,
     epoch: i32,
-    /// Its producer's id and sequence.
+    /// The producer's id and sequence.
     stamp: (i64, i32),
 }
 
-/// All that was acked and not cut, in order.
+/// All records that were acked and not cut, in order.
 type Line = Vec<Batch>;
 
 fn values(line: &[Batch]) -> Vec<String> {
     line.iter().flat_map(|batch| batch.values.clone()).collect()
 }
 
-/// A life of the log, and the promises that it was given.
+/// A life of the log, and the promises about its records.
 #[derive(Clone, Debug, Default)]
 struct Life {
     line: Line,
@@ -173,7 +174,7 @@ struct Life {
     next: Option<Line>,
     /// Records that a power cut does not take although their level does not sync.
     durable: usize,
-    /// Producers of which all was cut, or some.
+    /// Producers of which all records were cut, or some.
     cuts: i64,
     sequence: i32,
 }
@@ -265,8 +266,8 @@ impl Life {
         machine.open().ok()
     }
 
-    /// Compares the records that a machine finds after this life with its promises. After a power cut a prefix is enough of what
-    /// was not synced.
+    /// Compares the records that a machine finds after this life with its promises. After a power cut a prefix of the
+    /// unsynced ones is enough.
     fn check(&self, found: &Machine, is_power_cut: bool) -> Result<(), String> {
         let (records, epoch) = found.records().map_err(|error| error.to_string())?;
         let is_prefix_enough = is_power_cut && found.way == Way::Segments;
@@ -331,7 +332,7 @@ fn check_kill(way: Way, stop: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// The same after a power cut, of which some states are looked at; recovery is stopped in its middle once, too.
+/// Checks the log after a power cut, in some of the states; recovery is stopped in its middle once, too.
 fn check_power_cut(way: Way, stop: u64, states_max: usize) -> Result<(), String> {
     let (sim, life) = stopped_life(way, stop);
     for (index, state) in sim.crash_states(states_max).enumerate() {
@@ -414,15 +415,14 @@ fn what_was_appended_beyond_a_cut_counts_as_lost() {
     assert!(machine.log().is_lost(&beyond));
 }
 
-/// An entry that a journal may hold, whoever has written it.
+/// An entry that a journal may hold, from any life.
 #[derive(Clone, Copy, Debug)]
 struct AnyEntry {
     cuts: u32,
     offset: i64,
 }
 
-/// The numbers of the entries whose records a log has that was cut so often, at its beginning, and takes all of them. Nothing if
-/// it cannot go on.
+/// The numbers of the entries that a log takes at its beginning after `cuts` cuts. `None` if it cannot go on.
 fn line_of(cuts: u32, entries: &[AnyEntry]) -> Option<Vec<usize>> {
     let mut line = Vec::new();
     if entries.iter().any(|entry| entry.cuts > cuts) {
@@ -455,7 +455,7 @@ impl EntryOwner for Told {
     }
 }
 
-/// A machine that was killed: the log was cut so often, at its beginning, and the journal has these entries.
+/// A machine that was killed: the log was cut `cuts` times, at its beginning, and the journal has these entries.
 fn machine_of(cuts: u32, entries: &[AnyEntry]) -> SimEnv {
     let sim = SimEnv::new(1);
     let dir = PathBuf::from("/logs");
