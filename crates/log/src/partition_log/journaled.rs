@@ -1,7 +1,7 @@
 //! The way of an append through the journal: submitted under the appender's lock, so that the journal's order is the
 //! order of offsets; shown in the tail once it is stored; settled into the segments in large runs.
 //!
-//! What the journal's thread does here is short and never waits for the disk.
+//! The code here that the journal's thread runs is short and never waits for the disk.
 
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
@@ -26,27 +26,28 @@ use crate::shared::{partition_of, stream_of};
 /// A run of the tail that is settled at once, in bytes: what one write takes without holding the writer for long.
 pub(super) const RUN_BYTES: usize = 1024 * 1024;
 
-/// What is settled of one log before others have their turn: so much takes a disk some hundredths of a second, and with less
-/// a log that is written to steadily would be gone through in many small pieces.
+/// Bytes of one log that are settled before other logs have their turn: so many take a disk some hundredths of a
+/// second, and with fewer a log that is appended to steadily would be settled in many small pieces.
 const SHARE_BYTES: usize = 8 * 1024 * 1024;
 
 /// A run of the tail that was brought into the segments.
 struct Settled {
     bytes: usize,
-    /// Where the segments end with it.
+    /// End of the segments with the run.
     end: Offset,
 }
 
 impl PartitionLog {
-    /// Refuses what the journal could never take.
+    /// Refuses an append that is too large for the journal.
     pub(super) fn check_fits_journal(&self, bytes: usize) -> Result<(), AppendError> {
         let Some(journal) = self.dir.shared().journal_of(self.id) else { return Ok(()) };
         let bytes_max = journal.entry_bytes_max();
         if bytes > bytes_max { Err(AppendError::LargerThanJournal { bytes, bytes_max }) } else { Ok(()) }
     }
 
-    /// Hands a piece to the journal. A client is refused while the journal waits for space; groups wait with it, whose state
-    /// would have to be read anew otherwise, without what waits. The caller holds the appender's lock, and nothing has happened after an error.
+    /// Submits a piece to the journal. While the journal waits for space, a client's piece is refused; the
+    /// coordinator's piece waits with it, because the coordinator would otherwise have to read its state anew, and
+    /// would miss the waiting ones. The caller holds the appender's lock, and nothing has happened after an error.
     pub(super) fn submit(&self, log: &OpenLog, piece: &Piece, origin: AppendOrigin) -> Result<(), LogError> {
         if let Some(failure) = log.journal_failure.get() {
             return Err(failure.clone());
@@ -80,20 +81,20 @@ impl PartitionLog {
         Ok(())
     }
 
-    /// Whether there is as much in the tail as is settled at once.
+    /// Whether the tail is as large as a run.
     pub(crate) fn has_large_tail(&self) -> bool {
         self.current_log().is_some_and(|log| log.shown.lock().tail.is_large())
     }
 
-    /// Where the tail ends, if there is one.
+    /// End of the tail, if there is one.
     pub(crate) fn tail_end(&self) -> Option<Offset> {
         self.current_log()?.tail_end()
     }
 
-    /// Brings a share of the tail into the segments: others wait for their turn. Returns where the tail ended when this was
-    /// called first, if something below is left: to be called again with that as `upto` when the others had theirs. What has
-    /// come to it since may be left to the next time. Nothing is durable by it that was not before. If it fails for the log
-    /// alone, that takes no more until it succeeds.
+    /// Brings a share of the tail into the segments; other logs have their turn then. If something below the tail's end
+    /// is left, returns that end as it was at the first call: to be called again with it as `upto` after the others'
+    /// turn. Later entries may be left to the next time. All that is durable after it was durable before. After a
+    /// failure of the log alone, the log takes no more until it succeeds.
     pub(crate) fn settle(
         &self,
         upto: Option<Offset>,
@@ -139,8 +140,8 @@ impl PartitionLog {
         Ok(None)
     }
 
-    /// Has the disk begin. What it does not take may be lost although the next sync succeeds, so the dir fails with it as
-    /// with a sync.
+    /// Has the disk begin to write. Bytes that it refuses may be lost although the next sync succeeds, so the dir fails
+    /// as after a failed sync.
     fn begin_write_back(&self, write_back: &WriteBack) -> Result<(), LogError> {
         let _until_it_has_failed = self.dir.writing_back();
         write_back.begin().map_err(|error| self.dir.judge(error))
@@ -157,7 +158,7 @@ impl PartitionLog {
         lag(self.watermarks())
     }
 
-    /// Moves the watermark `synced` over what was stored unsynced and has been synced since.
+    /// Moves the watermark `synced` over the entries that were stored unsynced and have been synced since.
     fn note_synced(&self, log: &OpenLog) {
         let Some(journal) = self.dir.shared().journal_of(self.id) else { return };
         let synced = journal.synced();
@@ -168,14 +169,14 @@ impl PartitionLog {
         }
     }
 
-    /// As [`Self::settle`], for who holds the writer: the disk begins with it the next time.
+    /// As [`Self::settle`], for a caller that holds the writer: the disk begins to write it the next time.
     pub(super) fn settle_in(&self, log: &OpenLog, writer: &mut SegmentWriter) -> Result<(), LogError> {
         let Some(end) = log.tail_end() else { return Ok(()) };
         while self.settle_run(log, writer)?.is_some_and(|settled| settled.end < end) {}
         Ok(())
     }
 
-    /// As [`Self::settle_in`], for who does not hold the writer: whoever writes waits for one run at most.
+    /// As [`Self::settle_in`], for a caller that does not hold the writer: another writer waits for one run at most.
     pub(super) fn settle_in_runs(&self, log: &OpenLog) -> Result<(), LogError> {
         let Some(end) = log.tail_end() else { return Ok(()) };
         loop {
@@ -186,7 +187,8 @@ impl PartitionLog {
         }
     }
 
-    /// Brings what lies below `end` into the segments, for who holds the writer. What is settled with it may lie beyond.
+    /// Brings the entries below `end` into the segments, and maybe later ones of the same run, for a caller that holds
+    /// the writer.
     pub(super) fn settle_below(
         &self,
         log: &OpenLog,
@@ -214,20 +216,20 @@ impl PartitionLog {
         level.syncs_locally() && !self.level_reached().syncs_locally()
     }
 
-    /// What acked records survive now; none of a log that was not opened since the start, of which nobody knows that.
-    /// Opens nothing and waits for nobody.
+    /// The level that acked records survive now; `None` if it is unknown because the log was not opened since the
+    /// start. Opens nothing and does not wait.
     pub(crate) fn level_now(&self) -> Option<DurabilityLevel> {
         let is_closed = is_surely_closed(
             || self.opening.is_locked(),
             || matches!(self.state.try_read().as_deref(), Some(State::Closed)),
         );
         let level = self.marks.level()?;
-        // A checkpoint covers all that is in a closed one, or the journal has it.
+        // All records of a closed log are under a checkpoint, or the journal has them.
         Some(if is_closed { self.level_at_opening() } else { level })
     }
 
-    /// The level with which the log begins when it is opened: that of its options. One that did without the journal
-    /// goes on without it if that has failed meanwhile.
+    /// The level with which the log begins when it is opened: the options' one. A log that did without the journal goes
+    /// on without it if that has failed meanwhile.
     pub(super) fn level_at_opening(&self) -> DurabilityLevel {
         let wanted = self.config().durability;
         let shared = self.dir.shared();
@@ -238,14 +240,14 @@ impl PartitionLog {
         self.marks.level().filter(must_stay).unwrap_or(wanted)
     }
 
-    /// Whether appends cannot go another way, because that leads through a journal that has failed: nothing could be
+    /// Whether appends cannot change to another way, because it leads through a journal that has failed: none could be
     /// acked any more.
     pub(super) fn is_barred(&self, from: Mode, to: Mode) -> bool {
         let has_failed = || self.dir.shared().journal_of(self.id).is_some_and(|it| it.failure().is_some());
         from == Mode::Segment && to == Mode::Journal && has_failed()
     }
 
-    /// Brings the level to what the options ask for: at once, if nothing has to be synced or go elsewhere for it.
+    /// Brings the level to the options' one: at once, if that needs no sync and no other way.
     pub(super) fn follow_config(&self, log: &OpenLog) {
         let level = self.config().durability;
         let appender = log.appender.lock();
@@ -257,8 +259,8 @@ impl PartitionLog {
     }
 }
 
-/// Whether a log is closed that may be opened at any time. One that is being opened may have got the level that was asked
-/// for before. That is asked first: who opens one that is found closed after it has not got that yet.
+/// Whether a log is closed and may be opened at any time. A log that is being opened may have got the former level, so
+/// that is asked first: an opening that begins later gets the present level.
 fn is_surely_closed(is_being_opened: impl FnOnce() -> bool, is_closed: impl FnOnce() -> bool) -> bool {
     !is_being_opened() && is_closed()
 }
@@ -274,7 +276,7 @@ pub(crate) fn counterpart(level: DurabilityLevel) -> DurabilityLevel {
 }
 
 impl Piece {
-    /// What the journal keeps of it beside its bytes.
+    /// The journal's header for its entry.
     pub(crate) fn header(&self, id: PartitionId) -> EntryHeader {
         EntryHeader {
             stream: stream_of(id),
@@ -304,8 +306,8 @@ impl Piece {
         self.bytes.is_empty()
     }
 
-    /// What the journal has of an append. Its batches were checked before they were appended, or by their checksums
-    /// when the journal was read; none if they are not what the header says.
+    /// The piece of an entry of the journal. Its batches were checked before they were appended, or by their checksums
+    /// when the journal was read; `None` if they are not as the header says.
     pub(crate) fn of_entry(header: &EntryHeader, bytes: bytes::Bytes, now: TimestampMs) -> Option<Self> {
         let mut piece = Self {
             bytes,
@@ -333,18 +335,18 @@ impl Piece {
 }
 
 impl OpenLog {
-    /// Where the tail ends, if there is one.
+    /// End of the tail, if there is one.
     pub(super) fn tail_end(&self) -> Option<Offset> {
         self.shown.lock().tail.end()
     }
 
-    /// So many bytes are no longer on their way through the journal, and in no tail either.
+    /// So many bytes are no longer on their way through the journal, and will be in no tail.
     fn take_back(&self, bytes: u64) {
         self.dir.remove_submitted(self.returned(bytes));
     }
 
-    /// So many bytes have come back from the journal; how many of them were counted still. When the journal fails all
-    /// are taken off at once.
+    /// So many bytes have come back from the journal; returns how many of them were still counted. When the journal
+    /// fails all are subtracted at once.
     fn returned(&self, bytes: u64) -> u64 {
         let counted = self.submitted_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |submitted| {
             Some(submitted.saturating_sub(bytes))
@@ -352,14 +354,14 @@ impl OpenLog {
         counted.map_or(0, |submitted| submitted.min(bytes))
     }
 
-    /// Adds an entry that is stored to the tail, and has `move_marks` called with the log end before the log can be cut or
-    /// abandoned. None if the log was abandoned: nothing of it that is on its way is counted then.
+    /// Adds a stored entry to the tail, and calls `move_marks` with the log end before the log can be cut or abandoned.
+    /// `None` if the log was abandoned: none of its entries on their way is counted then.
     pub(super) fn show_stored(&self, entry: TailEntry, move_marks: impl FnOnce(Offset)) -> Option<Grown> {
         let mut shown = self.shown.lock();
         if shown.is_abandoned {
             return None;
         }
-        // Who abandons the log takes off what is on its way and what is in the tail: it is never both.
+        // An abandonment subtracts the bytes on their way and those in the tail: none is ever both.
         self.returned(entry.piece.bytes.len() as u64);
         let (epoch, base_offset) = (entry.piece.epoch, entry.piece.base_offset);
         debug_assert_eq!(shown.view.end, base_offset, "entries come back in the order of their offsets");
@@ -369,7 +371,7 @@ impl OpenLog {
             self.epochs().assign(epoch, base_offset);
         }
         let (is_first, was_large) = (shown.tail.is_empty(), shown.tail.is_large());
-        // Before anybody can take it away again.
+        // Before the entry can be removed again.
         self.dir.note_stored(entry.piece.bytes.len() as u64);
         shown.tail.push(entry);
         move_marks(shown.view.end);
@@ -386,7 +388,7 @@ impl OpenLog {
     }
 }
 
-/// What the journal has of a log: it keeps neither the log open nor the handle nor the store alive.
+/// The owner of a log's entries in the journal: it keeps neither the log open nor the handle nor the store alive.
 #[derive(Debug)]
 pub(super) struct JournalOwner {
     log: Weak<OpenLog>,
@@ -398,7 +400,7 @@ impl JournalOwner {
         Self { log, handle: handle.this.clone() }
     }
 
-    /// Shows an entry that is stored, and moves the watermarks over it; returns the handle then, whose observer is to be told.
+    /// Shows a stored entry, and moves the watermarks over it; then returns the handle, whose observer is to be called.
     fn show(&self, entry: StoredEntry<'_>) -> Option<Arc<PartitionLog>> {
         let log = self.log.upgrade()?;
         let handle = self.handle.upgrade();

@@ -1,11 +1,11 @@
-//! What is known of a partition without touching its files.
+//! Facts of a partition that need no access to its files.
 
 use riverrun_types::{Offset, PartitionId};
 
 use super::{PartitionLog, State};
 use crate::checkpoint::PartitionCheckpoint;
 
-/// What is known of a partition without touching its files.
+/// Facts of a partition that need no access to its files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KnownPartition {
     /// The partition.
@@ -16,8 +16,8 @@ pub struct KnownPartition {
     pub log_start: Offset,
     /// The offset that the next record will get.
     pub log_end: Offset,
-    /// Whether its files are open: then the above is as of now. Otherwise it is what the last checkpoint says, exact
-    /// for a log that was closed in order; after a kill the log may reach further, until it is recovered.
+    /// Whether its files are open: then the above is as of now. Otherwise it is as of the last checkpoint, which is
+    /// exact for a log that was closed in order; after a kill the log may reach further, until it is recovered.
     pub is_open: bool,
     /// Whether files that are no longer part of the log keep their space until a later retention removes them. A
     /// partition that is closed has none.
@@ -25,7 +25,7 @@ pub struct KnownPartition {
 }
 
 impl KnownPartition {
-    /// One that has a handle and nothing else yet.
+    /// A partition that has a handle and nothing else yet.
     pub(crate) fn new(id: PartitionId) -> Self {
         Self {
             id,
@@ -37,7 +37,7 @@ impl KnownPartition {
         }
     }
 
-    /// One that is closed.
+    /// A partition whose log is closed.
     pub(crate) fn of_checkpoint(id: PartitionId, checkpoint: &PartitionCheckpoint) -> Self {
         Self {
             size_bytes: checkpoint.size_bytes,
@@ -49,8 +49,8 @@ impl KnownPartition {
 }
 
 impl PartitionLog {
-    /// Size and range if the log is open. One that is being opened or closed at the moment counts as closed: this
-    /// waits for no disk.
+    /// Size and range if the log is open. A log that is being opened or closed counts as closed: this waits for no
+    /// disk.
     pub(crate) fn known_if_open(&self) -> Option<KnownPartition> {
         let state = self.state.try_read()?;
         let State::Open(log) = &*state else { return None };

@@ -1,10 +1,10 @@
-//! Changing where a partition's appends go, between the segments and the journal, and whether acks wait for a sync.
+//! Changes the way of a partition's appends, between the segments and the journal, and whether acks wait for a sync.
 //!
-//! Recovery takes what the journal has above the last checkpoint for the log's end. So when appends begin to go
-//! elsewhere nothing may lie above that checkpoint: what is appended meanwhile is staged, everything before it is
-//! brought into the segments and under a checkpoint, and then what was staged goes the new way. Nothing is refused,
-//! lost or reordered; acks wait for as long as the checkpoint takes. Until then the old level is the one that is reached,
-//! and a level that syncs is [promised](PartitionLog::level_promised) all the same.
+//! Recovery takes the journal's entries above the last checkpoint for the log's end. So when the way changes nothing
+//! may lie above that checkpoint: appends are staged meanwhile, everything before them is brought into the segments and
+//! under a checkpoint, and then the staged batches go the new way. Nothing is refused, lost or reordered; acks wait for
+//! as long as the checkpoint takes. Until then the old level is the one that is reached, and a level that syncs is
+//! [promised](PartitionLog::level_promised) all the same.
 
 use std::sync::Arc;
 
@@ -23,16 +23,16 @@ pub(crate) struct LevelChange {
     partition: Arc<PartitionLog>,
     log: Arc<OpenLog>,
     from: Mode,
-    /// Where the log ends once everything has come that was on its way.
+    /// The log's end once all submitted entries have come.
     end: Offset,
-    /// How often something had been put aside for its log dir.
+    /// Number of times that entries had been put aside for its log dir.
     asides: u64,
 }
 
 /// How a change of level has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LevelChangeEnd {
-    /// The level is what the options ask for, or the partition was deleted.
+    /// The level is the options' one, or the partition was deleted.
     Done,
     /// It could not be made this time.
     Later,
@@ -41,16 +41,16 @@ pub(crate) enum LevelChangeEnd {
 }
 
 impl PartitionLog {
-    /// Begins to stage what is appended, if the level asks for another way than the present one. After an error it is
-    /// to be tried again, unless the log dir has failed.
+    /// Begins to stage appends, if the level asks for another way than the present one. After an error it is to be
+    /// tried again, unless the log dir has failed.
     pub(crate) fn begin_level_change(self: &Arc<Self>) -> Result<Option<LevelChange>, LogError> {
-        // What was staged before is written by the old way.
+        // Batches that were staged before go the old way.
         self.write_staged()?;
         Ok(self.hold_up())
     }
 
-    /// Whether the options ask for a level that would lead through a journal that has failed. Nothing need be held up, nor
-    /// synced, for a change that will not come.
+    /// Whether the options ask for a level that would lead through a journal that has failed. Such a change will not
+    /// come: nothing need be held up or synced for it.
     pub(crate) fn cannot_change_level(&self) -> bool {
         let Some(log) = self.current_log() else { return false };
         let Ok(wanted) = self.dir.shared().mode_of(self.config().durability) else { return false };
@@ -74,12 +74,13 @@ impl PartitionLog {
         }
         let journal = self.dir.shared().journal_of(self.id)?;
         if appender.staged.iter().any(|piece| piece.bytes.len() > journal.entry_bytes_max()) {
-            // Staged just now, for a segment, and too large for the journal: the next time it is written.
+            // Batches that were staged just now, for a segment, are too large for the journal: they are written the
+            // next time.
             self.dir.request_level_change(self.id);
             return None;
         }
-        // What was on its way into a journal that has failed counts as well: the next start may find it there, and takes
-        // it for the log's end, whatever the segments have in its place.
+        // The end includes entries that were submitted to a journal that has failed: the next start may find them, and
+        // takes them for the log's end, whatever the segments have there.
         let end = appender.staged.first().map_or(appender.next_offset, |piece| piece.base_offset);
         appender.mode = from.leaving();
         drop(appender);
@@ -92,15 +93,15 @@ impl LevelChange {
         &self.partition
     }
 
-    /// Whether the journal has stored what was submitted before, and whoever settles finds it.
+    /// Whether the journal has stored all earlier entries, and the settler finds them.
     pub(crate) fn is_drained(&self) -> bool {
         self.log.end() >= self.end && self.partition.watermarks().appended >= self.end
     }
 
-    /// Whether it will have in a while, as far as anybody can tell.
+    /// Whether it will soon have stored them, as far as is known.
     pub(crate) fn is_draining(&self) -> bool {
         let appender = self.log.appender.lock();
-        // What is on its way to a log that was deleted meanwhile gets nowhere, nor does what a failed write has lost.
+        // Entries of a log that was deleted meanwhile are dropped, and so are batches that a failed write has lost.
         let is_lost = appender.is_retired || appender.next_offset < self.end;
         drop(appender);
         let journal = self.partition.dir.shared().journal_of(self.partition.id);
@@ -108,10 +109,10 @@ impl LevelChange {
         !is_lost && !self.is_drained() && !is_stuck()
     }
 
-    /// Lets appends go on: the new way if a checkpoint covers everything before them and it is open to them, and the old
-    /// way otherwise.
+    /// Lets appends go on: the new way if a checkpoint covers everything before them and the new way is open, and the
+    /// old way otherwise.
     pub(crate) fn finish(self) -> LevelChangeEnd {
-        // Putting aside reads the writer's end and where appends go, of each partition in turn.
+        // While entries are put aside, each partition's segment end and way are read in turn.
         let asides = self.partition.dir.asides.lock();
         let writer = self.log.writer.lock();
         let mut appender = self.log.appender.lock();
@@ -120,11 +121,11 @@ impl LevelChange {
         let is_covered = !writer.is_dirty && writer.end == self.end && writer.recovery_point == self.end;
         let is_barred = self.partition.is_barred(self.from, mode);
         let needs_nothing = mode == self.from && !self.partition.begins_to_sync(wanted);
-        // A start takes the end of what is aside for the end of the log: nothing may go past the journal behind it.
+        // A start takes the end of the entries aside for the end of the log: nothing may go past the journal behind it.
         let may_be_aside = self.from == Mode::Journal && *asides != self.asides;
         let is_done = !is_barred && ((is_covered && !may_be_aside) || needs_nothing);
         appender.mode = if is_done { mode } else { self.from };
-        // From here on it is counted as what was appended before and after.
+        // From here on the journal's count, or the writer's, includes it.
         self.partition.dir.remove_submitted(std::mem::take(&mut appender.held_up_bytes));
         if is_done {
             self.partition.marks.set_level(wanted);
@@ -153,14 +154,14 @@ impl LevelChange {
         }
     }
 
-    /// Hands what was staged to the journal, if that is where it goes now.
+    /// Submits the staged batches to the journal, if that is their new way.
     fn submit_staged(&self, writer: &SegmentWriter, appender: &mut Appender) -> Result<(), LogError> {
         if appender.mode != Mode::Journal {
             return Ok(());
         }
         let staged = std::mem::take(&mut appender.staged);
         for (index, piece) in staged.iter().enumerate() {
-            // They were taken already, and wait with the journal.
+            // They were accepted already, and wait with the journal.
             if let Err(error) = self.partition.submit(&self.log, piece, AppendOrigin::Coordinator) {
                 // The journal has failed or is closed, and takes nothing else of this log either.
                 appender.next_offset = piece.base_offset;
@@ -174,7 +175,7 @@ impl LevelChange {
 }
 
 impl OpenLog {
-    /// Forgets what producers have sent that is neither in the log nor `submitted`: if it comes again, it must not be
+    /// Forgets the batches of producers that are neither in the log nor `submitted`: if one comes again, it must not be
     /// taken for a duplicate.
     pub(super) fn reset_producers(&self, writer: &SegmentWriter, submitted: &[Piece]) {
         let (mut pieces, end) = {

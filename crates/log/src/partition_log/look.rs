@@ -13,7 +13,7 @@ use crate::error::LogError;
 use crate::index::IndexEntry;
 use crate::segment::{Dense, Extent, Segment};
 
-/// Where a search goes on: all below the offset was looked through.
+/// The place where a search goes on: all below the offset was looked through.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Place {
     pub(super) offset: Offset,
@@ -45,20 +45,20 @@ impl Place {
     }
 }
 
-/// How a look through a segment ended.
+/// The end of a look through a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look {
     /// It has seen all.
     Over,
-    /// It has found what is wanted.
+    /// It has found the wanted record.
     BrokenOff,
     /// The slice is over.
     GivesWay,
 }
 
 impl OpenLog {
-    /// Looks at the batches of a segment that may have what is wanted, and are not deleted, from a place on. A damaged
-    /// batch is passed over if all up to its end is deleted.
+    /// Looks at the batches of a segment that may have the wanted record, and are not deleted, from a place on. A
+    /// damaged batch is passed over if all up to its end is deleted.
     pub(super) fn look_through(
         &self,
         view: &View,
@@ -75,7 +75,7 @@ impl OpenLog {
         let mut position = start;
         let mut look = Look::Over;
         while look == Look::Over && position < extent.size_bytes {
-            // Before the look at it brings it back.
+            // Before the look at it brings it back into memory.
             segment.forget_if_evicted(position, position + 1)?;
             let header = segment.header_at(&*log, position, extent.size_bytes)?;
             let mut bytes = vec![0; header.size_bytes()];
@@ -107,7 +107,7 @@ impl OpenLog {
         Ok(look)
     }
 
-    /// Where a look through the segment begins, or goes on; none if its index has to be made dense first.
+    /// The begin of a look through the segment, or its next place; none if its index has to be made dense first.
     fn begin_in(
         &self,
         view: &View,
@@ -125,13 +125,13 @@ impl OpenLog {
     }
 }
 
-/// Nothing was looked for in the batch, because of its header: that is right only if the header can be believed.
+/// The batch was skipped because of its header: that is right only if the header can be believed.
 fn believe(bytes: &[u8]) -> Result<ControlFlow<()>, BatchError> {
     UnverifiedBatch::only(bytes)?.verify()?;
     Ok(ControlFlow::Continue(()))
 }
 
-/// The last boundary before which nothing is late enough, or all lies below `from`.
+/// The last boundary before which no batch is late enough, or all are below `from`.
 fn begin_of_look(segment: &Segment, timestamp: TimestampMs, from: Offset) -> Result<IndexEntry, LogError> {
     let relative = from.0 - segment.base_offset.0;
     let early = segment.last_entry_where(|entry| entry.max_timestamp < timestamp)?;
@@ -139,7 +139,7 @@ fn begin_of_look(segment: &Segment, timestamp: TimestampMs, from: Offset) -> Res
     Ok(if early.position > below.position { early } else { below })
 }
 
-/// The offset of the batch at a boundary, or of what follows the segment.
+/// The offset of the batch at a boundary, or of the next segment.
 fn begins_at(segment: &Segment, log: &dyn File, position: u64, extent: Extent) -> Result<Offset, LogError> {
     if position == extent.size_bytes {
         return Ok(extent.next_offset);

@@ -1,11 +1,11 @@
 //! The log of one partition, as the broker holds it.
 //!
 //! A [`PartitionLog`] is a handle that costs a few hundred bytes while nothing happens: files are opened, and an
-//! unclean log is recovered, at the first use, and the store closes it again when it was idle. Callers notice
-//! nothing of that but the time. One appender works at a time; readers take a snapshot under a short lock and never
-//! wait for an append's file write.
+//! unclean log is recovered, at the first use, and the store closes it again when it was idle. Callers notice nothing
+//! of that but the time. One appender works at a time; readers take a snapshot under a short lock and never wait for an
+//! append's file write.
 //!
-//! Knows neither topics' names nor high watermarks: what readers may see comes in as an argument.
+//! Knows neither topics' names nor high watermarks: the end of visible records comes in as an argument.
 
 mod append;
 mod checkpointing;
@@ -69,22 +69,22 @@ use crate::rank::{self, Ranked, RankedRw};
 use crate::segment::Home;
 use unreadable::Unreadable;
 
-/// What stands behind the handle at the moment.
+/// The present state of the log behind the handle.
 #[derive(Debug)]
 enum State {
     Closed,
     Open(Arc<OpenLog>),
-    /// Found corrupt; the answer to every call until a restart.
+    /// Found corrupt, which every call returns until a restart.
     Offline(LogError),
     Deleted,
 }
 
 /// One partition's log. Shared by everyone who uses the partition.
 ///
-/// Invariants: at most one [`OpenLog`] is current; one that is not refuses appends, and readers that still hold it
-/// see what it held. While one is current the store's open logs have this one among them. It tells its log dir and the
-/// journals of itself by its id: the store finds the handle. `opening` is taken before
-/// `state`, which is not locked while a use opens the log and recovers it: only who wants it open, or gone, waits for that.
+/// Invariants: at most one [`OpenLog`] is current; an older one refuses appends, and readers that still hold it see its
+/// last state. While one is current the store's open logs have this one among them. It tells its log dir and the
+/// journals of itself by its id: the store finds the handle. `opening` is taken before `state`, which is not locked
+/// while a use opens the log and recovers it: only callers that want it open, or gone, wait for that.
 #[derive(Debug)]
 pub struct PartitionLog {
     this: Weak<Self>,
@@ -96,10 +96,10 @@ pub struct PartitionLog {
     /// Held while the log is opened.
     opening: Ranked<rank::Opening, ()>,
     state: RankedRw<rank::State, State>,
-    /// What was found to be damaged since the log was opened.
+    /// The damage that was found since the log was opened.
     damage: OnceLock<LogError>,
     unreadable: Arc<Unreadable>,
-    /// The journal may hold something of it that no checkpoint covers, although no log is open that knows of it.
+    /// The journal may hold entries of it that no checkpoint covers, although no log is open that knows of them.
     has_journal_tail: AtomicBool,
     /// Something was staged once: at a level that does not go through the journal.
     has_staged: AtomicBool,
@@ -110,7 +110,7 @@ pub struct PartitionLog {
     idle_since: Mutex<Option<Duration>>,
 }
 
-/// Whoever holds the state for longer waits for the disk.
+/// A state that stays locked for longer is held by a thread that waits for the disk.
 const STATE_WAIT_MAX: Duration = Duration::from_millis(10);
 
 impl PartitionLog {
@@ -144,17 +144,17 @@ impl PartitionLog {
         &self.dir
     }
 
-    /// When it was used last, in the time of the store's open logs.
+    /// Time of its last use, by the clock of the store's open logs.
     pub(crate) fn last_use(&self) -> u64 {
         self.last_use.load(Ordering::Relaxed)
     }
 
-    /// Which partition this is.
+    /// The partition's id.
     pub fn id(&self) -> PartitionId {
         self.id
     }
 
-    /// Where its files lie, or will once there are any.
+    /// The directory of its files, or of the files to come.
     pub fn path(&self) -> PathBuf {
         self.dir.partition_path(self.id)
     }
@@ -168,7 +168,7 @@ impl PartitionLog {
     pub fn set_config(&self, config: Arc<LogConfig>) {
         let promised = self.level_promised();
         {
-            // Together, so that of two changes at once the same one wins in both places.
+            // Under one lock, so that of two changes at once the same one wins in both places.
             let mut current = self.config.write();
             self.marks.want_level(config.durability);
             *current = config;
@@ -182,7 +182,8 @@ impl PartitionLog {
         }
     }
 
-    /// Whether nothing of it is on its way through the journal. Appends that saw the store open are through by then.
+    /// Whether none of its entries is on its way through the journal. Appends that saw the store open are through by
+    /// then.
     pub(crate) fn is_drained(&self) -> bool {
         self.current_log().is_none_or(|log| {
             let _appender = log.appender.lock();
@@ -190,17 +191,17 @@ impl PartitionLog {
         })
     }
 
-    /// An append comes soon: what it needs of the handle is brought near.
+    /// Prefetches the handle for an append that comes soon.
     pub fn prefetch(&self) {
         prefetch(self);
     }
 
-    /// As [`Self::prefetch`], a little later: what it needs of the open log.
+    /// As [`Self::prefetch`], a little later, for the open log.
     pub fn prefetch_appender(&self) {
         self.prefetch_of_open(OpenLog::prefetch_appender);
     }
 
-    /// The same for who settles.
+    /// As [`Self::prefetch`], for the settler.
     pub(crate) fn prefetch_writer(&self) {
         self.prefetch_of_open(prefetch);
     }
@@ -221,7 +222,8 @@ impl PartitionLog {
         }
     }
 
-    /// The same without waiting for who closes it and waits for the disk: nothing of it is in memory then.
+    /// As [`Self::current_log`], without waiting for a thread that closes the log and waits for the disk: `None` then,
+    /// because nothing of it is in memory.
     fn log_at_hand(&self) -> Option<Arc<OpenLog>> {
         match self.state.try_read_for(STATE_WAIT_MAX).as_deref() {
             Some(State::Open(log)) => Some(log.clone()),
@@ -243,7 +245,7 @@ impl PartitionLog {
         Ok(self.open()?.log_start())
     }
 
-    /// As [`Self::log_start_offset`] of a log that is open; of another one nothing. Waits for nobody.
+    /// As [`Self::log_start_offset`], if the log is open. Does not wait.
     pub fn open_log_start(&self) -> Option<Offset> {
         match &*self.state.try_read()? {
             State::Open(log) => Some(log.log_start()),
@@ -251,7 +253,7 @@ impl PartitionLog {
         }
     }
 
-    /// The offset after the last record that the log holds. What was appended and is not stored yet lies beyond it.
+    /// The offset after the last record that the log holds. Appends that are not stored yet lie beyond it.
     pub fn log_end_offset(&self) -> Result<Offset, LogError> {
         Ok(self.open()?.end())
     }
@@ -261,16 +263,17 @@ impl PartitionLog {
         self.open_for_append().map(|_| ())
     }
 
-    /// How far the log reaches and how far it is synced. Takes no lock and waits for nothing; of a log that was never
-    /// opened since the start it knows nothing.
+    /// The log's watermarks. Takes no lock and waits for nothing; for a log that was never opened since the start they
+    /// are unknown.
     pub fn watermarks(&self) -> Watermarks {
         self.marks.read()
     }
 
-    /// Up to where the last checkpoint has covered the segments; retention and compaction go no further. Opens nothing.
+    /// The offset up to which the last checkpoint has covered the segments; retention and compaction go no further.
+    /// Opens nothing.
     pub fn recovery_point(&self) -> Offset {
         match self.current_log() {
-            // What is still being written down, or could not be, does not count yet.
+            // A state that is still being written down, or could not be, does not count yet.
             Some(log) => log.recovery_point(),
             None => {
                 self.dir.checkpointed(self.id).map_or(Offset::ZERO, |checkpoint| checkpoint.recovery_point)
@@ -278,25 +281,25 @@ impl PartitionLog {
         }
     }
 
-    /// What an append of now survives once it is acked. It differs from the level that the options ask for while a
-    /// change is under way.
+    /// The level that an append of now survives once it is acked. It differs from the options' level while a change is
+    /// under way.
     pub fn level_reached(&self) -> DurabilityLevel {
         self.marks.level().unwrap_or_else(|| self.config().durability)
     }
 
-    /// The level that acks have to keep from now on. A level that syncs is promised as soon as the options ask for it: who
-    /// appends while it is not reached yet waits until a sync has covered the records all the same. One that does not sync
-    /// counts only once it is reached.
+    /// The level that acks have to keep from now on. A level that syncs is promised as soon as the options ask for it:
+    /// an append before it is reached is acked only when a sync has covered its records all the same. A level that does
+    /// not sync counts only once it is reached.
     pub fn level_promised(&self) -> DurabilityLevel {
         self.marks.level_promised().unwrap_or_else(|| self.config().durability)
     }
 
-    /// Has `observer` told of every advance and every loss from now on; there is one observer.
+    /// Calls `observer` at every advance and every loss from now on; there is one observer.
     pub fn observe(&self, observer: Weak<dyn LogObserver>) {
         self.marks.observe(observer);
     }
 
-    /// Bytes of the whole log. Does not open a closed partition: then it answers what the last checkpoint says.
+    /// Bytes of the whole log. Does not open a closed partition: then they are as of the last checkpoint.
     pub fn size_bytes(&self) -> u64 {
         match &*self.state.read() {
             State::Open(log) => log.shown.lock().size_bytes(),
@@ -310,8 +313,8 @@ impl PartitionLog {
         matches!(&*self.state.read(), State::Open(log) if !log.doomed.lock().is_empty())
     }
 
-    /// Log start and log end without opening the partition: exact if it is open or was closed in order, otherwise
-    /// what the last checkpoint says, which may lag behind.
+    /// Log start and log end without opening the partition: exact if it is open or was closed in order, otherwise as of
+    /// the last checkpoint, which may lag behind.
     pub fn known_range(&self) -> (Offset, Offset) {
         if let State::Open(log) = &*self.state.read() {
             let shown = log.shown.lock();
@@ -321,7 +324,7 @@ impl PartitionLog {
         checkpoint.map_or((Offset::ZERO, Offset::ZERO), |found| (found.log_start, found.log_end))
     }
 
-    /// Why the partition is offline, if it is.
+    /// The reason why the partition is offline, if it is.
     pub fn failure(&self) -> Option<LogError> {
         if let Err(error) = self.dir.check_usable() {
             return Some(error);
@@ -335,7 +338,7 @@ impl PartitionLog {
         }
     }
 
-    /// Why what was appended can be lost: the partition is offline, or its journal has failed.
+    /// The reason why appends can be lost: the partition is offline, or its journal has failed.
     pub fn loss_reason(&self) -> Option<LogError> {
         self.failure().or_else(|| self.current_log()?.journal_failure.get().cloned())
     }
@@ -345,7 +348,7 @@ impl PartitionLog {
         Ok(self.open()?.shown.lock().view.latest_epoch)
     }
 
-    /// Where `epoch` ended: see [`EpochCache::end_offset_for`](crate::epochs::EpochCache::end_offset_for).
+    /// The end of `epoch`: see [`EpochCache::end_offset_for`](crate::epochs::EpochCache::end_offset_for).
     pub fn epoch_end_offset(&self, epoch: LeaderEpoch) -> Result<(LeaderEpoch, Offset), LogError> {
         let log = self.open()?;
         let end = log.end();
@@ -357,12 +360,12 @@ impl PartitionLog {
         Ok(self.open()?.epochs().epoch_of(offset))
     }
 
-    /// The idempotent producers that are remembered.
+    /// The idempotent producers that the log remembers.
     pub fn active_producers(&self) -> Result<Vec<ProducerView>, LogError> {
         Ok(self.open()?.producers().views().collect())
     }
 
-    /// Forgets producers that were silent for too long; returns how many. A closed partition is left alone: its
+    /// Forgets producers that were silent for too long; returns their number. A closed partition is left alone: its
     /// producers are looked at when it is opened.
     pub fn expire_producers(&self, now: TimestampMs) -> usize {
         let expiration_ms = self.config().producer_id_expiration_ms;
@@ -370,7 +373,7 @@ impl PartitionLog {
             State::Open(log) => log.clone(),
             _ => return 0,
         };
-        // Whoever writes may wait for a disk that does not answer, and other logs have their turn after this one.
+        // Another writer may wait for a disk that does not answer, and other logs have their turn after this one.
         if let Some(mut writer) = log.writer.try_lock() {
             writer.producers.expire(now, expiration_ms);
         }
@@ -392,8 +395,8 @@ impl PartitionLog {
         }
         self.dir.check_open()?;
         self.dir.check_opened()?;
-        // Files that are not there say nothing of the partition where it is the dir that is not there. Of one that has failed
-        // is read what there is.
+        // If the dir is away, missing files say nothing of the partition. If it has failed, the files that are there
+        // are read.
         if !self.dir.has_failed() {
             let _working = self.dir.working(DirWork::Opens(self.id));
             self.dir.check_in_place()?;
@@ -403,7 +406,7 @@ impl PartitionLog {
         self.take_over(&mut self.state.write(), recovered)
     }
 
-    /// Takes what recovery has come to for the state of a log that was closed.
+    /// Makes the outcome of a recovery the state of a log that was closed.
     fn take_over(
         &self,
         state: &mut State,
@@ -419,7 +422,7 @@ impl PartitionLog {
                 *state = State::Open(log.clone());
                 let opened = OpenedLog { dir: self.dir.number(), id: self.id };
                 self.last_use.store(self.dir.open_logs().insert(self.address(), opened), Ordering::Relaxed);
-                // Who has changed the options meanwhile has found it closed, and where it goes on in the journal against them.
+                // The options may have changed before the state was locked, or the log goes on in the journal against them.
                 if self.level_at_opening() != self.level_reached() {
                     self.follow_config(&log);
                 }
@@ -437,7 +440,7 @@ impl PartitionLog {
         }
     }
 
-    /// Stores only what has changed, so that many users do not contend for it.
+    /// Stores only values that change, so that many users do not contend for them.
     fn note_use(&self) {
         if !self.was_used.load(Ordering::Relaxed) {
             self.was_used.store(true, Ordering::Relaxed);
@@ -448,7 +451,7 @@ impl PartitionLog {
         }
     }
 
-    /// Runs `action` on the open log while nobody else takes segments away and nobody closes the log.
+    /// Runs `action` on the open log while no other thread removes segments and none closes the log.
     fn reshape<T, E: From<LogError>>(
         &self,
         action: impl FnOnce(&OpenLog, &mut Option<UnfinishedSwap>) -> Result<T, E>,
@@ -471,7 +474,7 @@ impl PartitionLog {
         }
     }
 
-    /// By what the store's open logs know the handle.
+    /// The key of the handle in the store's open logs.
     fn address(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
@@ -481,15 +484,15 @@ impl PartitionLog {
         self.dir.persist(self.id, change, || self.is_deleted())
     }
 
-    /// Closes the log if it is open and has nothing that the checkpoint lacks.
+    /// Closes the log if it is open and the checkpoint has everything of it.
     pub(crate) fn close(&self) -> bool {
         self.close_in(&mut self.state.write())
     }
 
-    /// As [`Self::close`], if nobody is using the log right now. Does not wait for anybody.
+    /// As [`Self::close`], if the log is not in use right now. Does not wait.
     pub(crate) fn close_if_unused(&self) -> bool {
         let Some(mut state) = self.state.try_write() else { return false };
-        // Whoever uses an open log holds a reference to it.
+        // Each user of an open log holds a reference to it.
         let is_unused = matches!(&*state, State::Open(log) if Arc::strong_count(log) == 1);
         is_unused && self.close_in(&mut state)
     }
@@ -504,14 +507,14 @@ impl PartitionLog {
         is_retired
     }
 
-    /// Puts another state in the place of an open log.
+    /// Replaces an open log by another state.
     fn leave(&self, state: &mut State, next: State) {
         *state = next;
         self.dir.open_logs().remove(self.address());
     }
 
-    /// Closes the log if nobody has used it for `older_than`, by monotonic time. Of one that is in use, the sealed
-    /// segments that nobody reads are closed.
+    /// Closes the log if it was not used for `older_than`, by monotonic time. Otherwise closes its sealed segments
+    /// without readers.
     pub(crate) fn close_if_idle(&self, now: Duration, older_than: Duration) -> bool {
         let log = match &*self.state.read() {
             State::Open(log) => log.clone(),
@@ -528,20 +531,21 @@ impl PartitionLog {
         is_idle && self.close()
     }
 
-    /// The store goes away: whoever still holds the handle is told so. Nobody writes to its segments when this returns.
+    /// The store goes away: calls through the handle fail from now on. No thread writes to its segments when this
+    /// returns.
     pub(crate) fn shut(&self) {
         self.end_use(State::Closed);
     }
 
-    /// The log goes away for good: later calls answer [`LogError::Deleted`]. Nobody writes to its segments, or begins one,
-    /// when this returns.
+    /// The log goes away for good: later calls fail with [`LogError::Deleted`]. No thread writes to its segments, or
+    /// begins one, when this returns.
     pub(crate) fn mark_deleted(&self) {
         self.is_deleted.store(true, Ordering::Release);
         self.end_use(State::Deleted);
     }
 
-    /// Whether it goes away, or is gone. What its dir remembers under its memory's lock after this was asked, while that
-    /// was locked, the deletion takes away again.
+    /// Whether the log is being deleted, or is gone. A caller asks under the lock of its dir's memory: the deletion
+    /// removes the partition from the memory afterwards.
     pub(crate) fn is_deleted(&self) -> bool {
         self.is_deleted.load(Ordering::Acquire)
     }
@@ -562,8 +566,8 @@ impl PartitionLog {
             }
             log
         };
-        // Who had its pieces in hand by then may be making its directory. Neither is locked meanwhile: who writes may look
-        // at the state.
+        // A writer that had its pieces in hand by then may be making its directory. Neither lock is held meanwhile: a
+        // writer may look at the state.
         if let Some(log) = log {
             drop(log.writer.lock());
         }

@@ -1,11 +1,11 @@
-//! Taking a partition offline because bytes that were durable are not what was written.
+//! Takes a partition offline because bytes that were durable have changed.
 //!
-//! Nobody reads or appends any more until a restart, by which someone may have restored or repaired the files. What
-//! was appended before goes its way: it is synced, settled and covered by checkpoints as if nothing had happened.
+//! It is neither read nor appended to until a restart, by which an administrator may have restored or repaired the
+//! files. Earlier appends go on: they are synced, settled and covered by checkpoints as if nothing had happened.
 //!
-//! That damage was found is not forgotten by a restart: an empty file `<base offset>.damaged` lies beside the segment.
-//! As long as it does, the segment is checked from its beginning to its end whenever the log is opened; once that finds
-//! nothing, the partition is back and the file goes.
+//! A restart does not forget the damage: an empty file `<base offset>.damaged` lies beside the segment. As long as it
+//! does, the segment is checked from its beginning to its end whenever the log is opened; once the check finds nothing,
+//! the partition is back and the file is removed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,12 +25,12 @@ use crate::segment::Home;
 use crate::segment_check::{Facts, Flaw, Half, SegmentCheck};
 
 impl PartitionLog {
-    /// What was found to be damaged, if anything was.
+    /// Fails with the damage that was found, if any was.
     pub(super) fn check_undamaged(&self) -> Result<(), LogError> {
         self.damage.get().map_or(Ok(()), |error| Err(error.clone()))
     }
 
-    /// How its files are damaged, as far as anybody has seen. Waits for nobody.
+    /// The damage of its files, as far as it was found. Does not wait.
     pub(crate) fn damage(&self) -> Option<LogError> {
         let found_open = || match &*self.state.try_read()? {
             State::Offline(error) => Some(error.clone()),
@@ -39,9 +39,9 @@ impl PartitionLog {
         self.damage.get().cloned().or_else(found_open)
     }
 
-    /// Takes the partition offline if the error says that its files are damaged, where records are that are not deleted. The
-    /// first such error stays the answer, and the next start knows which segment it was, unless the whole dir has failed. What
-    /// the disk does not give back is remembered, and no more.
+    /// Takes the partition offline if the error says that its files are damaged, in a place of records that are not
+    /// deleted. The first such error stays the answer, and the next start knows its segment, unless the whole dir has
+    /// failed. An unreadable place is only remembered.
     pub(crate) fn note_damage(&self, error: &LogError) {
         if let Some(log) = self.current_log() {
             self.note_unreadable(&log, error);
@@ -54,7 +54,7 @@ impl PartitionLog {
             return;
         }
         if self.dir.has_failed() {
-            // What its files lack is in the journal, and nothing is written here any more.
+            // The journal has the records that the files lack, and nothing is written here any more.
             tracing::error!(
                 partition = %self.id(), %error,
                 "its log dir has failed, and not all of the partition can be read back: it goes offline; the next start \
@@ -76,7 +76,7 @@ impl PartitionLog {
     }
 
     /// Whether all that the damage may have hit lies below the log start, up to the next boundary of the index as
-    /// [`SegmentCheck`] has it. Waits for nobody who opens or closes the log.
+    /// [`SegmentCheck`] has it. Does not wait for an opening or a closing of the log.
     fn is_of_deleted(&self, error: &LogError) -> bool {
         let LogError::Corrupt { path, position, .. } = error else { return false };
         let log = match self.state.try_read().as_deref() {
@@ -96,7 +96,7 @@ impl PartitionLog {
         until <= log.log_start()
     }
 
-    /// Takes an error of reading `log` for what it is, and notes damage.
+    /// Judges an error of reading `log`, and notes damage.
     pub(super) fn judge_read(&self, log: &OpenLog, error: ReadError) -> ReadError {
         let error = match error {
             ReadError::Storage(error) => ReadError::Storage(self.unless_cut(log, error)),
@@ -106,15 +106,15 @@ impl PartitionLog {
         error
     }
 
-    /// The error, unless `log` was cut meanwhile: then what lay there is not there any more, and whoever asks again finds the
-    /// log that has taken its place.
+    /// The error, unless `log` was cut meanwhile: then the place that was read is gone, and the next call finds the log
+    /// that has replaced it.
     pub(crate) fn unless_cut(&self, log: &OpenLog, error: LogError) -> LogError {
         let appender = log.appender.lock();
         let was_cut = appender.is_being_cut && appender.is_retired;
         if was_cut { LogError::BeingCut(self.id) } else { error }
     }
 
-    /// As [`Self::note_damage`], of a read. One that the device refused may be the first to tell that it is dead.
+    /// As [`Self::note_damage`], for a read. An error of the device may be the first sign that it is dead.
     pub(super) fn note_read_damage(&self, error: &ReadError) {
         match error {
             ReadError::Storage(error @ LogError::Io { .. }) if !error.is_lasting() => {
@@ -139,8 +139,8 @@ impl PartitionLog {
         }
     }
 
-    /// Checks the segments again in which damage was found. Fails if there is some still; above the recovery point it
-    /// is for the recovery to judge.
+    /// Checks the segments with a damage marker again. Fails if one is still damaged; above the recovery point the
+    /// recovery judges.
     pub(super) fn look_again(
         &self,
         home: &Home,
@@ -148,7 +148,7 @@ impl PartitionLog {
         checkpoint: &PartitionCheckpoint,
     ) -> Result<(), LogError> {
         for base in &files.damaged {
-            // Whoever took the segment away has decided.
+            // The segment was removed by retention or by an administrator.
             if let Ok(index) = files.segments.binary_search_by_key(base, |(base, _)| *base) {
                 let (_, size_bytes) = files.segments[index];
                 let next_base = files.segments.get(index + 1).map(|(base, _)| *base);
@@ -172,7 +172,7 @@ impl PartitionLog {
         let header = IndexHeader { partition: self.id(), base_offset: facts.base };
         let index = IndexContent::read(self.dir.env(), &home.index_path(facts.base), header)?;
         let file = home.fs.open(&path, OpenMode::Read).map_err(io)?;
-        // What counts is what the disk has.
+        // The check is of the bytes on the disk.
         file.advise_dont_need(0, facts.size_bytes).map_err(io)?;
         let mut check = SegmentCheck::new(facts, index);
         check.run(&*file, u64::MAX).map_err(io)?;

@@ -1,5 +1,5 @@
-//! The state of a partition whose files are open: what appends change, what the segments' writer owns, and what
-//! readers see.
+//! The state of a partition whose files are open: the appenders' part, the segments' writer's part, and the readers'
+//! part.
 
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -25,16 +25,16 @@ use crate::producer_state::ProducerStates;
 use crate::rank::{self, Ranked, RankedGuard};
 use crate::segment::{Extent, Home, Segment};
 
-/// What readers see of the log: a snapshot that costs one reference count.
+/// The readers' view of the log: a snapshot that costs one reference count.
 ///
-/// Invariants: segments are in the order of their offsets; all but the last are sealed; everything below
-/// `settled_end` lies in the first `last_bytes` bytes of the last segment or in the others; what lies between
-/// `settled_end` and `end` is in the tail.
+/// Invariants: segments are in the order of their offsets; all but the last are sealed; everything below `settled_end`
+/// lies in the first `last_bytes` bytes of the last segment or in the others; records between `settled_end` and `end`
+/// are in the tail.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     pub(crate) segments: Arc<Vec<Arc<Segment>>>,
     pub(crate) log_start: Offset,
-    /// Where the segments end.
+    /// End of the segments.
     pub(crate) settled_end: Offset,
     /// The log end.
     pub(crate) end: Offset,
@@ -52,7 +52,7 @@ impl View {
         self.sealed_bytes + self.last_bytes
     }
 
-    /// How far segment `index` reaches for readers of this view.
+    /// The part of segment `index` that readers of this view see.
     pub(crate) fn extent(&self, index: usize) -> Extent {
         if index + 1 == self.segments.len() {
             return Extent { size_bytes: self.last_bytes, next_offset: self.settled_end };
@@ -77,7 +77,7 @@ impl View {
         if segment.extent().is_some() { segment.max_timestamp() } else { Ok(self.last_max_timestamp) }
     }
 
-    /// Puts other segments in the place of all. If the last one is not sealed it is the one that was last before.
+    /// Replaces all segments. If the last one is not sealed, it was the last one before, too.
     pub(crate) fn set_segments(&mut self, segments: Vec<Arc<Segment>>) {
         let size = |segment: &Arc<Segment>| segment.extent().map_or(0, |extent| extent.size_bytes);
         if let Some((last, sealed)) = segments.split_last() {
@@ -87,8 +87,8 @@ impl View {
         self.segments = Arc::new(segments);
     }
 
-    /// Takes out the first `count` segments, and not the last one. Costs hardly more with many segments than with few, unless
-    /// somebody holds an older view.
+    /// Removes the first `count` segments, and not the last one. Costs hardly more with many segments than with few,
+    /// unless an older view is held.
     pub(crate) fn drop_front(&mut self, count: usize) {
         let size = |segment: &Arc<Segment>| segment.extent().map_or(0, |extent| extent.size_bytes);
         let gone: u64 = self.segments[..count].iter().map(size).sum();
@@ -97,7 +97,7 @@ impl View {
     }
 
     /// Adds a new, empty segment behind the last one, which is sealed. Costs no more with many segments than with few,
-    /// unless somebody holds an older view.
+    /// unless an older view is held.
     pub(crate) fn push_segment(&mut self, segment: Arc<Segment>) {
         self.sealed_bytes += self.last_bytes;
         self.last_bytes = 0;
@@ -106,12 +106,12 @@ impl View {
     }
 }
 
-/// What readers see, and the bytes of it that lie in memory: both change together.
+/// The readers' view, and the bytes of it that lie in memory: both change together.
 #[derive(Debug)]
 pub(crate) struct Shown {
     pub(crate) view: View,
     pub(crate) tail: Tail,
-    /// Nobody reads or settles any more: what still comes from the journal is dropped.
+    /// The log is not read or settled any more: entries that still come from the journal are dropped.
     pub(crate) is_abandoned: bool,
 }
 
@@ -122,68 +122,69 @@ impl Shown {
     }
 }
 
-/// What assigns offsets.
+/// Assigns offsets.
 ///
 /// Invariants: `next_offset` is the end of `staged`, if that is not empty.
 #[derive(Debug)]
 pub(crate) struct Appender {
     pub(crate) next_offset: Offset,
-    /// Of the newest record, staged ones included.
+    /// Epoch of the newest record, staged ones included.
     pub(crate) latest_epoch: Option<LeaderEpoch>,
     pub(crate) mode: Mode,
-    /// What has its offsets and lies nowhere else yet, in order.
+    /// Pieces that have their offsets and lie nowhere else yet, in order.
     pub(crate) staged: Vec<Piece>,
-    /// Bytes of those that the write cache counts, because they may have to wait: for a change of level, or for the disk.
+    /// Bytes of the staged pieces that the write cache counts, because they may have to wait: for a change of level, or
+    /// for the disk.
     pub(crate) held_up_bytes: u64,
-    /// The log dir's writer is told of them.
+    /// The staged pieces are left to the log dir's writer.
     pub(crate) is_left: bool,
-    /// The log is being cut: nothing is appended to it any more. Stays set of one that was.
+    /// The log is being cut: nothing is appended to it any more. Stays set after a cut.
     pub(crate) is_being_cut: bool,
     /// This log is no longer the partition's current one.
     pub(crate) is_retired: bool,
 }
 
 /// An open partition. Locks are taken in the order `reshaping`, `writer`, `appender`, then any one of the others. Only
-/// `reshaping` and `writer` are held while the disk is waited for.
+/// `reshaping` and `writer` are held during waits for the disk.
 #[derive(Debug)]
 pub(crate) struct OpenLog {
-    /// Whom the journal tells.
+    /// The owner of the log's entries in the journal.
     pub(super) owner: Arc<JournalOwner>,
     pub(crate) dir: Arc<LogDir>,
-    /// How often it had been cut.
+    /// Number of the log's cuts.
     pub(crate) cuts: u32,
-    /// Why the journal takes nothing more of this log.
+    /// The reason why the journal takes nothing more of this log.
     pub(super) journal_failure: OnceLock<LogError>,
-    /// Bytes that were submitted to the journal and are not in the tail yet. What is stored moves there while `shown` is
+    /// Bytes that were submitted to the journal and are not in the tail yet. Stored bytes move there while `shown` is
     /// locked.
     pub(super) submitted_bytes: AtomicU64,
-    /// Everything below was put aside in the journal for a later start.
+    /// Everything below was put aside for a later start.
     pub(super) held_end: AtomicI64,
-    /// Bytes of it that no checkpoint covers, since the start.
+    /// Bytes that were put aside since the start and that no checkpoint covers.
     pub(super) held_bytes: AtomicU64,
     pub(super) unwritable: Unwritable,
-    /// The partition's.
+    /// The partition's unreadable places.
     pub(super) unreadable: Arc<Unreadable>,
     pub(crate) home: Arc<Home>,
     pub(crate) writer: Ranked<rank::Writer, SegmentWriter>,
     pub(crate) appender: Ranked<rank::Appender, Appender>,
     pub(super) shown: Ranked<rank::Shown, Shown>,
-    /// As what is shown says. Apart from it, because the journal's thread changes that all the time.
+    /// As in `shown`. A field of its own, because the journal's thread changes `shown` all the time.
     log_start: AtomicI64,
     epochs: Ranked<rank::Part, EpochCache>,
-    /// As of the appender's next offset.
+    /// The producers, as of the appender's next offset.
     producers: Ranked<rank::Part, ProducerStates>,
     /// First offset that compaction has not covered.
     pub(crate) first_dirty: Ranked<rank::Part, Option<Offset>>,
     /// None before the first read: many logs are only written to.
     pub(crate) recent_reads: Mutex<Option<Box<RecentReads>>>,
     pub(crate) doomed: Ranked<rank::Part, Vec<super::retention::DoomedFile>>,
-    /// Held while segments are taken away or replaced, so that retention and compaction do not meet. What it holds comes
-    /// before anything else of that.
+    /// Held while segments are removed or replaced, so that retention and compaction do not meet. The swap in it is
+    /// finished before any other change of segments.
     pub(crate) reshaping: Ranked<rank::Reshaping, Option<UnfinishedSwap>>,
 }
 
-/// What recovery has found.
+/// The parts of a log that recovery has put together.
 #[derive(Debug)]
 pub(crate) struct OpenParts {
     pub(crate) cuts: u32,
@@ -230,14 +231,14 @@ impl OpenLog {
         })
     }
 
-    /// Has brought near what is needed to show what the journal has stored.
+    /// Prefetches the state that changes when a stored entry is shown.
     pub(super) fn prefetch_shown(this: &Weak<Self>) {
         prefetch_shared(this, offset_of!(Self, shown), size_of::<Ranked<rank::Shown, Shown>>());
         prefetch_at(this.as_ptr(), offset_of!(Self, submitted_bytes), size_of::<AtomicU64>());
         prefetch_at(this.as_ptr(), offset_of!(Self, dir), size_of::<usize>());
     }
 
-    /// Has brought near what an append needs.
+    /// Prefetches the state that an append changes.
     pub(super) fn prefetch_appender(&self) {
         prefetch(&self.owner);
         prefetch(&self.dir);
@@ -248,7 +249,7 @@ impl OpenLog {
         prefetch(&self.producers);
     }
 
-    /// What readers see now.
+    /// The readers' present view.
     pub(crate) fn view(&self) -> View {
         self.shown.lock().view.clone()
     }
@@ -263,7 +264,7 @@ impl OpenLog {
         self.shown.lock().view.end
     }
 
-    /// Changes what readers see of the segments.
+    /// Changes the segments of the readers' view.
     pub(crate) fn update_view(&self, change: impl FnOnce(&mut View)) {
         let unreadable = self.unreadable.base();
         let mut shown = self.shown.lock();
@@ -296,8 +297,8 @@ impl OpenLog {
         }
     }
 
-    /// Refuses appends from now on, unless there is something that the checkpoint does not know, or somebody is
-    /// writing, or retention or compaction are at work.
+    /// Refuses appends from now on. Does nothing if the checkpoint lacks something of the log, or a writer, retention
+    /// or compaction is at work.
     pub(crate) fn retire(&self) -> bool {
         let Some(_reshaping) = self.reshaping.try_lock() else { return false };
         let Some(mut writer) = self.writer.try_lock() else { return false };
@@ -316,7 +317,7 @@ impl OpenLog {
         true
     }
 
-    /// Refuses appends from now on, whatever is lost by it.
+    /// Refuses appends from now on. Its records in memory are lost.
     pub(crate) fn abandon(&self) {
         let mut appender = self.appender.lock();
         appender.is_retired = true;
@@ -326,7 +327,7 @@ impl OpenLog {
         let mut shown = self.shown.lock();
         shown.is_abandoned = true;
         let tail = std::mem::take(&mut shown.tail);
-        // What is on its way still finds nobody. It gets into the tail under the same lock.
+        // Entries that are still on their way are dropped: an entry gets into the tail under the same lock.
         let submitted_bytes = self.submitted_bytes.swap(0, Ordering::Relaxed);
         drop(shown);
         self.dir.shared().cache.move_aside(tail.aside_bytes(), 0);

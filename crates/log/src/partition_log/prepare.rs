@@ -1,6 +1,6 @@
-//! What happens to produced bytes before the appender's lock is taken: checks, and the changes that a topic's
-//! options ask for. One pass for the CRC and one over the records, and no allocation for a single batch that stays
-//! as it came.
+//! The preparation of produced bytes before the appender's lock is taken: checks, and the changes that a topic's
+//! options ask for. One pass for the CRC and one over the records, and no allocation for a single batch that stays as
+//! it came.
 
 use bytes::{Bytes, BytesMut};
 use riverrun_records::{
@@ -19,11 +19,11 @@ use crate::producer_state::{AppendOrigin, BatchPlace, SequencedBatch};
 /// One batch among those to append.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BatchFacts {
-    /// Where it begins in the bytes to append.
+    /// Its position in the bytes to append.
     pub(super) start: usize,
     /// Its header, before base offset and leader epoch are patched.
     pub(super) header: BatchHeader,
-    /// The offset that was assigned to its first record; what the bytes said before that.
+    /// The offset that was assigned to its first record; until then the one in the bytes.
     pub(super) base_offset: Offset,
 }
 
@@ -38,7 +38,7 @@ impl BatchFacts {
         self.base_offset.plus(i64::from(self.header.last_offset_delta()) + 1)
     }
 
-    /// Where it lies once it has its offsets.
+    /// Its place in the log once it has its offsets.
     pub(super) fn place(&self) -> BatchPlace {
         BatchPlace {
             base_offset: self.base_offset,
@@ -132,8 +132,8 @@ impl Prepared {
     }
 }
 
-/// A client's batch that was checked as if it were for a log with certain options, and has their form: for whoever keeps
-/// batches elsewhere.
+/// A client's batch that was checked as if it were for a log with certain options, and has their form: for callers that
+/// keep batches elsewhere.
 #[derive(Debug)]
 pub struct ProducedBatch(Prepared);
 
@@ -153,7 +153,7 @@ impl ProducedBatch {
         &self.0.first.header
     }
 
-    /// What it says about its producer.
+    /// Its producer, epoch and sequences.
     pub fn sequenced(&self) -> SequencedBatch {
         self.0.first.sequenced()
     }
@@ -190,7 +190,7 @@ fn prepare_produced(
 ) -> Result<Prepared, AppendError> {
     let (info, rebuilt) = {
         let unverified = UnverifiedBatch::only(&bytes)?;
-        // First, as in Kafka: one that is too large anyway takes no time to be looked through.
+        // First, as in Kafka: a batch that is too large anyway is not looked through.
         check_size(bytes.len(), config)?;
         let batch = unverified.verify()?;
         let info = validate_produced(&batch, &rules(config, now))?;
@@ -254,7 +254,7 @@ fn recompressed(
     Ok(Some(recompress(batch, &options)?))
 }
 
-/// Stamps the append time, or mends a header that misstates the largest timestamp: indexes rely on it.
+/// Stamps the append time, or corrects a header that misstates the largest timestamp: indexes rely on it.
 fn set_timestamps(
     batch: &mut [u8],
     info: &ProducedInfo,

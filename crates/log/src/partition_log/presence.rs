@@ -1,8 +1,8 @@
-//! Whether a log's files are still where they were.
+//! Whether a log's files are still at their places.
 //!
-//! A log whose files are removed, replaced or cut is offline until a start has looked: what it wrote since is gone, and
-//! what it writes would be. One whose files are missing takes no records until they are back, which they are if they
-//! were only renamed. Neither is settled meanwhile, so that the journal keeps what it has of it.
+//! A log whose files are removed, replaced or cut is offline until a start has read them: later writes to them are
+//! lost. A log whose files are missing takes no records until they are back, which they are if they were only renamed.
+//! Neither is settled meanwhile, so that the journal keeps its entries.
 
 use riverrun_env::Vanishing;
 use riverrun_types::Offset;
@@ -12,12 +12,13 @@ use super::open::OpenLog;
 use crate::error::LogError;
 
 impl PartitionLog {
-    /// Fails unless all segments are where they were. A log that is closed is looked at when it is opened. Waits for the disk.
+    /// Fails unless all segments are at their places. A log that is closed is checked when it is opened. Waits for the
+    /// disk.
     pub(crate) fn check_in_place(&self) -> Result<(), LogError> {
         self.check_from(Offset::ZERO)
     }
 
-    /// The same of the segments that no checkpoint covers to their ends, and of the last one.
+    /// As [`Self::check_in_place`], for the segments that no checkpoint covers to their ends, and for the last one.
     pub(crate) fn check_uncovered_in_place(&self) -> Result<(), LogError> {
         let Some(log) = self.current_log() else { return Ok(()) };
         self.check_from(log.recovery_point())
@@ -38,7 +39,7 @@ impl PartitionLog {
         found
     }
 
-    /// Looks at the segments. Retention and compaction rename files, too: what is not in its place is looked at again while
+    /// Looks at the segments. Retention and compaction rename files, too: if one is missing, the look is repeated while
     /// neither is at work.
     fn look(&self, log: &OpenLog, from: Offset) -> Result<(), LogError> {
         if log.look(from).is_ok() || log.look(from).is_ok() {
@@ -47,13 +48,13 @@ impl PartitionLog {
         let Some(reshaping) = log.reshaping.try_lock() else {
             return Err(LogError::BeingReshaped(self.id));
         };
-        // A compaction that was cut short leaves some of its files under other names, and goes on later. A log that is not the
-        // partition's current one has no files any more.
+        // A compaction that was cut short leaves some of its files under other names, and goes on later. A log that is
+        // not the partition's current one has no files any more.
         let is_over = log.appender.lock().is_retired || self.is_deleted() || self.dir.check_open().is_err();
         if reshaping.is_some() || is_over {
             return Ok(());
         }
-        // Where the dir itself is away, its partitions are not damaged by it.
+        // If the dir itself is away, its partitions are not damaged.
         self.dir.check_in_place()?;
         log.look(from)
     }
@@ -71,7 +72,7 @@ impl PartitionLog {
         self.check_not_vanished().is_err()
     }
 
-    /// Fails if what is brought into the segments now would be lost.
+    /// Fails if records that are brought into the segments now would be lost.
     pub(super) fn check_settles(&self, log: &OpenLog) -> Result<(), LogError> {
         if log.is_missing() { self.check_in_place() } else { self.check_not_vanished() }
     }
@@ -87,7 +88,7 @@ impl OpenLog {
                 continue;
             }
             match segment.check_in_place(extent.size_bytes) {
-                // Another one may tell that it does not come back.
+                // Another segment may have vanished for good.
                 Err(LogError::Vanished { path, how: Vanishing::Missing }) => {
                     missing.get_or_insert(LogError::Vanished { path, how: Vanishing::Missing });
                 }

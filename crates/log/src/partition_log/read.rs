@@ -1,8 +1,8 @@
 //! Reading: from an offset to a range of whole batches, in one segment's file or in the tail.
 //!
 //! A read that begins in a segment ends with it, at the latest, unless it is the last one: then it goes on in the tail.
-//! A read takes a snapshot of the log and works on it without any lock that a writer holds for long. What a
-//! sequential reader asks next is remembered, so that it pays neither an index search nor a look at batch headers;
+//! A read takes a snapshot of the log and works on it without any lock that a writer holds for long. The next position
+//! of a sequential reader is remembered, so that its read costs neither an index search nor a look at batch headers;
 //! the end of a range comes from the index, whose entries are boundaries.
 
 use std::io;
@@ -30,10 +30,10 @@ const TAIL_COPIED_BELOW: usize = 8 * 1024;
 const PROVED_AT_ONCE_MAX: u64 = 1024 * 1024;
 /// Readers of one partition whose next positions are remembered.
 const RECENT_READS: usize = 4;
-/// How often a read begins anew because retention took the segment away meanwhile.
+/// Attempts of a read if retention removes its segment meanwhile.
 const ATTEMPTS: usize = 3;
 
-/// Bytes of whole batches, where they are.
+/// Bytes of whole batches, in a file or in memory.
 #[derive(Clone, Debug)]
 pub enum Chunk {
     /// A range of a file that stays readable as long as the handle is held.
@@ -63,7 +63,7 @@ impl Chunk {
         self.len() == 0
     }
 
-    /// The bytes, read from the file if that is where they are.
+    /// The bytes, read from the file if they are there.
     pub fn to_bytes(&self) -> io::Result<Bytes> {
         match self {
             Self::File { file, position, len } => {
@@ -76,28 +76,30 @@ impl Chunk {
     }
 }
 
-/// What a read has found: whole batches, of which the first may begin below the offset asked for.
+/// The result of a read: whole batches, of which the first may begin below the requested offset.
 #[derive(Clone, Debug)]
 pub struct ReadSlice {
     /// The bytes in order.
     pub chunks: Vec<Chunk>,
     /// Bytes of all chunks.
     pub len: usize,
-    /// No batch after these begins below: where to go on reading. The offset asked for, if nothing was read.
+    /// All batches after these begin here or beyond: the offset to go on reading at. The requested offset, if nothing
+    /// was read.
     pub next_offset: Offset,
     /// First offset that can be read.
     pub log_start: Offset,
     /// The offset after the last record.
     pub log_end: Offset,
-    /// Bytes of it that had to be proved before it is handed out: of each segment, what this log has neither written nor
-    /// proved since it was opened.
+    /// Bytes of it that had to be proved before they are handed out: those that this log has neither written nor proved
+    /// since it was opened.
     pub proved_bytes: u64,
     /// Whether some of these had to be brought from the disk.
     pub met_disk: bool,
 }
 
 impl ReadSlice {
-    /// Adds what a tail had, small pieces in memory of their own. To be called without any lock: it takes its time.
+    /// Adds the batches that a tail had, small pieces in memory of their own. To be called without any lock: it takes
+    /// its time.
     fn take_tail(&mut self, found: &TailSlice) {
         self.len += found.len;
         self.next_offset = found.next_offset.unwrap_or(self.next_offset);
@@ -109,7 +111,7 @@ impl ReadSlice {
     }
 }
 
-/// Where the next read of a sequential reader begins.
+/// The position of a sequential reader's next read.
 #[derive(Clone, Copy, Debug)]
 struct RecentRead {
     generation: u64,
@@ -118,7 +120,7 @@ struct RecentRead {
     position: u64,
 }
 
-/// The last few of them, in a ring.
+/// The last few [`RecentRead`]s, in a ring.
 #[derive(Debug, Default)]
 pub(crate) struct RecentReads {
     reads: [Option<RecentRead>; RECENT_READS],
@@ -146,18 +148,19 @@ struct Boundary {
     offset: Offset,
 }
 
-/// How long a read may take where the entries of an index lie so far apart that a lookup walks over much.
+/// The time that a read may take if the entries of an index lie so far apart that a lookup walks over much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patience {
-    /// No time: [`ReadError::FarFromIndex`] is the answer.
+    /// No time: the read fails with [`ReadError::FarFromIndex`].
     None,
-    /// Some milliseconds, in which the index is brought nearer; the answer is the same until it is near enough.
+    /// Some milliseconds, in which entries are added to the index; the read fails in the same way until they are near
+    /// enough.
     Slice,
     /// As long as it takes.
     Endless,
 }
 
-/// What a read may take.
+/// The bounds of a read.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     from: Offset,
@@ -168,7 +171,8 @@ struct Limits {
 }
 
 impl Limits {
-    /// As many bytes as may be proved at once, if not all of these, up to the segment's end, were proved already.
+    /// At most as many bytes as may be proved at once, unless all of these, up to the segment's end, were proved
+    /// already.
     fn while_unproved(self, segment: &Segment, start: u64, size_bytes: u64) -> Self {
         let is_proved = segment.is_proved(start, start.saturating_add(self.bytes_max).min(size_bytes));
         Self {
@@ -179,9 +183,9 @@ impl Limits {
 }
 
 impl PartitionLog {
-    /// Reads whole batches from the one that holds `from` on: at most `max_bytes`, nothing at or above `upto` (the
-    /// high watermark), and from one segment only; the tail counts with the last one. If the first batch alone is larger than `max_bytes` it is
-    /// returned whole with `min_one`, and nothing without.
+    /// Reads whole batches from the one that holds `from` on: at most `max_bytes`, nothing at or above `upto` (the high
+    /// watermark), and from one segment only; the tail counts with the last one. If the first batch alone is larger
+    /// than `max_bytes` it is returned whole with `min_one`, and nothing without.
     pub fn read(
         &self,
         from: Offset,
@@ -214,7 +218,7 @@ impl PartitionLog {
         log.read_once(limits).map_err(|error| self.judge_read(&log, error))
     }
 
-    /// Moves what was read of this log from its files to memory, for a caller that cannot keep the files open.
+    /// Moves the batches of a read of this log from its files to memory, for a caller that cannot keep the files open.
     pub fn copy_to_memory(&self, slice: &mut ReadSlice) -> Result<(), ReadError> {
         for chunk in slice.chunks.iter_mut().filter(|chunk| matches!(chunk, Chunk::File { .. })) {
             let bytes = chunk.to_bytes().map_err(|error| ReadError::from(LogError::io(&self.path(), error)));
@@ -260,8 +264,8 @@ impl OpenLog {
         Ok(slice)
     }
 
-    /// Adds what follows the end of the segments, as far as the limits allow, so that a reader who catches up need not
-    /// ask once more for it.
+    /// Adds batches behind the end of the segments, as far as the limits allow, so that a reader that catches up need
+    /// not ask once more for them.
     fn go_on_in_tail(&self, slice: &mut ReadSlice, limits: Limits) {
         let bytes_left = limits.bytes_max.saturating_sub(slice.len as u64);
         if slice.len == 0 || bytes_left == 0 || slice.next_offset >= limits.upto {
@@ -269,7 +273,7 @@ impl OpenLog {
         }
         let found = {
             let shown = self.shown.lock();
-            // Otherwise more of the segments comes first: by now, maybe.
+            // Otherwise more of the segments may come first by now.
             let follows = slice.next_offset >= shown.view.settled_end;
             follows.then(|| shown.tail.read(slice.next_offset, bytes_left, limits.upto, false))
         };
@@ -298,7 +302,7 @@ impl OpenLog {
             slice.chunks.push(chunk(segment, start, slice.len)?);
             self.remember(view, index, end);
         } else if limits.min_one {
-            // No reader would ever get past a batch that claims to reach too far.
+            // No reader would ever get past a batch whose length is too large.
             segment.check_batch(start, size_bytes)?;
         }
         Ok(slice)
@@ -320,7 +324,7 @@ impl OpenLog {
         for index in first..view.segments.len() {
             let segment = &view.segments[index];
             let size = view.extent(index).size_bytes;
-            // A sync that failed may have lost what was written, and nobody can say when memory forgets it.
+            // A failed sync may have lost written bytes, and memory may forget them at any time.
             if self.dir.has_failed() {
                 segment.forget_proofs();
             }
@@ -339,8 +343,8 @@ impl OpenLog {
         Ok(None)
     }
 
-    /// Position of the first batch of the segment that ends at or above the offset asked for, or the segment's end. Of those
-    /// before it the contents may be damaged which end below `log_start`.
+    /// Position of the first batch of the segment that ends at or above the requested offset, or the segment's end.
+    /// Batches before it that end below `log_start` may have damaged contents.
     fn find_position(
         &self,
         segment: &Arc<Segment>,
@@ -354,7 +358,7 @@ impl OpenLog {
         self.check_patience(segment, entry, size_bytes, limits.patience)?;
         let mut position = u64::from(entry.position);
         let mut log_start_at = position;
-        // Before the look at it brings it back.
+        // Before the look at it brings it back into memory.
         segment.forget_if_evicted(position, position + 1)?;
         let log = segment.log_file()?;
         while position < size_bytes {
@@ -393,8 +397,8 @@ fn boundary(segment: &Segment, entry: IndexEntry) -> Boundary {
     Boundary { position: u64::from(entry.position), offset }
 }
 
-/// The last boundary that the limits allow, and what it took to prove the batches up to there. Where the disk does not give
-/// back what lies between, the batches before that are enough.
+/// The last boundary that the limits allow, and the cost of proving the batches up to there. If the disk does not give
+/// back some of them, the batches before those are enough.
 fn find_proved(
     view: &View,
     index: usize,

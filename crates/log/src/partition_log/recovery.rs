@@ -1,14 +1,14 @@
-//! Opening a partition: what the files hold, what of it is intact, and the state that follows from it.
+//! Opening a partition: lists its files, finds their intact part, and builds the log's state from it.
 //!
-//! Everything below the *recovery point*, which the log dir's checkpoint remembers, was synced. Above it the files
-//! are scanned batch by batch: CRC, offsets without gaps, epochs that do not fall. The first damage there is a torn
-//! tail and is cut off. Damage below it is corruption: nothing is cut, the error names file and position, and the
-//! partition stays offline. If the checkpoint itself was damaged, nobody knows where the recovery point was: then
-//! damage is cut only where no intact batch follows.
+//! Everything below the *recovery point*, which the log dir's checkpoint has, was synced. Above it the files are
+//! scanned batch by batch: CRC, offsets without gaps, epochs that do not fall. The first damage there is a torn tail
+//! and is cut off. Damage below it is corruption: nothing is cut, the error names file and position, and the partition
+//! stays offline. If the checkpoint itself was damaged, the recovery point is unknown: then damage is cut only if no
+//! intact batch follows.
 //!
 //! A log whose index says that the file ends exactly at the recovery point needs no scan, however the server stopped.
-//! State files above the recovery point tell of what may have been lost, or cut off: they go, and what is sealed anew gets others.
-//! Recovery may be interrupted anywhere, and running it again gives the same bytes.
+//! State files above the recovery point describe records that may be lost, or cut off: they are removed, and segments
+//! that are sealed anew get others. Recovery may be interrupted anywhere, and running it again gives the same bytes.
 
 use std::io;
 use std::sync::Arc;
@@ -33,13 +33,14 @@ use crate::scan::{BatchScan, ScanStop, ScannedBatch};
 use crate::segment::{Extent, Home, Segment};
 use crate::state_file::{LogState, STATE_BYTES_MAX, decode_state, encode_state};
 
-/// Of the page cache; larger ones are dropped as well if they are wholly in the range.
+/// Bytes of a page of the page cache; larger pages are dropped as well if they are wholly in the range.
 const PAGE_BYTES: u64 = 4096;
 
-/// Opens the partition's files and recovers what needs it.
-/// `replay_from`: the journal has everything from this offset on, and what the segments say of it counts for nothing. So it is
-/// from where the log was cut on, if no checkpoint has covered it since.
-/// Where the checkpoint cannot be believed it may have told that the segments go on alone: then they count.
+/// Opens the partition's files and recovers them if they need it.
+///
+/// `replay_from`: the journal has everything from this offset on, and the segments' bytes from there on count for
+/// nothing. The end of the last cut has the same effect, if no checkpoint has covered the log since. If the checkpoint
+/// cannot be believed, the segments may go on alone: then their bytes count.
 pub(super) fn recover(log: &PartitionLog, replay_from: Option<Offset>) -> Result<Arc<OpenLog>, LogError> {
     let home = log.home();
     let mut files = list(log, &home)?;
@@ -77,15 +78,15 @@ pub(super) fn recover(log: &PartitionLog, replay_from: Option<Offset>) -> Result
     opening.finish()
 }
 
-/// Its files. To scan them may take long; to list them takes long only where the disk does not answer.
+/// The partition's files. A scan of them may take long; a listing takes long only if the disk does not answer.
 fn list(log: &PartitionLog, home: &Home) -> Result<PartitionFiles, LogError> {
     let _working = log.dir.working(DirWork::Opens(log.id));
     log.dir.include(&home.dir)?;
     partition_files::list(home)
 }
 
-/// Removes segments that end at or below `below`, because retention has deleted them: a power cut may have undone
-/// some of the removals and not others. Retention deletes nothing above the recovery point.
+/// Removes segments that end at or below `below`, which retention has deleted: a power cut may have undone some of the
+/// removals. Retention deletes nothing above the recovery point.
 fn remove_deleted(home: &Home, files: &mut PartitionFiles, below: Offset) -> Result<(), LogError> {
     let successors = files.segments.iter().skip(1);
     let count = successors.take_while(|(base, _)| *base <= below).count();
@@ -99,7 +100,7 @@ fn remove_deleted(home: &Home, files: &mut PartitionFiles, below: Offset) -> Res
 /// A segment that is in order. All but the last are sealed.
 struct Found {
     segment: Segment,
-    /// Where its batches end, of one that was looked at.
+    /// The end of its batches, if it was scanned.
     tail: Option<Tail>,
 }
 
@@ -107,11 +108,11 @@ struct Found {
 struct Tail {
     cursor: IndexCursor,
     end: Offset,
-    /// The file may reach up to here with what counts for nothing.
+    /// The file's bytes up to here may count for nothing.
     stale_to: u64,
 }
 
-/// How the scan of one segment ended.
+/// The end of one segment's scan.
 enum SegmentEnd {
     /// At the end of the file; this is the offset after the last batch.
     Whole(Offset),
@@ -133,23 +134,23 @@ struct Opening<'a> {
     producers: ProducerStates,
     /// Offset of the state file that the next checkpoint can name.
     named_state: Option<Offset>,
-    /// Offsets of the state files that are there, in order.
+    /// Offsets of the state files, in order.
     states: Vec<Offset>,
-    /// Bytes of the segments that were sealed without one since.
+    /// Bytes of the segments that were sealed without a state file since.
     state_bytes_since: u64,
     segments: Vec<Found>,
     is_dirty: bool,
-    /// The journal has something of it, which comes next: into memory, or into the segments.
+    /// The journal has entries of it, which come next: into memory, or into the segments.
     is_replay: bool,
     /// Everything from here on comes from the journal.
     replay_from: Option<Offset>,
 }
 
 impl Opening<'_> {
-    /// Removes the segments that hold nothing but what the journal has.
+    /// Removes the segments that hold nothing but records of the journal.
     fn drop_replayed(&self, files: &mut PartitionFiles) -> Result<(), LogError> {
         let Some(from) = self.replay_from else { return Ok(()) };
-        // One that begins there stays as an empty one: its name says where the log ends.
+        // A segment that begins there stays as an empty one: its name is the log's end.
         let begins_there = files.segments.first().is_some_and(|(base, _)| *base == from);
         let kept = files.segments.partition_point(|(base, _)| *base < from).max(usize::from(begins_there));
         for (base, _) in files.segments.drain(kept..) {
@@ -159,9 +160,9 @@ impl Opening<'_> {
         Ok(())
     }
 
-    /// Compares the files with what the checkpoint says must be there: everything from the log start up to the
-    /// recovery point. Where that is nothing, segments that do not connect to the log start are a torn tail, whose
-    /// beginning is what was lost.
+    /// Compares the files with the range that the checkpoint asks for: everything from the log start up to the recovery
+    /// point. If that is empty, segments that do not connect to the log start are a torn tail, whose beginning was
+    /// lost.
     fn check_listing(&self, files: &mut PartitionFiles) -> Result<(), LogError> {
         let PartitionCheckpoint { log_start, recovery_point, .. } = self.checkpoint;
         let missing = match files.segments.first() {
@@ -210,7 +211,7 @@ impl Opening<'_> {
         Ok(true)
     }
 
-    /// Scans from the recovery point on. What follows the first damage goes.
+    /// Scans from the recovery point on. Everything behind the first damage is removed.
     fn scan_segments(&mut self, files: &PartitionFiles, first: usize) -> Result<(), LogError> {
         for index in first..files.segments.len() {
             let (base, size_bytes) = files.segments[index];
@@ -239,7 +240,7 @@ impl Opening<'_> {
         end == next || (!self.is_trusted && end < next)
     }
 
-    /// Whether a log that ends at `end` has lost what was synced, apart from what was deleted on request.
+    /// Whether a log that ends at `end` has lost synced records, apart from those that were deleted on request.
     fn has_lost(&self, end: Offset) -> bool {
         end < self.recovery_point && self.checkpoint.log_start < self.recovery_point
     }
@@ -289,14 +290,15 @@ impl Opening<'_> {
         let mut cursor = IndexCursor::at(base, entry, self.config.index_interval_bytes);
         let file = segment.log_file()?;
         let position = u64::from(entry.position);
-        // After a failed sync memory shows what the disk does not have: what nobody waits to write is read from there.
+        // After a failed sync memory shows bytes that the disk does not have: so clean pages are dropped, and read from
+        // the disk.
         let page = position - position % PAGE_BYTES;
         let forgotten = file.advise_dont_need(page, size_bytes.saturating_sub(page));
         forgotten.map_err(|error| LogError::io(&segment.log_path(), error))?;
         let expected = base.plus(i64::from(entry.relative_offset));
         let mut scan = BatchScan::new(&*file, base, expected, position, size_bytes);
         let mut stale_to = 0;
-        // Up to here the offsets are not in doubt, which no CRC covers: those below the recovery point as long as they have
+        // Up to here the offsets, which no CRC covers, are certain: those below the recovery point as long as they have
         // no gaps.
         let mut certain = expected;
         let damage = loop {
@@ -334,8 +336,8 @@ impl Opening<'_> {
         Ok(end)
     }
 
-    /// The segment ends where the journal goes on. What follows is written over, and until the next checkpoint the
-    /// journal has it all: the next recovery would end it here again.
+    /// The segment ends at the begin of the journal's entries. Its bytes beyond are written over, and until the next
+    /// checkpoint the journal has all of those records: the next recovery would end it here again.
     fn check_ends_for_replay(&self, segment: &Segment, position: u64, end: Offset) -> Result<(), LogError> {
         if self.replay_from == Some(end) {
             return Ok(());
@@ -344,7 +346,8 @@ impl Opening<'_> {
         Err(LogError::corrupt(&segment.log_path(), position, what))
     }
 
-    /// The segments must reach up to where the journal goes on, unless what is missing lies below the log start.
+    /// The segments must reach up to the begin of the journal's entries, unless only records below the log start are
+    /// missing.
     fn check_joins_journal(&self, end: Offset) -> Result<(), LogError> {
         match self.replay_from {
             Some(from) if from != end && from > self.checkpoint.log_start => {
@@ -356,8 +359,7 @@ impl Opening<'_> {
         }
     }
 
-    /// What a batch must satisfy beyond its own CRC. Gaps occur only where compaction was, which is below the
-    /// recovery point.
+    /// The rules for a batch beyond its own CRC. Gaps come only from compaction, which stays below the recovery point.
     fn check_batch(&self, batch: &ScannedBatch, expected: Offset) -> Result<(), String> {
         let header = &batch.header;
         if self.is_trusted && !batch.may_come_at(expected, self.recovery_point) {
@@ -386,7 +388,7 @@ impl Opening<'_> {
         if self.is_trusted {
             return Ok(());
         }
-        // It may be what a client has sent as a value: then nothing is cut, and the log is not opened.
+        // It may be a value that a client has sent: then nothing is cut, and the log is not opened.
         let follows = has_next || has_intact(scan).map_err(|stop| segment.scan_failed(stop))?;
         if follows { corrupt(&format!("{what}, and intact batches follow")) } else { Ok(()) }
     }
@@ -417,8 +419,8 @@ impl Opening<'_> {
         partition_files::sync_dir(&self.home)
     }
 
-    /// The producers as of the recovery point: from the state file that the checkpoint names and from the checkpoint, or
-    /// from the newest state file that reads and the headers after it. State files beyond go.
+    /// The producers as of the recovery point: from the state file that the checkpoint names and from the checkpoint,
+    /// or from the newest state file that decodes and the headers after it. State files beyond are removed.
     fn load_producers(&mut self) -> Result<(), LogError> {
         match self.read_producers() {
             Ok(producers) if self.recovery_point < self.checkpoint.producers_end => {
@@ -444,15 +446,16 @@ impl Opening<'_> {
         Ok(())
     }
 
-    /// Those who have appended nothing since the log ended where it was cut are as they were then. The others are so in the
-    /// headers of the log.
+    /// Producers that have appended nothing since the log ended at the cut are unchanged since then. The others are
+    /// read from the headers of the log.
     fn cut_producers(&mut self, mut known: ProducerStates) -> Result<(), LogError> {
         self.is_dirty = true;
         if known.forget_from(self.recovery_point) {
             self.rebuild_producers()?;
         }
         self.producers.overlay(known);
-        // The state file that the checkpoint names goes. The next start, if no checkpoint comes before it, finds this one.
+        // The state file that the checkpoint names is removed. The next start, if no checkpoint comes before it, finds
+        // this one.
         if self.checkpoint.producers_at.is_some_and(|state| state > self.recovery_point) {
             self.write_state(self.recovery_point, &self.encode_state(self.recovery_point))?;
             self.sync_state(self.recovery_point)?;
@@ -463,7 +466,7 @@ impl Opening<'_> {
     fn read_producers(&mut self) -> Result<ProducerStates, String> {
         let mut producers = match self.checkpoint.producers_at {
             Some(offset) => self.read_state(offset)?.producers,
-            // Where the checkpoint is lost, a log that has lost its front, too, has more to tell than its headers.
+            // If the checkpoint is lost, and the log has lost its front, too, a state file knows more than the headers.
             None if !self.is_trusted => {
                 self.newest_state().map_err(|error| error.to_string())?.unwrap_or_default().1.producers
             }
@@ -481,7 +484,8 @@ impl Opening<'_> {
         decoded.map_err(|error| format!("{}: {error}", path.display()))
     }
 
-    /// The newest state file at or below the recovery point that reads. Those that do not are worth nothing, and go.
+    /// The newest state file at or below the recovery point that decodes. Files that do not are worth nothing, and are
+    /// removed.
     fn newest_state(&mut self) -> Result<Option<(Offset, LogState)>, LogError> {
         let mut upto = self.states.partition_point(|state| *state <= self.recovery_point);
         while let Some(index) = upto.checked_sub(1) {
@@ -505,7 +509,7 @@ impl Opening<'_> {
         encode_state(self.home.partition, offset, &epochs, &self.producers)
     }
 
-    /// Writes a state file. Where there is no room for it, the log goes on without.
+    /// Writes a state file. If there is no room for it, the log goes on without.
     fn write_state(&mut self, offset: Offset, bytes: &[u8]) -> Result<(), LogError> {
         match states::write_file(&self.home, offset, bytes) {
             Err(error) if error.is_full() => return self.remove_state(offset),
@@ -518,7 +522,7 @@ impl Opening<'_> {
         Ok(())
     }
 
-    /// Makes a state file durable, if it is there.
+    /// Makes a state file durable, if it exists.
     fn sync_state(&self, offset: Offset) -> Result<(), LogError> {
         let path = self.home.state_path(offset);
         match self.home.open(&path, OpenMode::ReadWrite).and_then(|file| file.sync_all()) {
@@ -537,7 +541,7 @@ impl Opening<'_> {
         partition_files::remove(&self.home, &self.home.state_path(offset))
     }
 
-    /// From the newest state file, and the headers after it.
+    /// Rebuilds the producers from the newest state file, and the headers after it.
     fn rebuild_producers(&mut self) -> Result<(), LogError> {
         let (from, state) = self.newest_state()?.unwrap_or_default();
         self.producers = state.producers;
@@ -557,7 +561,7 @@ impl Opening<'_> {
                 }
                 position += header.size_bytes() as u64;
                 if header.next_offset() >= self.recovery_point {
-                    // What follows may be what was cut, or nothing that anybody has synced.
+                    // The bytes behind may have been cut, or never synced.
                     return Ok(());
                 }
             }
@@ -574,7 +578,7 @@ impl Opening<'_> {
             .log_start
             .max(self.segments.first().map_or(Offset::ZERO, |first| first.segment.base_offset));
         let has_segments = !self.segments.is_empty();
-        // With the journal's part the end may be beyond the start yet.
+        // With the journal's entries the end may be beyond the start yet.
         let (active, end) = if end < log_start && !self.is_replay {
             (Some(self.start_over(log_start)?), log_start)
         } else {
@@ -596,18 +600,18 @@ impl Opening<'_> {
         let first_dirty = self.checkpoint.first_dirty;
         let cuts = self.checkpoint.cuts;
         let parts = OpenParts { cuts, home: self.home, writer, view, epochs: self.epochs, first_dirty };
-        // A log that was cut goes on in the journal, as one of which that has something.
+        // A log that was cut goes on in the journal, like a log with entries there.
         self.log.begin(parts, self.is_replay || self.checkpoint.cut_end.is_some())
     }
 
     /// Writes the last segment's index to its end; returns the log end.
     fn close_index(&mut self) -> Result<Offset, LogError> {
         let Some(Found { segment, tail: Some(tail) }) = self.segments.last_mut() else {
-            // Without segments nothing lies between the log start and what the journal has.
+            // Without segments nothing lies between the log start and the journal's entries.
             let log_start = self.checkpoint.log_start;
             return Ok(self.replay_from.map_or(log_start, |from| from.min(log_start)));
         };
-        // What the journal has comes behind it, now or later. Where it begins another segment, this one is sealed first.
+        // The journal's entries come behind it, now or later. If they begin another segment, this one is sealed first.
         if self.replay_from.is_none() {
             if let Some(entry) = tail.cursor.end_entry(tail.end) {
                 segment.push_entry(entry);
@@ -617,7 +621,7 @@ impl Opening<'_> {
         Ok(tail.end)
     }
 
-    /// Appends go on in the last segment.
+    /// The last segment, to which appends go on.
     fn take_active(&mut self) -> Result<Option<ActiveSegment>, LogError> {
         let Some(Found { segment, tail: Some(tail) }) = self.segments.pop() else { return Ok(None) };
         let first_timestamp = segment.first_timestamp(tail.cursor.position)?;
@@ -631,7 +635,7 @@ impl Opening<'_> {
         cursor: IndexCursor,
         first_timestamp: Option<TimestampMs>,
     ) -> ActiveSegment {
-        // The segments that came after it may be gone, and it may have been compacted before.
+        // The segments after it may have been removed, and it may have been compacted before.
         segment.allow_gaps_below(self.recovery_point);
         segment.note_written_from(cursor.position);
         segment.note_written_back(cursor.position);
@@ -649,14 +653,14 @@ impl Opening<'_> {
         }
     }
 
-    /// The log ends below its start: its end was lost with the power, after records up to beyond it had been
-    /// deleted on request. Nothing that is left may be seen, and offsets go on at the start.
+    /// The log ends below its start: its end was lost with the power, after records up to beyond it had been deleted on
+    /// request. None of its records may be read, and offsets go on at the start.
     fn start_over(&mut self, log_start: Offset) -> Result<ActiveSegment, LogError> {
         self.is_dirty = true;
         let old: Vec<_> = self.segments.drain(..).map(|found| (found.segment.base_offset, 0)).collect();
         let segment = Arc::new(Segment::create(self.home.clone(), log_start)?);
         self.remove_segments(&old)?;
-        // What only the removed segments say of producers would be forgotten by the next recovery: so by this one.
+        // The next recovery would forget the producers that only the removed segments have: so does this one.
         self.producers = ProducerStates::new();
         self.load_producers()?;
         let cursor = IndexCursor::at(log_start, IndexEntry::START, self.config.index_interval_bytes);
@@ -677,13 +681,13 @@ impl Opening<'_> {
             last_max_timestamp: active.map_or(TimestampMs::NONE, |active| active.cursor.max_timestamp),
             sealed_bytes,
             latest_epoch: self.epochs.latest().map(|entry| entry.epoch),
-            // What was found before a cut holds no longer.
+            // Positions from before a cut hold no longer.
             generation: u64::from(self.checkpoint.cuts) << 32,
         }
     }
 }
 
-/// Whether an intact batch begins where a scan has stopped or behind. The offsets before may be what is wrong: they do not
+/// Whether an intact batch begins at the end of a scan or behind it. The offsets before may be wrong: they do not
 /// count.
 fn has_intact(scan: &mut BatchScan<'_>) -> Result<bool, ScanStop> {
     scan.expect(scan.base_offset());
@@ -693,8 +697,8 @@ fn has_intact(scan: &mut BatchScan<'_>) -> Result<bool, ScanStop> {
     }
 }
 
-/// Cuts the file at the end of its intact part. Durable when it returns, so that what was cut cannot come back
-/// under later appends.
+/// Cuts the file at the end of its intact part. Durable when it returns, so that the rest cannot come back under later
+/// appends.
 fn cut(segment: &Segment, position: u64, what: &str) -> Result<(), LogError> {
     let path = segment.log_path();
     tracing::warn!(path = %path.display(), position, what, "cut a torn tail");

@@ -1,12 +1,12 @@
-//! What takes records out of the log from its front: retention, and deletion on request.
+//! Removal of records from the log's front: retention, and deletion on request.
 //!
-//! The log start is durable before the first file goes, so that a file that is missing at its front is known to be
-//! missing, and so that deleted records never come back. Files are renamed first and removed after
-//! `file.delete.delay.ms`, for those who look at them by name; readers that hold them open need no delay. Where the file
+//! The log start is durable before the first file is removed, so that a file that is missing at its front is known to
+//! be missing, and so that deleted records never come back. Files are renamed first and removed after
+//! `file.delete.delay.ms`, for programs that open them by name; readers that hold them open need no delay. If the file
 //! system has no space for other names they are removed at once.
 //!
-//! Retention works in turns: each looks at a number of segments, takes no more, and removes the files of no more, so that a
-//! partition with very many holds up neither the others nor its readers.
+//! Retention works in turns: each looks at a number of segments, removes at most so many, and the files of at most so
+//! many, so that a partition with very many segments holds up neither the others nor its readers.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,21 +25,21 @@ use crate::partition_files;
 use crate::retention::{RetentionDecision, RetentionInput, SegmentFacts, decide, front_len};
 use crate::segment::Segment;
 
-/// Segments that hold something and are looked at in one turn of retention: some milliseconds' work for a disk.
+/// Segments with records that one turn of retention looks at: some milliseconds' work for a disk.
 const TURN_SEGMENTS: usize = 100;
 /// Files that are removed in one turn: two for each segment.
 const TURN_FILES: usize = 2 * TURN_SEGMENTS;
 
-/// What a turn of retention has done.
+/// The result of a turn of retention.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retained {
-    /// How many segments went.
+    /// Number of segments that were removed.
     pub segments: usize,
     /// Another turn has something to do now.
     pub is_more: bool,
 }
 
-/// Where the log stood when retention looked at it.
+/// The log's state when retention looked at it.
 #[derive(Clone, Copy)]
 struct Seen {
     segment_count: usize,
@@ -50,19 +50,19 @@ struct Seen {
 #[derive(Debug)]
 pub(crate) struct DoomedFile {
     path: PathBuf,
-    /// By time that passes: a wall clock that is set back would keep it for as long.
+    /// By monotonic time: a wall clock that is set back would keep the file for as long.
     since: Duration,
 }
 
 impl PartitionLog {
     /// Deletes whole segments by time, by size, and below the log start, as the topic's options say; nothing at or
-    /// above `high_watermark` or the last checkpoint. That is a turn: as long as there is more, the caller gets to the other
-    /// logs and then calls again. Takes none of a log that is being compacted, which may take long.
+    /// above `high_watermark` or the last checkpoint. One call is a turn: if there is more, the caller goes through the
+    /// other logs and then calls again. Does nothing to a log that is being compacted, which may take long.
     pub fn apply_retention(&self, now: TimestampMs, high_watermark: Offset) -> Result<Retained, LogError> {
         let log = self.open()?;
         let Some(mut reshaping) = log.reshaping.try_lock() else { return Ok(Retained::default()) };
         if log.appender.lock().is_retired {
-            // It was closed just now, because nothing happens in it: the next time is early enough.
+            // The log was closed just now, because it was idle: the next time is early enough.
             return Ok(Retained::default());
         }
         self.finish_swap(&log, &mut reshaping)
@@ -71,8 +71,8 @@ impl PartitionLog {
             .inspect_err(|error| self.note_damage(error))
     }
 
-    /// Whether [`Self::apply_retention`] leaves segments alone only because no checkpoint has covered them. None will
-    /// where the log dir has failed.
+    /// Whether [`Self::apply_retention`] keeps segments only because no checkpoint has covered them. A log dir that has
+    /// failed makes no checkpoint.
     pub fn retention_awaits_checkpoint(
         &self,
         now: TimestampMs,
@@ -97,8 +97,8 @@ impl PartitionLog {
         high_watermark: Offset,
     ) -> Result<Retained, LogError> {
         let config = self.config();
-        // What lies in the tail counts for the log's size and age as well. Where there is no room for it, retention is
-        // what makes some.
+        // Records in the tail count for the log's size and age as well. If there is no room to settle them, retention
+        // makes some.
         match self.settle_in_runs(log) {
             Err(error) if !error.is_full() => return Err(error),
             _ => {}
@@ -108,11 +108,12 @@ impl PartitionLog {
         self.name_end(log, now)?;
         let view = log.view();
         let facts = front_facts(&view)?;
-        // What no checkpoint has covered stays: after a kill, recovery learns from it where each producer was.
+        // Records that no checkpoint has covered stay: after a kill, recovery learns the producers' sequences from
+        // them.
         let high_watermark = high_watermark.min(log.recovery_point());
         let input = input(&view, &facts, high_watermark, now);
         let seen = Seen { segment_count: view.segments.len(), end: view.end };
-        // Whoever holds a view has the list of segments copied when some are taken out of it, while readers wait.
+        // While a view is held, the removal of segments copies its list, and readers wait.
         drop(view);
         let mut decision = decide(input, &config);
         let retained =
@@ -123,7 +124,7 @@ impl PartitionLog {
         let is_more = retained(0).is_more;
         let mut deleted = self.take_out(log, seen, decision, now);
         if deleted.as_ref().is_err_and(LogError::is_full) {
-            // There is no room for the segment that would come after them all: the others make some.
+            // There is no room for the segment after the last one: the removal of the others makes some.
             if let Some(fewer) = decision.all_but_last(input) {
                 decision = fewer;
                 deleted = self.take_out(log, seen, decision, now);
@@ -145,21 +146,21 @@ impl PartitionLog {
             partition = %self.id, segments = count, log_start = %decision.log_start,
             reason = ?decision.reason, "retention deleted segments"
         );
-        // As long as somebody has a file open it keeps its space.
+        // An open file keeps its space.
         drop(deleted);
         self.name_end(log, now)?;
         Ok(Retained { segments: count, is_more })
     }
 
-    /// Ends the active segment if `segment.ms` has passed since its first record, so that retention and compaction
-    /// get at a log that nobody appends to any more. Returns whether it did.
+    /// Ends the active segment if `segment.ms` has passed since its first record, so that retention and compaction get
+    /// at a log without appends. Returns whether it did.
     pub fn roll_if_due(&self, now: TimestampMs) -> Result<bool, LogError> {
         let config = self.config();
         self.roll_if(|active| active.cursor.position > 0 && active.is_too_old(now, &config, now))
     }
 
-    /// Ends the active segment if the log dir is in its reserve and a small share of that lies in it, so that compaction gets
-    /// at it before it is full: for logs that use the reserve. Returns whether it did.
+    /// Ends the active segment if the log dir is in its reserve and a small share of that lies in it, so that
+    /// compaction gets at it before it is full: for logs that use the reserve. Returns whether it did.
     pub fn roll_in_reserve(&self) -> Result<bool, LogError> {
         let bytes_max = self.dir.space().own_active_bytes_max();
         self.roll_if(|active| active.cursor.position > bytes_max)
@@ -202,8 +203,8 @@ impl PartitionLog {
         })
     }
 
-    /// Takes the decided segments out of the view, after making the new log start durable. Appends go on while the
-    /// disk is waited for: the caller keeps others from reshaping the log, and appends only add to its end.
+    /// Removes the decided segments from the view, after making the new log start durable. Appends go on during the
+    /// wait for the disk: the caller keeps others from reshaping the log, and appends only add to its end.
     fn take_out(
         &self,
         log: &OpenLog,
@@ -224,8 +225,8 @@ impl PartitionLog {
         Ok(deleted)
     }
 
-    /// As [`Self::take_out`], of the only segment, where there is no room for another one beside it. Until there is, the log
-    /// start says where the log ends: all that was below it was under a checkpoint.
+    /// As [`Self::take_out`], for the only segment, if there is no room for another one beside it. Until there is, the
+    /// log start is the log's end: a checkpoint has covered all below it.
     fn take_only(&self, log: &OpenLog, decision: RetentionDecision) -> Result<Vec<Arc<Segment>>, LogError> {
         let mut writer = log.writer.lock();
         let seen = log.view();
@@ -277,9 +278,9 @@ impl OpenLog {
         self.epochs().truncate_start(log_start);
     }
 
-    /// Renames a segment's files out of the log, to be removed later; or at once, where there is no space for other names.
-    /// A power cut leaves any of them then, as it does of names that were changed: all lie below the log start and the
-    /// recovery point, which are durable, and the next opening takes them away.
+    /// Renames a segment's files out of the log, to be removed later, or removes them at once, if there is no space for
+    /// other names. A power cut may bring back any of them, under either name: all lie below the log start and the
+    /// recovery point, which are durable, and the next opening removes them.
     fn doom(&self, segment: &Segment, now: Duration) -> Result<(), LogError> {
         for path in [segment.log_path(), segment.index_path()] {
             let mut name = path.clone().into_os_string();
@@ -295,11 +296,11 @@ impl OpenLog {
         Ok(())
     }
 
-    /// Removes some of the files that have waited for long enough; whether there are more of these.
+    /// Removes some of the files that have waited for long enough; returns whether there are more of these.
     fn remove_doomed_before(&self, now: Duration, delay_ms: u64) -> bool {
         let delay = Duration::from_millis(delay_ms);
         let mut doomed = self.doomed.lock();
-        // They are in the order in which they went.
+        // They are in the order of their renaming.
         let due = doomed.partition_point(|file| now.saturating_sub(file.since) >= delay);
         let files: Vec<_> = doomed.drain(..due.min(TURN_FILES)).collect();
         drop(doomed);
@@ -316,7 +317,7 @@ impl OpenLog {
 
     fn remove_files(&self, files: Vec<DoomedFile>) {
         for file in files {
-            // What stays is removed when the partition is opened next.
+            // The file is removed when the partition is opened next.
             if let Err(error) = partition_files::remove(&self.home, &file.path) {
                 tracing::warn!(partition = %self.home.partition, %error, "a deleted segment's file stays");
             }
@@ -324,7 +325,7 @@ impl OpenLog {
     }
 }
 
-/// What retention decides from, of the segments of `view` that `facts` tells of.
+/// Retention's input: the segments of `view` that have `facts`.
 fn input<'a>(
     view: &View,
     facts: &'a [SegmentFacts],
@@ -341,19 +342,19 @@ fn input<'a>(
     }
 }
 
-/// What retention needs to know of the segments that it looks at in one turn.
+/// The facts of the segments that one turn of retention looks at.
 fn front_facts(view: &View) -> Result<Vec<SegmentFacts>, LogError> {
     let sizes = (0..view.segments.len()).map(|index| view.extent(index).size_bytes);
     facts_of(view, front_len(sizes, TURN_SEGMENTS), false)
 }
 
-/// What the policies need to know of each segment. The timestamp of the first record costs a read, so it is
-/// looked up only where it is wanted, and the time of the last write only where no record has a timestamp.
+/// The facts of each segment. The timestamp of the first record costs a read, so it is looked up only on request, and
+/// the time of the last write only if no record has a timestamp.
 pub(super) fn segment_facts(view: &View, with_first_timestamp: bool) -> Result<Vec<SegmentFacts>, LogError> {
     facts_of(view, view.segments.len(), with_first_timestamp)
 }
 
-/// The same of the first `count` segments.
+/// The facts of the first `count` segments.
 fn facts_of(view: &View, count: usize, with_first_timestamp: bool) -> Result<Vec<SegmentFacts>, LogError> {
     let mut facts = Vec::with_capacity(count);
     for (index, segment) in view.segments[..count].iter().enumerate() {

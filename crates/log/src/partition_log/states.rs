@@ -1,10 +1,11 @@
 //! The state files of an open log: one beside each sealed segment, and the one that its checkpoint names.
 //!
-//! A file is written, unsynced, where the segments end at that moment. A checkpoint makes it durable together with the records
-//! below it, so a start believes those at or below the recovery point, and removes the others.
+//! A file is written, unsynced, at the present end of the segments. A checkpoint makes it durable together with the
+//! records below it, so a start believes the files at or below the recovery point, and removes the others.
 //!
-//! A state that is larger than what was appended since the one before is left out, unless the checkpoint needs it: the disk would
-//! write more for the states than for the records. The first start that misses it reads the headers since the one before.
+//! A state that is larger than the records that were appended since the one before is left out, unless the checkpoint
+//! needs it: the disk would write more for the states than for the records. The first start that misses it reads the
+//! headers since the one before.
 
 use riverrun_env::OpenMode;
 use riverrun_types::Offset;
@@ -17,26 +18,27 @@ use crate::partition_files;
 use crate::segment::Home;
 use crate::state_file::encode_state;
 
-/// A state is never left out for its size if it takes no more than this, which is what a file takes at least.
+/// A state that takes no more than this is never left out for its size: a file takes so much at least.
 const SMALL_BYTES: usize = 4096;
 /// State files that one checkpoint of the log removes: appends wait meanwhile.
 const REMOVED_MAX: usize = 100;
 
-/// What is known of a log's state files.
+/// The log's state files.
 #[derive(Debug, Default)]
 pub(crate) struct StateFiles {
     /// Offset of the newest.
     newest: Option<Offset>,
     /// Offset of the one that the next checkpoint names.
     named: Option<Offset>,
-    /// Offsets of those that may lie where no segment ends: the next checkpoint looks, and removes them.
+    /// Offsets of files at which perhaps no segment ends: the next checkpoint looks, and removes them.
     loose: Vec<Offset>,
     /// Bytes that were appended to the segments after the newest was written.
     bytes_since: u64,
 }
 
 impl StateFiles {
-    /// Those that recovery has `found`, in order, of a log with the segments of `view`. The checkpoint names `named`.
+    /// The files that recovery has `found`, in order, for a log with the segments of `view`. The checkpoint names
+    /// `named`.
     pub(super) fn found(found: &[Offset], named: Option<Offset>, view: &View) -> Self {
         let newest = found.last().copied();
         let is_loose = |offset: &&Offset| view.segment_at(**offset).is_none();
@@ -61,7 +63,7 @@ impl StateFiles {
         self.named
     }
 
-    /// The next checkpoint names this one.
+    /// The next checkpoint names the file of this offset.
     pub(super) fn name(&mut self, state: Option<Offset>) {
         self.named = state;
     }
@@ -71,12 +73,12 @@ impl StateFiles {
         self.bytes_since += bytes as u64;
     }
 
-    /// No segment ends at these any more.
+    /// No segment ends at these offsets any more.
     pub(super) fn loosen(&mut self, offsets: impl IntoIterator<Item = Offset>) {
         self.loose.extend(offsets);
     }
 
-    /// Whether the log goes on without this one.
+    /// Whether the log can do without the file of this offset.
     fn is_needless(&self, offset: Offset) -> bool {
         self.named != Some(offset) && self.newest != Some(offset)
     }
@@ -91,7 +93,7 @@ impl StateFiles {
         self.loose.push(offset);
     }
 
-    /// Takes out those that can be removed, once a checkpoint that names `named` is durable.
+    /// Returns the files that can be removed, once a checkpoint that names `named` is durable, and forgets them.
     fn take_needless(&mut self, named: Option<Offset>, view: &View) -> Vec<Offset> {
         let mut needless = Vec::new();
         for offset in std::mem::take(&mut self.loose) {
@@ -134,7 +136,7 @@ impl OpenLog {
         epochs
     }
 
-    /// Writes the state beside the segment that ends here. Where there is no room for it, the log goes on without.
+    /// Writes the state beside the segment that ends here. If there is no room for it, the log goes on without.
     pub(super) fn write_sealed_state(&self, writer: &mut SegmentWriter) -> Result<(), LogError> {
         let states = &writer.states;
         let is_there = states.newest == Some(writer.end);
@@ -168,15 +170,15 @@ impl OpenLog {
         Ok(())
     }
 
-    /// Removes the state files that nobody needs, now that a checkpoint that names `named` is durable. One that stays by
-    /// accident costs only its space.
+    /// Removes needless state files, now that a checkpoint that names `named` is durable. A file that stays by accident
+    /// costs only its space.
     pub(super) fn remove_needless_states(&self, writer: &mut SegmentWriter, named: Option<Offset>) {
         for offset in writer.states.take_needless(named, &self.view()) {
             self.remove_state(offset);
         }
     }
 
-    /// The segment that began at `base` is gone for good, and with it the state of all that lay below.
+    /// The segment that began at `base` is gone for good, and with it the state of all records below.
     pub(super) fn drop_state(&self, base: Offset) {
         let mut writer = self.writer.lock();
         if !writer.states.is_needless(base) {

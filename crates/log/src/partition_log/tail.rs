@@ -1,8 +1,8 @@
-//! The end of a log that lies in memory: what the journal has stored and no segment holds yet.
+//! The end of a log that lies in memory: entries that the journal has stored and no segment holds yet.
 //!
-//! Pure: entries in, entries out. The tail goes on where the segments end, and what is settled leaves it at its
-//! front. Its bytes are slices of the journal's groups, of which there is one copy in the server, or of the memory that a
-//! start has put them into.
+//! Pure: entries in, entries out. The tail begins at the end of the segments, and settled entries leave it at its
+//! front. Its bytes are slices of the journal's groups, of which there is one copy in the server, or of memory that a
+//! start has copied them into.
 
 use std::collections::VecDeque;
 
@@ -12,16 +12,16 @@ use riverrun_types::{LeaderEpoch, Offset, Position, TimestampMs};
 
 use super::journaled::RUN_BYTES;
 
-/// How many groups of entries that have left are remembered at most.
+/// Groups of entries that have left and are remembered, at most.
 const LEFT_MAX: usize = 64;
-/// Entries that one read takes at most, so that it holds the partition's lock for a fraction of a millisecond even where each
-/// is one small batch. A reader comes again for the rest.
+/// Entries that one read takes at most, so that it holds the partition's lock for a fraction of a millisecond even if
+/// each is one small batch. A reader comes again for the rest.
 const READ_ENTRIES_MAX: usize = 4096;
-/// For so many entries memory is kept while there are none: with ten thousand partitions hardly more come to one of them
-/// between two settlings, and to keep it for many more would cost tens of megabytes.
+/// Memory for so many entries is kept while there are none: with ten thousand partitions hardly more come to one of
+/// them between two settlings, and for many more it would cost tens of megabytes.
 const ENTRIES_KEPT: usize = 4;
 
-/// What one append has added to the log.
+/// The batches of one append, as they are in the log.
 #[derive(Clone, Debug)]
 pub(crate) struct Piece {
     /// Whole batches, with their offsets and epoch.
@@ -29,11 +29,11 @@ pub(crate) struct Piece {
     pub(crate) base_offset: Offset,
     pub(crate) next_offset: Offset,
     pub(crate) epoch: LeaderEpoch,
-    /// How often the log had been cut before.
+    /// Number of the log's cuts before.
     pub(crate) cuts: u32,
     /// Largest timestamp of its records.
     pub(crate) max_timestamp: TimestampMs,
-    /// Wall clock when it was appended.
+    /// Wall clock of the append.
     pub(crate) now: TimestampMs,
 }
 
@@ -50,7 +50,7 @@ impl Piece {
     }
 }
 
-/// A piece, and where the journal has it.
+/// A piece, and its position in the journal.
 #[derive(Clone, Debug)]
 pub(crate) struct TailEntry {
     pub(crate) piece: Piece,
@@ -59,24 +59,25 @@ pub(crate) struct TailEntry {
 
 /// Everything between the end of the segments and the log end.
 ///
-/// What has left is remembered by where it ended, until somebody says that the journal has synced it.
+/// Ends of entries that have left are remembered until the journal has synced them, and a caller says so.
 ///
-/// Invariants: each entry begins where the one before it ends; positions rise; `bytes` is the sum of all entries', and
-/// `uncounted_bytes` that of those at the front which the write cache does not count. `aside_bytes` is the part of these
-/// that takes up the room for what is aside, the last of them.
+/// Invariants: each entry begins at the end of the one before it; positions rise; `bytes` is the sum of all entries',
+/// and `uncounted_bytes` the sum for those at the front that the write cache does not count. `aside_bytes` is the part
+/// of these, the last of them, that takes up the room for entries aside.
 #[derive(Debug, Default)]
 pub(crate) struct Tail {
     entries: VecDeque<TailEntry>,
-    /// Where the entries ended that left together, and the last of them in the journal; positions rise.
+    /// For each group of entries that left together: the last one's position in the journal, and its end; positions
+    /// rise.
     left: VecDeque<(Position, Offset)>,
     bytes: u64,
     uncounted_bytes: u64,
     aside_bytes: u64,
-    /// What ends at or below has memory of its own.
+    /// Entries that end at or below it have memory of their own.
     unshared_end: Offset,
 }
 
-/// What a read of the tail has found.
+/// The result of a read of the tail.
 #[derive(Debug, Default)]
 pub(crate) struct TailSlice {
     pub(crate) chunks: Vec<Bytes>,
@@ -93,12 +94,12 @@ impl Tail {
         self.bytes
     }
 
-    /// Whether there is as much as is settled at once.
+    /// Whether the tail is as large as a run.
     pub(crate) fn is_large(&self) -> bool {
         self.bytes >= RUN_BYTES as u64
     }
 
-    /// Bytes that the write cache does not count, and that take up the room for what is aside.
+    /// Bytes that the write cache does not count, and that take up the room for entries aside.
     pub(crate) fn aside_bytes(&self) -> u64 {
         self.aside_bytes
     }
@@ -114,7 +115,8 @@ impl Tail {
 
     pub(crate) fn push(&mut self, entry: TailEntry) {
         self.bytes += entry.piece.bytes.len() as u64;
-        // By itself it would make room for as many again, which with ten thousand partitions is megabytes that nobody uses.
+        // By itself it would make room for as many again, which with ten thousand partitions is megabytes of unused
+        // memory.
         let count = self.entries.len();
         if count == self.entries.capacity() {
             self.entries.reserve_exact((count / 4).max(ENTRIES_KEPT));
@@ -122,7 +124,7 @@ impl Tail {
         self.entries.push_back(entry);
     }
 
-    /// Where the last entry ends, if there is one.
+    /// End of the last entry, if there is one.
     pub(crate) fn end(&self) -> Option<Offset> {
         self.entries.back().map(|entry| entry.piece.next_offset)
     }
@@ -138,9 +140,10 @@ impl Tail {
         self.entries.iter().take_while(fits).map(|entry| entry.piece.clone()).collect()
     }
 
-    /// The write cache need not count what ends at or below `end` any more; returns how many bytes that are. The memory
-    /// is made their own: they may stay for long, and others share their group's. They take up room for what is aside, of
-    /// which there is so much left; where none is given they take none, and neither does what left the count before.
+    /// The write cache need not count the entries that end at or below `end` any more; returns their bytes. They get
+    /// memory of their own: they may stay for long, and others share their group's. They take up room for entries
+    /// aside, of which `room_bytes` are left; without it they take none, and neither do entries that left the count
+    /// before.
     pub(crate) fn uncount_below(&mut self, end: Offset, room_bytes: Option<u64>) -> u64 {
         let count = self.entries.partition_point(|entry| entry.piece.next_offset <= end);
         let before = self.uncounted_bytes;
@@ -161,8 +164,8 @@ impl Tail {
         bytes
     }
 
-    /// Gives what ends at or below `end` memory of its own: it may stay for long, and others share their group's. After about
-    /// `bytes_max` it stops; returns whether something is left.
+    /// Gives the entries that end at or below `end` memory of their own: they may stay for long, and others share their
+    /// group's. After about `bytes_max` it stops; returns whether something is left.
     pub(crate) fn unshare_below(&mut self, end: Offset, bytes_max: usize) -> bool {
         let from = self.entries.partition_point(|entry| entry.piece.next_offset <= self.unshared_end);
         let mut left = bytes_max;
@@ -177,11 +180,11 @@ impl Tail {
         false
     }
 
-    /// Forgets what ends at or below `end`; returns how many bytes went that the write cache counts.
+    /// Forgets the entries that end at or below `end`; returns how many of their bytes the write cache counts.
     pub(crate) fn forget_below(&mut self, end: Offset) -> u64 {
         let count = self.entries.partition_point(|entry| entry.piece.next_offset <= end);
         if let Some(last) = count.checked_sub(1).and_then(|last| self.entries.get(last)) {
-            // Where there are many, what left last is known together with what leaves now.
+            // If there are many, the last group is remembered together with the present one.
             self.left.truncate(LEFT_MAX - 1);
             self.left.push_back((last.position, last.piece.next_offset));
         }
@@ -191,14 +194,14 @@ impl Tail {
         self.uncounted_bytes -= uncounted;
         self.aside_bytes = self.aside_bytes.min(self.uncounted_bytes);
         if self.entries.is_empty() {
-            // An idle partition keeps no memory for what it held in its busiest moment, and a busy one need not grow anew.
+            // An idle partition keeps no memory from its busiest moment, and a busy one need not grow anew.
             self.entries.shrink_to(ENTRIES_KEPT);
         }
         gone - uncounted
     }
 
-    /// Whole batches from the one that holds `from` on: nothing that ends above `upto`, at most `bytes_max`, but the
-    /// first one whatever its size if `min_one`. Of more than [`READ_ENTRIES_MAX`] entries the first ones.
+    /// Whole batches from the one that holds `from` on: none that ends above `upto`, at most `bytes_max`, but the first
+    /// one whatever its size if `min_one`; from at most [`READ_ENTRIES_MAX`] entries.
     pub(crate) fn read(&self, from: Offset, bytes_max: u64, upto: Offset, min_one: bool) -> TailSlice {
         let mut slice = TailSlice::default();
         let first = self.entries.partition_point(|entry| entry.piece.next_offset <= from);
@@ -218,8 +221,8 @@ impl Tail {
         slice
     }
 
-    /// Where the entries end that lie below a position of the journal, which has synced them: those that have left
-    /// before are forgotten.
+    /// End of the entries that lie below a position of the journal, which has synced them; forgets those of them that
+    /// have left.
     pub(crate) fn end_below(&mut self, position: Position) -> Option<Offset> {
         let left = self.left.partition_point(|(last, _)| *last < position);
         let left_end = self.left.drain(..left).next_back().map(|(_, end)| end);
@@ -415,7 +418,7 @@ mod tests {
         assert_eq!(tail.end_below(after(2)), Some(Offset(18)));
     }
 
-    /// Room for all that there is.
+    /// Room for everything.
     const ROOM: Option<u64> = Some(u64::MAX);
 
     #[test]

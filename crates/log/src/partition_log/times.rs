@@ -1,9 +1,9 @@
 //! Finding records by time: `ListOffsets` with a timestamp, and with "the largest timestamp".
 //!
-//! A search may have to look through very much: all that lies before a batch that is late enough, where the log start has
-//! passed the record that the indexes speak of. So it is done in slices ([`TimeSearch`]), each of which ends when its caller
-//! says so, at the end of a batch. Between two slices a search holds neither a file nor a piece of the tail. It goes on by
-//! offset, over the segments as they are then: retention, compaction and settling go on meanwhile.
+//! A search may have to look through very much: everything before a batch that is late enough, if the log start has
+//! passed the record that the indexes speak of. So it is done in slices ([`TimeSearch`]), each of which ends when its
+//! caller says so, at the end of a batch. Between two slices a search holds neither a file nor a piece of the tail. It
+//! goes on by offset, over the segments as they are then: retention, compaction and settling go on meanwhile.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -21,7 +21,7 @@ use crate::error::LogError;
 /// A record found by time: its timestamp, its offset, and the epoch in which it was appended.
 type Found = (TimestampMs, Offset, LeaderEpoch);
 
-/// How often a slice finds a file gone that retention or compaction has removed meanwhile, before that is an error.
+/// Slices in a row that may meet a file that retention or compaction has removed meanwhile, before that is an error.
 const ATTEMPTS: usize = 3;
 
 /// A search by time that is under way.
@@ -34,31 +34,31 @@ pub struct TimeSearch {
 
 #[derive(Debug)]
 enum Stage {
-    /// The largest timestamp that indexes note: of the segments below an offset it is known.
+    /// The largest timestamp that indexes have. It is known for the segments below `upto`.
     Noting { upto: Offset, noted: TimestampMs },
     /// The first record of a time. If there is none, the largest timestamp is that of another record.
     Finding { wanted: Wanted, place: Place, is_noted: bool },
-    /// The largest timestamp of the records that are there.
+    /// The largest timestamp of the records that exist.
     Comparing(Comparing),
 }
 
-/// Segments that may have the largest timestamp come first, so that most of the others need no look; then all that has come
-/// since.
+/// Segments that may have the largest timestamp come first, so that most of the others need no look; then the records
+/// that have come since.
 #[derive(Debug)]
 struct Comparing {
     wanted: Wanted,
-    /// Of the segments that were looked through, the one that notes least: its timestamp and where it begins.
+    /// The least timestamp in the index of a segment that was looked through, and the segment's base offset.
     looked: Option<(TimestampMs, Offset)>,
-    /// The one that is looked through, and how far it was.
+    /// The segment that is looked through, and the place in it.
     within: Option<(Offset, Place)>,
-    /// As of which generation of the segments.
+    /// The generation of segments that `looked` and `within` belong to.
     generation: Option<u64>,
-    /// What has come since: from where the segments ended at first.
+    /// The place among the records that have come since: from the first end of the segments on.
     rest: Option<Place>,
     is_rest: bool,
 }
 
-/// What is looked for in batches.
+/// The record that a search looks for in batches.
 #[derive(Debug)]
 pub(super) struct Wanted {
     /// Batches whose records are all earlier need no look.
@@ -77,7 +77,7 @@ impl Wanted {
         Self { at_least: TimestampMs(TimestampMs::NONE.0.saturating_add(1)), is_largest: true, found: None }
     }
 
-    /// Looks at a batch that may have it. Breaks if there is no need to go on.
+    /// Looks at a batch that may have it. Breaks if the search is over.
     pub(super) fn look_at(&mut self, bytes: &[u8], log_start: Offset) -> Result<ControlFlow<()>, BatchError> {
         let batch = UnverifiedBatch::only(bytes)?.verify()?;
         let mut largest: Option<Found> = None;
@@ -112,7 +112,7 @@ impl TimeSearch {
         })
     }
 
-    /// For the first record with the largest timestamp of those that are there.
+    /// For the first record with the largest timestamp of those that exist.
     pub fn largest() -> Self {
         Self::begin(Stage::Noting { upto: Offset::ZERO, noted: TimestampMs::NONE })
     }
@@ -128,7 +128,7 @@ impl PartitionLog {
         self.search_to_the_end(TimeSearch::first_from(timestamp))
     }
 
-    /// The first record with the largest timestamp of those that are there; none if there is none with a timestamp.
+    /// The first record with the largest timestamp of those that exist; none if no record has a timestamp.
     pub fn max_timestamp(&self) -> Result<Option<Found>, LogError> {
         self.search_to_the_end(TimeSearch::largest())
     }
@@ -141,8 +141,8 @@ impl PartitionLog {
         }
     }
 
-    /// Goes on with a search until it has found what it looks for or knows that there is none, or until `is_over`, which is
-    /// asked after each batch that was looked at. Each call gets on by one at least.
+    /// Goes on with a search until it has its result, or until `is_over`, which is called after each batch that was
+    /// looked at. Each call looks at one batch at least.
     pub fn search_by_time(
         &self,
         search: &mut TimeSearch,
@@ -150,7 +150,7 @@ impl PartitionLog {
     ) -> Result<Poll<Option<Found>>, LogError> {
         let log = self.open()?;
         match log.search_on(&mut search.stage, is_over) {
-            // It lay there when it was looked up.
+            // The file existed when it was looked up.
             Err(LogError::Io { source, .. })
                 if source.kind() == io::ErrorKind::NotFound && search.attempts + 1 < ATTEMPTS =>
             {
@@ -168,8 +168,8 @@ impl PartitionLog {
 }
 
 impl OpenLog {
-    /// What the indexes say is tried first. It is the timestamp of no record that is there where the log start has passed
-    /// it, or compaction has emptied its batch; then the segments are looked through.
+    /// The timestamp of the indexes is tried first. No record has it if the log start has passed its record, or
+    /// compaction has emptied its batch; then the segments are looked through.
     fn search_on(
         &self,
         stage: &mut Stage,
@@ -210,7 +210,7 @@ impl OpenLog {
         }
     }
 
-    /// The largest timestamp that the index of any segment notes, and the tail has.
+    /// The largest timestamp in the index of any segment, and in the tail.
     fn note_on(
         &self,
         upto: &mut Offset,
@@ -232,8 +232,8 @@ impl OpenLog {
         Ok(Poll::Ready((*noted).max(in_tail)))
     }
 
-    /// Looks through all from a place on, in order: through the segments first, and then through what was in the tail when
-    /// they were.
+    /// Looks through all records from a place on, in order: through the segments first, and then through the tail of
+    /// the same moment.
     fn look_on(
         &self,
         wanted: &mut Wanted,
@@ -296,7 +296,7 @@ impl OpenLog {
         self.look_on(&mut comparing.wanted, comparing.rest.get_or_insert_default(), is_over)
     }
 
-    /// The segments, and what of the tail may have a record of `timestamp` or later.
+    /// The segments, and the pieces of the tail that may have a record of `timestamp` or later.
     fn snapshot_since(&self, timestamp: TimestampMs) -> (View, Vec<Piece>) {
         let shown = self.shown.lock();
         (shown.view.clone(), shown.tail.since(timestamp).cloned().collect())
@@ -315,7 +315,7 @@ impl Comparing {
         }
     }
 
-    /// Once segments were replaced, what was looked through is not known any more by where it begins.
+    /// Base offsets no longer tell which segments were looked through if some were replaced since.
     fn look_at_generation(&mut self, view: &View) {
         self.rest.get_or_insert_with(|| Place::at(view.settled_end));
         if self.generation.replace(view.generation).is_some_and(|before| before != view.generation) {
@@ -324,8 +324,8 @@ impl Comparing {
         }
     }
 
-    /// The segment that notes the largest timestamp of those that were not looked through, if it may have a larger one than
-    /// was found.
+    /// The segment with the largest timestamp in its index of those that were not looked through, if it may have a
+    /// larger one than was found.
     fn next_segment(&self, view: &View) -> Result<Option<(TimestampMs, usize)>, LogError> {
         let mut next = None;
         for (index, segment) in view.segments.iter().enumerate() {
