@@ -1,11 +1,11 @@
-//! Mistakes that a test makes on purpose, to see that it would find them. Outside of tests none is ever made.
+//! Mistakes that a test makes on purpose, to see that it finds them. Never made outside of tests.
 
-/// What is done wrong.
+/// The mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Planted {
-    /// A replay takes of each offset what comes first, as if nothing had been cut.
+    /// A replay takes the first entry of each offset, as if nothing had been cut.
     ReplayByOffset,
-    /// A replay takes what has the highest epoch.
+    /// A replay takes the entries of the highest epoch.
     ReplayByEpoch,
     /// A cut counts as made before it is written down.
     AckBeforeSync,

@@ -1,4 +1,4 @@
-//! Fails where what is in use is not what its name leads to any more: see [`Vanishing`].
+//! Fails if a name no longer leads to the file or directory in use: see [`Vanishing`].
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use riverrun_env::{Directory, File, FileSystem, Vanishing};
 
 use crate::error::LogError;
 
-/// Compares a directory that is open with what its name leads to.
+/// Compares an open directory with the one under its name.
 pub(crate) fn check_directory(
     fs: &dyn FileSystem,
     path: &Path,
@@ -15,12 +15,12 @@ pub(crate) fn check_directory(
     judge(path, Vanishing::of_directory(fs, path, open))
 }
 
-/// The same of a file.
+/// Compares an open file with the one under its name.
 pub(crate) fn check_open_file(fs: &dyn FileSystem, path: &Path, open: &dyn File) -> Result<(), LogError> {
     judge(path, Vanishing::of_open_file(fs, path, open))
 }
 
-/// The same of a file that may be open, and has `len_min` bytes at least.
+/// As [`check_open_file`], for a file that may be open, and has `len_min` bytes at least.
 pub(crate) fn check_file(
     fs: &dyn FileSystem,
     path: &Path,
@@ -30,7 +30,7 @@ pub(crate) fn check_file(
     judge(path, Vanishing::of_file(fs, path, open, len_min))
 }
 
-/// What the system does not tell is no sign: whether the device is well, those see who use it.
+/// An error of the system is no sign: uses of the device show whether it is well.
 fn judge(path: &Path, found: std::io::Result<Option<Vanishing>>) -> Result<(), LogError> {
     match found {
         Ok(Some(how)) => Err(LogError::Vanished { path: path.to_path_buf(), how }),

@@ -1,4 +1,4 @@
-//! Idempotence: what each producer wrote last into one partition, and whether its next batch fits.
+//! Idempotence: the last batches of each producer in one partition, and whether its next batch fits.
 //!
 //! Pure: batches' facts and time in, verdicts out. The rules are Kafka 4.3's for producers without transactions:
 //!
@@ -41,14 +41,14 @@ use last_batches::{LastBatches, PackedBatches};
 use room::Part;
 pub(crate) use room::{ProducerRoom, REMEMBERED_MAX};
 
-/// Batches that are remembered of each producer: as many as a client may have in flight.
+/// Batches of each producer that are remembered: as many as a client may have in flight.
 pub const BATCHES_PER_PRODUCER: usize = 5;
 
-/// Producers that are remembered in one partition at most. Past it, those that were silent for longest go, as if
-/// they had expired. A partition of a server may have fewer where many others have many, too.
+/// Producers that are remembered in one partition at most. Beyond it, those that were silent for longest are forgotten,
+/// as if they had expired. A partition of a server may have fewer if many others have many, too.
 pub const PRODUCERS_MAX: usize = 10_000;
 
-/// Who appends.
+/// The origin of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AppendOrigin {
     /// A client: epochs and sequences are checked.
@@ -57,7 +57,7 @@ pub enum AppendOrigin {
     Coordinator,
 }
 
-/// What a batch says about its producer.
+/// A batch's producer, epoch and sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SequencedBatch {
     /// The producer.
@@ -70,7 +70,7 @@ pub struct SequencedBatch {
     pub last_sequence: i32,
 }
 
-/// Where a batch came to lie.
+/// The place of a batch in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchPlace {
     /// Offset of the first record.
@@ -81,16 +81,16 @@ pub struct BatchPlace {
     pub timestamp: TimestampMs,
 }
 
-/// What to do with an append.
+/// The verdict about an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SequenceVerdict {
     /// It is new: append it.
     Append,
-    /// It lies in the log already, here.
+    /// The log has it already, here.
     Duplicate(BatchPlace),
 }
 
-/// Why an append of an idempotent producer is refused.
+/// The reason why an append of an idempotent producer is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum SequenceError {
     /// The sequence neither follows the last one nor repeats one of the last batches.
@@ -100,7 +100,7 @@ pub enum SequenceError {
         producer_id: ProducerId,
         /// The sequence that would have been right.
         expected: i32,
-        /// The one that came.
+        /// The sequence of the batch.
         found: i32,
     },
     /// A newer instance of the producer has taken over.
@@ -108,9 +108,9 @@ pub enum SequenceError {
     InvalidEpoch {
         /// The producer.
         producer_id: ProducerId,
-        /// The epoch that is known.
+        /// The producer's known epoch.
         current: ProducerEpoch,
-        /// The older one that came.
+        /// The batch's older epoch.
         found: ProducerEpoch,
     },
 }
@@ -138,7 +138,7 @@ struct ProducerEntry {
     id: ProducerId,
     epoch: ProducerEpoch,
     packed: PackedBatches,
-    /// When it last appended, by the server's clock.
+    /// Time of its last append, by the server's clock.
     last_active: TimestampMs,
 }
 
@@ -191,7 +191,7 @@ impl ProducerStates {
         Self { producers: Vec::new(), producers_max: producers_max.max(1), part: Part::default() }
     }
 
-    /// The same, with a part of a server's room; what does not fit is forgotten.
+    /// As before, with a part of a server's room; producers that find none are forgotten.
     pub(crate) fn counted_in(mut self, room: &Arc<ProducerRoom>) -> Self {
         self.part = Part::of(room);
         while self.producers.len() > self.bound() {
@@ -201,7 +201,7 @@ impl ProducerStates {
         self
     }
 
-    /// How many producers may be remembered now.
+    /// Number of producers that may be remembered now.
     fn bound(&self) -> usize {
         self.producers_max.min(self.part.producers_max())
     }
@@ -232,7 +232,7 @@ impl ProducerStates {
         origin: AppendOrigin,
         has_history: bool,
     ) -> Result<SequenceVerdict, SequenceError> {
-        // What earlier batches of this same append will have made of their producers.
+        // The producers' state after earlier batches of this same append.
         let mut staged: BTreeMap<ProducerId, (ProducerEpoch, i32)> = BTreeMap::new();
         for batch in batches.iter().filter(|batch| batch.producer_id != ProducerId::NONE) {
             let known = self.get(batch.producer_id);
@@ -256,8 +256,8 @@ impl ProducerStates {
         Ok(SequenceVerdict::Append)
     }
 
-    /// Remembers a batch that now lies in the log. Also how recovery rebuilds the state: batch by batch, unchecked,
-    /// because what is in the log was judged when it was appended.
+    /// Remembers a batch that now lies in the log. Recovery rebuilds the state with it, too: batch by batch, unchecked,
+    /// because batches in the log were judged when they were appended.
     pub fn record(&mut self, batch: SequencedBatch, place: BatchPlace, now: TimestampMs) {
         if batch.producer_id.0 < 0 {
             return;
@@ -281,7 +281,7 @@ impl ProducerStates {
         self.recount();
     }
 
-    /// Tells the room how many there are, and gives back memory that many more have taken.
+    /// Tells the room the number of producers, and gives back memory of a larger number.
     fn recount(&mut self) {
         let count = self.producers.len();
         if self.producers.capacity() > 2 * count {
@@ -298,7 +298,7 @@ impl ProducerStates {
         self.place_of(producer).ok().map(|at| &self.producers[at])
     }
 
-    /// Takes in a producer, in place of what was known of it.
+    /// Adds a producer, or replaces its entry.
     fn insert(&mut self, entry: ProducerEntry) {
         match self.place_of(entry.id) {
             Ok(at) => self.producers[at] = entry,
@@ -312,7 +312,7 @@ impl ProducerStates {
         }
     }
 
-    /// Forgets producers that have not appended for `expiration_ms`; returns how many.
+    /// Forgets producers that have not appended for `expiration_ms`; returns their number.
     pub fn expire(&mut self, now: TimestampMs, expiration_ms: u64) -> usize {
         let before = self.producers.len();
         let expiration_ms = i64::try_from(expiration_ms).unwrap_or(i64::MAX);
@@ -326,8 +326,8 @@ impl ProducerStates {
         self.producers.iter().any(|entry| entry.last_offset() >= offset)
     }
 
-    /// Forgets producers that have appended at or above `end`: the log now ends there. Returns whether there were any: what they
-    /// had appended before is in the log, or was forgotten long ago.
+    /// Forgets producers that have appended at or above `end`: the log now ends there. Returns whether there were any:
+    /// their earlier batches are in the log, or were forgotten long ago.
     pub fn forget_from(&mut self, end: Offset) -> bool {
         let before = self.producers.len();
         self.producers.retain(|entry| entry.last_offset() < end);
@@ -355,7 +355,7 @@ impl ProducerStates {
         })
     }
 
-    /// Makes room for new producers: an eighth goes at once, so that a flood of them costs each a constant.
+    /// Makes room for new producers: forgets an eighth at once, so that a flood of them costs each a constant.
     fn push_out_longest_silent(&mut self) {
         let age = |entry: &ProducerEntry| (entry.last_active, entry.last_offset(), entry.id);
         let mut ages: Vec<_> = self.producers.iter().map(age).collect();
@@ -376,7 +376,7 @@ impl ProducerEntry {
         self.packed.unpack()
     }
 
-    /// Remembers one more batch. One of another epoch takes the place of all.
+    /// Remembers one more batch. A batch of another epoch replaces all.
     fn record(&mut self, epoch: ProducerEpoch, batch: RememberedBatch, now: TimestampMs) {
         let mut batches = if self.epoch == epoch { self.batches() } else { LastBatches::default() };
         batches.push(batch);

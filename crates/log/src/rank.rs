@@ -52,7 +52,8 @@ macro_rules! ranks {
 ranks! {
     /// The store closes logs to make room for others.
     MakingRoom;
-    /// A log dir is settled and gives journals back what it needs no longer. Those of several dirs are taken in the dirs' order.
+    /// A log dir is settled and gives journals back the entries that it needs no longer. Those of several dirs are
+    /// taken in the dirs' order.
     Cycle;
     /// Tails of a log dir are settled.
     Settling;
@@ -60,13 +61,13 @@ ranks! {
     Checkpointing;
     /// A partition's log is opened, cut or ended.
     Opening;
-    /// Something is put aside for a log dir, or what was is let go.
+    /// Entries are put aside for a log dir, or are released.
     Asides;
-    /// Segments of an open log are taken away or replaced.
+    /// Segments of an open log are removed or replaced.
     Reshaping;
     /// An open log's segments are written.
     Writer;
-    /// The disk is told to begin with what a log dir has settled.
+    /// The disk is told to begin with the settled bytes of a log dir.
     WriteBacks;
     /// A partition's log is open, closed, offline or deleted.
     State;
@@ -74,9 +75,9 @@ ranks! {
     Appender;
     /// A log dir's file of changes is written.
     LogStarts;
-    /// What a log dir's next checkpoint says.
+    /// The state of a log dir's next checkpoint is read or changed.
     Memory;
-    /// What an open log shows to readers.
+    /// The readers' part of an open log is read or changed.
     Shown;
     /// Other parts of an open log, of which a thread holds one at a time.
     Part;
@@ -105,17 +106,17 @@ impl<R: Rank, T> Ranked<R, T> {
         Guard { inner: self.lock.lock(), _held: held }
     }
 
-    /// Waits for the lock of something that no other thread uses yet: nobody who has it waits for what this thread holds.
+    /// Waits for the lock of an object that no other thread uses yet: its holder does not wait for this thread's locks.
     pub(crate) fn lock_unshared(&self) -> RankedGuard<'_, T> {
         Guard { inner: self.lock.lock(), _held: Held::unchecked::<R>() }
     }
 
-    /// Takes the lock if nobody has it.
+    /// Takes the lock if it is free.
     pub(crate) fn try_lock(&self) -> Option<RankedGuard<'_, T>> {
         Some(Guard { inner: self.lock.try_lock()?, _held: Held::unchecked::<R>() })
     }
 
-    /// Whether somebody has the lock.
+    /// Whether the lock is held.
     pub(crate) fn is_locked(&self) -> bool {
         self.lock.is_locked()
     }
@@ -144,7 +145,7 @@ impl<R: Rank, T> RankedRw<R, T> {
         Guard { inner: self.lock.write(), _held: held }
     }
 
-    /// Takes a share of the lock if nobody has it alone.
+    /// Takes a share of the lock if no thread has it alone.
     pub(crate) fn try_read(&self) -> Option<Guard<RwLockReadGuard<'_, T>>> {
         Some(Guard { inner: self.lock.try_read()?, _held: Held::unchecked::<R>() })
     }
@@ -154,7 +155,7 @@ impl<R: Rank, T> RankedRw<R, T> {
         Some(Guard { inner: self.lock.try_read_for(time)?, _held: Held::unchecked::<R>() })
     }
 
-    /// Takes the lock if nobody has any of it.
+    /// Takes the lock if no thread has any of it.
     pub(crate) fn try_write(&self) -> Option<Guard<RwLockWriteGuard<'_, T>>> {
         Some(Guard { inner: self.lock.try_write()?, _held: Held::unchecked::<R>() })
     }
@@ -194,7 +195,7 @@ pub(crate) struct Guard<G> {
 pub(crate) type RankedGuard<'a, T> = Guard<MutexGuard<'a, T>>;
 
 impl<T> RankedGuard<'_, T> {
-    /// Gives the lock to whoever waits longest, instead of to whoever comes first.
+    /// Gives the lock to the thread that waits longest, instead of the one that comes first.
     pub(crate) fn unlock_fair(self) {
         MutexGuard::unlock_fair(self.inner);
     }
@@ -273,7 +274,7 @@ mod checked {
 mod unchecked {
     use super::Rank;
 
-    /// Nothing: who holds what is not followed.
+    /// Nothing: held locks are not tracked.
     pub(super) struct Held;
 
     impl Held {

@@ -1,15 +1,16 @@
-//! `riverrun log repair`: cuts off the end of a partition's log at its first damage, when someone asks for it.
+//! `riverrun log repair`: cuts off the end of a partition's log at its first damage, on request.
 //!
 //! The server never does that by itself: behind damage there may be records that can still be saved. So planning
-//! changes nothing, and cutting takes the count of intact records that go with the damage from whoever asks. What is
-//! cut is copied and synced first. Refuses a log dir that a server holds, one that was not stopped in order or has no
-//! checkpoint that says so (the journal may hold what follows), and a log whose beginning is missing, where there is
-//! nothing to keep.
+//! changes nothing, and cutting takes the number of intact records that go with the damage from its caller. The cut
+//! part is copied and synced first. Refuses a log dir that a server holds, one that was not stopped in order or has no
+//! checkpoint that says so (the journal may hold later records), and a log whose beginning is missing, of which nothing
+//! could be kept.
 //!
 //! Order of the steps: backup, cut, later segments, index, directory, checkpoint; each is durable before the next. A
 //! repair that is cut short leaves the partition offline, and the next one goes on from there.
 //!
-//! What the disk does not give back is damage. In the copies there are zeros in its place, and who reads them is told so.
+//! Bytes that the disk does not give back are damage. In the copies there are zeros in their place, and
+//! [`Backup::unread_bytes`] counts them.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -46,7 +47,7 @@ const COPY_BYTES: usize = 1024 * 1024;
 /// The checkpoint in bytes at most.
 const CHECKPOINT_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
-/// Why nothing was cut.
+/// The reason why nothing was cut.
 #[derive(Clone, Debug, Error)]
 pub enum RepairError {
     /// The storage failed, or a server holds the log dir.
@@ -55,15 +56,15 @@ pub enum RepairError {
     /// Intact records follow the damage, and the caller did not say that they may go.
     #[error("{records} intact records follow the damage and would go with it")]
     IntactFollow {
-        /// How many.
+        /// Their number.
         records: u64,
     },
-    /// The caller counted other records than there are.
+    /// The caller named another number of records than there is.
     #[error("{records} intact records follow the damage, not {said}")]
     OtherCount {
-        /// How many there are.
+        /// The number of intact records.
         records: u64,
-        /// How many the caller said.
+        /// The caller's number.
         said: u64,
     },
     /// The front of the log is missing, so cutting its end saves nothing.
@@ -71,17 +72,17 @@ pub enum RepairError {
     NoBeginning {
         /// The partition's directory.
         dir: PathBuf,
-        /// What is there instead.
+        /// The begin of its log.
         what: String,
     },
-    /// The server that used the log dir last was killed, so that its journal may hold what follows; or nobody knows,
+    /// The last server of the log dir was killed, so that its journal may hold later records; or this is unknown,
     /// because the checkpoint, which says so, cannot be read.
     #[error("{}: the server was not stopped in order, or its checkpoint does not say so", path.display())]
     NotStopped {
         /// The log dir.
         path: PathBuf,
     },
-    /// Only the next start can bring a compaction to its end that was interrupted.
+    /// An interrupted compaction, which only the next start can finish.
     #[error("{}: a compaction was interrupted", dir.display())]
     Compacting {
         /// The partition's directory.
@@ -96,7 +97,7 @@ pub enum RepairError {
 }
 
 impl RepairError {
-    /// What the caller should do.
+    /// The caller's right reaction.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Log(error) => error.kind(),
@@ -106,45 +107,45 @@ impl RepairError {
     }
 }
 
-/// What would be cut.
+/// A planned cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cut {
     /// The `.log` file with the first damage.
     pub path: PathBuf,
-    /// Where it is cut.
+    /// The position of the cut in it.
     pub position: u64,
-    /// What is wrong there.
+    /// The fault there.
     pub what: String,
-    /// Where the log ends after the cut.
+    /// The log's end after the cut.
     pub log_end: Offset,
-    /// Bytes that go, of this file and of those that follow it.
+    /// Bytes that are cut, in this file and in the later ones.
     pub bytes: u64,
     /// Intact records among them.
     pub intact_records: u64,
-    /// The `.log` files of the segments that follow, which go as a whole.
+    /// The `.log` files of the later segments, which are removed.
     pub later: Vec<PathBuf>,
     base: Offset,
 }
 
-/// How to cut.
+/// The options of a cut.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CutOptions {
-    /// Where copies of what is cut are put; none: beside the segments, where the server leaves them alone.
+    /// Directory for copies of the cut part; none: beside the segments, which the server leaves alone.
     pub backup: Option<PathBuf>,
-    /// How many intact records may go with the damage.
+    /// Number of intact records that may be cut with the damage.
     pub discard_intact: Option<u64>,
 }
 
-/// A copy of what was cut.
+/// A copy of a cut part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backup {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
     /// Bytes that the disk did not give back: there are zeros in their place.
     pub unread_bytes: u64,
 }
 
-/// A partition that nobody else uses, to be looked at and repaired.
+/// A partition that nothing else uses, to be checked and repaired.
 #[derive(Debug)]
 pub struct Repair {
     env: Env,
@@ -156,7 +157,7 @@ pub struct Repair {
 }
 
 impl Repair {
-    /// Locks the log dir, if it was ever used, and reads what it says of the partition whose files lie in `dir`.
+    /// Locks the log dir, if it was ever used, and reads its state of the partition whose files lie in `dir`.
     pub fn open(env: &Env, dir: &Path, id: PartitionId) -> Result<Self, RepairError> {
         let log_dir = dir.parent().and_then(Path::parent).unwrap_or(dir).to_path_buf();
         let lock = lock(env, &log_dir)?;
@@ -168,8 +169,8 @@ impl Repair {
         self.files.partition(self.id)
     }
 
-    /// Looks for the first damage that the next start would not put right by itself; none if there is no such.
-    /// Changes nothing.
+    /// Looks for the first damage that the next start would not put right by itself; `None` if there is none. Changes
+    /// nothing.
     pub fn plan(&self) -> Result<Option<Cut>, RepairError> {
         let listing = Listing::read(&self.env, &self.dir)?;
         if listing.is_swapping.clone().map_err(Misfit::into_error)? {
@@ -221,7 +222,7 @@ impl Repair {
         Ok(is_short.then(|| Damage { position: check.position(), log_end: check.end(), what }))
     }
 
-    /// What goes with the damage in the first of `segments`.
+    /// The cut at the damage in the first of `segments`.
     fn cut_at(&self, damage: Damage, segments: &[(Facts, PathBuf)]) -> Result<Cut, RepairError> {
         let Damage { position, log_end, what } = damage;
         let ((facts, path), later) = segments.split_first().expect("the segment with the damage is one");
@@ -257,7 +258,7 @@ impl Repair {
         boundaries.count_records(position, expected).map_err(|error| LogError::io(path, error))
     }
 
-    /// Cuts as planned. Durable when it returns; answers the copies of what was cut.
+    /// Cuts as planned. Durable when it returns; returns the copies of the cut part.
     pub fn cut(&self, cut: &Cut, options: &CutOptions) -> Result<Vec<Backup>, RepairError> {
         match options.discard_intact {
             None if cut.intact_records > 0 => {
@@ -269,7 +270,7 @@ impl Repair {
             _ => {}
         }
         let checkpoint = self.read_checkpoint()?;
-        // A directory that no server has ever locked is no log dir: nobody keeps anything for it elsewhere.
+        // A directory that no server has ever locked is no log dir: no journal has records of it.
         let was_stopped = checkpoint.as_ref().map_or(self.lock.is_none(), |checkpoint| checkpoint.is_clean);
         if !was_stopped {
             return Err(RepairError::NotStopped { path: self.log_dir.clone() });
@@ -284,7 +285,7 @@ impl Repair {
         Ok(backups)
     }
 
-    /// Copies what goes into `backup`, synced.
+    /// Copies the cut part into `backup`, synced.
     fn back_up(&self, cut: &Cut, backup: &Path) -> Result<Vec<Backup>, RepairError> {
         let io = |error| LogError::io(backup, error);
         self.env.fs.create_dir_all(backup).map_err(io)?;
@@ -319,8 +320,8 @@ impl Repair {
         Ok(Some(Backup { path: copy, unread_bytes }))
     }
 
-    /// Cuts the file and removes those that follow it, the last one first: what a crash leaves is a log without gaps. State
-    /// files beyond the cut say nothing that the log did not.
+    /// Cuts the file and removes the later ones, the last one first: a crash leaves a log without gaps. State files
+    /// beyond the cut have nothing that the log has not.
     fn shorten(&self, cut: &Cut) -> Result<(), LogError> {
         let states = Listing::read(&self.env, &self.dir)?.states;
         let states = states.into_iter().filter(|state| *state > cut.log_end);
@@ -340,7 +341,7 @@ impl Repair {
         shortened.map_err(|error| LogError::io(&cut.path, error))
     }
 
-    /// Makes the index say what the file holds now. It is intact, but for what lies below the log start.
+    /// Makes the index anew for the shortened file. That is intact, but for batches below the log start.
     fn rebuild_index(&self, cut: &Cut) -> Result<(), LogError> {
         let known = self.index_of(cut.base, &cut.path)?;
         let (fs, pool) = (self.env.fs.clone(), Arc::new(FilePool::new(1)));
@@ -352,7 +353,7 @@ impl Repair {
             has_failed: Arc::default(),
         });
         let segment = Segment::open(home, cut.base);
-        // Every entry is made anew: those of a damaged segment may speak of what it held before.
+        // Every entry is made anew: those of a damaged segment may describe its former batches.
         segment.load_trusted(|_| false)?;
         segment.cut_index_file()?;
         let file = segment.log_file()?;
@@ -370,7 +371,7 @@ impl Repair {
                 Err(stop) => {
                     scan = boundaries.pass(&scan, stop).map_err(|stop| segment.scan_failed(stop))?;
                     cursor.position = scan.position();
-                    // What follows is to be proved without the damage.
+                    // Later batches are to be proved without the damage.
                     cursor.end_entry(scan.expected())
                 }
             };
@@ -399,7 +400,7 @@ impl Repair {
         decoded.map(Some).map_err(|source| LogError::Format { path, source })
     }
 
-    /// Writes the state file of a log that ends at `end` now, by what it says of its producers. Durable when it returns.
+    /// Writes the state file of a log that ends at `end` now, with its producers. Durable when it returns.
     fn write_state(&self, end: Offset, epochs: &EpochCache) -> Result<(), LogError> {
         let now = self.env.clock.wall();
         let listing = Listing::read(&self.env, &self.dir)?;
@@ -423,7 +424,7 @@ impl Repair {
             .map_err(|error| LogError::io(&path, error.into()))
     }
 
-    /// The producers of the newest state file at or below `end` that reads, and its offset.
+    /// The producers of the newest state file at or below `end` that decodes, and its offset.
     fn newest_producers(&self, listing: &Listing, end: Offset) -> (Offset, ProducerStates) {
         let read = |offset: Offset| {
             let bytes =
@@ -445,7 +446,7 @@ impl Repair {
         known.log_end = end.max(known.log_start);
         known.first_dirty = known.first_dirty.map(|first| first.min(end));
         known.epochs.truncate_end(end);
-        // Also what was written down since.
+        // Cuts that were written down since count, too.
         if let Some(since) = self.known() {
             known.cuts = since.cuts;
             known.cut_end = since.cut_end.map(|cut_end| cut_end.min(end));
@@ -463,8 +464,8 @@ impl Repair {
     }
 }
 
-/// Shows `note` the headers of the batches of a segment that was cut: it is intact, but for what lies below the log start. Behind
-/// that it goes on where a batch is known to begin, and nowhere else: a client could make up a producer otherwise.
+/// Passes the headers of a shortened segment's batches to `note`: it is intact, but for batches below the log start.
+/// Behind damage it goes on at a known boundary only: a client could make up a producer otherwise.
 fn note_headers(
     boundaries: &Boundaries<'_, '_>,
     base: Offset,
@@ -491,7 +492,7 @@ struct Damage {
     what: String,
 }
 
-/// Takes the lock of a log dir that a server has used. One that was never used has none to take.
+/// Takes the lock of a log dir that a server has used. An unused one has none.
 fn lock(env: &Env, log_dir: &Path) -> Result<Option<Box<dyn LockGuard>>, LogError> {
     let path = log_dir.join(LOCK_FILE);
     if !env.fs.exists(&path).map_err(|error| LogError::io(&path, error))? {
@@ -509,7 +510,7 @@ fn open(env: &Env, path: &Path, mode: OpenMode) -> Result<Arc<dyn File>, LogErro
     env.fs.open(path, mode).map_err(|error| LogError::io(path, error))
 }
 
-/// Copies all bytes from `from` on to the beginning of `target`, and syncs it. Answers how many could not be read.
+/// Copies all bytes from `from` on to the beginning of `target`, and syncs it. Returns the number of unreadable bytes.
 fn copy_bytes(source: &dyn File, from: u64, target: &dyn File) -> io::Result<u64> {
     let mut buffer = vec![0; COPY_BYTES];
     let (len, mut position, mut unread_bytes) = (source.len()?, from, 0);

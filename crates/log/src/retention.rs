@@ -1,20 +1,20 @@
-//! Retention: which segments go, and where the log starts then.
+//! Retention: decides which segments are deleted, and the log start after that.
 //!
-//! Pure: facts about the segments, the topic's options, the log start and the time in, a decision out. It keeps
-//! Kafka's order and comparisons: first what lies below the log start (moved by delete-records), then size, then
-//! time. Only a prefix of the log ever goes, and nothing goes past the high watermark.
+//! Pure: facts about the segments, the topic's options, the log start and the time in, a decision out. It keeps Kafka's
+//! order and comparisons: first segments below the log start (moved by delete-records), then size, then time. Only a
+//! prefix of the log is ever deleted, and nothing past the high watermark.
 //!
-//! A log may have very many segments, and each costs a look. So a decision is made from the first ones of them, and the rest
-//! is decided the next time: what goes in the end is the same.
+//! A log may have very many segments, and each costs a look. So a decision is made from the first ones of them, and the
+//! rest is decided the next time: the same segments go in the end.
 //!
 //! The active segment is never deleted as such. If everything in it has to go too, the decision says
-//! [`roll`](RetentionDecision::roll): the caller rolls first and then deletes what has become inactive.
+//! [`roll`](RetentionDecision::roll): the caller rolls first and then deletes the segments that are inactive by then.
 
 use riverrun_types::{Offset, TimestampMs};
 
 use crate::config::LogConfig;
 
-/// What the policies need to know of one segment.
+/// The facts of one segment for the policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentFacts {
     /// Offset that names the segment's files.
@@ -23,15 +23,15 @@ pub struct SegmentFacts {
     pub end_offset: Offset,
     /// Bytes of its batches.
     pub size_bytes: u64,
-    /// Largest timestamp of its first batch; `TimestampMs::NONE` where that has none.
+    /// Largest timestamp of its first batch; `TimestampMs::NONE` if that has none.
     pub first_timestamp: TimestampMs,
-    /// Largest timestamp of its records. Where no record has one, the time at which the segment was last written.
+    /// Largest timestamp of its records. If no record has one, the time at which the segment was last written.
     pub max_timestamp: TimestampMs,
     /// Whether appends go to it. Only the last segment can be active, and none has to be.
     pub is_active: bool,
 }
 
-/// Where a log stands when retention looks at it.
+/// A log's state when retention looks at it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetentionInput<'a> {
     /// Segments in order of their offsets: all, or the first ones.
@@ -48,7 +48,7 @@ pub struct RetentionInput<'a> {
     pub now: TimestampMs,
 }
 
-/// Why the last of the segments that go goes.
+/// The reason for the last deleted segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetentionReason {
     /// Every record lies below the log start.
@@ -59,27 +59,27 @@ pub enum RetentionReason {
     Time,
 }
 
-/// What retention decided.
+/// Retention's decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetentionDecision {
-    /// How many segments from the front go. 0: nothing to do.
+    /// Number of segments to delete, from the front. 0: nothing to do.
     pub delete_count: usize,
     /// The active segment is among them: roll before deleting.
     pub roll: bool,
     /// The log start afterwards; never below the one before.
     pub log_start: Offset,
-    /// Why the last one goes; `None` if nothing does.
+    /// The reason for the last deleted one; `None` if none is.
     pub reason: Option<RetentionReason>,
 }
 
 impl RetentionDecision {
-    /// Whether others may go as well that the decision was not told of.
+    /// Whether further segments, which the decision was not made from, may be deleted as well.
     pub(crate) fn is_cut_short(self, input: RetentionInput<'_>) -> bool {
-        // Of the last one of them it was not known what comes after it.
+        // The last of its segments had no known successor.
         !input.is_whole && self.delete_count > 0 && self.delete_count + 1 >= input.segments.len()
     }
 
-    /// The decision that spares the last segment of all, if this one does not and others go.
+    /// The decision that spares the log's last segment, if this one does not and deletes others.
     pub(crate) fn all_but_last(self, input: RetentionInput<'_>) -> Option<Self> {
         let delete_count = self.delete_count.checked_sub(1).filter(|count| *count > 0)?;
         let log_start = input.segments[delete_count - 1].end_offset.max(input.log_start);
@@ -92,8 +92,8 @@ impl RetentionDecision {
     }
 }
 
-/// How many of the first segments a decision is made from, by the bytes of each: those up to the `full_max`th that is not
-/// empty, because an empty one goes only with one that is not.
+/// The number of first segments that a decision is made from, by the bytes of each: those up to the `full_max`th that
+/// is not empty, because an empty one goes only with one that is not.
 pub(crate) fn front_len(sizes: impl IntoIterator<Item = u64>, full_max: usize) -> usize {
     let mut full = 0;
     let is_within = |bytes: &u64| {
@@ -155,9 +155,9 @@ fn expired(input: &RetentionInput<'_>, from: usize, retention_ms: Option<u64>) -
     extend(input, from, |segment| input.now.0.saturating_sub(segment.max_timestamp.0) > limit_ms)
 }
 
-/// Walks on from `from` while `goes` holds, the high watermark has passed the segment, and it is not an empty last
-/// one: that one stays, or an idle log would roll forever. Other empty segments, which compaction leaves, go with
-/// what follows them.
+/// Walks on from `from` while `goes` holds, the high watermark has passed the segment, and it is not an empty last one:
+/// that one stays, or an idle log would roll forever. Other empty segments, which compaction leaves, go with the next
+/// one.
 fn extend(input: &RetentionInput<'_>, from: usize, mut goes: impl FnMut(&SegmentFacts) -> bool) -> usize {
     let last = input.is_whole.then(|| input.segments.len().saturating_sub(1));
     let walked = input.segments.iter().enumerate().skip(from).take_while(|(index, segment)| {

@@ -1,11 +1,11 @@
-//! Reading batches out of a `.log` file one after the other, each fully checked: for recovery, for rebuilding an
-//! index, for `riverrun log verify` and `dump`.
+//! Reading batches out of a `.log` file one after the other, each fully checked: for recovery, for rebuilding an index,
+//! for `riverrun log verify` and `dump`.
 //!
-//! Guarantees bounded memory: a batch that fits the window is handed out as a slice, a larger one is only passed
-//! over for its checksum unless the caller asks for its bytes. Damage is an answer, not a panic, and names the
-//! position where the intact part ends. A bad sector fails the batch that it lies in and none before; who saves what can be
-//! saved may take it for damage ([`BatchScan::over_bad_sectors`]). From the first damage on all batches come from one search ([`Search`]), so that
-//! the time that a scan takes follows the bytes, whatever they claim to be.
+//! Guarantees bounded memory: a batch that fits the window is handed out as a slice, a larger one is only passed over
+//! for its checksum unless the caller asks for its bytes. Damage is an answer, not a panic, and names the position
+//! where the intact part ends. A bad sector fails the batch that it lies in and none before; a repair may take it for
+//! damage ([`BatchScan::over_bad_sectors`]). From the first damage on all batches come from one search ([`Search`]), so
+//! that the time of a scan depends on the bytes' number, whatever lengths they claim.
 
 mod combine;
 mod search;
@@ -28,7 +28,7 @@ pub(crate) use search::Search;
 /// Bytes that are read at once.
 const WINDOW_BYTES: usize = 256 * 1024;
 
-/// What stopped a scan.
+/// The reason for a scan's stop.
 #[derive(Debug)]
 pub(crate) enum ScanStop {
     /// The system failed to read.
@@ -37,7 +37,7 @@ pub(crate) enum ScanStop {
     Damage {
         position: u64,
         what: String,
-        /// The byte there that the disk does not give back, if that is all that is known to be wrong.
+        /// The byte there that the disk does not give back, if no other fault is known.
         unreadable_at: Option<u64>,
     },
 }
@@ -57,20 +57,20 @@ pub(crate) struct ScannedBatch {
 }
 
 impl ScannedBatch {
-    /// Whether it may come where offset `expected` is next, if the log is synced up to `synced`. Gaps come from compaction,
-    /// which stays below; and there a batch begins.
+    /// Whether it may come at `expected`, the next offset, if the log is synced up to `synced`. Gaps come from
+    /// compaction, which stays below; and a batch begins at `synced`.
     pub(crate) fn may_come_at(&self, expected: Offset, synced: Offset) -> bool {
         let base = self.header.base_offset();
         base == expected || base == synced || self.header.next_offset() <= synced
     }
 }
 
-/// What the header of every batch of a scan has to keep to.
+/// Bounds of a scan that the header of every batch keeps.
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
-    /// Of the segment.
+    /// Base offset of the segment.
     base_offset: Offset,
-    /// Where the last batch ends at the latest.
+    /// Largest end of the last batch.
     end: u64,
 }
 
@@ -96,7 +96,7 @@ impl Bounds {
     }
 }
 
-/// Why no batch has such a header where it was found.
+/// The reason why no batch has such a header at its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 enum HeaderFlaw {
     #[error(transparent)]
@@ -150,12 +150,12 @@ impl<'f> BatchScan<'f> {
         }
     }
 
-    /// Has what the disk does not give back taken for damage, instead of failing.
+    /// Takes bytes that the disk does not give back for damage, instead of failing.
     pub(crate) fn over_bad_sectors(self) -> Self {
         Self { passes_bad_sectors: true, ..self }
     }
 
-    /// Goes on with the search of an earlier scan of the same file, which had come to where this one begins.
+    /// Goes on with the search of an earlier scan of the same file, which had come to this one's begin.
     pub(crate) fn resume(&mut self, search: Option<Search>) {
         self.search = search.filter(|search| search.end() == self.bounds.end);
     }
@@ -170,7 +170,7 @@ impl<'f> BatchScan<'f> {
         self.bounds.base_offset
     }
 
-    /// Where the next batch begins, or the damage.
+    /// Position of the next batch, or of the damage.
     pub(crate) fn position(&self) -> u64 {
         self.position
     }
@@ -180,7 +180,7 @@ impl<'f> BatchScan<'f> {
         self.expected
     }
 
-    /// Has no offset below `offset` come from here on: what the batches before say of it is not believed.
+    /// Expects no offset below `offset` from here on: the batches before are not believed.
     pub(crate) fn expect(&mut self, offset: Offset) {
         if offset != self.expected {
             self.expected = offset;
@@ -188,8 +188,8 @@ impl<'f> BatchScan<'f> {
         }
     }
 
-    /// Whether the damage at the position is that a batch begins there whose offset is too low. Then it may be the batches
-    /// before it that are damaged: no CRC covers their offsets.
+    /// Whether the damage at the position is a batch whose offset is too low. Then the batches before it may be
+    /// damaged: no CRC covers their offsets.
     pub(crate) fn is_too_low(&mut self) -> io::Result<bool> {
         match self.header() {
             Ok(header) => Ok(matches!(header, Err(HeaderFlaw::TooLow { .. }))),
@@ -252,8 +252,8 @@ impl<'f> BatchScan<'f> {
         }
     }
 
-    /// Once damage was met: searches on until it is known what comes next, or this scan has searched `bytes_max` bytes.
-    /// Whether that is known; then neither [`Self::next_batch`] nor [`Self::skip_damage`] has to search.
+    /// Once damage was met: searches on until the next batch is known, or this scan has searched `bytes_max` bytes.
+    /// Returns whether it is known; then neither [`Self::next_batch`] nor [`Self::skip_damage`] has to search.
     pub(crate) fn search_within(&mut self, bytes_max: u64) -> io::Result<bool> {
         let Some(search) = &mut self.search else { return Ok(true) };
         let (file, passes_bad_sectors) = (self.file, self.passes_bad_sectors);
@@ -276,7 +276,7 @@ impl<'f> BatchScan<'f> {
         Ok(true)
     }
 
-    /// There is damage at the position: what comes behind it is searched for.
+    /// There is damage at the position: begins the search for batches behind it.
     fn begin_search(&mut self) {
         let (bounds, from) = (self.bounds, self.position + 1);
         self.search.get_or_insert_with(|| Search::new(bounds, from));
@@ -294,7 +294,7 @@ impl<'f> BatchScan<'f> {
         ScanStop::Damage { position: self.position, what: what.into(), unreadable_at: None }
     }
 
-    /// What stops the scan where a read of the next batch has failed.
+    /// The stop of the scan after a failed read of the next batch.
     fn read_failed(&mut self, error: io::Error) -> ScanStop {
         let Some(bad) = bad_sector(&error).filter(|_| self.passes_bad_sectors) else { return error.into() };
         self.begin_search();
@@ -339,13 +339,13 @@ impl<'f> BatchScan<'f> {
         Ok(*bytes.first_chunk().expect("as many bytes as asked for"))
     }
 
-    /// CRC-32C of what the batch's own CRC covers, window by window.
+    /// CRC-32C of the bytes that the batch's own CRC covers, window by window.
     fn checksum(&mut self, size: u64) -> Result<u32, ScanStop> {
         let end = self.position + size;
         let mut at = self.position + layout::ATTRIBUTES as u64;
         let mut checksum = 0;
         while at < end {
-            // What the window holds is not read again.
+            // Bytes in the window are not read again.
             let held = self.window_start + self.window.len() as u64;
             let piece = if (self.window_start..held).contains(&at) { held - at } else { WINDOW_BYTES as u64 };
             let len = usize::try_from(piece.min(end - at)).expect("a window at most");
@@ -363,7 +363,7 @@ impl<'f> BatchScan<'f> {
             self.window.resize(wanted, 0);
             self.window_start = at;
             if let Err(error) = read_exact(self.file, &mut self.window, at) {
-                // What lies before a bad sector was read.
+                // Bytes before a bad sector were read.
                 let read = bad_sector(&error).map_or(0, |bad| bad - at);
                 self.window.truncate(usize::try_from(read).expect("inside the window"));
                 if self.window.len() < len {

@@ -1,12 +1,12 @@
 //! The scrub: reads sealed segments again, slowly, to find damage before a reader does.
 //!
-//! Owns what is read and in which order; when, and on which thread, is the caller's. Checks what `riverrun log verify`
-//! checks, but for the records inside of batches. Leaves the page cache as it was: what lay in it is read from there
-//! and stays, what did not is read from the disk and dropped again. Damage takes the partition offline; below the log
-//! start it is passed over; in an index alone it makes the index anew. A segment that the disk does not give back as a whole
-//! is left there, and the others are read.
+//! Owns the choice and the order of the reads; the caller chooses time and thread. Makes the checks of `riverrun log
+//! verify`, except those of the records inside of batches. Leaves the page cache as it was: bytes in it are read from
+//! there and stay, others are read from the disk and dropped again. Damage takes the partition offline; below the log
+//! start it is passed over; in an index alone it makes the index anew. A segment that the disk does not give back as a
+//! whole is left there, and the others are read.
 //!
-//! The pure part is [`order`] and [`rate`]: from where, and how fast.
+//! The pure part is [`order`] and [`rate`]: the first partition, and the speed.
 
 use std::io;
 use std::sync::Arc;
@@ -34,8 +34,8 @@ pub fn rate(total_bytes: u64, interval: Duration, rate_max: u64) -> u64 {
     total_bytes.div_ceil(seconds).max(RATE_MIN).min(rate_max.max(1))
 }
 
-/// Puts the partitions of a pass in order: each begins elsewhere, as `random` says, so that a server that is often
-/// started anew comes to all of them in time.
+/// Puts the partitions of a pass in order: each pass begins elsewhere, as `random` says, so that a server that is often
+/// restarted comes to all of them in time.
 pub fn order<T>(mut partitions: Vec<T>, random: u64) -> Vec<T> {
     if let Some(count) = std::num::NonZeroU64::new(partitions.len() as u64) {
         partitions.rotate_left(usize::try_from(random % count).unwrap_or(0));
@@ -43,7 +43,7 @@ pub fn order<T>(mut partitions: Vec<T>, random: u64) -> Vec<T> {
     partitions
 }
 
-/// What a scrub of one partition has seen.
+/// The result of a scrub of one partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scrubbed {
     /// Sealed segments that were read to their ends.
@@ -54,15 +54,14 @@ pub struct Scrubbed {
     pub indexes_rebuilt: usize,
     /// Sealed segments that the disk does not give back as a whole.
     pub unreadable: usize,
-    /// Where the next turn goes on, if something is left.
+    /// The offset at which the next turn goes on, if something is left.
     pub next: Option<Offset>,
 }
 
 impl PartitionLog {
-    /// Checks the sealed segments that end above `from`, until `turn_bytes` are read: the one in which they are is read to its
-    /// end. Blocks for the disk and for what `control` makes of each step. Damage takes the
-    /// partition offline, and is the error. What the disk does not give back is remembered, unless its whole log dir fails
-    /// then.
+    /// Checks the sealed segments that end above `from`, until `turn_bytes` are read: the last of them is read to its
+    /// end. Blocks for the disk and for the pauses of `control`. Damage takes the partition offline, and is the error.
+    /// An unreadable place is remembered, unless its whole log dir fails then.
     pub fn scrub(
         &self,
         from: Offset,
@@ -81,7 +80,7 @@ impl PartitionLog {
                 break;
             }
             match self.scrub_segment(segment, extent, control, &mut scrubbed) {
-                // Retention or compaction took the files away.
+                // Retention or compaction has removed the files.
                 Err(LogError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
                 Err(error @ LogError::Unreadable { .. }) => {
                     self.pass_unreadable(&log, error)?;
@@ -95,7 +94,7 @@ impl PartitionLog {
         Ok(scrubbed)
     }
 
-    /// Leaves a segment that cannot be read as a whole, unless that is so because the device is dead.
+    /// Leaves a segment that cannot be read as a whole, unless the device is dead.
     fn pass_unreadable(&self, log: &OpenLog, error: LogError) -> Result<(), LogError> {
         let error = self.dir().judge_at_once(error);
         if !matches!(error, LogError::Unreadable { .. }) {
@@ -129,7 +128,7 @@ impl PartitionLog {
         while !is_done && !control.is_stopped() {
             let from = check.position();
             is_done = check.run(&*file, STEP_BYTES).map_err(io)?;
-            // What is searched behind damage has no pace: the sooner it is known what is damaged the better.
+            // The search behind damage has no pace: the sooner the damage is known the better.
             let read = check.position() - from;
             scrubbed.bytes += read;
             drop_steps(&*file, &cold, from, check.position()).map_err(io)?;
@@ -147,14 +146,14 @@ impl PartitionLog {
         Ok(())
     }
 
-    /// Whether the segment is no longer part of the log: then nothing follows from what is in its files.
+    /// Whether the segment is no longer part of the log: then its files mean nothing.
     fn is_gone(&self, segment: &Segment) -> Result<bool, LogError> {
         let view = self.open()?.view();
         Ok(!view.segments.iter().any(|current| std::ptr::eq(Arc::as_ptr(current), segment)))
     }
 
-    /// Acts on what was found, and forgets it. Whether it had the index rebuilt, which takes a scan of the segment and so is
-    /// done only if it was not before: the check goes on with the entries of the index that was.
+    /// Acts on the flaws, and forgets them. Returns whether the index was rebuilt. That takes a scan of the segment and
+    /// so is done once: the check goes on with the entries of the old index.
     fn judge_flaws(
         &self,
         segment: &Segment,
@@ -187,7 +186,7 @@ impl PartitionLog {
     }
 }
 
-/// The segments that nothing is appended to any more, and how far they reach.
+/// The segments that nothing is appended to any more, and their extents.
 fn sealed(segments: &[Arc<Segment>]) -> impl Iterator<Item = (&Segment, Extent)> {
     segments.iter().filter_map(|segment| Some((&**segment, segment.extent()?)))
 }
@@ -196,7 +195,7 @@ fn is_below(flaw: &Flaw, log_start: Offset) -> bool {
     flaw.until.is_some_and(|until| until <= log_start)
 }
 
-/// Which steps of a file do not lie in the page cache, as far as their first bytes tell.
+/// Which steps of a file do not lie in the page cache, judged by their first bytes.
 fn cold_steps(file: &dyn File, size_bytes: u64) -> Vec<bool> {
     (0..size_bytes.div_ceil(STEP_BYTES)).map(|step| !file.is_cached(step * STEP_BYTES)).collect()
 }

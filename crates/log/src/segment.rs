@@ -44,11 +44,11 @@ const TAIL_ENTRIES_MAX: usize = 4096 / ENTRY_BYTES;
 /// Entries that a lookup reads at once, after halving the index down to so many.
 const LOOKUP_ENTRIES: u32 = 64;
 
-/// Where a partition lives and who it is: what all its segments share.
+/// The partition of its segments, and its place: shared by all of them.
 #[derive(Debug)]
 pub(crate) struct Home {
     pub(crate) fs: Arc<dyn FileSystem>,
-    /// The store's.
+    /// The store's pool of open files.
     pub(crate) pool: Arc<FilePool>,
     pub(crate) dir: PathBuf,
     pub(crate) partition: PartitionId,
@@ -69,7 +69,7 @@ impl Home {
         self.dir.join(state_file(offset))
     }
 
-    /// Opens a file. Where the process has all descriptors that it may have, files that nobody uses are closed for it.
+    /// Opens a file. If the process has all descriptors that it may have, unused files are closed for it.
     pub(crate) fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>> {
         match self.fs.open(path, mode) {
             Err(error) if is_at_descriptor_limit(&error) && self.pool.make_room() => self.fs.open(path, mode),
@@ -93,8 +93,8 @@ pub(crate) struct Extent {
 
 /// The index as far as it is known.
 ///
-/// Invariants: once `is_loaded`, the file has a right header and at least `stored` whole entries; `tail` goes on
-/// where they end; `last` is the last of both. Entries that the file has are written over only where `stored` is 0, or under
+/// Invariants: once `is_loaded`, the file has a right header and at least `stored` whole entries; `tail` begins at
+/// their end; `last` is the last of both. Entries that the file has are written over only if `stored` is 0, or under
 /// the lock, and `rewrites` rises before.
 #[derive(Debug)]
 struct Index {
@@ -102,12 +102,13 @@ struct Index {
     stored: u32,
     tail: Vec<IndexEntry>,
     last: IndexEntry,
-    /// How often the file was given other entries: what a lookup has read is of one index only if this stayed the same.
+    /// Counts replacements of the file's entries: all that a lookup has read is of one index only if this stayed the
+    /// same.
     rewrites: u64,
 }
 
 impl Index {
-    /// Has these entries in memory: from here on the file may be written over.
+    /// Keeps these entries in memory: from here on the file may be written over.
     fn keep(&mut self, entries: Vec<IndexEntry>) {
         self.rewrites += 1;
         self.is_loaded = true;
@@ -135,9 +136,9 @@ pub(crate) struct Segment {
     index: Mutex<Index>,
     proved: Mutex<Proved>,
     densing: Mutex<Densing>,
-    /// Of one that is appended to: compaction may have left gaps below, and none above.
+    /// If the segment is appended to: compaction may have left gaps below, and none above.
     gapless_from: OnceLock<Offset>,
-    /// Bytes of the `.log` file, from its start, for whose writing somebody has waited, or that were found.
+    /// Bytes of the `.log` file, from its start, whose writing was waited for, or that are from before the start.
     written_back: AtomicU64,
     codec: EntryCodec,
 }
@@ -161,7 +162,7 @@ impl Segment {
         }
     }
 
-    /// A segment that is there and complete.
+    /// A segment that exists and is complete.
     pub(crate) fn sealed(home: Arc<Home>, base_offset: Offset, extent: Extent) -> Self {
         let segment = Self::new(home, base_offset, false);
         segment.note_written_back(extent.size_bytes);
@@ -169,7 +170,7 @@ impl Segment {
         segment
     }
 
-    /// A segment that is there and will be appended to.
+    /// A segment that exists and will be appended to.
     pub(crate) fn open(home: Arc<Home>, base_offset: Offset) -> Self {
         Self::new(home, base_offset, false)
     }
@@ -212,7 +213,7 @@ impl Segment {
         self.sealed.set(extent).expect("a segment is sealed once");
     }
 
-    /// Notes that compaction was here before appends came back: below `offset` it may have left gaps.
+    /// Notes that compaction may have left gaps below `offset`, before appends came back.
     pub(crate) fn allow_gaps_below(&self, offset: Offset) {
         self.gapless_from.get_or_init(|| offset);
     }
@@ -233,13 +234,14 @@ impl Segment {
         self.log_slot.get_or_open(&self.home.pool, || self.open_file(&path, mode))
     }
 
-    /// The `.log` file for what is done once in a while: it is closed after that.
+    /// The `.log` file for a rare use: it is closed after that.
     pub(crate) fn log_file_once(&self) -> Result<Arc<dyn File>, LogError> {
         let path = self.log_path();
         self.log_slot.get_or_open_once(|| self.open_file(&path, OpenMode::Read))
     }
 
-    /// All entries of the index as its file has them, or as they are in memory where the file is written over, or could not be.
+    /// All entries of the index, from its file, or from memory if the file is being written over, or could not be
+    /// written.
     pub(crate) fn index_content(&self) -> Result<IndexContent, LogError> {
         self.ensure_loaded()?;
         self.undisturbed(|| match self.entries_in_memory() {
@@ -248,7 +250,7 @@ impl Segment {
         })
     }
 
-    /// The entries of a complete segment of which the file has none.
+    /// The entries of a complete segment whose file has none.
     fn entries_in_memory(&self) -> Option<Vec<IndexEntry>> {
         let index = self.index.lock();
         let is_memory_all = self.extent().is_some() && index.stored == 0 && !index.tail.is_empty();
@@ -274,13 +276,13 @@ impl Segment {
         file.map_err(|error| LogError::write(&self.log_path(), error))
     }
 
-    /// Bytes of the `.log` file for which nobody has waited until the disk had taken them. It may have taken some.
+    /// Bytes of the `.log` file whose writing was not waited for. The disk may have taken some.
     pub(crate) fn unwritten(&self, size_bytes: u64) -> Range<u64> {
         let from = self.written_back.load(Ordering::Relaxed);
         from.min(size_bytes)..size_bytes
     }
 
-    /// The disk has taken what lies below. It says nothing of a sync.
+    /// The disk has taken the bytes below `end`. They need not be synced.
     pub(crate) fn note_written_back(&self, end: u64) {
         self.written_back.fetch_max(end, Ordering::Relaxed);
     }
@@ -307,15 +309,15 @@ impl Segment {
         check_file(&*self.home.fs, &self.log_path(), self.log_slot.peek().as_deref(), size_bytes)
     }
 
-    /// Closes the files that nobody has used since the last call, and forgets an index that nobody has gone on making.
+    /// Closes the files that were not used since the last call, and forgets a making of the index that has stopped.
     pub(crate) fn close_unused_files(&self) {
         self.log_slot.close_if_unused();
         self.index_slot.close_if_unused();
         self.forget_unused_scan();
     }
 
-    /// Opens both files and keeps them open for as long as the segment lives, or until [`Self::let_close`]: another segment
-    /// is about to take their names.
+    /// Opens both files and keeps them open for as long as the segment lives, or until [`Self::let_close`]: another
+    /// segment is about to take their names.
     pub(crate) fn hold_open(&self) -> Result<(), LogError> {
         self.ensure_loaded()?;
         self.index_slot.hold();
@@ -330,7 +332,7 @@ impl Segment {
         self.log_slot.release(&self.home.pool);
     }
 
-    /// The index for lookups, of which more will come. Made anew if somebody has taken it away.
+    /// The index for lookups, of which more will come. Made anew if it was removed.
     fn index_file(&self) -> Result<Arc<dyn File>, LogError> {
         self.unless_missing(|| {
             let path = self.index_path();
@@ -338,7 +340,7 @@ impl Segment {
         })
     }
 
-    /// The same for what is done once in a while.
+    /// As [`Self::index_file`], for a rare use.
     fn whole_index_file_once(&self) -> Result<Arc<dyn File>, LogError> {
         self.unless_missing(|| self.index_file_once(OpenMode::ReadWrite))
     }
@@ -349,7 +351,7 @@ impl Segment {
         open: impl Fn() -> Result<Arc<dyn File>, LogError>,
     ) -> Result<Arc<dyn File>, LogError> {
         match open() {
-            // Without the `.log` an index says nothing: the segment went as a whole, or was taken away.
+            // Without the `.log` an index says nothing: the segment was deleted, or taken away.
             Err(LogError::Io { source, .. })
                 if source.kind() == io::ErrorKind::NotFound
                     && check_file(&*self.home.fs, &self.log_path(), None, 0).is_ok() =>
@@ -361,15 +363,15 @@ impl Segment {
         }
     }
 
-    /// Opens the index if it is there, because it will be used more than once.
+    /// Opens the index if it exists, because it will be used more than once.
     pub(crate) fn open_index(&self) {
         let path = self.index_path();
         let open = || self.home.open(&path, OpenMode::ReadWrite);
         let _is_missing = self.index_slot.get_or_open(&self.home.pool, open).is_err();
     }
 
-    /// The index for what is done once in a while, to write it mostly: it is closed after that. As for the `.log` file, a
-    /// disk that refuses to open it would refuse the write as well.
+    /// The index for a rare use, mostly to write it: it is closed after that. As for the `.log` file, a disk that
+    /// refuses to open it would refuse the write as well.
     fn index_file_once(&self, mode: OpenMode) -> Result<Arc<dyn File>, LogError> {
         let path = self.index_path();
         let file = self.index_slot.get_or_open_once(|| self.home.open(&path, mode));
@@ -394,8 +396,8 @@ impl Segment {
         if self.index.lock().tail.len() < TAIL_ENTRIES_MAX { Ok(()) } else { self.store_tail() }
     }
 
-    /// Writes the entries that are in memory only. Only the writer of the partition calls this, so nobody else
-    /// changes the tail while it is written, and lookups go on meanwhile.
+    /// Writes the entries that are in memory only. Only the writer of the partition calls this, so the tail does not
+    /// change while it is written, and lookups go on meanwhile.
     pub(crate) fn store_tail(&self) -> Result<(), LogError> {
         let (first, bytes, count, rewrites) = {
             let index = self.index.lock();
@@ -413,7 +415,8 @@ impl Segment {
         written.map_err(|error| LogError::write(&self.index_path(), error))?;
         let mut index = self.index.lock();
         if index.rewrites != rewrites {
-            // A lookup, or the line above, has made it anew with these in it, which may lie among the others now.
+            // A lookup, or the line above, has made the index anew with these entries in it, which may lie among the
+            // others now.
             drop(index);
             return self.rebuild_index();
         }
@@ -457,7 +460,7 @@ impl Segment {
         }
     }
 
-    /// An index that the disk does not give back can be made anew as one that is damaged.
+    /// An unreadable index can be made anew, like a damaged one.
     fn index_read_failed(&self, error: io::Error) -> LookupError {
         match bad_sector(&error) {
             Some(position) => LookupError::Damage(DecodeError::Unreadable(position)),
@@ -465,7 +468,8 @@ impl Segment {
         }
     }
 
-    /// What `look` finds in an index that is not made anew meanwhile: what was read of the file then may be of two indexes.
+    /// The result of `look` in an index that is not made anew meanwhile: otherwise the parts that it has read may be of
+    /// two indexes.
     fn undisturbed<T>(&self, look: impl Fn() -> T) -> T {
         loop {
             let rewrites = self.index.lock().rewrites;
@@ -526,7 +530,7 @@ impl Segment {
         numbered.map(|(number, bytes)| Ok(self.codec.decode(number, bytes)?)).collect()
     }
 
-    /// The error for a scan that stopped where it must not.
+    /// The error for a scan that stopped before the end.
     pub(crate) fn scan_failed(&self, stop: ScanStop) -> LogError {
         match stop {
             ScanStop::Io(error) => LogError::io(&self.log_path(), error),
@@ -561,7 +565,7 @@ impl Segment {
         Ok(self.last_entry()?.max_timestamp)
     }
 
-    /// When its `.log` file was last written. What compaction writes is as old as what it was made of.
+    /// The time at which its `.log` file was last written. A segment of a compaction is as old as its sources.
     pub(crate) fn last_write(&self) -> Result<TimestampMs, LogError> {
         let path = self.log_path();
         let stat = match self.log_slot.peek() {
@@ -583,7 +587,7 @@ impl Segment {
 
 const INDEX_IS_MISSING: DecodeError = DecodeError::Truncated("a segment's index, which is missing");
 
-/// Why a lookup found nothing.
+/// The reason why a lookup found nothing.
 enum LookupError {
     Log(LogError),
     /// The index is unusable, and will be rebuilt.

@@ -1,8 +1,9 @@
 //! A place in a segment that the disk does not give back: a bad sector.
 //!
-//! It is not damage that a checksum has found: the partition stays online, and what lies around the place is served. One
-//! place of a partition is remembered, until it is read well again, the scrub has read all of its segment, or the segment
-//! is no longer part of the log. A restart forgets it, too; the next read of it, or the scrub, tells again.
+//! It is not damage that a checksum has found: the partition stays online, and records around the place are served. One
+//! place of a partition is remembered, until it is read well again, the scrub has read all of its segment, or the
+//! segment is no longer part of the log. A restart forgets it, too; the next read of it, or the scrub, reports it
+//! again.
 
 use std::ops::Range;
 use std::path::Path;
@@ -19,24 +20,24 @@ use crate::segment::Segment;
 
 #[derive(Debug)]
 struct Place {
-    /// Of the segment.
+    /// Base offset of the segment.
     base: Offset,
-    /// No offset from here on is hit. None: it has kept the log from being opened, so that nobody knows.
+    /// No offset from here on is hit. `None`: it has kept the log from being opened, so that the offset is unknown.
     until: Option<Offset>,
     error: LogError,
 }
 
 impl Place {
-    /// Whether whoever reads these bytes of a segment's `.log` comes by.
+    /// Whether the place is among these bytes of a segment's `.log`.
     fn lies_in(&self, segment: &Segment, bytes: &Range<u64>) -> bool {
         let LogError::Unreadable { path, position } = &self.error else { return false };
         self.base == segment.base_offset && bytes.contains(position) && *path == segment.log_path()
     }
 }
 
-/// The place that is remembered of a partition, if there is one.
+/// The remembered place of a partition, if there is one.
 ///
-/// Invariants: `is_set` while there is one, whoever looks without the lock. Its error is [`LogError::Unreadable`].
+/// Invariants: `is_set` while there is one, for checks without the lock. Its error is [`LogError::Unreadable`].
 #[derive(Debug, Default)]
 pub(super) struct Unreadable {
     is_set: AtomicBool,
@@ -48,7 +49,7 @@ impl Unreadable {
         self.is_set.load(Ordering::Relaxed)
     }
 
-    /// Returns whether it is the first.
+    /// Remembers `place` unless there is one; returns whether it is the first.
     fn set(&self, place: Place) -> bool {
         let mut known = self.place.lock();
         let is_first = known.is_none();
@@ -68,7 +69,7 @@ impl Unreadable {
         }
     }
 
-    /// Of the segment that has it.
+    /// Base offset of its segment.
     pub(super) fn base(&self) -> Option<Offset> {
         if self.is_set() { self.place.lock().as_deref().map(|place| place.base) } else { None }
     }
@@ -78,20 +79,20 @@ impl Unreadable {
         self.forget_if(|place| place.base == base);
     }
 
-    /// Nobody knows what became of it.
+    /// The state of the place is unknown now.
     pub(super) fn forget(&self) {
         self.forget_if(|_| true);
     }
 
-    /// The log was opened: what had kept it from that is read.
+    /// The log was opened: the place that had kept it from that is read.
     pub(super) fn forget_opening(&self) {
         self.forget_if(|place| place.until.is_none());
     }
 }
 
 impl PartitionLog {
-    /// What the disk does not give back of its segments, as far as anybody has seen; nothing of a partition that is offline
-    /// because of damage. Opens nothing, and waits for nobody.
+    /// The unreadable place of its segments, if one was met; none if the partition is offline because of damage. Opens
+    /// nothing, and does not wait.
     pub(crate) fn unreadable(&self) -> Option<LogError> {
         if !self.unreadable.is_set() || self.damage().is_some() {
             return None;
@@ -107,8 +108,8 @@ impl PartitionLog {
         is_left.then(|| place.error.clone())
     }
 
-    /// Remembers a bad sector, if the error is about one above the log start. Everything of its segment is proved anew, so that
-    /// the place is not passed by unread.
+    /// Remembers a bad sector, if the error is about one above the log start. Everything of its segment is proved anew,
+    /// so that the place is not passed by unread.
     pub(crate) fn note_unreadable(&self, log: &OpenLog, error: &LogError) {
         let LogError::Unreadable { path, position } = error else { return };
         let is_of_dir = !matches!(self.dir.judge(error.clone()), LogError::Unreadable { .. });
@@ -125,7 +126,7 @@ impl PartitionLog {
         self.remember(Place { base: segment.base_offset, until: Some(until), error: error.clone() });
     }
 
-    /// As [`Self::note_unreadable`], of a log that cannot be opened.
+    /// As [`Self::note_unreadable`], for a log that cannot be opened.
     pub(super) fn note_opening_unreadable(&self, error: &LogError) {
         let LogError::Unreadable { path, .. } = error else { return };
         if let Some(base) = self.base_of(path) {
@@ -157,7 +158,7 @@ impl PartitionLog {
 }
 
 impl OpenLog {
-    /// These bytes of a segment's `.log` were read, if they were not known before.
+    /// These bytes of a segment's `.log` were read, unless they had been proved before.
     pub(super) fn note_read(&self, segment: &Segment, bytes: &Range<u64>) {
         self.unreadable.forget_if(|place| place.lies_in(segment, bytes));
     }

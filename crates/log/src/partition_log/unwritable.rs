@@ -1,8 +1,8 @@
-//! A log that alone cannot be brought into its segments, while its log dir takes what the others have: its directory was
-//! taken away, or its rights, or the disk does not read it any more.
+//! A log that alone cannot be settled, while its log dir takes other logs' records: its directory or its rights were
+//! taken away, or the disk does not read it any more.
 //!
-//! It takes no more records until it can be. What it has in memory by then leaves the count of the write cache, as far as
-//! there is room for that beside it: the cache is one for all, and whoever appends is held up while it is full.
+//! It takes no more records until it can be settled. Its records in memory leave the count of the write cache, as far
+//! as there is room for them beside it: the cache is one for all, and while it is full all producers are held up.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,9 +13,9 @@ use super::open::OpenLog;
 use super::{PartitionLog, State};
 use crate::error::LogError;
 
-/// Why a log alone could not be brought into its segments when that was tried last, if it could not.
+/// The reason why a log alone could not be settled at the last attempt, if it could not.
 ///
-/// Invariants: `is_set` while there is a reason, whoever looks without the lock.
+/// Invariants: `is_set` while there is a reason, for checks without the lock.
 #[derive(Debug, Default)]
 pub(super) struct Unwritable {
     is_set: AtomicBool,
@@ -31,7 +31,7 @@ impl Unwritable {
         if self.is_set() { self.reason.lock().as_deref().cloned() } else { None }
     }
 
-    /// Returns whether there was a reason before.
+    /// Sets the reason; returns whether there was one before.
     fn set(&self, reason: Option<&LogError>) -> bool {
         let mut before = self.reason.lock();
         self.is_set.store(reason.is_some(), Ordering::Relaxed);
@@ -40,7 +40,7 @@ impl Unwritable {
 }
 
 impl PartitionLog {
-    /// Why it takes no more records, if it alone does not. Opens nothing, and waits for nobody.
+    /// The reason why it takes no more records, if it alone does not. Opens nothing, and does not wait.
     pub(crate) fn unwritable(&self) -> Option<LogError> {
         let state = self.state.try_read()?;
         let State::Open(log) = &*state else { return None };
@@ -54,7 +54,7 @@ impl OpenLog {
         matches!(self.unwritable.reason(), Some(LogError::Vanished { .. }))
     }
 
-    /// Refuses an append that would only come on top of what cannot be written.
+    /// Refuses an append while earlier ones cannot be written.
     pub(super) fn check_takes_more(&self, id: PartitionId) -> Result<(), LogError> {
         if self.unwritable.is_set() || self.is_aside() { Err(LogError::Aside(id)) } else { Ok(()) }
     }
@@ -67,7 +67,7 @@ impl OpenLog {
                 tracing::info!(partition = %id, "the partition can be written to again");
             }
             Some(error) if self.is_own(error) => {
-                // One that is offline has said why.
+                // A partition that is offline has logged its reason.
                 if !self.unwritable.set(Some(error)) && !error.is_lasting() {
                     tracing::error!(
                         partition = %id, %error,
@@ -80,7 +80,7 @@ impl OpenLog {
         }
     }
 
-    /// Whether an error of settling is this log's alone. A shortage passes, and is nobody's fault: appends go on
+    /// Whether an error of settling is this log's alone. A shortage passes, and is no log's own: appends go on
     /// meanwhile, for as long as the write cache has room for them.
     fn is_own(&self, error: &LogError) -> bool {
         let passes = error.kind() == ErrorKind::Retry && !self.dir.shared().cache.is_half_full();

@@ -1,7 +1,7 @@
-//! What a partition's users watch: how far the log has come, and what it has lost.
+//! The marks of a partition's log that its users watch: its watermarks, and its losses.
 //!
-//! Watermarks are read without a lock. A loss is an append that had got its offsets and will never be in the log;
-//! the offsets are given again. Whoever waits for a watermark to pass its records asks about losses too.
+//! Watermarks are read without a lock. A loss is an append that had got its offsets and will never be in the log; the
+//! offsets are given again. A caller that waits for a watermark to pass its records asks about losses too.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -11,20 +11,20 @@ use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
 use parking_lot::Mutex;
 use riverrun_types::{DurabilityLevel, Offset, Watermarks};
 
-/// Losses that are remembered one by one. Who asks about an older one is told that it lost.
+/// Losses that are remembered one by one. An append from before the oldest one counts as lost.
 const LOSSES_MAX: usize = 64;
 
-/// Who is told that a log has got on.
+/// Called when a log's watermarks move, and at losses.
 pub trait LogObserver: Send + Sync {
     /// Watermarks have moved. May be called by the journal's thread: it must neither block nor append.
     fn advanced(&self);
 
-    /// What was appended and does not lie below the watermarks yet is lost: see [`super::PartitionLog::is_lost`]. The
-    /// same rules.
+    /// Appends that do not lie below the watermarks yet are lost: see [`super::PartitionLog::is_lost`]. The same rules
+    /// as for [`Self::advanced`].
     fn failed(&self);
 }
 
-/// Up to where the log was intact when something was lost.
+/// A loss, and the end of the log's intact part at that time.
 #[derive(Clone, Copy, Debug)]
 struct Loss {
     /// The count of losses before it.
@@ -32,14 +32,14 @@ struct Loss {
     end: Offset,
 }
 
-/// Shared by a partition's handle and its open log; it outlives both opening and closing.
+/// The marks that a partition's handle and its open log share; they outlive both opening and closing.
 ///
-/// Invariants: `synced` never passes `appended`, for who reads them here; neither goes back while the process lives, but with a
-/// cut of the log.
+/// Invariants: `synced` never passes `appended` for their readers; neither goes back while the process lives, except in
+/// a cut of the log.
 pub(super) struct Marks {
     appended: AtomicI64,
     synced: AtomicI64,
-    /// The level reached, 1 to 4; 0 of a log that was never opened.
+    /// The level reached, 1 to 4; 0 if the log was never opened.
     level: AtomicU8,
     /// The level that the options ask for, 1 to 4.
     wanted: AtomicU8,
@@ -68,14 +68,14 @@ impl Marks {
         Watermarks { synced: synced.min(appended), appended }
     }
 
-    /// The log ends at `end` now. Nobody else moves the marks meanwhile.
+    /// The log ends at `end` now. No other thread moves the marks meanwhile.
     pub(super) fn cut_to(&self, end: Offset) {
         // MARKS: published.
         self.synced.fetch_min(end.0, Ordering::Release);
         self.appended.fetch_min(end.0, Ordering::Release);
     }
 
-    /// The log reaches up to `end`. Readers can read what lies below when this is called.
+    /// The log reaches up to `end`. Readers can read everything below when this is called.
     pub(super) fn append_to(&self, end: Offset) {
         // MARKS: published.
         self.appended.fetch_max(end.0, Ordering::Release);
@@ -87,7 +87,7 @@ impl Marks {
         self.synced.fetch_max(end.0, Ordering::Release);
     }
 
-    /// The level that what is appended now reaches.
+    /// The level that appends reach now.
     pub(super) fn level(&self) -> Option<DurabilityLevel> {
         level_of(self.level.load(Ordering::Acquire))
     }
@@ -101,14 +101,14 @@ impl Marks {
         self.wanted.store(level.number(), Ordering::Release);
     }
 
-    /// The level that acks of now have to keep: the one that is wanted where it syncs, whether or not it is reached; else
-    /// the one that is reached.
+    /// The level that acks have to keep now: the wanted one if it syncs, whether or not it is reached; else the reached
+    /// one.
     pub(super) fn level_promised(&self) -> Option<DurabilityLevel> {
         let wanted = level_of(self.wanted.load(Ordering::Acquire));
         wanted.filter(|level| level.syncs_locally()).or_else(|| self.level()).or(wanted)
     }
 
-    /// How many losses there were so far.
+    /// Number of losses so far.
     pub(super) fn loss_count(&self) -> u64 {
         self.loss_count.load(Ordering::Acquire)
     }

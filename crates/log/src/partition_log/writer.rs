@@ -1,9 +1,9 @@
 //! The writer of the segments: takes pieces of the log in order, in runs as large as one segment takes, each with one
-//! write, and shows readers what it has written.
+//! write, and shows readers the written runs.
 //!
-//! It works for appends that go straight to the segments as for the tail that is settled. After an error the segments
-//! are as they were after the last run that got through: what may have reached a file beyond lies beyond its end, and is cut
-//! off, synced, before anything else is written there.
+//! It serves appends that go straight to the segments and the tail that is settled. After an error the segments are as
+//! they were after the last successful run: bytes in a file beyond their end are cut off, synced, before anything else
+//! is written there.
 
 use std::cell::LazyCell;
 use std::io::IoSlice;
@@ -24,59 +24,59 @@ use crate::index::{ENTRY_BYTES, IndexCursor, IndexEntry, OFFSET_SPAN_MAX, stamp_
 use crate::producer_state::{BatchPlace, ProducerStates, SequencedBatch};
 use crate::segment::{Extent, Segment};
 
-/// A segment that is larger than this gets its space in steps of this, ahead of the writes, which saves the file system a
-/// reservation with each of them: a fifth of a small write's processor time, more of a large one's. So no more is set
-/// aside than is used already, and nothing for partitions that hold little.
+/// A segment that is larger than this gets its space in steps of this, ahead of the writes, which saves the file system
+/// a reservation with each of them: a fifth of a small write's processor time, more of a large one's. So no more is set
+/// aside than is used already, and nothing for small partitions.
 const ALLOCATION_STEP_BYTES: u64 = 4 * 1024 * 1024;
-/// The disk begins with a segment that is settled in pieces of this. Left to the checkpoint, which syncs what has come
-/// together since the one before, a write of the journal finds all of that before it on the same device.
+/// The disk begins to write a settled segment in pieces of this. If that were left to the checkpoint, which syncs all
+/// bytes since the one before, a write of the journal would wait for all of them on the same device.
 const WRITE_BACK_BYTES: u64 = 1024 * 1024;
-/// The last page is not begun with: the next batch goes to it, too.
+/// The write-back leaves out the last page: the next batch goes to it, too.
 const PAGE_BYTES: u64 = 4096;
 
 /// The segment that is written to.
 ///
-/// Invariants: `cursor` describes the batches that are shown; bytes of the file beyond it are worth nothing. The file is
-/// never longer for the space that is set aside, and not longer than `stale_to`.
+/// Invariants: `cursor` describes the batches that are shown; bytes of the file beyond it are worth nothing. Space that
+/// is set aside does not make the file longer, and it is not longer than `stale_to`.
 #[derive(Debug)]
 pub(crate) struct ActiveSegment {
     pub(crate) segment: Arc<Segment>,
     pub(crate) cursor: IndexCursor,
     /// Largest timestamp of the first batch, from which `segment.ms` counts.
     pub(crate) first_timestamp: Option<TimestampMs>,
-    /// When the segment was made or opened, for batches without timestamps.
+    /// Time at which the segment was made or opened, for batches without timestamps.
     pub(crate) opened_at: TimestampMs,
-    /// Taken off `segment.ms`.
+    /// Subtracted from `segment.ms`.
     pub(crate) jitter_ms: u64,
-    /// Space is set aside up to here; none where the file system refused to.
+    /// Space is set aside up to here; none if the file system refused to.
     pub(crate) allocated: Option<u64>,
-    /// Until the journal's part is written anew, the file may reach up to here with what it held before. It is written
-    /// over, not cut first: cutting gives its space back, only to take as much again, and where the file system tells
-    /// the device of what it gives back, that takes long.
+    /// Until the journal's entries are written anew, the file may have its old bytes up to here. They are written over,
+    /// not cut first: a cut gives their space back, only to take as much again, and on file systems that tell the
+    /// device of freed space, that takes long.
     pub(crate) stale_to: u64,
-    /// The disk was told, or is being told, to begin with what lies below.
+    /// The disk was told, or is being told, to begin with the bytes below.
     pub(crate) begun_to: u64,
-    /// A recovery may have cut its index, or may have yet to cut what is stale, and no checkpoint came after it.
+    /// A recovery may have cut its index, or may have yet to cut stale bytes, and no checkpoint came after it.
     pub(crate) has_unsynced_cut: bool,
-    /// A write has failed. What it left beyond the end may come back with a power cut until that is cut off, and synced.
+    /// A write has failed. Its bytes beyond the end may come back with a power cut until they are cut off, and synced.
     pub(crate) is_torn: bool,
 }
 
-/// What changes with the segments, and what a checkpoint says of them.
+/// The state that changes with the segments, and the checkpoint's part of it.
 #[derive(Debug)]
 pub(crate) struct SegmentWriter {
     pub(crate) active: Option<ActiveSegment>,
-    /// Where the segments end.
+    /// End of the segments.
     pub(crate) end: Offset,
     /// The producers as of `end`.
     pub(crate) producers: ProducerStates,
     /// Everything below was synced by a checkpoint.
     pub(crate) recovery_point: Offset,
-    /// Something has changed that the checkpoint does not know.
+    /// The checkpoint lacks a change.
     pub(crate) is_dirty: bool,
-    /// Of the log.
+    /// The log's state files.
     pub(crate) states: StateFiles,
-    /// How often it may end small segments.
+    /// The log's allowance for small segments.
     pub(crate) early_rolls: Allowance,
 }
 
@@ -85,13 +85,13 @@ pub(crate) struct SegmentWriter {
 enum Roll {
     /// It goes on.
     No,
-    /// It ends, small as it is: that was allowed.
+    /// It ends, small as it is: the allowance covers that.
     Early,
     /// It has to end.
     Due,
 }
 
-/// A part of a segment that the disk is to begin with.
+/// A part of a segment whose writing the disk is to begin.
 #[derive(Debug)]
 pub(super) struct WriteBack {
     segment: Arc<Segment>,
@@ -100,9 +100,9 @@ pub(super) struct WriteBack {
     bytes: u64,
 }
 
-/// What one write adds to the active segment, and how it stands then.
+/// The part of the active segment that one write adds, and the cursor behind it.
 struct Run {
-    /// So many pieces.
+    /// Number of pieces.
     count: usize,
     cursor: IndexCursor,
     entries: Vec<IndexEntry>,
@@ -110,7 +110,7 @@ struct Run {
 }
 
 impl PartitionLog {
-    /// Writes the pieces after what the segments hold, and shows them to readers. After an error those before
+    /// Writes the pieces behind the segments' end, and shows them to readers. After an error the pieces before
     /// `writer.end` are written, and none of the others.
     pub(super) fn write_pieces(
         &self,
@@ -136,7 +136,7 @@ impl PartitionLog {
         Ok(())
     }
 
-    /// Tells the store that the checkpoint no longer says all there is.
+    /// Tells the store that the log has changed since the checkpoint.
     pub(super) fn mark_dirty(&self, writer: &mut SegmentWriter) {
         if !writer.is_dirty {
             writer.is_dirty = true;
@@ -172,8 +172,8 @@ impl PartitionLog {
         self.dir.early_rolls().may(allowance, self.dir.env().clock.monotonic())
     }
 
-    /// Makes the segment that the next batch goes to, and seals the active one, if there is one: where there is no room for
-    /// another, appends still go there.
+    /// Makes the segment that the next batch goes to, and seals the active one, if there is one: if there is no room
+    /// for another, appends still go there.
     pub(super) fn start_segment(
         &self,
         log: &OpenLog,
@@ -207,8 +207,8 @@ impl PartitionLog {
         Ok(())
     }
 
-    /// Writes index entries once a page of them has gathered. For want of space they stay in memory, and the next
-    /// write tries again; what was written is as good as it was.
+    /// Writes index entries once a page of them has gathered. If space is short they stay in memory, and the next write
+    /// tries again; the written batches are as good as before.
     fn store_index(&self, writer: &SegmentWriter) {
         let Some(active) = &writer.active else { return };
         if let Err(error) = active.segment.store_full_tail() {
@@ -219,7 +219,7 @@ impl PartitionLog {
 }
 
 impl OpenLog {
-    /// Shows readers what was just written: in the segments now, and no longer in the tail.
+    /// Shows readers the written pieces: in the segments now, and no longer in the tail.
     fn show(&self, writer: &SegmentWriter, written: &[Piece]) {
         let mut guard = self.shown.lock();
         let shown = &mut *guard;
@@ -247,7 +247,7 @@ impl OpenLog {
 }
 
 impl SegmentWriter {
-    /// Whether a checkpoint that is durable says all there is. What one has captured that is under way, or has failed, is
+    /// Whether a durable checkpoint has all of the log. The state of a checkpoint that is under way, or has failed, is
     /// not covered.
     pub(super) fn is_covered(&self, has_segments: bool) -> bool {
         !self.is_dirty && (!has_segments || self.recovery_point == self.end)
@@ -261,11 +261,11 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Makes the active segment's files as they are to be once it is sealed, and gives back what space they do not need: the
-    /// next one may need it. It can still be appended to.
+    /// Completes the active segment's files as for its sealing, and gives back space that they do not need: the next
+    /// one may need it. It can still be appended to.
     ///
-    /// If all of it lies below the recovery point, what a recovery has cut off of them is gone for good when this returns: a
-    /// start takes such a segment as its files say, and it must not come back with a power cut.
+    /// If all of it lies below the recovery point, bytes that a recovery has cut off are gone for good when this
+    /// returns: a start takes such a segment as its files say, and they must not come back with a power cut.
     fn complete_active(&mut self) -> Result<(), LogError> {
         self.complete_index()?;
         self.cut_stale()?;
@@ -285,14 +285,13 @@ impl SegmentWriter {
         active.segment.seal(extent);
     }
 
-    /// Cuts what a failed write has left, and what the active segment held before the journal's part was written, as far as
-    /// that did not take its place.
-    /// Until then nothing may call the log complete: the next start would take it for records.
+    /// Cuts the bytes of a failed write, and the old bytes of the active segment that the journal's entries were not
+    /// written over. Until then nothing may call the log complete: the next start would take them for records.
     pub(super) fn cut_stale(&mut self) -> Result<(), LogError> {
         self.active.as_mut().map_or(Ok(()), ActiveSegment::cut_stale)
     }
 
-    /// What the disk is to begin with of the active segment, once that is enough.
+    /// The part of the active segment whose writing the disk is to begin, once it is large enough.
     pub(super) fn take_write_back(&mut self) -> Option<WriteBack> {
         self.active.as_mut().and_then(ActiveSegment::take_write_back)
     }
@@ -304,7 +303,7 @@ impl SegmentWriter {
         }
     }
 
-    /// Takes over what pieces say of their producers, now that they are written.
+    /// Remembers the producers of written pieces.
     fn pass(&mut self, pieces: &[Piece]) {
         for piece in pieces {
             for (_, header) in piece.headers().filter(|(_, header)| header.has_producer_id()) {
@@ -317,8 +316,8 @@ impl SegmentWriter {
 }
 
 impl ActiveSegment {
-    /// Kafka's conditions: no room by size, time, index or offsets. Asked of the segment as it is or as it will be. While it
-    /// is small, time and index count only if the log [may end it](crate::early_rolls).
+    /// Kafka's conditions: no room by size, time, index or offsets. Checked for the segment as it is or as it will be.
+    /// While it is small, time and index count only if the log [may end it](crate::early_rolls).
     fn roll(
         &self,
         cursor: &IndexCursor,
@@ -336,7 +335,8 @@ impl ActiveSegment {
             return Roll::Due;
         }
         let size_bytes = cursor.position + piece.bytes.len() as u64;
-        // It lies there already, and what lies behind it would be cut: the journal may have that damaged.
+        // The file has these bytes already, and a new segment would cut those behind them: the journal may have them
+        // damaged.
         if size_bytes <= self.stale_to {
             return Roll::No;
         }
@@ -358,7 +358,7 @@ impl ActiveSegment {
         self.spans_too_much(self.first_timestamp, timestamp, config, now)
     }
 
-    /// Where the first batch has no timestamp, the segment's own age counts.
+    /// If the first batch has no timestamp, the segment's own age counts.
     fn spans_too_much(
         &self,
         first_timestamp: Option<TimestampMs>,
@@ -394,9 +394,9 @@ impl ActiveSegment {
         run
     }
 
-    /// Writes the pieces of a run after the last batch, with one write, and takes them into the index. After an error
-    /// the segment is as before: what may have reached the file lies beyond its end. Unless the log dir fails with the
-    /// error, the next run is written to the same place, once that is cut off for good.
+    /// Writes the pieces of a run after the last batch, with one write, and adds them to the index. After an error the
+    /// segment is as before: bytes that have reached the file lie beyond its end. Unless the log dir fails with the
+    /// error, the next run is written to the same place, once they are cut off for good.
     fn write(&mut self, pieces: &[Piece], run: Run) -> Result<(), LogError> {
         self.cut_torn()?;
         let size = self.cursor.position;
@@ -410,7 +410,7 @@ impl ActiveSegment {
             }
         };
         if let Err(error) = written {
-            // It gives back the space. If this fails too, whoever comes next tries again.
+            // It gives back the space. If this fails too, the next write tries again.
             let _ = file.set_len(size);
             self.allocated = None;
             self.is_torn = true;
@@ -424,8 +424,7 @@ impl ActiveSegment {
         Ok(())
     }
 
-    /// Sets space aside for a write up to `end` and those after it. A refusal is nothing to the write, which may succeed
-    /// without.
+    /// Sets space aside for a write up to `end` and those after it. After a refusal the write may succeed without.
     fn allocate(&mut self, file: &dyn File, end: u64) {
         let Some(allocated) = self.allocated else { return };
         if end <= allocated.max(ALLOCATION_STEP_BYTES) {
@@ -447,8 +446,9 @@ impl ActiveSegment {
         Some(WriteBack { segment: self.segment.clone(), file, position, bytes })
     }
 
-    /// Cuts off what a failed write has left. Durable when it returns, because the offsets of what was lost are given again:
-    /// a reader has seen other records there, and a power cut must not put the lost ones, of the same epoch, in their place.
+    /// Cuts off the bytes of a failed write. Durable when it returns, because the offsets of the lost records are given
+    /// again: a reader has seen other records there, and a power cut must not put the lost ones, of the same epoch, in
+    /// their place.
     fn cut_torn(&mut self) -> Result<(), LogError> {
         if !self.is_torn {
             return Ok(());
@@ -483,7 +483,7 @@ impl ActiveSegment {
 }
 
 impl WriteBack {
-    /// Has the disk begin, and waits where it has much to do already: to be called without any lock of the log.
+    /// Has the disk begin, and waits if it has much to do already: to be called without any lock of the log.
     pub(super) fn begin(&self) -> Result<(), LogError> {
         let begun = self.file.begin_write_back(self.position, self.bytes);
         begun.map_err(|error| LogError::sync(&self.segment.log_path(), error))
@@ -501,7 +501,7 @@ impl Run {
     }
 }
 
-/// Remembers what a batch says about its producer.
+/// Remembers a batch's producer, epoch and sequences.
 pub(crate) fn record_producer(producers: &mut ProducerStates, header: &BatchHeader, now: TimestampMs) {
     if !header.has_producer_id() {
         return;

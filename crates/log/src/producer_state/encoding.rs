@@ -22,9 +22,9 @@ const BATCH_BYTES: usize = 2 * size_of::<i32>() + 3 * size_of::<i64>();
 const PRODUCER_HEAD_BYTES: usize = 2 * size_of::<i64>() + size_of::<i16>() + size_of::<u8>();
 const PRODUCER_BYTES_MIN: usize = PRODUCER_HEAD_BYTES + BATCH_BYTES;
 
-/// Producers as the checkpoint's file has them. What is captured for it, and what is remembered of it, share their memory.
+/// Producers as they are encoded in the checkpoint's file. A captured state and the dir's memory share the bytes.
 ///
-/// Invariants: empty if there are no producers; otherwise what [`ProducerStates::encode`] has written, or what came from a
+/// Invariants: empty if there are no producers; otherwise the output of [`ProducerStates::encode`], or bytes from a
 /// file whose checksum was right.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EncodedProducers(Arc<[u8]>);
@@ -44,7 +44,7 @@ impl EncodedProducers {
         out.extend_from_slice(&self.0);
     }
 
-    /// Reads what [`encode`](Self::encode) wrote. Nobody looks into it before its partition is opened.
+    /// Reads what [`encode`](Self::encode) wrote. The bytes are decoded only when their partition is opened.
     pub(crate) fn decode(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         let len = reader.count(1, "bytes of the producers")?;
         Ok(Self(reader.bytes(len, "the producers")?.into()))
@@ -127,7 +127,7 @@ impl ProducerStates {
         Ok(states)
     }
 
-    /// Takes over what is known of producers that have appended since.
+    /// Replaces the entries of producers that have appended since.
     pub(crate) fn overlay(&mut self, newer: Self) {
         for entry in newer.producers {
             self.insert(entry);

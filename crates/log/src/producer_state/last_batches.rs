@@ -1,4 +1,4 @@
-//! The batches that are remembered of one producer, and the form in which they lie in memory between two uses.
+//! The remembered batches of one producer, and their form in memory between two uses.
 
 use std::num::NonZeroU8;
 
@@ -6,7 +6,7 @@ use riverrun_types::{Offset, TimestampMs};
 
 use super::{BATCHES_PER_PRODUCER, BatchPlace, RememberedBatch};
 
-/// What stands where no batch is.
+/// Fills the places without a batch.
 const NONE: RememberedBatch = RememberedBatch {
     first_sequence: 0,
     last_sequence: 0,
@@ -49,14 +49,14 @@ impl LastBatches {
     }
 }
 
-/// The last batches of a producer as they are kept: each partition remembers every producer that has written to it for a
-/// day, twice, so it is these that a server with many partitions has most of.
+/// The last batches of a producer in memory: each partition remembers every producer of the last day, twice, so a
+/// server with many partitions has very many of these.
 ///
-/// Invariants: what can be [`Close`] is, so that two are equal if what they hold is.
+/// Invariants: batches that can be [`Close`] are, so that two values are equal if their batches are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PackedBatches {
     Close(Close),
-    /// What a client sends is not like this.
+    /// Clients do not send such batches.
     Any(Box<LastBatches>),
 }
 
@@ -76,11 +76,11 @@ impl PackedBatches {
     }
 }
 
-/// Batches of which each has as many sequences as offsets and goes on with the sequence after the one before, as the last
-/// of them and the distances back from one to the next: a third of the memory of all their numbers.
+/// Batches of which each has as many sequences as offsets and goes on with the sequence after the one before, as the
+/// last of them and the distances back from one to the next: a third of the memory of all their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Close {
-    /// Of the newest.
+    /// Last offset of the newest batch.
     last_offset: Offset,
     timestamp: TimestampMs,
     last_sequence: i32,
@@ -94,7 +94,8 @@ pub(super) struct Close {
 }
 
 impl Close {
-    /// None if a distance is too large. That sequences follow each other is left to a look at what is unpacked.
+    /// None if a distance is too large. The caller compares the unpacked batches, which tells whether sequences follow
+    /// each other.
     fn of(batches: &LastBatches) -> Option<Self> {
         let newest = batches.last()?;
         let mut close = Self {
@@ -154,7 +155,7 @@ mod tests {
 
     use super::*;
 
-    /// A batch, and what was appended before it by others and how much later it is than the one before.
+    /// A batch after `before`, with `gap` offsets of other producers between them, and `lag` ms later.
     fn batch(before: &RememberedBatch, records: i32, gap: i64, lag: i64) -> RememberedBatch {
         let base_offset = before.place.last_offset.plus(gap);
         RememberedBatch {

@@ -1,23 +1,23 @@
-//! The room that all partitions of a server have for what they remember of producers.
+//! The room for producers that all partitions of a server share.
 //!
-//! Each state counts here what it remembers, and asks how much it may. Guarantees that many partitions with many producers
-//! take a bounded amount of memory together, and that none of them leaves nothing to the others: a state may have an eighth
-//! of what is free, so that the more of them are large, the smaller is what each may have. A state that has outgrown that
-//! gives up those of its own producers that were silent for longest, once it takes in a new one.
+//! Each state counts its producers here, and asks for their bound. Guarantees that many partitions with many producers
+//! take a bounded amount of memory together, and that none of them leaves nothing to the others: a state may have an
+//! eighth of the free room, so that the more of them are large, the smaller is the part of each. A state that has
+//! outgrown its part forgets those of its own producers that were silent for longest, when it adds a new one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use super::PRODUCERS_MAX;
 
-/// Producers that all partitions remember together, about. Each takes some 100 bytes and is remembered twice, as appended and
-/// as settled: that makes 100 MB, and half a million producers, each counted in each of the partitions that it writes to. A
-/// partition has 10,000 of them as long as nine tenths of it are free or taken by others.
+/// Producers that all partitions remember together, about. Each takes some 100 bytes and is remembered twice, as
+/// appended and as settled: that makes 100 MB, and half a million producers, each counted in each of the partitions
+/// that it writes to. A partition may have 10,000 of them until nine tenths of the room are taken.
 pub(crate) const REMEMBERED_MAX: usize = 1_000_000;
-/// The part of what is free that one state may have.
+/// The part of the free room that one state may have.
 const SHARE: usize = 8;
-/// What a state may remember however little is free: the instances of a service of usual size. It takes less memory than the
-/// log has by itself while it is open.
+/// Producers that a state may remember however little is free: the instances of a service of usual size. They take less
+/// memory than the log has by itself while it is open.
 const FLOOR: usize = 32;
 
 /// The room of a server.
@@ -32,7 +32,7 @@ impl ProducerRoom {
         Arc::new(Self { remembered_max, remembered: AtomicUsize::new(0) })
     }
 
-    /// How many are remembered by all that have a part.
+    /// Number of producers that all parts remember.
     pub(crate) fn remembered(&self) -> usize {
         self.remembered.load(Relaxed)
     }
@@ -61,7 +61,7 @@ impl Part {
         }
     }
 
-    /// How many the state may remember.
+    /// Number of producers that the state may remember.
     pub(super) fn producers_max(&self) -> usize {
         self.room.as_ref().map_or(PRODUCERS_MAX, |room| {
             let free = room.remembered_max.saturating_sub(room.remembered());
@@ -84,7 +84,7 @@ impl Drop for Part {
     }
 }
 
-/// What is remembered is the same wherever it is counted.
+/// States with the same producers are equal, whatever their rooms.
 impl PartialEq for Part {
     fn eq(&self, _: &Self) -> bool {
         true

@@ -144,8 +144,8 @@ fn a_log_that_is_only_compacted_loses_what_lies_below_its_start_and_nothing_else
     assert_eq!((decision.delete_count, decision.reason), (1, Some(RetentionReason::BelowLogStart)));
 }
 
-/// How many segments go of a log of which so many are looked at in a time, and where it begins then: in one run of
-/// retention, or in as many as there is something for.
+/// The number of deleted segments and the new log start, if so many segments are looked at in a time: in one run of
+/// retention, or in as many as have something to delete.
 fn in_parts(
     input: RetentionInput<'_>,
     config: &LogConfig,
@@ -191,7 +191,7 @@ proptest! {
             log_start, high_watermark, now: TimestampMs(NOW) };
         let config = config(retention_ms, retention_bytes);
         let decision = decide(input, &config);
-        // A later part may see that what is left lies below the log start, which one decision leaves to the next.
+        // A later part may find remaining segments below the log start, which one decision leaves to the next.
         prop_assert!(in_parts(input, &config, 2, true).0 >= decision.delete_count);
         prop_assert_eq!(in_parts(input, &config, 2, false), in_parts(input, &config, usize::MAX, false));
         prop_assert!(decision.delete_count <= segments.len());

@@ -1,7 +1,7 @@
 //! The CRC-32C of two ranges that lie one behind the other, from the CRCs of both.
 //!
-//! `crc32c::crc32c_combine` says the same. It squares matrices anew at each call, which takes as long as the CRC of
-//! hundreds of KiB; here it is asked for each header that may be one, millions of them where somebody means harm.
+//! `crc32c::crc32c_combine` returns the same. It squares matrices anew at each call, which takes as long as the CRC of
+//! hundreds of KiB; here it is called for each header that may be one, millions of them in an attack.
 //!
 //! A CRC is a polynomial over GF(2), taken modulo the one below, and `n` bytes that follow multiply it by x^(8n). This
 //! is the method of zlib's `crc32_combine_op`; the powers of x are looked up by the four bytes of `n`. Bits are
@@ -11,7 +11,7 @@
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 /// x^0.
 const ONE: u32 = 1 << 31;
-/// x^8: what one byte multiplies by.
+/// x^8: the factor of one byte.
 const BYTE: u32 = 1 << 23;
 
 /// x^(8 · n · 256^k) at `[k][n]`.
@@ -32,7 +32,7 @@ const fn powers() -> [[u32; 256]; 4] {
     powers
 }
 
-/// The product of two polynomials. Without branches: what the bits are is not to be foreseen.
+/// The product of two polynomials. Without branches: the bits cannot be predicted.
 const fn multiply(a: u32, b: u32) -> u32 {
     let (mut product, mut shifted, mut bit) = (0, b, 32);
     while bit > 0 {

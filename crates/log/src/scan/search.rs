@@ -1,18 +1,18 @@
-//! The search for intact batches behind damage. It finds what trying every position finds, and reads each byte once
-//! where that reads it for every header that may be one.
+//! The search for intact batches behind damage. It finds the same batches as a trial of every position, and reads each
+//! byte once, while the trial reads it for every header that may be one.
 //!
-//! Any bytes may look like the header of a batch, and claim that it reaches far: whoever fills records with such
-//! headers would have all that follows read time and again. So one pass goes over the bytes. At each header that may
-//! begin a batch, the CRC of the pass up to there says what it has to be at the claimed end if the batch is intact; when
-//! the pass gets there, the two are compared.
+//! Any bytes may look like the header of a batch, and claim that it reaches far: a client that fills records with such
+//! headers would have all later bytes read time and again. So one pass goes over the bytes. At each header that may
+//! begin a batch, the CRC of the pass up to there gives the CRC at the claimed end of an intact batch; when the pass
+//! gets there, the two are compared.
 //!
-//! What was found lies in wait until all that begins before it is decided, because the first batch is asked for. How
-//! many wait has a bound: once it is met, no more headers are taken in until those are decided, and then another pass
-//! begins with the first position that was left out. So a byte is read once more for each [`CLAIMS_MAX`] headers before
-//! it, however far they claim to reach.
+//! Found batches wait until all headers before them are decided, because the first batch is asked for. The number of
+//! waiting headers has a bound: once it is met, no more headers are admitted until those are decided, and then another
+//! pass begins with the first position that was left out. So a byte is read once more for each [`CLAIMS_MAX`] headers
+//! before it, however far they claim to reach.
 //!
-//! What was read is remembered from one answer to the next: to walk over a file with damage in many places takes no more
-//! than one search.
+//! The results of a pass are remembered from one answer to the next: a walk over a file with damage in many places
+//! costs no more than one search.
 
 use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
@@ -27,10 +27,10 @@ use super::{Bounds, WINDOW_BYTES};
 
 /// Headers that may wait at once. With this many a search holds some 20 MiB.
 const CLAIMS_MAX: usize = 256 * 1024;
-/// The byte that tells nearly all positions from those that may begin a batch.
+/// The byte that distinguishes positions that may begin a batch from nearly all others.
 const MAGIC: u8 = layout::MAGIC_V2 as u8;
 
-/// What is held at once.
+/// Bounds of a search's memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     /// Bytes that are read at once; a header at least.
@@ -57,7 +57,7 @@ struct Candidate {
     is_intact: bool,
 }
 
-/// What the CRC of the pass is at the end of a candidate if that is intact. Ordered by the ends.
+/// The CRC of the pass at the end of a candidate if that is intact. Ordered by the ends.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Claim {
     end: u64,
@@ -67,7 +67,7 @@ struct Claim {
 
 /// A search that is under way.
 ///
-/// Invariants: every position below `looked_upto` was looked at. `crc` is that of the bytes from where the pass began to
+/// Invariants: every position below `looked_upto` was looked at. `crc` is that of the bytes from the pass's begin to
 /// `summed_upto`, which is `looked_upto`, or lies behind it once the bound was met. Each candidate that is not known to
 /// be intact has a claim that ends behind `summed_upto`; a claim whose candidate is gone means nothing.
 #[derive(Debug)]
@@ -102,7 +102,7 @@ impl Search {
         }
     }
 
-    /// Where it ends.
+    /// End of the search.
     pub(super) fn end(&self) -> u64 {
         self.bounds.end
     }
@@ -121,7 +121,8 @@ impl Search {
         if self.looked_upto.max(position) >= self.bounds.end { Next::Nothing } else { Next::Undecided }
     }
 
-    /// Passes over a hole of the file, which has no batch: `next_data` tells where one ends. Whether there was one.
+    /// Passes over a hole of the file, which has no batch: `next_data` tells where one ends. Returns whether there was
+    /// one.
     pub(super) fn skip_hole(
         &mut self,
         next_data: impl FnOnce(u64) -> io::Result<Option<u64>>,
@@ -140,8 +141,8 @@ impl Search {
         Ok(upto > from)
     }
 
-    /// Reads on, by `read`, where [`Self::next`] is undecided about the same position and offset. Answers how many bytes it
-    /// read.
+    /// Reads on, by `read`, if [`Self::next`] is undecided about the same position and offset. Returns how many bytes
+    /// it read.
     pub(super) fn read_on(
         &mut self,
         read: impl FnOnce(&mut [u8], u64) -> io::Result<()>,
@@ -157,7 +158,7 @@ impl Search {
         let mut window = mem::take(&mut self.window);
         window.resize(len, 0);
         read(&mut window, start)?;
-        // A header that the window cuts off is the next one's.
+        // The next window has a header that this one cuts off.
         let is_last = len as u64 == left;
         let upto = if is_last { self.bounds.end } else { start + (len - (layout::HEADER_BYTES - 1)) as u64 };
         if self.looked_upto == start {
@@ -168,14 +169,14 @@ impl Search {
         Ok(len as u64)
     }
 
-    /// Goes on from `from`, with nothing to decide that lies before.
+    /// Goes on from `from`, with nothing to decide before it.
     fn begin_pass(&mut self, from: u64) {
         self.claims.clear();
         (self.looked_upto, self.summed_upto, self.crc) = (from, from, 0);
     }
 
-    /// Takes in the headers that may begin a batch between `start`, where the window begins, and `upto`, until the bound is
-    /// met.
+    /// Admits the headers that may begin a batch between `start`, the begin of the window, and `upto`, until the bound
+    /// is met.
     fn look(&mut self, window: &[u8], start: u64, upto: u64, expected: Offset) {
         for index in 0..index_of(upto, start) {
             if window.get(index + layout::MAGIC) != Some(&MAGIC) {
@@ -193,7 +194,7 @@ impl Search {
         self.looked_upto = upto;
     }
 
-    /// Takes in the header that `bytes` begin with, up to which the CRC goes.
+    /// Admits the header that `bytes` begin with. The CRC goes up to them.
     fn admit(&mut self, bytes: &[u8], position: u64, header: &BatchHeader) {
         let size = header.size_bytes();
         let before = crc32c::crc32c_append(self.crc, &bytes[..layout::ATTRIBUTES]);
@@ -203,7 +204,8 @@ impl Search {
         self.candidates.insert(position, Candidate { base_offset: header.base_offset(), is_intact: false });
     }
 
-    /// Brings the CRC up to `upto`, and decides what ends on the way. `window` holds the bytes from `start` on.
+    /// Brings the CRC up to `upto`, and decides the claims that end on the way. `window` holds the bytes from `start`
+    /// on.
     fn sum(&mut self, window: &[u8], start: u64, upto: u64) {
         while let Some(claim) = self.take_ended(upto) {
             self.append(window, start, claim.end);
@@ -235,7 +237,7 @@ impl Search {
     }
 }
 
-/// Where `position` lies in a window that begins at `start`.
+/// Index of `position` in a window that begins at `start`.
 fn index_of(position: u64, start: u64) -> usize {
     usize::try_from(position - start).expect("inside the window")
 }

@@ -1,5 +1,4 @@
-//! Scans of files in which anything may stand: what they tell, against a model that tries every position, and how much
-//! they read.
+//! Scans of files with any content: their results, against a model that tries every position, and how much they read.
 
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
@@ -28,7 +27,7 @@ pub(crate) struct BytesFile {
 }
 
 impl BytesFile {
-    /// A file of these bytes, of which no more than `read_max` are read in all, however often each.
+    /// A file of these bytes, of which no more than `read_max` are read in all, repeated reads counted.
     pub(crate) fn new(bytes: Vec<u8>, read_max: usize) -> Self {
         let len = bytes.len() as u64;
         Self { bytes, len, read: AtomicU64::new(0), read_max: read_max as u64 }
@@ -39,7 +38,7 @@ impl BytesFile {
         Self { len, ..self }
     }
 
-    /// What was read so far, in bytes.
+    /// Bytes that were read so far.
     pub(crate) fn read_bytes(&self) -> u64 {
         self.read.load(Ordering::Relaxed)
     }
@@ -139,7 +138,7 @@ fn seal(batch: &mut [u8]) {
     batch[CRC..ATTRIBUTES].copy_from_slice(&crc.to_be_bytes());
 }
 
-/// What a scan tells, from its beginning to its end.
+/// A step of a scan's result.
 #[derive(Debug, PartialEq)]
 enum Told {
     Batch { position: u64, base_offset: i64 },
@@ -189,7 +188,7 @@ impl Model<'_> {
     }
 }
 
-/// What a scan tells whose search has these limits.
+/// The result of a scan whose search has these limits.
 fn told_by(file: &BytesFile, mut limits: Option<Limits>) -> Vec<Told> {
     let mut scan = BatchScan::new(file, Offset(BASE), Offset(BASE), 0, file.bytes.len() as u64);
     let mut told = Vec::new();
@@ -228,10 +227,10 @@ impl Chance {
     }
 }
 
-/// A file of intact, damaged and cut batches, bytes of any kind, and headers that claim what lies behind them.
+/// A file of intact, damaged and cut batches, bytes of any kind, and headers that claim the bytes behind them.
 struct Mixture {
     bytes: Vec<u8>,
-    /// Where the headers begin, and how much they claim.
+    /// Positions of the headers, and their claims in bytes.
     claims: Vec<(usize, usize)>,
     offset: i64,
 }
@@ -283,7 +282,7 @@ impl Mixture {
         }
     }
 
-    /// A header, of which less than all may stand before the next thing.
+    /// A header, which may be cut off.
     fn claim(&mut self, chance: &Chance, offset: i64) {
         let size = HEADER_BYTES + chance.below(900);
         let mut header = header(offset, size);
@@ -316,7 +315,7 @@ fn a_scan_tells_what_trying_every_position_tells() {
     assert!(found > 4000 && nothing > 1000, "{found} batches found behind damage, {nothing} times none");
 }
 
-/// Bytes that are full of headers, each of which claims all that lies behind it.
+/// Bytes that are full of headers, each of which claims all bytes behind it.
 fn forged(len: usize, step: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     for at in (0..len - HEADER_BYTES).step_by(step) {
@@ -330,14 +329,14 @@ fn headers_that_claim_all_behind_them_are_searched_in_one_reading() {
     let mut bytes = forged(4 << 20, 64);
     let position = bytes.len() as u64;
     bytes.extend(batch(BASE + 7, b"intact"));
-    // Once for the damage itself, once for what is behind it.
+    // Once for the damage itself, once for the bytes behind it.
     let read_max = bytes.len() * 2 + WINDOW_BYTES;
     let told = told_by(&BytesFile::new(bytes, read_max), None);
     let batch = Told::Batch { position, base_offset: BASE + 7 };
     assert_eq!(told, [Told::Damage { position: 0 }, Told::Found { position, base_offset: BASE + 7 }, batch]);
 }
 
-/// Intact batches with a header between any two that claims all that lies behind it.
+/// Intact batches with a header between any two that claims all bytes behind it.
 pub(crate) fn alternating(len: usize) -> (Vec<u8>, usize) {
     let mut bytes = Vec::new();
     let mut count = 0;
@@ -353,7 +352,7 @@ pub(crate) fn alternating(len: usize) -> (Vec<u8>, usize) {
 #[test]
 fn damage_in_many_places_is_passed_in_one_reading() {
     let (bytes, count) = alternating(1 << 20);
-    // Once for the first damage, once for the search, once for the headers of what is found.
+    // Once for the first damage, once for the search, once for the headers of found batches.
     let read_max = bytes.len() * 3 + WINDOW_BYTES;
     let told = told_by(&BytesFile::new(bytes, read_max), None);
     assert_eq!(told.iter().filter(|told| matches!(told, Told::Batch { .. })).count(), count);

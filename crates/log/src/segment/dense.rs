@@ -1,10 +1,10 @@
-//! Making the index of a segment dense: one from a time when its entries could lie far apart.
+//! Makes the index of a segment dense, if it is from a time when entries could lie far apart.
 //!
-//! A lookup walks from one entry to the next, and proves all that it walks over. Today's entries are as close as
-//! [`INTERVAL_BYTES_MAX`] has it; between those of older indexes a whole segment may lie. Such an index is found where a
-//! lookup would walk, and is replaced by one made from the batches, a piece at a time, so that nobody waits for all of it.
-//! Only the index of a complete segment is replaced, and never one that the batches contradict: it stays as it is.
-//! Before its file is written over, lookups go by the new one in memory: no lookup sees a part of both.
+//! A lookup walks from one entry to the next, and proves all batches on its way. Today's entries are as close as
+//! [`INTERVAL_BYTES_MAX`] has it; between those of older indexes a whole segment may lie. Such an index is found when a
+//! lookup would walk far, and is replaced by one made from the batches, a piece at a time, so that no lookup waits for
+//! all of it. Only the index of a complete segment is replaced, and never one that the batches contradict: it stays as
+//! it is. Before its file is written over, lookups use the new one in memory: no lookup sees a part of both.
 
 use riverrun_env::{File, OpenMode};
 use riverrun_types::Offset;
@@ -38,8 +38,8 @@ pub(super) enum Densing {
         scan: Box<IndexScan>,
         was_used: bool,
     },
-    /// Nothing is to be read any more: the index is dense, or the segment says something else than its index, or cannot be
-    /// read, which is for others to find.
+    /// No more is read: the index is dense, or the segment contradicts it, or cannot be read, which other readers will
+    /// find.
     Done,
 }
 
@@ -69,8 +69,8 @@ impl IndexScan {
         }
     }
 
-    /// Reads on, at most so many bytes and the batch that reaches beyond, up to `end`. Whether that is reached. Fails if known
-    /// entries have other checksums: an index made anew would vouch for what they refute.
+    /// Reads on, at most so many bytes and the batch that reaches beyond, up to `end`. Returns whether that is reached.
+    /// Fails if known entries have other checksums: an index made anew would vouch for the batches that they refute.
     pub(super) fn read_on(
         &mut self,
         segment: &Segment,
@@ -132,7 +132,7 @@ impl Segment {
         let log = self.log_file()?;
         let mut position = start;
         while position < due {
-            // What is wrong here is told by those who walk over it.
+            // Walks over the batches report the fault here.
             let Ok(header) = self.header_at(&*log, position, size_bytes) else { return Ok(false) };
             position += header.size_bytes() as u64;
         }
@@ -140,8 +140,8 @@ impl Segment {
         Ok(position < end)
     }
 
-    /// Reads on to make the index dense. `Yes`: all was read, and [`Self::replace_index`] is to follow. `Never` also where
-    /// the index was made anew already: what was looked up in it since is as near as it can be.
+    /// Reads on to make the index dense. `Yes`: all was read, and [`Self::replace_index`] is to follow. `Never` also if
+    /// the index was made anew already: entries that were looked up since are as near as they can be.
     pub(crate) fn read_for_index(&self) -> Dense {
         let Some(extent) = self.extent() else { return Dense::Never };
         let mut densing = self.densing.lock();
@@ -170,7 +170,7 @@ impl Segment {
         Ok(scan.read_on(self, &*self.log_file()?, end, DENSE_AT_ONCE_BYTES)?)
     }
 
-    /// Forgets how far the index was made anew if nobody has gone on with it since the last call. Waits for nobody.
+    /// Forgets the entries that were made so far if none was added since the last call. Does not wait.
     pub(super) fn forget_unused_scan(&self) {
         let Some(mut densing) = self.densing.try_lock() else { return };
         if let Densing::UnderWay { was_used, .. } = &mut *densing
@@ -180,13 +180,13 @@ impl Segment {
         }
     }
 
-    /// The segment is no longer part of the log: nobody makes its index anew.
+    /// The segment is no longer part of the log: its index is not made anew.
     pub(crate) fn leave_index(&self) {
         *self.densing.lock() = Densing::Done;
     }
 
-    /// Writes the index that was made from the batches over the one that is there, and syncs it; the caller sees to it that no
-    /// other segment takes the files' names meanwhile. Lookups go on in memory until it is durable, and for good if the disk
+    /// Writes the index that was made from the batches over the old one, and syncs it; the caller keeps other segments
+    /// from taking the files' names meanwhile. Lookups go on in memory until it is durable, and for good if the disk
     /// does not take it.
     pub(crate) fn replace_index(&self) -> Result<(), LogError> {
         let densing = std::mem::replace(&mut *self.densing.lock(), Densing::Done);
@@ -211,7 +211,7 @@ impl Segment {
 
     /// Writes these entries, and nothing behind them. Durable when it returns.
     fn write_index(&self, bytes: &[u8]) -> Result<(), LogError> {
-        // Somebody may have taken it away.
+        // It may have been removed.
         let (file, path) = (self.index_file_once(OpenMode::CreateOrOpen)?, self.index_path());
         let end = entry_position(0) + bytes.len() as u64;
         let write = || {
