@@ -1,16 +1,18 @@
-//! The check of one segment, batch by batch, which can be left and gone on with later: for `riverrun log verify`,
-//! for planning a repair and for the scrub.
+//! The check of one segment, batch by batch, which can be paused and resumed: for `riverrun log verify`, for planning a
+//! repair and for the scrub.
 //!
-//! Goes over every batch's CRC and over the running checksums of the index, which find a flipped bit in what a
-//! batch's own CRC leaves out and a batch that was replaced by another valid one. Behind damage it goes on where a batch is
-//! known to begin, and looks for one that is intact where nobody knows.
+//! Goes over every batch's CRC and over the running checksums of the index, which find a flipped bit outside of a
+//! batch's own CRC and a batch that was replaced by another valid one. Behind damage it goes on at the next known begin
+//! of a batch, and searches for an intact one if none is known.
 //!
-//! What a batch's CRC leaves out, its base offset above all, is proved by the next entry of the index only. So what is
-//! wrong between two entries is told once the second one is reached: if its checksum is right, with the headers of damaged
-//! batches as they lie there, all is as it was told; if it is not, the damage begins at the first entry, and nobody knows
-//! which batches between the two are right. Where no entry follows, only offsets without gaps vouch for the batches before.
-//! An index that is damaged itself is a flaw and proves nothing. Of one that is longer than its `.log` lets it be, no more
-//! is read. What the disk does not give back is passed over as damage is.
+//! The bytes outside of a batch's CRC, its base offset above all, are proved by the next entry of the index only. So
+//! flaws between two entries are reported once the second one is reached:
+//! - If its checksum is right, with the headers of damaged batches as they are, only those flaws are reported.
+//! - If it is wrong, the damage begins at the first entry, and it is unknown which batches between the two are right.
+//! - If no entry follows, only offsets without gaps vouch for the batches before.
+//!
+//! An index that is damaged itself is a flaw and proves nothing. Of an index that is too long for its `.log`, no more
+//! is read. Bytes that the disk does not give back are passed over as damage is.
 
 pub(crate) mod boundaries;
 
@@ -33,20 +35,20 @@ pub(crate) enum Half {
     Index,
 }
 
-/// Something that is wrong with a segment.
+/// A fault of a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Flaw {
     pub(crate) half: Half,
-    /// Where in the file.
+    /// Position in the file.
     pub(crate) position: u64,
     pub(crate) what: String,
     /// The first offset that may be hit by it.
     pub(crate) from: Offset,
     /// No offset from here on is hit, if it is known to end.
     pub(crate) until: Option<Offset>,
-    /// Nothing is known to be wrong: the records are more than a bound allows to look at.
+    /// No fault is known: the records are more than a bound allows to check.
     pub(crate) is_unchecked: bool,
-    /// Nothing is known to be wrong but that the disk does not give back this byte of the `.log`.
+    /// No fault is known but that the disk does not give back this byte of the `.log`.
     pub(crate) unreadable_at: Option<u64>,
 }
 
@@ -57,28 +59,28 @@ impl Flaw {
     }
 }
 
-/// Why a check cannot go on at a batch.
+/// The reason why a check cannot go on at a batch.
 struct Obstacle {
     what: String,
     /// As in [`Flaw`].
     unreadable_at: Option<u64>,
 }
 
-/// What is known of a segment before it is checked.
+/// The facts about a segment before it is checked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Facts {
     pub(crate) base: Offset,
-    /// Bytes of batches that must be there.
+    /// Bytes of batches that the file must have.
     pub(crate) size_bytes: u64,
-    /// Where the next segment begins; none for the last one.
+    /// Base offset of the next segment; none for the last one.
     pub(crate) next_base: Option<Offset>,
-    /// From here on every offset must be there: compaction stays below, and leaves gaps.
+    /// From here on no offset may be missing: compaction, which leaves gaps, stays below.
     pub(crate) gapless_from: Option<Offset>,
     /// Whether records are walked, too: the slow part.
     pub(crate) walks_records: bool,
 }
 
-/// What was counted of intact batches.
+/// Counts of intact batches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) batches: u64,
@@ -95,8 +97,8 @@ struct Boundary {
 
 /// A check that is under way.
 ///
-/// Invariants: `cursor` stands at a boundary; what it says of the batches before is right as long as `is_summed`;
-/// entries below `next_entry` lie at or before it; there is a `search` once damage was met; `proven <= joined`; all of
+/// Invariants: `cursor` stands at a boundary; its state of the batches before is right as long as `is_summed`; entries
+/// below `next_entry` lie at or before it; there is a `search` once damage was met; `proven <= joined`; all of
 /// `pending` lies behind `proven`.
 #[derive(Debug)]
 pub(crate) struct SegmentCheck {
@@ -110,16 +112,16 @@ pub(crate) struct SegmentCheck {
     proven: Boundary,
     /// From `proven` up to here each batch begins at the offset where the one before it ends.
     joined: Boundary,
-    /// What is wrong behind `proven`, as far as it is known before the next entry is.
+    /// The flaws behind `proven`, as far as they are known before the next entry is reached.
     pending: Vec<Flaw>,
     search: Option<Search>,
-    /// Where batches begin is only guessed from here on.
+    /// From here on the begins of batches are only guessed.
     is_guessing: bool,
     pub(crate) counts: Counts,
     pub(crate) flaws: Vec<Flaw>,
 }
 
-/// Where a check has stopped.
+/// The reason why a check has stopped.
 enum Stop {
     /// On the way, to go on later.
     Paused,
@@ -154,7 +156,7 @@ impl SegmentCheck {
         check
     }
 
-    /// Where the check stands in the `.log`.
+    /// Position of the check in the `.log`.
     pub(crate) fn position(&self) -> u64 {
         self.cursor.position
     }
@@ -164,8 +166,8 @@ impl SegmentCheck {
         self.expected
     }
 
-    /// Goes on over about `bytes_max` bytes; `true` at the end. Behind damage it may search as many more for what
-    /// follows, and tells of the damage once the next entry of the index is reached. Fails if the system cannot read.
+    /// Goes on over about `bytes_max` bytes; `true` at the end. Behind damage it may search as many more for intact
+    /// batches, and reports the damage once the next entry of the index is reached. Fails if the system cannot read.
     pub(crate) fn run(&mut self, file: &dyn File, bytes_max: u64) -> io::Result<bool> {
         let len = file.len()?;
         let size_bytes = self.facts.size_bytes.min(len);
@@ -177,7 +179,7 @@ impl SegmentCheck {
         if matches!(stop, Ok(Stop::Paused)) {
             return Ok(false);
         }
-        // No entry follows that says more.
+        // No entry follows that would prove more.
         self.flaws.append(&mut self.pending);
         match stop? {
             Stop::Paused | Stop::NothingFollows => {}
@@ -231,12 +233,12 @@ impl SegmentCheck {
         self.flaws.push(Flaw::new(half, at, what, until));
     }
 
-    /// Notes what is wrong until the next entry says whether the batches before it are right.
+    /// Notes a flaw until the next entry shows whether the batches before it are right.
     fn suspect(&mut self, at: Boundary, what: impl Into<String>, until: Option<Offset>) {
         self.pending.push(Flaw::new(Half::Log, at, what, until));
     }
 
-    /// Goes on behind the damage that `scan` stands at, if it is known where the batches do; `false` if it is not.
+    /// Goes on behind the damage at which `scan` stands, if the next batch's begin is known; `false` if it is not.
     fn pass_damage<'f>(
         &mut self,
         scan: &mut BatchScan<'f>,
@@ -266,8 +268,8 @@ impl SegmentCheck {
         Ok(!self.is_guessing)
     }
 
-    /// Steps over damage to what looks like the next intact batch; `false` if there is none. It may be what a client has sent
-    /// as a value: it is counted, and does not say where the damage ends.
+    /// Steps over damage to the next bytes that look like an intact batch; `false` if there are none. A client may have
+    /// sent them as a value: they are counted, and do not show where the damage ends.
     fn skip(&mut self, scan: &mut BatchScan<'_>, obstacle: &Obstacle) -> io::Result<bool> {
         self.suspect_here(scan, obstacle, self.facts.next_base)?;
         self.flaws.append(&mut self.pending);
@@ -281,8 +283,8 @@ impl SegmentCheck {
         Ok(is_found)
     }
 
-    /// Suspects the batch that `scan` stands at. If its offset is too low, that of one before it may be too high instead: then
-    /// all are suspected from where offsets have a gap.
+    /// Suspects the batch at which `scan` stands. If its offset is too low, that of an earlier one may be too high
+    /// instead: then all from the first gap of offsets on are suspected.
     fn suspect_here(
         &mut self,
         scan: &mut BatchScan<'_>,
@@ -300,8 +302,8 @@ impl SegmentCheck {
         Ok(())
     }
 
-    /// Tells of the batches between what is proven and the entry at `position`, which says `offset`, where a header of theirs is
-    /// in no batch: nobody knows which of them were written. If the disk does not give it back, nothing else is known to be wrong.
+    /// Reports the batches between `proven` and the entry at `position`, with `offset`, if one of their headers is in
+    /// no batch: any of them may be wrong. If the disk does not give it back, no other fault is known.
     fn blame_unless_unreadable(&mut self, position: u64, offset: Offset) {
         if self.pending.iter().any(|flaw| flaw.unreadable_at.is_none()) {
             return self.blame(position, offset);
@@ -312,8 +314,8 @@ impl SegmentCheck {
         }
     }
 
-    /// Tells of the batches between what is proven and the entry at `position`, which says `offset`: they are not those that
-    /// were written, and nobody knows which of them.
+    /// Reports the batches between `proven` and the entry at `position`, with `offset`: they are not the written ones,
+    /// and any of them may be wrong.
     fn blame(&mut self, position: u64, offset: Offset) {
         let what = match self.pending.drain(..).next() {
             Some(first) if first.position == self.proven.position => first.what,
@@ -356,7 +358,7 @@ impl SegmentCheck {
         }
     }
 
-    /// Believes an entry, because what was before it is damaged.
+    /// Believes an entry, because the batches before it are damaged.
     fn adopt(&mut self, entry: &IndexEntry) {
         self.cursor.running_checksum = entry.running_checksum;
         self.cursor.max_timestamp = entry.max_timestamp;
@@ -365,7 +367,7 @@ impl SegmentCheck {
         self.prove();
     }
 
-    /// All before the cursor is proven, or was told of.
+    /// All before the cursor is proven, or was reported.
     fn prove(&mut self) {
         self.proven = self.at(self.cursor.position);
         self.joined = self.proven;
@@ -389,8 +391,8 @@ impl SegmentCheck {
             let what = format!("ends at offset {end}, above the next segment's {next_base}");
             return self.find(Half::Log, self.joined, what, Some(end));
         }
-        // Compaction may have removed the last batches. Then the index says where they ended; an empty segment has
-        // no entry that could.
+        // Compaction may have removed the last batches. Then the index has their end; an empty segment has no entry for
+        // it.
         let indexed_end = match last {
             Some(entry) if is_whole => self.facts.base.plus(i64::from(entry.relative_offset)),
             _ if position == 0 || !is_whole => next_base,
@@ -405,7 +407,7 @@ impl SegmentCheck {
     fn check_gap(&mut self, batch: &ScannedBatch) {
         let expected = self.expected;
         let may_come = self.facts.gapless_from.is_none_or(|from| batch.may_come_at(expected, from));
-        // Behind damage there is a gap, which was told of.
+        // Behind damage there is a gap, which was reported.
         if self.is_summed && !may_come {
             let found = batch.header.base_offset();
             let what = format!("offset {found} where {expected} must come");
@@ -413,7 +415,7 @@ impl SegmentCheck {
         }
     }
 
-    /// Counts a batch, and walks its records if that is wanted.
+    /// Counts a batch, and walks its records on request.
     fn take(&mut self, scan: &BatchScan<'_>, batch: &ScannedBatch) -> io::Result<()> {
         self.cursor.pass(&batch.header, &batch.stamp);
         let (base, next) = (batch.header.base_offset(), batch.header.next_offset());

@@ -1,6 +1,6 @@
-//! What all log dirs of a store use together: journals, the write cache, the bound of open logs.
+//! The resources that all log dirs of a store share: journals, the write cache, the bound of open logs.
 //!
-//! Logs of partitions see the journals through [`StoreShared`], which knows neither logs nor log dirs.
+//! Logs of partitions use the journals through [`StoreShared`], which knows neither logs nor log dirs.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -31,18 +31,18 @@ pub(crate) struct StoreShared {
     pub(crate) journals: Vec<Arc<Journal>>,
     options: StoreOptions,
     pub(crate) cache: WriteCache,
-    /// What the partition has that was asked for last.
+    /// The options of the partition that was asked for last.
     config: Mutex<Arc<LogConfig>>,
-    /// Set once nothing of the journals' earlier lives is left to be brought into the logs.
+    /// Set once all entries of the journals' earlier lives are in the logs.
     is_recovered: AtomicBool,
     is_closing: AtomicBool,
-    /// When there is no time left to settle, in nanoseconds of monotonic time; [`NO_END`] while nobody is in haste.
+    /// The end of the time to settle, in nanoseconds of monotonic time; [`NO_END`] while no close is in haste.
     settle_until_ns: AtomicU64,
-    /// Some partition has a mark of damage: it is checked when it is opened.
+    /// Some partition has a damage marker: it is checked when it is opened.
     has_damage_marks: AtomicBool,
-    /// What wakes who settles each of the log dirs, once all of them are there.
+    /// These wake the settlers of the log dirs, once all of them are there.
     alarms: OnceLock<Vec<Arc<Alarm>>>,
-    /// How many partitions of each topic have reached another level since somebody asked.
+    /// Number of partitions of each topic that have reached another level since the last [`Self::take_reached`].
     reached: Mutex<BTreeMap<(TopicId, DurabilityLevel), usize>>,
 }
 
@@ -63,8 +63,8 @@ impl StoreShared {
         }
     }
 
-    /// The same options as `config`, in the same memory as those of the partition before, if these are no others: ten
-    /// thousand partitions of a topic look at theirs with each batch.
+    /// The same options as `config`, in the same memory as those of the partition before, if they are equal: ten
+    /// thousand partitions of a topic read theirs with each batch.
     pub(crate) fn share_config(&self, config: Arc<LogConfig>) -> Arc<LogConfig> {
         let mut last = self.config.lock();
         if **last != *config {
@@ -78,7 +78,7 @@ impl StoreShared {
         self.options.reserve_bytes
     }
 
-    /// Why a log dir is away, if the caller has said so.
+    /// The reason why a log dir is away, if the caller has given one.
     pub(crate) fn absence_of(&self, dir: &Path) -> Option<&str> {
         self.options.absent_dirs.get(dir).map(String::as_str)
     }
@@ -90,12 +90,12 @@ impl StoreShared {
 
     /// Its place among the journals.
     pub(crate) fn journal_index_of(&self, id: PartitionId) -> Option<usize> {
-        // The same in every version of the program: what is not settled is found where it was put.
+        // The same in every version of the program: unsettled entries are found where they were put.
         let hash = crc32c::crc32c(&stream_of(id).0) as usize;
         hash.checked_rem(self.journals.len())
     }
 
-    /// Where appends of a level go.
+    /// The way of appends of a level.
     pub(crate) fn mode_of(&self, level: DurabilityLevel) -> Result<Mode, LogError> {
         let wants_journal =
             level.syncs_locally() || (self.options.journal_async_write && !self.journals.is_empty());
@@ -106,7 +106,7 @@ impl StoreShared {
         }
     }
 
-    /// Fails while the journals' earlier lives are not in the logs.
+    /// Fails while the entries of the journals' earlier lives are not in the logs.
     pub(crate) fn check_recovered(&self) -> Result<(), LogError> {
         if self.is_recovered.load(Ordering::Acquire) { Ok(()) } else { Err(LogError::NotRecovered) }
     }
@@ -124,7 +124,7 @@ impl StoreShared {
         self.is_closing.store(true, Ordering::Release);
     }
 
-    /// What is not settled at monotonic time `until` is left to the journals.
+    /// Entries that are not settled at monotonic time `until` are left to the journals.
     pub(crate) fn settle_until(&self, until: Duration) {
         self.settle_until_ns.store(u64::try_from(until.as_nanos()).unwrap_or(NO_END), Ordering::Release);
     }
@@ -147,23 +147,23 @@ impl StoreShared {
         self.has_damage_marks.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a mark of damage was seen since the start.
+    /// Whether a damage marker was seen since the start.
     pub(crate) fn has_damage_marks(&self) -> bool {
         self.has_damage_marks.load(Ordering::Relaxed)
     }
 
-    /// These wake who settles each of the log dirs.
+    /// These wake the settlers of the log dirs.
     pub(crate) fn set_alarms(&self, alarms: Vec<Arc<Alarm>>) {
         self.alarms.get_or_init(|| alarms);
     }
 
-    /// Wakes who settles any of the log dirs.
+    /// Wakes the settlers of all log dirs.
     pub(crate) fn raise_alarms(&self) {
         self.alarms.get().into_iter().flatten().for_each(|alarm| alarm.raise());
     }
 
-    /// So many bytes that a log dir has in tails are worth to be settled once the write cache is half full. All dirs that
-    /// have less have half of that together, so that one of them has enough then.
+    /// With so many bytes in tails a log dir is worth settling once the write cache is half full. All dirs with fewer
+    /// have half of that together, so that one of them has enough then.
     pub(crate) fn worth_settling_bytes(&self) -> u64 {
         let dirs = self.alarms.get().map_or(1, Vec::len).max(1) as u64;
         self.cache.bytes_max() / 4 / dirs
@@ -178,7 +178,7 @@ impl StoreShared {
         std::mem::take(&mut self.reached.lock())
     }
 
-    /// Whether some journal has come so far that it should be given files back, or has no room for more.
+    /// Whether some journal should be given files back, or has no room for more.
     pub(crate) fn is_journal_half_full(&self) -> bool {
         self.journals.iter().any(|journal| journal.wants_settling())
     }
@@ -198,7 +198,7 @@ impl Pressure for StoreShared {
     }
 }
 
-/// What the journal calls a partition.
+/// The journal's name of a partition.
 pub(crate) fn stream_of(id: PartitionId) -> StreamId {
     let mut stream = [0; 20];
     stream[..16].copy_from_slice(&id.topic.0);
@@ -206,7 +206,7 @@ pub(crate) fn stream_of(id: PartitionId) -> StreamId {
     StreamId(stream)
 }
 
-/// The partition that the journal calls so.
+/// The partition with this name in the journal.
 pub(crate) fn partition_of(stream: StreamId) -> PartitionId {
     let (topic, index) = stream.0.split_at(16);
     PartitionId {

@@ -1,11 +1,12 @@
 //! Whether a log dir has room: a reserve that clients may not use, and the end of all space.
 //!
-//! The reserve is for what must go on while producers wait: group offsets, deletion, checkpoints. The dir is measured now
-//! and then and after each shortage, not at each append; when space comes back, the next measurement finds it. What was
-//! appended since, and what only the journal has yet, will need room as well and is taken off: otherwise a burst of
-//! producers would be through the reserve before anybody looks. Compaction of clients' logs keeps off the reserve as well;
-//! that of the server's own may use it, because nothing else takes the group offsets back that go on in it, but for a floor
-//! that these need meanwhile. Both have the dir measured before each piece that they write.
+//! The reserve is for work that must go on while producers wait: group offsets, deletion, checkpoints. The dir is
+//! measured now and then and after each shortage, not at each append; when space comes back, the next measurement finds
+//! it. Records that were appended since, and those that only the journal has, will need room as well and are
+//! subtracted: otherwise a burst of producers would use up the reserve before the next measurement. Compaction of
+//! clients' logs keeps off the reserve as well. That of the server's own logs may use it, because only compaction
+//! removes the group offsets that go on in it; it leaves a floor for them. Both have the dir measured before each piece
+//! that they write.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
@@ -16,38 +17,38 @@ use crate::write_cache::take_off;
 
 /// Compaction of the server's own logs leaves this share of the reserve.
 const FLOOR_SHARE: u64 = 8;
-/// In the reserve, an own log's active segment that has this share of it is not waited for any longer. Group offsets lie in 50
-/// logs unless configured otherwise.
+/// In the reserve, an own log's active segment of this share of it is ended. Group offsets lie in 50 logs unless
+/// configured otherwise.
 const ROLL_SHARE: u64 = 128;
 
 const AMPLE: u8 = 0;
 /// Less is left than the reserve.
 const RESERVE: u8 = 1;
-/// What the journal has cannot be brought into the segments.
+/// The journal's entries cannot be brought into the segments.
 const FULL: u8 = 2;
 
-/// The room of one log dir as it was measured last, and what became of it since.
+/// The room of one log dir at the last measurement, and the changes since.
 ///
-/// Invariants: `unsettled_bytes` is the dir's part of what the write cache counts.
+/// Invariants: `unsettled_bytes` is the dir's part of the write cache's count.
 #[derive(Debug)]
 pub(crate) struct Space {
     reserve_bytes: u64,
     state: AtomicU8,
-    /// What was free when it was measured, without what was unsettled then and what was appended since.
+    /// Free bytes at the last measurement, without those that were unsettled then and those that were appended since.
     left_bytes: AtomicI64,
     unsettled_bytes: AtomicU64,
-    /// What was free when it was measured last since settling found no room: more than that is worth another try.
+    /// Free bytes at the last measurement since settling found no room: with more of them another attempt is worth it.
     free_when_full: AtomicU64,
 }
 
-/// What a measurement has found.
+/// The result of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Measured {
     /// As before.
     Same,
     /// Clients are refused now, or no longer.
     Other,
-    /// The dir is full, and there is more room than when settling found none: it should be tried again.
+    /// The dir is full, and there is more room than when settling found none: another attempt is due.
     WorthATry,
 }
 
@@ -73,7 +74,7 @@ impl Space {
         if has_room && !self.is_full() { Ok(()) } else { Err(self.refusal(dir)) }
     }
 
-    /// Bytes that compaction of a log that `origin` appends to may write, as it was measured last; none to a full dir.
+    /// Bytes that compaction of a log that `origin` appends to may write, by the last measurement; none in a full dir.
     pub(crate) fn room_bytes(&self, origin: AppendOrigin) -> u64 {
         let kept_bytes = match origin {
             AppendOrigin::Client => self.reserve_bytes,
@@ -84,12 +85,12 @@ impl Space {
         if self.is_full() { 0 } else { room_bytes }
     }
 
-    /// How large the active segment of an own log may become now before compaction should get at it.
+    /// The size of an own log's active segment at which compaction should get at it.
     pub(crate) fn own_active_bytes_max(&self) -> u64 {
         if self.is_in_reserve() { self.reserve_bytes / ROLL_SHARE } else { u64::MAX }
     }
 
-    /// The answer to what there is no room for.
+    /// The error of a request without room.
     pub(crate) fn refusal(&self, dir: &Path) -> LogError {
         LogError::DirFull {
             path: dir.to_path_buf(),
@@ -98,7 +99,7 @@ impl Space {
         }
     }
 
-    /// Never without a reserve: then the disk itself says when it is full.
+    /// Never without a reserve: then the disk itself refuses when it is full.
     fn is_in_reserve(&self) -> bool {
         self.reserve_bytes > 0 && self.left_bytes.load(Ordering::Relaxed) < to_signed(self.reserve_bytes)
     }
@@ -118,19 +119,19 @@ impl Space {
         take_off(&self.unsettled_bytes, bytes);
     }
 
-    /// Bytes that need room and have none yet. Read before what is available: what is settled in between counts twice
-    /// then, and not at all the other way round.
+    /// Bytes that need room and have none yet. Read before the free space: bytes that are settled in between count
+    /// twice then, and not at all the other way round.
     pub(crate) fn unsettled_bytes(&self) -> u64 {
         self.unsettled_bytes.load(Ordering::Relaxed)
     }
 
-    /// So much is available now, and so much of it is promised already.
+    /// So much is free now, and so much of it is promised already.
     pub(crate) fn measured(&self, available_bytes: u64, unsettled_bytes: u64) -> Measured {
         let left_bytes = to_signed(available_bytes).saturating_sub(to_signed(unsettled_bytes));
         self.left_bytes.store(left_bytes, Ordering::Relaxed);
         let measured = if self.is_in_reserve() { RESERVE } else { AMPLE };
         let other = if measured == AMPLE { RESERVE } else { AMPLE };
-        // A full dir stays full until something could be written.
+        // A full dir stays full until a write has succeeded.
         if self.is_full() {
             let before = self.free_when_full.swap(available_bytes, Ordering::Relaxed);
             return if available_bytes > before { Measured::WorthATry } else { Measured::Same };
@@ -140,7 +141,7 @@ impl Space {
         if is_other { Measured::Other } else { Measured::Same }
     }
 
-    /// Settling found no room. The measurement that follows says how much there was.
+    /// Settling found no room. The next measurement shows how much there was.
     pub(crate) fn found_full(&self) {
         self.free_when_full.store(u64::MAX, Ordering::Relaxed);
         self.state.store(FULL, Ordering::Relaxed);

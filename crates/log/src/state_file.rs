@@ -1,8 +1,9 @@
-//! The state file of a partition: what has to be known at one of its offsets without the log below it, which are its leader
-//! epochs and its idempotent producers.
+//! The state file of a partition: its state at one offset that must be known without the log below it, which are its
+//! leader epochs and its idempotent producers.
 //!
-//! One lies beside each sealed segment, written when that ends, so that the segment can be used without those before it.
-//! Where a checkpoint has no room for the producers, it names the state file of the offset that it goes on from.
+//! One lies beside each sealed segment, written at the segment's end, so that the segment can be used without those
+//! before it. If a checkpoint has no room for the producers, it names the state file of the offset that it goes on
+//! from.
 //!
 //! ```text
 //! <offset, 20 digits>.state
@@ -17,12 +18,12 @@
 //! ```
 //! All big-endian. The version rises with each change of layout; a newer one is refused by name.
 //!
-//! A state file is made anew from the state file before it and from the headers of the batches since, so a damaged or a missing
-//! one costs nothing but that, as long as these batches are there.
+//! A state file is made anew from the state file before it and from the headers of the batches since, so a damaged or a
+//! missing one costs nothing but that, as long as these batches exist.
 //!
-//! Guarantees: a flipped, missing or added byte is found; decoding is bounded by the length of the input; the state of another
-//! partition or another offset is refused, and so is one that speaks of what lies at its offset or beyond. Writing and
-//! syncing is the caller's.
+//! Guarantees: a flipped, missing or added byte is found; decoding is bounded by the length of the input; the state of
+//! another partition or another offset is refused, and so is one with records at its offset or beyond. The caller
+//! writes and syncs.
 
 use riverrun_types::{Offset, PartitionId};
 
@@ -45,7 +46,7 @@ const STATE_MAGIC: [u8; 8] = *b"RRlstate";
 pub struct LogState {
     /// The leader epochs that began below the offset.
     pub epochs: EpochCache,
-    /// What the batches below the offset say of their producers.
+    /// The producers of the batches below the offset.
     pub producers: ProducerStates,
 }
 

@@ -1,11 +1,11 @@
 //! All logs of one server: its log dirs, and the partitions in them.
 //!
-//! Opening the store costs the same for ten partitions as for ten thousand, apart from reading the checkpoints,
-//! and it does not matter how the server stopped: partitions are opened, and recovered, at their first use.
-//! What the journals hold is the exception: [`LogStore::recover`] brings it into the logs before anything is served.
-//! Threads belong to the caller, who calls [`LogStore::checkpoint_dir`] and [`LogStore::close_idle`] now and then, and has a
-//! thread for each log dir that does nothing but [`LogStore::wait_for_settling`] and [`LogStore::settle_dir`]: a dir whose
-//! disk is slow, or hangs, holds up its own partitions only.
+//! Opening the store costs the same for ten partitions as for ten thousand, apart from reading the checkpoints, and it
+//! does not matter how the server stopped: partitions are opened, and recovered, at their first use. The journals'
+//! entries are the exception: [`LogStore::recover`] brings them into the logs before anything is served. Threads belong
+//! to the caller. It calls [`LogStore::checkpoint_dir`] and [`LogStore::close_idle`] now and then, and has a thread for
+//! each log dir that does nothing but [`LogStore::wait_for_settling`] and [`LogStore::settle_dir`]: a dir whose disk is
+//! slow, or hangs, holds up its own partitions only.
 
 mod backoff;
 mod closing;
@@ -45,7 +45,7 @@ use crate::partition_log::{KnownPartition, PartitionLog, counterpart};
 use crate::shared::StoreShared;
 use crate::write_cache::WriteCache;
 
-/// What recovery has brought from the journals into the logs.
+/// The entries that recovery has brought from the journals into the logs.
 #[derive(Clone, Debug, Default)]
 pub struct RecoveryReport {
     /// Entries that no checkpoint had covered, and that the logs have now.
@@ -60,9 +60,9 @@ pub struct RecoveryReport {
     pub dropped_entries: u64,
     /// Entries whose log dir cannot take them now; the journal keeps them aside.
     pub held_entries: u64,
-    /// Partitions that nobody knows, and how many entries of each the journals keep aside.
+    /// Unknown partitions, and how many entries of each the journals keep aside.
     pub unknown: BTreeMap<PartitionId, u64>,
-    /// Partitions that went offline, and why.
+    /// Partitions that went offline, with the reasons.
     pub offline: Vec<(PartitionId, LogError)>,
 }
 
@@ -71,15 +71,16 @@ pub struct RecoveryReport {
 pub enum Closed {
     /// The next start finds nothing to recover.
     InOrder,
-    /// There was no time for that. The next start reads so many bytes from the journals, and recovers logs at their first use.
+    /// There was no time for that. The next start reads so many bytes from the journals, and recovers logs at their
+    /// first use.
     LeftToJournals {
-        /// What the journals have from the first entry on that is not settled.
+        /// Bytes of the journals from the first unsettled entry on.
         bytes: u64,
     },
 }
 
 impl Closed {
-    /// The same where some log dir's last checkpoint was left out.
+    /// As before, but some log dir's last checkpoint was left out.
     fn or_left(self) -> Self {
         match self {
             Self::InOrder => Self::LeftToJournals { bytes: 0 },
@@ -96,19 +97,19 @@ pub struct LogStore {
     env: Env,
     shared: Arc<StoreShared>,
     dirs: Vec<Arc<DirLogs>>,
-    /// What the journals' earlier lives have left, until it is recovered.
+    /// The entries of the journals' earlier lives, until they are recovered.
     replays: Mutex<Vec<Replay>>,
-    /// Partitions that could not take what the journals have of them, for want of room mostly.
+    /// Partitions that could not take their entries from the journals, mostly because room was short.
     waiting: Mutex<Vec<Waiting>>,
-    /// Names under which the journals kept something aside when they were opened.
+    /// Names under which the journals kept entries aside when they were opened.
     found_aside: HashSet<String>,
-    /// Partitions that nobody knows and of which the journals keep something aside.
+    /// Unknown partitions with entries that the journals keep aside.
     unknown: Mutex<Vec<PartitionId>>,
 }
 
 impl LogStore {
-    /// Opens journals and log dirs and makes those that are not there. A log dir that is away or cannot be opened has
-    /// failed, and the others go on; without any that can, or if another server uses one, this fails. With journals,
+    /// Opens journals and log dirs and makes missing ones. A log dir that is away or cannot be opened has failed, and
+    /// the others go on; if none can be opened, or another server uses one, this fails. With journals,
     /// [`Self::recover`] comes next.
     pub fn open(env: &Env, dirs: &[PathBuf], options: StoreOptions) -> Result<Self, LogError> {
         let mut journals = Vec::with_capacity(options.journal_dirs.len());
@@ -138,22 +139,22 @@ impl LogStore {
         })
     }
 
-    /// The memory of what is in no segment yet.
+    /// The memory of records that are in no segment yet.
     pub fn write_cache(&self) -> &WriteCache {
         &self.shared.cache
     }
 
-    /// Whether who appends should be held up until there is room in the write cache. What waits there for room on a disk, or
-    /// for a log dir that has failed or is the only one and does not answer, does not count, because nobody knows for how long: who would append to the same journal
-    /// or log dir is refused, and the others take no more than the cache. What waits for both counts twice, so that they may
-    /// take as much more. What a partition has that [alone cannot be written to](Self::unwritable) has left the cache's
-    /// count, as far as there was room beside it.
+    /// Whether producers should be held up until there is room in the write cache. Bytes do not count while they wait
+    /// without a bound: for room on a disk, or for a log dir that has failed, or that is the only one and does not
+    /// answer. Producers for the same journal or log dir are refused then, and the others take no more than the cache.
+    /// Bytes that wait for both are subtracted twice, so that others may take as much more. Bytes of partitions that
+    /// [alone cannot be written to](Self::unwritable) have left the cache's count, as far as there was room beside it.
     pub fn is_write_cache_full(&self) -> bool {
         let cache = self.write_cache();
         cache.is_full() && self.write_cache_used_bytes() >= cache.bytes_max()
     }
 
-    /// What the write cache holds of what can be settled, as [`Self::is_write_cache_full`] counts it.
+    /// Bytes in the write cache that can be settled, as [`Self::is_write_cache_full`] counts them.
     pub fn write_cache_used_bytes(&self) -> u64 {
         let in_journals: u64 = self.journals().map(Journal::waiting_bytes).sum();
         let stuck_dirs = self.dirs.iter().filter(|logs| logs.dir.takes_nothing() || logs.dir.is_stuck());
@@ -161,8 +162,8 @@ impl LogStore {
         self.write_cache().bytes().saturating_sub(in_journals + in_dirs)
     }
 
-    /// Bytes in the write cache that log dir `dir_index` has to settle; none if it takes nothing, so that who would append to
-    /// it is refused.
+    /// Bytes in the write cache that log dir `dir_index` has to settle; `None` if it takes nothing, so that its
+    /// producers are refused.
     pub fn dir_unsettled_bytes(&self, dir_index: usize) -> Option<u64> {
         let logs = &self.dirs[dir_index];
         (!logs.dir.takes_nothing() && !logs.dir.is_stuck()).then(|| logs.dir.space().unsettled_bytes())
@@ -173,18 +174,18 @@ impl LogStore {
         self.shared.journals.iter().map(|journal| &**journal)
     }
 
-    /// Whether the journals keep something aside that is in no segment, maybe: they must not be taken away.
+    /// Whether the journals keep entries aside that may be in no segment: these journals must not be taken away.
     pub fn has_aside(&self) -> bool {
         self.shared.journals.iter().any(|journal| !journal.held().is_empty())
     }
 
-    /// Partitions that nobody knew at the start and of which the journals keep something aside. Nothing of it goes until
-    /// a start at which they are known, or somebody takes the files away.
+    /// Partitions that were unknown at the start and have entries that the journals keep aside. These stay until a
+    /// start at which the partitions are known, or an administrator moves the files away.
     pub fn unknown_partitions(&self) -> Vec<PartitionId> {
         self.unknown.lock().clone()
     }
 
-    /// The files in which the journals keep what they have of partitions that nobody knows.
+    /// The side files with entries of unknown partitions.
     pub fn unknown_files(&self) -> Vec<PathBuf> {
         let journals = self.shared.journals.iter();
         let holding =
@@ -192,13 +193,13 @@ impl LogStore {
         holding.map(|journal| journal.dir().join(format!("held-{}-*", side_files::UNKNOWN_NAME))).collect()
     }
 
-    /// How many logs are open.
+    /// Number of open logs.
     pub fn open_log_count(&self) -> usize {
         self.shared.open_logs.count()
     }
 
-    /// How many idempotent producers all open logs remember: each in each partition that it writes to, as appended and as
-    /// settled.
+    /// Number of idempotent producers that all open logs remember: each in each partition that it writes to, as
+    /// appended and as settled.
     pub fn remembered_producers(&self) -> usize {
         self.shared.open_logs.producers().remembered()
     }
@@ -213,12 +214,12 @@ impl LogStore {
         self.dirs[dir_index].path()
     }
 
-    /// Whether every log dir was closed in order when it was used last.
+    /// Whether the last server closed every log dir in order.
     pub fn was_clean(&self) -> bool {
         self.dirs.iter().all(|logs| logs.dir.was_clean())
     }
 
-    /// Why a log dir has failed, if it has.
+    /// The reason why a log dir has failed, if it has.
     pub fn dir_failure(&self, dir_index: usize) -> Option<LogError> {
         self.dirs[dir_index].dir.check_usable().err()
     }
@@ -247,15 +248,15 @@ impl LogStore {
         Ok(logs.partition(id, config, epoch))
     }
 
-    /// The handle of a partition in log dir `dir_index`, if somebody has asked for it since the start: its log may be
-    /// open although nobody holds it.
+    /// The handle of a partition in log dir `dir_index`, if it was made since the start: its log may be open although
+    /// the handle is not held.
     pub fn handle(&self, id: PartitionId, dir_index: usize) -> Option<Arc<PartitionLog>> {
         self.dirs[dir_index].handle(id)
     }
 
-    /// What acked records of a partition in log dir `dir_index` survive now, where its options ask for `wanted`. What a
-    /// process that did not stop in order has left counts as unsynced until [`Self::sync_found`], as far as nobody has
-    /// looked at it. Opens nothing and waits for nobody.
+    /// The level that acked records of a partition in log dir `dir_index` survive now, if its options ask for `wanted`.
+    /// Records of an earlier process that did not stop in order count as unsynced until [`Self::sync_found`], unless
+    /// their log was opened since. Opens nothing and does not wait.
     pub fn level_reached(
         &self,
         id: PartitionId,
@@ -264,22 +265,22 @@ impl LogStore {
     ) -> DurabilityLevel {
         let logs = &self.dirs[dir_index];
         logs.handle(id).and_then(|log| log.level_now()).unwrap_or_else(|| {
-            // A partition without files has nothing that was found: it was made since.
+            // A partition without files has nothing from an earlier process.
             let may_be_found = || logs.dir.holds(id).unwrap_or(true);
             let is_unknown = wanted.syncs_locally() && !logs.dir.has_synced_found() && may_be_found();
             if is_unknown { counterpart(wanted) } else { wanted }
         })
     }
 
-    /// Records of a partition in log dir `dir_index` that are appended and not synced yet. Opens nothing; of a partition
-    /// that was not opened since the start it knows none.
+    /// Records of a partition in log dir `dir_index` that are appended and not synced yet. Opens nothing; 0 for a
+    /// partition that was not opened since the start.
     pub fn unsynced_records(&self, id: PartitionId, dir_index: usize) -> i64 {
         self.dirs[dir_index].handle(id).map_or(0, |log| log.unsynced_records())
     }
 
-    /// Syncs what a process before this one has left in log dir `dir_index`, if it did not stop in order: also what belongs to
-    /// partitions that nobody opens survives a power cut then. Does nothing the second time. A dir that cannot be synced
-    /// fails, and says so.
+    /// Syncs the bytes that an earlier process has left in log dir `dir_index`, if it did not stop in order: those of
+    /// partitions that are never opened survive a power cut then, too. Does nothing the second time. A dir that cannot
+    /// be synced fails, and logs it.
     pub fn sync_found(&self, dir_index: usize) {
         let logs = &self.dirs[dir_index];
         if !logs.dir.is_open() {
@@ -290,20 +291,20 @@ impl LogStore {
         }
     }
 
-    /// Removes a partition and its files. Whoever holds the handle gets [`LogError::Deleted`].
+    /// Removes a partition and its files. Later calls through its handle fail with [`LogError::Deleted`].
     pub fn delete(&self, id: PartitionId, dir_index: usize) -> Result<(), LogError> {
         self.dirs[dir_index].delete(id)
     }
 
-    /// Looks whether log dirs, logs that are open, and journals are still what was opened: directories and files may be taken
-    /// away, or others be put in their place. What is not any more takes nothing from now on. In each log dir the caller keeps
-    /// `files`. Waits for the disk.
+    /// Looks whether log dirs, open logs, and journals are still the opened ones: directories and files may be taken
+    /// away, or replaced. A vanished one takes nothing from now on. In each log dir the caller keeps `files`. Waits for
+    /// the disk.
     pub fn look_for_vanished(&self, files: &[&str]) {
         (0..self.dirs.len()).for_each(|dir_index| self.look_for_vanished_in(dir_index, files));
         self.look_for_vanished_journals();
     }
 
-    /// The same of log dir `dir_index`, and of the logs in it that are open.
+    /// As [`Self::look_for_vanished`], for log dir `dir_index` and the open logs in it.
     pub fn look_for_vanished_in(&self, dir_index: usize, files: &[&str]) {
         let logs = &self.dirs[dir_index];
         if !logs.dir.has_failed() && logs.dir.check_with(files).is_ok() {
@@ -311,16 +312,16 @@ impl LogStore {
         }
     }
 
-    /// The same of the journals.
+    /// As [`Self::look_for_vanished`], for the journals.
     pub fn look_for_vanished_journals(&self) {
         for journal in &self.shared.journals {
             journal.check_in_place();
         }
     }
 
-    /// Whether there may be as many bytes in the files of a partition in log dir `dir_index` as the last checkpoint tells of,
-    /// as far as names and sizes say. Opens none of them. What retention has taken since is missed, too: an opening says what
-    /// is the matter.
+    /// Whether the files of a partition in log dir `dir_index` may have as many bytes as in the last checkpoint, judged
+    /// by names and sizes. Opens none of them. Segments that retention has removed since count as missing, too: an
+    /// opening tells the difference.
     pub fn seems_whole(&self, id: PartitionId, dir_index: usize) -> bool {
         let logs = &self.dirs[dir_index];
         let Some(known) = logs.dir.checkpointed(id).filter(|known| known.log_start < known.recovery_point)
@@ -332,15 +333,15 @@ impl LogStore {
             .is_ok_and(|listing| listing.logs.iter().map(|(_, bytes)| bytes).sum::<u64>() >= known.size_bytes)
     }
 
-    /// Partitions whose files were found to be damaged since the start, and how. Opens nothing, and passes over those
-    /// that are being opened at the moment.
+    /// Partitions whose files were found to be damaged since the start, with the errors. Opens nothing, and passes over
+    /// those that are being opened at the moment.
     pub fn damaged(&self) -> Vec<(PartitionId, LogError)> {
         let handles = self.dirs.iter().flat_map(|logs| logs.handles());
         handles.filter_map(|log| Some((log.id(), log.damage()?))).collect()
     }
 
-    /// Partitions that alone take no more records, because what they have cannot be written, and why: their log dirs can be
-    /// written to. Opens nothing, and passes over those that are being opened at the moment.
+    /// Partitions that alone take no more records, because earlier ones cannot be written, with the reasons: their log
+    /// dirs can be written to. Opens nothing, and passes over those that are being opened at the moment.
     pub fn unwritable(&self) -> Vec<(PartitionId, LogError)> {
         let well = self.dirs.iter().filter(|logs| !logs.dir.takes_nothing());
         let handles = well.flat_map(|logs| logs.handles());
@@ -348,21 +349,22 @@ impl LogStore {
         well.filter_map(|log| Some((log.id(), log.unwritable()?))).collect()
     }
 
-    /// Log dirs for which the journals keep what they cannot take, because it cannot be put aside either, and why.
+    /// Log dirs for which the journals keep entries that the dirs cannot take, because these cannot be put aside
+    /// either, with the reasons.
     pub fn stuck_dirs(&self) -> Vec<(PathBuf, String)> {
         self.dirs.iter().filter_map(|logs| Some((logs.path().to_path_buf(), logs.aside_trouble()?))).collect()
     }
 
-    /// Partitions of which the disk does not give back some place, as far as anybody has seen since the start, and the place:
-    /// what lies around it is served. Opens nothing, and passes over those that are being opened at the moment, and over log
-    /// dirs that have failed as a whole.
+    /// Partitions with an unreadable place that was met since the start, and the place: records around it are served.
+    /// Opens nothing, and passes over those that are being opened at the moment, and over log dirs that have failed as
+    /// a whole.
     pub fn unreadable(&self) -> Vec<(PartitionId, LogError)> {
         let handles = self.dirs.iter().filter(|logs| !logs.dir.has_failed()).flat_map(|logs| logs.handles());
         handles.filter_map(|log| Some((log.id(), log.unreadable()?))).collect()
     }
 
-    /// Whether nobody can read a partition, as far as anybody has seen: its log dir could not be opened, or its files are
-    /// not what they should be. Where only writing has failed, reads go on. Opens nothing, and waits for nobody.
+    /// Whether a partition cannot be read, as far as is known: its log dir could not be opened, or damage of its files
+    /// was found. If only writing has failed, reads go on. Opens nothing, and does not wait.
     pub fn is_offline(&self, id: PartitionId, dir_index: usize) -> bool {
         self.dirs[dir_index].is_offline(id)
     }
@@ -373,8 +375,9 @@ impl LogStore {
         Listing::read(logs.env(), &logs.dir.partition_path(id)).is_ok_and(|listing| listing.logs.len() > 1)
     }
 
-    /// Whether damage was found in a partition before this start, by the names of its files. Opens none of them. Fails if
-    /// these cannot be read, or the dir has failed; a partition without a directory has none.
+    /// Whether a damage marker lies beside a segment of the partition, because damage was found in it before: the next
+    /// opening checks that segment. Judged by the names of its files; opens none of them. Fails if these cannot be
+    /// read, or the dir has failed; a partition without a directory has none.
     pub fn has_damage_mark(&self, id: PartitionId, dir_index: usize) -> Result<bool, LogError> {
         let logs = &self.dirs[dir_index];
         logs.dir.check_usable()?;
@@ -391,16 +394,21 @@ impl LogStore {
         Ok(is_marked)
     }
 
-    /// Whether the next use of a partition in log dir `dir_index` may have to wait for the disk. It does not if its log is
-    /// open. Else it may if a checkpoint tells of its files, which nobody may have read since the machine started; or if some
-    /// may have to be recovered, or checked because of a [mark](Self::has_damage_mark) that was seen; or if so many are open
-    /// that it waits until others are closed. Waits for nobody.
+    /// Whether the next use of a partition in log dir `dir_index` may have to wait for the disk. It does not if its log
+    /// is open. Else it may if
+    /// - a checkpoint has its files, which may not have been read since the machine started;
+    /// - some logs may have to be recovered, or checked because of a [damage marker](Self::has_damage_mark) that was
+    ///   seen;
+    /// - so many logs are open that it waits until others are closed.
+    ///
+    /// Does not wait.
     pub fn may_open_slowly(&self, id: PartitionId, dir_index: usize) -> bool {
         let logs = &self.dirs[dir_index];
         if logs.handle(id).is_some_and(|log| log.open_log_start().is_some()) {
             return false;
         }
-        // A new one, too, is looked for in a dir that may not answer; where it is the only one, nobody is held up for another.
+        // A new partition, too, is looked for in a dir that may not answer; if it is the only dir, no use of another
+        // one is held up.
         let is_any_slow = self.dirs.len() > 1
             || !self.was_clean()
             || self.shared.has_damage_marks()
@@ -414,30 +422,31 @@ impl LogStore {
         self.dirs[dir_index].known()
     }
 
-    /// Has `hook` called with each partition that is opened while so many are open that [`Self::close_some`] has something to
-    /// do. It must not wait for anything.
+    /// Calls `hook` with each partition that is opened while so many are open that [`Self::close_some`] has something
+    /// to do. It must not wait for anything.
     pub fn on_crowd(&self, hook: impl Fn() + Send + Sync + 'static) {
         self.shared.open_logs.on_crowd(Box::new(hook));
     }
 
-    /// Closes the files of partitions of log dir `dir_index` that nobody has used for `older_than` and that a checkpoint has
-    /// covered; returns how many partitions were closed. Handles stay valid.
+    /// Closes the files of partitions of log dir `dir_index` that were not used for `older_than` and that a checkpoint
+    /// has covered; returns how many partitions were closed. Handles stay valid.
     pub fn close_idle(&self, dir_index: usize, older_than: Duration) -> usize {
         self.dirs[dir_index].close_idle(older_than)
     }
 
-    /// What the disk of log dir `dir_index` is waited for longest, and since when by monotonic time. Waits for nobody.
+    /// The oldest operation that waits for the disk of log dir `dir_index`, and its begin by monotonic time. Does not
+    /// wait.
     pub fn dir_work(&self, dir_index: usize) -> Option<(DirWork, Duration)> {
         self.dirs[dir_index].dir.work()
     }
 
-    /// Whether the disk of log dir `dir_index` has not answered for long. Waits for nobody.
+    /// Whether the disk of log dir `dir_index` has not answered for long. Does not wait.
     pub fn dir_hangs(&self, dir_index: usize) -> bool {
         self.dirs[dir_index].dir.hangs()
     }
 
-    /// Somebody calls [`Self::write_left`] for log dir `dir_index` again and again from now on: as `leaves` says,
-    /// [`PartitionLog::leave_staged`] leaves to it what it does not write.
+    /// A writer calls [`Self::write_left`] for log dir `dir_index` again and again from now on:
+    /// [`PartitionLog::leave_staged`] leaves batches to it, as `leaves` says.
     pub fn set_leaves(&self, dir_index: usize, leaves: Leaves) {
         self.dirs[dir_index].dir.set_leaves(leaves);
     }
@@ -452,22 +461,23 @@ impl LogStore {
         self.dirs.iter().for_each(|logs| logs.dir.wake_writer());
     }
 
-    /// Whether what is appended is refused because no log dir answers where it would go, and it has no room in memory.
+    /// Whether appends are refused because their log dir does not answer, no other one does, and memory has no room.
     pub fn is_any_stuck(&self) -> bool {
         self.dirs.iter().any(|logs| logs.dir.is_stuck())
     }
 
-    /// [`Self::close`] comes next, and settles until monotonic time `until` at most; so does whoever settles or makes a
-    /// checkpoint now, at once.
+    /// [`Self::close`] comes next, and settles until monotonic time `until` at most. Settling and checkpoints that are
+    /// under way have the same end, and no pauses.
     pub fn close_by(&self, until: Duration) {
         self.shared.settle_until(until);
         self.wake_settling();
     }
 
-    /// Settles and checkpoints everything, closes all files and lets go of the dirs: the next start finds nothing to
-    /// recover, unless the time for it [is short](Self::close_by). Handles answer [`LogError::Closed`] from now on. A log dir that [has failed](Self::dir_failure), or
-    /// does now, is left as it is, which the log tells; what the journals have of it is [kept there](Self::has_aside).
-    /// If all of them have, this fails. One that [hangs](Self::dir_hangs) is left as a kill would leave it.
+    /// Settles and checkpoints everything, closes all files and the dirs: the next start finds nothing to recover,
+    /// unless the time for it [is short](Self::close_by). Later calls through handles fail with [`LogError::Closed`]. A
+    /// log dir that [has failed](Self::dir_failure), or does now, is left as it is, which the process's log tells; the
+    /// journals' entries for it are [kept there](Self::has_aside). If all of them have failed, this fails. A dir that
+    /// [hangs](Self::dir_hangs) is left as after a kill.
     pub fn close(&self) -> Result<Closed, LogError> {
         self.shared.stop_appending();
         let settled = self.close_journals();
@@ -477,7 +487,7 @@ impl LogStore {
         let is_in_order =
             closed.into_iter().collect::<Result<Vec<bool>, LogError>>()?.into_iter().all(|it| it);
         let usable = self.dirs.iter().map(|logs| logs.dir.check_usable());
-        // Without any that has not failed nothing was stopped in order.
+        // If all dirs have failed nothing was stopped in order.
         usable.reduce(Result::or).unwrap_or(Ok(()))?;
         Ok(if is_in_order { settled } else { settled.or_left() })
     }

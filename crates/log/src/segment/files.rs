@@ -1,11 +1,11 @@
-//! Which files of segments are open.
+//! The open files of segments.
 //!
-//! A file is kept open between two uses in a [`FileSlot`], and the [`FilePool`] of the store bounds how many slots
-//! hold one: one that went long without use is closed for another, be it read or appended to. Who finds only such as are in
-//! use opens a file without keeping it, and each time that happens one of the others has to show anew that it is used. So
-//! where a few more partitions than descriptors are written to in turn, most of them stay open; if the one that was used
-//! first went, none would. Exempt are the slots that are held: files whose names another segment takes. Whoever has got a
-//! file keeps it for as long as it needs: closing a slot takes nothing from it.
+//! A file is kept open between two uses in a [`FileSlot`], and the [`FilePool`] of the store bounds how many slots hold
+//! one: a file that went long without use is closed for another, be it read or appended to. If all others are in use, a
+//! file is opened without keeping it, and each time that happens one of the others has to show anew that it is used. So
+//! if a few more partitions than descriptors are appended to in turn, most of them stay open; if the one that was used
+//! first were closed, none would. Slots that are held are exempt: files whose names another segment takes. A user of a
+//! file has it for as long as it needs: closing a slot takes nothing from it.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use riverrun_env::File;
 
-/// Where descriptors run out, this part of all files is closed at once, so that the next ones find room too.
+/// If descriptors run out, this part of all files is closed at once, so that the next ones find room too.
 const MADE_ROOM_DIVISOR: usize = 16;
 
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ struct Kept {
 
 /// The place of one file that may be open.
 ///
-/// Invariants: a slot that is held is not emptied; one that holds a file and is not held is queued in the pool.
+/// Invariants: a slot that is held is not emptied; a slot with a file that is not held is queued in the pool.
 #[derive(Debug, Default)]
 pub(super) struct FileSlot {
     kept: Mutex<Kept>,
@@ -49,8 +49,8 @@ impl FilePool {
         Self { open_max: open_max.max(1), queue: Mutex::default() }
     }
 
-    /// Empties slots until one of so many of all slots has let go of a file, those first that went longest without use.
-    /// Answers whether there is room for another file now.
+    /// Empties slots until a part of all slots has closed its file, those first that went longest without use. Returns
+    /// whether there is room for another file now.
     pub(crate) fn make_room(&self) -> bool {
         let mut queue = self.queue.lock();
         let wanted = (self.open_max / MADE_ROOM_DIVISOR).max(1);
@@ -72,7 +72,7 @@ impl FilePool {
         closed > 0
     }
 
-    /// Takes the slot in, unless the pool is full and the one whose turn it is was used since it was asked last.
+    /// Adds the slot, unless the pool is full and the next one to close was used since its last turn.
     fn admit(&self, slot: &Arc<FileSlot>) {
         let mut queue = self.queue.lock();
         while queue.len() >= self.open_max {
@@ -85,7 +85,7 @@ impl FilePool {
             }
             kept.leave_pool();
         }
-        // Being opened is a use: in its first round nobody closes it before its turn comes again.
+        // Being opened is a use: in its first round it is not closed before its turn comes again.
         slot.was_used.store(true, Ordering::Relaxed);
         queue.push_back(Arc::downgrade(slot));
     }
@@ -115,7 +115,7 @@ impl FileSlot {
         if let Some(file) = self.get() {
             return Ok(file);
         }
-        // Not under the lock: what lies under the name is decided by who has put a file here when this is done.
+        // Not under the lock: by the end of it, another file may have been put here, which decides.
         let opened = open()?;
         let mut kept = self.kept.lock();
         let file = kept.file.get_or_insert(opened).clone();
@@ -164,7 +164,7 @@ impl FileSlot {
         }
     }
 
-    /// Closes the file if nobody has used it since the last call and it is not held.
+    /// Closes the file if it was not used since the last call and is not held.
     pub(super) fn close_if_unused(&self) {
         if self.was_used.swap(false, Ordering::Relaxed) {
             return;
@@ -175,7 +175,7 @@ impl FileSlot {
         }
     }
 
-    /// Whether to empty the slot would close no file: it has none, or somebody has got it, or it is held.
+    /// Whether emptying the slot would close no file: it has none, or the file is in use, or it is held.
     fn is_being_used(&self) -> bool {
         let kept = self.kept.lock();
         kept.is_held || kept.file.as_ref().is_none_or(|file| Arc::strong_count(file) > 1)

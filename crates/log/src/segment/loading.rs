@@ -1,8 +1,8 @@
-//! Bringing a segment's index into memory: checked against its `.log`, trusted as far as recovery allows, or rebuilt.
+//! Loads a segment's index into memory: checked against its `.log`, trusted as far as recovery allows, or rebuilt.
 //!
 //! An entry is believed because of its checksum, a complete index because its last entry is the end of the `.log`.
-//! What is missing or damaged is made anew from the batches, which have to be those that the entries speak of that are left;
-//! what contradicts them is corruption of the `.log`.
+//! Missing or damaged entries are made anew from the batches, which have to agree with the remaining entries; a
+//! contradiction is corruption of the `.log`.
 
 use std::io;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::index::{self, ENTRY_BYTES, HEADER_BYTES, IndexCursor, IndexEntry, Ind
 use crate::index_content::IndexContent;
 use crate::scan::{BatchScan, ScanStop};
 
-/// Bytes that are read at once only to see that they can be.
+/// Bytes of each read that only shows whether they can be read.
 const READ_THROUGH_BYTES: usize = 256 * 1024;
 
 impl Segment {
@@ -58,7 +58,7 @@ impl Segment {
         if u64::from(last.position) < extent.size_bytes {
             return Err(DecodeError::Truncated("a segment's index").into());
         }
-        // An empty segment, which compaction leaves where nothing stayed, has no entry to compare.
+        // An empty segment, which compaction leaves if no record stayed, has no entry to compare.
         if extent.size_bytes > 0 && end != extent.next_offset {
             let what = format!("ends at offset {end}, and the next segment begins at {}", extent.next_offset);
             return Err(LogError::corrupt(&self.log_path(), extent.size_bytes, what).into());
@@ -115,14 +115,14 @@ impl Segment {
         Ok((stored, last))
     }
 
-    /// Fails if the index of another segment fits the `.log` beside it: both lie in the wrong place then, and an index that is
-    /// made anew would vouch for them here. One that does not fit is the only one of the two that does.
+    /// Fails if the index of another segment fits the `.log` beside it: both lie in the wrong place then, and an index
+    /// that is made anew would vouch for them here. If it does not fit, the `.log` may be in its place.
     fn check_not_of(&self, other: IndexHeader, index: &dyn File) -> Result<(), LogError> {
         let (log, path) = (self.log_file()?, self.log_path());
         let log_bytes = log.len().map_err(|error| LogError::io(&path, error))?;
         let mut entry = [0; ENTRY_BYTES];
-        // Without an entry, as of a short segment that was written to when the server was killed, it proves nothing, nor does
-        // one that cannot be read.
+        // An index without an entry, as of a short segment whose server was killed, proves nothing, nor does one that
+        // cannot be read.
         let Ok(()) = read_exact(index, &mut entry, entry_position(0)) else { return Ok(()) };
         let Ok(first) = other.codec().decode(0, &entry) else { return Ok(()) };
         if u64::from(first.position) <= log_bytes && self.has_boundary(&*log, other.base_offset, &first)? {
@@ -136,7 +136,7 @@ impl Segment {
         Ok(())
     }
 
-    /// Whether the batches of the `.log`, as those of a segment from `base_offset` on, are what this entry says.
+    /// Whether the `.log`, as that of a segment from `base_offset` on, has the boundary that this entry describes.
     fn has_boundary(
         &self,
         log: &dyn File,
@@ -156,8 +156,8 @@ impl Segment {
         Ok(cursor.position == u64::from(entry.position) && cursor.running_checksum == entry.running_checksum)
     }
 
-    /// Loads the index for recovery: keeps the entries that `is_trusted` accepts, as far as they are intact and
-    /// rise, and forgets the others. Returns the last one that stays.
+    /// Loads the index for recovery: keeps the entries that `is_trusted` accepts, as far as they are intact and rise,
+    /// and forgets the others. Returns the last remaining one.
     pub(crate) fn load_trusted(
         &self,
         is_trusted: impl Fn(&IndexEntry) -> bool,
@@ -178,7 +178,8 @@ impl Segment {
         Ok(last)
     }
 
-    /// Fails if the `.log` cannot be read, as where the device is away for a moment: then its index may be as good as before.
+    /// Fails if the `.log` cannot be read, as when the device is away for a moment: then its index may be as good as
+    /// before.
     fn read_through(&self) -> Result<(), LogError> {
         let (log, path) = (self.log_file()?, self.log_path());
         let mut window = vec![0; READ_THROUGH_BYTES];
@@ -226,9 +227,9 @@ impl Segment {
         Ok(kept)
     }
 
-    /// Cuts the index file down to what is known to be in it. Not synced, because there may be one for each partition of a
-    /// server: until a checkpoint has synced it, or it is sealed below the recovery point, entries that come back with a power
-    /// cut lie above that, where nobody believes them.
+    /// Cuts the index file down to its known entries. Not synced, because there may be one for each partition of a
+    /// server: until a checkpoint has synced it, or it is sealed below the recovery point, entries that come back with
+    /// a power cut lie above that point, and are not believed.
     pub(crate) fn cut_index_file(&self) -> Result<(), LogError> {
         let len = entry_position(self.index.lock().stored);
         let file = self.index_file_once(OpenMode::ReadWrite)?;
@@ -247,8 +248,8 @@ impl Segment {
         Ok(file)
     }
 
-    /// Rebuilds the index from the log, up to the last boundary that is known. Lookups and the writer wait, which
-    /// only damage can bring about. In a dir that has failed it is rebuilt in memory.
+    /// Rebuilds the index from the log, up to the last known boundary. Lookups and the writer wait, which only damage
+    /// can bring about. In a dir that has failed it is rebuilt in memory.
     pub(super) fn rebuild_after(&self, error: &DecodeError) -> Result<(), LogError> {
         let mut index = self.index.lock();
         let log = self.log_file()?;
@@ -261,7 +262,7 @@ impl Segment {
             Some(extent) => extent.size_bytes,
             None => u64::from(index.last.position),
         };
-        // What is left of the old one stays as long as it may refute the log, or the log cannot be read.
+        // The old entries stay as long as they may refute the log, or the log cannot be read.
         let mut scan = IndexScan::new(self.base_offset, self.entries_left(log_len));
         scan.read_on(self, &*log, end, u64::MAX)?;
         let (entries, expected) = scan.finish(self);
@@ -285,7 +286,7 @@ impl Segment {
         Ok(())
     }
 
-    /// The intact entries of an index that is damaged. What cannot be read proves nothing.
+    /// The intact entries of a damaged index. Unreadable ones prove nothing.
     fn entries_left(&self, log_bytes: u64) -> Vec<IndexEntry> {
         let Ok(file) = self.index_file_once(OpenMode::ReadWrite) else { return Vec::new() };
         let header = self.home.index_header(self.base_offset);

@@ -1,12 +1,12 @@
-//! Proving that a range of a `.log` holds the batches that were written, before it is handed to a reader.
+//! Proving that a range of a `.log` holds the written batches, before it is handed to a reader.
 //!
-//! Not every reader looks at a batch's CRC, and what that leaves out (base offset, length, leader epoch, magic) no reader
-//! can check. So both are proved here: the one by the CRCs, the other by the running checksums of the index; each once
-//! for each range since the segment was opened, because what was right once is in the page cache then. What this process
-//! has written needs no proof: that was checked when it came. Once a segment is complete, a range that has left the page
-//! cache is proved anew, whoever wrote it ([`Segment::forget_if_evicted`]). Where a sync has failed none of that holds: what was written may be lost, and the next read may bring what lay
-//! there before. The segments of a log dir that has failed forget what they know at each read
-//! ([`Segment::forget_proofs`]).
+//! Not every reader checks a batch's CRC, and no reader can check the bytes outside of it (base offset, length, leader
+//! epoch, magic). So both are proved here: the one by the CRCs, the other by the running checksums of the index. Each
+//! proof is made once for each range since the segment was opened, because the proved bytes are in the page cache then.
+//! Bytes that this process has written need no proof: they were checked when they came. Once a segment is complete, a
+//! range that has left the page cache is proved anew, even if this process wrote it ([`Segment::forget_if_evicted`]).
+//! After a failed sync none of that holds: written bytes may be lost, and the next read may bring older ones. The
+//! segments of a log dir that has failed forget their proofs at each read ([`Segment::forget_proofs`]).
 //!
 //! The two are remembered apart, as they cover different ranges: CRCs just the batches that are handed out, so that
 //! damage elsewhere is not looked for, running checksums whole intervals of the index.
@@ -30,16 +30,16 @@ use tests::{believes_contents, is_evicted};
 
 /// Ranges of one segment that are remembered. With more the shortest is forgotten, which costs least to prove again.
 const RANGES_MAX: usize = 16;
-/// Bytes that are read at once where batches are small.
+/// Bytes of a read if batches are small.
 const WINDOW_BYTES: usize = 64 * 1024;
 /// Batches up to this size are small: with larger ones, reading the headers alone costs less than reading all.
 const SMALL_BATCH_BYTES: u64 = 2048;
-/// Of a range, one byte in so many is asked whether it is in memory.
+/// One byte in so many of a range is probed for being in memory.
 const PROBE_BYTES: usize = 256 * 1024;
-/// Said where a `.log` is shorter than it was.
+/// The fault of a `.log` that is shorter than before.
 const CUT: &str = "the file ends inside a batch";
 
-/// Whether batches are served whose CRCs nobody has looked at: a bug that a test plants, to see that it is found.
+/// Whether batches are served without a check of their CRCs: a bug that a test plants, to see that it is found.
 #[cfg(not(test))]
 const fn believes_contents() -> bool {
     false
@@ -58,7 +58,7 @@ fn is_evicted(log: &dyn File, position: u64) -> bool {
 struct Ranges(Vec<(u64, u64)>);
 
 impl Ranges {
-    /// How far all is held from `start` on; `start` if nothing is.
+    /// End of the range that includes `start`; `start` if none does.
     fn held_upto(&self, start: u64) -> u64 {
         self.0.iter().find(|(from, upto)| (*from..*upto).contains(&start)).map_or(start, |(_, upto)| *upto)
     }
@@ -85,25 +85,25 @@ impl Ranges {
     }
 }
 
-/// What is known of a segment's batches.
+/// The proved parts of a segment.
 ///
-/// Invariants: all ends are boundaries between batches; what begins at `written_from` or behind needs no proof.
+/// Invariants: all ends are boundaries between batches; batches that begin at `written_from` or behind need no proof.
 #[derive(Debug)]
 pub(super) struct Proved {
     written_from: u64,
-    /// Where the running checksums were right.
+    /// Ranges whose running checksums were right.
     headers: Ranges,
-    /// Where the batches' own CRCs were.
+    /// Ranges whose batches' own CRCs were right.
     contents: Ranges,
 }
 
 impl Proved {
-    /// Of a segment that this process writes from that position on.
+    /// For a segment that this process writes from that position on.
     pub(super) fn written_from(position: u64) -> Self {
         Self { written_from: position, headers: Ranges::default(), contents: Ranges::default() }
     }
 
-    /// Of a segment that this process has not written.
+    /// For a segment that this process has not written.
     pub(super) fn nothing() -> Self {
         Self::written_from(u64::MAX)
     }
@@ -113,7 +113,7 @@ impl Proved {
     }
 }
 
-/// What a proof took.
+/// The cost of a proof.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Effort {
     /// Bytes that had to be looked at.
@@ -128,14 +128,14 @@ impl Segment {
         *self.proved.lock() = Proved::written_from(position);
     }
 
-    /// Whatever is read next is proved, also what this process has written.
+    /// All later reads are proved, also of bytes that this process has written.
     pub(crate) fn forget_proofs(&self) {
         *self.proved.lock() = Proved::nothing();
     }
 
-    /// Has everything proved anew if some of the range would have to come from the disk: who knows what that has now. More
-    /// than the range may come with it, as the system reads ahead. Only of a complete segment: while somebody writes to a
-    /// file, some file systems say of all of it that it needs waiting for.
+    /// Has everything proved anew if some of the range would have to come from the disk, which may have other bytes
+    /// now. More than the range may come with it, as the system reads ahead. Only for a complete segment: while a file
+    /// is being written, some file systems say of all of it that it needs waiting for.
     pub(crate) fn forget_if_evicted(&self, start: u64, end: u64) -> Result<(), LogError> {
         let end = end.min(self.extent().map_or(0, |extent| extent.size_bytes));
         if start >= end || self.proved.lock().knows_nothing() {
@@ -156,7 +156,7 @@ impl Segment {
         proved.headers.holds(start, end) && proved.contents.holds(start, end)
     }
 
-    /// Proves the batches of a range, whose ends are boundaries. Fails if they are not those that were written.
+    /// Proves the batches of a range, whose ends are boundaries. Fails if they are not the written ones.
     pub(crate) fn prove(&self, start: u64, end: u64) -> Result<Effort, LogError> {
         if self.is_proved(start, end) {
             return Ok(Effort::default());
@@ -166,7 +166,7 @@ impl Segment {
         Ok(effort)
     }
 
-    /// Proves what the batches' own CRCs leave out.
+    /// Proves the bytes that the batches' own CRCs leave out.
     pub(crate) fn prove_headers(&self, start: u64, end: u64) -> Result<(), LogError> {
         let end = {
             let proved = self.proved.lock();
@@ -181,8 +181,8 @@ impl Segment {
         Ok(())
     }
 
-    /// As [`Self::prove_headers`], whatever was proved or written before, of which the disk may have another by now. Answers
-    /// the range that was looked at.
+    /// As [`Self::prove_headers`], also for ranges that were proved or written before: the disk may have other bytes by
+    /// now. Returns the range that was looked at.
     pub(crate) fn compare_headers(&self, start: u64, end: u64) -> Result<(u64, u64), LogError> {
         let from = self.last_entry_where(|entry| u64::from(entry.position) <= start)?;
         let after = self.first_entry_from(end)?;
@@ -191,7 +191,7 @@ impl Segment {
         Ok((u64::from(from.position), upto))
     }
 
-    /// Proves what the batches' CRCs cover, as far as it is not proved.
+    /// Proves the bytes that the batches' CRCs cover, as far as they are not proved.
     fn prove_contents(&self, start: u64, end: u64) -> Result<Effort, LogError> {
         let (start, end) = {
             let proved = self.proved.lock();
@@ -201,7 +201,7 @@ impl Segment {
             return Ok(Effort::default());
         }
         let log = self.log_file()?;
-        // Those who looked for the range have touched its ends.
+        // The search for the range has touched its ends.
         let met_disk = ![start, start.midpoint(end), end - 1].iter().all(|position| log.is_cached(*position));
         if met_disk {
             log.advise_will_need(start, end - start);
@@ -210,7 +210,7 @@ impl Segment {
         Ok(Effort { bytes: end - start, met_disk })
     }
 
-    /// Compares the CRC of each batch of a range, where no offset below `expected` may come.
+    /// Compares the CRC of each batch of a range, in which no offset below `expected` may come.
     fn check_contents(&self, log: &dyn File, expected: Offset, start: u64, end: u64) -> Result<(), LogError> {
         if believes_contents() {
             return Ok(());
@@ -234,7 +234,7 @@ impl Segment {
     }
 
     /// Checks the batches from an entry up to a boundary, which a lookup has passed over: by the index's checksums, and
-    /// from `contents_from` on by their own CRCs, because it believed what these cover.
+    /// from `contents_from` on by their own CRCs, because the lookup believed the bytes that these cover.
     pub(crate) fn check_batches(
         &self,
         log: &dyn File,
@@ -294,8 +294,8 @@ impl Segment {
         }
     }
 
-    /// No offset from here on lies in the stretch of the index that has the byte at `position`: nothing of it can be proved
-    /// without that byte.
+    /// No offset from here on lies in the stretch of the index that has the byte at `position`: nothing of it can be
+    /// proved without that byte.
     pub(crate) fn end_of_stretch(&self, position: u64) -> Offset {
         match self.first_entry_from(position + 1) {
             Ok(Some(entry)) => self.base_offset.plus(i64::from(entry.relative_offset)),
@@ -345,7 +345,7 @@ struct Headers<'a> {
     end: u64,
     window: Vec<u8>,
     window_start: u64,
-    /// Where the header asked for last is.
+    /// Position of the last header.
     last: u64,
 }
 
@@ -360,7 +360,7 @@ impl Headers<'_> {
             self.window.resize(wanted.max(layout::HEADER_BYTES), 0);
             self.window_start = position;
             if let Err(error) = read_exact(self.log, &mut self.window, position) {
-                // What lies before a bad sector was read.
+                // Bytes before a bad sector were read.
                 let read = bad_sector(&error).map_or(0, |bad| bad - position);
                 self.window.truncate(usize::try_from(read).expect("inside the window"));
                 if self.window.len() < layout::HEADER_BYTES {

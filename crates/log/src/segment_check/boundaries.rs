@@ -1,13 +1,14 @@
-//! Where the batches of a segment go on behind damage.
+//! The begin of the next batch behind damage in a segment.
 //!
-//! Whoever looks for the next intact batch finds what looks like one, and a client may have sent just that as a value: it
-//! shows once the batch around it is damaged, with any offset that the client chose. So the damaged batch is asked for its
-//! length first, which counts if an entry of the index or an intact batch lies behind it; then the index, of which a
-//! client writes nothing. Only where both are silent is a search the last resort.
+//! A search for the next intact batch finds bytes that look like one, and a client may have sent just those as a value,
+//! with any offset: they show once the batch around them is damaged. So the damaged batch's length is tried first,
+//! which counts if an entry of the index or an intact batch lies behind it; then the index, which a client does not
+//! write. A search is the last resort, if both are silent.
 //!
-//! What the disk does not give back is damage here.
+//! Bytes that the disk does not give back are damage here.
 //!
-//! A search is enough to count what there may be. Nothing is served or kept that only a search has found.
+//! A search is good enough for a count of possible records. Batches that only a search has found are never served or
+//! kept.
 
 use std::io;
 
@@ -20,7 +21,7 @@ use crate::index::{IndexEntry, STAMP_BYTES, Stamp};
 use crate::index_content::IndexContent;
 use crate::scan::{BatchScan, ScanStop};
 
-/// What is known of where a segment's batches begin.
+/// The known begins of a segment's batches.
 #[derive(Clone, Copy)]
 pub(crate) struct Boundaries<'f, 'i> {
     file: &'f dyn File,
@@ -30,18 +31,18 @@ pub(crate) struct Boundaries<'f, 'i> {
     entries: &'i [IndexEntry],
 }
 
-/// What follows damage.
+/// The bytes behind damage.
 pub(crate) enum Behind<'f> {
-    /// The damaged batch, whose stamp this is, says where it ends, and there is an entry of the index or an intact batch.
+    /// The damaged batch, with this stamp, has an end, and an entry of the index or an intact batch is there.
     Batch(BatchScan<'f>, Stamp),
-    /// The index says that a batch begins there; others may lie before it.
+    /// By the index, a batch begins there; others may lie before it.
     Entry(BatchScan<'f>),
-    /// Nobody knows, or the damaged batch says that it is the last one.
+    /// Not known, or by its length the damaged batch is the last one.
     Unknown,
 }
 
 impl<'f, 'i> Boundaries<'f, 'i> {
-    /// Of the segment that begins at `base` and has `size_bytes` in `file`.
+    /// For the segment that begins at `base` and has `size_bytes` in `file`.
     pub(crate) fn new(file: &'f dyn File, base: Offset, size_bytes: u64, index: &'i IndexContent) -> Self {
         Self { file, base, size_bytes, entries: &index.entries }
     }
@@ -51,7 +52,7 @@ impl<'f, 'i> Boundaries<'f, 'i> {
         BatchScan::new(self.file, self.base, expected, position, self.size_bytes).over_bad_sectors()
     }
 
-    /// What follows a batch that is damaged, which begins at `position`: that has to be known as a boundary. No offset below
+    /// The bytes behind the damaged batch that begins at `position`, which has to be a known boundary. No offset below
     /// `expected` may come.
     pub(crate) fn behind(&self, position: u64, expected: Offset) -> io::Result<Behind<'f>> {
         let next = self.entries.partition_point(|entry| u64::from(entry.position) <= position);
@@ -79,7 +80,7 @@ impl<'f, 'i> Boundaries<'f, 'i> {
         Ok(at_entry.map_or(Behind::Unknown, Behind::Entry))
     }
 
-    /// Goes on behind what has stopped `scan`, if that is damage and it is known where; hands it back otherwise.
+    /// Goes on behind the damage that has stopped `scan`, if the next begin is known; returns any other stop.
     pub(crate) fn pass(&self, scan: &BatchScan<'_>, stop: ScanStop) -> Result<BatchScan<'f>, ScanStop> {
         let ScanStop::Damage { position, .. } = stop else { return Err(stop) };
         match self.behind(position, scan.expected())? {
@@ -88,7 +89,7 @@ impl<'f, 'i> Boundaries<'f, 'i> {
         }
     }
 
-    /// Where the batch at `position` ends, as its header says, and its stamp.
+    /// The end of the batch at `position`, by its header, and its stamp.
     fn claimed_end(&self, position: u64) -> io::Result<Option<(u64, Stamp)>> {
         let mut bytes = [0; layout::HEADER_BYTES];
         if position + bytes.len() as u64 > self.size_bytes {
@@ -101,9 +102,9 @@ impl<'f, 'i> Boundaries<'f, 'i> {
         Ok(BatchHeader::parse(&bytes).ok().map(|header| (position + header.size_bytes() as u64, stamp)))
     }
 
-    /// Records of the intact batches from the boundary at `position` on, behind which no offset below `expected` comes. Where a
-    /// search has to find them, what a client has sent as a value may be among them, but never hides what lies behind the
-    /// next boundary that is known. Nor does a batch whose offset was raised hide those behind it.
+    /// Records of the intact batches from the boundary at `position` on, behind which no offset below `expected` comes.
+    /// If a search has to find them, values of a client may be among them, but they never hide batches behind the next
+    /// known boundary. Nor does a batch whose offset was raised hide those behind it.
     pub(crate) fn count_records(&self, position: u64, mut expected: Offset) -> io::Result<u64> {
         let (mut scan, mut records) = (self.scan(position, expected), 0);
         loop {
@@ -127,7 +128,8 @@ impl<'f, 'i> Boundaries<'f, 'i> {
         }
     }
 
-    /// Records of what looks like intact batches between the damage at `position` and `end`, with no offset below `expected`.
+    /// Records of bytes that look like intact batches, between the damage at `position` and `end`, with no offset below
+    /// `expected`.
     fn search(&self, position: u64, expected: Offset, end: u64) -> io::Result<u64> {
         let scan = BatchScan::new(self.file, self.base, expected, position, end);
         let (mut scan, mut records) = (scan.over_bad_sectors(), 0);
@@ -136,7 +138,7 @@ impl<'f, 'i> Boundaries<'f, 'i> {
                 Ok(None) => return Ok(records),
                 Ok(Some(batch)) => records += u64::from(batch.header.record_count().unsigned_abs()),
                 Err(ScanStop::Io(error)) => return Err(error),
-                // It counts, for who is asked whether it may go, and nothing else.
+                // They only count, for the question whether they may be cut.
                 Err(ScanStop::Damage { .. }) => match scan.skip_damage() {
                     Ok(true) => {}
                     Ok(false) | Err(ScanStop::Damage { .. }) => return Ok(records),

@@ -1,4 +1,4 @@
-//! How far a check goes at once, and how much it takes in of what it reads.
+//! How far a check goes at once, and which part of the bytes that it reads it believes.
 
 use riverrun_records::layout::HEADER_BYTES;
 
@@ -19,7 +19,7 @@ fn check_of(bytes: &[u8]) -> SegmentCheck {
     SegmentCheck::new(facts, IndexContent::default())
 }
 
-/// Where the flaws lie, and what they hit.
+/// The places of the flaws, and the offsets that they hit.
 fn places(check: &SegmentCheck) -> Vec<(u64, Offset, Option<Offset>)> {
     check.flaws.iter().map(|flaw| (flaw.position, flaw.from, flaw.until)).collect()
 }
@@ -33,7 +33,7 @@ fn a_check_can_be_left_in_the_midst_of_a_search() {
     let mut at_once = check_of(&bytes);
     assert!(at_once.run(&file, u64::MAX).unwrap());
     let (mut in_steps, mut waits) = (check_of(&bytes), 0);
-    // The first batch is read to its claimed end before it shows that it is none.
+    // The first batch is read to its claimed end before it turns out to be none.
     assert!(!in_steps.run(&file, STEP_BYTES).unwrap());
     loop {
         let before = (in_steps.position(), in_steps.flaws.len(), file.read_bytes());

@@ -1,4 +1,4 @@
-//! When to try again what costs too much to be tried in each cycle.
+//! The time of the next attempt at work that costs too much for each cycle.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ const PAUSE_MIN: Duration = Duration::from_secs(1);
 /// No pause is longer.
 const PAUSE_MAX: Duration = Duration::from_mins(1);
 
-/// When the next attempt is made. Where something else than room is missing, the right to open a file for one, or a sector
-/// that the disk does not give back, the pause doubles with each attempt.
+/// The time of the next attempt. If another thing than room is missing, such as the right to open a file, or a readable
+/// sector, the pause doubles with each attempt.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Backoff {
     /// No attempt is made before, by monotonic time.
     not_before: Duration,
-    /// What follows the next attempt that fails.
+    /// The pause after the next failed attempt.
     pause: Duration,
 }
 

@@ -1,7 +1,7 @@
-//! Closing logs that went longest without use, so that others can be opened.
+//! Closes the logs that went longest without use, so that others can be opened.
 //!
-//! A log is closed only if nobody is using it at that moment and a checkpoint covers it. As long as too few are covered, a
-//! checkpoint is made of the oldest alone, in each log dir whose disk answers.
+//! A log is closed only if it is not in use at that moment and a checkpoint covers it. As long as too few are covered,
+//! a checkpoint is made of the oldest alone, in each log dir whose disk answers.
 
 use std::sync::{Arc, Weak};
 
@@ -12,7 +12,7 @@ use crate::open_logs::{Closing, LogCloser, OpenedLog};
 use crate::pace::Haste;
 use crate::partition_log::PartitionLog;
 
-/// Closes logs for who opens others, without keeping the log dirs alive.
+/// Closes logs for threads that open others, without keeping the log dirs alive.
 pub(super) struct Closer {
     dirs: Vec<Weak<DirLogs>>,
 }
@@ -56,17 +56,17 @@ fn find(logs: &Arc<DirLogs>, opened: &OpenedLog) -> Option<Open> {
     Some(Open { log: logs.handle(opened.id)?, of: Arc::clone(logs) })
 }
 
-/// The one first that went longest without use.
+/// The logs, with those first that went longest without use.
 fn by_last_use(logs: impl Iterator<Item = Open>) -> Vec<Open> {
     let mut logs: Vec<_> = logs.map(|open| (open.log.last_use(), open)).collect();
     logs.sort_unstable_by_key(|(last_use, open)| (*last_use, open.log.id()));
     logs.into_iter().map(|(_, open)| open).collect()
 }
 
-/// Closes up to `wanted` of the logs, which are in the order of their last use. As long as too few are covered by a checkpoint,
-/// one of the oldest is made.
+/// Closes up to `wanted` of the logs, which are in the order of their last use. As long as too few are covered by a
+/// checkpoint, one of the oldest is made.
 fn close_oldest(logs: &[Open], wanted: usize, haste: Haste) -> Closing {
-    // Rather a checkpoint than closing what is used all the time because it happens to be covered by one.
+    // A checkpoint is better than closing logs in constant use because they happen to be covered.
     let mut closed = close(&logs[..logs.len().div_ceil(2)], wanted);
     let mut failed = Failed::default();
     for oldest in logs.chunks(wanted) {
@@ -84,13 +84,13 @@ fn close(logs: &[Open], wanted: usize) -> usize {
     logs.iter().filter(|open| open.log.close_if_unused()).take(wanted).count()
 }
 
-/// The numbers of dirs in which not all could be covered, and why.
+/// The numbers of dirs in which not all could be covered, with the errors.
 #[derive(Default)]
 struct Failed(Vec<(usize, LogError)>);
 
 impl Failed {
-    /// Has a checkpoint cover the logs of each dir whose disk answers: who wants to open a log elsewhere does not wait for it.
-    /// Where that has failed once it is not tried for others: a full disk is met by all of them.
+    /// Has a checkpoint cover the logs of each dir whose disk answers: an opening of a log elsewhere does not wait for
+    /// the others. After a failure in a dir it is not tried there for more logs: a full disk fails them all.
     fn cover(&mut self, logs: &[Open], haste: Haste) {
         let mut open: Vec<_> = logs.iter().filter(|open| open.log.is_open()).cloned().collect();
         open.sort_unstable_by_key(|open| (open.of.dir.number(), open.log.id()));

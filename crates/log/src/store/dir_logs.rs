@@ -1,7 +1,7 @@
-//! The logs of one log dir: their handles, who settles and covers them, and what the journals need not keep for them.
+//! The logs of one log dir: their handles, the work on them, and the part of the journals that they no longer need.
 //!
-//! The dir itself knows its partitions by their ids only, and what they have for others to do. [`DirLogs`] has the handles, and
-//! does it.
+//! The dir itself knows its partitions by their ids only, and keeps the lists of those with work. [`DirLogs`] has the
+//! handles, and does the work.
 
 mod checkpointing;
 mod settling;
@@ -27,34 +27,36 @@ use crate::partition_log::{KnownPartition, PartitionLog};
 use crate::rank::{self, Ranked};
 use crate::shared::StoreShared;
 
-/// The logs of a log dir in use. Locks are taken in the order `cycle`, `settling`, `checkpointing`, then those of the dir and of
-/// its logs. Nobody waits for the disk under `partitions`, which every first use takes.
+/// The logs of a log dir in use. Locks are taken in the order `cycle`, `settling`, `checkpointing`, then those of the
+/// dir and of its logs. No thread waits for the disk under `partitions`, which every first use takes.
 ///
-/// Invariants: every log of the dir that is open has its handle in `partitions`, until it is deleted or the dir is let go of.
+/// Invariants: every log of the dir that is open has its handle in `partitions`, until it is deleted or the dir is
+/// closed.
 #[derive(Debug)]
 pub(super) struct DirLogs {
     pub(super) dir: Arc<LogDir>,
     partitions: Mutex<HashMap<PartitionId, Arc<PartitionLog>>>,
-    /// Held by who settles the dir and gives the journals back what it needs no longer: one at a time.
+    /// Held by the thread that settles the dir and gives the journals back the entries that it needs no longer: one at
+    /// a time.
     pub(super) cycle: Ranked<rank::Cycle, ()>,
     /// Held while tails are settled.
     settling: Ranked<rank::Settling, ()>,
     /// Held while a checkpoint is made: one at a time.
     checkpointing: Ranked<rank::Checkpointing, ()>,
-    /// The last attempt to settle has failed, or to put something aside.
+    /// The last attempt to settle, or to put entries aside, has failed.
     pub(super) is_troubled: AtomicBool,
-    /// Up to where each journal is not needed for this dir.
+    /// Position below which this dir does not need the journal, for each journal.
     pub(super) covered: Mutex<Vec<Position>>,
-    /// Why what it needs of the journals could not be put aside when that was tried last.
+    /// The error of the last attempt to put the dir's entries of the journals aside, if it failed.
     pub(super) aside_trouble: Mutex<Option<String>>,
-    /// By the journal's index, what has failed and is not tried in each cycle.
+    /// By the journal's index, rereads that have failed and are not tried in each cycle.
     pub(super) failed_rereads: Mutex<HashMap<usize, FailedReread>>,
-    /// A checkpoint has taken in all that recovery has brought.
+    /// A checkpoint has covered all entries that recovery has brought.
     has_covered_recovery: AtomicBool,
 }
 
 impl DirLogs {
-    /// None is open yet.
+    /// No log is open yet.
     pub(super) fn new(dir: Arc<LogDir>) -> Self {
         let journal_count = dir.shared().journals.len();
         Self {
@@ -79,17 +81,17 @@ impl DirLogs {
         self.dir.path()
     }
 
-    /// What the dir shares with the other dirs.
+    /// The resources that the log dirs of a store share.
     pub(super) fn shared(&self) -> &Arc<StoreShared> {
         self.dir.shared()
     }
 
-    /// A checkpoint has taken in everything, and recovery is over.
+    /// A checkpoint has covered everything, and recovery is over.
     pub(super) fn note_recovery_covered(&self) {
         self.has_covered_recovery.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a checkpoint has taken in all that recovery has brought.
+    /// Whether a checkpoint has covered all entries that recovery has brought.
     pub(super) fn has_covered_recovery(&self) -> bool {
         self.has_covered_recovery.load(Ordering::Relaxed)
     }
@@ -108,7 +110,7 @@ impl DirLogs {
             partitions.insert(id, log.clone());
             return log;
         };
-        // Whoever wants another partition waits for nothing of this one.
+        // Users of other partitions do not wait for this one.
         drop(partitions);
         log.set_config(config);
         log.set_leader_epoch(epoch);
@@ -130,7 +132,7 @@ impl DirLogs {
         ids.iter().filter_map(|id| partitions.get(id).cloned()).collect()
     }
 
-    /// What memory says of every partition that the checkpoint knows or that has a handle.
+    /// The facts in memory of every partition that the checkpoint knows or that has a handle.
     pub(super) fn known(&self) -> Vec<KnownPartition> {
         let checkpointed = self.dir.all_checkpointed(KnownPartition::of_checkpoint);
         let mut known: BTreeMap<_, _> = checkpointed.into_iter().map(|known| (known.id, known)).collect();
@@ -143,18 +145,18 @@ impl DirLogs {
         known.into_values().collect()
     }
 
-    /// Whether nothing of its partitions is on its way through a journal.
+    /// Whether no entry of its partitions is on its way through a journal.
     pub(super) fn is_drained(&self) -> bool {
         self.handles().iter().all(|log| log.is_drained())
     }
 
-    /// Whether nobody can read a partition, as far as anybody has seen. Waits for nobody.
+    /// Whether a partition cannot be read, as far as is known. Does not wait.
     pub(super) fn is_offline(&self, id: PartitionId) -> bool {
         let is_damaged = || self.handle(id).is_some_and(|log| log.damage().is_some());
         !self.dir.is_open() || (self.dir.has_met_trouble() && is_damaged())
     }
 
-    /// Whether something of partitions whose files have vanished is in no segment, and never will be by this process.
+    /// Whether partitions whose files have vanished have records in no segment, which this process will not write.
     pub(super) fn has_left_behind(&self) -> bool {
         let is_left = |log: &Arc<PartitionLog>| log.has_vanished() && log.tail_end().is_some();
         self.dir.has_met_trouble() && self.handles().iter().any(is_left)
@@ -163,7 +165,7 @@ impl DirLogs {
     /// Looks at all logs that are open.
     pub(super) fn check_open_logs(&self) {
         for log in self.handles().iter().filter(|_| !self.dir.has_failed()) {
-            // The log has said so.
+            // The partition's log has logged it.
             let _is_gone = log.check_in_place();
         }
     }
@@ -173,7 +175,7 @@ impl DirLogs {
         let left = self.dir.take_left(timeout);
         for log in left.into_iter().filter_map(|id| self.handle(id)) {
             if let Err(error) = log.write_staged() {
-                // Who waits for it is told as well, and says so.
+                // Callers that wait for it get the error, too, and log it.
                 tracing::debug!(partition = %log.id(), %error, "appends that were left are lost");
             }
         }
@@ -181,7 +183,7 @@ impl DirLogs {
 
     /// Removes a partition and its files: see [`LogDir::delete`].
     pub(super) fn delete(&self, id: PartitionId) -> Result<(), LogError> {
-        // A dir that was let go of may be another server's by now.
+        // A dir that was closed may be another server's by now.
         self.dir.check_open()?;
         let log = self.partitions.lock().remove(&id);
         if let Some(log) = log {
@@ -190,15 +192,16 @@ impl DirLogs {
         self.dir.delete(id)
     }
 
-    /// Closes the partitions that nobody has used for `older_than`; returns how many.
+    /// Closes the partitions that were not used for `older_than`; returns their number.
     pub(super) fn close_idle(&self, older_than: Duration) -> usize {
         let now = self.env().clock.monotonic();
         self.handles().iter().filter(|log| log.close_if_idle(now, older_than)).count()
     }
 
-    /// Checkpoints, closes every partition and lets go of the dir. Later calls on the handles fail. While a journal holds
-    /// what could not be brought into the segments, the dir does not count as closed in order. Nor does one that has
-    /// failed, which is told of and keeps nobody from closing. Returns whether there was time for the checkpoint.
+    /// Checkpoints, closes every partition and unlocks the dir. Later calls on the handles fail. While a journal holds
+    /// entries that could not be brought into the segments, the dir does not count as closed in order. Nor does one
+    /// that has failed; its failure is logged, and the others are closed all the same. Returns whether there was time
+    /// for the checkpoint.
     pub(super) fn close(&self) -> Result<bool, LogError> {
         self.dir.stop_opening();
         let is_left = |log: &Arc<PartitionLog>| log.tail_end().is_some();
@@ -228,10 +231,10 @@ impl DirLogs {
         }
     }
 
-    /// Lets go of the partitions and the lock, and writes nothing.
+    /// Drops the partitions and unlocks the dir, and writes nothing.
     pub(super) fn release(&self) {
         self.dir.stop_opening();
-        // One that a handle's user has begun ends before the lock goes.
+        // A checkpoint that a handle's user has begun ends before the lock goes.
         let _checkpointing = self.checkpointing.lock();
         let logs: Vec<_> = self.partitions.lock().drain().map(|(_, log)| log).collect();
         for log in logs {

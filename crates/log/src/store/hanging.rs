@@ -1,9 +1,10 @@
-//! What keeps a log dir that hangs from holding up the others: the journals are given back without it, what it has does not fill
-//! the write cache, and no memory of others stays with what it has in tails.
+//! Keeps a log dir that hangs from holding up the others: the journals are given back without it, its records do not
+//! fill the write cache, and its tails keep none of the others' memory.
 //!
-//! Who settles the dir waits for its disk. So this is done by who settles another one, and touches neither the disk nor a lock
-//! that is held while it is waited for: what the dir needs is read from the journals, wherever it has come to since. The
-//! dir may go on at any moment. What was put aside then is let go by a checkpoint that began after it, and by no other.
+//! The dir's own settler waits for its disk. So another dir's settler does this, and touches neither the disk nor a
+//! lock that is held during waits for it: it reads the dir's entries from the journals, wherever the dir has come to
+//! since. The dir may go on at any moment. A checkpoint that began after its entries were put aside releases them then,
+//! and no other.
 
 use std::collections::HashMap;
 
@@ -15,12 +16,14 @@ use crate::partition_log::{EntryPlace, PartitionLog};
 use crate::shared::stream_of;
 
 impl DirLogs {
-    /// Gives what its tails hold memory of its own: the journals' groups, which it shares with what others have settled, go.
+    /// Gives its tails memory of their own: the journals' groups, which they share with settled entries of others, are
+    /// freed.
     pub(crate) fn unshare_tails(&self) {
         self.handles().iter().for_each(|log| log.unshare_tail());
     }
 
-    /// Puts aside what keeps the journals from being given back up to `delivered`. Does nothing if that is being done.
+    /// Puts aside the entries that keep the journals from being given back up to `delivered`. Does nothing if that is
+    /// being done.
     pub(super) fn put_aside_hanging(&self, delivered: &[Position]) {
         let Some(mut asides) = self.dir.asides.try_lock() else { return };
         *asides += 1;
@@ -43,7 +46,8 @@ impl DirLogs {
         self.note_aside(result);
     }
 
-    /// Puts aside all that was delivered of a journal at `covered` or later and that no checkpoint of the partition covers.
+    /// Puts aside the entries of a journal that were delivered at `covered` or later and that no checkpoint of the
+    /// partition covers.
     fn hold_from_journal(&self, index: usize, covered: Position) -> Result<(), LogError> {
         let journal = &self.shared().journals[index];
         let wanted: HashMap<_, _> = self
@@ -72,8 +76,8 @@ impl DirLogs {
 }
 
 impl PartitionLog {
-    /// From where on what the journal has of it may be under no checkpoint, and is not aside; none of a log that is closed, or
-    /// whose appends go past the journal.
+    /// The place in the journal from which on its entries may be under no checkpoint, and are not aside; `None` if the
+    /// log is closed, or its appends go past the journal.
     fn unheld_from(&self) -> Option<EntryPlace> {
         let held_end = self.held_end_of_journal()?;
         Some(EntryPlace { base_offset: held_end.base_offset.max(self.known_end()), ..held_end })

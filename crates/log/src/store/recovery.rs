@@ -1,10 +1,10 @@
-//! Bringing what the journals' earlier lives have left into the logs, before anything is served.
+//! Brings the entries of the journals' earlier lives into the logs, before anything is served.
 //!
-//! The journals give their entries file by file. They go where appends would have left them, into the memory of what no
-//! segment has yet, and are settled with what is appended then: so a start makes no file for a partition that has none
-//! yet. What half of the write cache does not hold is written into the segments at once, that of one partition together.
-//! Its time follows the journals' tail, not the number of partitions. It may be interrupted anywhere: until the next
-//! checkpoint the journals keep what they gave, and the next start does the same again.
+//! The journals give their entries file by file. They go where appends would have put them, into the memory of records
+//! that no segment has yet, and are settled with later appends: so a start makes no file for a partition that has none
+//! yet. Entries that exceed half of the write cache are written into the segments at once, those of one partition
+//! together. The time of it follows the journals' tail, not the number of partitions. It may be interrupted anywhere:
+//! until the next checkpoint the journals keep their entries, and the next start does the same again.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -21,22 +21,24 @@ use crate::pace::Haste;
 use crate::partition_log::{EntryPlace, PartitionLog, Piece, Replayed, TailEntry, Target};
 use crate::shared::partition_of;
 
-/// Where a partition lies that the journals have something of.
+/// The place of a partition with entries in the journals.
 #[derive(Clone, Debug)]
 pub enum Place {
     /// In the log dir with this index, with these options.
     In(usize, Arc<LogConfig>),
-    /// It was deleted: what the journals have of it is dropped.
+    /// It was deleted: the journals' entries of it are dropped.
     Deleted,
-    /// Nobody knows of it, nor that it was deleted: what the journals have of it is kept aside until somebody does.
+    /// Neither it nor its deletion is known: the journals' entries of it are kept aside until it is.
     Unknown,
 }
 
 impl LogStore {
-    /// Brings what the journals hold into the logs, and opens the partitions that it belongs to; `place` says where each
-    /// lies, and `epoch` what it is led in, of those that lie somewhere. It stays in memory as far as half of the write cache holds it, and is in the segments otherwise. A partition that is damaged, or whose log does not reach up to what the journal has, goes
-    /// offline; what belongs to a log dir that has failed, or to a partition that nobody knows, is put aside. Nothing is
-    /// synced by it: the journals have all of it until the next checkpoint. Comes before any use of the partitions.
+    /// Brings the journals' entries into the logs, and opens their partitions; `place` tells where each lies, and
+    /// `epoch` the leader epoch of each that lies in a log dir. Entries stay in memory as far as half of the write
+    /// cache holds them, and are in the segments otherwise. A partition that is damaged, or whose log does not reach up
+    /// to the journal's entries, goes offline; entries for a log dir that has failed, and those of an unknown
+    /// partition, are put aside. Nothing is synced: the journals have all of it until the next checkpoint. Comes before
+    /// any use of the partitions.
     pub fn recover(
         &self,
         epoch: impl Fn(PartitionId) -> LeaderEpoch,
@@ -59,13 +61,14 @@ impl LogStore {
         let report = recovery.finish();
         *self.unknown.lock() = report.unknown.keys().copied().collect();
         self.shared.set_recovered();
-        // Where the journal goes on is known now, and the next start must not have to find it out from it again.
+        // The begin of the journals' entries is known now, and the next start must not have to find it out from them
+        // again.
         if self.dirs.iter().any(|logs| logs.dir.has_lost_partitions())
             && let Err(error) = self.checkpoint_in(&self.dirs, Haste::AtOnce, |_| true)
         {
             tracing::warn!(%error, "no checkpoint takes the place of the one that was damaged");
         }
-        // Clients may come now, and would be through the reserve before somebody looks.
+        // Clients may come now, and would use up the reserve before the next measurement.
         self.measure_space();
         Ok(report)
     }
@@ -75,14 +78,14 @@ struct Recovery<'a> {
     store: &'a LogStore,
     epoch: &'a dyn Fn(PartitionId) -> LeaderEpoch,
     place: &'a dyn Fn(PartitionId) -> Place,
-    /// Those of the journals that are left, the one first that is being read.
+    /// The remaining journals; the first is being read.
     replays: VecDeque<Replay>,
-    /// The last damaged entry of each partition that has such in what is left of them. None: nobody has looked.
+    /// The last damaged entry of each partition that has one in the remaining journals. `None`: they were not searched.
     damaged: Option<BTreeMap<PartitionId, EntryPlace>>,
     report: RecoveryReport,
     seen: HashSet<PartitionId>,
-    /// Partitions of the journal that is being read which took some of it and no more, and the name under which all that
-    /// the journal has of them is to be held.
+    /// Partitions that took some entries of the journal that is being read and no more, and the names under which all
+    /// their entries in the journal are to be held.
     partly: BTreeMap<PartitionId, String>,
 }
 
@@ -104,7 +107,7 @@ impl Recovery<'_> {
             for (id, entries) in by_partition(entries) {
                 self.replay(id, entries, &mut source)?;
             }
-            // What cannot be written now must not be lost when the journal uses its files again.
+            // Entries that cannot be written now must not be lost when the journal uses its files again.
             for (name, entries) in source.aside {
                 journal.hold(&name, &entries).map_err(LogError::Journal)?;
             }
@@ -113,9 +116,10 @@ impl Recovery<'_> {
         self.put_aside_partly_taken(journal)
     }
 
-    /// Fails if something is missing in what is left of the journals: no start succeeds then, and whoever gives up a journal
-    /// gives up what is nowhere else. Answers which entries are damaged there. To be called before anything is removed that
-    /// the journals should have as well; hardly any start removes something, and to read the journals twice costs time.
+    /// Fails if something is missing in the remaining journals: then no start succeeds, and giving up a journal loses
+    /// entries that are nowhere else. Returns the damaged entries there. To be called before anything is removed that
+    /// the journals should have as well; hardly any start removes something, and a second reading of the journals costs
+    /// time.
     fn check_rest(&mut self) -> Result<&BTreeMap<PartitionId, EntryPlace>, LogError> {
         let damaged = match self.damaged.take() {
             Some(damaged) => damaged,
@@ -124,9 +128,10 @@ impl Recovery<'_> {
         Ok(self.damaged.insert(damaged))
     }
 
-    /// Why a log does not take these entries, the first ones of it, although they are intact: to take them removes segments
-    /// that have what is damaged in the journal later on, and nothing else has that. They stay for whoever mends the log. What
-    /// came before the log's last cut counts for nothing, as in a replay: neither is it taken, nor is it missed.
+    /// The reason why a log does not take these entries, its first ones, although they are intact: to take them removes
+    /// segments with the only copy of records whose later entry in the journal is damaged. The entries stay for a
+    /// repair of the log. Entries from before the log's last cut do not count, as in a replay: they are neither taken
+    /// nor missed.
     fn find_loss(
         &mut self,
         log: &PartitionLog,
@@ -174,7 +179,7 @@ impl Recovery<'_> {
         match usable.and_then(|()| take(&log, &entries, source.target())) {
             Ok((replayed, end)) => {
                 self.count(id, &entries, &replayed);
-                // If its dir fails once more, it is not put aside once more.
+                // If its dir fails once more, the entries are not put aside once more.
                 if source.has_aside(&log) {
                     log.note_held(entries.last().map_or(0, |last| last.header.cuts), end, 0);
                 }
@@ -189,8 +194,8 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// Puts aside what a log could not take, now or, with what it has taken before, when all of the journal was read.
-    /// Answers the error with the way out.
+    /// Puts aside entries that a log could not take, now or, with those that it has taken before, after the whole
+    /// journal. Returns the error with the way out.
     fn set_aside(
         &mut self,
         log: &PartitionLog,
@@ -202,8 +207,8 @@ impl Recovery<'_> {
         let name = if error.is_lasting() { held_name_of(log.id()) } else { log.dir().held_name() };
         let error = source.explain(error, &name);
         if log.is_open() {
-            // What it has taken is in no checkpoint, and is not found in the journal any more once something that comes
-            // later is aside.
+            // The entries that it has taken are in no checkpoint, and are not found in the journal any more once a
+            // later one is aside.
             self.partly.insert(log.id(), name);
         } else {
             source.put_aside(name, entries);
@@ -219,8 +224,8 @@ impl Recovery<'_> {
         }
     }
 
-    /// Puts aside all that a journal has of partitions that took only some of it. It is read once more, file by file, and
-    /// not from the segments: these may be on a disk that is gone.
+    /// Puts aside all entries in a journal of partitions that took only some of them. The journal is read once more,
+    /// file by file, and not the segments: these may be on a disk that is gone.
     fn put_aside_partly_taken(&mut self, journal: &Journal) -> Result<(), LogError> {
         let partly = std::mem::take(&mut self.partly);
         if partly.is_empty() {
@@ -282,7 +287,7 @@ impl Recovery<'_> {
     }
 }
 
-/// The last damaged entry of each partition in what is left of the journals.
+/// The last damaged entry of each partition in the remaining journals.
 fn damaged_in(replays: &mut VecDeque<Replay>) -> Result<BTreeMap<PartitionId, EntryPlace>, LogError> {
     let mut damaged = BTreeMap::new();
     for replay in replays {
@@ -296,7 +301,7 @@ fn damaged_in(replays: &mut VecDeque<Replay>) -> Result<BTreeMap<PartitionId, En
     Ok(damaged)
 }
 
-/// Where entries come from, and those of them that are to be put aside.
+/// The source of entries, and those of them that are to be put aside.
 struct Source<'a> {
     journal: &'a Journal,
     /// The name under which they are held already, if they are.
@@ -305,12 +310,13 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// Held entries may be more than memory should hold, and count there no longer: they are written at once.
+    /// Held entries may be more than memory should hold, and the write cache no longer counts them: they are written at
+    /// once.
     fn target(&self) -> Target {
         if self.held.is_some() { Target::Segments } else { Target::Tail }
     }
 
-    /// Whether the entries are aside already, where whoever comes for what this log's dir needs finds them.
+    /// Whether the entries are aside already, under a name that is read for this log's dir.
     fn has_aside(&self, log: &PartitionLog) -> bool {
         self.held.as_deref().is_some_and(|held| is_found(held, &log.dir().held_name()))
     }
@@ -336,13 +342,13 @@ impl Source<'_> {
     }
 }
 
-/// Whether what is held already stays where it is, because whoever comes for it under `name` looks there, too.
+/// Whether held entries stay where they are, because a reader of the side files of `name` reads them, too.
 fn is_found(held: &str, name: &str) -> bool {
     held == name || (is_of_dir(name) && is_of_partition(held))
 }
 
-/// The last entry of each of these partitions that is aside where whoever comes for it under its name finds it: so is all
-/// before it that anybody needs.
+/// For each of these partitions, the last entry that is aside and is found under its name: all earlier needed ones are
+/// aside, too.
 fn aside_already(
     journal: &Journal,
     names: &BTreeMap<PartitionId, String>,
@@ -363,7 +369,7 @@ fn aside_already(
     Ok(last)
 }
 
-/// Holds the entries of those partitions that have a name, each under that, apart from those that are `aside` already.
+/// Holds the entries of the partitions with a name, each under that, apart from those that are `aside` already.
 fn hold_again(
     journal: &Journal,
     entries: Vec<RecoveredEntry>,
@@ -394,7 +400,7 @@ fn by_partition(entries: Vec<RecoveredEntry>) -> BTreeMap<PartitionId, Vec<Recov
     partitions
 }
 
-/// Gives entries to their partition, which are in order. Answers what became of each, and where they end.
+/// Gives entries to their partition, which are in order. Returns the outcome for each, and their end.
 fn take(
     log: &PartitionLog,
     entries: &[RecoveredEntry],

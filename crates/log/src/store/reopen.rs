@@ -1,9 +1,10 @@
-//! Bringing partitions back that recovery had no room for.
+//! Brings partitions back for which recovery had no room.
 //!
-//! What the journals have of them was put aside then. Once there is room it is written as recovery would have done it,
-//! and nobody uses a partition before all of it is. Only so many at a time: their entries are in memory meanwhile.
+//! Their entries were put aside then. Once there is room they are written as recovery would have done it, and a
+//! partition is not used before all of them are. Only a few partitions at a time: their entries are in memory
+//! meanwhile.
 //!
-//! Each attempt reads all that was put aside, so one that fails is followed by a pause.
+//! Each attempt reads all entries aside, so one that fails is followed by a pause.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -48,7 +49,7 @@ impl Waiting {
 }
 
 impl LogStore {
-    /// Tries again to write what there was no room for in `dirs`. The first error is returned.
+    /// Tries again to write the entries aside for `dirs`. The first error is returned.
     pub(super) fn bring_back(&self, dirs: &[Arc<DirLogs>]) -> Result<(), LogError> {
         let now = self.now();
         let is_theirs = |waiting: &Waiting| dirs.iter().any(|logs| Arc::ptr_eq(&logs.dir, waiting.log.dir()));
@@ -82,7 +83,7 @@ impl LogStore {
         for waiting in due {
             let left = match read.as_mut().map(|read| read.remove(&waiting.log.id())) {
                 Err(error) => waiting.after_failure(error, self.now()),
-                // Others come first in this cycle.
+                // Other partitions come first in this cycle.
                 Ok(None) => waiting,
                 Ok(Some(entries)) => {
                     let Err(error) = replay_again(&waiting.log, &entries) else { continue };
@@ -97,7 +98,7 @@ impl LogStore {
     }
 }
 
-/// What is aside of as many of the partitions as may be brought back at once.
+/// The entries aside of as many of the partitions as may be brought back at once.
 fn read_aside(
     journal: &Journal,
     due: &[Waiting],
@@ -119,7 +120,7 @@ fn read_aside(
                     continue;
                 }
                 bytes += entry.payload.len();
-                // It shares its file's memory with what is not wanted.
+                // It shares its file's memory with unwanted entries.
                 let payload = Bytes::copy_from_slice(&entry.payload);
                 found.entry(*id).or_default().push(RecoveredEntry { payload, ..entry });
             }
@@ -129,8 +130,8 @@ fn read_aside(
     Ok(found)
 }
 
-/// Writes them in the order of their offsets, those from before a cut of the log first. What was put aside twice may have been
-/// cut into batches since.
+/// Writes them in the order of their offsets, those from before a cut of the log first. Entries that were put aside
+/// twice may have been cut into batches since.
 fn replay_again(log: &PartitionLog, entries: &[RecoveredEntry]) -> Result<(), LogError> {
     let pieces: Result<Vec<_>, LogError> = entries.iter().map(|entry| piece_of(log, entry)).collect();
     let mut pieces = pieces?;

@@ -1,4 +1,4 @@
-//! Lookups where an index of older days has entries far apart.
+//! Lookups in an index of older days whose entries lie far apart.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::producer_state::AppendOrigin;
 use crate::store::{LogStore, Place};
 
 const ID: PartitionId = PartitionId { topic: TopicId([1; 16]), index: 0 };
-/// Of each batch, which has one record.
+/// Bytes of each batch's one record.
 const VALUE_BYTES: usize = 10_000;
 const BATCHES: i64 = 1_000;
 /// Offsets in the segment that is complete: more than is read at once.
@@ -55,17 +55,17 @@ fn index_of(sim: &SimEnv, log_path: &Path) -> Vec<u8> {
     read_whole(&*sim.fs, &log_path.with_extension("index"), 1 << 20).unwrap()
 }
 
-/// Leaves of all entries the last one.
+/// Leaves the last of all entries.
 fn make_sparse(sim: &SimEnv, log_path: &Path) {
     put_index(sim, log_path, |last| vec![last]);
 }
 
-/// Leaves the last entry, so often that the index is longer than one that is dense.
+/// Leaves the last entry, so often that the index is longer than a dense one.
 fn make_long(sim: &SimEnv, log_path: &Path) {
     put_index(sim, log_path, |last| vec![last; 1_500]);
 }
 
-/// Has the index consist of these entries, made of the last one.
+/// Makes the index of these entries, made of the last one.
 fn put_index(sim: &SimEnv, log_path: &Path, make: impl Fn(IndexEntry) -> Vec<IndexEntry>) {
     let codec = IndexHeader { partition: ID, base_offset: Offset(0) }.codec();
     let mut index = index_of(sim, log_path);
@@ -83,12 +83,12 @@ fn put(sim: &SimEnv, log_path: &Path, index: &[u8]) {
     file.sync_all().unwrap();
 }
 
-/// A disk of its own with the same on it, where all is synced.
+/// A disk of its own with the same bytes on it, all synced.
 fn fork(sim: &SimEnv) -> SimEnv {
     sim.crash_states(1).next().unwrap()
 }
 
-/// The complete segment, after it was read as far as its index is to be made dense.
+/// The complete segment, after the batches for its dense index were read.
 fn read_for_index(log: &PartitionLog) -> Arc<Segment> {
     let segment = log.open().unwrap().view().segments[0].clone();
     while segment.read_for_index() == Dense::NotYet {}
@@ -243,7 +243,7 @@ fn an_index_is_made_dense_once() {
     let has_scan = || matches!(*segment.densing.lock(), Densing::UnderWay { .. });
     assert!(has_scan());
     segment.replace_index().unwrap();
-    // As of a reader that has waited meanwhile.
+    // As for a reader that has waited meanwhile.
     assert_eq!(segment.read_for_index(), Dense::Never);
     assert!(!has_scan());
     let open = log.open().unwrap();
@@ -283,7 +283,7 @@ fn many_flaws_of_an_index_have_it_rebuilt_once() {
     assert!(index_of(&sim, &path) == dense);
 }
 
-/// All is served, the log is blamed for nothing, and the index ends up dense.
+/// All is served, the log has no damage, and the index ends up dense.
 fn check_reads(sim: &SimEnv, path: &Path) {
     let (_store, log) = open(sim);
     for offset in (0..BATCHES).step_by(190) {

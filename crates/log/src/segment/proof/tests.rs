@@ -1,5 +1,5 @@
-//! What is remembered, and what comes of it if the batches' own CRCs are not looked at: that bug is planted here, on the
-//! thread of the test, because it is the log that decides what it looks at.
+//! The remembered ranges, and the flips that are served if the batches' own CRCs are not checked: that bug is planted
+//! here, on the thread of the test, because the log decides what it checks.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -76,7 +76,7 @@ fn read(log: &PartitionLog) -> Result<Vec<u8>, String> {
     Ok(slice.chunks.iter().flat_map(|chunk| chunk.to_bytes().unwrap()).collect())
 }
 
-/// How many of a segment's bytes are served although they were flipped.
+/// Number of a segment's bytes that are served although they were flipped.
 fn served_flips(believes: bool) -> usize {
     BELIEVES_CONTENTS.set(believes);
     let (sim, path) = small_log();
@@ -135,7 +135,7 @@ fn what_has_left_memory_is_looked_at_again_once_its_segment_is_complete() {
     assert!(segments.len() > 1 && segments[0].extent().is_some());
     let intact = read(&log).unwrap();
     let path = segments[0].log_path();
-    // The last byte of an offset: what this process has written is believed as long as it stays in memory.
+    // The last byte of an offset: bytes that this process has written are believed as long as they stay in memory.
     let mut flipped = intact.clone();
     let second =
         BatchHeader::parse(intact.first_chunk::<{ layout::HEADER_BYTES }>().unwrap()).unwrap().size_bytes();

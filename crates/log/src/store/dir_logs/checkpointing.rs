@@ -1,7 +1,7 @@
 //! Making checkpoints of a log dir: how far each of its partitions is synced.
 //!
-//! What has changed is captured, then the dir is synced, and only then what was captured is written down: a checkpoint
-//! says of no partition more than the disk has.
+//! The states of partitions that have changed are captured, then the dir is synced, and only then the captured states
+//! are written down: a checkpoint says of no partition more than the disk has.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use crate::log_dir::DirWork;
 use crate::pace::Haste;
 use crate::partition_log::PartitionLog;
 
-/// How much of what had changed a checkpoint has taken in.
+/// How many of the changed partitions a checkpoint has covered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store) enum Coverage {
-    /// All of it.
+    /// All of them.
     Complete,
     /// Some partitions were left out.
     Partial,
 }
 
-/// A partition and what was captured of it.
+/// A partition and its captured state.
 pub(super) struct Captured {
     log: Arc<PartitionLog>,
     checkpoint: PartitionCheckpoint,
@@ -36,7 +36,7 @@ impl DirLogs {
         self.checkpoint_of(|_| true, is_clean, haste)
     }
 
-    /// The same for these partitions: of the others it says what it said before.
+    /// As [`Self::checkpoint`], for these partitions only: the states of the others stay.
     pub(super) fn checkpoint_some(&self, ids: &HashSet<PartitionId>, haste: Haste) -> Result<(), LogError> {
         self.checkpoint_of(|id| ids.contains(id), false, haste).map(|_| ())
     }
@@ -49,7 +49,7 @@ impl DirLogs {
     ) -> Result<Coverage, LogError> {
         let _in_haste = self.dir.hurry.note(haste);
         let _checkpointing = self.checkpointing.lock();
-        // It may be another process's by now: only the last checkpoint comes after the closing.
+        // The dir may be another process's by now: only the last checkpoint comes after the closing.
         if self.dir.check_open().is_err() && !is_clean {
             return Ok(Coverage::Partial);
         }
@@ -63,19 +63,19 @@ impl DirLogs {
             return Ok(Coverage::Complete);
         }
         let (mut captured, mut coverage) = self.capture(dirty);
-        // What could not be captured may have made the dir fail.
+        // A failed capture may have made the dir fail.
         self.dir.check_usable()?;
         let in_time = self.dir.check_time();
         let needs_sync = !captured.is_empty() || !self.dir.has_synced_found();
         let synced = in_time.and_then(|()| if needs_sync { self.sync(&captured) } else { Ok(()) });
-        // Of what was taken away meanwhile the sync says nothing.
+        // The sync says nothing of files that were taken away meanwhile.
         let synced = synced.and_then(|()| self.dir.check_in_place());
         if synced.is_ok() && !drop_vanished(&mut captured) {
             coverage = Coverage::Partial;
         }
         let is_clean = is_clean && coverage == Coverage::Complete;
         if let Err(error) = synced.and_then(|()| self.write_checkpoint(&captured, is_clean)) {
-            // The logs learn from a later one that they are covered.
+            // The logs learn from a later checkpoint that they are covered.
             for Captured { log, .. } in &captured {
                 log.note_uncovered();
             }
@@ -84,8 +84,8 @@ impl DirLogs {
         Ok(coverage)
     }
 
-    /// Syncs everything that is in the dir, and fails if something of what was captured is lost, or if there is no time left
-    /// to stop: a sync that has begun nobody ends.
+    /// Syncs everything that is in the dir. Fails if captured bytes are lost, or if there is no time left to stop: a
+    /// sync cannot be ended.
     fn sync(&self, captured: &[Captured]) -> Result<(), LogError> {
         let left = self
             .dir
@@ -99,7 +99,7 @@ impl DirLogs {
         self.dir.note_synced(&left)
     }
 
-    /// Syncs what a process that did not stop in order has left, if that was not done since the start.
+    /// Syncs the bytes of an earlier process that did not stop in order, if that was not done since the start.
     pub(in crate::store) fn sync_found(&self) -> Result<(), LogError> {
         let _checkpointing = self.checkpointing.lock();
         if self.dir.has_synced_found() {
@@ -130,13 +130,13 @@ impl DirLogs {
                 Ok(Some(checkpoint)) => captured.push(Captured { log, checkpoint }),
                 Ok(None) => {}
                 Err(LogError::Vanished { .. }) => {
-                    // It has said so, and the checkpoint says of it what it said before.
+                    // The log has logged it, and the checkpoint keeps its former state.
                     self.dir.mark_dirty(id);
                     vanished_count += 1;
                 }
                 Err(error) => {
                     let error = self.dir.judge(error);
-                    // It stays dirty, and the checkpoint says of it what it said before.
+                    // It stays dirty, and the checkpoint keeps its former state.
                     self.dir.mark_dirty(id);
                     left_out.get_or_insert((id, error));
                     left_out_count += 1;
@@ -155,9 +155,10 @@ impl DirLogs {
         (captured, Coverage::Partial)
     }
 
-    /// Writes what is known, with what was captured and is synced now, and tells the logs that they are covered.
+    /// Writes the dir's state with the captured states, which are synced by now, and tells the logs that they are
+    /// covered.
     pub(super) fn write_checkpoint(&self, captured: &[Captured], is_clean: bool) -> Result<(), LogError> {
-        // One that was deleted since has left the dir's memory already.
+        // A partition that was deleted since has left the dir's memory already.
         let is_here = |captured: &&Captured| !captured.log.is_deleted();
         let here = captured.iter().filter(is_here);
         self.dir.write_checkpoint(here.map(|it| (it.log.id(), &it.checkpoint)), is_clean)?;
@@ -169,7 +170,7 @@ impl DirLogs {
     }
 }
 
-/// Drops those of the captured that are not where they were: nothing may be said of them. Whether none was dropped.
+/// Drops the captured partitions that have vanished: nothing may be said of them. Returns whether none was dropped.
 fn drop_vanished(captured: &mut Vec<Captured>) -> bool {
     let before = captured.len();
     captured.retain(|captured| {

@@ -1,8 +1,8 @@
-//! Bringing the tails of a log dir's partitions into their segments, each a share in its turn.
+//! Brings the tails of a log dir's partitions into their segments, each a share in its turn.
 //!
-//! Where very many partitions have little, a turn comes late: a new one costs the file system a directory and two files. So
-//! those that have much have a share in between, one after each slice of the others, and what they have settled makes room
-//! before the others are through.
+//! If very many partitions have small tails, a turn comes late: a new partition costs the file system a directory and
+//! two files. So partitions with a large tail have a share in between, one after each slice of the others, and their
+//! settled bytes make room before the others are through.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,16 +15,16 @@ use crate::log_dir::DirWork;
 use crate::pace::{Haste, Pace};
 use crate::partition_log::PartitionLog;
 
-/// So often a pass makes room for who waits, if it takes so long. What is copied for that is as much as the write cache
-/// holds at most.
+/// Time after which a pass makes room for waiting producers, again and again. The bytes that are copied for that are at
+/// most the write cache's.
 const LET_GO_EVERY: Duration = Duration::from_millis(250);
 
 impl DirLogs {
-    /// Brings all tails into the segments, in the order of the partitions. What fails stays where it is; the first
-    /// error is returned.
+    /// Brings all tails into the segments, in the order of the partitions. Failed tails stay in memory; the first error
+    /// is returned.
     pub(in crate::store) fn settle(&self, haste: Haste) -> Result<(), LogError> {
         let _in_haste = self.dir.hurry.note(haste);
-        // Who comes second must not believe that nothing is left to do because another is at it.
+        // A second caller must not believe that nothing is left to do while the first is at it.
         let _settling = self.settling.lock();
         let _their_memory = self.dir.keep_memory();
         let logs = self.handles_of(&self.dir.take_tails());
@@ -41,8 +41,8 @@ impl DirLogs {
         result
     }
 
-    /// Brings the tails of some partitions into the segments, and has a checkpoint cover what is in these. Waits for no pass over
-    /// all tails, which may go on meanwhile, and what it fails to do is left to one.
+    /// Brings the tails of some partitions into the segments, and has a checkpoint cover these. Does not wait for a
+    /// pass over all tails, which may go on meanwhile, and leaves to it what fails here.
     pub(in crate::store) fn cover_some(
         &self,
         logs: &[Arc<PartitionLog>],
@@ -63,7 +63,7 @@ impl DirLogs {
             pace.step();
         }
         let ids = logs.iter().map(|log| log.id()).collect();
-        // What is settled can be covered, and closed.
+        // Settled logs can be covered, and closed.
         let covered = self.checkpoint_some(&ids, haste);
         result.and(covered)
     }
@@ -91,8 +91,8 @@ impl DirLogs {
         left
     }
 
-    /// Once that time has come, and somebody may wait for room, gives what is left in tails memory of its own: what has left
-    /// them makes room now, and not at the end of the pass.
+    /// Once that time has come, and producers may wait for room, gives the rest of the tails memory of its own: settled
+    /// bytes make room now, and not at the end of the pass.
     fn let_go_at(&self, time: &mut Duration) {
         let now = self.env().clock.monotonic();
         if now < *time || !self.shared().cache.is_contended() {
@@ -103,7 +103,7 @@ impl DirLogs {
         self.dir.let_go_of_kept();
     }
 
-    /// Brings a share of one tail into the segments. Returns up to where it is to be settled if something of that is left.
+    /// Brings a share of one tail into the segments. Returns the offset to settle it up to, if something below is left.
     fn settle_share(
         &self,
         log: &Arc<PartitionLog>,
@@ -123,7 +123,7 @@ impl DirLogs {
                 self.dir.space().found_full();
             }
             self.dir.note_tail(log.id());
-            // One whose files have vanished for good has said so, and stays as it is: nothing is tried again for it.
+            // A log whose files have vanished for good has logged it, and stays as it is: no more is tried for it.
             if !log.has_vanished() {
                 *result = std::mem::replace(result, Ok(())).and(Err(error));
             }
@@ -131,19 +131,19 @@ impl DirLogs {
         })
     }
 
-    /// Brings a share of one tail that has much into the segments, whoever's turn it is: who appends much waits for no more
-    /// than a slice of the others, however many of them are gone through.
+    /// Brings a share of one large tail into the segments, out of turn: a producer of many records waits for no more
+    /// than a slice of the others, however many of them are in the pass.
     fn settle_large(&self, result: &mut Result<(), LogError>, pace: &mut Pace<'_>) {
         let Some(log) = self.dir.take_large().and_then(|id| self.handle(id)) else { return };
         self.settle_share(&log, None, result, pace);
-        // What has come to it meanwhile tells nobody.
+        // Entries that have come to it meanwhile have not put it into the list.
         if result.is_ok() && log.has_large_tail() {
             self.dir.note_large(log.id());
         }
     }
 
-    /// Makes a checkpoint if one of the logs has none that can be believed: where a power cut would tear what is settled
-    /// now, the next start could not tell it from damage to what was synced.
+    /// Makes a checkpoint if one of the logs has none that can be believed: if a power cut tore the bytes that are
+    /// settled now, the next start could not tell them from damaged synced ones.
     fn cover_lost(&self, logs: &[Arc<PartitionLog>]) -> Result<(), LogError> {
         if logs.iter().all(|log| self.dir.is_checkpoint_trusted(log.id())) {
             return Ok(());
@@ -151,19 +151,19 @@ impl DirLogs {
         self.checkpoint(false, Haste::AtOnce).map(|_| ())
     }
 
-    /// Whether what one partition met others would meet too.
+    /// Whether other partitions would meet the error of this one, too.
     fn is_hopeless(&self, error: &LogError) -> bool {
         error.is_full() || matches!(error, LogError::OutOfTime) || self.dir.check_usable().is_err()
     }
 }
 
-/// A log with a tail, and up to where that is to be brought into the segments: to its end if nothing is said.
+/// A log with a tail, and the offset to settle it up to: the tail's end if there is none.
 struct ToSettle {
     log: Arc<PartitionLog>,
     upto: Option<Offset>,
 }
 
-/// Has brought near what settling one of the next partitions needs.
+/// Prefetches the memory for settling one of the next partitions.
 fn prefetch_next(coming: &[ToSettle]) {
     if let Some(next) = coming.get(1) {
         next.log.prefetch();

@@ -23,9 +23,9 @@ use crate::store::{LogStore, Place};
 const KNOWN: PartitionId = PartitionId { topic: TopicId([1; 16]), index: 0 };
 const NEW: PartitionId = PartitionId { index: 1, ..KNOWN };
 
-/// What comes at once unless it never comes.
+/// The longest wait for an event that comes at once, unless it never comes.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// With a millisecond between them.
+/// Looks with a millisecond between them.
 const LOOKS_MAX: u32 = 30_000;
 
 const EIO: i32 = 5;
@@ -62,7 +62,7 @@ fn append(store: &LogStore, id: PartitionId) {
     }
 }
 
-/// Gives a record its place.
+/// Stages a record.
 fn stage(log: &PartitionLog) -> Appended {
     let mut batch = BatchBuilder::new(BatchOptions::default());
     batch.append(TimestampMs(0), None, Some(b"value"), &[]).unwrap();
@@ -70,7 +70,7 @@ fn stage(log: &PartitionLog) -> Appended {
     log.append(BytesMut::from(&batch.build().unwrap()[..]), options).unwrap()
 }
 
-/// Whether somebody is in haste during the next sync.
+/// Whether a caller is in haste during the next sync.
 fn haste_of_next_sync(sim: &SimEnv, store: &LogStore) -> Receiver<bool> {
     let dir = partition(store, NEW).dir().clone();
     let (tell, told) = sync_channel(1);
@@ -172,7 +172,7 @@ fn a_dir_is_let_go_of_when_nobody_writes_to_it_any_more() {
             drop(store);
             tell.send(()).unwrap();
         });
-        // The handle is closed, and the lock is not let go of before the writer is.
+        // The handle is closed, and the dir is not unlocked before the writer is.
         while !log.appender.lock().is_retired {
             thread::yield_now();
         }
@@ -243,7 +243,7 @@ fn a_dir_without_the_file_for_looks_gets_one_and_its_content_is_nobodys_concern(
     }
 }
 
-/// A file that is missing or that nobody may write, and too few descriptors, are not the device's fault.
+/// A file that is missing or not writable, and too few descriptors, are not the device's fault.
 #[test]
 fn one_file_that_cannot_be_opened_to_be_written_does_not_fail_its_dir() {
     let sim = SimEnv::new(1);
@@ -259,7 +259,7 @@ fn one_file_that_cannot_be_opened_to_be_written_does_not_fail_its_dir() {
     assert!(matches!(error, LogError::DirFailed { .. }), "{error}");
 }
 
-/// Appends what the disk is told to begin with as soon as it is settled.
+/// Appends so much that the disk is told to begin with it as soon as it is settled.
 fn append_much(store: &LogStore) {
     let mut batch = BatchBuilder::new(BatchOptions::default());
     batch.append(TimestampMs(0), None, Some(&vec![1; 600_000]), &[]).unwrap();
@@ -355,7 +355,7 @@ fn a_segment_that_cannot_be_opened_to_be_synced_is_covered_by_a_later_checkpoint
     let last = log.open().unwrap().view().segments[2].clone();
     let fs = sim.fs.clone();
     sim.fs.during_next_sync(move || {
-        // That of the one before, while others need its descriptor more.
+        // The file of the segment before, while others need its descriptor more.
         last.close_unused_files();
         last.close_unused_files();
         fs.exhaust_descriptors(true);
@@ -368,7 +368,8 @@ fn a_segment_that_cannot_be_opened_to_be_synced_is_covered_by_a_later_checkpoint
     assert_eq!(log.dir().checkpointed(KNOWN).unwrap().recovery_point, covered.plus(2));
 }
 
-/// What a read finds in a dir that has failed is for the next start, which has the journal: nothing is written there.
+/// A read finds damage in a dir that has failed: it is left to the next start, which has the journal, and nothing is
+/// written there.
 #[test]
 fn damage_that_is_found_in_a_dir_that_has_failed_is_not_written_down_there() {
     for has_failed in [false, true] {

@@ -52,7 +52,8 @@ fn partition(store: &LogStore) -> Arc<PartitionLog> {
     store.partition(ID, 0, config(), LeaderEpoch(1)).unwrap()
 }
 
-/// Several files of the journal, all of which was settled into segments of this size since the last checkpoint.
+/// Several files of the journal, all of whose entries were settled into segments of this size since the last
+/// checkpoint.
 fn settled_and_killed(sim: &SimEnv, segment_bytes: u32) {
     let store = open(sim);
     recover(&store).unwrap();
@@ -80,7 +81,7 @@ fn append(store: &LogStore, count: i64, segment_bytes: u32) {
     }
 }
 
-/// What the value of a record begins with.
+/// The begin of a record's value.
 fn name_of(offset: i64, cuts: u32) -> String {
     format!("record {offset} after {cuts} cuts")
 }
@@ -153,7 +154,7 @@ fn what_is_damaged_in_a_later_file_of_the_journal_stays_in_the_segments() {
         let files = names(&sim, Path::new("/journal"), ".journal");
         flip(&sim, &Path::new("/journal").join(&files[1]), 50_000);
         let mut before = None;
-        // The second start finds in what is aside that something is missing.
+        // The second start finds that an entry aside is missing.
         for _ in 0..2 {
             let store = open_with(&sim, write_cache_bytes);
             let dir = store.dirs[0].dir.partition_path(ID);
@@ -174,7 +175,8 @@ fn what_is_damaged_in_a_later_file_of_the_journal_stays_in_the_segments() {
     }
 }
 
-/// As where the journals' number was changed after a kill: one has what a checkpoint covers, and the other what came then.
+/// As after a change of the journals' number and a kill: one has the entries that a checkpoint covers, and the other
+/// the later ones.
 #[test]
 fn what_is_damaged_in_a_journal_stays_in_the_segments_whatever_is_damaged_in_the_next_one() {
     let sim = SimEnv::new(1);
@@ -204,11 +206,11 @@ fn what_is_damaged_in_a_journal_stays_in_the_segments_whatever_is_damaged_in_the
     assert!(segments(&sim, &dir) == before, "{:?}", names(&sim, &dir, ".log"));
 }
 
-/// Where the log is cut in the tests below.
+/// The end of the log's cut in the tests below.
 const CUT_AT: i64 = 4;
 
-/// Several files of the journal, all of which was settled since the last checkpoint: a log that ended at `before`, was cut, and
-/// was filled again up to `after`.
+/// Several files of the journal, all of whose entries were settled since the last checkpoint: a log that ended at
+/// `before`, was cut, and was filled again up to `after`.
 fn cut_and_killed(sim: &SimEnv, before: i64, after: i64) {
     let store = open(sim);
     recover(&store).unwrap();
@@ -221,8 +223,8 @@ fn cut_and_killed(sim: &SimEnv, before: i64, after: i64) {
     sim.fs.kill();
 }
 
-/// Damages the journal's entry of a record. It lies neither in the first file, of which a start takes some before it sees the
-/// damage, nor in the last one.
+/// Damages the journal's entry of a record. It lies neither in the first file, of which a start takes some before it
+/// sees the damage, nor in the last one.
 fn damage_entry(sim: &SimEnv, offset: i64, cuts: u32) {
     let name = name_of(offset, cuts);
     let files = names(sim, Path::new("/journal"), ".journal");
@@ -239,7 +241,7 @@ fn damage_entry(sim: &SimEnv, offset: i64, cuts: u32) {
 
 #[test]
 fn what_was_cut_is_no_loss_where_the_journal_has_it_damaged() {
-    // Filled again with less than there was, and with more.
+    // Filled again with fewer records than before, and with more.
     for (before, after) in [(18, 12), (12, 20)] {
         let sim = SimEnv::new(1);
         cut_and_killed(&sim, before, after);
@@ -264,7 +266,7 @@ fn what_came_after_a_cut_and_is_damaged_in_the_journal_stays_in_the_segments() {
         let lost = 6;
         damage_entry(&sim, lost, 1);
         if is_other_damaged {
-            // It lies beyond what is lost, and was cut.
+            // It lies beyond the lost entry, and was cut.
             damage_entry(&sim, 11, 0);
         }
         let store = open(&sim);

@@ -1,4 +1,4 @@
-//! What is counted of records on their way to the segments comes to nothing once they are there, or will never be.
+//! Counts of records on their way to the segments are zero once the records are there, or will never be.
 
 use std::sync::atomic::{AtomicBool, AtomicI32};
 
@@ -9,15 +9,15 @@ use super::*;
 
 const SEEDS: u64 = 6;
 const APPENDERS: u64 = 3;
-/// Of each of them.
+/// Appends of each thread.
 const APPENDS: u64 = 600;
 
-/// Whether the owners of everything that was submitted were told.
+/// Whether the owners of all submitted entries were told.
 fn is_drained(store: &LogStore) -> bool {
     store.journals().all(riverrun_journal::Journal::has_delivered_all)
 }
 
-/// Waits for that.
+/// Waits until the owners of all submitted entries were told.
 fn drain(store: &LogStore) {
     while !is_drained(store) {
         thread::yield_now();
@@ -32,12 +32,12 @@ fn batch(bytes: usize) -> Vec<u8> {
 
 fn append_to(log: &PartitionLog, batch: &[u8]) -> Result<(), LogError> {
     let options = AppendOptions { origin: AppendOrigin::Client, now: TimestampMs(0) };
-    // One that is refused counts for nothing.
+    // A refused append does not count.
     let _refused = log.append(BytesMut::from(batch), options);
     log.write_staged()
 }
 
-/// Bytes that the store counts, and the log dir.
+/// Bytes in the counts of the store and of the log dir.
 fn counted(store: &LogStore) -> (u64, u64) {
     (store.write_cache().bytes(), partition(store, NEW).dir().space().unsettled_bytes())
 }
@@ -77,7 +77,7 @@ impl<'a> Slots<'a> {
         Self { store, made: AtomicI32::new(4), logs: [log(0), log(1), log(2), log(3)] }
     }
 
-    /// Appends to some partition; or deletes it, and has another one take its place.
+    /// Appends to some partition; or deletes it, and makes another one in its place.
     fn step(&self, dice: &SimRandom) {
         let below = |bound: u64| dice.next_u64() % bound;
         let slot = &self.logs[usize::try_from(below(4)).unwrap()];
