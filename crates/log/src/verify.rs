@@ -1,10 +1,10 @@
-//! `riverrun log verify`: reads all files of a partition or of a log dir, changes nothing, and lists what is wrong.
+//! `riverrun log verify`: reads all files of a partition or of a log dir, changes nothing, and lists faults.
 //!
-//! Goes further than recovery does: every batch of every segment, its records, and the running checksums of the
-//! index, which find a flipped bit in what a batch's own CRC leaves out and a batch that was replaced by another
-//! valid one. What the log dir's checkpoint says of the partition tells damage from a torn tail, which the next start
-//! cuts off, and from what lies below the log start, which nobody reads. Needs no server; with one running, the
-//! active segment's tail may show as damage that is none.
+//! Goes further than recovery does: every batch of every segment, its records, and the running checksums of the index,
+//! which find a flipped bit outside of a batch's own CRC and a batch that was replaced by another valid one. The log
+//! dir's checkpoint tells damage from a torn tail, which the next start cuts off, and from damage below the log start,
+//! which is never read. Needs no server; with one running, the active segment's tail may look damaged although it is
+//! not.
 
 mod aside;
 mod files;
@@ -26,19 +26,19 @@ use crate::index_content::IndexContent;
 use crate::listing::Listing;
 use crate::segment_check::{Facts, Flaw, Half, SegmentCheck};
 
-/// How bad something that is wrong is.
+/// The weight of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Weight {
     /// Nothing is wrong: a journal keeps records of the partition aside, which are in no log yet.
     Aside,
-    /// It lies below the log start, where nobody reads any more.
+    /// Damage below the log start, which is never read.
     BelowLogStart,
-    /// Records that inflate to more than is read here: their batch is intact by its checksum, and nobody looked inside.
+    /// Records that inflate to more than is read here: their batch is intact by its checksum, and was not inflated.
     NotChecked,
-    /// It lies above what the last checkpoint, or the last cut, has synced, where a crash leaves such things. The next start cuts it
-    /// off, and writes anew what the journal has of it.
+    /// A fault above the last checkpoint, or the last cut, as a crash leaves it. The next start cuts it off, and writes
+    /// the journal's entries anew.
     TornTail,
-    /// Bytes that were once durable are not what was written.
+    /// Bytes that were once durable have changed.
     Damage,
 }
 
@@ -55,20 +55,20 @@ impl Weight {
     }
 }
 
-/// Something that is wrong, or that has to be known.
+/// A fault, or a fact that matters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The file.
     pub path: PathBuf,
-    /// Where in it.
+    /// The position in it.
     pub position: u64,
-    /// How bad it is.
+    /// Its weight.
     pub weight: Weight,
-    /// What is wrong there.
+    /// The fault there.
     pub what: String,
 }
 
-/// What a verification has seen.
+/// The result of a verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VerifyReport {
     /// Segments.
@@ -79,19 +79,19 @@ pub struct VerifyReport {
     pub records: u64,
     /// Bytes of them.
     pub bytes: u64,
-    /// What is wrong, in the order of the files, and what lies aside. Empty: nothing.
+    /// The faults, in the order of the files, and the entries aside. Empty: nothing.
     pub findings: Vec<Finding>,
 }
 
-/// Bytes of a segment between two words about where a verification is: a fraction of a second's work.
+/// Bytes of a segment between two reports of a verification's place: a fraction of a second's work.
 const STEP_BYTES: u64 = 16 * 1024 * 1024;
 
-/// Where the verification of a partition is.
+/// The place of a partition's verification.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VerifyStep {
     /// The segment that it is in, counted from 1.
     pub segment: usize,
-    /// How many there are.
+    /// Number of segments.
     pub segments: usize,
     /// Bytes of all segments that it has passed.
     pub bytes: u64,
@@ -99,16 +99,17 @@ pub struct VerifyStep {
     pub bytes_total: u64,
 }
 
-/// Verifies the partition whose files lie in `dir`. What the checkpoint of its log dir says is used if there is one
-/// two levels above. Fails only if the system cannot list or open files; damage is a finding.
+/// Verifies the partition whose files lie in `dir`, by the checkpoint of its log dir if there is one two levels above.
+/// Fails only if the system cannot list or open files; damage is a finding.
 pub fn verify_partition(env: &Env, dir: &Path, partition: PartitionId) -> Result<VerifyReport, LogError> {
     let log_dir = dir.parent().and_then(Path::parent);
     let files = log_dir.map(|path| LogDirFiles::read(env, path)).transpose()?;
     verify_partition_of(env, dir, partition, files.as_ref(), &[], &mut |_| {})
 }
 
-/// As [`verify_partition`], by what the files of its log dir say, and by what journals keep `aside`, of this partition and
-/// of others. Both were read before. `on_step` is told where the verification is, at each segment and a few times a second.
+/// As [`verify_partition`], by the files of its log dir, and by the entries that journals keep `aside`, of this
+/// partition and of others. Both were read before. `on_step` is called with the verification's place, at each segment
+/// and a few times a second.
 pub fn verify_partition_of(
     env: &Env,
     dir: &Path,
@@ -142,22 +143,22 @@ struct Verification<'a> {
     partition: PartitionId,
     log_dir: Option<&'a LogDirFiles>,
     known: Option<&'a PartitionCheckpoint>,
-    /// Of the last segment, once that was read.
+    /// The end of the last segment, once that was read.
     end: Option<LogEnd>,
     report: VerifyReport,
 }
 
-/// Where the log ends, by its last segment. Until a checkpoint covers a cut, what lies beyond it counts for nothing.
+/// The end of the log, by its last segment. Until a checkpoint covers a cut, bytes beyond it count for nothing.
 struct LogEnd {
     path: PathBuf,
     position: u64,
     offset: Offset,
-    /// Nothing is wrong with the segment itself, as far as it counts.
+    /// The segment itself has no fault, as far as it counts.
     is_sound: bool,
 }
 
 impl Verification<'_> {
-    /// Compares the segments that are there with what the checkpoint says.
+    /// Compares the list of segments with the checkpoint.
     fn check_listing(&mut self, listing: &Listing) {
         self.report.segments = listing.logs.len();
         match &listing.is_swapping {
@@ -166,7 +167,7 @@ impl Verification<'_> {
                 let what = "a compaction was interrupted; the next start brings it to its end".to_owned();
                 self.find(self.dir.to_path_buf(), 0, Weight::TornTail, what);
             }
-            // A start refuses it, and the partition with it.
+            // A start refuses the swap, and the partition with it.
             Err(Misfit { path, what }) => self.find(path.clone(), 0, Weight::Damage, what.clone()),
         }
         let Some(known) = self.known.filter(|known| known.log_start < known.durable_end()) else { return };
@@ -243,8 +244,8 @@ impl Verification<'_> {
         }
     }
 
-    /// Tells what lies aside, and whether the log reaches up to it and it goes on from file to file without a gap, as far as no
-    /// checkpoint covers that. What came before the log's last cut fills no gap, and makes none.
+    /// Reports the entries aside, and whether the log reaches up to them and they go on from file to file without a
+    /// gap, as far as no checkpoint covers them. Entries from before the log's last cut fill no gap, and make none.
     fn check_aside(&mut self, listing: &Listing, aside: &[&Aside]) {
         let newest = aside.iter().map(|aside| aside.cuts).max().unwrap_or(0);
         let cuts = self.log_dir.map_or(newest, |files| files.cuts_or(self.partition, newest));
@@ -261,7 +262,7 @@ impl Verification<'_> {
         let (path, position, end) = match &self.end {
             Some(end) if end.is_sound => (end.path.clone(), end.position, end.offset),
             None if listing.logs.is_empty() => (self.dir.to_path_buf(), 0, log_start),
-            // What is wrong there was told.
+            // The fault there was reported.
             _ => return,
         };
         let mut uncovered = aside.iter().filter(|aside| aside.cuts == cuts && aside.end > covered);
@@ -302,7 +303,7 @@ impl Verification<'_> {
     }
 }
 
-/// How bad a flaw is, by what the checkpoint says of the partition.
+/// The weight of a flaw, by the checkpoint's state of the partition.
 pub(crate) fn weight(flaw: &Flaw, known: Option<&PartitionCheckpoint>) -> Weight {
     let Some(known) = known else {
         return if flaw.is_unchecked { Weight::NotChecked } else { Weight::Damage };

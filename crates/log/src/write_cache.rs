@@ -1,8 +1,8 @@
-//! Memory of what was appended and is in no segment yet, and when somebody should do something about it.
+//! Memory of records that are in no segment yet, and the conditions for settling it.
 //!
 //! Counts bytes from their submission to the journal, or from the start that has found them there, until they are
-//! settled. Half full of what can be settled, it has the log dirs wake who settles them. Beyond that whoever lets producers
-//! in looks at what each of them holds, and is told each time that something has left.
+//! settled. When bytes that can be settled fill half of it, the log dirs wake their settlers. Beyond that the
+//! producers' backpressure looks at the share of each producer, and is told each time that bytes have left.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 /// Called when there is more room.
 type Hook = Box<dyn Fn() + Send + Sync>;
 
-/// What counts although it has left a tail of one log dir. Each dir has its own, so that one that hangs while it is settled
-/// keeps the room that others have made from nobody.
+/// Bytes that count although they have left a tail of one log dir. Each dir has its own, so that a dir that hangs while
+/// it is settled withholds no room that others have made.
 #[derive(Debug, Default)]
 pub(crate) struct Kept(Mutex<KeptBytes>);
 
@@ -25,14 +25,15 @@ struct KeptBytes {
 }
 
 impl Kept {
-    /// To be held while tails of the dir are settled, one after another: the tails of many partitions share the memory of
-    /// the journal's groups, which goes with the last of them. Room that was told of before would be used twice.
+    /// To be held while tails of the dir are settled, one after another: the tails of many partitions share the memory
+    /// of the journal's groups, which is freed with the last of them. Room that was announced before would be used
+    /// twice.
     pub(crate) fn settling<'a>(&'a self, cache: &'a WriteCache) -> Settling<'a> {
         self.0.lock().settlings += 1;
         Settling { kept: self, cache }
     }
 
-    /// What the dir has in tails shares no memory any more: what has left them counts no longer, whatever is being settled.
+    /// The dir's tails share no memory any more: bytes that have left them count no longer, also during a settling.
     pub(crate) fn let_go(&self, cache: &WriteCache) {
         let bytes = std::mem::take(&mut self.0.lock().bytes);
         cache.remove(bytes);
@@ -54,17 +55,17 @@ impl Kept {
 
 /// The write cache of a store.
 ///
-/// Invariants: `bytes` is the sum over all log dirs that can be written to, and of what settling has taken from tails
-/// while their memory may still be there; `stored_bytes` is the part of it that the journals have stored, which settling
-/// can take away.
+/// Invariants: `bytes` is the sum over all log dirs that can be written to, and of bytes that settling has taken from
+/// tails while their memory may still be there; `stored_bytes` is the part of it that the journals have stored, which
+/// settling can remove.
 pub struct WriteCache {
     bytes_max: u64,
     bytes: AtomicU64,
-    /// All that has ever left.
+    /// Sum of all bytes that have ever left.
     removed_bytes: AtomicU64,
     stored_bytes: AtomicU64,
-    /// What tails of dirs that are well hold that cannot be written, or is aside in a journal's directory, and does not
-    /// count above.
+    /// Bytes in tails of healthy dirs that cannot be written, or are aside in a journal's directory, and do not count
+    /// above.
     aside_bytes: AtomicU64,
     hooks: Mutex<Vec<Hook>>,
 }
@@ -86,40 +87,41 @@ impl WriteCache {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// So many there should be at most.
+    /// The size of the cache.
     pub fn bytes_max(&self) -> u64 {
         self.bytes_max
     }
 
-    /// Bytes that have left since the server started: what has come in before so many more have left is gone, as far as
-    /// settling takes the oldest first.
+    /// Bytes that have left since the server started: bytes that had come in are gone when so many more have left, as
+    /// far as settling takes the oldest first.
     pub fn removed_bytes(&self) -> u64 {
         self.removed_bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether there is so much in it that it matters who has it.
+    /// Whether it is so full that the shares of producers matter.
     pub fn is_contended(&self) -> bool {
         self.bytes() > self.bytes_max / 2
     }
 
-    /// Whether nobody should append now. Appends are not refused for it: who is let in comes before them.
+    /// Whether no producer should append now. Appends are not refused for it: the backpressure holds producers up
+    /// before them.
     pub fn is_full(&self) -> bool {
         self.bytes() >= self.bytes_max
     }
 
-    /// Whether half of it is full of what can be settled.
+    /// Whether bytes that can be settled fill half of it.
     pub(crate) fn is_half_full(&self) -> bool {
         self.stored_bytes.load(Ordering::Relaxed) >= self.bytes_max / 2
     }
 
-    /// Whether so many bytes that the journals have may stay in memory when a server starts: half of the cache is left to
-    /// those who append from then on.
+    /// Whether so many bytes of the journals may stay in memory when a server starts: half of the cache is left to the
+    /// later appends.
     pub(crate) fn has_room_at_start(&self, bytes: u64) -> bool {
         self.bytes().saturating_add(bytes) <= self.bytes_max / 2
     }
 
-    /// Has `hook` called each time that something leaves while more than half of the cache is full, by the thread that takes
-    /// it away: the hook must not block.
+    /// Calls `hook` each time that bytes leave while more than half of the cache is full, on the thread that removes
+    /// them: the hook must not block.
     pub fn on_room(&self, hook: Box<dyn Fn() + Send + Sync>) {
         self.hooks.lock().push(hook);
     }
@@ -129,13 +131,13 @@ impl WriteCache {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// So many of them are stored there, and in a tail. Whether the cache is half full with them.
+    /// So many of them are stored there, and lie in a tail. Returns whether the cache is half full with them.
     pub(crate) fn note_stored(&self, bytes: u64) -> bool {
         let before = self.stored_bytes.fetch_add(bytes, Ordering::Relaxed);
         before + bytes >= self.bytes_max / 2
     }
 
-    /// So many bytes more may stay in memory uncounted: as many as may be counted, over all tails of dirs that are well.
+    /// So many bytes more may stay in memory uncounted: as many as may be counted, over all tails of healthy dirs.
     pub(crate) fn room_aside_bytes(&self) -> u64 {
         self.bytes_max.saturating_sub(self.aside_bytes.load(Ordering::Relaxed))
     }
@@ -161,7 +163,7 @@ impl WriteCache {
     }
 }
 
-/// Takes bytes off a count; returns what it was before. One that was to go below zero would be full for ever.
+/// Subtracts bytes from a count; returns the count before. A count that went below zero would be full for ever.
 pub(crate) fn take_off(count: &AtomicU64, bytes: u64) -> u64 {
     let less = |count: u64| Some(count.saturating_sub(bytes));
     let (Ok(before) | Err(before)) = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);

@@ -1,8 +1,9 @@
-//! Settling: bringing what the journals hold into the segments, and giving the journals their files back.
+//! Settling: brings the journals' entries into the segments, and gives the journals their files back.
 //!
-//! A journal's file is used again when every log dir says that it does not need it: all that was delivered before is
-//! in its segments and under a checkpoint, or was put aside. Where the store is to be closed by a certain time, what is not
-//! settled by then is left to the journals, which have it synced: the next start finds it there, as after a kill.
+//! A journal's file is used again when every log dir says that it does not need it: all that was delivered before is in
+//! its segments and under a checkpoint, or was put aside. If the store is to be closed by a certain time, entries that
+//! are not settled by then are left to the journals, which have synced them: the next start finds them there, as after
+//! a kill.
 
 mod levels;
 #[cfg(test)]
@@ -24,21 +25,21 @@ use crate::pace::Haste;
 use crate::producer_state::AppendOrigin;
 use crate::rank::RankedGuard;
 
-/// After a cycle that failed the next one waits at least so long: what is full or broken stays so for a while.
+/// After a cycle that failed the next one waits at least so long: a full or broken disk stays so for a while.
 const REST: Duration = Duration::from_millis(200);
-/// So long closing waits for the journals to get on with what is on its way into them.
+/// The longest wait of a close for entries on their way into the journals.
 const DRAIN_WAIT_MAX: Duration = Duration::from_secs(30);
 const DRAIN_POLL: Duration = Duration::from_millis(1);
 /// A dir that needs less than this share of a journal is not what keeps a journal half full: another dir is.
 const PINNED_SHARE: u64 = 4;
 
-/// How far the journals were at one moment.
+/// The progress of the journals at one moment.
 #[derive(Clone, Debug)]
 pub struct JournalMark {
     marks: Vec<Mark>,
 }
 
-/// The same of one journal.
+/// The progress of one journal.
 #[derive(Clone, Copy, Debug)]
 enum Mark {
     /// So many entries were on their way into it or stored.
@@ -48,14 +49,14 @@ enum Mark {
 }
 
 impl LogStore {
-    /// Marks how far the journals are, with everything that was appended before this call.
+    /// Marks the progress of the journals, with everything that was appended before this call.
     pub fn mark_journals(&self) -> JournalMark {
         let journals = self.shared.journals.iter();
         JournalMark { marks: journals.map(|journal| Mark::Count(journal.submitted_count())).collect() }
     }
 
-    /// Whether no start will find anything in the journals any more that was appended before `mark` was made, or that
-    /// they keep aside for a log dir or for nobody.
+    /// Whether no later start will find entries in the journals from before `mark` was made, nor entries that they keep
+    /// aside for a log dir or for unknown partitions.
     pub fn have_journals_passed(&self, mark: &mut JournalMark) -> bool {
         let keeps_aside = |journal: &Journal| journal.held().iter().any(|name| !is_of_partition(name));
         let mut passed = true;
@@ -71,8 +72,11 @@ impl LogStore {
         passed
     }
 
-    /// Waits until settling log dir `dir_index` is worth while: the write cache is half full and the dir has its part of that,
-    /// a journal is half full, or the level of a partition is to change, or to be tried again; but not longer than `timeout`.
+    /// Waits until settling log dir `dir_index` is worth while, but not longer than `timeout`. It is if
+    /// - the write cache is half full and the dir has its part of that;
+    /// - a journal is half full;
+    /// - the level of a partition is to change, or to be tried again.
+    ///
     /// Returns whether it is, or [`Self::wake_settling`] was called.
     pub fn wait_for_settling(&self, dir_index: usize, timeout: Duration) -> bool {
         let logs = &self.dirs[dir_index];
@@ -87,7 +91,7 @@ impl LogStore {
             || self.is_other_in_the_way(logs)
     }
 
-    /// Whether what another dir has, which hangs, keeps a journal from being given back or fills the write cache.
+    /// Whether the entries of another dir, which hangs, keep a journal from being given back or fill the write cache.
     fn is_other_in_the_way(&self, logs: &DirLogs) -> bool {
         let is_pressed = self.shared.is_journal_half_full() || self.shared.cache.is_half_full();
         let mut others = self.dirs.iter().filter(|other| !std::ptr::eq(Arc::as_ptr(other), logs));
@@ -99,17 +103,17 @@ impl LogStore {
         hanging.dir.fills_cache() || hanging.pins(&self.delivered())
     }
 
-    /// Ends the waits of all who settle, or their next ones.
+    /// Ends the waits of all settlers, or their next ones.
     pub fn wake_settling(&self) {
         self.shared.raise_alarms();
     }
 
-    /// Looks how much space each log dir has left. A settling cycle does so, too.
+    /// Measures the free space of each log dir. A settling cycle does so, too.
     pub fn measure_space(&self) {
         (0..self.dirs.len()).for_each(|dir_index| self.measure_space_of(dir_index));
     }
 
-    /// The same of log dir `dir_index`.
+    /// Measures the free space of log dir `dir_index`.
     pub fn measure_space_of(&self, dir_index: usize) {
         let logs = &self.dirs[dir_index];
         if logs.dir.is_open() {
@@ -117,21 +121,21 @@ impl LogStore {
         }
     }
 
-    /// Why clients' appends to a log dir are refused for want of space, if they are.
+    /// The refusal of clients' appends to a log dir whose space is short; none if it has room.
     pub fn dir_shortage(&self, dir_index: usize) -> Option<LogError> {
         let logs = &self.dirs[dir_index];
         logs.dir.space().check(AppendOrigin::Client, logs.path()).err()
     }
 
-    /// One cycle of log dir `dir_index`: brings all its tails into the segments, in large runs and in the order of partitions,
-    /// and changes levels that are to change. If a journal is half full for it, or a level changes, a checkpoint follows, and
-    /// the journals use their files again. What they have of another dir that hangs, and keeps them from that or fills the write
-    /// cache, is put aside.
+    /// One cycle of log dir `dir_index`: brings all its tails into the segments, in large runs and in the order of
+    /// partitions, and changes levels that are to change. If a journal is half full for it, or a level changes, a
+    /// checkpoint follows, and the journals use their files again. Entries of another dir that hangs are put aside, if
+    /// they keep the journals from that or fill the write cache.
     pub fn settle_dir(&self, dir_index: usize) -> Result<(), LogError> {
         self.settle_in(std::slice::from_ref(&self.dirs[dir_index]))
     }
 
-    /// The same of all log dirs, one after the other. Every dir is tried; the first error is returned.
+    /// As [`Self::settle_dir`], for all log dirs, one after the other. Every dir is tried; the first error is returned.
     pub fn settle(&self) -> Result<(), LogError> {
         self.settle_in(&self.dirs)
     }
@@ -139,7 +143,7 @@ impl LogStore {
     fn settle_in(&self, dirs: &[Arc<DirLogs>]) -> Result<(), LogError> {
         let _cycles = lock_cycles(dirs);
         let delivered = self.delivered();
-        // What failed before has said so.
+        // Earlier failures were logged.
         let result =
             for_each(
                 dirs,
@@ -158,8 +162,8 @@ impl LogStore {
         end_cycle(dirs, result)
     }
 
-    /// Puts aside what other dirs that hang have in the write cache, or keeps a journal from being given back for them, where
-    /// that is in the way of others. Waits for none of these dirs.
+    /// Puts aside the entries of other dirs that hang, if they fill the write cache or keep a journal from being given
+    /// back. Waits for none of these dirs.
     fn free_of_hanging(&self, dirs: &[Arc<DirLogs>], delivered: &[Position]) {
         let is_other = |logs: &Arc<DirLogs>| !dirs.iter().any(|own| Arc::ptr_eq(own, logs));
         let hanging =
@@ -174,18 +178,19 @@ impl LogStore {
         }
     }
 
-    /// How many partitions of each topic have reached another level since the last call.
+    /// Number of partitions of each topic that have reached another level since the last call.
     pub fn take_level_changes(&self) -> BTreeMap<(TopicId, DurabilityLevel), usize> {
         self.shared.take_reached()
     }
 
-    /// Settles everything in log dir `dir_index`, syncs it if something has changed there, and remembers how far its partitions
-    /// are synced: that much needs no recovery.
+    /// Settles everything in log dir `dir_index`, syncs it if something has changed there, and remembers how far its
+    /// partitions are synced: records up to there need no recovery.
     pub fn checkpoint_dir(&self, dir_index: usize) -> Result<(), LogError> {
         self.checkpoint_in(std::slice::from_ref(&self.dirs[dir_index]), Haste::Spread, |_| true)
     }
 
-    /// The same of all log dirs, one after the other. Every dir is tried; the first error is returned.
+    /// As [`Self::checkpoint_dir`], for all log dirs, one after the other. Every dir is tried; the first error is
+    /// returned.
     pub fn checkpoint(&self) -> Result<(), LogError> {
         self.checkpoint_in(&self.dirs, Haste::Spread, |_| true)
     }
@@ -202,13 +207,14 @@ impl LogStore {
         end_cycle(dirs, result)
     }
 
-    /// A checkpoint of those dirs that have not failed. One that hangs is not even waited for.
+    /// A checkpoint of the dirs that have not failed. Does not wait for one that hangs.
     fn checkpoint_working(&self) -> Result<(), LogError> {
         let answering: Vec<_> = self.dirs.iter().filter(|logs| !logs.dir.hangs()).cloned().collect();
         self.checkpoint_in(&answering, Haste::AtOnce, |logs| !logs.dir.has_failed())
     }
 
-    /// Makes the last checkpoint. What a dir that has failed needs is put aside instead, also of one that fails now.
+    /// Makes the last checkpoint. Entries that a dir that has failed needs are put aside instead, also those of one
+    /// that fails now.
     fn checkpoint_for_good(&self) -> Result<(), LogError> {
         let failed_count = || self.dirs.iter().filter(|logs| logs.dir.has_failed()).count();
         loop {
@@ -225,12 +231,12 @@ impl LogStore {
         (0..self.dirs.len()).for_each(|dir_index| self.look_at_device(dir_index));
     }
 
-    /// Looks whether the device of log dir `dir_index` still takes what is written, as nobody else does where nothing is
-    /// appended: the dir fails if it does not. Costs a sync.
+    /// Looks whether the device of log dir `dir_index` still takes writes, which no append tells while there is none:
+    /// the dir fails if it does not. Costs a sync.
     pub fn look_at_device(&self, dir_index: usize) {
         let logs = &self.dirs[dir_index];
         if !logs.dir.has_failed() {
-            // The dir has said why.
+            // The dir has logged the reason.
             let _ = logs.dir.look_at_device();
         }
     }
@@ -240,18 +246,19 @@ impl LogStore {
         self.shared.check_time(&*self.env.clock)
     }
 
-    /// By monotonic time.
+    /// The present monotonic time.
     pub(super) fn now(&self) -> Duration {
         self.env.clock.monotonic()
     }
 
-    /// Up to where the owners of all entries were told. Read before tails are settled: what is below is in them.
+    /// Position below which the owners of all entries were told. Read before tails are settled: entries below are in
+    /// them.
     fn delivered(&self) -> Vec<Position> {
         self.shared.journals.iter().map(|journal| journal.delivered()).collect()
     }
 
-    /// Makes a checkpoint of each of `dirs` that `is_wanted`. The journals need nothing below `delivered` any more, as far as
-    /// all dirs of the store say so.
+    /// Makes a checkpoint of each of `dirs` that `is_wanted`. The journals need no entries below `delivered` any more,
+    /// as far as all dirs of the store say so.
     fn recycle(
         &self,
         dirs: &[Arc<DirLogs>],
@@ -271,7 +278,7 @@ impl LogStore {
             return result;
         }
         let result = result.and(self.release_held(&complete)).and(self.release_deleted());
-        // What a dir has that nobody has asked for a checkpoint can wait, unless it has failed.
+        // A dir for which no checkpoint was asked can wait, unless it has failed.
         let is_due = |logs: &&Arc<DirLogs>| logs.dir.is_open() && (is_wanted(logs) || logs.dir.has_failed());
         for logs in dirs.iter().filter(is_due) {
             logs.put_aside_if_uncovered(delivered);
@@ -288,7 +295,7 @@ impl LogStore {
         open.map(|logs| logs.covered.lock()[journal]).min().unwrap_or_default()
     }
 
-    /// Empties the journals, as far as there is time for it, and closes them: all that they have is synced then.
+    /// Empties the journals, as far as there is time for it, and closes them: all their entries are synced then.
     pub(super) fn close_journals(&self) -> Result<Closed, LogError> {
         let drained = self.drain();
         // This is the last chance.
@@ -308,7 +315,7 @@ impl LogStore {
             result = result.and(journal.close().map_err(LogError::Journal));
             match &mut closed {
                 Closed::LeftToJournals { bytes } => *bytes += journal.used_bytes(),
-                // Also what was stored only now.
+                // Including entries that were stored only now.
                 Closed::InOrder if result.is_ok() && journal.settled() < journal.delivered() => {
                     result = Err(LogError::NotSettled { path: journal.dir().to_path_buf() });
                 }
@@ -318,7 +325,7 @@ impl LogStore {
         result.map(|()| closed)
     }
 
-    /// Waits until everything that was submitted has come back, and the journals count it as delivered.
+    /// Waits until all submitted entries have come back, and the journals count them as delivered.
     fn drain(&self) -> Result<(), LogError> {
         let journals = || self.shared.journals.iter();
         let is_drained = || {
@@ -330,7 +337,7 @@ impl LogStore {
         let mut waited = Duration::ZERO;
         let mut delivered = self.delivered();
         while !is_drained() && waited < DRAIN_WAIT_MAX && self.check_time().is_ok() {
-            // What cannot be settled the last checkpoint says.
+            // The last checkpoint shows what cannot be settled.
             let _unsettled = self.relieve(&mut relief, |_| self.checkpoint_working());
             self.env.clock.sleep(DRAIN_POLL);
             waited += DRAIN_POLL;
@@ -343,8 +350,8 @@ impl LogStore {
         failure.map_or(Ok(()), |error| Err(LogError::JournalFailed(error)))
     }
 
-    /// To be called again and again, each time after [`DRAIN_POLL`], by who waits for a journal instead of settling: has
-    /// `recycle` called with what was delivered if the journal may be waiting for that.
+    /// To be called again and again, each time after [`DRAIN_POLL`], in a wait for a journal that takes the place of
+    /// settling: calls `recycle` with the delivered positions if the journal may be waiting for that.
     fn relieve(
         &self,
         relief: &mut Relief,
@@ -353,7 +360,7 @@ impl LogStore {
         relief.since += DRAIN_POLL;
         let is_wanted = self.shared.is_journal_half_full() || self.shared.cache.is_half_full();
         let delivered = self.delivered();
-        // There is nothing new to settle, unless what could not be settled can be now.
+        // There is nothing new to settle, except entries that could not be settled before.
         if !is_wanted || (relief.delivered == delivered && relief.since < REST) {
             return Ok(());
         }
@@ -363,7 +370,7 @@ impl LogStore {
     }
 }
 
-/// How far the journals were when they were given files back last, and for how long they were not.
+/// The delivered positions when the journals were given files back last, and the time since then.
 #[derive(Debug, Default)]
 struct Relief {
     delivered: Vec<Position>,
@@ -371,9 +378,9 @@ struct Relief {
 }
 
 impl DirLogs {
-    /// Settles and makes a checkpoint. If that takes in everything, the dir needs nothing below `delivered` any more.
-    /// Where only some partitions could be settled the checkpoint takes in these, so that what is put aside is of the
-    /// others. Before the recovery nothing is complete: the journals have what no checkpoint can cover yet.
+    /// Settles and makes a checkpoint. If that covers everything, the dir needs nothing below `delivered` any more. If
+    /// only some partitions could be settled the checkpoint covers these, so that only the others' entries are put
+    /// aside. Before the recovery nothing is complete: the journals have entries that no checkpoint can cover yet.
     fn cover(&self, delivered: &[Position], haste: Haste) -> Result<Coverage, LogError> {
         let settled = self.settle(haste);
         if let Err(error) = &settled
@@ -391,14 +398,14 @@ impl DirLogs {
             return Ok(Coverage::Partial);
         }
         let mut covered = self.covered.lock();
-        // What was put aside meanwhile by who settles another dir may have brought it further.
+        // Another dir's settler may have put entries aside meanwhile, up to a later position.
         covered.iter_mut().zip(delivered).for_each(|(covered, end)| *covered = (*covered).max(*end));
         drop(covered);
         self.note_recovery_covered();
         Ok(Coverage::Complete)
     }
 
-    /// Whether a journal that should be given back has much that only this dir may need.
+    /// Whether a journal that should be given back has many entries that only this dir may need.
     fn pins(&self, delivered: &[Position]) -> bool {
         let covered = self.covered.lock();
         let journals = self.shared().journals.iter().zip(covered.iter().zip(delivered));
@@ -410,12 +417,12 @@ impl DirLogs {
     }
 }
 
-/// Has nobody else settle these dirs, which come in the store's order.
+/// Locks the cycles of these dirs, which come in the store's order.
 fn lock_cycles(dirs: &[Arc<DirLogs>]) -> Vec<RankedGuard<'_, ()>> {
     dirs.iter().map(|logs| logs.cycle.lock_beside()).collect()
 }
 
-/// Does something with each dir that could be opened. The first error is returned.
+/// Calls `action` for each dir that could be opened. The first error is returned.
 fn for_each<'a>(
     dirs: &'a [Arc<DirLogs>],
     mut action: impl FnMut(&'a DirLogs) -> Result<(), LogError>,
@@ -423,7 +430,7 @@ fn for_each<'a>(
     let open = dirs.iter().filter(|logs| logs.dir.is_open());
     let act = |logs: &'a Arc<DirLogs>| {
         let result = action(logs);
-        // Also for what others have met.
+        // Errors that other threads have met count, too.
         logs.dir.look_if_asked().and(result)
     };
     let results: Vec<_> = open.map(act).collect();
@@ -435,7 +442,7 @@ fn end_cycle(dirs: &[Arc<DirLogs>], result: Result<(), LogError>) -> Result<(), 
         if logs.dir.is_open() {
             logs.dir.measure_space();
         }
-        // For a dir whose entries cannot be put aside, too, nothing gets better by trying at once.
+        // If the dir's entries cannot be put aside either, an attempt at once changes nothing.
         let is_troubled = result.is_err() || logs.aside_trouble().is_some();
         logs.is_troubled.store(is_troubled, Ordering::Relaxed);
     }

@@ -1,12 +1,13 @@
-//! Putting aside what a log dir cannot take, so that it does not keep the journals from using their files again.
+//! Puts entries aside that a log dir cannot take, so that they do not keep the journals from using their files again.
 //!
-//! What a dir that has failed, or is full, still needs of a journal is written into a synced file beside the journal's
-//! own. It comes back with the next start, and goes once the dir has it all under a checkpoint. So does what a
-//! partition cannot take because something is missing before it, or in it: that keeps the partition offline at every
-//! start, until someone has restored its log, moved the file away, or deleted the topic.
+//! Entries of a journal that a dir still needs after it has failed, or while it is full, are written into a synced file
+//! beside the journal's own. The next start reads it, and it is removed once the dir has all of it under a checkpoint.
+//! The same is done with entries that a partition cannot take because something is missing before or in them: that
+//! keeps the partition offline at every start, until an administrator has restored its log, moved the file away, or
+//! deleted the topic.
 //!
-//! A log dir's name here is its path's. Another dir may lie there at the next start: what is found under such a name may be
-//! any dir's, and goes once all of them have what recovery has brought under a checkpoint.
+//! A log dir's name here is made of its path. Another dir may lie there at the next start: entries that are found under
+//! such a name may be any dir's, and are released once all dirs have covered the recovered entries by a checkpoint.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -24,9 +25,9 @@ use crate::partition_log::{PartitionLog, Piece, TailEntry};
 /// Entries are put aside in files of about so many bytes.
 const BATCH_BYTES: usize = 64 * 1024 * 1024;
 
-/// How names begin of what is put aside for one partition.
+/// Begin of the names for entries of one partition.
 const PARTITION_PREFIX: &str = "partition-";
-/// The name of what is put aside of partitions that nobody knows.
+/// The name for entries of unknown partitions.
 pub(super) const UNKNOWN_NAME: &str = "unknown";
 
 /// Entries on their way into one file of a journal.
@@ -66,30 +67,30 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Of which partitions of a dir something is put aside.
+/// The partitions of a dir whose entries are put aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Needed {
-    /// Of all that the journals have something of.
+    /// All with entries in the journals.
     All,
-    /// Of those that keep the journals from being given back what was delivered.
+    /// Those that keep the journals from being given back delivered entries.
     Delivered,
 }
 
 impl DirLogs {
-    /// Puts aside what the dir still needs of the journals, if it has failed, or if it is full and a journal is needed.
+    /// Puts aside the entries that the dir still needs, if it has failed, or if it is full and a journal is needed.
     pub(super) fn put_aside_if_stuck(&self, delivered: &[Position]) {
         let has_failed = self.dir.check_usable().is_err();
         let is_pressing = self.dir.space().is_full() && self.shared().is_journal_half_full();
         if has_failed || is_pressing {
             self.put_aside(delivered, Needed::All);
         } else if !self.shared().is_journal_half_full() {
-            // Whatever could not be put aside before needs not be, until the journals need their files again.
+            // Entries that could not be put aside before need not be, until the journals need their files again.
             self.note_aside(Ok(()));
         }
     }
 
-    /// To be called after a checkpoint: if that has left something out while a journal is needed, also puts that aside. The
-    /// other partitions of the dir go on.
+    /// To be called after a checkpoint: if that has left partitions out while a journal is needed, puts their entries
+    /// aside. The other partitions of the dir go on.
     pub(super) fn put_aside_if_uncovered(&self, delivered: &[Position]) {
         let is_covered = self.covered.lock().iter().zip(delivered).all(|(covered, end)| covered >= end);
         if is_covered && self.dir.check_usable().is_ok() && !self.dir.space().is_full() {
@@ -101,7 +102,7 @@ impl DirLogs {
         }
     }
 
-    /// A journal for which that fails keeps no other.
+    /// A failure for one journal does not keep the others from it.
     fn put_aside(&self, delivered: &[Position], needed: Needed) {
         let mut asides = self.dir.asides.lock();
         *asides += 1;
@@ -127,7 +128,7 @@ impl DirLogs {
         logs.filter(move |log| self.shared().journal_index_of(log.id()) == Some(index))
     }
 
-    /// Says why what the dir needs cannot be put aside, once for each reason: the next attempts meet the same.
+    /// Logs why the dir's entries cannot be put aside, once for each reason: the next attempts meet the same.
     pub(super) fn note_aside(&self, result: Result<(), LogError>) {
         let mut trouble = self.aside_trouble.lock();
         let error = result.err().map(|error| error.to_string());
@@ -137,12 +138,12 @@ impl DirLogs {
         *trouble = error;
     }
 
-    /// Why what the dir needs of the journals could not be put aside, if it was needed when that was tried last.
+    /// The error of the last attempt to put the dir's entries aside, if that was needed and failed.
     pub(super) fn aside_trouble(&self) -> Option<String> {
         self.aside_trouble.lock().clone()
     }
 
-    /// Puts aside what the partitions have that needs one journal below `end`.
+    /// Puts aside the entries of partitions that need one journal below `end`.
     fn put_aside_of(&self, index: usize, end: Position) -> Result<(), LogError> {
         let covered = self.covered.lock()[index];
         let mut batch = Batch::new(&self.shared().journals[index]);
@@ -154,19 +155,20 @@ impl DirLogs {
             }
         }
         batch.hold(&self.dir.held_name())?;
-        // Where nothing was delivered since the last time, what cannot be read is none of what the journal has.
+        // If nothing was delivered since the last time, the unreadable segments have no records of the journal.
         if unreadable.is_empty() || self.shared().journals[index].delivered() <= covered {
             return Ok(());
         }
         self.put_aside_unread(index, covered, &unreadable)?;
-        // What comes behind the segments is in memory.
+        // Records behind the segments are in memory.
         for log in &unreadable {
             self.hold_unheld(log, &(covered..end), &mut batch)?;
         }
         batch.hold(&self.dir.held_name())
     }
 
-    /// Puts aside what a partition has, the last part of it with the next one's. Whether it can be read.
+    /// Puts aside the entries of a partition, the last part of them with the next one's. Returns whether its segments
+    /// can be read.
     fn hold_unheld(
         &self,
         log: &Arc<PartitionLog>,
@@ -194,9 +196,9 @@ impl DirLogs {
         *covered = (*covered).max(end);
     }
 
-    /// Forgets what was put aside for partitions of this dir that have it all now, and for the dir itself if what lies
-    /// under its name `is_own`. A partition that is offline lacks something. Nothing is forgotten if more was put aside than
-    /// so many times: the checkpoint that the caller has made may not cover that.
+    /// Releases the entries aside for partitions of this dir that have them all now, and for the dir itself if those
+    /// under its name are its own (`is_own`). A partition that is offline lacks some. Does nothing if entries were put
+    /// aside more than `asides` times: the caller's checkpoint may not cover the last ones.
     fn release_held(&self, is_own: bool, asides: u64) -> Result<(), LogError> {
         let count = self.dir.asides.lock();
         if *count != asides {
@@ -212,7 +214,7 @@ impl DirLogs {
             for log in self.logs_of(index) {
                 let name = held_name_of(log.id());
                 if log.is_offline() {
-                    // What is aside for the partition alone is there in whole, if it is offline for that.
+                    // If the partition is offline for its own entries aside, it has them all there.
                     if !names.contains(&name) || log.is_waiting() {
                         needed.insert(self.dir.held_name());
                     }
@@ -233,10 +235,10 @@ impl DirLogs {
 }
 
 impl LogStore {
-    /// Forgets what was put aside for dirs that have just covered all that they have, and for partitions of theirs. What was
-    /// found under the name of a dir, or under one that nobody comes for, recovery has written, to whichever dirs it belongs,
-    /// or put aside anew: it goes once every dir has all of it under a checkpoint.
-    /// Each dir comes with how often something had been put aside for it before.
+    /// Releases the entries aside for dirs that have just covered everything, and for their partitions. Recovery has
+    /// written the entries under the name of a dir, or under a name that is not used any more, into the dirs that they
+    /// belong to, or has put them aside anew: they are released once every dir has covered them by a checkpoint. Each
+    /// dir comes with the number of times that entries had been put aside for it before.
     pub(super) fn release_held(&self, complete: &[(&DirLogs, u64)]) -> Result<(), LogError> {
         let mut open = self.dirs.iter().filter(|logs| logs.dir.is_open());
         let is_recovery_covered = open.all(|logs| logs.has_covered_recovery());
@@ -247,8 +249,8 @@ impl LogStore {
         if is_recovery_covered { self.release_foreign() } else { Ok(()) }
     }
 
-    /// Forgets what was put aside under names that nobody comes for: of a log dir that lay elsewhere then, and of
-    /// partitions that were unknown then.
+    /// Releases entries under names that are not used any more: of a log dir at another path, and of partitions that
+    /// were unknown.
     fn release_foreign(&self) -> Result<(), LogError> {
         let current: HashSet<_> = self.dirs.iter().map(|logs| logs.dir.held_name()).collect();
         let has_unknown = !self.unknown.lock().is_empty();
@@ -264,7 +266,7 @@ impl LogStore {
         Ok(())
     }
 
-    /// Forgets what was put aside for partitions that are no more. After the recovery all others have handles.
+    /// Releases the entries of deleted partitions. After the recovery all others have handles.
     pub(super) fn release_deleted(&self) -> Result<(), LogError> {
         for journal in &self.shared.journals {
             let names: Vec<_> = journal.held().into_iter().filter(|name| is_of_partition(name)).collect();
@@ -281,12 +283,12 @@ impl LogStore {
     }
 }
 
-/// Under which name the journals keep what one partition cannot take, although its log dir could.
+/// The name under which the journals keep entries that one partition cannot take, although its log dir could.
 pub(super) fn held_name_of(id: PartitionId) -> String {
     format!("{PARTITION_PREFIX}{:032x}-{}", u128::from_be_bytes(id.topic.0), id.index)
 }
 
-/// Whether a name is such a one.
+/// Whether a name is one for a partition.
 pub(super) fn is_of_partition(name: &str) -> bool {
     name.starts_with(PARTITION_PREFIX)
 }

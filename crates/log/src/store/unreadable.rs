@@ -1,7 +1,8 @@
-//! Putting aside what a log dir cannot even read any more, as of a device that is gone.
+//! Puts aside records that a log dir cannot even read any more, as on a device that is gone.
 //!
-//! What was settled since the last checkpoint is in segments that nobody can read, and maybe on no disk; the journal has
-//! it all until its files are used again. So it is read there, once, which is slow, and nothing else waits for it.
+//! Records that were settled since the last checkpoint are in unreadable segments, and maybe on no disk; the journal
+//! has them all until its files are used again. So they are read there, once, which is slow; no other work waits for
+//! it.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -16,19 +17,19 @@ use crate::error::LogError;
 use crate::partition_log::{PartitionLog, Piece};
 use crate::shared::{partition_of, stream_of};
 
-/// Why a journal could not be read. The next attempt meets the same, and is slow: around a bad sector a disk is asked for
-/// block after block.
+/// The error of reading a journal. The next attempt meets the same, and is slow: around a bad sector a disk is asked
+/// for block after block.
 #[derive(Debug)]
 pub(crate) struct FailedReread {
     error: LogError,
-    /// For which partitions it was read, because their segments cannot be. They are not asked either until the next attempt:
-    /// a device that is gone may take its time for each.
+    /// The partitions that it was read for, because their segments cannot be. Their segments are not read either until
+    /// the next attempt: a device that is gone may take its time for each.
     partitions: HashSet<PartitionId>,
     retry: Backoff,
 }
 
 impl DirLogs {
-    /// Whether the next attempt to read back what the partition needs of a journal has to wait.
+    /// Whether the next attempt to read the partition's entries back from a journal has to wait.
     pub(super) fn is_known_unreadable(&self, index: usize, partition: PartitionId) -> bool {
         let now = self.env().clock.monotonic();
         let failed = self.failed_rereads.lock();
@@ -37,8 +38,8 @@ impl DirLogs {
         failed.get(&index).is_some_and(waits)
     }
 
-    /// Puts aside what the segments of `logs` have that no checkpoint covers, read from the journal itself. Where that has
-    /// failed, it is tried again after a pause.
+    /// Puts aside the records in the segments of `logs` that no checkpoint covers, read from the journal itself. After
+    /// a failure, it is tried again after a pause.
     pub(super) fn put_aside_unread(
         &self,
         index: usize,
@@ -63,7 +64,7 @@ impl DirLogs {
         result
     }
 
-    /// Has the next attempt made at once.
+    /// Lets the next attempt be made at once.
     pub(super) fn forget_failed_rereads(&self) {
         self.failed_rereads.lock().clear();
     }
@@ -75,8 +76,8 @@ impl DirLogs {
             (stream_of(log.id()), (log, cuts, unheld))
         });
         let wanted: HashMap<_, _> = wanted.collect();
-        // A bad sector in what others have sent is none of theirs, nor is one in what a checkpoint covers, was cut, is aside
-        // or lies in memory.
+        // A bad sector in entries of other partitions does not matter, nor does one in entries that a checkpoint
+        // covers, that were cut, or that are aside or in memory.
         let is_unheld = |header: &EntryHeader, _: Position| {
             let is_of = |cuts: u32, unheld: &Range<Offset>| {
                 header.cuts >= cuts && unheld.contains(&header.base_offset)
@@ -86,7 +87,7 @@ impl DirLogs {
         let mut replay = journal.reread(covered).map_err(LogError::Journal)?;
         let mut damaged_count = 0;
         while let Some(mut entries) = replay.next_of(&is_unheld).map_err(LogError::Journal)? {
-            // One that is damaged is not there any more, but what comes behind it must not hide that.
+            // A damaged entry is lost, but later entries must not hide that.
             let damaged = &replay.damaged()[damaged_count..];
             entries.extend(damaged.iter().map(RecoveredEntry::damaged));
             entries.sort_by_key(|entry| entry.position);
@@ -105,14 +106,14 @@ impl DirLogs {
             }
             damaged_count = replay.damaged().len();
         }
-        // In the place of what is damaged there is a mark.
+        // Damaged entries have a mark in their place.
         for (log, cuts, unheld) in wanted.values() {
             log.note_held(*cuts, unheld.end, 0);
         }
         Ok(())
     }
 
-    /// Behind the last record of an entry; behind its first one if nobody knows how many it had.
+    /// End of the last record of an entry; of its first one if their number is unknown.
     pub(super) fn end_of(&self, entry: &RecoveredEntry) -> Offset {
         let now = self.env().clock.wall();
         let piece = Piece::of_entry(&entry.header, entry.payload.clone(), now);

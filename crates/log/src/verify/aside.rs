@@ -1,8 +1,7 @@
-//! What journals keep aside, told by partition.
+//! Entries that journals keep aside, by partition.
 //!
-//! What a journal keeps aside is in no log yet, and nothing is wrong with it: the next start that can takes it into the
-//! log that it belongs to. Here it is counted, and the log has to reach up to where it begins: the records between would
-//! be nowhere.
+//! Entries aside are in no log yet, and that is no fault: the next start that can takes them into their log. Here they
+//! are counted, and the log has to reach up to the first of them: the records between would be nowhere.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,39 +15,40 @@ use crate::error::LogError;
 use crate::partition_log::Piece;
 use crate::shared::partition_of;
 
-/// What one file of a journal keeps aside of a partition that came after the same number of cuts of its log.
+/// The entries of a partition, all from after the same number of cuts of its log, that one file of a journal keeps
+/// aside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Aside {
     /// The file.
     pub path: PathBuf,
-    /// Where the first entry of the partition begins in it.
+    /// Position of the partition's first entry in it.
     pub position: u64,
-    /// Whose entries they are.
+    /// The partition.
     pub partition: PartitionId,
-    /// After how many cuts of the partition's log they came.
+    /// Number of the log's cuts before them.
     pub cuts: u32,
-    /// How many, with those that only stand for damaged ones.
+    /// Number of entries, with those that only stand for damaged ones.
     pub entries: usize,
     /// Bytes of their batches.
     pub bytes: u64,
-    /// Where they begin.
+    /// Offset of the first record.
     pub start: Offset,
-    /// Where they end; after a damaged one, a record behind its beginning at least.
+    /// The offset after the last record; after a damaged entry, at least one beyond its base offset.
     pub end: Offset,
-    /// Whether they end there, because nothing is wrong with the last of them.
+    /// Whether they end there, because the last of them is intact.
     pub is_end_known: bool,
 }
 
-/// What was found in a journal's directory.
+/// The result of verifying a journal's directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JournalReport {
-    /// What is wrong, in the order of the files. Empty: nothing.
+    /// The faults, in the order of the files. Empty: nothing.
     pub findings: Vec<JournalFinding>,
-    /// What is kept aside, in the order in which it was put there.
+    /// The entries aside, in the order in which they were put there.
     pub aside: Vec<Aside>,
 }
 
-/// Verifies the journal whose files lie in `dir`, and tells what it keeps aside. Fails only if the system cannot read.
+/// Verifies the journal whose files lie in `dir`, and lists its entries aside. Fails only if the system cannot read.
 pub fn verify_journal(env: &Env, dir: &Path) -> Result<JournalReport, LogError> {
     let mut aside = Vec::new();
     let mut wrong = Vec::new();
@@ -70,12 +70,12 @@ pub fn verify_journal(env: &Env, dir: &Path) -> Result<JournalReport, LogError> 
     Ok(JournalReport { findings, aside })
 }
 
-/// Behind the last record of an entry, and what is wrong with it.
+/// The offset after the last record of an entry, and the entry's fault.
 fn end_of(path: &Path, held: &HeldEntry) -> (Offset, Option<JournalFinding>) {
     let HeldEntry { position, entry } = held;
     let at_least = Offset(entry.header.base_offset.0.saturating_add(1));
     if entry.is_damaged() {
-        // The journal has told so.
+        // The journal's verification has reported it.
         return (at_least, None);
     }
     if let Some(piece) = Piece::of_entry(&entry.header, entry.payload.clone(), TimestampMs::NONE) {
@@ -93,7 +93,7 @@ fn end_of(path: &Path, held: &HeldEntry) -> (Offset, Option<JournalFinding>) {
 }
 
 impl Aside {
-    /// What begins with an entry that is yet to be added.
+    /// A span that begins with `first`, which is yet to be added.
     fn begin(path: &Path, first: &HeldEntry) -> Self {
         let start = first.entry.header.base_offset;
         let partition = partition_of(first.entry.header.stream);
@@ -111,12 +111,12 @@ impl Aside {
         self.is_end_known = is_end_known;
     }
 
-    /// Says that it is there. Nothing is wrong with it.
+    /// The finding that these entries exist. They are no fault.
     pub fn note(&self) -> Finding {
         self.finding("the next start that can takes what no checkpoint covers into the log")
     }
 
-    /// The same of what came before the log was cut last.
+    /// As [`Self::note`], for entries from before the log's last cut.
     pub(super) fn note_of_cut(&self) -> Finding {
         self.finding("the log was cut since, and no start takes it")
     }

@@ -1,6 +1,6 @@
-//! The check of what a log dir holds besides segments: its checkpoint, its log starts, state files.
+//! The check of a log dir's files besides segments: its checkpoint, its log starts, state files.
 //!
-//! Reads, and changes nothing. What the checkpoint says of a partition decides what damage in it means.
+//! Reads, and changes nothing. The checkpoint's state of a partition decides what damage in it means.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -20,14 +20,14 @@ use crate::state_file::{decode_state, state_file};
 /// A file of a log dir in bytes at most.
 const FILE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
-/// What a log dir's own files say of its partitions, and what is wrong with them.
+/// The state of a log dir's partitions by its own files, and the faults of these files.
 #[derive(Clone, Debug, Default)]
 pub struct LogDirFiles {
     path: PathBuf,
     findings: Vec<Finding>,
     /// None: there is no checkpoint that can be believed.
     partitions: Option<BTreeMap<PartitionId, PartitionCheckpoint>>,
-    /// What holds for a partition that the checkpoint does not know: nothing of it was synced when it was written.
+    /// The state of a partition that the checkpoint does not know: nothing of it was synced when it was written.
     young: PartitionCheckpoint,
     was_clean: bool,
 }
@@ -49,19 +49,19 @@ impl LogDirFiles {
         Ok(files)
     }
 
-    /// What is wrong with the files.
+    /// The faults of the files.
     pub fn findings(&self) -> &[Finding] {
         &self.findings
     }
 
-    /// What the checkpoint says of a partition, if it can be believed; its silence says that nothing was synced yet.
+    /// The checkpoint's state of a partition, if it can be believed; its silence means that nothing was synced yet.
     pub fn partition(&self, id: PartitionId) -> Option<&PartitionCheckpoint> {
         let known = self.partitions.as_ref()?.get(&id).unwrap_or(&self.young);
         (!known.is_lost).then_some(known)
     }
 
-    /// How often a partition's log had been cut, where the journals have something that came after `newest` cuts. That is
-    /// believed of a partition that the files do not know, as a start does.
+    /// Number of a partition's cuts, if the journals have entries from after `newest` cuts. That number is believed for
+    /// a partition that the files do not know, as in a start.
     pub(super) fn cuts_or(&self, id: PartitionId, newest: u32) -> u32 {
         match self.partitions.as_ref().and_then(|partitions| partitions.get(&id)) {
             Some(known) if known.is_lost => known.cuts.max(newest),
@@ -75,8 +75,8 @@ impl LogDirFiles {
         self.partitions.is_some()
     }
 
-    /// Partitions that hold synced records, as the checkpoint says, and whose directory is gone. After a kill their topics may
-    /// have been deleted since: then only those of `named` are missed, which the metadata has.
+    /// Partitions that have synced records, by the checkpoint, and no directory. After a kill their topics may have
+    /// been deleted since: then only those in `named`, from the metadata, are missed.
     pub fn missing_partitions(
         &self,
         env: &Env,
@@ -140,7 +140,7 @@ impl LogDirFiles {
     }
 }
 
-/// The bytes of a file, or why they are none: it is no file, or the disk does not give them back. None if it is not there.
+/// The bytes of a file, or the error if it is no file, or the disk does not give them back. None if it does not exist.
 fn read_if_there(env: &Env, path: &Path) -> Result<Option<Result<Vec<u8>, DecodeError>>, LogError> {
     let io = |error| LogError::io(path, error);
     match read_whole(&*env.fs, path, FILE_BYTES_MAX) {
@@ -168,7 +168,7 @@ pub(super) fn check_states(
         let path = dir.join(state_file(*offset));
         let Some(bytes) = read_if_there(env, &path)? else { continue };
         let decoded = bytes.and_then(|bytes| decode_state(&bytes, partition, *offset));
-        // What lies above the recovery point may be torn, and goes with the next start.
+        // State files above the recovery point may be torn, and are removed by the next start.
         let is_covered = known.is_none_or(|known| *offset <= known.recovery_point);
         let what = match (decoded, known) {
             (Err(error), _) => error.to_string(),

@@ -1,4 +1,4 @@
-//! Appending: offsets, rules, rolls, duplicates, what is stamped on a batch.
+//! Appending: offsets, rules, rolls, duplicates, stamps on a batch.
 
 use riverrun_env::sim::SimEnv;
 use riverrun_log::config::{CleanupPolicy, LogConfig};
@@ -69,7 +69,7 @@ fn small_segments_end_as_often_as_allowed_and_grow_otherwise() {
             let config = LogConfig { durability, ..config.clone() };
             let machine = Machine::with_options(SimEnv::new(1), config, Machine::with_journal());
             let append = |number: i64| {
-                // Timestamps that lie apart, however fast they come.
+                // Timestamps with a distance, however fast they come.
                 let batch = batch_at(&[(number * 10, &format!("record {number}"))], BatchOptions::default());
                 put(&machine.log(), &batch, machine.append_options()).unwrap();
             };

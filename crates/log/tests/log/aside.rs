@@ -1,4 +1,5 @@
-//! What the journal keeps of a partition that cannot take it: for as long as nobody has decided what becomes of it.
+//! Entries that the journal keeps aside for a partition that cannot take them, until an administrator has decided about
+//! them.
 
 use std::path::{Path, PathBuf};
 
@@ -26,7 +27,7 @@ fn held_files(machine: &Machine) -> Vec<PathBuf> {
     journal_files(machine, |name| name.starts_with("held-"))
 }
 
-/// Flips a bit of what the journal has of a value.
+/// Flips a bit of a value in the journal.
 fn damage(machine: &Machine, value: &str) {
     for path in journal_files(machine, |name| name.ends_with(".journal")) {
         let mut bytes = machine.content(&path);
@@ -43,7 +44,7 @@ fn append_other(machine: &Machine, value: &str) {
     machine.try_append_to(OTHER, value, ProducerStamp::NONE).unwrap();
 }
 
-/// Has the journal use its files again, so that nothing is left in it of what was there.
+/// Has the journal use its files again, so that nothing of the old entries is left in it.
 fn go_round(machine: &Machine) {
     let value = "x".repeat(200_000);
     let config = LogConfig { durability: machine.config.durability, ..LogConfig::default() };
@@ -128,7 +129,7 @@ fn verification_tells_what_lies_aside_and_whose_entry_is_damaged() {
     let hit: Vec<_> = damage.iter().map(|finding| (&finding.path, partition_hit(finding))).collect();
     assert_eq!(hit, [(&held[0], Some(ID))], "{report:?}");
     assert!(damage[0].position > 0, "{report:?}");
-    // What is damaged in the journal's own file nobody reads there any more.
+    // The damage in the journal's own file does not matter any more.
     assert!(
         !settled.is_empty() && settled.iter().all(|finding| partition_hit(finding) == Some(ID)),
         "{report:?}"
@@ -268,7 +269,7 @@ fn what_is_aside_twice_for_a_partition_that_waits_for_room_is_kept_twice() {
     machine.sim.fs.crash();
     machine.store = None;
     let store = LogStore::open(&machine.sim.env(), &["/logs".into()], machine.options.clone()).unwrap();
-    // There is no room when it is tried first.
+    // The first attempt finds no room.
     let calls = std::cell::Cell::new(0);
     let place = |_| {
         machine.sim.fs.set_space((calls.replace(calls.get() + 1) == 0).then_some(0));

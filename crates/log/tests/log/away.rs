@@ -11,7 +11,7 @@ use riverrun_types::{Offset, TimestampMs};
 use crate::machine::Machine;
 use crate::pair::{DIRS, Pair};
 
-/// What failed is tried again after so long at the latest.
+/// Failed work is tried again after so long at the latest.
 const PAUSE_MAX: Duration = Duration::from_mins(1);
 
 #[test]
@@ -155,7 +155,7 @@ fn what_the_journal_has_damaged_of_a_dir_that_cannot_be_read_is_not_passed_over_
     assert!(error.to_string().contains("records from offset 3 on were damaged"), "{error}");
 }
 
-/// A value that has blocks of the disk to itself.
+/// A value with disk blocks of its own.
 fn large_value(what: &str) -> String {
     format!("{what}{}", "y".repeat(20_000))
 }
@@ -167,7 +167,7 @@ fn break_in_journal(pair: &Pair, what: &[u8]) {
     pair.sim.fs.break_sectors(&path, position..position + 4096).unwrap();
 }
 
-/// How many files of entries the journal has aside.
+/// Number of side files of the journal.
 fn held_files(pair: &Pair) -> usize {
     let names = pair.sim.fs.read_dir("/journal".as_ref()).unwrap();
     names.iter().filter(|entry| entry.name.to_str().unwrap().starts_with("held-")).count()
@@ -380,7 +380,7 @@ fn a_bad_sector_in_one_journal_keeps_no_other() {
     assert!(pair.store.dir_failure(0).is_some() && pair.store.dir_failure(1).is_none());
 }
 
-/// Until its files cannot be used again any more.
+/// Fills the journal until its files cannot be used again any more.
 fn fill_journal(pair: &Pair) {
     let value = "x".repeat(200_000);
     for _ in 0..10 {
@@ -392,7 +392,7 @@ fn fill_journal(pair: &Pair) {
     assert!(pair.used_bytes() >= 5 << 19, "the journal goes on");
 }
 
-/// In which of the journal's files something lies, and where.
+/// The journal's file that has these bytes, and their position.
 fn place_in_journal(pair: &Pair, what: &[u8]) -> (PathBuf, u64) {
     let names = pair.sim.fs.read_dir("/journal".as_ref()).unwrap();
     let paths = names.iter().map(|entry| Path::new("/journal").join(&entry.name));
@@ -405,7 +405,7 @@ fn place_in_journal(pair: &Pair, what: &[u8]) -> (PathBuf, u64) {
     found.unwrap()
 }
 
-/// Changes a byte of what lies in the journal.
+/// Changes a byte of these in the journal.
 fn flip_in_journal(pair: &Pair, what: &[u8]) {
     let (path, position) = place_in_journal(pair, what);
     let file = pair.sim.fs.open(&path, OpenMode::ReadWrite).unwrap();
@@ -419,7 +419,7 @@ fn what_comes_while_a_dir_cannot_be_read_is_put_aside_as_well() {
     pair.append(0, "record 0").unwrap();
     pair.store.settle().unwrap();
     pair.sim.fs.make_unreadable(Some("/one".as_ref())).unwrap();
-    // It fails with the first write, and until then it acks what only the journal has.
+    // It fails with the first write, and until then it acks records that only the journal has.
     for number in 1..9 {
         pair.append(0, &format!("record {number}")).unwrap();
         pair.append(1, "other").unwrap();
@@ -439,8 +439,8 @@ fn what_comes_while_a_dir_cannot_be_read_is_put_aside_as_well() {
     assert_eq!(pair.values(0), expected);
 }
 
-/// After a start the index is opened first, to be added to: without this nothing would ever be written, and the dir would
-/// take what it cannot keep.
+/// After a start the index is opened first, to be added to. If its failure were not the dir's, nothing would ever be
+/// written, and the dir would take records that it cannot keep.
 #[test]
 fn a_dir_whose_index_cannot_be_opened_when_something_is_settled_has_failed() {
     let pair = Pair::new(Machine::with_journal());

@@ -1,4 +1,4 @@
-//! More partitions than may be open: nobody notices but by the time it takes.
+//! More partitions than may be open: their users notice nothing but the time it takes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -211,7 +211,7 @@ fn half_of_the_descriptors_are_for_files_of_logs_and_few_of_them_leave_many_logs
     assert_eq!((max(0), max(20_000), max(1_000_000)), (32_768, 32_768, 500_000));
 }
 
-// On the real file system.
+// Appends a record on the real file system.
 
 fn append_real(log: &PartitionLog, value: &str) -> Offset {
     let batch = batch_at(&[(NOW.0, value)], BatchOptions::default());
@@ -332,7 +332,7 @@ fn threads_that_crowd_each_other_out_lose_nothing() {
     assert!(store.open_log_count() <= 2, "{}", store.open_log_count());
 }
 
-/// What ten thousand partitions pay at their first record.
+/// The cost of the first record for each of ten thousand partitions.
 #[test]
 fn the_first_record_of_a_partition_takes_no_more_operations_than_its_files_do() {
     let machine = Machine::new(1, Machine::small_segments());

@@ -1,5 +1,5 @@
-//! Compaction of a log that is in use, where the system refuses something or has little room: what compaction keeps is
-//! there afterwards, whatever comes next, and nothing else is left behind.
+//! Compaction of a log in use, while the system refuses calls or has little room: the records to keep are there
+//! afterwards, and no other files are left behind.
 
 use std::cell::Cell;
 use std::io::ErrorKind;
@@ -19,9 +19,9 @@ use riverrun_types::{self as types, Offset};
 
 use crate::machine::{DIR, ID, Machine, put};
 
-/// Of segments as they are appended to.
+/// Bytes of the segments that are appended to.
 const SMALL: u32 = 1000;
-/// Of the one that compaction makes of all that there are.
+/// Bytes of the one segment that compaction makes of all.
 const LARGE: u32 = 100_000;
 const RESERVE: u64 = 1 << 20;
 
@@ -61,7 +61,7 @@ fn compact(machine: &mut Machine, segment_bytes: u32) -> Result<Option<CleanOutc
     compact_of(machine, segment_bytes, AppendOrigin::Client, &Unhindered)
 }
 
-/// The same of a log that `origin` appends to.
+/// Compacts a log that `origin` appends to.
 fn compact_of(
     machine: &mut Machine,
     segment_bytes: u32,
@@ -87,7 +87,7 @@ fn check(machine: &Machine, what: &str) {
     }
 }
 
-/// What compaction has not removed.
+/// Files that compaction has not removed.
 fn leftovers(machine: &Machine) -> Vec<String> {
     let is_left = |name: &String| name.contains(".cleaned") || name.contains(".swap");
     machine.files().into_iter().filter(is_left).collect()
@@ -97,7 +97,7 @@ fn available(machine: &Machine) -> u64 {
     machine.sim.fs.available_bytes(DIR.as_ref()).unwrap()
 }
 
-/// Has each call by path of a compaction fail in turn, and gives what is left then to `after`.
+/// Has each call by path of a compaction fail in turn, and calls `after` with the machine then.
 fn fail_each_call(
     config: &LogConfig,
     kind: ErrorKind,
@@ -128,7 +128,7 @@ fn a_shortage_at_any_call_of_a_compaction_loses_nothing_whatever_follows() {
                 machine.store().close_idle(0, Duration::ZERO);
             }
         },
-        // What is compacted next begins where the one before has begun, and ends elsewhere.
+        // The next compaction begins at the same segment, and ends elsewhere.
         |machine| {
             append(machine, SMALL, 20);
             compact(machine, LARGE).unwrap();
@@ -183,7 +183,7 @@ impl CleanerControl for StopAfter {
     }
 }
 
-/// Of what a compaction has left when it was stopped nobody knows how far it came.
+/// A compaction that was stopped leaves no mark of its progress.
 #[test]
 fn a_cut_where_a_compaction_was_stopped_is_made_or_refused_and_leaves_a_log_that_opens() {
     let mut refused = 0;
@@ -354,7 +354,7 @@ fn what_lies_below_a_segment_for_which_there_is_no_room_is_compacted() {
     check(&machine, "with room");
 }
 
-/// Below that compaction of the server's own logs does not go.
+/// Compaction of the server's own logs does not go below this.
 const FLOOR: u64 = RESERVE / 8;
 
 /// A log that the server itself appends to, in segments of so many bytes.
@@ -363,7 +363,7 @@ fn own_log(segment_bytes: u32) -> Machine {
     Machine::with_options(SimEnv::new(1), LogConfig { segment_bytes, ..compacted_only() }, options)
 }
 
-/// Appends as the server does: one record with this key, as long as it is to be.
+/// Appends as the server does: one record with this key and value.
 fn commit(machine: &Machine, key: usize, value: &str) {
     let mut batch = BatchBuilder::new(BatchOptions::default());
     batch.append(machine.now(), Some(key.to_string().as_bytes()), Some(value.as_bytes()), &[]).unwrap();
@@ -371,7 +371,7 @@ fn commit(machine: &Machine, key: usize, value: &str) {
     put(&machine.log(), &batch.build().unwrap(), options).unwrap();
 }
 
-/// Sees how little room there is while a compaction runs.
+/// Measures the least room while a compaction runs.
 struct Lowest<'a> {
     machine: &'a SimEnv,
     bytes: Cell<u64>,
@@ -388,7 +388,7 @@ impl CleanerControl for Lowest<'_> {
     }
 }
 
-/// Compacts a log of the server's own. Answers how little room there was meanwhile as well.
+/// Compacts a log of the server's own. Returns the least room meanwhile as well.
 fn compact_own(machine: &mut Machine) -> (Result<Option<CleanOutcome>, LogError>, u64) {
     machine.store().checkpoint().unwrap();
     let (sim, segment_bytes) = (machine.sim.clone(), machine.config.segment_bytes);
@@ -399,7 +399,7 @@ fn compact_own(machine: &mut Machine) -> (Result<Option<CleanOutcome>, LogError>
 
 #[test]
 fn what_the_server_appends_itself_goes_on_in_the_reserve_for_longer_than_that_would_last_alone() {
-    // A segment is larger than what may be written when it is full.
+    // A segment is larger than the rest of the room when it is full.
     let mut machine = own_log(400_000);
     machine.sim.fs.set_space(Some(RESERVE / 4 * 3));
     machine.store().measure_space();

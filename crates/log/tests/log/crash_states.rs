@@ -1,7 +1,7 @@
-//! The machine stops after every operation of a life, and the states are looked at in which it may leave the disk: all
-//! of them where they are few, else a sample. What a checkpoint has covered is there, nothing is invented, a second
-//! recovery finds the same, and one that is cut short does no harm. For a log that goes to its segments at once, and for
-//! one whose appends a journal syncs: there all that was acked is covered.
+//! The machine stops after every operation of a life, and each state is checked in which it may leave the disk: all of
+//! them if they are few, else a sample. Records under a checkpoint are there, nothing is invented, a second recovery
+//! finds the same, and one that is cut short does no harm. For a log that goes to its segments at once, and for one
+//! whose appends a journal syncs: there all acked records are covered.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -15,7 +15,7 @@ use riverrun_types::{DurabilityLevel, Offset};
 
 use crate::machine::{Machine, numbers, stamp};
 
-/// Multiplies how many states of one moment are looked at.
+/// Multiplies the number of states of one moment that are checked.
 const BUDGET_VARIABLE: &str = "RIVERRUN_CRASH_STATES";
 
 fn bound(states: usize) -> usize {
@@ -27,13 +27,13 @@ fn bound(states: usize) -> usize {
 enum Way {
     /// To the segments, unsynced.
     Segments,
-    /// Through the journal, synced before it is acked. A start keeps in memory what the journal has.
+    /// Through the journal, synced before it is acked. A start keeps the journal's entries in memory.
     Journal,
-    /// The same, and a start writes it into the segments.
+    /// As `Journal`, and a start writes the entries into the segments.
     JournalAtOnce,
 }
 
-/// What a life of the log was promised.
+/// The promises to a life of the log.
 #[derive(Clone, Copy, Debug)]
 struct Life {
     way: Way,
@@ -103,8 +103,8 @@ impl Life {
         machine.log().log_end_offset().ok().map(|_| ())
     }
 
-    /// What is wrong with what a machine finds that was started after this life: everything from the log start up to
-    /// some offset, which is at least `end_min`.
+    /// Compares the records that a machine finds after this life: everything from the log start up to some offset,
+    /// which is at least `end_min`.
     fn check(&self, found: &Machine, end_min: i64) -> Result<(), String> {
         let records = found.records().map_err(|error| error.to_string())?;
         let start = found.log().log_start_offset().map_err(|error| error.to_string())?.0;
@@ -187,8 +187,8 @@ fn check_state(life: &Life, state: &SimEnv, index: usize) -> Result<(), String> 
     Ok(())
 }
 
-/// How many states a power cut may leave of a life on a disk that was prepared, or what is wrong with the first bad
-/// one. At most so many are looked at.
+/// The number of states that a power cut may leave of a life on a prepared disk, or the fault of the first bad one. At
+/// most `states_max` are checked.
 fn check_life(way: Way, prepare: impl Fn(&SimFileSystem), states_max: usize) -> Result<usize, String> {
     let sim = SimEnv::new(1);
     prepare(&sim.fs);
@@ -213,7 +213,8 @@ fn whole_life(way: Way) -> (u64, u64) {
     (sim.fs.operations(), sim.fs.syncs())
 }
 
-/// Cuts the power after every operation of a life, at most `states_max` states each time; how many were looked at.
+/// Cuts the power after every operation of a life; returns the number of checked states, at most `states_max` each
+/// time.
 fn check_every_stop(way: Way, states_max: usize) -> usize {
     let (operations, _) = whole_life(way);
     let check = |stop| {
@@ -237,7 +238,7 @@ fn what_was_acked_after_a_sync_is_in_every_state_that_a_power_cut_may_leave() {
     }
 }
 
-/// The same after each failed sync and each failed write of a life.
+/// Cuts the power after each failed sync and each failed write of a life.
 fn check_every_failure(way: Way, states_max: usize) {
     let (operations, syncs) = whole_life(way);
     for count in 0..syncs {
@@ -261,8 +262,8 @@ fn failed_syncs_and_writes_lose_nothing_that_the_journal_has_synced() {
     check_every_failure(Way::JournalAtOnce, 2);
 }
 
-/// A life that ends with the process, while the page cache stays, and a second one that makes a checkpoint: what the
-/// second one was told is in every state. It finds all that was acked, unless a sync has failed.
+/// A life that ends with the process, while the page cache stays, and a second one that makes a checkpoint: every state
+/// has all that the second one was told. It finds all acked records, unless a sync has failed.
 fn check_second_life(way: Way, prepare: impl Fn(&SimFileSystem), is_all_written: bool) -> Result<(), String> {
     let sim = SimEnv::new(1);
     prepare(&sim.fs);
@@ -295,7 +296,7 @@ fn a_start_builds_on_nothing_that_only_the_page_cache_has() {
 }
 
 /// Asserts that there is a moment, of the moments 0 to `count` - 1, at which the bug is found out: the states do not
-/// pass the checks, or reading them comes upon what is no batch.
+/// pass the checks, or reading them meets bytes that are no batch.
 fn assert_found_out(way: Way, bug: PlantedBug, count: u64, prepare: fn(&SimFileSystem, u64)) {
     let states_max = if way == Way::Segments { 8 } else { 2 };
     let is_found_out = |moment| {

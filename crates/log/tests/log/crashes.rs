@@ -10,7 +10,7 @@ use riverrun_types::Offset;
 
 use crate::machine::{Machine, numbers, stamp};
 
-/// Rolls, checkpoints, deletes records, retains; counts what was acked. Ends early when the machine stops.
+/// Rolls, checkpoints, deletes records, retains; counts acked records. Ends early when the machine stops.
 struct Scenario {
     acked: i64,
     /// Everything below is covered by a checkpoint that has returned.
@@ -189,8 +189,8 @@ fn producers_survive_what_their_records_survive() {
     });
 }
 
-/// What a recovery has cut off of an index is back after the next cut of power, unless somebody has synced it: above the
-/// recovery point nobody believes it, but a segment that was sealed there is taken as its files say.
+/// A power cut brings back index entries that a recovery has cut off, unless they were synced: above the recovery point
+/// they are not believed, but a segment that was sealed there is taken as its files say.
 #[test]
 fn an_index_that_a_recovery_has_cut_stays_cut_when_its_segment_is_sealed_at_the_recovery_point() {
     let (mut sealed, mut torn) = (0, 0);

@@ -1,5 +1,5 @@
-//! What the tools that need no server say of a log that was cut: what came before the cut is not asked for, and what came after
-//! it is missed.
+//! Reports of the tools that need no server about a log that was cut: entries from before the cut are not asked for,
+//! and those from after it are missed.
 
 use std::path::{Path, PathBuf};
 
@@ -79,7 +79,7 @@ fn what_a_cut_has_left_is_damaged_where_its_bytes_are() {
     damage(&machine, &paths, "record 1");
     let report = verified(&machine, &dir, &[]);
     assert!(weights(&report).contains(&Weight::Damage), "{report:?}");
-    // The next start has it from nowhere else.
+    // The next start has no other copy of it.
     machine.start().unwrap();
     let error = machine.records().unwrap_err();
     assert!(matches!(error, LogError::Corrupt { .. }), "{error}");
@@ -110,7 +110,7 @@ fn a_log_that_lost_what_a_cut_had_left_is_damaged() {
     let [path] = &paths[..] else { panic!("{paths:?}") };
     let intact = machine.content(path);
     let report = verified(&machine, &dir, &[]);
-    // What was cut lies in the file still.
+    // Cut records are still in the file.
     assert_eq!(report.batches, 6);
     let batch_bytes = usize::try_from(report.bytes).unwrap() / 6;
     machine.put_content(path, &intact[..2 * batch_bytes]);
@@ -130,7 +130,7 @@ fn what_lies_aside_from_before_a_cut_is_not_asked_for() {
         kill(&mut machine);
         let found = |aside: &[Aside]| {
             let mut weights = weights(&verified(&machine, &dir, aside));
-            // What no checkpoint covers has no whole index yet.
+            // The index of records above the checkpoint is not complete yet.
             weights.retain(|weight| *weight != Weight::TornTail);
             weights
         };

@@ -138,7 +138,7 @@ fn an_index_flipped_cut_or_missing_is_rebuilt_and_no_record_is_lost() {
             damaged[position] ^= 0x20;
             match read_damaged(&mut machine, path, &damaged) {
                 Ok(records) => assert_eq!(records, numbers(0, 30), "byte {position}"),
-                // A flip in the version is a version that nobody knows.
+                // A flip in the version makes an unknown version.
                 Err(error) => assert!(error.to_string().contains("version"), "byte {position}: {error}"),
             }
             let records = read_damaged(&mut machine, path, &intact[..position]).unwrap();

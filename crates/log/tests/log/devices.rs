@@ -1,4 +1,4 @@
-//! Log dirs whose device dies, whoever meets it first, and partitions that alone cannot be written to.
+//! Log dirs whose device dies, found by any of their users, and partitions that alone cannot be written to.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use riverrun_types::{ErrorKind, Offset, PartitionId, TimestampMs, TopicId};
 use crate::machine::{ID, Machine, numbers};
 use crate::pair::{Pair, wait_until};
 
-/// Something that is done with the first dir.
+/// A use of the first dir.
 type Use = fn(&Pair);
 
 /// A server that has just started in order, with three records in each dir; no partition is open.
@@ -151,7 +151,7 @@ fn a_stop_that_cannot_even_put_aside_what_a_dead_device_needs_says_so() {
     assert_eq!(start_again(pair).values(0).len(), 4);
 }
 
-/// Bytes of what the journal keeps aside, and the partitions that they are of.
+/// Bytes of the entries that the journal keeps aside, and their partitions.
 fn aside(pair: &Pair) -> (u64, Vec<PartitionId>) {
     let names = pair.sim.fs.read_dir("/journal".as_ref()).unwrap();
     let held = names.iter().filter(|entry| entry.name.to_str().unwrap().starts_with("held-"));
@@ -173,7 +173,7 @@ fn aside(pair: &Pair) -> (u64, Vec<PartitionId>) {
     (held.map(|entry| entry.len).sum(), ids)
 }
 
-/// Whoever took its directory away is not the disk: only this partition cannot be written to.
+/// A directory that was taken away is not the disk's fault: only this partition cannot be written to.
 fn take_directory_away(pair: &Pair) {
     pair.append(0, "record").unwrap();
     pair.store.checkpoint().unwrap();
@@ -256,8 +256,8 @@ fn a_partition_that_alone_cannot_be_written_to_takes_nothing_once_it_is_aside_an
     assert!(pair.sim.fs.exists(Path::new("/one")).unwrap());
 }
 
-/// The tail in memory is what a start has found in an earlier file of the journal, and settling fails at any write or sync
-/// of it or of what came since, in later files.
+/// The tail in memory has entries that a start has found in an earlier file of the journal. Settling them, or later
+/// ones in later files, fails at any write or sync.
 #[test]
 fn a_dir_that_fails_between_what_a_start_has_found_and_what_came_since_loses_neither() {
     let value = "x".repeat(60_000);
@@ -299,7 +299,7 @@ fn a_dir_that_fails_between_what_a_start_has_found_and_what_came_since_loses_nei
     assert!(failures >= 4, "only {failures} faults were met");
 }
 
-/// As a link in a log dir, or a mount, has it.
+/// Another file system by a link in a log dir, or by a mount.
 #[test]
 fn what_a_checkpoint_says_of_a_partition_on_another_file_system_is_on_its_disk() {
     for is_topic in [false, true] {

@@ -80,7 +80,7 @@ fn retained_without_checkpoint() -> (Machine, Vec<(i64, String)>) {
     machine.store().checkpoint().unwrap();
     assert!(machine.log().apply_retention(machine.now(), Offset(40)).unwrap().segments > 1);
     machine.store().checkpoint().unwrap();
-    // What the dir's other file says of it is written over.
+    // The dir's other file has a record of it, which is written over.
     let other = PartitionId { index: 1, ..ID };
     machine.try_append_to(other, "deleted", ProducerStamp::NONE).unwrap();
     machine.partition(other).delete_records(Offset(1)).unwrap();
@@ -97,8 +97,8 @@ fn retained_without_checkpoint() -> (Machine, Vec<(i64, String)>) {
     (machine, expected)
 }
 
-/// What was written in the place of a damaged checkpoint is intact. It must not say that logs that nobody has opened since
-/// are empty.
+/// The checkpoint that replaces a damaged one is intact. It must not say that logs that were not opened since are
+/// empty.
 #[test]
 fn logs_that_were_not_opened_since_a_checkpoint_was_damaged_are_not_taken_for_new_ones() {
     let (mut machine, expected) = retained_without_checkpoint();
@@ -133,7 +133,7 @@ fn logs_that_were_not_opened_since_a_checkpoint_was_damaged_are_not_taken_for_ne
     assert_eq!(machine.records().unwrap()[..expected.len()], expected);
 }
 
-/// Once a log was looked at and a checkpoint covers it, its torn tails are cut like anybody's.
+/// Once a log was opened and a checkpoint covers it, its torn tails are cut like any other's.
 #[test]
 fn a_log_that_was_looked_at_since_a_checkpoint_was_damaged_is_as_any_other() {
     let (mut machine, expected) = retained_without_checkpoint();
@@ -156,8 +156,8 @@ fn a_log_that_was_looked_at_since_a_checkpoint_was_damaged_is_as_any_other() {
     );
 }
 
-/// What the journal has is settled into a log whose checkpoint was damaged, and a power cut leaves some of that and some
-/// not: the journal has it all, so nothing has to be judged.
+/// Entries of the journal are settled into a log whose checkpoint was damaged, and a power cut leaves some of their
+/// bytes: the journal has them all, so nothing has to be judged.
 #[test]
 fn a_log_whose_checkpoint_was_damaged_is_covered_before_anything_is_settled_into_it() {
     let mut machine = Machine::synced(1, &LogConfig::default());
@@ -315,12 +315,12 @@ fn what_a_failed_sync_has_lost_is_not_served_when_memory_has_forgotten_it_and_co
     machine.store().settle().unwrap();
     machine.sim.fs.fail_sync_after(0);
     machine.store().checkpoint().unwrap_err();
-    // Memory has it still.
+    // Memory still has it.
     assert_eq!(machine.records().unwrap(), numbers(0, 5));
     let path = machine.log_paths().remove(0);
     let file = machine.sim.fs.open(&path, OpenMode::ReadWrite).unwrap();
     let len = file.len().unwrap();
-    // The end of the last record, as the disk has it.
+    // The end of the last record, on the disk.
     file.write_all_at(&[0; 4], len - 5).unwrap();
     let error = machine.log().read(Offset(0), 1 << 20, Offset(5), true).unwrap_err();
     assert!(matches!(error, riverrun_log::ReadError::Storage(LogError::Corrupt { .. })), "{error}");

@@ -20,7 +20,7 @@ type Records = BTreeMap<(i64, i32), String>;
 /// Crash states of one life that are looked at.
 const STATES: usize = 12;
 
-/// Everything that readers of the log may see; nothing of one that cannot be read.
+/// Everything that readers of the log may see; nothing if the log cannot be read.
 fn records(machine: &Machine) -> Records {
     let log = machine.log();
     let mut found = Records::new();
@@ -47,10 +47,10 @@ fn machine(level: DurabilityLevel) -> Machine {
     Machine::with_options(SimEnv::new(1), config, Machine::with_journal())
 }
 
-/// What clients were told of the ends of epochs: the answer, and whether the epoch was over by then.
+/// Answers to clients about the ends of epochs, and whether the epoch was over by then.
 type Answers = BTreeMap<i32, ((LeaderEpoch, Offset), bool)>;
 
-/// Asks where each epoch ended, and compares it with what lies in the log and with what was answered before.
+/// Asks for the end of each epoch, and compares it with the log and with the earlier answers.
 fn ask(machine: &Machine, answers: &mut Answers) {
     let (log, records) = (machine.log(), records(machine));
     for epoch in 1..=machine.epoch {
@@ -88,17 +88,17 @@ fn an_answer_about_an_epoch_holds_after_stops_and_kills() {
     }
 }
 
-/// What goes wrong in a life, after so many writes, syncs or bytes.
+/// A fault in a life, after so many writes, syncs or bytes.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     Write,
     Sync,
     Space,
-    /// The same, and what was written in part cannot be cut back.
+    /// As `Space`, and bytes that were written in part cannot be cut back.
     SpaceAndCut,
 }
 
-/// A log, and what its readers have seen.
+/// A log, and the records that its readers have seen.
 struct Life {
     machine: Machine,
     seen: Records,
@@ -110,7 +110,7 @@ impl Life {
         Self { machine: machine(DurabilityLevel::AsyncAsync), seen: Records::new(), sent: 0 }
     }
 
-    /// Lives on whatever fails: what is refused is not sent again, and something else gets its offsets.
+    /// Lives on in spite of failures: refused records are not sent again, and others get their offsets.
     fn run(&mut self, fault: Fault, count: u64) {
         self.send(&[1]);
         self.machine.store().checkpoint().unwrap();
@@ -162,7 +162,7 @@ impl Life {
         format!("{:04}", self.sent)
     }
 
-    /// Until what was appended is shown or lost, or the journal waits for something.
+    /// Waits until appends are shown or lost, or the journal waits for a resource.
     fn await_end(&self, last: Option<Appended>) {
         let (log, store) = (self.machine.log(), self.machine.store());
         let is_short = || store.journals().any(|journal| journal.shortage().is_some());
@@ -198,7 +198,7 @@ impl Life {
         self.look();
     }
 
-    /// Compares what a start finds after a power cut with what readers have seen.
+    /// Compares the records that a start finds after a power cut with those that readers have seen.
     fn check(&self) {
         let (config, options) = (self.machine.config.clone(), self.machine.options.clone());
         for sim in self.machine.sim.crash_states(STATES) {
@@ -211,7 +211,7 @@ impl Life {
         }
     }
 
-    /// The same of a kill.
+    /// Kills the process, and compares the records as after a power cut.
     fn kill(&mut self) {
         self.machine.kill();
         self.look();

@@ -1,5 +1,5 @@
-//! Batches that inflate to very much: what is accepted stays readable whatever is made of it, and what is beyond the
-//! bound is left alone, and is not called damage.
+//! Batches that inflate to very much: accepted ones stay readable after all changes, and batches beyond the bound are
+//! left alone, and are not called damage.
 
 use riverrun_log::compaction::execute::{CleanOutcome, CleanerOptions, Unhindered};
 use riverrun_log::config::{CleanupPolicy, LogConfig};
@@ -32,7 +32,7 @@ fn batch(compression: Compression, records: &[(i64, &str, &[u8])]) -> Vec<u8> {
     builder.build().unwrap()
 }
 
-/// Compacts all that there is.
+/// Compacts everything.
 fn compact(machine: &Machine) -> Result<Option<CleanOutcome>, LogError> {
     machine.store().checkpoint().unwrap();
     let log = machine.log();
@@ -46,7 +46,7 @@ fn compact(machine: &Machine) -> Result<Option<CleanOutcome>, LogError> {
     log.compact(options)
 }
 
-/// Appends a record in a segment of its own, so that what is before it can be compacted.
+/// Appends a record in a segment of its own, so that earlier ones can be compacted.
 fn roll(machine: &Machine, key: &str) {
     machine.sim.clock.advance(std::time::Duration::from_hours(24 * 30));
     let bytes = batch(Compression::None, &[(machine.now().0, key, b"x")]);
@@ -103,7 +103,7 @@ fn what_compresses_better_once_compaction_has_been_there_stays_readable() {
 fn what_is_beyond_the_bound_is_left_alone_and_is_no_damage() {
     let mut machine = Machine::new(1, compacted(None));
     let now = machine.now().0;
-    // Nobody but the server itself can append such a batch.
+    // Only the server itself can append such a batch.
     let huge = batch(Compression::Zstd, &[(now, "a", &vec![0; 130 << 20])]);
     let own = AppendOptions { origin: AppendOrigin::Coordinator, ..machine.append_options() };
     put(&machine.log(), &huge, own).unwrap();

@@ -32,7 +32,7 @@ fn a_dir_that_has_failed_does_not_pin_the_journal_and_has_everything_after_the_n
     pair.go_round(1);
     assert_eq!(pair.values(0), expected, "reads go on");
     assert_eq!(pair.store.journals().next().unwrap().held().len(), 1);
-    // What a failed sync left in memory counts for nothing at the next start.
+    // Unsynced bytes in memory after a failed sync count for nothing at the next start.
     pair = pair.kill();
     assert!(pair.report.offline.is_empty(), "{:?}", pair.report);
     assert_eq!(pair.values(0), expected);
@@ -99,7 +99,7 @@ fn a_write_that_fails_while_settling_fails_the_dir_and_loses_nothing() {
 }
 
 /// Settles and makes a checkpoint, while the disk refuses to begin with a part of it, and then the power fails. Returns
-/// whether it came to that.
+/// whether the disk refused one.
 fn lose_what_the_disk_does_not_begin_with(count: u64, bug: Option<PlantedBug>) -> bool {
     let options = StoreOptions { journal: JournalOptions::with_bytes(64 << 20), ..Machine::with_journal() };
     let config = LogConfig { durability: DurabilityLevel::SyncSync, ..LogConfig::default() };
@@ -179,7 +179,7 @@ fn a_dir_that_dies_in_a_recovery_and_cannot_be_read_back_keeps_nothing_but_its_p
         let store = LogStore::open(&sim.env(), &DIRS.map(PathBuf::from), options.clone()).unwrap();
         let calls = std::cell::Cell::new(0);
         let place = |id: PartitionId| {
-            // What the first file has was written, and the second file's is next.
+            // The first file's entries are written, and the second file's are next.
             if id.index == 0 && calls.replace(calls.get() + 1) == 1 {
                 sim.fs.fail_write_after(writes);
                 sim.fs.make_unreadable(Some("/one".as_ref())).unwrap();
@@ -205,7 +205,7 @@ fn a_dir_that_dies_in_a_recovery_and_cannot_be_read_back_keeps_nothing_but_its_p
     assert!(has_held, "no write failed after another had got through");
 }
 
-/// Bytes of what the journal keeps aside.
+/// Bytes of the entries that the journal keeps aside.
 fn aside_bytes(sim: &SimEnv) -> u64 {
     let names = sim.fs.read_dir("/journal".as_ref()).unwrap();
     names
@@ -341,7 +341,7 @@ fn much_of_one_partition_is_put_aside_in_files_that_a_start_can_read_one_by_one(
     for _ in 0..70 {
         pair.append(0, &value).unwrap();
     }
-    // What is made ahead for the journal must not meet the failure.
+    // The journal's next file must not meet the failure.
     let mut operations = 0;
     while operations != pair.sim.fs.operations() {
         operations = pair.sim.fs.operations();
@@ -385,7 +385,7 @@ fn a_segment_that_cannot_be_cut_after_recovery_costs_nothing_that_the_journal_ha
         pair.append_numbers(0, 0..6);
         let expected = pair.values(0);
         pair.store.settle().unwrap();
-        // More lies in the segment than the journal's part.
+        // The segment has more than the journal's entries.
         let dir = pair.log(0).path();
         let names = pair.sim.fs.read_dir(&dir).unwrap().into_iter().map(|entry| dir.join(entry.name));
         let path = names.into_iter().find(|path| path.extension().is_some_and(|end| end == "log")).unwrap();

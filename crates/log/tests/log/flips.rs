@@ -1,6 +1,6 @@
-//! Every byte of every file of a log dir flipped in turn, and each file cut at every length: whoever then asks gets
-//! what was written, byte for byte, or an error, or was told in the server's log that deleted records may show again.
-//! Nobody needs to look at CRCs for that. For state files see `producers.rs`.
+//! Every byte of every file of a log dir flipped in turn, and each file cut at every length: a reader then gets the
+//! written bytes, or an error, or the server's log has told that deleted records may show again. Readers need not check
+//! CRCs for that. For state files see `producers.rs`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use crate::machine::{DIR, ID, Machine, batch_at, numbers, put, stamp};
 const RECORDS: i64 = 8;
 const LOG_START: i64 = 2;
 const FIRST_TIME: i64 = 1_700_000_000_000;
-/// Of the log starts' file, which is mostly zeros, so much is damaged at its front.
+/// Bytes at the front of the log starts' file that are damaged; the rest is mostly zeros.
 const FRONT_BYTES: usize = 150;
 
-/// Where record number `offset` stands in time: an hour after the one before.
+/// The time of record number `offset`: an hour after the one before.
 fn time_of(offset: i64) -> TimestampMs {
     TimestampMs(FIRST_TIME + offset * 3_600_000)
 }
@@ -33,12 +33,12 @@ fn configs() -> [LogConfig; 2] {
     [small.clone(), LogConfig { segment_bytes: 500, index_interval_bytes: 500, ..small }]
 }
 
-/// A log dir that was lived in, on a machine that is off, and every file with its bytes.
+/// A used log dir, on a machine that is off, and every file with its bytes.
 struct Image {
     config: LogConfig,
     sim: SimEnv,
     files: Vec<(PathBuf, Vec<u8>)>,
-    /// What [`first_found`] finds.
+    /// The result of [`first_found`].
     found: Vec<Result<Option<Found>, String>>,
 }
 
@@ -95,7 +95,7 @@ fn machine_with(image: &Image, damaged: Option<(&Path, &[u8])>) -> Machine {
     machine
 }
 
-/// What was got from a log.
+/// The answers of a log.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
     log_start: i64,
@@ -115,7 +115,7 @@ fn intact() -> Seen {
     }
 }
 
-/// Starts, and asks for everything. What is served must be batches of the image.
+/// Starts, and asks for everything. Served batches must be those of the image.
 fn see(image: &Image, machine: &mut Machine) -> Result<Seen, String> {
     let text = |error: LogError| error.to_string();
     machine.start().map_err(text)?;
@@ -181,7 +181,7 @@ fn read(image: &Image, log: &PartitionLog, bytes_max: usize) -> Result<Vec<(i64,
     Ok(records)
 }
 
-/// Where the last record lies, as its producer is told who sends it once more.
+/// The place of the last record, as its producer gets it for a repetition.
 fn duplicate(machine: &Machine) -> Result<i64, String> {
     let producer = stamp(7, i32::try_from(RECORDS - 1).unwrap());
     let options = BatchOptions { producer, ..BatchOptions::default() };
@@ -203,7 +203,7 @@ fn check(image: &Image, path: &Path, bytes: &[u8], damage: &str) {
     // All of it was synced.
     let is_torn = is_found && of_it.iter().all(|finding| finding.weight == Weight::TornTail);
     assert!(!has_extension(path, "log") || !is_torn, "{}, {damage}: {of_it:?}", path.display());
-    // Entries that lack at the end of the last index may never have been written: nothing depends on them.
+    // Missing entries at the end of the last index may never have been written: nothing depends on them.
     let is_last_index = image.files.iter().rfind(|(path, _)| has_extension(path, "index")).unwrap().0 == path;
     let lacks_entries = is_last_index && bytes.len() >= 44 && (bytes.len() - 44).is_multiple_of(24);
     assert!(is_found || lacks_entries, "{}, {damage}: verification sees nothing", path.display());
@@ -214,7 +214,7 @@ fn check(image: &Image, path: &Path, bytes: &[u8], damage: &str) {
     let seen = match see(image, &mut machine) {
         Ok(seen) => seen,
         Err(error) => {
-            // Nobody depends on an index, unless a newer program has written it.
+            // Nothing depends on an index, unless a newer program has written it.
             let is_index = has_extension(path, "index") && !error.contains("format version");
             assert!(!is_index, "{}, {damage}: {error}", path.display());
             return;

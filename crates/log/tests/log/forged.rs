@@ -1,5 +1,5 @@
-//! Batches that a client has sent as values. They come to light when the batch around them is damaged; then they are still
-//! nobody's records, and hide nothing.
+//! Batches that a client has sent as values. They show when the batch around them is damaged; they still must not count
+//! as records, and must hide nothing.
 
 use std::path::{Path, PathBuf};
 
@@ -10,13 +10,13 @@ use riverrun_types::{Offset, TimestampMs};
 
 use crate::machine::{ID, Machine, batch_at, put, stamp};
 
-/// Where the batch lies that carries the forged one.
+/// Offset of the batch that carries the forged one.
 const CARRIER: usize = 3;
-/// The id of the producer that it makes up.
+/// The id of the producer in the forged batch.
 const MADE_UP: i64 = 66;
 
-/// One batch that claims to lie at `base`. It takes in the zero that follows it where it is the last value of a batch: its
-/// record has no headers.
+/// One batch with base offset `base`. As the last value of a batch it includes the zero behind it: its record has no
+/// headers.
 fn forged(base: i64) -> Vec<u8> {
     let mut bytes = batch_at(&[(0, "made up")], options(stamp(MADE_UP, 0)));
     bytes.push(0);
@@ -34,7 +34,7 @@ fn options(producer: ProducerStamp) -> BatchOptions {
     BatchOptions { compression: Compression::None, producer, ..BatchOptions::default() }
 }
 
-/// A log without index entries, as so little has none, or with one for each batch.
+/// A log without index entries, because it is so small, or with one for each batch.
 fn config(is_indexed: bool) -> LogConfig {
     let index_interval_bytes = if is_indexed { 1 } else { LogConfig::default().index_interval_bytes };
     LogConfig { index_interval_bytes, ..LogConfig::default() }
@@ -49,8 +49,8 @@ fn append_values(machine: &Machine, values: &[&[u8]]) {
     put(&machine.log(), &builder.build().unwrap(), machine.append_options()).unwrap();
 }
 
-/// A log that was closed in order, which is deleted below `log_start`: three records, a batch of these values, and records
-/// up to offset 9.
+/// A log that was closed in order, which is deleted below `log_start`: three records, a batch of these values, and
+/// records up to offset 9.
 fn closed(config: LogConfig, values: &[&[u8]], log_start: i64) -> (Machine, PathBuf) {
     let mut machine = Machine::new(1, config);
     machine.append_numbers(0, 3);
@@ -62,7 +62,7 @@ fn closed(config: LogConfig, values: &[&[u8]], log_start: i64) -> (Machine, Path
     (machine, path)
 }
 
-/// Damages the carrier at an offset in it; where it lies.
+/// Damages the carrier at an offset in it; returns its position.
 fn damage(machine: &Machine, path: &Path, offset: usize) -> u64 {
     let position =
         SegmentDump::open(&machine.sim.env(), path).unwrap().nth(CARRIER).unwrap().unwrap().position;
@@ -86,7 +86,7 @@ fn weights(report: &VerifyReport) -> Vec<Weight> {
 
 #[test]
 fn a_forged_batch_hides_none_of_those_that_follow() {
-    // In the carrier's records; and in its header, so that only the index tells where it ends.
+    // In the carrier's records; and in its header, so that only the index tells its end.
     for (is_indexed, offset) in
         [(false, layout::RECORDS + 4), (true, layout::RECORDS + 4), (true, layout::MAGIC)]
     {
@@ -98,7 +98,7 @@ fn a_forged_batch_hides_none_of_those_that_follow() {
         let repair = Repair::open(&machine.sim.env(), path.parent().unwrap(), ID).unwrap();
         let cut = repair.plan().unwrap().unwrap();
         assert_eq!((cut.position, cut.log_end), (position, Offset(3)), "{is_indexed} {offset}");
-        // Whoever has the tail cut is told of them; of what was forged perhaps as well.
+        // The plan of a cut counts them, and perhaps the forged ones as well.
         assert!((6..=7).contains(&cut.intact_records), "{is_indexed} {offset}: {cut:?}");
     }
 }

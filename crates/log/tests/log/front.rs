@@ -1,4 +1,4 @@
-//! What takes records from the front, and what stays of it after a crash.
+//! Removal of records from the front, and the rest of it after a crash.
 
 use std::time::Duration;
 

@@ -22,7 +22,7 @@ use crate::pair::{Pair, values_of, wait_until};
 const HUNG: &str = "/two";
 const LARGE_BYTES: usize = 200_000;
 
-/// With something in each dir, and the second one not answering any more; and what is in that.
+/// A pair with records in each dir, whose second one does not answer any more; and the values in that one.
 fn hung() -> (Pair, Vec<String>) {
     hung_beside(Machine::with_journal().journal)
 }
@@ -39,7 +39,7 @@ fn hung_beside(journal: JournalOptions) -> (Pair, Vec<String>) {
     (pair, expected)
 }
 
-/// Does something while somebody waits for the dir that hangs, and then has its disk answer, also if that panics.
+/// Runs `action` while a thread waits for the dir that hangs, and then has its disk answer, also after a panic.
 fn while_it_hangs(pair: &Pair, action: impl FnOnce()) {
     struct Answers<'a>(&'a Pair);
     impl Drop for Answers<'_> {
@@ -50,7 +50,7 @@ fn while_it_hangs(pair: &Pair, action: impl FnOnce()) {
     let has_ended = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
-            // It fails where the machine has lost its power meanwhile.
+            // It fails if the machine has lost its power meanwhile.
             let _settled = pair.store.settle_dir(1);
             has_ended.store(true, Ordering::SeqCst);
         });
@@ -177,7 +177,7 @@ fn without_journal(pair: &Pair) -> [Arc<PartitionLog>; 2] {
     })
 }
 
-/// Appends a record as who serves clients does.
+/// Appends a record as a thread does that serves clients.
 fn leave(pair: &Pair, log: &PartitionLog) {
     pair.stage(log, "left").unwrap();
     log.leave_staged().unwrap();
@@ -244,8 +244,8 @@ fn what_was_left_and_could_not_be_written_is_lost_and_counts_no_more() {
     assert_eq!(pair.store.write_cache().bytes(), 0);
 }
 
-/// Has the machine's only log dir, which does not answer, be waited for by a checkpoint that `begin` leads to, and its disk
-/// answer after `action`, also if that panics.
+/// Has a checkpoint, which `begin` leads to, wait for the machine's only log dir, which does not answer. The disk
+/// answers after `action`, also after a panic.
 fn while_a_checkpoint_hangs(machine: &Machine, begin: impl FnOnce() + Send, action: impl FnOnce()) {
     struct Answers<'a>(&'a Machine);
     impl Drop for Answers<'_> {
@@ -271,7 +271,7 @@ fn with_small_cache(durability: DurabilityLevel) -> Machine {
     machine
 }
 
-/// Gives a client's record its place, and no more.
+/// Stages a client's record.
 fn stage_large(machine: &Machine, log: &PartitionLog) -> Result<Appended, AppendError> {
     let now = machine.sim.env().clock.wall();
     let batch = batch_at(&[(now.0, &"x".repeat(LARGE_BYTES / 2))], BatchOptions::default());

@@ -1,5 +1,5 @@
-//! Flips in what a batch's own CRC leaves out, its base offset above all, where an entry of the index covers several
-//! batches: told for what they are, never kept by a cut, never vouched for by an index that is made anew.
+//! Flips outside of a batch's own CRC, its base offset above all, if an entry of the index covers several batches:
+//! reported as damage, never kept by a cut, never vouched for by an index that is made anew.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use riverrun_types::Offset;
 use crate::machine::{DIR, ID, Machine, numbers};
 
 const RECORDS: i64 = 30;
-/// Above what the checkpoint covers.
+/// Number of records above the checkpoint.
 const TAIL: i64 = 4;
 /// Bits of a base offset: those that lead to another batch's, beyond all of them, and out of the segment.
 const BITS: [usize; 12] = [0, 1, 2, 3, 4, 5, 8, 12, 20, 30, 31, 63];
@@ -36,7 +36,7 @@ fn dir_of(paths: &[PathBuf]) -> &Path {
     paths[0].parent().unwrap()
 }
 
-/// The offsets of a segment's batches, and where they lie.
+/// Offsets and positions of a segment's batches.
 fn batches(machine: &Machine, path: &Path) -> Vec<(i64, usize)> {
     let dump = SegmentDump::open(&machine.sim.env(), path).unwrap().map(Result::unwrap);
     dump.map(|batch| (batch.header.base_offset().0, usize::try_from(batch.position).unwrap())).collect()
@@ -57,7 +57,7 @@ fn flip_offset(machine: &Machine, path: &Path, position: usize, bit: usize) {
     flip(machine, path, position + layout::BASE_OFFSET + 7 - bit / 8, 1 << (bit % 8));
 }
 
-/// What is wrong, as the program says it, and where.
+/// Position and weight of each finding of the verification.
 fn found(machine: &Machine, paths: &[PathBuf]) -> Vec<(u64, Weight)> {
     let report = verify_partition(&machine.sim.env(), dir_of(paths), ID).unwrap();
     report.findings.iter().map(|finding| (finding.position, finding.weight)).collect()
@@ -184,7 +184,7 @@ fn a_raised_offset_that_a_read_has_found_is_found_at_every_start_until_it_is_cut
     }
 }
 
-/// A log of one segment whose process died with records above what the checkpoint covers, without its index.
+/// A log of one segment whose process died with records above the checkpoint, without its index.
 fn killed_without_index() -> (Machine, PathBuf) {
     let mut machine = Machine::new(1, one_segment());
     machine.append_numbers(0, RECORDS - TAIL);
@@ -224,7 +224,7 @@ fn a_start_without_an_index_takes_no_flipped_offset_below_the_checkpoint_for_the
 fn a_start_without_a_checkpoint_cuts_nothing_behind_a_flipped_offset() {
     let (pristine, path) = killed_without_index();
     let mut all = batches(&pristine, &path);
-    // Behind the last one there is nothing to be cut, and a gap before it may be what compaction has left.
+    // Behind the last one there is nothing to be cut, and a gap before it may come from a compaction.
     all.pop();
     for (offset, position) in all {
         for bit in BITS {

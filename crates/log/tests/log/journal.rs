@@ -86,7 +86,7 @@ fn large_batch() -> Vec<u8> {
     batch_at(&[(0, value.as_str())], BatchOptions::default())
 }
 
-/// Runs `action` whenever the disk is told to begin, for as long as it says so.
+/// Runs `action` whenever the disk is told to begin, for as long as it returns true.
 fn during_write_backs(fs: &SimFileSystem, mut action: impl FnMut() -> bool + Send + 'static) {
     let again = fs.clone();
     fs.during_next_write_back(move || {
@@ -149,7 +149,7 @@ fn a_read_goes_on_from_the_last_segment_into_memory_as_far_as_it_may() {
     }
 }
 
-/// What the segments have of the journal's part, which recovery writes anew, without a checkpoint.
+/// A machine whose segments have the journal's records, which recovery writes anew, without a checkpoint.
 fn settled_and_killed() -> Machine {
     let machine = Machine::synced(1, &LogConfig::default());
     machine.append_numbers(0, 8);
@@ -347,7 +347,7 @@ fn a_failed_journal_fails_what_waits_and_all_that_comes_while_other_levels_go_on
     let observer: std::sync::Weak<Watching> = Arc::downgrade(&watching);
     machine.log().observe(observer);
     machine.append_numbers(3, 4);
-    // The observer is told right after it can be seen.
+    // The observer is called right after the mark has moved.
     until(|| watching.advances.load(Ordering::SeqCst) > 0);
     machine.sim.fs.fail_sync_after(0);
     assert!(machine.try_append("lost", ProducerStamp::NONE).is_err());
@@ -543,7 +543,7 @@ fn a_level_that_would_lead_through_a_failed_journal_stays_and_appends_go_on() {
     machine.store().checkpoint().unwrap();
     let log = machine.log();
     log.set_config(synced.clone());
-    // What is written at the beginning of the change is synced while appends are held up.
+    // Records from the beginning of the change are synced while appends are held up.
     log.append(BytesMut::from(&batch("record 1", ProducerStamp::NONE)[..]), options).unwrap();
     let (held_up, appended) = (batch("record 2", stamp(9, 0)), Arc::new(std::sync::Mutex::new(None)));
     let (inner, told, bytes) = (log.clone(), appended.clone(), held_up.clone());
@@ -628,8 +628,8 @@ fn a_handle_that_outlives_its_store_keeps_nothing_from_the_next_one() {
     assert_eq!(machine.records().unwrap(), numbers(0, 5));
 }
 
-/// What the journal has ends below the log start, because its end was lost with the power, and the level wants the
-/// segments. Appends must not go there while the next start would put the journal's entries before them.
+/// The journal's entries end below the log start, because the log's end was lost with the power, and the level wants
+/// the segments. Appends must not go there while the next start would put the journal's entries before them.
 #[test]
 fn a_log_that_lost_its_end_below_its_start_keeps_what_is_acked_after_that() {
     let mut count = 0;
@@ -671,7 +671,7 @@ fn what_is_appended_while_a_level_changes_counts_in_the_write_cache() {
     let (log, options) = (machine.log(), machine.append_options());
     let batch = |value| batch_at(&[(machine.now().0, value)], BatchOptions::default());
     log.set_config(at_level(&machine.config, DurabilityLevel::SyncSync));
-    // What is written at the beginning of the change is synced while appends are held up.
+    // Records from the beginning of the change are synced while appends are held up.
     log.append(BytesMut::from(&batch("record 3")[..]), options).unwrap();
     let (inner, bytes, counted) = (log.clone(), batch("record 4"), Arc::new(AtomicUsize::new(0)));
     let (store, told, size) = (machine.store.take().map(Arc::new).unwrap(), counted.clone(), bytes.len());
@@ -741,7 +741,7 @@ fn a_stop_that_leaves_records_in_the_journal_is_none_in_order() {
     assert!(failed > 10, "{failed}");
 }
 
-/// The journal's groups are of many partitions, and their memory goes when the last of these is settled.
+/// The journal's groups hold records of many partitions, and their memory is freed when the last of these is settled.
 #[test]
 fn there_is_room_in_the_write_cache_once_all_tails_are_settled() {
     let options = StoreOptions { write_cache_bytes: 500, ..Machine::with_journal() };

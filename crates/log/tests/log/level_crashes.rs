@@ -11,7 +11,7 @@ use riverrun_types::{DurabilityLevel, Offset};
 
 use crate::machine::{DIR, Machine, numbers, stamp};
 
-/// What was acked, and what of it survives a power cut.
+/// The acked records, and those of them that survive a power cut.
 struct Life {
     acked: i64,
     durable: i64,

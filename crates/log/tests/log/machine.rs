@@ -42,7 +42,7 @@ pub(crate) fn stamp(id: i64, base_sequence: i32) -> ProducerStamp {
 /// Longer than anything takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Appends whole batches and waits until they may be acked, as a caller does who has nothing else to append.
+/// Appends whole batches and waits until they may be acked, like a caller that has nothing else to append.
 pub(crate) fn put(
     log: &PartitionLog,
     batches: &[u8],
@@ -68,7 +68,7 @@ pub(crate) struct Machine {
     pub(crate) epoch: i32,
     pub(crate) options: StoreOptions,
     pub(crate) store: Option<LogStore>,
-    /// What the last start has found in the journal.
+    /// Records that the last start has found in the journal.
     pub(crate) recovered: RecoveryReport,
 }
 
@@ -103,7 +103,8 @@ impl Machine {
         }
     }
 
-    /// The same with a write cache that holds nothing when a server starts: what the journal has is in the segments then.
+    /// As [`Self::with_journal`], with a write cache that holds nothing when a server starts: the journal's entries are
+    /// in the segments then.
     pub(crate) fn settled_at_start() -> StoreOptions {
         StoreOptions { write_cache_bytes: 1, ..Self::with_journal() }
     }
@@ -113,7 +114,7 @@ impl Machine {
         LogConfig { segment_bytes: 1000, index_interval_bytes: 1, ..LogConfig::default() }
     }
 
-    /// The same with an index entry for each few batches.
+    /// As [`Self::small_segments`], with an index entry for each few batches.
     pub(crate) fn spaced_entries() -> LogConfig {
         LogConfig { index_interval_bytes: 300, ..Self::small_segments() }
     }
@@ -244,7 +245,7 @@ impl Machine {
         paths.filter(|path| path.extension().is_some_and(|extension| extension == "log")).collect()
     }
 
-    /// Base offsets of the partition's segments but the first: where the one before ends.
+    /// Base offsets of the partition's segments but the first: the ends of those before them.
     pub(crate) fn inner_bases(&self) -> Vec<i64> {
         let paths = self.log_paths();
         paths
@@ -287,7 +288,7 @@ fn collect(bytes: &[u8], from: Offset, found: &mut Vec<(i64, String)>) {
     }
 }
 
-/// What [`Machine::append_numbers`] leaves in the log.
+/// The log's records after [`Machine::append_numbers`].
 pub(crate) fn numbers(from: i64, to: i64) -> Vec<(i64, String)> {
     (from..to).map(|number| (number, format!("record {number}"))).collect()
 }

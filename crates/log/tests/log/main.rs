@@ -1,4 +1,5 @@
-//! The log through its public face: what it does, what survives which crash, and what damage is found.
+//! The log through its public interface: its functions, the records that survive each crash, and the damage that it
+//! finds.
 
 #![expect(clippy::unwrap_used, reason = "a test asserts with it, and so do its helpers")]
 

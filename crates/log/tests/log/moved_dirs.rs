@@ -1,5 +1,6 @@
-//! What is aside for a log dir that failed, where dirs lie elsewhere at the next start: at each other's places, or with a new
-//! dir at the place of an old one. It goes when it is durable in the dir that it belongs to, whatever lies where that one lay.
+//! Entries aside for a log dir that failed, if dirs lie elsewhere at the next start: at each other's places, or with a
+//! new dir at the place of an old one. They are released when they are durable in the dir that they belong to, whatever
+//! lies at its old place.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,12 +13,12 @@ use riverrun_types::{LeaderEpoch, PartitionId, TopicId};
 use crate::machine::Machine;
 use crate::pair::{DIRS, Pair, synced, values_of};
 
-/// States that are looked at of one moment.
+/// States of one moment that are checked.
 const STATES: usize = 4;
-/// Operations that take less.
+/// More than the operations of a life.
 const STOPS_MAX: u64 = 100;
 
-/// A machine after a power cut, where one dir's records are under a checkpoint, and those of the other, which had failed
+/// A machine after a power cut: one dir's records are under a checkpoint, and those of the other, which had failed
 /// before, are nowhere but aside. The dirs begin with two and six records.
 fn with_aside(failed: usize) -> SimEnv {
     let pair = Pair::new(Machine::with_journal());
@@ -36,7 +37,7 @@ fn with_aside(failed: usize) -> SimEnv {
     sim
 }
 
-/// Has a dir lie elsewhere, for good.
+/// Moves a dir elsewhere, for good.
 fn move_dir(sim: &SimEnv, from: &str, to: &str) {
     sim.fs.rename(from.as_ref(), to.as_ref()).unwrap();
     sim.fs.sync_dir(Path::new("/")).unwrap();
@@ -64,7 +65,8 @@ fn aside() -> Vec<String> {
     (0..6).map(|number| format!("aside {number}")).collect()
 }
 
-/// Asserts that a start finds all that was aside for a dir, and that it is nowhere else once a checkpoint covers it.
+/// Asserts that a start finds all entries aside for a dir, and that they are nowhere else once a checkpoint covers
+/// them.
 fn check(sim: &SimEnv, paths: &[&str], dir: usize, what: &str) {
     let store = start(sim, paths).unwrap();
     assert_eq!(values_of(&log(&store, dir)), aside(), "{what}");

@@ -1,4 +1,4 @@
-//! A file system without any space, which refuses even a renaming: what frees space goes on there.
+//! A file system without any space, which refuses even a renaming: work that frees space goes on there.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use riverrun_types::{Offset, PartitionId, TopicId};
 
 use crate::machine::{DIR, ID, Machine, numbers};
 
-/// States that are looked at of one moment.
+/// States of one moment that are checked.
 const STATES: usize = 24;
-/// Operations that take less.
+/// More than the operations of a life.
 const STOPS_MAX: u64 = 100;
 /// The second partition of the topic.
 const SECOND: PartitionId = PartitionId { index: 1, ..ID };
@@ -27,7 +27,7 @@ fn small_log() -> LogConfig {
     LogConfig { cleanup: DELETE, retention_bytes: Some(500), ..Machine::small_segments() }
 }
 
-/// A machine that is started on what a power cut has left.
+/// A machine that is started on the disk after a power cut.
 fn started_on(sim: SimEnv, config: LogConfig) -> Machine {
     let (options, recovered) = (StoreOptions::default(), RecoveryReport::default());
     let mut machine = Machine { sim, config: config.into(), epoch: 1, options, store: None, recovered };
@@ -77,7 +77,7 @@ fn a_power_cut_while_retention_removes_files_at_once_leaves_the_log_before_or_af
                 let log_start = found.log().log_start_offset().unwrap().0;
                 let records = found.records().unwrap();
                 assert_eq!(records, numbers(log_start, 40), "stop {stop}, state {index}, {start}");
-                // What lies below the log start is gone, and nothing of it is left but whole segments.
+                // Records below the log start are gone, and only whole segments are left.
                 let next: Vec<i64> = found.log_paths().iter().skip(1).map(|path| base_of(path)).collect();
                 assert!(next.iter().all(|base| *base > log_start), "{log_start}: {next:?}");
                 let of_each = [".log", ".index"].map(|end| count(&found, end));
@@ -148,7 +148,7 @@ fn retention_without_room_for_another_segment_leaves_the_last_one_to_be_appended
     assert!(machine.log().apply_retention(machine.now(), Offset(40)).unwrap().segments > 1);
     let left = machine.log_paths();
     assert_eq!(left.len(), 1);
-    // As much as a few records take.
+    // Room for a few records.
     machine.sim.fs.set_space(Some(300));
     machine.append_numbers(40, 42);
     assert_eq!(machine.log_paths(), left);
@@ -195,7 +195,7 @@ fn retention_of_a_log_with_one_segment_needs_no_room_for_another() {
     }
 }
 
-/// What retention has removed makes room for others, too.
+/// Files that retention has removed make room for others, too.
 #[test]
 fn a_log_without_a_segment_is_opened_where_the_disk_is_still_full() {
     for is_power_lost in [false, true] {
@@ -214,7 +214,7 @@ fn a_log_without_a_segment_is_opened_where_the_disk_is_still_full() {
             assert_eq!(range, (Offset(40), Offset(40)));
             assert_eq!(machine.records().unwrap(), numbers(40, 40));
             assert!(machine.try_append("no", ProducerStamp::NONE).is_err());
-            // A power cut may bring back what was removed.
+            // A power cut may bring removed files back.
             let is_removed_again = log.apply_retention(machine.now(), Offset(40)).unwrap().segments > 0;
             assert!(is_power_lost || !is_removed_again);
             assert!(machine.store().dir_failure(0).is_none());

@@ -1,4 +1,4 @@
-//! A server with two log dirs and one journal, for tests of what becomes of one dir when the other is in trouble.
+//! A server with two log dirs and one journal, for tests of one dir while the other is in trouble.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -108,7 +108,7 @@ impl Pair {
         put(log, &batch, options).map(|appended| appended.base_offset)
     }
 
-    /// Gives a record its place, and no more.
+    /// Stages a record.
     pub(crate) fn stage(&self, log: &PartitionLog, value: &str) -> Result<Appended, AppendError> {
         let now = self.sim.env().clock.wall();
         let batch = batch_at(&[(now.0, value)], BatchOptions::default());
@@ -121,8 +121,8 @@ impl Pair {
         self.store.partition(id, 0, synced(), LeaderEpoch(self.epoch)).unwrap()
     }
 
-    /// The partition of an index, in the dir that it has at a start, if its records go through the journal at `journal`. That
-    /// is seen by a record.
+    /// The partition of an index, in the dir that it has at a start, if its records go through the journal at
+    /// `journal`. A record shows that.
     pub(crate) fn partition_in(&self, index: i32, journal: usize) -> Option<Arc<PartitionLog>> {
         let dir = usize::try_from(index).unwrap() % DIRS.len();
         let id = PartitionId { index, ..partition(0) };
@@ -133,7 +133,7 @@ impl Pair {
         (used_bytes() > before).then_some(log)
     }
 
-    /// Appends a record for each of the numbers, which names it.
+    /// Appends a record for each of the numbers, with the number in its value.
     pub(crate) fn append_numbers(&self, dir: usize, numbers: Range<i64>) {
         numbers.for_each(|number| _ = self.append(dir, &format!("record {number}")).unwrap());
     }

@@ -1,5 +1,5 @@
-//! Mistakes that were made on purpose, so that the checks can show that they find them: each of these must lose
-//! something that was acked, in some of the runs.
+//! Mistakes that are made on purpose, to show that the checks find them: each of these must lose an acked record, in
+//! some of the runs.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,13 +11,13 @@ use riverrun_types::LeaderEpoch;
 
 use crate::machine::{DIR, Machine, numbers};
 
-/// What a file system does not do for the code above it, as if that had not asked for it.
+/// A request that the file system ignores, as if the code above it had not made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Left {
     Nothing,
     /// A checkpoint is written without syncing the segments first.
     VolumeSync,
-    /// Recovery believes what the page cache shows.
+    /// Recovery believes the bytes that the page cache shows.
     DontNeed,
 }
 
@@ -165,8 +165,8 @@ impl FileSystem for LeftOut {
     }
 }
 
-/// Starts the machine's store on a file system without something; `is_believing`: what the journal has is not written
-/// anew, because the segments show it.
+/// Starts the machine's store on a file system that ignores `left`; `is_believing`: the journal's entries are not
+/// written anew, because the segments show them.
 fn start(machine: &mut Machine, left: Left, is_believing: bool) {
     let env = Env { fs: Arc::new(LeftOut { inner: machine.sim.env().fs, left }), ..machine.sim.env() };
     machine.epoch += 1;
@@ -176,7 +176,8 @@ fn start(machine: &mut Machine, left: Left, is_believing: bool) {
     machine.store = Some(store);
 }
 
-/// Runs a life that acks ten records and ends with a power cut; whether all ten are there then, in each of some runs.
+/// Runs a life that acks ten records and ends with a power cut; returns whether all ten are there then, in each of some
+/// runs.
 fn survives(life: impl Fn(&mut Machine)) -> bool {
     (0..20).all(|seed| {
         let mut machine = Machine::synced(seed, &Machine::small_segments());
@@ -211,7 +212,7 @@ fn a_journal_that_is_used_again_before_the_checkpoint_is_found() {
             for journal in machine.store().journals().filter(|_| is_early) {
                 journal.settle_to(journal.delivered());
             }
-            // Its frame says what is settled.
+            // Its frame states the settled position.
             machine.append_numbers(9, 10);
         })
     };
@@ -234,7 +235,7 @@ fn a_journal_that_is_used_again_before_what_a_start_has_found_is_settled_is_foun
             for journal in machine.store().journals() {
                 journal.settle_to(journal.delivered());
             }
-            // Its frame says what is settled.
+            // Its frame states the settled position.
             machine.append_numbers(9, 10);
         })
     };

@@ -1,5 +1,6 @@
-//! Where the state of idempotent producers lies: of few in the checkpoint of the log dir, of many in a state file, and in the
-//! checkpoint what is newer; and beside each sealed segment, as of its end. All of it survives what the records survive.
+//! The places of the idempotent producers' state: a small one is in the checkpoint of the log dir, a large one in a
+//! state file, with later changes in the checkpoint; and one beside each sealed segment, as of its end. All of it
+//! survives the failures that the records survive.
 
 use std::path::Path;
 
@@ -16,11 +17,11 @@ use crate::machine::{DIR, ID, Machine, numbers, stamp};
 const MANY: i64 = 22;
 const FEW: i64 = 2;
 
-/// What was appended: the producer of each record, by offset.
+/// The appended records: the producer of each, by offset.
 #[derive(Clone, Default)]
 struct Sent {
     producers: Vec<i64>,
-    /// Whose record was appended when the machine stopped: it may be there whole.
+    /// Producer of the record that was appended when the machine stopped: it may be there whole.
     under_way: Option<i64>,
     /// Records that a checkpoint which has returned covers.
     durable: usize,
@@ -48,8 +49,8 @@ impl Sent {
         Some(())
     }
 
-    /// The log knows of each producer what it has of it, and nothing else: its last record is a duplicate, a gap is
-    /// refused, and the next one is new.
+    /// The log knows its records of each producer, and nothing else: the last record is a duplicate, a gap is refused,
+    /// and the next one is new.
     fn check(&mut self, machine: &Machine, context: &str) {
         let end = usize::try_from(machine.log().log_end_offset().unwrap().0).unwrap();
         self.producers.extend(self.under_way.take());
@@ -276,7 +277,7 @@ fn after_a_cut_the_producers_are_known_whose_records_are_gone() {
         let (mut machine, mut sent) = with_a_front_that_is_gone();
         assert_eq!(machine.log().log_start_offset().unwrap(), Offset(MANY), "{:?}", machine.files());
         if is_left_out {
-            // As one that would have been larger than the segment before it.
+            // Like a file that would have been larger than the segment before it.
             let path = machine.partition_dir().join(state_file(Offset(MANY)));
             machine.sim.fs.remove_file(&path).unwrap();
         }
@@ -291,14 +292,15 @@ fn after_a_cut_the_producers_are_known_whose_records_are_gone() {
                 assert!(machine.try_append("again", last).unwrap().duplicate, "{round}: producer {producer}");
             }
         }
-        // What the others had appended below the log start is in that file only.
+        // Only that file has the other producers, whose records were below the log start.
         if !is_left_out {
             sent.check(&machine, "after a cut");
         }
     }
 }
 
-/// A machine that is off, on whose disk all is synced, and what was sent to it: more producers than fit a checkpoint.
+/// A machine that is off, with a synced disk, and the records that were sent to it: more producers than fit a
+/// checkpoint.
 fn with_state_file() -> (Machine, Sent) {
     let mut machine = Machine::new(1, LogConfig::default());
     let mut sent = Sent::default();
@@ -349,7 +351,7 @@ fn for_each_stop(synced: bool, check: impl Fn(&mut Machine, &mut Sent, &str)) {
     let (before, mut whole) = (reference.sim.fs.operations(), Sent::default());
     life(&mut reference, &mut whole).expect("nothing stops it");
     let operations = reference.sim.fs.operations() - before;
-    // A journal's life has many moments that say nothing of producers.
+    // Many moments of a journal's life do not concern producers.
     for stop in (0..=operations).step_by(if synced { 3 } else { 1 }) {
         let mut machine = machine(stop);
         machine.sim.fs.stop_after(stop);
@@ -379,7 +381,7 @@ fn after_a_power_cut_at_any_write_all_producers_are_known() {
     }
 }
 
-/// A power cut may leave the state file of a checkpoint that was never made, and take the records that it speaks of.
+/// A power cut may leave the state file of a checkpoint that was never made, and take the records that it is about.
 #[test]
 fn a_state_file_above_the_recovery_point_is_not_believed_later() {
     let file = state_file(Offset(44));
@@ -399,7 +401,7 @@ fn a_state_file_above_the_recovery_point_is_not_believed_later() {
         sent.round(&machine, 0..FEW).unwrap();
     }
     sent.checkpoint(&machine).unwrap();
-    // The one that the checkpoint names is damaged, and the newest that there is takes its place.
+    // The one that the checkpoint names is damaged, and the newest other one replaces it.
     machine.put_content(&machine.partition_dir().join(state_file(Offset(MANY))), b"damaged");
     machine.crash();
     sent.check(&machine, "with the state of something else");

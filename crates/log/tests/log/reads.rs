@@ -127,7 +127,8 @@ fn a_time_finds_the_first_record_that_is_not_older() {
     }
 }
 
-/// What a search finds that ends its slices after each batch, and how many slices it takes; between them something happens.
+/// The result of a search that ends its slices after each batch, and the number of its slices; `meanwhile` runs between
+/// them.
 fn in_slices(
     machine: &Machine,
     mut search: TimeSearch,
@@ -185,7 +186,7 @@ fn a_search_goes_on_while_its_log_is_settled_appended_to_and_cut() {
         let batch = batch_at(&[(timestamp, "a"), (timestamp, "b")], BatchOptions::default());
         put(&log, &batch, machine.append_options()).unwrap();
     };
-    // What all indexes and pieces say from here on is later than any record but the last.
+    // From here on all indexes and pieces have a later time than any record but the last.
     for _ in 0..40 {
         append(base);
     }

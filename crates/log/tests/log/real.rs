@@ -45,7 +45,7 @@ fn records_survive_a_restart_and_ranges_can_be_sent() {
             assert!(slice.next_offset > from);
             from = slice.next_offset;
         }
-        // The second life ends without a word.
+        // The second life ends without a close.
         if start != 2 {
             store.close().unwrap();
         }

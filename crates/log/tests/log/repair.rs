@@ -1,5 +1,4 @@
-//! Cutting a damaged tail on request: what goes, what stays, what is refused, and that an interrupted repair can be
-//! brought to its end.
+//! Cutting a damaged tail on request: removed and remaining records, refusals, and the end of an interrupted repair.
 
 use std::path::{Path, PathBuf};
 
@@ -176,7 +175,7 @@ fn a_repair_that_was_cut_short_anywhere_is_brought_to_its_end_by_the_next() {
     let repair = |machine: &Machine, paths: &[PathBuf]| -> Result<(), RepairError> {
         let repair = Repair::open(&machine.sim.env(), dir_of(&paths[0]), ID)?;
         let Some(cut) = repair.plan()? else { return Ok(()) };
-        // Backups of the attempt before are in the way of others beside the segments.
+        // Backups of an earlier attempt would be in the way beside the segments.
         let number = machine.sim.fs.operations();
         let backup = Some(PathBuf::from(format!("/backup-{number}")));
         repair.cut(&cut, &CutOptions { backup, ..consent(&cut) }).map(|_| ())

@@ -106,7 +106,7 @@ fn damage_below_the_log_start_is_passed_over_by_who_looks_for_a_time_or_compacts
     let cleanup = CleanupPolicy { delete: false, compact: true };
     let config =
         LogConfig { segment_bytes: 1000, index_interval_bytes: 300, cleanup, ..LogConfig::default() };
-    // What a CRC covers, and what none does.
+    // Bytes that a CRC covers, and bytes that none does.
     for position in [70, 7, 15] {
         let (machine, paths) = Machine::reopened(config.clone(), RECORDS);
         machine.log().delete_records(Offset(9)).unwrap();
@@ -136,7 +136,7 @@ fn a_batch_that_is_deleted_may_be_damaged_beside_one_that_is_not() {
     assert_offline(&machine, &error, &paths[0]);
 }
 
-/// Has retention take the sealed segments away while they are read.
+/// Has retention remove the sealed segments while they are read.
 struct RetentionMeanwhile<'a> {
     machine: &'a Machine,
     path: PathBuf,
@@ -240,7 +240,7 @@ fn compaction(machine: &Machine) -> CompactOptions<'static> {
     }
 }
 
-/// Counts what is read and written, and stops a run at once or never.
+/// Counts bytes of I/O, and stops a run at once or never.
 struct Counting {
     bytes: Cell<u64>,
     is_stopped: bool,
@@ -275,7 +275,7 @@ fn what_compaction_compares_first_counts_as_read_and_a_stop_ends_it() {
 fn compaction_that_finds_damage_takes_the_partition_offline_and_writes_nothing() {
     let config =
         LogConfig { cleanup: CleanupPolicy { delete: false, compact: true }, ..Machine::small_segments() };
-    // What was read before may be another on the disk by now.
+    // The disk may have other bytes by now than were read before.
     for (position, is_read) in [7, 15, 70].into_iter().flat_map(|byte| [(byte, false), (byte, true)]) {
         let (machine, paths) = Machine::reopened(config.clone(), RECORDS);
         if is_read {

@@ -1,4 +1,4 @@
-//! Log dirs that are full or keep a reserve, and what makes room in them.
+//! Log dirs that are full or keep a reserve, and the ways to make room in them.
 
 use std::time::Duration;
 
@@ -130,12 +130,12 @@ fn a_partition_that_recovery_had_no_room_for_is_back_when_there_is_some() {
             let dir = machine.partition_dir();
             machine.sim.fs.crash();
             machine.store = None;
-            // What the cut has left of its segments would be written over, which needs no room.
+            // The remaining bytes of its segments after the cut would be written over, which needs no room.
             let _is_left = machine.sim.fs.remove_dir_all(&dir);
             let (env, dirs) = (machine.sim.env(), [crate::machine::DIR.into()]);
             machine.options = Machine::settled_at_start();
             let store = LogStore::open(&env, &dirs, machine.options.clone()).unwrap();
-            // The first partition has no room. What is put aside afterwards has.
+            // The first partition has no room. The side file, which comes later, has.
             let place = |id| {
                 machine.sim.fs.set_space((id == crate::machine::ID).then_some(space));
                 Place::In(0, machine.config.clone())

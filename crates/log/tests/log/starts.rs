@@ -1,5 +1,5 @@
-//! What a start leaves in memory: as much of what the journal has as half of the write cache holds. It makes no file for
-//! it, and what comes after the start, settling and checkpoints, may end at any write and sync.
+//! The memory after a start: it has as many of the journal's entries as half of the write cache holds. The start makes
+//! no file for them, and settling and checkpoints after it may end at any write and sync.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ fn partition(index: i32) -> PartitionId {
     PartitionId { index, ..ID }
 }
 
-/// More partitions than logs may be open in some tests.
+/// Partitions that are more than may be open in some tests.
 const MANY: i32 = 200;
 
 /// Directories of topics.
@@ -111,7 +111,7 @@ fn a_start_in_a_full_dir_serves_what_the_journal_has_and_settles_it_when_there_i
     assert_eq!(machine.records().unwrap(), numbers(0, 33));
 }
 
-/// A machine of which everything is in the log dir or the journal, and of which the first records were deleted.
+/// A machine whose records are all in the log dir or the journal, with the first ones deleted.
 fn ended(is_stopped_in_order: bool) -> Machine {
     let mut machine = Machine::synced(1, &Machine::small_segments());
     machine.append_numbers(0, 10);
@@ -134,7 +134,7 @@ fn a_start_in_a_dir_without_space_for_a_checkpoint_reads_and_writes_when_there_i
         let mut machine = ended(is_stopped_in_order);
         machine.start().unwrap();
         assert_eq!(machine.store().was_clean(), is_stopped_in_order);
-        // Builds that do not know of it would take the file for a damaged one otherwise, and make another.
+        // Builds without this rule would take the file for a damaged one otherwise, and make another.
         let version = if is_stopped_in_order { [0, 251] } else { [0, 4] };
         assert_eq!(machine.content(&Path::new(DIR).join("checkpoint"))[8..10], version);
         assert_eq!(machine.records().unwrap(), numbers(3, 20));
@@ -197,7 +197,7 @@ fn a_start_in_a_full_dir_tries_seldom_to_close_logs() {
     let report = store.recover(|_| LeaderEpoch(2), place).unwrap();
     assert!(report.offline.is_empty(), "{report:?}");
     let operations = machine.sim.fs.operations() - before;
-    // With a try for each that is one too many it would be over a hundred.
+    // With one attempt too many for each it would be over a hundred.
     assert!(operations < 60, "{operations} operations");
     machine.store = Some(store);
     for index in 0..MANY {
@@ -212,12 +212,12 @@ fn a_start_in_a_full_dir_tries_seldom_to_close_logs() {
     assert!(machine.store().open_log_count() <= 64);
 }
 
-/// Partitions of a life, and what was acked in each.
+/// Partitions of a life, and the acked records of each.
 const PARTITIONS: usize = 5;
 
 struct Life {
     acked: [i64; PARTITIONS],
-    /// Of the last partition.
+    /// The last partition's.
     log_start: i64,
     log_start_asked: i64,
 }
@@ -263,7 +263,7 @@ impl Life {
         self.log_start = 4;
         self.append(machine, 2..PARTITIONS, 1)?;
         machine.store().checkpoint().ok()?;
-        // From here on the journal's frames say what it does not need any more.
+        // From here on the journal's frames state what it does not need any more.
         self.append(machine, 0..PARTITIONS, 1)
     }
 
@@ -283,7 +283,7 @@ impl Life {
     }
 }
 
-/// Looks at the machine after a start, after another once all is settled, and after one in order.
+/// Checks the machine after a start, after another once all is settled, and after one in order.
 fn check_starts(life: &Life, sim: SimEnv, options: &StoreOptions, context: &str) {
     let config = LogConfig { durability: DurabilityLevel::SyncSync, ..Machine::small_segments() };
     let mut machine = Machine::with_options(sim, config, options.clone());

@@ -1,7 +1,7 @@
-//! Random troubles: two log dirs and a journal or two, partitions at all levels, disks that fail, are full or away or die
-//! in a recovery, starts that do not know a partition, kills and power cuts, deleted records and topics, logs that are cut.
-//! Whatever comes, what was acked and not cut is there as soon as its disk is, in its order, and nothing is there that
-//! nobody has sent, or that was cut.
+//! Random troubles: two log dirs and a journal or two, partitions at all levels, disks that fail, are full or away or
+//! die in a recovery, starts that do not know a partition, kills and power cuts, deleted records and topics, logs that
+//! are cut. After all that, acked records that were not cut are there as soon as their disk is, in their order, and no
+//! other records are there, nor cut ones.
 //!
 //! Everything but the journals' threads follows from a seed. `RIVERRUN_STORM_SEED=<seed>` runs one alone,
 //! `RIVERRUN_STORM_RUNS=<n>` sets the budget, `RIVERRUN_STORM_SHOW=1` prints what was done.
@@ -31,7 +31,7 @@ const AWAY: &str = "/away";
 const LEVELS: [DurabilityLevel; 3] =
     [DurabilityLevel::SyncSync, DurabilityLevel::SyncSync, DurabilityLevel::AsyncAsync];
 
-/// One partition, and what is known of it.
+/// One partition, and its known records and bounds.
 struct Part {
     id: PartitionId,
     dir: usize,
@@ -44,9 +44,9 @@ struct Part {
     written_end: i64,
     log_start: i64,
     log_start_asked: i64,
-    /// The log ends there at the most: what was cut does not come back.
+    /// The log ends there at the most: cut records do not come back.
     end_max: i64,
-    /// A cut has failed: whether it is made the next start finds out.
+    /// A cut has failed: the next start finds out whether it is made.
     is_being_cut: bool,
 }
 
@@ -77,15 +77,15 @@ struct Storm {
     parts: Vec<Part>,
     sent: u64,
     topics: u8,
-    /// A disk may have failed since the start: what is only in the page cache may be lost.
+    /// A disk may have failed since the start: bytes that are only in the page cache may be lost.
     has_trouble: bool,
-    /// A cut of power, or trouble, may have torn what lies in segments, and no checkpoint of everything has been made since:
-    /// the journal has it all.
+    /// A power cut, or trouble, may have torn bytes in segments, and no checkpoint of everything has been made since:
+    /// the journal has them all.
     is_torn: bool,
     away: Option<usize>,
-    /// A partition that nobody knows since the start.
+    /// A partition that is unknown since the start.
     forgotten: Option<PartitionId>,
-    /// Logs are cut, and checkpoints are not damaged: only they say what a cut has left.
+    /// Logs are cut, and checkpoints are not damaged: only they know which bytes a cut has left.
     has_cuts: bool,
     /// When recovery asks for the place of so many entries' partition, a dir dies.
     dies_at: u64,
@@ -303,7 +303,7 @@ impl Storm {
         self.note(format!("delete below {before} of {number}: {result:?}"));
     }
 
-    /// Each record has a batch of its own, so that a log is cut where it is to be.
+    /// Each record has a batch of its own, so that a log can be cut at any offset.
     fn cut(&mut self) {
         let number = self.pick();
         let log = self.log(&self.parts[number]);
@@ -361,7 +361,7 @@ impl Storm {
         self.note(format!("trouble {what}, {count}"));
     }
 
-    /// Takes note of what the watermarks promise.
+    /// Notes the promises of the watermarks.
     fn learn(&mut self) {
         for number in (0..self.parts.len()).filter(|number| self.is_known(*number)).collect::<Vec<_>>() {
             let synced = self.log(&self.parts[number]).watermarks().synced.0;
@@ -379,7 +379,7 @@ impl Storm {
             0 | 1 => self.sim.fs.kill(),
             2 | 3 => self.sim.fs.crash(),
             _ => {
-                // A journal without room would be waited for.
+                // The close would wait for a journal without room.
                 self.sim.fs.set_space(None);
                 let result = store.close();
                 self.history.push(format!("closes: {result:?}"));
@@ -390,7 +390,7 @@ impl Storm {
         self.note(format!("restart {how}"));
         self.sim.fs.make_unreadable(None).unwrap();
         self.forgotten = (self.below(6) == 0).then(|| self.parts[self.pick()].id);
-        // What a power cut has left there is still to be put right.
+        // The rest of a power cut there is still to be put right.
         let was_away = self.away.is_some();
         self.bring_dir_back();
         if self.below(6) == 0 {
@@ -444,7 +444,7 @@ impl Storm {
         for part in self.parts.iter_mut().filter(|part| part.dir == dir) {
             part.log_start = 0;
         }
-        // Some starts end before they have looked at anything.
+        // Some starts end before they have read anything.
         let opened = LogStore::open(&self.sim.env(), &DIRS.map(PathBuf::from), self.options.clone());
         drop(opened.map(|store| self.below(2) == 0 && store.close().is_ok()));
         self.sim.fs.kill();
@@ -469,7 +469,7 @@ impl Storm {
         self.away = Some(dir);
     }
 
-    /// Compares what can be read with what must be there.
+    /// Compares the readable records with the promised ones.
     fn check(&mut self) {
         for number in (0..self.parts.len()).filter(|number| self.is_known(*number)).collect::<Vec<_>>() {
             let log = self.log(&self.parts[number]);

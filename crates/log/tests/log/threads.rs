@@ -1,4 +1,4 @@
-//! Many threads at once on the real file system: they append, tails are settled, levels change, somebody reads.
+//! Many threads at once on the real file system: they append, tails are settled, levels change, a reader reads.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -72,7 +72,7 @@ fn read(log: &PartitionLog, from: Offset) -> BTreeMap<i64, String> {
     found
 }
 
-/// Appends from many threads while another one does what `meanwhile` says; returns what was acked where.
+/// Appends from many threads while another one runs `meanwhile`; returns the acked values and their places.
 fn append_all(logs: &[Arc<PartitionLog>], meanwhile: impl Fn(usize) + Sync) -> BTreeMap<(i32, i64), String> {
     let is_done = AtomicBool::new(false);
     let write = |writer: usize| {
@@ -144,7 +144,7 @@ fn everything_that_was_acked_is_there_once_while_tails_are_settled_and_levels_ch
     drop(store);
     let store = open(directory.path(), 2);
     check(&store, &acked);
-    // As if the process died: dropping writes nothing.
+    // As if the process died: a drop writes nothing.
     drop(store);
     check(&open(directory.path(), 3), &acked);
 }

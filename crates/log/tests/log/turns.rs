@@ -1,4 +1,4 @@
-//! Settling very many partitions that have little, beside one that has much: that waits for no pass over all of them.
+//! Settling very many small tails beside a large one: the large one waits for no pass over all of them.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! What the journal has of partitions that nobody knows, as after damage to the metadata, and what it keeps aside under
-//! a name that nobody comes for: kept until somebody knows, and no longer.
+//! Entries of unknown partitions in the journal, as after damage to the metadata, and entries aside under a name that
+//! is not used any more: kept until their partition is known, and no longer.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::machine::{ID, Machine, batch_at, numbers, put};
 
 const OTHER: PartitionId = PartitionId { topic: TopicId([7; 16]), index: 3 };
 
-/// Starts after a kill with a metadata that says so.
+/// Starts after a kill with a metadata that has these places.
 fn start(machine: &mut Machine, place: impl Fn(&Machine, PartitionId) -> Place) -> RecoveryReport {
     machine.sim.fs.kill();
     machine.store = None;

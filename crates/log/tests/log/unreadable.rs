@@ -1,5 +1,5 @@
-//! Bad sectors in segments and their indexes: what lies around them is served, one place is told of until it is well or
-//! gone, and nobody else notices.
+//! Bad sectors in segments and their indexes: records around them are served, one place is reported until it is well or
+//! gone, and other partitions are not affected.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -27,14 +27,14 @@ fn position_of(machine: &Machine, path: &Path, offset: i64) -> u64 {
     batches.find(|batch| batch.header.base_offset() == Offset(offset)).unwrap().position
 }
 
-/// Breaks the sector with some bytes of a batch, from its byte `from` on; answers where that is.
+/// Breaks the sector with some bytes of a batch, from its byte `from` on; returns the position.
 fn break_batch(machine: &Machine, path: &Path, offset: i64, from: u64) -> u64 {
     let position = position_of(machine, path, offset) + from;
     machine.sim.fs.break_sectors(path, position..position + 10).unwrap();
     position
 }
 
-/// The offset that the first entry of a segment's index says, if the segment begins at 0.
+/// The offset of the first entry in a segment's index, if the segment begins at 0.
 fn first_entry(machine: &Machine, path: &Path) -> i64 {
     let index = machine.content(&path.with_extension("index"));
     u32::from_be_bytes(index[44..48].try_into().unwrap()).into()
@@ -53,7 +53,7 @@ fn check_unreadable(error: &LogError, file: &Path, at: u64) {
     assert_eq!((&**path, *position), (file, at));
 }
 
-/// Reads what is hit; the place is told of after that.
+/// Reads the hit batch; the place is reported after that.
 fn meet(machine: &Machine, path: &Path, position: u64) {
     let Err(ReadError::Storage(error)) = read(machine, HIT) else { panic!("it cannot be read") };
     check_unreadable(&error, path, position);
@@ -270,7 +270,7 @@ fn a_partition_that_a_start_cannot_read_up_to_where_the_journal_goes_on_waits_al
     let position = break_batch(&machine, &path, HIT, 70);
     machine.sim.fs.kill();
     machine.store = None;
-    // It would say where the journal goes on.
+    // The index would have the begin of the next batch.
     machine.sim.fs.remove_file(&path.with_extension("index")).unwrap();
     machine.start().unwrap();
     let [(ID, error)] = &machine.recovered.offline[..] else { panic!("{:?}", machine.recovered) };
@@ -402,7 +402,7 @@ fn verify_names_what_cannot_be_read_and_reads_all_else() {
     }
 }
 
-/// What a kill has left above the checkpoint is no torn tail where it cannot be read: the next start does not cut it.
+/// Records above the checkpoint after a kill are no torn tail if they cannot be read: the next start does not cut them.
 #[test]
 fn what_cannot_be_read_above_the_checkpoint_is_damage() {
     let mut machine = Machine::new(1, Machine::small_segments());
@@ -425,7 +425,7 @@ fn a_cut_goes_through_a_bad_sector_with_the_count_of_what_is_intact_behind_it() 
         let path = machine.log_paths().remove(0);
         machine.store.take().unwrap().close().unwrap();
         let bytes = machine.content(&path);
-        // Where the next batch begins in it, that one is lost, too.
+        // If the next batch begins in the sector, that one is lost, too.
         let hit = if is_header_hit { HIT - 1 } else { HIT };
         let start = position_of(&machine, &path, hit);
         let inside = if is_header_hit { position_of(&machine, &path, HIT) } else { start + 9000 };
@@ -458,7 +458,7 @@ fn a_cut_goes_through_a_bad_sector_with_the_count_of_what_is_intact_behind_it() 
     }
 }
 
-/// Only the headers say which batches lie between two entries of the index.
+/// Only the headers tell which batches lie between two entries of the index.
 #[test]
 fn a_header_that_cannot_be_read_between_two_entries_is_no_damage_for_a_scrub_and_hides_what_follows_up_to_the_second()
  {

@@ -21,7 +21,7 @@ fn append(machine: &Machine, count: usize) {
     machine.store().checkpoint().unwrap();
 }
 
-/// Nothing is taken for older than `age`, and everything for as old: of a log that ends at `end`.
+/// Nothing counts as older than `age`, and everything as so old, in a log that ends at `end`.
 fn expires_after(machine: &mut Machine, age: Duration, end: i64) {
     let mut retain = |retention: Duration| {
         let retention_ms = Some(u64::try_from(retention.as_millis()).unwrap());

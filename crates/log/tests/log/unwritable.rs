@@ -1,4 +1,4 @@
-//! Partitions that alone cannot be written to: they take no more records, lose none, and hold up nobody.
+//! Partitions that alone cannot be written to: they take no more records, lose none, and hold up no other.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::machine::{Machine, batch_at, put};
 use crate::pair::{Pair, values_of};
 
 const CACHE_BYTES: u64 = 1 << 20;
-/// A record has this as its key and as its value: five fit into the write cache.
+/// Bytes of a record's key, and of its value: five records fit into the write cache.
 const VALUE_BYTES: usize = 100_000;
 const AWAY: &str = "/away";
 
@@ -38,7 +38,7 @@ fn check_refused(error: &AppendError) {
     assert_eq!(error.kind(), ErrorKind::Retry);
 }
 
-/// The next record needs another segment.
+/// Ends the segment, so that the next record needs another one.
 fn end_segment(pair: &Pair, log: &PartitionLog) {
     append(pair, log, "settled").unwrap();
     pair.store.checkpoint().unwrap();
@@ -54,7 +54,7 @@ fn bring_directory_back(pair: &Pair, log: &PartitionLog) {
     pair.sim.fs.rename(Path::new(AWAY), &log.path()).unwrap();
 }
 
-/// Settles as the threads that settle would do now.
+/// Settles as the settlers would do now.
 fn settle_if_due(pair: &Pair) {
     for dir in 0..pair.store.dir_count() {
         if pair.store.wait_for_settling(dir, Duration::ZERO) {
@@ -63,7 +63,7 @@ fn settle_if_due(pair: &Pair) {
     }
 }
 
-/// Who appends to these is neither refused nor held up for long.
+/// Appends to these are neither refused nor held up for long.
 fn assert_goes_on(pair: &Pair, logs: &[&PartitionLog]) {
     for number in 0..20 {
         for log in logs {

@@ -16,12 +16,12 @@ fn pair() -> Pair {
     Pair::new(Machine::with_journal())
 }
 
-/// What the server does now and then.
+/// The server's look, which it takes now and then.
 fn look(pair: &Pair) {
     pair.store.look_for_vanished(&[]);
 }
 
-/// A log with three segments, of which the last is written to.
+/// A log with three segments, of which the last is appended to.
 fn with_segments(pair: &Pair) -> Arc<PartitionLog> {
     let log = pair.log(0);
     for number in 0..3 {
@@ -39,7 +39,7 @@ fn is_offline(log: &PartitionLog) -> bool {
     matches!(log.failure(), Some(LogError::Vanished { .. }))
 }
 
-/// It takes nothing, and says why; all others go on.
+/// It takes nothing, and tells the reason; all others go on.
 fn assert_only_it_is_offline(pair: &Pair, log: &PartitionLog, path: &Path) {
     assert!(is_offline(log), "{:?}", log.failure());
     let damaged = pair.store.damaged();
@@ -55,7 +55,7 @@ fn assert_only_it_is_offline(pair: &Pair, log: &PartitionLog, path: &Path) {
     assert!(pair.store.dir_failure(0).is_none() && pair.store.unwritable().is_empty());
 }
 
-/// A way to spoil a partition with its files, of which the path is given; the path that is named.
+/// Spoils the files of a partition, given its directory and one of its `.log` files.
 type Spoil = fn(&dyn FileSystem, &Path, &Path);
 
 #[test]
@@ -115,7 +115,7 @@ fn a_partition_that_lost_what_was_covered_stays_offline_after_a_stop_and_keeps_t
     assert!(is_offline(&log));
     pair.go_round(1);
     let Pair { sim, options, epoch, store, .. } = pair;
-    // The journal has what no log has: that is no stop in order, and loses nothing.
+    // The journal has records that no log has: that is no stop in order, and loses nothing.
     let _unclean = store.close();
     drop((log, store));
     let pair = Pair::start(sim, options, epoch + 1).unwrap();
@@ -172,7 +172,7 @@ fn a_log_dir_that_is_gone_or_covered_fails_and_nothing_is_made_in_its_place() {
     let spoils: [fn(&dyn FileSystem); 5] = [
         |fs| fs.remove_dir_all("/one".as_ref()).unwrap(),
         |fs| fs.rename("/one".as_ref(), AWAY.as_ref()).unwrap(),
-        // As where a mount has ended: the empty directory below is seen.
+        // As after the end of a mount: the empty directory below is seen.
         |fs| {
             fs.rename("/one".as_ref(), AWAY.as_ref()).unwrap();
             fs.create_dir("/one".as_ref()).unwrap();
@@ -189,7 +189,7 @@ fn a_log_dir_that_is_gone_or_covered_fails_and_nothing_is_made_in_its_place() {
             if is_noticed_by_look {
                 look(&pair);
             } else {
-                // Whoever needs another directory there notices it, too.
+                // A use that needs another directory there notices it, too.
                 assert!(pair.append_to(&pair.beside(), "new").is_err());
             }
             let failure = pair.store.dir_failure(0).unwrap().to_string();
@@ -277,7 +277,7 @@ fn an_idle_partition_of_which_files_are_missing_does_not_seem_whole() {
     assert!(!whole());
 }
 
-/// All that an index says is in the log beside it.
+/// The log beside an index has everything to make it anew.
 #[test]
 fn an_index_that_is_taken_away_is_made_anew_wherever_it_is_needed() {
     let mut machine = Machine::new(1, Machine::small_segments());
@@ -293,7 +293,7 @@ fn an_index_that_is_taken_away_is_made_anew_wherever_it_is_needed() {
     machine.store().checkpoint().unwrap();
     assert_eq!(machine.records().unwrap(), numbers(0, 33), "written");
     assert!(machine.log().failure().is_none());
-    // One that was open then goes with the process.
+    // An index that was open is closed with the process.
     machine.restart();
     assert_eq!(machine.records().unwrap(), numbers(0, 33));
     let report = verify_partition(&machine.sim.env(), &machine.partition_dir(), ID).unwrap();

@@ -1,4 +1,4 @@
-//! What goes on while something else waits: for the disk, or for a throttle.
+//! Work that goes on while other work waits: for the disk, or for a throttle.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -19,8 +19,7 @@ use crate::machine::{DIR, ID, Machine, batch_at, numbers, put};
 /// Longer than any append takes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Appends to `log` from another thread while the next sync is waited for, which fails the test if the append waits
-/// for the sync.
+/// Appends to `log` from another thread during the next sync, and fails the test if the append waits for the sync.
 fn append_during_next_sync(machine: &Machine, log: Arc<PartitionLog>) {
     let now = machine.now();
     let options = AppendOptions { origin: AppendOrigin::Client, now };
@@ -78,7 +77,7 @@ fn a_log_start_that_is_made_durable_holds_up_no_other_partition() {
     assert_eq!(machine.log().log_start_offset().unwrap(), Offset(3));
 }
 
-/// A throttle in whose waiting time retention comes by.
+/// A throttle; retention runs while it waits.
 struct RetentionMeanwhile<'a> {
     log: &'a PartitionLog,
     now: TimestampMs,
@@ -151,7 +150,7 @@ impl Unrecovered {
         move || store.partition(id, 0, config.clone(), epoch).unwrap()
     }
 
-    /// Opens the log, and has `work` done by another thread meanwhile, which fails the test if it waits for the opening.
+    /// Opens the log, while another thread does `work`, and fails the test if that waits for the opening.
     fn open_during(&self, work: impl FnOnce() + Send + 'static) {
         let (action, told) = meanwhile(work);
         self.machine.sim.fs.during_next_sync(action);
@@ -160,8 +159,8 @@ impl Unrecovered {
     }
 }
 
-/// What has `work` done by another thread and waits for it, which fails the test if it waits for the caller. It tells that it
-/// was done.
+/// An action that has another thread do `work` and waits for it, and fails the test if `work` waits for the caller. The
+/// receiver gets the end of it.
 fn meanwhile(work: impl FnOnce() + Send + 'static) -> (impl FnOnce() + Send + 'static, Receiver<()>) {
     let (tell, told) = sync_channel(1);
     let action = move || {
@@ -244,7 +243,7 @@ fn a_partition_that_is_brought_back_holds_up_nobody_who_asks_for_it() {
     machine.store = None;
     machine.options = Machine::settled_at_start();
     let store = LogStore::open(&machine.sim.env(), &[DIR.into()], machine.options.clone()).unwrap();
-    // There is room for its first segment only, and for what is put aside afterwards.
+    // There is room for its first segment only, and for a side file afterwards.
     let place = |id| {
         machine.sim.fs.set_space((id == ID).then_some(2000));
         Place::In(0, machine.config.clone())

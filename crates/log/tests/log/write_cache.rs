@@ -1,4 +1,5 @@
-//! Who is held up while the write cache is full: who appends where there is room, and not who is refused anyway.
+//! Backpressure while the write cache is full: it holds up producers whose dirs have room, and not those that are
+//! refused anyway.
 
 use std::sync::mpsc::sync_channel;
 
@@ -13,7 +14,7 @@ use crate::machine::{Machine, batch_at};
 use crate::pair::{Pair, wait_until};
 
 const CACHE_BYTES: u64 = 1 << 20;
-/// A record has this as its key and as its value: more than the first step of a journal file.
+/// Bytes of a record's key, and of its value: more than the first step of a journal file.
 const VALUE_BYTES: usize = 400_000;
 
 fn pair() -> Pair {
@@ -21,7 +22,7 @@ fn pair() -> Pair {
     Pair::new(StoreOptions { write_cache_bytes: CACHE_BYTES, journal, ..Machine::with_journal() })
 }
 
-/// Appends, and does not wait until that is acked.
+/// Appends, and does not wait for the ack.
 fn begin_append(log: &PartitionLog, bytes: usize) -> Result<(), AppendError> {
     let batch = batch_at(&[(1, &"x".repeat(bytes))], BatchOptions::default());
     let options = AppendOptions { origin: AppendOrigin::Client, now: TimestampMs(1) };
@@ -92,7 +93,7 @@ fn what_a_full_log_dir_keeps_in_the_write_cache_holds_up_nobody_who_appends_to_a
     assert_eq!((pair.values(0).len(), pair.values(1).len()), (3, 4));
 }
 
-/// Appends to a dir for as long as somebody who asks is let in.
+/// Appends to a dir for as long as the backpressure allows it.
 fn fill_cache(pair: &Pair, dir: usize) {
     let large = "x".repeat(VALUE_BYTES);
     while !pair.store.is_write_cache_full() {
@@ -107,7 +108,7 @@ fn for_each_log_dir_without_room_there_is_as_much_beside_the_write_cache_and_no_
         pair.append(dir, "the log has its files").unwrap();
     }
     pair.store.settle().unwrap();
-    // Whoever was let in when there was one byte left.
+    // The last append was let in when one byte was left.
     let cache_bytes = CACHE_BYTES + 2 * VALUE_BYTES as u64;
     pair.sim.fs.fill_device(Some("/two".as_ref()));
     fill_cache(&pair, 1);
@@ -118,7 +119,7 @@ fn for_each_log_dir_without_room_there_is_as_much_beside_the_write_cache_and_no_
         fill_cache(&pair, 0);
         pair.sim.fs.set_space(Some(0));
         assert!(pair.store.settle().is_err());
-        // There was room if the journal has given back what it had set aside.
+        // There was room if the journal has given back the space that it had set aside.
         is_full = pair.store.dir_shortage(0).is_some();
     }
     let bytes = pair.store.write_cache().bytes();

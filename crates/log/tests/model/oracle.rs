@@ -1,4 +1,4 @@
-//! What the log should hold: every record that was ever appended, in a `Vec` by offset, and what may be gone.
+//! The model of the log: every record that was ever appended, in a `Vec` by offset, and which of them may be gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,18 +34,18 @@ pub(crate) struct Oracle {
     pub(crate) surely_cleaned: i64,
     /// Below, a superseded record may be gone: runs that were stopped count too.
     pub(crate) maybe_cleaned: i64,
-    /// When a tombstone was first compacted.
+    /// Time at which a tombstone was first compacted.
     first_compacted: BTreeMap<i64, i64>,
     /// Tombstones that a run met after their retention.
     droppable: BTreeSet<i64>,
     /// Everything below survives a power cut.
     pub(crate) durable_end: i64,
-    /// What the last checkpoint covered of a log that was cut since.
+    /// The offset up to which the last checkpoint covered a log that was cut since.
     pub(crate) cut_end: Option<i64>,
     /// Everything below is under a checkpoint.
     pub(crate) covered_end: i64,
     pub(crate) producers: BTreeMap<i64, Vec<Sent>>,
-    /// Producers of which nobody says what the log knows, since it was cut.
+    /// Producers of which the log's knowledge is uncertain, since it was cut.
     pub(crate) retired: BTreeSet<i64>,
 }
 
@@ -102,14 +102,14 @@ impl Oracle {
         self.cut_end = None;
     }
 
-    /// Compaction has looked at nothing that comes from now on.
+    /// Compaction has seen no record at `end` or beyond.
     fn end_at(&mut self, end: i64) {
         self.records.truncate(usize::try_from(end).unwrap());
         self.maybe_cleaned = self.maybe_cleaned.min(end);
         self.surely_cleaned = self.surely_cleaned.min(end);
     }
 
-    /// What lay at `end` or beyond was taken back. What is left is durable. The producers are the caller's.
+    /// Records at `end` or beyond were taken back. The others are durable. The caller handles the producers.
     pub(crate) fn cut(&mut self, end: i64) {
         self.end_at(end);
         self.durable_end = end;
@@ -133,7 +133,7 @@ impl Oracle {
         &sent[sent.len() - same_epoch.min(BATCHES_PER_PRODUCER)..]
     }
 
-    /// Where each epoch that still has a record ends: the next one's first offset, or the log end.
+    /// The end of each epoch that still has a record: the next one's first offset, or the log end.
     pub(crate) fn epoch_ends(&self) -> Vec<(i32, i64)> {
         let mut ends: Vec<(i32, i64)> = vec![];
         for offset in self.log_start..self.end() {

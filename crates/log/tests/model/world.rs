@@ -27,7 +27,7 @@ use riverrun_types::{
 use crate::oracle::{Oracle, Sent, Written};
 
 const PARTITION: PartitionId = PartitionId { topic: TopicId([5; 16]), index: 3 };
-/// One that takes its place among the open logs.
+/// A log that takes this one's place among the open logs.
 const OTHER: PartitionId = PartitionId { topic: TopicId([5; 16]), index: 4 };
 const LEVELS: [DurabilityLevel; 4] = [
     DurabilityLevel::SyncSync,
@@ -82,7 +82,7 @@ pub(crate) struct World {
     starts: i32,
     store: Option<LogStore>,
     oracle: Oracle,
-    /// What was done, for whoever looks into a failure.
+    /// The steps of the run, for the search for a failure's cause.
     history: Vec<String>,
 }
 
@@ -231,7 +231,7 @@ impl World {
         put(&self.log(), &bytes, options)
     }
 
-    /// Takes appended records into the oracle.
+    /// Adds appended records to the oracle.
     fn accept(&mut self, records: Vec<Written>, appended: &Appended) {
         let base = self.oracle.end();
         self.oracle.records.extend(records);
@@ -300,7 +300,7 @@ impl World {
         self.note(format!("  by producer {id}, epoch {epoch}, sequences {first_sequence}..={last_sequence}"));
     }
 
-    /// A retry of one of the last batches is answered with where that batch lies.
+    /// The answer to a retry of one of the last batches is that batch's place.
     fn retry(&self, id: i64) {
         let sent = self.dice.pick(self.oracle.remembered(id));
         let count = usize::try_from(sent.last_offset - sent.base_offset + 1).unwrap();
@@ -433,7 +433,7 @@ impl World {
 
     // Cuts.
 
-    /// What lies beyond some offset is taken back. Nothing is that compaction may have looked at, as in a cluster; it may have
+    /// Takes back the records beyond some offset, as in a cluster none that compaction may have looked at; it may have
     /// ended within a batch.
     fn cut(&mut self) {
         let floor = self.oracle.log_start.max(self.oracle.maybe_cleaned + BATCH_MAX);
@@ -457,8 +457,9 @@ impl World {
         }
     }
 
-    /// Until a checkpoint covers a log that was cut, it finds those of its producers that had appended beyond the cut in the log:
-    /// by their last batches, if neither retention nor compaction may have taken these. Otherwise nobody says what it knows.
+    /// Until a checkpoint covers a log that was cut, it finds the producers that had appended beyond the cut in its
+    /// records: by their last batches, if neither retention nor compaction may have removed these. Otherwise its
+    /// knowledge of them is uncertain.
     fn reconcile_producers(&mut self) {
         let views = self.log().active_producers().unwrap();
         let floor = self.oracle.log_start.max(self.oracle.maybe_cleaned);
@@ -491,7 +492,7 @@ impl World {
         self.oracle.cover();
     }
 
-    /// Another log is opened where only one may be open.
+    /// Opens another log while only one may be open.
     fn crowd_out(&mut self) {
         let end = self.log().log_end_offset().unwrap();
         let other = self.store().partition(OTHER, 0, self.config.clone(), LeaderEpoch(self.starts)).unwrap();
@@ -511,7 +512,7 @@ impl World {
         self.start();
     }
 
-    /// The process dies: what was appended lies in the page cache.
+    /// The process dies: appended records lie in the page cache.
     fn kill(&mut self) {
         self.sim.fs.kill();
         self.store = None;
@@ -522,7 +523,7 @@ impl World {
         }
     }
 
-    /// The machine dies: the log may end anywhere above what a checkpoint has covered.
+    /// The machine dies: the log may end anywhere above the last checkpoint.
     fn cut_power(&mut self) {
         self.sim.fs.crash();
         self.store = None;
@@ -540,8 +541,8 @@ impl World {
         self.note(format!("power cut, log end {end}"));
     }
 
-    /// A log that ends at a log start that was moved past its durable end: the batches between may be lost, and
-    /// only the log can say from where on. What a cut has left durable goes with its segments.
+    /// A log whose end is its log start, because that was moved past the durable end: the batches between may be lost,
+    /// and only the log knows from which one on. The durable rest after a cut goes with its segments.
     fn forget_lost_batches(&mut self) {
         let views = self.log().active_producers().unwrap();
         let Oracle { durable_end, producers, .. } = &mut self.oracle;
@@ -636,7 +637,7 @@ impl World {
         assert_eq!(found, expected);
     }
 
-    /// Lookups that must fail or answer nothing.
+    /// Lookups that must fail or find nothing.
     fn look_up(&self) {
         let log = self.log();
         let end = self.oracle.end();

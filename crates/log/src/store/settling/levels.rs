@@ -1,7 +1,8 @@
-//! Changing the levels of partitions, by who settles.
+//! Changes of partitions' levels, by the settler.
 //!
-//! What a partition has on its way through its journal has to be in the segments first. A full journal takes it only once
-//! it is given files back, which nobody else does: so who waits for it goes on settling.
+//! A partition's entries on their way through its journal have to be in the segments first. A full journal takes them
+//! only once it is given files back, which only the settler does: so it goes on settling while it waits for the
+//! journal.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,11 +14,11 @@ use crate::error::LogError;
 use crate::pace::Haste;
 use crate::partition_log::{LevelChange, LevelChangeEnd, PartitionLog};
 
-/// How long what is on its way through the journals is waited for, not counting what is settled meanwhile.
+/// The longest wait for entries on their way through the journals, not counting the time for settling meanwhile.
 const SWITCH_WAIT_MAX: Duration = Duration::from_secs(10);
 
 impl LogStore {
-    /// Changes the levels that are to change: a checkpoint first, so that the one with appends held up is short.
+    /// Changes the levels that are to change: a checkpoint first, so that the one while appends are held up is short.
     pub(super) fn change_levels(
         &self,
         dirs: &[Arc<DirLogs>],
@@ -70,7 +71,8 @@ impl LogStore {
         partition.dir().level_changes.lock().put_off(partition.id(), self.now());
     }
 
-    /// Waits until the journals have stored what was submitted before appends were held up, and has a checkpoint cover it.
+    /// Waits until the journals have stored the entries from before appends were held up, and has a checkpoint cover
+    /// them.
     pub(super) fn cover_level_changes(
         &self,
         dirs: &[Arc<DirLogs>],
@@ -96,7 +98,7 @@ impl LogStore {
     }
 }
 
-/// Says of so many partitions that their levels do not change.
+/// Logs that the levels of so many partitions do not change.
 fn tell_stuck(partitions: usize) {
     if partitions > 0 {
         let what =

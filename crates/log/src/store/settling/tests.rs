@@ -15,7 +15,7 @@ use crate::partition_log::{AppendOptions, Appended, LevelChangeEnd, PartitionLog
 use crate::store::{Place, StoreOptions};
 
 const LARGE_BYTES: usize = 100_000;
-/// So many large records are five times what the journal holds.
+/// Number of large records that are five times the journal's size.
 const LARGE_COUNT: i64 = 200;
 
 fn id(index: i32) -> PartitionId {
@@ -52,7 +52,7 @@ fn synced(store: &LogStore, index: i32) -> Arc<PartitionLog> {
     store.partition(id(index), 0, level(DurabilityLevel::SyncSync), LeaderEpoch(1)).unwrap()
 }
 
-/// What `action` takes in real time.
+/// Real time that `action` takes.
 fn time_of(action: impl FnOnce()) -> Duration {
     let clock = Env::real().clock;
     let begun = clock.monotonic();
@@ -72,7 +72,7 @@ fn append(log: &PartitionLog, bytes: usize) {
     log.write_staged().unwrap();
 }
 
-/// More than the journal holds is on its way into it.
+/// Submits more than the journal holds.
 fn fill_journal(store: &LogStore, log: &PartitionLog) {
     (0..LARGE_COUNT).for_each(|_| append(log, LARGE_BYTES));
     while store.journals().all(|journal| journal.full_for().is_none()) {
@@ -166,7 +166,7 @@ fn what_went_past_the_journal_is_not_put_aside_while_its_level_is_being_changed(
     store.dirs[0].dir.space().found_full();
     store.dirs[0].put_aside_if_stuck(&store.delivered());
     assert_eq!(store.journals().next().unwrap().held().len(), 1, "what the journal has of the other one");
-    // The level stays, and what has waited goes the old way: it is acked when it is in the segments.
+    // The level stays, and the waiting records go the old way: they are acked when they are in the segments.
     assert_eq!(change.finish(), crate::partition_log::LevelChangeEnd::Later);
     assert_eq!(log.watermarks().appended, Offset(2));
     sim.fs.kill();
@@ -223,7 +223,7 @@ fn a_stop_while_the_journal_is_full_is_one_in_order() {
 /// Room for all that a test appends.
 const LARGE_JOURNAL_BYTES: u64 = 64 << 20;
 
-/// Until the journals have all that was appended.
+/// Waits until the journals have all appends.
 fn wait_until_stored(store: &LogStore) {
     let clock = Env::real().clock;
     let begun = clock.monotonic();
@@ -233,7 +233,7 @@ fn wait_until_stored(store: &LogStore) {
     }
 }
 
-/// Three logs, each with more than the disk begins with at once, and where they end.
+/// Three logs, each with more than the disk begins with at once, and their ends.
 fn three_tails(store: &LogStore) -> Vec<(Arc<PartitionLog>, Offset)> {
     let logs: Vec<_> = (0..3).map(|index| synced(store, index)).collect();
     for number in 0..33 {
@@ -291,10 +291,10 @@ fn settling_and_checkpoints_that_are_under_way_end_when_the_time_to_stop_is_over
     assert!(logs.iter().all(|(log, _)| log.recovery_point() == Offset::ZERO && log.unwritable().is_none()));
 }
 
-/// Records of a megabyte that are more than a sync is left with.
+/// Number of records of a megabyte that are more than is left to a sync.
 const UNSYNCED_COUNT: i64 = 20;
 
-/// A partition of which no journal has anything.
+/// A partition without entries in a journal.
 fn cached(store: &LogStore) -> Arc<PartitionLog> {
     store.partition(id(7), 0, level(DurabilityLevel::AsyncAsync), LeaderEpoch(1)).unwrap()
 }
@@ -318,7 +318,7 @@ fn a_stop_without_time_leaves_what_no_journal_has_to_the_page_cache_and_begins_n
     assert_eq!(sim.fs.syncs(), syncs);
     assert!(sim.fs.write_back_bytes() < 10 << 20, "{}", sim.fs.write_back_bytes());
     drop((log, store));
-    // The next start stops as fast while it syncs what was left.
+    // The next start stops as fast while it syncs the rest.
     let store = open_with(&sim, LARGE_JOURNAL_BYTES);
     assert!(!store.was_clean());
     let syncs = sim.fs.syncs();
