@@ -211,7 +211,7 @@ impl PartitionCheckpoint {
         self.log_end = self.log_end.max(self.log_start);
     }
 
-    /// Everything below is in the segments, and synced; the journal has what lies beyond.
+    /// Everything below is in the segments, and synced; the journal has the records beyond.
     pub(crate) fn durable_end(&self) -> Offset {
         self.cut_end.unwrap_or(self.recovery_point)
     }
@@ -266,8 +266,8 @@ pub(crate) fn seal(mut out: Vec<u8>) -> Vec<u8> {
     out
 }
 
-/// Checks magic, version and checksum, in this order: a newer layout may keep its checksum elsewhere. Returns the version,
-/// and a reader of what follows it.
+/// Checks magic, version and checksum, in this order: a newer layout may keep its checksum elsewhere. Returns the
+/// version, and a reader of the fields behind it.
 pub(crate) fn open<'a>(
     bytes: &'a [u8],
     magic: [u8; 8],

@@ -17,7 +17,8 @@ pub(crate) const SMALL_SEGMENT_BYTES: u64 = 1024 * 1024;
 /// first, and then hardly any. More is never needed: the upkeep ends the segments that have come of age in between.
 const LOG_BURST: u32 = 64;
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
-/// The same of all logs of a log dir: a third of a second of work at once, and two percent of a processor for good.
+/// The allowance of all logs of a log dir: a third of a second of work at once, and two percent of a processor for
+/// good.
 const DIR_BURST: u32 = 1024;
 const DIR_INTERVAL: Duration = Duration::from_millis(16);
 

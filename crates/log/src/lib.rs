@@ -1,16 +1,16 @@
 //! The log of each partition: segments, indexes, recovery, retention and compaction.
 //!
-//! [`LogStore`] owns the log dirs of a server, [`PartitionLog`] is one partition. Records come in and go out as
-//! batches of one format and are never re-encoded, except where a topic's options ask for it.
+//! [`LogStore`] owns the log dirs of a server, [`PartitionLog`] is one partition. Records come in and go out as batches
+//! of one format and are re-encoded only if a topic's options ask for it.
 //!
-//! An append is given its offsets at once and gets on in two ways. At a level that syncs it goes to a journal; what the
-//! journal has stored is read from a tail in memory, and settled into the segments in large runs. At other levels it
-//! goes to the segments, with one write for all that is staged. [`PartitionLog::watermarks`] say how far a log has come.
+//! An append is given its offsets at once and goes one of two ways. At a level that syncs it goes to a journal; stored
+//! entries are read from a tail in memory, and settled into the segments in large runs. At other levels it goes to the
+//! segments, with one write for all that is staged. [`PartitionLog::watermarks`] tell how far a log has come.
 //!
-//! Guarantees that what lies below the watermark `appended` survives the end of the process, that what lies below
-//! `synced` or was covered by a checkpoint survives the loss of power, and that damage is found and named, never
-//! silently read over by recovery. Refuses what breaks the rules of batches or sequences. Knows no sockets, no topic
-//! names and no high watermarks, and owns no threads but those of its journals.
+//! Guarantees that records below the watermark `appended` survive the end of the process, that those below `synced` or
+//! under a checkpoint survive the loss of power, and that damage is found and named, never silently read over by
+//! recovery. Refuses batches and sequences that break the rules. Knows no sockets, no topic names and no high
+//! watermarks, and owns no threads but those of its journals.
 //!
 //! ```
 //! use std::sync::Arc;

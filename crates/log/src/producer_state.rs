@@ -20,8 +20,8 @@
 //! nothing: there the batches before this one are still to come, and taking it would shut them out for ever. Kafka does so
 //! from 4.5 on.
 //!
-//! One difference from Kafka: a producer expires by the time at which it last appended, not by its records'
-//! timestamps. Somebody who loads last year's data keeps the protection against duplicates while loading.
+//! One difference from Kafka: a producer expires by the time at which it last appended, not by its records' timestamps.
+//! A producer that loads last year's data keeps the protection against duplicates while loading.
 //!
 //! An append may be recorded here before it is durable. A duplicate's answer carries its last offset, so that the
 //! caller can wait until that offset is.

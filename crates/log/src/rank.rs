@@ -1,10 +1,11 @@
 //! Locks with a rank. A thread that holds a lock takes only locks of higher ranks, so no circle of waiting threads can arise.
 //!
-//! Owns the order of the locks of a log dir and its partitions, and the check of it, which builds with debug assertions make
-//! at each lock that is waited for: all tests do. Other builds pay nothing. An attempt that does not wait (`try_lock`) may
-//! come in any order; what it has locked counts as held.
+//! Owns the order of the locks of a log dir and its partitions, and the check of it, which builds with debug assertions
+//! make at each lock that is waited for: all tests do. Other builds pay nothing. An attempt that does not wait
+//! (`try_lock`) may come in any order; a lock that it has taken counts as held.
 //!
-//! Locks that are not of these types are leaves by inspection: what they guard is read or changed without another lock.
+//! Locks that are not of these types are leaves by inspection: the data behind them is read or changed without another
+//! lock.
 
 use std::fmt;
 use std::marker::PhantomData;

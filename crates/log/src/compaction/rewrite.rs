@@ -2,7 +2,7 @@
 //!
 //! | record | stays |
 //! |---|---|
-//! | at or above the mapped end | always: nobody knows yet what follows it |
+//! | at or above the mapped end | always: later records of the key are not known yet |
 //! | without a key | never: it can be neither the first nor the last of anything |
 //! | not the last of its key | never |
 //! | the last of its key, with a value | always |
