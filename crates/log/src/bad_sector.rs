@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_lies_around_a_bad_sector_is_read_and_where_it_is_is_told() {
+    fn bytes_around_a_bad_sector_are_read_and_its_place_is_reported() {
         let (sim, path) = (SimEnv::new(1), Path::new("/file"));
         let file = sim.fs.open(path, OpenMode::CreateNew).unwrap();
         file.write_all_at(&[7; 10_000], 0).unwrap();

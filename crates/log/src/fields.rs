@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_count_that_cannot_fit_is_refused_before_anything_is_allocated() {
+    fn count_that_cannot_fit_is_refused_before_any_allocation() {
         let mut bytes = vec![0xff, 0xff, 0xff, 0xff];
         bytes.extend_from_slice(&[0; 40]);
         assert_eq!(FieldReader::new(&bytes).count(8, "list"), Err(DecodeError::Truncated("list")));

@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_another_segment_or_place_is_refused() {
+    fn entry_of_another_segment_or_place_is_refused() {
         let bytes = header(3).encode();
         let IndexHeader { partition, base_offset } = header(3);
         assert_eq!(header(4).check(&bytes), Err(DecodeError::OtherSegment { partition, base_offset }));

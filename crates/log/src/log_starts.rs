@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn moves_that_a_checkpoint_contains_are_forgotten_and_written_over() {
+    fn moves_in_a_checkpoint_are_forgotten_and_written_over() {
         let sim = SimEnv::new(1);
         let (mut starts, _) = open(&sim, 1);
         for offset in 1..=3 {
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_comes_back_as_it_was_written_and_the_version_without_is_refused() {
+    fn cut_is_read_as_written_and_the_version_without_is_refused() {
         let sim = SimEnv::new(1);
         let (mut starts, _) = open(&sim, 1);
         let cut = Change::Cut { number: 3, end: Offset(9) };
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_does_not_read_begins_anew_unless_a_newer_program_wrote_it() {
+    fn undecodable_file_begins_anew_unless_its_version_is_newer() {
         let good = file_of_moves();
         for len in (0..HEADER_BYTES).chain([100, PREALLOCATED_BYTES]) {
             let mut bytes = good[..len].to_vec();
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_last_record_can_be_torn_and_only_between_two_sectors() {
+    fn only_the_last_record_can_be_torn_and_only_across_sectors() {
         let bytes = file_of_moves();
         for slot in 0..12 {
             let mut torn = bytes.clone();

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pass_over_many_partitions_rests_unless_somebody_waits_or_the_write_cache_runs_full() {
+    fn pass_over_many_partitions_rests_unless_it_is_in_haste() {
         let real = Env::real();
         let env = Env { clock: Arc::new(RunningClock(AtomicU64::new(0))), ..SimEnv::new(1).env() };
         let options = StoreOptions { write_cache_bytes: 1000, ..StoreOptions::default() };

@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_wait_comes_in_any_order_and_counts_as_held() {
+    fn try_lock_may_come_in_any_order_and_counts_as_held() {
         let (writer, appender) = (Ranked::<Writer, ()>::new(()), Ranked::<Appender, ()>::new(()));
         let held = appender.lock();
         let tried = writer.try_lock();

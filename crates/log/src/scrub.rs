@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pass_is_done_well_within_its_time_unless_that_is_faster_than_allowed() {
+    fn pass_ends_well_within_its_time_unless_too_fast_for_that() {
         let week = Duration::from_hours(7 * 24);
         let rate_of = |total| rate(total, week, 10 << 20);
         assert_eq!(rate_of(0), RATE_MIN);
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn every_pass_covers_all_partitions_and_begins_where_chance_wants() {
+    fn every_pass_covers_all_partitions_from_a_random_one_on() {
         assert_eq!(order(Vec::<i32>::new(), 7), []);
         for random in 0..10 {
             let mut ordered = order(vec![1, 2, 3], random);

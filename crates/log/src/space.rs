@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn the_room_beside_what_is_kept_is_what_is_left_of_the_last_measurement() {
+    fn room_beside_the_reserve_is_the_rest_of_the_last_measurement() {
         let space = Space::new(1000);
         space.add_unsettled(200);
         space.measured(3000, space.unsettled_bytes());
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_dir_is_tried_again_when_there_is_more_room_than_before_and_not_otherwise() {
+    fn full_dir_is_tried_again_only_with_more_room_than_before() {
         let space = Space::new(1000);
         space.found_full();
         let measured = [7, 7, 5, 6, 6, 5000, 5000].map(|available_bytes| space.measured(available_bytes, 0));
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_appended_since_and_what_is_unsettled_leaves_less() {
+    fn later_appends_and_unsettled_bytes_reduce_the_room() {
         let space = Space::new(1000);
         let is_refused = |origin| space.check(origin, Path::new("/logs")).is_err();
         space.measured(3000, 0);

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_settled_makes_room_at_the_end_of_the_settling() {
+    fn settled_bytes_make_room_at_the_end_of_the_settling() {
         let cache = WriteCache::new(100);
         let calls = Arc::new(AtomicUsize::new(0));
         let counted = calls.clone();
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_dir_has_settled_makes_room_while_another_is_being_settled() {
+    fn dir_makes_room_while_another_dir_is_being_settled() {
         let cache = WriteCache::new(100);
         let (hanging, well) = (Kept::default(), Kept::default());
         cache.add(120);

@@ -56,7 +56,7 @@ fn a_checkpoint_comes_back_as_it_was_written() {
 }
 
 #[test]
-fn a_checkpoint_whose_clean_flag_was_taken_back_is_as_before_otherwise() {
+fn checkpoint_with_a_withdrawn_clean_flag_differs_in_it_alone() {
     let mut bytes = sample().encode();
     bytes[VERSION_BYTE_AT] = 0xfb;
     assert_eq!(DirCheckpoint::decode(&bytes), Ok(DirCheckpoint { is_clean: false, ..sample() }));
@@ -97,7 +97,7 @@ fn version_4_of_the_checkpoint_looks_like_this() {
 }
 
 #[test]
-fn older_versions_of_the_checkpoint_are_refused_by_name_with_the_way_out() {
+fn older_checkpoint_versions_are_refused_with_the_way_out() {
     for version in [1, 2, 3] {
         let error = DirCheckpoint::decode(&sample_bytes(version, [&[0; 4], &[0; 4]])).unwrap_err();
         let found = u16::from(version);
@@ -112,7 +112,7 @@ fn older_versions_of_the_checkpoint_are_refused_by_name_with_the_way_out() {
 
 /// A partition's producers are decoded only when it is opened: bytes that make no sense are an error of their own.
 #[test]
-fn producers_that_make_no_sense_are_refused_when_they_are_asked_for() {
+fn undecodable_producers_are_refused_when_they_are_asked_for() {
     for producers in [&[0, 0, 0, 1, 7][..], &[0, 0, 0, 3, 0, 0, 0], &[0, 0, 0, 5, 0, 0, 0, 0, 9]] {
         let decoded = DirCheckpoint::decode(&sample_bytes(4, [producers, &[0; 4]])).unwrap();
         assert!(decoded.partitions[&partition(0)].producers.states().is_err());

@@ -27,7 +27,7 @@ fn index(batches: impl IntoIterator<Item = u32>) -> Vec<u8> {
 }
 
 #[test]
-fn of_an_index_no_more_is_read_than_its_log_can_have_batches() {
+fn index_read_is_bounded_by_the_batches_that_its_log_can_have() {
     let log_bytes = 10 * HEADER_BYTES as u64 + 60;
     let whole = index(1..=10);
     let end = whole.len() as u64;

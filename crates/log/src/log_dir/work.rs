@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_begun_first_of_that_which_is_under_way_is_told() {
+    fn oldest_operation_under_way_is_reported() {
         let works = Works::default();
         let told = || works.oldest(|_| true).map(|(work, since)| (work, since.as_secs()));
         let first = works.begin(DirWork::Checkpoint, Duration::from_secs(1));

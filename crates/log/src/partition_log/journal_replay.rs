@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_of_the_journal_share_memory_with_few_others_of_their_partition() {
+    fn journal_entries_share_memory_with_few_of_their_partition() {
         let sizes = [SHARED_BYTES - 10, 10, 1, SHARED_BYTES, SHARED_BYTES + 1, 5];
         let mut file = Bytes::from((0..=u8::MAX).cycle().take(3 * SHARED_BYTES + 7).collect::<Vec<_>>());
         let before: Vec<TailEntry> = sizes.map(|size| entry(file.split_to(size))).into();
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn why_a_partition_is_offline_is_told_once_and_by_its_dir_if_that_has_failed() {
+    fn offline_reason_is_logged_once_and_by_a_failed_dir_for_all() {
         let error = |what: &str| LogError::corrupt(Path::new("/logs/0.log"), 7, what);
         let offline = State::Offline(error("first"));
         assert!(is_told(&offline, &error("first")));
@@ -536,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_entry_counts_as_needed_where_a_replay_would_miss_it() {
+    fn damaged_entry_is_needed_if_a_replay_would_miss_it() {
         let (_store, log) = covered_log(3);
         let dir = log.dir().clone();
         let is_missed = |place: &EntryPlace| {

@@ -452,7 +452,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_whose_opening_ends_while_it_is_looked_at_does_not_count_as_closed() {
+    fn log_whose_opening_ends_during_a_look_is_not_taken_for_closed() {
         const BEING_OPENED: i32 = 1;
         const OPEN: i32 = 2;
         for begins_at in [BEING_OPENED, OPEN] {

@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_settled_leaves_at_the_front_and_takes_its_bytes_along() {
+    fn settled_entries_leave_at_the_front_with_their_bytes() {
         let mut tail = tail();
         let whole = tail.bytes();
         assert_eq!(tail.end(), Some(Offset(18)));
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn what_left_before_it_was_synced_is_known_when_it_is() {
+    fn end_of_entry_that_left_unsynced_is_known_after_the_sync() {
         let mut tail = tail();
         let positions: Vec<Position> = tail.entries().map(|entry| entry.position).collect();
         let after = |index: usize| Position(positions[index].0 + 1);
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_no_room_for_what_is_aside_gives_none_back() {
+    fn entry_that_took_no_room_for_entries_aside_gives_none_back() {
         let (first, second) = (batch(10, 2).len() as u64, batch(12, 1).len() as u64);
         let mut tail = tail();
         assert_eq!((tail.uncount_below(Offset(12), ROOM), tail.aside_bytes()), (first, first));

@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_in_the_log_before_a_loss_is_not_lost_and_what_came_again_is_not_either() {
+    fn records_from_before_a_loss_and_repeated_ones_are_not_lost() {
         let marks = Marks::new(DurabilityLevel::AsyncAsync);
         assert!(!marks.is_lost(0, Offset(100)));
         marks.lose_from(Offset(10));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promise_is_that_of_the_wanted_level_if_it_syncs_else_of_the_one_reached() {
+    fn promised_level_is_the_wanted_one_if_it_syncs_else_the_other() {
         use DurabilityLevel::{AsyncAsync, AsyncSync, SyncAsync, SyncSync};
         for (reached, wanted, promised) in [
             (None, SyncSync, SyncSync),

@@ -556,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deletion_waits_for_who_is_making_the_partition_s_first_segment() {
+    fn deletion_waits_for_the_making_of_the_first_segment() {
         let sim = SimEnv::new(1);
         let store = LogStore::open(&sim.env(), &[PathBuf::from("/logs")], StoreOptions::default()).unwrap();
         let id = PartitionId { topic: TopicId([1; 16]), index: 0 };

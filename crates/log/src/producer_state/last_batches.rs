@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_sends_takes_no_memory_of_its_own() {
+    fn batches_of_a_usual_client_take_no_memory_of_their_own() {
         let mut batches = three().to_vec();
         for records in [1, 65_536, 3, 500, 1] {
             batches.push(batch(batches.last().unwrap(), records, i64::from(u32::MAX), i64::from(i32::MIN)));
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_other_form_is_kept_as_it_is() {
+    fn batches_without_a_short_form_are_kept_unpacked() {
         let [first, second, third] = three();
         let far = |gap, lag| [first, second, batch(&second, 10, gap, lag)];
         let changed = |change: &dyn Fn(&mut RememberedBatch)| {

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_copied_counts_and_what_is_forgotten_or_gone_does_not() {
+    fn copied_producers_count_and_forgotten_or_dropped_ones_do_not() {
         let room = ProducerRoom::new(20_000);
         let mut states = ProducerStates::new().counted_in(&room);
         flood(&mut states, 0, 100);

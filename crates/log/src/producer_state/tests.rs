@@ -132,7 +132,7 @@ fn a_new_epoch_forgets_the_batches_of_the_old_one() {
 }
 
 #[test]
-fn a_producer_expires_by_its_silence_and_not_by_its_records_timestamps() {
+fn producer_expires_by_its_silence_and_not_by_timestamps() {
     let mut states = ProducerStates::new();
     let long_ago = BatchPlace { timestamp: TimestampMs(3), ..place(0, 0) };
     states.record(batch(1, 0, 0, 0), long_ago, TimestampMs(10_000));
@@ -173,7 +173,7 @@ fn there_is_room_for_few_more_producers_than_come() {
 }
 
 #[test]
-fn producers_that_have_appended_beyond_a_cut_are_forgotten_and_no_others() {
+fn only_producers_beyond_a_cut_are_forgotten() {
     let mut states = with_sequences(&[0, 10, 20]);
     states.record(batch(9, 0, 0, 0), place(90, 95), TimestampMs(0));
     assert!(!states.forget_from(Offset(130)), "nothing lies above");

@@ -128,7 +128,7 @@ fn the_last_segment_is_spared_where_all_would_go_and_others_do() {
 }
 
 #[test]
-fn a_log_that_is_only_compacted_loses_what_lies_below_its_start_and_nothing_else() {
+fn compacted_log_loses_only_segments_below_its_start() {
     let segments = segments(THREE);
     let cleanup = CleanupPolicy { delete: false, compact: true };
     let config = LogConfig { cleanup, ..config(Some(0), Some(0)) };

@@ -325,7 +325,7 @@ fn forged(len: usize, step: usize) -> Vec<u8> {
 }
 
 #[test]
-fn headers_that_claim_all_behind_them_are_searched_in_one_reading() {
+fn headers_that_claim_all_behind_them_cost_one_reading() {
     let mut bytes = forged(4 << 20, 64);
     let position = bytes.len() as u64;
     bytes.extend(batch(BASE + 7, b"intact"));
@@ -359,7 +359,7 @@ fn damage_in_many_places_is_passed_in_one_reading() {
 }
 
 #[test]
-fn headers_beyond_the_bound_cost_a_reading_for_each_bound_of_them() {
+fn headers_beyond_the_bound_cost_a_reading_for_each_bound() {
     let (len, step, claims_max) = (1 << 20, 64, 2000);
     let mut bytes = forged(len, step);
     let position = bytes.len() as u64;

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pool_closes_what_went_longest_without_use_and_never_what_is_held() {
+    fn pool_closes_the_longest_unused_file_and_never_a_held_one() {
         let sim = SimEnv::new(1);
         let pool = FilePool::new(3);
         let slots: Vec<_> = (0..10).map(|_| Arc::new(FileSlot::default())).collect();
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_used_in_turn_stay_open_but_for_a_few_and_idle_ones_give_way_to_them() {
+    fn files_used_in_turn_mostly_stay_open_and_idle_ones_give_way() {
         let sim = SimEnv::new(1);
         let pool = FilePool::new(9);
         let idle: Vec<_> = (0..9).map(|_| Arc::new(FileSlot::default())).collect();

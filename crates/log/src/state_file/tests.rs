@@ -65,7 +65,7 @@ fn the_state_of_another_partition_or_offset_is_refused() {
 }
 
 #[test]
-fn a_state_that_speaks_of_what_lies_beyond_its_offset_is_refused() {
+fn state_with_records_beyond_its_offset_is_refused() {
     let at_12 = |epochs: &EpochCache, producers: &ProducerStates| {
         let bytes = encode_state(partition(1), Offset(12), epochs, producers);
         decode_state(&bytes, partition(1), Offset(12))

@@ -43,7 +43,7 @@ fn segments_roll_by_size_and_bear_their_base_offsets() {
 }
 
 #[test]
-fn segments_roll_when_their_records_span_too_much_time_and_when_the_index_is_full() {
+fn segments_roll_by_the_time_of_records_and_at_a_full_index() {
     let by_time = LogConfig { segment_ms: 1000, ..LogConfig::default() };
     let machine = Machine::new(1, by_time);
     machine.append("a");
@@ -100,7 +100,7 @@ fn a_segment_that_is_not_small_ends_when_its_index_is_full() {
 }
 
 #[test]
-fn a_client_sends_exactly_one_batch_and_the_coordinator_as_many_as_it_likes() {
+fn client_sends_exactly_one_batch_and_the_coordinator_several() {
     let machine = Machine::new(1, LogConfig::default());
     let one = batch_at(&[(machine.now().0, "a"), (machine.now().0, "b")], BatchOptions::default());
     let two = [one.clone(), one].concat();
@@ -149,7 +149,7 @@ fn a_compacted_topic_takes_no_record_without_a_key() {
 }
 
 #[test]
-fn a_duplicate_is_answered_with_its_first_place_also_after_a_restart() {
+fn duplicate_gets_its_first_place_also_after_a_restart() {
     let mut machine = Machine::new(1, LogConfig::default());
     for sequence in 0..7 {
         machine.try_append(&format!("record {sequence}"), stamp(9, sequence)).unwrap();
@@ -196,7 +196,7 @@ fn a_timestamp_outside_the_allowed_range_is_refused() {
 }
 
 #[test]
-fn another_codec_of_the_topic_recompresses_and_the_same_one_leaves_the_bytes() {
+fn topics_codec_recompresses_batches_of_other_codecs_only() {
     let config = LogConfig { compression: Some(Compression::Zstd), ..LogConfig::default() };
     let machine = Machine::new(1, config);
     for compression in Compression::ALL {
@@ -214,7 +214,7 @@ fn another_codec_of_the_topic_recompresses_and_the_same_one_leaves_the_bytes() {
 }
 
 #[test]
-fn a_full_disk_refuses_appends_until_space_returns_and_loses_nothing() {
+fn full_disk_refuses_appends_until_space_returns() {
     let mut machine = Machine::new(1, Machine::small_segments());
     machine.append_numbers(0, 5);
     machine.sim.fs.set_space(Some(40));

@@ -86,7 +86,7 @@ fn damaged(number: usize) -> Machine {
 }
 
 #[test]
-fn a_partition_whose_entry_was_damaged_in_the_journal_stays_offline_until_someone_decides() {
+fn partition_with_a_damaged_entry_stays_offline_until_mended() {
     for number in 0..6 {
         let mut machine = damaged(number);
         check_offline(&machine);
@@ -120,7 +120,7 @@ fn a_partition_whose_entry_was_damaged_in_the_journal_stays_offline_until_someon
 }
 
 #[test]
-fn verification_tells_what_lies_aside_and_whose_entry_is_damaged() {
+fn verification_reports_entries_aside_and_damaged_entries() {
     let machine = damaged(2);
     let (env, dir) = (machine.sim.env(), machine.partition_dir());
     let report = verify_journal(&env, Path::new(JOURNAL)).unwrap();
@@ -197,7 +197,7 @@ fn damage_of_what_a_checkpoint_covers_is_nobodys_loss() {
 }
 
 #[test]
-fn what_is_aside_for_a_partition_goes_with_its_topic() {
+fn entries_aside_for_a_partition_go_with_its_topic() {
     let machine = damaged(2);
     assert_eq!(held_files(&machine).len(), 1);
     machine.store().delete(ID, 0).unwrap();
@@ -215,7 +215,7 @@ fn what_is_aside_for_a_partition_goes_with_its_topic() {
 }
 
 #[test]
-fn a_partition_that_was_restored_takes_what_was_aside_and_leaves_nothing_there() {
+fn restored_partition_takes_all_its_entries_aside() {
     let mut machine = Machine::synced(1, &Machine::small_segments());
     machine.append_numbers(0, 20);
     machine.store().checkpoint().unwrap();
@@ -244,7 +244,7 @@ fn a_partition_that_was_restored_takes_what_was_aside_and_leaves_nothing_there()
 }
 
 #[test]
-fn what_is_aside_twice_for_a_partition_that_waits_for_room_is_kept_twice() {
+fn entries_aside_twice_for_a_waiting_partition_are_kept_twice() {
     let mut machine = Machine::synced(1, &LogConfig::default());
     machine.append_numbers(0, 20);
     machine.store().checkpoint().unwrap();

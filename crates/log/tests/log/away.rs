@@ -15,7 +15,7 @@ use crate::pair::{DIRS, Pair};
 const PAUSE_MAX: Duration = Duration::from_mins(1);
 
 #[test]
-fn a_dir_that_cannot_be_opened_does_not_keep_the_others_from_being_used() {
+fn dir_that_cannot_be_opened_does_not_hinder_the_others() {
     let sim = SimEnv::new(1);
     let file = sim.fs.open("/one".as_ref(), OpenMode::CreateNew).unwrap();
     file.write_all_at(b"not a directory", 0).unwrap();
@@ -32,7 +32,7 @@ fn a_dir_that_cannot_be_opened_does_not_keep_the_others_from_being_used() {
 }
 
 #[test]
-fn a_dir_that_is_missing_at_a_start_gets_its_entries_when_it_is_back() {
+fn missing_dir_gets_its_entries_when_it_is_back() {
     let pair = Pair::new(Machine::with_journal());
     pair.append_numbers(0, 0..6);
     let expected = pair.values(0);
@@ -56,7 +56,7 @@ fn a_dir_that_is_missing_at_a_start_gets_its_entries_when_it_is_back() {
 
 /// An empty mount point is not the dir whose place it has.
 #[test]
-fn a_dir_that_is_away_at_a_start_is_left_alone_and_gets_its_entries_when_it_is_back() {
+fn absent_dir_is_left_alone_and_gets_its_entries_later() {
     let pair = Pair::new(Machine::with_journal());
     pair.append_numbers(0, 0..6);
     let expected = pair.values(0);
@@ -85,7 +85,7 @@ fn a_dir_that_is_away_at_a_start_is_left_alone_and_gets_its_entries_when_it_is_b
 }
 
 #[test]
-fn what_is_aside_for_a_dir_that_stays_away_is_neither_forgotten_nor_put_aside_again() {
+fn entries_aside_for_an_absent_dir_stay_and_are_aside_once() {
     let pair = Pair::new(Machine::with_journal());
     pair.append_numbers(0, 0..6);
     let expected = pair.values(0);
@@ -114,7 +114,7 @@ fn what_is_aside_for_a_dir_that_stays_away_is_neither_forgotten_nor_put_aside_ag
 }
 
 #[test]
-fn a_dir_that_cannot_even_be_read_does_not_pin_the_journal_and_has_everything_when_it_is_back() {
+fn unreadable_dir_frees_the_journal_and_is_whole_when_back() {
     for settled in [3, 6] {
         let pair = Pair::new(Machine::with_journal());
         pair.append_numbers(0, 0..settled);
@@ -137,7 +137,7 @@ fn a_dir_that_cannot_even_be_read_does_not_pin_the_journal_and_has_everything_wh
 }
 
 #[test]
-fn what_the_journal_has_damaged_of_a_dir_that_cannot_be_read_is_not_passed_over_when_it_is_back() {
+fn damaged_entry_of_an_unreadable_dir_is_missed_when_it_is_back() {
     let pair = Pair::new(Machine::with_journal());
     pair.append_numbers(0, 0..6);
     pair.append(1, "other").unwrap();
@@ -174,7 +174,7 @@ fn held_files(pair: &Pair) -> usize {
 }
 
 #[test]
-fn a_bad_sector_in_what_another_dir_has_sent_does_not_keep_the_journal_for_one_that_cannot_be_read() {
+fn bad_sector_in_another_dirs_entries_does_not_pin_the_journal() {
     let pair = Pair::new(Machine::with_journal());
     pair.append(0, "record 0").unwrap();
     pair.append(1, &large_value("other")).unwrap();
@@ -198,7 +198,7 @@ fn a_bad_sector_in_what_another_dir_has_sent_does_not_keep_the_journal_for_one_t
 
 /// Another partition of the dir keeps the checkpoint from covering all of it.
 #[test]
-fn a_bad_sector_in_what_a_checkpoint_covers_of_a_partition_does_not_keep_the_journal() {
+fn bad_sector_in_covered_entries_does_not_pin_the_journal() {
     let pair = Pair::new(Machine::with_journal());
     let sick = pair.beside();
     pair.append_to(&sick, "settled").unwrap();
@@ -258,7 +258,7 @@ fn a_stop_reads_what_could_not_be_read_a_moment_ago() {
 
 /// The only copy may lie there, and the disk may give it back.
 #[test]
-fn a_bad_sector_in_what_a_dir_has_sent_that_cannot_be_read_keeps_the_journal_and_is_told() {
+fn bad_sector_in_an_unreadable_dirs_entries_pins_the_journal() {
     for is_damaged in [false, true] {
         let pair = in_two_files();
         let expected = pair.values(0);
@@ -312,7 +312,7 @@ fn a_bad_sector_in_what_a_dir_has_sent_that_cannot_be_read_keeps_the_journal_and
 }
 
 #[test]
-fn what_cannot_be_put_aside_of_a_failed_dir_takes_no_room_in_the_write_cache() {
+fn failed_dirs_entries_that_cannot_go_aside_take_no_cache_room() {
     let pair = Pair::new(StoreOptions { write_cache_bytes: 1 << 20, ..Machine::with_journal() });
     pair.append(0, &large_value("settled")).unwrap();
     pair.store.settle().unwrap();
@@ -334,7 +334,7 @@ fn what_cannot_be_put_aside_of_a_failed_dir_takes_no_room_in_the_write_cache() {
 }
 
 #[test]
-fn what_lies_in_memory_of_a_dir_that_cannot_be_read_is_put_aside_from_there() {
+fn tails_of_an_unreadable_dir_are_put_aside_from_memory() {
     for is_unreadable in [false, true] {
         let pair = Pair::new(Machine::with_journal());
         pair.append(0, "settled").unwrap();
@@ -414,7 +414,7 @@ fn flip_in_journal(pair: &Pair, what: &[u8]) {
 }
 
 #[test]
-fn what_comes_while_a_dir_cannot_be_read_is_put_aside_as_well() {
+fn entries_that_come_while_a_dir_cannot_be_read_are_put_aside() {
     let pair = Pair::new(Machine::with_journal());
     pair.append(0, "record 0").unwrap();
     pair.store.settle().unwrap();
@@ -442,7 +442,7 @@ fn what_comes_while_a_dir_cannot_be_read_is_put_aside_as_well() {
 /// After a start the index is opened first, to be added to. If its failure were not the dir's, nothing would ever be
 /// written, and the dir would take records that it cannot keep.
 #[test]
-fn a_dir_whose_index_cannot_be_opened_when_something_is_settled_has_failed() {
+fn dir_fails_if_an_index_cannot_be_opened_in_settling() {
     let pair = Pair::new(Machine::with_journal());
     pair.append_numbers(0, 0..6);
     let Pair { sim, options, epoch, store, .. } = pair;

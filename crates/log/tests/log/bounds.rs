@@ -81,7 +81,7 @@ fn appends_and_reads_go_round_more_partitions_than_may_be_open() {
 }
 
 #[test]
-fn what_was_closed_to_make_room_survives_a_power_cut() {
+fn log_that_was_closed_to_make_room_survives_a_power_cut() {
     for seed in 0..10 {
         let mut machine = machine(seed);
         for number in 0..5 {
@@ -150,7 +150,7 @@ fn crowded_machine(seed: u64) -> Machine {
 }
 
 #[test]
-fn logs_are_closed_before_somebody_waits_for_it_and_those_that_stay_are_left_alone() {
+fn logs_are_closed_ahead_of_openings_and_others_are_left_alone() {
     for seed in 0..10 {
         let mut machine = crowded_machine(seed);
         let told = Arc::new(AtomicUsize::new(0));
@@ -204,7 +204,7 @@ fn deleted_partitions_are_not_counted() {
 }
 
 #[test]
-fn half_of_the_descriptors_are_for_files_of_logs_and_few_of_them_leave_many_logs_open() {
+fn half_of_the_descriptors_are_for_logs_and_few_serve_many_logs() {
     let max = |descriptors| StoreOptions::for_descriptors(descriptors).open_files_max;
     assert_eq!((max(20_000), max(100), max(0)), (10_000, 64, 64));
     let max = |descriptors| StoreOptions::for_descriptors(descriptors).open_logs_max;
@@ -229,7 +229,7 @@ fn descriptors(dir: &Path) -> usize {
 }
 
 #[test]
-fn an_open_partition_holds_one_descriptor_as_far_as_there_are_some() {
+fn open_partition_holds_one_descriptor_while_there_are_enough() {
     const COUNT: i32 = 200;
     let directory = tempfile::tempdir().unwrap();
     let dirs = [directory.path().join("logs")];
@@ -334,7 +334,7 @@ fn threads_that_crowd_each_other_out_lose_nothing() {
 
 /// The cost of the first record for each of ten thousand partitions.
 #[test]
-fn the_first_record_of_a_partition_takes_no_more_operations_than_its_files_do() {
+fn first_record_of_a_partition_costs_the_making_of_its_files() {
     let machine = Machine::new(1, Machine::small_segments());
     machine.append("makes the topic's directory");
     let other = PartitionId { index: 1, ..crate::machine::ID };

@@ -119,7 +119,7 @@ fn fail_each_call(
 }
 
 #[test]
-fn a_shortage_at_any_call_of_a_compaction_loses_nothing_whatever_follows() {
+fn shortage_at_any_call_of_a_compaction_loses_nothing() {
     let next: [fn(&mut Machine); 4] = [
         |machine| machine.kill(),
         Machine::restart,
@@ -156,7 +156,7 @@ fn a_shortage_at_any_call_of_a_compaction_loses_nothing_whatever_follows() {
 }
 
 #[test]
-fn the_states_of_segments_that_became_one_go_with_the_next_checkpoint() {
+fn states_of_joined_segments_go_with_the_next_checkpoint() {
     let mut machine = filled(compacted_only());
     let before = machine.inner_bases();
     assert_eq!(machine.states(), before);
@@ -185,7 +185,7 @@ impl CleanerControl for StopAfter {
 
 /// A compaction that was stopped leaves no mark of its progress.
 #[test]
-fn a_cut_where_a_compaction_was_stopped_is_made_or_refused_and_leaves_a_log_that_opens() {
+fn cut_at_a_stopped_compaction_leaves_a_log_that_opens() {
     let mut refused = 0;
     for (stop, at) in (5..120).step_by(6).flat_map(|stop| [9, 10, 23, 31].map(|at| (stop, at))) {
         let options = StoreOptions { reserve_bytes: RESERVE, ..Machine::with_journal() };
@@ -213,7 +213,7 @@ fn a_cut_where_a_compaction_was_stopped_is_made_or_refused_and_leaves_a_log_that
 }
 
 #[test]
-fn retention_finishes_what_a_compaction_could_not_before_it_takes_anything() {
+fn retention_first_finishes_the_swap_of_a_compaction() {
     let config = LogConfig {
         cleanup: CleanupPolicy { delete: true, compact: true },
         retention_bytes: Some(1500),
@@ -232,7 +232,7 @@ fn retention_finishes_what_a_compaction_could_not_before_it_takes_anything() {
 }
 
 #[test]
-fn an_error_of_the_disk_at_any_call_of_a_compaction_loses_nothing() {
+fn disk_error_at_any_call_of_a_compaction_loses_nothing() {
     fail_each_call(&compacted_only(), ErrorKind::Other, |machine, _, what| {
         check(machine, what);
         machine.kill();
@@ -246,7 +246,7 @@ fn an_error_of_the_disk_at_any_call_of_a_compaction_loses_nothing() {
 }
 
 #[test]
-fn a_swap_whose_sync_has_failed_is_finished_by_the_next_start_and_not_before() {
+fn swap_whose_sync_has_failed_is_left_to_the_next_start() {
     let (mut failed, mut refused) = (0, 0);
     for sync in 0.. {
         let mut machine = filled(compacted_only());
@@ -274,7 +274,7 @@ fn a_swap_whose_sync_has_failed_is_finished_by_the_next_start_and_not_before() {
 }
 
 #[test]
-fn a_swap_that_was_overtaken_takes_its_partition_offline_and_is_left_alone() {
+fn overtaken_swap_is_left_alone_and_its_partition_is_offline() {
     let mut machine = filled(compacted_only());
     compact(&mut machine, LARGE).unwrap().unwrap();
     let path = machine.partition_dir().join(format!("{:020}-{:020}.log.swap", 0, 5));
@@ -304,7 +304,7 @@ fn a_swap_that_was_overtaken_takes_its_partition_offline_and_is_left_alone() {
 }
 
 #[test]
-fn a_compaction_without_room_keeps_the_reserve_and_leaves_nothing_behind_until_there_is_room() {
+fn compaction_without_room_keeps_the_reserve_and_no_files() {
     let mut machine = filled(compacted_only());
     let segments = machine.log_paths().len();
     machine.sim.fs.set_space(Some(RESERVE + 500));
@@ -330,7 +330,7 @@ fn a_compaction_without_room_keeps_the_reserve_and_leaves_nothing_behind_until_t
 }
 
 #[test]
-fn what_lies_below_a_segment_for_which_there_is_no_room_is_compacted() {
+fn log_is_compacted_below_a_segment_without_room() {
     let mut machine = filled(compacted_only());
     append(&mut machine, LARGE, 80);
     append(&mut machine, SMALL, 20);
@@ -398,7 +398,7 @@ fn compact_own(machine: &mut Machine) -> (Result<Option<CleanOutcome>, LogError>
 }
 
 #[test]
-fn what_the_server_appends_itself_goes_on_in_the_reserve_for_longer_than_that_would_last_alone() {
+fn compaction_makes_the_reserve_last_longer_for_own_appends() {
     // A segment is larger than the rest of the room when it is full.
     let mut machine = own_log(400_000);
     machine.sim.fs.set_space(Some(RESERVE / 4 * 3));
@@ -428,7 +428,7 @@ fn what_the_server_appends_itself_goes_on_in_the_reserve_for_longer_than_that_wo
 }
 
 #[test]
-fn a_compaction_that_would_use_the_reserve_up_stops_at_the_floor_and_gives_back_what_it_wrote() {
+fn compaction_stops_at_the_floor_of_the_reserve_and_cleans_up() {
     let mut machine = own_log(700_000);
     // So that something would change.
     commit(&machine, 0, "superseded");
@@ -451,7 +451,7 @@ fn a_compaction_that_would_use_the_reserve_up_stops_at_the_floor_and_gives_back_
 }
 
 #[test]
-fn the_active_segment_of_an_own_log_is_not_waited_for_in_the_reserve() {
+fn active_segment_of_an_own_log_ends_early_in_the_reserve() {
     let mut machine = own_log(700_000);
     let share = usize::try_from(RESERVE / 128).unwrap();
     commit(&machine, 0, "superseded");

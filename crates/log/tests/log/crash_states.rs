@@ -225,13 +225,13 @@ fn check_every_stop(way: Way, states_max: usize) -> usize {
 }
 
 #[test]
-fn what_a_checkpoint_covers_is_in_every_state_that_a_power_cut_may_leave_and_nothing_is_invented() {
+fn checkpointed_records_are_in_every_state_of_a_power_cut() {
     let looked_at = check_every_stop(Way::Segments, 10);
     assert!(looked_at > 300, "{looked_at} states");
 }
 
 #[test]
-fn what_was_acked_after_a_sync_is_in_every_state_that_a_power_cut_may_leave() {
+fn records_acked_after_a_sync_are_in_every_state_of_a_power_cut() {
     for way in [Way::Journal, Way::JournalAtOnce] {
         let looked_at = check_every_stop(way, 3);
         assert!(looked_at > 250, "{looked_at} states");
@@ -252,12 +252,12 @@ fn check_every_failure(way: Way, states_max: usize) {
 }
 
 #[test]
-fn failed_syncs_and_writes_lose_nothing_that_a_checkpoint_covers() {
+fn failed_syncs_and_writes_lose_no_checkpointed_record() {
     check_every_failure(Way::Segments, 6);
 }
 
 #[test]
-fn failed_syncs_and_writes_lose_nothing_that_the_journal_has_synced() {
+fn failed_syncs_and_writes_lose_no_record_synced_by_the_journal() {
     check_every_failure(Way::Journal, 2);
     check_every_failure(Way::JournalAtOnce, 2);
 }

@@ -111,7 +111,7 @@ fn a_kill_at_any_write_loses_nothing_that_was_acked() {
 }
 
 #[test]
-fn a_power_cut_at_any_write_loses_nothing_that_a_checkpoint_has_covered() {
+fn power_cut_at_any_write_loses_no_checkpointed_record() {
     for_each_stop(0..6, |machine, scenario, context| {
         machine.crash();
         let records = machine.records().unwrap_or_else(|error| panic!("{context}: {error}"));
@@ -192,7 +192,7 @@ fn producers_survive_what_their_records_survive() {
 /// A power cut brings back index entries that a recovery has cut off, unless they were synced: above the recovery point
 /// they are not believed, but a segment that was sealed there is taken as its files say.
 #[test]
-fn an_index_that_a_recovery_has_cut_stays_cut_when_its_segment_is_sealed_at_the_recovery_point() {
+fn index_cut_by_a_recovery_stays_cut_when_its_segment_is_sealed() {
     let (mut sealed, mut torn) = (0, 0);
     for seed in 0..300 {
         let mut machine = Machine::new(seed, Machine::small_segments());

@@ -71,7 +71,7 @@ fn aside(cuts: u32, start: i64, end: i64) -> Aside {
 }
 
 #[test]
-fn what_a_cut_has_left_is_damaged_where_its_bytes_are() {
+fn damage_below_a_cut_is_found_in_the_segments() {
     let mut machine = cut_log(5);
     let (dir, paths) = (machine.partition_dir(), machine.log_paths());
     kill(&mut machine);
@@ -89,7 +89,7 @@ fn what_a_cut_has_left_is_damaged_where_its_bytes_are() {
 }
 
 #[test]
-fn what_came_after_a_cut_is_torn_where_its_bytes_are_in_the_segments_alone() {
+fn records_after_a_cut_are_a_torn_tail_in_segments_alone() {
     let mut machine = cut_log(5);
     let (dir, paths) = (machine.partition_dir(), machine.log_paths());
     let records = machine.records().unwrap();
@@ -120,7 +120,7 @@ fn a_log_that_lost_what_a_cut_had_left_is_damaged() {
 }
 
 #[test]
-fn what_lies_aside_from_before_a_cut_is_not_asked_for() {
+fn entries_aside_from_before_a_cut_are_not_asked_for() {
     for is_covered in [false, true] {
         let mut machine = cut_log(4);
         let dir = machine.partition_dir();
@@ -153,7 +153,7 @@ fn what_lies_aside_from_before_a_cut_is_not_asked_for() {
 }
 
 #[test]
-fn what_lies_aside_is_told_apart_by_the_cuts_before_it() {
+fn entries_aside_are_told_apart_by_the_cuts_before_them() {
     let mut machine = cut_log(5);
     let dir = machine.partition_dir();
     kill(&mut machine);

@@ -115,7 +115,7 @@ fn verification_finds_every_cut() {
 }
 
 #[test]
-fn a_log_cut_anywhere_is_corruption_and_the_error_names_the_file() {
+fn log_file_cut_anywhere_is_corruption_that_names_the_file() {
     let (mut machine, paths) = closed_log();
     for path in of_kind(&paths, "log") {
         let intact = machine.content(path);
@@ -129,7 +129,7 @@ fn a_log_cut_anywhere_is_corruption_and_the_error_names_the_file() {
 }
 
 #[test]
-fn an_index_flipped_cut_or_missing_is_rebuilt_and_no_record_is_lost() {
+fn flipped_cut_or_missing_index_is_rebuilt_without_loss() {
     let (mut machine, paths) = closed_log();
     for path in paths.iter().filter(|path| path.extension().unwrap() == "index") {
         let intact = machine.content(path);
@@ -216,7 +216,7 @@ fn files_of_another_partition_are_found() {
 }
 
 #[test]
-fn the_index_of_a_longer_segment_of_another_partition_is_made_anew() {
+fn index_of_another_partitions_longer_segment_is_made_anew() {
     let mut machine = Machine::new(1, LogConfig::default());
     machine.append_numbers(0, 3);
     let long = "x".repeat(10_000);
@@ -234,7 +234,7 @@ fn the_index_of_a_longer_segment_of_another_partition_is_made_anew() {
 
 /// With its index a segment has right checksums everywhere, so that an index made anew would vouch for it.
 #[test]
-fn a_segment_that_lies_in_the_directory_of_another_partition_is_not_served_there() {
+fn segment_in_another_partitions_directory_is_not_served_there() {
     let mut machine = Machine::new(1, Machine::small_segments());
     machine.append_numbers(0, 30);
     for number in 0..30 {

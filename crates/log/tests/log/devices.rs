@@ -71,7 +71,7 @@ fn a_dir_fails_with_the_first_use_that_meets_its_dead_device() {
 }
 
 #[test]
-fn a_read_that_meets_a_dead_device_fails_the_dir_and_one_of_a_bad_sector_does_not() {
+fn read_error_fails_the_dir_only_if_the_device_is_dead() {
     for is_dead in [false, true] {
         let pair = started();
         assert_eq!(pair.log(0).log_end_offset().unwrap(), Offset(3));
@@ -94,7 +94,7 @@ fn a_read_that_meets_a_dead_device_fails_the_dir_and_one_of_a_bad_sector_does_no
 }
 
 #[test]
-fn too_few_descriptors_for_an_index_are_not_taken_for_a_dead_device() {
+fn few_descriptors_for_an_index_are_not_taken_for_a_dead_device() {
     let pair = started();
     pair.append(0, &"x".repeat(10_000)).unwrap();
     pair.sim.fs.exhaust_descriptors(true);
@@ -118,7 +118,7 @@ fn a_dir_without_space_is_not_taken_for_a_dead_one() {
 }
 
 #[test]
-fn a_stop_that_meets_a_dead_device_stops_the_others_in_order_and_keeps_what_the_dead_one_needs() {
+fn stop_with_a_dead_device_closes_others_and_keeps_its_entries() {
     for settled in 0..4 {
         let pair = started();
         for number in 0..3 {
@@ -141,7 +141,7 @@ fn a_stop_that_meets_a_dead_device_stops_the_others_in_order_and_keeps_what_the_
 }
 
 #[test]
-fn a_stop_that_cannot_even_put_aside_what_a_dead_device_needs_says_so() {
+fn stop_that_cannot_put_aside_a_dead_devices_entries_fails() {
     let pair = started();
     pair.append(0, "more").unwrap();
     pair.sim.fs.set_space(Some(0));
@@ -182,7 +182,7 @@ fn take_directory_away(pair: &Pair) {
 }
 
 #[test]
-fn what_was_aside_before_its_dir_failed_takes_nobodys_room() {
+fn entries_aside_before_their_dir_failed_take_no_others_room() {
     let pair = Pair::new(StoreOptions { write_cache_bytes: 1, ..Machine::with_journal() });
     take_directory_away(&pair);
     for _ in 0..6 {
@@ -200,7 +200,7 @@ fn what_was_aside_before_its_dir_failed_takes_nobodys_room() {
 }
 
 #[test]
-fn what_a_dir_that_has_failed_leaves_in_memory_takes_no_room_from_a_partition_of_another() {
+fn failed_dirs_tails_take_no_room_from_partitions_of_another() {
     let pair = Pair::new(StoreOptions { write_cache_bytes: 3_000_000, ..Machine::with_journal() });
     take_directory_away(&pair);
     let append_to_dir = |dir| (0..6).for_each(|_| _ = pair.append(dir, &"x".repeat(200_000)).unwrap());
@@ -218,7 +218,7 @@ fn what_a_dir_that_has_failed_leaves_in_memory_takes_no_room_from_a_partition_of
 }
 
 #[test]
-fn a_partition_that_alone_cannot_be_written_to_takes_nothing_once_it_is_aside_and_the_others_go_on() {
+fn unwritable_partition_with_entries_aside_takes_nothing() {
     let pair = Pair::new(Machine::with_journal());
     let (sick, value) = (pair.log(0), "x".repeat(200_000));
     let well = pair.beside();
@@ -259,7 +259,7 @@ fn a_partition_that_alone_cannot_be_written_to_takes_nothing_once_it_is_aside_an
 /// The tail in memory has entries that a start has found in an earlier file of the journal. Settling them, or later
 /// ones in later files, fails at any write or sync.
 #[test]
-fn a_dir_that_fails_between_what_a_start_has_found_and_what_came_since_loses_neither() {
+fn dir_that_fails_while_settling_loses_no_old_or_new_entries() {
     let value = "x".repeat(60_000);
     let append_some = |pair: &Pair, from: usize| {
         for number in from..from + 8 {
@@ -301,7 +301,7 @@ fn a_dir_that_fails_between_what_a_start_has_found_and_what_came_since_loses_nei
 
 /// Another file system by a link in a log dir, or by a mount.
 #[test]
-fn what_a_checkpoint_says_of_a_partition_on_another_file_system_is_on_its_disk() {
+fn checkpoint_syncs_a_partition_on_another_file_system() {
     for is_topic in [false, true] {
         let mut machine = Machine::synced(1, &Machine::small_segments());
         let dir = machine.partition_dir();

@@ -100,7 +100,7 @@ fn retained_without_checkpoint() -> (Machine, Vec<(i64, String)>) {
 /// The checkpoint that replaces a damaged one is intact. It must not say that logs that were not opened since are
 /// empty.
 #[test]
-fn logs_that_were_not_opened_since_a_checkpoint_was_damaged_are_not_taken_for_new_ones() {
+fn unopened_logs_of_a_damaged_checkpoint_are_not_taken_for_new() {
     let (mut machine, expected) = retained_without_checkpoint();
     for round in 0..6 {
         let store = open(&machine.sim).unwrap();
@@ -135,7 +135,7 @@ fn logs_that_were_not_opened_since_a_checkpoint_was_damaged_are_not_taken_for_ne
 
 /// Once a log was opened and a checkpoint covers it, its torn tails are cut like any other's.
 #[test]
-fn a_log_that_was_looked_at_since_a_checkpoint_was_damaged_is_as_any_other() {
+fn log_opened_since_a_damaged_checkpoint_is_like_any_other() {
     let (mut machine, expected) = retained_without_checkpoint();
     machine.start().unwrap();
     assert_eq!(machine.records().unwrap(), expected);
@@ -159,7 +159,7 @@ fn a_log_that_was_looked_at_since_a_checkpoint_was_damaged_is_as_any_other() {
 /// Entries of the journal are settled into a log whose checkpoint was damaged, and a power cut leaves some of their
 /// bytes: the journal has them all, so nothing has to be judged.
 #[test]
-fn a_log_whose_checkpoint_was_damaged_is_covered_before_anything_is_settled_into_it() {
+fn log_of_a_damaged_checkpoint_is_covered_before_it_is_settled() {
     let mut machine = Machine::synced(1, &LogConfig::default());
     machine.append_numbers(0, 6);
     machine.store.take().unwrap().close().unwrap();
@@ -187,7 +187,7 @@ fn a_log_whose_checkpoint_was_damaged_is_covered_before_anything_is_settled_into
 }
 
 #[test]
-fn a_start_that_ends_before_recovery_makes_no_damaged_checkpoint_a_good_one() {
+fn start_that_ends_before_recovery_mends_no_damaged_checkpoint() {
     let mut machine = Machine::synced(1, &Machine::small_segments());
     machine.append_numbers(0, 6);
     machine.store().settle().unwrap();
@@ -213,7 +213,7 @@ fn a_start_that_ends_before_recovery_makes_no_damaged_checkpoint_a_good_one() {
 }
 
 #[test]
-fn handles_of_idle_partitions_stay_valid_after_their_files_were_closed() {
+fn idle_partitions_handles_stay_valid_after_their_files_closed() {
     let machine = Machine::new(1, Machine::small_segments());
     machine.append_numbers(0, 20);
     machine.try_append("record 20", stamp(9, 0)).unwrap();
@@ -309,7 +309,7 @@ fn a_failed_sync_makes_the_dir_fail_for_good_while_reads_go_on() {
 }
 
 #[test]
-fn what_a_failed_sync_has_lost_is_not_served_when_memory_has_forgotten_it_and_comes_back_with_a_start() {
+fn bytes_lost_by_a_failed_sync_are_not_served_until_a_start() {
     let mut machine = Machine::synced(1, &LogConfig::default());
     machine.append_numbers(0, 5);
     machine.store().settle().unwrap();
@@ -351,7 +351,7 @@ fn a_checkpoint_that_finds_no_descriptor_or_space_is_made_later() {
 }
 
 #[test]
-fn a_checkpoint_that_may_have_been_replaced_is_not_replaced_again() {
+fn checkpoint_that_may_have_been_replaced_is_not_replaced_again() {
     // The volume, the new file, the directory.
     for sync in 0..3 {
         let machine = Machine::new(1, LogConfig::default());
@@ -365,7 +365,7 @@ fn a_checkpoint_that_may_have_been_replaced_is_not_replaced_again() {
 
 /// Every write of a few appends with rolls, and of a checkpoint, fails in turn.
 #[test]
-fn a_write_that_the_disk_refuses_makes_the_dir_fail_and_loses_nothing_that_was_acked() {
+fn refused_write_fails_the_dir_and_loses_no_acked_record() {
     let mut failed_appends = 0;
     for write in 0.. {
         let mut machine = Machine::new(write, Machine::small_segments());
@@ -398,7 +398,7 @@ fn a_write_that_the_disk_refuses_makes_the_dir_fail_and_loses_nothing_that_was_a
 }
 
 #[test]
-fn a_log_start_whose_sync_failed_is_not_acked_and_not_tried_again() {
+fn log_start_whose_sync_failed_is_not_acked_and_not_retried() {
     let machine = Machine::new(1, LogConfig::default());
     machine.append_numbers(0, 5);
     machine.sim.fs.fail_sync_after(0);
@@ -434,7 +434,7 @@ fn several_dirs_hold_partitions_of_their_own() {
 }
 
 #[test]
-fn what_is_known_of_partitions_comes_from_memory_and_opens_none() {
+fn known_partitions_come_from_memory_and_none_is_opened() {
     let mut machine = Machine::new(1, Machine::small_segments());
     machine.append_numbers(0, 20);
     machine.store().checkpoint().unwrap();

@@ -66,7 +66,7 @@ fn assert_all_good(mut machine: Machine) {
 }
 
 #[test]
-fn what_compresses_better_in_the_topics_codec_stays_readable() {
+fn batch_that_the_topics_codec_compresses_better_stays_readable() {
     let machine = Machine::new(1, compacted(Some(Compression::Zstd)));
     let value = [noise(1000), vec![0; 2_000_000]].concat();
     let now = machine.now().0;
@@ -84,7 +84,7 @@ fn what_compresses_better_in_the_topics_codec_stays_readable() {
 }
 
 #[test]
-fn what_compresses_better_once_compaction_has_been_there_stays_readable() {
+fn batch_that_compresses_better_after_compaction_stays_readable() {
     for codec in [Compression::Gzip, Compression::Zstd] {
         let machine = Machine::new(1, compacted(None));
         let (now, zeros) = (machine.now().0, vec![0; 20_000_000]);
@@ -100,7 +100,7 @@ fn what_compresses_better_once_compaction_has_been_there_stays_readable() {
 }
 
 #[test]
-fn what_is_beyond_the_bound_is_left_alone_and_is_no_damage() {
+fn batch_beyond_the_bound_is_left_alone_and_is_no_damage() {
     let mut machine = Machine::new(1, compacted(None));
     let now = machine.now().0;
     // Only the server itself can append such a batch.

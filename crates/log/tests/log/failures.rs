@@ -16,7 +16,7 @@ use crate::machine::{Machine, batch_at, numbers, put};
 use crate::pair::{DIRS, Pair, synced};
 
 #[test]
-fn a_dir_that_has_failed_does_not_pin_the_journal_and_has_everything_after_the_next_start() {
+fn failed_dir_frees_the_journal_and_is_whole_after_a_start() {
     let mut pair = Pair::new(Machine::with_journal());
     pair.append_numbers(0, 0..3);
     pair.store.settle().unwrap();
@@ -77,7 +77,7 @@ fn a_failed_sync_of_names_in_a_swap_is_the_dirs_failure() {
 }
 
 #[test]
-fn a_write_that_fails_while_settling_fails_the_dir_and_loses_nothing() {
+fn failed_write_in_settling_fails_the_dir_and_loses_nothing() {
     let mut failed = 0;
     for write in 0.. {
         let mut machine = Machine::synced(write, &Machine::small_segments());
@@ -124,7 +124,7 @@ fn lose_what_the_disk_does_not_begin_with(count: u64, bug: Option<PlantedBug>) -
 }
 
 #[test]
-fn what_the_disk_does_not_begin_with_fails_the_dir_and_loses_nothing() {
+fn failed_write_back_fails_the_dir_and_loses_nothing() {
     let mut failed = 0;
     while lose_what_the_disk_does_not_begin_with(failed, None) {
         failed += 1;
@@ -137,7 +137,7 @@ fn what_the_disk_does_not_begin_with_fails_the_dir_and_loses_nothing() {
 }
 
 #[test]
-fn a_dir_that_fails_in_the_middle_of_recovery_has_everything_after_the_next_start() {
+fn dir_that_fails_in_recovery_is_whole_after_the_next_start() {
     let mut has_held = false;
     for writes in 0..12 {
         let pair = Pair::new(Machine::settled_at_start());
@@ -164,7 +164,7 @@ fn a_dir_that_fails_in_the_middle_of_recovery_has_everything_after_the_next_star
 }
 
 #[test]
-fn a_dir_that_dies_in_a_recovery_and_cannot_be_read_back_keeps_nothing_but_its_partitions_from_the_start() {
+fn unreadable_dir_that_dies_in_recovery_hinders_no_other() {
     let mut has_held = false;
     for writes in 0..12 {
         let pair = Pair::new(Machine::settled_at_start());
@@ -216,7 +216,7 @@ fn aside_bytes(sim: &SimEnv) -> u64 {
 }
 
 #[test]
-fn what_is_aside_for_a_dir_that_fails_at_every_start_is_put_aside_once() {
+fn entries_for_a_dir_that_fails_at_every_start_are_aside_once() {
     let first = PartitionId { topic: TopicId([6; 16]), index: 0 };
     let (at_start, later) = (Machine::settled_at_start(), Machine::with_journal());
     let cases = [
@@ -269,7 +269,7 @@ fn what_is_aside_for_a_dir_that_fails_at_every_start_is_put_aside_once() {
 }
 
 #[test]
-fn a_dir_that_fails_after_records_were_deleted_does_not_pin_the_journal() {
+fn dir_that_fails_after_deleted_records_frees_the_journal() {
     for deleted in [2, 4, 6] {
         let pair = Pair::new(Machine::with_journal());
         pair.append_numbers(0, 0..4);
@@ -292,7 +292,7 @@ fn a_dir_that_fails_after_records_were_deleted_does_not_pin_the_journal() {
 }
 
 #[test]
-fn what_was_aside_for_a_dir_is_not_forgotten_when_its_partition_turns_out_to_lack_something() {
+fn entries_aside_for_a_dir_stay_if_their_partition_lacks_some() {
     let pair = Pair::new(Machine::with_journal());
     pair.append_numbers(0, 0..6);
     pair.sim.fs.fail_sync_after(0);
@@ -329,7 +329,7 @@ fn what_was_aside_for_a_dir_is_not_forgotten_when_its_partition_turns_out_to_lac
 }
 
 #[test]
-fn much_of_one_partition_is_put_aside_in_files_that_a_start_can_read_one_by_one() {
+fn many_entries_are_put_aside_in_files_to_read_one_by_one() {
     let options = StoreOptions { journal: JournalOptions::with_bytes(256 << 20), ..Machine::with_journal() };
     let pair = Pair::new(options);
     let value = "x".repeat(500_000);
@@ -359,7 +359,7 @@ fn much_of_one_partition_is_put_aside_in_files_that_a_start_can_read_one_by_one(
 }
 
 #[test]
-fn a_log_that_a_failed_checkpoint_has_looked_at_is_not_closed_before_it_is_put_aside() {
+fn log_of_a_failed_checkpoint_stays_open_until_put_aside() {
     let pair = Pair::new(StoreOptions { open_logs_max: 1, ..Machine::with_journal() });
     pair.append_numbers(0, 0..6);
     let expected = pair.values(0);
@@ -379,7 +379,7 @@ fn a_log_that_a_failed_checkpoint_has_looked_at_is_not_closed_before_it_is_put_a
 }
 
 #[test]
-fn a_segment_that_cannot_be_cut_after_recovery_costs_nothing_that_the_journal_has() {
+fn segment_that_cannot_be_cut_after_recovery_costs_no_entries() {
     for (options, is_at_start) in [(Machine::with_journal(), false), (Machine::settled_at_start(), true)] {
         let pair = Pair::new(options);
         pair.append_numbers(0, 0..6);
@@ -411,7 +411,7 @@ fn a_segment_that_cannot_be_cut_after_recovery_costs_nothing_that_the_journal_ha
 }
 
 #[test]
-fn a_dir_that_fails_with_what_a_start_has_found_has_everything_after_the_next_start() {
+fn dir_that_fails_with_replayed_entries_is_whole_after_a_start() {
     for write in 0..2 {
         let mut pair = Pair::new(Machine::with_journal());
         pair.append_numbers(0, 0..3);
@@ -439,7 +439,7 @@ fn a_dir_that_fails_with_what_a_start_has_found_has_everything_after_the_next_st
 }
 
 #[test]
-fn a_batch_that_is_deleted_in_part_is_put_aside_whole_when_its_dir_fails_after_a_start() {
+fn partly_deleted_batch_is_put_aside_whole_for_a_failed_dir() {
     let pair = Pair::new(Machine::with_journal());
     for number in 0..5 {
         let records = [(0, &*format!("first {number}")), (0, &*format!("second {number}"))];

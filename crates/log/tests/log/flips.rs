@@ -282,11 +282,11 @@ fn damage_in_any_byte_of_a_segment_is_never_served() {
 }
 
 #[test]
-fn damage_in_any_byte_of_an_index_changes_nothing_that_is_served() {
+fn damage_in_any_byte_of_an_index_changes_no_served_record() {
     assert!(check_all(|path| has_extension(path, "index")) > 300);
 }
 
 #[test]
-fn damage_in_any_byte_of_a_log_dirs_own_files_is_found_or_harmless() {
+fn damage_in_any_byte_of_a_dirs_own_files_is_found_or_harmless() {
     assert!(check_all(|path| path.ends_with("checkpoint") || path.ends_with("log-starts")) > 400);
 }

@@ -25,7 +25,7 @@ fn deleted_records_stay_deleted_after_a_power_cut() {
 }
 
 #[test]
-fn offsets_are_not_given_again_below_a_log_start_that_outlived_its_records() {
+fn offsets_below_a_log_start_are_not_given_again() {
     for seed in 0..20 {
         let mut machine = Machine::new(seed, Machine::small_segments());
         machine.append_numbers(0, 3);
@@ -110,7 +110,7 @@ fn removed_files_go_in_time_though_the_wall_clock_is_set_back() {
 }
 
 #[test]
-fn retention_stops_at_the_high_watermark_and_at_the_last_checkpoint() {
+fn retention_stops_at_the_high_watermark_and_last_checkpoint() {
     let config = LogConfig { retention_bytes: Some(0), ..Machine::small_segments() };
     let machine = Machine::new(1, config);
     machine.append_numbers(0, 40);
@@ -155,7 +155,7 @@ fn an_idle_segment_is_rolled_when_its_time_has_come() {
 }
 
 #[test]
-fn the_active_segment_of_a_compacted_log_ends_in_time_for_the_longest_compaction_lag() {
+fn active_segment_of_a_compacted_log_ends_in_time_for_its_lag() {
     for (delete, compact, is_rolled) in [(false, true, true), (true, true, true), (true, false, false)] {
         let cleanup = CleanupPolicy { delete, compact };
         let config = LogConfig { cleanup, max_compaction_lag_ms: 1000, ..LogConfig::default() };

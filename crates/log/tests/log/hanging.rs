@@ -63,7 +63,7 @@ fn while_it_hangs(pair: &Pair, action: impl FnOnce()) {
 }
 
 #[test]
-fn a_dir_that_hangs_holds_up_neither_settling_nor_checkpoints_of_another() {
+fn hanging_dir_holds_up_no_settling_or_checkpoint_of_another() {
     let (pair, _) = hung();
     while_it_hangs(&pair, || {
         let hung_bytes = pair.store.write_cache().bytes();
@@ -114,7 +114,7 @@ fn a_dir_that_hangs_keeps_no_journal_from_being_used_again() {
 }
 
 #[test]
-fn what_was_put_aside_of_a_dir_that_hung_stays_until_a_checkpoint_covers_it() {
+fn entries_aside_for_a_hung_dir_stay_until_a_checkpoint() {
     let (pair, expected) = hung();
     while_it_hangs(&pair, || {
         pair.sim.clock.advance(Duration::from_secs(3));
@@ -130,7 +130,7 @@ fn what_was_put_aside_of_a_dir_that_hung_stays_until_a_checkpoint_covers_it() {
 }
 
 #[test]
-fn a_stop_leaves_a_dir_that_hangs_to_the_journal_and_closes_the_others() {
+fn stop_leaves_a_hanging_dir_to_the_journal_and_closes_others() {
     let (pair, expected) = hung();
     pair.append_numbers(0, 0..3);
     while_it_hangs(&pair, || {
@@ -184,7 +184,7 @@ fn leave(pair: &Pair, log: &PartitionLog) {
 }
 
 #[test]
-fn appends_without_a_journal_wait_for_no_disk_where_a_writer_has_them() {
+fn appends_that_are_left_to_a_writer_wait_for_no_disk() {
     let pair = Pair::new(Machine::with_journal());
     let [well, hung] = without_journal(&pair);
     for dir in [0, 1] {
@@ -232,7 +232,7 @@ fn while_a_write_takes_long_others_leave_theirs() {
 }
 
 #[test]
-fn what_was_left_and_could_not_be_written_is_lost_and_counts_no_more() {
+fn left_appends_that_cannot_be_written_are_lost_and_uncounted() {
     let pair = Pair::new(Machine::with_journal());
     let [_, log] = without_journal(&pair);
     pair.store.set_leaves(1, Leaves::Always);
@@ -309,7 +309,7 @@ fn a_partition_is_opened_while_a_checkpoint_takes_long() {
 }
 
 #[test]
-fn a_full_cache_beside_a_long_checkpoint_is_waited_for_and_a_hung_disk_told() {
+fn full_cache_waits_for_a_long_checkpoint_but_not_a_hung_disk() {
     let machine = with_small_cache(DurabilityLevel::SyncSync);
     let log = machine.log();
     let checkpoint = || machine.store().checkpoint().unwrap();

@@ -114,7 +114,7 @@ fn without_an_index_the_cut_is_where_offsets_have_a_gap() {
 }
 
 #[test]
-fn a_batch_whose_records_are_damaged_is_all_that_is_cut_before_what_follows() {
+fn damaged_records_are_cut_from_their_batch_on() {
     // One before another batch, and the last one, before an entry of the index.
     for (offset, intact) in [(9, 20), (RECORDS - 1, 0)] {
         let (machine, paths) = closed(one_segment());
@@ -130,7 +130,7 @@ fn a_batch_whose_records_are_damaged_is_all_that_is_cut_before_what_follows() {
 }
 
 #[test]
-fn a_cut_for_damaged_records_keeps_no_header_that_is_damaged_as_well() {
+fn cut_for_damaged_records_keeps_no_damaged_header() {
     let (machine, paths) = closed(Machine::spaced_entries());
     let last = paths.len() - 1;
     let held = batches(&machine, &paths[last]);
@@ -145,7 +145,7 @@ fn a_cut_for_damaged_records_keeps_no_header_that_is_damaged_as_well() {
 }
 
 #[test]
-fn a_header_that_keeps_readers_out_is_damage_although_it_lies_below_the_log_start() {
+fn header_that_keeps_readers_out_is_damage_below_the_log_start() {
     let (mut machine, paths) = closed(one_segment());
     let position = position_of(&machine, &paths[0], 2);
     machine.start().unwrap();
@@ -163,7 +163,7 @@ fn a_header_that_keeps_readers_out_is_damage_although_it_lies_below_the_log_star
 }
 
 #[test]
-fn a_raised_offset_that_a_read_has_found_is_found_at_every_start_until_it_is_cut() {
+fn raised_offset_found_by_a_read_is_found_at_starts_until_cut() {
     // Below the recovery point, and far above it.
     for bit in [4, 20] {
         for config in [Machine::spaced_entries(), one_segment()] {
@@ -198,7 +198,7 @@ fn killed_without_index() -> (Machine, PathBuf) {
 }
 
 #[test]
-fn a_start_without_an_index_takes_no_flipped_offset_below_the_checkpoint_for_the_logs_end() {
+fn start_without_an_index_takes_no_flipped_offset_for_the_end() {
     let (pristine, path) = killed_without_index();
     let synced = RECORDS - TAIL;
     for (offset, position) in batches(&pristine, &path) {
@@ -221,7 +221,7 @@ fn a_start_without_an_index_takes_no_flipped_offset_below_the_checkpoint_for_the
 }
 
 #[test]
-fn a_start_without_a_checkpoint_cuts_nothing_behind_a_flipped_offset() {
+fn start_without_a_checkpoint_cuts_nothing_at_a_flipped_offset() {
     let (pristine, path) = killed_without_index();
     let mut all = batches(&pristine, &path);
     // Behind the last one there is nothing to be cut, and a gap before it may come from a compaction.
@@ -241,7 +241,7 @@ fn a_start_without_a_checkpoint_cuts_nothing_behind_a_flipped_offset() {
 }
 
 #[test]
-fn an_index_that_is_made_anew_vouches_for_nothing_that_the_old_one_refutes() {
+fn new_index_vouches_for_no_batch_that_the_old_one_refutes() {
     for is_scrubbed in [false, true] {
         let mut machine = Machine::new(1, Machine::small_segments());
         machine.append_numbers(0, RECORDS);

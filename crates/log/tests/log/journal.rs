@@ -29,7 +29,7 @@ fn change_level(machine: &mut Machine, durability: DurabilityLevel) {
 }
 
 #[test]
-fn what_is_acked_is_read_from_memory_and_no_segment_is_touched() {
+fn acked_records_are_read_from_memory_without_a_segment() {
     let machine = Machine::synced(1, &Machine::small_segments());
     machine.append_numbers(0, 20);
     assert_eq!(machine.records().unwrap(), numbers(0, 20));
@@ -44,7 +44,7 @@ fn what_is_acked_is_read_from_memory_and_no_segment_is_touched() {
 }
 
 #[test]
-fn settling_moves_the_tail_into_segments_and_readers_notice_nothing() {
+fn settling_moves_the_tail_into_segments_unseen_by_readers() {
     let machine = Machine::synced(1, &Machine::small_segments());
     machine.append_numbers(0, 20);
     let (size, time) = (machine.log().size_bytes(), machine.now());
@@ -63,7 +63,7 @@ fn settling_moves_the_tail_into_segments_and_readers_notice_nothing() {
 }
 
 #[test]
-fn the_disk_has_begun_with_what_is_settled_when_a_checkpoint_syncs_it() {
+fn disk_has_begun_with_settled_bytes_before_a_checkpoint_syncs() {
     let options = StoreOptions { journal: JournalOptions::with_bytes(64 << 20), ..Machine::with_journal() };
     let config = LogConfig { durability: DurabilityLevel::SyncSync, ..LogConfig::default() };
     let machine = Machine::with_options(SimEnv::new(1), config, options);
@@ -108,7 +108,7 @@ fn append_during_write_backs(machine: &Machine, times: usize, told: &Arc<AtomicU
 }
 
 #[test]
-fn settling_leaves_to_the_next_time_what_comes_meanwhile_and_forgets_none_of_it() {
+fn settling_leaves_later_entries_to_the_next_time() {
     let options = StoreOptions { journal: JournalOptions::with_bytes(64 << 20), ..Machine::with_journal() };
     let config = LogConfig { durability: DurabilityLevel::SyncSync, ..LogConfig::default() };
     let machine = Machine::with_options(SimEnv::new(1), config, options);
@@ -126,7 +126,7 @@ fn settling_leaves_to_the_next_time_what_comes_meanwhile_and_forgets_none_of_it(
 }
 
 #[test]
-fn a_read_goes_on_from_the_last_segment_into_memory_as_far_as_it_may() {
+fn read_goes_on_from_the_last_segment_into_memory_to_its_limit() {
     let machine = Machine::synced(1, &LogConfig::default());
     (0..10).for_each(|_| _ = machine.append("of one size"));
     machine.store().settle().unwrap();
@@ -161,7 +161,7 @@ fn settled_and_killed() -> Machine {
 }
 
 #[test]
-fn recovery_writes_over_what_was_settled_and_gives_no_space_back_for_it() {
+fn recovery_writes_over_settled_bytes_without_freeing_space() {
     let whole = {
         let machine = settled_and_killed();
         machine.content(&machine.log_paths()[0])
@@ -186,7 +186,7 @@ fn recovery_writes_over_what_was_settled_and_gives_no_space_back_for_it() {
 }
 
 #[test]
-fn what_a_segment_held_beyond_the_journals_part_is_gone_once_that_is_written() {
+fn old_bytes_beyond_the_replay_are_cut_once_it_is_written() {
     for (options, is_at_start) in [(Machine::with_journal(), false), (Machine::settled_at_start(), true)] {
         let mut machine = settled_and_killed();
         let path = machine.log_paths().remove(0);
@@ -267,7 +267,7 @@ fn duplicates_are_found_wherever_the_first_of_them_is() {
 }
 
 #[test]
-fn a_duplicate_of_what_is_staged_is_found_and_one_write_takes_all() {
+fn duplicate_of_a_staged_batch_is_found_and_one_write_takes_all() {
     let machine = Machine::new(1, LogConfig::default());
     let log = machine.log();
     let stage = |sequence: i32| {
@@ -292,7 +292,7 @@ fn a_duplicate_of_what_is_staged_is_found_and_one_write_takes_all() {
 }
 
 #[test]
-fn what_was_staged_when_a_write_failed_is_lost_and_can_be_sent_again() {
+fn staged_batches_are_lost_with_a_write_and_can_be_sent_again() {
     let machine = Machine::new(1, Machine::small_segments());
     machine.try_append("record 0", stamp(9, 0)).unwrap();
     let log = machine.log();
@@ -340,7 +340,7 @@ impl LogObserver for Watching {
 }
 
 #[test]
-fn a_failed_journal_fails_what_waits_and_all_that_comes_while_other_levels_go_on() {
+fn failed_journal_fails_its_appends_and_other_levels_go_on() {
     let mut machine = Machine::synced(1, &LogConfig::default());
     machine.append_numbers(0, 3);
     let watching = Arc::new(Watching { advances: AtomicUsize::new(0), failures: AtomicUsize::new(0) });
@@ -424,7 +424,7 @@ fn the_level_of_a_log_that_has_nothing_but_a_log_start_changes() {
 }
 
 #[test]
-fn a_level_that_was_changed_while_the_server_was_down_is_reached_after_recovery() {
+fn level_changed_while_the_server_was_down_comes_after_recovery() {
     let mut machine = Machine::synced(1, &Machine::small_segments());
     machine.append_numbers(0, 6);
     machine.config = at_level(&machine.config, DurabilityLevel::AsyncAsync);
@@ -530,7 +530,7 @@ fn the_memory_of_a_deleted_partition_comes_back() {
 }
 
 #[test]
-fn a_level_that_would_lead_through_a_failed_journal_stays_and_appends_go_on() {
+fn level_stays_if_the_wanted_one_needs_a_failed_journal() {
     let mut machine = Machine::with_options(SimEnv::new(1), LogConfig::default(), Machine::with_journal());
     let synced = at_level(&machine.config, DurabilityLevel::SyncSync);
     machine.append_numbers(0, 1);
@@ -581,7 +581,7 @@ fn a_level_that_would_lead_through_a_failed_journal_stays_and_appends_go_on() {
 }
 
 #[test]
-fn what_a_killed_process_has_left_counts_as_synced_when_it_is() {
+fn records_of_a_killed_process_count_as_synced_after_a_sync() {
     let mut machine = Machine::with_options(SimEnv::new(1), LogConfig::default(), Machine::with_journal());
     machine.append_numbers(0, 3);
     let level = |machine: &Machine, wanted| machine.store().level_reached(ID, 0, wanted);
@@ -616,7 +616,7 @@ fn a_stop_in_order_syncs_what_a_killed_process_has_left() {
 }
 
 #[test]
-fn a_handle_that_outlives_its_store_keeps_nothing_from_the_next_one() {
+fn handle_that_outlives_its_store_does_not_hinder_the_next_one() {
     let mut machine = Machine::synced(1, &LogConfig::default());
     machine.append_numbers(0, 3);
     let held = machine.log();
@@ -631,7 +631,7 @@ fn a_handle_that_outlives_its_store_keeps_nothing_from_the_next_one() {
 /// The journal's entries end below the log start, because the log's end was lost with the power, and the level wants
 /// the segments. Appends must not go there while the next start would put the journal's entries before them.
 #[test]
-fn a_log_that_lost_its_end_below_its_start_keeps_what_is_acked_after_that() {
+fn log_that_lost_its_end_below_its_start_keeps_later_acks() {
     let mut count = 0;
     for seed in 0..40 {
         let options = StoreOptions { journal_async_write: true, ..Machine::with_journal() };
@@ -663,7 +663,7 @@ fn a_log_that_lost_its_end_below_its_start_keeps_what_is_acked_after_that() {
 }
 
 #[test]
-fn what_is_appended_while_a_level_changes_counts_in_the_write_cache() {
+fn append_during_a_level_change_counts_in_the_write_cache() {
     let mut machine = Machine::synced(1, &LogConfig::default());
     change_level(&mut machine, DurabilityLevel::AsyncAsync);
     machine.append_numbers(0, 3);
@@ -708,7 +708,7 @@ fn a_change_of_level_that_found_no_room_is_made_later() {
 }
 
 #[test]
-fn a_level_changes_although_a_checkpoint_could_not_be_written_before() {
+fn level_changes_after_a_checkpoint_that_could_not_be_written() {
     let mut failed = 0;
     for space in (0..400).step_by(10) {
         let mut machine = Machine::synced(1, &Machine::small_segments());
@@ -764,7 +764,7 @@ fn there_is_room_in_the_write_cache_once_all_tails_are_settled() {
 
 /// A group of the journal holds records of many partitions, and a slow client would keep all of it in memory.
 #[test]
-fn what_a_reader_holds_of_small_batches_is_memory_of_its_own() {
+fn small_batches_of_a_reader_have_memory_of_their_own() {
     let machine = Machine::synced(1, &LogConfig::default());
     let large = "x".repeat(10_000);
     for value in ["one", "two", &large, "three"] {

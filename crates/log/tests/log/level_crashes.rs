@@ -120,7 +120,7 @@ fn a_kill_takes_nothing_that_was_acked_at_any_level() {
 }
 
 #[test]
-fn a_power_cut_takes_nothing_that_was_acked_at_a_level_that_syncs() {
+fn power_cut_takes_no_record_acked_at_a_level_that_syncs() {
     for_each_stop(|machine, life, context| {
         machine.crash();
         check_found(machine, life, life.durable, context);
@@ -128,7 +128,7 @@ fn a_power_cut_takes_nothing_that_was_acked_at_a_level_that_syncs() {
 }
 
 #[test]
-fn recovering_again_finds_the_same_bytes_and_nothing_is_served_that_a_power_cut_could_take() {
+fn recovery_is_repeatable_and_serves_nothing_unsynced() {
     for_each_stop(|machine, life, context| {
         machine.crash();
         let end = machine.log().log_end_offset().unwrap().0;
@@ -144,7 +144,7 @@ fn recovering_again_finds_the_same_bytes_and_nothing_is_served_that_a_power_cut_
 }
 
 #[test]
-fn where_the_checkpoint_is_damaged_the_journal_takes_nothing_away_that_came_after_it() {
+fn journal_removes_no_later_records_of_a_damaged_checkpoint() {
     let mut machine = Machine::synced(1, &LogConfig::default());
     machine.append_numbers(0, 5);
     let durability = DurabilityLevel::AsyncAsync;

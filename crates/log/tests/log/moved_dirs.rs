@@ -79,7 +79,7 @@ fn check(sim: &SimEnv, paths: &[&str], dir: usize, what: &str) {
 }
 
 #[test]
-fn a_power_cut_at_any_moment_of_the_checkpoint_after_two_dirs_were_exchanged_loses_nothing_that_was_aside() {
+fn power_cut_after_an_exchange_of_dirs_loses_no_entries_aside() {
     for failed in 0..2 {
         let before = with_aside(failed);
         move_dir(&before, DIRS[0], "/away");
@@ -103,7 +103,7 @@ fn a_power_cut_at_any_moment_of_the_checkpoint_after_two_dirs_were_exchanged_los
 }
 
 #[test]
-fn a_new_dir_at_the_place_of_an_old_one_does_not_take_away_what_is_aside_for_that() {
+fn new_dir_at_an_old_ones_place_leaves_its_entries_aside() {
     let sim = with_aside(0);
     move_dir(&sim, DIRS[0], "/moved");
     let paths = ["/moved", DIRS[1], DIRS[0]];

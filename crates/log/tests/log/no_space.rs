@@ -63,7 +63,7 @@ fn retention_frees_space_where_no_name_can_change() {
 }
 
 #[test]
-fn a_power_cut_while_retention_removes_files_at_once_leaves_the_log_before_or_after() {
+fn power_cut_in_a_removal_of_files_leaves_the_old_or_new_log() {
     let (mut seen, mut is_whole, mut stop) = ([0, 0], false, 0);
     while !is_whole && stop < STOPS_MAX {
         let machine = full(small_log());
@@ -104,7 +104,7 @@ fn count(machine: &Machine, end: &str) -> usize {
 }
 
 #[test]
-fn retention_that_would_take_all_begins_with_what_needs_no_other_segment() {
+fn retention_of_all_begins_with_segments_that_need_no_successor() {
     for is_name_refused in [false, true] {
         let config = LogConfig {
             cleanup: DELETE,
@@ -135,7 +135,7 @@ fn retention_that_would_take_all_begins_with_what_needs_no_other_segment() {
 }
 
 #[test]
-fn retention_without_room_for_another_segment_leaves_the_last_one_to_be_appended_to() {
+fn retention_without_room_leaves_the_last_segment_for_appends() {
     let config = LogConfig {
         cleanup: DELETE,
         retention_ms: Some(1000),
@@ -173,7 +173,7 @@ fn full_with_one_segment() -> (Machine, LogConfig) {
 }
 
 #[test]
-fn retention_of_a_log_with_one_segment_needs_no_room_for_another() {
+fn retention_of_a_single_segment_needs_no_room_for_another() {
     for is_name_refused in [false, true] {
         let (mut machine, _) = full_with_one_segment();
         machine.sim.fs.refuse_renames(is_name_refused);
@@ -197,7 +197,7 @@ fn retention_of_a_log_with_one_segment_needs_no_room_for_another() {
 
 /// Files that retention has removed make room for others, too.
 #[test]
-fn a_log_without_a_segment_is_opened_where_the_disk_is_still_full() {
+fn log_without_a_segment_is_opened_on_a_full_disk() {
     for is_power_lost in [false, true] {
         let (mut machine, _) = full_with_one_segment();
         machine.sim.fs.fill_device(Some(DIR.as_ref()));
@@ -229,7 +229,7 @@ fn a_log_without_a_segment_is_opened_where_the_disk_is_still_full() {
 }
 
 #[test]
-fn a_power_cut_while_retention_removes_the_only_segment_leaves_the_log_before_or_after() {
+fn power_cut_in_a_single_segments_removal_leaves_old_or_new_log() {
     for is_name_refused in [false, true] {
         let (mut seen, mut is_whole, mut stop) = ([0, 0], false, 0);
         while !is_whole && stop < STOPS_MAX {
@@ -304,7 +304,7 @@ fn a_topic_is_deleted_where_no_name_can_change() {
 }
 
 #[test]
-fn a_deletion_that_a_power_cut_has_cut_short_is_finished_by_another_one() {
+fn deletion_that_a_power_cut_has_ended_is_finished_by_the_next() {
     for is_name_refused in [false, true] {
         let (mut is_whole, mut stop) = (false, 0);
         while !is_whole && stop < STOPS_MAX {

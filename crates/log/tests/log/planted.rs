@@ -221,7 +221,7 @@ fn a_journal_that_is_used_again_before_the_checkpoint_is_found() {
 }
 
 #[test]
-fn a_journal_that_is_used_again_before_what_a_start_has_found_is_settled_is_found() {
+fn journal_used_again_before_its_replay_is_settled_is_found() {
     let life = |is_early: bool| {
         survives(move |machine| {
             start(machine, Left::Nothing, false);
@@ -244,7 +244,7 @@ fn a_journal_that_is_used_again_before_what_a_start_has_found_is_settled_is_foun
 }
 
 #[test]
-fn a_recovery_that_believes_segments_above_the_recovery_point_is_found() {
+fn recovery_that_believes_unsynced_segments_is_found() {
     let life = |left: Left, is_believing: bool| {
         survives(move |machine| {
             start(machine, Left::Nothing, false);

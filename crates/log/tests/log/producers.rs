@@ -111,7 +111,7 @@ fn few_producers_need_no_file_of_their_own() {
 }
 
 #[test]
-fn many_producers_have_a_state_file_and_what_is_newer_is_in_the_checkpoint() {
+fn newer_producers_are_in_the_checkpoint_beside_a_state_file() {
     let mut machine = Machine::new(1, LogConfig::default());
     let mut sent = Sent::default();
     sent.round(&machine, 0..MANY).unwrap();
@@ -238,7 +238,7 @@ fn states_go_with_their_segments() {
 
 /// The checkpoint that would name a producer whose records are gone is lost as well.
 #[test]
-fn a_state_file_knows_the_producers_that_neither_the_log_nor_the_checkpoint_has() {
+fn state_file_has_producers_that_log_and_checkpoint_lack() {
     let config = LogConfig { retention_bytes: Some(0), ..Machine::small_segments() };
     let mut machine = Machine::new(1, config);
     let mut sent = Sent::default();

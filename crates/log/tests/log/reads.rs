@@ -64,7 +64,7 @@ fn a_read_keeps_to_its_limit_except_for_the_first_batch() {
 }
 
 #[test]
-fn a_large_range_is_a_range_of_the_file_and_a_small_one_is_in_memory() {
+fn large_range_is_one_of_the_file_and_a_small_one_is_in_memory() {
     let machine = Machine::new(1, LogConfig::default());
     machine.append_numbers(0, 200);
     let log = machine.log();
@@ -177,7 +177,7 @@ fn a_search_gives_way_after_each_batch_and_finds_the_same() {
 }
 
 #[test]
-fn a_search_goes_on_while_its_log_is_settled_appended_to_and_cut() {
+fn search_goes_on_while_its_log_is_settled_appended_to_and_cut() {
     let config = LogConfig { durability: DurabilityLevel::SyncSync, ..Machine::small_segments() };
     let machine = Machine::with_options(SimEnv::new(1), config, Machine::with_journal());
     let log = machine.log();

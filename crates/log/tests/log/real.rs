@@ -53,7 +53,7 @@ fn records_survive_a_restart_and_ranges_can_be_sent() {
 }
 
 #[test]
-fn a_partition_behind_a_link_is_known_without_a_checkpoint_and_can_be_deleted() {
+fn linked_partition_is_known_without_a_checkpoint_and_deletable() {
     let directory = tempfile::tempdir().unwrap();
     let dirs = [directory.path().join("logs")];
     let open = || LogStore::open(&Env::real(), &dirs, StoreOptions::default()).unwrap();
@@ -88,7 +88,7 @@ fn a_partition_behind_a_link_is_known_without_a_checkpoint_and_can_be_deleted() 
 }
 
 #[test]
-fn space_that_was_set_aside_shows_in_no_length_and_is_given_back() {
+fn allocated_space_shows_in_no_length_and_is_given_back() {
     let directory = tempfile::tempdir().unwrap();
     let dirs = [directory.path().join("logs")];
     let store = LogStore::open(&Env::real(), &dirs, StoreOptions::default()).unwrap();
@@ -153,7 +153,7 @@ fn readers_and_appenders_of_one_log_do_not_disturb_each_other() {
 }
 
 #[test]
-fn a_store_with_ten_thousand_partitions_opens_at_once_also_after_a_kill() {
+fn store_of_ten_thousand_partitions_opens_at_once_after_a_kill() {
     // Not on the real file system: there the many small files would take the time, and the test's descriptors.
     let sim = SimEnv::new(1);
     let dirs = [PathBuf::from("/logs")];

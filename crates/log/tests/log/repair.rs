@@ -76,7 +76,7 @@ fn an_intact_log_has_nothing_to_cut() {
 }
 
 #[test]
-fn a_damaged_tail_is_cut_at_the_first_damage_and_what_goes_is_kept() {
+fn damaged_tail_is_cut_at_its_first_damage_and_backed_up() {
     let (mut machine, paths) = closed_log(SimEnv::new(1));
     let last = paths.last().unwrap();
     let intact = machine.content(last);
@@ -127,7 +127,7 @@ fn intact_records_go_only_with_their_count() {
 }
 
 #[test]
-fn wherever_a_byte_is_flipped_the_repaired_log_is_a_prefix_of_what_was_written() {
+fn repaired_log_is_a_prefix_wherever_a_byte_is_flipped() {
     for config in [Machine::small_segments(), Machine::spaced_entries()] {
         let (machine, paths) = closed_log_of(SimEnv::new(1), config.clone());
         let pristine = image(&machine);
@@ -166,7 +166,7 @@ fn a_log_that_is_too_short_is_accepted_as_it_is() {
 }
 
 #[test]
-fn a_repair_that_was_cut_short_anywhere_is_brought_to_its_end_by_the_next() {
+fn repair_that_is_cut_short_anywhere_is_finished_by_the_next() {
     let damaged = |seed| {
         let (machine, paths) = closed_log(SimEnv::new(seed));
         flip(&machine, &paths[0], 200);
@@ -234,7 +234,7 @@ fn a_log_dir_in_use_or_not_stopped_in_order_is_refused() {
 }
 
 #[test]
-fn a_log_dir_whose_checkpoint_does_not_say_that_it_was_stopped_in_order_is_refused() {
+fn log_dir_without_a_clean_checkpoint_is_refused() {
     for is_there in [true, false] {
         let (mut machine, paths) = closed_log(SimEnv::new(1));
         flip(&machine, &paths[1], 100);
@@ -261,7 +261,7 @@ fn a_log_dir_whose_checkpoint_does_not_say_that_it_was_stopped_in_order_is_refus
 }
 
 #[test]
-fn what_the_next_start_puts_right_is_left_to_it() {
+fn repair_leaves_to_the_next_start_what_that_puts_right() {
     for has_checkpoint in [true, false] {
         let mut machine = Machine::new(1, Machine::small_segments());
         machine.append_numbers(0, 5);
@@ -313,7 +313,7 @@ fn damage_below_the_log_start_is_nothing_to_cut_for() {
 }
 
 #[test]
-fn a_log_that_is_damaged_below_its_start_as_well_is_cut_like_any_other() {
+fn log_with_damage_below_its_start_is_cut_like_any_other() {
     // In the records of the second batch, and in its header.
     for offset in [70, 16] {
         let (mut machine, paths) = closed_log(SimEnv::new(1));

@@ -44,7 +44,7 @@ fn an_intact_log_is_read_to_its_end_and_stays_as_it_is() {
 }
 
 #[test]
-fn the_scrub_finds_every_flipped_byte_of_a_sealed_segment_and_every_cut() {
+fn scrub_finds_every_flipped_byte_and_cut_of_a_sealed_segment() {
     let (pristine, paths) = Machine::reopened(Machine::small_segments(), RECORDS);
     let bytes = pristine.content(&paths[0]);
     for position in 0..bytes.len() {
@@ -60,7 +60,7 @@ fn the_scrub_finds_every_flipped_byte_of_a_sealed_segment_and_every_cut() {
 }
 
 #[test]
-fn what_is_flipped_after_it_was_read_is_found_by_the_scrub() {
+fn scrub_finds_a_byte_that_is_flipped_after_it_was_read() {
     let (machine, paths) = Machine::reopened(Machine::small_segments(), RECORDS);
     assert_eq!(machine.records().unwrap(), numbers(0, RECORDS));
     let intact = machine.content(&paths[0]);
@@ -102,7 +102,7 @@ fn damage_below_the_log_start_is_passed_over() {
 }
 
 #[test]
-fn damage_below_the_log_start_is_passed_over_by_who_looks_for_a_time_or_compacts() {
+fn lookup_by_time_and_compaction_pass_damage_below_the_start() {
     let cleanup = CleanupPolicy { delete: false, compact: true };
     let config =
         LogConfig { segment_bytes: 1000, index_interval_bytes: 300, cleanup, ..LogConfig::default() };
@@ -120,7 +120,7 @@ fn damage_below_the_log_start_is_passed_over_by_who_looks_for_a_time_or_compacts
 }
 
 #[test]
-fn a_batch_that_is_deleted_may_be_damaged_beside_one_that_is_not() {
+fn deleted_batch_may_be_damaged_beside_a_live_one() {
     let config = LogConfig { segment_bytes: 1000, ..LogConfig::default() };
     let (machine, paths) = Machine::reopened(config.clone(), RECORDS);
     machine.log().delete_records(Offset(3)).unwrap();
@@ -158,7 +158,7 @@ impl CleanerControl for RetentionMeanwhile<'_> {
 }
 
 #[test]
-fn what_is_found_in_a_segment_that_went_meanwhile_means_nothing() {
+fn finding_in_a_segment_that_went_meanwhile_means_nothing() {
     let (machine, paths) = Machine::reopened(Machine::small_segments(), RECORDS);
     flip(&machine, &paths[0], 100);
     let control = RetentionMeanwhile { machine: &machine, path: paths[0].clone(), calls: Cell::new(0) };
@@ -168,7 +168,7 @@ fn what_is_found_in_a_segment_that_went_meanwhile_means_nothing() {
 }
 
 #[test]
-fn a_read_that_finds_damage_takes_only_that_partition_offline_until_a_restart() {
+fn read_that_finds_damage_takes_only_that_partition_offline() {
     let (mut machine, paths) = Machine::reopened(Machine::small_segments(), RECORDS);
     let intact = machine.content(&paths[0]);
     // The base offset of a batch in the middle, which no CRC covers.
@@ -187,7 +187,7 @@ fn a_read_that_finds_damage_takes_only_that_partition_offline_until_a_restart() 
 }
 
 #[test]
-fn what_the_scrub_has_found_is_known_at_every_start_until_the_segment_is_restored_or_cut() {
+fn scrubs_finding_is_known_at_every_start_until_it_is_mended() {
     for (is_settled_by_cut, is_crash) in [(false, false), (false, true), (true, false)] {
         let (mut machine, paths) = Machine::reopened(Machine::small_segments(), RECORDS);
         let intact = machine.content(&paths[0]);
@@ -221,7 +221,7 @@ fn what_the_scrub_has_found_is_known_at_every_start_until_the_segment_is_restore
 }
 
 #[test]
-fn a_lookup_by_time_that_finds_damage_takes_the_partition_offline() {
+fn lookup_by_time_that_finds_damage_takes_the_partition_offline() {
     let config = LogConfig { index_interval_bytes: 1 << 20, ..Machine::small_segments() };
     let (machine, paths) = Machine::reopened(config, RECORDS);
     flip(&machine, &paths[0], 70);
@@ -257,7 +257,7 @@ impl CleanerControl for Counting {
 }
 
 #[test]
-fn what_compaction_compares_first_counts_as_read_and_a_stop_ends_it() {
+fn headers_compared_by_compaction_count_and_a_stop_ends_that() {
     let cleanup = CleanupPolicy { delete: false, compact: true };
     let (machine, paths) = Machine::reopened(LogConfig { cleanup, ..Machine::small_segments() }, RECORDS);
     let sealed = machine.content(&paths[0]).len() as u64;
@@ -272,7 +272,7 @@ fn what_compaction_compares_first_counts_as_read_and_a_stop_ends_it() {
 }
 
 #[test]
-fn compaction_that_finds_damage_takes_the_partition_offline_and_writes_nothing() {
+fn compaction_that_finds_damage_takes_the_partition_offline() {
     let config =
         LogConfig { cleanup: CleanupPolicy { delete: false, compact: true }, ..Machine::small_segments() };
     // The disk may have other bytes by now than were read before.

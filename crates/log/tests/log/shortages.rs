@@ -13,7 +13,7 @@ use riverrun_types::{DurabilityLevel, ErrorKind, LeaderEpoch, Offset, PartitionI
 use crate::machine::{Machine, batch_at, numbers, put};
 
 #[test]
-fn a_full_dir_refuses_appends_keeps_what_was_acked_and_goes_on_when_space_is_back() {
+fn full_dir_refuses_appends_and_goes_on_when_space_is_back() {
     let mut machine = Machine::synced(1, &Machine::small_segments());
     machine.append_numbers(0, 10);
     machine.store().checkpoint().unwrap();
@@ -32,7 +32,7 @@ fn a_full_dir_refuses_appends_keeps_what_was_acked_and_goes_on_when_space_is_bac
 }
 
 #[test]
-fn a_measurement_that_finds_more_room_wakes_who_settles_and_one_that_does_not_lets_him_sleep() {
+fn only_a_measurement_with_more_room_wakes_the_settler() {
     let machine = Machine::synced(1, &Machine::small_segments());
     let is_woken = || {
         machine.store().measure_space();
@@ -49,7 +49,7 @@ fn a_measurement_that_finds_more_room_wakes_who_settles_and_one_that_does_not_le
 }
 
 #[test]
-fn clients_leave_the_reserve_to_the_coordinator_and_get_space_back_by_themselves() {
+fn clients_leave_the_reserve_to_the_coordinator() {
     for durability in [DurabilityLevel::SyncSync, DurabilityLevel::AsyncAsync] {
         let config = LogConfig { durability, ..Machine::small_segments() };
         let options = StoreOptions { reserve_bytes: 4 << 20, ..Machine::with_journal() };
@@ -72,7 +72,7 @@ fn clients_leave_the_reserve_to_the_coordinator_and_get_space_back_by_themselves
 }
 
 #[test]
-fn a_start_in_the_reserve_leaves_it_to_the_coordinator_from_the_first_record_on() {
+fn start_in_the_reserve_leaves_it_to_the_coordinator_at_once() {
     for durability in [DurabilityLevel::SyncSync, DurabilityLevel::AsyncAsync] {
         let config = LogConfig { durability, ..Machine::small_segments() };
         let options = StoreOptions { reserve_bytes: 4 << 20, ..Machine::with_journal() };
@@ -112,7 +112,7 @@ fn retention_makes_space_where_nothing_can_be_settled() {
 }
 
 #[test]
-fn a_partition_that_recovery_had_no_room_for_is_back_when_there_is_some() {
+fn partition_without_room_in_recovery_comes_back_later() {
     let other = PartitionId { index: 1, ..crate::machine::ID };
     for space in [0, 300, 1000, 2000] {
         for settled in [0, 15, 30] {

@@ -57,7 +57,7 @@ fn a_start_makes_no_file_for_partitions_that_have_none_yet() {
 }
 
 #[test]
-fn what_a_start_keeps_in_memory_is_bounded_by_half_of_the_write_cache() {
+fn start_keeps_at_most_half_of_the_write_cache_in_memory() {
     for write_cache_bytes in [1, 1_000, 3_000, 20_000, 1 << 30] {
         let mut machine = Machine::synced(1, &Machine::small_segments());
         for number in 0..20 {
@@ -84,7 +84,7 @@ fn what_a_start_keeps_in_memory_is_bounded_by_half_of_the_write_cache() {
 }
 
 #[test]
-fn a_start_in_a_full_dir_serves_what_the_journal_has_and_settles_it_when_there_is_room() {
+fn start_in_a_full_dir_serves_entries_and_settles_them_later() {
     let mut machine = Machine::synced(1, &Machine::small_segments());
     machine.append_numbers(0, 10);
     machine.store().settle().unwrap();
@@ -129,7 +129,7 @@ fn ended(is_stopped_in_order: bool) -> Machine {
 }
 
 #[test]
-fn a_start_in_a_dir_without_space_for_a_checkpoint_reads_and_writes_when_there_is_some() {
+fn start_without_space_for_a_checkpoint_writes_later() {
     for is_stopped_in_order in [false, true] {
         let mut machine = ended(is_stopped_in_order);
         machine.start().unwrap();
@@ -157,7 +157,7 @@ fn a_start_in_a_dir_without_space_for_a_checkpoint_reads_and_writes_when_there_i
 }
 
 #[test]
-fn a_checkpoint_for_which_there_is_no_space_is_whole_wherever_a_start_ends() {
+fn checkpoint_without_space_stays_whole_wherever_a_start_ends() {
     for is_stopped_in_order in [false, true] {
         let mut is_over = false;
         for stop in 0..100 {
@@ -297,7 +297,7 @@ fn check_starts(life: &Life, sim: SimEnv, options: &StoreOptions, context: &str)
 }
 
 #[test]
-fn nothing_that_was_acked_is_lost_wherever_the_time_after_a_start_ends() {
+fn no_acked_record_is_lost_at_any_moment_after_a_start() {
     // In memory, partly there, and in the segments.
     for write_cache_bytes in [1 << 30, 4_000, 1] {
         let options = StoreOptions { write_cache_bytes, ..Machine::with_journal() };

@@ -564,7 +564,7 @@ fn number(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn what_was_acked_outlives_every_storm() {
+fn acked_records_outlive_every_storm() {
     if let Some(seed) = number("RIVERRUN_STORM_SEED") {
         return run(seed);
     }

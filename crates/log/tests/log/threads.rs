@@ -118,7 +118,7 @@ fn check(store: &LogStore, acked: &BTreeMap<(i32, i64), String>) {
 }
 
 #[test]
-fn everything_that_was_acked_is_there_once_while_tails_are_settled_and_levels_change() {
+fn acked_records_are_there_once_in_settling_and_level_changes() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path(), 1);
     let logs: Vec<_> = (0..PARTITIONS).map(|index| log(&store, index)).collect();

@@ -13,7 +13,7 @@ use crate::pair::{Pair, synced, values_of};
 const SMALL: i32 = 500;
 
 #[test]
-fn who_appends_much_waits_for_no_pass_over_very_many_small_partitions() {
+fn large_tail_waits_for_no_pass_over_many_small_ones() {
     let journal = JournalOptions::with_bytes(64 << 20);
     let pair = Pair::new(StoreOptions { write_cache_bytes: 3 << 20, journal, ..Machine::with_journal() });
     let log = |index| {

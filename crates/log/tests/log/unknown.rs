@@ -52,7 +52,7 @@ fn go_round(machine: &Machine) {
 }
 
 #[test]
-fn what_the_journal_has_of_a_partition_that_nobody_knows_is_kept_until_somebody_does() {
+fn entries_of_an_unknown_partition_are_kept_until_it_is_known() {
     for settled in [0, 3, 6] {
         let mut machine = Machine::synced(1, &LogConfig::default());
         for number in 0..6 {
@@ -86,7 +86,7 @@ fn what_the_journal_has_of_a_partition_that_nobody_knows_is_kept_until_somebody_
 }
 
 #[test]
-fn what_is_kept_of_an_unknown_partition_survives_a_power_cut_at_every_moment_of_the_start_that_brings_it_back()
+fn unknown_partitions_entries_survive_power_cuts_in_a_start()
  {
     for stop in 0.. {
         let mut machine = Machine::synced(1, &Machine::small_segments());
@@ -109,7 +109,7 @@ fn what_is_kept_of_an_unknown_partition_survives_a_power_cut_at_every_moment_of_
 }
 
 #[test]
-fn a_start_at_which_it_was_deleted_forgets_what_was_kept_of_a_partition() {
+fn start_forgets_the_kept_entries_of_a_deleted_partition() {
     let mut machine = Machine::synced(1, &LogConfig::default());
     machine.append_numbers(0, 6);
     start(&mut machine, forgotten);
@@ -122,7 +122,7 @@ fn a_start_at_which_it_was_deleted_forgets_what_was_kept_of_a_partition() {
 }
 
 #[test]
-fn a_journal_has_passed_what_was_deleted_once_no_start_would_find_it() {
+fn journal_has_passed_deleted_entries_once_no_start_finds_them() {
     let mut machine = Machine::synced(1, &LogConfig::default());
     let mut before = machine.store().mark_journals();
     assert!(machine.store().have_journals_passed(&mut before), "nothing was ever in it");
@@ -144,7 +144,7 @@ fn a_journal_has_passed_what_was_deleted_once_no_start_would_find_it() {
 }
 
 #[test]
-fn what_is_aside_for_a_log_dir_goes_also_if_the_dir_lies_elsewhere_since() {
+fn entries_aside_go_also_if_their_dir_lies_elsewhere_since() {
     let mut machine = Machine::synced(1, &LogConfig::default());
     machine.append_numbers(0, 6);
     machine.sim.fs.fail_sync_after(0);
@@ -172,7 +172,7 @@ fn what_is_aside_for_a_log_dir_goes_also_if_the_dir_lies_elsewhere_since() {
 }
 
 #[test]
-fn what_is_aside_for_a_log_dir_that_lies_elsewhere_stays_until_it_can_be_taken() {
+fn entries_aside_for_a_moved_dir_stay_until_it_takes_them() {
     let mut machine = Machine::synced(1, &LogConfig::default());
     machine.append_numbers(0, 6);
     machine.sim.fs.fail_sync_after(0);

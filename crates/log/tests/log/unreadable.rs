@@ -76,7 +76,7 @@ fn weights(machine: &Machine, path: &Path) -> Vec<(PathBuf, Weight)> {
 }
 
 #[test]
-fn all_but_the_batch_in_a_bad_sector_is_served_and_the_place_is_told_until_it_is_read_well() {
+fn bad_sector_is_reported_until_read_and_the_rest_is_served() {
     for from in [0, 30, 70] {
         let (machine, paths) = Machine::reopened(Machine::small_segments(), RECORDS);
         let position = break_batch(&machine, &paths[0], HIT, from);
@@ -99,7 +99,7 @@ fn all_but_the_batch_in_a_bad_sector_is_served_and_the_place_is_told_until_it_is
 }
 
 #[test]
-fn what_this_server_wrote_is_read_from_the_disk_before_the_place_is_forgotten() {
+fn own_bytes_are_read_from_disk_before_the_place_is_forgotten() {
     let machine = Machine::new(1, Machine::small_segments());
     machine.append_numbers(0, RECORDS);
     let path = machine.log_paths().remove(0);
@@ -131,7 +131,7 @@ fn a_log_that_was_closed_meanwhile_is_still_told_of() {
 }
 
 #[test]
-fn the_scrub_reads_the_other_segments_and_tells_what_it_could_not_read() {
+fn scrub_reports_unreadable_segments_and_reads_the_others() {
     let (machine, paths) = Machine::reopened(Machine::small_segments(), RECORDS);
     let position = break_batch(&machine, &paths[0], HIT, 70);
     let scrubbed = machine.log().scrub(Offset::ZERO, u64::MAX, &Unhindered).unwrap();
@@ -163,7 +163,7 @@ fn a_scrub_that_meets_a_dead_device_fails_its_log_dir() {
 }
 
 #[test]
-fn what_lies_below_the_log_start_is_nobodys_trouble() {
+fn bad_sector_below_the_log_start_does_no_harm() {
     let (machine, paths) = Machine::reopened(Machine::small_segments(), RECORDS);
     let position = break_batch(&machine, &paths[0], HIT, 70);
     meet(&machine, &paths[0], position);
@@ -191,7 +191,7 @@ fn a_place_is_forgotten_with_its_segment() {
 }
 
 #[test]
-fn compaction_cannot_take_a_place_that_it_cannot_read_and_forgets_it_with_the_segment() {
+fn compaction_keeps_a_bad_sector_until_the_segment_goes() {
     let cleanup = CleanupPolicy { delete: false, compact: true };
     let mut machine = Machine::new(1, LogConfig { cleanup, ..Machine::small_segments() });
     for _ in 0..RECORDS {
@@ -220,7 +220,7 @@ fn compaction_cannot_take_a_place_that_it_cannot_read_and_forgets_it_with_the_se
 }
 
 #[test]
-fn a_lookup_by_time_that_meets_a_bad_sector_takes_nothing_offline() {
+fn lookup_by_time_that_meets_a_bad_sector_takes_nothing_offline() {
     let (machine, paths) =
         Machine::reopened(LogConfig { index_interval_bytes: 1 << 20, ..Machine::small_segments() }, RECORDS);
     let position = break_batch(&machine, &paths[0], 0, 70);
@@ -231,7 +231,7 @@ fn a_lookup_by_time_that_meets_a_bad_sector_takes_nothing_offline() {
 }
 
 #[test]
-fn a_start_passes_a_bad_sector_below_the_checkpoint_and_waits_for_one_above_it() {
+fn start_passes_a_bad_sector_only_below_the_checkpoint() {
     for is_covered in [true, false] {
         let mut machine = Machine::new(1, Machine::small_segments());
         machine.append_numbers(0, RECORDS);
@@ -259,7 +259,7 @@ fn a_start_passes_a_bad_sector_below_the_checkpoint_and_waits_for_one_above_it()
 }
 
 #[test]
-fn a_partition_that_a_start_cannot_read_up_to_where_the_journal_goes_on_waits_alone_and_comes_back() {
+fn partition_unreadable_below_the_journals_entries_waits_alone() {
     let mut machine = Machine::synced(1, &Machine::small_segments());
     machine.append_numbers(0, 5);
     machine.store().checkpoint().unwrap();
@@ -283,7 +283,7 @@ fn a_partition_that_a_start_cannot_read_up_to_where_the_journal_goes_on_waits_al
 }
 
 #[test]
-fn a_partition_that_comes_back_in_vain_is_tried_again_after_pauses_that_grow() {
+fn partition_that_comes_back_in_vain_is_tried_in_growing_pauses() {
     let mut machine = Machine::synced(1, &Machine::small_segments());
     machine.append_numbers(0, 5);
     machine.store().checkpoint().unwrap();
@@ -326,7 +326,7 @@ fn an_index_with_a_bad_sector_is_made_anew() {
 }
 
 #[test]
-fn the_index_of_a_segment_that_is_appended_to_is_made_anew_where_it_cannot_be_read() {
+fn unreadable_index_of_the_active_segment_is_made_anew() {
     for position in [3, 50] {
         let (mut machine, paths) = Machine::reopened(Machine::small_segments(), RECORDS);
         let last = paths.last().unwrap();
@@ -363,7 +363,7 @@ fn an_index_stays_until_its_log_can_be_read() {
 }
 
 #[test]
-fn damage_that_was_found_before_is_not_taken_for_mended_where_it_cannot_be_read() {
+fn earlier_damage_that_cannot_be_read_is_not_taken_for_mended() {
     let (mut machine, paths) = Machine::reopened(Machine::small_segments(), RECORDS);
     let intact = machine.content(&paths[0]);
     let mut bytes = intact.clone();
@@ -404,7 +404,7 @@ fn verify_names_what_cannot_be_read_and_reads_all_else() {
 
 /// Records above the checkpoint after a kill are no torn tail if they cannot be read: the next start does not cut them.
 #[test]
-fn what_cannot_be_read_above_the_checkpoint_is_damage() {
+fn bad_sector_above_the_checkpoint_is_damage() {
     let mut machine = Machine::new(1, Machine::small_segments());
     machine.append_numbers(0, RECORDS);
     let path = machine.log_paths().remove(0);
@@ -415,7 +415,7 @@ fn what_cannot_be_read_above_the_checkpoint_is_damage() {
 }
 
 #[test]
-fn a_cut_goes_through_a_bad_sector_with_the_count_of_what_is_intact_behind_it() {
+fn cut_at_a_bad_sector_counts_the_intact_records_behind_it() {
     // Large enough for a sector to be a part of the batch only.
     let config = LogConfig { segment_bytes: 1_000_000, index_interval_bytes: 1, ..LogConfig::default() };
     for (has_index, is_header_hit) in [(true, false), (false, false), (true, true), (false, true)] {
@@ -460,7 +460,7 @@ fn a_cut_goes_through_a_bad_sector_with_the_count_of_what_is_intact_behind_it() 
 
 /// Only the headers tell which batches lie between two entries of the index.
 #[test]
-fn a_header_that_cannot_be_read_between_two_entries_is_no_damage_for_a_scrub_and_hides_what_follows_up_to_the_second()
+fn unreadable_header_hides_the_batches_up_to_the_next_entry()
  {
     let (mut machine, paths) = Machine::reopened(Machine::spaced_entries(), RECORDS);
     let position = break_batch(&machine, &paths[0], 1, 0);
@@ -511,7 +511,7 @@ fn a_checkpoint_and_log_starts_in_a_bad_sector_are_made_anew() {
 }
 
 #[test]
-fn an_entry_of_a_journal_in_a_bad_sector_is_refused_and_with_zeros_in_its_place_costs_its_own_partition() {
+fn journal_entry_in_a_bad_sector_costs_its_partition_alone() {
     let mut machine = Machine::synced(1, &LogConfig::default());
     let value = |number: i64| format!("{number}{}", "x".repeat(20_000));
     for number in 0..4 {

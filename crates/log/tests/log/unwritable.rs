@@ -75,7 +75,7 @@ fn assert_goes_on(pair: &Pair, logs: &[&PartitionLog]) {
 }
 
 #[test]
-fn a_busy_partition_that_alone_cannot_be_written_to_holds_up_nobody_and_loses_nothing() {
+fn busy_unwritable_partition_holds_up_no_other_partition() {
     let pair = pair();
     let (sick, beside, other) = (pair.log(0), pair.beside(), pair.log(1));
     take_directory_away(&pair, &sick);
@@ -113,7 +113,7 @@ fn a_busy_partition_that_alone_cannot_be_written_to_holds_up_nobody_and_loses_no
 }
 
 #[test]
-fn a_partition_that_can_be_written_to_again_goes_on_and_gives_back_the_room_that_it_took() {
+fn partition_goes_on_and_gives_room_back_once_it_is_writable() {
     let pair = pair();
     let (sick, other) = (pair.log(0), pair.log(1));
     let mut expected = vec![];
@@ -137,7 +137,7 @@ fn a_partition_that_can_be_written_to_again_goes_on_and_gives_back_the_room_that
 }
 
 #[test]
-fn of_more_than_there_is_room_for_beside_the_write_cache_as_much_leaves_it_as_there_is_room_for() {
+fn tails_leave_the_write_cache_only_as_far_as_room_beside_it() {
     let pair = pair();
     let (sick, other) = (pair.log(0), pair.log(1));
     take_directory_away(&pair, &sick);
@@ -153,7 +153,7 @@ fn of_more_than_there_is_room_for_beside_the_write_cache_as_much_leaves_it_as_th
 }
 
 #[test]
-fn a_stop_with_a_partition_that_cannot_be_written_to_names_the_file_and_loses_nothing() {
+fn stop_with_an_unwritable_partition_names_the_file() {
     let pair = pair();
     let (sick, other) = (pair.log(0), pair.log(1));
     take_directory_away(&pair, &sick);
@@ -178,7 +178,7 @@ fn a_stop_with_a_partition_that_cannot_be_written_to_names_the_file_and_loses_no
 }
 
 #[test]
-fn too_few_descriptors_refuse_nobody_before_the_write_cache_is_half_full() {
+fn few_descriptors_refuse_no_append_while_the_cache_has_room() {
     let pair = pair();
     let log = pair.log(0);
     end_segment(&pair, &log);

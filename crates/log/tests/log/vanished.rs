@@ -59,7 +59,7 @@ fn assert_only_it_is_offline(pair: &Pair, log: &PartitionLog, path: &Path) {
 type Spoil = fn(&dyn FileSystem, &Path, &Path);
 
 #[test]
-fn a_partition_whose_files_are_gone_or_replaced_goes_offline_alone() {
+fn partition_whose_files_are_gone_or_replaced_is_offline_alone() {
     let spoils: [(usize, Spoil); 5] = [
         (2, |fs, dir, _| fs.remove_dir_all(dir).unwrap()),
         (2, |fs, _, log| fs.remove_file(log).unwrap()),
@@ -106,7 +106,7 @@ fn a_checkpoint_says_nothing_of_what_was_removed_before_it() {
 }
 
 #[test]
-fn a_partition_that_lost_what_was_covered_stays_offline_after_a_stop_and_keeps_the_rest_aside() {
+fn partition_without_covered_files_stays_offline_after_a_stop() {
     let pair = pair();
     let log = with_segments(&pair);
     pair.append(0, "record 3").unwrap();
@@ -152,7 +152,7 @@ fn a_partition_that_was_renamed_takes_nothing_until_it_is_back() {
 }
 
 #[test]
-fn what_is_taken_away_while_it_is_settled_stays_in_the_journal() {
+fn log_taken_away_while_it_is_settled_stays_in_the_journal() {
     let pair = pair();
     let log = with_segments(&pair);
     pair.sim.fs.rename(&log.path(), AWAY.as_ref()).unwrap();
@@ -168,7 +168,7 @@ fn what_is_taken_away_while_it_is_settled_stays_in_the_journal() {
 }
 
 #[test]
-fn a_log_dir_that_is_gone_or_covered_fails_and_nothing_is_made_in_its_place() {
+fn log_dir_that_is_gone_or_covered_fails_and_is_not_made_anew() {
     let spoils: [fn(&dyn FileSystem); 5] = [
         |fs| fs.remove_dir_all("/one".as_ref()).unwrap(),
         |fs| fs.rename("/one".as_ref(), AWAY.as_ref()).unwrap(),
@@ -243,7 +243,7 @@ fn files_that_the_caller_keeps_in_a_log_dir_belong_to_it() {
 }
 
 #[test]
-fn a_topic_is_made_in_the_dir_that_was_opened_and_nothing_above_it() {
+fn topic_is_made_in_the_opened_dir_and_nothing_above_it() {
     let pair = Pair::new(StoreOptions { write_cache_bytes: 1, ..Machine::with_journal() });
     pair.sim.fs.rename("/one".as_ref(), AWAY.as_ref()).unwrap();
     assert!(pair.append(0, "no").is_err());
@@ -266,7 +266,7 @@ fn retention_and_deletion_are_no_vanishing() {
 }
 
 #[test]
-fn an_idle_partition_of_which_files_are_missing_does_not_seem_whole() {
+fn idle_partition_with_missing_files_does_not_seem_whole() {
     let pair = pair();
     let log = with_segments(&pair);
     let whole = || pair.store.seems_whole(log.id(), 0);
@@ -279,7 +279,7 @@ fn an_idle_partition_of_which_files_are_missing_does_not_seem_whole() {
 
 /// The log beside an index has everything to make it anew.
 #[test]
-fn an_index_that_is_taken_away_is_made_anew_wherever_it_is_needed() {
+fn index_that_is_taken_away_is_made_anew_when_it_is_needed() {
     let mut machine = Machine::new(1, Machine::small_segments());
     machine.append_numbers(0, 30);
     machine.store().checkpoint().unwrap();

@@ -51,7 +51,7 @@ fn appends_go_on_while_retention_makes_the_log_start_durable() {
 }
 
 #[test]
-fn what_is_appended_while_retention_takes_everything_stays() {
+fn append_while_retention_removes_everything_stays() {
     let config = LogConfig { retention_ms: Some(1000), ..Machine::small_segments() };
     let mut machine = Machine::new(1, config);
     machine.append_numbers(0, 30);
@@ -202,7 +202,7 @@ fn a_recovery_holds_up_nobody_but_who_wants_the_same_log() {
 }
 
 #[test]
-fn a_checkpoint_during_a_recovery_does_not_forget_what_was_recovered() {
+fn checkpoint_during_a_recovery_forgets_no_recovered_records() {
     let found = Unrecovered::new();
     let store = found.store.clone();
     found.open_during(move || store.checkpoint().unwrap());
@@ -235,7 +235,7 @@ fn a_deletion_waits_for_the_end_of_a_recovery() {
 }
 
 #[test]
-fn a_partition_that_is_brought_back_holds_up_nobody_who_asks_for_it() {
+fn partition_that_is_brought_back_holds_up_no_use_of_it() {
     let mut machine = Machine::synced(1, &Machine::small_segments());
     machine.append_numbers(0, 30);
     machine.try_append_to(PartitionId { index: 1, ..ID }, "other", ProducerStamp::NONE).unwrap();

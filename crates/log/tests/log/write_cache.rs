@@ -32,7 +32,7 @@ fn begin_append(log: &PartitionLog, bytes: usize) -> Result<(), AppendError> {
 }
 
 #[test]
-fn who_would_append_to_a_journal_without_space_is_refused_and_not_held_up() {
+fn producer_of_a_journal_without_space_is_refused_at_once() {
     let pair = pair();
     pair.append(0, "the journal has its first file").unwrap();
     let log = pair.log(0);
@@ -65,7 +65,7 @@ fn who_would_append_to_a_journal_without_space_is_refused_and_not_held_up() {
 }
 
 #[test]
-fn what_a_full_log_dir_keeps_in_the_write_cache_holds_up_nobody_who_appends_to_another() {
+fn full_dirs_tails_hold_up_no_producer_of_another_dir() {
     let pair = pair();
     let large = "x".repeat(VALUE_BYTES);
     for dir in [0, 1] {
@@ -102,7 +102,7 @@ fn fill_cache(pair: &Pair, dir: usize) {
 }
 
 #[test]
-fn for_each_log_dir_without_room_there_is_as_much_beside_the_write_cache_and_no_more() {
+fn each_dir_without_room_gets_bounded_room_beside_the_cache() {
     let pair = pair();
     for dir in [0, 1] {
         pair.append(dir, "the log has its files").unwrap();

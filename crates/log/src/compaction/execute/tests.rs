@@ -303,7 +303,7 @@ fn a_segment_in_which_nothing_changes_is_left_alone() {
 }
 
 #[test]
-fn a_group_of_which_nothing_stays_leaves_an_empty_batch_that_the_next_run_drops() {
+fn emptied_group_leaves_an_empty_batch_for_one_run() {
     let mut log = TestLog::new(&[&[&[("a", Some("1"))]], &[&[("a", Some("2"))]], &[&[("b", Some("1"))]]]);
     log.config.segment_bytes = 1;
     log.clean();
@@ -332,7 +332,7 @@ fn a_tombstone_outlives_its_retention_and_then_goes() {
 }
 
 #[test]
-fn a_full_map_cleans_as_far_as_it_knows_and_the_next_run_goes_on() {
+fn full_map_cleans_up_to_its_end_and_the_next_run_goes_on() {
     let keys: Vec<String> = (0..40).map(|key| format!("key {key}")).collect();
     let records: Vec<KeyValue<'_>> = keys.iter().map(|key| (key.as_str(), Some("1"))).collect();
     let again: Vec<KeyValue<'_>> = keys.iter().map(|key| (key.as_str(), Some("2"))).collect();
@@ -406,7 +406,7 @@ fn newest_of_overlapping() -> [(i64, String, Option<String>); 4] {
 }
 
 #[test]
-fn a_run_that_is_stopped_anywhere_leaves_a_right_log_and_its_dirty_point() {
+fn stopped_run_leaves_a_right_log_and_its_dirty_point() {
     let newest = newest_of_overlapping();
     let mut stopped = 0;
     for looks in 0..20 {
@@ -474,7 +474,7 @@ fn leftovers(log: &TestLog) -> Vec<String> {
 }
 
 #[test]
-fn a_shortage_at_any_call_leaves_nothing_behind_that_is_not_used() {
+fn shortage_at_any_call_leaves_no_unused_file() {
     let newest = newest_of_overlapping();
     let calls_of = |log: &TestLog| {
         let before = log.sim.fs.calls();
@@ -528,7 +528,7 @@ fn the_disk_takes_a_cleaned_segment_before_its_sync() {
 }
 
 #[test]
-fn whatever_room_there_is_the_reserve_is_kept_and_what_had_none_is_gone() {
+fn run_keeps_the_reserve_in_any_room_and_leaves_no_files() {
     const RESERVE: u64 = 10_000;
     let mut outcomes = [0, 0];
     for room_kb in (0..1500).step_by(50) {
@@ -572,7 +572,7 @@ impl CleanerControl for Others {
 }
 
 #[test]
-fn room_that_others_take_meanwhile_ends_the_run_before_the_reserve() {
+fn run_ends_before_the_reserve_when_others_take_its_room() {
     let mut log = large_log();
     log.sim.fs.set_space(Some(3_600_000));
     let room = Room { sim: log.sim.clone(), reserve: 1_000_000, floor: Rc::default() };

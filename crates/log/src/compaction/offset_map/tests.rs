@@ -23,7 +23,7 @@ fn a_full_map_takes_no_new_key_but_still_updates_known_ones() {
 }
 
 #[test]
-fn a_map_is_no_larger_than_its_keys_need_and_never_larger_than_its_budget() {
+fn map_is_no_larger_than_its_keys_or_its_budget() {
     for (slots, keys_max, load_factor) in
         [(1_000_000, 100, 0.9), (1_000_000, 100, 0.1), (1_000_000, 0, 0.9), (64, 1_000_000, 0.9), (0, 0, 2.0)]
     {

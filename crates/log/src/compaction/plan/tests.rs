@@ -41,7 +41,7 @@ fn assess_rows(
 }
 
 #[test]
-fn bytes_below_the_dirty_point_are_clean_and_the_active_segment_counts_nowhere() {
+fn active_segment_counts_as_neither_clean_nor_cleanable() {
     let cases = [
         // (first dirty, log start, high watermark) -> (dirty from, to, clean bytes, cleanable bytes)
         ((None, 0, 50), (0, 40, 0, 1000)),
@@ -75,7 +75,7 @@ fn bytes_below_the_dirty_point_are_clean_and_the_active_segment_counts_nowhere()
 }
 
 #[test]
-fn a_log_is_due_above_the_ratio_or_when_a_record_waited_too_long() {
+fn log_is_due_above_the_ratio_or_when_a_record_waited_too_long() {
     let config = |ratio: f64, max_lag_ms: u64| LogConfig {
         min_cleanable_dirty_ratio: ratio,
         max_compaction_lag_ms: max_lag_ms,
@@ -152,7 +152,7 @@ fn segments_are_joined_up_to_the_segment_size() {
 }
 
 #[test]
-fn a_group_never_spans_more_offsets_than_a_relative_one_can_hold() {
+fn group_spans_no_more_offsets_than_a_relative_one_can_hold() {
     let mut wide = segments(&[(1, 0), (1, 0), (1, 0), (1, 0)]);
     wide[1].end_offset = Offset(i64::from(i32::MAX));
     wide[2].base_offset = Offset(i64::from(i32::MAX));

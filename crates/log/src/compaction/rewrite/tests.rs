@@ -81,7 +81,7 @@ fn a_batch_whose_records_all_stay_keeps_its_bytes() {
 }
 
 #[test]
-fn superseded_records_go_and_the_others_keep_offset_time_codec_and_epoch() {
+fn superseded_records_go_and_others_keep_all_their_fields() {
     for compression in Compression::ALL {
         let options = BatchOptions { compression, ..BatchOptions::default() };
         let bytes = batch(10, options, &[(A, V), (B, V), (A, Some(b"newer"))]);
@@ -113,7 +113,7 @@ fn records_without_a_key_go_and_are_counted() {
 }
 
 #[test]
-fn what_the_map_does_not_cover_stays_record_by_record() {
+fn records_beyond_the_map_stay_one_by_one() {
     let beyond = batch(100, BatchOptions::default(), &[(A, V), (A, V), (None, V)]);
     assert_eq!(run(&beyond, &[(b"a", 101)]).0, Rewritten::Kept);
     // The map ends inside this batch, at 100.
@@ -126,7 +126,7 @@ fn what_the_map_does_not_cover_stays_record_by_record() {
 }
 
 #[test]
-fn a_tombstone_starts_its_horizon_at_its_first_compaction_and_goes_when_it_is_reached() {
+fn tombstone_goes_at_the_horizon_that_its_first_compaction_sets() {
     let bytes = batch(10, BatchOptions::default(), &[(A, None), (B, V)]);
     let map = map(&[(b"a", 10), (b"b", 11)]);
     let nobody = BTreeMap::new();

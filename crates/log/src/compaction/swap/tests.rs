@@ -80,7 +80,7 @@ fn the_cleaned_segment_takes_the_place_of_the_group() {
 }
 
 #[test]
-fn what_was_not_finished_is_removed() {
+fn unfinished_files_are_removed() {
     let sim = prepare(1, "cleaned");
     assert!(recover(&*sim.fs, Path::new(DIR)).unwrap());
     assert_eq!(contents(&sim), old());
@@ -94,7 +94,7 @@ fn what_was_not_finished_is_removed() {
 
 /// Each call of an install is refused in turn, as for want of memory, in a process that goes on.
 #[test]
-fn a_shortage_at_any_call_leaves_the_old_segments_and_nothing_else_or_a_swap_that_can_be_finished() {
+fn shortage_at_any_call_leaves_old_segments_or_a_swap_to_finish() {
     let dir = Path::new(DIR);
     let whole = prepare(1, "cleaned");
     let before = whole.fs.calls();
@@ -190,7 +190,7 @@ fn kill_everywhere(cleaned: &str) {
 }
 
 #[test]
-fn a_kill_at_any_operation_leaves_the_old_segments_or_the_new_one() {
+fn kill_at_any_operation_leaves_the_old_segments_or_the_new_one() {
     for cleaned in ["cleaned", ""] {
         kill_everywhere(cleaned);
     }
@@ -198,7 +198,7 @@ fn a_kill_at_any_operation_leaves_the_old_segments_or_the_new_one() {
 
 /// A kill leaves names that no sync has covered, and the power may fail while the next start goes on from them.
 #[test]
-fn a_power_cut_after_a_kill_leaves_the_old_segments_or_the_new_one() {
+fn power_cut_after_a_kill_leaves_old_segments_or_the_new_one() {
     for (stop, stop_again) in (0..=13).flat_map(|stop| (0..=13).map(move |again| (stop, again))) {
         let sim = prepare(1, "cleaned");
         sim.fs.stop_after(stop);
@@ -269,7 +269,7 @@ fn check_all_states(cleaned: &str, bug: Option<PlantedBug>) -> Result<[usize; 2]
 }
 
 #[test]
-fn every_state_that_a_power_cut_may_leave_recovers_to_the_old_segments_or_the_new_one() {
+fn every_state_of_a_power_cut_has_old_segments_or_the_new_one() {
     for cleaned in ["cleaned", ""] {
         let [old, new] = check_all_states(cleaned, None).unwrap();
         assert!(old > 10 && new > 10, "both outcomes occur: {old} and {new}");
@@ -277,7 +277,7 @@ fn every_state_that_a_power_cut_may_leave_recovers_to_the_old_segments_or_the_ne
 }
 
 #[test]
-fn a_swap_that_left_out_the_syncs_of_its_directory_would_be_found_out() {
+fn swap_without_syncs_of_its_directory_is_found_out() {
     check_all_states("cleaned", Some(PlantedBug::SkippedDirectorySync)).unwrap_err();
 }
 

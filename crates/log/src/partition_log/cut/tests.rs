@@ -384,7 +384,7 @@ fn mistakes_that_are_planted_in_cuts_are_found_out() {
 }
 
 #[test]
-fn a_cut_below_the_start_is_refused_and_one_at_the_end_changes_nothing() {
+fn cut_below_the_start_is_refused_and_one_at_the_end_is_a_no_op() {
     let mut machine = Machine::start(SimEnv::new(1), Way::Journal).unwrap();
     let mut life = Life::default();
     life.append(&mut machine, 2, &[1, 1, 1, 1]).unwrap();
@@ -403,7 +403,7 @@ fn a_cut_below_the_start_is_refused_and_one_at_the_end_changes_nothing() {
 }
 
 #[test]
-fn what_was_appended_beyond_a_cut_counts_as_lost() {
+fn append_beyond_a_cut_counts_as_lost() {
     let machine = Machine::start(SimEnv::new(1), Way::Journal).unwrap();
     let value = |number: i32| [format!("record {number}")];
     let before = machine.append(&value(0), ProducerStamp::NONE).unwrap();

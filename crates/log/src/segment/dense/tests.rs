@@ -100,7 +100,7 @@ fn read(log: &PartitionLog, patience: Patience) -> Result<Offset, ReadError> {
 }
 
 #[test]
-fn a_read_far_from_its_index_waits_in_slices_until_that_is_dense() {
+fn read_far_from_its_index_waits_in_slices_for_a_dense_one() {
     let (sim, path) = two_segments();
     let dense = index_of(&sim, &path);
     make_sparse(&sim, &path);

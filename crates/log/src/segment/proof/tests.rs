@@ -102,13 +102,13 @@ fn served_flips(believes: bool) -> usize {
 }
 
 #[test]
-fn no_flipped_byte_is_served_and_a_log_that_does_not_look_is_found_out() {
+fn flipped_bytes_are_not_served_and_the_planted_bug_is_found() {
     assert_eq!(served_flips(false), 0);
     assert!(served_flips(true) > 50);
 }
 
 #[test]
-fn what_was_right_once_is_not_looked_at_again_and_what_was_written_since_needs_no_look() {
+fn proved_and_newly_written_ranges_are_not_proved_again() {
     let (sim, path) = small_log();
     let store = open(&sim);
     let log = partition(&store);
@@ -123,7 +123,7 @@ fn what_was_right_once_is_not_looked_at_again_and_what_was_written_since_needs_n
 }
 
 #[test]
-fn what_has_left_memory_is_looked_at_again_once_its_segment_is_complete() {
+fn evicted_range_is_proved_again_once_its_segment_is_complete() {
     let sim = SimEnv::new(1);
     let store = open(&sim);
     let config = LogConfig { segment_bytes: 250, ..LogConfig::default() };

@@ -94,7 +94,7 @@ fn some_partitions_are_covered_while_a_pass_over_all_goes_on() {
 }
 
 #[test]
-fn the_checkpoints_of_a_start_and_of_a_stop_do_not_rest_between_partitions() {
+fn checkpoints_of_start_and_stop_do_not_rest() {
     let sim = SimEnv::new(1);
     let store = open(&sim);
     recover(&store);
@@ -124,7 +124,7 @@ fn the_checkpoints_of_a_start_and_of_a_stop_do_not_rest_between_partitions() {
 }
 
 #[test]
-fn what_was_deleted_while_a_checkpoint_was_made_is_not_remembered() {
+fn partition_deleted_during_a_checkpoint_is_not_remembered() {
     let sim = SimEnv::new(1);
     let store = open(&sim);
     recover(&store);
@@ -142,7 +142,7 @@ fn what_was_deleted_while_a_checkpoint_was_made_is_not_remembered() {
 }
 
 #[test]
-fn what_was_deleted_while_its_records_were_deleted_is_not_remembered() {
+fn partition_deleted_during_a_log_start_move_is_not_remembered() {
     let sim = SimEnv::new(1);
     let store = open(&sim);
     recover(&store);
@@ -195,7 +195,7 @@ fn running(sim: &SimEnv) -> (LogStore, Arc<PartitionLog>) {
 }
 
 #[test]
-fn a_move_of_a_log_start_fails_if_its_dir_does_while_it_is_synced() {
+fn log_start_move_fails_if_its_dir_fails_during_the_sync() {
     let sim = SimEnv::new(1);
     let (_store, log) = running(&sim);
     let (dir, fs) = (log.dir().clone(), sim.fs.clone());
@@ -208,7 +208,7 @@ fn a_move_of_a_log_start_fails_if_its_dir_does_while_it_is_synced() {
 }
 
 #[test]
-fn a_power_cut_during_a_look_at_the_device_spares_what_was_synced() {
+fn power_cut_during_a_look_at_the_device_spares_synced_files() {
     for seed in 0..20 {
         let sim = SimEnv::new(seed);
         sim.fs.tear_blocks(true);
@@ -225,7 +225,7 @@ fn a_power_cut_during_a_look_at_the_device_spares_what_was_synced() {
 }
 
 #[test]
-fn a_dir_without_the_file_for_looks_gets_one_and_its_content_is_nobodys_concern() {
+fn dir_without_the_device_file_gets_one_of_any_content() {
     let sim = SimEnv::new(1);
     let path = Path::new("/logs/device-check");
     open(&sim).close().unwrap();
@@ -245,7 +245,7 @@ fn a_dir_without_the_file_for_looks_gets_one_and_its_content_is_nobodys_concern(
 
 /// A file that is missing or not writable, and too few descriptors, are not the device's fault.
 #[test]
-fn one_file_that_cannot_be_opened_to_be_written_does_not_fail_its_dir() {
+fn file_that_cannot_be_opened_for_writing_fails_no_dir() {
     let sim = SimEnv::new(1);
     let (_store, log) = running(&sim);
     let (dir, index) = (log.dir(), log.path().join("00000000000000000000.index"));
@@ -288,7 +288,7 @@ fn nobody_waits_for_the_writer_while_the_disk_is_told_to_begin() {
 }
 
 #[test]
-fn a_checkpoint_believes_no_sync_beside_which_the_disk_did_not_begin() {
+fn checkpoint_believes_no_sync_beside_a_failed_write_back() {
     let sim = SimEnv::new(1);
     let store = open(&sim);
     recover(&store);
@@ -321,7 +321,7 @@ fn a_checkpoint_believes_no_sync_beside_which_the_disk_did_not_begin() {
 }
 
 #[test]
-fn a_checkpoint_believes_no_volume_that_does_not_say_what_was_lost() {
+fn checkpoint_believes_no_volume_that_hides_lost_writes() {
     let sim = SimEnv::new(1);
     sim.fs.silence_volumes(true);
     let (store, log) = running(&sim);
@@ -342,7 +342,7 @@ fn a_checkpoint_believes_no_volume_that_does_not_say_what_was_lost() {
 }
 
 #[test]
-fn a_segment_that_cannot_be_opened_to_be_synced_is_covered_by_a_later_checkpoint() {
+fn segment_that_cannot_be_opened_for_a_sync_is_covered_later() {
     let sim = SimEnv::new(1);
     sim.fs.silence_volumes(true);
     let (store, log) = running(&sim);
@@ -371,7 +371,7 @@ fn a_segment_that_cannot_be_opened_to_be_synced_is_covered_by_a_later_checkpoint
 /// A read finds damage in a dir that has failed: it is left to the next start, which has the journal, and nothing is
 /// written there.
 #[test]
-fn damage_that_is_found_in_a_dir_that_has_failed_is_not_written_down_there() {
+fn damage_in_a_failed_dir_is_not_written_down_there() {
     for has_failed in [false, true] {
         let sim = SimEnv::new(1);
         let (_store, log) = running(&sim);
@@ -387,7 +387,7 @@ fn damage_that_is_found_in_a_dir_that_has_failed_is_not_written_down_there() {
 }
 
 #[test]
-fn an_index_that_is_damaged_is_rebuilt_in_memory_in_a_dir_that_has_failed() {
+fn damaged_index_in_a_failed_dir_is_rebuilt_in_memory() {
     for has_failed in [false, true] {
         let sim = SimEnv::new(1);
         let store = open(&sim);

@@ -95,7 +95,7 @@ fn names(sim: &SimEnv, dir: &Path, suffix: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_start_that_is_refused_for_a_later_file_of_the_journal_removes_no_segment() {
+fn start_refused_for_a_later_journal_file_removes_no_segment() {
     for is_given_up in [false, true] {
         let sim = SimEnv::new(1);
         settled_and_killed(&sim, SEGMENT_BYTES);
@@ -146,7 +146,7 @@ fn flip(sim: &SimEnv, path: &Path, position: u64) {
 }
 
 #[test]
-fn what_is_damaged_in_a_later_file_of_the_journal_stays_in_the_segments() {
+fn record_damaged_in_a_later_journal_file_stays_in_the_segments() {
     // In many segments, which a replay removes, and in one, which it would cut when it turns to another.
     for (segment_bytes, write_cache_bytes) in [(SEGMENT_BYTES, 1 << 30), (SEGMENT_BYTES, 1), (1 << 30, 1)] {
         let sim = SimEnv::new(1);
@@ -178,7 +178,7 @@ fn what_is_damaged_in_a_later_file_of_the_journal_stays_in_the_segments() {
 /// As after a change of the journals' number and a kill: one has the entries that a checkpoint covers, and the other
 /// the later ones.
 #[test]
-fn what_is_damaged_in_a_journal_stays_in_the_segments_whatever_is_damaged_in_the_next_one() {
+fn record_damaged_in_a_journal_stays_beside_damage_in_the_next() {
     let sim = SimEnv::new(1);
     let covered = 4;
     let store = open_in(&sim, &["/covered"], 1 << 30);
@@ -240,7 +240,7 @@ fn damage_entry(sim: &SimEnv, offset: i64, cuts: u32) {
 }
 
 #[test]
-fn what_was_cut_is_no_loss_where_the_journal_has_it_damaged() {
+fn cut_record_is_no_loss_if_the_journal_has_it_damaged() {
     // Filled again with fewer records than before, and with more.
     for (before, after) in [(18, 12), (12, 20)] {
         let sim = SimEnv::new(1);
@@ -259,7 +259,7 @@ fn what_was_cut_is_no_loss_where_the_journal_has_it_damaged() {
 }
 
 #[test]
-fn what_came_after_a_cut_and_is_damaged_in_the_journal_stays_in_the_segments() {
+fn record_after_a_cut_damaged_in_the_journal_stays_in_segments() {
     for is_other_damaged in [false, true] {
         let sim = SimEnv::new(1);
         cut_and_killed(&sim, 12, 20);

@@ -81,7 +81,7 @@ fn fill_journal(store: &LogStore, log: &PartitionLog) {
 }
 
 #[test]
-fn a_level_changes_although_what_comes_before_it_fills_the_journal() {
+fn level_changes_although_earlier_entries_fill_the_journal() {
     let sim = SimEnv::new(1);
     let store = open(&sim);
     let (log, other) = (synced(&store, 0), synced(&store, 1));
@@ -97,7 +97,7 @@ fn a_level_changes_although_what_comes_before_it_fills_the_journal() {
 }
 
 #[test]
-fn a_change_of_level_does_not_wait_for_a_partition_that_is_deleted() {
+fn level_change_does_not_wait_for_a_deleted_partition() {
     let sim = SimEnv::new(1);
     let store = open(&sim);
     let (log, other) = (synced(&store, 0), synced(&store, 1));
@@ -116,7 +116,7 @@ fn a_change_of_level_does_not_wait_for_a_partition_that_is_deleted() {
 }
 
 #[test]
-fn a_level_that_cannot_change_is_tried_again_after_pauses_that_grow() {
+fn level_that_cannot_change_is_tried_after_growing_pauses() {
     const STEP: Duration = Duration::from_millis(200);
     let sim = SimEnv::new(1);
     let store = open(&sim);
@@ -153,7 +153,7 @@ fn a_level_that_cannot_change_is_tried_again_after_pauses_that_grow() {
 }
 
 #[test]
-fn what_went_past_the_journal_is_not_put_aside_while_its_level_is_being_changed() {
+fn records_past_the_journal_are_not_put_aside_in_a_level_change() {
     let sim = SimEnv::new(1);
     let store = open(&sim);
     let log = store.partition(id(0), 0, level(DurabilityLevel::AsyncAsync), LeaderEpoch(1)).unwrap();
@@ -176,7 +176,7 @@ fn what_went_past_the_journal_is_not_put_aside_while_its_level_is_being_changed(
 }
 
 #[test]
-fn what_comes_while_a_checkpoint_leaves_out_another_partition_is_not_put_aside_with_that_one() {
+fn later_entries_are_not_put_aside_with_a_left_out_partition() {
     let sim = SimEnv::new(1);
     let store = open(&sim);
     let (sick, well) = (synced(&store, 0), synced(&store, 1));
@@ -277,7 +277,7 @@ fn a_stop_without_time_leaves_what_is_unsettled_to_the_journal() {
 }
 
 #[test]
-fn settling_and_checkpoints_that_are_under_way_end_when_the_time_to_stop_is_over() {
+fn settling_and_checkpoints_end_when_the_time_to_stop_is_over() {
     let sim = SimEnv::new(1);
     let store = open_with(&sim, LARGE_JOURNAL_BYTES);
     let logs = three_tails(&store);
@@ -307,7 +307,7 @@ fn pass_time_while_writing(sim: &SimEnv, store: &LogStore) {
 }
 
 #[test]
-fn a_stop_without_time_leaves_what_no_journal_has_to_the_page_cache_and_begins_no_sync() {
+fn stop_without_time_leaves_records_to_the_page_cache_unsynced() {
     let sim = SimEnv::new(1);
     let store = open_with(&sim, LARGE_JOURNAL_BYTES);
     let log = cached(&store);
@@ -332,7 +332,7 @@ fn a_stop_without_time_leaves_what_no_journal_has_to_the_page_cache_and_begins_n
 }
 
 #[test]
-fn what_is_much_is_written_before_a_sync_and_what_is_little_by_it() {
+fn many_bytes_are_written_before_a_sync_and_few_by_it() {
     let sim = SimEnv::new(1);
     let store = open_with(&sim, LARGE_JOURNAL_BYTES);
     let log = cached(&store);
@@ -349,7 +349,7 @@ fn what_is_much_is_written_before_a_sync_and_what_is_little_by_it() {
 }
 
 #[test]
-fn a_log_with_much_to_settle_lets_the_others_have_their_turn_after_each_share() {
+fn log_with_a_large_tail_lets_others_settle_after_each_share() {
     let sim = SimEnv::new(1);
     let store = open_with(&sim, LARGE_JOURNAL_BYTES);
     let (first, second) = (synced(&store, 0), synced(&store, 1));
@@ -370,7 +370,7 @@ fn a_log_with_much_to_settle_lets_the_others_have_their_turn_after_each_share() 
 }
 
 #[test]
-fn what_comes_while_a_level_changes_and_the_only_dir_hangs_is_bounded() {
+fn appends_in_a_level_change_are_bounded_while_the_dir_hangs() {
     let [synced, unsynced] = [DurabilityLevel::SyncSync, DurabilityLevel::AsyncAsync].map(level);
     for (from, to) in [(&synced, &unsynced), (&unsynced, &synced)] {
         let sim = SimEnv::new(1);

@@ -43,7 +43,7 @@ fn counted(store: &LogStore) -> (u64, u64) {
 }
 
 #[test]
-fn what_comes_into_the_tail_of_a_log_while_that_is_deleted_is_taken_off_once() {
+fn entry_that_comes_while_its_log_is_deleted_is_uncounted_once() {
     let sim = SimEnv::new(1);
     let store = open(&sim);
     recover(&store);
@@ -101,7 +101,7 @@ impl<'a> Slots<'a> {
 }
 
 #[test]
-fn nothing_is_counted_when_all_that_was_appended_is_settled_or_deleted() {
+fn counts_are_zero_when_all_appends_are_settled_or_deleted() {
     for seed in 0..SEEDS {
         let sim = SimEnv::new(seed);
         let store = open(&sim);
@@ -138,7 +138,7 @@ fn nothing_is_counted_when_all_that_was_appended_is_settled_or_deleted() {
 }
 
 #[test]
-fn a_half_full_write_cache_raises_the_alarm_of_who_has_much_of_it() {
+fn half_full_write_cache_wakes_the_settlers_of_large_tails() {
     let sim = SimEnv::new(1);
     let store = open(&sim);
     recover(&store);
