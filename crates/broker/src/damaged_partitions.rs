@@ -41,7 +41,7 @@ fn look(broker: &Broker, stop: &StopSignal) {
 
 /// Whether a partition has a mark, or may have one: who opens it then finds out.
 fn is_marked(broker: &Broker, id: PartitionId, dir: usize) -> bool {
-    match broker.logs.has_damage_mark(id, dir) {
+    match broker.logs.has_damage_marker(id, dir) {
         Ok(is_marked) => is_marked,
         Err(LogError::DirFailed { .. }) => false,
         Err(error) => {

@@ -193,7 +193,7 @@ impl LogDir {
         };
         let dir = Self::new(env, number, path, shared, opening);
         dir.remove_leftovers()?;
-        dir.note_use(has_checkpoint)?;
+        dir.begin_use(has_checkpoint)?;
         Ok(dir)
     }
 
@@ -434,8 +434,8 @@ impl LogDir {
     }
 
     /// So many of them are stored in a journal, and lie in a tail.
-    pub(crate) fn note_stored(&self, bytes: u64) {
-        let is_half_full = self.shared.cache.note_stored(bytes);
+    pub(crate) fn count_stored(&self, bytes: u64) {
+        let is_half_full = self.shared.cache.count_stored(bytes);
         let stored_bytes = self.stored_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if is_half_full && stored_bytes >= self.shared.worth_settling_bytes() {
             self.alarm.raise();

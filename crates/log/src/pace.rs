@@ -46,7 +46,7 @@ pub(crate) struct InHaste<'a>(&'a Hurry);
 
 impl Hurry {
     /// To be called before the caller waits for its turn, and held until it is done.
-    pub(crate) fn note(&self, haste: Haste) -> Option<InHaste<'_>> {
+    pub(crate) fn enter(&self, haste: Haste) -> Option<InHaste<'_>> {
         (haste == Haste::AtOnce).then(|| {
             self.0.fetch_add(1, Ordering::Relaxed);
             InHaste(self)
@@ -206,10 +206,10 @@ mod tests {
         };
         let spread = pass();
         assert!(spread >= 10 * PAUSE_MAX, "{spread:?}");
-        assert!(hurry.note(Haste::Spread).is_none());
+        assert!(hurry.enter(Haste::Spread).is_none());
         // The machine may be busy with other things, but not in each of many tries.
         let is_at_once = || (0..100).any(|_| pass() < PAUSE_MAX);
-        let in_haste = hurry.note(Haste::AtOnce);
+        let in_haste = hurry.enter(Haste::AtOnce);
         assert!(is_at_once());
         drop(in_haste);
         assert!(pass() >= 10 * PAUSE_MAX);

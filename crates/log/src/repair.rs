@@ -417,7 +417,7 @@ impl Repair {
                     record_producer(&mut producers, header, now);
                 }
             };
-            note_headers(&boundaries, facts.base, note).map_err(|error| LogError::io(&path, error))?;
+            show_headers(&boundaries, facts.base, note).map_err(|error| LogError::io(&path, error))?;
         }
         let path = self.dir.join(state_file(end));
         atomic_replace(&*self.env.fs, &path, &encode_state(self.id, end, epochs, &producers))
@@ -466,7 +466,7 @@ impl Repair {
 
 /// Passes the headers of a shortened segment's batches to `note`: it is intact, but for batches below the log start.
 /// Behind damage it goes on at a known boundary only: a client could make up a producer otherwise.
-fn note_headers(
+fn show_headers(
     boundaries: &Boundaries<'_, '_>,
     base: Offset,
     mut note: impl FnMut(&BatchHeader),

@@ -88,7 +88,7 @@ impl PartitionLog {
                 }
                 result => result
                     .map_err(|error| self.unless_cut(&log, error))
-                    .inspect_err(|error| self.note_damage(error))?,
+                    .inspect_err(|error| self.take_offline_if_damaged(error))?,
             }
         }
         Ok(scrubbed)

@@ -39,7 +39,7 @@ pub(crate) struct StoreShared {
     /// The end of the time to settle, in nanoseconds of monotonic time; [`NO_END`] while no close is in haste.
     settle_until_ns: AtomicU64,
     /// Some partition has a damage marker: it is checked when it is opened.
-    has_damage_marks: AtomicBool,
+    has_damage_markers: AtomicBool,
     /// These wake the settlers of the log dirs, once all of them are there.
     alarms: OnceLock<Vec<Arc<Alarm>>>,
     /// Number of partitions of each topic that have reached another level since the last [`Self::take_reached`].
@@ -57,7 +57,7 @@ impl StoreShared {
             config: Mutex::default(),
             is_closing: AtomicBool::new(false),
             settle_until_ns: AtomicU64::new(NO_END),
-            has_damage_marks: AtomicBool::new(false),
+            has_damage_markers: AtomicBool::new(false),
             alarms: OnceLock::new(),
             reached: Mutex::default(),
         }
@@ -143,13 +143,13 @@ impl StoreShared {
         }
     }
 
-    pub(crate) fn note_damage_mark(&self) {
-        self.has_damage_marks.store(true, Ordering::Relaxed);
+    pub(crate) fn note_damage_marker(&self) {
+        self.has_damage_markers.store(true, Ordering::Relaxed);
     }
 
     /// Whether a damage marker was seen since the start.
-    pub(crate) fn has_damage_marks(&self) -> bool {
-        self.has_damage_marks.load(Ordering::Relaxed)
+    pub(crate) fn has_damage_markers(&self) -> bool {
+        self.has_damage_markers.load(Ordering::Relaxed)
     }
 
     /// These wake the settlers of the log dirs.
@@ -170,7 +170,7 @@ impl StoreShared {
     }
 
     /// A partition of this topic has reached another level.
-    pub(crate) fn note_reached(&self, topic: TopicId, level: DurabilityLevel) {
+    pub(crate) fn count_reached(&self, topic: TopicId, level: DurabilityLevel) {
         *self.reached.lock().entry((topic, level)).or_default() += 1;
     }
 

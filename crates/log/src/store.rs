@@ -378,7 +378,7 @@ impl LogStore {
     /// Whether a damage marker lies beside a segment of the partition, because damage was found in it before: the next
     /// opening checks that segment. Judged by the names of its files; opens none of them. Fails if these cannot be
     /// read, or the dir has failed; a partition without a directory has none.
-    pub fn has_damage_mark(&self, id: PartitionId, dir_index: usize) -> Result<bool, LogError> {
+    pub fn has_damage_marker(&self, id: PartitionId, dir_index: usize) -> Result<bool, LogError> {
         let logs = &self.dirs[dir_index];
         logs.dir.check_usable()?;
         let path = logs.dir.partition_path(id);
@@ -389,7 +389,7 @@ impl LogStore {
         let is_mark = |name: &str| name.ends_with(DAMAGED_SUFFIX);
         let is_marked = names.iter().any(|entry| entry.name.to_str().is_some_and(is_mark));
         if is_marked {
-            self.shared.note_damage_mark();
+            self.shared.note_damage_marker();
         }
         Ok(is_marked)
     }
@@ -397,7 +397,7 @@ impl LogStore {
     /// Whether the next use of a partition in log dir `dir_index` may have to wait for the disk. It does not if its log
     /// is open. Else it may if
     /// - a checkpoint has its files, which may not have been read since the machine started;
-    /// - some logs may have to be recovered, or checked because of a [damage marker](Self::has_damage_mark) that was
+    /// - some logs may have to be recovered, or checked because of a [damage marker](Self::has_damage_marker) that was
     ///   seen;
     /// - so many logs are open that it waits until others are closed.
     ///
@@ -411,7 +411,7 @@ impl LogStore {
         // one is held up.
         let is_any_slow = self.dirs.len() > 1
             || !self.was_clean()
-            || self.shared.has_damage_marks()
+            || self.shared.has_damage_markers()
             || self.shared.open_logs.is_crowded();
         is_any_slow || logs.dir.remembers(id)
     }

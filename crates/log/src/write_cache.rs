@@ -132,7 +132,7 @@ impl WriteCache {
     }
 
     /// So many of them are stored there, and lie in a tail. Returns whether the cache is half full with them.
-    pub(crate) fn note_stored(&self, bytes: u64) -> bool {
+    pub(crate) fn count_stored(&self, bytes: u64) -> bool {
         let before = self.stored_bytes.fetch_add(bytes, Ordering::Relaxed);
         before + bytes >= self.bytes_max / 2
     }
@@ -232,7 +232,7 @@ mod tests {
         let counted = calls.clone();
         cache.on_room(Box::new(move || _ = counted.fetch_add(1, Ordering::Relaxed)));
         cache.add(120);
-        assert!(cache.note_stored(120));
+        assert!(cache.count_stored(120));
         let kept = Kept::default();
         let (one, other) = (kept.settling(&cache), kept.settling(&cache));
         kept.remove_stored(&cache, 60);
@@ -250,7 +250,7 @@ mod tests {
         let cache = WriteCache::new(100);
         let (hanging, well) = (Kept::default(), Kept::default());
         cache.add(120);
-        cache.note_stored(120);
+        cache.count_stored(120);
         let _for_ever = hanging.settling(&cache);
         let settling = well.settling(&cache);
         well.remove_stored(&cache, 80);

@@ -28,7 +28,7 @@ impl LogDir {
     }
 
     /// The bytes `unwritten`, as all that was in the dir before the sync, are synced.
-    pub(crate) fn note_synced(&self, unwritten: &[Unwritten]) -> Result<(), LogError> {
+    pub(crate) fn confirm_sync(&self, unwritten: &[Unwritten]) -> Result<(), LogError> {
         // The sync does not tell of pages that the system dropped just before it, when it was told to begin with them.
         drop(self.write_backs.write());
         self.check_usable()?;
@@ -44,7 +44,7 @@ impl LogDir {
 
     /// The dir is used from now on: the file must not say any more that the server stopped cleanly. If there is no
     /// space for another file, the present one is made to say no more than after a kill.
-    pub(super) fn note_use(&self, has_checkpoint: bool) -> Result<(), LogError> {
+    pub(super) fn begin_use(&self, has_checkpoint: bool) -> Result<(), LogError> {
         match self.write_checkpoint(std::iter::empty(), false) {
             Err(LogError::Io { path, source }) if has_checkpoint && is_shortage(&source) => {
                 tracing::warn!(path = %path.display(), error = %source, "the checkpoint before stays for now");

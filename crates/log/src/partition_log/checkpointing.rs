@@ -94,7 +94,7 @@ impl PartitionLog {
         if let Some(active) = &mut writer.active {
             active.has_unsynced_cut = false;
         }
-        log.note_held_covered(captured.recovery_point);
+        log.forget_held_below(captured.recovery_point);
         log.remove_needless_states(&mut writer, captured.producers_at);
         // While the log cannot be cut.
         self.marks.sync_to(captured.recovery_point);
@@ -108,7 +108,7 @@ impl PartitionLog {
 
 impl PartitionLog {
     /// The captured state did not get into a checkpoint.
-    pub(crate) fn note_uncovered(&self) {
+    pub(crate) fn stay_dirty(&self) {
         if let Some(log) = self.current_log() {
             self.mark_dirty(&mut log.writer.lock());
         }

@@ -81,7 +81,7 @@ impl PartitionLog {
             self.compact_in(log, unfinished, options)
         })
         .map_err(|error| self.dir.judge(error))
-        .inspect_err(|error| self.note_damage(error))
+        .inspect_err(|error| self.take_offline_if_damaged(error))
     }
 
     fn compact_in(

@@ -207,7 +207,7 @@ impl OpenLog {
     }
 
     /// A checkpoint covers everything below `end`.
-    pub(super) fn note_held_covered(&self, end: Offset) {
+    pub(super) fn forget_held_below(&self, end: Offset) {
         if self.held_end.load(Ordering::Relaxed) <= end.0 {
             self.held_bytes.store(0, Ordering::Relaxed);
         }

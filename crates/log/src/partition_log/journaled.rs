@@ -101,10 +101,10 @@ impl PartitionLog {
         pace: &mut Pace<'_>,
     ) -> Result<Option<Offset>, LogError> {
         let Some(log) = self.current_log() else { return Ok(None) };
-        self.note_synced(&log);
+        self.advance_synced(&log);
         let settled = self.check_settles(&log).and_then(|()| self.settle_share(&log, upto, pace));
         if !matches!(settled, Err(LogError::OutOfTime)) {
-            log.note_settled(self.id, settled.as_ref().err());
+            log.judge_settling(self.id, settled.as_ref().err());
         }
         settled
     }
@@ -153,13 +153,13 @@ impl PartitionLog {
         if lag(self.watermarks()) > 0
             && let Some(log) = self.current_log()
         {
-            self.note_synced(&log);
+            self.advance_synced(&log);
         }
         lag(self.watermarks())
     }
 
     /// Moves the watermark `synced` over the entries that were stored unsynced and have been synced since.
-    fn note_synced(&self, log: &OpenLog) {
+    fn advance_synced(&self, log: &OpenLog) {
         let Some(journal) = self.dir.shared().journal_of(self.id) else { return };
         let synced = journal.synced();
         let mut shown = log.shown.lock();
@@ -372,7 +372,7 @@ impl OpenLog {
         }
         let (is_first, was_large) = (shown.tail.is_empty(), shown.tail.is_large());
         // Before the entry can be removed again.
-        self.dir.note_stored(entry.piece.bytes.len() as u64);
+        self.dir.count_stored(entry.piece.bytes.len() as u64);
         shown.tail.push(entry);
         move_marks(shown.view.end);
         Some(Grown { is_first, gets_large: !was_large && shown.tail.is_large() })

@@ -129,7 +129,7 @@ impl LevelChange {
         self.partition.dir.remove_submitted(std::mem::take(&mut appender.held_up_bytes));
         if is_done {
             self.partition.marks.set_level(wanted);
-            self.partition.dir.shared().note_reached(self.partition.id.topic, wanted);
+            self.partition.dir.shared().count_reached(self.partition.id.topic, wanted);
         }
         drop(asides);
         self.partition.marks.sync_to(writer.recovery_point);

@@ -42,7 +42,7 @@ impl PartitionLog {
     /// Takes the partition offline if the error says that its files are damaged, in a place of records that are not
     /// deleted. The first such error stays the answer, and the next start knows its segment, unless the whole dir has
     /// failed. An unreadable place is only remembered.
-    pub(crate) fn note_damage(&self, error: &LogError) {
+    pub(crate) fn take_offline_if_damaged(&self, error: &LogError) {
         if let Some(log) = self.current_log() {
             self.note_unreadable(&log, error);
         }
@@ -96,13 +96,13 @@ impl PartitionLog {
         until <= log.log_start()
     }
 
-    /// Judges an error of reading `log`, and notes damage.
+    /// Judges an error of reading `log`, and takes the partition offline if it is damage.
     pub(super) fn judge_read(&self, log: &OpenLog, error: ReadError) -> ReadError {
         let error = match error {
             ReadError::Storage(error) => ReadError::Storage(self.unless_cut(log, error)),
             error => error,
         };
-        self.note_read_damage(&error);
+        self.act_on_read_error(&error);
         error
     }
 
@@ -114,13 +114,13 @@ impl PartitionLog {
         if was_cut { LogError::BeingCut(self.id) } else { error }
     }
 
-    /// As [`Self::note_damage`], for a read. An error of the device may be the first sign that it is dead.
-    pub(super) fn note_read_damage(&self, error: &ReadError) {
+    /// As [`Self::take_offline_if_damaged`], for a read. An error of the device may be the first sign that it is dead.
+    pub(super) fn act_on_read_error(&self, error: &ReadError) {
         match error {
             ReadError::Storage(error @ LogError::Io { .. }) if !error.is_lasting() => {
                 _ = self.dir.judge(error.clone());
             }
-            ReadError::Storage(error) => self.note_damage(error),
+            ReadError::Storage(error) => self.take_offline_if_damaged(error),
             ReadError::OutOfRange { .. } | ReadError::FarFromIndex => {}
         }
     }

@@ -30,10 +30,10 @@ impl PartitionLog {
         let found = self.look(&log, from);
         match &found {
             Ok(()) if from == Offset::ZERO && log.is_missing() => {
-                log.note_settled(self.id, found.as_ref().err());
+                log.judge_settling(self.id, found.as_ref().err());
             }
-            Err(error @ LogError::Vanished { .. }) if error.is_lasting() => self.note_damage(error),
-            Err(LogError::Vanished { .. }) => log.note_settled(self.id, found.as_ref().err()),
+            Err(error @ LogError::Vanished { .. }) if error.is_lasting() => self.take_offline_if_damaged(error),
+            Err(LogError::Vanished { .. }) => log.judge_settling(self.id, found.as_ref().err()),
             _ => {}
         }
         found

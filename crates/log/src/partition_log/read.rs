@@ -222,7 +222,7 @@ impl PartitionLog {
     pub fn copy_to_memory(&self, slice: &mut ReadSlice) -> Result<(), ReadError> {
         for chunk in slice.chunks.iter_mut().filter(|chunk| matches!(chunk, Chunk::File { .. })) {
             let bytes = chunk.to_bytes().map_err(|error| ReadError::from(LogError::io(&self.path(), error)));
-            *chunk = Chunk::Memory(bytes.inspect_err(|error| self.note_read_damage(error))?);
+            *chunk = Chunk::Memory(bytes.inspect_err(|error| self.act_on_read_error(error))?);
         }
         Ok(())
     }
@@ -295,7 +295,7 @@ impl OpenLog {
         let limits = limits.while_unproved(segment, start, size_bytes);
         let (end, Effort { bytes, met_disk }) = find_proved(view, index, start, limits)?;
         if end.position > start {
-            self.note_read(segment, &(start..end.position));
+            self.forget_if_read(segment, &(start..end.position));
             (slice.proved_bytes, slice.met_disk) = (bytes, met_disk);
             slice.next_offset = end.offset;
             slice.len = usize::try_from(end.position - start).unwrap_or(usize::MAX);

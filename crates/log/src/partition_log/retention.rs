@@ -68,7 +68,7 @@ impl PartitionLog {
         self.finish_swap(&log, &mut reshaping)
             .and_then(|()| self.retain_in(&log, now, high_watermark))
             .map_err(|error| self.dir.judge(error))
-            .inspect_err(|error| self.note_damage(error))
+            .inspect_err(|error| self.take_offline_if_damaged(error))
     }
 
     /// Whether [`Self::apply_retention`] keeps segments only because no checkpoint has covered them. A log dir that has

@@ -35,7 +35,7 @@ pub struct TimeSearch {
 #[derive(Debug)]
 enum Stage {
     /// The largest timestamp that indexes have. It is known for the segments below `upto`.
-    Noting { upto: Offset, noted: TimestampMs },
+    ReadingIndexes { upto: Offset, noted: TimestampMs },
     /// The first record of a time. If there is none, the largest timestamp is that of another record.
     Finding { wanted: Wanted, place: Place, is_noted: bool },
     /// The largest timestamp of the records that exist.
@@ -114,7 +114,7 @@ impl TimeSearch {
 
     /// For the first record with the largest timestamp of those that exist.
     pub fn largest() -> Self {
-        Self::begin(Stage::Noting { upto: Offset::ZERO, noted: TimestampMs::NONE })
+        Self::begin(Stage::ReadingIndexes { upto: Offset::ZERO, noted: TimestampMs::NONE })
     }
 
     fn begin(stage: Stage) -> Self {
@@ -161,7 +161,7 @@ impl PartitionLog {
                 search.attempts = 0;
                 outcome
                     .map_err(|error| self.unless_cut(&log, error))
-                    .inspect_err(|error| self.note_damage(error))
+                    .inspect_err(|error| self.take_offline_if_damaged(error))
             }
         }
     }
@@ -177,7 +177,7 @@ impl OpenLog {
     ) -> Result<Poll<Option<Found>>, LogError> {
         loop {
             let next = match stage {
-                Stage::Noting { upto, noted } => match self.note_on(upto, noted, is_over)? {
+                Stage::ReadingIndexes { upto, noted } => match self.read_indexes_on(upto, noted, is_over)? {
                     Poll::Pending => return Ok(Poll::Pending),
                     Poll::Ready(TimestampMs::NONE) => return Ok(Poll::Ready(None)),
                     Poll::Ready(noted) => Stage::Finding {
@@ -211,7 +211,7 @@ impl OpenLog {
     }
 
     /// The largest timestamp in the index of any segment, and in the tail.
-    fn note_on(
+    fn read_indexes_on(
         &self,
         upto: &mut Offset,
         noted: &mut TimestampMs,

@@ -159,7 +159,7 @@ impl PartitionLog {
 
 impl OpenLog {
     /// These bytes of a segment's `.log` were read, unless they had been proved before.
-    pub(super) fn note_read(&self, segment: &Segment, bytes: &Range<u64>) {
+    pub(super) fn forget_if_read(&self, segment: &Segment, bytes: &Range<u64>) {
         self.unreadable.forget_if(|place| place.lies_in(segment, bytes));
     }
 }

@@ -59,8 +59,8 @@ impl OpenLog {
         if self.unwritable.is_set() || self.is_aside() { Err(LogError::Aside(id)) } else { Ok(()) }
     }
 
-    /// Notes how settling it has ended.
-    pub(super) fn note_settled(&self, id: PartitionId, failure: Option<&LogError>) {
+    /// Remembers and logs how settling it has ended.
+    pub(super) fn judge_settling(&self, id: PartitionId, failure: Option<&LogError>) {
         match failure {
             None if self.unwritable.is_set() => {
                 self.unwritable.set(None);

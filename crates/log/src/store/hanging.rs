@@ -43,7 +43,7 @@ impl DirLogs {
             }
             result = result.and(put);
         }
-        self.note_aside(result);
+        self.report_aside(result);
     }
 
     /// Puts aside the entries of a journal that were delivered at `covered` or later and that no checkpoint of the

@@ -85,7 +85,7 @@ impl DirLogs {
             self.put_aside(delivered, Needed::All);
         } else if !self.shared().is_journal_half_full() {
             // Entries that could not be put aside before need not be, until the journals need their files again.
-            self.note_aside(Ok(()));
+            self.report_aside(Ok(()));
         }
     }
 
@@ -94,7 +94,7 @@ impl DirLogs {
     pub(super) fn put_aside_if_uncovered(&self, delivered: &[Position]) {
         let is_covered = self.covered.lock().iter().zip(delivered).all(|(covered, end)| covered >= end);
         if is_covered && self.dir.check_usable().is_ok() && !self.dir.space().is_full() {
-            self.note_aside(Ok(()));
+            self.report_aside(Ok(()));
         } else if !is_covered && self.shared().is_journal_half_full() {
             self.put_aside(delivered, Needed::Delivered);
         } else {
@@ -119,7 +119,7 @@ impl DirLogs {
             }
             result = result.and(put);
         }
-        self.note_aside(result);
+        self.report_aside(result);
     }
 
     /// The partitions whose journal is the one at `index`.
@@ -129,7 +129,7 @@ impl DirLogs {
     }
 
     /// Logs why the dir's entries cannot be put aside, once for each reason: the next attempts meet the same.
-    pub(super) fn note_aside(&self, result: Result<(), LogError>) {
+    pub(super) fn report_aside(&self, result: Result<(), LogError>) {
         let mut trouble = self.aside_trouble.lock();
         let error = result.err().map(|error| error.to_string());
         if let Some(error) = error.as_ref().filter(|error| trouble.as_ref() != Some(error)) {

@@ -112,12 +112,12 @@ impl Aside {
     }
 
     /// The finding that these entries exist. They are no fault.
-    pub fn note(&self) -> Finding {
+    pub fn to_finding(&self) -> Finding {
         self.finding("the next start that can takes what no checkpoint covers into the log")
     }
 
-    /// As [`Self::note`], for entries from before the log's last cut.
-    pub(super) fn note_of_cut(&self) -> Finding {
+    /// As [`Self::to_finding`], for entries from before the log's last cut.
+    pub(super) fn to_finding_of_cut(&self) -> Finding {
         self.finding("the log was cut since, and no start takes it")
     }
 

@@ -399,7 +399,7 @@ impl Verification {
                     && aside.path.parent().map(text_of).as_ref() == Some(&directory.path)
             };
             if let Some(journal) = self.report.directories.iter_mut().find(is_its) {
-                journal.findings.push(aside.note().into());
+                journal.findings.push(aside.to_finding().into());
             }
         }
     }

@@ -47,7 +47,7 @@ impl DirLogs {
         is_clean: bool,
         haste: Haste,
     ) -> Result<Coverage, LogError> {
-        let _in_haste = self.dir.hurry.note(haste);
+        let _in_haste = self.dir.hurry.enter(haste);
         let _checkpointing = self.checkpointing.lock();
         // The dir may be another process's by now: only the last checkpoint comes after the closing.
         if self.dir.check_open().is_err() && !is_clean {
@@ -77,7 +77,7 @@ impl DirLogs {
         if let Err(error) = synced.and_then(|()| self.write_checkpoint(&captured, is_clean)) {
             // The logs learn from a later checkpoint that they are covered.
             for Captured { log, .. } in &captured {
-                log.note_uncovered();
+                log.stay_dirty();
             }
             return Err(error);
         }
@@ -96,7 +96,7 @@ impl DirLogs {
                 log.sync_uncovered().map_err(|error| self.dir.judge(error))?;
             }
         }
-        self.dir.note_synced(&left)
+        self.dir.confirm_sync(&left)
     }
 
     /// Syncs the bytes of an earlier process that did not stop in order, if that was not done since the start.
@@ -176,7 +176,7 @@ fn drop_vanished(captured: &mut Vec<Captured>) -> bool {
     captured.retain(|captured| {
         let is_there = captured.log.check_uncovered_in_place().is_ok();
         if !is_there {
-            captured.log.note_uncovered();
+            captured.log.stay_dirty();
         }
         is_there
     });

@@ -23,7 +23,7 @@ impl DirLogs {
     /// Brings all tails into the segments, in the order of the partitions. Failed tails stay in memory; the first error
     /// is returned.
     pub(in crate::store) fn settle(&self, haste: Haste) -> Result<(), LogError> {
-        let _in_haste = self.dir.hurry.note(haste);
+        let _in_haste = self.dir.hurry.enter(haste);
         // A second caller must not believe that nothing is left to do while the first is at it.
         let _settling = self.settling.lock();
         let _their_memory = self.dir.keep_memory();
@@ -48,7 +48,7 @@ impl DirLogs {
         logs: &[Arc<PartitionLog>],
         haste: Haste,
     ) -> Result<(), LogError> {
-        let _in_haste = self.dir.hurry.note(haste);
+        let _in_haste = self.dir.hurry.enter(haste);
         let _their_memory = self.dir.keep_memory();
         let mut result = self.cover_lost(logs);
         let mut pace = self.dir.pace();

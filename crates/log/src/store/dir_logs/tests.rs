@@ -379,7 +379,7 @@ fn damage_in_a_failed_dir_is_not_written_down_there() {
         if has_failed {
             log.dir().judge(LogError::write(&path, io::Error::from_raw_os_error(EIO)));
         }
-        log.note_damage(&LogError::corrupt(&path, 0, "not what was written"));
+        log.take_offline_if_damaged(&LogError::corrupt(&path, 0, "not what was written"));
         assert!(log.damage().is_some());
         let marker = log.path().join("00000000000000000000.damaged");
         assert_eq!(sim.fs.exists(&marker).unwrap(), !has_failed);

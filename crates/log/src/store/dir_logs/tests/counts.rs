@@ -146,8 +146,8 @@ fn half_full_write_cache_wakes_the_settlers_of_large_tails() {
     let half = dir.shared().cache.bytes_max() / 2;
     let is_raised = || dir.alarm().wait(Duration::ZERO);
     is_raised();
-    dir.note_stored(half - 1);
+    dir.count_stored(half - 1);
     assert!(!is_raised(), "it is not half full");
-    dir.note_stored(1);
+    dir.count_stored(1);
     assert!(is_raised());
 }
