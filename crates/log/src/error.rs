@@ -148,8 +148,8 @@ pub enum LogError {
     /// Records of the partition could not be brought into its segments: the journal keeps them, or keeps them aside,
     /// and the partition takes nothing more until they are there. The process's log tells the reason.
     #[error(
-        "partition {0} takes nothing more: records of it cannot be written to its log dir, and stay in the journal, or only \
-         in memory where their level has none, until they can"
+        "partition {0} takes nothing more: its records cannot be written to its log dir, and stay in the journal, or only in \
+         memory if their level has none, until they can"
     )]
     Aside(PartitionId),
     /// The level of a partition could not be changed now; it is tried again.
@@ -162,7 +162,7 @@ pub enum LogError {
         path: PathBuf,
     },
     /// There is no time left to bring the journals' records into the segments: the store is being closed.
-    #[error("the log store is being closed, and what the journals hold is left to them")]
+    #[error("the log store is being closed, and unsettled records are left to the journals")]
     OutOfTime,
     /// The disk of the log dir has not answered for seconds, and an append would have to wait for it.
     #[error("log dir {} does not answer", path.display())]

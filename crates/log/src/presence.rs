@@ -36,7 +36,7 @@ fn judge(path: &Path, found: std::io::Result<Option<Vanishing>>) -> Result<(), L
         Ok(Some(how)) => Err(LogError::Vanished { path: path.to_path_buf(), how }),
         Ok(None) => Ok(()),
         Err(error) => {
-            tracing::debug!(path = %path.display(), %error, "nobody can tell whether it is where it was");
+            tracing::debug!(path = %path.display(), %error, "the system does not tell whether it is in its place");
             Ok(())
         }
     }

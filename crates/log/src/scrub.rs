@@ -177,7 +177,7 @@ impl PartitionLog {
             } else if *half == Half::Log {
                 return Err(LogError::corrupt(&segment.log_path(), *position, what.clone()));
             } else if !is_rebuilt {
-                tracing::warn!(path = %segment.index_path().display(), position, what, "the scrub found this");
+                tracing::warn!(path = %segment.index_path().display(), position, what, "the scrub found damage of an index");
                 segment.rebuild_index()?;
                 is_rebuilt = true;
             }

@@ -287,7 +287,7 @@ impl LogStore {
             return;
         }
         if let Err(error) = logs.sync_found() {
-            tracing::debug!(path = %logs.path().display(), %error, "what was found there is not synced");
+            tracing::debug!(path = %logs.path().display(), %error, "the bytes of an earlier process are not synced");
         }
     }
 

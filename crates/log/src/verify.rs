@@ -253,7 +253,7 @@ impl Verification<'_> {
         self.report.findings.extend(aside.iter().map(to_finding));
         if let Some(aside) = aside.iter().find(|aside| aside.cuts > cuts) {
             let what =
-                format!("what lies aside came after cut {} of the log, and {cuts} are known", aside.cuts);
+                format!("the entries aside came after cut {} of the log, and {cuts} are known", aside.cuts);
             self.find(aside.path.clone(), aside.position, Weight::Damage, what);
         }
         let first_base = listing.logs.first().map_or(Offset::ZERO, |(base, _)| *base);
@@ -270,7 +270,7 @@ impl Verification<'_> {
         if first.start > end.max(log_start) {
             let start = first.start;
             let what = format!(
-                "the log ends at offset {end}, and what lies aside of it begins at {start}: what is between is in neither"
+                "the log ends at offset {end}, and its entries aside begin at {start}: the records between are in neither"
             );
             self.find(path, position, Weight::Damage, what);
         }
@@ -279,8 +279,8 @@ impl Verification<'_> {
         for aside in uncovered {
             if aside.start > reached && before.is_end_known {
                 let what = format!(
-                    "what lies aside of the partition goes on at offset {} where {reached} must come: what is between is \
-                     not there",
+                    "the partition's entries aside go on at offset {} instead of {reached}: the records between are \
+                     missing",
                     aside.start
                 );
                 self.find(aside.path.clone(), aside.position, Weight::Damage, what);

@@ -119,8 +119,8 @@ impl LogDir {
         if bytes > 0 {
             tracing::info!(
                 path = %self.path.display(), bytes_max = bytes,
-                "there was no time to sync this log dir: what is not on the disk is left to the system's page cache, which \
-                 the end of the process takes nothing from; the next start recovers from the last checkpoint"
+                "there was no time to sync this log dir: unsynced bytes are left to the system's page cache, which \
+                 outlives the process; the next start recovers from the last checkpoint"
             );
         }
     }

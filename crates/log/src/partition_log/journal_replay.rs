@@ -349,7 +349,7 @@ impl PartitionLog {
             // No checkpoint covers the log before it is cut, and if its dir fails, these records are put aside as they
             // are read here.
             let error = self.dir.judge(error);
-            tracing::warn!(partition = %self.id, %error, "what lies beyond the journal's part is cut later");
+            tracing::warn!(partition = %self.id, %error, "old bytes beyond the journal's entries are cut later");
         }
         log.reset_producers(&writer, &[]);
         drop(writer);

@@ -380,7 +380,7 @@ impl OpenLog {
 
     fn fail_journal(&self, handle: &PartitionLog, error: &JournalError) {
         if self.journal_failure.set(LogError::JournalFailed(error.clone())).is_ok() {
-            tracing::error!(partition = %handle.id, %error, "what waits for the journal is given up; it was never acked as synced");
+            tracing::error!(partition = %handle.id, %error, "appends that wait for the journal are given up; they were never acked as synced");
             handle.marks.lose_from(self.end());
         }
         let bytes = self.submitted_bytes.swap(0, Ordering::Relaxed);

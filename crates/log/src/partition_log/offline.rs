@@ -58,12 +58,12 @@ impl PartitionLog {
             tracing::error!(
                 partition = %self.id(), %error,
                 "its log dir has failed, and not all of the partition can be read back: it goes offline; the next start \
-                 brings back what the journal has"
+                 brings back the journal's records"
             );
         } else if matches!(error, LogError::Vanished { .. }) {
             tracing::error!(
                 partition = %self.id(), %error,
-                "the partition goes offline: the next start finds out what there is of it, and brings back what the journal has"
+                "the partition goes offline: the next start looks for its files, and brings back the journal's records"
             );
         } else {
             tracing::error!(
@@ -159,7 +159,7 @@ impl PartitionLog {
                 if let Some(flaw) = found {
                     return Err(LogError::corrupt(&home.log_path(*base), flaw.position, with_way_out(flaw)));
                 }
-                tracing::info!(partition = %self.id(), segment = %base, "what was damaged is well again");
+                tracing::info!(partition = %self.id(), segment = %base, "the damaged segment is intact again");
             }
             partition_files::remove(home, &marker_path(home, *base))?;
         }

@@ -140,7 +140,7 @@ impl PartitionLog {
             return;
         }
         let effect =
-            if keeps_closed { "the partition cannot be opened" } else { "what lies around it is served" };
+            if keeps_closed { "the partition cannot be opened" } else { "records around it are served" };
         tracing::error!(partition = %self.id, %error, effect, "a place of the partition cannot be read");
     }
 

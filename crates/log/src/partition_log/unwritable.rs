@@ -71,7 +71,7 @@ impl OpenLog {
                 if !self.unwritable.set(Some(error)) && !error.is_lasting() {
                     tracing::error!(
                         partition = %id, %error,
-                        "the partition takes no more records until what it has can be written"
+                        "the partition takes no more records until its earlier ones can be written"
                     );
                 }
                 self.uncount_below(self.end());

@@ -223,8 +223,8 @@ impl DirLogs {
             Err(error) => {
                 tracing::warn!(
                     %error,
-                    "this log dir was not stopped in order: its partitions are recovered when it is back, and what \
-                     the journals have of them is kept there"
+                    "this log dir was not stopped in order: its partitions are recovered when it is back, and the \
+                     journals keep their entries"
                 );
                 Ok(true)
             }

@@ -38,7 +38,7 @@ impl DirLogs {
                 self.note_covered(index, end);
                 tracing::warn!(
                     path = %self.path().display(), bytes = end.0 - covered.0,
-                    "a log dir hangs: what the journal has of it is kept aside, so that the others go on"
+                    "a log dir hangs: its entries of the journal are kept aside, so that the others go on"
                 );
             }
             result = result.and(put);

@@ -333,9 +333,9 @@ impl Source<'_> {
         let LogError::Corrupt { path, position, what } = error else { return error };
         let files = self.journal.dir().join(format!("held-{name}-*"));
         let what = format!(
-            "{what}; what the journal has of this partition is kept in {}: stop the server in order and look with \
+            "{what}; the journal's entries of this partition are kept in {}: stop the server in order and look with \
              `riverrun log verify`; then restore the log from a copy, or cut it with `riverrun log repair`; moving these \
-             files away gives up what is in them, for a log that does not reach up to it; deleting the topic removes them",
+             files away gives up their entries, for a log that does not reach up to these; deleting the topic removes them",
             files.display()
         );
         LogError::Corrupt { path, position, what }

@@ -101,7 +101,7 @@ impl DirLogs {
                 tracing::error!(
                     path = %damaged.path.display(), position = damaged.position.0, what = damaged.what,
                     partition = %partition_of(damaged.header.stream), offset = damaged.header.base_offset.0,
-                    "an entry of the journal that a failed log dir may need is damaged: that is put aside in its place"
+                    "an entry of the journal that a failed log dir may need is damaged: a mark of that is put aside in its place"
                 );
             }
             damaged_count = replay.damaged().len();

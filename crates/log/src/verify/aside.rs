@@ -113,12 +113,12 @@ impl Aside {
 
     /// The finding that these entries exist. They are no fault.
     pub fn to_finding(&self) -> Finding {
-        self.finding("the next start that can takes what no checkpoint covers into the log")
+        self.finding("the next start that can takes those that no checkpoint covers into the log")
     }
 
     /// As [`Self::to_finding`], for entries from before the log's last cut.
     pub(super) fn to_finding_of_cut(&self) -> Finding {
-        self.finding("the log was cut since, and no start takes it")
+        self.finding("the log was cut since, and no start takes them")
     }
 
     fn finding(&self, fate: &str) -> Finding {
