@@ -209,7 +209,7 @@ mod tests {
         space.measured(3000, 0);
         space.found_full();
         let room = [Client, Coordinator].map(|origin| space.room_bytes(origin));
-        assert_eq!(room, [0, 0], "nobody knows whether any of it can be used");
+        assert_eq!(room, [0, 0], "whether any of it can be used is unknown");
     }
 
     #[test]
@@ -231,7 +231,7 @@ mod tests {
         space.take(2000);
         assert!(!is_refused(Client));
         space.take(1);
-        assert!(is_refused(Client) && !is_refused(Coordinator), "nobody has measured it yet");
+        assert!(is_refused(Client) && !is_refused(Coordinator), "it was not measured yet");
         space.add_unsettled(500);
         space.measured(1499, space.unsettled_bytes());
         assert!(is_refused(Client));

@@ -213,7 +213,7 @@ mod tests {
         cache.on_room(Box::new(move || _ = counted.fetch_add(1, Ordering::Relaxed)));
         cache.add(50);
         cache.remove(20);
-        assert_eq!(calls.load(Ordering::Relaxed), 0, "nobody waits");
+        assert_eq!(calls.load(Ordering::Relaxed), 0, "no producer waits");
         cache.add(71);
         assert!(cache.is_full() && cache.is_contended());
         cache.remove(0);

@@ -344,7 +344,7 @@ mod tests {
             assert_eq!(slice.len, slice.chunks.iter().map(Bytes::len).sum::<usize>());
         }
         let second = tail.read(Offset(15), all, Offset(18), true);
-        assert_eq!(second.chunks[0][..], batch(15, 3)[..], "what lies before the offset is left out");
+        assert_eq!(second.chunks[0][..], batch(15, 3)[..], "the batch before the offset is left out");
         let two = (size(10, 2) + size(12, 1)) as u64;
         assert_eq!(next_of(&tail.read(Offset(10), two, Offset(18), true)), Some(13));
         assert_eq!(next_of(&tail.read(Offset(10), two - 1, Offset(18), true)), Some(12));
@@ -447,7 +447,7 @@ mod tests {
         assert!(tail.unshare_below(Offset(13), 1));
         assert_eq!(own(&tail), 1);
         assert!(!tail.unshare_below(Offset(13), usize::MAX));
-        assert_eq!(own(&tail), 2, "what has come since is left");
+        assert_eq!(own(&tail), 2, "later entries are left");
         assert!(!tail.unshare_below(Offset(18), usize::MAX));
         assert_eq!(own(&tail), 3);
     }

@@ -150,7 +150,7 @@ fn past_the_bound_the_longest_silent_go_first() {
         states.record(batch(id, 0, 0, 0), place(id, id), TimestampMs(100 - id));
     }
     states.record(batch(3, 0, 1, 1), place(50, 50), TimestampMs(200));
-    assert_eq!(states.len(), 16, "a known producer pushes nobody out");
+    assert_eq!(states.len(), 16, "a known producer pushes no other out");
     states.record(batch(99, 0, 0, 0), place(60, 60), TimestampMs(201));
     let ids: Vec<_> = states.views().map(|view| view.producer_id.0).collect();
     assert_eq!(ids, (0..14).chain([99]).collect::<Vec<_>>(), "14 and 15 were silent for longest");

@@ -45,7 +45,7 @@ fn a_check_can_be_left_in_the_midst_of_a_search() {
             break;
         }
     }
-    assert!(waits >= 2, "left {waits} times while it was not known what follows the damage");
+    assert!(waits >= 2, "left {waits} times while the next batch behind the damage was unknown");
     assert_eq!(places(&in_steps), places(&at_once));
     assert_eq!((in_steps.counts, in_steps.end()), (at_once.counts, at_once.end()));
     assert_eq!(in_steps.counts.batches, count as u64);

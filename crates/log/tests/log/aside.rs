@@ -180,7 +180,7 @@ fn a_log_that_does_not_reach_up_to_what_lies_aside_is_damaged() {
     assert_eq!(parts(&[&first, &third]), [Weight::Aside, Weight::Aside, Weight::Damage], "one is missing");
     assert_eq!(parts(&[&second, &first]), [Weight::Aside, Weight::Aside, Weight::Damage], "they are swapped");
     let damaged = Aside { is_end_known: false, ..first };
-    assert_eq!(parts(&[&damaged, &third]), [Weight::Aside; 2], "which was told of itself");
+    assert_eq!(parts(&[&damaged, &third]), [Weight::Aside; 2], "a damaged entry is reported by itself");
 }
 
 #[test]

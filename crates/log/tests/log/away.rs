@@ -71,7 +71,7 @@ fn absent_dir_is_left_alone_and_gets_its_entries_later() {
     assert_eq!(pair.report.held_entries, 6);
     assert!(matches!(pair.log(0).log_end_offset(), Err(LogError::DirFailed { .. })));
     let deleted = pair.store.delete(pair.log(0).id(), 0);
-    assert!(matches!(deleted, Err(LogError::DirFailed { .. })), "what is away is not gone: {deleted:?}");
+    assert!(matches!(deleted, Err(LogError::DirFailed { .. })), "an absent dir is not removed: {deleted:?}");
     pair.go_round(1);
     pair.store.close().unwrap();
     assert_eq!(pair.sim.fs.read_dir("/one".as_ref()).unwrap().len(), 0);
@@ -186,7 +186,7 @@ fn bad_sector_in_another_dirs_entries_does_not_pin_the_journal() {
     pair.go_round(1);
     assert_eq!(pair.store.stuck_dirs(), []);
     let is_kept = pair.sim.fs.exists("/journal/00000000.damaged".as_ref()).unwrap();
-    assert!(is_kept, "what a journal cannot read it must not write to");
+    assert!(is_kept, "a journal must not write over unreadable entries");
     pair.sim.fs.make_unreadable(None).unwrap();
     pair.sim.fs.crash();
     let Pair { sim, options, epoch, store, .. } = pair;
@@ -285,7 +285,7 @@ fn bad_sector_in_an_unreadable_dirs_entries_pins_the_journal() {
         for _ in 0..5 {
             pair.sim.clock.advance(PAUSE_MAX);
             let _one_dir_has_failed = pair.store.settle();
-            assert_eq!(held_files(&pair), before, "what is aside is put there once more");
+            assert_eq!(held_files(&pair), before, "entries aside are put there once more");
         }
 
         pair.sim.fs.break_sectors(&file, 0..0).unwrap();
@@ -328,7 +328,7 @@ fn failed_dirs_entries_that_cannot_go_aside_take_no_cache_room() {
     for _ in 0..6 {
         pair.append(1, &"x".repeat(100_000)).unwrap();
     }
-    assert!(pair.store.is_write_cache_full(), "what others have is bounded");
+    assert!(pair.store.is_write_cache_full(), "bytes of other dirs are bounded");
     let _one_dir_has_failed = pair.store.settle();
     assert!(!pair.store.is_write_cache_full());
 }
@@ -431,7 +431,7 @@ fn entries_that_come_while_a_dir_cannot_be_read_are_put_aside() {
     for _ in 0..40 {
         pair.append(1, &value).unwrap();
         assert!(pair.used_bytes() < 3 << 20, "the journal is pinned");
-        pair.store.settle().expect("what failed before has said so");
+        pair.store.settle().expect("earlier failures were logged");
     }
     pair.sim.fs.make_unreadable(None).unwrap();
     let pair = pair.kill();

@@ -170,7 +170,7 @@ fn logs_are_closed_ahead_of_openings_and_others_are_left_alone() {
         assert_eq!(open_partitions(&machine), (2..=28).collect::<Vec<_>>(), "two at once, the oldest first");
         let covered_to = |index: i32| machine.partition(partition(index)).recovery_point().0;
         let expected: Vec<_> = (0..=28).map(|index| i64::from(index < 2)).collect();
-        assert_eq!((0..=28).map(covered_to).collect::<Vec<_>>(), expected, "only what was closed is covered");
+        assert_eq!((0..=28).map(covered_to).collect::<Vec<_>>(), expected, "only closed logs are covered");
         machine.crash();
         for index in 0..=28 {
             let found = machine.records_of(partition(index)).unwrap();

@@ -145,10 +145,10 @@ fn entries_aside_from_before_a_cut_are_not_asked_for() {
         assert_eq!(
             found(&[aside(0, 0, 6), aside(1, 5, 6)]),
             [none, none, one],
-            "what was cut bridges no gap"
+            "cut records bridge no gap"
         );
         assert_eq!(found(&[aside(1, 3, 5), aside(1, 6, 7)]), [none, none, one]);
-        assert_eq!(found(&[aside(2, 4, 5)]), [none, one], "nobody knows of that cut");
+        assert_eq!(found(&[aside(2, 4, 5)]), [none, one], "that cut is unknown");
     }
 }
 

@@ -55,7 +55,7 @@ fn a_dir_fails_with_the_first_use_that_meets_its_dead_device() {
     for (name, use_it) in uses {
         let pair = started();
         kill_device(&pair);
-        assert!(!is_failed(&pair), "{name}: nobody has looked");
+        assert!(!is_failed(&pair), "{name}: the device was not looked at");
         use_it(&pair);
         let _it_has_failed = pair.store.settle();
         assert!(is_failed(&pair), "{name}");
@@ -86,7 +86,7 @@ fn read_error_fails_the_dir_only_if_the_device_is_dead() {
             assert!(pair.log(0).read(Offset(0), 1000, Offset(3), true).is_err());
             assert_eq!(pair.store.wait_for_settling(0, Duration::ZERO), is_first, "one look a second");
         }
-        assert_eq!(pair.sim.fs.syncs(), syncs, "who reads waits for no sync");
+        assert_eq!(pair.sim.fs.syncs(), syncs, "a read waits for no sync");
         assert!(!is_failed(&pair));
         assert_eq!(pair.store.settle().is_err(), is_dead);
         assert_eq!(is_failed(&pair), is_dead);
@@ -243,7 +243,7 @@ fn unwritable_partition_with_entries_aside_takes_nothing() {
     assert!(bytes < 20 * 201_000, "{bytes} bytes are aside");
     let last = *taken.last().unwrap();
     let in_memory = sick.read(last, 1000, last.next(), true).unwrap();
-    assert_eq!(in_memory.next_offset, last.next(), "what was acked can be read");
+    assert_eq!(in_memory.next_offset, last.next(), "acked records can be read");
 
     pair.sim.fs.create_dir_all(&sick.path()).unwrap();
     pair.store.settle().unwrap();

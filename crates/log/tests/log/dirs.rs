@@ -152,7 +152,7 @@ fn log_opened_since_a_damaged_checkpoint_is_like_any_other() {
     assert_eq!(
         machine.records().unwrap(),
         expected,
-        "what follows the damage goes, as nothing of it was synced"
+        "batches behind the damage go, as none was synced"
     );
 }
 
@@ -388,7 +388,7 @@ fn refused_write_fails_the_dir_and_loses_no_acked_record() {
         assert_eq!(
             machine.records().unwrap(),
             numbers(0, acked),
-            "write {write}: readers see what was acked"
+            "write {write}: readers see the acked records"
         );
         machine.kill();
         assert_eq!(machine.records().unwrap(), numbers(0, acked), "write {write}");

@@ -133,7 +133,7 @@ fn failed_write_back_fails_the_dir_and_loses_nothing() {
     let bug = Some(PlantedBug::IgnoredWriteBackError);
     let panic = catch_unwind(|| lose_what_the_disk_does_not_begin_with(0, bug)).unwrap_err();
     let what = panic.downcast::<String>().unwrap();
-    assert!(what.contains("Corrupt"), "it is found by who reads what was lost: {what}");
+    assert!(what.contains("Corrupt"), "a read of the lost bytes finds it: {what}");
 }
 
 #[test]

@@ -163,9 +163,9 @@ fn read(image: &Image, log: &PartitionLog, bytes_max: usize) -> Result<Vec<(i64,
         let slice = log.read(from, bytes_max, end, true).map_err(|error: ReadError| error.to_string())?;
         for chunk in &slice.chunks {
             let bytes = chunk.to_bytes().map_err(|error| error.to_string())?;
-            assert!(image.has_written(&bytes), "what is served at offset {from} was never written");
+            assert!(image.has_written(&bytes), "the bytes served at offset {from} were never written");
             for batch in Batches::new(&bytes) {
-                let batch = batch.and_then(UnverifiedBatch::verify).expect("what was written is right");
+                let batch = batch.and_then(UnverifiedBatch::verify).expect("written batches are right");
                 for record in &batch.records().expect("whole records") {
                     let record = record.expect("a whole record");
                     if record.offset >= from {

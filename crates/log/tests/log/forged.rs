@@ -147,7 +147,7 @@ fn a_repair_learns_of_no_producer_from_a_forged_batch() {
         drop(repair);
         machine.start().unwrap();
         let known = machine.try_append("record 18", stamp(7, 18)).unwrap();
-        assert!(known.duplicate, "{offset}: the producers of what is left are known");
+        assert!(known.duplicate, "{offset}: the producers of the remaining records are known");
         let first = machine.try_append("my first", stamp(MADE_UP, 0)).unwrap();
         assert!(!first.duplicate && first.base_offset == Offset(23), "{offset}: {first:?}");
     }

@@ -70,7 +70,7 @@ fn hanging_dir_holds_up_no_settling_or_checkpoint_of_another() {
         for number in 0..5 {
             pair.append(0, &format!("{number}")).unwrap();
             pair.store.settle_dir(0).unwrap();
-            assert_eq!(pair.store.write_cache().bytes(), hung_bytes, "what is settled makes room");
+            assert_eq!(pair.store.write_cache().bytes(), hung_bytes, "settled bytes make room");
             pair.store.checkpoint_dir(0).unwrap();
         }
         pair.append_numbers(1, 3..4);
@@ -203,7 +203,7 @@ fn appends_that_are_left_to_a_writer_wait_for_no_disk() {
         assert_eq!(well.watermarks().appended, Offset(1), "its writer has not come");
         pair.store.write_left(0, Duration::ZERO);
         assert_eq!((well.watermarks().appended, hung.watermarks().appended), (Offset(2), Offset(1)));
-        assert!(pair.store.write_cache().bytes() > 0, "what waits counts");
+        assert!(pair.store.write_cache().bytes() > 0, "waiting bytes count");
         pair.sim.fs.hang_device(None);
     });
     pair.store.write_left(1, Duration::ZERO);

@@ -155,7 +155,7 @@ fn header_that_keeps_readers_out_is_damage_below_the_log_start() {
     let weights = found(&machine, &paths).into_iter().map(|(_, weight)| weight);
     assert!(weights.eq([Weight::Damage]));
     machine.start().unwrap();
-    machine.records().expect_err("one entry of the index proves it and what is read");
+    machine.records().expect_err("one entry of the index proves it and the read batches");
     machine.store.take().unwrap().close().unwrap();
     assert!(repair(&machine, &paths).is_some());
     machine.start().unwrap();

@@ -279,7 +279,7 @@ fn duplicate_of_a_staged_batch_is_found_and_one_write_takes_all() {
     stage(1).unwrap();
     let again = stage(0).unwrap();
     assert!(again.duplicate && again.base_offset == first.base_offset);
-    assert!(stage(3).is_err(), "a gap after what is staged");
+    assert!(stage(3).is_err(), "a gap after the staged batch");
     assert_eq!((log.log_end_offset().unwrap(), log.watermarks().appended), (Offset(0), Offset(0)));
     log.write_staged().unwrap();
     assert_eq!((log.log_end_offset().unwrap(), log.watermarks().appended), (Offset(2), Offset(2)));
@@ -759,7 +759,7 @@ fn there_is_room_in_the_write_cache_once_all_tails_are_settled() {
         noted.store(usize::try_from(bytes).unwrap(), Ordering::SeqCst);
     }));
     store.settle().unwrap();
-    assert_eq!(told.load(Ordering::SeqCst), 0, "what there was at the first moment with room");
+    assert_eq!(told.load(Ordering::SeqCst), 0, "the bytes at the first moment with room");
 }
 
 /// A group of the journal holds records of many partitions, and a slow client would keep all of it in memory.

@@ -55,7 +55,7 @@ pub(crate) fn put(
         if ack_offset(log.level_reached(), Acks::All, log.watermarks(), &[]) > appended.last_offset {
             return Ok(appended);
         }
-        assert!(clock.monotonic() < PATIENCE, "nobody says what became of {appended:?}");
+        assert!(clock.monotonic() < PATIENCE, "no mark and no loss for {appended:?}");
         thread::yield_now();
     }
     Err(AppendError::Storage(log.failure().unwrap_or(LogError::Closed)))

@@ -186,7 +186,7 @@ fn retention_of_a_single_segment_needs_no_room_for_another() {
         assert_eq!((machine.records().unwrap(), log.size_bytes()), (numbers(40, 40), 0));
         assert_eq!(log.apply_retention(machine.now(), Offset(40)).unwrap().segments, 0);
         let named: Vec<i64> = machine.log_paths().iter().map(|path| base_of(path)).collect();
-        assert_eq!(named, [40], "there is room now for what says where the log ends");
+        assert_eq!(named, [40], "there is room now for a segment that names the log's end");
         machine.sim.fs.refuse_renames(false);
         machine.sim.fs.set_space(None);
         machine.kill();

@@ -264,6 +264,6 @@ fn recovery_that_believes_unsynced_segments_is_found() {
         })
     };
     assert!(life(Left::Nothing, false));
-    assert!(life(Left::DontNeed, false), "what is written anew does not depend on what was there");
+    assert!(life(Left::DontNeed, false), "entries that are written anew do not depend on old bytes");
     assert!(!life(Left::DontNeed, true), "the page cache is believed");
 }

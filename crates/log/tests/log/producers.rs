@@ -172,7 +172,7 @@ fn a_sealed_segment_has_the_state_of_its_end_beside_it() {
     }
     machine.kill();
     machine.log().ensure_open().unwrap();
-    assert_eq!(machine.states(), machine.inner_bases(), "what a start seals has one, too");
+    assert_eq!(machine.states(), machine.inner_bases(), "segments that a start seals have one, too");
     sent.checkpoint(&machine).unwrap();
     assert_eq!(machine.states(), machine.inner_bases());
     assert_eq!(findings(&machine), []);
@@ -230,7 +230,7 @@ fn states_go_with_their_segments() {
     machine.log().apply_retention(machine.now(), Offset(last)).unwrap();
     let start = machine.log().log_start_offset().unwrap();
     assert_eq!(start, Offset(last));
-    assert_eq!(machine.states(), [last], "the one of what lies below the log start stays");
+    assert_eq!(machine.states(), [last], "the one for records below the log start stays");
     machine.crash();
     // The producers from 0 on have no record left.
     sent.check(&machine, "after a power cut");

@@ -228,7 +228,7 @@ fn a_reader_goes_on_while_segments_are_appended_and_deleted() {
     machine.store().checkpoint().unwrap();
     let held = machine.log().read(Offset(0), 1 << 20, Offset(40), true).unwrap();
     assert!(machine.log().apply_retention(machine.now(), Offset(40)).unwrap().segments > 2);
-    assert!(!held.chunks[0].to_bytes().unwrap().is_empty(), "what was handed out stays readable");
+    assert!(!held.chunks[0].to_bytes().unwrap().is_empty(), "handed out batches stay readable");
     assert!(machine.log().read(Offset(0), 100, Offset(40), true).is_err());
     machine.append_numbers(40, 45);
     assert_eq!(machine.records().unwrap(), numbers(40, 45));

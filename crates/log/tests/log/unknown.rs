@@ -189,7 +189,7 @@ fn entries_aside_for_a_moved_dir_stay_until_it_takes_them() {
     };
     let report = store.recover(|_| LeaderEpoch(5), place).unwrap_err();
     machine.sim.fs.set_space(None);
-    assert!(report.to_string().contains("held-"), "what cannot be put aside either ends the start: {report}");
+    assert!(report.to_string().contains("held-"), "entries that cannot be put aside either end the start: {report}");
     drop(store);
     let store = LogStore::open(&env, &dirs, machine.options.clone()).unwrap();
     store.recover(|_| LeaderEpoch(6), |_| known(&machine)).unwrap();

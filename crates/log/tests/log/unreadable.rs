@@ -80,8 +80,8 @@ fn bad_sector_is_reported_until_read_and_the_rest_is_served() {
     for from in [0, 30, 70] {
         let (machine, paths) = Machine::reopened(Machine::small_segments(), RECORDS);
         let position = break_batch(&machine, &paths[0], HIT, from);
-        assert_eq!(read(&machine, 0).unwrap(), Offset(HIT), "what lies before");
-        assert!(!is_told(&machine), "nobody has met it");
+        assert_eq!(read(&machine, 0).unwrap(), Offset(HIT), "the batch before");
+        assert!(!is_told(&machine), "no read has met it");
         meet(&machine, &paths[0], position);
         for offset in (0..RECORDS).filter(|offset| *offset != HIT) {
             let next = read(&machine, offset).unwrap();
@@ -91,7 +91,7 @@ fn bad_sector_is_reported_until_read_and_the_rest_is_served() {
         assert_eq!(machine.append("goes on"), Offset(RECORDS));
         check_told(&machine, &paths[0], position);
         heal(&machine, &paths[0]);
-        assert!(read(&machine, HIT + 1).unwrap() > Offset(HIT + 1), "not what was hit");
+        assert!(read(&machine, HIT + 1).unwrap() > Offset(HIT + 1), "not the hit batch");
         check_told(&machine, &paths[0], position);
         assert_eq!(machine.records().unwrap()[..30], numbers(0, RECORDS));
         assert!(!is_told(&machine));

@@ -97,7 +97,7 @@ fn busy_unwritable_partition_holds_up_no_other_partition() {
     assert!(pair.store.dir_failure(0).is_none());
     let last = sick.log_end_offset().unwrap().plus(-1);
     let read = sick.read(last, 1, last.next(), true).unwrap();
-    assert_eq!(read.next_offset, last.next(), "what was acked can be read");
+    assert_eq!(read.next_offset, last.next(), "acked records can be read");
 
     let expected = [taken, values_of(&beside), values_of(&other)];
     pair.sim.fs.kill();

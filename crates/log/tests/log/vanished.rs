@@ -202,7 +202,7 @@ fn log_dir_that_is_gone_or_covered_fails_and_is_not_made_anew() {
             let deleted = pair.store.delete(pair.beside().id(), 0);
             assert!(
                 matches!(deleted, Err(LogError::DirFailed { .. })),
-                "what is away is not gone: {deleted:?}"
+                "an absent dir is not removed: {deleted:?}"
             );
             pair.append(1, "yes").unwrap();
             pair.go_round(1);

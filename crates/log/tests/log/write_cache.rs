@@ -54,7 +54,7 @@ fn producer_of_a_journal_without_space_is_refused_at_once() {
         assert!(!pair.store.is_write_cache_full());
         let refused = begin_append(&log, VALUE_BYTES).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Retry, "{refused}");
-        assert_eq!(pair.store.write_cache().bytes(), bytes, "who is refused leaves nothing");
+        assert_eq!(pair.store.write_cache().bytes(), bytes, "a refused append leaves nothing");
     }
     pair.sim.fs.fill_device(None);
     wait_until(|| journal.has_delivered_all());
@@ -76,7 +76,7 @@ fn full_dirs_tails_hold_up_no_producer_of_another_dir() {
     for _ in 0..3 {
         pair.append(1, &large).unwrap();
     }
-    assert!(pair.store.is_write_cache_full(), "nobody has tried to settle it");
+    assert!(pair.store.is_write_cache_full(), "no settling was tried");
     assert!(pair.store.settle().is_err() && pair.store.write_cache().is_full());
     assert!(!pair.store.is_write_cache_full());
     assert_eq!(pair.append(1, "no").unwrap_err().kind(), ErrorKind::Retry);
@@ -84,7 +84,7 @@ fn full_dirs_tails_hold_up_no_producer_of_another_dir() {
         assert!(!pair.store.is_write_cache_full());
         pair.append(0, &large).unwrap();
     }
-    assert!(pair.store.is_write_cache_full(), "of what can be settled there is a cache full at most");
+    assert!(pair.store.is_write_cache_full(), "bytes that can be settled fill at most one cache");
     assert!(pair.store.settle().is_err());
     assert!(!pair.store.is_write_cache_full());
     pair.sim.fs.fill_device(None);

@@ -182,7 +182,7 @@ fn kill_everywhere(cleaned: &str) {
             let found = contents(&sim);
             let is_new = found == new(cleaned);
             assert!(is_new || found == old(), "stops {stop} and {stop_again}: {found:#?}");
-            assert!(is_new || installed.is_err(), "stops {stop} and {stop_again}: what was installed stays");
+            assert!(is_new || installed.is_err(), "stops {stop} and {stop_again}: installed segments stay");
             outcomes[usize::from(is_new)] += 1;
         }
     }
@@ -209,7 +209,7 @@ fn power_cut_after_a_kill_leaves_old_segments_or_the_new_one() {
         for state in states(&sim) {
             let is_new = recovered(&state, "cleaned")
                 .unwrap_or_else(|found| panic!("stops {stop} and {stop_again}: {found}"));
-            assert!(is_new || !is_installed, "stops {stop} and {stop_again}: what was installed is gone");
+            assert!(is_new || !is_installed, "stops {stop} and {stop_again}: an installed segment is gone");
         }
         assert!(is_recovered || stop_again < 13, "the recovery is stopped everywhere");
     }
@@ -252,7 +252,7 @@ fn check_all_states(cleaned: &str, bug: Option<PlantedBug>) -> Result<[usize; 2]
                     let is_new = recovered(&state, cleaned)
                         .map_err(|found| format!("stops {stop} and {stop_again}: {found}"))?;
                     if is_installed && !is_new {
-                        return Err(format!("stops {stop} and {stop_again}: what was installed is gone"));
+                        return Err(format!("stops {stop} and {stop_again}: an installed segment is gone"));
                     }
                     outcomes[usize::from(is_new)] += 1;
                 }

@@ -113,7 +113,7 @@ impl Machine {
             if ack_offset(log.level_reached(), Acks::All, log.watermarks(), &[]) > appended.last_offset {
                 return Ok(appended);
             }
-            assert!(clock.monotonic() < PATIENCE, "nobody says what became of {appended:?}");
+            assert!(clock.monotonic() < PATIENCE, "no mark and no loss for {appended:?}");
             thread::yield_now();
         }
         Err(AppendError::Storage(log.failure().unwrap_or(LogError::Closed)))

@@ -112,7 +112,7 @@ fn read_far_from_its_index_waits_in_slices_for_a_dense_one() {
     assert_eq!(slices, Some(pieces + 1), "it is read in pieces, and read once");
     assert_eq!(read(&log, Patience::None).unwrap(), Offset(MIDDLE.0 + 1));
     store.close().unwrap();
-    assert!(index_of(&sim, &path) == dense, "the index is what it would be today");
+    assert!(index_of(&sim, &path) == dense, "the index is as a new one");
     let (_store, log) = open(&sim);
     assert_eq!(read(&log, Patience::None).unwrap(), Offset(MIDDLE.0 + 1));
 }
@@ -148,7 +148,7 @@ fn an_index_stays_as_it_is_where_its_segment_is_damaged() {
     file.sync_all().unwrap();
     let (store, log) = open(&sim);
     let outcome = (0..10).find_map(|_| read(&log, Patience::Slice).ok());
-    assert_eq!(outcome, Some(Offset(MIDDLE.0 + 1)), "what is right is read as before");
+    assert_eq!(outcome, Some(Offset(MIDDLE.0 + 1)), "intact batches are read as before");
     store.close().unwrap();
     assert!(index_of(&sim, &path) == sparse);
 }

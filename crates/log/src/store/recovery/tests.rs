@@ -254,7 +254,7 @@ fn cut_record_is_no_loss_if_the_journal_has_it_damaged() {
         let dir = store.dirs[0].dir.partition_path(ID);
         let (segments, name) = (segments(&sim, &dir), name_of(11, 1));
         let has_it = |bytes: &[u8]| bytes.windows(name.len()).any(|window| window == name.as_bytes());
-        assert!(segments.iter().any(|(_, bytes)| has_it(bytes)), "what came after the cut");
+        assert!(segments.iter().any(|(_, bytes)| has_it(bytes)), "the records from after the cut");
     }
 }
 

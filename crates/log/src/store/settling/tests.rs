@@ -165,7 +165,7 @@ fn records_past_the_journal_are_not_put_aside_in_a_level_change() {
     // Nothing can be settled now, and the journal needs its files.
     store.dirs[0].dir.space().found_full();
     store.dirs[0].put_aside_if_stuck(&store.delivered());
-    assert_eq!(store.journals().next().unwrap().held().len(), 1, "what the journal has of the other one");
+    assert_eq!(store.journals().next().unwrap().held().len(), 1, "the journal's entries of the other one");
     // The level stays, and the waiting records go the old way: they are acked when they are in the segments.
     assert_eq!(change.finish(), crate::partition_log::LevelChangeEnd::Later);
     assert_eq!(log.watermarks().appended, Offset(2));
@@ -364,7 +364,7 @@ fn log_with_a_large_tail_lets_others_settle_after_each_share() {
     append(&first, 100);
     wait_until_stored(&store);
     assert_eq!(first.settle(left, &mut pace).unwrap(), left);
-    assert_eq!(first.settle(left, &mut pace).unwrap(), None, "what came meanwhile is left to the next time");
+    assert_eq!(first.settle(left, &mut pace).unwrap(), None, "later entries are left to the next time");
     store.settle().unwrap();
     assert_eq!((first.tail_end(), second.tail_end()), (None, None));
 }
