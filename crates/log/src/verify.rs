@@ -249,7 +249,8 @@ impl Verification<'_> {
     fn check_aside(&mut self, listing: &Listing, aside: &[&Aside]) {
         let newest = aside.iter().map(|aside| aside.cuts).max().unwrap_or(0);
         let cuts = self.log_dir.map_or(newest, |files| files.cuts_or(self.partition, newest));
-        let to_finding = |aside: &&Aside| if aside.cuts < cuts { aside.to_finding_of_cut() } else { aside.to_finding() };
+        let to_finding =
+            |aside: &&Aside| if aside.cuts < cuts { aside.to_finding_of_cut() } else { aside.to_finding() };
         self.report.findings.extend(aside.iter().map(to_finding));
         if let Some(aside) = aside.iter().find(|aside| aside.cuts > cuts) {
             let what =

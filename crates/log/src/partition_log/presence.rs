@@ -32,7 +32,9 @@ impl PartitionLog {
             Ok(()) if from == Offset::ZERO && log.is_missing() => {
                 log.judge_settling(self.id, found.as_ref().err());
             }
-            Err(error @ LogError::Vanished { .. }) if error.is_lasting() => self.take_offline_if_damaged(error),
+            Err(error @ LogError::Vanished { .. }) if error.is_lasting() => {
+                self.take_offline_if_damaged(error);
+            }
             Err(LogError::Vanished { .. }) => log.judge_settling(self.id, found.as_ref().err()),
             _ => {}
         }

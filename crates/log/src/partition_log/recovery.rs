@@ -47,7 +47,8 @@ pub(super) fn recover(log: &PartitionLog, replay_from: Option<Offset>) -> Result
     let checkpoint =
         log.dir.checkpointed(log.id).unwrap_or_else(|| PartitionCheckpoint::starting_at(Offset::ZERO));
     if let Some(end) = checkpoint.cut_end.filter(|_| checkpoint.is_lost) {
-        let what = format!("was cut at offset {end}, and the checkpoint with the rest of its state is damaged");
+        let what =
+            format!("was cut at offset {end}, and the checkpoint with the rest of its state is damaged");
         return Err(LogError::corrupt(&home.dir, 0, what));
     }
     let is_replay = replay_from.is_some();

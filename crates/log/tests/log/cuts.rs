@@ -142,11 +142,7 @@ fn entries_aside_from_before_a_cut_are_not_asked_for() {
         assert_eq!(found(&[aside(0, 0, 6), aside(1, 3, 5)]), [Weight::Aside; 2]);
         let [none, one] = [Weight::Aside, Weight::Damage];
         assert_eq!(found(&[aside(1, 5, 6)]), [none, one]);
-        assert_eq!(
-            found(&[aside(0, 0, 6), aside(1, 5, 6)]),
-            [none, none, one],
-            "cut records bridge no gap"
-        );
+        assert_eq!(found(&[aside(0, 0, 6), aside(1, 5, 6)]), [none, none, one], "cut records bridge no gap");
         assert_eq!(found(&[aside(1, 3, 5), aside(1, 6, 7)]), [none, none, one]);
         assert_eq!(found(&[aside(2, 4, 5)]), [none, one], "that cut is unknown");
     }

@@ -149,11 +149,7 @@ fn log_opened_since_a_damaged_checkpoint_is_like_any_other() {
         }
     }
     machine.kill();
-    assert_eq!(
-        machine.records().unwrap(),
-        expected,
-        "batches behind the damage go, as none was synced"
-    );
+    assert_eq!(machine.records().unwrap(), expected, "batches behind the damage go, as none was synced");
 }
 
 /// Entries of the journal are settled into a log whose checkpoint was damaged, and a power cut leaves some of their

@@ -86,8 +86,7 @@ fn entries_of_an_unknown_partition_are_kept_until_it_is_known() {
 }
 
 #[test]
-fn unknown_partitions_entries_survive_power_cuts_in_a_start()
- {
+fn unknown_partitions_entries_survive_power_cuts_in_a_start() {
     for stop in 0.. {
         let mut machine = Machine::synced(1, &Machine::small_segments());
         machine.append_numbers(0, 6);
@@ -189,7 +188,10 @@ fn entries_aside_for_a_moved_dir_stay_until_it_takes_them() {
     };
     let report = store.recover(|_| LeaderEpoch(5), place).unwrap_err();
     machine.sim.fs.set_space(None);
-    assert!(report.to_string().contains("held-"), "entries that cannot be put aside either end the start: {report}");
+    assert!(
+        report.to_string().contains("held-"),
+        "entries that cannot be put aside either end the start: {report}"
+    );
     drop(store);
     let store = LogStore::open(&env, &dirs, machine.options.clone()).unwrap();
     store.recover(|_| LeaderEpoch(6), |_| known(&machine)).unwrap();

@@ -460,8 +460,7 @@ fn cut_at_a_bad_sector_counts_the_intact_records_behind_it() {
 
 /// Only the headers tell which batches lie between two entries of the index.
 #[test]
-fn unreadable_header_hides_the_batches_up_to_the_next_entry()
- {
+fn unreadable_header_hides_the_batches_up_to_the_next_entry() {
     let (mut machine, paths) = Machine::reopened(Machine::spaced_entries(), RECORDS);
     let position = break_batch(&machine, &paths[0], 1, 0);
     let scrubbed = machine.log().scrub(Offset::ZERO, u64::MAX, &Unhindered).unwrap();
