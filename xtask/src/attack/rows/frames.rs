@@ -10,14 +10,14 @@ use crate::wire::Conn;
 /// Connections that hold a half frame each.
 const HOLDERS: usize = 150;
 
-/// What a frame promises, and what comes of it.
+/// Length that a frame announces, and the bytes sent of it.
 const PROMISED_BYTES: i32 = 4_000_000;
 const SENT_BYTES: usize = 900_000;
 
-/// A holder that was not disconnected comes again after this.
+/// A holder that was not disconnected by then connects again.
 const STAY: Duration = Duration::from_millis(1500);
 
-/// Connections that say garbage.
+/// Connections that send garbage.
 const BABBLERS: usize = 8;
 
 /// A hello of TLS, and requests of a length that is negative, too long, and too short for a header.

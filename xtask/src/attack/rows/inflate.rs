@@ -1,4 +1,4 @@
-//! Compressed batches that are small to send and large to look into.
+//! Compressed batches that are small to send and large to inflate.
 
 use riverrun_records::Compression;
 
@@ -13,7 +13,7 @@ const WORKERS: usize = 4;
 /// Batches of one request, each for a partition of its own.
 const BATCHES: i32 = 100;
 
-/// Bytes that each batch inflates to, in records of a megabyte.
+/// Records of a batch, of a megabyte each.
 const RECORDS: usize = 99;
 const RECORD_BYTES: usize = 1 << 20;
 

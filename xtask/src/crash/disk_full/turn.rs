@@ -1,20 +1,20 @@
-//! What every stream has to come to: being refused, being told anything, going on. Pure.
+//! States that every stream has to reach: refused, answered, going on. Pure.
 
 use crate::crash::load::{Outcomes, Tally};
 
-/// What is waited for.
+/// The awaited state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     /// Records are refused.
     Refused,
     /// Records are acked.
     Acked,
-    /// Either.
+    /// Records are refused or acked.
     Told,
 }
 
 impl Turn {
-    /// The streams that have not come to it since `before`.
+    /// The streams that have not reached it since `before`.
     pub(super) fn missing(self, before: &Tally, now: &Tally) -> Vec<u32> {
         let has_come = |stream: &u32, before: &Outcomes| {
             let now = now.get(stream).copied().unwrap_or_default();
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_before_counts_for_nothing() {
+    fn earlier_outcomes_do_not_count() {
         let tally = tally([(5, 2), (7, 1), (1, 1)]);
         for turn in [Turn::Refused, Turn::Acked, Turn::Told] {
             assert_eq!(turn.missing(&tally, &tally), [1, 2, 3]);
