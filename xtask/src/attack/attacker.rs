@@ -93,7 +93,7 @@ pub(crate) struct AttackerOptions {
     /// Seconds that it lasts
     #[arg(long)]
     seconds: f64,
-    /// Where it comes from
+    /// Source addresses
     #[arg(long, value_enum)]
     from: From,
     /// It leaves the processors to the others
@@ -197,7 +197,7 @@ impl Target {
     ) -> anyhow::Result<Tally> {
         println!("ready");
         let mut word = String::new();
-        ensure!(io::stdin().read_line(&mut word)? > 0, "nobody gives the word");
+        ensure!(io::stdin().read_line(&mut word)? > 0, "the suite closed the attacker's input");
         let deadline = Instant::now() + Duration::from_secs_f64(self.seconds);
         let cpu_seconds = usage_of(std::process::id())?.cpu_s;
         let counts = Counts::default();

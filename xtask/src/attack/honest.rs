@@ -214,7 +214,7 @@ pub(super) fn serve(options: &HonestOptions) -> anyhow::Result<()> {
                 let acked = lock(&state).acked.clone();
                 serde_json::to_string(&read_back(options, &acked)?)?
             }
-            other => bail!("no question: {other}"),
+            other => bail!("unknown question: {other}"),
         };
         println!("{answer}");
     }

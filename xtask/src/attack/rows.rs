@@ -101,12 +101,12 @@ pub(super) trait Attack: Sync {
     fn act(&self, target: &Target) -> anyhow::Result<Tally>;
 
     /// Words of which the server's log has to contain one afterwards, if an operator has to know of the attack.
-    fn told(&self) -> &'static [&'static str] {
+    fn log_words(&self) -> &'static [&'static str] {
         &[]
     }
 
     /// Words of which `/health` has to have shown one.
-    fn told_by_health(&self) -> &'static [&'static str] {
+    fn health_words(&self) -> &'static [&'static str] {
         &[]
     }
 

@@ -130,8 +130,8 @@ pub(super) fn attack(field: Field<'_>, attack: &dyn Attack, plan: Plan) -> anyho
     }
     let expected = Expected {
         takes_admin_port: attack.takes_admin_port(),
-        log: attack.told(),
-        health: attack.told_by_health(),
+        log: attack.log_words(),
+        health: attack.health_words(),
     };
     let mut faults = bout.faults(expected)?;
     if let Err(error) = bout.rig.connect().and_then(|mut conn| attack.check(&mut conn)) {
@@ -248,7 +248,7 @@ impl<'a> Bout<'a> {
 
     /// Pairs of the first honest client since the last call.
     pub(super) fn seen(&mut self) -> anyhow::Result<Seen> {
-        let (honest, _) = self.honest.first_mut().context("nobody honest is there")?;
+        let (honest, _) = self.honest.first_mut().context("there is no honest client")?;
         honest.phase()
     }
 

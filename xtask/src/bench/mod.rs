@@ -57,7 +57,7 @@ pub(crate) struct Options {
 enum What {
     /// The server and Kafka, interleaved, under Kafka's own performance tools; then their starts and idle memory
     Server(ServerOptions),
-    /// What an ack that survives a loss of power costs, side by side with Kafka
+    /// The cost of an ack that survives a loss of power, side by side with Kafka
     Durability(durability::Options),
     /// One record at a time, acked after its sync, beside what the device itself takes
     Latency(latency::Options),

@@ -67,9 +67,6 @@ impl ServerKind {
 ///
 /// Invariants: `dir` holds what the kind needs before its first start; the ports stay the same over restarts, because
 /// Kafka's are part of its properties.
-///
-/// Invariants: `dir` holds what the kind needs before its first start; the ports stay the same over restarts,
-/// because Kafka's are part of its properties.
 #[derive(Clone)]
 pub(crate) struct Launch<'a> {
     kind: ServerKind,

@@ -47,8 +47,6 @@ struct Claims {
 /// Records that must stay, as far as the level decides it.
 ///
 /// Invariants: nothing is `loose` while the level syncs.
-///
-/// Invariants: nothing is `loose` while the level syncs.
 #[derive(Debug, Default)]
 pub(super) struct Binding {
     now: Moment,
@@ -57,8 +55,8 @@ pub(super) struct Binding {
     /// Claims that a crash may have taken.
     excused: Claims,
     /// Acks that were loose until a sync level was reached, since the last crash.
-    settled: usize,
-    settled_before_crashes: usize,
+    bound: usize,
+    bound_before_crashes: usize,
 }
 
 impl Binding {
@@ -79,7 +77,7 @@ impl Binding {
             return;
         }
         self.now.is_loose = false;
-        self.settled += std::mem::take(&mut self.loose).acks.len();
+        self.bound += std::mem::take(&mut self.loose).acks.len();
     }
 
     /// The power was cut.
@@ -88,7 +86,7 @@ impl Binding {
         let Claims { acks, sightings } = std::mem::take(&mut self.loose);
         self.excused.acks.extend(acks);
         self.excused.sightings.extend(sightings);
-        self.settled_before_crashes += std::mem::take(&mut self.settled);
+        self.bound_before_crashes += std::mem::take(&mut self.bound);
     }
 
     /// An ack arrived for a record that was sent at `sent`.
@@ -121,8 +119,8 @@ impl Binding {
     }
 
     /// Number of acks that crashes had to spare only because the level had changed since.
-    pub(super) fn settled_before_crashes(&self) -> usize {
-        self.settled_before_crashes
+    pub(super) fn bound_before_crashes(&self) -> usize {
+        self.bound_before_crashes
     }
 }
 
@@ -138,7 +136,7 @@ mod tests {
         Sent,
         Acked,
         Change,
-        /// The level was found reached after so many crashes.
+        /// The level was found reached after this many crashes.
         Reach(u64),
         Crash,
     }
@@ -159,7 +157,7 @@ mod tests {
             }
         }
         let binds = (!binding.excuses_ack(RECORD), !binding.excuses_sighting(7));
-        (binds.0, binds.1, binding.settled_before_crashes())
+        (binds.0, binds.1, binding.bound_before_crashes())
     }
 
     #[test]
@@ -200,8 +198,8 @@ mod tests {
     #[test]
     fn ack_perhaps_older_than_a_crash_is_not_bound_by_a_change() {
         use Step::{Acked, Change, Crash, Reach, Sent};
-        let (ack_binds, sighting_binds, settled) = after(&[Change, Sent, Crash, Acked, Reach(1), Crash]);
-        assert!(!ack_binds && settled == 0);
-        assert!(sighting_binds, "the reader got it in the life that has settled it");
+        let (ack_binds, sighting_binds, bound) = after(&[Change, Sent, Crash, Acked, Reach(1), Crash]);
+        assert!(!ack_binds && bound == 0);
+        assert!(sighting_binds, "the reader got it in the life whose level binds it");
     }
 }

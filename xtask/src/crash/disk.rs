@@ -86,8 +86,6 @@ impl FileSystem {
 /// A mounted image. For a file system in memory the size of the image is only its limit.
 ///
 /// Invariants: `mounted` says whether it is mounted; when this is dropped it is not.
-///
-/// Invariants: `mounted` says whether the mount is there; when this is dropped it is not.
 #[derive(Debug)]
 pub(crate) struct Disk {
     fs: FileSystem,
@@ -173,7 +171,7 @@ impl Disk {
     }
 
     /// Cuts the power: from then on nothing is written, and every call on the mount fails.
-    #[expect(unsafe_code, reason = "no library has a safe face for this call")]
+    #[expect(unsafe_code, reason = "no library wraps this call safely")]
     pub(super) fn cut(&self) -> anyhow::Result<()> {
         let root = fs::File::open(&self.mount)?;
         // SAFETY: the call takes the address of four bytes, which it only reads.

@@ -133,8 +133,6 @@ impl Ballast {
 /// A server under load, and the disk that fills up.
 ///
 /// Invariants: `commits` is the offset that the group last tried to commit in each partition.
-///
-/// Invariants: `commits` is what the group has tried to commit last, in each partition.
 struct Full<'a, 'r> {
     run: Run<'r>,
     server: Server,
@@ -245,11 +243,11 @@ impl<'a, 'r> Full<'a, 'r> {
 
     /// Takes all free space for a moment, or until every producer got an answer. The server has to answer every
     /// request, and may refuse all but reads. Returns its refusal to delete `topic`, if there is one.
-    async fn brim(&mut self, all_told: bool, topic: &str) -> anyhow::Result<Option<ClientError>> {
+    async fn brim(&mut self, all_answered: bool, topic: &str) -> anyhow::Result<Option<ClientError>> {
         self.disk.fill()?;
-        if all_told {
+        if all_answered {
             let before = self.run.progress().tally();
-            self.until("every producer is told", Turn::Told, &before).await?;
+            self.until("every producer got an answer", Turn::Answered, &before).await?;
             if let Some(error) = self.commit().await? {
                 println!("  without any room a commit is refused: {error}");
             }

@@ -53,8 +53,8 @@ impl Flips {
         if !self.0.is_finished() {
             return Ok(());
         }
-        let ended = (&mut self.0).await.context("who changes the level has panicked")?;
-        ended.context("the level is changed no more").map(|never| match never {})
+        let ended = (&mut self.0).await.context("the task that changes the level has panicked")?;
+        ended.context("the task that changes the level has ended").map(|never| match never {})
     }
 }
 

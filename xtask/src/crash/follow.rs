@@ -9,8 +9,6 @@ use super::event::Event;
 /// A place in a recorder's file.
 ///
 /// Invariants: `line` has the beginning of a line that is not complete yet.
-///
-/// Invariants: `line` is what was read of a line that is not whole yet.
 pub(super) struct Follow {
     file: PathBuf,
     reader: Option<BufReader<File>>,

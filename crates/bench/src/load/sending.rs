@@ -182,7 +182,7 @@ const COUNT_MAX: u64 = 1 << 48;
 pub(super) struct Left {
     /// Number of records that it has sent.
     pub(super) sent: u64,
-    /// Number of records that the order asked for.
+    /// Records below this number, among those of all senders, were to be sent.
     pub(super) end: u64,
     /// When the order ended: records due later do not belong to it.
     pub(super) until: Instant,

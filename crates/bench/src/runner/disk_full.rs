@@ -87,8 +87,6 @@ enum State {
 /// The disk of a run that fills it.
 ///
 /// Invariants: the file exists while `state` is `Full`, and not otherwise.
-///
-/// Invariants: the file is there while `state` is `Full`, and not otherwise.
 #[derive(Debug)]
 pub(super) struct DiskFull {
     path: PathBuf,

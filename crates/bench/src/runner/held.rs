@@ -12,8 +12,6 @@ use crate::plan::Plan;
 /// The topics of a command that stay between its runs.
 ///
 /// Invariants: `made` holds those that were created here and not deleted yet, by server; none that existed before.
-///
-/// Invariants: `made` holds those that were made here and not deleted yet, by server; none that was there before.
 #[derive(Default)]
 pub struct HeldTopics {
     made: BTreeMap<String, Vec<Topics>>,

@@ -224,9 +224,7 @@ fn lost(before: &TopicDurability, after: &TopicDurability) -> Option<String> {
     })
 }
 
-/// A running run.
-///
-/// Invariants: `totals` counts everything since the clients were made.
+/// A run under way.
 ///
 /// Invariants: `totals` counts everything since the clients were made.
 struct Run<'a> {

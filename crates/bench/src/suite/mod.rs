@@ -3,7 +3,6 @@
 //! Owns the form of such a file: a workload and a driver with the keys of `OpenMessaging` Benchmark, and the keys to
 //! vary. `cases` are sets of keys, one after the other; `vary` is keys with lists of values, all of which are combined.
 //! A key belongs to the workload or to the driver, where `producerConfig.linger.ms` is one setting.
-//! each. A key may be one of the workload, or one of the driver, where `producerConfig.linger.ms` is one setting.
 
 mod files;
 

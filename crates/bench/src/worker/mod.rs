@@ -413,7 +413,7 @@ pub(crate) mod tests {
         load
     }
 
-    /// A load of these members, with so many partitions each. Their listeners can assign more.
+    /// A load of these members, with their numbers of partitions. Their listeners can assign more.
     pub(crate) async fn load_of_members(members: &[(&str, usize)]) -> (Load, Vec<Listener>) {
         let mut load = Load::prepare(idle_share()).await.expect("there is nobody to connect");
         let mut listeners = Vec::new();

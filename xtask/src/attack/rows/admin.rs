@@ -36,7 +36,7 @@ impl Attack for Slow {
         Ground { descriptors: Some(DESCRIPTORS), ..Ground::default() }
     }
 
-    fn told(&self) -> &'static [&'static str] {
+    fn log_words(&self) -> &'static [&'static str] {
         &["the admin port is full"]
     }
 

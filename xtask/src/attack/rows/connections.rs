@@ -40,7 +40,7 @@ impl Attack for Idle {
         Ground { descriptors: Some(DESCRIPTORS), ..Ground::default() }
     }
 
-    fn told(&self) -> &'static [&'static str] {
+    fn log_words(&self) -> &'static [&'static str] {
         &["there are no descriptors for more"]
     }
 

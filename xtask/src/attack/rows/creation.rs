@@ -36,7 +36,7 @@ impl Attack for Metadata {
         Some(From::Others)
     }
 
-    fn told(&self) -> &'static [&'static str] {
+    fn log_words(&self) -> &'static [&'static str] {
         &["too many in a short time"]
     }
 
@@ -67,7 +67,7 @@ impl Attack for TopicsInTurn {
         "8 connections name 100 new topics after another"
     }
 
-    fn told(&self) -> &'static [&'static str] {
+    fn log_words(&self) -> &'static [&'static str] {
         &["too many in a short time"]
     }
 

@@ -48,11 +48,11 @@ impl Attack for Queue {
         Ground { lay: Some(lay), ..Ground::default() }
     }
 
-    fn told(&self) -> &'static [&'static str] {
+    fn log_words(&self) -> &'static [&'static str] {
         &["damaged"]
     }
 
-    fn told_by_health(&self) -> &'static [&'static str] {
+    fn health_words(&self) -> &'static [&'static str] {
         &["damaged"]
     }
 

@@ -50,7 +50,7 @@ impl Attack for HalfFrames {
         &[Shape::Small, Shape::Large]
     }
 
-    fn told(&self) -> &'static [&'static str] {
+    fn log_words(&self) -> &'static [&'static str] {
         &["its request arrives too slowly"]
     }
 
@@ -79,7 +79,7 @@ impl Attack for Garbage {
         "8 connections after another say TLS, HTTP, and requests of impossible lengths"
     }
 
-    fn told(&self) -> &'static [&'static str] {
+    fn log_words(&self) -> &'static [&'static str] {
         &["a TLS client on a plain-text listener"]
     }
 

@@ -19,7 +19,7 @@ const RECORD_BYTES: usize = 1 << 20;
 
 const TOPIC: &str = "inflate";
 
-/// A hundred batches in a request, each of which inflates to 99 MiB.
+/// A hundred batches in a request, each inflating to 99 MiB.
 pub(super) struct Inflate;
 
 impl Attack for Inflate {

@@ -43,7 +43,7 @@ impl Attack for Commits {
         find_coordinator(conn, "g")
     }
 
-    fn told(&self) -> &'static [&'static str] {
+    fn log_words(&self) -> &'static [&'static str] {
         &["records for an internal topic are refused"]
     }
 
@@ -69,7 +69,7 @@ impl Attack for Keys {
         find_coordinator(conn, "g")
     }
 
-    fn told(&self) -> &'static [&'static str] {
+    fn log_words(&self) -> &'static [&'static str] {
         &["records for an internal topic are refused"]
     }
 

@@ -33,7 +33,7 @@ impl Attack for Gone {
     }
 
     fn about(&self) -> &'static str {
-        "who reads stderr has gone; 2 connections alter a topic's level, and send garbage"
+        "the reader of stderr has gone; 2 connections alter a topic's level, and send garbage"
     }
 
     fn short(&self) -> Option<From> {
@@ -44,7 +44,7 @@ impl Attack for Gone {
         Ground { log_reader: LogReader::Gone, ..Ground::default() }
     }
 
-    fn told_by_health(&self) -> &'static [&'static str] {
+    fn health_words(&self) -> &'static [&'static str] {
         &["the log cannot be written"]
     }
 

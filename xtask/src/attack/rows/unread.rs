@@ -30,11 +30,11 @@ impl Attack for Unread {
         Some(From::Own)
     }
 
-    fn told(&self) -> &'static [&'static str] {
+    fn log_words(&self) -> &'static [&'static str] {
         &["memory for responses"]
     }
 
-    fn told_by_health(&self) -> &'static [&'static str] {
+    fn health_words(&self) -> &'static [&'static str] {
         &["memory for responses"]
     }
 
@@ -61,11 +61,11 @@ impl Attack for Abandoned {
         "8 clients ask for the configs of 249,000 topics, leave at once, and come again"
     }
 
-    fn told(&self) -> &'static [&'static str] {
+    fn log_words(&self) -> &'static [&'static str] {
         &["memory for responses"]
     }
 
-    fn told_by_health(&self) -> &'static [&'static str] {
+    fn health_words(&self) -> &'static [&'static str] {
         &["memory for responses"]
     }
 

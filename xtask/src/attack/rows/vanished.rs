@@ -43,11 +43,11 @@ impl Attack for Directories {
         Ground { settings: &["log.flush.offset.checkpoint.interval.ms=500"], ..Ground::default() }
     }
 
-    fn told(&self) -> &'static [&'static str] {
+    fn log_words(&self) -> &'static [&'static str] {
         &["was removed under the running server"]
     }
 
-    fn told_by_health(&self) -> &'static [&'static str] {
+    fn health_words(&self) -> &'static [&'static str] {
         &["gone-0"]
     }
 

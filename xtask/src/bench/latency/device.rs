@@ -40,8 +40,6 @@ impl Method {
 /// A file to measure with.
 ///
 /// Invariants: all of its blocks were written and synced before; it is removed when this is dropped.
-///
-/// Invariants: all of its blocks were written and synced before; it is removed when this is dropped.
 pub(super) struct Device {
     path: PathBuf,
     file: File,

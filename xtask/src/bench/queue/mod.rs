@@ -52,7 +52,7 @@ pub(super) struct Options {
     /// Directories for the queues, made and emptied; repeatable. `/dev/shm` and `target/bench` when absent
     #[arg(long, value_name = "DIR")]
     data: Vec<PathBuf>,
-    /// What to measure; all but the memory when absent
+    /// Sections to measure; all but the memory when absent
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Section>,
     /// Times that each pair is measured; figures are medians

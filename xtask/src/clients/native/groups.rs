@@ -58,7 +58,7 @@ async fn poll_all(members: &mut [Consumer], values: &mut Vec<String>) -> anyhow:
 }
 
 /// Polls until this many partitions are assigned: each to one member, and some to each member.
-async fn settle(members: &mut [Consumer], partitions: usize) -> anyhow::Result<()> {
+async fn until_stable(members: &mut [Consumer], partitions: usize) -> anyhow::Result<()> {
     let (begun, mut values) = (Instant::now(), Vec::new());
     loop {
         poll_all(members, &mut values).await?;
@@ -72,10 +72,10 @@ async fn settle(members: &mut [Consumer], partitions: usize) -> anyhow::Result<(
             break;
         }
         if begun.elapsed() > PATIENCE {
-            bail!("the group does not settle: {shares:?}");
+            bail!("the partitions are not shared out: {shares:?}");
         }
     }
-    same("records while it settles", &values, &Vec::new())
+    same("records before the group is stable", &values, &Vec::new())
 }
 
 async fn gather_all(members: &mut [Consumer], count: usize) -> anyhow::Result<Vec<String>> {
@@ -106,7 +106,7 @@ pub(super) async fn life(bench: &Bench<'_>, more: &Properties<'_>) -> anyhow::Re
         while members.len() > size {
             members.remove(0).close().await?;
         }
-        settle(&mut members, 4).await?;
+        until_stable(&mut members, 4).await?;
         let prefix = format!("{round}-");
         produce_to(bench, &topic, &prefix, 200, &[]).await?;
         let values = gather_all(&mut members, 200).await?;
@@ -132,7 +132,7 @@ pub(super) async fn static_member(bench: &Bench<'_>, more: &Properties<'_>) -> a
     for name in ["one", "two"] {
         members.push(member(bench, &topic, &group, &named(name)).await?);
     }
-    settle(&mut members, 4).await?;
+    until_stable(&mut members, 4).await?;
     let before = shares(&members);
     members.remove(1).close().await?;
     let begun = Instant::now();
@@ -141,7 +141,7 @@ pub(super) async fn static_member(bench: &Bench<'_>, more: &Properties<'_>) -> a
     }
     same("what the other has meanwhile", &members[0].assignment(), &before[0])?;
     members.push(member(bench, &topic, &group, &named("two")).await?);
-    settle(&mut members, 4).await?;
+    until_stable(&mut members, 4).await?;
     same("the shares", &shares(&members), &before)
 }
 
@@ -150,9 +150,9 @@ pub(super) async fn fenced(bench: &Bench<'_>) -> anyhow::Result<()> {
     let (topic, group) = (topic_of(bench, "fenced", PARTITIONS).await?, bench.name("native-fenced"));
     let named = [("group.instance.id", "one")];
     let mut first = vec![member(bench, &topic, &group, &named).await?];
-    settle(&mut first, 4).await?;
+    until_stable(&mut first, 4).await?;
     let mut second = vec![member(bench, &topic, &group, &named).await?];
-    settle(&mut second, 4).await?;
+    until_stable(&mut second, 4).await?;
     let begun = Instant::now();
     let error = loop {
         if let Err(error) = first[0].poll(SHORT).await {
@@ -171,20 +171,20 @@ pub(super) async fn refused(bench: &Bench<'_>) -> anyhow::Result<()> {
     let (topic, group) = (topic_of(bench, "refused", PARTITIONS).await?, bench.name("native-refused"));
     let named = [&UNIFORM[..], &[("group.instance.id", "one")]].concat();
     let mut first = vec![member(bench, &topic, &group, &named).await?];
-    settle(&mut first, 4).await?;
+    until_stable(&mut first, 4).await?;
     let mut second = member(bench, &topic, &group, &named).await?;
     fails_with("the second", second.poll(PATIENCE).await, ErrorCode::UNRELEASED_INSTANCE_ID)?;
-    settle(&mut first, 4).await
+    until_stable(&mut first, 4).await
 }
 
 /// Added partitions are assigned.
 pub(super) async fn new_partitions(bench: &Bench<'_>, more: &Properties<'_>) -> anyhow::Result<()> {
     let (topic, group) = (topic_of(bench, "grows", 2).await?, bench.name("native-grows"));
     let mut members = vec![member(bench, &topic, &group, more).await?];
-    settle(&mut members, 2).await?;
+    until_stable(&mut members, 2).await?;
     let totals = BTreeMap::from([(topic.clone(), 5)]);
     super::only(admin_of(bench).await?.create_partitions(&totals, false).await)?;
-    settle(&mut members, 5).await
+    until_stable(&mut members, 5).await
 }
 
 /// A pattern matches topics, also later ones, and no others.
@@ -195,14 +195,14 @@ pub(super) async fn pattern(bench: &Bench<'_>, more: &Properties<'_>) -> anyhow:
     let properties = quick(&group, more);
     let mut members = vec![consumer_of(bench, &properties).await?];
     members[0].subscribe_pattern(&format!("{first}(-[a-z]+)?")).await?;
-    settle(&mut members, 2).await?;
+    until_stable(&mut members, 2).await?;
     let topic = NewTopic { partitions: Some(3), ..NewTopic::named(format!("{begin}later")) };
     super::only(admin_of(bench).await?.create_topics(vec![topic], false).await)?;
     let topic = NewTopic { partitions: Some(1), ..NewTopic::named(format!("{begin}9")) };
     super::only(admin_of(bench).await?.create_topics(vec![topic], false).await)?;
-    settle(&mut members, 5).await?;
+    until_stable(&mut members, 5).await?;
     members[0].subscribe(std::slice::from_ref(&first)).await?;
-    settle(&mut members, 2).await?;
+    until_stable(&mut members, 2).await?;
     members.remove(0).close().await?;
     let mut refused = consumer_of(bench, &properties).await?;
     let subscribed = refused.subscribe_pattern("(").await;
@@ -270,7 +270,7 @@ pub(super) async fn listener(bench: &Bench<'_>, more: &Properties<'_>) -> anyhow
         let mut joins = member(bench, &topic, &group, &by_hand).await?;
         joins.set_listener(keeper.clone());
         members.push(joins);
-        settle(&mut members, 4).await?;
+        until_stable(&mut members, 4).await?;
         let prefix = format!("{round}-");
         produce_to(bench, &topic, &prefix, 200, &[]).await?;
         let values = gather_all(&mut members, 200).await?;

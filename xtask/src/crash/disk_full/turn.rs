@@ -10,7 +10,7 @@ pub(super) enum Turn {
     /// Records are acked.
     Acked,
     /// Records are refused or acked.
-    Told,
+    Answered,
 }
 
 impl Turn {
@@ -21,7 +21,7 @@ impl Turn {
             match self {
                 Self::Refused => now.failed > before.failed,
                 Self::Acked => now.acked > before.acked,
-                Self::Told => now.failed > before.failed || now.acked > before.acked,
+                Self::Answered => now.failed > before.failed || now.acked > before.acked,
             }
         };
         let missing = before.iter().filter(|(stream, before)| !has_come(stream, before));
@@ -43,13 +43,13 @@ mod tests {
         let now = tally([(5, 2), (7, 0), (90, 0)]);
         assert_eq!(Turn::Refused.missing(&before, &now), [2, 3]);
         assert_eq!(Turn::Acked.missing(&before, &now), [1, 2]);
-        assert_eq!(Turn::Told.missing(&before, &now), [2]);
+        assert_eq!(Turn::Answered.missing(&before, &now), [2]);
     }
 
     #[test]
     fn earlier_outcomes_do_not_count() {
         let tally = tally([(5, 2), (7, 1), (1, 1)]);
-        for turn in [Turn::Refused, Turn::Acked, Turn::Told] {
+        for turn in [Turn::Refused, Turn::Acked, Turn::Answered] {
             assert_eq!(turn.missing(&tally, &tally), [1, 2, 3]);
         }
     }
