@@ -240,7 +240,7 @@ impl<'a, 'c> Round<'a, 'c> {
         round.end().await
     }
 
-    /// Makes the topics and groups of the attacks once.
+    /// Prepares all attacks, once for the round.
     fn prepare(&mut self) -> anyhow::Result<()> {
         let dial = Dial::to(self.server.port(), PATIENCE);
         self.attacks.iter().try_for_each(|attack| attack.prepare(&mut Conn::open(dial)?))

@@ -32,7 +32,7 @@ use turn::Turn;
 /// The smallest disk that every file system takes; most of it is ballast.
 const DISK_BYTES: u64 = 400 << 20;
 
-/// The server checks retention often, its reserve suits the small room, and it soon answers groups that there is none.
+/// The server checks retention often, its reserve suits the small disk, and it soon refuses commits for lack of room.
 const SERVER_SETTINGS: &[&str] = &[
     "log.retention.check.interval.ms=500",
     "log.dir.reserve.bytes=16777216",
@@ -65,11 +65,11 @@ const COMMITS: u32 = 20;
 const TOPIC: &str = "crash";
 const BALLAST_TOPIC: &str = "ballast";
 
-/// Number of cycles of a server that begins with enough room. For each such server there are one with little room and
-/// one with a full journal's disk.
+/// For this many fillings of the server with enough room there is one server with little room from the beginning, and
+/// one whose journal's disk gets full.
 const CYCLES_PER_LIFE: u64 = 3;
 
-/// One in this many of these leaves its disk without free space until every producer got an answer.
+/// One in this many of these two kinds leaves its disk without free space until every producer got an answer.
 const BRIM_ONE_IN: u64 = 2;
 
 /// Runs the servers for the cycles of the settings.

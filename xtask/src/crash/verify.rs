@@ -3,7 +3,7 @@
 //! | must hold | broken |
 //! |---|---|
 //! | an acked record lies where it was acked, unless a loss of power was allowed to take it | lost |
-//! | a record that a reader got, or that was found after a loss of power, stays, unless another loss was allowed to take it | vanished |
+//! | a record that was read, or found after a loss of power, stays, unless another loss was allowed to take it | vanished |
 //! | records missing at the beginning of a partition were to be deleted, and deleted records are gone | lost, gap; came back |
 //! | every record was sent, byte for byte | invented |
 //! | offsets follow each other without a gap | gap |

@@ -338,7 +338,7 @@ mod tests {
         assert_eq!((drained(3.0, true), drained(0.6, false)), (None, None));
     }
 
-    /// A recorder of 10, 10 and 2 records, sent 90, 80 and 70 seconds ago, and the time now.
+    /// A recorder that took 10, 10 and 2 records 90, 80 and 70 seconds ago, and the time now.
     fn recorder() -> (Recorder, Instant) {
         let mut recorder = Recorder::new();
         for _ in 0..2 {

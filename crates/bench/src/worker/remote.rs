@@ -155,7 +155,7 @@ impl Lines {
     fn new(stream: TcpStream) -> Self {
         // Best effort: without it an answer may come some milliseconds later.
         let _ = stream.set_nodelay(true);
-        if let Err(error) = notice_who_is_gone(&stream) {
+        if let Err(error) = notice_dead_peer(&stream) {
             tracing::warn!(%error, "cannot set keepalive: a peer that fails silently will not be noticed");
         }
         let (read, write) = stream.into_split();
@@ -182,9 +182,8 @@ impl Lines {
     }
 }
 
-/// Keepalive covers silent connections. The user timeout covers data that was sent and never acked, during which no
-/// probes are sent.
-fn notice_who_is_gone(stream: &TcpStream) -> rustix::io::Result<()> {
+/// The user timeout bounds the probes, and the wait for acks of sent data, during which there are no probes.
+fn notice_dead_peer(stream: &TcpStream) -> rustix::io::Result<()> {
     sockopt::set_tcp_keepidle(stream, PROBE_EVERY)?;
     sockopt::set_tcp_keepintvl(stream, PROBE_EVERY)?;
     sockopt::set_socket_keepalive(stream, true)?;

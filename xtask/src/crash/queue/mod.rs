@@ -227,7 +227,7 @@ impl Run {
                 let said = said.lines().last().unwrap_or("nothing");
                 let crashes = self.history.crashes();
                 bail!(
-                    "after {crashes} crashes an appender ended by itself, with {status}; it said last: {said}"
+                    "after {crashes} crashes an appender ended by itself, with {status}; its last line was: {said}"
                 );
             }
         }
