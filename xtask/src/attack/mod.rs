@@ -74,7 +74,7 @@ const DISTURBED_MAX: u32 = 3;
 #[derive(Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct Options {
-    /// The attacks of the gate, one pair each; what fails is tried once more
+    /// The attacks of the gate, one pair each; failed ones are tried once more
     #[arg(long)]
     short: bool,
     /// Only these attacks, for example `lists,unread`; all when absent
@@ -111,7 +111,7 @@ pub(crate) struct Options {
     /// Seed of the random choices; the time when absent, and printed
     #[arg(long, requires = "random")]
     seed: Option<u64>,
-    /// Say what the attacks are, and make none
+    /// List the attacks, and make none
     #[arg(long)]
     list: bool,
 }

@@ -7,7 +7,7 @@ use crate::clients::server::ServerKind;
 /// The failure that an acked record of our server survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Level {
-    /// A crash of the process: what Kafka promises by default, which leaves syncing to the system
+    /// A crash of the process: Kafka's promise by default, which leaves syncing to the system
     #[value(name = "4")]
     PageCache,
     /// Loss of power, where Kafka stays at its default

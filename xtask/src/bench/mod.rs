@@ -59,7 +59,7 @@ enum What {
     Server(ServerOptions),
     /// The cost of an ack that survives a loss of power, side by side with Kafka
     Durability(durability::Options),
-    /// One record at a time, acked after its sync, beside what the device itself takes
+    /// One record at a time, acked after its sync, beside the device's own time
     Latency(latency::Options),
     /// From an append to a mounted queue to a Kafka consumer that waits
     Mount(mount::Options),
