@@ -215,7 +215,7 @@ fn begin(ledger: &Ledger, partition: &TopicPartition, log: &ObservedLog, verdict
         verdict.add(Kind::CameBack, text);
     }
     if log.start > most {
-        let text = format!("{partition}: begins at {}, but no record from {most} on was to be deleted", log.start);
+        let text = format!("{partition}: begins at {}, but none from {most} on was to be deleted", log.start);
         verdict.add(Kind::Gap, text);
     }
     log.start

@@ -220,6 +220,6 @@ consumerBacklogSizeGB: 4\n{more}"
         assert!(!watch.is_drained());
         watch.look(&Taken::default(), &counts(2050, 4100, 0));
         assert!(watch.is_drained());
-        assert_eq!(watch.finish().publish_meanwhile, None, "acks during the reading are of records sent before");
+        assert_eq!(watch.finish().publish_meanwhile, None, "acks then are of earlier records");
     }
 }

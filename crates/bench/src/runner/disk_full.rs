@@ -197,7 +197,7 @@ producerRate: 7\ntestDurationMinutes: 3\ndiskFullMinutes: 1\n";
 
     #[test]
     fn file_system_of_the_machine_is_never_filled() {
-        for (directory, reason) in [(Some(Path::new("/")), "never filled"), (None, "no file system was named")] {
+        for (directory, reason) in [(Some(Path::new("/")), "never filled"), (None, "was named to fill")] {
             let error = DiskFull::new(&plan(), directory).expect_err("refused");
             assert!(error.to_string().contains(reason), "{error}");
         }
