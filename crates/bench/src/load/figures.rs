@@ -141,6 +141,6 @@ mod tests {
         assert_eq!((sum.acked(), sum.failed(), sum.handed_over), (6, 3, 15));
         let all = sum.all();
         assert_eq!((all.records, all.bytes, all.failed), (6, 9, 3));
-        assert_eq!((all.latency().count(), all.latency().max_us()), (9, 4000), "failed ones have waited, too");
+        assert_eq!((all.latency().count(), all.latency().max_us()), (9, 4000), "failed ones waited, too");
     }
 }

@@ -603,7 +603,7 @@ impl<'a> Run<'a> {
             ));
         }
         if failed > 0 {
-            notes.push(format!("{failed} records could not be delivered. They count with the time they waited"));
+            notes.push(format!("{failed} records could not be delivered. They count with the time waited"));
         }
         if future > 0 {
             notes.push(format!(
