@@ -1,9 +1,8 @@
 //! The crate graph, checked: which crate of the workspace may depend on which other.
 //!
-//! Owns the table of allowed arrows and the short list of outside crates that would break a promise such as
-//! "log knows no sockets". Development dependencies are not looked at: they are no part of the product, and
-//! a crate's tests may well drive it through a crate above it. A crate that the table does not name is refused,
-//! so that a new crate has to say where it stands.
+//! Owns the table of allowed arrows and the short list of outside crates that would break a promise such as "log knows
+//! no sockets". Development dependencies are ignored: they are no part of the product, and a crate's tests may drive it
+//! through a crate above it. A crate without a row is refused, so that a new crate has to declare its place.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,8 +13,8 @@ use serde::Deserialize;
 
 use crate::module_graph;
 
-/// Crate directory below `crates/`, and the crates it may depend on. Ordered from the bottom up: an arrow
-/// never points to a later row, which `every_arrow_of_the_table_points_down` holds the table to.
+/// Crate directory below `crates/`, and the crates it may depend on. Ordered from the bottom up: an arrow never points
+/// to a later row, which `every_arrow_of_the_table_points_down` checks.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("types", &[]),
     ("measure", &[]),
@@ -29,7 +28,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("broker", &["types", "records", "env", "protocol", "journal", "queue", "log", "coordinator"]),
     ("client", &["types", "records", "protocol"]),
     ("bench", &["types", "measure", "records", "protocol", "client"]),
-    // Nothing of the server, so that a change there compiles none of the tools again.
+    // No part of the server, so that a change there recompiles none of the tools.
     ("tools", &["types", "measure", "records", "env", "protocol", "queue", "client", "bench"]),
     (
         "cli",
@@ -85,8 +84,8 @@ struct Dependency {
 }
 
 impl Dependency {
-    /// What a crate depends on by it. What is optional is there for the crates that ask for it by a feature, which outside
-    /// crates may call the same.
+    /// The crates that this dependency adds. An optional socket crate counts for the crates that enable it by a
+    /// feature, for which outside crates may use the same name.
     fn names(&self) -> Vec<String> {
         let is_socket = SOCKET_CRATES.contains(&&*self.name);
         let asks = |feature: &&String| *feature == "net" && self.name.starts_with(PACKAGE_PREFIX);
@@ -116,7 +115,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     module_graph::check(root)
 }
 
-/// Crate directory name -> names of what it depends on (workspace crates without their prefix).
+/// Crate directory name -> names of its dependencies (workspace crates without their prefix).
 type Graph = BTreeMap<String, Vec<String>>;
 
 fn graph_of(metadata: &Metadata) -> Graph {

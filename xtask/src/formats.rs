@@ -1,7 +1,7 @@
 //! `cargo xtask formats`: copies the drawings of our file formats out of the modules that own them.
 //!
-//! A format is drawn once, at the head of its module; docs/format/ is made from there and never edited. A test checks
-//! that what is checked in is what would be made.
+//! A format is drawn once, at the head of its module; docs/format/ is generated from it and never edited. A test checks
+//! that the checked-in pages are current.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_checked_in_pages_show_what_the_modules_say() {
+    fn checked_in_pages_are_current() {
         let root = root();
         for (path, text) in pages(&root).unwrap() {
             let found = std::fs::read_to_string(root.join(&path)).unwrap_or_default();

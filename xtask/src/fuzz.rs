@@ -1,7 +1,7 @@
 //! `cargo xtask fuzz`: every fuzz target for a while.
 //!
-//! Builds the targets of `fuzz/` with libFuzzer's coverage instrumentation, which the stable compiler has, so that
-//! the gate needs neither a nightly toolchain nor another tool. Fails if a target crashes, hangs or passes a bound.
+//! Builds the targets of `fuzz/` with libFuzzer's coverage instrumentation, which the stable compiler has, so that the
+//! gate needs neither a nightly toolchain nor another tool. Fails if a target crashes, hangs or exceeds a bound.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,13 +9,13 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 
-/// What libFuzzer needs of the compiler: a counter on each edge, and the places that belong to them.
+/// Compiler flags that libFuzzer needs: a counter on each edge, and a table of the edges' places.
 const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
                      -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
                      -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 --cfg fuzzing";
-/// Resident memory of a target at most.
+/// Most resident memory of a target.
 const RSS_LIMIT_MB: u32 = 512;
-/// One input may take this long.
+/// Longest time of one input.
 const INPUT_SECONDS_MAX: u32 = 10;
 
 #[derive(Args)]

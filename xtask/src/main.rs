@@ -36,18 +36,18 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Attacks the server in every way we know, with an honest client beside that must not notice
+    /// Attacks the server in every way we know, beside an honest client that must not notice
     #[cfg(feature = "bench")]
     Attack(attack::Options),
-    /// Attacks as `attack` tells it: started by that alone
+    /// Makes an attack: started by `attack` alone
     #[cfg(feature = "bench")]
     #[command(hide = true)]
     AttackAttacker(attack::AttackerOptions),
-    /// Burns processor time as `attack` tells it: started by that alone
+    /// Burns processor time for `attack`: started by it alone
     #[cfg(feature = "bench")]
     #[command(hide = true)]
     AttackBurner(attack::BurnOptions),
-    /// Produces and fetches while `attack` attacks: started by that alone
+    /// Produces and fetches while `attack` attacks: started by it alone
     #[cfg(feature = "bench")]
     #[command(hide = true)]
     AttackHonest(attack::HonestOptions),
@@ -56,14 +56,14 @@ enum Task {
     Bench(bench::Options),
     /// Installs real Kafka clients and runs them against our server, or against Kafka itself
     Clients(clients::Options),
-    /// Crashes the server again and again under load, and holds it to what it acked
+    /// Crashes the server again and again under load, and checks it against its acks
     #[cfg(feature = "bench")]
     Crash(crash::Options),
     /// Appends to a queue until it is crashed: started by `crash` alone
     #[cfg(feature = "bench")]
     #[command(hide = true)]
     CrashAppender(crash::AppenderOptions),
-    /// Writes down what `crash` tells it: started by `crash` alone
+    /// Records the events of `crash`: started by `crash` alone
     #[cfg(feature = "bench")]
     #[command(hide = true)]
     CrashRecorder(crash::RecorderOptions),
@@ -73,7 +73,7 @@ enum Task {
     Fuzz(fuzz::Options),
     /// Writes the wire protocol's generated code from its schema
     GenProtocol,
-    /// Runs the README's first command, the demo, and looks at what it prints
+    /// Runs the README's first command, the demo, and checks its output
     ReadmeDemo,
     /// Clicks through the page of `riverrun bench report` in a browser
     #[cfg(feature = "bench")]

@@ -1,8 +1,9 @@
-//! The module graph of a crate, checked: a file and its folder are one part, and no part may reach itself through others.
+//! The module graph of a crate, checked: a file and its folder are one part, and no part may reach itself through
+//! others.
 //!
-//! Owns the list of crates whose modules must not use each other in circles. What a module uses is read from its source: paths
-//! that begin with `crate` or climb with `super`, in imports and elsewhere, but not inside of macros, nor through what the root
-//! exports again. Tests are not looked at: they may go around.
+//! Owns the list of crates whose modules must not use each other in circles. A module's uses are read from its source:
+//! paths that begin with `crate` or climb with `super`, in imports and elsewhere, but not inside macros, nor through
+//! re-exports of the root. Tests are ignored: they may use modules in circles.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -43,7 +44,7 @@ fn told(parts: &Parts, circles: &[Vec<&str>]) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Sets of parts of which each reaches each, sorted. One part alone is none.
+/// Sets of parts that all reach each other, sorted; single parts are left out.
 fn circles(parts: &Parts) -> Vec<Vec<&str>> {
     let reached: BTreeMap<&str, BTreeSet<&str>> =
         parts.keys().map(|part| (part.as_str(), reached_from(parts, part))).collect();
@@ -67,7 +68,7 @@ fn reached_from<'p>(parts: &'p Parts, start: &str) -> BTreeSet<&'p str> {
     reached
 }
 
-/// The parts of the crate whose sources lie here, each with what it uses.
+/// The parts of the crate with sources in `src`, each with the parts it uses.
 fn parts_of(src: &Path) -> anyhow::Result<Parts> {
     let root = read(&src.join("lib.rs"))?;
     let names: BTreeSet<String> =
@@ -82,7 +83,7 @@ fn parts_of(src: &Path) -> anyhow::Result<Parts> {
     Ok(parts)
 }
 
-/// Adds what the module of this path, and all below it, use of the crate's root.
+/// Adds the parts of the crate's root that the module at this path, and all below it, use.
 fn collect(src: &Path, path: &[String], uses: &mut BTreeSet<String>) -> anyhow::Result<()> {
     let folder = path.iter().fold(src.to_path_buf(), |folder, name| folder.join(name));
     let file = [folder.with_extension("rs"), folder.join("mod.rs")].into_iter().find(|file| file.exists());
@@ -116,7 +117,7 @@ fn is_of_tests(attributes: &[Attribute]) -> bool {
     attributes.iter().any(is_test)
 }
 
-/// Collects what is used of the crate's root by a module so deep below it.
+/// Collects the parts of the crate's root that a module at this depth uses.
 struct Uses<'a> {
     depth: usize,
     found: &'a mut BTreeSet<String>,
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_may_go_around() {
+    fn tests_may_use_modules_in_circles() {
         assert!(uses(1, "#[cfg(test)] mod tests { use crate::a; } #[cfg(test)] use crate::b;").is_empty());
     }
 

@@ -1,8 +1,8 @@
 //! `cargo xtask readme-demo`: the README's first command, as it stands there, to its last line.
 //!
-//! Guarantees that the command comes from the README itself, that it ends in time, that the demo has checked something and
-//! found it in order, and that it came to its end. The build is made by the same line before, with `--version` in the
-//! demo's place: how long that takes is the machine's business, while a demo that hangs is to be found soon.
+//! Guarantees that the command comes from the README itself, that it ends in time, and that the demo has passed its
+//! checks and reached its end. The build is made before by the same line, with `--version` in the demo's place: a
+//! build's time depends on the machine, while a demo that hangs has to be found soon.
 
 use std::fs;
 use std::path::Path;
@@ -13,25 +13,25 @@ use anyhow::{Context, ensure};
 
 use crate::clients::{checkout, exec};
 
-/// A build from nothing takes three minutes on two idle cores, and many times that where others build.
+/// A build from scratch takes three minutes on two idle cores, and many times that beside other builds.
 const BUILD_LIMIT: Duration = Duration::from_mins(30);
 
-/// The demo takes seconds.
+/// Longest time of the demo, which takes seconds.
 const DEMO_LIMIT: Duration = Duration::from_mins(2);
 
-/// How the README's line begins, and how it ends.
+/// Beginning of the README's line, and its end.
 const CARGO: &str = "cargo run ";
 const DEMO: &str = " -- demo";
 const VERSION: &str = " -- --version";
 
-/// How a check that was passed begins, below its heading.
+/// Heading of the checks, and beginning of a passed one.
 const CHECKS: &str = "  Checks";
 const PASSED: &str = "  ok ";
 
-/// What the demo prints last.
+/// The demo's last line.
 const LAST_LINE: &str = "everything else; README.md says what this is";
 
-/// Runs the command; an error says what of it is not as it should be.
+/// Runs the command; the error names the first deviation.
 pub(crate) fn run() -> anyhow::Result<()> {
     let checkout = checkout()?;
     let readme = fs::read_to_string(checkout.join("README.md"))?;
@@ -58,7 +58,7 @@ fn command_of(readme: &str) -> Option<&str> {
     readme.lines().map(str::trim).find(|line| line.starts_with(CARGO) && line.ends_with(DEMO))
 }
 
-/// How many checks were passed, where all were and the demo came to its end.
+/// Number of passed checks; fails if one has failed or the demo did not reach its end.
 fn checks_of(printed: &str) -> anyhow::Result<usize> {
     let checks = printed.lines().skip_while(|line| *line != CHECKS).skip(1);
     let checks: Vec<_> = checks.take_while(|line| !line.is_empty()).collect();

@@ -1,9 +1,9 @@
 //! `cargo xtask report-page`: the page of `riverrun bench report`, in a real browser.
 //!
-//! Owns what a person would do with the page, as a program of `xtask/clients/browser` does it: light and dark, wide and
-//! narrow, every control clicked. The page's results are made up (`crates/bench/testdata/report.json`), so that no server
-//! is needed and every run looks at the same page. What it looked like stays in `target/clients/report-page`. The pages of
-//! `docs/benchmarks` are opened in the same four ways, as they are stored, and not clicked through.
+//! Owns the steps that a person would take with the page, made by a program of `xtask/clients/browser`: light and dark,
+//! wide and narrow, every control clicked. The page's results are made up (`crates/bench/testdata/report.json`), so
+//! that no server is needed and every run sees the same page. Its pictures stay in `target/clients/report-page`. The
+//! stored pages of `docs/benchmarks` are opened in the same four ways, and not clicked through.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,14 +17,14 @@ use riverrun_bench::report::Report;
 use crate::clients::exec;
 use crate::clients::install::{BROWSER, Kit, Profile, Toolbox};
 
-/// Results that the page is made of.
+/// Results of the page.
 const RESULTS: &str = "crates/bench/testdata/report.json";
-/// Where a page of real results is.
+/// Directory of pages with real results.
 const PAGES: &str = "docs/benchmarks";
-/// Looking at all of them takes some thirty seconds of two busy cores.
+/// Opening all of them takes some thirty seconds of two busy cores.
 const LIMIT: Duration = Duration::from_mins(4);
 
-/// Makes the page, looks at it, and fails with everything that is wrong.
+/// Makes the page, checks it, and fails with all faults.
 pub(crate) fn run() -> anyhow::Result<()> {
     let checkout = crate::clients::checkout()?;
     let toolbox = Toolbox::new(checkout.clone(), Profile::Release);
@@ -46,7 +46,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The pages that lie in a directory, by name.
+/// The pages in a directory, by name.
 fn stored_pages(directory: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
     let entries = fs::read_dir(directory).with_context(|| directory.display().to_string())?;
     let paths = entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>()?;
@@ -56,7 +56,7 @@ fn stored_pages(directory: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
     Ok(pages)
 }
 
-/// Where the browser is.
+/// Path of the browser.
 fn browser() -> anyhow::Result<String> {
     let found =
         exec::run_ok(Command::new("which").arg(BROWSER), b"", LIMIT).context("no browser on the path")?;

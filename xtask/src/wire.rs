@@ -1,8 +1,8 @@
-//! Requests byte by byte, over blocking sockets that may come from any address of the loopback network: the client of the
-//! attacks, of the probe that times a server, and of its admin port.
+//! Requests byte by byte, over blocking sockets that may come from any address of the loopback network. Serves the
+//! attacks, the probe that times a server, and requests to its admin port.
 //!
-//! Nothing here is checked, so that anything can be said to a server; what an encoder of `riverrun-protocol` makes
-//! comes from there. Every wait has the limit that the socket was opened with.
+//! Checks nothing, so that any bytes can be sent to a server; ordinary requests come from the encoders of
+//! `riverrun-protocol`. Every wait has the limit that the socket was opened with.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
@@ -19,28 +19,28 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_
 /// The name that requests carry.
 const CLIENT: &str = "xtask";
 
-/// Produce by name, with the error's text in the answer.
+/// A version of Produce by topic name, with the error's text in the answer.
 pub(crate) const PRODUCE_VERSION: i16 = 8;
 
 /// No honest answer of this suite is larger.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// Where a connection goes to and comes from.
+/// Destination, source and limits of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Dial {
     pub(crate) port: u16,
     /// The address that the connection comes from.
     pub(crate) source: Ipv4Addr,
-    /// Every wait for the server ends after this.
+    /// Longest wait for the server.
     pub(crate) patience: Duration,
-    /// Whatever the connection does fails after this.
+    /// Time after which every operation of the connection fails.
     pub(crate) until: Option<Instant>,
-    /// Bytes of the receive buffer, where it is to be small.
+    /// Bytes of the receive buffer, if it is to be small.
     pub(crate) receive_buffer: Option<usize>,
 }
 
 impl Dial {
-    /// To a port of this machine, from nowhere else, and without an end but that of each wait.
+    /// To a port of this machine, from its usual address, limited only by each wait.
     pub(crate) fn to(port: u16, patience: Duration) -> Self {
         Self { port, source: Ipv4Addr::LOCALHOST, patience, until: None, receive_buffer: None }
     }
@@ -102,7 +102,7 @@ impl Conn {
         self.stream.set_write_timeout(patience)
     }
 
-    /// Takes an answer without keeping it; its length.
+    /// Reads an answer without keeping it; returns its length.
     pub(crate) fn skip_answer(&mut self) -> io::Result<usize> {
         let bytes = self.length()?;
         let mut buffer = vec![0; bytes.clamp(1, 1 << 16)];
@@ -115,12 +115,12 @@ impl Conn {
         Ok(bytes)
     }
 
-    /// The next answer, which is that of an honest request and so is small.
+    /// The next answer, which belongs to an honest request and is therefore small.
     pub(crate) fn answer(&mut self) -> io::Result<Vec<u8>> {
         self.answer_up_to(ANSWER_BYTES_MAX)
     }
 
-    /// The next answer, unless it is longer.
+    /// The next answer; fails if it is longer than `bytes_max`.
     pub(crate) fn answer_up_to(&mut self, bytes_max: usize) -> io::Result<Vec<u8>> {
         let bytes = self.length()?;
         if bytes > bytes_max {
@@ -162,7 +162,7 @@ fn frame_as<'a, R: Request<'a>>(client: &str, request: &R, version: i16) -> anyh
     Ok(frame.bytes.to_vec())
 }
 
-/// The milliseconds of the wall clock, for records.
+/// Milliseconds of the wall clock, for records.
 pub(crate) fn now_ms() -> anyhow::Result<TimestampMs> {
     let since = SystemTime::now().duration_since(UNIX_EPOCH)?;
     Ok(TimestampMs(i64::try_from(since.as_millis())?))
@@ -183,7 +183,7 @@ pub(crate) fn produce_frame(topic: &str, batches: &[(i32, &[u8])]) -> anyhow::Re
     produce_frame_as(CLIENT, topic, batches)
 }
 
-/// As [`produce_frame`], by a client of another name.
+/// As [`produce_frame`], from a client of another name.
 pub(crate) fn produce_frame_as(
     client: &str,
     topic: &str,
@@ -203,7 +203,7 @@ pub(crate) fn produce_frame_as(
     frame_as(client, &request, PRODUCE_VERSION)
 }
 
-/// What a produce request of one partition came to: where the batch lies, or the error.
+/// Outcome of a produce request of one partition: the batch's offset, or the error code.
 pub(crate) fn produced(answer: &[u8]) -> anyhow::Result<Result<i64, i16>> {
     let (_, answer): (_, ProduceResponse<'_>) =
         decode_response::<ProduceRequest<'_>>(answer, PRODUCE_VERSION)?;
@@ -213,7 +213,7 @@ pub(crate) fn produced(answer: &[u8]) -> anyhow::Result<Result<i64, i16>> {
     Ok(if partition.error_code == 0 { Ok(partition.base_offset) } else { Err(partition.error_code) })
 }
 
-/// What the admin port answers: the status line and the body.
+/// Answer of the admin port: the status code and the body.
 pub(crate) fn http_get(port: u16, path: &str, patience: Duration) -> io::Result<(u16, String)> {
     let dial = Dial { until: Some(Instant::now() + patience), ..Dial::to(port, patience) };
     let mut conn = Conn::open(dial)?;

@@ -1,4 +1,4 @@
-//! The crash harness finds queues that do not keep their word: with a bug planted in the appenders, a run fails.
+//! The crash harness finds queues that break their promises: with a bug planted in the appenders, a run fails.
 //!
 //! Needs a machine that lets us mount images; on others it says so and succeeds.
 
@@ -10,12 +10,12 @@ fn crash(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
     command.args(["crash", "--queue", "--where-allowed", "--dir"]).arg(&dir).args(arguments);
     let output = command.output().expect("the harness starts");
-    // A run that fails keeps its directory, of which nobody needs this.
+    // A failed run keeps its directory, which this test does not need.
     let _ = std::fs::remove_dir_all(&dir);
     output
 }
 
-/// Runs in which a slow machine came to nothing before its cuts are made again, so often at most.
+/// Most repetitions of runs that a slow machine kept from testing anything.
 const TRIES: usize = 5;
 
 fn finds_lost(arguments: &[&str]) {
@@ -33,12 +33,12 @@ fn finds_lost(arguments: &[&str]) {
 }
 
 #[test]
-fn a_cut_of_power_finds_appenders_that_never_sync() {
+fn power_cut_finds_appenders_that_never_sync() {
     finds_lost(&["--mode", "power", "--fs", "xfs", "--cycles", "3", "--set", "sync=never"]);
 }
 
 #[test]
-fn a_cut_of_power_finds_appenders_that_ack_and_sync_then() {
+fn power_cut_finds_appenders_that_ack_before_the_sync() {
     // About every second cut finds it.
     for fs in ["xfs", "ext4"] {
         finds_lost(&["--mode", "power", "--fs", fs, "--cycles", "20", "--set", "sync=late"]);

@@ -1,11 +1,11 @@
-//! A file that takes all the room that a file system has left, of which no bytes are written.
+//! A file that takes all the room that is left on its file system, without a byte being written.
 
 use std::fs::File;
 use std::io;
 
 use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 
-/// The smallest piece that is tried. Room for less than this is of no use to a server.
+/// The smallest piece that is tried: a server can use no less room.
 const PIECE_BYTES_MIN: u64 = 4096;
 
 /// Lets `file` grow until its file system takes no more, not even for the super user.

@@ -1,8 +1,8 @@
 //! The `HdrHistogram` log: a file of histograms by interval that the standard tools read and merge.
 //!
 //! Owns the text format (1.3) and the binary one inside of it (V2, deflated, base64). Values are microseconds, so the
-//! tools' `-outputValueUnitRatio 1000` shows milliseconds; the file says so in a comment. Guarantees that each line is
-//! with the system when its call returns, so a run that is broken off leaves what it measured.
+//! tools' `-outputValueUnitRatio 1000` shows milliseconds; a comment in the file says so. Guarantees that each line is
+//! handed to the system when its call returns, so that an aborted run leaves its measurements.
 //!
 //! ```text
 //! V2 histogram, big-endian            compressed
@@ -30,13 +30,13 @@ const COOKIE: i32 = 0x1c84_9313;
 const COOKIE_COMPRESSED: i32 = 0x1c84_9314;
 const HEADER_BYTES: usize = 40;
 
-/// log2 of the sub-buckets that values of this many digits need: 2 * 10^3 rounded up to a power of two.
+/// log2 of the sub-buckets for this many digits: 2 * 10^3 rounded up to a power of two.
 const SUB_BUCKETS_LOG2: u32 = 11;
 const SUB_BUCKETS_HALF: u64 = 1 << (SUB_BUCKETS_LOG2 - 1);
 const _: () = assert!(2 * 10_u64.pow(SIGNIFICANT_DIGITS as u32) <= 1 << SUB_BUCKETS_LOG2);
 const _: () = assert!(2 * 10_u64.pow(SIGNIFICANT_DIGITS as u32) > SUB_BUCKETS_HALF);
 
-/// Microseconds to a millisecond: `Interval_Max` is in milliseconds, as the tools write it.
+/// Microseconds in a millisecond: `Interval_Max` is in milliseconds, as the tools write it.
 const US_PER_MS: f64 = 1000.0;
 
 /// Writes a log.
@@ -48,7 +48,7 @@ pub struct HdrLogWriter<W: Write> {
 }
 
 impl<W: Write> HdrLogWriter<W> {
-    /// Begins a log whose intervals are counted from `start`. `comment` is one line about what is in it.
+    /// Begins a log whose intervals are counted from `start`. `comment` is one line about its content.
     pub fn new(mut out: W, start: SystemTime, comment: &str) -> io::Result<Self> {
         let start_s = start.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         let comment = comment.replace(['\n', '\r'], " ");
@@ -128,7 +128,7 @@ fn counts(histogram: &Histogram<u64>) -> Vec<u8> {
     bytes
 }
 
-/// Where the count of a value stands: linear up to 2048, then half as many steps to each doubling.
+/// Index of a value's count: linear up to 2048, then half as many steps to each doubling.
 fn index_of(value: u64) -> u64 {
     let bucket = (value | ((1 << SUB_BUCKETS_LOG2) - 1)).ilog2() + 1 - SUB_BUCKETS_LOG2;
     (u64::from(bucket) << (SUB_BUCKETS_LOG2 - 1)) + (value >> bucket)
@@ -163,9 +163,9 @@ mod tests {
         })
     }
 
-    /// What the Java library (2.2.2) makes of the same values.
+    /// Expected bytes are the output of the Java library (2.2.2) for the same values.
     #[test]
-    fn a_histogram_is_encoded_byte_by_byte_as_the_standard_library_does() {
+    fn histogram_is_encoded_as_by_the_java_library() {
         let mut latencies = Latencies::new();
         for (value, count) in
             [(0, 1), (1, 3), (2047, 1), (2048, 1), (2050, 200), (1_000_000, 5_000_000_000), (59_999_999, 1)]
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_greatest_counts_take_nine_bytes() {
+    fn greatest_counts_take_nine_bytes() {
         let encode = |value| {
             let mut bytes = Vec::new();
             push_zigzag(&mut bytes, value);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_has_its_head_and_one_line_for_each_interval() {
+    fn log_has_a_head_and_one_line_per_interval() {
         let mut latencies = Latencies::new();
         latencies.record_us(1500);
         let mut out = Vec::new();

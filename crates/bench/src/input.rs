@@ -1,7 +1,6 @@
-//! The files that say what to run: read whole, bounded, and with errors that name the file.
+//! The files that define runs: read whole, bounded, and with errors that name the file.
 //!
-//! Owns reading and the error type of everything that is wrong in such a file. Refuses files that are longer than any
-//! workload is.
+//! Owns reading and the error type for all mistakes in such a file. Refuses files that are longer than any workload is.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -14,21 +13,21 @@ use thiserror::Error;
 /// A workload, driver or suite file is a page of text; payload files have a bound of their own.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
-/// What is wrong with a file that says what to run.
+/// A mistake in a file that defines runs.
 #[derive(Debug, Error)]
 pub enum InputError {
     /// The file cannot be read.
     #[error("{file}: {source}")]
     Read {
-        /// Which file.
+        /// Name of the file.
         file: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The file is longer than any such file is.
     #[error("{file}: longer than {limit_bytes} bytes")]
     TooLong {
-        /// Which file.
+        /// Name of the file.
         file: String,
         /// The bound.
         limit_bytes: u64,
@@ -36,15 +35,15 @@ pub enum InputError {
     /// The file is no YAML or JSON, or a key has a value of the wrong kind.
     #[error("{file}: {message}")]
     Syntax {
-        /// Which file.
+        /// Name of the file.
         file: String,
-        /// What the parser said, with line and column.
+        /// The parser's message, with line and column.
         message: String,
     },
-    /// The file can be read, and what it asks for cannot be done.
+    /// The file can be read, but its request cannot be carried out.
     #[error("{file}: {reason}")]
     Refused {
-        /// Which file.
+        /// Name of the file.
         file: String,
         /// Why.
         reason: String,
@@ -52,7 +51,7 @@ pub enum InputError {
 }
 
 impl InputError {
-    /// What the caller should do: all of these are for the person who wrote the file.
+    /// All of these are for the person who wrote the file.
     pub fn kind(&self) -> ErrorKind {
         ErrorKind::FixRequest
     }
@@ -86,7 +85,7 @@ pub(crate) fn from_yaml<T: DeserializeOwned>(file: &str, text: &str) -> Result<T
     serde_saphyr::from_str(text).map_err(|error| {
         let message = match variable(text) {
             Some((line, variable)) => format!(
-                "line {line} has `{variable}`, a variable of a template: put its value in its place first ({error})"
+                "line {line} has `{variable}`, a variable of a template: replace it by its value first ({error})"
             ),
             None => error.to_string(),
         };

@@ -1,6 +1,7 @@
-//! What a person asked to run: files and suites by name, as single jobs.
+//! Files and suites that a person named to run, as single jobs.
 //!
-//! Owns telling the kinds of files apart, and the plan of each job. A job says nothing of servers: each is run on all.
+//! Owns telling the kinds of files apart, and the plan of each job. A job names no server: each job runs on all
+//! servers.
 
 use std::path::{Path, PathBuf};
 
@@ -11,17 +12,17 @@ use crate::scale::shrink;
 use crate::suite::{Scenario, find};
 use crate::trogdor::Spec;
 
-/// A driver and where it was read.
+/// A driver and the text it was read from.
 #[derive(Clone, Debug)]
 pub struct DriverFile {
-    /// The file's name; none for the default.
+    /// The file's name; `None` for the default driver.
     name: Option<String>,
     text: String,
     driver: Driver,
 }
 
 impl DriverFile {
-    /// Every setting as the client has it.
+    /// The driver with the client's defaults.
     pub fn default_driver() -> Self {
         Self { name: None, text: String::new(), driver: Driver::default() }
     }
@@ -39,25 +40,25 @@ enum Source {
     Spec(Box<Spec>),
 }
 
-/// One run, to be made on each server.
+/// One run, to be repeated on each server.
 #[derive(Clone, Debug)]
 pub struct Job {
     /// The suite, or the file.
     pub suite: String,
     /// The scenario; empty for a file.
     pub scenario: String,
-    /// What it varies.
+    /// Values of the varied parameters, by name.
     pub case: Vec<(String, String)>,
-    /// Texts of the files it came from, by name.
+    /// Texts of the files it was read from, by name.
     pub files: Vec<(String, String)>,
-    /// Whether it is run with the drivers that were named: suites and specs bring their settings with them.
+    /// Whether it runs with the named drivers; suites and specs bring their own settings.
     pub takes_drivers: bool,
     turn: usize,
     source: Source,
 }
 
-/// The jobs that `what` names: a workload or suite file (YAML), a Trogdor spec (JSON), or an embedded suite or scenario.
-/// A workload is run with each of the drivers; the others have none of them.
+/// The jobs that `what` names: a workload or suite file (YAML), a Trogdor spec (JSON), or an embedded suite or
+/// scenario. A workload runs once with each driver; the others run without one.
 pub fn jobs(what: &str, drivers: &[DriverFile]) -> Result<Vec<Job>, InputError> {
     let path = Path::new(what);
     if !path.is_file() {
@@ -83,7 +84,7 @@ pub fn jobs(what: &str, drivers: &[DriverFile]) -> Result<Vec<Job>, InputError> 
     Ok(drivers.iter().enumerate().map(job).collect())
 }
 
-/// `turn` is that of its first run.
+/// `turn` is that of the scenario's first run.
 fn of_scenario(scenario: &Scenario, turn: usize) -> Result<Vec<Job>, InputError> {
     let job = |case: crate::suite::Case| Job {
         suite: scenario.suite.clone(),
@@ -129,28 +130,29 @@ fn of_workload(path: &Path, text: &str, workload: &Workload, driver: &DriverFile
     Job { suite: file, scenario: String::new(), case, files, takes_drivers: true, turn: 0, source }
 }
 
-/// Where a file lies, from the root on: one that is named without its directory has others above it, too.
+/// Directory of a file, from the root on: a file that is named without its directory has parents, too.
 fn directory_of(path: &Path) -> Option<PathBuf> {
     path.canonicalize().ok()?.parent().map(Path::to_owned)
 }
 
 impl Job {
-    /// The same, where so many others were named before it.
+    /// The same job, with `others` jobs before it.
     #[must_use]
     pub fn after(self, others: usize) -> Self {
         Self { turn: self.turn + others, ..self }
     }
 
-    /// Which of so many servers is measured first, in this round; in the first round of the `first` of all jobs it is the
-    /// first. None always begins with any of the values that are varied: else what the machine does with the first of two
-    /// runs would look as if that value did it.
+    /// Index of the server that is measured first in this round; it is 0 in the first round of the job `first`. No
+    /// server always begins the runs of one varied value: otherwise the effect of running first would look like that of
+    /// the value.
     pub fn first_server(&self, first: &Self, servers: usize, round: u32) -> usize {
         let servers = servers.max(1);
         let before = servers - first.turn % servers;
         (self.turn + before + (round as usize).saturating_sub(1)) % servers
     }
 
-    /// What it does, shrunk by `scale`. `options` tell this run from others; the directory is the job's own.
+    /// The plan of this job, shrunk by `scale`. `options` distinguish this run from others; the directory is the job's
+    /// own.
     pub fn plan(&self, options: &PlanOptions, scale: f64) -> Result<Plan, InputError> {
         let mut plan = match &self.source {
             Source::Workload { workload, driver, directory } => {
@@ -168,12 +170,12 @@ impl Job {
         Ok(plan)
     }
 
-    /// Replicas that its files want.
+    /// Replication factor that its files ask for.
     pub fn replicas(&self) -> Result<Replicas, InputError> {
         self.plan(&PlanOptions::default(), 1.0).map(|plan| plan.replicas())
     }
 
-    /// Where its files say that the servers are.
+    /// Bootstrap addresses that its files name.
     pub fn bootstrap(&self) -> Option<String> {
         match &self.source {
             Source::Workload { driver, .. } => driver.bootstrap(),
@@ -206,7 +208,7 @@ topicConfig: min.insync.replicas=2\ncommonConfig: bootstrap.servers=h:1\n";
  "activeTopics": {"foo": {"numPartitions": 1, "replicationFactor": 2, "configs": {"min.insync.replicas": 2}}}}"#;
 
     #[test]
-    fn files_are_told_apart_and_a_workload_is_run_with_each_driver() {
+    fn kinds_of_files_are_told_apart() {
         let dir = tempfile::tempdir().expect("a directory");
         let write = |name: &str, text: &str| {
             let path = dir.path().join(name);
@@ -244,14 +246,14 @@ topicConfig: min.insync.replicas=2\ncommonConfig: bootstrap.servers=h:1\n";
     }
 
     #[test]
-    fn a_file_s_directory_is_known_however_it_is_named() {
+    fn file_is_found_in_its_directory_however_named() {
         // Tests run in the directory of their crate.
         let here = Path::new(env!("CARGO_MANIFEST_DIR")).canonicalize().expect("it is there");
         assert_eq!(directory_of(Path::new("Cargo.toml")), Some(here.clone()));
         assert_eq!(directory_of(Path::new("src/../Cargo.toml")), Some(here));
     }
 
-    /// How often each of the servers is measured first, by value that is varied.
+    /// How often each server is measured first, by varied value.
     fn firsts(jobs: &[Job], servers: usize) -> BTreeMap<&(String, String), Vec<usize>> {
         let mut firsts = BTreeMap::new();
         for job in jobs {
@@ -264,27 +266,27 @@ topicConfig: min.insync.replicas=2\ncommonConfig: bootstrap.servers=h:1\n";
     }
 
     #[test]
-    fn of_the_runs_with_any_of_the_values_each_server_begins_as_many() {
+    fn servers_begin_equally_often_for_each_value() {
         for scenario in crate::suite::embedded() {
             let jobs = jobs(&scenario.path(), &[]).expect("a scenario");
             for servers in 1..=4 {
                 for (value, counts) in firsts(&jobs, servers) {
                     let (most, least) = (counts.iter().max(), counts.iter().min());
                     let apart = most.zip(least).map_or(0, |(most, least)| most - least);
-                    // Whole shares where two have to share; a few runs among more of them may come out otherwise.
+                    // Two servers share the runs of a value evenly; among more servers counts may differ by up to two.
                     let allowed = if servers == 2 { counts.iter().sum::<usize>() % 2 } else { 2 };
                     assert!(apart <= allowed, "{} {value:?}: {counts:?}", scenario.path());
                 }
             }
             let again = |job: &Job| [1, 2, 3].map(|round| job.first_server(&jobs[0], 2, round));
             assert!(jobs.iter().all(|job| matches!(again(job), [0, 1, 0] | [1, 0, 1])));
-            // Where the first jobs are left out, too: ratios are against the server that was measured first.
+            // Also without the first jobs: ratios are against the server that was measured first.
             assert!(jobs.iter().all(|job| job.first_server(job, 3, 1) == 0));
         }
     }
 
     #[test]
-    fn files_and_drivers_that_are_named_together_take_turns_too() {
+    fn files_and_drivers_named_together_take_turns() {
         let first = &jobs("A/mixed", &[]).expect("a scenario")[0];
         let scenario = |others| first.clone().after(others).first_server(first, 2, 1);
         assert_eq!((scenario(0), scenario(1), scenario(2)), (0, 1, 0));
@@ -306,7 +308,7 @@ topicConfig: min.insync.replicas=2\ncommonConfig: bootstrap.servers=h:1\n";
     }
 
     #[test]
-    fn suites_are_found_by_name_and_nothing_else_is() {
+    fn suites_are_found_by_name() {
         assert!(jobs("D", &[]).expect("a suite").len() > 4);
         let error = jobs("nothing.yaml", &[]).expect_err("no such file");
         assert!(error.to_string().contains("riverrun bench list"), "{error}");

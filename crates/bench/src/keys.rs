@@ -1,7 +1,7 @@
-//! Which key a record carries.
+//! The choice of record keys.
 //!
 //! `range` and `random` are those of Kafka's tool (KIP-1299): the key is a number below the range, as decimal digits.
-//! `sequential` and `mixed` are ours: the key never comes twice, or every other record has none.
+//! `sequential` and `mixed` are ours: no key comes twice, or every other record has none.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,16 +18,16 @@ pub enum KeyDistribution {
     None,
     /// The record's number modulo the range.
     Range,
-    /// Any number below the range, all as likely.
+    /// Any number below the range, all equally likely.
     Random,
     /// The record's number: no key comes twice.
     Sequential,
-    /// Every other record has a random key, the ones between none.
+    /// Every other record has a random key, the others none.
     Mixed,
 }
 
 impl KeyDistribution {
-    /// All, in the order of the documentation.
+    /// All distributions, in the order of the documentation.
     pub const ALL: [Self; 5] = [Self::None, Self::Range, Self::Random, Self::Sequential, Self::Mixed];
 
     /// Its name on a command line and in a file.
@@ -41,7 +41,7 @@ impl KeyDistribution {
         }
     }
 
-    /// Whether keys are numbers below a range that somebody has to name.
+    /// Whether keys are numbers below a range, which must be given.
     pub fn needs_range(self) -> bool {
         matches!(self, Self::Range | Self::Random | Self::Mixed)
     }
@@ -75,17 +75,18 @@ pub struct Keys {
     distribution: KeyDistribution,
     range: u64,
     random: SeededRandom,
-    /// Whether the last record of a mixture had a key. Who sends may have every other number only.
+    /// Whether the last record of a mixture had a key. Record numbers cannot decide it: a sender may have only every
+    /// other number.
     keyed: bool,
 }
 
 impl Keys {
-    /// Keys of this distribution, below `range` where that counts; a range of 0 is one of 1.
+    /// Keys of this distribution, below `range` if it uses one; a range of 0 counts as 1.
     pub fn new(distribution: KeyDistribution, range: u64, seed: u64) -> Self {
         Self { distribution, range: range.max(1), random: SeededRandom::new(seed), keyed: false }
     }
 
-    /// The same for another sender, with other random numbers.
+    /// Keys for another sender, with other random numbers.
     #[must_use]
     pub fn another(&mut self) -> Self {
         Self { random: self.random.split(), ..*self }
@@ -135,14 +136,14 @@ mod tests {
     }
 
     #[test]
-    fn of_mixed_records_every_other_one_has_a_key() {
+    fn every_other_mixed_record_has_a_key() {
         let found = keys(KeyDistribution::Mixed, 1000, 100);
         assert!(found.iter().enumerate().all(|(at, key)| key.is_some() == (at % 2 == 0)));
         assert!(found.iter().flatten().collect::<HashSet<_>>().len() > 30, "random, not one by one");
     }
 
     #[test]
-    fn a_sender_of_every_other_number_mixes_too() {
+    fn sender_of_every_other_number_mixes_keys_too() {
         let mut keys = Keys::new(KeyDistribution::Mixed, 1000, 11);
         let keyed: Vec<_> = (0..6).map(|number| keys.next(2 * number).is_some()).collect();
         assert_eq!(keyed, [true, false, true, false, true, false]);

@@ -1,8 +1,9 @@
 //! Measures any Kafka server: load that keeps to its schedule, latencies, and the machine they were measured on.
 //!
-//! Owns what a load generator needs to be honest: [`load`] (threads that keep to the schedule of `riverrun_measure::pacing`,
-//! and consumers), what every latency is put into (`riverrun_measure::histogram`) and [`environment`] (what the machine does
-//! at best). It drives servers through `riverrun-client` only and knows nothing of any server's inside.
+//! Owns the parts of an honest load generator: [`load`] (threads that keep to the schedule of
+//! `riverrun_measure::pacing`, and consumers), the histograms of all latencies (`riverrun_measure::histogram`) and
+//! [`environment`] (the machine at its best). Drives servers through `riverrun-client` only and knows the inside of
+//! none.
 
 pub mod ballast;
 pub mod environment;

@@ -1,8 +1,8 @@
-//! What a record's value is made of.
+//! Sources of record values.
 //!
-//! Guarantees that taking a value costs next to nothing: random letters and files are made and read
-//! once, before anything is measured. Values of random letters do not repeat within any codec's window, so they
-//! compress as badly as random letters should, about to 4.7 bits each.
+//! Guarantees that taking a value costs next to nothing: random letters and files are made and read once, before the
+//! measurement. Values of random letters do not repeat within any codec's window, so they compress as badly as random
+//! letters should, to about 4.7 bits each.
 
 use std::io;
 use std::path::Path;
@@ -11,9 +11,9 @@ use bytes::Bytes;
 
 use crate::random::SeededRandom;
 
-/// Letters that are made at least; a batch is shorter, so no codec sees a letter twice.
+/// Fewest letters in the pool; a batch is shorter, so no codec sees a letter twice.
 const POOL_BYTES_MIN: usize = 4 * 1024 * 1024;
-/// Values that the letters are enough for at least.
+/// Fewest values that the pool holds.
 const POOL_VALUES_MIN: usize = 4;
 
 /// A source of values.
@@ -25,17 +25,17 @@ pub struct Payloads {
 
 #[derive(Clone, Debug)]
 enum Kind {
-    /// Slices of the same letters, one after the other.
+    /// Consecutive slices of one pool of letters.
     Letters { pool: Bytes, size: usize, next: usize },
     /// One of these, at random.
     Choice(Vec<Bytes>),
-    /// The record's number in decimal digits; the last ones.
+    /// The record's number in decimal digits; holds the last ones.
     Monotonic(String),
 }
 
 /// A payload file without a payload in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no payload in it")]
+#[error("the file has no payload")]
 pub struct NoPayload;
 
 impl Payloads {
@@ -47,12 +47,12 @@ impl Payloads {
         Self { kind: Kind::Letters { pool: pool.into(), size, next: 0 }, random }
     }
 
-    /// The number of the record, as decimal digits.
+    /// Values that are the record's number, as decimal digits.
     pub fn monotonic() -> Self {
         Self { kind: Kind::Monotonic(String::new()), random: SeededRandom::new(0) }
     }
 
-    /// One of these values, at random.
+    /// Values chosen from these at random.
     pub fn choice(values: Vec<Bytes>, seed: u64) -> Result<Self, NoPayload> {
         if values.is_empty() {
             return Err(NoPayload);
@@ -60,7 +60,7 @@ impl Payloads {
         Ok(Self { kind: Kind::Choice(values), random: SeededRandom::new(seed) })
     }
 
-    /// One of the values of a file, at random. `delimiter` stands between them; empty ones at the end are none.
+    /// Values chosen from a file at random. `delimiter` separates them; empty ones at the end are dropped.
     pub fn from_file(path: &Path, delimiter: &str, seed: u64) -> io::Result<Self> {
         let text = std::fs::read_to_string(path)?;
         let mut values: Vec<_> =
@@ -86,7 +86,7 @@ impl Payloads {
         match &mut self.kind {
             Kind::Letters { pool, size, next } => {
                 if *next + *size > pool.len() {
-                    // Elsewhere than last time: long runs do not repeat the same sequence of values.
+                    // Continues at a random place, so that long runs do not repeat the same sequence of values.
                     let places = (*size).min(pool.len() - *size) as u64 + 1;
                     *next = usize::try_from(self.random.below(places)).unwrap_or(0);
                 }
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_through_all_letters_goes_on_elsewhere() {
+    fn letters_continue_at_another_place_after_their_end() {
         let mut payloads = Payloads::random(1_000_000, 7);
         let first: HashSet<_> = (0..4).map(|number| payloads.next(number).to_vec()).collect();
         let again: HashSet<_> = (4..8).map(|number| payloads.next(number).to_vec()).collect();
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_gives_the_same_values_and_another_sender_others() {
+    fn seed_repeats_values_but_not_for_another_sender() {
         let (mut one, mut same) = (Payloads::random(64, 5), Payloads::random(64, 5));
         assert_eq!(
             (0..9).map(|n| one.next(n).to_vec()).collect::<Vec<_>>(),
@@ -144,14 +144,14 @@ mod tests {
     }
 
     #[test]
-    fn monotonic_values_are_the_numbers_of_the_records() {
+    fn monotonic_values_are_record_numbers() {
         let mut payloads = Payloads::monotonic();
         assert_eq!(payloads.next(0), b"0");
         assert_eq!(payloads.next(1234), b"1234");
     }
 
     #[test]
-    fn a_file_is_split_at_the_delimiter_and_all_of_it_is_used() {
+    fn file_is_split_at_the_delimiter_and_used_whole() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("payloads");
         std::fs::write(&path, "one||two||three||||").unwrap();

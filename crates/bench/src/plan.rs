@@ -1,7 +1,7 @@
-//! What a run does, whatever kind of file it came from.
+//! The plan of a run, in one form for all kinds of files.
 //!
-//! Owns the one form in which producers, consumers, topics and rates reach the runner and its workers, so that neither
-//! knows of file formats. A plan is complete: nothing in it is still to be chosen, random numbers come from its seed.
+//! Owns the form in which producers, consumers, topics and rates reach the runner and its workers, which know no file
+//! formats. A plan is complete: nothing is left to choose, and random numbers come from its seed.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
@@ -19,90 +19,91 @@ use crate::properties::Properties;
 use crate::random::SeededRandom;
 use crate::trogdor::{Generator, GeneratorSpec};
 
-/// How long a run is measured at most that ends with a number of records.
+/// Longest measurement of a run that ends with a number of records.
 pub(crate) const UNTIL_DONE: Duration = Duration::from_hours(24 * 30);
 
-/// Partitions that are assigned to all consumers together, at most, and topics and partitions that they name: each consumer
+/// Most partitions assigned to all consumers together, and most topics and partitions that they name: each consumer
 /// keeps the names of its own.
 pub(crate) const PLACES_MAX: u64 = 1_000_000;
 
-/// What one run does.
+/// One run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Its title.
     pub name: String,
-    /// The topics that are made for it.
+    /// The topics to create for it.
     pub topics: Vec<TopicPlan>,
-    /// Who sends.
+    /// The producers.
     pub producers: Vec<ProducerPlan>,
-    /// Who reads.
+    /// The consumers.
     pub consumers: Vec<ConsumerPlan>,
-    /// What is sent, and how.
+    /// Records and client settings.
     pub load: LoadPlan,
-    /// At what rate, over all producers.
+    /// Rate over all producers.
     pub rate: TargetRate,
-    /// How long the load runs before it is measured.
+    /// Time of the load before the measurement.
     pub warmup: Duration,
-    /// How long it is measured.
+    /// Time of the measurement.
     pub test: Duration,
-    /// The run ends when so many records were sent, or read where nobody sends, if that is before its time.
+    /// The run ends when this many records were sent (read, if nobody sends), if that is before its time.
     pub messages: Option<u64>,
-    /// What is written before consumers begin to read.
+    /// Records that are written before consumers begin to read.
     pub backlog: Option<Backlog>,
-    /// What acked records are to survive; none for the server's default.
+    /// The failure that acked records are to survive; `None` for the server's default.
     pub durability: Option<Durability>,
-    /// For how long the server's disk is to be full within the measurement.
+    /// How long the server's disk is to be full within the measurement.
     pub disk_full: Option<Duration>,
-    /// How it was shrunk; none where it was not.
+    /// How the plan was shrunk; `None` if it was not.
     pub shrunk: Option<Shrunk>,
-    /// What of the files has no effect, for people.
+    /// Settings of the files that have no effect, for people.
     pub notes: Vec<String>,
 }
 
-/// What became of a plan's times when it was shrunk.
+/// Times of a plan after it was shrunk.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Shrunk {
-    /// How long is measured now.
+    /// Time of the measurement now.
     pub test_s: f64,
-    /// How long the load runs before that now.
+    /// Time of the warm-up now.
     pub warmup_s: f64,
-    /// Whether one of the times would have been too short, and is longer than the scale says.
+    /// Whether one of the times would have been too short, and is longer than the scale asks for.
     pub floor_applied: bool,
 }
 
-/// Replicas of the topic that wants most.
+/// Replicas of the topic that asks for most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replicas {
-    /// How many of each partition.
+    /// Replicas of each partition.
     pub count: i16,
-    /// How many must have a record before it is acked to who asks for all; none where the topics do not say.
+    /// `min.insync.replicas`: how many must have a record before an ack with `acks=all`; `None` if the topics do not
+    /// set it.
     pub min_in_sync: Option<i16>,
 }
 
-/// One replica, of which nobody says more.
+/// One replica, and no minimum.
 impl Default for Replicas {
     fn default() -> Self {
         Self { count: 1, min_in_sync: None }
     }
 }
 
-/// How many replicas must have a record before it is acked to who asks for all.
+/// Config of a topic: how many replicas must have a record before an ack with `acks=all`.
 const MIN_IN_SYNC: &str = "min.insync.replicas";
 
 impl Plan {
-    /// Replicas of the topic that wants most.
+    /// Replication factor of the topic that asks for most.
     pub fn replication(&self) -> i16 {
         self.topics.iter().map(|topic| topic.replication).max().unwrap_or(1)
     }
 
-    /// The same, and how many of them must have a record before it is acked.
+    /// The replication factor and the highest `min.insync.replicas`.
     pub fn replicas(&self) -> Replicas {
         let min_in_sync = self.topics.iter().filter_map(TopicPlan::min_in_sync).max();
         Replicas { count: self.replication(), min_in_sync }
     }
 
-    /// Gives every topic so many replicas, and lets no more be asked for before a record is acked.
+    /// Sets the replication factor of every topic, and lowers `min.insync.replicas` to it.
     pub(crate) fn replicate(&mut self, replication: i16) {
         for topic in &mut self.topics {
             topic.replication = replication;
@@ -112,7 +113,7 @@ impl Plan {
         }
     }
 
-    /// How often each record that is sent is read, where every topic has the same readers.
+    /// How often each record is read, if every topic has the same readers.
     pub fn readers(&self, catch_up: bool) -> usize {
         let Some(topic) = self.topics.first() else { return 0 };
         let reads = |consumer: &&ConsumerPlan| consumer.catch_up == catch_up && consumer.reads(&topic.name);
@@ -123,24 +124,24 @@ impl Plan {
         groups.len()
     }
 
-    /// Members of each group, where all have as many.
+    /// Members of each group, if all have as many.
     pub fn members(&self) -> usize {
         let Some(first) = self.consumers.first() else { return 0 };
         self.consumers.iter().filter(|consumer| consumer.subscription == first.subscription).count()
     }
 
-    /// Whether what is sent is read back.
+    /// Whether the records sent are read back.
     pub(crate) fn reads_back(&self) -> bool {
         !self.producers.is_empty() && !self.consumers.is_empty()
     }
 
-    /// The topics that its producers send to.
+    /// The topics that the producers send to.
     pub(crate) fn sent_to(&self) -> HashSet<&str> {
         self.producers.iter().flat_map(|producer| &producer.topics).map(String::as_str).collect()
     }
 
-    /// The topics that consumers read as a whole and that are not made for it: how many partitions they have only the server
-    /// knows.
+    /// Topics that consumers read whole and that the run does not create: only the server knows how many partitions
+    /// they have.
     pub(crate) fn found_topics(&self) -> BTreeSet<&str> {
         let mut topics = BTreeSet::new();
         for consumer in &self.consumers {
@@ -152,7 +153,7 @@ impl Plan {
         topics
     }
 
-    /// The topics that its consumers read, and how many partitions each must have for that.
+    /// The topics that the consumers read, and the fewest partitions that each must have for that.
     pub fn read_topics(&self) -> BTreeMap<&str, usize> {
         let mut topics = BTreeMap::new();
         for (topic, partitions) in self.consumers.iter().flat_map(|consumer| consumer.source.topics()) {
@@ -162,13 +163,15 @@ impl Plan {
         topics
     }
 
-    /// The topic that a server is asked about for all: the first of those that are made, or else of those that are read.
+    /// The topic whose durability the server is asked for, on behalf of all: the first one created, or else the first
+    /// one read.
     pub fn asked_topic(&self) -> Option<&str> {
         let made = self.topics.first().map(|topic| topic.name.as_str());
         made.or_else(|| self.read_topics().into_keys().next())
     }
 
-    /// Partitions that are assigned to all consumers together, where a topic has so many. The members of a group share its.
+    /// Partitions assigned to all consumers together, given each topic's number of partitions. Members of a group share
+    /// theirs.
     pub(crate) fn assigned(&self, partitions_of: impl Fn(&str) -> u64) -> u64 {
         let (mut groups, mut assigned) = (HashSet::new(), 0);
         for consumer in &self.consumers {
@@ -192,7 +195,7 @@ pub struct TopicPlan {
     pub partitions: u32,
     /// Replicas of each.
     pub replication: i16,
-    /// Its configs, without those that durability adds.
+    /// Its configs, without those that [`Plan::durability`] adds.
     pub configs: Properties,
 }
 
@@ -205,22 +208,22 @@ impl TopicPlan {
 /// A producer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProducerPlan {
-    /// Topics it sends to, in turn.
+    /// Topics that it sends to, in turn.
     pub topics: Vec<String>,
-    /// Partitions of each topic, where the producer goes through them in turn itself, without a partitioner.
+    /// Partitions of each topic, if the producer goes through them in turn itself, without a partitioner.
     pub partitions_in_turn: Option<Vec<u32>>,
 }
 
 /// A consumer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConsumerPlan {
-    /// The group that it is a member of, or its name where it reads by itself.
+    /// The group that it is a member of, or its name if it reads by itself.
     pub subscription: String,
-    /// What it reads.
+    /// The topics or partitions that it reads.
     pub source: Source,
-    /// Whether it begins to read when the backlog is there, beside the others, and is counted apart.
+    /// Whether it begins to read when the backlog is written, beside the others, and is counted apart.
     pub catch_up: bool,
-    /// Records a second at most.
+    /// Most records per second.
     pub rate: Option<Rate>,
 }
 
@@ -233,17 +236,17 @@ impl ConsumerPlan {
     }
 }
 
-/// What a consumer reads.
+/// The topics or partitions that a consumer reads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Source {
     /// Its share of these topics, as a member of its group.
     Group(Vec<String>),
-    /// These partitions, from their beginning; all of a topic's where none is named.
+    /// These partitions, from their beginning; without an index, all partitions of the topic.
     Partitions(Vec<(String, Option<i32>)>),
 }
 
 impl Source {
-    /// How many topics or partitions it names.
+    /// Number of topics or partitions that it names.
     pub(crate) fn places(&self) -> u64 {
         match self {
             Self::Group(topics) => topics.len() as u64,
@@ -251,7 +254,7 @@ impl Source {
         }
     }
 
-    /// Each topic that it names, and how many partitions it must have so that those that are named are there.
+    /// The topics that it names, each with the number of partitions needed for the named ones to exist.
     fn topics(&self) -> impl Iterator<Item = (&str, usize)> {
         let (topics, partitions) = self.parts();
         let least = |index: Option<i32>| {
@@ -261,7 +264,7 @@ impl Source {
         topics.iter().map(|topic| (topic.as_str(), 1)).chain(named)
     }
 
-    /// Topics that are shared, and partitions that are not.
+    /// Topics that are shared with a group, and partitions that are not.
     fn parts(&self) -> (&[String], &[(String, Option<i32>)]) {
         match self {
             Self::Group(topics) => (topics, &[]),
@@ -269,7 +272,7 @@ impl Source {
         }
     }
 
-    /// The topics of which it names no partition.
+    /// The topics that it names without a partition.
     fn whole_topics(&self) -> impl Iterator<Item = &str> {
         let (topics, partitions) = self.parts();
         let whole = partitions.iter().filter(|(_, index)| index.is_none()).map(|(topic, _)| topic);
@@ -286,52 +289,52 @@ impl Source {
     }
 }
 
-/// What is sent and how, the same for all producers; what consumers need to know of it.
+/// Records and settings, the same for all producers, and the part of them that consumers need.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoadPlan {
     /// Settings of producers, by Kafka's names.
     pub producer_settings: Properties,
     /// Settings of consumers.
     pub consumer_settings: Properties,
-    /// Whether consumers commit what each poll has returned, in the background, whatever their settings say of commits.
+    /// Whether consumers commit each poll's records, in the background, whatever their settings say about commits.
     pub commits_each_poll: bool,
     /// Keys.
     pub keys: KeyPlan,
     /// Values.
     pub values: ValuePlan,
-    /// Bytes of a value, about, for rates and for the size of a backlog.
+    /// About the bytes of a value, for rates and for the size of a backlog.
     pub value_bytes: usize,
-    /// Records that one producer has not seen acked, at most; none for no bound besides its buffer.
+    /// Most unacked records of one producer; `None` for no bound besides its buffer.
     pub in_flight: Option<u32>,
-    /// Where the time stands at which a record was to be sent.
+    /// The place of a record's due time.
     pub stamp: Stamp,
     /// Seed of everything that is random.
     pub seed: u64,
 }
 
-/// Where a consumer finds the time at which a record was to be sent.
+/// The place where a consumer finds a record's due time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stamp {
     /// In the first eight bytes of the value, in nanoseconds. Values too short for it: in the record's timestamp.
     Value,
-    /// In the first eight bytes of the value as Trogdor writes it: milliseconds, the lowest byte first.
+    /// In the first eight bytes of the value, in Trogdor's form: milliseconds, little-endian.
     TrogdorValue,
-    /// Nowhere: nobody asks.
+    /// Nowhere: no consumer needs it.
     None,
 }
 
-/// How keys are made.
+/// The generation of keys.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum KeyPlan {
-    /// As `riverrun perf` does it.
+    /// As in `riverrun perf`.
     Distribution {
-        /// Which one.
+        /// The distribution.
         #[serde(with = "by_name")]
         distribution: KeyDistribution,
-        /// How many different ones.
+        /// Number of different keys.
         range: u64,
     },
-    /// As Trogdor does it.
+    /// As in Trogdor.
     Generator(GeneratorSpec),
 }
 
@@ -360,29 +363,29 @@ mod by_name {
     }
 }
 
-/// How values are made.
+/// The generation of values.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ValuePlan {
     /// Random letters.
     Letters {
-        /// How many.
+        /// Letters of a value.
         bytes: usize,
     },
-    /// The same bytes again and again, as base64.
+    /// The same bytes each time, as base64.
     Fixed {
         /// The bytes.
         base64: String,
     },
-    /// One of a number of values, each in part random and else zeros.
+    /// One of a pool of values, each in part random and else zeros.
     PartlyRandom {
         /// Bytes of a value.
         bytes: usize,
         /// The share that is random.
         random_ratio: f64,
-        /// How many values there are.
+        /// Values in the pool.
         pool_size: u32,
     },
-    /// As Trogdor does it.
+    /// As in Trogdor.
     Generator(GeneratorSpec),
 }
 
@@ -403,7 +406,7 @@ impl KeySource {
         }
     }
 
-    /// The same for another sender.
+    /// The source for another sender.
     pub(crate) fn another(&mut self) -> Self {
         match self {
             Self::Distribution(keys) => Self::Distribution(keys.another()),
@@ -425,7 +428,7 @@ pub(crate) enum ValueSource {
     Payloads(Payloads),
     Generator {
         generator: Generator,
-        /// The last one.
+        /// The last value.
         value: Option<Bytes>,
     },
 }
@@ -444,7 +447,7 @@ impl ValueSource {
         }
     }
 
-    /// The same for another sender; what was made up is shared.
+    /// The source for another sender; a pool of values is shared.
     pub(crate) fn another(&mut self) -> Self {
         match self {
             Self::Payloads(payloads) => Self::Payloads(payloads.another()),
@@ -469,13 +472,13 @@ fn choice(values: Vec<Bytes>, seed: u64) -> Payloads {
     Payloads::choice(values, seed).expect("there is at least one value")
 }
 
-/// Bytes of a plan; what is no base64 is empty, which only a worker's peer could send.
+/// Bytes of a plan. Invalid base64, which only a faulty peer of the worker could send, becomes empty.
 fn decode(base64: &str) -> Bytes {
     use base64::Engine as _;
     base64::engine::general_purpose::STANDARD.decode(base64).unwrap_or_default().into()
 }
 
-/// Values of a pool take this much memory at most.
+/// Most memory of the values of a pool.
 const POOL_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 #[expect(clippy::cast_possible_truncation, reason = "a share of a length is no longer than it")]
@@ -496,33 +499,33 @@ fn partly_random(bytes: usize, random_ratio: f64, pool_size: u32, seed: u64) -> 
 /// Messages a second over all producers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum TargetRate {
-    /// This many.
+    /// This rate.
     Fixed(Rate),
-    /// As many as last: searched for while the load runs.
+    /// The highest rate that lasts: searched for while the load runs.
     Search,
-    /// As many as go.
+    /// As fast as possible.
     Unpaced,
 }
 
-/// What is written before consumers begin to read.
+/// Records that are written before consumers begin to read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Backlog {
     /// Bytes of values, over all groups that will read them.
     pub bytes: u64,
     /// The share of it that must be read before the run may end.
     pub drain_ratio: f64,
-    /// Whether producers stop when it is there.
+    /// Whether producers stop when the backlog is written.
     pub read_alone: bool,
 }
 
-/// What acked records are to survive.
+/// The failure that acked records are to survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
     /// Loss of power: each ack waits for a sync.
     Sync,
     /// A crash of the process.
     Async,
-    /// One of our server's levels, of which two differ only where there are several servers.
+    /// One of our server's levels, some of which differ only with several servers.
     Level(DurabilityLevel),
 }
 
@@ -570,7 +573,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn partly_random_values_have_the_share_that_was_asked_for() {
+    fn partly_random_values_have_the_given_random_share() {
         let values = partly_random(1000, 0.25, 3, 7);
         assert_eq!(values.len(), 3);
         assert_ne!(values[0], values[1]);
@@ -584,7 +587,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_for_workers_is_the_same_after_its_way() {
+    fn plan_for_workers_survives_its_encoding() {
         let plan = LoadPlan {
             producer_settings: Properties::parse("acks=all"),
             consumer_settings: Properties::default(),
@@ -601,7 +604,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_are_groups_and_not_their_members() {
+    fn readers_are_counted_by_group() {
         let member = |subscription: &str, catch_up| ConsumerPlan {
             subscription: subscription.to_owned(),
             source: Source::Group(vec!["t".to_owned()]),
@@ -638,7 +641,7 @@ mod tests {
         };
         assert_eq!((plan.readers(false), plan.readers(true), plan.replication()), (2, 1, 2));
         assert_eq!(plan.members(), 2);
-        // Once for each group, which has made it itself.
+        // Once for each group, each of which has created it.
         assert_eq!((plan.assigned(|_| 7), plan.found_topics()), (21, BTreeSet::new()));
         let (whole, named) = (("u".to_owned(), None), ("t".to_owned(), Some(3)));
         let alone = ConsumerPlan { source: Source::Partitions(vec![whole, named]), ..member("a", false) };

@@ -1,6 +1,6 @@
 //! Processor time, memory and disk use of processes in a run, and the program of a server's process.
 //!
-//! Reads `/proc`, so it works on Linux only. A process that ends within a run keeps what it had at the last look.
+//! Reads `/proc`, so it works on Linux only. A process that ends within a run keeps its figures of the last look.
 
 use std::fs;
 use std::io;
@@ -11,34 +11,34 @@ use std::time::{Duration, Instant};
 use riverrun_measure::process::{ProcessUsage, ProcessWatch};
 use serde::Serialize;
 
-/// What a process used in a run.
+/// Use of a process in a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct ProcessRun {
     /// Its id.
     pub pid: u32,
     /// Processor time within the run.
     pub cpu_s: f64,
-    /// The most memory at any look within the run.
+    /// The most memory seen within the run.
     pub resident_bytes_max: u64,
     /// The most memory since the process began, which may have been before the run.
     pub peak_bytes: u64,
-    /// Whether it had ended by the end of the run: then the rest is of the last look at which it was there.
+    /// Whether it had ended by the end of the run: then the figures are of the last look at which it lived.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub ended: bool,
 }
 
 impl ProcessRun {
-    /// Takes what was used since `before`.
+    /// Sets the use since `before`.
     pub(crate) fn look(&mut self, before: &ProcessUsage, now: &ProcessUsage) {
         self.cpu_s = now.cpu_s - before.cpu_s;
         self.resident_bytes_max = self.resident_bytes_max.max(now.resident_bytes);
-        // A process that is ending has no memory any more, and tells of none.
+        // A process that is ending has no memory any more, and reports none.
         self.peak_bytes = self.peak_bytes.max(now.peak_bytes);
         self.ended = false;
     }
 }
 
-/// Adds up what several processes use in a run.
+/// Use of several processes in a run.
 ///
 /// Invariants: one `before` and one run for each watch, in the same order.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ pub struct RunUsage {
 }
 
 impl RunUsage {
-    /// Begins now. Fails if one of the processes is not there.
+    /// Begins now. Fails if one of the processes does not exist.
     pub fn begin(watches: Vec<ProcessWatch>) -> io::Result<Self> {
         let before = watches.iter().map(ProcessWatch::usage).collect::<io::Result<Vec<_>>>()?;
         let begun = |(watch, usage): (&ProcessWatch, &ProcessUsage)| ProcessRun {
@@ -63,8 +63,8 @@ impl RunUsage {
         Ok(Self { watches, before, runs })
     }
 
-    /// Looks again, which should be about once a second. A process that has ended keeps what it had at the last look, and
-    /// its run says so.
+    /// Looks again; to be called about once a second. A process that has ended keeps its figures of the last look, and
+    /// is marked as ended.
     pub fn sample(&mut self) {
         for ((watch, before), run) in self.watches.iter().zip(&self.before).zip(&mut self.runs) {
             match watch.usage() {
@@ -81,14 +81,14 @@ impl RunUsage {
     }
 }
 
-/// A program that says its version says it within this time.
+/// Time for a program to print its version.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(20);
-/// Time between two looks at whether it has.
+/// Time between two looks at whether the program has ended.
 const VERSION_LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// Which server a process is, with its version; none if that cannot be found out.
+/// The server that a process is, with its version; `None` if that cannot be found out.
 ///
-/// Kafka has its libraries open, and their names carry the version. Our own says it itself, whatever its file is called.
+/// Kafka has its libraries open, and their names carry the version. Our server prints it, whatever its file is called.
 pub fn software_of(pid: u32) -> Option<String> {
     let open = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
     let names = open.flatten().filter_map(|entry| fs::read_link(entry.path()).ok());
@@ -101,13 +101,13 @@ pub fn software_of(pid: u32) -> Option<String> {
     may_be_ours.then(|| version_of(Path::new(&program), VERSION_TIMEOUT))?
 }
 
-/// Whether a program is asked for its version: what it would do with that flag is not known of any.
+/// Whether a program may be started to ask for its version. Others might do anything with that flag.
 fn may_be_ours(program: &Path, arguments: &[u8]) -> bool {
     let is_named = program.file_name().is_some_and(|name| name.to_string_lossy().starts_with("riverrun"));
     is_named || arguments.split(|byte| *byte == 0).skip(1).any(|argument| argument == b"serve")
 }
 
-/// What our server says of itself; none if the program says nothing, or something else.
+/// The version line of our server; `None` if the program prints nothing, or another line.
 fn version_of(program: &Path, allowed: Duration) -> Option<String> {
     let mut asked = Command::new(program);
     asked.arg("--version").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -115,7 +115,7 @@ fn version_of(program: &Path, allowed: Duration) -> Option<String> {
     let deadline = Instant::now() + allowed;
     while asked.try_wait().ok()?.is_none() {
         if Instant::now() >= deadline {
-            // It is no server of ours, and what it began ends here.
+            // It is no server of ours; the started program ends here.
             let _ = asked.kill().and_then(|()| asked.wait());
             return None;
         }
@@ -129,7 +129,7 @@ fn version_of(program: &Path, allowed: Duration) -> Option<String> {
 fn kafka_version(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?;
     let version = name.strip_prefix("kafka-server-")?.strip_suffix(".jar")?;
-    // Neighbours as `kafka-server-common-4.3.1.jar` begin with the same words.
+    // Neighbours such as `kafka-server-common-4.3.1.jar` begin with the same words.
     version.starts_with(|first: char| first.is_ascii_digit()).then(|| version.to_owned())
 }
 
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_ends_within_a_run_keeps_what_it_had_and_is_told() {
+    fn ended_process_keeps_its_figures_and_is_marked() {
         let mut child = Command::new("sleep").arg("600").spawn().expect("a program of every system");
         let mut run =
             RunUsage::begin(vec![ProcessWatch::new(child.id()).expect("it runs")]).expect("it runs");
@@ -164,7 +164,7 @@ mod tests {
         let before = run.runs[0];
         assert!(!before.ended && before.peak_bytes > 0, "{before:?}");
         child.kill().expect("it runs");
-        // It has ended then, and is still there: nobody has asked for its exit yet.
+        // It has ended, but still exists: its exit status was not collected yet.
         let until_ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         waitid(WaitId::Pid(Pid::from_child(&child)), until_ended).expect("a child of ours");
         let used = run.finish()[0];
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_is_found_in_the_name_of_the_server_s_own_library() {
+    fn version_of_kafka_is_found_in_its_library_name() {
         let version = |name: &str| kafka_version(Path::new(name));
         assert_eq!(version("/opt/kafka/lib/kafka-server-4.3.1.jar").as_deref(), Some("4.3.1"));
         assert_eq!(version("/opt/kafka/lib/kafka-server-common-4.3.1.jar"), None);
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn our_server_is_known_by_what_it_says_and_not_by_the_name_of_its_file() {
+    fn our_server_is_known_by_its_version_line() {
         let ours = |program: &str, arguments: &str| may_be_ours(Path::new(program), arguments.as_bytes());
         assert!(ours("/opt/riverrun-1.2", "x") && ours("/opt/riverrun (deleted)", "x"));
         assert!(
@@ -191,7 +191,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let says = |script: &str, allowed| {
             let path = dir.path().join("program");
-            // As another process would write it: what this one has open for writing nobody may run.
+            // Written by another process: a file that this one has open for writing cannot be executed.
             let made = Command::new("sh")
                 .args(["-c", "printf '#!/bin/sh\n%s\n' \"$1\" > \"$0\" && chmod 700 \"$0\""])
                 .args([path.as_os_str(), script.as_ref()])
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(
             says("exec sleep 600", Duration::from_millis(1)),
             None,
-            "who only goes on is no server of ours"
+            "a program that does not end is no server of ours"
         );
     }
 }

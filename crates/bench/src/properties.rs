@@ -1,6 +1,6 @@
 //! Java's properties format, in which benchmark drivers carry a client's settings.
 //!
-//! Owns the syntax only: what a key means is the client's business.
+//! Owns the syntax only: the client knows the meaning of keys.
 
 use serde::{Deserialize, Serialize};
 
@@ -42,7 +42,7 @@ impl Properties {
         self.set(key, value);
     }
 
-    /// Sets a key, in place of what it was.
+    /// Sets a key, replacing its value.
     pub fn set(&mut self, key: impl Into<String>, value: impl Into<String>) {
         let (key, value) = (key.into(), value.into());
         match self.0.iter_mut().find(|(known, _)| *known == key) {
@@ -61,7 +61,7 @@ impl Properties {
         self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
-    /// These settings, with those of `other` over them.
+    /// These settings, overridden by those of `other`.
     #[must_use]
     pub fn with(mut self, other: &Self) -> Self {
         for (key, value) in other.iter() {

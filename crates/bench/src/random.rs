@@ -1,9 +1,9 @@
-//! Random numbers that a seed repeats: payloads, keys, choices.
+//! Random numbers that a seed repeats: for payloads, keys and choices.
 //!
 //! `SplitMix64` (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014). Good enough for load,
 //! and nothing here is a secret.
 
-/// A sequence of numbers that its seed determines.
+/// A sequence of numbers that is determined by its seed.
 #[derive(Clone, Debug)]
 pub struct SeededRandom {
     state: u64,
@@ -15,7 +15,8 @@ impl SeededRandom {
         Self { state: seed }
     }
 
-    /// A sequence that nobody can repeat; without the system's randomness that of seed 0, which is no harm to a load.
+    /// A sequence that cannot be repeated. Without the system's randomness it is that of seed 0, which does a load no
+    /// harm.
     pub fn unseeded() -> Self {
         Self::new(getrandom::u64().unwrap_or(0))
     }
@@ -29,22 +30,22 @@ impl SeededRandom {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`, which is above 0. The bias of this method is below `bound` in 2^64.
+    /// A number below `bound`, which must be above 0. The bias of this method is below `bound` in 2^64.
     pub fn below(&mut self, bound: u64) -> u64 {
         let product = u128::from(self.next_u64()) * u128::from(bound);
         u64::try_from(product >> 64).unwrap_or(0)
     }
 
-    /// The next 64 bits with nothing to say about `self`: a sequence of its own.
+    /// A sequence of its own, seeded by the next 64 bits.
     #[must_use]
     pub fn split(&mut self) -> Self {
         Self::new(self.next_u64())
     }
 
-    /// Fills `bytes` with capital letters, A to Z, all as likely.
+    /// Fills `bytes` with capital letters, A to Z, all equally likely.
     pub fn fill_letters(&mut self, bytes: &mut [u8]) {
         const LETTERS: u64 = 26;
-        /// 26 to this power fits into 64 bits with room, so that the letters stay as likely as makes no difference.
+        /// 26 to this power fits into 64 bits with room to spare, so the bias among letters is negligible.
         const LETTERS_PER_DRAW: usize = 10;
         for letters in bytes.chunks_mut(LETTERS_PER_DRAW) {
             let mut rest = self.next_u64();

@@ -1,8 +1,8 @@
 //! The result of a run: the original's JSON, with ours beside it.
 //!
-//! Owns the document that is written for each run. Its top level is what `OpenMessaging` Benchmark writes, so that what
-//! reads those files reads these; everything else stands under [`OURS`]. Latencies there are from the time at which a
-//! record was to be sent, also those that the original takes from the moment of sending.
+//! Owns the document that is written for each run. Its top level is that of `OpenMessaging` Benchmark, so that readers
+//! of those files can read these; everything else stands under [`OURS`]. Latencies there count from the due time of a
+//! record, also those that the original counts from the call of send.
 
 use riverrun_measure::histogram::{Latencies, LatencySummary};
 use serde::Serialize;
@@ -17,39 +17,39 @@ use crate::runner::{
     WorkerRun,
 };
 
-/// The key under which everything of ours stands.
+/// The key of our part of the document.
 pub const OURS: &str = "riverrun";
-/// Version of what stands there.
+/// Format version of our part.
 pub const FORMAT: u32 = 1;
 
-/// Where a run belongs, and what surrounded it.
+/// Place of a run among others, and its circumstances.
 #[derive(Clone, Debug, Default)]
 pub struct RunLabel {
     /// The suite, or the file.
     pub suite: String,
     /// The scenario of the suite.
     pub scenario: String,
-    /// What this run varies: key and value.
+    /// Key and value of each varied parameter.
     pub case: Vec<(String, String)>,
-    /// Which repetition, from 1.
+    /// Number of the repetition, from 1.
     pub round: u32,
     /// When it began, RFC 3339.
     pub started: String,
     /// The server's name.
     pub server: String,
-    /// Program and version of the server, where that is known.
+    /// Program and version of the server, if known.
     pub software: Option<String>,
     /// The driver's name.
     pub driver: String,
-    /// The files that it came from, by name.
+    /// Texts of the files it was read from, by name.
     pub files: Vec<(String, String)>,
-    /// By what sizes were shrunk; 1 for not at all.
+    /// The scale that sizes were shrunk by; 1 for not at all.
     pub scale: f64,
-    /// What `--replication-factor` said.
+    /// The value of `--replication-factor`.
     pub replication_override: Option<i16>,
-    /// What the file says about replicas.
+    /// Replicas that the file asks for.
     pub replicas_wanted: Replicas,
-    /// How many processes the load came from.
+    /// Number of processes that produced the load.
     pub workers: usize,
 }
 
@@ -59,7 +59,7 @@ pub struct RunLabel {
 struct LatencyFigures {
     #[serde(flatten)]
     summary: LatencySummary,
-    /// Percentile and microseconds.
+    /// Pairs of percentile and microseconds.
     quantiles: Vec<(f64, u64)>,
 }
 
@@ -82,7 +82,7 @@ struct Ours<'a> {
     server: &'a str,
     software: Option<&'a str>,
     scale: f64,
-    /// What became of the times where they were shrunk.
+    /// Times of the plan if they were shrunk.
     #[serde(skip_serializing_if = "Option::is_none")]
     shrunk: Option<Shrunk>,
     workers: usize,
@@ -95,13 +95,13 @@ struct Ours<'a> {
     publish: Option<LatencyFigures>,
     publish_delay: Option<LatencyFigures>,
     end_to_end: Option<LatencyFigures>,
-    /// Where nobody sends.
+    /// Only in runs without producers.
     #[serde(skip_serializing_if = "Option::is_none")]
     poll: Option<LatencyFigures>,
-    /// Where consumers are members of groups.
+    /// Only in runs with members of groups.
     #[serde(skip_serializing_if = "Option::is_none")]
     members: Option<MemberFigures>,
-    /// Where the rate was searched for.
+    /// Only in runs that searched for a rate.
     #[serde(skip_serializing_if = "Option::is_none")]
     search: Option<FoundRate>,
     backlog: Option<BacklogDocument>,
@@ -110,7 +110,7 @@ struct Ours<'a> {
     seconds: &'a [Second],
     server_usage: Option<ProcessRun>,
     client_usage: Option<ProcessRun>,
-    /// Of workers; then the client is only who tells them what to do.
+    /// Use of the workers. With workers, the client only gives orders.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     worker_usage: &'a [WorkerRun],
     environment: &'a Environment,
@@ -139,7 +139,8 @@ struct Setup<'a> {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct DurabilityFigures<'a> {
-    /// What the plan asks for; `wanted` is the server's word for what the topic's configs ask for.
+    /// Durability that the plan asks for; `wanted` is the level that the topic's configs ask for, as the server names
+    /// it.
     asked: Option<Durability>,
     #[serde(flatten)]
     reached: Option<&'a TopicDurability>,
@@ -151,7 +152,7 @@ struct Replication {
     wanted: i16,
     used: i16,
     overridden: bool,
-    /// `min.insync.replicas` of the topics, where the file sets it.
+    /// `min.insync.replicas` of the topics, if the file sets it.
     #[serde(skip_serializing_if = "Option::is_none")]
     min_in_sync: Option<MinInSync>,
 }
@@ -162,14 +163,14 @@ struct MinInSync {
     used: i16,
 }
 
-/// How a backlog was read, and the share of the loopback interface that this took: the rates in the totals are of all the
-/// measurement, most of which may be the time in which the backlog was written.
+/// Reading of a backlog, and its share of the loopback interface. The rates in the totals span the whole measurement,
+/// most of which may have been spent on writing the backlog.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct BacklogDocument {
     #[serde(flatten)]
     figures: BacklogFigures,
-    /// Bytes a second by those that the loopback interface carries for any program, and by those without pacing.
+    /// Bytes per second as a share of the interface's rate with the default congestion control, and without pacing.
     to_loopback: Option<f64>,
     to_unpaced_loopback: Option<f64>,
 }
@@ -201,16 +202,16 @@ struct Totals {
     caught_up_bytes: u64,
     acked_late: u64,
     received_late: u64,
-    /// Sent, and neither acked nor refused when the waiting for it ended.
+    /// Records that were neither acked nor refused when the wait for them ended.
     unacked: u64,
-    /// Over all groups, those that catch up left out: acked, and not read when the waiting for it ended.
+    /// Records that were acked and not read when the wait for them ended, over all groups but those that catch up.
     unread: u64,
     publish_rate: f64,
     publish_bytes_rate: f64,
     consume_rate: f64,
     consume_bytes_rate: f64,
     catch_up_bytes_rate: f64,
-    /// Bytes a second by those that the loopback interface carries for any program, and by those without pacing.
+    /// Bytes per second as a share of the interface's rate with the default congestion control, and without pacing.
     publish_to_loopback: Option<f64>,
     publish_to_unpaced_loopback: Option<f64>,
     consume_to_loopback: Option<f64>,
@@ -361,7 +362,7 @@ fn totals(outcome: &RunOutcome, environment: &Environment) -> Totals {
         consume_to_unpaced_loopback: share(counts.received_bytes, unpaced),
         server_cpu_us_per_record: figures
             .server
-            // What one that ended used since the last look is not known.
+            // The use of an ended process since its last look is unknown.
             .filter(|server| records > 0 && !server.ended)
             .map(|server| server.cpu_s * 1e6 / records as f64),
     }
@@ -374,7 +375,7 @@ mod tests {
     use crate::worker::Counts;
 
     #[test]
-    fn a_share_of_loopback_is_that_of_the_rate_it_stands_beside() {
+    fn share_of_loopback_is_that_of_the_rate_beside_it() {
         let counts =
             Counts { acked_bytes: 6000, received_bytes: 1000, caught_up_bytes: 5000, ..Counts::default() };
         let figures = Figures { test_s: 2.0, counts, ..Figures::default() };
@@ -393,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backlog_s_share_of_loopback_is_of_the_time_in_which_it_was_read() {
+    fn share_of_loopback_of_a_backlog_spans_its_reading() {
         let figures = BacklogFigures { drain_s: 0.5, drained_bytes: 1000, ..BacklogFigures::default() };
         let shares = |figures, loopback| {
             let one = BacklogDocument::new(figures, loopback);

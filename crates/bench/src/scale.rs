@@ -1,19 +1,19 @@
 //! Shrinking a plan so that it fits the time and the machine at hand.
 //!
-//! Times, backlogs and numbers of records shrink. What makes a run what it is stays: partitions, rates, sizes of
-//! records, producers and consumers. The result says by how much it was shrunk.
+//! Times, backlogs and numbers of records shrink. Partitions, rates, sizes of records, producers and consumers stay,
+//! because they make the run what it is. The result states the scale.
 
 use std::time::Duration;
 
 use crate::plan::{Plan, Shrunk, TargetRate};
 
-/// A measurement that is shrunk is not shorter than this.
+/// Shortest measurement of a shrunk plan.
 const TEST_MIN: Duration = Duration::from_secs(5);
-/// A warm-up that is shrunk is not shorter than this.
+/// Shortest warm-up of a shrunk plan.
 const WARMUP_MIN: Duration = Duration::from_secs(2);
 
-/// A backlog that is written as fast as it goes is not shrunk below this: less is read in a tenth of a second. One that is
-/// written at a rate is, since the time that this takes is what is to shrink.
+/// Smallest shrunk backlog if it is written at full speed: less is read in a tenth of a second. One that is written at
+/// a rate may be smaller, since the time of writing is what is to shrink.
 const BACKLOG_MIN: u64 = 1 << 30;
 
 /// Shrinks a plan by a factor between 0 and 1; 1 leaves it as it is.
@@ -50,7 +50,7 @@ pub fn shrink(plan: &mut Plan, scale: f64) {
     });
     if !floors.is_empty() {
         plan.notes
-            .push(format!("--scale {scale}: nothing gets smaller than it must be: {}", floors.join("; ")));
+            .push(format!("--scale {scale}: lower bounds hold: {}", floors.join("; ")));
     }
     plan.messages = plan.messages.map(|messages| fewer(messages, scale));
 }
@@ -69,12 +69,12 @@ mod tests {
     use riverrun_measure::pacing::Rate;
 
     #[test]
-    fn times_and_counts_shrink_and_nothing_else_does() {
+    fn only_times_and_counts_shrink() {
         let text = "name: n\ntopics: 3\npartitionsPerTopic: 5\nmessageSize: 512\nsubscriptionsPerTopic: 1
 consumerPerSubscription: 1\nproducersPerTopic: 2\nproducerRate: 100\ntestDurationMinutes: 10
 warmupDurationMinutes: 1\nconsumerBacklogSizeGB: 1\n";
         let workload = Workload::parse("w", text).expect("a workload");
-        // No workload has both an end of messages and a backlog, but each of them is to shrink.
+        // No workload has both a number of messages and a backlog, but both have to shrink.
         let plan = || Plan {
             messages: Some(5000),
             ..to_plan("w", &workload, &Driver::default(), &PlanOptions::default()).expect("a plan")
@@ -101,12 +101,12 @@ warmupDurationMinutes: 1\nconsumerBacklogSizeGB: 1\n";
         assert_eq!(told(0.5), (shrunk(300.0, 30.0, false), Vec::new()));
         let (found, notes) = told(0.001);
         assert_eq!(found, shrunk(5.0, 2.0, true));
-        let expected = "--scale 0.001: nothing gets smaller than it must be: measurement 5.0 s, and not 0.6 s; warm-up 2.0 s, and not 0.1 s";
+        let expected = "--scale 0.001: lower bounds hold: measurement 5.0 s, and not 0.6 s; warm-up 2.0 s, and not 0.1 s";
         assert_eq!(notes, [expected]);
     }
 
     #[test]
-    fn a_backlog_that_is_written_as_fast_as_it_goes_stays_large_enough_to_be_read_for_a_while() {
+    fn unpaced_backlog_stays_large_enough() {
         let text = |gb: f64| {
             format!(
                 "name: n\ntopics: 3\npartitionsPerTopic: 5\nmessageSize: 512\nsubscriptionsPerTopic: 1
@@ -124,7 +124,7 @@ warmupDurationMinutes: 1\nconsumerBacklogSizeGB: {gb}\n"
         assert_eq!(shrunk(4.0, 0.5), (Some(1 << 31), Vec::new()));
         let (bytes, notes) = shrunk(4.0, 0.125);
         assert_eq!(bytes, Some(1 << 30));
-        let expected = "--scale 0.125: nothing gets smaller than it must be: backlog 1024 MiB, and not 512";
+        let expected = "--scale 0.125: lower bounds hold: backlog 1024 MiB, and not 512";
         assert_eq!(notes, [expected]);
         assert_eq!(shrunk(0.5, 0.5).0, Some(1 << 29), "nor does it grow");
     }

@@ -1,15 +1,16 @@
-//! Settings of Kafka's clients that no run is made with.
+//! Settings of Kafka's clients that are refused.
 //!
-//! A setting that this client lacks may be left out where the same is measured without it. These are the others: who asks
-//! for an encrypted connection, a login or transactions is refused, and gets no plain connection in their place.
+//! A setting that this client lacks may be left out if the measurement is the same without it. These are the others: a
+//! file that asks for an encrypted connection, a login or transactions is refused, and gets no plain connection in
+//! their place.
 
 use crate::properties::Properties;
 
-/// Why a transactional workload is not run.
+/// The reason for refusing a transactional workload.
 pub(crate) const NO_TRANSACTIONS: &str =
     "transactions are not supported by this client, and without them the figures would be of other work";
 
-/// Begins of names, and why settings of such a name are refused.
+/// Prefixes of names, and the reasons for refusing settings of such names.
 const REFUSED: [(&str, &str); 4] = [
     ("security.", "this client neither encrypts nor logs in yet"),
     ("ssl.", "this client does not encrypt yet"),
@@ -17,7 +18,7 @@ const REFUSED: [(&str, &str); 4] = [
     ("transactional.", NO_TRANSACTIONS),
 ];
 
-/// The first setting that is refused, with the reason. Its value is not told: it may be a password.
+/// The first setting that is refused, with the reason. Leaves out its value, which may be a password.
 pub fn refusal(settings: &Properties) -> Option<String> {
     settings.iter().find_map(|(name, value)| {
         let harmless = name == "security.protocol" && value.eq_ignore_ascii_case("PLAINTEXT");
@@ -31,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_would_be_another_connection_or_other_work_is_refused_by_name() {
+    fn encryption_login_and_transactions_are_refused() {
         for line in
             ["security.protocol=SSL", "sasl.mechanism=PLAIN", "ssl.key.password=hush", "transactional.id=t"]
         {

@@ -1,7 +1,7 @@
 // Clicks through a page of `bench report` in a browser: light and dark, wide and narrow. Further pages are only looked at.
 //
-// Usage: node main.js BROWSER PAGE PICTURES [FURTHER...]. Prints a line for each way of looking at a page, puts a picture of
-// each of PAGE into the directory PICTURES, and ends with 1 if anything was wrong.
+// Usage: node main.js BROWSER PAGE PICTURES [FURTHER...]. Prints a line for each scheme and width of a page, puts a picture of
+// each of PAGE into the directory PICTURES, and ends with 1 if there is a fault.
 "use strict";
 
 const path = require("node:path");
@@ -11,10 +11,10 @@ const { chromium } = require("playwright-core");
 const SCHEMES = ["light", "dark"];
 const WIDTHS = [1280, 390];
 const HEIGHT = 900;
-// What WCAG 2 asks of text at level AA, and of lines that mean something.
+// Contrasts required by WCAG 2, level AA, of text and of meaningful lines.
 const TEXT_CONTRAST = 4.5;
 const LINE_CONTRAST = 3;
-// A browser that looks for updates or names of hosts would be counted as a page that does.
+// The page may send no requests, so the browser must not look for updates or host names either.
 const QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
   "--disable-component-update", "--disable-sync"];
 
@@ -24,7 +24,7 @@ function check(holds, problem) {
   if (!holds) problems.push(problem);
 }
 
-// Runs within the page: what of the text or the charts' lines is too faint, given what it stands on.
+// Runs within the page: finds text and chart lines that are too faint on their background.
 function faint([textContrast, lineContrast]) {
   const parts = (colour) => colour.match(/[\d.]+/g).map(Number);
   const mixed = (over, under) => {
@@ -54,7 +54,7 @@ function faint([textContrast, lineContrast]) {
   return found;
 }
 
-// Runs within the page: what reaches out of the window, or out of a box that cannot be moved sideways.
+// Runs within the page: finds parts that reach out of the window, or out of a box that does not scroll sideways.
 function overflowing() {
   const found = [];
   if (document.documentElement.scrollWidth > innerWidth) found.push(`the page is ${document.documentElement.scrollWidth} wide`);
@@ -86,7 +86,7 @@ async function lookAround(page, where) {
   for (const problem of await page.evaluate(faint, [TEXT_CONTRAST, LINE_CONTRAST])) problems.push(`${where}: ${problem}`);
 }
 
-// Runs within the page: of each chart its name, how many points its curves have, its labels, and whether all are numbers.
+// Runs within the page: name of each chart, points of its curves, number of its labels, and whether all points are numbers.
 function drawn() {
   return [...document.querySelectorAll("svg")].map((svg) => {
     const lines = [...svg.querySelectorAll("polyline")];
@@ -105,7 +105,7 @@ async function charts(page, where) {
   }
 }
 
-// Each name in a legend hides its curve and shows it again; a page of many has them all clicked, too.
+// Each name in a legend hides its curve and shows it again; all of them are clicked.
 async function legends(page, where) {
   for (const figure of await page.locator("figure").all()) {
     const buttons = await figure.locator(".legend button").all();
@@ -129,7 +129,7 @@ async function details(page, where) {
   }
 }
 
-// Every title alone, then all of them again.
+// Chooses every title alone, then all of them again.
 async function filters(page, where) {
   const filter = page.locator("#filter");
   const titles = await filter.locator("option").evaluateAll((options) => options.map((option) => option.value));
@@ -145,7 +145,7 @@ async function filters(page, where) {
   check((await page.locator("section.group").count()) === titles.length - 1, `${where}: not all are there again`);
 }
 
-// What is said of every run of a workload stands there once.
+// A note that all runs of a workload share is shown once.
 async function notes(page, where) {
   for (const list of await page.locator("ul.notes").all()) {
     const told = (await list.locator("li").allTextContents()).map((note) => note.slice(note.indexOf(": ") + 2));
@@ -153,7 +153,7 @@ async function notes(page, where) {
   }
 }
 
-// Runs within the page, whose functions it calls: medians, of which nothing is left out, and what stands side by side.
+// Runs within the page, whose functions it calls: checks medians, and that only runs of the same work stand side by side.
 function reckoning() {
   const found = [];
   const middles = [[], [3], [4, 1], [9, 1, 2, 4], [5, null, 1, 0, 2], [0, 900, 0]].map((values) => middle(values, (value) => value));
@@ -167,7 +167,7 @@ function reckoning() {
   return found;
 }
 
-// Runs within the page: whether its tables and curves show the figures of the results, which are read once more for it.
+// Runs within the page: compares its tables and curves with the results, which are read once more.
 function figures() {
   const found = [];
   const data = JSON.parse(document.getElementById("data").textContent);
@@ -192,7 +192,7 @@ function figures() {
   ];
   const texts = (node, selector) => [...node.querySelectorAll(selector)].map((one) => one.textContent);
   const rowsOf = (node) => new Map([...node.querySelectorAll("tbody tr")].map((row) => [row.querySelector("th").textContent, texts(row, "td:not(.ratio)")]));
-  // The places of a curve's points, by the numbers on the axis beside it.
+  // Compares the points of a curve with the numbers on the axis beside it.
   const curve = (section, chart, name, values, turn) => {
     const svg = section.querySelector(`svg[aria-label="${chart}"]`);
     const line = svg && [...svg.querySelectorAll("polyline")].find((one) => one.querySelector("title").textContent === name);
@@ -230,7 +230,7 @@ function figures() {
   return found;
 }
 
-// Runs within the page: whether every measurement of a machine stands there once, each run under its own and with its figure.
+// Runs within the page: checks that every measurement of a machine is shown once, with its runs and their figures.
 function surroundings() {
   const found = [];
   const stored = JSON.parse(document.getElementById("data").textContent).map(({ riverrun }) => riverrun);
@@ -276,7 +276,7 @@ async function open(browser, url, scheme, width, where) {
   return [context, page];
 }
 
-// A page of real results: that it is drawn, all of it within the window and to be read.
+// Checks that a page of real results is drawn, fits into the window and is readable.
 async function glance(browser, file, scheme, width) {
   const where = `${path.basename(file)}, ${scheme}, ${width} wide`;
   const before = problems.length;

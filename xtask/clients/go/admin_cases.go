@@ -210,7 +210,7 @@ func groupOffsets(ctx context.Context, admin *kadm.Client, topic, group string) 
 	return all(err, same("still listed", listed, false))
 }
 
-// leaderEpochs asks where the epoch ends that the records themselves name.
+// leaderEpochs asks for the end of the epoch that the records carry.
 func leaderEpochs(ctx context.Context, b *bench) error {
 	topic, err := b.topic(ctx, "epochs", 1)
 	if err != nil {

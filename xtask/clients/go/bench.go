@@ -16,7 +16,7 @@ import (
 
 const patience = 40 * time.Second
 
-// bench makes clients of one server and names that nobody else uses.
+// bench makes clients of one server, and unique names.
 type bench struct {
 	bootstrap  string
 	suffix     string
@@ -112,7 +112,7 @@ func values(records []*kgo.Record) []string {
 	return found
 }
 
-// numbered is what produce sent.
+// numbered returns the values that produce sends.
 func numbered(prefix string, count int) []string {
 	expected := make([]string, count)
 	for n := range expected {
@@ -137,7 +137,7 @@ func all(errs ...error) error {
 	return errs[at]
 }
 
-// eventually repeats a check until it passes: for what becomes true shortly after a reply.
+// eventually repeats a check until it passes, for states that are reached shortly after a reply.
 func eventually(check func() error) error {
 	deadline := time.Now().Add(patience)
 	for {
@@ -219,7 +219,7 @@ func (m *member) values() []string {
 	return slices.Clone(m.seen)
 }
 
-// stop leaves the group and reports what the member ran into, if anything.
+// stop leaves the group and reports the member's error, if there was one.
 func (m *member) stop() error {
 	m.client.CloseAllowingRebalance()
 	select {

@@ -190,7 +190,7 @@ func groupLife(ctx context.Context, b *bench, topic, group string, options []kgo
 	return resumes(ctx, b, topic, group, options)
 }
 
-// resumes checks that a later member reads only what came after the commits.
+// resumes checks that a later member reads only records after the commits.
 func resumes(ctx context.Context, b *bench, topic, group string, options []kgo.Opt) error {
 	if err := b.produce(ctx, topic, "late", 5); err != nil {
 		return err

@@ -23,7 +23,7 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
-/** What every case needs: clients of the server under test, names nobody else uses, and checks that say both sides. */
+/** Shared by all cases: clients of the server under test, unique names, and checks that show both values. */
 final class Bench {
     static final Duration PATIENCE = Duration.ofSeconds(40);
 
@@ -37,7 +37,7 @@ final class Bench {
         this.kafka = server.equals("kafka");
     }
 
-    /** Whether the server is Kafka itself: for the few cases whose right outcome differs. */
+    /** Whether the server is Kafka itself, for the few cases with another right outcome there. */
     boolean isKafka() {
         return kafka;
     }
@@ -163,7 +163,7 @@ final class Bench {
         }
     }
 
-    /** A call to a client: one that it must refuse, or one that is made again until it succeeds. */
+    /** A call to a client that must be refused, or is repeated until it succeeds. */
     interface Call {
         void run() throws Exception;
     }

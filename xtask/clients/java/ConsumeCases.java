@@ -87,7 +87,7 @@ final class ConsumeCases {
         }
     }
 
-    /** {@code auto.offset.reset=by_duration} asks for the offset of a time that lies that far back. */
+    /** {@code auto.offset.reset=by_duration} begins at the offset of a time in the past. */
     private static void resetByDuration(Bench bench) throws Exception {
         String topic = bench.topic("by-duration", 1);
         long now = System.currentTimeMillis();

@@ -156,7 +156,7 @@ final class GroupAdminCases {
         }
     }
 
-    /** Static members stay in a group that they have left until somebody removes them. */
+    /** Static members that leave stay in the group until they are removed. */
     private static void removeMembers(Bench bench) throws Exception {
         String topic = bench.topic("removed", 1);
         String group = bench.name("removed");

@@ -118,7 +118,7 @@ final class GroupCases {
         until(count + " records seen", () -> seen.size() >= count, seen::size);
     }
 
-    /** The point of the cooperative protocol: what a member keeps is never taken from it. */
+    /** The point of the cooperative protocol: partitions that a member keeps are never revoked. */
     private static void cooperativeKeeps(Bench bench) throws Exception {
         String topic = bench.topic("keeps", PARTITIONS);
         Object[] settings = with(classic(CooperativeStickyAssignor.class), "group.id", bench.name("keeps"));
@@ -132,7 +132,7 @@ final class GroupCases {
         }
     }
 
-    /** A static member that comes back within its session finds its partitions, and nobody else notices. */
+    /** A static member that returns within its session gets its partitions back, without a rebalance of others. */
     private static void staticMember(Bench bench) throws Exception {
         String topic = bench.topic("static", PARTITIONS);
         Object[] settings = with(classic(RangeAssignor.class), "group.id", bench.name("static"));
@@ -215,7 +215,7 @@ final class GroupCases {
         that("only matching topics were read", seen.stream().noneMatch(value -> value.startsWith("other")));
     }
 
-    /** Partitions that are added are handed out, under both protocols. */
+    /** Added partitions are assigned, under both protocols. */
     private static void newPartitions(Bench bench) throws Exception {
         for (Object[] protocol : List.of(classic(RangeAssignor.class), modern("uniform"))) {
             String topic = bench.topic("grows", 2);

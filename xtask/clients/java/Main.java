@@ -14,7 +14,7 @@ public final class Main {
 
     private Main() {}
 
-    /** What a case does; any exception is its failure. */
+    /** Body of a case; any exception is its failure. */
     interface Body {
         void run(Bench bench) throws Exception;
     }

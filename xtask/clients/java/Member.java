@@ -39,7 +39,7 @@ final class Member implements AutoCloseable, ConsumerRebalanceListener {
         thread.start();
     }
 
-    /** How a consumer subscribes: by names, or by a pattern. */
+    /** Subscription of a consumer: names, or a pattern. */
     interface Subscription {
         void apply(KafkaConsumer<byte[], byte[]> consumer, ConsumerRebalanceListener listener);
     }
@@ -59,7 +59,7 @@ final class Member implements AutoCloseable, ConsumerRebalanceListener {
         return rebalances;
     }
 
-    /** What ended the member before its time, if anything did. */
+    /** The error that ended the member early, if there was one. */
     RuntimeException failure() {
         return failure;
     }
@@ -94,7 +94,7 @@ final class Member implements AutoCloseable, ConsumerRebalanceListener {
         }
     }
 
-    /** Leaves the group. A member that had failed says so here. */
+    /** Leaves the group; throws the error of a member that had failed. */
     @Override
     public void close() {
         stopping = true;

@@ -20,7 +20,7 @@ import org.apache.kafka.common.errors.RecordTooLargeException;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.record.TimestampType;
 
-/** Producing: what goes in comes out the same, and what must be refused is refused by its name. */
+/** Producing: records come out unchanged, and faulty requests are refused by name. */
 final class ProduceCases {
     private static final List<String> CODECS = List.of("none", "gzip", "snappy", "lz4", "zstd");
 
@@ -53,7 +53,7 @@ final class ProduceCases {
         }
     }
 
-    /** The topic's codec wins over the producer's; what a consumer sees stays the same. */
+    /** The topic's codec wins over the producer's; consumers see the same records. */
     private static void topicCompression(Bench bench) throws Exception {
         for (String codec : List.of("uncompressed", "gzip", "snappy", "lz4", "zstd")) {
             String topic = bench.topic("recompress", 1, "compression.type", codec);

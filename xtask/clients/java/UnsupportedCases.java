@@ -21,7 +21,7 @@ import org.apache.kafka.common.errors.TimeoutException;
 import org.apache.kafka.common.errors.UnsupportedVersionException;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
-/** What Riverrun does not offer yet: it works on Kafka, and elsewhere the library says so by name and at once. */
+/** Features that Riverrun lacks: they work on Kafka; on Riverrun the library reports them as unsupported, at once. */
 final class UnsupportedCases {
     private static final long AT_ONCE_MS = 5000;
 
@@ -45,7 +45,7 @@ final class UnsupportedCases {
         String topic = bench.topic("transactions", 1);
         try (KafkaProducer<byte[], byte[]> producer = bench.producer("transactional.id", bench.name("tx"))) {
             if (!bench.isKafka()) {
-                // The lookup of the coordinator comes first and is what is refused.
+                // The lookup of the coordinator comes first and is refused.
                 refusedAtOnce("a transactional producer", KafkaException.class, producer::initTransactions);
                 return;
             }

@@ -1,4 +1,4 @@
-"""What every case needs: clients of the server under test, names nobody else uses, waiting."""
+"""Shared by all cases: clients of the server under test, unique names, waiting."""
 
 import itertools
 import secrets
@@ -12,7 +12,7 @@ PATIENCE_S = 40
 
 
 class Bench:
-    """Makes clients of one server. No two names that it gives out are the same."""
+    """Makes clients of one server, and unique names."""
 
     def __init__(self, bootstrap, server):
         self.bootstrap = bootstrap
@@ -84,7 +84,7 @@ def same(found, expected):
 
 
 def eventually(check):
-    """Repeats a check until it passes: for what becomes true shortly after a reply."""
+    """Repeats a check until it passes, for states that are reached shortly after a reply."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
@@ -148,9 +148,9 @@ class Member:
 
 
 class Roller(Member):
-    """A member of a group in which others come and go all the time: a commit may be refused because the group rebalances,
-    and whoever gets the partition then reads the record again. Where a group changes its protocol while a member waits for it
-    to come together, the library tells what it was answered, and joins again by itself."""
+    """A member of a group in which others come and go all the time. A commit may be refused because the group rebalances;
+    the partition's next member then reads the record again. If a group changes its protocol while a member waits in a join,
+    the library reports the answer as an error, and joins again by itself."""
 
     RETRIED = {
         KafkaError.ILLEGAL_GENERATION,

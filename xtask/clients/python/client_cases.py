@@ -126,8 +126,8 @@ def group_consumer_regex(bench):
 
 
 def group_rolls(bench):
-    """A group goes from one protocol to the other and back, a member at a time and under load. No record is missed, no
-    member is told anything that ends it."""
+    """A group goes from one protocol to the other and back, a member at a time and under load. No record is missed, and no
+    member gets an error that ends it."""
     partitions = 6
     topic = bench.topic("rolls", partitions)
     name = {"group.id": bench.name("group"), "enable.auto.commit": False}
@@ -168,7 +168,7 @@ def group_rolls(bench):
 
 
 def transactions(bench):
-    """Kafka takes a transaction; a server without them says so through the library, at once."""
+    """Kafka accepts a transaction; without them the library reports the server's refusal at once."""
     topic = bench.topic("transactions", 1)
     producer = Producer(bench.settings({"transactional.id": bench.name("tx")}))
     if not bench.is_kafka:

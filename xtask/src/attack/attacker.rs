@@ -1,7 +1,8 @@
-//! The attacker: a process of its own, so that what it does to itself is not done to the honest client.
+//! The attacker: a process of its own, so that its own load does not slow the honest client's process.
 //!
-//! It makes its requests first, says `ready`, waits for a line, attacks until its time is over, and tells what came of it.
-//! Guarantees that it ends by itself: every wait on a socket has a limit, every worker a largest number of shots.
+//! It makes its requests first, prints `ready`, waits for a line, attacks until its time is over, and prints its
+//! [`Tally`]. Guarantees that it ends by itself: every wait on a socket has a limit, and every worker a largest number
+//! of shots.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::Ipv4Addr;
@@ -20,33 +21,33 @@ use super::{generated, rows};
 use crate::clients::exec;
 use crate::wire::{Conn, Dial};
 
-/// After a connection that failed or was closed, a worker waits for so long, so that no attack is a storm of connections
-/// that is not meant to be one.
+/// Pause of a worker after a connection that failed or was closed, so that an attack becomes a storm of connections
+/// only if it is meant to be one.
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(20);
 
-/// Shots of one worker at most, however fast they are.
+/// Most shots of one worker.
 const SHOTS_MAX: u64 = 1_000_000;
 
-/// Workers that are late are not waited for longer.
+/// Longest wait for late workers.
 const LATE_MAX: Duration = Duration::from_secs(5);
 
-/// The time that an attacker has to make its requests, in a build without optimisation too.
+/// Time for an attacker to make its requests, also in a build without optimisation.
 const ARM_LIMIT: Duration = Duration::from_mins(2);
 
-/// Between two looks at an attacker that is at work.
+/// Time between two looks at a working attacker.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Addresses that the workers of an attack come from in turn.
+/// Number of addresses that the workers of an attack use in turn.
 const SOURCES: u8 = 20;
 
-/// How far an attacker steps back, in steps of `nice`, where it is to take no processor from the server.
+/// Nice value of an attacker that is to take no processor from the server.
 const STEP_BACK: i32 = 10;
 
-/// The honest client's, which the load of the random order does not have: a source that asks for much comes to its turn as others
-/// that do so, and whoever shares its address with it.
+/// Address of the honest client, which the load of the random order does not share: a source that asks for much gets
+/// its turn after others that do so, and so does a client that shares its address.
 pub(super) const HONEST_ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 7, 1);
 
-/// Where an attack comes from.
+/// Source addresses of an attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ValueEnum)]
 pub(super) enum From {
     /// Other addresses of the loopback network than the honest client's
@@ -92,7 +93,7 @@ pub(crate) struct AttackerOptions {
     /// Seconds that it lasts
     #[arg(long)]
     seconds: f64,
-    /// Where it comes from
+    /// Source addresses
     #[arg(long, value_enum)]
     from: From,
     /// It leaves the processors to the others
@@ -100,16 +101,16 @@ pub(crate) struct AttackerOptions {
     steps_back: bool,
 }
 
-/// What came of an attack.
+/// Outcome of an attack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Tally {
-    /// Times that a worker did what it does.
+    /// Number of shots.
     pub(super) shots: u64,
-    /// Of them, those after which the server had answered all.
+    /// Shots after which the server had answered everything.
     pub(super) answered: u64,
-    /// Those that ended with a closed connection or an error.
+    /// Shots that ended with a closed connection or an error.
     pub(super) failed: u64,
-    /// Requests that were to be refused and were not.
+    /// Requests that had to be refused and were not.
     pub(super) let_in: u64,
     /// Processor time of the attacker itself.
     pub(super) cpu_seconds: f64,
@@ -125,18 +126,18 @@ impl Tally {
     }
 }
 
-/// What a shot came to.
+/// Outcome of a shot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shot {
     /// The server answered.
     Answered,
-    /// Nothing was waited for.
+    /// No answer was waited for.
     Sent,
-    /// The server did what it has to refuse.
+    /// The server accepted a request that it has to refuse.
     LetIn,
 }
 
-/// The server as the attacker knows it.
+/// The server's address, as the attacker needs it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target {
     pub(super) port: u16,
@@ -145,7 +146,7 @@ pub(super) struct Target {
     seconds: f64,
 }
 
-/// One of an attack's connections, or of its series of connections.
+/// One of an attack's connections, or one of its series of connections.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Worker {
     target: Target,
@@ -156,7 +157,7 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// What is left of the attack.
+    /// Time left for the attack.
     pub(super) fn left(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now())
     }
@@ -165,7 +166,7 @@ impl Worker {
         self.connect_to(self.target.port, None)
     }
 
-    /// With a receive buffer of so many bytes.
+    /// Connects with a receive buffer of this many bytes.
     pub(super) fn connect_narrow(&self, receive_buffer: usize) -> io::Result<Conn> {
         self.connect_to(self.target.port, Some(receive_buffer))
     }
@@ -187,8 +188,8 @@ impl Worker {
 }
 
 impl Target {
-    /// Says that all is ready, waits for the word, and lets the workers shoot until the time is over. A shot gets its worker
-    /// and what that has kept since the last one.
+    /// Prints that all is ready, waits for the word, and lets the workers shoot until the time is over. A shot gets its
+    /// worker, and the state that the worker keeps between shots.
     pub(super) fn storm<K: Default>(
         &self,
         workers: usize,
@@ -196,7 +197,7 @@ impl Target {
     ) -> anyhow::Result<Tally> {
         println!("ready");
         let mut word = String::new();
-        ensure!(io::stdin().read_line(&mut word)? > 0, "nobody gives the word");
+        ensure!(io::stdin().read_line(&mut word)? > 0, "the suite closed the attacker's input");
         let deadline = Instant::now() + Duration::from_secs_f64(self.seconds);
         let cpu_seconds = usage_of(std::process::id())?.cpu_s;
         let counts = Counts::default();
@@ -234,7 +235,7 @@ impl Counts {
             Ok(Shot::Answered) => drop(add(&self.answered)),
             Ok(Shot::Sent) => {}
             Ok(Shot::LetIn) => drop((add(&self.answered), add(&self.let_in))),
-            // The attack's end is no fault of the server.
+            // An error at the end of the attack is no fault of the server.
             Err(_) if worker.left().is_zero() => {}
             Err(_) => {
                 add(&self.failed);
@@ -255,7 +256,7 @@ impl Counts {
     }
 }
 
-/// What the process does.
+/// Entry point of the attacker's process.
 pub(super) fn serve(options: &AttackerOptions) -> anyhow::Result<()> {
     let AttackerOptions { port, admin, from, seconds, steps_back, .. } = *options;
     if steps_back {
@@ -268,18 +269,18 @@ pub(super) fn serve(options: &AttackerOptions) -> anyhow::Result<()> {
     }
 }
 
-/// Leaves the processors to the others: the threads that this one begins do so, too.
+/// Lowers the priority of this thread, and of threads that it starts.
 pub(super) fn step_back() -> anyhow::Result<()> {
     Ok(rustix::process::setpriority_process(None, STEP_BACK)?)
 }
 
-/// Says what came of a storm.
+/// Prints the outcome of a storm.
 pub(super) fn tell(tally: &Tally) -> anyhow::Result<()> {
     println!("{}", serde_json::to_string(tally)?);
     Ok(())
 }
 
-/// An attacker that has not begun yet. Guarantees that the process is gone when the value is dropped.
+/// An attacker that has not begun yet. Guarantees that the process has ended when the value is dropped.
 pub(super) struct Armed {
     child: Child,
     input: ChildStdin,
@@ -287,14 +288,14 @@ pub(super) struct Armed {
     seconds: f64,
 }
 
-/// What is asked of an attacker.
+/// Arguments of an attacker.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Order<'a> {
     pub(super) name: &'a str,
     pub(super) ports: [u16; 2],
     pub(super) seconds: f64,
     pub(super) from: From,
-    /// It is as if it ran on another machine: its threads do not keep the server's from the processors.
+    /// Behaves as on another machine: its threads do not keep the server's from the processors.
     pub(super) steps_back: bool,
 }
 
@@ -314,14 +315,14 @@ impl Armed {
         Ok(armed)
     }
 
-    /// Waits until the attacker waits for the word; one that storms several times does so after each time.
+    /// Waits until the attacker waits for the word; one that storms several times does so before each storm.
     pub(super) fn ready(&mut self) -> anyhow::Result<()> {
         let line = self.line(Instant::now() + ARM_LIMIT, |_| {})?;
         ensure!(line.trim_end() == "ready", "the attacker says {line:?}");
         Ok(())
     }
 
-    /// Gives the word and waits for what came of it; `watch` is called all the time with the process's id.
+    /// Gives the word and waits for the outcome; meanwhile `watch` is called repeatedly with the process's id.
     pub(super) fn fire(&mut self, watch: impl FnMut(u32)) -> anyhow::Result<Tally> {
         writeln!(self.input, "go")?;
         let deadline = Instant::now() + Duration::from_secs_f64(self.seconds) + LATE_MAX;
@@ -329,7 +330,7 @@ impl Armed {
         serde_json::from_str(&line).with_context(|| format!("the attacker says {line:?}"))
     }
 
-    /// The next line that the process says. One that is late is killed.
+    /// The next line that the process prints. An attacker that is late is killed.
     fn line(&mut self, deadline: Instant, mut watch: impl FnMut(u32)) -> anyhow::Result<String> {
         let Self { child, output, .. } = self;
         thread::scope(|scope| {
@@ -353,13 +354,13 @@ impl Armed {
 
 impl Drop for Armed {
     fn drop(&mut self) {
-        // Both fail only if the process is gone already, which is what is wanted.
+        // Both fail only if the process has ended already.
         drop(self.child.kill());
         drop(self.child.wait());
     }
 }
 
-/// Threads of some process that were busy while it was watched.
+/// Threads of a watched process that were busy.
 pub(super) fn busy_threads(sampler: &ThreadSampler, seconds: f64) -> u32 {
     u32::try_from(sampler.busy_threads(seconds)).unwrap_or(u32::MAX)
 }

@@ -1,4 +1,4 @@
-//! The control run: a process that burns processor time for nothing, as much and in as many threads as an attack took.
+//! The control run: a process that uses as much processor time, in as many threads, as an attack did.
 
 use std::process::{Child, Command};
 use std::thread;
@@ -10,7 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::attacker::{finish, step_back};
 
-/// The time after which a burning thread looks at the clock again.
+/// Time after which a burning thread looks at the clock again.
 const SLICE: Duration = Duration::from_millis(2);
 
 /// Arguments of the burner, which the suite starts itself.
@@ -30,23 +30,23 @@ pub(crate) struct BurnOptions {
     steps_back: bool,
 }
 
-/// What an attack, and the server on its behalf, took.
+/// Processor use of an attack, and of the server on its behalf.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Effort {
     pub(super) cpu_seconds: f64,
-    /// Threads that were busy.
+    /// Number of threads that were busy.
     pub(super) threads: u32,
 }
 
 impl Effort {
-    /// With what another attack took after it.
+    /// Adds the use of an attack that came after it.
     pub(super) fn add(&mut self, other: Self) {
         self.cpu_seconds += other.cpu_seconds;
         self.threads = self.threads.max(other.threads);
     }
 }
 
-/// Burns as much within `seconds`, in another process, which steps back if the attack did.
+/// Burns this much within `seconds`, in another process, which steps back if the attack did.
 pub(super) fn burn(effort: Effort, seconds: f64, steps_back: bool) -> anyhow::Result<()> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["attack-burner", "--threads", &effort.threads.max(1).to_string()]);
@@ -57,7 +57,7 @@ pub(super) fn burn(effort: Effort, seconds: f64, steps_back: bool) -> anyhow::Re
     finish(child, limit)
 }
 
-/// What the process does.
+/// Entry point of the burner's process.
 pub(super) fn serve(options: &BurnOptions) -> anyhow::Result<()> {
     if options.steps_back {
         step_back()?;
@@ -71,7 +71,7 @@ pub(super) fn serve(options: &BurnOptions) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Keeps to a share of one processor, and catches up when it had less.
+/// Keeps to a share of one processor, and catches up after it had less.
 fn burn_share(share: f64, limit: Duration) {
     let begun = Instant::now();
     while begun.elapsed() < limit {

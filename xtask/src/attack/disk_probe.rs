@@ -1,9 +1,10 @@
-//! A probe of the disk that a server has: a small write and its sync at short intervals, beside everything else.
+//! A probe of the server's disk: a small write and its sync at short intervals, beside everything else.
 //!
-//! An ack waits for a sync, so no honest client is served faster than the disk syncs. Machines share disks, and a disk in an
-//! image is served by the kernel's threads: now and then a sync takes a second while next to nothing is written. The probe tells such a stall from one that the server makes itself, by the
-//! bytes that the device wrote meanwhile: a stall counts as the disk's own where that was less than half of what the disk can
-//! take, which is measured when the probe starts.
+//! An ack waits for a sync, so no honest client is served faster than the disk syncs. Machines share disks, and a disk
+//! in an image is served by the kernel's threads: now and then a sync takes a second while next to nothing is written.
+//! The probe tells such a stall from one that the server causes, by the bytes that the device wrote meanwhile. A stall
+//! counts as the disk's own if these were less than half of what the disk can take, which is measured when the probe
+//! starts.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -18,16 +19,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use riverrun_measure::threads::own_held_up;
 
-/// Between two syncs.
+/// Time between two syncs.
 const INTERVAL: Duration = Duration::from_millis(20);
 
 const WRITE_BYTES: usize = 4096;
 
-/// `measure_rate` writes and syncs so many bytes to learn how much the disk can take.
+/// Bytes that `measure_rate` writes and syncs.
 const RATE_BYTES: usize = 128 << 20;
 const RATE_PIECE_BYTES: usize = 1 << 20;
 
-/// Bytes of a sector in the kernel's statistics of a device, whatever the device's own are.
+/// Bytes of a sector in the kernel's statistics of any device.
 const SECTOR_BYTES: u64 = 512;
 
 /// Index of the sectors written among a device's statistics.
@@ -36,17 +37,17 @@ const SECTORS_WRITTEN_FIELD: usize = 6;
 /// One sync of the probe.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Sync {
-    /// Without the time for which the probe's thread had no processor.
+    /// Duration, without the time for which the probe's thread had no processor.
     pub(super) took: Duration,
-    /// Bytes that the device wrote per second meanwhile, for all processes.
+    /// Bytes per second that the device wrote meanwhile, for all processes.
     pub(super) written_bytes_per_second: f64,
 }
 
-/// The syncs of the probe since `slowest` was called last.
+/// The syncs of the probe since the last call of `slowest`.
 #[derive(Debug, Default)]
 struct Seen {
     slowest: Sync,
-    /// The sync that is under way.
+    /// The running sync.
     begun: Option<(Instant, u64)>,
 }
 
@@ -79,7 +80,7 @@ impl DiskProbe {
         self.rate
     }
 
-    /// The slowest sync since this was asked last, one that is under way among them.
+    /// The slowest sync since the last call, a running one included.
     pub(super) fn slowest(&self) -> Sync {
         let mut seen = lock(&self.seen);
         let slowest = std::mem::take(&mut seen.slowest);
@@ -97,7 +98,7 @@ impl Drop for DiskProbe {
     fn drop(&mut self) {
         self.ends.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A probe that has panicked has seen nothing more, which excuses nobody.
+            // A probe that has panicked sees no more stalls, so it excuses none.
             drop(thread.join());
         }
         drop(fs::remove_file(&self.path));
@@ -110,7 +111,7 @@ impl Sync {
     }
 }
 
-/// The probe's thread, with all that it owns.
+/// State of the probe's thread.
 struct Prober {
     file: File,
     device: Device,
@@ -137,7 +138,7 @@ impl Prober {
     }
 }
 
-/// A block device, by its statistics.
+/// A block device, known by its statistics.
 #[derive(Clone, Debug)]
 struct Device {
     statistics: PathBuf,
@@ -157,7 +158,7 @@ impl Device {
         Ok(Self { statistics })
     }
 
-    /// Since the machine was started; a device that tells nothing has written nothing.
+    /// Bytes written since the machine was started; 0 for a device without statistics.
     fn written_bytes(&self) -> u64 {
         fs::read_to_string(&self.statistics)
             .ok()
@@ -165,7 +166,7 @@ impl Device {
             .unwrap_or_default()
     }
 
-    /// The sync that began then, when so many bytes had been written.
+    /// The sync that began at `begun`, when the device had written `written_bytes`.
     fn sync_since(&self, (begun, written_bytes): (Instant, u64), held_up: Duration) -> Sync {
         let elapsed = begun.elapsed();
         let written_bytes = self.written_bytes().saturating_sub(written_bytes);
@@ -179,7 +180,7 @@ fn parse_written_bytes(statistics: &str) -> Option<u64> {
     Some(sectors * SECTOR_BYTES)
 }
 
-/// Writes and syncs, and cuts the file again.
+/// Writes and syncs, and truncates the file again.
 fn measure_rate(mut file: &File) -> anyhow::Result<f64> {
     let piece = vec![1; RATE_PIECE_BYTES];
     let begun = Instant::now();
@@ -202,14 +203,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sectors_written_are_read_from_a_devices_statistics() {
+    fn sectors_written_are_read_from_device_statistics() {
         let text = "   31959     5049  1544994     8593     6194     7654   701520     6884       47\n";
         assert_eq!(parse_written_bytes(text), Some(701_520 * 512));
         assert_eq!(parse_written_bytes(""), None);
     }
 
     #[test]
-    fn a_probe_tells_the_slowest_sync_once() {
+    fn probe_returns_the_slowest_sync_once() {
         let (dir, seen) = (std::env::temp_dir(), Arc::new(Mutex::new(Seen::default())));
         let device = Device { statistics: dir.join("riverrun-no-such-statistics") };
         let path = dir.join("riverrun-no-such-probe");

@@ -1,9 +1,9 @@
 //! The generated part: every list of every request that the server offers, at its bound and beyond, on few and many
 //! connections, read and unread.
 //!
-//! Owns the grid and the run. The elements that a request may have are those of the server's own table, as `docs/bounds.md`
-//! shows it. A row of the grid that is not borne, or cannot even be run, is a row that says so, and the run goes on. One that
-//! is interrupted goes on where it was, with the same file of figures.
+//! Owns the grid and the run. The bounds are those of the server's own table, as shown in `docs/bounds.md`. A row of
+//! the grid that is not borne, or cannot even be run, is noted as such, and the run goes on. An interrupted run
+//! continues where it was, with the same file of figures.
 
 mod figures;
 mod shape;
@@ -30,7 +30,7 @@ use crate::wire::Conn;
 use figures::{Figures, Line, PAGE};
 use shape::{Case, Filling};
 
-/// What stands before the name of a generated attack.
+/// Prefix of the name of a generated attack.
 const PREFIX: &str = "generated/";
 
 /// The page that shows the server's table of bounds.
@@ -39,32 +39,33 @@ const BOUNDS_PAGE: &str = "docs/bounds.md";
 /// Elements that the server works on at once, by the same page.
 const SMALL: usize = 200;
 
-/// Elements of a request that is far beyond every bound.
+/// Elements of a request far beyond every bound.
 const FAR_BEYOND: usize = 990_000;
 
-/// Connections at once.
+/// Numbers of connections.
 const CONNECTIONS: [usize; 3] = [1, 4, 20];
 
-/// Whether answers are read: each number of connections for both is a storm of a row.
+/// Whether answers are read. Each combination with a number of connections is a storm of a row.
 const READING: [Reading; 2] = [Reading::Read, Reading::Unread];
 
-/// Between two storms; what is seen in it belongs to what comes after an attack.
+/// Pause between two storms; pairs within it count as after an attack.
 const BETWEEN: Duration = Duration::from_millis(80);
 
 /// Seconds of the control run of a row: enough for a p99 of 40 pairs.
 const CONTROL_SECONDS: f64 = 0.8;
 
-/// What a row takes besides: requests of some megabytes are made, and a process is started.
+/// Additional time of a row, in which requests of some megabytes are made and a process is started.
 const ROW_OVERHEAD_SECONDS: f64 = 0.4;
 
-/// A row that is not borne is tried so often in all, since a machine that others use may have held up the attack alone: the
-/// honest pairs of all tries count then.
+/// Most tries of a row that is not borne, since other users of the machine may have slowed the attack alone. The honest
+/// pairs of all tries count.
 const TRIES_MAX: u32 = 3;
 
-/// The server is started anew after so many lists, so that what one leaves behind does not fall to all that follow.
+/// Number of lists after which the server is started anew, so that the effects of one list do not reach all that
+/// follow.
 const LISTS_PER_SERVER: usize = 8;
 
-/// The receive buffer of who does not read.
+/// Receive buffer of a connection that does not read.
 const NARROW: usize = 4096;
 
 /// Whether answers are read.
@@ -74,7 +75,7 @@ enum Reading {
     Unread,
 }
 
-/// What the attacker does, as its name says: a storm with each number of connections, read and unread.
+/// The attack of a name: a storm with each number of connections, read and unread.
 pub(super) fn act(name: &str, target: &Target) -> anyhow::Result<()> {
     let case = name.strip_prefix(PREFIX).with_context(|| format!("no attack is named {name}"))?;
     let case: Case = case.parse()?;
@@ -113,18 +114,18 @@ fn storm(target: &Target, frames: &[Vec<u8>], connections: usize, reading: Readi
     })
 }
 
-/// What a run of the whole grid needs.
+/// Parameters of a run of the whole grid.
 pub(super) struct Plan<'a> {
     /// Requests whose name contains one of these; all when empty.
     pub(super) only: &'a [String],
     /// Seconds of each storm.
     pub(super) seconds: f64,
-    /// Figures that are there already and those that are added.
+    /// File with the figures so far, to which new ones are added.
     pub(super) figures: PathBuf,
     pub(super) checkout: PathBuf,
 }
 
-/// Runs what has not been borne yet, and writes the page.
+/// Runs the rows that have not been borne yet, and writes the page.
 pub(super) fn run(field: Field<'_>, plan: &Plan<'_>) -> anyhow::Result<()> {
     let mut lines = figures::read(&plan.figures)?;
     let bounds = bounds(&fs::read_to_string(plan.checkout.join(BOUNDS_PAGE))?)?;
@@ -159,7 +160,7 @@ pub(super) fn run(field: Field<'_>, plan: &Plan<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// About how long a row takes that is borne at once.
+/// About the time of a row that is borne at once.
 fn row_seconds(seconds: f64) -> f64 {
     let storms = (CONNECTIONS.len() * READING.len()) as f64;
     storms * (seconds + 2.0 * BETWEEN.as_secs_f64()) + CONTROL_SECONDS + ROW_OVERHEAD_SECONDS
@@ -180,7 +181,7 @@ fn bounds(page: &str) -> anyhow::Result<BTreeMap<String, usize>> {
     Ok(bounds)
 }
 
-/// A list of a request, without how long it is and what fills it.
+/// A list of a request, without its length and filling.
 struct List {
     api: String,
     version: i16,
@@ -215,8 +216,8 @@ fn offered(conn: &mut Conn) -> anyhow::Result<BTreeMap<i16, i16>> {
     Ok(answer.api_keys.iter().map(|api| (api.api_key, api.max_version)).collect())
 }
 
-/// The rows of a list: at its bound with each filling, and with all of them in turn as long as is worked on at once, and
-/// beyond the bound, where nothing of the elements is looked at.
+/// The rows of a list: at its bound with each filling; with all fillings in turn, as long as the server works on at
+/// once; and beyond the bound, where the server looks at no element.
 fn rows(list: &List, bounds: &BTreeMap<String, usize>) -> anyhow::Result<Vec<Case>> {
     let List { api, version, path } = list;
     let most = *bounds.get(api).with_context(|| format!("{BOUNDS_PAGE} has no bound of {api}"))?;
@@ -228,7 +229,7 @@ fn rows(list: &List, bounds: &BTreeMap<String, usize>) -> anyhow::Result<Vec<Cas
     Ok(rows)
 }
 
-/// Attacks one server with what is left of the cases, until it does not serve any more.
+/// Attacks one server with the remaining cases, until it does not serve any more.
 fn run_server(
     field: Field<'_>,
     plan: &Plan<'_>,
@@ -249,7 +250,7 @@ fn run_server(
             Ok(line) => line,
             Err(error) => Line { name: last.clone(), figures: None, faults: vec![first_line(&error)] },
         };
-        // A server that was lost with a row is not asked about the next ones.
+        // A server that was lost in a row gets no further ones.
         let is_lost = line.figures.is_none();
         show(line)?;
         if is_lost {
@@ -271,19 +272,19 @@ fn first_line(error: &anyhow::Error) -> String {
     format!("{error:#}").lines().next().unwrap_or_default().to_owned()
 }
 
-/// What a line is named after that is about a whole server.
+/// Name of a line about a whole server.
 const SERVER: &str = "server";
 
-/// How a row is run.
+/// Conditions of a row.
 #[derive(Clone, Copy, Debug)]
 struct Terms {
-    /// Of each storm.
+    /// Seconds of each storm.
     seconds: f64,
     /// Whether every request is to be refused.
     is_beyond: bool,
 }
 
-/// Runs a row, and again where it is not borne.
+/// Runs a row, and again if it is not borne.
 fn run_row(field: Field<'_>, bout: &mut Bout<'_>, case: &Case, terms: Terms) -> anyhow::Result<Line> {
     let name = case.to_string();
     let mut witness = Witness::new(Shape::Small, field.above_max);
@@ -297,26 +298,26 @@ fn run_row(field: Field<'_>, bout: &mut Bout<'_>, case: &Case, terms: Terms) -> 
         if faults.is_empty() || tries == TRIES_MAX {
             return Ok(Line { name, figures: Some(figures.judged(&witness)), faults });
         }
-        // What the machine itself has held up says nothing.
+        // A try that the machine itself has disturbed proves nothing.
         if witness.is_disturbed() {
             witness = Witness::new(Shape::Small, field.above_max);
         }
     }
 }
 
-/// What one try came to, without the honest client's verdict.
+/// Outcome of one try, without the honest client's verdict.
 #[derive(Default)]
 struct Tried {
     figures: Figures,
     counts: Counts,
 }
 
-/// What became of the requests of one try.
+/// Counts of the requests of one try.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
-    /// Storms in which nothing was sent.
+    /// Number of storms in which nothing was sent.
     idle: u32,
-    /// Where answers are read.
+    /// Answers, in storms that read them.
     answered: u64,
     failed: u64,
 }
@@ -374,7 +375,7 @@ fn try_row(bout: &mut Bout<'_>, case: &Case, terms: Terms, witness: &mut Witness
 }
 
 impl Tried {
-    /// What a storm came to.
+    /// Adds the outcome of a storm.
     fn note(&mut self, connections: usize, reading: Reading, fired: &Fired, seen: &Seen) {
         let Fired { tally, elapsed_s, grown_bytes, .. } = *fired;
         let Self { figures, counts } = self;
@@ -406,19 +407,19 @@ mod tests {
     }
 
     #[test]
-    fn the_servers_table_of_bounds_is_read() {
+    fn table_of_bounds_is_read() {
         let page = page_of_bounds();
         let bounds = bounds(&page).unwrap();
         assert_eq!((bounds["Produce"], bounds["JoinGroup"]), (250_000, 1_000));
         assert!(
             page.contains(&format!("({SMALL} elements and ")),
-            "what is worked on at once is another number"
+            "the number of elements worked on at once has changed"
         );
         assert!(super::bounds("| a | b |\n").is_err());
     }
 
     #[test]
-    fn a_list_is_made_at_its_bound_below_and_beyond() {
+    fn list_is_made_at_its_bound_below_and_beyond() {
         let list = List { api: "JoinGroup".into(), version: 9, path: "protocols".into() };
         let rows = rows(&list, &bounds(&page_of_bounds()).unwrap()).unwrap();
         let counts: Vec<_> = rows.iter().map(Case::counts_name).collect();
@@ -431,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_beyond_the_bound_must_not_be_answered() {
+    fn request_beyond_the_bound_must_not_be_answered() {
         let faults = |is_beyond, answered, failed| {
             Counts { idle: 0, answered, failed }.faults(Terms { seconds: 0.4, is_beyond })
         };
@@ -439,12 +440,12 @@ mod tests {
         assert_eq!(faults(true, 0, 7), [""; 0]);
         assert_eq!(faults(false, 2, 7), [""; 0]);
         assert_eq!(faults(false, 0, 7), ["requests within the bound are not answered"]);
-        // None came in the time of the attack.
+        // No answer came in the time of the attack.
         assert_eq!(faults(false, 0, 0), [""; 0]);
     }
 
     #[test]
-    fn a_storm_that_read_counts_and_one_that_did_not_has_no_answers() {
+    fn storm_counts_answers_only_if_it_reads() {
         let tally = Tally { shots: 9, answered: 2, failed: 7, ..Tally::default() };
         let fired = Fired { tally, effort: Effort::default(), elapsed_s: 0.4, grown_bytes: 3 << 20 };
         let seen = Seen { pairs_us: vec![1000, 2500], ..Seen::default() };

@@ -1,10 +1,10 @@
-//! The honest client: a process of its own that produces a record and fetches it, again and again, and tells how long each
-//! pair took.
+//! The honest client: a process of its own that produces a record and fetches it, again and again, and reports the time
+//! of each pair.
 //!
-//! Time is counted from when a pair was meant to begin, so that one that had to wait for the one before it counts with its
-//! whole wait. A pair that is under way when a phase ends counts in it with the time that it has taken so far. Whoever starts
-//! the process asks with lines on its standard input: `phase` for what was seen since the last one, `verify` for whether
-//! everything that was acked is still there. The process ends when its input does.
+//! Time counts from when a pair was due, so that a pair that had to wait for the one before counts with its whole wait.
+//! A pair under way at the end of a phase counts in it with its time so far. The suite sends lines to its standard
+//! input: `phase` asks for the pairs since the last one, `verify` for whether every acked record still exists. The
+//! process ends when its input does.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -23,28 +23,28 @@ use serde::{Deserialize, Serialize};
 use super::attacker::HONEST_ADDRESS;
 use crate::wire::{Conn, Dial, batch, produce_frame, produced};
 
-/// An honest client waits as long before it gives a request up and connects again.
+/// Time after which an honest client gives a request up and connects again.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// After an error an honest client waits for so long.
+/// Pause of an honest client after an error.
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(100);
 
-/// Errors that are told by their text; the others are counted.
+/// Most errors that are reported by their text; all are counted.
 const ERRORS_TOLD_MAX: usize = 5;
 
 /// Bytes of one fetch, with room for the largest honest record.
 const FETCH_BYTES: i32 = 4 << 20;
 
-/// Fetch by name.
+/// The newest version that fetches by name.
 const FETCH_VERSION: i16 = 11;
 
-/// Topics with their errors' text.
+/// A version that reports errors with their text.
 const CREATE_TOPICS_VERSION: i16 = 5;
 
-/// What Kafka says of a topic that is there already.
+/// Kafka's error code for a topic that exists already.
 pub(super) const TOPIC_ALREADY_EXISTS: i16 = 36;
 
-/// What an honest client does.
+/// Arguments of an honest client.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HonestOptions {
     /// The server's port
@@ -64,7 +64,7 @@ pub(crate) struct HonestOptions {
     compressed: bool,
 }
 
-/// The kinds of honest clients that stand beside an attack.
+/// The kinds of honest clients that run beside an attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
     /// A small record every 20 ms.
@@ -93,29 +93,29 @@ impl Shape {
         HonestOptions { port, topic: format!("honest-{}", self.name()), bytes, every_ms, compressed }
     }
 
-    /// No pair of this kind may take longer.
+    /// The longest time of a pair that is borne.
     pub(super) fn slowest_allowed(self) -> Duration {
         match self {
             Self::Small | Self::Compressed => Duration::from_millis(250),
-            // Two times 900 kB over a machine that the attack may keep busy as well as it can.
+            // Two times 900 kB over a machine that the attack may keep fully busy.
             Self::Large => Duration::from_secs(1),
         }
     }
 }
 
-/// What was seen in a phase.
+/// Pairs of a phase.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Seen {
     /// Microseconds of each pair.
     pub(super) pairs_us: Vec<u64>,
     /// Pairs that ended with an error.
     pub(super) failed: u64,
-    /// The first of them.
+    /// Texts of the first of these errors.
     pub(super) errors: Vec<String>,
 }
 
 impl Seen {
-    /// Takes in what was seen in another phase of the same kind.
+    /// Adds another phase of the same kind.
     pub(super) fn extend(&mut self, other: Self) {
         self.pairs_us.extend(other.pairs_us);
         self.failed += other.failed;
@@ -123,14 +123,14 @@ impl Seen {
     }
 }
 
-/// What of the acked records is still there.
+/// Result of reading the acked records back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Kept {
     pub(super) acked: u64,
     pub(super) missing: u64,
 }
 
-/// An honest client that runs. Guarantees that the process is gone when the value is dropped.
+/// A running honest client. Guarantees that the process has ended when the value is dropped.
 pub(super) struct Honest {
     child: Child,
     input: ChildStdin,
@@ -138,7 +138,7 @@ pub(super) struct Honest {
 }
 
 impl Honest {
-    /// Starts the process and waits until its topic is there and its first pair was answered.
+    /// Starts the process and waits until its topic exists and its first pair was answered.
     pub(super) fn start(shape: Shape, port: u16) -> anyhow::Result<Self> {
         let options = shape.options(port);
         let mut command = Command::new(std::env::current_exe()?);
@@ -155,12 +155,12 @@ impl Honest {
         Ok(honest)
     }
 
-    /// What was seen since the last call.
+    /// Pairs since the last call.
     pub(super) fn phase(&mut self) -> anyhow::Result<Seen> {
         self.ask("phase")
     }
 
-    /// Reads everything back that was acked.
+    /// Reads all acked records back.
     pub(super) fn verify(&mut self) -> anyhow::Result<Kept> {
         self.ask("verify")
     }
@@ -180,23 +180,23 @@ impl Honest {
 
 impl Drop for Honest {
     fn drop(&mut self) {
-        // Both fail only if the process is gone already, which is what is wanted.
+        // Both fail only if the process has ended already.
         drop(self.child.kill());
         drop(self.child.wait());
     }
 }
 
-/// What the loop and whoever asks share.
+/// State that the loop shares with the reader of questions.
 #[derive(Debug, Default)]
 struct State {
     seen: Seen,
     /// Offset and number of each acked record.
     acked: Vec<(i64, u64)>,
-    /// When the pair that is under way was meant to begin.
+    /// When the pair under way was due.
     due: Option<Instant>,
 }
 
-/// What the process does: works until its input ends.
+/// Entry point of the honest client's process: works until its input ends.
 pub(super) fn serve(options: &HonestOptions) -> anyhow::Result<()> {
     make_topic(options)?;
     let state = Arc::<Mutex<State>>::default();
@@ -214,7 +214,7 @@ pub(super) fn serve(options: &HonestOptions) -> anyhow::Result<()> {
                 let acked = lock(&state).acked.clone();
                 serde_json::to_string(&read_back(options, &acked)?)?
             }
-            other => bail!("no question: {other}"),
+            other => bail!("unknown question: {other}"),
         };
         println!("{answer}");
     }
@@ -258,7 +258,7 @@ fn make_topic(options: &HonestOptions) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Pair after pair, for ever.
+/// Pair after pair, without an end.
 fn work(options: &HonestOptions, state: &Mutex<State>) {
     let mut conn = None;
     let mut due = Instant::now();
@@ -284,13 +284,13 @@ fn work(options: &HonestOptions, state: &Mutex<State>) {
             }
         }
         drop(state);
-        // What could not be tried has failed once, not once for each that was due.
+        // Pairs that could not be tried count as one failure, not as one for each that was due.
         thread::sleep(PAUSE_AFTER_ERROR);
         due = Instant::now();
     }
 }
 
-/// Produces a record and fetches it; where it lies.
+/// Produces a record and fetches it; returns its offset.
 fn pair(options: &HonestOptions, held: &mut Option<Conn>, number: u64) -> anyhow::Result<i64> {
     let conn = match held {
         Some(conn) => conn,
@@ -311,7 +311,7 @@ fn pair(options: &HonestOptions, held: &mut Option<Conn>, number: u64) -> anyhow
     Ok(offset)
 }
 
-/// A record's value begins with its number. What follows is not worth compressing, unless it is to be compressed.
+/// A record's value begins with its number. The rest is incompressible unless the client compresses.
 fn value_of(options: &HonestOptions, number: u64) -> Vec<u8> {
     let mut value = number.to_be_bytes().to_vec();
     let mut mixed = number | 1;
@@ -325,7 +325,7 @@ fn value_of(options: &HonestOptions, number: u64) -> Vec<u8> {
     value
 }
 
-/// Fetches from an offset on, and shows each record with its offset. Where the next one would be.
+/// Fetches from an offset on, and shows each record with its offset. Returns the offset after the last.
 fn fetch(
     options: &HonestOptions,
     conn: &mut Conn,
@@ -368,7 +368,7 @@ fn fetch(
     Ok(next)
 }
 
-/// Looks for everything that was acked.
+/// Looks for all acked records.
 fn read_back(options: &HonestOptions, acked: &[(i64, u64)]) -> anyhow::Result<Kept> {
     let mut conn = connect(options)?;
     let mut wanted = acked.iter().peekable();

@@ -1,26 +1,26 @@
-//! What of an attack is borne and what is not: figures in, faults out.
+//! The verdict on an attack: figures in, faults out.
 //!
-//! The honest client's pairs during an attack are held against those of a control run in which as much processor time was
-//! burnt for nothing. Of several such pairs of runs all honest pairs together count, but for the worst phase of each side,
-//! so that one that the machine has held up decides nothing; the slowest of all counts as it is.
+//! The honest client's pairs during an attack are compared with those of a control run in which as much processor time
+//! was burnt. Over several runs all honest pairs count together, except the worst phase of each side, so that one
+//! disturbance by the machine decides nothing; the slowest pair of all counts unchanged.
 
 use std::time::Duration;
 
 use super::honest::{Seen, Shape};
 
-/// The honest p99 during an attack is at most so many times that of the control run, or
+/// The honest p99 during an attack may be this many times that of the control run, or
 pub(super) const TIMES_MAX: f64 = 1.2;
 
-/// so much above it, whichever is more.
+/// this much above it, whichever is more.
 pub(super) const ABOVE_MAX: Duration = Duration::from_millis(5);
 
-/// The same where few pairs of runs are made on a machine that others use, as in the gate.
+/// The same for few runs on a machine that others use, as in the gate.
 pub(super) const ABOVE_MAX_SHORT: Duration = Duration::from_millis(30);
 
-/// Pairs in a phase below which a p99 says nothing.
+/// Fewest pairs in a phase for a p99.
 const SAMPLES_MIN: usize = 20;
 
-/// Phases of one kind from which on the worst is left out.
+/// Number of phases of one kind from which on the worst is left out.
 const PHASES_MIN: usize = 3;
 
 /// The value that 99 of 100 do not exceed.
@@ -29,7 +29,7 @@ fn p99_of(sorted: &[u64]) -> u64 {
     sorted.get(at).copied().unwrap_or_default()
 }
 
-/// What one honest client saw in all phases of one kind.
+/// Pairs of one honest client in all phases of one kind.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Samples {
     /// The microseconds of each pair, by phase, in ascending order.
@@ -46,7 +46,7 @@ impl Samples {
         self.errors.extend(seen.errors);
     }
 
-    /// The value that 99 of 100 pairs do not exceed, over all phases but the worst, where there are enough.
+    /// The p99 over all phases but the worst, if there are enough phases.
     pub(super) fn p99(&self) -> Duration {
         let mut phases: Vec<&[u64]> = self.phases.iter().map(Vec::as_slice).collect();
         phases.sort_by_key(|phase| p99_of(phase));
@@ -69,14 +69,14 @@ impl Samples {
     }
 }
 
-/// What one honest client saw.
+/// Pairs of one honest client, by kind of phase.
 #[derive(Clone, Debug)]
 pub(super) struct Witness {
     pub(super) shape: Shape,
     /// How far the p99 may be above that of the control run.
     above_max: Duration,
     pub(super) attack: Samples,
-    /// When the attack was over.
+    /// Pairs after the end of the attack.
     pub(super) after: Samples,
     pub(super) control: Samples,
 }
@@ -87,18 +87,18 @@ impl Witness {
         Self { shape, above_max, attack: none(), after: none(), control: none() }
     }
 
-    /// Whether the machine itself held the honest client up, so that nothing can be said of the server.
+    /// Whether the machine itself slowed the honest client, so that the run proves nothing about the server.
     pub(super) fn is_disturbed(&self) -> bool {
         self.control.slowest() > self.shape.slowest_allowed() || self.control.failed > 0
     }
 
-    /// The p99 that is borne.
+    /// The highest p99 that is borne.
     pub(super) fn p99_allowed(&self) -> Duration {
         let control = self.control.p99();
         control.mul_f64(TIMES_MAX).max(control + self.above_max)
     }
 
-    /// What is not borne, in words.
+    /// Faults, in words.
     pub(super) fn faults(&self) -> Vec<String> {
         let name = self.shape.name();
         let mut faults = Vec::new();
@@ -149,14 +149,14 @@ mod tests {
     }
 
     #[test]
-    fn five_milliseconds_above_a_fast_control_are_borne() {
+    fn p99_of_5_ms_above_a_fast_control_is_borne() {
         assert_eq!(witness(&[6; 100], &[1], &[1; 100]).faults(), [""; 0]);
         let faults = witness(&[7; 100], &[1], &[1; 100]).faults();
         assert_eq!(faults, ["small: p99 7.0 ms > 6.0 (control 1.0)"]);
     }
 
     #[test]
-    fn a_fifth_above_a_slow_control_is_borne() {
+    fn p99_of_a_fifth_above_a_slow_control_is_borne() {
         assert_eq!(witness(&[120; 100], &[1], &[100; 100]).faults(), [""; 0]);
         assert_eq!(witness(&[121; 100], &[1], &[100; 100]).faults().len(), 1);
     }
@@ -184,13 +184,13 @@ mod tests {
     }
 
     #[test]
-    fn a_control_that_was_held_up_says_that_the_machine_is_busy() {
+    fn slow_control_run_shows_a_busy_machine() {
         assert!(witness(&[1], &[1], &[300]).is_disturbed());
         assert!(!witness(&[300], &[300], &[250]).is_disturbed());
     }
 
     #[test]
-    fn one_phase_of_three_that_was_held_up_decides_nothing() {
+    fn one_slow_phase_of_three_decides_nothing() {
         let mut witness = witness(&[1; 100], &[1], &[1; 100]);
         let held_up = || Seen { pairs_us: vec![100_000; 100], ..Seen::default() };
         witness.attack.add(held_up());
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenth_of_ten_phases_counts_in_their_p99_together() {
+    fn slow_tenth_of_ten_phases_counts_in_their_common_p99() {
         let mut witness = witness(&[1; 100], &[1], &[1; 100]);
         let phase = |pairs_us: &[u64]| Seen { pairs_us: pairs_us.to_vec(), ..Seen::default() };
         for _ in 0..7 {
@@ -209,13 +209,13 @@ mod tests {
         }
         witness.attack.add(phase(&[100_000; 100]));
         assert_eq!(witness.faults(), [""; 0]);
-        // Ten pairs of 900: less than any phase's own p99 would hide, and more than one in a hundred.
+        // Ten pairs of 900: few enough to be hidden in each phase's own p99, and more than one in a hundred.
         witness.attack.add(phase(&[&[1000; 90][..], &[90_000; 10]].concat()));
         assert_eq!(witness.faults(), ["small: p99 90 ms > 6.0 (control 1.0)"]);
     }
 
     #[test]
-    fn the_p99_of_a_hundred_is_the_second_largest() {
+    fn p99_of_a_hundred_is_the_second_largest() {
         let mut pairs = vec![1; 98];
         pairs.extend([7, 9]);
         assert_eq!(samples(&pairs).p99(), Duration::from_millis(7));

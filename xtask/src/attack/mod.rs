@@ -1,8 +1,8 @@
-//! `cargo xtask attack`: the real server under attack, with an honest client beside that must not notice.
+//! `cargo xtask attack`: the real server under attack, beside an honest client that must not notice.
 //!
-//! Owns the options and the order of a run. Each attack is a process of its own, bounded in time and number; the honest client
-//! is one too, and produces and fetches a small record every 20 ms. In turns with each attack there is a control run in which
-//! as much processor time is burnt for nothing. How to run it and what it has found is in `docs/long-runs.md`.
+//! Owns the options and the order of a run. Each attack is a process of its own, bounded in time and number; so is the
+//! honest client, which produces and fetches a small record every 20 ms. Attacks alternate with control runs, in which
+//! as much processor time is burnt. `docs/long-runs.md` says how to run it, and has its results.
 
 mod attacker;
 mod burn;
@@ -36,45 +36,45 @@ use rows::Attack;
 use run::{Field, Outcome, Plan};
 use table::Row;
 
-/// Pairs of an attack and a control run, in the long form from other addresses and from the honest client's own.
+/// Pairs of an attack and a control run in the long form, from other addresses and from the honest client's own.
 const PAIRS: u32 = 10;
 const PAIRS_OWN: u32 = 2;
 
 /// Seconds of an attack: ten of them have 1,200 honest pairs, and all attacks fit into 40 minutes.
 const SECONDS: f64 = 2.5;
 
-/// What a pair takes beside the attack and its control run, and a server's start, stop and second start with what an attack
-/// needs there.
+/// Additional time of a pair beside the attack and its control run, and of a server: its start, stop and second start,
+/// with the preparations of an attack.
 const PAIR_OVERHEAD_SECONDS: f64 = 1.8;
 const SERVER_SECONDS: f64 = 5.0;
 
-/// The same in the short form, which has two minutes for all.
+/// The same in the short form, which has two minutes in all.
 const SHORT_PAIRS: u32 = 1;
 const SHORT_SECONDS: f64 = 2.0;
 
-/// Pairs of the second try of the short form.
+/// Pairs of the second try in the short form.
 const AGAIN_PAIRS: u32 = 3;
 
 /// Seconds of a storm of the generated part, which has thousands: enough for 20 pairs.
 const GENERATED_SECONDS: f64 = 0.4;
 
-/// Where the figures of the generated part are, unless another file is named.
+/// Default file of the figures of the generated part.
 const FIGURES: &str = "target/attack-figures.txt";
 
 /// Seconds of the run in which a fault is planted.
 const PLANTED_SECONDS: f64 = 1.5;
 
-/// Lines of `/health` that are shown of an attack.
+/// Lines of `/health` that are shown for an attack.
 const TOLD_SHOWN: usize = 3;
 
-/// A run that a busy machine has disturbed is made again at most so often.
+/// Most repetitions of a run that a busy machine has disturbed.
 const DISTURBED_MAX: u32 = 3;
 
 /// Arguments of `cargo xtask attack`.
 #[derive(Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct Options {
-    /// The attacks of the gate, one pair each; what fails is tried once more
+    /// The attacks of the gate, one pair each; failed ones are tried once more
     #[arg(long)]
     short: bool,
     /// Only these attacks, for example `lists,unread`; all when absent
@@ -108,25 +108,25 @@ pub(crate) struct Options {
     /// Minutes that the random order goes on
     #[arg(long, default_value_t = 60, requires = "random", value_parser = clap::value_parser!(u64).range(1..))]
     minutes: u64,
-    /// Where the random choices begin; the time when absent, and printed
+    /// Seed of the random choices; the time when absent, and printed
     #[arg(long, requires = "random")]
     seed: Option<u64>,
-    /// Say what the attacks are, and make none
+    /// List the attacks, and make none
     #[arg(long)]
     list: bool,
 }
 
-/// What an honest client's process does.
+/// Entry point of an honest client's process.
 pub(crate) fn be_honest(options: &HonestOptions) -> anyhow::Result<()> {
     honest::serve(options)
 }
 
-/// What an attacker's process does.
+/// Entry point of an attacker's process.
 pub(crate) fn be_attacker(options: &AttackerOptions) -> anyhow::Result<()> {
     attacker::serve(options)
 }
 
-/// What a burner's process does.
+/// Entry point of a burner's process.
 pub(crate) fn be_burner(options: &BurnOptions) -> anyhow::Result<()> {
     burn::serve(options)
 }
@@ -139,18 +139,18 @@ struct Turn {
 }
 
 impl Turn {
-    /// How it is named in the tally.
+    /// Its name in the tally.
     fn name(&self) -> String {
         format!("{} from {}", self.attack.name(), self.plan.from.name())
     }
 
-    /// About how long it takes.
+    /// About its duration.
     fn seconds(&self) -> f64 {
         f64::from(self.plan.pairs) * (2.0 * self.plan.seconds + PAIR_OVERHEAD_SECONDS) + SERVER_SECONDS
     }
 }
 
-/// Attacks the server as the options say; an error if it did not bear one.
+/// Attacks the server as the options say; fails if an attack was not borne.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     if options.list {
         for attack in rows::ALL {
@@ -158,7 +158,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         }
         return Ok(());
     }
-    // The short form has an allowance for slow machines, the others measure.
+    // The short form has an allowance for slow machines; the others measure.
     let profile = if options.short { Profile::Release } else { Profile::Dist };
     let toolbox = Toolbox::new(checkout()?, profile);
     if options.binary.is_none() {
@@ -233,7 +233,7 @@ fn place(options: &Options, toolbox: &Toolbox) -> Place {
     }
 }
 
-/// The attacks that are meant.
+/// The attacks that the options name.
 fn chosen(options: &Options) -> anyhow::Result<Vec<&'static dyn Attack>> {
     for name in &options.only {
         ensure!(rows::named(name).is_some(), "no attack is named {name}");
@@ -267,7 +267,7 @@ fn turns(options: &Options) -> anyhow::Result<Vec<Turn>> {
     Ok(turns)
 }
 
-/// A run that would find nothing proves nothing: a server that stands still for an instant has to be found.
+/// Checks the suite itself: it must find a server that stands still for an instant.
 fn find_planted(field: Field<'_>) -> anyhow::Result<()> {
     let plan = Plan { pairs: 1, seconds: PLANTED_SECONDS, from: From::Others, freeze: true };
     let outcome = run::attack(field, &rows::NOTHING, plan)?;
@@ -277,8 +277,8 @@ fn find_planted(field: Field<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes an attack, and again where the machine was too busy to say anything; in the short form also once if it was not
-/// borne, since a machine that others use may hold up the attacked run alone.
+/// Makes an attack, and again if the machine was too busy for a verdict. The short form tries once more if the attack
+/// was not borne, since other users of the machine may slow the attacked run alone.
 fn take_turn(field: Field<'_>, mut turn: Turn, short: bool) -> anyhow::Result<Outcome> {
     let mut disturbed = 0;
     let mut again = short;

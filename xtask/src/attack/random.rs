@@ -1,9 +1,10 @@
 //! Attacks, kills, full disks and lost log readers in random order, under the crash suite's load and beside an honest client.
 //!
-//! Owns the order, which one seed decides, and the rounds: each has a server of its own on a small disk of its own, where this
-//! machine allows that. The attackers leave the processors to the server, as if they were on other machines: their threads are
-//! many more than there are processors. What was acked is the crash suite's business: its load is there all the time, and its verdict ends each
-//! round. The honest client has to be served within its bound but while the server is down or its disk is full, and soon after.
+//! Owns the order, which one seed decides, and the rounds: each has a server of its own, on a small disk of its own if
+//! the machine allows that. The attackers leave the processors to the server, as if they were on other machines,
+//! because their threads outnumber the processors. The crash suite keeps account of the acked records: its load runs
+//! all the time, and its verdict ends each round. The honest client has to be served within its bound, except while the
+//! server is down or its disk is full and shortly after.
 
 use std::path::Path;
 use std::process::Command;
@@ -30,11 +31,12 @@ use crate::crash::run::{Allowed, Run};
 use crate::crash::{self, Guest, Settings, load};
 use crate::wire::{Conn, Dial};
 
-/// A round: after it the server is stopped, what was acked is looked for, and another one begins with nothing.
+/// Length of a round. At its end the server is stopped, the acked records are looked for, and the next round begins
+/// with an empty disk.
 const ROUND: Duration = Duration::from_mins(4);
 
-/// The disk of a round, a file without blocks of its own; and what has to be left of it for the round to go on, so that it is
-/// full only where that is meant.
+/// Size of a round's disk, a sparse file, and the space below which the round ends, so that the disk is full only when
+/// a step fills it.
 const DISK_BYTES: u64 = 6 << 30;
 const FREE_BYTES_MIN: u64 = 2 << 30;
 
@@ -42,39 +44,40 @@ const FREE_BYTES_MIN: u64 = 2 << 30;
 const ATTACK_MAX: Duration = Duration::from_secs(5);
 const FULL_MAX: Duration = Duration::from_secs(3);
 
-/// After a restart, when there is room again, and after an attack the honest client is served as always within this, and
-/// nothing of the attack is left.
+/// Time after which, following a restart, a full disk or an attack, the honest client is served as usual, and the
+/// server has no work of the attack left.
 const CALM_MAX: Duration = Duration::from_secs(20);
 const CALM_LOOK: Duration = Duration::from_millis(400);
 
-/// Requests that are worked on aside, and those that wait for it. A client that sends a long request and closes leaves it in its
-/// socket's buffer: the server cannot know before it has read it, and the next step would be one attack more than is meant.
+/// Requests that are worked on aside, and those that wait for it. A client that sends a long request and closes leaves
+/// it in its socket's buffer, where the server cannot know of it: with it, the next step would be one attack more than
+/// drawn.
 const ASIDE: [&str; 2] = ["riverrun_requests_aside", "riverrun_requests_waiting_for_turn_aside"];
 
-/// Syncs that an ack may wait for: that of the records before it, which is under way when it comes, and its own.
+/// Syncs that an ack may wait for: the one under way when the record comes, and its own.
 const ACK_SYNCS: u32 = 2;
 
-/// What kcat writes, and the time that it may take.
+/// Lines that kcat writes, and its time limit.
 const KCAT_LINES: usize = 1000;
 const KCAT_LIMIT: Duration = Duration::from_secs(30);
 
-/// A server stops within this.
+/// Longest stop of a server.
 const STOP_MAX: Duration = Duration::from_secs(5);
 
-/// What a connection for preparations waits for.
+/// Longest wait of a connection for preparations.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Settings that suit the small disk.
+/// Settings for the small disk.
 const SETTINGS: &[&str] = &["log.retention.check.interval.ms=500", "log.dir.reserve.bytes=16777216"];
 
-/// How long, from which seed, and with which attacks.
+/// Length of the run, its seed, and its attacks.
 pub(super) struct Plan {
     pub(super) time: Duration,
     pub(super) seed: u64,
     pub(super) attacks: Vec<&'static dyn Attack>,
 }
 
-/// One thing that happens to a server.
+/// One event in the life of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Attack,
@@ -82,9 +85,9 @@ enum Step {
     Attacks,
     Kill,
     FullDisk,
-    /// A client of another make writes and reads.
+    /// kcat, a client of another project, writes and reads.
     Kcat,
-    /// A kill, after which nobody reads the log any more, or somebody does again.
+    /// A kill, followed by a start with a log reader that is gone or works again.
     LogReader,
 }
 
@@ -101,10 +104,10 @@ impl Step {
     }
 }
 
-/// What this machine has.
+/// Abilities of this machine.
 #[derive(Clone, Copy, Debug)]
 struct Has {
-    /// A disk that can be full.
+    /// Whether it can make a disk that can be full.
     disk: bool,
     kcat: bool,
 }
@@ -123,7 +126,7 @@ impl Has {
     }
 }
 
-/// What a run came to.
+/// Outcome of a run.
 #[derive(Debug, Default)]
 struct Counts {
     rounds: u64,
@@ -131,15 +134,15 @@ struct Counts {
     kills: u64,
     full: u64,
     kcat: u64,
-    /// Times that the honest client waited for long, and as long without an attack.
+    /// Number of long waits of the honest client that a control run without an attack showed as well.
     busy: u64,
-    /// Times that it waited for long, and a sync of the disk took as long while little was written.
+    /// Number of long waits during which a sync of the disk took as long while little was written.
     disk_stalls: u64,
     slowest: Duration,
     faults: Vec<String>,
 }
 
-/// Goes on for as long as the plan says; an error if anything was not borne.
+/// Runs for the time of the plan; fails if anything was not borne.
 pub(super) fn run(field: Field<'_>, plan: &Plan) -> anyhow::Result<()> {
     println!("seed {}", plan.seed);
     let has = Has::look();
@@ -173,7 +176,7 @@ pub(super) fn run(field: Field<'_>, plan: &Plan) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The probe of a round's disk, where there is one.
+/// The probe of a round's disk, if it can be probed.
 fn probe(dir: &Path) -> Option<DiskProbe> {
     match DiskProbe::start(dir) {
         Ok(probe) => {
@@ -187,7 +190,7 @@ fn probe(dir: &Path) -> Option<DiskProbe> {
     }
 }
 
-/// What a round is bound to.
+/// Limits and inputs of a round.
 #[derive(Clone, Copy)]
 struct Terms<'a> {
     until: Instant,
@@ -200,7 +203,7 @@ struct Round<'a, 'c> {
     run: Run<'a>,
     server: Server,
     honest: Honest,
-    /// Gone before its disk is.
+    /// Dropped before its disk.
     probe: Option<DiskProbe>,
     disk: Option<Disk>,
     attacks: &'a [&'static dyn Attack],
@@ -237,7 +240,7 @@ impl<'a, 'c> Round<'a, 'c> {
         round.end().await
     }
 
-    /// What the attacks need is made once.
+    /// Prepares all attacks, once for the round.
     fn prepare(&mut self) -> anyhow::Result<()> {
         let dial = Dial::to(self.server.port(), PATIENCE);
         self.attacks.iter().try_for_each(|attack| attack.prepare(&mut Conn::open(dial)?))
@@ -265,7 +268,7 @@ impl<'a, 'c> Round<'a, 'c> {
         self.run.check().await
     }
 
-    /// So many attacks at once.
+    /// Makes this many attacks at once.
     fn attack(&mut self, number: usize) -> anyhow::Result<()> {
         let attacks: Vec<&dyn Attack> =
             (0..number).map(|_| self.attacks[self.rng.size_below(self.attacks.len())]).collect();
@@ -301,7 +304,7 @@ impl<'a, 'c> Round<'a, 'c> {
         Ok(())
     }
 
-    /// Whether syncs of the disk took as long, while the disk had little to write.
+    /// Whether syncs of the disk took as long as the wait, while the disk had little to write.
     fn is_disk_stall(&mut self, waited: Duration) -> bool {
         let Some(probe) = &self.probe else { return false };
         let sync = probe.slowest();
@@ -315,7 +318,7 @@ impl<'a, 'c> Round<'a, 'c> {
         is_stall
     }
 
-    /// Holds the honest client to its bound, but for its slowest pair, which is returned.
+    /// Checks the honest client against its bound, except its slowest pair, which is returned.
     fn hold(&mut self, what: &str, tally: Tally) -> anyhow::Result<Duration> {
         let seen = self.honest.phase()?;
         let slowest = slowest_of(&seen);
@@ -330,8 +333,8 @@ impl<'a, 'c> Round<'a, 'c> {
         Ok(slowest)
     }
 
-    /// Burns what the attackers took, for nothing: an attack that holds nobody up for longer than that has only taken the
-    /// machine's processors, which attackers on other machines do not.
+    /// Burns as much processor time as the attack took. If the honest client waits as long then, the attack has only
+    /// taken the machine's processors, which attackers on other machines do not.
     fn compare(&mut self, what: &str, waited: Duration, effort: Effort, seconds: f64) -> anyhow::Result<()> {
         drop(self.honest.phase()?);
         burn::burn(effort, seconds, true)?;
@@ -396,7 +399,7 @@ impl<'a, 'c> Round<'a, 'c> {
         Ok(())
     }
 
-    /// Waits until the honest client is served as always, and nobody else has much done.
+    /// Waits until the honest client is served as usual, and no request is worked on aside.
     fn calm(&mut self) -> anyhow::Result<()> {
         let deadline = Instant::now() + CALM_MAX;
         let limit = u64::try_from(Shape::Small.slowest_allowed().as_micros())?;
@@ -422,13 +425,13 @@ impl<'a, 'c> Round<'a, 'c> {
         }
     }
 
-    /// None if the server does not tell now.
+    /// `None` if the server does not answer now.
     fn requests_aside(&self) -> Option<f64> {
         let metrics = Metrics::of(&self.server).ok()?;
         ASIDE.iter().map(|name| metrics.sum(name)).sum()
     }
 
-    /// Stops the load, looks for what was acked, and stops the server.
+    /// Stops the load, looks for the acked records, and stops the server.
     async fn end(mut self) -> anyhow::Result<()> {
         let kept = self.honest.verify()?;
         if kept.missing > 0 {
@@ -444,7 +447,7 @@ impl<'a, 'c> Round<'a, 'c> {
     }
 }
 
-/// Lets an attacker attack; returns what came of it, and how many of its threads were busy.
+/// Lets an attacker attack; returns its tally, and how many of its threads were busy.
 fn fire(mut armed: Armed, seconds: f64) -> anyhow::Result<(Tally, u32)> {
     let mut sampler = ThreadSampler::new();
     let tally = armed.fire(|attacker| sampler.look(attacker))?;
@@ -460,7 +463,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_disk_is_drawn_only_where_there_is_one() {
+    fn full_disk_is_drawn_only_if_one_can_be_made() {
         let drawn = |disk| {
             let (mut rng, has) = (Rng::new(7), Has { disk, kcat: false });
             (0..200).map(|_| Step::draw(&mut rng, has)).any(|step| step == Step::FullDisk)

@@ -1,6 +1,6 @@
-//! The server under attack, and what is watched of it: its answers to `/health`, its memory, its log.
+//! The server under attack, and the watch on its `/health`, its memory and its log.
 //!
-//! Guarantees that the server is gone when the value is dropped.
+//! Guarantees that the server has ended when the value is dropped.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -21,65 +21,65 @@ use crate::clients::install::Toolbox;
 use crate::clients::server::{Launch, Patience, Server, ServerKind};
 use crate::wire::{Conn, Dial, http_get};
 
-/// Between two looks at a server that is watched.
+/// Time between two looks at a watched server.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A server that lives answers `/health` within this, on a busy machine too.
 const HEALTH_PATIENCE: Duration = Duration::from_secs(2);
 
-/// A server that was started answers within this.
+/// A server answers within this time after its start.
 const START_PATIENCE: Duration = Duration::from_secs(30);
 
-/// And each try of it ends within this.
+/// Longest single try within that time.
 const GREETING_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Options whose bytes the server may hold, at their defaults, each 128 MiB: `queued.max.request.bytes`,
+/// Sum of the options that bound the server's memory, at their defaults of 128 MiB each: `queued.max.request.bytes`,
 /// `queued.max.response.bytes`, `write.cache.bytes`.
 const OPTION_BYTES: u64 = 3 * (128 << 20);
 
-/// What comes on top of them: 64 KiB for each of 1,000 connections, one batch that is being inflated (100 MiB) with what it
-/// is recompressed to, and what the allocator has not given back.
+/// Memory beyond these: 64 KiB for each of 1,000 connections, one batch being inflated (100 MiB) and recompressed, and
+/// free memory that the allocator keeps.
 const BESIDES_BYTES: u64 = 300 << 20;
 
-/// A log that says more in one run tells nobody anything.
+/// Longest log of a run: nobody could read more.
 const LOG_BYTES_MAX: u64 = 2 << 20;
 
-/// Of a pipe that nobody reads.
+/// Size of a pipe that nobody reads.
 const PIPE_BYTES: usize = 4096;
 
 /// Different lines of `/health` that are kept.
 const TOLD_MAX: usize = 100;
 
-/// What a thread says that panics.
+/// Text in the log of a thread that panics.
 const PANICKED: &str = " panicked at ";
 
-/// What is borne of an attack, and what the server has to say of it.
+/// Exceptions for an attack, and the words that the server has to report.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Expected<'a> {
     /// Whether `/health` may be unanswered for as long as the attack lasts.
     pub(super) takes_admin_port: bool,
-    /// Words of which the log has to carry one, and those of which `/health` has to have said one; none if nothing has to
-    /// be said.
+    /// Words of which the log has to contain one, and words of which `/health` has to have shown one; empty if nothing
+    /// has to be reported.
     pub(super) log: &'a [&'a str],
     pub(super) health: &'a [&'a str],
 }
 
-/// What was seen of a server while it was watched.
+/// Observations of a watched server.
 #[derive(Debug, Default)]
 struct Watched {
-    /// What `/health` said besides that all is well.
+    /// Lines of `/health` that reported troubles or notes.
     told: Mutex<BTreeSet<String>>,
-    /// The longest time for which it was not answered, in milliseconds.
+    /// The longest time without an answer of `/health`, in milliseconds.
     silent_ms: AtomicU64,
     ended: AtomicBool,
 }
 
-/// Where servers come from and where their data go.
+/// Program, directory and ports of servers.
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) dir: PathBuf,
     pub(super) binary: PathBuf,
-    /// The port and the admin port, unless any free ones will do.
+    /// The port and the admin port; `None` for any free ones.
     pub(super) ports: Option<[u16; 2]>,
 }
 
@@ -142,7 +142,7 @@ impl<'a> Rig<'a> {
         Ok(())
     }
 
-    /// The server's own files.
+    /// Directory of the server's files.
     pub(super) fn data(&self) -> &Path {
         &self.data
     }
@@ -159,10 +159,10 @@ impl<'a> Rig<'a> {
         self.server.process_id()
     }
 
-    /// Keeps the process from running for so long.
+    /// Stops the process for this time.
     pub(super) fn freeze(&self, time: Duration) {
         let Some(id) = Pid::from_raw(self.process_id().cast_signed()) else { return };
-        // A process that has ended cannot be frozen; whoever looks at it next says so.
+        // A process that has ended cannot be frozen; the next look at it reports that.
         let _ = kill_process(id, Signal::STOP);
         thread::sleep(time);
         let _ = kill_process(id, Signal::CONT);
@@ -172,12 +172,12 @@ impl<'a> Rig<'a> {
         Ok(self.server.usage()?.cpu_s)
     }
 
-    /// A connection for what is no attack.
+    /// A connection for requests that are no attack.
     pub(super) fn connect(&self) -> anyhow::Result<Conn> {
         Ok(Conn::open(Dial::to(self.port(), START_PATIENCE))?)
     }
 
-    /// To be called before the attack, when everything that belongs there is there.
+    /// Notes the resident memory; to be called before the attack, after all preparations.
     pub(super) fn rest(&mut self) -> anyhow::Result<()> {
         self.resting_bytes = self.resident_bytes()?;
         Ok(())
@@ -196,7 +196,7 @@ impl<'a> Rig<'a> {
         self.resting_bytes + OPTION_BYTES + BESIDES_BYTES
     }
 
-    /// What of the server itself is not borne, in words.
+    /// Faults of the server itself, in words.
     pub(super) fn faults(&mut self, expected: Expected<'_>) -> anyhow::Result<Vec<String>> {
         let Expected { takes_admin_port, log, health } = expected;
         let mut faults = Vec::new();
@@ -224,18 +224,18 @@ impl<'a> Rig<'a> {
         Ok(faults)
     }
 
-    /// What `/health` has said besides that all is well: troubles and notes.
+    /// Troubles and notes that `/health` has shown.
     pub(super) fn told(&self) -> BTreeSet<String> {
         self.watched.told.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Ends the server; an error if it says that it did not end in order.
+    /// Ends the server; fails if the server reports that it did not end in order.
     pub(super) fn stop(&mut self) -> anyhow::Result<()> {
         self.end_watch();
         self.server.stop()
     }
 
-    /// Starts the server again on the same data; how long it took to answer.
+    /// Starts the server again on the same data; returns the time until it answered.
     pub(super) fn restart(&mut self) -> anyhow::Result<Duration> {
         let begun = Instant::now();
         (self.server, self.unread) = spawn(&self.launch, self.ground.log_reader)?;
@@ -257,7 +257,7 @@ impl Drop for Rig<'_> {
     }
 }
 
-/// Starts the process; with it the end of a pipe that has to stay open.
+/// Starts the process; returns it with the end of a pipe that has to stay open.
 fn spawn(launch: &Launch<'_>, log_reader: LogReader) -> anyhow::Result<(Server, Option<PipeReader>)> {
     match log_reader {
         LogReader::Works => Ok((launch.spawn()?, None)),
@@ -287,7 +287,7 @@ fn watch(watched: &Watched, admin: u16) {
     }
 }
 
-/// What an answer of `/health` says besides that all is well. For how long something has lasted is left out.
+/// Troubles and notes in an answer of `/health`, without their durations.
 fn told_lines(body: &str) -> impl Iterator<Item = String> {
     let lines = body.lines().map(str::trim).filter(|line| !line.is_empty() && *line != "ok");
     lines.map(|line| {
@@ -321,7 +321,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn health_tells_troubles_and_notes_and_not_for_how_long() {
+    fn health_shows_troubles_and_notes_without_durations() {
         let told = |body: &str| told_lines(body).collect::<Vec<_>>();
         assert_eq!(told("ok\n"), [""; 0]);
         assert_eq!(told("ok\nfor 3 seconds a journal waits\n"), ["a journal waits"]);
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_a_flood_and_silence_in_the_log_are_faults() {
+    fn panic_flood_and_silence_in_the_log_are_faults() {
         assert_eq!(log_faults("INFO ready\n", &[]), [""; 0]);
         assert_eq!(log_faults("thread 'a' panicked at x\n", &[]), ["thread 'a' panicked at x"]);
         assert_eq!(log_faults(&"x".repeat(3 << 20), &[]), ["3 MiB of log"]);

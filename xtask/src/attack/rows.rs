@@ -1,4 +1,4 @@
-//! The attacks that are written by hand, each one kind of stopping or starving others, and what each needs.
+//! The hand-written attacks, each a way to stop or starve other clients, with its preparations.
 
 mod admin;
 mod connections;
@@ -28,17 +28,18 @@ use super::attacker::{From, Tally, Target};
 use super::honest::{Shape, TOPIC_ALREADY_EXISTS};
 use crate::wire::Conn;
 
-/// Elements of a list that make a request of megabytes, and are within the server's bound on most requests, so that they
-/// are worked on: 250,000, with what holds the list. What is beyond the bounds is refused, which the generated part shows.
+/// Elements of a list that make a request of megabytes and are within the server's bound on most requests, so that they
+/// are worked on: 250,000 with the containers of the list. The generated part tests requests beyond the bounds, which
+/// are refused.
 const MANY: usize = 249_000;
 
-/// Topics by name, with their errors' text.
+/// A version that reports errors with their text.
 const CREATE_TOPICS_VERSION: i16 = 5;
 
-/// Asked for one group by name.
+/// A version that asks for one group by name.
 const FIND_COORDINATOR_VERSION: i16 = 2;
 
-/// Where the server's log goes.
+/// Destination of the server's log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum LogReader {
     /// Into a file.
@@ -50,18 +51,18 @@ pub(super) enum LogReader {
     Paused,
 }
 
-/// Makes files in a directory; the settings that name them.
+/// Makes files in a directory; returns the settings that name them.
 type Lay = fn(&Path) -> anyhow::Result<Vec<String>>;
 
-/// What the server under attack is started with.
+/// Conditions at the start of the attacked server.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Ground {
     /// `name=value` settings.
     pub(super) settings: &'static [&'static str],
-    /// Descriptors that the process may have, where they are to be few.
+    /// Descriptors that the process may have, if they are to be few.
     pub(super) descriptors: Option<u32>,
     pub(super) log_reader: LogReader,
-    /// Makes what the server finds at its start.
+    /// Makes files for the server to find at its start.
     pub(super) lay: Option<Lay>,
 }
 
@@ -69,10 +70,10 @@ pub(super) struct Ground {
 pub(super) trait Attack: Sync {
     fn name(&self) -> &'static str;
 
-    /// What it does, in a line.
+    /// Description, in a line.
     fn about(&self) -> &'static str;
 
-    /// Where it comes from in the short form; none if it is not part of it.
+    /// Source addresses in the short form; `None` if it is not part of it.
     fn short(&self) -> Option<From> {
         None
     }
@@ -81,17 +82,17 @@ pub(super) trait Attack: Sync {
         Ground::default()
     }
 
-    /// The honest clients that stand beside.
+    /// The honest clients that run beside it.
     fn beside(&self) -> &'static [Shape] {
         &[Shape::Small]
     }
 
-    /// What has to be there before; not part of the attack.
+    /// Prepares the attack, for example makes topics.
     fn prepare(&self, _conn: &mut Conn) -> anyhow::Result<()> {
         Ok(())
     }
 
-    /// What is done to the server's own files as an attack begins, the first one with the number 0.
+    /// Damages the server's own files as an attack begins; the first pair has the number 0.
     fn harm(&self, _data: &Path, _pair: u32) -> anyhow::Result<()> {
         Ok(())
     }
@@ -99,13 +100,13 @@ pub(super) trait Attack: Sync {
     /// The attack itself, in the attacker's process.
     fn act(&self, target: &Target) -> anyhow::Result<Tally>;
 
-    /// Words of which the server's log has to carry one afterwards, where an operator has to know of the attack.
-    fn told(&self) -> &'static [&'static str] {
+    /// Words of which the server's log has to contain one afterwards, if an operator has to know of the attack.
+    fn log_words(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// Words of which `/health` has to have said one.
-    fn told_by_health(&self) -> &'static [&'static str] {
+    /// Words of which `/health` has to have shown one.
+    fn health_words(&self) -> &'static [&'static str] {
         &[]
     }
 
@@ -114,12 +115,12 @@ pub(super) trait Attack: Sync {
         false
     }
 
-    /// Whether a stop has to say that it was not clean, since there is no file for what the journal has.
+    /// Whether a stop has to report that it was not clean, since the journal has records whose files are gone.
     fn leaves_records_in_the_journal(&self) -> bool {
         false
     }
 
-    /// What else is not borne, while the server still runs.
+    /// Additional faults, found while the server still runs.
     fn check(&self, _conn: &mut Conn) -> anyhow::Result<()> {
         Ok(())
     }
@@ -161,7 +162,7 @@ pub(super) fn named(name: &str) -> Option<&'static dyn Attack> {
     ALL.iter().copied().chain([&NOTHING as &dyn Attack]).find(|attack| attack.name() == name)
 }
 
-/// Makes a topic, or says with which error that is refused.
+/// Makes a topic; returns the error code if that is refused.
 fn create_topic(
     conn: &mut Conn,
     name: &str,
@@ -186,7 +187,7 @@ fn create_topic(
     Ok(if topic.error_code == 0 { Ok(()) } else { Err(topic.error_code) })
 }
 
-/// Makes a topic that has to be there, unless another attack has made it.
+/// Makes a topic that must exist afterwards, unless another attack has made it.
 fn must_create_topic(
     conn: &mut Conn,
     name: &str,
@@ -201,7 +202,7 @@ fn must_create_topic(
     Ok(())
 }
 
-/// Lets the server make what it keeps of groups.
+/// Makes the server create its topic of groups.
 fn find_coordinator(conn: &mut Conn, group: &str) -> anyhow::Result<()> {
     let request = FindCoordinatorRequest { key: group.into(), ..FindCoordinatorRequest::default() };
     let mut buffer = Vec::new();

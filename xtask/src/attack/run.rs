@@ -1,4 +1,4 @@
-//! One attack against one server: in turns with control runs, and judged at the end.
+//! One attack against one server, alternating with control runs, and judged at the end.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -16,43 +16,43 @@ use super::rig::{Expected, Place, Rig};
 use super::rows::{Attack, Ground};
 use crate::clients::install::Toolbox;
 
-/// What is seen before the first attack, for what the honest clients cost by themselves.
+/// Time before the first attack, in which the honest clients' own cost is measured.
 const QUIET: Duration = Duration::from_millis(800);
 
-/// What is seen after each attack, before the control run.
+/// Time after each attack, before the control run.
 const AFTER: Duration = Duration::from_secs(1);
 
-/// An attack has to be over for the honest clients within this, or the control run would say nothing.
+/// Time for the honest clients to recover from an attack, without which a control run would prove nothing.
 const CALM_MAX: Duration = Duration::from_secs(20);
 
-/// What is looked at to see whether it is.
+/// Length of one look at whether they have recovered.
 const CALM_LOOK: Duration = Duration::from_millis(400);
 
-/// For how long a server is frozen that has to be found, and when.
+/// How long a planted freeze of the server lasts, and when it begins.
 const FREEZE: Duration = Duration::from_millis(300);
 const FREEZE_AFTER: Duration = Duration::from_millis(500);
 
-/// A server stops within this, whatever is unsettled, and starts within it.
+/// Longest stop of a server, with however many unsettled records, and longest start.
 const STOP_MAX: Duration = Duration::from_secs(5);
 const START_MAX: Duration = Duration::from_secs(5);
 
-/// A wait that is longer is one that `/health` has to have said something about.
+/// A longer wait is one that `/health` has to have reported.
 const STALL: Duration = Duration::from_secs(1);
 
-/// A control run that burnt nothing would say nothing.
+/// A control run that burnt less would prove nothing.
 const CPU_SECONDS_MIN: f64 = 0.01;
 
-/// How an attack is run.
+/// Parameters of an attack.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     pub(super) pairs: u32,
     pub(super) seconds: f64,
     pub(super) from: From,
-    /// The fault that is planted: the server is stopped for a while.
+    /// Plants a fault: the server is frozen for a while.
     pub(super) freeze: bool,
 }
 
-/// What an attack came to.
+/// Outcome of an attack.
 #[derive(Clone, Debug)]
 pub(super) struct Outcome {
     pub(super) witnesses: Vec<Witness>,
@@ -61,13 +61,13 @@ pub(super) struct Outcome {
     pub(super) peak_bytes: u64,
     pub(super) budget_bytes: u64,
     pub(super) stop: Duration,
-    /// What `/health` said besides that all is well.
+    /// Troubles and notes that `/health` has shown.
     pub(super) told: BTreeSet<String>,
     pub(super) faults: Vec<String>,
 }
 
 impl Outcome {
-    /// Whether the machine itself held an honest client up in a control run.
+    /// Whether the machine itself slowed an honest client in a control run.
     pub(super) fn is_disturbed(&self) -> bool {
         self.witnesses.iter().any(Witness::is_disturbed)
     }
@@ -100,18 +100,18 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// What came of one storm of an attacker.
+/// Outcome of one storm of an attacker.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fired {
     pub(super) tally: Tally,
-    /// What the attacker, and the server on its behalf, took.
+    /// Processor use of the attacker, and of the server on its behalf.
     pub(super) effort: Effort,
     pub(super) elapsed_s: f64,
-    /// What the server's resident memory grew by at most.
+    /// The largest growth of the server's resident memory.
     pub(super) grown_bytes: u64,
 }
 
-/// Where an attack is run.
+/// Place and limits of an attack.
 #[derive(Clone, Copy)]
 pub(super) struct Field<'a> {
     pub(super) place: &'a Place,
@@ -120,7 +120,7 @@ pub(super) struct Field<'a> {
     pub(super) above_max: Duration,
 }
 
-/// Runs an attack that was written by hand.
+/// Runs a hand-written attack.
 pub(super) fn attack(field: Field<'_>, attack: &dyn Attack, plan: Plan) -> anyhow::Result<Outcome> {
     let mut bout = Bout::begin(field, attack.ground(), attack.beside())?;
     attack.prepare(&mut bout.rig.connect()?).context("what the attack needs cannot be made")?;
@@ -130,8 +130,8 @@ pub(super) fn attack(field: Field<'_>, attack: &dyn Attack, plan: Plan) -> anyho
     }
     let expected = Expected {
         takes_admin_port: attack.takes_admin_port(),
-        log: attack.told(),
-        health: attack.told_by_health(),
+        log: attack.log_words(),
+        health: attack.health_words(),
     };
     let mut faults = bout.faults(expected)?;
     if let Err(error) = bout.rig.connect().and_then(|mut conn| attack.check(&mut conn)) {
@@ -144,9 +144,9 @@ pub(super) fn attack(field: Field<'_>, attack: &dyn Attack, plan: Plan) -> anyho
 pub(super) struct Bout<'a> {
     pub(super) rig: Rig<'a>,
     honest: Vec<(Honest, Witness)>,
-    /// Processor time that the server takes in a second for the honest clients alone.
+    /// Processor time per second that the server needs for the honest clients alone.
     quiet_cpu_share: f64,
-    /// What is not borne beyond what the witnesses say.
+    /// Faults beside those of the witnesses.
     pub(super) faults: Vec<String>,
     pub(super) tally: Tally,
     pub(super) effort: Effort,
@@ -164,7 +164,7 @@ impl<'a> Bout<'a> {
         Ok(Self { rig, honest, quiet_cpu_share: 0.0, faults: Vec::new(), tally, effort, pairs: 0 })
     }
 
-    /// Looks at the server while nobody attacks it.
+    /// Measures the server while nobody attacks it.
     pub(super) fn rest(&mut self) -> anyhow::Result<()> {
         let (begun, cpu_seconds) = (Instant::now(), self.rig.cpu_seconds()?);
         thread::sleep(QUIET);
@@ -172,7 +172,7 @@ impl<'a> Bout<'a> {
         self.rig.rest()
     }
 
-    /// The attack, a while after it, and the control run.
+    /// The attack, a pause after it, and the control run.
     pub(super) fn pair(&mut self, attack: &dyn Attack, plan: Plan) -> anyhow::Result<()> {
         let order = Order {
             name: attack.name(),
@@ -197,7 +197,7 @@ impl<'a> Bout<'a> {
         Ok(())
     }
 
-    /// Waits until the attack is over for the honest clients, too: for so long they are served as always.
+    /// Waits until the honest clients have recovered, too: until they were served as usual for `look`.
     pub(super) fn calm(&mut self, look: Duration) -> anyhow::Result<()> {
         let deadline = Instant::now() + CALM_MAX;
         loop {
@@ -246,13 +246,13 @@ impl<'a> Bout<'a> {
         Ok(Fired { tally, effort, elapsed_s, grown_bytes: most_bytes - before_bytes })
     }
 
-    /// What the first honest client saw since the last call.
+    /// Pairs of the first honest client since the last call.
     pub(super) fn seen(&mut self) -> anyhow::Result<Seen> {
-        let (honest, _) = self.honest.first_mut().context("nobody honest is there")?;
+        let (honest, _) = self.honest.first_mut().context("there is no honest client")?;
         honest.phase()
     }
 
-    /// What was seen since the last call belongs to no phase.
+    /// Drops the pairs since the last call, which belong to no phase.
     fn forget(&mut self) -> anyhow::Result<()> {
         self.honest.iter_mut().try_for_each(|(honest, _)| honest.phase().map(drop))
     }
@@ -264,7 +264,7 @@ impl<'a> Bout<'a> {
         Ok(())
     }
 
-    /// What is not borne, while the server runs.
+    /// Faults while the server runs.
     pub(super) fn faults(&mut self, expected: Expected<'_>) -> anyhow::Result<Vec<String>> {
         let mut faults: Vec<_> = self.honest.iter().flat_map(|(_, witness)| witness.faults()).collect();
         faults.append(&mut self.faults);
@@ -282,7 +282,7 @@ impl<'a> Bout<'a> {
         Ok(faults)
     }
 
-    /// Stops the server, in order or not as is expected, starts it again and looks for what was acked.
+    /// Stops the server, cleanly or not as is expected, starts it again and looks for the acked records.
     pub(super) fn end(mut self, mut faults: Vec<String>, is_unclean: bool) -> anyhow::Result<Outcome> {
         let (peak_bytes, budget_bytes) = (self.rig.peak_bytes()?, self.rig.budget_bytes());
         let begun = Instant::now();
@@ -304,7 +304,7 @@ impl<'a> Bout<'a> {
         Ok(Outcome { witnesses, tally, effort, peak_bytes, budget_bytes, stop, told, faults })
     }
 
-    /// After a restart.
+    /// Checks the server after its restart.
     fn look_again(&mut self, faults: &mut Vec<String>) -> anyhow::Result<()> {
         let start = self.rig.restart()?;
         if start > START_MAX {

@@ -1,4 +1,4 @@
-//! What the attacks of a run came to: the tally that an interrupted run goes on from, and the table at the end.
+//! Results of a run's attacks: the tally from which an interrupted run continues, and the table at the end.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -15,9 +15,9 @@ use super::run::Outcome;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Row {
     pub(super) name: String,
-    /// The time that it took, with everything around it and all tries.
+    /// Its time, with all preparations and all tries.
     seconds: f64,
-    /// What the honest clients saw in milliseconds, by kind; none if the attack came to no end.
+    /// Figures of the honest clients in milliseconds, by kind; empty if the attack was not completed.
     honest: Vec<Honest>,
     peak_mib: u64,
     budget_mib: u64,
@@ -25,7 +25,7 @@ pub(super) struct Row {
     pub(super) faults: Vec<String>,
 }
 
-/// What one honest client saw, in milliseconds for people.
+/// Figures of one honest client, in milliseconds for people.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Honest {
     p99: String,
@@ -49,7 +49,7 @@ impl Honest {
 }
 
 impl Row {
-    /// What an attack came to, or why it came to no end.
+    /// The outcome of an attack, or the reason why it was not completed.
     pub(super) fn new(name: &str, took: Duration, outcome: &anyhow::Result<Outcome>) -> Self {
         let (name, seconds) = (name.to_owned(), took.as_secs_f64().round());
         match outcome {
@@ -106,7 +106,7 @@ fn first_lines(faults: &[String]) -> String {
     faults.iter().filter_map(|fault| fault.lines().next()).collect::<Vec<_>>().join("; ")
 }
 
-/// What stands above the rows: times of the honest clients, and of the server its memory and its stop.
+/// The head of the table: times of the honest clients, then the server's memory and stop.
 const HEAD: &str = "\
 | attack                           |    s |     p99 ms | allowed ms | control ms | slowest ms |   after ms | MiB          | stop ms | |
 |---|---:|---:|---:|---:|---:|---:|---:|---:|---|";
@@ -116,7 +116,7 @@ pub(super) fn table(rows: &[Row]) -> String {
     rows.iter().fold(HEAD.to_owned(), |table, row| table + "\n" + &row.line())
 }
 
-/// The rows of a tally that have passed; what has not is made again.
+/// The rows of a tally that have passed; the others are made again.
 pub(super) fn passed(tally: Option<&Path>) -> anyhow::Result<Vec<Row>> {
     let Some(path) = tally.filter(|path| path.exists()) else { return Ok(Vec::new()) };
     let parse = |line: &str| -> anyhow::Result<Row> {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tally_gives_back_what_has_passed_and_not_what_has_not() {
+    fn tally_returns_only_rows_that_have_passed() {
         let path = std::env::temp_dir().join(format!("riverrun-attack-tally-{}", std::process::id()));
         let (borne, bad) = (row("lists from others", &[]), row("unread from own", &["late"]));
         for row in [&bad, &borne] {
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attack_that_came_to_no_end_is_a_row_that_says_why() {
+    fn incomplete_attack_is_a_row_with_its_reason() {
         let failed =
             Row::new("lists from own", Duration::from_secs(3), &Err(anyhow::anyhow!("it has ended")));
         assert!(!failed.is_borne());

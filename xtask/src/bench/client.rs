@@ -1,7 +1,7 @@
-//! Kafka's own performance tools as the clients of a measurement, and reading what they print.
+//! Kafka's own performance tools as the clients of a measurement, and reading their output.
 //!
-//! The tools' own figures are taken as they are. Their first figures are the slow ones of a cold virtual machine,
-//! so the producer's first tenth is its warm-up, which the tool itself leaves out of what it reports.
+//! The tools' own figures are used unchanged. Their first figures are the slow ones of a cold virtual machine, so the
+//! producer's first tenth is its warm-up, which the tool itself leaves out of its figures.
 
 use std::process::Command;
 use std::time::Duration;
@@ -22,10 +22,10 @@ const WARMUP_DIVISOR: u64 = 10;
 /// Heap of a tool, as in Kafka's own scripts for them.
 const HEAP: &str = "512m";
 
-/// A run is taken for hung after this.
+/// Time after which a run is taken for hung.
 const RUN_LIMIT: Duration = Duration::from_mins(10);
 
-/// Between two records, for the consumer to give up.
+/// Time without a record after which the consumer gives up.
 const CONSUMER_TIMEOUT_MS: u32 = 60_000;
 
 /// Latencies of produce requests as the producer's tool prints them, in milliseconds.
@@ -48,15 +48,15 @@ impl LatencyMs {
     }
 }
 
-/// What a tool reports.
+/// Figures that a tool reports.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Reported {
-    /// Records that the rate is about.
+    /// Records that the rate covers.
     pub(super) records: f64,
     pub(super) records_per_s: f64,
     /// In units of 2^20 bytes, as both tools count.
     pub(super) mib_per_s: f64,
-    /// The consumer's tool has none.
+    /// `None` for the consumer's tool.
     pub(super) latency_ms: Option<LatencyMs>,
 }
 
@@ -67,14 +67,14 @@ pub(super) struct ClientRun {
     pub(super) busiest_thread: BusyThread,
 }
 
-/// What the producer's tool is to do.
+/// Arguments of the producer's tool.
 #[derive(Clone, Debug)]
 pub(super) struct Production<'a> {
     pub(super) topic: &'a str,
     pub(super) records: u64,
-    /// Of the records, so many do not count: the tool warms up with them.
+    /// The first of the records, with which the tool warms up; they do not count.
     pub(super) warmup_records: u64,
-    /// Records a second; none for as fast as the tool can.
+    /// Records a second; `None` for as fast as the tool can.
     pub(super) pace_per_s: Option<u64>,
     /// Settings of the producer besides `acks=all`.
     pub(super) properties: &'a [&'a str],
@@ -92,7 +92,7 @@ pub(super) fn produce(
     produce_as(toolbox, bootstrap, &production)
 }
 
-/// Produces as told, acked by all replicas.
+/// Produces as `production` says, acked by all replicas.
 pub(super) fn produce_as(
     toolbox: &Toolbox,
     bootstrap: &str,
@@ -117,7 +117,7 @@ pub(super) fn consume(
     let mut command = tool(toolbox, "org.apache.kafka.tools.ConsumerPerformance", bootstrap, topic, records);
     command.args(["--group", &format!("{topic}-group"), "--timeout", &CONSUMER_TIMEOUT_MS.to_string()]);
     let run = run(&mut command, parse_consumer)?;
-    // The tool ends quietly when no record comes for too long.
+    // The tool ends without an error when no record comes for too long.
     if run.reported.records < records as f64 {
         bail!("only {} of {records} records of {topic} were consumed", run.reported.records);
     }

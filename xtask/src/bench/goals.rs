@@ -1,6 +1,6 @@
 //! The goals, and whether this run reached them.
 //!
-//! Ratios pair the two servers within each round, because the machine's mood changes between rounds, and take the
+//! Ratios pair the two servers within each round, because the machine's speed changes between rounds, and take the
 //! median of the rounds. A goal that compares needs both servers; one with a fixed limit is for ours alone.
 
 use riverrun_measure::text::table::Table;
@@ -11,13 +11,13 @@ use super::startup::Figure;
 use super::throughput::{Direction, PARTITIONS, Run};
 use crate::clients::server::ServerKind;
 
-/// At least this many times Kafka's records per second.
+/// Least ratio of our records per second to Kafka's,
 const THROUGHPUT_RATIO_MIN: f64 = 1.3;
 
-/// Or a client that could not have gone much faster: its busiest thread had this share of a core.
+/// or a client that could not have gone much faster: its busiest thread had this share of a core.
 pub(super) const CLIENT_SHARE_MIN: f64 = 0.9;
 
-/// At most this part of Kafka's processor time.
+/// Largest share of Kafka's processor time.
 const CPU_IN_RATIO_MAX: f64 = 1.0 / 5.0;
 const CPU_OUT_RATIO_MAX: f64 = 1.0 / 3.0;
 
@@ -30,7 +30,7 @@ pub(super) struct Goal {
     pub(super) what: String,
     pub(super) measured: String,
     pub(super) wanted: String,
-    /// None if what was measured says nothing about it.
+    /// `None` if the measurement cannot decide it.
     pub(super) reached: Option<bool>,
 }
 
@@ -83,7 +83,7 @@ fn pairs(runs: &[Run], direction: Direction, partitions: i32) -> Vec<Pair<'_>> {
     .collect()
 }
 
-/// What the measurement is called, from any of its pairs.
+/// Name of the measurement, from any of its pairs.
 fn name(pairs: &[Pair<'_>]) -> String {
     let Some(Pair { riverrun: run, .. }) = pairs.first() else { return String::new() };
     let (direction, partitions) = (run.direction.name(), run.partitions_named());
@@ -117,7 +117,7 @@ fn cpu(pairs: &[Pair<'_>]) -> Goal {
     }
 }
 
-/// Of ours, with Kafka's beside it if it was measured.
+/// Our peak memory, with Kafka's beside it if it was measured.
 fn peak_memory(runs: &[Run]) -> Option<Goal> {
     let peak_mb = |kind: ServerKind| {
         let of_kind = runs.iter().filter(|run| run.server == kind.name());
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_at_its_limit_excuses_a_low_ratio_and_nothing_else() {
+    fn client_at_its_limit_excuses_only_a_low_ratio() {
         let (kafka, riverrun) = (ServerKind::Kafka, ServerKind::Riverrun);
         let runs = |share| [run(kafka, 1, 100.0, 10.0, 0.95), run(riverrun, 1, 100.0, 9.0, share)];
         assert_eq!(reached(&runs(0.95)), [true, false, true]);

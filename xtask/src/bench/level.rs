@@ -1,13 +1,13 @@
-//! The durability levels at which our server is measured, and how each is named beside every figure.
+//! The durability levels at which our server is measured, and their names beside every figure.
 
 use clap::ValueEnum;
 
 use crate::clients::server::ServerKind;
 
-/// What an acked record of our server survives.
+/// The failure that an acked record of our server survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Level {
-    /// A crash of the process: what Kafka promises by default, which leaves syncing to the system
+    /// A crash of the process: Kafka's promise by default, which leaves syncing to the system
     #[value(name = "4")]
     PageCache,
     /// Loss of power, where Kafka stays at its default
@@ -16,7 +16,7 @@ pub(super) enum Level {
 }
 
 impl Level {
-    /// As the server's options have it.
+    /// Its number in the server's options.
     pub(super) fn number(self) -> &'static str {
         match self {
             Self::PageCache => "4",
@@ -24,12 +24,12 @@ impl Level {
         }
     }
 
-    /// What makes a server of ours one of this level.
+    /// The setting that gives a server of ours this level.
     pub(super) fn setting(self) -> String {
         format!("default.durability={}", self.number())
     }
 
-    /// What makes a topic of ours one of this level.
+    /// The configs that give a topic of ours this level.
     pub(super) fn topic_configs(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::PageCache => &[("durability", "4")],
@@ -37,7 +37,7 @@ impl Level {
         }
     }
 
-    /// What is printed beside every figure of ours.
+    /// Its name, printed beside every figure of ours.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::PageCache => "4 page cache",
@@ -45,7 +45,7 @@ impl Level {
         }
     }
 
-    /// The same beside a figure of either server, where ours has this level and Kafka its default: levels are not Kafka's.
+    /// The name beside a figure of either server, with Kafka at its default, because levels are not Kafka's.
     pub(super) fn beside(self, server: ServerKind) -> &'static str {
         match server {
             ServerKind::Riverrun => self.name(),
@@ -54,5 +54,5 @@ impl Level {
     }
 }
 
-/// What Kafka's default promises.
+/// The promise of Kafka's default.
 pub(super) const KAFKA_DEFAULT: &str = "page cache";

@@ -1,4 +1,4 @@
-//! What was measured on: a figure without it means nothing.
+//! The machine of a measurement, without which a figure means nothing.
 
 use std::fmt;
 use std::path::Path;
@@ -11,22 +11,22 @@ use serde::Serialize;
 use crate::clients::exec;
 use crate::clients::install::Toolbox;
 
-/// Programs that say their version do so at once.
+/// Longest wait for a program to print its version.
 const VERSION_LIMIT: Duration = Duration::from_secs(30);
 
-/// What stands for a version that cannot be found out.
+/// Stands for a version that cannot be found out.
 const UNKNOWN: &str = "unknown";
 
-/// Who sends and reads what is measured.
+/// The client of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Client {
-    /// Kafka's own tools, of which each run is a virtual machine of its own.
+    /// Kafka's own tools; each run is a virtual machine of its own.
     KafkaTools,
-    /// A part of this program, or of the one that is measured.
+    /// A part of this program, or of the measured one.
     Ours(&'static str),
 }
 
-/// The machine, as every result of `riverrun bench` has it, and the versions.
+/// The machine, in the form of every result of `riverrun bench`, and the versions.
 #[derive(Debug, Serialize)]
 pub(super) struct Machine {
     #[serde(flatten)]
@@ -37,16 +37,16 @@ pub(super) struct Machine {
     kafka: Option<KafkaVersions>,
 }
 
-/// Whose programs are measured.
+/// The measured programs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Programs<'a> {
-    /// Ours, where it is not the one of this checkout.
+    /// Ours, if it is not the one of this checkout.
     pub(super) binary: Option<&'a Path>,
-    /// Whether any of Kafka's run.
+    /// Whether any of Kafka's programs run.
     pub(super) has_kafka: bool,
 }
 
-/// Versions that matter only where Kafka's programs run.
+/// Versions that matter only if Kafka's programs run.
 #[derive(Debug, Serialize)]
 struct KafkaVersions {
     kafka: &'static str,
@@ -54,7 +54,7 @@ struct KafkaVersions {
 }
 
 impl Machine {
-    /// Looks at the machine before anything is started on it; `data` is where the data will be.
+    /// Describes the machine before anything is started on it; `data` is the directory of the data.
     pub(super) fn look(
         toolbox: &Toolbox,
         data: Option<&Path>,

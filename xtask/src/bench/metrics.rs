@@ -1,4 +1,4 @@
-//! Our server's metrics, as its admin port prints them.
+//! Our server's metrics, as printed by its admin port.
 
 use std::time::Duration;
 
@@ -10,22 +10,22 @@ use crate::wire::http_get;
 /// Bytes of the journal that are not free for reuse.
 pub(super) const JOURNAL_BYTES_USED: &str = "riverrun_journal_used_bytes";
 
-/// Whether a journal stores nothing for the moment, and the reason that it is full.
+/// Whether a journal stores nothing at the moment, and the label of the reason that it is full.
 pub(super) const JOURNAL_WAITING: &str = "riverrun_journal_waiting";
 pub(super) const FOR_SETTLING: &str = "for=\"settling\"";
 
 /// Bytes of records in memory that are in no segment yet.
 pub(super) const WRITE_CACHE_BYTES: &str = "riverrun_write_cache_bytes";
 
-/// How long the journal's groups waited, were written and were synced.
+/// Times for which the journal's groups waited, were written and were synced.
 pub(super) const JOURNAL_QUEUE_SECONDS: &str = "riverrun_journal_queue_seconds";
 pub(super) const JOURNAL_WRITE_SECONDS: &str = "riverrun_journal_write_seconds";
 pub(super) const JOURNAL_SYNC_SECONDS: &str = "riverrun_journal_sync_seconds";
 
-/// The server answers at once.
+/// Longest wait for the server's answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
-/// What the admin port said at one moment.
+/// The samples of the admin port at one moment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Metrics {
     lines: Vec<(String, f64)>,
@@ -47,7 +47,7 @@ impl Metrics {
         Self { lines: samples.filter_map(sample).collect() }
     }
 
-    /// The sum of all samples of a name, whatever their labels; none if there is none.
+    /// The sum of all samples of a name, over all labels; `None` if there is no sample.
     pub(crate) fn sum(&self, name: &str) -> Option<f64> {
         let of_name = |sample: &&(String, f64)| {
             sample.0.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('{'))
@@ -88,7 +88,7 @@ impl Metrics {
         buckets
     }
 
-    /// The mean of what a histogram has counted since `before`; none if that is nothing.
+    /// The mean of a histogram since `before`; `None` if it counted nothing since.
     pub(super) fn mean_since(&self, before: &Self, name: &str) -> Option<f64> {
         let since = |part: &str| {
             let name = format!("{name}_{part}");
@@ -98,7 +98,7 @@ impl Metrics {
         Some(since("sum")? / count)
     }
 
-    /// A quantile of what a histogram has counted since `before`, by straight lines within its buckets.
+    /// A quantile of a histogram since `before`, interpolated linearly within its buckets.
     pub(super) fn quantile_since(&self, before: &Self, name: &str, quantile: f64) -> Option<f64> {
         let earlier = before.buckets(name);
         let count_before = |bound: f64| {
@@ -131,14 +131,14 @@ mod tests {
     }
 
     #[test]
-    fn a_label_is_looked_for_in_the_samples_of_its_name_alone() {
+    fn label_is_looked_for_in_samples_of_its_name() {
         let metrics = Metrics::parse("a{l=\"1\"} 0\na{l=\"2\"} 1\nab{l=\"1\"} 1\n");
         assert!(metrics.is_any("a", "l=\"2\"") && !metrics.is_any("a", "l=\"1\""));
         assert!(!metrics.is_any("c", "l=\"1\""));
     }
 
     #[test]
-    fn a_mean_counts_only_what_came_since() {
+    fn mean_counts_only_later_samples() {
         let (before, after) =
             (Metrics::parse("h_sum 10\nh_count 1\n"), Metrics::parse("h_sum 16\nh_count 4\n"));
         assert_eq!(after.mean_since(&before, "h").map(|mean| format!("{mean:.1}")), Some("2.0".to_owned()));
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quantile_counts_only_what_came_since() {
+    fn quantile_counts_only_later_samples() {
         let text = |one: u32, two: u32, all: u32| {
             format!(
                 "h_bucket{{le=\"0.1\"}} {one}\nh_bucket{{le=\"0.2\"}} {two}\nh_bucket{{le=\"+Inf\"}} {all}\n"

@@ -1,9 +1,9 @@
-//! `cargo xtask bench`: what the server does per second, per processor second and per byte of memory, side by side
-//! with Kafka 4.3.1 in one run.
+//! `cargo xtask bench`: records per second, processor time and memory of the server, side by side with Kafka 4.3.1 in
+//! one run.
 //!
-//! Owns the options and the order of a run: install, measure, print, write JSON. How to run it and what each column
-//! means is in `docs/benchmarks.md`. A goal that is missed is printed and is no error: a run fails only if
-//! something could not be measured.
+//! Owns the options and the order of a run: install, measure, print, write JSON. `docs/benchmarks.md` says how to run
+//! it and what each column means. A missed goal is printed and is no error: a run fails only if something could not be
+//! measured.
 
 mod client;
 mod durability;
@@ -33,7 +33,7 @@ use goals::Goal;
 use level::Level;
 use machine::{Client, Machine, Programs};
 
-/// What Kafka's start script passes to the virtual machine, with a heap of 2 GB.
+/// Options that Kafka's start script passes to the virtual machine, with a heap of 2 GB.
 const KAFKA_JVM_OPTIONS: &[&str] = &[
     "-Xms2g",
     "-Xmx2g",
@@ -43,7 +43,7 @@ const KAFKA_JVM_OPTIONS: &[&str] = &[
     "-XX:+ExplicitGCInvokesConcurrent",
 ];
 
-/// Who asks where no virtual machine may be a part of the times.
+/// The client of measurements whose times no virtual machine may be part of.
 const PROBE: Client = Client::Ours("one blocking socket");
 
 /// Arguments of `cargo xtask bench`.
@@ -57,9 +57,9 @@ pub(crate) struct Options {
 enum What {
     /// The server and Kafka, interleaved, under Kafka's own performance tools; then their starts and idle memory
     Server(ServerOptions),
-    /// What an ack that survives a loss of power costs, side by side with Kafka
+    /// The cost of an ack that survives a loss of power, side by side with Kafka
     Durability(durability::Options),
-    /// One record at a time, acked after its sync, beside what the device itself takes
+    /// One record at a time, acked after its sync, beside the device's own time
     Latency(latency::Options),
     /// From an append to a mounted queue to a Kafka consumer that waits
     Mount(mount::Options),
@@ -95,7 +95,7 @@ struct ServerOptions {
     place: Place,
 }
 
-/// What all benchmarks of a server take.
+/// Arguments that all benchmarks of a server share.
 #[derive(Args)]
 struct Place {
     /// A server to measure instead of the one of this checkout, which is built first
@@ -109,17 +109,17 @@ struct Place {
     json: Option<PathBuf>,
 }
 
-/// Where and on what a section measures.
+/// Programs and directory of a section.
 struct Bench {
     toolbox: Toolbox,
     data: PathBuf,
     kinds: Vec<ServerKind>,
-    /// Another binary of ours than the one of this checkout.
+    /// A binary to measure instead of that of this checkout.
     binary: Option<PathBuf>,
 }
 
 impl Bench {
-    /// Fetches and builds what is needed, and looks at the machine before anything is started on it.
+    /// Fetches and builds all programs, and describes the machine before anything is started on it.
     fn prepare(place: &Place, kinds: Vec<ServerKind>, client: Client) -> anyhow::Result<(Self, Machine)> {
         let has_kafka = client == Client::KafkaTools || kinds.contains(&ServerKind::Kafka);
         let mut kits: BTreeSet<_> = has_kafka.then_some(Kit::Java).into_iter().collect();
@@ -137,7 +137,8 @@ impl Bench {
         Ok((Self { toolbox, data, kinds, binary: place.server.clone() }, machine))
     }
 
-    /// A server's empty directory, ready for its first start. Ours has its defaults: what an ack means is each topic's.
+    /// A server's empty directory, ready for its first start. Ours has its defaults: each topic has its own durability
+    /// level.
     fn launch(&self, kind: ServerKind) -> anyhow::Result<Launch<'_>> {
         let launch = Launch::prepare(kind, &self.toolbox, self.data.join(kind.name()))?;
         let launch = launch.with_jvm_options(KAFKA_JVM_OPTIONS);
@@ -147,12 +148,12 @@ impl Bench {
         })
     }
 
-    /// As [`launch`](Self::launch), with everything of ours at one level.
+    /// As [`launch`](Self::launch), with all topics of ours at one level.
     fn launch_at(&self, kind: ServerKind, level: Level) -> anyhow::Result<Launch<'_>> {
         Ok(self.launch(kind)?.with_own_settings([level.setting()]))
     }
 
-    /// Removes what a server left.
+    /// Removes a server's files.
     fn clear(&self, kind: ServerKind) -> anyhow::Result<()> {
         let dir = self.data.join(kind.name());
         fs::remove_dir_all(&dir).with_context(|| format!("could not clear {}", dir.display()))
@@ -164,12 +165,12 @@ fn kinds(only: Option<ServerKind>) -> Vec<ServerKind> {
     only.map_or_else(|| vec![ServerKind::Kafka, ServerKind::Riverrun], |only| vec![only])
 }
 
-/// How a round is told; what comes before the first is `before`.
+/// Name of a round; rounds before the first are named `before`.
 fn round_named(round: u32, before: &str) -> String {
     if round == 0 { before.to_owned() } else { format!("round {round}") }
 }
 
-/// Everything that a run found out, as it stands in the JSON file.
+/// Results of a run, as written to the JSON file.
 #[derive(Serialize)]
 struct Findings {
     machine: Machine,
@@ -183,7 +184,7 @@ impl Findings {
         Self { machine, throughput: Vec::new(), startup: Vec::new(), goals: Vec::new() }
     }
 
-    /// Compares what was found with the goals.
+    /// Compares the results with the goals.
     fn judge(&mut self) {
         self.goals = goals::of_throughput(&self.throughput);
         self.goals.extend(goals::of_startup(&self.startup));
@@ -212,7 +213,7 @@ fn run_server(options: &ServerOptions) -> anyhow::Result<()> {
     result
 }
 
-/// What was found before an error stays in `findings`: it took minutes.
+/// Results before an error stay in `findings`: they took minutes.
 fn measure(bench: &Bench, options: &ServerOptions, findings: &mut Findings) -> anyhow::Result<()> {
     if !options.startup {
         let section = throughput::Section {
@@ -244,7 +245,7 @@ fn print(findings: &Findings) {
 }
 
 impl Place {
-    /// Writes what was found, if that is wanted.
+    /// Writes the results, if a file was named.
     fn write_json(&self, findings: &impl Serialize) -> anyhow::Result<()> {
         self.json.as_deref().map_or(Ok(()), |file| write_json(file, findings))
     }
@@ -267,8 +268,8 @@ fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     }
 }
 
-/// The median over the rounds of ours by somebody else's; none if they were never measured in the same round. The machine's
-/// mood changes between rounds.
+/// The median over the rounds of ours by the other contender's; `None` if they were never measured in the same round.
+/// Rounds are paired because the machine's speed changes between them.
 fn ratio_by_round(
     ours: impl Iterator<Item = (u32, f64)>,
     others: impl Iterator<Item = (u32, f64)>,

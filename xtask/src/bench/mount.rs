@@ -1,10 +1,10 @@
-//! `cargo xtask bench mount`: from an append to a mounted queue to the record's arrival at a Kafka consumer that waits, and
-//! the other way, from a Kafka producer to a tailer that waits in a process.
+//! `cargo xtask bench mount`: from an append to a mounted queue to the record's arrival at a waiting Kafka consumer,
+//! and the other way, from a Kafka producer to a waiting tailer in a process.
 //!
 //! One thread of this process appends with pauses, so that the consumer waits each time; our own client polls over
-//! loopback. Both ends read the same clock: the time counts from before the append until the poll has returned. The other
-//! way our producer sends one record after another, and the time counts until it has the ack, and until a parked tailer
-//! has the record. Of the queues each way one is shown as it is published, the other as far as it is synced.
+//! loopback. Both ends read the same clock: the time counts from before the append until the poll has returned. The
+//! other way our producer sends one record after another, and the time counts until its ack, and until a parked tailer
+//! has the record. Each way has two queues: one is shown as published, the other only as far as it is synced.
 
 use std::path::Path;
 use std::sync::mpsc;
@@ -26,22 +26,22 @@ use super::machine::{Client, Machine};
 use super::{Bench, Place};
 use crate::clients::server::{Server, ServerKind};
 
-/// Above the table, with what the names in it promise.
+/// Title of the table, with the durability of its names.
 const TITLE: &str = "To and from mounted queues: published is level 4 page cache, synced level 3";
 
 /// Bytes of a record's value.
 const VALUE_BYTES: usize = 512;
 
-/// Records of each queue that do not count.
+/// Records of the warm-up of each queue.
 const WARMUP_RECORDS: u32 = 100;
 
-/// A record that has not come by then is lost.
+/// A record that has not arrived by then is lost.
 const ARRIVAL_LIMIT: Duration = Duration::from_secs(10);
 
-/// The name of each mount to which this process appends, and whether only the synced is shown.
+/// Name of each mount to which this process appends, and whether it shows only synced records.
 const MOUNTS: [(&str, bool); 2] = [("published", false), ("synced", true)];
 
-/// The same of the mounts to which a client produces.
+/// The same for the mounts to which a client produces.
 const PRODUCED: [(&str, bool); 2] = [("produced", false), ("produced-synced", true)];
 
 /// Arguments of `cargo xtask bench mount`.
@@ -57,7 +57,7 @@ pub(super) struct Options {
     place: Place,
 }
 
-/// Everything that a run found out, as it stands in the JSON file.
+/// Results of a run, as written to the JSON file.
 #[derive(Serialize)]
 struct Findings {
     machine: Machine,
@@ -115,8 +115,8 @@ fn tailer(dir: &Path, is_synced: bool) -> anyhow::Result<Tailer> {
     Ok(tailer)
 }
 
-/// Produces one record after another, each when the one before was acked and has arrived. Returns the times to the acks and
-/// those to the arrivals.
+/// Produces one record after another, each when the one before was acked and has arrived. Returns the times to the acks
+/// and to the arrivals.
 fn measure_produced(
     server: &Server,
     topic: &str,
@@ -138,13 +138,13 @@ fn measure_produced(
         let times = produce(server, topic, count, pause, &told);
         drop(told);
         let followed = tailing.join().ok().context("the tailing thread panicked")?;
-        // What kept the producer from sending keeps the tailer from getting.
+        // The producer's error comes first: a tailer without records fails as its consequence.
         let times = times?;
         followed.map(|()| times)
     })
 }
 
-/// Times from before a record is sent until it is acked, and until `arrivals` tells that it has come.
+/// Times from before a record is sent until it is acked, and until `arrivals` reports it.
 fn produce(
     server: &Server,
     topic: &str,
@@ -159,7 +159,7 @@ fn produce(
         let producer = Producer::new(options).await?;
         let (mut to_ack, mut to_arrival) = (Latencies::new(), Latencies::new());
         for number in 0..count {
-            // By then the tailer sleeps, and nothing else is under way in this thread.
+            // After the pause the tailer sleeps, and this thread has no other work under way.
             std::thread::sleep(pause);
             let begun = Instant::now();
             producer.send(ProducerRecord::new(topic, vec![0; VALUE_BYTES])).await?.await?;
@@ -175,7 +175,7 @@ fn produce(
     })
 }
 
-/// Lets one record after another be appended, each when the one before has arrived.
+/// Appends one record after another, each when the one before has arrived.
 fn measure(
     server: &Server,
     topic: &str,
@@ -190,7 +190,7 @@ fn measure(
     std::thread::scope(|scope| {
         let appending = scope.spawn(move || -> anyhow::Result<()> {
             while asked.recv().is_ok() {
-                // By then the consumer's request waits in the server.
+                // After the pause the consumer's request waits in the server.
                 std::thread::sleep(pause);
                 let begun = Instant::now();
                 appender.append(&[0; VALUE_BYTES])?;
@@ -215,7 +215,7 @@ fn measure(
     })
 }
 
-/// When each of `count` records arrived, of which each is asked for before it is polled for.
+/// Arrival times of `count` records. Each is requested from the appender before it is polled for.
 async fn consume(
     server: &Server,
     topic: &str,

@@ -1,7 +1,7 @@
-//! A client of one blocking socket, for what has to be timed to the millisecond: topics, and single records.
+//! A client of one blocking socket, for operations that are timed to the millisecond: on topics, and on single records.
 //!
-//! Not a client for anything else: it knows one node, waits for each answer, and leaves trying again to
-//! [`until_answered`]. Versions are fixed to ones that both servers know and that name topics by name.
+//! Not a client for anything else: it knows one node, waits for each answer, and leaves retries to [`until_answered`].
+//! Versions are fixed to ones that both servers know and that name topics by name.
 
 use std::fmt;
 use std::ops::Range;
@@ -24,7 +24,7 @@ use super::client::RECORD_BYTES;
 use crate::clients::server::{Patience, Server};
 use crate::wire::{Conn, Dial, batch};
 
-/// The oldest: newer ones want to know the client's name.
+/// The oldest: newer ones require the client's name.
 const API_VERSIONS_VERSION: i16 = 0;
 const CREATE_TOPICS_VERSION: i16 = 7;
 const CREATE_PARTITIONS_VERSION: i16 = 3;
@@ -33,20 +33,20 @@ const ALTER_CONFIGS_VERSION: i16 = 1;
 const DESCRIBE_CONFIGS_VERSION: i16 = 4;
 const PRODUCE_VERSION: i16 = 12;
 
-/// Of `IncrementalAlterConfigs`.
+/// Codes of `IncrementalAlterConfigs`.
 const RESOURCE_TOPIC: i8 = 2;
 const OPERATION_SET: i8 = 0;
 
-/// How long a server may take for a request, as the requests say it.
+/// Timeout field of requests.
 const TIMEOUT_MS: i32 = 60_000;
 
-/// A server that creates thousands of partitions takes its time for one answer.
+/// Longest wait for an answer: a server takes its time to create thousands of partitions.
 const ANSWER_LIMIT: Duration = Duration::from_mins(5);
 
-/// Whatever is tried again and again has to succeed within this.
+/// Longest time for an operation to succeed by retries.
 const PATIENCE: Duration = Duration::from_mins(10);
 
-/// Between two tries: short, because it is part of the times measured.
+/// Time between two tries: short, because it is part of the times measured.
 const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A topic to create.
@@ -77,14 +77,14 @@ impl Probe {
         Ok(Self { conn: Conn::open(dial)? })
     }
 
-    /// Asks for what the server knows, which touches no disk.
+    /// Sends a request that touches no disk.
     pub(crate) fn greet(&mut self) -> anyhow::Result<()> {
         let mut buffer = Vec::new();
         let response = self.conn.call(&ApiVersionsRequest::default(), API_VERSIONS_VERSION, &mut buffer)?;
         all_fine("greet", [("", ErrorCode(response.error_code))].into_iter())
     }
 
-    /// Creates topics in one request. One that exists already is as good: the answer to an earlier try was lost.
+    /// Creates topics in one request. A topic that exists already is no error: the answer to an earlier try was lost.
     pub(super) fn create(&mut self, topics: &[Topic]) -> anyhow::Result<()> {
         self.create_with(topics, &[])
     }
@@ -110,7 +110,7 @@ impl Probe {
         all_fine("create", answers.filter(|(_, code)| *code != ErrorCode::TOPIC_ALREADY_EXISTS))
     }
 
-    /// Grows a topic to so many partitions. One that has them already is as good.
+    /// Grows a topic to its number of partitions. A topic that has them already is no error.
     pub(super) fn grow(&mut self, topic: &Topic) -> anyhow::Result<()> {
         let name = topic.name.as_str().into();
         let growth = CreatePartitionsTopic { name, count: topic.partitions, assignments: None };
@@ -193,12 +193,12 @@ impl Probe {
     }
 }
 
-/// A batch of one record with a value of so many bytes, made now.
+/// A batch of one record, with a value of this many bytes and the present time.
 pub(super) fn batch_of(value_bytes: usize) -> anyhow::Result<Vec<u8>> {
     batch(Compression::None, &[&vec![b'r'; value_bytes]])
 }
 
-/// An answer that is an error.
+/// An answer with an error code.
 #[derive(Debug)]
 struct Refused {
     what: &'static str,
@@ -215,14 +215,14 @@ impl fmt::Display for Refused {
 impl std::error::Error for Refused {}
 
 impl Refused {
-    /// Whether another try would be answered the same. Kafka's answer while its own node is not yet registered is
-    /// one that clients take for final.
+    /// Whether another try would get the same answer. While its own node is not registered yet, Kafka returns an error
+    /// that clients regard as final.
     fn is_final(&self) -> bool {
         !self.code.is_retriable() && self.code != ErrorCode::INVALID_REPLICATION_FACTOR
     }
 }
 
-/// Fails with the first answer that is an error.
+/// Fails with the first error code.
 fn all_fine<'a>(
     what: &'static str,
     mut answers: impl Iterator<Item = (&'a str, ErrorCode)>,
@@ -233,9 +233,8 @@ fn all_fine<'a>(
     }
 }
 
-/// Does something with a fresh connection, again and again until it works: while a server starts, connections are
-/// refused, then partitions have no leader yet. Fails if the server ends, its answer is final, or patience is at its
-/// end.
+/// Repeats an operation with fresh connections until it succeeds: while a server starts, connections are refused, then
+/// partitions have no leader. Fails if the server ends, its answer is final, or [`PATIENCE`] is over.
 pub(super) fn until_answered(
     server: &mut Server,
     mut attempt: impl FnMut(&mut Probe) -> anyhow::Result<()>,
@@ -250,14 +249,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_with_an_error_is_named_by_topic_and_code() {
+    fn error_is_named_by_topic_and_code() {
         let answers = [("a", ErrorCode::NONE), ("b", ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)];
         let error = all_fine("produce", answers.into_iter()).unwrap_err().to_string();
         assert!(error.contains("produce b") && error.contains("UNKNOWN_TOPIC_OR_PARTITION"), "{error}");
     }
 
     #[test]
-    fn an_answer_that_will_not_change_is_final() {
+    fn answer_that_will_not_change_is_final() {
         let of = |code| Refused { what: "create", topic: String::new(), code };
         assert!(of(ErrorCode::POLICY_VIOLATION).is_final());
         assert!(!of(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION).is_final());
@@ -265,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn the_record_that_is_sent_is_a_sound_batch_of_one() {
+    fn sent_batch_is_sound_and_has_one_record() {
         let bytes = batch_of(512).unwrap();
         let (batch, rest) = riverrun_records::UnverifiedBatch::split_first(&bytes).unwrap();
         assert!(rest.is_empty());

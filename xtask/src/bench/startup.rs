@@ -1,8 +1,8 @@
-//! The start-up section: how long a server takes until it answers, and what it holds when nobody asks.
+//! The start-up section: how long a server takes to answer, and its memory when it is idle.
 //!
-//! Owns the life that is measured: first on an empty directory, then with thousands of partitions, empty and with a
-//! record in each, after a clean stop and after a kill. Every start is timed from just before the process is
-//! made to the answer that its first record is appended; the probe is a socket of ours, no virtual machine.
+//! Owns the sequence of starts: first on an empty directory, then with thousands of partitions, empty and with a record
+//! in each, after a clean stop and after a kill. Every start is timed from just before the process is made to the
+//! answer that its first record is appended. The probe is a socket of ours, no virtual machine.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -18,10 +18,10 @@ use super::probe::{Probe, Target, Topic, until_answered};
 use super::{Bench, median};
 use crate::clients::server::{Launch, Server, ServerKind};
 
-/// After which a server that was asked nothing counts as idle.
+/// Time without requests after which a server counts as idle.
 const IDLE_SETTLE: Duration = Duration::from_secs(3);
 
-/// Topics or partitions in one request: far below the limits, of which Kafka has one of 10,000 changes.
+/// Topics or partitions in one request, far below Kafka's limit of 10,000 changes.
 const PARTITIONS_PER_REQUEST: i32 = 1000;
 
 const START_LIMIT_MS: f64 = 100.0;
@@ -30,7 +30,7 @@ const CREATE_LIMIT_S: f64 = 10.0;
 const PARTITIONS_MEMORY_LIMIT_MB: f64 = 150.0;
 const RESTART_LIMIT_S: f64 = 2.0;
 
-/// What a figure counts.
+/// Unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) enum Unit {
     #[serde(rename = "ms")]
@@ -51,7 +51,7 @@ impl Unit {
         }
     }
 
-    /// As many digits as mean something.
+    /// The value with its meaningful digits.
     pub(super) fn digits(self, value: f64) -> String {
         match self {
             Self::Milliseconds | Self::Megabytes => format!("{value:.1}"),
@@ -60,7 +60,7 @@ impl Unit {
     }
 }
 
-/// One measured value. The goal of each is to stay below `limit`.
+/// One measured value. Its goal is to stay below `limit`.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Figure {
     pub(super) server: &'static str,
@@ -71,7 +71,7 @@ pub(super) struct Figure {
     pub(super) limit: f64,
 }
 
-/// How the partitions are spread over topics.
+/// Distribution of the partitions over topics.
 #[derive(Clone, Copy)]
 enum Layout {
     OneTopic,
@@ -86,7 +86,7 @@ impl Layout {
         }
     }
 
-    /// What to ask for, in the pieces of one request each.
+    /// The creations, one for each request.
     fn creations(self, partitions: i32) -> Vec<Creation> {
         let of = |range: Range<i32>| match self {
             Self::OneTopic => {
@@ -101,7 +101,7 @@ impl Layout {
         pieces(partitions).into_iter().map(of).collect()
     }
 
-    /// All the partitions, in the pieces of one request each.
+    /// All the partitions, in pieces of one request each.
     fn targets(self, partitions: i32) -> Vec<Vec<Target>> {
         let of = |range: Range<i32>| match self {
             Self::OneTopic => vec![Target { topic: WIDE.to_owned(), partitions: range }],
@@ -121,10 +121,10 @@ impl Layout {
     }
 }
 
-/// One request that makes partitions.
+/// One request that creates partitions.
 enum Creation {
     Topics(Vec<Topic>),
-    /// Of a topic that has fewer partitions, to as many as named.
+    /// Grows an existing topic to this number of partitions.
     Growth(Topic),
 }
 
@@ -151,15 +151,14 @@ fn pieces(partitions: i32) -> Vec<Range<i32>> {
     starts.map(|start| start..partitions.min(start + PARTITIONS_PER_REQUEST)).collect()
 }
 
-/// What is measured.
+/// Parameters of the section.
 pub(super) struct Section {
     pub(super) level: Level,
     pub(super) rounds: u32,
     pub(super) partitions: i32,
 }
 
-/// Measures every server in turn into `figures`; what takes milliseconds is measured `rounds` times and the median
-/// taken.
+/// Measures every server in turn into `figures`. Figures in milliseconds are medians of `rounds` measurements.
 pub(super) fn measure(bench: &Bench, section: &Section, figures: &mut Vec<Figure>) -> anyhow::Result<()> {
     let Section { level, rounds, partitions } = *section;
     for kind in &bench.kinds {
@@ -219,8 +218,8 @@ impl Life<'_> {
         self.restarts(&launch, server, &name, &last, &layout.targets(partitions))?.stop()
     }
 
-    /// Memory and both kinds of restart, after writing what `fill` says; before the kill it is written once more,
-    /// so that there is something to recover.
+    /// Memory and both kinds of restart, after writing to the targets of `fill`; they are written to once more before
+    /// the kill, so that there is something to recover.
     fn restarts(
         &mut self,
         launch: &Launch<'_>,
@@ -256,7 +255,7 @@ fn first_record(probe: &mut Probe) -> anyhow::Result<()> {
     probe.produce(&[Target { topic: "first".to_owned(), partitions: 0..1 }])
 }
 
-/// Starts a server and measures how long it takes until `first` works.
+/// Starts a server and measures the time until `first` succeeds.
 fn started(
     launch: &Launch<'_>,
     first: impl FnMut(&mut Probe) -> anyhow::Result<()>,
@@ -297,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_servers_stand_side_by_side_and_an_absent_one_is_a_dash() {
+    fn servers_stand_side_by_side_and_an_absent_one_is_a_dash() {
         let figure = |server: ServerKind, what: &str, value| Figure {
             server: server.name(),
             durability: Level::PageCache.beside(server),

@@ -1,8 +1,8 @@
 //! The throughput section: both servers up, Kafka's tools in turn on each.
 //!
-//! Owns the interleaving: within a round the servers take turns on every number of partitions, so that whatever
-//! else the machine does falls on both. Each turn has a topic of its own, deleted after it, and begins with nothing
-//! left to be written to the disk.
+//! Owns the interleaving: within a round the servers take turns on every number of partitions, so that other work of
+//! the machine falls on both. Each turn has a topic of its own, deleted after it, and begins when everything earlier is
+//! written to the disk.
 
 use std::fs::File;
 use std::path::Path;
@@ -23,11 +23,11 @@ use crate::clients::server::{Server, ServerKind};
 /// Numbers of partitions that are measured.
 pub(super) const PARTITIONS: [i32; 2] = [1, 7];
 
-/// The turn before the first round has one of this many records: enough for Kafka's virtual machine to compile what
-/// matters.
+/// The turn before the first round has one of this many records: enough for Kafka's virtual machine to compile the code
+/// that matters.
 const WARMUP_DIVISOR: u64 = 2;
 
-/// Which way the records go, as the server sees it.
+/// Direction of the records, as the server sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Direction {
@@ -73,17 +73,17 @@ impl Run {
     }
 }
 
-/// A server that is up for the whole section.
+/// A server that runs for the whole section.
 struct Side {
     kind: ServerKind,
     server: Server,
 }
 
-/// What is measured.
+/// Parameters of the section.
 pub(super) struct Section {
     pub(super) level: Level,
     pub(super) rounds: u32,
-    /// Of each client run.
+    /// Records of each client run.
     pub(super) records: u64,
 }
 
@@ -130,7 +130,7 @@ impl Turn<'_> {
             Topic { name: format!("bench-{}-{}", self.round, self.partitions), partitions: self.partitions };
         until_answered(&mut side.server, |probe| {
             probe.create(std::slice::from_ref(&topic))?;
-            // The clients should not meet partitions that have no leader yet; the records of this do no harm.
+            // The clients must not meet partitions without a leader; the records that this produces do no harm.
             probe.produce(&[Target { topic: topic.name.clone(), partitions: 0..topic.partitions }])
         })?;
         let incoming = self.run(side, &topic, Direction::In, records)?;
@@ -183,7 +183,7 @@ impl Turn<'_> {
     }
 }
 
-/// Waits until the system has written what earlier turns left in the page cache, so that no turn pays for another.
+/// Waits until the system has written the page cache of earlier turns, so that no turn pays for another.
 pub(super) fn write_back(data: &Path) -> anyhow::Result<()> {
     let directory = File::open(data).with_context(|| format!("{} cannot be opened", data.display()))?;
     Ok(rustix::fs::syncfs(&directory)?)

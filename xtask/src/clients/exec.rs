@@ -1,7 +1,7 @@
 //! Running other programs: with a deadline, with their output kept, and without ever blocking on a full pipe.
 //!
-//! Guarantees that a program that does not end in time is killed and named, together with what it had printed.
-//! Children stay in our process group, so that Ctrl-C reaches them too.
+//! Guarantees that a program that does not end in time is killed and named, together with its output. Children stay in
+//! our process group, so that Ctrl-C reaches them too.
 
 use std::io::{Read, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
-/// How often a running child is looked at.
+/// Interval of looks at a running child.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// What a program left behind.
+/// Exit status and output of a program.
 pub(crate) struct Finished {
     pub(crate) status: ExitStatus,
     pub(crate) stdout: String,
@@ -44,7 +44,7 @@ pub(crate) fn run_watched(
     let mut child = piped.spawn().with_context(|| format!("could not start {line}"))?;
     let stdin = child.stdin.take();
     let input = input.to_vec();
-    // A program that ends before it has read its input breaks the pipe: its exit code tells more than we could.
+    // A program that ends before it has read its input breaks the pipe: its exit code is the better error.
     let feeder = thread::spawn(move || stdin.map(|mut stdin| stdin.write_all(&input)));
     let stdout = collect(child.stdout.take());
     let stderr = collect(child.stderr.take());
@@ -99,7 +99,7 @@ fn collect(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
     thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(mut pipe) = pipe {
-            // What was read before an error is still what the program printed.
+            // Bytes read before an error are output all the same.
             drop(pipe.read_to_end(&mut bytes));
         }
         bytes

@@ -1,8 +1,8 @@
-//! Installing what the suites need, each thing from its own registry with that registry's ordinary client.
+//! Installing the programs of the suites, each from its own registry with that registry's ordinary client.
 //!
-//! Everything lands in `target/clients` and is kept: a stamp beside it holds the inputs (versions, sources) it
-//! was made from, so that a second run installs nothing. A registry that cannot be reached fails the run by
-//! name; nothing is skipped.
+//! Everything is kept in `target/clients`: a stamp beside each install holds the inputs (versions, sources) it was made
+//! from, so that a second run installs nothing. A registry that cannot be reached fails the run by name; nothing is
+//! skipped.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -16,7 +16,7 @@ use anyhow::{Context, anyhow, bail};
 
 use super::exec;
 
-/// An install that takes longer is taken for a registry that does not answer.
+/// Time after which a registry is taken not to answer.
 const INSTALL_LIMIT: Duration = Duration::from_mins(8);
 
 /// Debian's browser.
@@ -25,9 +25,9 @@ pub(crate) const BROWSER: &str = "chromium";
 /// How the server is compiled: a profile of `Cargo.toml`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Profile {
-    /// Built sooner: for what asks whether the server does right.
+    /// Built sooner: for checks of correctness.
     Release,
-    /// As it is shipped: for whatever is measured.
+    /// As shipped: for measurements.
     Dist,
 }
 
@@ -39,7 +39,7 @@ impl Profile {
         }
     }
 
-    /// A clean build of the server on two slow cores.
+    /// Longest clean build of the server, on two slow cores.
     fn build_limit(self) -> Duration {
         match self {
             Self::Release => Duration::from_mins(15),
@@ -63,7 +63,7 @@ pub(crate) enum Kit {
     Node,
     /// `kcat` on the path.
     Kcat,
-    /// A browser, and a directory with what drives it and our program for that.
+    /// A browser, and a directory with its driver and our program for it.
     Browser,
     /// `mkfs.ext4` on the path.
     Ext4,
@@ -73,7 +73,7 @@ pub(crate) enum Kit {
     Strace,
 }
 
-/// Where things are: the checkout, and what was installed. Says in which profile the server is built.
+/// Paths of the checkout and of all installed programs, and the profile of the server.
 pub(crate) struct Toolbox {
     checkout: PathBuf,
     cache: PathBuf,
@@ -131,7 +131,7 @@ impl Toolbox {
         self.cache.join("node/main.js")
     }
 
-    /// The program that clicks through a page, beside its modules.
+    /// The program that operates a page, beside its modules.
     pub(crate) fn browser_program(&self) -> PathBuf {
         self.cache.join("browser/main.js")
     }
@@ -266,7 +266,7 @@ impl Toolbox {
     }
 }
 
-/// Installs a package of Debian's unless its program is there, whoever installed it.
+/// Installs a package of Debian unless its program exists already.
 fn install_from_debian(package: &str, program: &str, version_flag: &str) -> anyhow::Result<()> {
     if Command::new(program).arg(version_flag).output().is_ok_and(|output| output.status.success()) {
         return Ok(());
@@ -281,8 +281,8 @@ fn install_from_debian(package: &str, program: &str, version_flag: &str) -> anyh
     Ok(())
 }
 
-/// Makes `dir` with `make` unless it was made from the same `inputs` before. The stamp is written last, so a
-/// run that is interrupted starts over.
+/// Makes `dir` with `make` unless it was made from the same `inputs` before. The stamp is written last, so that an
+/// interrupted run starts over.
 fn once(dir: &Path, inputs: &str, make: impl FnOnce(&Path) -> anyhow::Result<()>) -> anyhow::Result<()> {
     let stamp = dir.with_extension("stamp");
     if fs::read_to_string(&stamp).is_ok_and(|made_from| made_from == inputs) {
@@ -329,7 +329,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_install_is_repeated_only_when_its_inputs_change_or_it_failed() {
+    fn install_is_repeated_only_after_a_change_or_a_failure() {
         let parent = std::env::temp_dir().join(format!("xtask-once-{}", std::process::id()));
         let (dir, mut made) = (parent.join("kit"), 0);
         for inputs in ["1", "1", "2"] {

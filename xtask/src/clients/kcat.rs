@@ -106,7 +106,7 @@ fn idempotence(bench: &Bench<'_>) -> anyhow::Result<()> {
     same("records", &consume(bench, &topic, &[])?, &sorted_lines(&input))
 }
 
-/// A group reads everything, commits, and a second run of it reads only what is new.
+/// A group reads everything and commits; its second run reads only new records.
 fn group(bench: &Bench<'_>) -> anyhow::Result<()> {
     group_with(bench, "kcat-group", &[])
 }
@@ -129,7 +129,7 @@ fn group_with(bench: &Bench<'_>, name: &str, more: &[&str]) -> anyhow::Result<()
     same("the second run", &read()?, &vec!["late:one".to_owned()])
 }
 
-/// A member that is killed says no goodbye: when its session has run out, the next one gets its partitions.
+/// A killed member does not leave: when its session has expired, the next member gets its partitions.
 fn group_takeover(bench: &Bench<'_>) -> anyhow::Result<()> {
     let (topic, group) = (bench.name("kcat-takeover"), bench.name("kcat-takeover"));
     produce(bench, &topic, "before:1\n", &[])?;
@@ -145,7 +145,7 @@ fn group_takeover(bench: &Bench<'_>) -> anyhow::Result<()> {
     read?;
     same("what the first member read", &first.as_str(), &"before:1\n")?;
     produce(bench, &topic, "after:2\n", &[])?;
-    // kcat commits when it leaves: what the first had read may come again.
+    // kcat commits when it leaves, so the records of the first member may come again.
     let next = succeed(kcat(bench, &member).args(["-e", &topic]))?.stdout;
     same("the last that the next member read", &next.lines().last(), &Some("after:2"))
 }
@@ -161,7 +161,7 @@ fn timestamp_query(bench: &Bench<'_>) -> anyhow::Result<()> {
     same("the earliest", &query("-2")?, &format!("{topic} [0] offset 0"))?;
     same("the latest", &query("-1")?, &format!("{topic} [0] offset 10"))?;
     same("everything is younger than 1 ms", &query("1")?, &format!("{topic} [0] offset 0"))?;
-    // Nothing is that young: the answer is the end, which librdkafka spells -1.
+    // No record is that young: the answer is the end, which librdkafka spells -1.
     same("nothing is as young as the year 2100", &query("4102444800000")?, &format!("{topic} [0] offset -1"))
 }
 

@@ -1,8 +1,7 @@
 //! `cargo xtask clients`: real Kafka clients against our server, and the same cases against Kafka itself.
 //!
-//! Owns the list of suites and the order of a run: install, start a server on fresh data, run the suites, stop
-//! the server, say what failed. What is covered, and where Riverrun differs from Kafka, is written down in
-//! `docs/clients.md`.
+//! Owns the list of suites and the order of a run: install, start a server on fresh data, run the suites, stop the
+//! server, report failures. `docs/clients.md` lists what is covered, and where Riverrun differs from Kafka.
 
 pub(crate) mod exec;
 pub(crate) mod install;
@@ -52,7 +51,7 @@ pub(crate) struct Options {
     keep: bool,
 }
 
-/// What runs a suite's cases.
+/// The runner of a suite's cases.
 #[derive(Clone, Copy)]
 enum Runner {
     /// A program that reports its own cases.
@@ -63,7 +62,7 @@ enum Runner {
 
 struct Suite {
     name: &'static str,
-    /// What it needs beside xtask itself.
+    /// The program that it needs, beside xtask itself.
     kit: Option<Kit>,
     runner: Runner,
 }
@@ -79,7 +78,7 @@ const SUITES: &[Suite] = &[
     Suite { name: "node", kit: Some(Kit::Node), runner: Runner::Program(node_program) },
 ];
 
-/// A suite that will run, and which of its cases: none named means all.
+/// A suite to run, and its cases; none named means all.
 struct Selected {
     suite: &'static Suite,
     cases: Vec<String>,
@@ -99,7 +98,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     finish(options, &server, &report, begun)
 }
 
-/// Suites side by side: most of a suite's time is spent waiting for a group to settle or a process to start.
+/// Runs suites side by side: most of their time goes into waiting for groups to become stable and processes to start.
 fn run_in_lanes(selected: &[Selected], toolbox: &Toolbox, server: &Server, report: &Report) {
     let next = AtomicUsize::new(0);
     let lane = || {
@@ -153,7 +152,7 @@ fn finish(options: &Options, server: &Server, report: &Report, begun: Instant) -
     Ok(())
 }
 
-/// Suites in the order of [`SUITES`], whatever the order in which they were named.
+/// Suites in the order of [`SUITES`], in whatever order they were named.
 fn select(only: &[String]) -> anyhow::Result<Vec<Selected>> {
     only.iter().try_for_each(|name| known(name))?;
     let of_suite = |suite: &'static Suite| {
@@ -166,8 +165,7 @@ fn select(only: &[String]) -> anyhow::Result<Vec<Selected>> {
     Ok(SUITES.iter().filter_map(of_suite).collect())
 }
 
-/// A name has to be a suite's or `suite/case`. The cases of a program are known to the program alone: it fails
-/// those that it does not have.
+/// Checks that a name is a suite's or `suite/case`. Only a program knows its own cases: it fails unknown ones.
 fn known(name: &str) -> anyhow::Result<()> {
     let (suite_name, case) = name.split_once('/').map_or((name, None), |(suite, case)| (suite, Some(case)));
     let Some(suite) = SUITES.iter().find(|suite| suite.name == suite_name) else {

@@ -1,9 +1,9 @@
 //! Client programs: one process runs all cases of its suite and reports each on its standard output.
 //!
-//! A program is started as `PROGRAM BOOTSTRAP SERVER [CASE...]` (`SERVER` is `riverrun` or `kafka`; no case
-//! means all). It first prints one `@plan CASE` per case that it will run, then around each one `@begin CASE`
-//! and `@pass CASE` or `@fail CASE`; every other line is output of the case that runs. A planned case without a
-//! verdict has failed, so that a program that dies early cannot pass.
+//! A program is started as `PROGRAM BOOTSTRAP SERVER [CASE...]` (`SERVER` is `riverrun` or `kafka`; no case means all).
+//! It first prints one `@plan CASE` per case that it will run, then around each one `@begin CASE` and `@pass CASE` or
+//! `@fail CASE`; every other line is output of the running case. A planned case without a verdict has failed, so that a
+//! program that dies early cannot pass.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read};
@@ -16,13 +16,13 @@ use anyhow::Context;
 
 use super::report::{CaseResult, Report};
 
-/// The programs limit their own cases to less than this; it catches one that hangs as a whole.
+/// Longest silence of a program: above its own limit for a case, it catches one that hangs as a whole.
 const SILENCE_MAX: Duration = Duration::from_secs(150);
 
 /// Lines of output kept for a case.
 const KEPT_LINES_MAX: usize = 400;
 
-/// Lines that may wait between a program and us.
+/// Lines that may wait between a program and xtask.
 const LINES_QUEUE_MAX: usize = 1024;
 
 /// Runs one program and adds its cases to the report; a program that cannot be started is a failed case.
@@ -32,7 +32,7 @@ pub(super) fn run(suite: &str, command: &mut Command, report: &Report) {
     follower.end(&ending);
 }
 
-/// Feeds the program's lines to `follower` and returns how it ended.
+/// Feeds the program's lines to `follower` and returns the way it ended.
 fn follow(command: &mut Command, follower: &mut Follower<'_>) -> anyhow::Result<String> {
     let piped = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = piped.spawn().with_context(|| format!("could not start {command:?}"))?;
@@ -118,7 +118,7 @@ impl<'a> Follower<'a> {
         self.add(case, self.begun.elapsed(), failed.then_some(output));
     }
 
-    /// After the program's last line: whatever has no verdict has failed.
+    /// After the program's last line: fails every case without a verdict.
     fn end(mut self, ending: &str) {
         let output = self.take_kept();
         if self.planned == 0 {

@@ -1,21 +1,21 @@
-//! What the cases came to: one line per case as it ends, the output of those that failed, and a summary.
+//! Results of the cases: one line per case as it ends, the output of failed ones, and a summary.
 
 use std::fmt::Write as _;
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// A failed case shows at most this many of its last lines of output.
+/// Most lines of output, from the end, that a failed case shows.
 const OUTPUT_LINES_MAX: usize = 120;
 
-/// And of a line at most this many characters.
+/// Most characters of such a line.
 const LINE_CHARS_MAX: usize = 1000;
 
-/// One case, ended.
+/// One ended case.
 pub(super) struct CaseResult {
     /// `suite/case`.
     pub(super) name: String,
     pub(super) elapsed: Duration,
-    /// `None` if it passed, else what the client printed and why it failed.
+    /// `None` if it passed, else the client's output and the reason.
     pub(super) failure: Option<String>,
 }
 

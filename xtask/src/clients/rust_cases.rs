@@ -1,5 +1,5 @@
-//! Cases written in Rust around a command-line client, and what they share: names nobody else uses, commands
-//! with a deadline, and checks that show what was printed.
+//! Cases written in Rust around a command-line client, and their shared parts: unique names, commands with a deadline,
+//! and checks that show the output.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,7 +12,7 @@ use super::install::Toolbox;
 use super::report::{CaseResult, Report};
 use super::server::Server;
 
-/// One run of a command-line client.
+/// Time limit of one run of a command-line client.
 const COMMAND_LIMIT: Duration = Duration::from_mins(1);
 
 /// A named case.
@@ -22,9 +22,9 @@ pub(super) struct Case {
     pub(super) run: fn(&Bench<'_>) -> anyhow::Result<()>,
 }
 
-/// What a case works with.
+/// Environment of a case.
 ///
-/// Invariants: no two names that it gave out are the same, in this run or another.
+/// Invariants: all names that it gave out are different, in this run and others.
 pub(super) struct Bench<'a> {
     toolbox: &'a Toolbox,
     server: &'a Server,
@@ -48,7 +48,7 @@ impl<'a> Bench<'a> {
         self.server.bootstrap()
     }
 
-    /// One of Kafka's own tools by class, not yet given its arguments.
+    /// One of Kafka's own tools by class, without arguments yet.
     pub(super) fn tool(&self, class: &str) -> Command {
         let mut command = self.toolbox.java("256m");
         // A tool lives for a second: the optimising compiler would only compete with it for the processor.
@@ -74,7 +74,7 @@ pub(super) fn succeed_with(command: &mut Command, input: &str) -> anyhow::Result
     exec::run_ok(command, input.as_bytes(), COMMAND_LIMIT)
 }
 
-/// Runs a client that is expected to refuse, by its exit code, and to say `expected` somewhere.
+/// Runs a client that is expected to fail, by its exit code, and to print `expected`.
 pub(super) fn refuse(command: &mut Command, expected: &str) -> anyhow::Result<()> {
     let finished = exec::run(command, b"", COMMAND_LIMIT)?;
     if finished.status.success() {

@@ -1,7 +1,7 @@
-//! The server under test: ours, or Kafka 4.3.1 to see what Kafka answers. Fresh data, free ports, loopback.
+//! The server under test: ours, or Kafka 4.3.1 as the reference. Fresh data, free ports, loopback.
 //!
-//! A [`Launch`] is what a server is started from, as often as wanted on the same data; a [`Server`] is one that
-//! runs. Guarantees that the process is gone when the value is dropped.
+//! A [`Launch`] starts a server, any number of times on the same data; a [`Server`] is a running one. Guarantees that
+//! the process has ended when the value is dropped.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -26,13 +26,13 @@ use super::install::Toolbox;
 /// Kafka takes several seconds to start on a busy machine.
 const START_LIMIT: Duration = Duration::from_mins(2);
 
-/// A clean stop, with thousands of partitions too.
+/// Longest clean stop, also with thousands of partitions.
 const STOP_LIMIT: Duration = Duration::from_mins(2);
 
 /// Lines of the server's log that a failure shows.
 const LOG_TAIL_LINES: usize = 60;
 
-/// What the server prints, in its directory.
+/// File of the server's output, in its directory.
 const LOG_FILE: &str = "server.log";
 
 /// Kafka's configuration, in its directory.
@@ -44,7 +44,7 @@ const KAFKA_CLUSTER_ID: &str = "cml2ZXJydW4tY2xpZW50cw";
 /// Settings that both servers get: the first member of a group need not wait three seconds for others.
 const COMMON_SETTINGS: &[&str] = &["group.initial.rebalance.delay.ms=0"];
 
-/// Which server the clients talk to.
+/// The server that the clients talk to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ServerKind {
     /// The server of this checkout
@@ -54,7 +54,7 @@ pub(crate) enum ServerKind {
 }
 
 impl ServerKind {
-    /// The name that client programs are told.
+    /// Its name, as passed to client programs.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Riverrun => "riverrun",
@@ -63,34 +63,34 @@ impl ServerKind {
     }
 }
 
-/// What a server is started from.
+/// Everything that is needed to start a server.
 ///
-/// Invariants: `dir` holds what the kind needs before its first start; the ports stay the same over restarts,
-/// because Kafka's are part of its properties.
+/// Invariants: `dir` holds what the kind needs before its first start; the ports stay the same over restarts, because
+/// Kafka's are part of its properties.
 #[derive(Clone)]
 pub(crate) struct Launch<'a> {
     kind: ServerKind,
     toolbox: &'a Toolbox,
     dir: PathBuf,
     port: u16,
-    /// The admin port of ours, the controller's port of Kafka.
+    /// Our server's admin port, or the controller's port of Kafka.
     other_port: u16,
-    /// `name=value` settings that only ours gets.
+    /// `name=value` settings for our server only.
     own_settings: Vec<String>,
     /// Options of Kafka's virtual machine; a later one overrides an earlier one.
     jvm_options: &'a [&'a str],
-    /// Another directory for the data of ours than the one beside its log.
+    /// Directory of our server's data, if not beside its log.
     data: Option<PathBuf>,
-    /// Another binary of ours than the one that was built.
+    /// Our server's binary, if not the one that was built.
     binary: Option<PathBuf>,
-    /// Whoever reads what ours prints has gone.
+    /// Whether the reader of our server's output has gone.
     unread: bool,
-    /// A program with its arguments that runs ours, such as a tracer; the server has to stay our child.
+    /// A program with its arguments that runs our server, such as a tracer; the server has to stay our child.
     wrapper: Vec<OsString>,
 }
 
 impl<'a> Launch<'a> {
-    /// Empties `dir` and puts there what the server needs before its first start.
+    /// Empties `dir` and puts there the files that the server needs before its first start.
     pub(crate) fn prepare(kind: ServerKind, toolbox: &'a Toolbox, dir: PathBuf) -> anyhow::Result<Self> {
         if dir.exists() {
             fs::remove_dir_all(&dir).with_context(|| format!("could not clear {}", dir.display()))?;
@@ -115,13 +115,13 @@ impl<'a> Launch<'a> {
         })
     }
 
-    /// With options for Kafka's virtual machine.
+    /// Sets options for Kafka's virtual machine.
     pub(crate) fn with_jvm_options(mut self, jvm_options: &'a [&'a str]) -> Self {
         self.jvm_options = jvm_options;
         self
     }
 
-    /// With `name=value` settings for our server, except those that it was given before.
+    /// Adds `name=value` settings for our server; settings of the same names are replaced.
     pub(crate) fn with_own_settings(mut self, settings: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let name = |setting: &str| setting.split('=').next().map(str::to_owned);
         for setting in settings {
@@ -133,32 +133,32 @@ impl<'a> Launch<'a> {
         self
     }
 
-    /// With these ports instead of two that were free.
+    /// Sets these ports, in place of two free ones.
     pub(crate) fn with_ports(mut self, [port, other_port]: [u16; 2]) -> Self {
         (self.port, self.other_port) = (port, other_port);
         self
     }
 
-    /// With the data of our server elsewhere.
+    /// Sets another directory for our server's data.
     pub(crate) fn with_data(mut self, data: PathBuf) -> Self {
         self.data = Some(data);
         self
     }
 
-    /// With another binary for our server.
+    /// Sets another binary for our server.
     pub(crate) fn with_binary(mut self, binary: PathBuf) -> Self {
         self.binary = Some(binary);
         self
     }
 
-    /// With a pipe whose reader has gone for what the next servers print, or with the log again.
+    /// Sends the output of the next servers to a pipe whose reader has gone, or to the log again.
     pub(crate) fn unread(mut self, unread: bool) -> Self {
         self.unread = unread;
         self
     }
 
-    /// With a program and its arguments in front of our server's command line. It has to become the server, or a
-    /// kill would not reach that.
+    /// Puts a program and its arguments in front of our server's command line. It has to become the server, or a kill
+    /// would not reach the server.
     pub(crate) fn wrapped_in(mut self, program: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
         self.wrapper = program.into_iter().map(Into::into).collect();
         self
@@ -169,13 +169,13 @@ impl<'a> Launch<'a> {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// What all servers that were started from this have printed.
+    /// Output of all servers that were started from this.
     pub(crate) fn log(&self) -> io::Result<String> {
-        // One that was killed may have ended inside of a letter.
+        // A killed server may have written a part of a character.
         Ok(String::from_utf8_lossy(&fs::read(self.dir.join(LOG_FILE))?).into_owned())
     }
 
-    /// Starts the process and does not wait for it. What it prints is added to `server.log`.
+    /// Starts the process without waiting for it. Its output is appended to `server.log`.
     pub(crate) fn spawn(&self) -> anyhow::Result<Server> {
         if self.unread {
             let (reader, writer) = io::pipe()?;
@@ -193,7 +193,7 @@ impl<'a> Launch<'a> {
         Ok(server)
     }
 
-    /// As [`spawn`](Self::spawn), with another place for what it prints.
+    /// As [`spawn`](Self::spawn), with other destinations of the output.
     pub(crate) fn spawn_logging_to(&self, stdout: Stdio, stderr: Stdio) -> anyhow::Result<Server> {
         let mut command = match self.kind {
             ServerKind::Riverrun => self.riverrun(),
@@ -231,18 +231,18 @@ impl<'a> Launch<'a> {
     }
 }
 
-/// How long something is tried on a server.
+/// Limits of repeated tries on a server.
 #[derive(Clone, Copy)]
 pub(crate) struct Patience {
     pub(crate) limit: Duration,
-    /// Between two tries.
+    /// Pause between two tries.
     pub(crate) pause: Duration,
-    /// Whether an error is one that another try would end with, too.
+    /// Whether another try would end with the same error.
     pub(crate) is_final: fn(&anyhow::Error) -> bool,
 }
 
 impl Default for Patience {
-    /// That of a start.
+    /// The limits of a start.
     fn default() -> Self {
         Self { limit: START_LIMIT, pause: Duration::from_millis(20), is_final: |_| false }
     }
@@ -260,8 +260,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts on an empty directory and waits until the port accepts.
-    /// `binary` is ours, where another than the one that was built is meant.
+    /// Starts on an empty directory and waits until the port accepts connections. `binary` replaces our server's built
+    /// one.
     pub(crate) fn start(
         kind: ServerKind,
         toolbox: &Toolbox,
@@ -281,7 +281,7 @@ impl Server {
         self.port
     }
 
-    /// The port of ours where its metrics are.
+    /// Our server's port for metrics.
     pub(crate) fn admin_port(&self) -> u16 {
         self.other_port
     }
@@ -290,24 +290,24 @@ impl Server {
         self.kind
     }
 
-    /// Data and log.
+    /// Directory of data and log.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// What the server and those before it in this directory have printed.
+    /// Output of the server and of those before it in this directory.
     pub(crate) fn log(&self) -> io::Result<String> {
         fs::read_to_string(self.dir.join(LOG_FILE))
     }
 
-    /// The last lines of what the server printed.
+    /// The last lines of the server's output.
     pub(crate) fn log_tail(&self) -> String {
         let log = self.log().unwrap_or_default();
         let lines: Vec<_> = log.lines().collect();
         lines[lines.len().saturating_sub(LOG_TAIL_LINES)..].join("\n")
     }
 
-    /// Asks the server to stop as a service manager or a terminal would, and holds it to a clean end.
+    /// Asks the server to stop as a service manager or a terminal would; fails if its end is not clean.
     pub(crate) fn stop(&mut self) -> anyhow::Result<()> {
         self.must_run()?;
         let pid = Pid::from_raw(self.child.id().cast_signed()).context("the server has no process id")?;
@@ -333,18 +333,18 @@ impl Server {
         Ok(())
     }
 
-    /// The process, for reading what the system knows of it.
+    /// Process id, for reading the system's data about it.
     pub(crate) fn process_id(&self) -> u32 {
         self.child.id()
     }
 
-    /// What the process has used so far.
+    /// Use of the process so far.
     #[cfg(feature = "bench")]
     pub(crate) fn usage(&self) -> anyhow::Result<ProcessUsage> {
         Ok(usage_of(self.process_id())?)
     }
 
-    /// Whether the process has ended by itself, which is an error that shows its last lines.
+    /// Fails, with the last lines of the log, if the process has ended by itself.
     pub(crate) fn must_run(&mut self) -> anyhow::Result<()> {
         if let Some(status) = self.child.try_wait()? {
             bail!("the server ended with {status}:\n{}", self.log_tail());
@@ -360,8 +360,8 @@ impl Server {
         })
     }
 
-    /// Tries again and again until it works. Fails if the process ends, or with the error of the last try when that is
-    /// final or patience is at its end.
+    /// Repeats an attempt until it succeeds. Fails if the process ends, or with the error of the last try when that is
+    /// final or patience is over.
     pub(crate) fn until(
         &mut self,
         patience: Patience,
@@ -385,7 +385,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Both fail only if the process is gone already, which is what is wanted.
+        // Both fail only if the process has ended already.
         drop(self.child.kill());
         drop(self.child.wait());
     }
@@ -415,8 +415,8 @@ fn format_kafka(toolbox: &Toolbox, dir: &Path, port: u16, controller_port: u16) 
     Ok(())
 }
 
-/// Two free ports of the loopback interface, below those that the system gives to clients. A client that tries again and
-/// again to reach a server that is not there could otherwise be given the very port that it wants to reach, and reach itself.
+/// Two free ports of the loopback interface, below those that the system gives to clients. Otherwise a client that
+/// keeps trying to reach a stopped server could get the server's port as its own, and connect to itself.
 fn free_ports() -> anyhow::Result<[u16; 2]> {
     let random = RandomState::new();
     let free = (0..1000_u64).filter_map(|attempt| {

@@ -1,4 +1,4 @@
-//! Kafka's own command-line tools, each started as a process of its own by its class, as Kafka's shell scripts do.
+//! Kafka's own command-line tools, each started by its class as a process of its own, as Kafka's shell scripts do.
 
 use std::process::Command;
 
@@ -38,7 +38,7 @@ fn tool(bench: &Bench<'_>, class: &str, arguments: &str) -> Command {
     command
 }
 
-/// Runs a tool that is expected to succeed and returns what it printed.
+/// Runs a tool that is expected to succeed and returns its output.
 fn output_of(bench: &Bench<'_>, class: &str, arguments: &str) -> anyhow::Result<String> {
     Ok(succeed(&mut tool(bench, class, arguments))?.stdout)
 }
@@ -58,7 +58,7 @@ fn lines(count: usize) -> String {
     (0..count).fold(String::new(), |text, n| text + &format!("key-{n}:value-{n}\n"))
 }
 
-/// The tool begins with `HOST:PORT (id: N rack: R isFenced: F) -> (`.
+/// Output of the tool begins with `HOST:PORT (id: N rack: R isFenced: F) -> (`.
 fn api_versions(bench: &Bench<'_>) -> anyhow::Result<()> {
     let printed = output_of(bench, "org.apache.kafka.tools.BrokerApiVersionsCommand", "")?;
     says(&printed, &format!("{} (id: ", bench.bootstrap()))?;
@@ -118,7 +118,7 @@ fn configs(bench: &Bench<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a group sets for itself, which need not exist.
+/// Configs of a group, which need not exist.
 fn group_configs(bench: &Bench<'_>) -> anyhow::Result<()> {
     let group = bench.name("tools-group-configs");
     let entity = format!("--entity-type groups --entity-name {group}");
@@ -142,7 +142,7 @@ fn group_configs(bench: &Bench<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The broker's own settings, by the node id that the broker gives itself.
+/// The broker's own settings, under the node id that the broker reports.
 fn broker_configs(bench: &Bench<'_>) -> anyhow::Result<()> {
     let versions = output_of(bench, "org.apache.kafka.tools.BrokerApiVersionsCommand", "")?;
     let id = versions.split("(id: ").nth(1).and_then(|rest| rest.split(' ').next()).context("no node id")?;
@@ -219,7 +219,7 @@ fn log_dirs(bench: &Bench<'_>) -> anyhow::Result<()> {
     same(&format!("a size above zero ({size:?})"), &size.is_some_and(|bytes| bytes > 0), &true)
 }
 
-/// A group that has read everything, then each way to move it that needs no clock, then its end.
+/// A group that has read everything, then each way to move it that needs no clock, then its deletion.
 fn groups_and_reset(bench: &Bench<'_>) -> anyhow::Result<()> {
     let (topic, group) = (bench.name("tools-reset"), bench.name("tools-group"));
     create(bench, &topic, 1)?;
@@ -247,14 +247,14 @@ fn groups_and_reset(bench: &Bench<'_>) -> anyhow::Result<()> {
     has_row(&lag, &[&group, &topic, "0", "0", "10", "10"])?;
     output_of(bench, GROUPS, &format!("--delete-offsets --group {group} --topic {topic}"))?;
     output_of(bench, GROUPS, &format!("--delete --group {group}")).or_else(|error| {
-        // A group without offsets and members may be gone already: then the tool refuses by this name.
+        // A group without offsets and members may have been removed already: then the tool refuses by this name.
         says(&error.to_string(), "GroupIdNotFoundException").map(|()| String::new())
     })?;
     let left = output_of(bench, GROUPS, "--list")?;
     same("the group is still listed", &left.contains(&group), &false)
 }
 
-/// An ordinary consumer with Kafka's formatter reads what groups have committed.
+/// An ordinary consumer with Kafka's formatter reads the commits of groups.
 fn offsets_topic(bench: &Bench<'_>) -> anyhow::Result<()> {
     let (topic, group) = (bench.name("tools-commits"), bench.name("tools-committer"));
     create(bench, &topic, 1)?;
@@ -265,7 +265,7 @@ fn offsets_topic(bench: &Bench<'_>) -> anyhow::Result<()> {
     let arguments = "--topic __consumer_offsets --from-beginning --timeout-ms 4000 \
                      --formatter org.apache.kafka.tools.consumer.OffsetsMessageFormatter";
     let printed = output_of(bench, CONSUMER, arguments)?;
-    // The formatter puts nothing between one record and the next.
+    // The formatter prints nothing between one record and the next.
     let records = serde_json::Deserializer::from_str(&printed).into_iter::<Value>().map_while(Result::ok);
     let ours = records.filter(|record| record["key"]["data"]["group"] == group.as_str());
     let commit = ours.last().with_context(|| format!("no commit of our group in:\n{printed}"))?;

@@ -1,13 +1,13 @@
 //! A disk that can lose its power: a file system in an image, mounted through a loop device.
 //!
-//! Shutting the file system down without its log being flushed drops everything that was not synced, directory entries
-//! too, as a loss of power does. That is one call of the kernel. A sync that returned before the call began is on the
-//! disk, and one that begins after it has ended fails. A sync that is under way during the call may return as if all
-//! were well, though nothing is on the disk: aborting the log releases whoever waits for it. Of a real loss of power
-//! nobody would be there to be told.
+//! Shutting the file system down without flushing its log drops everything that was not synced, directory entries too,
+//! as a loss of power does. That is one call of the kernel. A sync that returned before the call began is on the disk,
+//! and one that begins after it has ended fails. A sync that is under way during the call may return success, though
+//! nothing is on the disk, because aborting the log releases the threads that wait for it. After a real loss of power
+//! no process would get that result.
 //!
-//! The image lies in the run's directory and nothing else is ever touched; whatever way a run ends, the mount
-//! is given back. The loop device itself is a disk without a volatile cache: a write that reached it is kept.
+//! The image lies in the run's directory and nothing else is touched; however a run ends, the mount is removed. The
+//! loop device itself is a disk without a volatile cache: a write that reached it is kept.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,25 +23,25 @@ use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
 use crate::clients::exec;
 use crate::clients::install::Kit;
 
-/// Making, mounting and unmounting take less.
+/// Longest making, mounting or unmounting.
 const TOOL_LIMIT: Duration = Duration::from_mins(1);
 
-/// A process that has just been killed may hold its files for an instant.
+/// A process that was just killed may keep its files open for an instant.
 const UNMOUNT_TRIES: u32 = 100;
 const UNMOUNT_PAUSE: Duration = Duration::from_millis(50);
 
-/// The call that shuts a file system down, and how: at once, with nothing flushed before. XFS and ext4 share both.
+/// The call that shuts a file system down, and its flag: at once, without flushing. XFS and ext4 share both.
 const GOING_DOWN: Opcode = opcode::read::<u32>(b'X', 125);
 const NOTHING_FLUSHED: u32 = 2;
 
-/// A file that takes room away, and one that takes away what is left.
+/// A file that reduces the free space, and one that takes the rest of it.
 const BALLAST: &str = "ballast";
 const FILLER: &str = "filler";
 
-/// An image for finding out whether mounts are allowed: the smallest that every file system takes.
+/// Size of an image that tests whether mounts are allowed: the smallest that every file system takes.
 const TRIAL_BYTES: u64 = 320 << 20;
 
-/// What the image holds.
+/// File system of the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FileSystem {
     /// XFS
@@ -61,7 +61,7 @@ impl FileSystem {
         }
     }
 
-    /// What has to be installed for it.
+    /// The package that it needs.
     pub(super) fn kit(self) -> Option<Kit> {
         match self {
             Self::Xfs => Some(Kit::Xfs),
@@ -70,12 +70,12 @@ impl FileSystem {
         }
     }
 
-    /// What makes it in an image; none if it lies in no image.
+    /// The command that makes it in an image; `None` if it lies in no image.
     fn make(self) -> Option<Command> {
         let mut command = Command::new(format!("mkfs.{}", self.name()));
         match self {
             Self::Xfs => command.arg("-q"),
-            // No blocks kept for the super user, who we are: a full disk is to be full.
+            // No blocks reserved for the super user, which runs this: a full disk is to be full.
             Self::Ext4 => command.args(["-q", "-m", "0"]),
             Self::Tmpfs => return None,
         };
@@ -83,9 +83,9 @@ impl FileSystem {
     }
 }
 
-/// A mounted image; of a file system in memory the image says only how large it may be.
+/// A mounted image. For a file system in memory the size of the image is only its limit.
 ///
-/// Invariants: `mounted` says whether the mount is there; when this is dropped it is not.
+/// Invariants: `mounted` says whether it is mounted; when this is dropped it is not.
 #[derive(Debug)]
 pub(crate) struct Disk {
     fs: FileSystem,
@@ -95,7 +95,7 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// Makes an image of so many bytes in `dir`, and mounts it there.
+    /// Makes an image of this size in `dir`, and mounts it there.
     pub(crate) fn make(fs: FileSystem, dir: &Path, bytes: u64) -> anyhow::Result<Self> {
         let (image, mount) = (dir.join("disk.img"), dir.join("disk"));
         fs::File::create_new(&image)?.set_len(bytes)?;
@@ -108,18 +108,18 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Where it is mounted.
+    /// The mount point.
     pub(crate) fn path(&self) -> &Path {
         &self.mount
     }
 
-    /// Bytes that a file could still take.
+    /// Free bytes for a file.
     pub(crate) fn free_bytes(&self) -> anyhow::Result<u64> {
         let space = rustix::fs::statvfs(&self.mount)?;
         Ok(space.f_bavail * space.f_frsize)
     }
 
-    /// Takes room away until so many bytes are left.
+    /// Reduces the free space to this many bytes.
     pub(super) fn leave(&self, bytes: u64) -> anyhow::Result<()> {
         let ballast = fs::File::create_new(self.mount.join(BALLAST))?;
         let excess = self.free_bytes()?.saturating_sub(bytes);
@@ -127,7 +127,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Gives back so much of what [`leave`](Self::leave) has taken.
+    /// Returns this much of the space taken by [`leave`](Self::leave).
     pub(super) fn give_back(&self, bytes: u64) -> anyhow::Result<()> {
         let ballast = fs::File::options().write(true).open(self.mount.join(BALLAST))?;
         Ok(ballast.set_len(ballast.metadata()?.len().saturating_sub(bytes))?)
@@ -148,8 +148,9 @@ impl Disk {
         Ok(())
     }
 
-    /// Has the loop device write to the image past the page cache, as a disk would: else its first sync has to wait for all
-    /// that was ever written to it. Where the image's file system cannot do that, it stays as it is.
+    /// Makes the loop device write to the image past the page cache, as a disk would: else its first sync has to wait
+    /// for everything that was ever written to it. If the image's file system cannot do that, the device stays as it
+    /// is.
     fn pass_by_page_cache(&self) {
         let device =
             exec::run_ok(Command::new("findmnt").args(["-no", "SOURCE"]).arg(&self.mount), b"", TOOL_LIMIT);
@@ -158,19 +159,19 @@ impl Disk {
         }
     }
 
-    /// Takes away all the room that is left, until [`relieve`](Self::relieve).
+    /// Takes all the remaining space, until [`relieve`](Self::relieve).
     pub(crate) fn fill(&self) -> anyhow::Result<()> {
         let filler = fs::File::create_new(self.mount.join(FILLER))?;
         Ok(take_all_room(&filler)?)
     }
 
-    /// Gives back what [`fill`](Self::fill) has taken.
+    /// Returns the space taken by [`fill`](Self::fill).
     pub(crate) fn relieve(&self) -> anyhow::Result<()> {
         Ok(fs::remove_file(self.mount.join(FILLER))?)
     }
 
-    /// Cuts the power: from here on nothing is written, and every call on the mount fails.
-    #[expect(unsafe_code, reason = "no library has a safe face for this call")]
+    /// Cuts the power: from then on nothing is written, and every call on the mount fails.
+    #[expect(unsafe_code, reason = "no library wraps this call safely")]
     pub(super) fn cut(&self) -> anyhow::Result<()> {
         let root = fs::File::open(&self.mount)?;
         // SAFETY: the call takes the address of four bytes, which it only reads.
@@ -178,7 +179,7 @@ impl Disk {
         down.with_context(|| format!("{} cannot be shut down", self.fs.name()))
     }
 
-    /// Mounts it again, with what is on the disk. Nobody may have files open in it.
+    /// Mounts it again, with the content of the disk. No process may have files open in it.
     pub(super) fn restore(&mut self) -> anyhow::Result<()> {
         self.unmount()?;
         self.mount()
@@ -201,7 +202,7 @@ impl Disk {
 impl Drop for Disk {
     fn drop(&mut self) {
         if self.mounted && self.unmount().is_err() {
-            // Whoever still has files there keeps the image until he ends; the mount goes now.
+            // A process with open files keeps the image until it ends; the mount is removed now.
             if let Err(error) = tool(Command::new("umount").arg("-l").arg(&self.mount)) {
                 eprintln!("{} is still mounted: {error:#}", self.mount.display());
             }
@@ -213,7 +214,7 @@ fn tool(command: &mut Command) -> anyhow::Result<()> {
     exec::run_ok(command, b"", TOOL_LIMIT).map(drop)
 }
 
-/// Whether this machine lets us mount images and shut them down; an error says what is missing.
+/// Checks that this machine allows mounting images and shutting them down; the error names what is missing.
 pub(crate) fn allowed(fs: FileSystem) -> anyhow::Result<()> {
     let dir = std::env::temp_dir().join(format!("riverrun-crash-trial-{}", std::process::id()));
     fs::create_dir(&dir)?;

@@ -1,9 +1,8 @@
-//! A disk that fills up: producers are refused with an error that may pass, everything else goes on, and when there is
-//! room again writing resumes, all in one life of the server. After that it is killed, and started once more.
+//! A disk that fills up: producers are refused with a retriable error, everything else goes on, and when there is room
+//! again writing resumes, all in one life of the server. After that it is killed, and started once more.
 //!
-//! Owns the steps that all have in common. What the server begins with comes in turn: room enough for its journal
-//! (`grown`), a disk that is nearly full before it has one (`young`), and a disk of the journal's own that is full
-//! (`own_journal`).
+//! Owns the common steps. Servers begin in turn with room enough for their journal (`grown`), with a disk that is
+//! nearly full before there is a journal (`young`), and with a full disk that has only the journal (`own_journal`).
 
 mod grown;
 mod own_journal;
@@ -30,50 +29,50 @@ use crate::clients::install::Toolbox;
 use crate::clients::server::Server;
 use turn::Turn;
 
-/// The smallest that every file system takes; most of it is ballast.
+/// The smallest disk that every file system takes; most of it is ballast.
 const DISK_BYTES: u64 = 400 << 20;
 
-/// The server looks often for what retention lets go, its reserve suits the small room, and it soon tells groups that
-/// there is none.
+/// The server checks retention often, its reserve suits the small disk, and it soon refuses commits for lack of room.
 const SERVER_SETTINGS: &[&str] = &[
     "log.retention.check.interval.ms=500",
     "log.dir.reserve.bytes=16777216",
     "offsets.commit.timeout.ms=2000",
 ];
 
-/// Two such looks.
+/// Two checks of retention.
 const RETENTION_ENDS: Duration = Duration::from_secs(1);
 
-/// A deleted segment's file is gone soon after.
+/// Delay after which the file of a deleted segment is removed.
 const DELETE_DELAY_MS: &str = "100";
 
-/// So many were acked, some of each stream: writing has resumed.
+/// Acked records, some of each stream, that show that writing has resumed.
 const RESUMED_MIN: u64 = 100;
 
-/// Producers give up early, so that the refusal is seen.
+/// Limit after which producers give up, short enough for the refusal to be seen.
 const DELIVERY_LIMIT: Duration = Duration::from_secs(1);
 
-/// Filling, and resuming.
+/// Longest time of filling, and of resuming.
 const STEP_LIMIT: Duration = Duration::from_mins(1);
 
-/// A disk without any room is left so for at most so long, unless everybody is to be told.
+/// Longest time without any free space, unless every producer is to get an answer.
 const BRIM_MAX: Duration = Duration::from_millis(300);
 
-/// The group that commits while the disk is full, and how often it does.
+/// The group that commits while the disk is full, and its number of commits.
 const GROUP: &str = "full";
 const COMMITS: u32 = 20;
 
-/// The load's topic, and the one that is deleted.
+/// The load's topic, and the topic that is deleted.
 const TOPIC: &str = "crash";
 const BALLAST_TOPIC: &str = "ballast";
 
-/// For each so many cycles there is one server with little room from the beginning, and one with a full journal.
+/// For this many fillings of the server with enough room there is one server with little room from the beginning, and
+/// one whose journal's disk gets full.
 const CYCLES_PER_LIFE: u64 = 3;
 
-/// Every other of them leaves its disk without any room until everybody was told.
+/// One in this many of these two kinds leaves its disk without free space until every producer got an answer.
 const BRIM_ONE_IN: u64 = 2;
 
-/// Fills the disk as often as asked.
+/// Runs the servers for the cycles of the settings.
 pub(super) async fn run(settings: &Settings, toolbox: &Toolbox) -> anyhow::Result<()> {
     let (mut slowest, mut tested) = (Duration::ZERO, Tested::default());
     for life in 0..settings.cycles.div_ceil(CYCLES_PER_LIFE) {
@@ -93,7 +92,7 @@ pub(super) async fn run(settings: &Settings, toolbox: &Toolbox) -> anyhow::Resul
     fs::remove_dir_all(&settings.dir).context("the run's directory could not be removed")
 }
 
-/// What one server came to.
+/// Results of one server.
 struct Lived {
     slowest_resume: Duration,
     tested: Tested,
@@ -116,14 +115,15 @@ fn make_dir(settings: &Settings, name: &str) -> anyhow::Result<PathBuf> {
     Ok(dir)
 }
 
-/// Another load, of the topic that will be deleted. Nobody looks for its records, but it is to be answered as the other is.
+/// Another load, on the topic that will be deleted. Its records are not checked, but it must get answers as the first
+/// load does.
 struct Ballast {
     load: Load,
     progress: Arc<Progress>,
 }
 
 impl Ballast {
-    /// Ends it, while the topic is there.
+    /// Ends the load before its topic is deleted.
     async fn stop(self) -> anyhow::Result<()> {
         self.load.stop().await?;
         self.progress.check_refusals().with_context(|| format!("producing to {BALLAST_TOPIC}"))
@@ -132,7 +132,7 @@ impl Ballast {
 
 /// A server under load, and the disk that fills up.
 ///
-/// Invariants: `commits` is what the group has tried to commit last, in each partition.
+/// Invariants: `commits` is the offset that the group last tried to commit in each partition.
 struct Full<'a, 'r> {
     run: Run<'r>,
     server: Server,
@@ -153,7 +153,7 @@ impl<'a, 'r> Full<'a, 'r> {
     /// Kills the server, reads everything back from the next one, and judges.
     async fn end(mut self) -> anyhow::Result<(Run<'r>, Lived)> {
         self.server.must_run()?;
-        // Retention that was told to stop may be at work for as long.
+        // Retention that was stopped may be at work for as long.
         tokio::time::sleep(RETENTION_ENDS).await;
         self.run.note_beginnings().await.context("before the kill")?;
         self.server.kill()?;
@@ -173,7 +173,7 @@ impl<'a, 'r> Full<'a, 'r> {
         Ok(Ballast { load, progress: shared.progress })
     }
 
-    /// Deletes a topic, which a server whose disk has its reserve must be able to.
+    /// Deletes a topic, which must be possible while the disk has the server's reserve.
     async fn delete(&self, topic: &str) -> anyhow::Result<()> {
         match self.try_delete(topic).await? {
             None => Ok(()),
@@ -181,7 +181,7 @@ impl<'a, 'r> Full<'a, 'r> {
         }
     }
 
-    /// Hands back why the server cannot do that now, if it says so.
+    /// Deletes a topic; returns the server's refusal, if there is one.
     async fn try_delete(&self, topic: &str) -> anyhow::Result<Option<ClientError>> {
         match self.admin().await?.delete_topics(&[topic.to_owned()]).await.pop() {
             Some((_, Ok(()))) => Ok(None),
@@ -191,7 +191,7 @@ impl<'a, 'r> Full<'a, 'r> {
         }
     }
 
-    /// What is there can be read, and groups can commit.
+    /// Checks that stored records can be read, and that groups can commit.
     async fn others_go_on(&mut self) -> anyhow::Result<()> {
         self.run.check().await.context("reading")?;
         for _ in 0..COMMITS {
@@ -203,7 +203,7 @@ impl<'a, 'r> Full<'a, 'r> {
         self.server.must_run()
     }
 
-    /// Commits in each partition. Hands back why the server cannot do that now, if it says so.
+    /// Commits in each partition; returns the server's refusal, if there is one.
     async fn commit(&mut self) -> anyhow::Result<Option<ClientError>> {
         self.commits += 1;
         let (mut commits, mut offsets) = (Vec::new(), BTreeMap::new());
@@ -227,7 +227,7 @@ impl<'a, 'r> Full<'a, 'r> {
         Ok(None)
     }
 
-    /// Offsets can be read, too, and are those that were committed last.
+    /// Checks that offsets can be read, and are those that were committed last.
     async fn committed_is_there(&self) -> anyhow::Result<()> {
         let found = self.admin().await?.group_offsets(GROUP).await.context("reading offsets")?;
         for partition in shape(TOPIC).partitions() {
@@ -241,13 +241,13 @@ impl<'a, 'r> Full<'a, 'r> {
         Ok(())
     }
 
-    /// Takes all room away for a moment, or until every producer was told something. The server has to answer everybody,
-    /// and may refuse all but reads. Hands back why it did not delete `topic`, if it did not.
-    async fn brim(&mut self, all_told: bool, topic: &str) -> anyhow::Result<Option<ClientError>> {
+    /// Takes all free space for a moment, or until every producer got an answer. The server has to answer every
+    /// request, and may refuse all but reads. Returns its refusal to delete `topic`, if there is one.
+    async fn brim(&mut self, all_answered: bool, topic: &str) -> anyhow::Result<Option<ClientError>> {
         self.disk.fill()?;
-        if all_told {
+        if all_answered {
             let before = self.run.progress().tally();
-            self.until("every producer is told", Turn::Told, &before).await?;
+            self.until("every producer got an answer", Turn::Answered, &before).await?;
             if let Some(error) = self.commit().await? {
                 println!("  without any room a commit is refused: {error}");
             }
@@ -261,7 +261,7 @@ impl<'a, 'r> Full<'a, 'r> {
         Ok(refusal)
     }
 
-    /// There is room: records of every stream are acked that were not `before`.
+    /// Waits, once there is room, until records of every stream are acked that were not in `before`.
     async fn resumes(&mut self, before: &Tally) -> anyhow::Result<()> {
         let begun = Instant::now();
         let acked: u64 = before.values().map(|outcomes| outcomes.acked).sum();
@@ -275,7 +275,7 @@ impl<'a, 'r> Full<'a, 'r> {
         Ok(Admin::new(cluster_options(&self.run.shared.bootstrap)).await?)
     }
 
-    /// Waits until every stream has come to this since.
+    /// Waits until every stream has reached this state since `before`.
     async fn until(&mut self, what: &str, turn: Turn, before: &Tally) -> anyhow::Result<()> {
         let result = self.wait(what, |run| turn.missing(before, &run.progress().tally()).is_empty()).await;
         result.with_context(|| {
@@ -310,7 +310,7 @@ impl<'a, 'r> Full<'a, 'r> {
     }
 }
 
-/// Whether the server says that it cannot now. Silence is no answer.
+/// Whether the server refuses for now. Silence is no answer.
 fn is_refusal(error: &ClientError) -> bool {
     error.kind() == ErrorKind::Retry && !is_unanswered(error)
 }
@@ -333,7 +333,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_fills_the_topic_that_is_deleted_is_to_be_answered_as_the_others_are() {
+    async fn ballast_load_must_be_answered_too() {
         let after = Duration::from_secs(1);
         let timeout = || ClientError::Timeout { address: "a".to_owned(), api: ApiKey::Produce, after };
         let told = |code| ClientError::Server { code, message: None };
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_and_what_no_other_try_would_mend_are_no_refusals() {
+    fn silence_and_final_errors_are_no_refusals() {
         let told = |code| ClientError::Server { code, message: None };
         let after = Duration::from_secs(1);
         assert!(is_refusal(&told(ErrorCode::KAFKA_STORAGE_ERROR)));

@@ -1,24 +1,24 @@
-//! What the recorder writes down: one event in one line of text.
+//! The recorder's events, one in each line of text.
 //!
 //! ```text
-//! stream     STREAM TOPIC PARTITION once|again   who sends where, and whether the server must keep repeats out
+//! stream     STREAM TOPIC PARTITION once|again   destination of a stream, and whether the server must keep repeats out
 //! sent       STREAM FIRST COUNT                  about to be handed to the producer
-//! acked      STREAM FIRST COUNT OFFSET           acked at OFFSET and up; -1 if the server did not say where
-//! failed     STREAM FIRST COUNT                  the producer gave up: whether it was stored is not known
+//! acked      STREAM FIRST COUNT OFFSET           acked at OFFSET and up; -1 if the server returned no offset
+//! failed     STREAM FIRST COUNT                  the producer gave up: it is unknown whether they were stored
 //! seen       TOPIC PARTITION OFFSET STREAM SEQUENCE   a reader got it
-//! left       TOPIC PARTITION OFFSET STREAM SEQUENCE   a crash may have taken it, and it was looked for and found since
+//! left       TOPIC PARTITION OFFSET STREAM SEQUENCE   a crash may have taken it, but it was found afterwards
 //! committing GROUP TOPIC PARTITION OFFSET        about to be committed
 //! committed  GROUP TOPIC PARTITION OFFSET        the commit was acked
-//! found      GROUP TOPIC PARTITION OFFSET        the server said so before anybody could commit again; -1 of nothing
-//! deletable  TOPIC PARTITION OFFSET              who deletes may take what is before OFFSET, and need not
-//! deleted    TOPIC PARTITION OFFSET              the deletion of what is before OFFSET was acked
-//! begins     TOPIC PARTITION OFFSET              the server said so, and nobody deletes any more
+//! found      GROUP TOPIC PARTITION OFFSET        the server's answer before the group could commit again; -1 for none
+//! deletable  TOPIC PARTITION OFFSET              records before OFFSET may be deleted, but need not
+//! deleted    TOPIC PARTITION OFFSET              the deletion of the records before OFFSET was acked
+//! begins     TOPIC PARTITION OFFSET              the server's log start offset, once nothing is deleted any more
 //! changing                                       the topic's level is about to be changed
-//! syncs      NUMBER                              after so many crashes all of the topic was found at a level that syncs
-//! crash      NUMBER                              everything above it was written down before this crash
+//! syncs      NUMBER                              after NUMBER crashes all of the topic was found at a sync level
+//! crash      NUMBER                              every event above was recorded before this crash
 //! ```
 //!
-//! Names of topics and groups are ours and hold no blanks.
+//! Names of topics and groups are ours and contain no blanks.
 
 use std::fmt;
 use std::str::{FromStr, SplitWhitespace};
@@ -26,7 +26,7 @@ use std::str::{FromStr, SplitWhitespace};
 use anyhow::{Context, bail};
 use riverrun_client::TopicPartition;
 
-/// In the place of an offset that there is not.
+/// Stands for a missing offset.
 const NOTHING: i64 = -1;
 
 /// Consecutive records of a stream.
@@ -37,7 +37,7 @@ pub(super) struct Span {
     pub(super) count: u64,
 }
 
-/// What a group has committed, or tries to.
+/// An offset that a group has committed, or tries to commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Commit {
     pub(super) group: String,
@@ -45,7 +45,7 @@ pub(super) struct Commit {
     pub(super) offset: i64,
 }
 
-/// Where a partition begins, or may.
+/// The beginning of a partition, certain or possible.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Start {
     pub(super) partition: TopicPartition,

@@ -1,8 +1,8 @@
 //! Changes the level of the load's topic all the time: each change is a barrier, and a crash in the middle of one must
 //! lose, repeat or reorder nothing either.
 //!
-//! Where what a crash may take depends on the level, it is written down before each change that one comes, and that the
-//! topic syncs once all its partitions are found at such a level. A change is answered earlier than that.
+//! If the level decides what a crash may take, each change is recorded before it is made, and the topic's sync level
+//! once all its partitions are found at it, which is later than the answer to the change.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -17,19 +17,19 @@ use super::event::Event;
 use super::load::{Shared, cluster_options};
 use super::random::Rng;
 
-/// Between two changes at most.
+/// Longest pause between two changes.
 const PAUSE_MAX: Duration = Duration::from_millis(300);
 
-/// So long a level is waited for; then another one is asked for.
+/// Longest wait for a level to be reached; then another one is set.
 const REACH_LIMIT: Duration = Duration::from_secs(2);
 
-/// Between two looks whether it is reached.
+/// Pause between two looks at whether it is reached.
 const LOOK_PAUSE: Duration = Duration::from_millis(5);
 
-/// The level that a topic has in all its partitions, if they have the same.
+/// The level that all partitions of a topic have, if it is the same.
 const REACHED: &str = "durability.reached";
 
-/// The work, which ends when this is dropped.
+/// The task, which ends when this is dropped.
 pub(super) struct Flips(JoinHandle<anyhow::Result<Infallible>>);
 
 impl Drop for Flips {
@@ -39,22 +39,22 @@ impl Drop for Flips {
 }
 
 impl Flips {
-    /// Begins to change the topic's level; `watched`: and to write down what a loss of power may take.
+    /// Begins to change the topic's level. `watched`: records the changes, too.
     pub(super) async fn start(shared: &Shared, topic: &str, rng: Rng, watched: bool) -> anyhow::Result<Self> {
         let resource = ConfigResource::Topic(topic.to_owned());
         let flipping = Flipping { shared: shared.clone(), resource, rng, watched };
-        // Of the level before the first change nothing is known.
+        // The level before the first change is unknown.
         flipping.write_down(Event::Changing).await?;
         Ok(Self(tokio::spawn(flipping.run())))
     }
 
-    /// Fails if it has ended, which it does not by itself.
+    /// Fails if the task has ended, which it does not by itself.
     pub(super) async fn must_run(&mut self) -> anyhow::Result<()> {
         if !self.0.is_finished() {
             return Ok(());
         }
-        let ended = (&mut self.0).await.context("who changes the level has panicked")?;
-        ended.context("the level is changed no more").map(|never| match never {})
+        let ended = (&mut self.0).await.context("the task that changes the level has panicked")?;
+        ended.context("the task that changes the level has ended").map(|never| match never {})
     }
 }
 
@@ -69,7 +69,7 @@ impl Flipping {
     async fn run(mut self) -> anyhow::Result<Infallible> {
         loop {
             tokio::time::sleep(self.rng.up_to(PAUSE_MAX)).await;
-            // A server that is down is asked again later, for another level perhaps.
+            // A server that is down is tried again later, perhaps with another level.
             let Ok(admin) = Admin::new(cluster_options(&self.shared.bootstrap)).await else { continue };
             let level = [1, 2, 3, 4].map(Level)[usize::try_from(self.rng.below(4))?];
             self.write_down(Event::Changing).await?;
@@ -86,7 +86,7 @@ impl Flipping {
         if self.watched { self.shared.recorder.record(&[event]).await } else { Ok(()) }
     }
 
-    /// Whether the server has taken the change. An error if it refuses it for good while nobody cuts its power.
+    /// Whether the server accepted the change. Fails if it refuses it for good while its power is not being cut.
     async fn change(&self, admin: &Admin, level: Level) -> anyhow::Result<bool> {
         let change = ConfigChange::set("durability", level.to_string());
         let changes = BTreeMap::from([(self.resource.clone(), vec![change])]);
@@ -103,7 +103,7 @@ impl Flipping {
         Ok(is_changed)
     }
 
-    /// Waits until all partitions have the level; after how many crashes they were found to have it.
+    /// Waits until all partitions have the level; returns the number of crashes after which they were found to have it.
     async fn reached(&self, admin: &Admin, level: Level) -> Option<u64> {
         let deadline = Instant::now() + REACH_LIMIT;
         while Instant::now() < deadline {
@@ -112,7 +112,7 @@ impl Flipping {
             let is_reached = entries
                 .iter()
                 .any(|entry| entry.name == REACHED && entry.value.as_deref() == Some(&*level.to_string()));
-            // A file system may say of a sync that all was well while the power is being cut.
+            // A file system may report a successful sync while the power is being cut.
             if is_reached && crashes.is_some() && self.shared.progress.crashes() == crashes {
                 return crashes;
             }

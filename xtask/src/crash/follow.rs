@@ -1,4 +1,4 @@
-//! Reads what a recorder writes, while it does.
+//! Reads the recorder's file while it is being written.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
@@ -8,7 +8,7 @@ use super::event::Event;
 
 /// A place in a recorder's file.
 ///
-/// Invariants: `line` is what was read of a line that is not whole yet.
+/// Invariants: `line` has the beginning of a line that is not complete yet.
 pub(super) struct Follow {
     file: PathBuf,
     reader: Option<BufReader<File>>,
@@ -16,19 +16,19 @@ pub(super) struct Follow {
 }
 
 impl Follow {
-    /// Begins at the beginning of the file, which need not be there yet.
+    /// Begins at the beginning of the file, which need not exist yet.
     pub(super) fn new(file: &Path) -> Self {
         Self { file: file.to_owned(), reader: None, line: String::new() }
     }
 
-    /// Shows `each` the events that have come since.
+    /// Passes the events since the last call to `each`.
     pub(super) fn read_on(
         &mut self,
         mut each: impl FnMut(Event) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         let reader = match &mut self.reader {
             Some(reader) => reader,
-            // The recorder makes it before it writes anything.
+            // The recorder makes the file before it writes anything.
             none if self.file.exists() => none.insert(BufReader::new(File::open(&self.file)?)),
             _ => return Ok(()),
         };
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_that_is_not_whole_is_read_when_it_is() {
+    fn incomplete_line_is_read_once_it_is_complete() {
         let file = std::env::temp_dir().join(format!("riverrun-follow-{}", std::process::id()));
         let mut follow = Follow::new(&file);
         let mut crashes = || {

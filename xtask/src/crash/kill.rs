@@ -1,4 +1,4 @@
-//! Crash by `kill -9`: the process is gone, the system and its page cache stay.
+//! Crash by `kill -9`: the process ends, the system and its page cache stay.
 
 use std::time::Duration;
 
@@ -10,16 +10,16 @@ use super::{Settings, topic_of};
 use crate::clients::install::Toolbox;
 use crate::clients::server::Server;
 
-/// A server works for at most so long before it is killed.
+/// Longest life of a server before it is killed.
 const LIFE_MAX: Duration = Duration::from_millis(400);
 
-/// One in so many is killed while it starts.
+/// One server in this many is killed while it starts.
 const EARLY_ONE_IN: u64 = 6;
 
-/// A start takes about so long.
+/// About the longest start.
 const START_MAX: Duration = Duration::from_millis(40);
 
-/// Kills the server as often as asked.
+/// Kills the server for each cycle of the settings.
 pub(super) async fn run(settings: &Settings, toolbox: &Toolbox) -> anyhow::Result<()> {
     let data = settings.dir.join("server/data");
     let mut run = Run::prepare(settings, toolbox, &settings.dir, data, Allowed::default())?;

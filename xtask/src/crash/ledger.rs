@@ -1,6 +1,6 @@
-//! What the recorder has written down, put together: who sent what, what was acked where, what was seen and committed.
+//! The recorder's events, put together: records sent, acked, seen, and commits.
 //!
-//! It is made from the recorder's file alone, so that nothing the load believes can sway the verdict.
+//! It is made from the recorder's file alone, so that a mistake of the load cannot sway the verdict.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,11 +17,11 @@ use super::payload::{Identity, Placed, Places};
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) partition: TopicPartition,
-    /// The server has to recognise repeats.
+    /// Whether the server has to recognise repeats.
     pub(super) exactly_once: bool,
-    /// Records below this were, or may have been, sent.
+    /// Records with a sequence below this were, or may have been, sent.
     pub(super) sent: u64,
-    /// When the last of them were about to be: the only ones that may still be acked.
+    /// Moment before the last of them were sent, which are the only ones that may still be acked.
     sent_at: Moment,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Stream {
 pub(super) struct Ack {
     pub(super) identity: Identity,
     pub(super) offset: Option<i64>,
-    /// Crashes that had been when it was acked.
+    /// Number of crashes before its ack.
     pub(super) crashes_before: u64,
 }
 
@@ -41,27 +41,27 @@ pub(super) struct Sighting {
     pub(super) offset: i64,
     pub(super) identity: Identity,
     pub(super) crashes_before: u64,
-    /// By who looks for what a crash may have taken, and not by a reader.
+    /// Whether it was found by a look for records that a crash may have taken, and not by a reader.
     pub(super) looked_for: bool,
 }
 
-/// What is known of a group's position in a partition.
+/// A group's position in a partition, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Position {
-    /// The last commit that was acked, or was found there since.
+    /// The last commit that was acked, or that was found on the server later.
     pub(super) committed: Option<i64>,
     /// Commits begun since: each may have taken effect.
     pub(super) attempted_since: Vec<i64>,
 }
 
 impl Position {
-    /// Whether a server that keeps its word may say so now: of what was acked nothing went back, and nobody has tried
-    /// to commit anything else.
+    /// Whether a correct server may report this position now: no acked commit was undone, and only attempted commits
+    /// may have replaced it.
     pub(super) fn may_be(&self, found: Option<i64>) -> bool {
         found == self.committed || found.is_some_and(|found| self.attempted_since.contains(&found))
     }
 
-    /// What was found once may not go back either. Commits begun after it may still take effect.
+    /// A position that was found may not go back either. Commits begun after it may still take effect.
     fn found(&mut self, found: Option<i64>) {
         if found != self.committed {
             let at = self.attempted_since.iter().position(|attempted| Some(*attempted) == found);
@@ -71,7 +71,7 @@ impl Position {
     }
 }
 
-/// A position that cannot have been, as it was found after a crash.
+/// An impossible position, found after a crash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Regression {
     group: String,
@@ -91,39 +91,39 @@ impl fmt::Display for Regression {
     }
 }
 
-/// Where a partition may begin, from what was deleted of it.
+/// Bounds of a partition's beginning, from the deletions in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Beginning {
-    /// What is before was deleted, and that was acked: none of it may come back.
+    /// Records before this offset were deleted, and that was acked: none of them may come back.
     pub(super) least: i64,
-    /// Nobody was to delete what is from here on.
+    /// No deletion reached beyond this offset.
     pub(super) most: i64,
 }
 
-/// Everything that was written down.
+/// All recorded events.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     pub(super) streams: BTreeMap<u32, Stream>,
     pub(super) acks: Vec<Ack>,
     pub(super) sightings: Vec<Sighting>,
-    /// Which of all these a loss of power may not take.
+    /// The acks and sightings that a loss of power may not take.
     pub(super) binding: Binding,
     pub(super) positions: BTreeMap<(String, TopicPartition), Position>,
-    /// Of the partitions from which somebody deletes. All others begin at 0.
+    /// Beginnings of the partitions in which records are deleted. All others begin at 0.
     beginnings: BTreeMap<TopicPartition, Beginning>,
     /// Positions that went back between two crashes, whatever was committed later.
     pub(super) regressions: Vec<Regression>,
-    /// Positions that were found after a crash, and of which a commit had been acked before.
+    /// Positions that were found after a crash, with a commit acked before it.
     pub(super) positions_found: usize,
-    /// In how many lives of the server the reader was there.
+    /// Lives of the server in which the reader was active.
     pub(super) lives: Lives,
-    /// Records whose fate the producer did not learn.
+    /// Records whose outcome the producer did not learn.
     pub(super) failed: u64,
     pub(super) crashes: u64,
 }
 
 impl Ledger {
-    /// Adds an event; an error if it contradicts what was written before.
+    /// Adds an event; fails if it contradicts earlier ones.
     pub(super) fn add(&mut self, event: Event) -> anyhow::Result<()> {
         self.lives.note(&event);
         match event {
@@ -135,7 +135,7 @@ impl Ledger {
                 }
             }
             Event::Sent(span) => {
-                let stream = self.streams.get_mut(&span.stream).context("sent by nobody")?;
+                let stream = self.streams.get_mut(&span.stream).context("sent by an unknown stream")?;
                 stream.sent = stream.sent.max(span.first + span.count);
                 stream.sent_at = self.binding.now();
             }
@@ -198,8 +198,8 @@ impl Ledger {
         self.sightings.push(Sighting { partition, offset, identity, crashes_before, looked_for });
     }
 
-    /// Where a crash may have taken something of what was acked or seen after so many crashes, or later: in order, each
-    /// place once.
+    /// Places where a crash may have taken a record that was acked or seen after `since` crashes, or later. They are in
+    /// order, each once.
     pub(super) fn doubtful(&self, since: u64) -> Places {
         let mut doubtful = Places::new();
         let mut doubt = |partition: &TopicPartition, offset, identity| {
@@ -223,27 +223,28 @@ impl Ledger {
         doubtful
     }
 
-    /// How many records that a crash may have taken were found after it, and have had to stay since: a level that syncs
-    /// was there, or was reached before another crash.
+    /// Number of records that a crash may have taken, were found after it, and have had to stay since: a sync level
+    /// held, or was reached before the next crash.
     pub(super) fn bound_again(&self) -> usize {
         let found = self.sightings.iter().enumerate().filter(|(_, sighting)| sighting.looked_for);
         found.filter(|(number, _)| !self.binding.excuses_sighting(*number)).count()
     }
 
-    /// What was there when nobody deleted any more has to stay. An error if less is there than may have been deleted.
+    /// Records that existed when nothing was deleted any more have to stay. Fails if more are missing than may have
+    /// been deleted.
     fn begins(&mut self, Start { partition, offset }: Start) -> anyhow::Result<()> {
         let beginning = self.beginnings.entry(partition.clone()).or_default();
         let Beginning { least, most } = *beginning;
         if !(least..=most).contains(&offset) {
             bail!(
-                "{partition} begins at {offset}, of which what is before {least} was deleted, and {most} at most may be"
+                "{partition} begins at {offset}, but records before {least} were deleted, and none from {most} on may be"
             );
         }
         beginning.most = offset;
         Ok(())
     }
 
-    /// Where a partition may begin.
+    /// Bounds of a partition's beginning.
     pub(super) fn beginning(&self, partition: &TopicPartition) -> Beginning {
         self.beginnings.get(partition).copied().unwrap_or_default()
     }
@@ -262,7 +263,7 @@ impl Ledger {
         self.positions.entry((commit.group, commit.partition)).or_default()
     }
 
-    /// Every partition that somebody sends to.
+    /// Every partition that has a stream.
     pub(super) fn partitions(&self) -> Vec<TopicPartition> {
         let mut partitions: Vec<_> = self.streams.values().map(|stream| stream.partition.clone()).collect();
         partitions.sort();
@@ -270,7 +271,7 @@ impl Ledger {
         partitions
     }
 
-    /// Every group that something was committed for.
+    /// Every group with a commit.
     pub(super) fn groups(&self) -> Vec<String> {
         let mut groups: Vec<_> = self.positions.keys().map(|(group, _)| group.clone()).collect();
         groups.dedup();
@@ -298,14 +299,14 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_that_was_acked_settles_those_before_it() {
+    fn acked_commit_replaces_those_before_it() {
         let ledger = ledger(&["committing g t 0 4", "committing g t 0 5", "committed g t 0 5"]).unwrap();
         let position = &ledger.positions[&("g".to_owned(), TopicPartition::new("t", 0))];
         assert_eq!((position.committed, position.attempted_since.as_slice()), (Some(5), [].as_slice()));
     }
 
     #[test]
-    fn of_what_was_found_only_what_was_begun_later_can_still_come() {
+    fn only_commits_begun_later_can_follow_a_found_position() {
         let ledger = |found: &str| {
             ledger(&[
                 "committing g t 0 4",
@@ -331,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partition_begins_between_what_was_deleted_and_what_may_have_been() {
+    fn partition_begins_within_the_bounds_of_deletions() {
         let partition = TopicPartition::new("t", 0);
         let beginning = |lines: &[&str]| ledger(lines).map(|ledger| ledger.beginning(&partition));
         let bounds = |least, most| Beginning { least, most };
@@ -346,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_crash_may_have_taken_is_doubtful_until_the_next_look() {
+    fn endangered_records_are_doubtful_until_the_next_look() {
         let before = ["changing", "stream 1 t 0 once", "sent 1 0 9", "acked 1 0 2 0", "seen t 0 1 1 1"];
         let doubtful = |lines: &[&str], since| {
             let places = ledger(&[&before[..], lines].concat()).unwrap().doubtful(since);
@@ -354,18 +355,18 @@ mod tests {
         };
         assert!(doubtful(&[], 0).is_empty(), "no crash has come");
         assert_eq!(doubtful(&["crash 1"], 0), [0, 1], "each once");
-        assert!(doubtful(&["syncs 0", "crash 1"], 0).is_empty(), "a level has settled it");
-        // Somebody has looked after the first crash, and found one of them.
+        assert!(doubtful(&["syncs 0", "crash 1"], 0).is_empty(), "a sync level binds it");
+        // After the first crash there was a look, which found one of them.
         let looked = ["crash 1", "left t 0 1 1 1", "acked 1 2 1 2", "crash 2"];
         assert_eq!(doubtful(&looked, 1), [1, 2]);
         assert!(doubtful(&looked, 2).is_empty());
-        // The server was crashed again before anybody could look.
+        // The server crashed again before a look.
         assert_eq!(doubtful(&["crash 1", "crash 2"], 0), [0, 1]);
-        assert_eq!(doubtful(&["acked 1 2 1 -1", "crash 1"], 0), [0, 1], "nobody knows where");
+        assert_eq!(doubtful(&["acked 1 2 1 -1", "crash 1"], 0), [0, 1], "at an unknown offset");
     }
 
     #[test]
-    fn what_was_found_after_a_crash_counts_as_bound_again_unless_another_one_may_have_taken_it() {
+    fn found_record_is_bound_again_until_the_next_danger() {
         let lines =
             ["changing", "stream 1 t 0 once", "sent 1 0 9", "acked 1 0 1 0", "crash 1", "left t 0 0 1 0"];
         let bound = |then: &[&str]| ledger(&[&lines[..], then].concat()).unwrap().bound_again();
@@ -374,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_is_there_now_and_then_is_found() {
+    fn seldom_active_reader_is_found() {
         let whole = ["acked 1 0 1 0", "seen t 0 0 1 0", "committing g t 0 1", "committed g t 0 1", "crash 1"];
         let begun = [&["stream 1 t 0 once", "sent 1 0 9"], &whole[..], &["found g t 0 1"]].concat();
         let check = |lines: &[&str]| ledger(&[&begun, lines].concat()).unwrap().lives.check();
@@ -389,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_have_happened_is_refused() {
+    fn impossible_events_are_refused() {
         assert!(ledger(&["stream 1 t 0 once", "acked 1 0 1 0"]).is_err());
         assert!(ledger(&["sent 1 0 1"]).is_err());
         assert!(ledger(&["stream 1 t 0 once", "stream 1 t 1 once"]).is_err());

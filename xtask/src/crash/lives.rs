@@ -1,7 +1,7 @@
 //! Whether the reader lived through the crashes as the load did. Pure.
 //!
-//! It tries again after every error, so that one that gets nothing any more, or commits nothing, would go unnoticed, and
-//! with it whatever only a reader can find out. A life is what lies between two crashes.
+//! The reader tries again after every error. One that gets or commits nothing any more would therefore go unnoticed,
+//! and with it every fault that only a reader can find. A life is the time between two crashes.
 
 use std::fmt;
 
@@ -9,11 +9,11 @@ use anyhow::ensure;
 
 use super::event::Event;
 
-/// Of the lives in which something was acked, one in so many in which the reader was there as well, at least. It comes
-/// later than the producers, and not at all where the next crash comes first.
+/// One in this many of the lives with acks must have an active reader. It starts later than the producers, and not at
+/// all if the next crash comes first.
 const ONE_IN: usize = 2;
 
-/// What has come in a life so far.
+/// Events of the present life.
 #[derive(Debug, Default)]
 struct Life {
     acked: bool,
@@ -25,18 +25,18 @@ struct Life {
 #[derive(Debug, Default)]
 pub(super) struct Lives {
     now: Life,
-    /// In which something was acked.
+    /// Lives with an ack.
     acked: usize,
-    /// Of these, in which the reader got something.
+    /// Those of them in which the reader got a record.
     seen: usize,
-    /// Of these, in which a commit was acked, and the group's position was looked at after the crash.
+    /// Those of them in which a commit was acked and the group's position was looked at after the crash.
     committed: usize,
-    /// In which a commit was acked, and nobody has looked yet.
+    /// Lives with an acked commit, before the look at the position.
     unlooked: usize,
 }
 
 impl Lives {
-    /// Goes on by what was written down next.
+    /// Takes in the next recorded event.
     pub(super) fn note(&mut self, event: &Event) {
         match event {
             Event::Acked { .. } => self.now.acked = true,
@@ -57,7 +57,7 @@ impl Lives {
         }
     }
 
-    /// An error if the reader, or its commits, were missing in too many of them.
+    /// Fails if the reader, or its commits, were missing in too many lives.
     pub(super) fn check(&self) -> anyhow::Result<()> {
         let is_enough = |count: usize| count * ONE_IN >= self.acked;
         ensure!(is_enough(self.seen) && is_enough(self.committed), "too little was tested: {self}");
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_is_dead_or_commits_nothing_most_of_the_time_is_found() {
+    fn mostly_dead_or_uncommitting_reader_is_found() {
         let whole: &[&str] = &[ACKED, SEEN, COMMITTED];
         assert_eq!(fault(&[whole; 3]), "");
         assert_eq!(fault(&[whole, &[ACKED]]), "");
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_life_without_acks_counts_for_nothing_whoever_reads_in_it() {
+    fn life_without_acks_does_not_count() {
         let whole: &[&str] = &[ACKED, SEEN, COMMITTED];
         assert_eq!(fault(&[&[], &[], whole]), "");
         assert!(fault(&[&[ACKED], &[SEEN, COMMITTED]]).contains("of 1 lives"));
@@ -123,13 +123,13 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_that_nobody_looked_for_after_the_crash_counts_for_nothing() {
+    fn commit_without_a_look_after_the_crash_does_not_count() {
         let mut lives = Lives::default();
         for line in [ACKED, SEEN, COMMITTED, "crash 1"] {
             lives.note(&line.parse().unwrap());
         }
         assert!(lives.check().unwrap_err().to_string().contains("and 0 commits that were looked for"));
-        // It may take another crash until there is a server that can be asked.
+        // It may take another crash until a server answers.
         for line in ["crash 2", FOUND] {
             lives.note(&line.parse().unwrap());
         }

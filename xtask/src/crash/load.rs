@@ -1,8 +1,7 @@
 //! The load: producers that live through all crashes, each sending bursts to every partition.
 //!
-//! Guarantees that a burst is written down by the recorder before any of it is sent, and what became of it before
-//! the next one: so at any instant at most one burst of a stream is not accounted for. A stream is one producer's
-//! records to one partition.
+//! Guarantees that the recorder has a burst before any of it is sent, and its outcomes before the next burst. So at any
+//! instant at most one burst of a stream is not accounted for. A stream is one producer's records to one partition.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,31 +23,31 @@ use super::recorder::Recorder;
 /// Small, so that a burst is several batches, which are under way at once.
 const BATCH_BYTES: usize = 2048;
 
-/// A server that is down comes back in less.
+/// Longer than a server is down.
 const DELIVERY_LIMIT: Duration = Duration::from_mins(1);
 
-/// Streams have this long to learn of their last burst.
+/// Time for streams to learn the outcomes of their last burst.
 const STOP_LIMIT: Duration = Duration::from_mins(2);
 
 /// Most bytes of a value that is not large.
 const SMALL_BYTES_MAX: usize = 900;
 
-/// Different errors that are remembered.
+/// Different errors that are kept.
 const ERRORS_MAX: usize = 20;
 
-/// How the producers behave.
+/// Behaviour of the producers.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
     pub(crate) topic: String,
     pub(crate) partitions: i32,
-    /// The first of them idempotent and compressing, the last neither; all kinds from three on.
+    /// Number of producers: the first is idempotent and compresses, the last is neither; all kinds from three on.
     pub(crate) producers: u32,
     pub(crate) burst_records_max: u64,
-    /// One in so many values is large.
+    /// One value in this many is large.
     pub(crate) large_one_in: u64,
     pub(crate) large_bytes_max: usize,
     pub(crate) pause_max: Duration,
-    /// After which a producer gives a record up.
+    /// Time after which a producer gives a record up.
     pub(crate) delivery_limit: Duration,
 }
 
@@ -72,7 +71,7 @@ impl Shape {
     }
 }
 
-/// Client options for a server that goes away all the time.
+/// Client options for a server that is often down.
 pub(super) fn cluster_options(bootstrap: &str) -> ClusterOptions {
     ClusterOptions {
         client_id: "crash".to_owned(),
@@ -86,19 +85,18 @@ pub(super) fn cluster_options(bootstrap: &str) -> ClusterOptions {
     }
 }
 
-/// What a stream's records have come to.
+/// Counts of a stream's outcomes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Outcomes {
     pub(super) acked: u64,
-    /// Given up.
+    /// Records given up.
     pub(super) failed: u64,
 }
 
-/// The outcomes of each stream, also of one that has none yet.
+/// The outcomes of each stream, including streams without any yet.
 pub(super) type Tally = BTreeMap<u32, Outcomes>;
 
-/// What the streams have come to so far, for progress and for the checks between crashes. The verdict does not
-/// depend on it.
+/// Outcomes of the streams so far, for progress and for the checks between crashes. The verdict does not depend on it.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     state: Mutex<ProgressState>,
@@ -107,9 +105,9 @@ pub(super) struct Progress {
 #[derive(Debug, Default)]
 struct ProgressState {
     tally: Tally,
-    /// Of those that failed, with an error that no other try would mend.
+    /// Failed records with an error that no other try would mend.
     final_failures: u64,
-    /// Of those that failed, with no answer to the last attempt.
+    /// Failed records with no answer to the last attempt.
     unanswered: u64,
     errors: BTreeMap<String, u64>,
     flips: u64,
@@ -143,12 +141,12 @@ impl Progress {
         self.lock().tally.values().map(|outcomes| outcomes.failed).sum()
     }
 
-    /// What each stream has come to so far.
+    /// Outcomes of each stream so far.
     pub(super) fn tally(&self) -> Tally {
         self.lock().tally.clone()
     }
 
-    /// An error if a producer was refused for good, or was kept waiting and never told: a server that cannot take
+    /// Fails if a producer was refused for good, or waited without ever getting an answer: a server that cannot accept
     /// records now has to say so.
     pub(super) fn check_refusals(&self) -> anyhow::Result<()> {
         let state = self.lock();
@@ -159,8 +157,8 @@ impl Progress {
         Ok(())
     }
 
-    /// An error if a producer was refused for good, or has given up where it had no cause to (`may_give_up`). A server that
-    /// is crashed answers nothing, and may say before that it cannot now; but nothing is wrong with the records.
+    /// Fails if a producer was refused for good, or gave a record up without a cause (`may_give_up`). A server that is
+    /// crashed answers nothing, and may refuse for now before that; but nothing is wrong with the records.
     pub(super) fn check_failures(&self, may_give_up: bool) -> anyhow::Result<()> {
         self.lock().check_final()?;
         let failed = self.failed();
@@ -170,12 +168,12 @@ impl Progress {
         Ok(())
     }
 
-    /// Why records were given up, and how many.
+    /// The errors of records that were given up, with their counts.
     pub(super) fn errors(&self) -> BTreeMap<String, u64> {
         self.lock().errors.clone()
     }
 
-    /// Notes that the topic's level was changed, or could not be.
+    /// Counts a change of the topic's level, if it succeeded.
     pub(super) fn note_flip(&self, changed: bool) {
         self.lock().flips += u64::from(changed);
     }
@@ -185,18 +183,18 @@ impl Progress {
         self.lock().flips
     }
 
-    /// Notes that another crash begins.
+    /// Marks the beginning of a crash.
     pub(super) fn begin_crash(&self) {
         self.lock().is_crashing = true;
     }
 
-    /// Notes that the crash of this number was written down.
+    /// Marks that the crash with this number was recorded.
     pub(super) fn end_crash(&self, number: u64) {
         let mut state = self.lock();
         (state.crashes, state.is_crashing) = (number, false);
     }
 
-    /// Crashes that were written down; none while there is another one.
+    /// Number of crashes that were recorded; `None` during a crash.
     pub(super) fn crashes(&self) -> Option<u64> {
         let state = self.lock();
         (!state.is_crashing).then_some(state.crashes)
@@ -207,7 +205,7 @@ impl Progress {
         std::mem::take(&mut self.lock().recent)
     }
 
-    /// Notes that there is such a stream.
+    /// Adds a stream to the tally.
     fn note_stream(&self, stream: u32) {
         self.lock().tally.entry(stream).or_default();
     }
@@ -237,7 +235,7 @@ impl Progress {
     }
 }
 
-/// Whether a server has kept somebody waiting until he gave up, and said nothing.
+/// Whether a server kept a client waiting until it gave up, without an answer.
 pub(super) fn is_unanswered(error: &ClientError) -> bool {
     match error {
         ClientError::Timeout { .. } => true,
@@ -246,7 +244,7 @@ pub(super) fn is_unanswered(error: &ClientError) -> bool {
     }
 }
 
-/// Errors that differ in offsets or sizes alone are counted as one.
+/// The text without its numbers: errors that differ only in offsets or sizes are counted as one.
 fn without_numbers(text: &str) -> String {
     let mut bare = String::new();
     for letter in text.chars() {
@@ -259,7 +257,7 @@ fn without_numbers(text: &str) -> String {
     bare
 }
 
-/// What all parts of a run share.
+/// Shared state of all parts of a run.
 #[derive(Clone)]
 pub(super) struct Shared {
     /// Marks this run's values.
@@ -277,7 +275,7 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// Connects the producers and begins. The first stream is called `first_stream`.
+    /// Connects the producers and begins. Streams are numbered from `first_stream`.
     pub(super) async fn start(
         shared: &Shared,
         shape: &Shape,
@@ -312,7 +310,7 @@ impl Load {
         Ok(Self { stop, streams, producers })
     }
 
-    /// Of nobody.
+    /// A load without producers.
     #[cfg(test)]
     pub(super) fn without_streams() -> Self {
         Self { stop: Arc::default(), streams: JoinSet::new(), producers: Vec::new() }
@@ -349,7 +347,7 @@ impl Load {
 enum ProducerKind {
     Idempotent,
     IdempotentCompressing,
-    /// With one request at a time, or repeats would change the order.
+    /// With one request at a time, because repeats would change the order otherwise.
     Plain,
 }
 
@@ -461,7 +459,7 @@ impl Stream {
     }
 }
 
-/// The outcomes of a burst, those that follow each other in one event.
+/// The outcomes of a burst; equal ones that follow each other become one event.
 fn events(span: Span, outcomes: &[Outcome]) -> Vec<Event> {
     let mut events: Vec<Event> = Vec::new();
     for (sequence, outcome) in (span.first..).zip(outcomes) {
@@ -490,7 +488,7 @@ mod tests {
     use riverrun_types::{Offset, TimestampMs};
 
     #[test]
-    fn outcomes_that_follow_each_other_are_one_event() {
+    fn equal_successive_outcomes_are_one_event() {
         let acked = |offset| {
             Ok(RecordMetadata {
                 topic: "t".into(),
@@ -519,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_that_is_final_and_silence_are_found() {
+    fn final_refusal_and_silence_are_found() {
         let found = |error: ClientError| {
             let progress = Progress::default();
             progress.note_failed(1, &error);
@@ -540,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_give_up_may_not_be_refused_for_good() {
+    fn producer_that_may_give_up_must_not_be_refused() {
         let found = |error: ClientError, may_give_up| {
             let progress = Progress::default();
             progress.note_failed(1, &error);
@@ -551,7 +549,7 @@ mod tests {
             let fault = found(told(ErrorCode::INVALID_RECORD), may_give_up).unwrap_err();
             assert!(fault.contains("1 records were refused for good"), "{fault}");
         }
-        // The server cannot now, or is gone.
+        // The server refuses for now, or is gone.
         for last in [Some(told(ErrorCode::KAFKA_STORAGE_ERROR)), None] {
             assert_eq!(found(undelivered(last.clone()), true), Ok(()));
             assert!(found(undelivered(last), false).unwrap_err().contains("given up"));
@@ -559,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_has_come_to_nothing_is_in_the_tally() {
+    fn stream_without_outcomes_is_in_the_tally() {
         let progress = Progress::default();
         progress.note_stream(1);
         progress.note_stream(2);
@@ -571,7 +569,7 @@ mod tests {
     }
 
     #[test]
-    fn while_there_is_a_crash_nobody_can_say_after_how_many_something_was_so() {
+    fn number_of_crashes_is_unknown_during_a_crash() {
         let progress = Progress::default();
         assert_eq!(progress.crashes(), Some(0));
         progress.begin_crash();
@@ -586,7 +584,7 @@ mod tests {
     }
 
     #[test]
-    fn three_producers_are_of_all_kinds() {
+    fn three_producers_have_all_kinds() {
         use ProducerKind::{Idempotent, IdempotentCompressing, Plain};
         assert_eq!(
             [0, 1, 2].map(|index| ProducerKind::of(index, 3)),

@@ -1,9 +1,9 @@
-//! `cargo xtask crash`: the real server, crashed again and again under load, and held to what it acked.
+//! `cargo xtask crash`: the real server, crashed again and again under load, and checked against its acks.
 //!
-//! Owns the options. The load sends unique records; another process writes down what was acked before the load goes
-//! on; after the crashes everything is read back and compared. A run in which nothing was acked, or in most lives
-//! of the server nothing seen by a reader, or committed, fails: it proves nothing. How to run it and what it has
-//! found is in `docs/long-runs.md`.
+//! Owns the options. The load sends unique records; another process records each ack before the load goes on; after the
+//! crashes everything is read back and compared. A run without acks fails, and so does one in which, in most lives of
+//! the server, no reader saw a record or no commit was acked: it proves nothing. `docs/long-runs.md` says how to run
+//! it, and has its results.
 
 mod binding;
 pub(crate) mod disk;
@@ -44,7 +44,7 @@ pub(crate) use queue::AppenderOptions;
 /// Segments of the load's topic: small, so that they roll often.
 const SEGMENT_BYTES: &str = "1048576";
 
-/// A journal and a cache so small that the load goes around in them.
+/// A journal and a cache so small that the load goes through them many times.
 const SMALL_SIZES: &[&str] = &["journal.bytes=16777216", "write.cache.bytes=16777216"];
 
 /// How the server is crashed.
@@ -52,7 +52,7 @@ const SMALL_SIZES: &[&str] = &["journal.bytes=16777216", "write.cache.bytes=1677
 enum Mode {
     /// The process is killed, at any instant, also while it starts
     Kill,
-    /// A file system in an image is shut down, which drops what was not synced
+    /// A file system in an image is shut down, which drops all unsynced data
     Power,
     /// System calls that sync fail, each of the first in turn; needs strace
     SyncErrors,
@@ -72,7 +72,7 @@ pub(crate) struct Options {
     /// How the server is crashed
     #[arg(long, value_enum, default_value_t = Mode::Kill)]
     mode: Mode,
-    /// Times that it is crashed; of failing syncs, how many of the first ones; of a full disk, how often
+    /// Number of crashes; with failing syncs, of calls that fail; with a full disk, of fillings
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
     cycles: u64,
     /// Durability level of the records, 1 to 4
@@ -84,13 +84,14 @@ pub(crate) struct Options {
     /// Crash processes that append to an embedded queue, instead of the server; not with failing syncs
     #[arg(long)]
     queue: bool,
-    /// Change the topic's level all the time; a kill may lose nothing at any, a loss of power only what no level has synced
+    /// Change the topic's level all the time; a kill may lose nothing at any, a loss of power only records that no
+    /// level has synced
     #[arg(long)]
     flip: bool,
-    /// Where this machine allows no loop mounts, or has no strace and a mode needs it, say so and succeed
+    /// If this machine allows no loop mounts, or has no strace and a mode needs it, say so and succeed
     #[arg(long)]
     where_allowed: bool,
-    /// Where the random choices begin; the time when absent, and printed
+    /// Seed of the random choices; the time when absent, and printed
     #[arg(long)]
     seed: Option<u64>,
     /// Any other setting of the server, as in `riverrun serve --set`; repeatable. With `--queue` a fault of the appenders,
@@ -134,7 +135,7 @@ impl fmt::Display for Level {
     }
 }
 
-/// What a mode needs to know.
+/// Parameters of a mode.
 pub(crate) struct Settings {
     cycles: u64,
     fs: FileSystem,
@@ -164,7 +165,7 @@ impl Settings {
     }
 }
 
-/// What another suite gives that crashes a server among other things.
+/// Parameters from another suite that crashes a server among other things.
 pub(crate) struct Guest {
     pub(crate) seed: u64,
     pub(crate) dir: PathBuf,
@@ -180,24 +181,24 @@ impl From<Guest> for Settings {
     }
 }
 
-/// The load's topic, apart from the number of its partitions.
+/// The load's topic, without its number of partitions.
 pub(crate) fn topic_of(name: &str) -> NewTopic {
     let configs = [("segment.bytes", SEGMENT_BYTES)];
     let configs = configs.map(|(name, value)| (name.to_owned(), value.to_owned()));
     NewTopic { configs: configs.into(), ..NewTopic::named(name) }
 }
 
-/// What the recorder's process does.
+/// Entry point of the recorder's process.
 pub(crate) fn record(options: &RecorderOptions) -> anyhow::Result<()> {
     recorder::serve(&options.file)
 }
 
-/// What a process does that appends to a queue until it is crashed.
+/// Entry point of a process that appends to a queue until it is crashed.
 pub(crate) fn append(options: &AppenderOptions) -> anyhow::Result<()> {
     queue::append(options)
 }
 
-/// Crashes the server as the options say; an error if it did not keep its word.
+/// Crashes the server as the options say; fails if the server broke a promise.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let settings = Settings::new(options)?;
     if settings.flip && !matches!(options.mode, Mode::Kill | Mode::Power) {
@@ -236,7 +237,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     result.with_context(|| kept(&settings.dir))
 }
 
-/// Whether this machine has, or can be given, what a mode needs, and lets the mode do it.
+/// Checks that this machine has, or can install, the programs of a mode, and permits the mode.
 fn allowed(mode: Mode, settings: &Settings, toolbox: &Toolbox) -> anyhow::Result<()> {
     if mode == Mode::SyncErrors {
         toolbox.install(&BTreeSet::from([Kit::Strace]))?;
@@ -253,7 +254,7 @@ fn kept(dir: &Path) -> String {
     format!("what was found is kept in {}", dir.display())
 }
 
-/// A run that is interrupted is dropped, and so stops its server and gives back what it had mounted.
+/// An interrupted run is dropped, and thereby stops its server and removes its mounts.
 async fn interruptible(options: &Options, settings: &Settings, toolbox: &Toolbox) -> anyhow::Result<()> {
     let mut terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     let crash = async {

@@ -1,4 +1,4 @@
-//! Values that say who they are: every record of a run is unique, and a value that was changed anywhere is recognised.
+//! Values that carry their identity: every record of a run is unique, and any change of a value is recognised.
 //!
 //! ```text
 //!  0        8         12          20       24
@@ -7,7 +7,7 @@
 //!  +--------+---------+-----------+--------+----------------------------+
 //! ```
 //!
-//! Numbers are big-endian; the length is that of the whole value. Nothing is believed without having been compared.
+//! Numbers are big-endian; the length is that of the whole value. Every byte is compared.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,7 +19,7 @@ use super::random::Rng;
 /// Bytes of a value before its filler, and so of the shortest value.
 pub(super) const HEADER_BYTES: usize = 24;
 
-/// Which record of a run: the sequence counts what one producer sends to one partition, from 0.
+/// Identity of a record in a run: the sequence numbers the records of one producer to one partition, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Identity {
     pub(super) stream: u32,
@@ -32,7 +32,7 @@ impl fmt::Display for Identity {
     }
 }
 
-/// A record, and where in its partition it lies, or is to lie.
+/// A record, and its certain or expected offset in its partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Placed {
     pub(super) offset: i64,
@@ -59,7 +59,7 @@ pub(super) fn value_of(run: u64, identity: Identity, size_bytes: usize) -> Vec<u
     value
 }
 
-/// Which record of this run a value is; an error says what is wrong with it.
+/// Identity of a value of this run; the error describes a foreign or changed value.
 pub(super) fn identify(run: u64, value: &[u8]) -> Result<Identity, String> {
     let (of_run, rest) = number::<8>(value).ok_or_else(|| too_short(value))?;
     let (stream, rest) = number::<4>(rest).ok_or_else(|| too_short(value))?;
@@ -78,7 +78,7 @@ fn too_short(value: &[u8]) -> String {
     format!("a value of {} bytes, shorter than any of ours", value.len())
 }
 
-/// A big-endian number of `N` bytes, and what follows it.
+/// A big-endian number of `N` bytes, and the bytes after it.
 fn number<const N: usize>(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let (digits, rest) = bytes.split_first_chunk::<N>()?;
     Some((digits.iter().fold(0, |number, digit| (number << 8) | u64::from(*digit)), rest))

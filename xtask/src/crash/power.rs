@@ -1,6 +1,6 @@
-//! Crash by loss of power: everything that was not synced is gone, and the process with it.
+//! Crash by loss of power: all unsynced data is gone, and the process with it.
 //!
-//! Where the topic's level changes all the time, what was acked may be gone as far as no level has synced it
+//! While the topic's level changes all the time, acked records may be gone unless a level has synced them
 //! ([`Binding`](super::binding::Binding)).
 
 use std::time::Duration;
@@ -14,22 +14,22 @@ use super::{Settings, topic_of};
 use crate::clients::install::Toolbox;
 use crate::clients::server::Server;
 
-/// Room for what a run of hundreds of cycles keeps. The image is sparse.
+/// Room for the data of hundreds of cycles. The image is sparse.
 const DISK_BYTES: u64 = 8 << 30;
 
-/// A server works for at most so long before the power is cut.
+/// Longest life of a server before the power is cut.
 const LIFE_MAX: Duration = Duration::from_millis(400);
 
-/// One in so many cuts happens while the server starts.
+/// One cut in this many happens while the server starts.
 const EARLY_ONE_IN: u64 = 6;
 
-/// A start takes about so long.
+/// About the longest start.
 const START_MAX: Duration = Duration::from_millis(40);
 
-/// Between the cut and the end of the process: whatever it acks in this time must have been synced before.
+/// Longest time between the cut and the end of the process: records acked in it must have been synced before.
 const AGONY_MAX: Duration = Duration::from_millis(20);
 
-/// Cuts the power as often as asked.
+/// Cuts the power for each cycle of the settings.
 pub(super) async fn run(settings: &Settings, toolbox: &Toolbox) -> anyhow::Result<()> {
     let mut disk = Disk::make(settings.fs, &settings.dir, DISK_BYTES)?;
     let syncs = settings.level.syncs();
@@ -68,7 +68,7 @@ async fn crash(run: &mut Run<'_>, disk: &mut Disk, mut server: Server) -> anyhow
     }
 }
 
-/// The power goes, then the process, and the power comes back.
+/// Cuts the power, kills the process, and restores the power.
 pub(super) async fn cut(run: &mut Run<'_>, disk: &mut Disk, mut server: Server) -> anyhow::Result<()> {
     run.begin_crash();
     disk.cut()?;

@@ -1,7 +1,7 @@
-//! What is drawn from one seed, so that a run can be made again: times, lengths, chances.
+//! Random times, lengths and chances from one seed, so that a run can be repeated.
 //!
-//! The server's own timing is not part of the seed: the same seed makes the same plan, not the same crash. How a number is
-//! drawn below another must not change, because `docs/long-runs.md` names seeds.
+//! The server's own timing is not part of the seed: the same seed makes the same plan, not the same crash. The way of
+//! drawing a number below another must not change, because `docs/long-runs.md` names seeds.
 
 use std::time::Duration;
 
@@ -27,22 +27,22 @@ impl Rng {
 
     /// A length below `end`, or zero if that is zero.
     pub(crate) fn size_below(&mut self, end: usize) -> usize {
-        // What is below a `usize` is one.
+        // A number below a `usize` fits into one.
         usize::try_from(self.below(end as u64)).unwrap_or_default()
     }
 
-    /// True once in so many times.
+    /// True once in `times` calls, on average.
     pub(crate) fn one_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }
 
-    /// A time between none and `limit`, to the microsecond.
+    /// A time between zero and `limit`, to the microsecond.
     pub(crate) fn up_to(&mut self, limit: Duration) -> Duration {
         let limit_us = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX - 1);
         Duration::from_micros(self.below(limit_us + 1))
     }
 
-    /// Another generator, so that one part's draws do not depend on how often another drew.
+    /// Another generator, so that the draws of one part do not depend on those of another.
     pub(crate) fn fork(&mut self) -> Self {
         Self(self.0.split())
     }

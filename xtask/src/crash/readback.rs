@@ -1,4 +1,4 @@
-//! Reading back what the server has after a crash: whole partitions for the verdict, the newest acks between crashes.
+//! Reads the server's records after a crash: whole partitions for the verdict, the newest acks between crashes.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,21 +15,21 @@ use super::load::{Shared, cluster_options};
 use super::payload::{Identity, Placed, Places, identify};
 use super::verify::{Observed, ObservedLog};
 
-/// Nothing was read for so long: the partition cannot be read to its end.
+/// Time without a record after which a partition counts as unreadable.
 const SILENCE_LIMIT: Duration = Duration::from_secs(30);
 
-/// Waiting for records.
+/// Longest wait of a poll.
 const POLL_WAIT: Duration = Duration::from_millis(200);
 
-/// A fetch at the end of what is read need not wait there for more.
+/// Longest wait of a fetch: at the end of the range there is nothing to wait for.
 const FETCH_WAIT: Duration = Duration::from_millis(5);
 
-/// A server that was just started may take so long for its first answers.
+/// Longest wait for the first answers of a server that was just started.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
 type Records = BTreeMap<TopicPartition, Vec<(i64, Result<Identity, String>)>>;
 
-/// Everything that is there of these partitions and groups.
+/// All records and positions of these partitions and groups.
 pub(super) async fn everything(
     shared: &Shared,
     partitions: &[TopicPartition],
@@ -49,7 +49,7 @@ pub(super) async fn everything(
     Ok(Observed { logs: logs.into_iter().collect(), positions: positions(shared, groups).await? })
 }
 
-/// Where the partitions begin and end.
+/// Beginnings and ends of the partitions.
 pub(super) async fn bounds(
     shared: &Shared,
     partitions: &[TopicPartition],
@@ -63,7 +63,7 @@ pub(super) async fn bounds(
         .collect())
 }
 
-/// What the groups have committed.
+/// Positions of the groups.
 pub(super) async fn positions(
     shared: &Shared,
     groups: &[String],
@@ -80,7 +80,7 @@ pub(super) async fn positions(
     Ok(positions)
 }
 
-/// Acks that are not where they should be, in words. What was to be deleted need not be there, nor what no level has synced.
+/// Missing or misplaced acks, in words. Records that were deleted, or that no level has synced, may be missing.
 pub(super) async fn missing(
     shared: &Shared,
     recent: &Places,
@@ -101,7 +101,7 @@ pub(super) async fn missing(
     Ok(missing)
 }
 
-/// Those of `places` that hold their records still.
+/// Those of `places` that still hold their records.
 pub(super) async fn left(shared: &Shared, places: Places) -> anyhow::Result<Places> {
     let found = look(shared, &places).await?;
     let mut left = places;
@@ -111,10 +111,10 @@ pub(super) async fn left(shared: &Shared, places: Places) -> anyhow::Result<Plac
     Ok(left)
 }
 
-/// What there is from the first to the last of some places in each partition.
+/// Records between the first and the last of some places, by partition.
 #[derive(Default)]
 struct Found {
-    /// Where the partitions begin.
+    /// Beginnings of the partitions.
     starts: BTreeMap<TopicPartition, Offset>,
     records: Records,
 }
@@ -139,7 +139,7 @@ async fn look(shared: &Shared, wanted: &Places) -> anyhow::Result<Found> {
     for (partition, wanted) in wanted {
         let offsets = || wanted.iter().map(|placed| placed.offset);
         let first = offsets().min().unwrap_or_default().max(starts[partition].0);
-        // The load goes on: what comes after the last of these places is another look's.
+        // The load goes on: records after the last of these places belong to another look.
         let end = ends[partition].0.min(offsets().max().unwrap_or_default() + 1);
         ends.insert(partition.clone(), Offset(end));
         if first < end {
@@ -196,7 +196,7 @@ async fn read(
         } else if heard.elapsed() > SILENCE_LIMIT {
             let places: Vec<_> =
                 next.iter().map(|(partition, next)| format!("{partition} at {next}")).collect();
-            bail!("nothing comes any more from {}, which end later", places.join(", "));
+            bail!("no more records come from {}, which end later", places.join(", "));
         }
         for record in polled {
             let partition = TopicPartition::new(record.topic, record.partition);

@@ -1,9 +1,8 @@
-//! The recorder: another process that writes down what was acked, before whoever was told goes on.
+//! The recorder: another process that records each ack before the load goes on.
 //!
-//! It knows nothing but lines. A group of lines ends with an empty one; the recorder checks that each is an event,
-//! writes them to its file, and only then answers with how many it has written in all. A load that waits for the
-//! answer can claim nothing that is not written down, and nothing that the load forgets or gets wrong later changes
-//! what was.
+//! It knows only lines. A group of lines ends with an empty one; the recorder checks that each is an event, writes them
+//! to its file, and only then answers with the number of lines written in all. A load that waits for the answer can
+//! claim only what is recorded, and no later mistake of the load changes the record.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -17,10 +16,10 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::event::Event;
 
-/// Those who may wait for a place in the queue without waiting for each other.
+/// Length of the queue: callers beyond it wait for a place.
 const QUEUE_REQUESTS: usize = 256;
 
-/// What the recorder's process does: reads groups of lines from its input until that ends.
+/// Entry point of the recorder's process: reads groups of lines from its input until that ends.
 pub(super) fn serve(file: &Path) -> anyhow::Result<()> {
     let mut file = File::create_new(file).with_context(|| format!("{} cannot be made", file.display()))?;
     let (mut group, mut written) = (String::new(), 0_u64);
@@ -43,16 +42,16 @@ pub(super) fn serve(file: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Lines to write, and who waits for it.
+/// Lines to write, and the waiting caller.
 struct Request {
     lines: String,
     count: u64,
     done: oneshot::Sender<()>,
 }
 
-/// The load's side of the recorder. Shared by all that load.
+/// The load's side of the recorder, shared by all streams.
 ///
-/// Invariants: a thread of ours alone talks to the process; it ends when this is dropped, and the process with it.
+/// Invariants: only the recorder's thread talks to the process; when this is dropped both end.
 pub(super) struct Recorder {
     requests: Option<mpsc::Sender<Request>>,
     thread: Option<JoinHandle<anyhow::Result<()>>>,
@@ -69,7 +68,7 @@ impl Recorder {
         Ok(Self { requests: Some(requests), thread: Some(thread) })
     }
 
-    /// Returns when the events are written down.
+    /// Returns when the events are recorded.
     pub(super) async fn record(&self, events: &[Event]) -> anyhow::Result<()> {
         if events.is_empty() {
             return Ok(());
@@ -85,7 +84,7 @@ impl Recorder {
         written.await.context("the recorder has ended")
     }
 
-    /// Ends the process, and tells if anything went wrong with it.
+    /// Ends the process, and returns its error if it had one.
     pub(super) fn finish(mut self) -> anyhow::Result<()> {
         self.end()
     }
@@ -108,7 +107,7 @@ impl Drop for Recorder {
     }
 }
 
-/// Passes requests on until there are no more senders: all that wait go in one group.
+/// Passes requests on until there are no more senders; all waiting ones form one group.
 fn pass_on(mut child: Child, mut queue: mpsc::Receiver<Request>) -> anyhow::Result<()> {
     let input = child.stdin.take().context("the recorder has no input")?;
     let output = child.stdout.take().context("the recorder has no output")?;
@@ -136,7 +135,7 @@ impl Pipes {
             }
             self.pass_group(&group)?;
             for request in group {
-                // Whoever waited may have been stopped since.
+                // The waiting caller may have been dropped since.
                 let _ = request.done.send(());
             }
         }

@@ -1,6 +1,6 @@
 //! One run: a server that is crashed again and again under load, and judged at the end.
 //!
-//! Owns the run's directory, the recorder, the load and the counts. How a crash comes about is the modes' business.
+//! Owns the run's directory, the recorder, the load and the counts. The modes own the way of crashing.
 
 use std::fs;
 use std::ops::Range;
@@ -26,30 +26,30 @@ use super::{Level, Settings};
 use crate::clients::install::Toolbox;
 use crate::clients::server::{Launch, Server, ServerKind};
 
-/// What the recorder writes, in the run's directory.
+/// The recorder's file, in the run's directory.
 const RECORD_FILE: &str = "acked.log";
 
-/// A server answers its first request within this after it was started.
+/// Time for a server to answer its first request after its start.
 const CREATE_LIMIT: Duration = Duration::from_secs(30);
 
-/// Lost acks that are shown after a crash; the verdict shows them all.
+/// Lost acks that are shown after a crash; the verdict shows all.
 const LOST_SHOWN_MAX: usize = 5;
 
-/// What a thread says that panics, in this order.
+/// Texts in the log of a thread that panics, in this order.
 const PANICKED: [&str; 2] = ["thread '", " panicked at "];
 
-/// What may happen to records without being a fault of the server.
+/// Losses and failures that are no fault of the server.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Allowed {
     /// Acked records may be gone: the level does not sync, and the power was cut.
     pub(crate) losses: bool,
-    /// Those may be that no level has synced: the level changes, and the power is cut.
+    /// Records that no level has synced may be gone: the level changes, and the power is cut.
     pub(crate) unsynced_losses: bool,
-    /// The producer may have given up: the server was made to refuse. It may never be refused for good.
+    /// A producer may give up, because the server was made to refuse; but it must not be refused for good.
     pub(crate) failures: bool,
 }
 
-/// Who prints what the run came to.
+/// The printer of a run's summary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Summary {
     Printed,
@@ -57,7 +57,7 @@ pub(super) enum Summary {
     Left,
 }
 
-/// What the run came to.
+/// Counts of a run.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     pub(super) crashes: u64,
@@ -65,12 +65,12 @@ pub(super) struct Counts {
     pub(super) early_crashes: u64,
     /// Acks that were gone right after a crash.
     pub(super) lost: u64,
-    /// Crashes after which some were gone.
+    /// Crashes after which some acks were gone.
     pub(super) losing_crashes: u64,
-    /// Crashes before which nothing was acked since the last one.
+    /// Crashes without an ack since the one before.
     pub(super) barren_crashes: u64,
     acked_before: u64,
-    /// Crashes before the last look for what they may have taken.
+    /// Crashes before the last look for endangered records.
     looked_at: u64,
     /// The longest time from start to ready.
     pub(super) slowest_start: Duration,
@@ -78,8 +78,8 @@ pub(super) struct Counts {
 
 /// A run.
 ///
-/// Invariants: everything that lives in `dir` was made by this run; the load and the reader are stopped before the
-/// verdict is formed. From a crash until the positions of groups were looked at the reader is in `held`, not in `tail`.
+/// Invariants: everything in `dir` was made by this run; the load and the reader are stopped before the verdict. From a
+/// crash until the look at the positions of groups, the reader is in `held`, not in `tail`.
 pub(crate) struct Run<'a> {
     pub(super) settings: &'a Settings,
     pub(super) dir: PathBuf,
@@ -99,7 +99,7 @@ pub(crate) struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Prepares a server in `dir`, whose data is at `data`, and starts the recorder.
+    /// Prepares a server in `dir`, with its data at `data`, and starts the recorder.
     pub(crate) fn prepare(
         settings: &'a Settings,
         toolbox: &'a Toolbox,
@@ -153,8 +153,8 @@ impl<'a> Run<'a> {
         &self.shared.progress
     }
 
-    /// Starts the server and waits until it accepts. After a crash it looks at the positions of groups before the reader
-    /// may commit again.
+    /// Starts the server and waits until it accepts connections. After a crash it looks at the positions of groups
+    /// before the reader may commit again.
     pub(crate) async fn start(&mut self) -> anyhow::Result<Server> {
         let begun = Instant::now();
         let server = self.launch.start()?;
@@ -166,7 +166,7 @@ impl<'a> Run<'a> {
         Ok(server)
     }
 
-    /// What groups have committed, held against what was acked to them. Nobody may commit meanwhile.
+    /// Compares the groups' positions with their acked commits. No commit may be under way.
     async fn look_at_positions(&mut self) -> anyhow::Result<()> {
         let known = self.ledger()?;
         let (groups, places): (_, Vec<_>) = (known.groups(), known.positions.keys().cloned().collect());
@@ -183,7 +183,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Writes down where the load's partitions begin, when nobody deletes from them any more: no crash may take more.
+    /// Records where the load's partitions begin, when nothing is deleted from them any more: no crash may take more.
     pub(super) async fn note_beginnings(&mut self) -> anyhow::Result<()> {
         let partitions = self.ledger()?.partitions();
         let bounds = readback::bounds(&self.shared, &partitions).await?;
@@ -192,19 +192,19 @@ impl<'a> Run<'a> {
         self.ledger().map(drop)
     }
 
-    /// What was written down until now.
+    /// The ledger of all events recorded so far.
     fn ledger(&mut self) -> anyhow::Result<&Ledger> {
         let Self { follow, ledger, .. } = self;
         follow.read_on(|event| ledger.add(event))?;
         Ok(ledger)
     }
 
-    /// Makes the topic and lets the load and the reader begin.
+    /// Creates the topic and starts the load and the reader.
     pub(crate) async fn begin_load(&mut self, shape: &Shape, topic: NewTopic) -> anyhow::Result<()> {
         self.begin_load_within(shape, topic, CREATE_LIMIT).await
     }
 
-    /// As [`begin_load`](Self::begin_load), with less patience.
+    /// As [`begin_load`](Self::begin_load), with another limit.
     pub(super) async fn begin_load_within(
         &mut self,
         shape: &Shape,
@@ -222,7 +222,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// For another load on the same server, which is not part of the verdict.
+    /// Shared state for another load on the same server, which is not part of the verdict.
     pub(super) fn beside(&self, record_file: &str) -> anyhow::Result<Shared> {
         let recorder = Arc::new(Recorder::start(&self.dir.join(record_file))?);
         Ok(Shared { recorder, progress: Arc::default(), ..self.shared.clone() })
@@ -251,7 +251,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Fails if nobody changes the level any more who is to.
+    /// Fails if the task that changes the level has ended.
     async fn must_flip(&mut self) -> anyhow::Result<()> {
         match &mut self.flips {
             Some(flips) => flips.must_run().await,
@@ -259,7 +259,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Looks for everything that was acked since the last check. The load goes on meanwhile.
+    /// Looks for all acks since the last check. The load goes on meanwhile.
     pub(crate) async fn check(&mut self) -> anyhow::Result<()> {
         if self.allowed.unsynced_losses {
             self.look_for_left().await?;
@@ -285,7 +285,8 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Looks for what crashes may have taken since the last look, and writes down what of it is there: that was seen then.
+    /// Looks for records that crashes since the last look may have taken, and records those found, which counts as
+    /// seeing them.
     async fn look_for_left(&mut self) -> anyhow::Result<()> {
         let since = std::mem::replace(&mut self.counts.looked_at, self.counts.crashes);
         let doubtful = self.ledger()?.doubtful(since);
@@ -299,12 +300,12 @@ impl<'a> Run<'a> {
         self.shared.recorder.record(&events).await
     }
 
-    /// As [`judge`](Self::judge), for whom an error is all that there is to know.
+    /// As [`judge`](Self::judge), for callers that need only the error.
     pub(crate) async fn must_be_kept(&mut self) -> anyhow::Result<()> {
         self.judge().await.map(drop)
     }
 
-    /// Ends the load on a server that runs, reads everything back, and judges.
+    /// Ends the load on a running server, reads everything back, and judges.
     pub(super) async fn judge(&mut self) -> anyhow::Result<Verdict> {
         self.must_flip().await?;
         drop(self.flips.take());
@@ -322,14 +323,14 @@ impl<'a> Run<'a> {
         Ok(verdict)
     }
 
-    /// Prints the summary; an error if anything is wrong.
+    /// Prints the summary; fails if there are findings.
     fn report(&self, ledger: &Ledger, verdict: &Verdict) -> anyhow::Result<()> {
         let (losses, faults) = verdict.split();
         if self.summary == Summary::Printed {
             self.print_counts(ledger, verdict);
         }
         if !faults.is_empty() {
-            bail!("what no level allows: {}", shown(&faults));
+            bail!("findings that no level allows: {}", shown(&faults));
         }
         if !losses.is_empty() && !self.allowed.losses {
             bail!("{} nothing may be gone: {}", self.promise(), shown(&losses));
@@ -349,7 +350,7 @@ impl<'a> Run<'a> {
         self.progress().check_failures(self.allowed.failures)
     }
 
-    /// For what was acked how, in words.
+    /// The promise about acked records, in words.
     fn promise(&self) -> String {
         if self.allowed.unsynced_losses {
             return "of what a level has synced".to_owned();
@@ -360,8 +361,8 @@ impl<'a> Run<'a> {
     fn check_tested(&self, verdict: &Verdict) -> anyhow::Result<()> {
         verdict.tested.check()?;
         let counts = &self.counts;
-        if self.allowed.unsynced_losses && self.ledger.binding.settled_before_crashes() == 0 {
-            bail!("nothing was tested: no crash came after a change of level that settled acked records");
+        if self.allowed.unsynced_losses && self.ledger.binding.bound_before_crashes() == 0 {
+            bail!("nothing was tested: no crash came after a change of level that bound acked records");
         }
         if counts.crashes > 0 && counts.barren_crashes == counts.crashes {
             bail!("nothing was tested: no crash came after an ack");
@@ -405,9 +406,9 @@ impl<'a> Run<'a> {
         }
         if self.allowed.unsynced_losses {
             println!(
-                "{} acked records were settled by a change of level before a crash; of those that none had settled {} \
+                "{} acked records were bound by a change of level before a crash; of those that no change had bound {} \
                  acked and {} seen are gone, and {} were found after a crash and have had to stay since",
-                ledger.binding.settled_before_crashes(),
+                ledger.binding.bound_before_crashes(),
                 verdict.excused.acked,
                 verdict.excused.seen,
                 ledger.bound_again(),
@@ -429,7 +430,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// An error if a thread of a server has panicked, which need not end the process. `log` is what the servers have said.
+/// Fails if a thread of a server has panicked, which need not end the process. `log` is the output of all servers.
 fn check_log(log: &str) -> anyhow::Result<()> {
     let is_panic = |line: &&str| PANICKED.iter().all(|words| line.contains(words));
     let panics: Vec<_> = log.lines().filter(is_panic).take(LOST_SHOWN_MAX).collect();
@@ -465,7 +466,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_of_a_server_that_panics_is_found_though_the_process_goes_on() {
+    fn panic_of_a_server_thread_is_found_in_its_log() {
         assert!(check_log("INFO ready\nWARN nobody has panicked\n").is_ok());
         let log = "INFO ready\nthread 'settle' (71) panicked at crates/log/src/store.rs:7:5:\nINFO goes on\n";
         assert!(check_log(log).unwrap_err().to_string().contains("thread 'settle' (71) panicked"));

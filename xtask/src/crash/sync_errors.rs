@@ -1,12 +1,13 @@
 //! A disk that fails to sync: each of the first system calls that sync is made to fail in turn.
 //!
-//! The calls are made to fail by strace, which does not carry them out: of a failed `pwritev2` nothing is written, of
-//! a failed `fdatasync` the bytes stay in the page cache, where a mere restart would find them. So the power is cut
-//! after each round, and what the server acked without having it on the disk is gone. Each round has a server and a
-//! directory of its own, and ends when its call has failed: a call that is never made fails the run. strace counts the
-//! calls of each thread and each kind apart, and the first syncs of a start hide all others, because a server whose
-//! metadata cannot be synced does not start. So there are several series, and in some the counting begins when the server
-//! has a load.
+//! strace makes the calls fail without executing them. A failed `pwritev2` writes nothing; a failed `fdatasync` leaves
+//! the bytes in the page cache, where a mere restart would find them. So the power is cut after each round, and records
+//! that the server acked without having them on the disk are gone. Each round has a server and a directory of its own,
+//! and ends when its call has failed: a call that is never made fails the run.
+//!
+//! strace counts the calls of each thread and each kind apart. The first syncs of a start hide all others, because a
+//! server that cannot sync its metadata does not start. So there are several series, and in some the counting begins
+//! when the server has a load.
 
 use std::fmt;
 use std::fs;
@@ -31,13 +32,13 @@ use crate::clients::server::Server;
 /// Calls that are counted together.
 #[derive(Clone, Copy, Debug)]
 enum Series {
-    /// System calls that put metadata, segments and checkpoints on the disk, from the first moment of a server.
+    /// System calls that sync metadata, segments and checkpoints, from the start of a server.
     SyncsOfStart,
-    /// The same, from when the server has a load.
+    /// The same calls, from when the server has a load.
     Syncs,
-    /// The journal's writes, which a flag makes synced ones, from the first moment.
+    /// The journal's writes, which a flag makes synced ones, from the start of a server.
     SyncedWrites,
-    /// As the second, with a journal that is told to write through the page cache and to sync after it.
+    /// As `Syncs`, with a journal that writes through the page cache and syncs afterwards.
     BufferedSyncs,
 }
 
@@ -61,7 +62,7 @@ impl Series {
         matches!(self, Self::Syncs | Self::BufferedSyncs)
     }
 
-    /// Checkpoints come often: fifty syncs of one thread are to be there soon.
+    /// Checkpoints come often, so that one thread soon makes fifty syncs.
     fn server_settings(self) -> &'static [&'static str] {
         match self {
             Self::SyncsOfStart | Self::Syncs | Self::SyncedWrites => &[CHECKPOINTS],
@@ -72,31 +73,31 @@ impl Series {
 
 const CHECKPOINTS: &str = "log.flush.offset.checkpoint.interval.ms=50";
 
-/// All rounds share the disk.
+/// Size of the disk that all rounds share.
 const DISK_BYTES: u64 = 16 << 30;
 
-/// How long a server has its load before a call is made to fail.
+/// Time of a server with its load before a call is made to fail.
 const BEFORE: Duration = Duration::from_millis(200);
 
-/// How long the server lives on with the call that has failed, and the next one without.
+/// Time for which the server lives on after the failed call, and the next server without one.
 const AFTERMATH: Duration = Duration::from_millis(300);
 
-/// Until the call of a round is made; strace slows the server down.
+/// Longest wait for the call of a round; strace slows the server down.
 const REACH_LIMIT: Duration = Duration::from_mins(5);
 
-/// Until strace has a process.
+/// Longest time for strace to attach to a process.
 const ATTACH_LIMIT: Duration = Duration::from_secs(30);
 
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// Records are given up early: the server was made to refuse them.
+/// Records are given up early, because the server is made to refuse them.
 const DELIVERY_LIMIT: Duration = Duration::from_secs(3);
 
-/// One round for each call of each series, up to as many as there are cycles.
+/// One round for each call of each series, as many as there are cycles.
 pub(super) async fn run(settings: &Settings, toolbox: &Toolbox) -> anyhow::Result<()> {
     let mut disk = Disk::make(settings.fs, &settings.dir, DISK_BYTES)?;
     let all_series = [Series::SyncsOfStart, Series::Syncs, Series::SyncedWrites, Series::BufferedSyncs];
-    // Of records that are not synced the journal has none.
+    // The journal has no records of async levels.
     let all_series = if settings.level.syncs() { &all_series[..] } else { &all_series[..2] };
     for series in all_series {
         let mut all = Totals::default();
@@ -154,7 +155,7 @@ impl Totals {
     }
 }
 
-/// What one round came to.
+/// Outcome of one round.
 #[derive(Debug)]
 struct Round {
     injected: u64,
@@ -186,7 +187,7 @@ async fn round(
     };
     let mut server = run.start().await?;
     if !begun {
-        // Its first syncs failed: the next server must be none the worse for it.
+        // Its first syncs failed: the next server must not suffer from it.
         run.begin_load(&shape(), topic()).await?;
     }
     tokio::time::sleep(AFTERMATH).await;
@@ -209,7 +210,7 @@ async fn round(
     Ok(round)
 }
 
-/// Starts the server with the call that fails, and cuts the power. Whether the load could begin.
+/// Starts the server with the failing call, and cuts the power. Returns whether the load could begin.
 async fn suffer(run: &mut Run<'_>, disk: &mut Disk, trace: &Path, fault: Fault) -> anyhow::Result<bool> {
     // `-D`: strace runs beside the server, which stays our child.
     let wrapper =
@@ -218,7 +219,7 @@ async fn suffer(run: &mut Run<'_>, disk: &mut Disk, trace: &Path, fault: Fault) 
     run.launch = plain.clone().wrapped_in(wrapper);
     let mut server = run.launch.spawn()?;
     let topic = topic();
-    // A server that cannot sync its metadata refuses to start, or to create a topic: that is right.
+    // A server that cannot sync its metadata refuses to start, or to create a topic, as it should.
     let begun = server.wait_until_ready().is_ok()
         && run.begin_load_within(&shape(), topic, DELIVERY_LIMIT).await.is_ok();
     if begun {
@@ -230,7 +231,7 @@ async fn suffer(run: &mut Run<'_>, disk: &mut Disk, trace: &Path, fault: Fault) 
     Ok(begun)
 }
 
-/// Lets the call fail in a server that has a load, and cuts the power.
+/// Makes the call fail in a server that has a load, and cuts the power.
 async fn suffer_under_load(
     run: &mut Run<'_>,
     disk: &mut Disk,
@@ -246,11 +247,11 @@ async fn suffer_under_load(
     power::cut(run, disk, server).await
 }
 
-/// Waits until the call has failed, which it must as long as `may_come`.
+/// Waits until the call has failed; fails if it cannot come any more (`may_come`) or takes too long.
 async fn until_injected(trace: &Path, mut may_come: impl FnMut() -> bool) -> anyhow::Result<()> {
     let deadline = Instant::now() + REACH_LIMIT;
     loop {
-        // What was traced before it ended is in the file when it has.
+        // All calls traced before the server's end are in the file after it.
         let is_last = !may_come() || Instant::now() >= deadline;
         if trace.exists() && injected(trace)? > 0 {
             return Ok(());
@@ -262,7 +263,7 @@ async fn until_injected(trace: &Path, mut may_come: impl FnMut() -> bool) -> any
     }
 }
 
-/// strace on a server that runs; it ends with the server, or with this.
+/// strace on a running server; it ends with the server, or when this is dropped.
 struct Tracer(Child);
 
 impl Tracer {
@@ -306,7 +307,7 @@ fn injected(trace: &Path) -> anyhow::Result<u64> {
     Ok(text.matches("(INJECTED)").count() as u64)
 }
 
-/// Whether strace is there and may trace processes; an error says what is missing.
+/// Checks that strace exists and may trace processes; the error names what is missing.
 pub(super) fn allowed() -> anyhow::Result<()> {
     let mut traced = Command::new("sleep").arg(ATTACH_LIMIT.as_secs().to_string()).spawn()?;
     let result = trial(traced.id());

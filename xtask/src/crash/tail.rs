@@ -1,11 +1,11 @@
 //! A reader that follows every partition while the server crashes, and commits as it goes.
 //!
-//! What it has got is written down before it is committed, so a later reader that finds less, or something else at
-//! the same offset, is found out. It commits for a group without being a member of it: a group's rebalances after
-//! each crash would take longer than the crash.
+//! Its records are recorded before they are committed, so that a later reader that finds fewer records, or another one
+//! at the same offset, reveals a fault. It commits for a group without being a member of it, because the group's
+//! rebalances after each crash would take longer than the crash.
 //!
-//! After each crash it is held until what the server has of its commits was looked at: it goes on from what it has got
-//! itself, so that its next commit would hide what a crash took.
+//! After each crash it is held until the server's position of its group was looked at: it continues from its own place,
+//! and its next commit would hide one that a crash took.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -28,20 +28,20 @@ use super::payload::identify;
 /// The group that the reader commits for.
 const GROUP: &str = "tail";
 
-/// Waiting for records.
+/// Longest wait of a poll.
 const POLL_WAIT: Duration = Duration::from_millis(100);
 
-/// Between two tries after an error.
+/// Pause between two tries after an error.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
-/// The reader at work.
+/// The running reader.
 pub(super) struct Tail {
-    /// Gone, it is to stop.
+    /// Dropped to stop the reader.
     leave: oneshot::Sender<Infallible>,
     task: JoinHandle<anyhow::Result<Reader>>,
 }
 
-/// The reader while it does nothing, and nothing that it has begun goes on.
+/// The stopped reader, without anything under way.
 pub(super) struct Held(Reader);
 
 impl Tail {
@@ -51,8 +51,8 @@ impl Tail {
         Held(Reader { shared: shared.clone(), next }).resume()
     }
 
-    /// Stops it where it is. Of a commit that waits for its answer it is not known whether it took effect, and it is
-    /// not tried again.
+    /// Stops the reader where it is. It is unknown whether a commit that waits for its answer took effect; it is not
+    /// repeated.
     pub(super) async fn hold(self) -> anyhow::Result<Held> {
         drop(self.leave);
         self.task.await.context("the reader panicked")?.map(Held)
@@ -60,7 +60,7 @@ impl Tail {
 }
 
 impl Held {
-    /// Lets it go on behind what it got last.
+    /// Resumes the reader after its last record.
     pub(super) fn resume(self) -> Tail {
         let (leave, gone) = oneshot::channel();
         Tail { task: tokio::spawn(self.0.run(gone)), leave }
@@ -69,14 +69,14 @@ impl Held {
 
 struct Reader {
     shared: Shared,
-    /// Where each partition goes on.
+    /// Next offset of each partition.
     next: BTreeMap<TopicPartition, i64>,
 }
 
 impl Reader {
     async fn run(mut self, gone: oneshot::Receiver<Infallible>) -> anyhow::Result<Self> {
         tokio::select! {
-            // An answer that has come is taken.
+            // An answer that has arrived is taken.
             biased;
             ended = self.read_on() => ended.map(|never| match never {})?,
             _ = gone => {}
@@ -103,7 +103,7 @@ impl Reader {
         let options = ConsumerOptions {
             group: Some(GROUP.to_owned()),
             auto_commit_interval: None,
-            // Where records were lost, what is read again would say nothing new.
+            // After a loss of records, reading earlier ones again would reveal nothing new.
             offset_reset: OffsetReset::Latest,
             fetch_wait_max: POLL_WAIT,
             ..ConsumerOptions::new(cluster_options(&self.shared.bootstrap))
@@ -131,7 +131,7 @@ impl Reader {
         Ok(())
     }
 
-    /// A commit that fails may have taken effect: the next one settles that.
+    /// Commits the reader's places. A failed commit may have taken effect: the next one decides that.
     async fn commit(&self, consumer: &mut Consumer) -> anyhow::Result<()> {
         let commits = self.commits();
         let begun: Vec<_> = commits.iter().cloned().map(Event::Committing).collect();
@@ -146,7 +146,7 @@ impl Reader {
         Ok(())
     }
 
-    /// What a commit would commit now.
+    /// The commits for the present places.
     fn commits(&self) -> Vec<Commit> {
         let commit = |(partition, offset): (&TopicPartition, &i64)| Commit {
             group: GROUP.to_owned(),
@@ -157,13 +157,13 @@ impl Reader {
     }
 }
 
-/// None for an error that another try may mend. Any other is one that a server gives that serves something else than batches,
-/// or refuses a reader for good: no crash is a reason for that.
+/// `None` for an error that another try may mend. Any other error means that the server serves corrupt batches or
+/// refuses the reader for good, which no crash excuses.
 fn unless_final<T>(result: Result<T, ClientError>) -> anyhow::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(error) if error.kind() == ErrorKind::Retry => Ok(None),
-        Err(error) => Err(error).context("a reader was told what no other try mends"),
+        Err(error) => Err(error).context("a reader got an error that no other try mends"),
     }
 }
 
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reader_goes_on_after_what_may_pass_and_tells_of_everything_else() {
+    fn reader_retries_passing_errors_and_reports_final_ones() {
         let told = |code| Err::<(), _>(ClientError::Server { code, message: None });
         assert_eq!(unless_final(Ok(7)).unwrap(), Some(7));
         assert_eq!(unless_final(told(ErrorCode::KAFKA_STORAGE_ERROR)).unwrap(), None);

@@ -1,14 +1,14 @@
-//! The verdict: what the recorder wrote down, held against what the server says after a crash. Pure.
+//! The verdict: compares the recorder's events with the server's records after a crash. Pure.
 //!
 //! | must hold | broken |
 //! |---|---|
-//! | an acked record lies where it was acked, unless a loss of power could take it | lost |
-//! | a record that a reader got, or that was found after a loss of power, is still where it was, unless another could take it | vanished |
-//! | what is gone from the beginning of a partition was to be deleted, and what was deleted is gone | lost, gap; came back |
-//! | every record there is was sent, byte for byte | invented |
+//! | an acked record lies where it was acked, unless a loss of power was allowed to take it | lost |
+//! | a record that was read, or found after a loss of power, stays, unless another loss was allowed to take it | vanished |
+//! | records missing at the beginning of a partition were to be deleted, and deleted records are gone | lost, gap; came back |
+//! | every record was sent, byte for byte | invented |
 //! | offsets follow each other without a gap | gap |
 //! | one producer's records to a partition lie in the order of sending | reordered |
-//! | none lies there twice, where the producer is idempotent | repeated |
+//! | no record is stored twice, if the producer is idempotent | repeated |
 //! | a group's position is the last acked commit, or a later attempt, after each crash and in the end | commit went back |
 
 use std::collections::{BTreeMap, HashMap};
@@ -25,10 +25,10 @@ const SHOWN_MAX: usize = 20;
 /// A partition as it was read back.
 #[derive(Debug, Default)]
 pub(super) struct ObservedLog {
-    /// Where the server says that it begins and ends.
+    /// Beginning and end as the server reports them.
     pub(super) start: i64,
     pub(super) end: i64,
-    /// Every record between, in the order of reading; an error says why a value is none of ours.
+    /// Every record between, in the order of reading; the error describes a foreign value.
     pub(super) records: Vec<(i64, Result<Identity, String>)>,
 }
 
@@ -65,13 +65,13 @@ impl Kind {
         }
     }
 
-    /// Whether the levels that do not sync allow it after a power cut.
+    /// Whether async levels allow it after a power cut.
     fn is_loss(self) -> bool {
         matches!(self, Self::Lost | Self::Vanished)
     }
 }
 
-/// Something that must not be.
+/// A broken rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Finding {
     pub(super) kind: Kind,
@@ -84,14 +84,14 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Everything that was found.
+/// Result of the comparison.
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
     pub(super) findings: Vec<Finding>,
     pub(super) records_read: usize,
-    /// Records that lie there more than once, where that is allowed.
+    /// Records that are stored more than once, if that is allowed.
     pub(super) repeats: usize,
-    /// What is gone that no level had synced.
+    /// Missing records that no level had synced.
     pub(super) excused: Excused,
     pub(super) tested: Tested,
 }
@@ -103,12 +103,12 @@ pub(super) struct Excused {
     pub(super) seen: usize,
 }
 
-/// How much the verdict was formed from.
+/// Amounts of evidence for the verdict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tested {
     pub(super) acked: usize,
     pub(super) seen: usize,
-    /// Positions of groups of which a commit was acked.
+    /// Positions of groups with an acked commit.
     pub(super) committed: usize,
 }
 
@@ -125,7 +125,7 @@ impl Tested {
         self.committed += other.committed;
     }
 
-    /// What there was none of, so that the verdict says nothing about it.
+    /// Kinds of evidence that are missing, so that the verdict says nothing about them.
     pub(super) fn missing(self) -> Vec<&'static str> {
         let counts = [
             (self.acked, "acked records"),
@@ -135,7 +135,7 @@ impl Tested {
         counts.into_iter().filter(|(count, _)| *count == 0).map(|(_, what)| what).collect()
     }
 
-    /// An error if there was nothing of some kind to test.
+    /// Fails if some kind of evidence is missing.
     pub(super) fn check(self) -> anyhow::Result<()> {
         let missing = self.missing();
         anyhow::ensure!(missing.is_empty(), "nothing was tested: there were no {}", missing.join(", no "));
@@ -148,19 +148,19 @@ impl Verdict {
         self.findings.push(Finding { kind, text });
     }
 
-    /// What was lost, which a level may allow, and what nothing allows.
+    /// Losses, which a level may allow, and findings that no level allows.
     pub(super) fn split(&self) -> (Vec<&Finding>, Vec<&Finding>) {
         self.findings.iter().partition(|finding| finding.kind.is_loss())
     }
 }
 
-/// How many findings of each kind there are, and the first in full.
+/// The number of findings of each kind, and the first ones in full.
 pub(super) fn shown(findings: &[&Finding]) -> String {
     let lines = findings.iter().take(SHOWN_MAX).map(|finding| format!("\n  {finding}"));
     counted(findings) + &lines.collect::<String>()
 }
 
-/// How many findings of each kind there are.
+/// The number of findings of each kind.
 pub(super) fn counted(findings: &[&Finding]) -> String {
     let mut counts = BTreeMap::<Kind, usize>::new();
     for finding in findings {
@@ -183,10 +183,10 @@ pub(super) fn verify(ledger: &Ledger, observed: &Observed) -> Verdict {
     verdict
 }
 
-/// Where each record lies first.
+/// First offset of each record.
 type Index = HashMap<Identity, i64>;
 
-/// Walks a partition once: is every record ours, in its place, in order, and there once?
+/// Walks a partition once: is every record ours, in its place, in order, and stored once?
 fn index(ledger: &Ledger, partition: &TopicPartition, log: &ObservedLog, verdict: &mut Verdict) -> Index {
     let mut walk = Walk { ledger, partition, index: Index::new(), last: HashMap::new() };
     let mut next = begin(ledger, partition, log, verdict);
@@ -207,15 +207,15 @@ fn index(ledger: &Ledger, partition: &TopicPartition, log: &ObservedLog, verdict
     walk.index
 }
 
-/// Where the first record has to be.
+/// Offset at which the first record has to be.
 fn begin(ledger: &Ledger, partition: &TopicPartition, log: &ObservedLog, verdict: &mut Verdict) -> i64 {
     let Beginning { least, most } = ledger.beginning(partition);
     if log.start < least {
-        let text = format!("{partition}: begins at {}, what is before {least} was deleted", log.start);
+        let text = format!("{partition}: begins at {}, but records before {least} were deleted", log.start);
         verdict.add(Kind::CameBack, text);
     }
     if log.start > most {
-        let text = format!("{partition}: begins at {}, nothing from {most} on was to be deleted", log.start);
+        let text = format!("{partition}: begins at {}, but none from {most} on was to be deleted", log.start);
         verdict.add(Kind::Gap, text);
     }
     log.start
@@ -272,7 +272,7 @@ fn acks(
         let found = match ack.offset {
             Some(offset) if offset < log.start.min(most) => continue,
             Some(offset) => record_at(log, offset),
-            // Whether it was deleted since cannot be known where its place is not.
+            // A record without a known offset may have been deleted since.
             None if most > 0 => continue,
             None => indexes
                 .get(&stream.partition)

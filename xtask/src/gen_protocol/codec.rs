@@ -1,7 +1,7 @@
 //! Writes the `Decode` and `Encode` implementations of one struct.
 //!
-//! Owns how versions become conditions. A condition that the struct's own versions settle is not written, and
-//! neither is a flexible flag that is the same in all of them, so that most fields are one call.
+//! Owns the translation of versions into conditions. A condition that is constant over the struct's own versions is not
+//! written, and neither is a constant flexible flag, so that most fields are one call.
 
 use std::fmt::Write as _;
 
@@ -14,7 +14,7 @@ pub(super) fn implementations(message: &Message, structure: &Struct) -> String {
     format!("{}\n{}", decode(message, structure, is_root), encode(message, structure, is_root))
 }
 
-/// The condition under which a version of `within` is one of `versions`; `None` where it always is.
+/// The condition under which a version of `within` is one of `versions`; `None` if it always is.
 fn condition(versions: Versions, within: Versions) -> Option<String> {
     let from_start = versions.min <= within.min;
     let to_end = versions.max >= within.max;
@@ -27,7 +27,7 @@ fn condition(versions: Versions, within: Versions) -> Option<String> {
     }
 }
 
-/// The condition under which a version of `within` is none of `versions`; `None` where that cannot be.
+/// The condition under which a version of `within` is none of `versions`; `None` if it never is.
 fn negated_condition(versions: Versions, within: Versions) -> Option<String> {
     let condition = condition(versions, within)?;
     let flipped = [(" >= ", " < "), (" <= ", " > "), (" == ", " != ")];
@@ -35,7 +35,7 @@ fn negated_condition(versions: Versions, within: Versions) -> Option<String> {
     Some(flip.map_or_else(|| format!("!{condition}"), |(from, to)| condition.replace(from, to)))
 }
 
-/// The flexible flag in `versions`: a literal where it is settled, else the variable of the function.
+/// The flexible flag in `versions`: a literal if it is constant, else the variable of the function.
 fn flexible(message: &Message, versions: Versions) -> &'static str {
     match message.flexible_from {
         None => "false",
@@ -45,7 +45,7 @@ fn flexible(message: &Message, versions: Versions) -> &'static str {
     }
 }
 
-/// The line that defines the flexible variable, where any field needs it.
+/// The line that defines the flexible variable, if a field needs it.
 fn flexible_variable(message: &Message, structure: &Struct) -> String {
     match message.flexible_from {
         Some(from) if flexible(message, structure.versions) == "flexible" => {
@@ -55,7 +55,7 @@ fn flexible_variable(message: &Message, structure: &Struct) -> String {
     }
 }
 
-/// Wraps a body in its function, with names that say what the body does not use.
+/// Wraps a body in its function, with underscores on the names of parameters that the body does not use.
 fn function(signature_to_version: &str, result: &str, body: &str) -> String {
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let used = body.split(|c| !is_name(c)).any(|word| word == "version");

@@ -1,7 +1,7 @@
 //! Writes the generated files: one module per message, the list of modules, and the table of keys.
 //!
-//! Owns the files' heads and docs. Every field's doc says its type on the wire, its versions and its default,
-//! which are all the facts that the schema has.
+//! Owns the files' heads and docs. Every field's doc has its type on the wire, its versions and its default, which are
+//! all the facts that the schema has.
 
 use std::fmt::Write as _;
 
@@ -62,7 +62,7 @@ fn versions_text(versions: Versions) -> String {
     if min == max { format!("version {min}") } else { format!("versions {min} to {max}") }
 }
 
-/// The `use` lines, each only where the module needs it.
+/// The `use` lines that the module needs.
 fn imports(message: &Message) -> String {
     let kinds: Vec<_> =
         message.structs.iter().flat_map(|s| &s.fields).map(|field| leaf(&field.kind)).collect();

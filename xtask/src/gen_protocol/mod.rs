@@ -1,8 +1,8 @@
 //! `cargo xtask gen-protocol`: Kafka's messages as Rust, from our own schema.
 //!
-//! Owns the way from `crates/protocol/schema/*.txt` to `crates/protocol/src/generated`. The result is checked in
-//! and rustfmt-ed; a test holds it to what the generator writes, so neither can change alone. The schema's format
-//! stands in [`schema`], which also refuses what the emitters could not write.
+//! Owns the path from `crates/protocol/schema/*.txt` to `crates/protocol/src/generated`. The result is checked in and
+//! formatted by rustfmt; a test compares it with the generator's output, so neither can change alone. The schema's
+//! format is drawn in [`schema`], which also refuses what the emitters could not write.
 
 mod codec;
 mod emit;
@@ -117,7 +117,7 @@ fn load_file(path: &Path) -> Result<SchemaFile> {
     Ok(file)
 }
 
-/// The text as `cargo fmt` would leave it.
+/// The text as formatted by `cargo fmt`.
 fn rustfmt(text: &str) -> Result<String> {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut child = Command::new("rustfmt")

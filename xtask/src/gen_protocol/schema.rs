@@ -71,7 +71,7 @@ pub(crate) struct Struct {
     pub(crate) fields: Vec<Field>,
 }
 
-/// What a message is for.
+/// The purpose of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Request { api: String },
@@ -356,7 +356,7 @@ fn check_field(message: &Message, field: &Field) -> Result<()> {
     Ok(())
 }
 
-/// A struct that contains itself would make decoding recurse as deep as the input says.
+/// A struct that contains itself would let the input decide the depth of recursion.
 fn check_depth(message: &Message, name: &str, budget: usize) -> Result<()> {
     ensure!(budget > 0, "{name} contains itself");
     let inner = message.structure(name).fields.iter().filter_map(|field| field.kind.struct_name());

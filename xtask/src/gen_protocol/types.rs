@@ -1,4 +1,4 @@
-//! How the schema's types look in Rust and on the wire.
+//! The schema's types in Rust and on the wire.
 //!
 //! Owns the mapping to Rust types, defaults, lifetimes and smallest sizes, on which both the structs and their
 //! codecs rely.
@@ -20,7 +20,7 @@ pub(super) fn struct_borrows(message: &Message, structure: &Struct) -> bool {
     structure.fields.iter().any(|field| type_borrows(message, &field.kind))
 }
 
-/// `<'a>` where the struct has a lifetime.
+/// `<'a>` if the struct has a lifetime.
 pub(super) fn lifetime(message: &Message, structure: &Struct) -> &'static str {
     if struct_borrows(message, structure) { "<'a>" } else { "" }
 }
@@ -31,7 +31,7 @@ pub(super) fn field_type(message: &Message, field: &Field) -> String {
     if is_option(field) { format!("Option<{inner}>") } else { inner }
 }
 
-/// Whether the field is an `Option`. Records always are: the schema's reader sees to it.
+/// Whether the field is an `Option`. Records always are: the schema's reader ensures it.
 pub(super) fn is_option(field: &Field) -> bool {
     field.nullable.is_some()
 }
@@ -52,7 +52,7 @@ fn bare_type(message: &Message, kind: &Type) -> String {
     }
 }
 
-/// The type as the schema writes it.
+/// The type in the schema's notation.
 pub(super) fn schema_type(kind: &Type) -> String {
     match kind {
         Type::Bool => "bool".into(),
@@ -69,7 +69,7 @@ pub(super) fn schema_type(kind: &Type) -> String {
     }
 }
 
-/// Whether the field's default is what `Default::default()` gives for its Rust type.
+/// Whether the field's default is that of `Default::default()` for its Rust type.
 pub(super) fn default_is_natural(field: &Field) -> bool {
     match field.default.as_deref() {
         _ if field.kind == Type::Records => true,
@@ -97,7 +97,7 @@ pub(super) fn default_expression(field: &Field) -> String {
     }
 }
 
-/// A number as Rust code likes to read it: `2_147_483_647`. Other words stay as they are.
+/// A number with digits grouped as in Rust code: `2_147_483_647`. Other words stay unchanged.
 fn digits_grouped(value: &str) -> String {
     let (sign, digits) = value.strip_prefix('-').map_or(("", value), |digits| ("-", digits));
     if digits.len() < 5 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {

@@ -1,4 +1,4 @@
-//! What the disk does at best: long sequential writes, and single blocks that must be there before the next.
+//! The disk at its best: long sequential writes, and single blocks that are synced one by one.
 //!
 //! The second is the floor under every synced ack: one writer, one block, one sync at a time.
 
@@ -21,12 +21,12 @@ const BLOCKS: u64 = 2048;
 /// Name of the file, which is removed again.
 const FILE_NAME: &str = "riverrun-bench-disk.tmp";
 
-/// How much is written, and for how long.
+/// Bytes and time that a measurement may take.
 #[derive(Clone, Copy, Debug)]
 pub struct DiskMeasurement {
-    /// Bytes of the sequential file at most.
+    /// Most bytes of the sequential file.
     pub sequential_bytes: u64,
-    /// Time of each of the two measurements at most.
+    /// Longest time of each of the two measurements.
     pub time: Duration,
 }
 
@@ -36,22 +36,22 @@ impl Default for DiskMeasurement {
     }
 }
 
-/// What the disk did.
+/// Results of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct DiskFigures {
     /// Bytes of the sequential measurement.
     pub sequential_bytes: u64,
     /// Rate of writing them one after the other, the sync at the end included.
     pub sequential_bytes_per_s: f64,
-    /// Rate of the same writes without the sync: how fast one thread fills the page cache, which no ack at a level that waits
-    /// for no disk can beat. A machine whose memory is only given to it when it is first touched does it slowly.
+    /// Rate of the same writes without the sync: the speed at which one thread fills the page cache, which no ack at an
+    /// async level can beat. It is low on a virtual machine that gets its memory only when that is first touched.
     pub page_cache_bytes_per_s: f64,
-    /// Time to write 4 KiB over what is there, and sync it.
+    /// Time to overwrite 4 KiB and sync them.
     pub sync_4k: LatencySummary,
 }
 
 impl DiskMeasurement {
-    /// Measures the disk under `directory`, which exists, with a file that is removed again.
+    /// Measures the disk under `directory`, which exists, with a file that is removed afterwards.
     pub fn run(&self, directory: &Path) -> io::Result<DiskFigures> {
         let path = directory.join(FILE_NAME);
         let file = OpenOptions::new().write(true).create(true).truncate(true).open(&path)?;
@@ -68,7 +68,7 @@ impl DiskMeasurement {
         })
     }
 
-    /// The bytes that were written, the time until the last of them was in the page cache, and until all were on the disk.
+    /// Bytes written, the time until the last of them was in the page cache, and the time until all were on the disk.
     fn sequential(&self, mut file: &File) -> io::Result<(u64, Duration, Duration)> {
         let chunk = vec![b'r'; CHUNK_BYTES];
         let begun = Instant::now();
@@ -85,7 +85,7 @@ impl DiskMeasurement {
         Ok((written, cached, begun.elapsed()))
     }
 
-    /// Over blocks that are there and synced: nothing but the blocks themselves has to reach the disk.
+    /// Overwrites blocks that were written and synced before, so that nothing but the blocks has to reach the disk.
     fn blocks(&self, file: &File) -> io::Result<LatencySummary> {
         let block = vec![b'b'; BLOCK_BYTES];
         let mut latencies = Latencies::new();
@@ -103,7 +103,7 @@ impl DiskMeasurement {
     }
 }
 
-/// Removes a file when it goes.
+/// Removes a file when it is dropped.
 struct Removed<'a>(&'a Path);
 
 impl Drop for Removed<'_> {
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_are_measured_and_nothing_stays_behind() {
+    fn both_are_measured_and_the_file_is_removed() {
         let dir = tempfile::tempdir().unwrap();
         let measurement = DiskMeasurement { sequential_bytes: 4 << 20, time: Duration::from_millis(50) };
         let figures = measurement.run(dir.path()).unwrap();

@@ -1,6 +1,6 @@
-//! How durable a topic's acked records are meant to be, and are.
+//! Durability of a topic's acked records: the level wanted and the level reached.
 //!
-//! Our server says both among the topic's configuration. Of any other server only its `flush.messages` is known: with
+//! Our server names both levels in the topic's configuration. Of any other server only `flush.messages` is known: with
 //! 1, each record is synced before its ack; otherwise it lies in the page cache.
 
 use std::cmp::Reverse;
@@ -10,22 +10,22 @@ use std::fmt;
 use riverrun_client::{Admin, ClientError, ConfigResource};
 use serde::Serialize;
 
-/// Our server's names of the level that is wanted, and the one that holds now.
+/// Our server's names of the level that is wanted, and of the level that holds now.
 const WANTED: &str = "durability.wanted";
 const REACHED: &str = "durability.reached";
 /// Kafka's count of records between two syncs.
 const SYNC_INTERVAL: &str = "flush.messages";
 
-/// How durable a topic's acked records are.
+/// Durability of a topic's acked records.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TopicDurability {
-    /// The level that was asked for, 1 to 4, where the server knows levels.
+    /// The level that was asked for, 1 to 4, if the server knows levels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wanted: Option<String>,
-    /// The level that holds, where the server knows levels.
+    /// The level that holds, if the server knows levels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reached: Option<String>,
-    /// Whether an ack waits for a sync of the disk, as far as the topic's configuration tells.
+    /// Whether an ack waits for a sync of the disk, by the topic's configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub acked_when_synced: Option<bool>,
 }
@@ -33,7 +33,7 @@ pub struct TopicDurability {
 impl TopicDurability {
     /// Asks the server.
     pub async fn of(admin: &Admin, topic: &str) -> Result<Self, ClientError> {
-        // Our server tells its levels only to whoever asks for them by name.
+        // Our server returns its levels only to a request that names them.
         let resource = ConfigResource::Topic(topic.to_owned());
         let entries = admin.describe_configs_named(&resource, &[WANTED, REACHED, SYNC_INTERVAL]).await?;
         let values: BTreeMap<_, _> =
@@ -41,9 +41,9 @@ impl TopicDurability {
         Ok(Self::from_config(&values))
     }
 
-    /// Of what holds at two times, that which is worth less; what is known where the other is not.
+    /// The weaker of the durabilities at two times; if one is unknown, the other.
     pub fn lesser(one: Option<Self>, other: Option<Self>) -> Option<Self> {
-        // Of those that sync, and of those that do not, the higher level promises less.
+        // Among sync levels, and among async levels, the higher number promises less.
         let worth = |held: &Self| (held.acked_when_synced, Reverse(held.reached.clone()));
         one.into_iter().chain(other).min_by_key(worth)
     }
@@ -60,7 +60,7 @@ impl TopicDurability {
     }
 }
 
-/// For people, in a word or two.
+/// For people, one or two words.
 impl fmt::Display for TopicDurability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.reached, self.acked_when_synced) {
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn the_level_that_holds_decides_and_not_the_one_that_is_wanted() {
+    fn reached_level_decides_and_not_the_wanted_one() {
         let ours = of(&[(WANTED, "1"), (REACHED, "4"), (SYNC_INTERVAL, "1")]);
         assert_eq!(
             ours,
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_times_the_one_counts_at_which_less_was_promised() {
+    fn weaker_of_two_durabilities_counts() {
         let level = |level| of(&[(WANTED, "1"), (REACHED, level)]);
         let lesser = |one: &TopicDurability, other: &TopicDurability| {
             let one_way = TopicDurability::lesser(Some(one.clone()), Some(other.clone()));
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn of_another_server_only_its_sync_interval_is_known() {
+    fn other_server_is_known_by_its_sync_interval() {
         assert_eq!(of(&[(SYNC_INTERVAL, "1")]).acked_when_synced, Some(true));
         assert_eq!(of(&[(SYNC_INTERVAL, "9223372036854775807")]).acked_when_synced, Some(false));
         assert_eq!(of(&[]), TopicDurability::default());

@@ -1,8 +1,8 @@
-//! What TCP over the loopback interface does: one connection, one thread at each end, nothing else.
+//! TCP over the loopback interface at its best: one connection, one thread at each end.
 //!
-//! What a throughput is put against. The system's congestion control may pace the segments, as BBR does, so that one
-//! connection carries less than the interface could: both are measured, as any program finds it and without pacing, which
-//! is how our client and server connect within a machine.
+//! Throughputs are compared with it. The system's congestion control may pace the segments, as BBR does, so that one
+//! connection carries less than the interface could. Two rates are therefore measured: with the system's default, and
+//! without pacing, which is how our client and server connect within a machine.
 
 use std::fmt;
 use std::io::{self, Read as _, Write as _};
@@ -17,17 +17,17 @@ use serde::Serialize;
 /// Bytes of one write and one read.
 const CHUNK_BYTES: usize = 256 * 1024;
 
-/// What the interface did.
+/// Rates of the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct LoopbackFigures {
-    /// Bytes that arrived by time, with the congestion control that the system gives every program.
+    /// Bytes per second that arrived, with the system's default congestion control.
     pub bytes_per_s: f64,
-    /// The same where nothing paces the segments; none where the system refuses to connect so.
+    /// The same without pacing; `None` where the system refuses such a connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unpaced_bytes_per_s: Option<f64>,
 }
 
-/// Sends for about `time` over one connection, and as long again over another. Two threads are busy meanwhile.
+/// Sends for about `time` over one connection, and as long over another. Keeps two threads busy meanwhile.
 pub fn measure(time: Duration) -> io::Result<LoopbackFigures> {
     Ok(LoopbackFigures {
         bytes_per_s: measure_over(connect, time)?,
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_is_not_paced_where_that_is_measured() {
+    fn unpaced_connection_is_not_paced() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         assert_eq!(
             sockopt::tcp_congestion(connect_unpaced(&listener).unwrap()).unwrap(),

@@ -1,9 +1,9 @@
-//! What a figure was measured on, so that it can be put against the limits of the machine it was made on.
+//! The machine that a figure was measured on, so that the figure can be compared with the machine's limits.
 //!
-//! Owns the record that every result carries: processor, kernel, file system, the kernel's `vm.*` settings, what the
-//! disk ([`disk`]) and the loopback interface ([`loopback`]) do in a short measurement of their own, versions, and the
-//! durability level wanted and reached ([`durability`]). What cannot be found out is left out, and so is what this machine
-//! cannot tell of a server on another; nothing is guessed.
+//! Owns the record that every result carries: processor, kernel, file system, the kernel's `vm.*` settings, short
+//! measurements of the disk ([`disk`]) and of the loopback interface ([`loopback`]), versions, and the durability level
+//! wanted and reached ([`durability`]). A fact that cannot be found out is left out, also one of a server on another
+//! machine; nothing is guessed.
 
 pub mod disk;
 pub mod durability;
@@ -22,7 +22,7 @@ pub use self::durability::TopicDurability;
 pub use self::locality::is_here;
 pub use self::loopback::LoopbackFigures;
 
-/// The settings that decide when written pages go to the disk, and what becomes of memory.
+/// The settings that decide when written pages go to the disk, and how memory is used.
 const VM_SETTINGS: [&str; 9] = [
     "dirty_background_bytes",
     "dirty_background_ratio",
@@ -38,7 +38,7 @@ const VM_SETTINGS: [&str; 9] = [
 /// A machine with a higher load average before the runs was not idle.
 const IDLE_LOAD: f64 = 0.5;
 
-/// The machine, and what its parts do at best.
+/// The machine, and the best of its parts.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Environment {
     /// Processors that the measuring process may use.
@@ -52,24 +52,24 @@ pub struct Environment {
     /// Name and release of the operating system's kernel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
-    /// Processes that ran or wanted to, on average over the minute before.
+    /// Processes that ran or waited to run, on average over the minute before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub load_average: Option<f64>,
     /// The kernel's `vm.*` settings, by name.
     pub vm: BTreeMap<String, String>,
-    /// Whether memory comes in huge pages by itself.
+    /// The kernel's setting for transparent huge pages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub transparent_hugepage: Option<String>,
-    /// Where the servers keep their data, as far as that was told.
+    /// File system of the servers' data, if their directory was named.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file_system: Option<FileSystem>,
-    /// What the disk there does.
+    /// Measurement of the disk under that directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskFigures>,
-    /// What paces the segments of a TCP connection, or does not, unless a program asks for another.
+    /// The system's default congestion control, which decides whether a TCP connection is paced.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tcp_congestion_control: Option<String>,
-    /// What TCP over the loopback interface does.
+    /// Measurement of TCP over the loopback interface.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loopback: Option<LoopbackFigures>,
     /// The client that measures.
@@ -83,40 +83,39 @@ pub struct Environment {
 pub struct ServerRecord {
     /// Its name in the result.
     pub name: String,
-    /// Where it was reached.
+    /// Its bootstrap addresses.
     pub bootstrap: String,
-    /// Program and version; none if nobody said and it could not be found out.
+    /// Program and version; `None` if not named and not found out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub software: Option<String>,
-    /// Whether somebody said which process it is.
+    /// Whether the server's process was named to the runner.
     #[serde(skip)]
     pub is_watched: bool,
-    /// Whether it is on another machine than the one that this record is of.
+    /// Whether it runs on another machine than the one of this record.
     #[serde(rename = "elsewhere", skip_serializing_if = "std::ops::Not::not")]
     pub is_elsewhere: bool,
-    /// How durable the records were meant to be, and were, by topic.
+    /// Durability of the records, wanted and reached, by topic.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub durability: BTreeMap<String, TopicDurability>,
 }
 
-/// What a directory lies on.
+/// The file system that a directory lies on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FileSystem {
     /// The directory.
     pub directory: String,
-    /// Where its file system is mounted.
+    /// Mount point of its file system.
     pub mounted_at: String,
     /// Its type: `ext4`, `xfs`, `tmpfs` and so on.
     pub kind: String,
-    /// The device or whatever else it is made of.
+    /// The device or other source of the file system.
     pub source: String,
-    /// Its options.
+    /// Mount options.
     pub options: String,
 }
 
 impl Environment {
-    /// What a reader of the figures should know of the machine, for people: what this record does not say, and that
-    /// the machine was busy.
+    /// Warnings for a reader of the figures: facts that this record lacks, and that the machine was busy.
     pub fn notes(&self) -> impl Iterator<Item = &str> {
         let is_elsewhere = self.servers.iter().any(|server| server.is_elsewhere);
         let unknown = |watched| {
@@ -125,12 +124,12 @@ impl Environment {
         };
         let (unnamed, strange, no_disk) =
             (unknown(false), unknown(true), self.disk.is_none() && !is_elsewhere);
-        let elsewhere = "the server is on another machine: what is said of a machine here is of the client's, and the server's disk, its version and a share of loopback TCP are not known";
+        let elsewhere = "the server is on another machine: the machine described here is the client's; the server's disk and version, and its share of loopback TCP, are not known";
         let disk = "the servers' disk was not measured: --data-dir says where their data is";
-        let software = "the server's version is not known: its process would tell, as NAME=HOST:PORT@PID";
+        let software = "the server's version is not known: name its process, as NAME=HOST:PORT@PID";
         let program = "the server's version is not known: its process has no library of Apache Kafka open, and does not answer --version as riverrun does";
         let is_busy = self.load_average.is_some_and(|load| load > IDLE_LOAD);
-        let busy = "the machine was busy in the minute before: its load average says how much";
+        let busy = "the machine was busy in the minute before: see its load average";
         let notes = [
             (is_elsewhere, elsewhere),
             (no_disk, disk),
@@ -141,7 +140,7 @@ impl Environment {
         notes.into_iter().filter_map(|(applies, note)| applies.then_some(note))
     }
 
-    /// What of it says something of a run on this server, whose load comes from this machine or not.
+    /// The part of the record that describes a run on this server. `is_load_here`: this machine produces the load.
     #[must_use]
     pub fn of_run(&self, server: ServerRecord, is_load_here: bool) -> Self {
         let is_server_here = !server.is_elsewhere;
@@ -154,7 +153,7 @@ impl Environment {
         }
     }
 
-    /// Looks at the machine, without measuring anything; `data_dir` is where the servers keep their data.
+    /// Collects the facts that need no measurement; `data_dir` is the directory of the servers' data.
     pub fn look(data_dir: Option<&Path>) -> Self {
         let kernel_name = |file: &str| read(&format!("/proc/sys/kernel/{file}"));
         let memory = field_of("/proc/meminfo", "MemTotal");
@@ -180,13 +179,13 @@ impl Environment {
 }
 
 impl FileSystem {
-    /// The file system of a directory that exists; none if the system does not say.
+    /// The file system of a directory that exists; `None` if the system does not name it.
     pub fn of(directory: &Path) -> Option<Self> {
         let directory = directory.canonicalize().ok()?;
         Self::find(&read("/proc/self/mountinfo")?, &directory)
     }
 
-    /// The innermost mount; of two at one place the later hides the earlier.
+    /// The innermost mount; of two at one mount point the later hides the earlier.
     fn find(mounts: &str, directory: &Path) -> Option<Self> {
         let mut found: Option<Self> = None;
         for line in mounts.lines() {
@@ -225,7 +224,7 @@ fn vm_settings() -> BTreeMap<String, String> {
     VM_SETTINGS.iter().filter_map(setting).collect()
 }
 
-/// Where a processor has no name, as on many of another architecture, the parts of its id.
+/// A processor without a name, as is common on other architectures, is named by the parts of its id.
 fn cpu_model() -> Option<String> {
     field_of("/proc/cpuinfo", "model name").or_else(|| {
         let implementer = field_of("/proc/cpuinfo", "CPU implementer")?;
@@ -245,7 +244,7 @@ fn field_of(path: &str, name: &str) -> Option<String> {
     Some(value.trim().to_owned())
 }
 
-/// Of `always [madvise] never`, the word in brackets.
+/// The word in brackets, as in `always [madvise] never`.
 fn chosen(text: &str) -> Option<String> {
     Some(text.split_once('[')?.1.split_once(']')?.0.to_owned())
 }
@@ -295,7 +294,7 @@ mod tests {
 33 22 8:33 / /datax rw - btrfs /dev/sdd1 rw";
 
     #[test]
-    fn the_innermost_and_latest_mount_is_the_one() {
+    fn innermost_and_latest_mount_is_found() {
         let find = |path: &str| FileSystem::find(MOUNTS, Path::new(path)).expect("a mount");
         let found = find("/data/logs");
         let expected = FileSystem {
@@ -317,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_said_of_the_disk_and_the_server_is_told() {
+    fn notes_name_an_unknown_disk_and_server() {
         let server = |software: Option<&str>| ServerRecord {
             software: software.map(str::to_owned),
             ..ServerRecord::default()
@@ -340,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_server_on_another_machine_nothing_is_told_that_is_not_its_own() {
+    fn record_of_a_remote_server_leaves_out_this_machine() {
         let disk = DiskFigures {
             sequential_bytes: 1,
             sequential_bytes_per_s: 1.0,
@@ -391,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_at_this_machine_finds_it() {
+    fn look_finds_the_facts_of_this_machine() {
         let dir = tempfile::tempdir().unwrap();
         let environment = Environment::look(Some(dir.path()));
         assert!(environment.cores > 0 && environment.kernel.is_some());
@@ -399,7 +398,7 @@ mod tests {
         assert!(environment.vm.contains_key("swappiness"), "{:?}", environment.vm);
         assert!(environment.file_system.as_ref().is_some_and(|found| !found.kind.is_empty()));
         let json = serde_json::to_value(&environment).unwrap();
-        assert_eq!(json.get("disk"), None, "what was not measured is left out");
+        assert_eq!(json.get("disk"), None, "a figure that was not measured is left out");
         assert!(environment.to_string().contains("swappiness="), "{environment}");
     }
 }

@@ -1,7 +1,7 @@
-//! The time that goes with a record from who sends it to who reads it.
+//! The send time that a record carries from its sender to its reader.
 //!
-//! Guarantees that within one process these times never step: they are the wall clock as it was when this was made,
-//! and from there on the monotonic one. Between machines they are as far apart as the machines' clocks.
+//! Guarantees that within one process these times never step: they are the wall clock as of the making of
+//! [`StampClock`], advanced by the monotonic clock. Between machines they differ by as much as the machines' clocks.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 

@@ -1,6 +1,6 @@
 //! Consumers of one group that read as fast as records come, and the handle on them.
 //!
-//! Each consumer is a task of its own. What it reads is counted and thrown away.
+//! Each consumer is a task of its own. Its records are counted and dropped.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -14,41 +14,41 @@ use tokio::task::JoinHandle;
 use super::LoadError;
 use super::figures::ReadInterval;
 
-/// Wait for records, after which it is seen whether to stop.
+/// Longest wait of a poll, after which the consumer checks whether to stop.
 const POLL_TIME: Duration = Duration::from_millis(100);
-/// The same while there are no partitions to read yet, so that the time when they came is known.
+/// The same while the consumer has no partitions, so that the time of the assignment is measured closely.
 const POLL_TIME_UNASSIGNED: Duration = Duration::from_millis(2);
 
 /// Consumers to run.
 #[derive(Clone, Debug)]
 pub struct ConsumeLoad {
-    /// How each of them reads; the group's name is among it.
+    /// Options of each consumer, the group's name included.
     pub options: ConsumerOptions,
-    /// How many there are.
+    /// Number of consumers.
     pub consumers: usize,
-    /// What they share.
+    /// The topics that the consumers share.
     pub topics: Vec<String>,
-    /// Records in all after which they stop. A consumer takes what came with the last ones.
+    /// Records over all consumers after which they stop. A consumer counts its last poll whole.
     pub records: u64,
 }
 
 #[derive(Debug)]
 struct Control {
     stop: AtomicBool,
-    /// Records that are still to be read.
+    /// Records still to read.
     left: AtomicU64,
-    /// When there were none left.
+    /// When all records were read.
     done: OnceLock<Instant>,
 }
 
-/// What one consumer shares with whoever watches it.
+/// State that one consumer shares with its [`ConsumeRun`].
 #[derive(Debug, Default)]
 struct Shared {
     interval: Mutex<ReadInterval>,
     assigned: OnceLock<Instant>,
 }
 
-/// Consumers under way. Dropping it lets them go on; see [`stop`](Self::stop).
+/// Running consumers. They go on if it is dropped; see [`stop`](Self::stop).
 ///
 /// Invariants: one of `shared` for each consumer.
 #[derive(Debug)]
@@ -86,7 +86,7 @@ impl ConsumeRun {
         self.shared.iter().filter_map(|shared| shared.assigned.get().copied()).min()
     }
 
-    /// What was read since the last call, by each consumer.
+    /// Records read since the last call, by each consumer.
     pub fn take(&self) -> Vec<ReadInterval> {
         let take = |shared: &Arc<Shared>| {
             std::mem::take(&mut *shared.interval.lock().unwrap_or_else(PoisonError::into_inner))
@@ -94,17 +94,17 @@ impl ConsumeRun {
         self.shared.iter().map(take).collect()
     }
 
-    /// Lets the consumers end.
+    /// Asks the consumers to end.
     pub fn stop(&self) {
         self.control.stop.store(true, Ordering::Relaxed);
     }
 
-    /// When the consumers had read as many records as they were to; none before.
+    /// When the consumers had read the records of their load; `None` before.
     pub fn done(&self) -> Option<Instant> {
         self.control.done.get().copied()
     }
 
-    /// Whether one of the consumers has ended, which before the end of all happens after an error only.
+    /// Whether a consumer has ended; before the end of all, only an error ends one.
     pub fn has_ended(&self) -> bool {
         self.tasks.iter().any(JoinHandle::is_finished)
     }
@@ -131,7 +131,7 @@ impl Reading {
         consumer.subscribe(&topics).await?;
         let outcome = self.read(&mut consumer).await;
         if outcome.is_err() {
-            // The others' figures would be those of another load.
+            // The figures of the others would be those of another load.
             self.control.stop.store(true, Ordering::Relaxed);
         }
         outcome.and(consumer.close().await)
@@ -161,7 +161,7 @@ impl Reading {
         drop(interval);
         let (set, get) = (Ordering::Relaxed, Ordering::Relaxed);
         let before = self.control.left.fetch_update(set, get, |left| Some(left.saturating_sub(count)));
-        // Never fails: the function always answers.
+        // Cannot fail: the closure always returns `Some`.
         if before.is_ok_and(|left| left <= count) {
             self.control.done.get_or_init(Instant::now);
         }

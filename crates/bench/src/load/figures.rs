@@ -1,23 +1,23 @@
-//! What became of the records in some time: counts and latencies.
+//! Outcomes of the records of an interval: counts and latencies.
 
 use std::time::Duration;
 
 use riverrun_measure::histogram::Latencies;
 
-/// Records that were acked, and how long that took; of those that failed, how long they waited until then.
+/// Acked records with their latencies, and failed records with the time that they waited.
 ///
-/// Invariants: `from_send` counts all of `records` and `failed`, and `from_due` those of them that had a time to be sent at.
+/// Invariants: `from_send` counts all of `records` and `failed`, and `from_due` those of them that were paced.
 #[derive(Clone, Debug, Default)]
 pub struct Figures {
-    /// How many were acked.
+    /// Number of acked records.
     pub records: u64,
     /// Bytes of their values.
     pub bytes: u64,
-    /// How many were not acked and never will be.
+    /// Number of records that were not acked and never will be.
     pub failed: u64,
-    /// From the time at which they were due.
+    /// Latencies from the due time.
     from_due: Latencies,
-    /// From the call that handed them to the client.
+    /// Latencies from the call of send.
     from_send: Latencies,
 }
 
@@ -29,7 +29,7 @@ impl Figures {
         self.waited(from_due, from_send);
     }
 
-    /// Adds a record that failed: it is in no rate, and in the latencies with what it has waited.
+    /// Adds a failed record: it counts in no rate, and in the latencies with the time that it waited.
     pub fn fail(&mut self, from_due: Option<Duration>, from_send: Duration) {
         self.failed += 1;
         self.waited(from_due, from_send);
@@ -51,28 +51,28 @@ impl Figures {
         self.from_send.merge(&other.from_send);
     }
 
-    /// From the time at which a record was due where it was paced, else from the call that handed it over.
+    /// Latencies from the due time if the records were paced, else from the call of send.
     pub fn latency(&self) -> &Latencies {
         if self.is_paced() { &self.from_due } else { &self.from_send }
     }
 
-    /// From the call that handed a record over: what tools measure that do not count the wait before it.
+    /// Latencies from the call of send, as measured by tools that leave out the wait before it.
     pub fn latency_from_send(&self) -> &Latencies {
         &self.from_send
     }
 
-    /// Whether records had a time to be sent at.
+    /// Whether the records were paced.
     pub fn is_paced(&self) -> bool {
         !self.from_due.is_empty()
     }
 }
 
-/// What happened since somebody last looked.
+/// Outcomes since the last look.
 #[derive(Clone, Debug, Default)]
 pub struct Interval {
-    /// Of the records that warm up.
+    /// Records of the warm-up.
     pub warmup: Figures,
-    /// Of all others.
+    /// All other records.
     pub steady: Figures,
     /// Records that were handed to the client.
     pub handed_over: u64,
@@ -104,7 +104,7 @@ impl Interval {
     }
 }
 
-/// What was read since somebody last looked.
+/// Records read since the last look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadInterval {
     /// Records.
@@ -120,7 +120,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
-    fn a_paced_record_has_both_latencies_and_an_unpaced_one_the_one_from_its_send() {
+    fn paced_record_has_both_latencies_and_unpaced_one() {
         let (mut paced, mut unpaced) = (Figures::default(), Figures::default());
         paced.record(10, Some(9 * MS), 2 * MS);
         unpaced.record(10, None, 2 * MS);
@@ -141,6 +141,6 @@ mod tests {
         assert_eq!((sum.acked(), sum.failed(), sum.handed_over), (6, 3, 15));
         let all = sum.all();
         assert_eq!((all.records, all.bytes, all.failed), (6, 9, 3));
-        assert_eq!((all.latency().count(), all.latency().max_us()), (9, 4000), "what failed has waited, too");
+        assert_eq!((all.latency().count(), all.latency().max_us()), (9, 4000), "failed ones waited, too");
     }
 }

@@ -1,4 +1,4 @@
-//! What a sender tells whoever measures it.
+//! The outcomes that a sender reports to its meter.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct Sent {
     /// Its number among the records of all senders.
     pub(crate) number: u64,
-    /// When it was due; none without a schedule.
+    /// When it was due; `None` without a schedule.
     pub(crate) due: Option<Instant>,
     /// When it was handed to the client.
     pub(crate) begun: Instant,
@@ -16,23 +16,24 @@ pub(crate) struct Sent {
 }
 
 impl Sent {
-    /// From the time at which it was due; without one, from its send: it is due when there is room for it.
+    /// Latency from the due time; without one, from the call of send: an unpaced record is due when there is room for
+    /// it.
     pub(crate) fn latency(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.due.unwrap_or(self.begun))
     }
 }
 
-/// Counts and measures records. What becomes of them is told on whichever thread learns of it, of many at once.
+/// Counts and measures records. Outcomes of many records come at once, on the thread that learns of them.
 pub(crate) trait Meter<E>: Clone + Send + Sync + 'static {
-    /// One is handed over now.
+    /// A record is handed to the client now.
     fn sent(&self, sent: &Sent);
 
-    /// These are acked now, or will never be.
-    fn settled<'a>(&self, sent: impl ExactSizeIterator<Item = &'a Sent>, outcome: Result<(), &E>);
+    /// These records are acked now, or never will be.
+    fn decided<'a>(&self, sent: impl ExactSizeIterator<Item = &'a Sent>, outcome: Result<(), &E>);
 
-    /// The client did not even take one.
+    /// The client refused a record at once.
     fn refused(&self, sent: &Sent, error: E);
 
-    /// Records that were due for so long when the orders changed, and will not be sent: how long, and how many.
+    /// Records that were due when the orders changed, and will not be sent: their waits, and how many waited as long.
     fn overdue(&self, waited: impl Iterator<Item = (Duration, u64)>);
 }

@@ -1,9 +1,9 @@
-//! Load: records sent on a schedule from several threads, and records read, with what became of them.
+//! Load: records sent on a schedule from several threads, and records read, with their outcomes.
 //!
-//! Owns the one loop that sends (over anything that can take records, see [`target`]), the threads of `riverrun perf` that
-//! run it ([`producing`]), its consumers ([`consuming`]) and the figures that both leave behind ([`figures`]); the workers
-//! of `riverrun bench` run the same loop. Guarantees that a sender never skips a record of its schedule and that a latency
-//! ends when the client heard of the ack, not when somebody looked.
+//! Owns the one loop that sends (to any [`target`] that takes records), the threads of `riverrun perf` that run it
+//! ([`producing`]), its consumers ([`consuming`]) and the figures of both ([`figures`]); the workers of `riverrun
+//! bench` run the same loop. Guarantees that a sender skips no record of its schedule, and that a latency ends when the
+//! client gets the ack, not when the figures are collected.
 
 pub(crate) mod clock;
 pub mod consuming;
@@ -19,7 +19,7 @@ use std::io;
 use riverrun_client::ClientError;
 use thiserror::Error;
 
-/// Why a load ended before its time.
+/// The error that ended a load early.
 #[derive(Debug, Error)]
 pub enum LoadError {
     /// The client could not go on.
@@ -28,7 +28,7 @@ pub enum LoadError {
     /// No thread could be started.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
-    /// A thread or task of the load failed in itself.
+    /// A thread or task of the load panicked.
     #[error("a thread of the load failed")]
     Broken,
 }

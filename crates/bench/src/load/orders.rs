@@ -1,7 +1,7 @@
-//! What the threads of a load are to do now, and what they were to do before.
+//! The orders to the threads of a load, past and present.
 //!
-//! Invariants: the generation grows with every order, and the order of one generation never changes. No order is passed
-//! over: a thread that something kept busy meanwhile learns of each, so that it can tell what was due by it.
+//! Invariants: the generation grows with every order, and the order of one generation never changes. A thread sees
+//! every order, also those given while it was busy, so that it can report the records that were due by each.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,9 +14,9 @@ use riverrun_measure::pacing::Rate;
 pub(crate) struct Produce {
     /// When the first record is due.
     pub(crate) start: Instant,
-    /// Records a second over all producers of all workers; none for as many as go.
+    /// Records per second over all producers of all workers; `None` for as fast as possible.
     pub(crate) rate: Option<Rate>,
-    /// Records over all producers of all workers; none for no end.
+    /// Records over all producers of all workers; `None` for no end.
     pub(crate) quota: Option<u64>,
 }
 
@@ -31,10 +31,10 @@ struct Given {
 #[derive(Debug, Default)]
 struct State {
     given: Vec<Given>,
-    /// No other order comes after this one.
+    /// No other order follows.
     last: bool,
     ended: bool,
-    /// Threads that wait, since they have followed every order.
+    /// Threads that wait, having followed every order.
     idle: usize,
 }
 
@@ -51,17 +51,17 @@ impl Orders {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the threads produce, or wait.
+    /// Orders the threads to produce, or to wait.
     pub(crate) fn give(&self, produce: Option<Produce>) {
         self.change(produce, |_| {});
     }
 
-    /// Has the threads produce, and end after it.
+    /// Orders the threads to produce, and to end after it.
     pub(crate) fn give_last(&self, produce: Produce) {
         self.change(Some(produce), |state| state.last = true);
     }
 
-    /// Has the threads end.
+    /// Orders the threads to end.
     pub(crate) fn end(&self) {
         self.change(None, |state| state.ended = true);
     }
@@ -69,15 +69,15 @@ impl Orders {
     fn change(&self, produce: Option<Produce>, change: impl FnOnce(&mut State)) {
         let mut state = self.lock();
         state.given.push(Given { produce, at: Instant::now() });
-        // Whoever waits has this one to follow now, even if it has not woken up yet.
+        // Waiting threads have this order to follow, even those that have not woken up yet.
         state.idle = 0;
         change(&mut state);
-        // The state is read under the lock; threads that look without it see the number only.
+        // Threads that look without the lock use the number only; the state is read under the lock.
         self.generation.store(state.given.len() as u64, Ordering::Relaxed);
         self.changed.notify_all();
     }
 
-    /// Waits for the order after that of generation `seen`, which may be one that holds no more. None when it is time to end.
+    /// Waits for the order after generation `seen`, which may be outdated already. `None` when it is time to end.
     pub(crate) fn wait(&self, seen: u64) -> Option<(u64, Option<Produce>)> {
         let unchanged = |state: &mut State| !state.ended && !state.last && nth(state, seen).is_none();
         let mut state = self.lock();
@@ -89,23 +89,23 @@ impl Orders {
         Some((seen + 1, next.produce))
     }
 
-    /// Whether the orders of this generation still hold.
+    /// Whether the order of this generation still holds.
     pub(crate) fn is_current(&self, generation: u64) -> bool {
         self.generation.load(Ordering::Relaxed) == generation
     }
 
-    /// Until when the orders of this generation held; none if they still do.
+    /// When the order of this generation ended; `None` if it still holds.
     pub(crate) fn held_until(&self, generation: u64) -> Option<Instant> {
         nth(&self.lock(), generation).map(|next| next.at)
     }
 
-    /// Threads that have followed every order, and told what they left undone.
+    /// Threads that have followed every order, and reported the records that they left unsent.
     pub(crate) fn idle(&self) -> usize {
         self.lock().idle
     }
 }
 
-/// The order after so many.
+/// The order after the first `before` ones.
 fn nth(state: &State, before: u64) -> Option<Given> {
     usize::try_from(before).ok().and_then(|before| state.given.get(before)).copied()
 }
@@ -117,13 +117,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_wait_for_orders_that_they_have_not_seen() {
+    fn threads_wait_for_orders_they_have_not_seen() {
         let orders = Arc::new(Orders::default());
         let waiting = Arc::clone(&orders);
         let thread = std::thread::spawn(move || waiting.wait(0));
         let produce = Produce { start: Instant::now(), rate: Rate::per_second(5.0), quota: None };
         orders.give(Some(produce));
-        assert_eq!(thread.join().expect("it was told"), Some((1, Some(produce))));
+        assert_eq!(thread.join().expect("an order wakes the thread"), Some((1, Some(produce))));
         assert!(orders.is_current(1));
         orders.give(None);
         assert!(!orders.is_current(1));
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn no_order_is_passed_over_and_each_has_the_time_until_which_it_held() {
+    fn every_order_is_seen_with_the_time_of_its_end() {
         let orders = Orders::default();
         let produce = |rate| Produce { start: Instant::now(), rate: Rate::per_second(rate), quota: None };
         let (first, second) = (produce(5.0), produce(6.0));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_is_idle_when_it_has_followed_every_order() {
+    fn thread_that_followed_every_order_is_idle() {
         let orders = Arc::new(Orders::default());
         let threads: Vec<_> = (0..2)
             .map(|_| {
@@ -164,7 +164,7 @@ mod tests {
         orders.give(None);
         assert_eq!(orders.idle(), 0, "nor are those that have not woken up yet");
         for thread in threads {
-            assert_eq!(thread.join().expect("it was told"), Some((1, None)));
+            assert_eq!(thread.join().expect("an order wakes the thread"), Some((1, None)));
         }
         assert_eq!(orders.idle(), 0);
     }

@@ -1,7 +1,7 @@
 //! Threads that send a number of records, and the handle on them.
 //!
-//! A thread has its lanes to itself or shares producers with others; the rate and the records are shared out evenly
-//! among the threads, and the numbers of the records interleave.
+//! A thread has its lanes to itself or shares producers with others. The rate and the records are divided evenly among
+//! the threads, whose record numbers interleave.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -24,16 +24,16 @@ use crate::keys::Keys;
 use crate::payload::Payloads;
 use crate::plan::{KeySource, Stamp, ValueSource};
 
-/// What is sent, and how fast.
+/// Records to send, and their rate.
 #[derive(Debug)]
 pub struct ProduceLoad {
-    /// For each thread the lanes that it sends over in turn; none of them is empty.
+    /// The lanes of each thread, none of them empty; a thread sends over its lanes in turn.
     pub threads: Vec<Vec<Lane>>,
     /// Records in all.
     pub records: u64,
-    /// The first of them, which are counted apart.
+    /// The first records, which are counted apart.
     pub warmup_records: u64,
-    /// Records per second of all threads together; none for as fast as it goes.
+    /// Records per second of all threads together; `None` for as fast as possible.
     pub rate: Option<Rate>,
     /// Their values.
     pub payloads: Payloads,
@@ -41,7 +41,7 @@ pub struct ProduceLoad {
     pub keys: Keys,
 }
 
-/// A load under way. Dropping it ends it.
+/// A running load. Dropping it ends the load.
 ///
 /// Invariants: one of `tallies` for each thread that was started.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ pub struct ProduceRun {
     tallies: Vec<Tally<ClientError>>,
     steady_since: Arc<OnceLock<Instant>>,
     orders: Arc<Orders>,
-    /// Dropped with it: threads that wait for room end then.
+    /// Dropped with the run, which ends threads that wait for room.
     wanted: watch::Sender<()>,
     started: Instant,
 }
@@ -103,7 +103,7 @@ impl ProduceLoad {
     }
 }
 
-/// What became of a thread's records.
+/// Outcomes of a thread's records.
 ///
 /// Invariants: `interval.handed_over` is empty until it is taken.
 #[derive(Debug)]
@@ -137,11 +137,11 @@ impl<E> Default for State<E> {
 #[derive(Debug)]
 pub(super) struct Tally<E> {
     pub(super) state: Arc<Mutex<State<E>>>,
-    /// Changed by the thread that sends, without a lock.
+    /// Changed by the sending thread, without a lock.
     pub(super) handed_over: Arc<AtomicU64>,
     /// Records below this number warm up.
     pub(super) warmup_records: u64,
-    /// When the first record after them was sent, by any thread.
+    /// When the first record after the warm-up was sent, by any thread.
     pub(super) steady_since: Arc<OnceLock<Instant>>,
     pub(super) orders: Arc<Orders>,
 }
@@ -180,7 +180,7 @@ impl<E> Tally<E> {
         self.handed_over().saturating_sub(decided)
     }
 
-    /// What happened since the last call.
+    /// Outcomes since the last call.
     pub(super) fn take(&self) -> Interval {
         let mut state = self.lock();
         let handed_over = self.handed_over();
@@ -195,11 +195,11 @@ impl<E: Clone + Send + Sync + 'static> Meter<E> for Tally<E> {
         if sent.number >= self.warmup_records {
             self.steady_since.get_or_init(|| sent.begun);
         }
-        // Nobody else changes it, so that it need not be one step.
+        // Only this thread changes it, so a load and a store are enough.
         self.handed_over.store(self.handed_over() + 1, Ordering::Relaxed);
     }
 
-    fn settled<'a>(&self, sent: impl ExactSizeIterator<Item = &'a Sent>, outcome: Result<(), &E>) {
+    fn decided<'a>(&self, sent: impl ExactSizeIterator<Item = &'a Sent>, outcome: Result<(), &E>) {
         let now = Instant::now();
         let mut state = self.outcome(now);
         state.decided += sent.len() as u64;
@@ -220,13 +220,13 @@ impl<E: Clone + Send + Sync + 'static> Meter<E> for Tally<E> {
     }
 
     fn refused(&self, _: &Sent, error: E) {
-        // The others' figures would be those of another load.
+        // The figures of the others would be those of another load.
         self.orders.end();
         self.handed_over.store(self.handed_over() - 1, Ordering::Relaxed);
         self.outcome(Instant::now()).refusal.get_or_insert(error);
     }
 
-    /// A run that ends before its last record was interrupted, and says so.
+    /// Not counted: a run that ends before its last record reports that it was interrupted.
     fn overdue(&self, _: impl Iterator<Item = (Duration, u64)>) {}
 }
 
@@ -236,23 +236,23 @@ impl ProduceRun {
         self.started
     }
 
-    /// When the first record after the warm-up was sent; none before.
+    /// When the first record after the warm-up was sent; `None` before.
     pub fn steady_since(&self) -> Option<Instant> {
         self.steady_since.get().copied()
     }
 
-    /// When the last outcome so far was known; none before the first.
+    /// When the latest outcome became known; `None` before the first.
     pub fn last_outcome(&self) -> Option<Instant> {
         self.tallies.iter().filter_map(|tally| tally.lock().last_outcome).max()
     }
 
-    /// Whether nothing more is sent and all outcomes are known.
+    /// Whether all records were sent and all outcomes are known.
     pub fn is_done(&self) -> bool {
         self.threads.iter().all(JoinHandle::is_finished)
             && self.tallies.iter().all(|tally| tally.pending() == 0)
     }
 
-    /// What happened since the last call, of all threads.
+    /// Outcomes since the last call, of all threads.
     pub fn take(&self) -> Interval {
         let mut sum = Interval::default();
         for tally in &self.tallies {
@@ -261,17 +261,17 @@ impl ProduceRun {
         sum
     }
 
-    /// Why a record was not acked: the first reason of a thread that was not asked for yet.
+    /// The reason why a record was not acked: the first one of a thread, returned once.
     pub fn take_error(&self) -> Option<ClientError> {
         self.tallies.iter().find_map(|tally| tally.lock().error.take())
     }
 
-    /// Lets the threads send no more. What they have sent has its outcome all the same.
+    /// Makes the threads send no more. The records already sent still get their outcomes.
     pub fn stop(&self) {
         self.orders.end();
     }
 
-    /// Waits for the threads. Fails if a record was not even taken.
+    /// Waits for the threads. Fails if the client refused a record.
     pub fn join(&mut self) -> Result<(), LoadError> {
         let mut outcome = Ok(());
         for thread in self.threads.drain(..) {
@@ -282,7 +282,7 @@ impl ProduceRun {
     }
 }
 
-/// Threads of a load that could not be started as a whole end; those of one that was end by themselves.
+/// Ends the threads of a load that could not be started completely; those of a complete one end by themselves.
 impl Drop for ProduceRun {
     fn drop(&mut self) {
         self.orders.end();

@@ -1,9 +1,9 @@
 //! The loop of one sending thread.
 //!
-//! Guarantees that a record's latency counts from its time in the schedule, whatever kept the thread from sending it then:
-//! a full buffer, a server that stalls, or the records before it. Records whose time had come when the orders changed and
-//! that were never handed over count with the time that they have waited until the thread found out, however long that took
-//! and however many orders there were meanwhile.
+//! Guarantees that a record's latency counts from its time in the schedule, whatever kept the thread from sending it
+//! then: a full buffer, a server that stalls, or the records before it. Records that were due when the orders changed
+//! and were never sent count with the time that they had waited when the thread noticed the change, after however long
+//! and however many orders.
 
 use std::io;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ use crate::plan::{KeySource, Stamp, ValueSource};
 /// A thread looks for new orders at least this often.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Which of all senders a thread is: those from the `first` on, as many as `own`, of `total`. The records of all senders
-/// are one sequence, and so are their times; a thread sends for its own senders in turn.
+/// The share of one thread in the senders: `own` of them from `first` on, of `total`. The records of all senders form
+/// one sequence with one schedule; a thread sends for its own senders in turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) first: usize,
@@ -33,7 +33,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// The number among all senders' records of the one that this thread sends as its `turn`th.
+    /// The number, in the sequence of all senders, of the thread's record number `turn`.
     pub(super) fn among_all(self, turn: u64) -> u64 {
         let (first, own, total) = (self.first as u64, self.own as u64, self.total as u64);
         if own == 1 {
@@ -43,12 +43,12 @@ impl Place {
     }
 }
 
-/// What records are made of.
+/// Sources of a record's parts.
 #[derive(Debug)]
 pub(crate) struct Source {
     pub(crate) keys: KeySource,
     pub(crate) values: ValueSource,
-    /// Where the time goes at which a record is due.
+    /// The place for the time at which a record is due.
     pub(crate) stamp: Stamp,
     pub(crate) clock: StampClock,
 }
@@ -64,7 +64,7 @@ pub(crate) struct Sending<T, M> {
     source: Source,
     orders: Arc<Orders>,
     turn: u64,
-    /// Bytes of the value that is being sent, where a time is written over it.
+    /// Bytes of the value being sent, where a time overwrites its beginning.
     scratch: Vec<u8>,
 }
 
@@ -85,7 +85,7 @@ impl<T: Target, M: Meter<T::Error>> Sending<T, M> {
         })
     }
 
-    /// Does as ordered until there is nothing more to come.
+    /// Follows orders until no more can come.
     pub(super) fn run(mut self) {
         sharpen_sleep();
         let mut seen = 0;
@@ -97,7 +97,7 @@ impl<T: Target, M: Meter<T::Error>> Sending<T, M> {
         }
     }
 
-    /// Sends until there are other orders, or as many as there should be.
+    /// Sends until the orders change, or the quota is reached.
     fn follow(&mut self, produce: &Produce, generation: u64) {
         let schedule = Schedule::new(produce.start, produce.rate);
         let end = produce.quota.unwrap_or(u64::MAX);
@@ -118,7 +118,7 @@ impl<T: Target, M: Meter<T::Error>> Sending<T, M> {
         self.meter.overdue(overdue(self.place, schedule, &Left { sent, end, until }, now));
     }
 
-    /// Sleeps until then; false if there were other orders meanwhile.
+    /// Sleeps until `due`; false if the orders changed meanwhile.
     fn wait_for(&self, due: Option<Instant>, generation: u64) -> bool {
         loop {
             if !self.orders.is_current(generation) {
@@ -133,7 +133,7 @@ impl<T: Target, M: Meter<T::Error>> Sending<T, M> {
         }
     }
 
-    /// Sends a record that there is room for.
+    /// Sends a record, for which there is room.
     fn send(&mut self, due: Option<Instant>) {
         let turn = self.turn;
         self.turn += 1;
@@ -145,7 +145,7 @@ impl<T: Target, M: Meter<T::Error>> Sending<T, M> {
         if *stamp == Stamp::Value {
             let due = due.map_or(time, |due| clock.at(due));
             write_value(&mut self.scratch, value, due);
-            // What is too short for it: the record's timestamp has to tell it, in milliseconds.
+            // A value too short for the stamp: the record's timestamp carries the time, in milliseconds.
             time = if self.scratch.len() < STAMP_BYTES { due } else { time };
             value = value.map(|_| &*self.scratch);
         }
@@ -170,25 +170,26 @@ fn timestamp_ms(since_epoch: Duration) -> TimestampMs {
     TimestampMs(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
 }
 
-/// So many overdue records are told one by one; of more, neighbours are told together, with the time of the middle one.
+/// Most overdue records that are reported one by one. Beyond it neighbours are reported together, with the time of the
+/// middle one.
 const TOLD_MAX: u64 = 100_000;
 
-/// No thread counts more than this: years of records at any rate that a processor can send.
+/// No thread counts more: years of records at any rate that a processor can send.
 const COUNT_MAX: u64 = 1 << 48;
 
-/// What a thread has left of an order.
+/// The part of an order that a thread did not complete.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Left {
-    /// Records that it has sent.
+    /// Number of records that it has sent.
     pub(super) sent: u64,
-    /// Those below this number were to be sent.
+    /// Records below this number, among those of all senders, were to be sent.
     pub(super) end: u64,
-    /// Until when the order held: what is due later is nobody's.
+    /// When the order ended: records due later do not belong to it.
     pub(super) until: Instant,
 }
 
-/// How long a thread's records that are left have been due by now, each with how many it stands for. None where the
-/// first is not late by more than it takes to see an order: then the thread kept up.
+/// How long a thread's unsent records have been due by now, each with the number of records it stands for. Empty if the
+/// first is late by no more than the time that it takes to see an order: then the thread kept up.
 pub(super) fn overdue(
     place: Place,
     schedule: Schedule,
@@ -210,7 +211,7 @@ pub(super) fn overdue(
     })
 }
 
-/// How many from 0 on are so, where those that are so come before those that are not.
+/// How many numbers from 0 on satisfy `is_so`, which holds for a prefix.
 fn count_while(is_so: impl Fn(u64) -> bool) -> u64 {
     let (mut so, mut not) = (0, 1);
     while not < COUNT_MAX && is_so(not - 1) {

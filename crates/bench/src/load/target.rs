@@ -1,4 +1,4 @@
-//! Whatever takes records: the native client, or in a test something whose every delay is known.
+//! Targets that take records: the native client, or a test's double with known delays.
 
 use std::future::Future as _;
 use std::pin::pin;
@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use super::meter::{Meter, Sent};
 use crate::plan::ProducerPlan;
 
-/// Who waits for acks looks this often whether anybody wants the next record.
+/// A sender that waits for acks checks this often whether the next record is still wanted.
 const WANTED_LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// A record on its way to a target.
@@ -25,21 +25,21 @@ pub(crate) struct Outgoing<'a> {
     pub(crate) timestamp: TimestampMs,
 }
 
-/// Takes records and tells a meter of its own later what became of them.
+/// Takes records and reports their outcomes to a meter of its own.
 pub(crate) trait Target {
-    /// Why a record was not taken, or not acked.
+    /// The reason why a record was refused, or not acked.
     type Error: Send + 'static;
 
-    /// Waits until another record may be under way, and for none any more once the load is given up: then it is false.
-    /// `turn` counts the records of the sender.
+    /// Waits until one more record may be unacked. False when the load is given up. `turn` counts the records of the
+    /// sender.
     fn wait_for_room(&mut self, turn: u64) -> bool;
 
-    /// Takes a record; may wait for the client's buffer. Unless this fails, the meter is told of it once, by `sent`, on
-    /// whichever thread learns what became of the record.
+    /// Takes a record; may wait for the client's buffer. Unless it fails, the meter gets `sent` once, on the thread
+    /// that learns the record's outcome.
     fn send(&mut self, turn: u64, record: &Outgoing<'_>, sent: Sent) -> Result<(), Self::Error>;
 }
 
-/// A producer and the places its records go to, one after the other.
+/// A producer and the places that its records go to in turn.
 ///
 /// Invariants: the indexes of `turns`, of which there is at least one, are those of `topics`.
 #[derive(Clone, Debug)]
@@ -48,17 +48,17 @@ pub struct Lane {
     topics: Vec<String>,
     /// Index of the topic, and the partition unless the partitioner chooses it.
     turns: Vec<(usize, Option<i32>)>,
-    /// None where only the producer's own buffer bounds it.
+    /// `None` if only the producer's own buffer bounds it.
     in_flight: Option<Arc<InFlight>>,
 }
 
 impl Lane {
-    /// To one topic.
+    /// A lane to one topic.
     pub fn new(producer: Arc<Producer>, topic: &str) -> Self {
         Self { producer, topics: vec![topic.to_owned()], turns: vec![(0, None)], in_flight: None }
     }
 
-    /// As a plan has it, with so many records at most that are not acked yet.
+    /// A lane of a plan, with at most `in_flight` unacked records.
     pub(crate) fn planned(producer: Arc<Producer>, plan: &ProducerPlan, in_flight: Option<u32>) -> Self {
         let in_flight = in_flight.map(|max| Arc::new(InFlight::new(max)));
         Self { producer, topics: plan.topics.clone(), turns: turns(plan), in_flight }
@@ -82,7 +82,7 @@ fn turns(plan: &ProducerPlan) -> Vec<(usize, Option<i32>)> {
     counts.iter().enumerate().flat_map(of_topic).collect()
 }
 
-/// Bounds the records that are not acked yet.
+/// Bounds the unacked records.
 #[derive(Debug)]
 struct InFlight {
     count: Mutex<u32>,
@@ -99,7 +99,7 @@ impl InFlight {
         self.count.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until there is one less than the most; false if nobody wants another any more.
+    /// Waits until there is room for one more; false if the load is given up.
     fn enter(&self, wanted: &watch::Receiver<()>) -> bool {
         let mut count = self.lock();
         while *count >= self.max {
@@ -115,12 +115,12 @@ impl InFlight {
 
     fn leave(&self, count: usize) {
         *self.lock() -= u32::try_from(count).unwrap_or(u32::MAX);
-        // One sender waits at most: nobody shares a lane.
+        // At most one sender waits: lanes are not shared.
         self.less.notify_one();
     }
 }
 
-/// Is told what became of a lane's records.
+/// Reports the outcomes of a lane's records to the meter.
 #[derive(Debug)]
 struct LaneMeter<M> {
     meter: M,
@@ -131,7 +131,7 @@ impl<M: Meter<ClientError>> DeliveryListener for LaneMeter<M> {
     type Tag = Sent;
 
     fn completed(&self, records: &CompletedRecords<'_, Sent>) {
-        self.meter.settled(records.tags(), records.result());
+        self.meter.decided(records.tags(), records.result());
         if let Some(in_flight) = &self.in_flight {
             in_flight.leave(records.tags().len());
         }
@@ -145,13 +145,13 @@ impl<M: Meter<ClientError>> DeliveryListener for LaneMeter<M> {
 pub(crate) struct Lanes<M> {
     runtime: Handle,
     all: Vec<(Lane, Arc<LaneMeter<M>>)>,
-    /// Told, or closed, when nobody waits for the sender any more: it then waits for no room, either.
+    /// Changed, or closed, when the load is given up: then the sender stops waiting for room.
     wanted: watch::Receiver<()>,
 }
 
 impl<M> Lanes<M> {
-    /// Over these lanes, of which there is at least one, on a thread that is none of the runtime's. `meter` is told what
-    /// becomes of the records.
+    /// A target of these lanes, at least one, for a thread outside the runtime. `meter` gets the outcomes of the
+    /// records.
     pub(crate) fn new(
         runtime: Handle,
         lanes: Vec<Lane>,
@@ -166,7 +166,7 @@ impl<M> Lanes<M> {
         Self { runtime, all: lanes.into_iter().map(metered).collect(), wanted }
     }
 
-    /// The lane of a turn, and how often its turn has come before.
+    /// The lane of a turn, and how many turns it had before.
     #[expect(clippy::cast_possible_truncation, reason = "a remainder is below a length")]
     fn of(&self, turn: u64) -> (&(Lane, Arc<LaneMeter<M>>), u64) {
         if let [only] = &*self.all {
@@ -192,7 +192,7 @@ impl<M: Meter<ClientError>> Target for Lanes<M> {
         let record = RecordRef { topic, partition, key, value, headers: &[], timestamp: Some(timestamp) };
         let begun = sent.begun;
         let mut sending = pin!(lane.producer.send_tagged(&record, sent, meter));
-        // Nearly always there is room at once, and no need to put the thread to sleep.
+        // Nearly always there is room at once, so that the thread need not sleep.
         let taken = match sending.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(taken) => taken,
             Poll::Pending => self.runtime.block_on(unless_abandoned(sending, self.wanted.clone(), begun)),
@@ -204,7 +204,7 @@ impl<M: Meter<ClientError>> Target for Lanes<M> {
     }
 }
 
-/// What comes of it, or the end of those who wanted it.
+/// The outcome of `sending`, or its end when the load is given up.
 async fn unless_abandoned(
     sending: impl Future<Output = Result<(), ClientError>>,
     mut wanted: watch::Receiver<()>,
@@ -219,7 +219,7 @@ async fn unless_abandoned(
     }
 }
 
-/// Whether those who wanted something have told otherwise, or are gone.
+/// Whether the load was given up, or is gone.
 fn is_abandoned(wanted: &watch::Receiver<()>) -> bool {
     wanted.has_changed().unwrap_or(true)
 }
@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn nobody_waits_for_room_on_behalf_of_a_load_that_is_gone() {
+    async fn wait_for_room_ends_with_its_load() {
         let (load, wanted) = watch::channel(());
         drop(load);
         assert!(is_abandoned(&wanted));
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn records_go_to_topics_in_turn_or_to_their_partitions() {
+    fn records_go_to_topics_or_partitions_in_turn() {
         let topics = vec!["a".to_owned(), "b".to_owned()];
         let by_partitioner = turns(&ProducerPlan { topics: topics.clone(), partitions_in_turn: None });
         assert_eq!(by_partitioner, [(0, None), (1, None)]);
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_records_are_in_flight_than_allowed() {
+    fn records_in_flight_are_bounded() {
         let in_flight = Arc::new(InFlight::new(2));
         let (load, wanted) = watch::channel(());
         assert!(in_flight.enter(&wanted) && in_flight.enter(&wanted));
@@ -269,7 +269,7 @@ mod tests {
         in_flight.leave(1);
         assert!(third.join().expect("it got its turn"));
         assert_eq!(*in_flight.lock(), 2);
-        // Acks that never come keep nobody once the load is given up.
+        // Missing acks block no sender once the load is given up.
         let fourth = enter();
         std::thread::sleep(Duration::from_millis(30));
         assert!(!fourth.is_finished());

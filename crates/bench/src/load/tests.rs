@@ -1,4 +1,4 @@
-//! The loop against targets whose every delay is known: what a stall, a refusal and a change of orders do to the figures.
+//! The loop against targets with known delays: the effects of a stall, a refusal and a change of orders on the figures.
 
 use std::convert::Infallible;
 use std::iter::once;
@@ -22,7 +22,7 @@ use crate::plan::{KeySource, Stamp, ValueSource};
 
 const ALONE: Place = Place { first: 0, own: 1, total: 1 };
 
-/// Acks at once, except that it takes nothing for a while with the record of this number.
+/// Acks at once, except for a stall at the record of this number.
 struct Stalling {
     tally: Tally<Infallible>,
     after_records: u64,
@@ -40,7 +40,7 @@ impl Target for Stalling {
         if turn == self.after_records {
             thread::sleep(self.stall);
         }
-        self.tally.settled(once(&sent), Ok(()));
+        self.tally.decided(once(&sent), Ok(()));
         Ok(())
     }
 }
@@ -49,7 +49,7 @@ impl Target for Stalling {
 struct Refusing {
     outcomes: mpsc::SyncSender<(Instant, u64, Sent)>,
     delay: Duration,
-    /// Does not even take the record of this number.
+    /// Refuses the record of this number at once.
     refused: u64,
 }
 
@@ -60,7 +60,7 @@ impl Refusing {
         thread::spawn(move || {
             for (at, number, sent) in due {
                 sleep_until(at);
-                tally.settled(once(&sent), if number % 3 == 0 { Err(&number) } else { Ok(()) });
+                tally.decided(once(&sent), if number % 3 == 0 { Err(&number) } else { Ok(()) });
             }
         });
         Self { outcomes, delay, refused: u64::MAX }
@@ -103,7 +103,7 @@ fn produce(rate: Option<f64>, records: u64) -> Produce {
     Produce { start: Instant::now(), rate: rate.and_then(Rate::per_second), quota: Some(records) }
 }
 
-/// Sends so many records, and waits for their outcomes.
+/// Sends this many records, and waits for their outcomes.
 fn run<T>(target: T, records: u64, rate: Option<f64>, tally: &Tally<T::Error>) -> Interval
 where
     T: Target<Error: Clone + Sync>,
@@ -116,10 +116,10 @@ where
     tally.take()
 }
 
-/// The self-check of the whole tool. 400 records a second for two seconds, of which one is a stall: half of all
-/// records were due in it, so half of all percentiles show it. Measured from the call of send, one record does.
+/// The self-check of the whole tool: 400 records a second for two seconds, one of which is a stall. Half of all records
+/// were due in it, so half of all percentiles show it. Measured from the call of send, only one record does.
 #[test]
-fn a_stall_of_a_second_shows_in_the_percentiles_and_not_only_in_the_maximum() {
+fn stall_shows_in_the_percentiles() {
     let tally = tally(0);
     let target = Stalling { tally: tally.clone(), after_records: 100, stall: Duration::from_secs(1) };
     let interval = run(target, 800, Some(400.0), &tally);
@@ -133,7 +133,7 @@ fn a_stall_of_a_second_shows_in_the_percentiles_and_not_only_in_the_maximum() {
 }
 
 #[test]
-fn a_load_that_fell_behind_makes_up_for_it_and_leaves_nothing_out() {
+fn late_load_catches_up_without_leaving_records_out() {
     let tally = tally(0);
     let target = Stalling { tally: tally.clone(), after_records: 10, stall: Duration::from_millis(800) };
     let begun = Instant::now();
@@ -145,7 +145,7 @@ fn a_load_that_fell_behind_makes_up_for_it_and_leaves_nothing_out() {
 }
 
 #[test]
-fn warm_up_is_counted_apart_and_the_rest_begins_when_its_first_record_is_sent() {
+fn warm_up_is_counted_apart_from_the_rest() {
     let tally = tally(30);
     let target = Stalling { tally: tally.clone(), after_records: u64::MAX, stall: Duration::ZERO };
     let interval = run(target, 100, None, &tally);
@@ -156,7 +156,7 @@ fn warm_up_is_counted_apart_and_the_rest_begins_when_its_first_record_is_sent() 
 }
 
 #[test]
-fn what_is_not_acked_is_counted_and_the_first_reason_kept() {
+fn unacked_records_are_counted_with_the_first_reason() {
     let tally = tally(0);
     let interval = run(Refusing::new(Duration::from_millis(20), &tally), 10, None, &tally);
     assert_eq!((interval.failed(), interval.steady.records, interval.all().bytes), (3, 7, 70));
@@ -167,7 +167,7 @@ fn what_is_not_acked_is_counted_and_the_first_reason_kept() {
 }
 
 #[test]
-fn a_record_that_is_not_taken_ends_the_load_and_what_was_sent_has_its_outcome() {
+fn refused_record_ends_the_load_but_loses_no_outcome() {
     let tally = tally(0);
     let target = Refusing { refused: 5, ..Refusing::new(Duration::from_millis(20), &tally) };
     let interval = run(target, 1000, None, &tally);
@@ -176,7 +176,7 @@ fn a_record_that_is_not_taken_ends_the_load_and_what_was_sent_has_its_outcome() 
 }
 
 #[test]
-fn a_load_ends_when_it_is_told_to() {
+fn load_ends_when_it_is_stopped() {
     let tally = tally(0);
     let watched = tally.clone();
     let ending = thread::spawn(move || {
@@ -199,7 +199,7 @@ fn senders_share_the_numbers_of_the_records() {
     assert_eq!(all, (0..15).collect::<Vec<_>>());
 }
 
-/// Counts what was handed over and keeps what was overdue.
+/// Counts the records handed over, and keeps the waits of the overdue.
 #[derive(Clone, Default)]
 struct Late {
     sent: Arc<AtomicU64>,
@@ -211,7 +211,7 @@ impl<E> Meter<E> for Late {
         self.sent.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn settled<'a>(&self, _: impl ExactSizeIterator<Item = &'a Sent>, _: Result<(), &E>) {}
+    fn decided<'a>(&self, _: impl ExactSizeIterator<Item = &'a Sent>, _: Result<(), &E>) {}
 
     fn refused(&self, _: &Sent, _: E) {}
 
@@ -220,7 +220,7 @@ impl<E> Meter<E> for Late {
     }
 }
 
-/// Takes a record in this time and no faster.
+/// Takes this long for each record.
 struct Slow(Duration);
 
 impl Target for Slow {
@@ -236,10 +236,10 @@ impl Target for Slow {
     }
 }
 
-/// A search for a rate changes it every few seconds: were what is due by then forgotten, a server that cannot keep up
-/// would look as if it did.
+/// A search for a rate changes it every few seconds: if the records due by then were forgotten, a server that cannot
+/// keep up would appear to do so.
 #[test]
-fn records_that_a_slow_server_left_unsent_at_a_change_of_rate_count_with_what_they_waited() {
+fn unsent_records_count_their_wait_at_a_change_of_rate() {
     let (orders, late) = (Arc::<Orders>::default(), Late::default());
     let target = Slow(Duration::from_millis(20));
     let sending = Sending::new(target, late.clone(), ALONE, source(), Arc::clone(&orders));
@@ -256,7 +256,7 @@ fn records_that_a_slow_server_left_unsent_at_a_change_of_rate_count_with_what_th
     assert!(overdue.is_sorted_by(|one, next| one.0 >= next.0 && next.1 == 1));
 }
 
-/// Takes one record, and answers when it is told to: then it takes none any more.
+/// Takes one record, waits in it for a message, and takes none after that.
 struct Blocked(mpsc::Receiver<()>);
 
 impl Target for Blocked {
@@ -271,9 +271,10 @@ impl Target for Blocked {
     }
 }
 
-/// The server stalls, the client's buffer is full, and the thread hangs in it over the end of the load and further orders.
+/// The server stalls, the client's buffer is full, and the thread hangs in `send` beyond the end of the load and
+/// further orders.
 #[test]
-fn what_was_due_while_a_thread_could_not_send_is_told_when_the_load_is_given_up() {
+fn blocked_thread_reports_overdue_records_at_the_end() {
     let (orders, late) = (Arc::<Orders>::default(), Late::default());
     let (give_up, told) = mpsc::sync_channel(0);
     let sending = Sending::new(Blocked(told), late.clone(), ALONE, source(), Arc::clone(&orders));
@@ -303,7 +304,7 @@ fn what_was_due_while_a_thread_could_not_send_is_told_when_the_load_is_given_up(
 }
 
 #[test]
-fn records_are_overdue_only_where_the_thread_did_not_keep_up() {
+fn records_are_overdue_only_if_the_thread_is_late() {
     let start = Instant::now();
     let schedule = Schedule::new(start, Rate::per_second(100.0));
     let now = start + Duration::from_millis(1005);
@@ -318,13 +319,13 @@ fn records_are_overdue_only_where_the_thread_did_not_keep_up() {
     assert_eq!(found(51, 60).len(), 9, "no more than were to be sent");
     assert_eq!(found(51, 51), []);
     let over = until(51, u64::MAX, start + Duration::from_millis(705));
-    assert_eq!((over.len(), over[0]), (20, late[0]), "what was due after other orders is not of these");
+    assert_eq!((over.len(), over[0]), (20, late[0]), "records due after the next orders are left out");
     assert_eq!(until(51, u64::MAX, start), []);
 }
 
-/// Ten million a second are asked for by those who want the most that a server can do.
+/// Ten million a second is a rate that is set to find the most that a server can do.
 #[test]
-fn very_many_overdue_records_are_told_in_groups() {
+fn very_many_overdue_records_are_reported_in_groups() {
     let start = Instant::now();
     let schedule = Schedule::new(start, Rate::per_second(1e7));
     let now = start + Duration::from_mins(15);

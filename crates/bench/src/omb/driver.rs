@@ -1,6 +1,6 @@
-//! A driver: how the clients of a workload are set, and what topics are made.
+//! A driver: the settings of a workload's clients and topics.
 //!
-//! Owns the file's keys. Refuses drivers of other systems: what they set has no meaning here.
+//! Owns the file's keys. Refuses drivers of other systems, whose settings have no meaning here.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,11 @@ use crate::input::{InputError, from_yaml};
 use crate::properties::Properties;
 use crate::unsupported::{NO_TRANSACTIONS, refusal};
 
-/// The class of every driver that speaks Kafka's protocol; only its last part is looked at.
+/// The class of every driver for Kafka's protocol; only its last part is compared.
 const KAFKA_DRIVER: &str = "KafkaBenchmarkDriver";
-/// What some descendants of the original call it when producers write in transactions.
+/// The key by which some descendants of the original make producers write in transactions.
 const TRANSACTIONS: &str = "useTransactions";
-/// What stands in a `client.id` for the zone of the client.
+/// Placeholder in a `client.id` for the zone of the client.
 const ZONE: &str = "{zone.id}";
 
 /// A driver as its file has it.
@@ -39,13 +39,13 @@ pub struct Driver {
     /// Whether the original deletes topics of earlier runs; here every run deletes its own.
     pub reset: bool,
 
-    /// What else the file holds.
+    /// Other keys of the file.
     #[serde(flatten, skip_serializing)]
     unknown: BTreeMap<String, Value>,
 }
 
 impl Default for Driver {
-    /// What is run without a driver file: every setting as the client has it.
+    /// The driver of a run without a driver file: the client's defaults.
     fn default() -> Self {
         Self {
             name: "Kafka".to_owned(),
@@ -111,12 +111,12 @@ impl Driver {
         common
     }
 
-    /// Where the servers are, if the file says it.
+    /// Bootstrap addresses, if the file names them.
     pub fn bootstrap(&self) -> Option<String> {
         self.common("").get("bootstrap.servers").map(str::to_owned)
     }
 
-    /// What was read and has no effect, for people.
+    /// Settings that were read and have no effect, for people.
     pub fn notes(&self) -> Vec<String> {
         self.unknown.keys().map(|key| format!("driver: unknown key {key} is ignored")).collect()
     }
@@ -142,7 +142,7 @@ consumerConfig: |
 ";
 
     #[test]
-    fn a_file_of_the_original_is_read_as_it_is() {
+    fn file_of_the_original_is_read() {
         let driver = Driver::parse("d.yaml", SAMPLE).expect("the file is right");
         assert_eq!((driver.name.as_str(), driver.replication_factor), ("Kafka-exactly-once", 3));
         assert_eq!(driver.topic_configs().get("min.insync.replicas"), Some("2"));
@@ -154,7 +154,7 @@ consumerConfig: |
     }
 
     #[test]
-    fn unknown_keys_are_told_and_other_systems_refused() {
+    fn unknown_keys_are_noted_and_other_systems_refused() {
         let driver = Driver::parse("d.yaml", &format!("{SAMPLE}colour: blue\n")).expect("it is no error");
         assert_eq!(driver.notes(), ["driver: unknown key colour is ignored"]);
         let pulsar = SAMPLE.replace("kafka.KafkaBenchmarkDriver", "pulsar.PulsarBenchmarkDriver");
@@ -163,7 +163,7 @@ consumerConfig: |
     }
 
     #[test]
-    fn a_transactional_driver_is_refused_with_its_reason() {
+    fn transactional_driver_is_refused_with_its_reason() {
         let setting = SAMPLE.replace("  acks=all\n", "  transactional.id=t\n");
         for (text, key) in
             [(setting, "transactional.id"), (format!("{SAMPLE}useTransactions: true\n"), "useTransactions")]
@@ -175,7 +175,7 @@ consumerConfig: |
     }
 
     #[test]
-    fn a_driver_that_wants_an_encrypted_connection_gets_no_plain_one() {
+    fn encrypted_driver_gets_no_plain_connection() {
         let text = SAMPLE.replace("  auto.offset", "  security.protocol=SASL_SSL\n  auto.offset");
         let error = Driver::parse("t.yaml", &text).expect_err("encryption").to_string();
         assert!(error.contains("security.protocol: this client neither encrypts"), "{error}");

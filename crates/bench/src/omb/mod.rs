@@ -1,8 +1,8 @@
 //! `OpenMessaging` Benchmark's files: workloads and drivers as they are, results in its shape.
 //!
-//! Owns the mapping between these files and a [`Plan`](crate::plan::Plan). As the original does, unknown keys are
+//! Owns the mapping between these files and a [`Plan`](crate::plan::Plan). As in the original, unknown keys are
 //! ignored, so that a file may carry keys of ours; here they are also reported. Refuses drivers of other systems than
-//! Kafka, and what the original refuses.
+//! Kafka, and workloads that the original refuses.
 
 mod driver;
 mod result;

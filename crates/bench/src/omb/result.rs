@@ -1,8 +1,8 @@
 //! The result in the original's shape, key by key.
 //!
-//! Publish and end-to-end latencies are in milliseconds, publish delays in microseconds, as there. Publish latency is
-//! from the time at which a record was to be sent; the original measures from the moment of sending and so leaves the
-//! delay out. End-to-end latencies of 0 count, which the original drops.
+//! Publish and end-to-end latencies are in milliseconds, publish delays in microseconds, as in the original. Publish
+//! latency counts from the due time of a record; the original counts from the call of send, and so leaves the delay
+//! out. End-to-end latencies of 0 count, which the original drops.
 
 use riverrun_measure::histogram::{Latencies, LatencySummary};
 use serde_json::{Map, Value};
@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use crate::plan::Plan;
 use crate::runner::{Figures, Period};
 
-/// A figure of a kind of latency, in microseconds.
+/// A figure of one kind of latency, in microseconds.
 type Figure = fn(&LatencySummary) -> f64;
 
 /// Figures and the ends of their keys.
@@ -29,7 +29,7 @@ const FIGURES: [(&str, Figure); 8] = [
 struct Column {
     /// Its name in the keys of periods, and in those of the whole run.
     names: [&'static str; 2],
-    /// Microseconds of its unit.
+    /// Microseconds in its unit.
     unit: f64,
     of_period: fn(&Period) -> &LatencySummary,
     of_all: fn(&Figures) -> &Latencies,
@@ -56,7 +56,7 @@ const COLUMNS: [Column; 3] = [
     },
 ];
 
-/// What the original writes of a run.
+/// The result of a run as the original writes it.
 pub(crate) fn omb_result(plan: &Plan, figures: &Figures, driver: &str) -> Map<String, Value> {
     let topics = plan.topics.len();
     let per_topic = |count: usize| count.checked_div(topics).unwrap_or(count);
@@ -68,7 +68,7 @@ pub(crate) fn omb_result(plan: &Plan, figures: &Figures, driver: &str) -> Map<St
     put("topics", topics.into());
     put("partitions", plan.topics.first().map_or(0, |topic| topic.partitions).into());
     put("producersPerTopic", per_topic(plan.producers.len()).into());
-    // Of one group, whatever the key's name says: so it is there.
+    // Members of one group, as in the original, whatever the key's name says.
     put("consumersPerTopic", plan.members().into());
     let each = |of: &dyn Fn(&Period) -> Value| figures.periods.iter().map(of).collect::<Value>();
     let rate =
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_key_of_the_original_is_there_with_its_unit() {
+    fn every_key_of_the_original_is_written_in_its_unit() {
         let text = "name: n\ntopics: 2\npartitionsPerTopic: 5\nmessageSize: 4\nsubscriptionsPerTopic: 2
 consumerPerSubscription: 3\nproducersPerTopic: 2\nproducerRate: 7\ntestDurationMinutes: 1\n";
         let workload = Workload::parse("w", text).expect("a workload");

@@ -1,4 +1,4 @@
-//! From a workload and a driver to a plan.
+//! Turns a workload and a driver into a plan.
 
 use std::path::{Path, PathBuf};
 
@@ -15,29 +15,29 @@ use crate::plan::{
 };
 use crate::properties::Properties;
 
-/// What the original names its topics after.
+/// Prefix of the original's topic names.
 const TOPIC_PREFIX: &str = "test-topic";
-/// Different keys where the file does not say: as many as the original has.
+/// Number of different keys if the file names none: the original's.
 const KEYS: u64 = 10_000;
-/// Bytes of a GiB, which is what the original means by GB.
+/// Bytes of a GiB, which the original calls GB.
 const GIB: f64 = 1024.0 * 1024.0 * 1024.0;
 
-/// What a plan needs to know beside the files.
+/// Inputs of a plan beside the files.
 #[derive(Clone, Debug, Default)]
 pub struct PlanOptions {
-    /// Tells this run's names apart from those of others.
+    /// Distinguishes this run's names from those of others.
     pub run: String,
     /// Zone of the clients, for `client.id`.
     pub zone: String,
-    /// Directory of the workload file: payload files are looked for from here upwards.
+    /// Directory of the workload file; payload files are searched from here upwards.
     pub directory: Option<PathBuf>,
-    /// Replicas of each partition, in place of the file's; no more may be asked for before an ack.
+    /// Replicas of each partition, in place of the file's; `min.insync.replicas` is lowered to it.
     pub replication: Option<i16>,
     /// Seed of everything that is random.
     pub seed: u64,
 }
 
-/// What `workload` does with clients and topics set by `driver`. `file` is for errors.
+/// The plan of `workload` with clients and topics set by `driver`. `file` is for errors.
 pub fn to_plan(
     file: &str,
     workload: &Workload,
@@ -52,7 +52,7 @@ pub fn to_plan(
     let load = LoadPlan {
         producer_settings,
         commits_each_poll: commits_each_poll(&consumer_settings),
-        // Members of a group are there before producers send and have their partitions only after it.
+        // Members join before the producers send, but get their partitions only afterwards.
         consumer_settings: Properties::parse("auto.offset.reset=earliest").with(&consumer_settings),
         keys: keys(file, workload)?,
         values,
@@ -72,7 +72,7 @@ pub fn to_plan(
         test: workload.test(),
         messages: workload.messages,
         backlog: backlog(workload),
-        // Checked when it was read.
+        // The text was checked when it was read.
         durability: workload.durability.as_deref().and_then(|text| text.parse().ok()),
         disk_full: workload.disk_full(),
         shrunk: None,
@@ -82,7 +82,7 @@ pub fn to_plan(
     Ok(plan)
 }
 
-/// Where clients are not to commit by themselves, the original's consumers do it after each poll.
+/// Consumers of the original commit after each poll unless the client does so by itself.
 fn commits_each_poll(consumer_settings: &Properties) -> bool {
     consumer_settings.get("enable.auto.commit").is_some_and(|value| !value.eq_ignore_ascii_case("true"))
 }
@@ -110,7 +110,7 @@ fn topics(workload: &Workload, driver: &Driver, run: &str) -> Vec<TopicPlan> {
 }
 
 fn producers(workload: &Workload, run: &str) -> Vec<ProducerPlan> {
-    // Round and round over the topics, so that workers which take turns get some of each.
+    // Round after round over the topics, so that workers that take turns get some of each.
     let of_round = |_| {
         (0..workload.topics)
             .map(|index| ProducerPlan { topics: vec![topic_name(run, index)], partitions_in_turn: None })
@@ -196,7 +196,7 @@ fn values(
     Ok(ValuePlan::Fixed { base64: base64::engine::general_purpose::STANDARD.encode(payload) })
 }
 
-/// The original is run from above the directory of its workloads, and its files name payloads from there.
+/// The original runs above the directory of its workloads, and its files name payloads from there.
 fn find_payload(name: &str, directory: Option<&Path>) -> Option<PathBuf> {
     let above = directory.into_iter().flat_map(Path::ancestors).take(3).map(|above| above.join(name));
     std::iter::once(PathBuf::from(name)).chain(above).find(|path| path.is_file())
@@ -219,7 +219,7 @@ consumerPerSubscription: 3\nproducersPerTopic: 2\nproducerRate: 7\ntestDurationM
     }
 
     #[test]
-    fn a_workload_says_who_sends_what_where_and_who_reads_it() {
+    fn workload_becomes_producers_topics_and_consumers() {
         let plan = plan_of(WORKLOAD, &options()).expect("it can be run");
         assert_eq!(plan.topics.len(), 2);
         assert_eq!(plan.topics[1].name, "test-topic-r-0000001");
@@ -235,7 +235,7 @@ consumerPerSubscription: 3\nproducersPerTopic: 2\nproducerRate: 7\ntestDurationM
     }
 
     #[test]
-    fn consumers_commit_each_poll_where_they_are_not_to_commit_by_themselves() {
+    fn consumers_without_auto_commit_commit_each_poll() {
         let workload = Workload::parse("w.yaml", WORKLOAD).expect("a workload");
         let commits = |config: &str| {
             let text = "name: d\ndriverClass: x.KafkaBenchmarkDriver\nreplicationFactor: 1\nconsumerConfig: ";
@@ -248,13 +248,13 @@ consumerPerSubscription: 3\nproducersPerTopic: 2\nproducerRate: 7\ntestDurationM
     }
 
     #[test]
-    fn rates_below_one_mean_a_search_or_no_pacing() {
+    fn rate_of_zero_searches_and_negative_one_is_unpaced() {
         let with = |rate: &str| plan_of(&WORKLOAD.replace("Rate: 7", rate), &options()).unwrap().rate;
         assert_eq!((with("Rate: 0"), with("Rate: -1")), (TargetRate::Search, TargetRate::Unpaced));
     }
 
     #[test]
-    fn members_without_a_group_share_the_partitions_among_themselves() {
+    fn members_without_a_group_share_the_partitions() {
         let plan = plan_of(&format!("{WORKLOAD}withoutGroup: true\n"), &options()).expect("it can be run");
         let mut partitions: Vec<_> = plan.consumers[..3]
             .iter()
@@ -280,7 +280,7 @@ consumerPerSubscription: 3\nproducersPerTopic: 2\nproducerRate: 7\ntestDurationM
     }
 
     #[test]
-    fn a_payload_file_is_found_beside_the_workloads_and_must_have_the_size() {
+    fn payload_file_is_found_above_and_has_the_size() {
         let root = tempfile::tempdir().expect("a directory");
         let workloads = root.path().join("workloads");
         std::fs::create_dir_all(root.path().join("payload")).expect("room");
@@ -297,7 +297,7 @@ consumerPerSubscription: 3\nproducersPerTopic: 2\nproducerRate: 7\ntestDurationM
     }
 
     #[test]
-    fn a_backlog_is_in_gib_and_catching_up_groups_come_beside_the_others() {
+    fn backlog_is_in_gib_and_adds_catch_up_groups() {
         let text = format!("{WORKLOAD}consumerBacklogSizeGB: 0.5\ncatchUpSubscriptionsPerTopic: 1\n");
         let plan = plan_of(&text, &options()).expect("it can be run");
         assert_eq!(

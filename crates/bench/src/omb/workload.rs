@@ -1,4 +1,4 @@
-//! A workload: how many topics, producers and consumers, and what goes through them for how long.
+//! A workload: its topics, producers and consumers, and the load that goes through them.
 //!
 //! Owns the keys of the file and their defaults. Keys that the original does not know are ours: it ignores them, so one
 //! file serves both. Guarantees that a [`Workload`] that was read can be run.
@@ -13,16 +13,16 @@ use serde_json::Value;
 use crate::input::{InputError, from_yaml};
 use crate::plan::{Durability, UNTIL_DONE};
 
-/// Minutes that a run warms up where the file does not say.
+/// Minutes of warm-up if the file names none.
 const WARMUP_MINUTES: f64 = 1.0;
-/// Topics, partitions, producers or consumers of one workload at most: each costs this process memory.
+/// Most topics, partitions, producers or consumers of one workload: each costs this process memory.
 const PARTS_MAX: u64 = 1_000_000;
-/// Bytes of one message at most.
+/// Most bytes of one message.
 const MESSAGE_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Days are enough for a long run, and a duration beyond has no end.
+/// A long run takes days; a longer duration would have no end.
 const MINUTES_MAX: f64 = 60.0 * 24.0 * 30.0;
 
-/// How the original chooses keys.
+/// The original's ways to choose keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum KeyDistributor {
     /// No record has a key.
@@ -51,11 +51,11 @@ pub struct Workload {
     pub key_distributor: String,
     /// Bytes of a message.
     pub message_size: usize,
-    /// Whether messages are made up, instead of read from a file.
+    /// Whether messages are generated instead of read from a file.
     pub use_randomized_payloads: bool,
-    /// Share of made up messages that is random; the rest is zeros.
+    /// Share of generated messages that is random; the rest is zeros.
     pub random_bytes_ratio: f64,
-    /// How many different messages are made up.
+    /// Number of different generated messages.
     pub randomized_payload_pool_size: u32,
     /// File that holds one message.
     pub payload_file: Option<String>,
@@ -65,44 +65,45 @@ pub struct Workload {
     pub producers_per_topic: u32,
     /// Members of each group.
     pub consumer_per_subscription: u32,
-    /// Messages a second over all producers; 0 to search for the highest rate that lasts, ours: -1 for no pacing.
+    /// Messages a second over all producers. 0 searches for the highest rate that lasts; ours: -1 for no pacing.
     pub producer_rate: f64,
     /// GiB that are written before the groups begin to read.
     #[serde(rename = "consumerBacklogSizeGB")]
     pub consumer_backlog_size_gb: f64,
     /// Share of the backlog that must be read before the run may end.
     pub backlog_drain_ratio: Option<f64>,
-    /// Minutes that are measured.
+    /// Minutes of the measurement.
     pub test_duration_minutes: f64,
-    /// Minutes before that.
+    /// Minutes of warm-up.
     pub warmup_duration_minutes: Option<f64>,
 
-    /// Ours: what acked messages survive, `sync`, `async`, or a level from 1 to 4; none for the server's default.
+    /// Ours: the failure that acked messages survive: `sync`, `async`, or a level from 1 to 4; `None` for the server's
+    /// default.
     #[serde(deserialize_with = "word_or_number")]
     pub durability: Option<String>,
     /// Ours: minutes for which the disk of the server is full, from a third of the measurement on.
     pub disk_full_minutes: f64,
     /// Ours: how keys are chosen, as `riverrun perf` names it; in place of `keyDistributor`.
     pub keys: Option<String>,
-    /// Ours: how many different keys there are.
+    /// Ours: number of different keys.
     pub key_count: Option<u64>,
-    /// Ours: messages that a producer has not seen acked, at most.
+    /// Ours: most unacked messages of a producer.
     pub in_flight: Option<u32>,
-    /// Ours: groups of each topic that begin at its beginning when the backlog is there, beside the others.
+    /// Ours: groups of each topic that begin at its beginning when the backlog is written, beside the others.
     pub catch_up_subscriptions_per_topic: u32,
-    /// Ours: whether producers stop when the backlog is there, so that it is read alone.
+    /// Ours: whether producers stop when the backlog is written, so that it is read alone.
     pub read_alone: bool,
     /// Ours: whether consumers take partitions by themselves, without a group.
     pub without_group: bool,
-    /// Ours: the run ends when so many messages were sent (read, where nobody sends), if that is before its time.
+    /// Ours: the run ends when this many messages were sent (read, if nobody sends), if that is before its time.
     pub messages: Option<u64>,
 
-    /// What else the file holds.
+    /// Other keys of the file.
     #[serde(flatten, skip_serializing)]
     pub(crate) unknown: BTreeMap<String, Value>,
 }
 
-/// YAML takes a level for a number.
+/// YAML reads a level as a number.
 fn word_or_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     let value = Option::<Value>::deserialize(deserializer)?;
     Ok(value.map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned)))
@@ -156,7 +157,7 @@ impl Workload {
                 "consumers",
                 topics.saturating_mul(groups).saturating_mul(self.consumer_per_subscription.max(1).into()),
             ),
-            // Of a group the servers know who reads what.
+            // Members of a group get their partitions from the server, so only those without a group count.
             (
                 "partitions to read withoutGroup",
                 if self.without_group { partitions.saturating_mul(groups) } else { 0 },
@@ -229,7 +230,7 @@ impl Workload {
         None
     }
 
-    /// With a number of messages a run ends when these are sent.
+    /// A number of messages ends a run when they are sent.
     fn fault_of_messages(&self) -> Option<&'static str> {
         let messages = self.messages?;
         if messages == 0 {
@@ -246,18 +247,18 @@ impl Workload {
         self.warmup_duration_minutes.unwrap_or(WARMUP_MINUTES)
     }
 
-    /// How long is measured; where only `messages` is set, as long as these take.
+    /// Time of the measurement; with `messages` alone, as long as these take.
     pub fn test(&self) -> Duration {
         let minutes = self.test_duration_minutes;
         if minutes > 0.0 { Duration::from_secs_f64(minutes * 60.0) } else { UNTIL_DONE }
     }
 
-    /// How long the disk is full meanwhile; none where it is left alone.
+    /// How long the disk is full within the measurement; `None` if it is left alone.
     pub fn disk_full(&self) -> Option<Duration> {
         (self.disk_full_minutes > 0.0).then(|| Duration::from_secs_f64(self.disk_full_minutes * 60.0))
     }
 
-    /// How long the load runs before that.
+    /// Time of the load before the measurement.
     pub fn warmup(&self) -> Duration {
         Duration::from_secs_f64(self.warmup_minutes() * 60.0)
     }
@@ -276,7 +277,7 @@ impl Workload {
         }
     }
 
-    /// What was read and has no effect, for people.
+    /// Settings that were read and have no effect, for people.
     pub fn notes(&self) -> Vec<String> {
         let mut notes: Vec<_> =
             self.unknown.keys().map(|key| format!("workload: unknown key {key} is ignored")).collect();
@@ -310,7 +311,7 @@ testDurationMinutes: 15
     }
 
     #[test]
-    fn a_file_of_the_original_is_read_as_it_is() {
+    fn file_of_the_original_is_read() {
         let workload = parse(SAMPLE).expect("the file is right");
         assert_eq!(workload.name, "1 producer / 1 consumers on 1 topic");
         assert_eq!((workload.topics, workload.partitions_per_topic, workload.message_size), (1, 16, 1024));
@@ -323,7 +324,7 @@ testDurationMinutes: 15
     }
 
     #[test]
-    fn unknown_keys_are_ignored_and_told() {
+    fn unknown_keys_are_ignored_and_noted() {
         let text = format!("{SAMPLE}colour: blue\nkeyDistributor: SOME\nkeys: random\n");
         let workload = parse(&text).expect("unknown keys are no error");
         assert_eq!(
@@ -334,7 +335,7 @@ testDurationMinutes: 15
     }
 
     #[test]
-    fn what_cannot_be_run_is_refused_with_its_reason() {
+    fn impossible_workload_is_refused_with_its_reason() {
         let cases = [
             ("topics: 1", "topics: 0", "topics is missing"),
             ("messageSize: 1024", "messageSize: 99999999999", "messageSize is above"),
@@ -371,7 +372,7 @@ testDurationMinutes: 15
     }
 
     #[test]
-    fn a_number_of_messages_is_an_end_of_its_own() {
+    fn number_of_messages_ends_a_run() {
         let counted = SAMPLE.replace("testDurationMinutes: 15", "messages: 3000");
         let workload = parse(&counted).expect("it has an end");
         assert_eq!((workload.messages, workload.test()), (Some(3000), UNTIL_DONE));
@@ -385,7 +386,7 @@ testDurationMinutes: 15
     }
 
     #[test]
-    fn a_backlog_needs_a_rate_to_build_it_with() {
+    fn backlog_needs_a_rate_to_be_built() {
         let searched = SAMPLE.replace("producerRate: 50000", "producerRate: 0");
         assert!(parse(&searched).is_ok());
         let error = parse(&searched.replace("SizeGB: 0", "SizeGB: 1")).expect_err("both");

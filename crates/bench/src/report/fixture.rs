@@ -1,7 +1,7 @@
-//! Results for the browser test of the page: made up, through the types that make real ones.
+//! Made-up results for the browser test of the page, produced through the types of real results.
 //!
-//! `testdata/report.json` is what this writes, so the test in the browser needs no server and still draws what a run of
-//! today writes. `UPDATE_DOCS=1 cargo test -p riverrun-bench --lib report` writes the file anew.
+//! The results are written to `testdata/report.json`, so that the test in the browser needs no server and still draws
+//! the output of today's runs. `UPDATE_DOCS=1 cargo test -p riverrun-bench --lib report` rewrites the file.
 
 use std::path::Path;
 use std::time::Duration;
@@ -23,15 +23,15 @@ use crate::runner::{
 };
 use crate::worker::Counts;
 
-/// Set to write the file anew instead of comparing it.
+/// Set to rewrite the file instead of comparing it.
 const REWRITE_VARIABLE: &str = "UPDATE_DOCS";
-/// The second server is so much slower.
+/// Factor by which the second server is slower.
 const SLOWER: u64 = 3;
-/// What a page must show as text, and fit into its width.
+/// A text that a page must escape, and fit into its width.
 const HOSTILE: &str =
     "<b>files/of/somebody</b>&\"quoted\"/a-name-without-any-place-at-which-a-line-could-be-broken.yaml";
 
-/// What the page says once of all runs of a workload.
+/// A note that the page shows once for all runs of a workload.
 const SHARED_NOTE: &str = "a note of every run";
 
 /// One made-up run.
@@ -46,13 +46,13 @@ struct Made {
     workers: usize,
     /// Records a second; 0 for a search.
     rate: u64,
-    /// What its file has more.
+    /// Additional lines of its file.
     more: &'static str,
     note: Option<&'static str>,
     machine: Machine,
 }
 
-/// What a run was measured on: two of one kernel are measurements of one machine.
+/// The machine of a run. Two machines with one kernel name are two measurements of one machine.
 #[derive(Clone, Copy)]
 struct Machine {
     kernel: &'static str,
@@ -188,7 +188,7 @@ topicConfig: min.insync.replicas=1\n";
             groups: 1,
             ..MemberFigures::default()
         });
-        // Of the last run, in which nothing was acked: as where nobody sends.
+        // The last run, in which nothing is acked: as in a run without producers.
         if self.note.is_some() {
             (400..2000).for_each(|us| figures.poll.record_us(us));
         }
@@ -208,7 +208,7 @@ topicConfig: min.insync.replicas=1\n";
         figures
     }
 
-    /// Those of a second: some around `typical_us`, with a tail.
+    /// Latencies of one second: some around `typical_us`, with a tail.
     fn latencies(&self, random: &mut SeededRandom, typical_us: u64) -> Latencies {
         let mut latencies = Latencies::default();
         if self.note.is_some() {
@@ -284,7 +284,7 @@ fn results() -> String {
         let title = "A/mixed durability=sync";
         made.push(Made { reads: true, backlog: true, scale, machine: LATER, ..Made::of(title, server, 1) });
     }
-    // The same title, and neither repetitions nor to be compared.
+    // The same title, but neither repetitions nor comparable.
     made.push(Made { workers: 1, ..Made::of(repeated, "riverrun", 3) });
     made.push(Made { rate: 0, more: "keyCount: 5\n", ..Made::of(repeated, "riverrun", 3) });
     made.extend(["riverrun", "kafka"].map(|server| Made { machine: OTHER, ..Made::of(repeated, server, 1) }));
@@ -296,7 +296,7 @@ fn results() -> String {
 }
 
 #[test]
-fn the_browser_s_test_draws_what_a_run_writes() {
+fn fixture_of_the_browser_test_is_current() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/report.json");
     let results = results();
     if std::env::var_os(REWRITE_VARIABLE).is_some() {

@@ -1,8 +1,8 @@
 //! One self-contained page of results: no network, no other file, light and dark, wide and narrow.
 //!
-//! Owns the page. Results go into it as they are, as data; the page draws them. Guarantees that nothing in a result can
-//! become part of the page's own text or code: data is written so that it cannot end its element, and the page puts it
-//! in as text only. Refuses files that are no result of ours.
+//! Owns the page. Results go into it unchanged, as data; the page draws them. Guarantees that nothing in a result can
+//! become part of the page's own text or code: data is written so that it cannot end its element, and the page inserts
+//! it as text only. Refuses files that are no result of ours.
 
 use serde_json::Value;
 
@@ -11,24 +11,24 @@ use crate::result::{FORMAT, OURS};
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
-/// Results of one page: beyond this no browser draws them.
+/// Most results of one page: beyond this no browser draws them.
 const RESULTS_MAX: usize = 2000;
 
-/// Why a page cannot be made.
+/// The reason why a page cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
     /// The file is no JSON.
     #[error("{file}: {source}")]
     Json {
-        /// Which.
+        /// Name of the file.
         file: String,
-        /// What is wrong.
+        /// The parser's error.
         source: serde_json::Error,
     },
     /// The file is JSON, but no result of `riverrun bench run`.
     #[error("{file} is no result of riverrun bench run, of format {FORMAT}")]
     NotOurs {
-        /// Which.
+        /// Name of the file.
         file: String,
     },
     /// There are more results than fit.
@@ -52,12 +52,12 @@ impl Report {
         Self { title: title.to_owned(), results: Vec::new() }
     }
 
-    /// How many results it has.
+    /// Number of results.
     pub fn len(&self) -> usize {
         self.results.len()
     }
 
-    /// Whether it has none.
+    /// Whether there are no results.
     pub fn is_empty(&self) -> bool {
         self.results.is_empty()
     }
@@ -90,7 +90,7 @@ impl Report {
         let data = Value::from(self.results.clone()).to_string();
         let mut page = String::with_capacity(PAGE.len() + STYLE.len() + SCRIPT.len() + data.len());
         let mut rest = PAGE;
-        // One pass: what is put in is not looked at again, whatever is in it.
+        // One pass: text that was inserted is not searched for places again.
         while let Some((before, after)) = rest.split_once("{{") {
             page.push_str(before);
             let (name, after) = after.split_once("}}").unwrap_or((after, ""));
@@ -108,19 +108,19 @@ impl Report {
     }
 }
 
-/// What the page does not draw is left out: the original's columns, which stand in the result's file.
+/// Leaves out the parts that the page does not draw: the original's columns, which stay in the result's file.
 fn slim(mut result: Value) -> Value {
     let (workload, ours) = (result["workload"].take(), result[OURS].take());
     serde_json::json!({ "workload": workload, OURS: ours })
 }
 
-/// Text between tags.
+/// Escapes text between tags.
 fn escape_text(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// JSON within a script element: it must not end it, nor begin a comment. Within JSON these signs stand in strings only,
-/// where they may be written as numbers.
+/// Escapes JSON within a script element, so that it can neither end the element nor begin a comment. These characters
+/// occur in JSON strings only, where they may be written as numbers.
 fn escape_data(json: &str) -> String {
     json.replace('<', "\\u003c").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
 }
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_needs_nothing_from_elsewhere() {
+    fn page_needs_no_other_file() {
         let mut report = Report::new("Title & <more>");
         report.add("a.json", &result("w")).expect("a result");
         let page = report.page().expect("a page");
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_a_result_becomes_part_of_the_page() {
+    fn result_never_becomes_part_of_the_page() {
         let mut report = Report::new("t");
         report.add("a.json", &result("</script><script>alert(1)</script>{{title}}<!--")).expect("a result");
         let page = report.page().expect("a page");
@@ -163,12 +163,12 @@ mod tests {
     }
 
     #[test]
-    fn no_series_is_so_long_that_it_is_too_many_arguments() {
+    fn script_passes_no_series_as_arguments() {
         assert!(!SCRIPT.contains("Math.max(...") && !SCRIPT.contains("Math.min(..."));
     }
 
     #[test]
-    fn only_results_of_ours_are_taken() {
+    fn only_our_results_are_accepted() {
         let mut report = Report::new("t");
         assert!(matches!(report.page(), Err(ReportError::Empty)));
         assert!(matches!(report.add("a", "{"), Err(ReportError::Json { .. })));

@@ -1,5 +1,5 @@
 "use strict";
-// Everything that is shown comes from the data as text; nothing of it is ever read as markup.
+// Everything shown comes from the data as text; no part of it is read as markup.
 const SVG = "http://www.w3.org/2000/svg";
 const results = JSON.parse(document.getElementById("data").textContent).map((one) => ({ title: one.workload, ...one.riverrun }));
 
@@ -23,20 +23,20 @@ function number(value, digits) {
   return value.toLocaleString("en", { minimumFractionDigits: places, maximumFractionDigits: places });
 }
 
-// Of small ones two digits: a paced run is no more than a trace of what the machine can carry.
+// Small shares get two digits: a paced run is only a trace of what the machine can carry.
 function share(value) {
   return value >= 0.01 ? number(value, 3) : String(+value.toPrecision(2));
 }
 
 function brief(value) {
   for (const [unit, size] of [["G", 1e9], ["M", 1e6], ["k", 1e3]]) {
-    // As it is written: 999.6 is a thousand.
+    // Rounded as it is written: 999.6 is a thousand.
     if (Math.abs(value) >= 0.9995 * size) return `${+(value / size).toPrecision(3)}${unit}`;
   }
   return `${+value.toPrecision(3)}`;
 }
 
-// Microseconds as people say them.
+// Microseconds in the unit that people use.
 function time(us) {
   if (us === null || us === undefined) return "–";
   if (us >= 1e6) return `${+(us / 1e6).toPrecision(3)} s`;
@@ -49,11 +49,11 @@ function durability(run) {
   return synced === true ? "synced" : synced === false ? "page cache" : "not known";
 }
 
-// Of a backlog, by the time in which it was read: bytes a second, and what publishing beside it waited.
+// Figures of a backlog, over the time in which it was read: bytes a second, and the p99 of publishing meanwhile.
 const drainRate = (run) => run.backlog && run.backlog.drainedBytes / run.backlog.drainS;
 const meanwhile = (run) => run.backlog && run.backlog.publishMeanwhile && run.backlog.publishMeanwhile.p99_us;
 
-// Rows of a group's table: name, the figure, how it is written, and whether more is better (for the ratio).
+// Rows of a group's table: name, figure, its format, and whether more is better (for the ratio).
 const ROWS = [
   ["Durability of acked records", durability, String],
   ["Published, records/s", (run) => run.totals.publishRate, number, true],
@@ -90,18 +90,18 @@ function known(value) {
   return value !== null && value !== undefined && (typeof value !== "number" || Number.isFinite(value));
 }
 
-// How many times better the first of two figures is: by more where that is better, else by less.
+// How many times better the first of two figures is: by more if more is better, else by less.
 function ratio(first, other, more) {
   const times = more ? first / other : other / first;
   return more !== undefined && known(first) && known(other) && Number.isFinite(times) && times > 0 ? `${+times.toPrecision(3)}×` : "";
 }
 
-// Tables that do not fit are moved sideways, by the keyboard too.
+// Tables that do not fit scroll sideways, by the keyboard too.
 function framed(label, ...parts) {
   return element("div", { class: "table", tabindex: "0", role: "region", "aria-label": label }, element("table", {}, ...parts));
 }
 
-// The first run is what the others are put against.
+// Ratios are against the first run.
 function table(title, runs) {
   const head = element("tr", {}, element("th", {}, ""));
   runs.forEach((run, at) => {
@@ -125,7 +125,7 @@ function table(title, runs) {
 
 const WIDTH = 400, HEIGHT = 240, LEFT = 54, RIGHT = 8, TOP = 10, BOTTOM = 36;
 
-// A chart of curves: points [x, y]. `across` and `up` turn a figure into a place between 0 and 1.
+// A chart of curves: points [x, y]. `across` and `up` map a figure to a place between 0 and 1.
 function chart(title, curves, across, up, labels) {
   const x = (value) => LEFT + across.place(value) * (WIDTH - LEFT - RIGHT);
   const y = (value) => HEIGHT - BOTTOM - up.place(value) * (HEIGHT - TOP - BOTTOM);
@@ -135,7 +135,7 @@ function chart(title, curves, across, up, labels) {
     svg.append(drawn("text", { x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, up.write(value)));
   }
   for (const value of across.ticks) {
-    // The last one would reach out of the picture.
+    // The last label would reach out of the picture.
     const anchor = across.place(value) > 0.99 ? "end" : "middle";
     svg.append(drawn("line", { class: "grid", x1: x(value), x2: x(value), y1: TOP, y2: HEIGHT - BOTTOM }));
     svg.append(drawn("text", { x: anchor === "end" ? WIDTH - 2 : x(value), y: HEIGHT - BOTTOM + 15, "text-anchor": anchor }, across.write(value)));
@@ -158,7 +158,7 @@ function chart(title, curves, across, up, labels) {
   return element("figure", {}, element("h3", {}, title), legend, svg);
 }
 
-// A run of a day has more seconds than a function takes arguments.
+// No spread into Math.max: a run of a day has more seconds than a function takes arguments.
 function most(values, least) {
   return values.reduce((greatest, value) => Math.max(greatest, value), least);
 }
@@ -181,7 +181,7 @@ function logarithmic(values, write) {
   return { place: (value) => (Math.log10(Math.max(value, 10 ** low)) - low) / (high - low), ticks, write };
 }
 
-// Percentiles by how many nines they have, so that the tail is as wide as the rest.
+// Percentiles by their number of nines, so that the tail is as wide as the rest.
 const NINES = 5;
 const percentiles = {
   place: (percentile) => Math.min(-Math.log10(Math.max(1 - percentile / 100, 10 ** -NINES)) / NINES, 1),
@@ -225,12 +225,12 @@ function facts(pairs) {
   return framed("Facts", element("tbody", {}, ...rows));
 }
 
-// What was used, and what the file says where that is something else.
+// The value used, and the file's value if it differs.
 function asked(figures) {
   return figures.used === figures.wanted ? figures.used : `${figures.used}, where the file says ${figures.wanted}`;
 }
 
-// Older results do not say what a search has found.
+// Older results lack the result of a search.
 function rateOf({ setup, search }) {
   if (setup.rate === "fixed") return `${setup.wantedRate} records/s`;
   if (!search) return setup.rate;
@@ -244,7 +244,7 @@ function setup(run) {
   return facts([
     ["Topics, partitions in all", `${setup.topics}, ${setup.partitions}`],
     ["Producers, consumers", `${setup.producers}, ${setup.consumers}`],
-    // Older results do not say it.
+    // Older results lack it.
     ["Members of groups with partitions", run.members && `${run.members.assigned} of ${run.members.members}`],
     ["Bytes of a value", setup.valueBytes],
     ["Rate", rateOf(run)],
@@ -263,7 +263,7 @@ function setup(run) {
   ]);
 }
 
-// What was run, of the last run of each series; once where it is the same of several.
+// Setups of the last run of each series; one that several series share is shown once.
 function setups(runs) {
   const told = [];
   for (const [name, run] of new Map(runs.map((run) => [run.series, run]))) {
@@ -276,14 +276,14 @@ function setups(runs) {
   return told.map((one) => element("details", {}, element("summary", {}, title(one)), one.facts));
 }
 
-// A note of all runs stands there once, and says of none that it is that one's.
+// A note that all runs share is shown once, without a run's name.
 function notesOf(runs) {
   const isShared = (note) => runs.length > 1 && runs.every((run) => run.notes.includes(note));
   const shared = [...new Set(runs[0].notes.filter(isShared))].map((note) => `all: ${note}`);
   return shared.concat(runs.flatMap((run) => run.notes.filter((note) => !isShared(note)).map((note) => `${run.label}: ${note}`)));
 }
 
-// Which of the environments these runs had.
+// Links to the environments of these runs.
 function measuredWhere(runs) {
   const all = new Map(runs.map((run) => [environmentAnchor(run), measuredOn(run)]));
   const links = [...all].flatMap(([to, text], at) => [at > 0 ? " and " : "Measured on ", element("a", { href: `#${to}` }, text)]);
@@ -311,7 +311,7 @@ function group(title, runs) {
   return section;
 }
 
-// Older results know one figure only.
+// Older results have one figure only.
 function loopback(figures) {
   const unpaced = figures.unpaced_bytes_per_s;
   return megabytes(figures.bytes_per_s) + (unpaced ? `, ${megabytes(unpaced)} without pacing` : "");
@@ -340,7 +340,7 @@ function environmentFacts(runs) {
     ["Kernel", found.kernel],
     ["File system", found.file_system && `${found.file_system.kind} on ${found.file_system.source} (${found.file_system.options})`],
     ["Disk, sequential", disk && megabytes(disk.sequential_bytes_per_s)],
-    // Older results do not have it.
+    // Older results lack it.
     ["Page cache, one writer", disk && disk.page_cache_bytes_per_s && megabytes(disk.page_cache_bytes_per_s)],
     ["Disk, 4 KiB write and sync", disk && `p50 ${time(disk.sync_4k.p50_us)}, p99 ${time(disk.sync_4k.p99_us)}, max ${time(disk.sync_4k.max_us)}`],
     ["Loopback TCP", found.loopback && loopback(found.loopback)],
@@ -361,7 +361,7 @@ function environment(runs) {
     environmentFacts(runs), element("details", {}, told, element("ul", {}, ...links)));
 }
 
-// What these runs were measured on, each measurement once, with what belongs to it.
+// The environments of these runs: each measurement once.
 function environments(runs) {
   const wanted = measurements.map((one) => runs.filter((run) => run.measurement === one)).filter((found) => found.length > 0);
   return [element("h2", {}, wanted.length > 1 ? "Environments" : "Environment"), ...wanted.map(environment)];
@@ -376,18 +376,18 @@ function day(run) {
   return run.started.slice(0, 16).replace("T", " ");
 }
 
-// The driver that a file's run was made with; suites have theirs in their titles.
+// The driver of a file's run; suites have theirs in their titles.
 function driver(run) {
   return (run.case && run.case.driver) || "";
 }
 
 // Runs of the same work stand side by side, those of the server that was measured first before the others, so that
-// every ratio on the page is against the same one; repetitions are numbered.
+// every ratio on the page is against the same server; repetitions are numbered.
 results.sort((one, other) => (one.started < other.started ? -1 : 1));
 for (const run of results) run.series = driver(run) === "" ? run.server : `${run.server}, ${driver(run)}`;
 const series = [...new Set(results.map((run) => run.series))];
-// A machine is what its results know of it; a measurement is what a command found out of it before its first run: all of the
-// environment but the servers, of which each run has its own.
+// A machine is identified by its description in the results. A measurement is everything that a command found out about
+// it before its first run: the whole environment but the servers, of which each run has its own.
 for (const run of results) {
   const { cpu_model: processor, cores, memory_bytes: memory, kernel } = run.environment;
   run.machine = JSON.stringify([processor, cores, memory, kernel]);
@@ -398,8 +398,8 @@ const measurements = [...new Set(results.map((run) => run.measurement))];
 function machineName(run) {
   return `machine ${machines.indexOf(run.machine) + 1}`;
 }
-// What makes runs of one title different work, which are neither repetitions of each other nor to be compared: each with how
-// it is told where a title has several.
+// Properties that make runs of one title different work, neither repetitions of each other nor comparable: each with
+// its wording for a title that has several.
 function kinds(run) {
   const file = ([name, text]) => {
     const of = driver(run) !== "" && name !== run.suite ? `driver ${driver(run)}` : "the file";
@@ -419,7 +419,7 @@ const place = (run, kind) => JSON.stringify([run.title, kind]);
 for (const run of results) {
   for (const [kind, value] of kinds(run)) varied.set(place(run, kind), new Set(varied.get(place(run, kind))).add(value));
 }
-// Of all of them before any of the titles is changed.
+// Computed for all runs before any title changes.
 const suffixes = results.map((run) => {
   const several = kinds(run).map(([kind, , tell]) => [[...varied.get(place(run, kind))], tell]).filter(([values]) => values.length > 1);
   return several.length === 0 ? "" : ` (${several.map(([values, tell]) => tell(values)).join(", ")})`;
@@ -450,7 +450,7 @@ function environmentAnchor(run) {
   return `environment-${measurements.indexOf(run.measurement)}`;
 }
 
-// The median of a figure over the repetitions of a run: of an even number the mean of the two in the middle.
+// The median of a figure over the repetitions of a run; of an even number, the mean of the two in the middle.
 function middle(runs, figure) {
   const values = runs.map(figure).filter(known).sort((one, other) => one - other);
   if (values.length === 0) return undefined;
@@ -458,7 +458,7 @@ function middle(runs, figure) {
   return low + (high - low) / 2;
 }
 
-// Figures that say most about a run, where any run has them.
+// The most important figures of a run, shown if any run has them.
 const OVERVIEW = [
   ["Published, records/s", (run) => (run.setup.producers > 0 ? run.totals.publishRate : undefined), brief, true],
   ["Read, records/s", (run) => (run.setup.consumers > 0 ? run.totals.consumeRate : undefined), brief, true],

@@ -1,6 +1,6 @@
-//! Building a backlog, and watching how it is read.
+//! Building a backlog, and watching it being read.
 //!
-//! Pure: it is told what was counted, and answers what to order.
+//! Pure: takes counts, and returns orders.
 
 use std::time::Instant;
 
@@ -10,9 +10,9 @@ use super::figures::BacklogFigures;
 use crate::plan::{Backlog, Plan, TargetRate};
 use crate::worker::{Counts, Order, Taken};
 
-/// A backlog of so few records, for each group, counts as read while more are sent.
+/// A backlog of at most this many records, for each group, counts as read while more are sent.
 const RECORDS_LEFT: u64 = 1000;
-/// The same as a share of the records of a second, where that is more: at high rates so many are always on their way.
+/// The same bound as a share of the records of a second, if that is more: at high rates so many are always under way.
 const LEFT_SHARE: f64 = 0.1;
 
 #[derive(Debug)]
@@ -22,7 +22,7 @@ enum State {
     Drained,
 }
 
-/// Watches one backlog. Where there are groups that catch up, it is theirs, and the others go on reading meanwhile.
+/// Watches one backlog. If there are groups that catch up, the backlog is theirs, and the others keep reading.
 ///
 /// Invariants: goes from building to draining to drained, and never back.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub(super) struct BacklogWatch {
     backlog: Backlog,
     value_bytes: u64,
     readers: u64,
-    /// Records, for each group, that are as good as none while more are sent.
+    /// Most records per group that count as none while more are sent.
     left_while_sent: u64,
     catches_up: bool,
     begun: Instant,
@@ -40,7 +40,7 @@ pub(super) struct BacklogWatch {
 }
 
 impl BacklogWatch {
-    /// Begins with the measurement; none if the plan has no backlog.
+    /// Begins with the measurement; `None` if the plan has no backlog.
     pub(super) fn new(plan: &Plan) -> Option<Self> {
         let backlog = plan.backlog?;
         let catches_up = plan.readers(true) > 0;
@@ -57,22 +57,22 @@ impl BacklogWatch {
         })
     }
 
-    /// What is to be ordered before the first look.
+    /// The order to give before the first look.
     pub(super) fn first_order(&self) -> Option<Order> {
         (!self.catches_up).then_some(Order::PauseConsumers)
     }
 
-    /// Records that are left to read, over all groups that the backlog is for.
+    /// Unread records, over all groups that the backlog is for.
     fn left(&self, totals: &Counts) -> u64 {
         if self.catches_up {
-            // These groups read all there is, what was sent before the measurement included.
+            // These groups read all records, those sent before the measurement included.
             (totals.acked * self.readers).saturating_sub(totals.caught_up)
         } else {
             (totals.acked * self.readers).saturating_sub(totals.received)
         }
     }
 
-    /// Looks at what was taken in the last second; answers what to order now.
+    /// Looks at the counts of the last second; returns the orders to give now.
     pub(super) fn look(&mut self, taken: &Taken, totals: &Counts) -> Vec<Order> {
         let left = self.left(totals);
         match &self.state {
@@ -169,7 +169,7 @@ consumerBacklogSizeGB: 4\n{more}"
     }
 
     #[test]
-    fn consumers_wait_until_the_backlog_of_all_groups_is_there() {
+    fn consumers_wait_until_the_backlog_is_written() {
         let mut watch = watch("backlogDrainRatio: 0.5\n");
         assert_eq!(watch.first_order(), Some(Order::PauseConsumers));
         let mut taken = Taken::default();
@@ -186,7 +186,7 @@ consumerBacklogSizeGB: 4\n{more}"
     }
 
     #[test]
-    fn groups_that_catch_up_leave_the_others_alone() {
+    fn catch_up_groups_leave_the_others_alone() {
         let mut watch = watch("catchUpSubscriptionsPerTopic: 1\n");
         assert_eq!(watch.first_order(), None);
         assert_eq!(watch.look(&Taken::default(), &counts(4096, 8192, 0)), [Order::StartCatchUp]);
@@ -198,7 +198,7 @@ consumerBacklogSizeGB: 4\n{more}"
     }
 
     #[test]
-    fn a_tenth_of_a_second_s_records_are_as_good_as_none_where_very_many_are_sent() {
+    fn tenth_of_a_second_counts_as_drained_at_high_rates() {
         let mut watch = BacklogWatch { left_while_sent: left_while_sent(fixed(200_000.0)), ..watch("") };
         watch.look(&Taken::default(), &counts(100_000, 0, 0));
         watch.look(&Taken::default(), &counts(100_000, 159_999, 0));
@@ -210,7 +210,7 @@ consumerBacklogSizeGB: 4\n{more}"
     }
 
     #[test]
-    fn a_backlog_that_is_read_alone_is_read_to_its_last_record() {
+    fn backlog_read_alone_is_read_to_its_last_record() {
         let mut watch = watch("readAlone: true\n");
         let orders = watch.look(&Taken::default(), &counts(2048, 0, 0));
         assert_eq!(orders, [Order::StopProducing, Order::ResumeConsumers]);
@@ -220,6 +220,6 @@ consumerBacklogSizeGB: 4\n{more}"
         assert!(!watch.is_drained());
         watch.look(&Taken::default(), &counts(2050, 4100, 0));
         assert!(watch.is_drained());
-        assert_eq!(watch.finish().publish_meanwhile, None, "what is acked then was sent before");
+        assert_eq!(watch.finish().publish_meanwhile, None, "acks then are of earlier records");
     }
 }

@@ -1,7 +1,8 @@
 //! The disk of the server, filled while a load goes on, and freed again.
 //!
-//! Owns the file that takes what space there is. Guarantees that it is gone when this is dropped, and that no bytes are
-//! written for it. Refuses the file system that `/` is on, since more than the server would suffer, and what is no disk.
+//! Owns the file that takes the free space. Guarantees that it is removed when [`DiskFull`] is dropped, and that no
+//! bytes are written for it. Refuses the file system of `/`, since more than the server would suffer, and file systems
+//! without a disk.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -20,10 +21,10 @@ use crate::worker::Counts;
 
 /// Name of the file.
 const FILE_NAME: &str = "riverrun-bench-ballast.tmp";
-/// A file system that shows another one's files, as in containers.
+/// A file system that shows the files of another one, as in containers.
 const OVERLAY: &str = "overlay";
 
-/// What a full disk did to a run.
+/// Effects of a full disk on a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DiskFullFigures {
@@ -31,20 +32,20 @@ pub struct DiskFullFigures {
     pub full_at_s: f64,
     /// When there was room again.
     pub freed_at_s: f64,
-    /// Records that were acked in between: into what the server had set aside before.
+    /// Records that were acked while it was full: they went into room that the server had reserved.
     pub acked_meanwhile: u64,
-    /// From then until the first record was acked; none where none was.
+    /// Time from the freeing to the first ack; `None` if no record was acked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_ack_s: Option<f64>,
 }
 
-/// What a directory lies on, as far as the system tells.
+/// The file system of a directory, as far as the system describes it.
 #[derive(Clone, Debug, Default)]
 struct Place {
     device: u64,
-    /// 0 where there is none.
+    /// 0 if it has none.
     id: u64,
-    /// Blocks and files that it has room for.
+    /// Blocks and files that it can hold.
     size: (u64, u64),
     kind: String,
     source: String,
@@ -58,11 +59,11 @@ impl Place {
         Ok(Self { device, id: space.f_fsid, size, kind, source })
     }
 
-    /// Why it is not to be filled, where `/` lies on `root`.
+    /// The reason not to fill it, given the file system of `/` as `root`.
     fn fault(&self, root: &Self) -> Option<&'static str> {
-        // Parts of one file system may have devices, and ids, of their own, but they come from the same place.
+        // Parts of one file system may have devices and ids of their own, but their source is the same.
         let is_same_source = self.source.starts_with('/') && self.source == root.source;
-        // What lies under it is not named, but its size is.
+        // An overlay does not name the file system below it, but has its size.
         let is_under_root = root.kind == OVERLAY && self.size == root.size;
         let is_same_id = self.id != 0 && self.id == root.id;
         if self.device == root.device || is_same_source || is_same_id || is_under_root {
@@ -70,7 +71,7 @@ impl Place {
         }
         match self.kind.as_str() {
             "tmpfs" | "ramfs" | "devtmpfs" => Some("memory is never filled: give the server a disk"),
-            OVERLAY => Some("an overlay lies on a file system of others: give the server one of its own"),
+            OVERLAY => Some("an overlay shares the file system below it: give the server one of its own"),
             _ => None,
         }
     }
@@ -85,7 +86,7 @@ enum State {
 
 /// The disk of a run that fills it.
 ///
-/// Invariants: the file is there while `state` is `Full`, and not otherwise.
+/// Invariants: the file exists while `state` is `Full`, and not otherwise.
 #[derive(Debug)]
 pub(super) struct DiskFull {
     path: PathBuf,
@@ -98,11 +99,11 @@ pub(super) struct DiskFull {
 }
 
 impl DiskFull {
-    /// None where the plan leaves the disk alone. `directory` is where it may fill it.
+    /// `None` if the plan leaves the disk alone. `directory` lies on the file system that may be filled.
     pub(super) fn new(plan: &Plan, directory: Option<&Path>) -> Result<Option<Self>, RunError> {
         let Some(lasts) = plan.disk_full else { return Ok(None) };
         let refused = |reason: &str| Err(RunError::DiskFull(reason.to_owned()));
-        let Some(directory) = directory else { return refused("nobody said which file system to fill") };
+        let Some(directory) = directory else { return refused("no file system was named to fill") };
         if let Some(reason) = Place::of(directory)?.fault(&Place::of(Path::new("/"))?) {
             return refused(reason);
         }
@@ -117,12 +118,12 @@ impl DiskFull {
         }))
     }
 
-    /// The measurement begins.
+    /// Begins with the measurement.
     pub(super) fn begin(&mut self) {
         self.begun = Instant::now();
     }
 
-    /// Fills or frees the disk when it is time, after these were counted since the last look.
+    /// Fills or frees the disk when it is time; `counts` are those since the last look.
     pub(super) fn look(&mut self, counts: &Counts) -> io::Result<()> {
         let elapsed = self.begun.elapsed();
         match self.state {
@@ -138,7 +139,7 @@ impl DiskFull {
                     self.figures.freed_at_s = self.begun.elapsed().as_secs_f64();
                     self.state = State::Freed;
                 } else {
-                    // What the server has given back meanwhile is taken, too.
+                    // Takes also the room that the server has given back meanwhile.
                     self.fill()?;
                 }
             }
@@ -195,8 +196,8 @@ producerRate: 7\ntestDurationMinutes: 3\ndiskFullMinutes: 1\n";
     }
 
     #[test]
-    fn the_file_system_of_the_machine_is_never_filled() {
-        for (directory, reason) in [(Some(Path::new("/")), "never filled"), (None, "nobody said")] {
+    fn file_system_of_the_machine_is_never_filled() {
+        for (directory, reason) in [(Some(Path::new("/")), "never filled"), (None, "was named to fill")] {
             let error = DiskFull::new(&plan(), directory).expect_err("refused");
             assert!(error.to_string().contains(reason), "{error}");
         }
@@ -205,7 +206,7 @@ producerRate: 7\ntestDurationMinutes: 3\ndiskFullMinutes: 1\n";
     }
 
     #[test]
-    fn nor_is_what_shares_its_space_or_is_no_disk() {
+    fn shared_space_and_memory_are_never_filled() {
         let place = |device, id, kind: &str, source: &str| Place {
             device,
             id,
@@ -228,9 +229,9 @@ producerRate: 7\ntestDurationMinutes: 3\ndiskFullMinutes: 1\n";
         assert!(reason(place(2, 2, OVERLAY, "overlay"), &container).starts_with("an overlay"));
     }
 
-    /// Where nothing can be filled: the times alone. A directory of files that cannot be made stands for a full one.
+    /// Fills no disk, and checks the times alone. A directory in which no file can be made stands for a full disk.
     #[test]
-    fn a_disk_is_full_for_its_time_and_what_is_acked_then_counts_apart() {
+    fn disk_is_full_for_its_time_and_acks_count_apart() {
         let dir = tempfile::tempdir().expect("a directory");
         let mut disk = DiskFull {
             path: dir.path().join(FILE_NAME),
@@ -243,7 +244,7 @@ producerRate: 7\ntestDurationMinutes: 3\ndiskFullMinutes: 1\n";
         };
         disk.look(&acked(5)).expect("it is too early");
         assert!(!disk.path.exists());
-        // As `look` does, but without taking the space of whoever runs this.
+        // As `look` does, but without taking the machine's space.
         disk.file = Some(File::create(&disk.path).expect("room"));
         disk.state = State::Full;
         disk.fill_at = Duration::ZERO;

@@ -1,4 +1,4 @@
-//! Why a run could not be made.
+//! The error of a run that could not be made.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use riverrun_types::ErrorKind;
 use crate::plan::PLACES_MAX;
 use crate::worker::LoadError;
 
-/// Why a run could not be made.
+/// The reason why a run could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The server refused or could not be reached.
@@ -17,46 +17,46 @@ pub enum RunError {
     /// Producers or consumers could not be set up.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// A topic could not be made.
+    /// A topic could not be created.
     #[error("topic {topic}: {error}")]
     Topic {
-        /// Which.
+        /// Name of the topic.
         topic: String,
-        /// What the server said.
+        /// The server's error.
         error: ClientError,
     },
-    /// A topic that was there before is not as the plan wants it.
-    #[error("topic {topic} is there with {found} partition(s), and the run wants {wanted}")]
+    /// A topic that existed before has another number of partitions than the plan.
+    #[error("topic {topic} has {found} partition(s), and the run needs {wanted}")]
     Partitions {
-        /// Which.
+        /// Name of the topic.
         topic: String,
-        /// How many the plan wants.
+        /// Partitions that the plan asks for.
         wanted: u32,
-        /// How many there are.
+        /// Partitions that it has.
         found: usize,
     },
-    /// Topics that are only read are not there, and no earlier run of the same command makes them.
+    /// Topics that are only read do not exist, and no earlier run of the same command creates them.
     #[error("there is nothing to read: no topic {}", named(.topics))]
     Missing {
-        /// Which.
+        /// Names of the topics.
         topics: Vec<String>,
     },
-    /// A topic that was there before holds records, which the run would take for its own.
+    /// A topic that existed before holds records, which the run would count as its own.
     #[error(
         "topic {topic} holds records already, which would count as the run's own: delete it, or name another"
     )]
     NotEmpty {
-        /// Which.
+        /// Name of the topic.
         topic: String,
     },
-    /// A topic that was there before stays, with what an earlier run of the same command sends to it, which this run would
-    /// take for its own.
+    /// A topic that existed before stays, with the records that an earlier run of the same command sends to it. This
+    /// run would count them as its own.
     #[error(
-        "topic {topic} is there already, so that no run deletes it, and what an earlier run sends to it would count as this \
+        "topic {topic} exists already, so that no run deletes it, and records of an earlier run would count as this \
          one's: delete it, name another, or make one run of it"
     )]
     SentToBefore {
-        /// Which.
+        /// Name of the topic.
         topic: String,
     },
     /// All consumers together would have more partitions than a process can keep the names of.
@@ -66,51 +66,51 @@ pub enum RunError {
         most = PLACES_MAX
     )]
     Assigned {
-        /// How many.
+        /// Number of partitions.
         partitions: u64,
     },
-    /// The plan wants more replicas than there are servers.
+    /// The plan asks for more replicas than there are servers.
     #[error(
         "replicationFactor {wanted} with {servers} server(s); --replication-factor {servers} runs it with fewer"
     )]
     Replication {
-        /// What the plan wants.
+        /// Replication factor of the plan.
         wanted: i16,
-        /// What there is.
+        /// Number of servers.
         servers: usize,
     },
-    /// Producers and consumers did not all come to work in time.
+    /// Producers and consumers were not all ready in time.
     #[error("not ready after {after_s} s: {acked} of {sent} records acked, {received} of {expected} read{}", cause(.error.as_ref()))]
     NotReady {
-        /// How long that was waited for.
+        /// Length of the wait, in seconds.
         after_s: u64,
-        /// Records sent to find out.
+        /// Records sent as probes.
         sent: u64,
-        /// Of these, acked.
+        /// Number of them that were acked.
         acked: u64,
-        /// Read by all groups.
+        /// Number of reads, over all groups.
         received: u64,
-        /// To be read by all groups.
+        /// Number of reads expected, over all groups.
         expected: u64,
         /// The first error.
         error: Option<String>,
     },
-    /// A worker elsewhere failed.
+    /// A worker in another process failed.
     #[error("worker {address}: {message}")]
     Worker {
-        /// Which.
+        /// Address of the worker.
         address: String,
-        /// What it said.
+        /// Its message.
         message: String,
     },
     /// The disk cannot be filled, or freed again.
     #[error("diskFullMinutes: {0}")]
     DiskFull(String),
-    /// It was stopped before it was done.
+    /// The run was stopped before it was done.
     #[error("stopped before it was done")]
     Stopped,
-    /// It was stopped, and then again while its topics were being deleted.
-    #[error("stopped at once: topics that were made for it stay behind")]
+    /// The run was stopped, and stopped again while its topics were being deleted.
+    #[error("stopped at once: topics that the run created stay on the server")]
     StoppedAtOnce,
     /// The server's process ended before there was anything to measure.
     #[error("the server's process {pid} has ended")]
@@ -124,7 +124,7 @@ pub enum RunError {
 }
 
 impl RunError {
-    /// What the caller should do.
+    /// The caller's possible reaction.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Client(error) | Self::Topic { error, .. } => error.kind(),
@@ -146,7 +146,7 @@ impl RunError {
     }
 }
 
-/// Topics that an error names; of more it says how many.
+/// Most topics that an error names; the rest are counted.
 const NAMED_MAX: usize = 10;
 
 fn named(topics: &[String]) -> String {

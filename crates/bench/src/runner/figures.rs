@@ -1,4 +1,4 @@
-//! What a run measured: by the second, by the ten seconds that the original reports, and in all.
+//! Measurements of a run: by the second, by the ten seconds that the original reports, and in all.
 
 use std::time::{Duration, Instant};
 
@@ -12,16 +12,16 @@ use super::search::FoundRate;
 use crate::process::ProcessRun;
 use crate::worker::{Counts, Taken};
 
-/// Time of one period of the original's result.
+/// Length of one period of the original's result.
 const PERIOD: Duration = Duration::from_secs(10);
 
 /// One second of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Second {
-    /// When it ended, from the beginning of the measurement.
+    /// When it ended, since the beginning of the measurement.
     pub at_s: f64,
-    /// How long it was.
+    /// Its length.
     pub seconds: f64,
     /// Records a second that were acked.
     pub publish_rate: f64,
@@ -35,118 +35,117 @@ pub struct Second {
     pub consume_bytes_rate: f64,
     /// Records a second that were read by groups that catch up.
     pub catch_up_rate: f64,
-    /// Records that are left to read, over all groups.
+    /// Unread records, over all groups.
     pub backlog: u64,
-    /// The rate that was wanted; none where producers are not paced.
+    /// The rate to send at; `None` if producers are not paced.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wanted_rate: Option<f64>,
-    /// From the time at which a record was to be sent to its ack.
+    /// Latency from the due time of a record to its ack.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub publish: Option<LatencySummary>,
-    /// From that time to the moment in which it was read.
+    /// Latency from the due time of a record to its reading.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end_to_end: Option<LatencySummary>,
 }
 
-/// Ten seconds of a run: no histogram, of which a run of hours would keep thousands.
+/// Ten seconds of a run. Keeps no histograms, of which a run of hours would have thousands.
 #[derive(Clone, Debug, Default)]
 pub struct Period {
-    /// How long it was.
+    /// Its length.
     pub seconds: f64,
-    /// What was counted.
+    /// Counts of its records.
     pub counts: Counts,
-    /// From the time at which a record was to be sent to its ack.
+    /// Latency from the due time of a record to its ack.
     pub publish: LatencySummary,
-    /// From that time to the moment in which it was handed to the client.
+    /// Time from the due time of a record to the call of send.
     pub delay: LatencySummary,
-    /// From that time to the moment in which it was read.
+    /// Latency from the due time of a record to its reading.
     pub end_to_end: LatencySummary,
-    /// Records that were left to read at its end.
+    /// Unread records at its end.
     pub backlog: u64,
 }
 
-/// How a backlog was built and read.
+/// Building and reading of a backlog.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BacklogFigures {
-    /// Records that were there when consumers began, over all groups.
+    /// Records in it when consumers began, over all groups.
     pub records: u64,
-    /// Time until they were there.
+    /// Time until these were written.
     pub build_s: f64,
     /// Time from then until they were read, or the run was over.
     pub drain_s: f64,
-    /// Records that were read in that time, over all groups.
+    /// Records read in that time, over all groups.
     pub drained_records: u64,
-    /// Their values' bytes.
+    /// Bytes of their values.
     pub drained_bytes: u64,
-    /// Whether it was read as far as it should be.
+    /// Whether it was read as far as the plan asks.
     pub drained: bool,
-    /// Of records that were sent meanwhile: from the time at which they were to be sent to their acks.
+    /// Latency, from due time to ack, of records that were sent while the backlog was read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub publish_meanwhile: Option<LatencySummary>,
 }
 
-/// What was read in less time than this says little of how fast it goes, and of what it does to others.
+/// Seconds below which the reading of a backlog tells little of its rate, and of its effect on others.
 const DRAIN_MIN_S: f64 = 3.0;
 
 impl BacklogFigures {
-    /// What is to be known where the backlog was read in a moment.
+    /// A note on a backlog that was read too quickly.
     pub(super) fn short_note(&self) -> Option<String> {
         (self.drained && self.drain_s < DRAIN_MIN_S).then(|| {
             format!(
-                "the backlog was read in {:.2} s: its rate and what is measured meanwhile are of that moment alone; a larger one (--scale) is read for longer",
+                "the backlog was read in {:.2} s: its rate, and the latencies meanwhile, are of that moment alone; a larger one (--scale) is read for longer",
                 self.drain_s
             )
         })
     }
 }
 
-/// What a run measured.
+/// Measurements of a run.
 #[derive(Debug, Default)]
 pub struct Figures {
-    /// How long was measured.
+    /// Length of the measurement.
     pub test_s: f64,
-    /// What was counted in that time.
+    /// Counts within it.
     pub counts: Counts,
-    /// What came after it of what was sent in it.
+    /// Counts after it, of records that were sent within it.
     pub late: Counts,
-    /// Records that were sent and neither acked nor refused when the waiting for it ended.
+    /// Records that were neither acked nor refused when the wait for them ended.
     pub unacked: u64,
-    /// Records that were acked and that nobody had read when the waiting for it ended, over all groups but those that
-    /// catch up.
+    /// Records that were acked and not read when the wait for them ended, over all groups but those that catch up.
     pub unread: u64,
-    /// Latencies of all that, what came late included; of what is unacked, the least that it can have waited.
+    /// Latencies from due time to ack, late acks included; unacked records count with their shortest possible wait.
     pub publish: Latencies,
-    /// From the time at which a record was to be sent to the moment in which it was.
+    /// Times from due time to the call of send.
     pub delay: Latencies,
-    /// From that time to the moment in which it was read, or the least that it can have waited for that; once for each
-    /// group, also of what was not delivered.
+    /// Latencies from due time to reading, once for each group; records that were not read, or not delivered, count
+    /// with their shortest possible wait.
     pub end_to_end: Latencies,
-    /// How long consumers waited for the poll that brought a record, once for each record; only where nobody sends.
+    /// Waits of consumers for the poll that brought a record, once for each record; only in runs without producers.
     pub poll: Latencies,
-    /// By the second.
+    /// Figures of each second.
     pub seconds: Vec<Second>,
-    /// By ten seconds.
+    /// Figures of each ten seconds.
     pub periods: Vec<Period>,
-    /// Of the members of groups, where there are groups.
+    /// The members of groups; `None` without groups.
     pub members: Option<MemberFigures>,
-    /// What a search for a rate has found.
+    /// Result of the search for a rate.
     pub search: Option<FoundRate>,
-    /// Of a backlog.
+    /// Figures of the backlog.
     pub backlog: Option<BacklogFigures>,
-    /// Of a full disk.
+    /// Figures of the full disk.
     pub disk_full: Option<DiskFullFigures>,
-    /// What the server's process used.
+    /// Use of the server's process.
     pub server: Option<ProcessRun>,
-    /// What this process used: all of the load, where there are no workers.
+    /// Use of this process, which has all of the load unless there are workers.
     pub client: Option<ProcessRun>,
-    /// What the processes of workers used.
+    /// Use of the workers' processes.
     pub workers: Vec<WorkerRun>,
-    /// What is to be known of these figures.
+    /// Warnings about these figures.
     pub notes: Vec<String>,
 }
 
-/// When was looked, and what had happened since the look before.
+/// The time of a look, and the events since the look before.
 #[derive(Clone, Copy, Debug)]
 struct Look {
     at: Instant,
@@ -154,11 +153,13 @@ struct Look {
     acked: u64,
 }
 
-/// Turns what is taken into figures.
+/// Turns what workers report into figures.
 ///
-/// Invariants: `figures` holds what was added since `begin`; `lately` what of it is in no period yet, which took
-/// `lately_s`; `looks` the same records as `figures`, late ones included; `undelivered` those of its publish latencies that
-/// are of records which were not delivered.
+/// Invariants:
+/// - `figures` holds all that was added since `begin`.
+/// - `lately` is the part of it that is in no period yet, and spans `lately_s`.
+/// - `looks` has the same records as `figures`, late ones included.
+/// - `undelivered` has the publish latencies of the records that were not delivered.
 #[derive(Debug)]
 pub(super) struct Recorder {
     begun: Instant,
@@ -187,12 +188,12 @@ impl Recorder {
         }
     }
 
-    /// How long it has been measuring.
+    /// Time since the measurement began.
     pub(super) fn elapsed(&self) -> Duration {
         self.begun.elapsed()
     }
 
-    /// Adds what was taken at the end of a second.
+    /// Adds the report at the end of a second.
     pub(super) fn add(&mut self, taken: &Taken, backlog: u64, wanted_rate: Option<f64>) -> &Second {
         let now = Instant::now();
         let seconds = (now - self.looked).as_secs_f64().max(f64::MIN_POSITIVE);
@@ -227,7 +228,7 @@ impl Recorder {
         self.figures.seconds.last().expect("one was pushed")
     }
 
-    /// Adds what came after the measurement: latencies count, rates do not.
+    /// Adds a report after the measurement: its latencies count, but not in rates.
     pub(super) fn add_late(&mut self, taken: &Taken) {
         self.look(Instant::now(), &taken.counts);
         self.figures.late.add(&taken.counts);
@@ -238,9 +239,9 @@ impl Recorder {
         self.looks.push(Look { at, sent: counts.sent, acked: counts.acked });
     }
 
-    /// Adds records that were sent and that are neither acked nor refused by now. Which ones these are nobody knows: they
-    /// count as those that were sent last, each with the time since the look that told of its send. That is the least that
-    /// they can have waited, and leaving them out would hide the very stall that kept them from being acked.
+    /// Adds records that were sent and are neither acked nor refused by now. Nobody knows which ones these are: they
+    /// count as the ones sent last, each with the time since the look that reported its send. That is their shortest
+    /// possible wait. Leaving them out would hide the very stall that kept them from being acked.
     pub(super) fn add_unacked(&mut self, unacked: u64, now: Instant) {
         self.figures.unacked = unacked;
         for (waited, count) in self.latest(unacked, now, |look| look.sent) {
@@ -249,8 +250,8 @@ impl Recorder {
         }
     }
 
-    /// Adds records that were acked and that are not read by now, over so many groups, in the same way: they count as those
-    /// that were acked last.
+    /// Adds records that were acked and are not read by now, over `groups` groups, in the same way: they count as the
+    /// ones acked last.
     pub(super) fn add_unread(&mut self, unread: u64, groups: u64, now: Instant) {
         self.figures.unread = unread;
         for (waited, count) in self.latest(unread, now, |look| look.acked.saturating_mul(groups)) {
@@ -258,18 +259,19 @@ impl Recorder {
         }
     }
 
-    /// Adds records that were not delivered, what is unacked included, to the latencies of the way to the readers: each of
-    /// so many groups has waited for them at least as long as their acks, or their sends, were waited for. `read` of them
-    /// came all the same, over all groups, and have their latencies.
+    /// Adds records that were not delivered, unacked ones included, to the end-to-end latencies. Each of the groups has
+    /// waited for them at least as long as the producers waited for their acks, or for their sends. `read` of them,
+    /// over all groups, were read all the same, and have latencies.
     pub(super) fn add_undelivered(&mut self, groups: u64, read: u64) {
         let missed = self.undelivered.count().saturating_mul(groups).saturating_sub(read);
         self.figures.end_to_end.merge_least(&self.undelivered, groups, missed);
     }
 
-    /// How long ago the last looks were that told of `all` records together, each with how many it told of.
+    /// The latest looks that reported `all` records together: how long ago each was, and how many records it counts
+    /// for.
     fn latest(&self, all: u64, now: Instant, told: impl Fn(&Look) -> u64) -> Vec<(Duration, u64)> {
         let looks = self.looks.iter().rev().map(|look| (look.at, told(look)));
-        // What happened before the measurement began was at least so long ago.
+        // Events before the measurement began lie at least as long ago.
         let earlier = (self.begun, u64::MAX);
         let mut left = all;
         let mut latest = Vec::new();
@@ -328,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backlog_that_was_read_in_a_moment_is_noted() {
+    fn backlog_that_was_read_too_quickly_is_noted() {
         let drained =
             |drain_s, drained| BacklogFigures { drain_s, drained, ..BacklogFigures::default() }.short_note();
         let note = drained(0.6, true).expect("a note");
@@ -336,7 +338,7 @@ mod tests {
         assert_eq!((drained(3.0, true), drained(0.6, false)), (None, None));
     }
 
-    /// One that was told of 10, 10 and 2 records 90, 80 and 70 seconds ago; and when that is.
+    /// A recorder that took 10, 10 and 2 records 90, 80 and 70 seconds ago, and the time now.
     fn recorder() -> (Recorder, Instant) {
         let mut recorder = Recorder::new();
         for _ in 0..2 {
@@ -352,16 +354,16 @@ mod tests {
         (recorder, begun + Duration::from_secs(100))
     }
 
-    /// The least, the median and the greatest. To three digits, and so to a tenth of a second.
+    /// The shortest, the median and the longest. Three digits are kept, so they are exact to a tenth of a second.
     fn seconds(latencies: &Latencies) -> [u64; 3] {
         [0.0, 50.0, 100.0].map(|one| (latencies.percentile_us(one) + 500_000) / 1_000_000)
     }
 
     #[test]
-    fn what_is_not_acked_counts_with_the_least_that_it_can_have_waited() {
+    fn unacked_records_count_with_their_shortest_wait() {
         let waited = |unacked| {
             let (mut recorder, now) = recorder();
-            // Those that were acked are not what this is about.
+            // Drops the latencies of the acked records, which this test is not about.
             recorder.figures.publish.clear();
             recorder.add_unacked(unacked, now);
             let figures = recorder.finish();
@@ -376,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_has_read_counts_with_the_least_that_it_can_have_waited() {
+    fn unread_records_count_with_their_shortest_wait() {
         let waited = |unread| {
             let (mut recorder, now) = recorder();
             recorder.add_unread(unread, 2, now);
@@ -391,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_delivered_was_waited_for_by_every_group_that_did_not_read_it() {
+    fn undelivered_records_count_for_each_missing_group() {
         let waited = |groups, read| {
             let (mut recorder, now) = recorder();
             let mut failed = Taken::default();
@@ -403,12 +405,12 @@ mod tests {
             (end_to_end.count(), seconds(&end_to_end))
         };
         assert_eq!(waited(2, 0), (10, [9, 9, 70]), "six that failed, and four that are unacked");
-        assert_eq!(waited(2, 5), (5, [9; 3]), "what was read counts once");
+        assert_eq!(waited(2, 5), (5, [9; 3]), "a record that was read counts once");
         assert_eq!((waited(2, 99), waited(0, 0)), ((0, [0; 3]), (0, [0; 3])));
     }
 
     #[test]
-    fn what_comes_after_the_end_counts_for_latencies_and_not_for_rates() {
+    fn late_records_count_for_latencies_but_not_for_rates() {
         let mut recorder = Recorder::new();
         recorder.add(&taken(10, 5), 3, None);
         recorder.add_late(&taken(2, 9_000_000));

@@ -1,4 +1,4 @@
-//! All workers of a run, as if they were one.
+//! All workers of a run, addressed as one.
 
 use futures_util::future::try_join_all;
 use riverrun_measure::process::ProcessUsage;
@@ -81,7 +81,7 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// Loads in this process, as they are.
+    /// Loads in this process, unchanged.
     #[cfg(test)]
     pub(super) fn of(loads: impl IntoIterator<Item = Load>) -> Self {
         Self { members: loads.into_iter().map(|load| Member::Here(Box::new(load))).collect() }
@@ -91,7 +91,7 @@ impl Fleet {
         try_join_all(self.members.iter_mut().map(|member| member.order(order))).await.map(drop)
     }
 
-    /// What all of them counted and measured since the last time.
+    /// The report of all workers since the last one.
     pub(super) async fn take(&mut self) -> Result<Taken, RunError> {
         let mut all = Taken::default();
         for taken in try_join_all(self.members.iter_mut().map(Member::take)).await? {
@@ -100,7 +100,7 @@ impl Fleet {
         Ok(all)
     }
 
-    /// What the members of each group have, wherever they are.
+    /// Partitions and members of each group, over all workers.
     pub(super) async fn held(&mut self) -> Result<HeldByGroup, RunError> {
         let mut all = HeldByGroup::new();
         for held in try_join_all(self.members.iter_mut().map(Member::held)).await? {
@@ -111,7 +111,7 @@ impl Fleet {
         Ok(all)
     }
 
-    /// What the processes of workers elsewhere have used so far.
+    /// Use of the workers' processes so far, for workers in other processes.
     pub(super) async fn usage(&mut self) -> Result<Vec<(String, WorkerUsage)>, RunError> {
         let elsewhere = self.members.iter_mut().filter_map(|member| match member {
             Member::Here(_) => None,
@@ -129,17 +129,17 @@ impl Fleet {
     }
 }
 
-/// What a worker's process used in a run.
+/// Use of a worker's process in a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct WorkerRun {
-    /// Where it is.
+    /// Its address.
     pub address: String,
-    /// What it used.
+    /// Its use of processor and memory.
     #[serde(flatten)]
     pub used: ProcessRun,
 }
 
-/// Adds up what the processes of workers use in a run.
+/// Use of the workers' processes in a run.
 ///
 /// Invariants: one `before` for each run, in the same order.
 #[derive(Debug)]
@@ -149,7 +149,7 @@ pub(super) struct FleetUsage {
 }
 
 impl FleetUsage {
-    /// Begins with what they have used so far.
+    /// Begins with their use so far.
     pub(super) fn begin(now: Vec<(String, WorkerUsage)>) -> Self {
         let before = now.iter().map(|(_, usage)| usage.used).collect();
         let begin = |(address, usage): (String, WorkerUsage)| {
@@ -160,21 +160,21 @@ impl FleetUsage {
         Self { before, runs: now.into_iter().map(begin).collect() }
     }
 
-    /// Takes what they have used so far: the same workers in the same order.
+    /// Takes their use so far, for the same workers in the same order.
     pub(super) fn sample(&mut self, now: &[(String, WorkerUsage)]) {
         for ((run, before), (_, now)) in self.runs.iter_mut().zip(&self.before).zip(now) {
             run.used.look(before, &now.used);
         }
     }
 
-    /// What they used.
+    /// Their use in the run.
     pub(super) fn finish(self) -> Vec<WorkerRun> {
         self.runs
     }
 }
 
-/// The parts of `count` workers: producers in blocks, so that their numbers stay together, and consumers in turn, so
-/// that the members of a group are spread. No worker has two more than another.
+/// The shares of `count` workers: producers in blocks, so that their numbers stay together, and consumers in turn, so
+/// that the members of a group are spread. Shares differ by one at most.
 fn split(plan: &Plan, bootstrap: &str, count: usize) -> Vec<LoadShare> {
     let (each, more) = (plan.producers.len() / count, plan.producers.len() % count);
     let mut before = 0;
@@ -202,7 +202,7 @@ mod tests {
     use crate::omb::{Driver, PlanOptions, Workload, to_plan};
 
     #[test]
-    fn of_a_worker_what_it_used_before_the_run_does_not_count() {
+    fn use_before_the_run_does_not_count() {
         let used = |cpu_s, resident_bytes| {
             let used = ProcessUsage { cpu_s, resident_bytes, peak_bytes: 9, private_bytes: 2 };
             vec![("h:1".to_owned(), WorkerUsage { pid: 7, used })]
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_share_all_producers_and_consumers_and_no_one_has_two() {
+    fn workers_share_all_producers_and_consumers_once() {
         let text = "name: n\ntopics: 1\npartitionsPerTopic: 5\nmessageSize: 4\nsubscriptionsPerTopic: 1
 consumerPerSubscription: 4\nproducersPerTopic: 5\nproducerRate: 7\ntestDurationMinutes: 1\n";
         let workload = Workload::parse("w", text).expect("a workload");

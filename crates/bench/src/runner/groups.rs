@@ -1,7 +1,7 @@
-//! Whether the groups of a run are complete: no member without a partition for which there is one, and no partition without
-//! a reader.
+//! Completeness of a run's groups: no member without a partition while there is one for it, and no partition without a
+//! reader.
 //!
-//! Pure: it is told what members have.
+//! Pure: takes the numbers of members and partitions.
 
 use std::collections::BTreeMap;
 
@@ -11,31 +11,31 @@ use super::topics::Sizes;
 use crate::plan::{Plan, Source};
 use crate::worker::{Held, HeldByGroup};
 
-/// How complete the groups of a run were when its measurement began.
+/// Completeness of a run's groups when its measurement began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MemberFigures {
     /// Members of all groups.
     pub members: u64,
-    /// For how many of them there are partitions.
+    /// Number of them for which there are partitions.
     pub expected: u64,
-    /// How many of them had some.
+    /// Number of them that had partitions.
     pub assigned: u64,
-    /// Partitions of all groups that no member had.
+    /// Partitions, over all groups, that no member had.
     pub unassigned_partitions: u64,
     /// Groups.
     pub groups: u64,
-    /// How many of them were not complete.
+    /// Number of groups that were not complete.
     pub incomplete_groups: u64,
 }
 
 impl MemberFigures {
-    /// What is to be known where groups were not complete.
+    /// A note on groups that were not complete.
     pub(super) fn note(&self) -> Option<String> {
         let Self { members, expected, assigned, unassigned_partitions, groups, incomplete_groups } = self;
         (*incomplete_groups > 0).then(|| {
             format!(
-                "{incomplete_groups} of {groups} groups were not complete when the measurement began: of {members} members, for {expected} of which there are partitions, {assigned} had some, and {unassigned_partitions} partitions had no reader. It is of fewer consumers than the workload says, until the others had theirs"
+                "{incomplete_groups} of {groups} groups were not complete when the measurement began: of {members} members, for {expected} of which there are partitions, {assigned} had some, and {unassigned_partitions} partitions had no reader. Until the others had theirs, fewer consumers read than the workload says"
             )
         })
     }
@@ -45,7 +45,7 @@ impl MemberFigures {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Complete {
     members: u64,
-    /// What they have then, at least: a topic may get more partitions.
+    /// Fewest members with partitions, and fewest partitions: a topic may get more.
     held: Held,
 }
 
@@ -54,8 +54,8 @@ struct Complete {
 pub(super) struct Groups(BTreeMap<String, Complete>);
 
 impl Groups {
-    /// Those of a plan whose topics have these sizes. All members of a group read the same topics. Where groups share out
-    /// each topic apart, the members that have the most of one topic have the most of every other, too.
+    /// The groups of a plan whose topics have these sizes. All members of a group read the same topics. If groups share
+    /// out each topic apart, the members that have the most of one topic have the most of every other, too.
     pub(super) fn new(plan: &Plan, sizes: &Sizes, shares_each_topic_apart: bool) -> Self {
         let mut groups = BTreeMap::<String, Complete>::new();
         for consumer in &plan.consumers {
@@ -76,7 +76,7 @@ impl Groups {
         Self(groups)
     }
 
-    /// How complete they are where their members have this; none if there are no groups.
+    /// Their completeness, given the members' partitions; `None` without groups.
     pub(super) fn look(&self, held: &HeldByGroup) -> Option<MemberFigures> {
         if self.0.is_empty() {
             return None;
@@ -95,7 +95,7 @@ impl Groups {
         Some(figures)
     }
 
-    /// Whether all of them are complete where their members have this.
+    /// Whether all are complete, given the members' partitions.
     pub(super) fn are_complete(&self, held: &HeldByGroup) -> bool {
         self.look(held).is_none_or(|figures| figures.incomplete_groups == 0)
     }
@@ -119,7 +119,7 @@ consumerPerSubscription: {members}\nproducersPerTopic: 1\nproducerRate: 7\ntestD
         plan.topics.iter().map(|topic| (topic.name.clone(), topic.partitions.into())).collect()
     }
 
-    /// Both groups, each with as many members that have partitions, and as many of these.
+    /// Both groups, each with its numbers of members with partitions, and of partitions.
     fn both(plan: &Plan, [first, second]: [(u64, u64); 2]) -> HeldByGroup {
         let held = |(members, partitions)| Held { members, partitions };
         let name = |consumer: usize| plan.consumers[consumer].subscription.clone();
@@ -127,14 +127,14 @@ consumerPerSubscription: {members}\nproducersPerTopic: 1\nproducerRate: 7\ntestD
     }
 
     #[test]
-    fn groups_are_complete_when_all_members_have_partitions_and_all_partitions_a_reader() {
+    fn groups_are_complete_with_all_members_and_partitions() {
         let plan = plan(5, 3);
         let groups = Groups::new(&plan, &sizes(&plan), true);
         let look = |held| groups.look(&both(&plan, held)).expect("there are groups");
         let incomplete =
             [[(3, 5), (2, 5)], [(3, 4), (3, 5)], [(3, 5), (0, 0)]].map(|held| look(held).incomplete_groups);
         assert_eq!(incomplete, [1; 3]);
-        assert!(!groups.are_complete(&HeldByGroup::new()), "nobody has heard of any");
+        assert!(!groups.are_complete(&HeldByGroup::new()), "no member has partitions");
         let figures = look([(3, 5), (2, 4)]);
         let expected = MemberFigures {
             members: 6,
@@ -155,7 +155,7 @@ consumerPerSubscription: {members}\nproducersPerTopic: 1\nproducerRate: 7\ntestD
     }
 
     #[test]
-    fn members_for_which_there_is_no_partition_are_not_waited_for() {
+    fn members_without_a_possible_partition_are_not_expected() {
         let plan = plan(2, 3);
         let groups = Groups::new(&plan, &sizes(&plan), false);
         let figures = groups.look(&both(&plan, [(2, 2), (2, 2)])).expect("there are groups");
@@ -163,7 +163,7 @@ consumerPerSubscription: {members}\nproducersPerTopic: 1\nproducerRate: 7\ntestD
     }
 
     #[test]
-    fn where_each_topic_is_shared_apart_the_largest_says_how_many_members_have_partitions() {
+    fn largest_topic_decides_if_topics_are_shared_apart() {
         let mut plan = plan(1, 3);
         let topics = ["t", "u", "unknown"].map(str::to_owned).to_vec();
         plan.consumers.truncate(3);
@@ -178,7 +178,7 @@ consumerPerSubscription: {members}\nproducersPerTopic: 1\nproducerRate: 7\ntestD
     }
 
     #[test]
-    fn who_reads_without_a_group_is_waited_for_by_nobody() {
+    fn reader_without_a_group_is_not_expected() {
         let mut plan = plan(2, 1);
         plan.consumers.iter_mut().for_each(|one| one.source = Source::Partitions(Vec::new()));
         let groups = Groups::new(&plan, &sizes(&plan), true);

@@ -1,7 +1,7 @@
 //! Topics that outlive the run that sends to them, because later runs of the same command read them.
 //!
-//! Owns them from before the first of these runs, which finds them there and so leaves them, until nobody reads them any more.
-//! Knows nothing of the order of runs: whoever does says which topics stay.
+//! Owns them from before the first of these runs, which therefore finds and leaves them, until no run reads them any
+//! more. Does not know the order of runs: the caller says which topics stay.
 
 use std::collections::BTreeMap;
 
@@ -11,15 +11,15 @@ use crate::plan::Plan;
 
 /// The topics of a command that stay between its runs.
 ///
-/// Invariants: `made` holds those that were made here and not deleted yet, by server; none that was there before.
+/// Invariants: `made` holds those that were created here and not deleted yet, by server; none that existed before.
 #[derive(Default)]
 pub struct HeldTopics {
     made: BTreeMap<String, Vec<Topics>>,
 }
 
 impl HeldTopics {
-    /// Makes those topics of a plan that are to stay after its run, and answers how many these are. However it ends, and if
-    /// it is dropped, what was made is held.
+    /// Creates those topics of a plan that are to stay after its run, and returns their number. Topics that were
+    /// created are held also if this fails or is dropped.
     pub async fn make(
         &mut self,
         bootstrap: &str,
@@ -40,7 +40,7 @@ impl HeldTopics {
         Ok(count)
     }
 
-    /// Deletes those on a server that are not to stay any longer. Whoever calls may be dropped meanwhile, and call again.
+    /// Deletes the topics of a server that need not stay any longer. May be dropped meanwhile, and called again.
     pub async fn release(&mut self, bootstrap: &str, stays: impl Fn(&str) -> bool) {
         if let Some(all) = self.made.get_mut(bootstrap) {
             for made in &mut *all {
@@ -58,7 +58,7 @@ impl HeldTopics {
         self.made.clear();
     }
 
-    /// Whether none is held.
+    /// Whether no topic is held.
     pub fn is_empty(&self) -> bool {
         self.made.values().flatten().all(Topics::is_empty)
     }

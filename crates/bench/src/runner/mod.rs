@@ -1,7 +1,7 @@
 //! Runs plans on servers, and measures.
 //!
-//! Owns the sequence of a run, the search for a rate, backlogs, topics and what surrounds a run: the page cache and the
-//! servers' processes. It decides nothing about what is run; that is the plan's.
+//! Owns the sequence of a run, the search for a rate, backlogs, topics, the page cache and the servers' processes. The
+//! plan alone decides the load.
 
 mod backlog;
 mod disk_full;

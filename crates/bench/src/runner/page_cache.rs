@@ -1,11 +1,11 @@
-//! Dropping the page cache, so that no run reads what the one before it left in memory.
+//! Dropping the page cache, so that no run reads what an earlier one left in memory.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
 
 use serde::Serialize;
 
-/// Writing here drops the cache; only the machine's administrator may.
+/// A write here drops the cache; only the machine's administrator may.
 const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
 /// Drops pages and the caches of directories.
 const PAGES_AND_DIRECTORIES: &[u8] = b"3\n";
@@ -14,15 +14,15 @@ const PAGES_AND_DIRECTORIES: &[u8] = b"3\n";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PageCache {
-    /// It was.
+    /// Whether it was dropped.
     pub dropped: bool,
-    /// Why not.
+    /// The reason if it was not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
 impl PageCache {
-    /// Writes everything to the disks and drops the cache, of the machine that this runs on.
+    /// Writes everything to the disks and drops the cache of this machine.
     pub fn drop_now() -> Self {
         rustix::fs::sync();
         match write() {
@@ -31,14 +31,14 @@ impl PageCache {
         }
     }
 
-    /// Out of reach: the server is on another machine.
+    /// Not dropped: the server is on another machine.
     pub fn elsewhere() -> Self {
-        Self { dropped: false, reason: Some("it is that of another machine".to_owned()) }
+        Self { dropped: false, reason: Some("the server is on another machine".to_owned()) }
     }
 
-    /// Left alone because that was wanted.
+    /// Not dropped, as requested.
     pub fn kept() -> Self {
-        Self { dropped: false, reason: Some("it was to be kept".to_owned()) }
+        Self { dropped: false, reason: Some("kept as requested".to_owned()) }
     }
 }
 

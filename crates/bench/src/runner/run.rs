@@ -1,8 +1,10 @@
 //! One run: a plan on one server, from its topics to its figures.
 //!
-//! Guarantees that what was sent within the measurement is waited for after it, so that no latency is cut off where the
-//! clock stopped, and that what has not come by then is told; that rates count what was acked and read within it; and that
-//! topics are gone when it is over, however it ended.
+//! Guarantees:
+//! - Records sent within the measurement are waited for after it, so that no latency is cut off at its end; those that
+//!   are missing even then are reported.
+//! - Rates count the records acked and read within it.
+//! - Topics are deleted when it is over, however it ended.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -29,37 +31,37 @@ use crate::worker::{Counts, Order, RemoteWorker, Taken, check_settings, shares_e
 
 /// Time between two looks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// The same while a run may be over with its records: what it took is known as exactly.
+/// The same while a run may end with its number of records, so that its length is known as exactly.
 const LOOK_OFTEN: Duration = Duration::from_millis(50);
-/// Producers and consumers must be at work after this, and as much longer as many topics take. For groups it is long, too: a
-/// member hears within a heartbeat, of three seconds mostly, that others have come, and where partitions move from one to the
-/// other it takes a second round.
+/// Producers and consumers must be ready within this time, plus a time for each topic. It is long for the sake of
+/// groups: a member learns by its next heartbeat, mostly three seconds later, that others have joined, and if
+/// partitions move between members it takes a second round.
 const READY_TIMEOUT: Duration = Duration::from_mins(1);
-/// The same for each partition and each client.
+/// Additional time for each partition and each client.
 const READY_TIMEOUT_EACH: Duration = Duration::from_millis(20);
-/// Time between two looks at whether they are.
+/// Time between two looks at whether they are ready.
 const READY_LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Time between two looks at what is late; many times that in which a thread sees an order.
+/// Time between two looks for late records; many times the time in which a thread sees an order.
 const LATE_LOOK_EVERY: Duration = Duration::from_millis(200);
-/// What was sent is waited for so long after the end.
+/// Longest wait, after the end, for records that were sent.
 const LATE_TIMEOUT: Duration = Duration::from_mins(1);
-/// A server that is there says at once where its partitions lie, and how durable they are.
+/// A server that lives answers within this time where its partitions lie, and how durable they are.
 const ASK_TIMEOUT: Duration = Duration::from_secs(10);
-/// A backlog that is not read by then is given up: this many times the measurement, and ten minutes.
+/// Longest reading of a backlog: this many times the measurement, plus ten minutes.
 const DRAIN_FACTOR: u32 = 4;
 
-/// How runs are made, beside their plans.
+/// Options of runs, beside their plans.
 #[derive(Clone, Debug, Default)]
 pub struct RunOptions {
-    /// Addresses of workers; none for a load from this process.
+    /// Addresses of workers; empty for a load from this process.
     pub workers: Vec<String>,
-    /// How a rate is searched for.
+    /// Options of the search for a rate.
     pub search: SearchOptions,
-    /// The directory whose file system a plan may fill; none if none.
+    /// The directory whose file system a plan may fill; `None` if it may fill none.
     pub fill_disk: Option<PathBuf>,
 }
 
-/// What a run tells while it goes on.
+/// Progress of a run.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'a> {
     /// A part of it begins.
@@ -68,23 +70,22 @@ pub enum Event<'a> {
     Second(&'a Second),
 }
 
-/// What a run found out.
+/// Result of a run.
 #[derive(Debug)]
 pub struct RunOutcome {
-    /// What it measured.
+    /// Its measurements.
     pub figures: Figures,
-    /// How durable acked records were.
+    /// Durability of the acked records.
     pub durability: Option<TopicDurability>,
-    /// Where its partitions lay.
+    /// Log dirs of its partitions.
     pub log_dirs: Vec<LogDirFigures>,
-    /// Why it did not end in order after it had measured all that: clients may go on, topics may have stayed behind.
+    /// The error of its end, after all that was measured: clients may still run, topics may have stayed.
     pub left: Option<RunError>,
 }
 
-/// Finds out what a run would fail with before it sends anything: a setting that the client does not take, a server or a
-/// process that is not there, topics that the server refuses, or that hold what is none of the run's. Leaves nothing behind.
-/// `sent_to` has the topics of the server that stay with what the runs before this one send to them; those of this run are
-/// added.
+/// Checks for errors that a run would meet before it sends anything: a setting that the client refuses, a server or a
+/// process that does not exist, topics that the server refuses, or that hold records of others. Leaves nothing behind.
+/// `sent_to` names the topics of the server that keep the records of earlier runs; those of this run are added.
 pub async fn check(
     plan: &Plan,
     server: &ServerTarget,
@@ -101,7 +102,7 @@ pub async fn check(
     Topics::check(&server.bootstrap, plan, sent_to).await
 }
 
-/// The same of the workers, which all runs have in common.
+/// Checks the workers, which all runs share.
 pub async fn check_workers(options: &RunOptions) -> Result<(), RunError> {
     for address in &options.workers {
         RemoteWorker::connect(address).await?;
@@ -109,8 +110,8 @@ pub async fn check_workers(options: &RunOptions) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Runs a plan on a server, unless `stop` comes first: then clients end and topics go, and it fails. Each call of `stop`
-/// waits for the next wish for an end; at the second one topics that are not deleted by then stay behind.
+/// Runs a plan on a server, unless `stop` comes first: then clients end, topics are deleted, and the run fails. Each
+/// call of `stop` waits for the next request to stop; at the second one, topics that are not deleted yet stay.
 pub async fn run(
     plan: &Plan,
     server: &ServerTarget,
@@ -136,7 +137,7 @@ pub async fn run(
     let is_stopped = matches!(outcome, Err(RunError::Stopped));
     tell(Event::Phase(if is_stopped { ENDS_STOPPED } else { ENDS }));
     let end = async {
-        // Before its topics: a client that still sends has the server make them once more.
+        // Before the deletion of topics: a client that still sends makes the server create them once more.
         let ended = match begun {
             Some(run) => run.end().await,
             None => Ok(()),
@@ -160,11 +161,11 @@ pub async fn run(
     concluded(outcome, ended, unknown_settings)
 }
 
-/// What is told when a run ends, and when somebody has wished for that.
+/// Phases of a run's end, without and with a request to stop.
 const ENDS: &str = "its clients end and its topics are deleted";
 const ENDS_STOPPED: &str = "its topics are deleted; to leave them, stop it again";
 
-/// What comes of a run that measured this and ended so. What was measured is kept however it ended.
+/// The outcome of a run, given its measurements and the result of its end. Measurements are kept however it ended.
 fn concluded(
     outcome: Result<RunOutcome, RunError>,
     ended: Result<(), RunError>,
@@ -181,7 +182,7 @@ fn concluded(
     }
 }
 
-/// All of a run but its end. What is to be ended stands in `begun` then, whatever comes of it.
+/// All of a run but its end. Leaves in `begun` what has to be ended, also after an error.
 async fn with_topics<'a>(
     plan: &'a Plan,
     server: &ServerTarget,
@@ -196,7 +197,7 @@ async fn with_topics<'a>(
     let fleet = Fleet::prepare(plan, &server.bootstrap, &options.workers).await?;
     let run = begun.insert(Run::new(plan, groups, fleet, options.search, disk));
     let mut figures = run.all(watch, tell).await?;
-    // Of a server that is gone there is nothing to ask.
+    // A server that is gone cannot answer: the time is bounded.
     let asked = async { (topics.log_dirs(plan).await, topics.durability(plan).await.ok().flatten()) };
     let (log_dirs, after) = timeout(ASK_TIMEOUT, asked).await.unwrap_or_default();
     figures.notes.extend(before.as_ref().zip(after.as_ref()).and_then(|(before, after)| lost(before, after)));
@@ -207,23 +208,23 @@ async fn with_topics<'a>(
     Ok(RunOutcome { figures, durability, log_dirs, left: None })
 }
 
-/// Says so where acked records are less durable than they were to be.
+/// A note if acked records are less durable than the plan asks.
 fn missed(plan: &Plan, reached: &TopicDurability) -> Option<String> {
     let wanted = plan.durability?.level().syncs_locally();
     (reached.acked_when_synced != Some(wanted)).then(|| {
         let word = if wanted { "sync" } else { "async" };
-        format!("durability {word} was wanted, and is not what the server says of the topic")
+        format!("durability {word} was wanted, but the server reports another for the topic")
     })
 }
 
-/// Says so where acked records were not as durable all the time.
+/// A note if the durability changed within the run.
 fn lost(before: &TopicDurability, after: &TopicDurability) -> Option<String> {
     (before != after).then(|| {
-        format!("durability was another at the end ({after}) than at the beginning ({before}): the lesser is shown")
+        format!("durability changed within the run, from {before} to {after}: the weaker is shown")
     })
 }
 
-/// A run at work.
+/// A run under way.
 ///
 /// Invariants: `totals` counts everything since the clients were made.
 struct Run<'a> {
@@ -237,7 +238,7 @@ struct Run<'a> {
     searched: Instant,
     options: SearchOptions,
     disk: Option<DiskFull>,
-    /// Whether some of the warm-up was still under way when the measurement began that was to be apart from it.
+    /// Whether records of a warm-up that counts apart were still under way when the measurement began.
     is_warmup_left: bool,
 }
 
@@ -288,7 +289,7 @@ impl<'a> Run<'a> {
         check_alive(watch.as_ref())?;
         let mut usage = (usage(watch.as_ref())?, FleetUsage::begin(self.fleet.usage().await?));
         let recorder = self.measure(&mut usage, tell).await?;
-        // As the rates: processor time that goes into what comes late is not of the measurement.
+        // As with rates: processor time spent on late records is not part of the measurement.
         let mut runs = usage.0.finish().into_iter();
         let mut figures = self.wait_for_late(recorder).await?;
         figures.members = members;
@@ -299,7 +300,7 @@ impl<'a> Run<'a> {
         Ok(figures)
     }
 
-    /// Takes what has happened since the last time.
+    /// Takes the reports since the last time.
     async fn take(&mut self) -> Result<Taken, RunError> {
         let taken = self.fleet.take().await?;
         self.totals.add(&taken.counts);
@@ -314,20 +315,20 @@ impl<'a> Run<'a> {
         self.take().await
     }
 
-    /// Records that are left to read by groups that read from the start.
+    /// Unread records of the groups that read from the start.
     fn backlog(&self) -> u64 {
         let readers = self.plan.readers(false) as u64;
         (self.totals.acked * readers).saturating_sub(self.totals.received)
     }
 
-    /// Records that were handed to the client and neither acked nor refused.
+    /// Records that were neither acked nor refused yet.
     fn unacked(&self) -> u64 {
         self.totals.sent.saturating_sub(self.totals.acked + self.totals.failed)
     }
 
-    /// Each producer sends a record, which each group reads. Groups are waited for until they are complete: a member that comes
-    /// late reads nothing until then, and what is measured would be of fewer of them. They are not waited for longer than
-    /// records: a group may have members that are none of the run's.
+    /// Each producer sends a record, which each group reads. Groups are waited for until they are complete: a member
+    /// that joins late reads nothing until then, and the measurement would be of fewer members. The wait is no longer
+    /// than that for records: a group may have members of other programs.
     async fn wait_until_ready(&mut self, watch: Option<&ProcessWatch>) -> Result<(), RunError> {
         let partitions: u32 = self.plan.topics.iter().map(|topic| topic.partitions).sum();
         let clients = self.plan.producers.len() + self.plan.consumers.len();
@@ -369,7 +370,7 @@ impl<'a> Run<'a> {
         self.fleet.order(Order::Produce { rate: self.wanted_rate(), quota }).await
     }
 
-    /// Where nobody sends, consumers have waited for the clock.
+    /// Without producers, consumers have waited for the measurement to begin.
     async fn begin_reading(&mut self) -> Result<(), RunError> {
         if self.plan.producers.is_empty() {
             self.fleet.order(Order::ResumeConsumers).await?;
@@ -393,8 +394,8 @@ impl<'a> Run<'a> {
             tell(Event::Second(recorder.add(&taken, self.backlog(), self.wanted_rate().map(Rate::get))));
         }
         if self.plan.messages.is_some() {
-            // Another load follows, of so many records: nothing of this one may count in it.
-            self.settle(|_| {}).await?;
+            // Another load of a number of records follows, in which no record of this one may count.
+            self.end_load(|_| {}).await?;
             self.is_warmup_left = self.is_something_left();
         }
         Ok(())
@@ -404,7 +405,7 @@ impl<'a> Run<'a> {
         if self.judge_rate() { self.produce(None).await } else { Ok(()) }
     }
 
-    /// Has the search judge the period that is over, and says whether one is.
+    /// Makes the search judge a period that is over, and returns whether one is.
     fn judge_rate(&mut self) -> bool {
         let elapsed = self.searched.elapsed();
         let read =
@@ -451,12 +452,12 @@ impl<'a> Run<'a> {
         }
         recorder.figures.backlog = backlog.map(BacklogWatch::finish);
         recorder.figures.search = self.search.as_ref().and_then(RateSearch::found);
-        // Dropped here: whatever is left to be waited for, the disk is free.
+        // Dropped here, so that the disk is free during the wait for late records.
         recorder.figures.disk_full = self.disk.take().map(|disk| disk.figures());
         Ok(recorder)
     }
 
-    /// What happens until a second is over, or the run is done, and whether it is.
+    /// Waits until a second is over, or the run is done, and returns whether it is.
     async fn second(
         &mut self,
         recorder: &Recorder,
@@ -490,7 +491,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Whether as many records as there should be were sent, or read where nobody sends.
+    /// Whether the number of records was sent, or read in a run without producers.
     fn is_done(&self, before: &Counts, lately: &Counts) -> bool {
         let mut counts = *before;
         counts.add(lately);
@@ -499,52 +500,53 @@ impl<'a> Run<'a> {
         self.plan.messages.is_some_and(|all| done >= all)
     }
 
-    /// Whether its time is over.
+    /// Whether the time of the run is over.
     fn is_over(&self, recorder: &Recorder, backlog: Option<&BacklogWatch>) -> bool {
         let elapsed = recorder.elapsed();
         if let Some(backlog) = backlog {
             let given_up = self.plan.test * DRAIN_FACTOR + Duration::from_mins(10);
             return (backlog.is_drained() && elapsed >= self.plan.test) || elapsed >= given_up;
         }
-        // Half a second early is nearer to the time that was asked for than half a second late.
+        // Half a second early is nearer to the wanted time than half a second late.
         elapsed + LOOK_EVERY / 2 >= self.plan.test
     }
 
-    /// Waits for the acks of what was sent, and for its readers.
+    /// Waits for the acks of the records sent, and for their reading.
     async fn wait_for_late(&mut self, mut recorder: Recorder) -> Result<Figures, RunError> {
-        self.settle(|taken| recorder.add_late(taken)).await?;
-        // A thread that still waits for room has told of nothing that came due meanwhile.
+        self.end_load(|taken| recorder.add_late(taken)).await?;
+        // A thread that still waits for room has not reported the records that came due meanwhile.
         self.fleet.order(Order::GiveUp).await?;
         recorder.add_late(&self.take().await?);
         let (unacked, unread, now) = (self.unacked(), self.backlog(), Instant::now());
         let groups = self.plan.readers(false) as u64;
         recorder.add_unacked(unacked, now);
         recorder.add_unread(unread, groups, now);
-        // Whoever waits for a record does not care why it does not come.
+        // A consumer's wait does not depend on why a record is missing.
         let read_unacked = self.totals.received.saturating_sub(self.totals.acked * groups);
         recorder.add_undelivered(groups, read_unacked);
         let mut figures = recorder.finish();
         if unacked > 0 {
             figures.notes.push(format!(
-                "{unacked} records were neither acked nor refused {} s after the end. They count with the least that they can have waited",
+                "{unacked} records were neither acked nor refused {} s after the end. They count with their shortest possible wait",
                 LATE_TIMEOUT.as_secs()
             ));
         }
         if unread > 0 {
             figures.notes.push(format!(
-                "{unread} records were acked and not read {} s after the end. They count with the least that they can have waited",
+                "{unread} records were acked and not read {} s after the end. They count with their shortest possible wait",
                 LATE_TIMEOUT.as_secs()
             ));
         }
         Ok(figures)
     }
 
-    /// Ends the load and waits for its acks and readers, though not for ever.
-    async fn settle(&mut self, mut add: impl FnMut(&Taken)) -> Result<(), RunError> {
+    /// Ends the load and waits for its acks and readers, for a bounded time.
+    async fn end_load(&mut self, mut add: impl FnMut(&Taken)) -> Result<(), RunError> {
         self.fleet.order(Order::StopProducing).await?;
         let begun = tokio::time::Instant::now();
         loop {
-            // Threads see an order a moment later, and may have sent a record meanwhile: the first look comes after it.
+            // Threads see an order a moment later, and may have sent a record meanwhile: the first look comes after
+            // that.
             tokio::time::sleep(LATE_LOOK_EVERY).await;
             add(&self.take().await?);
             if !self.is_something_left() || begun.elapsed() >= LATE_TIMEOUT {
@@ -565,7 +567,7 @@ impl<'a> Run<'a> {
         let unread = figures.backlog.is_some_and(|backlog| !backlog.drained);
         let notes = &mut figures.notes;
         if unread {
-            notes.push("the backlog was not read as far as it should be: the run was given up".to_owned());
+            notes.push("the backlog was not read as far as required: the run was given up".to_owned());
         }
         notes.extend(figures.backlog.and_then(|backlog| backlog.short_note()));
         notes.extend(figures.members.and_then(|members| members.note()));
@@ -575,9 +577,9 @@ impl<'a> Run<'a> {
                     .to_owned(),
             );
         }
-        if self.plan.rate == TargetRate::Search && figures.search.is_none_or(|found| !found.is_settled()) {
+        if self.plan.rate == TargetRate::Search && figures.search.is_none_or(|found| !found.is_conclusive()) {
             notes.push(
-                "the search ended before a rate was tried for a whole period and not kept up: a longer one may find a higher rate".to_owned(),
+                "the search ended before any rate proved too high for a whole period: a longer one may find a higher rate".to_owned(),
             );
         }
         if self.is_warmup_left {
@@ -597,11 +599,11 @@ impl<'a> Run<'a> {
         }
         if overdue > 0 {
             notes.push(format!(
-                "{overdue} records were due and not sent when the rate changed or the run ended: it was not kept up. They count with what they waited"
+                "{overdue} records were due and not sent when the rate changed or the run ended: the rate was not kept up. They count with the time that they waited"
             ));
         }
         if failed > 0 {
-            notes.push(format!("{failed} records could not be delivered. They count with what they waited"));
+            notes.push(format!("{failed} records could not be delivered. They count with the time waited"));
         }
         if future > 0 {
             notes.push(format!(
@@ -612,7 +614,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Fails if the server's process has ended: nobody waits for what it will not do.
+/// Fails if the server's process has ended, so that no wait is for a dead server.
 fn check_alive(watch: Option<&ProcessWatch>) -> Result<(), RunError> {
     match watch {
         Some(watch) if watch.usage().is_err() => Err(RunError::ServerEnded { pid: watch.pid() }),
@@ -620,7 +622,7 @@ fn check_alive(watch: Option<&ProcessWatch>) -> Result<(), RunError> {
     }
 }
 
-/// This process first, then the server's.
+/// Watches this process first, then the server's.
 fn usage(watch: Option<&ProcessWatch>) -> Result<RunUsage, RunError> {
     let watches = std::iter::once(ProcessWatch::own()?).chain(watch.cloned()).collect();
     Ok(RunUsage::begin(watches)?)
@@ -642,7 +644,7 @@ consumerPerSubscription: 1\nproducersPerTopic: 1\nproducerRate: 7\ntestDurationM
         to_plan("w", &workload, &Driver::default(), &PlanOptions::default()).expect("a plan")
     }
 
-    /// A run whose clients do nothing at all.
+    /// A run without clients.
     async fn idle(plan: &Plan) -> Run<'_> {
         let nobody = Plan { producers: Vec::new(), consumers: Vec::new(), ..plan.clone() };
         let fleet = Fleet::prepare(&nobody, "127.0.0.1:1", &[]).await.expect("there is nobody to connect");
@@ -650,7 +652,7 @@ consumerPerSubscription: 1\nproducersPerTopic: 1\nproducerRate: 7\ntestDurationM
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_consumers_that_stopped_have_not_read_is_counted_and_told() {
+    async fn unread_records_are_counted_and_noted() {
         let plan = plan();
         let mut run = idle(&plan).await;
         (run.totals.sent, run.totals.acked, run.totals.received) = (100, 100, 120);
@@ -661,7 +663,7 @@ consumerPerSubscription: 1\nproducersPerTopic: 1\nproducerRate: 7\ntestDurationM
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_a_server_that_stopped_has_not_acked_is_counted_and_told() {
+    async fn unacked_records_are_counted_and_noted() {
         let plan = plan();
         let mut run = idle(&plan).await;
         (run.totals.sent, run.totals.acked, run.totals.failed, run.totals.received) = (100, 38, 2, 76);
@@ -672,8 +674,7 @@ consumerPerSubscription: 1\nproducersPerTopic: 1\nproducerRate: 7\ntestDurationM
         assert!(note.starts_with("60 records were neither acked nor refused 60 s after the end"), "{note}");
     }
 
-    /// One group of two members in as many loads, of which the first has what there is, as far as the records of the way there
-    /// tell.
+    /// One group with two members in as many loads. The first has all partitions, by the members' reports up to then.
     async fn waits_for_a_member(second_comes_after: Duration) -> (Duration, Option<String>) {
         let mut plan = plan();
         plan.consumers.iter_mut().for_each(|one| one.subscription = "g".to_owned());
@@ -709,30 +710,30 @@ consumerPerSubscription: 1\nproducersPerTopic: 1\nproducerRate: 7\ntestDurationM
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_run_begins_when_the_last_member_has_partitions() {
+    async fn run_begins_when_the_last_member_has_partitions() {
         let (waited, note) = waits_for_a_member(Duration::from_secs(7)).await;
         assert!(waited > Duration::from_secs(7) && waited < Duration::from_secs(8), "{waited:?}");
         assert_eq!(note, None);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_member_that_does_not_come_is_told_and_not_waited_for_any_more() {
+    async fn missing_member_is_noted_after_a_bounded_wait() {
         let (waited, note) = waits_for_a_member(Duration::from_hours(1)).await;
         assert!(waited >= READY_TIMEOUT && waited < READY_TIMEOUT + Duration::from_secs(1), "{waited:?}");
         let note = note.expect("there is something to know");
         assert!(note.contains("of 2 members, for 2 of which there are partitions, 1 had some"), "{note}");
     }
 
-    /// Neither the records that were never sent nor the one that the thread hung in go unnoticed, as what producers waited
-    /// for and as what both groups did.
+    /// Neither the records that were never sent nor the one that the thread hung in are missing from the waits of the
+    /// producers and of both groups.
     #[tokio::test(start_paused = true)]
-    async fn what_came_due_while_a_server_stalled_counts_though_it_never_came_back() {
+    async fn records_due_in_an_endless_stall_count() {
         let plan = plan();
         let mut run = idle(&plan).await;
         run.fleet = Fleet::of([stalled_load().await]);
         run.produce(None).await.expect("it does");
         let begun = Instant::now();
-        // Of the real time, in which the schedule goes on: 7 records a second.
+        // In real time, in which the schedule goes on: 7 records a second.
         std::thread::sleep(Duration::from_millis(1500));
         let figures = run.wait_for_late(Recorder::new()).await.expect("nobody fails");
         let due = begun.elapsed().as_secs_f64() * 7.0;
@@ -746,7 +747,7 @@ consumerPerSubscription: 1\nproducersPerTopic: 1\nproducerRate: 7\ntestDurationM
     }
 
     #[tokio::test(start_paused = true)]
-    async fn where_all_was_read_nothing_is_added_and_told() {
+    async fn nothing_is_added_if_all_was_read() {
         let plan = plan();
         let mut run = idle(&plan).await;
         (run.totals.sent, run.totals.acked, run.totals.received) = (100, 100, 200);
@@ -757,7 +758,7 @@ consumerPerSubscription: 1\nproducersPerTopic: 1\nproducerRate: 7\ntestDurationM
     }
 
     #[tokio::test]
-    async fn what_was_measured_is_kept_however_the_run_ends() {
+    async fn measurements_are_kept_however_the_run_ends() {
         let plan = plan();
         let measured = async || {
             let figures = idle(&plan).await.wait_for_late(Recorder::new()).await.expect("nobody fails");
@@ -775,7 +776,7 @@ consumerPerSubscription: 1\nproducersPerTopic: 1\nproducerRate: 7\ntestDurationM
     }
 
     #[tokio::test]
-    async fn a_server_that_ended_is_told() {
+    async fn ended_server_is_noted() {
         let plan = plan();
         let run = idle(&plan).await;
         let told = |ended| {

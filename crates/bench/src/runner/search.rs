@@ -1,30 +1,31 @@
 //! The search for the highest rate that lasts.
 //!
-//! Pure: it is told once in a period what was sent and read, and answers the rate of the next. The rule is that of
-//! `OpenMessaging` Benchmark (`RateController` of its main line; variants of it aim at a latency): the rate grows while
-//! producers and consumers keep up, by a factor that is doubled before each growth and halved with each failure; when one
-//! of them falls behind, the next rate is what was done, or what was to be done less what is left, whichever is less.
+//! Pure: takes the records sent and read once in a period, and returns the rate of the next. The rule is that of
+//! `OpenMessaging` Benchmark (`RateController` of its main line; variants of it aim at a latency). While producers and
+//! consumers keep up, the rate grows by a factor that is doubled before each growth and halved with each failure. When
+//! one of them falls behind, the next rate is the rate that was achieved, or the wanted one less the records that are
+//! left, whichever is less.
 
 use std::time::Duration;
 
 use serde::Serialize;
 
-/// Records that may be left to do, where the environment does not say, at least.
+/// Smallest bound of the records that may be left, if the environment sets none.
 const BACKLOG_RECORDS_MIN: u64 = 1000;
-/// The same as a share of the records of a second. At high rates so many are always on their way, between a producer's
-/// buffer and the end of a consumer's poll, however well the server keeps up.
+/// The same bound as a share of the records of a second. At high rates so many are always under way, between a
+/// producer's buffer and the end of a consumer's poll, however well the server keeps up.
 const BACKLOG_SHARE: f64 = 0.1;
 
-/// How a search goes.
+/// Options of a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SearchOptions {
     /// The first rate.
     pub start_rate: f64,
     /// Time between two changes.
     pub period: Duration,
-    /// Records that may be left to send; none for what the rate allows.
+    /// Most unsent records of a period; `None` for a bound by the rate.
     pub publish_backlog: Option<u64>,
-    /// Records that may be left to read; none for what the rate allows.
+    /// Most unread records of a period; `None` for a bound by the rate.
     pub receive_backlog: Option<u64>,
     /// Least growth.
     pub ramp_min: f64,
@@ -46,8 +47,7 @@ impl Default for SearchOptions {
 }
 
 impl SearchOptions {
-    /// Defaults, with what the environment variables of the original say over them. Values that are no numbers are as
-    /// if they were not there.
+    /// The defaults, overridden by the environment variables of the original. Values that are no numbers are ignored.
     pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Self {
         let count = |name| variable(name)?.trim().parse::<u64>().ok();
         let factor = |name| variable(name)?.trim().parse::<f64>().ok().filter(|value| *value > 0.0);
@@ -62,23 +62,23 @@ impl SearchOptions {
     }
 }
 
-/// What a search has found.
+/// Result of a search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FoundRate {
-    /// Records a second: the most that was kept up for one period, as it was wanted or as it was acked, whichever is less; 0
-    /// where none was.
+    /// Records per second: the highest rate that was kept up for one period, as wanted or as acked, whichever is less;
+    /// 0 if none was.
     pub kept_up: f64,
-    /// The least rate above that which was not kept up; none where the search ended before it met one.
+    /// The lowest rate above that which was not kept up; `None` if the search ended before it met one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<f64>,
-    /// How long a period was.
+    /// Length of a period.
     pub period_s: f64,
 }
 
 impl FoundRate {
-    /// Whether a longer search would hardly find a higher one.
-    pub fn is_settled(&self) -> bool {
+    /// Whether a longer search would hardly find a higher rate.
+    pub fn is_conclusive(&self) -> bool {
         self.refused.is_some()
     }
 }
@@ -105,7 +105,7 @@ impl RateSearch {
         Self { options, rate, ramp, sent_before: 0, received_before: 0, kept_up: 0.0, refused: Vec::new() }
     }
 
-    /// What it has found so far, in the warm-up too; none before the first period is over.
+    /// The result so far, the warm-up included; `None` before the first period is over.
     pub fn found(&self) -> Option<FoundRate> {
         let Self { kept_up, ref refused, .. } = *self;
         let above = refused.iter().copied().filter(|rate| *rate > kept_up);
@@ -118,8 +118,8 @@ impl RateSearch {
         self.rate
     }
 
-    /// The rate of the next period, after one of `elapsed`. `acked` and `received` count from the beginning; the latter
-    /// as often as there are groups, and none where nobody reads.
+    /// The rate of the next period, after one of `elapsed`. `acked` and `received` count from the beginning. `received`
+    /// has the reads and the number of groups; `None` without readers.
     pub fn next(&mut self, elapsed: Duration, acked: u64, received: Option<(u64, u64)>) -> f64 {
         let seconds = elapsed.as_secs_f64().max(f64::MIN_POSITIVE);
         let expected = self.rate * seconds;
@@ -141,7 +141,7 @@ impl RateSearch {
         self.rate
     }
 
-    /// Records that are left to read, and that were read in this period, by each group on average.
+    /// Unread records, and records read in this period, per group on average.
     fn reading(&mut self, acked: u64, received: u64, readers: u64) -> (f64, f64) {
         let readers = readers.max(1) as f64;
         let read = received.saturating_sub(self.received_before) as f64 / readers;
@@ -155,7 +155,7 @@ impl RateSearch {
     }
 
     fn slow_down(&mut self, seconds: f64, expected: f64, left: f64, done: f64) -> f64 {
-        /// A search that found nothing goes on from here.
+        /// Lowest rate, from which a search that found nothing goes on.
         const RATE_MIN: f64 = 1.0;
         self.refused.push(self.rate);
         self.ramp = (self.ramp / 2.0).max(self.options.ramp_min);
@@ -169,7 +169,7 @@ impl RateSearch {
 mod tests {
     use super::*;
 
-    /// A server that sends and delivers `capacity` records a second at most, and loses none.
+    /// A server that sends and delivers at most `capacity` records a second, and loses none.
     struct Server {
         capacity: f64,
         waiting: f64,
@@ -193,7 +193,7 @@ mod tests {
         let period = SearchOptions::default().period;
         (0..periods)
             .map(|_| {
-                // What was not sent in time is not sent later: a new rate begins a new schedule.
+                // Records that were not sent in time are not sent later: a new rate begins a new schedule.
                 server.waiting = 0.0;
                 let acked = server.work(search.rate(), period.as_secs_f64());
                 let read = readers.map(|readers| (acked * readers, readers));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_comes_near_what_the_server_can_do_and_stays_there() {
+    fn rate_approaches_the_capacity_and_stays_there() {
         for capacity in [500.0, 40_000.0, 2_000_000.0] {
             for readers in [None, Some(1), Some(3)] {
                 let rates = rates(capacity, readers, 60);
@@ -215,21 +215,21 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_is_the_most_that_was_kept_up_and_whether_more_was_not() {
+    fn result_is_the_highest_rate_kept_up_and_the_next_refused() {
         let second = Duration::from_secs(1);
         let mut search = RateSearch::new(SearchOptions { period: second, ..SearchOptions::default() });
         assert_eq!(search.found(), None);
         let found = |search: &RateSearch| search.found().map(|found| (found.kept_up, found.refused)).unwrap();
-        let is_settled = |search: &RateSearch| search.found().unwrap().is_settled();
+        let is_conclusive = |search: &RateSearch| search.found().unwrap().is_conclusive();
         search.next(second, 10_000, None);
-        assert_eq!(found(&search), (10_000.0, None), "it was all that was tried");
+        assert_eq!(found(&search), (10_000.0, None), "no other rate was tried");
         // 18,500 of 20,000, which is near enough to count as kept up.
         search.next(second, 28_500, None);
-        assert_eq!((found(&search), is_settled(&search)), ((18_500.0, None), false));
+        assert_eq!((found(&search), is_conclusive(&search)), ((18_500.0, None), false));
         assert!((search.rate() - 40_000.0).abs() < 1e-6);
         search.next(second, 53_500, None);
-        assert_eq!((found(&search), is_settled(&search)), ((18_500.0, Some(40_000.0)), true));
-        // 25,000 is what was done of them.
+        assert_eq!((found(&search), is_conclusive(&search)), ((18_500.0, Some(40_000.0)), true));
+        // 25,000 of them were done.
         search.next(second, 78_500, None);
         assert_eq!(found(&search), (25_000.0, Some(40_000.0)));
         let rate = search.rate();
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_that_was_refused_by_chance_hides_none_that_lies_above_it() {
+    fn rate_refused_by_chance_hides_no_higher_one() {
         let mut search = RateSearch::new(SearchOptions::default());
         search.kept_up = 25_000.0;
         search.refused = vec![40_000.0, 20_000.0, 60_000.0];
@@ -246,11 +246,11 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_those_of_the_original_s_own_test() {
+    fn rates_are_those_of_the_original_test() {
         // Totals of records that were acked and read after each of two seconds, and the rates that follow.
         let cases = [
-            ("what is read falls behind", [(10_000, 10_000), (20_000, 15_000)], [20_000.0, 5000.0]),
-            ("what is sent falls behind", [(10_000, 10_000), (15_000, 20_000)], [20_000.0, 5000.0]),
+            ("reading falls behind", [(10_000, 10_000), (20_000, 15_000)], [20_000.0, 5000.0]),
+            ("sending falls behind", [(10_000, 10_000), (15_000, 20_000)], [20_000.0, 5000.0]),
             ("growth after one failure", [(10_000, 5000), (20_000, 20_000)], [5000.0, 10_000.0]),
         ];
         for (case, totals, expected) in cases {
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn consumers_that_fall_behind_slow_producers_down() {
+    fn late_consumers_slow_producers_down() {
         let mut search = RateSearch::new(SearchOptions::default());
         let period = Duration::from_secs(3);
         let grown = search.next(period, 30_000, Some((30_000, 1)));
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_s_variables_are_those_of_the_original() {
+    fn environment_variables_are_those_of_the_original() {
         let variable = |name: &str| {
             let value = match name {
                 "PUBLISH_BACKLOG_LIMIT" => "5",

@@ -1,4 +1,4 @@
-//! A server to measure, as a person names it.
+//! A server to measure, as named on a command line.
 
 use std::str::FromStr;
 
@@ -9,20 +9,20 @@ use crate::environment::is_here;
 pub struct ServerTarget {
     /// Its name in results.
     pub name: String,
-    /// Where it is: one or more `host:port`, separated by commas.
+    /// Its address: one or more `host:port`, separated by commas.
     pub bootstrap: String,
     /// Its process on this machine, whose processor time and memory are watched.
     pub pid: Option<u32>,
 }
 
 impl ServerTarget {
-    /// Whether it is on this machine: whoever names its process says so.
+    /// Whether it is on this machine, as a named process is.
     pub async fn is_here(&self) -> bool {
         self.pid.is_some() || is_here(&self.bootstrap).await
     }
 }
 
-/// What is wrong with a server's name.
+/// The mistake in a server's name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?}: {reason}; it must be of the form NAME=HOST:PORT or NAME=HOST:PORT@PID")]
 pub struct ParseTargetError {
@@ -33,7 +33,7 @@ pub struct ParseTargetError {
 impl FromStr for ServerTarget {
     type Err = ParseTargetError;
 
-    /// Reads `name=host:port`, or `name=host:port@pid`. Without a name the address is one.
+    /// Reads `name=host:port`, or `name=host:port@pid`. Without a name the address is used as the name.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let refused = |reason| ParseTargetError { text: text.to_owned(), reason };
         let (name, rest) = text.split_once('=').unwrap_or(("", text));

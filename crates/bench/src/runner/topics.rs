@@ -1,4 +1,4 @@
-//! The topics of a run: made before it, and gone after it.
+//! The topics of a run: created before it, and deleted after it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -16,21 +16,21 @@ use super::error::RunError;
 use crate::environment::TopicDurability;
 use crate::plan::{Durability, PLACES_MAX, Plan, TopicPlan};
 
-/// Topics of one request.
+/// Most topics of one request.
 const TOPICS_PER_REQUEST: usize = 500;
-/// Partitions of one request: Kafka refuses requests that make more than 10,000 records of metadata.
+/// Most partitions of one request: Kafka refuses requests that make more than 10,000 records of metadata.
 const PARTITIONS_PER_REQUEST: u32 = 5000;
-/// Making and deleting many partitions takes its time.
+/// Time for creating or deleting many partitions.
 const CHANGE_TIMEOUT: Duration = Duration::from_mins(2);
-/// A server that is there answers sooner.
+/// A server that lives answers sooner.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(30);
-/// Our own server's config for what acked records survive.
+/// Config of our own server for the durability level of a topic.
 const DURABILITY: &str = "durability";
 
 /// Time between two looks at whether all topics are known.
 const KNOWN_LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// A server's log directory, and what lies there of a run.
+/// A server's log directory, and a run's share of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LogDirFigures {
     /// Its path on the server.
@@ -41,7 +41,7 @@ pub struct LogDirFigures {
     pub bytes: u64,
 }
 
-/// How many partitions topics have.
+/// Number of partitions of each topic.
 pub(super) type Sizes = BTreeMap<String, u64>;
 
 fn size_of(topic: &TopicInfo) -> u64 {
@@ -51,26 +51,27 @@ fn size_of(topic: &TopicInfo) -> u64 {
 /// The topics of one run on one server.
 pub(super) struct Topics {
     admin: Admin,
-    /// What asks this server for the plan's durability.
+    /// Configs that ask this server for the plan's durability.
     durability: Vec<(&'static str, String)>,
     made: Made,
 }
 
-/// What became of the requests that make topics.
+/// Topics created by this run.
 ///
-/// Invariants: `names` holds what was made by requests that were answered; `asked` is one that may not be.
+/// Invariants: `names` has the topics of requests that were answered; `asked` is a request that may not be answered
+/// yet.
 #[derive(Default)]
 struct Made {
     names: Vec<String>,
     asked: Option<BoxFuture<'static, Answers>>,
 }
 
-/// What the server says of each topic that is to be made.
+/// The server's answer for each topic to create.
 type Answers = Vec<(String, Result<(), ClientError>)>;
 
 impl Made {
-    /// Waits for the answer to what was asked last, if it is not there yet. Whoever calls may be dropped meanwhile: then
-    /// the next caller goes on waiting, and no topic that was made is lost sight of.
+    /// Waits for the answer to the last request, if it is missing. May be dropped meanwhile: then the next call goes on
+    /// waiting, and no created topic is lost sight of.
     async fn answer(&mut self) -> Result<(), RunError> {
         let Some(asked) = &mut self.asked else { return Ok(()) };
         let answers = asked.await;
@@ -91,15 +92,15 @@ impl Made {
 }
 
 impl Topics {
-    /// Connects to the server; nothing is made yet. Refuses more replicas than there are servers.
+    /// Connects to the server; creates nothing yet. Refuses more replicas than there are servers.
     pub(super) async fn connect(bootstrap: &str, plan: &Plan) -> Result<Self, RunError> {
         let (admin, durability) = connect(bootstrap, plan, CHANGE_TIMEOUT).await?;
         Ok(Self { admin, durability, made: Made::default() })
     }
 
-    /// Makes the topics of a plan. Those that are there already are taken as they are, and stay; with too few partitions
-    /// they are refused. However it ends, and if it is dropped, [`Self::delete`] deletes what was made. Answers how many
-    /// partitions each topic has of those that are made, and of those that are only read.
+    /// Creates the topics of a plan. Topics that exist already are used unchanged, and stay; too few partitions are an
+    /// error. [`Self::delete`] deletes the created ones, also if this fails or is dropped. Returns the number of
+    /// partitions of the topics that are created or only read.
     pub(super) async fn make(&mut self, plan: &Plan) -> Result<Sizes, RunError> {
         let mut sizes = check_assigned(&self.admin, plan).await?;
         for chunk in requests(&plan.topics) {
@@ -124,9 +125,9 @@ impl Topics {
         Ok(sizes)
     }
 
-    /// Finds out whether the server is there and would make the topics of a plan, and makes none. Of those that differ in
-    /// nothing but their names one is asked for; of those that are there already each is looked at, and added to `sent_to` if the
-    /// plan sends to it. What is in there holds records of the runs before by then.
+    /// Checks that the server lives and would create the topics of a plan, and creates none. Of topics that differ only
+    /// in their names one is checked. Each topic that exists already is looked at, and added to `sent_to` if the plan
+    /// sends to it: from then on it holds records of this run.
     pub(super) async fn check(
         bootstrap: &str,
         plan: &Plan,
@@ -156,7 +157,8 @@ impl Topics {
         Ok(())
     }
 
-    /// Gives a topic the partitions that one request could not make, unless it was there before.
+    /// Gives a created topic the partitions that did not fit into one request. A topic that existed before stays as it
+    /// is.
     async fn grow(&self, topic: &TopicPlan) -> Result<(), RunError> {
         let mut count = PARTITIONS_PER_REQUEST;
         while count < topic.partitions && self.made.names.contains(&topic.name) {
@@ -169,7 +171,7 @@ impl Topics {
         Ok(())
     }
 
-    /// Waits until nobody would be told that there is no such topic.
+    /// Waits until every server knows the topics.
     async fn wait_until_known(&self, plan: &Plan) -> Result<(), RunError> {
         let deadline = Instant::now() + CHANGE_TIMEOUT;
         let own: HashSet<_> = self.made.names.iter().collect();
@@ -202,8 +204,8 @@ impl Topics {
         Ok(())
     }
 
-    /// How the partitions of the topics lie in the servers' log directories, by path; empty where the server does not
-    /// say.
+    /// Distribution of the topics' partitions over the servers' log directories, by path; empty if the server does not
+    /// tell.
     pub(super) async fn log_dirs(&self, plan: &Plan) -> Vec<LogDirFigures> {
         let ours: HashSet<_> = plan.topics.iter().map(|topic| topic.name.as_str()).collect();
         let dirs = self.admin.describe_log_dirs(None).await.unwrap_or_default();
@@ -218,7 +220,7 @@ impl Topics {
         all
     }
 
-    /// How durable acked records are, as the server says of one topic.
+    /// Durability of acked records, as the server describes one topic.
     pub(super) async fn durability(&self, plan: &Plan) -> Result<Option<TopicDurability>, RunError> {
         match plan.asked_topic() {
             Some(topic) => Ok(Some(TopicDurability::of(&self.admin, topic).await?)),
@@ -226,21 +228,21 @@ impl Topics {
         }
     }
 
-    /// Deletes what was made, also what was asked for and not answered yet. What cannot be deleted is logged: the figures
-    /// are right all the same.
+    /// Deletes the topics that were created, those of an unanswered request included. A failure is logged only: the
+    /// figures are right all the same.
     pub(super) async fn delete(mut self) {
         self.delete_unless(|_| false).await;
     }
 
-    /// The same, but for topics that are to stay for now. Whoever calls may be dropped meanwhile, and call again.
+    /// Deletes the topics for which `stays` is false. May be dropped meanwhile, and called again.
     pub(super) async fn delete_unless(&mut self, stays: impl Fn(&str) -> bool) {
-        // What could not be made was told before, or nobody wants to know any more.
+        // An error of the creation was reported before, or its caller was dropped.
         drop(self.made.answer().await);
         let gone: Vec<_> = self.made.names.iter().filter(|name| !stays(name)).cloned().collect();
         for chunk in gone.chunks(TOPICS_PER_REQUEST) {
             for (topic, result) in self.admin.delete_topics(chunk).await {
                 match result {
-                    // As after an earlier call whose answer nobody waited for.
+                    // Deleted by an earlier call whose answer was not awaited.
                     Err(error) if error.code() == Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION) => {}
                     Err(error) => tracing::warn!(%error, topic, "a topic of the run stays behind"),
                     Ok(()) => {}
@@ -264,7 +266,7 @@ fn names_of(topics: &[TopicPlan]) -> impl Iterator<Item = &str> {
     topics.iter().map(|topic| topic.name.as_str())
 }
 
-/// Those of these topics that are there.
+/// Those of these topics that exist.
 async fn find<'a>(
     admin: &Admin,
     names: impl Iterator<Item = &'a str>,
@@ -283,8 +285,8 @@ async fn find<'a>(
     Ok(there)
 }
 
-/// Refuses topics that were there before and hold records, where what is sent is read back: the old records would count
-/// as the run's, and be timed as if it had sent them.
+/// Refuses topics that existed before and hold records, if the run reads what it sends: the old records would count as
+/// the run's, with latencies as if it had sent them.
 async fn check_empty(admin: &Admin, plan: &Plan, old: &BTreeMap<String, TopicInfo>) -> Result<(), RunError> {
     if !plan.reads_back() {
         return Ok(());
@@ -316,8 +318,8 @@ async fn offsets(
     found.collect()
 }
 
-/// Refuses consumers that would have more partitions together than their processes can keep. What a plan makes was counted
-/// when its file was read. Answers the sizes of the topics that it does not make.
+/// Refuses consumers that together would have more partitions than their processes can keep. The partitions of the
+/// plan's own topics were counted when its file was read. Returns the sizes of the other topics.
 async fn check_assigned(admin: &Admin, plan: &Plan) -> Result<Sizes, RunError> {
     let found = find(admin, plan.found_topics().into_iter()).await?;
     let found: Sizes = found.into_iter().map(|(name, topic)| (name, size_of(&topic))).collect();
@@ -331,7 +333,8 @@ async fn check_assigned(admin: &Admin, plan: &Plan) -> Result<Sizes, RunError> {
     if partitions > PLACES_MAX { Err(RunError::Assigned { partitions }) } else { Ok(found) }
 }
 
-/// Connects to a server that has enough of itself for a plan and what it only reads, and learns how it is asked for durability.
+/// Connects to a server that has enough replicas and all topics that are only read, and finds the configs that ask it
+/// for durability.
 async fn connect(
     bootstrap: &str,
     plan: &Plan,
@@ -353,7 +356,7 @@ async fn connect(
 
 fn new_topic(topic: &TopicPlan, durability: &[(&'static str, String)]) -> NewTopic {
     let mut new = NewTopic {
-        // The others come after it: see `grow`.
+        // `grow` adds the other partitions.
         partitions: Some(topic.partitions.min(PARTITIONS_PER_REQUEST).cast_signed()),
         replication: Some(topic.replication),
         ..NewTopic::named(&topic.name)
@@ -364,7 +367,7 @@ fn new_topic(topic: &TopicPlan, durability: &[(&'static str, String)]) -> NewTop
     new
 }
 
-/// The first of all topics that differ in nothing but their names.
+/// The first topic of each set of topics that differ only in their names.
 fn of_each_shape(topics: &[TopicPlan]) -> Vec<TopicPlan> {
     let mut seen = HashSet::new();
     let shape = |topic: &TopicPlan| {
@@ -374,7 +377,7 @@ fn of_each_shape(topics: &[TopicPlan]) -> Vec<TopicPlan> {
     topics.iter().filter(|topic| seen.insert(shape(topic))).cloned().collect()
 }
 
-/// Topics in as few requests as may be.
+/// Topics in as few requests as possible.
 fn requests(topics: &[TopicPlan]) -> Vec<&[TopicPlan]> {
     let mut requests = Vec::new();
     let mut rest = topics;
@@ -392,7 +395,7 @@ fn requests(topics: &[TopicPlan]) -> Vec<&[TopicPlan]> {
     requests
 }
 
-/// Whether the server has our config. Asked for a topic that is not made.
+/// Whether the server has our durability config. Asks with a topic that is not created.
 async fn knows_durability(admin: &Admin) -> Result<bool, ClientError> {
     let mut topic = NewTopic { partitions: Some(1), ..NewTopic::named("riverrun-bench-durability") };
     topic.configs.insert(DURABILITY.to_owned(), "4".to_owned());
@@ -403,7 +406,7 @@ async fn knows_durability(admin: &Admin) -> Result<bool, ClientError> {
     }
 }
 
-/// What asks for it: our server has levels, Kafka a count of records after which it syncs.
+/// The configs of a durability: our server has levels, Kafka a count of records between two syncs.
 fn configs(durability: Durability, knows_levels: bool) -> Vec<(&'static str, String)> {
     let level = durability.level();
     match (knows_levels, level.syncs_locally()) {
@@ -413,7 +416,7 @@ fn configs(durability: Durability, knows_levels: bool) -> Vec<(&'static str, Str
     }
 }
 
-/// Refuses a topic that was there before and has too few partitions: it is not for a run to change it.
+/// Refuses a topic that existed before and has too few partitions: a run does not change it.
 fn check_size(topic: &TopicPlan, found: &TopicInfo) -> Result<(), RunError> {
     let (wanted, found) = (topic.partitions, found.partitions.len());
     if found < wanted as usize {
@@ -422,8 +425,8 @@ fn check_size(topic: &TopicPlan, found: &TopicInfo) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Refuses a plan that reads what is neither there nor made for it: it would wait for records that nobody sends until its
-/// time is over, and count none.
+/// Refuses a plan that reads topics that neither exist nor are created for it: it would wait until its end for records
+/// that nobody sends, and count none.
 async fn check_read(admin: &Admin, plan: &Plan) -> Result<(), RunError> {
     let made: HashMap<_, _> =
         plan.topics.iter().map(|topic| (topic.name.as_str(), topic.partitions as usize)).collect();
@@ -447,8 +450,8 @@ async fn check_read(admin: &Admin, plan: &Plan) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Whether the server knows the topic with all its partitions, and who leads them. A server of several threads answers
-/// that a topic is made before all of them have heard of it.
+/// Whether the server knows the topic with all its partitions and their leaders. A server of several threads may
+/// confirm a topic before all of them know it.
 fn is_there(found: Result<TopicInfo, ClientError>, partitions: u32) -> Result<bool, ClientError> {
     match found {
         Ok(topic) => Ok(topic.partitions.len() >= partitions as usize
@@ -465,7 +468,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_made_after_somebody_stopped_waiting_is_known() {
+    async fn topic_created_after_a_dropped_wait_is_known() {
         let refused = |code| Err(ClientError::Server { code, message: None });
         let answer = async move {
             tokio::time::sleep(Duration::from_secs(5)).await;
@@ -486,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn topics_that_differ_in_more_than_their_names_are_all_checked() {
+    fn topics_that_differ_are_all_checked() {
         let topic = |name: &str, partitions, replication, configs: &str| TopicPlan {
             name: name.to_owned(),
             partitions,
@@ -507,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn no_request_makes_more_than_a_server_takes() {
+    fn requests_stay_below_the_server_s_limits() {
         let topic = |partitions| TopicPlan {
             name: String::new(),
             partitions,
@@ -524,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn a_topic_is_there_when_all_its_partitions_have_a_leader() {
+    fn topic_is_known_when_all_partitions_have_leaders() {
         let partition = |leader| PartitionInfo {
             index: 0,
             leader,
@@ -548,7 +551,7 @@ mod tests {
             configs: crate::properties::Properties::default(),
         };
         let error = check_size(&wanted, &topic(&[one])).expect_err("one is too few");
-        assert_eq!(error.to_string(), "topic t is there with 1 partition(s), and the run wants 2");
+        assert_eq!(error.to_string(), "topic t has 1 partition(s), and the run needs 2");
         assert!(check_size(&wanted, &topic(&[one, one, one])).is_ok(), "more are used as far as wanted");
         for (found, expected) in [
             (Ok(topic(&[one, one])), true),

@@ -1,8 +1,8 @@
-//! Named suites: for each scenario that people have measured these systems with, a small file in the binary.
+//! Named suites: a small file in the binary for each scenario by which such systems are commonly measured.
 //!
-//! Owns the form of such a file: a workload and a driver with the keys of `OpenMessaging` Benchmark, and what is varied.
-//! `cases` are sets of keys, one after the other; `vary` is keys with lists of values, of which each is combined with
-//! each. A key may be one of the workload, or one of the driver, where `producerConfig.linger.ms` is one setting.
+//! Owns the form of such a file: a workload and a driver with the keys of `OpenMessaging` Benchmark, and the keys to
+//! vary. `cases` are sets of keys, one after the other; `vary` is keys with lists of values, all of which are combined.
+//! A key belongs to the workload or to the driver, where `producerConfig.linger.ms` is one setting.
 
 mod files;
 
@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use crate::input::{InputError, from_yaml};
 use crate::omb::{Driver, Workload};
 
-/// Runs that one scenario may have.
+/// Most runs of one scenario.
 const RUNS_MAX: usize = 1000;
 /// Keys of a driver that hold settings, one on each line.
 const SETTINGS: [&str; 4] = ["topicConfig", "commonConfig", "producerConfig", "consumerConfig"];
@@ -25,12 +25,12 @@ pub struct Scenario {
     pub suite: String,
     /// Its own name.
     pub scenario: String,
-    /// What it is about; may be left out.
+    /// Its subject; may be left out.
     #[serde(default)]
     pub about: String,
-    /// What is run.
+    /// Keys of the workload.
     workload: Map<String, Value>,
-    /// How clients and topics are set.
+    /// Keys of the driver: settings of clients and topics.
     #[serde(default)]
     driver: Map<String, Value>,
     /// Sets of keys that are run one after the other.
@@ -39,7 +39,7 @@ pub struct Scenario {
     /// Keys and lists of values that are all combined.
     #[serde(default)]
     vary: Vec<Map<String, Value>>,
-    /// The file itself.
+    /// Text of the file.
     #[serde(skip)]
     pub text: String,
 }
@@ -47,14 +47,14 @@ pub struct Scenario {
 /// One run of a scenario.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// What it varies.
+    /// Key and value of each varied parameter.
     pub label: Vec<(String, String)>,
-    /// The sum of the places that its values have in their lists, where one of `cases` counts as one value. Of the runs
-    /// that have a value in common, those with an even sum are as many as those with an odd one as far as that can be.
+    /// The sum of the indices of its values in their lists, where one of `cases` counts as one value. Among the runs
+    /// with a common value, even and odd sums are equally many as far as possible.
     pub turn: usize,
-    /// What is run.
+    /// The workload to run.
     pub workload: Workload,
-    /// How clients and topics are set.
+    /// The driver to run it with.
     pub driver: Driver,
 }
 
@@ -110,10 +110,10 @@ impl Scenario {
     }
 }
 
-/// What one run has of all that is varied.
+/// The varied keys of one run.
 #[derive(Clone, Debug, Default)]
 struct Combined {
-    /// In the order in which they are told.
+    /// In the order of the label.
     keys: Vec<(String, Value)>,
     turn: usize,
 }
@@ -134,7 +134,7 @@ fn set(workload: &mut Map<String, Value>, driver: &mut Map<String, Value>, key: 
             if !lines.is_empty() && !lines.ends_with('\n') {
                 lines.push('\n');
             }
-            // Of two lines with one key the later holds.
+            // The later of two lines with one key wins.
             lines.extend([name, "=", &text(value), "\n"]);
             driver.insert(settings.to_owned(), lines.into());
         }
@@ -147,7 +147,7 @@ fn set(workload: &mut Map<String, Value>, driver: &mut Map<String, Value>, key: 
     }
 }
 
-/// A key without what says only where it stands.
+/// A key without the name of the driver's key it belongs to.
 fn short(key: &str) -> String {
     match key.split_once('.') {
         Some((settings, name)) if SETTINGS.contains(&settings) => name.to_owned(),
@@ -164,13 +164,13 @@ fn title(path: &str, label: &[(String, String)]) -> String {
     if parts.is_empty() { path.to_owned() } else { format!("{path} {}", parts.join(" ")) }
 }
 
-/// All scenarios of the binary, in their order. They are right: a test reads them all.
+/// All scenarios of the binary, in their order. They parse: a test reads them all.
 pub fn embedded() -> Vec<Scenario> {
     let read = |(file, text): &(&str, &str)| Scenario::parse(file, text);
     files::ALL.iter().map(read).collect::<Result<_, _>>().unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Scenarios of this name: a suite as `A`, or one as `A/catch-up`.
+/// The scenarios of a name: a suite as `A`, or one scenario as `A/catch-up`.
 pub fn find(name: &str) -> Vec<Scenario> {
     let is_meant = |scenario: &Scenario| {
         scenario.suite.eq_ignore_ascii_case(name) || scenario.path().eq_ignore_ascii_case(name)
@@ -186,7 +186,7 @@ mod tests {
     use crate::omb::{PlanOptions, to_plan};
 
     #[test]
-    fn every_embedded_scenario_can_be_run_and_has_no_key_that_means_nothing() {
+    fn embedded_scenarios_are_valid_without_unknown_keys() {
         let mut paths = BTreeSet::new();
         for scenario in embedded() {
             assert!(paths.insert(scenario.path()), "{} is there twice", scenario.path());
@@ -229,7 +229,7 @@ vary: [{producerConfig.linger.ms: [0, 9]}, {durability: [sync]}]\n";
     }
 
     #[test]
-    fn a_scenario_with_a_key_that_means_nothing_is_refused() {
+    fn scenario_with_an_unknown_key_is_refused() {
         let error = Scenario::parse("x", "suite: X\nscenario: y\nabout: z\nworkload: {}\ncolour: blue\n");
         assert!(error.expect_err("unknown").to_string().contains("colour"));
         let empty = "suite: X\nscenario: y\nabout: z\nworkload: {}\nvary: [{topics: 3}]\n";
@@ -238,7 +238,7 @@ vary: [{producerConfig.linger.ms: [0, 9]}, {durability: [sync]}]\n";
     }
 
     #[test]
-    fn a_copy_need_not_say_what_it_is_about() {
+    fn about_may_be_left_out() {
         let scenario = Scenario::parse("x", "suite: X\nscenario: y\nworkload: {}\n").expect("it is right");
         assert_eq!(scenario.about, "");
     }

@@ -1,6 +1,6 @@
 //! Comments in JSON, which Trogdor's own parser allows.
 
-/// The text with every comment turned into blanks, so that lines and columns stay where they were.
+/// The text with every comment replaced by blanks, so that lines and columns stay the same.
 pub(super) fn blank_comments(text: &str) -> String {
     let mut blanked = String::with_capacity(text.len());
     let mut rest = text;
@@ -22,7 +22,7 @@ pub(super) fn blank_comments(text: &str) -> String {
     blanked
 }
 
-/// Bytes of the string that `text` begins with, quotes included.
+/// Bytes of the string at the beginning of `text`, quotes included.
 fn string_length(text: &str) -> usize {
     let mut escaped = false;
     for (at, one) in text.char_indices().skip(1) {
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_closed_ends_with_the_text() {
+    fn unclosed_comment_or_string_ends_with_the_text() {
         assert_eq!(blank_comments("1 /* x"), "1     ");
         assert_eq!(blank_comments("\"a // b"), "\"a // b");
         assert_eq!(blank_comments("/ 2"), "/ 2");

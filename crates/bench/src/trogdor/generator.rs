@@ -1,7 +1,7 @@
 //! Generators of keys and values, as Trogdor's specs name them.
 //!
 //! Guarantees the sizes and the structure that a spec asks for, and the same bytes for the same seed. Random bytes come
-//! from our own generator: they are not those of Java's.
+//! from our own generator, so they differ from those of Java's.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -12,16 +12,16 @@ use serde::{Deserialize, Serialize};
 use super::lenient;
 use crate::random::SeededRandom;
 
-/// Bytes of one value at most.
+/// Most bytes of one value.
 const VALUE_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Bytes of a time stamp.
 const STAMP_BYTES: usize = size_of::<u64>();
 
-/// A generator as a spec has it.
+/// A generator as written in a spec.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum GeneratorSpec {
-    /// The same `size` bytes each time: `value` again and again, or zeros.
+    /// The same `size` bytes each time: `value` repeated, or zeros.
     Constant {
         /// Bytes of each.
         #[serde(default, deserialize_with = "lenient::whole")]
@@ -30,7 +30,7 @@ pub enum GeneratorSpec {
         #[serde(default)]
         value: Option<String>,
     },
-    /// A number that grows by one, lowest byte first.
+    /// A number that grows by one, little-endian.
     Sequential {
         /// Bytes of each.
         #[serde(default, deserialize_with = "lenient::whole")]
@@ -39,23 +39,23 @@ pub enum GeneratorSpec {
         #[serde(default, deserialize_with = "lenient::bits")]
         offset: u64,
     },
-    /// Random bytes, and after them some that stay.
+    /// Random bytes, followed by constant padding.
     UniformRandom {
         /// Bytes of each.
         #[serde(default, deserialize_with = "lenient::whole")]
         size: usize,
-        /// Where the random numbers begin.
+        /// Seed of the random numbers.
         #[serde(default, deserialize_with = "lenient::bits")]
         seed: u64,
-        /// Bytes at the end that stay.
+        /// Bytes of the constant padding.
         #[serde(default, deserialize_with = "lenient::whole")]
         padding: usize,
     },
     /// Nothing at all.
     Null,
-    /// One of several generators, by chance.
+    /// One of several generators, at random.
     RandomComponent {
-        /// Where the random numbers begin.
+        /// Seed of the random numbers.
         #[serde(default, deserialize_with = "lenient::bits")]
         seed: u64,
         /// The generators, with their chances.
@@ -66,7 +66,7 @@ pub enum GeneratorSpec {
         /// Bytes of each.
         #[serde(default, deserialize_with = "lenient::whole")]
         size: usize,
-        /// Where the random numbers begin.
+        /// Seed of the random numbers.
         #[serde(default, deserialize_with = "lenient::bits")]
         seed: u64,
     },
@@ -85,7 +85,7 @@ pub enum GeneratorSpec {
 /// One of several generators.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ComponentSpec {
-    /// How often it is taken.
+    /// Its chance in percent.
     #[serde(deserialize_with = "lenient::whole")]
     pub percent: u8,
     /// The generator.
@@ -102,16 +102,16 @@ pub struct GaussianSpec {
     /// Their standard deviation.
     #[serde(default, deserialize_with = "lenient::real")]
     pub message_size_deviation: f64,
-    /// Values of one size before there is another.
+    /// Number of values before the size changes.
     #[serde(default, deserialize_with = "lenient::count")]
     pub messages_until_size_change: u64,
-    /// Where the random numbers begin.
+    /// Seed of the random numbers.
     #[serde(default, deserialize_with = "lenient::bits")]
     pub seed: u64,
 }
 
 impl GeneratorSpec {
-    /// Why it cannot be run, if it cannot.
+    /// The reason why it cannot be run, if there is one.
     pub(super) fn fault(&self) -> Option<String> {
         if self.bytes() > VALUE_BYTES_MAX {
             return Some(format!("values of more than {VALUE_BYTES_MAX} bytes"));
@@ -137,7 +137,7 @@ impl GeneratorSpec {
         }
     }
 
-    /// Bytes of a value, about.
+    /// About the bytes of a value.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Constant { size, .. }
@@ -164,25 +164,25 @@ fn fault_of_components(components: &[ComponentSpec]) -> Option<String> {
         return Some(format!("the components' chances come to {total} %, not 100 %"));
     }
     components.iter().find_map(|one| match one.component {
-        // One level is what the original's samples have, and what keeps a file from being a tower.
+        // One level is what the original's samples have; it bounds the depth of a file.
         GeneratorSpec::RandomComponent { .. } => Some("components of components".to_owned()),
         _ => one.component.fault(),
     })
 }
 
-/// A generator at work.
+/// A generator with its state.
 #[derive(Debug)]
 pub struct Generator {
     spec: GeneratorSpec,
     random: SeededRandom,
-    /// Bytes that stay: a constant, or a padding.
+    /// Constant bytes: a constant's value, or a padding.
     fixed: Bytes,
     parts: Vec<(u8, Generator)>,
     size_now: usize,
 }
 
 impl Generator {
-    /// Begins to generate. `seed` tells apart several producers of one spec.
+    /// Begins to generate. `seed` distinguishes several producers of one spec.
     pub fn new(spec: &GeneratorSpec, seed: u64) -> Self {
         let own_seed = match spec {
             GeneratorSpec::UniformRandom { seed, .. }
@@ -207,7 +207,7 @@ impl Generator {
         Self { spec: spec.clone(), random, fixed, parts, size_now: 0 }
     }
 
-    /// The same for another sender, with other random numbers.
+    /// The generator for another sender, with other random numbers.
     #[must_use]
     pub(crate) fn another(&mut self) -> Self {
         Self {
@@ -302,7 +302,7 @@ fn gaussian_size(spec: &GaussianSpec, number: u64, size_now: usize, random: &mut
     if size_now > 0 && !number.is_multiple_of(spec.messages_until_size_change.max(1)) {
         return size_now;
     }
-    // Box and Muller, 1958; the first draw lies above 0, whose logarithm is none.
+    // Box and Muller, 1958; the first draw lies above 0, which has no logarithm.
     let unit = |draw: u64| ((draw >> 11) + 1) as f64 / (1_u64 << 53) as f64;
     let (one, other) = (unit(random.next_u64()), unit(random.next_u64()));
     let normal = (-2.0 * one.ln()).sqrt() * (std::f64::consts::TAU * other).cos();
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sequence_grows_from_its_offset_lowest_byte_first() {
+    fn sequence_grows_from_its_offset_in_little_endian() {
         let mut sequence = generator(r#"{"type": "sequential", "size": 4, "offset": 255}"#);
         assert_eq!(sequence.next(0).unwrap().as_ref(), [255, 0, 0, 0]);
         assert_eq!(sequence.next(1).unwrap().as_ref(), [0, 1, 0, 0]);
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn constants_are_their_value_again_and_again_or_zeros() {
+    fn constants_repeat_their_value_or_are_zeros() {
         assert_eq!(generator(r#"{"type": "constant", "size": 3}"#).next(0).unwrap().as_ref(), [0, 0, 0]);
         for (size, expected) in [(0, ""), (1, "a"), (2, "ab"), (5, "ababa")] {
             let spec = format!(r#"{{"type": "constant", "size": {size}, "value": "YWI="}}"#);
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn components_come_as_often_as_their_chance() {
+    fn components_come_by_their_chances() {
         let mut mixed = generator(
             r#"{"type": "randomComponent", "seed": 1, "components": [
                 {"percent": 30, "component": {"type": "null"}},
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_generated_is_refused() {
+    fn impossible_generator_is_refused() {
         for (spec, reason) in [
             (r#"{"type": "uniformRandom", "size": 4, "padding": 5}"#, "padding 5"),
             (r#"{"type": "timestampConstant", "size": 7}"#, "at least 8 bytes"),

@@ -1,7 +1,7 @@
-//! Values as Trogdor's own parser takes them.
+//! Values as leniently read as by Trogdor's own parser.
 //!
-//! What is `null` is as if it were not there, a number may be written as a text and the value of a setting as a number,
-//! and one thing may stand for a list of it. Refuses what that parser refuses, too.
+//! `null` counts as absent, a number may be written as a text and the value of a setting as a number, and a single
+//! element may stand for a list of one. Refuses what that parser refuses, too.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// Any value; that of its type for `null`.
+/// Any value; the default of its type for `null`.
 pub(super) fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     deserializer: D,
 ) -> Result<T, D::Error> {
@@ -38,12 +38,12 @@ pub(super) fn whole<'de, D: Deserializer<'de>, N: TryFrom<i128>>(deserializer: D
     number_in(&Value::deserialize(deserializer)?, |number| N::try_from(number).ok())
 }
 
-/// A whole number of which those below 0 mean 0.
+/// A whole number; numbers below 0 mean 0.
 pub(super) fn count<'de, D: Deserializer<'de>, N: TryFrom<i128>>(deserializer: D) -> Result<N, D::Error> {
     number_in(&Value::deserialize(deserializer)?, |number| N::try_from(number.max(0)).ok())
 }
 
-/// A seed or an offset: any 64 bits, which Java has with a sign.
+/// A seed or an offset: any 64 bits, signed in Java.
 pub(super) fn bits<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     let signed = |number| i64::try_from(number).ok().map(i64::cast_unsigned);
     number_in(&Value::deserialize(deserializer)?, |number| {
@@ -62,7 +62,7 @@ pub(super) fn real<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D:
     number.ok_or_else(|| D::Error::custom(format!("{value} is no number")))
 }
 
-/// Settings of a client or configs of a topic. One that is `null` is not set.
+/// Settings of a client or configs of a topic. A setting that is `null` is not set.
 pub(super) fn settings<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<String, String>, D::Error> {
@@ -79,7 +79,7 @@ pub(super) fn settings<'de, D: Deserializer<'de>>(
     all.into_iter().filter_map(text).collect()
 }
 
-/// Texts; one stands for a list of one.
+/// Texts; a single text stands for a list of one.
 pub(super) fn texts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -94,7 +94,7 @@ pub(super) fn texts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<St
     })
 }
 
-/// The replicas of each partition; one stands for a list of one.
+/// The replicas of each partition; a single one stands for a list of one.
 pub(super) fn assignments<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<u32, Vec<i32>>, D::Error> {
@@ -102,7 +102,7 @@ pub(super) fn assignments<'de, D: Deserializer<'de>>(
     let server = |value: &Value| number_in(value, |number| i32::try_from(number).ok());
     let assignment = |(partition, replicas): (String, Value)| {
         let partition = partition.trim().parse().map_err(|_| {
-            D::Error::custom(format!("partitionAssignments: {partition:?} is no number of a partition"))
+            D::Error::custom(format!("partitionAssignments: {partition:?} is no partition number"))
         })?;
         let replicas = match &replicas {
             Value::Null => Ok(Vec::new()),
@@ -143,14 +143,14 @@ mod tests {
     }
 
     #[test]
-    fn null_is_nothing() {
+    fn null_counts_as_absent() {
         let names = ["whole", "count", "bits", "real", "settings", "texts", "assignments", "flag"];
         let nulls: Vec<_> = names.iter().map(|name| format!("\"{name}\": null")).collect();
         assert_eq!(sample(&format!("{{{}}}", nulls.join(", "))), sample("{}"));
     }
 
     #[test]
-    fn numbers_and_texts_stand_for_each_other() {
+    fn numbers_and_texts_replace_each_other() {
         let text = r#"{"whole": "7", "count": -3, "bits": -1, "real": "0.5", "texts": "one",
             "settings": {"a": 1, "b": 2.5, "c": true, "d": "x", "e": null}, "assignments": {"1": 5, "0": [null, "3"]}}"#;
         let found = sample(text).expect("all of it is taken");
@@ -165,13 +165,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_is_refused_with_its_reason() {
+    fn other_values_are_refused_with_their_reason() {
         for (text, reason) in [
             (r#"{"whole": 40000}"#, "40000 is no whole number, or out of its range"),
             (r#"{"whole": []}"#, "[] is no whole number"),
             (r#"{"real": {}}"#, "{} is no number"),
             (r#"{"settings": {"a": [1]}}"#, "a: its value is a text"),
-            (r#"{"assignments": {"x": [1]}}"#, "\"x\" is no number of a partition"),
+            (r#"{"assignments": {"x": [1]}}"#, "\"x\" is no partition number"),
         ] {
             let error = sample(text).expect_err(text);
             assert!(error.contains(reason), "{error}");

@@ -1,4 +1,4 @@
-//! Trogdor's task specs: `ProduceBench`, `ConsumeBench` and `RoundTrip` as they are, comments included.
+//! Trogdor's task specs: `ProduceBench`, `ConsumeBench` and `RoundTrip` in their original form, comments included.
 //!
 //! Owns the mapping between a spec and a [`Plan`](crate::plan::Plan), and the generators of keys and values that specs
 //! name. Refuses transactional specs, with the reason, and tasks of other kinds. There are no agents and no

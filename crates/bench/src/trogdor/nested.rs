@@ -1,14 +1,14 @@
-//! Keys of a spec's parts that mean nothing here.
+//! Unknown keys in the parts of a spec.
 //!
-//! Guarantees that a mistyped one is told, as those of the spec itself are: it would run another load without a word.
+//! Guarantees that a mistyped key is reported, as in the spec itself: it would silently run another load.
 
 use serde_json::{Map, Value};
 
 /// Keys of a topic.
 const TOPIC: [&str; 4] = ["numPartitions", "replicationFactor", "partitionAssignments", "configs"];
-/// Keys of one of the generators that another one chooses from.
+/// Keys of one of the generators among which another one chooses.
 const COMPONENT: [&str; 2] = ["percent", "component"];
-/// Keys of what is done with records that were read, all of which but the type bound latencies; they have no bound here.
+/// Keys of a record processor. All but the type bound latencies, which have no bound here.
 const PROCESSOR: [&str; 4] = ["type", "histogramMaxMs", "histogramMinMs", "histogramSignificantDigits"];
 
 /// Keys of each type of generator, beside the type itself.
@@ -25,7 +25,7 @@ const GENERATORS: [(&str, &[&str]); 9] = [
 ];
 const GAUSSIAN: [&str; 4] = ["messageSizeAverage", "messageSizeDeviation", "messagesUntilSizeChange", "seed"];
 
-/// What is to be said of the parts of a spec, for people.
+/// Notes on the parts of a spec, for people.
 pub(super) fn notes(spec: &Value) -> Vec<String> {
     let mut notes = Vec::new();
     for part in ["activeTopics", "inactiveTopics"] {
@@ -45,7 +45,7 @@ pub(super) fn notes(spec: &Value) -> Vec<String> {
 
 fn of_generator(generator: &Value, place: &str, notes: &mut Vec<String>) {
     let of_type = GENERATORS.iter().find(|(name, _)| generator["type"] == *name);
-    // Of another type it is refused.
+    // An unknown type is refused elsewhere.
     let Some((_, known)) = of_type else { return };
     unknown(generator, place, &[&["type"][..], *known].concat(), notes);
     for (at, one) in generator["components"].as_array().into_iter().flatten().enumerate() {
@@ -60,7 +60,7 @@ fn unknown(part: &Value, place: &str, known: &[&str], notes: &mut Vec<String>) {
     notes.extend(keys.map(|key| format!("spec: unknown key {place}.{key} is ignored")));
 }
 
-/// Nothing of what is no object.
+/// The fields of an object; of any other value none.
 fn fields(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
     value.as_object().into_iter().flat_map(Map::iter)
 }
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mistyped_keys_of_topics_and_generators_are_told_with_their_places() {
+    fn mistyped_keys_of_parts_are_noted_with_their_places() {
         let component = json!({"percent": 5, "chance": 1, "component": {"type": "null", "size": 3}});
         let spec = json!({
             "activeTopics": {"foo": {"numPartitions": 1, "numPartition": 9}, "bar": null},
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn no_key_is_told_that_a_generator_knows() {
+    fn keys_that_a_generator_knows_are_not_noted() {
         let values = [
             json!({"type": "constant", "size": 1, "value": "AA=="}),
             json!({"type": "uniformRandom", "size": 9, "seed": 1, "padding": 1}),

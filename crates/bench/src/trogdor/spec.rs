@@ -1,4 +1,4 @@
-//! The specs themselves, as their files have them.
+//! The specs as written in their files.
 
 use std::collections::BTreeMap;
 
@@ -21,17 +21,17 @@ pub enum Spec {
     RoundTrip(RoundTrip),
 }
 
-/// What every kind of task has.
+/// Keys of every kind of task.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Common {
-    /// How long the task runs at most.
+    /// Longest time of the task.
     #[serde(deserialize_with = "lenient::count")]
     pub duration_ms: u64,
-    /// Where the servers are.
+    /// Bootstrap addresses of the servers.
     #[serde(deserialize_with = "lenient::or_default")]
     pub bootstrap_servers: String,
-    /// Records a second; as many as go where it is not above 0.
+    /// Records a second; unpaced if not above 0.
     #[serde(deserialize_with = "lenient::real")]
     pub target_messages_per_sec: f64,
     /// Records in all.
@@ -40,13 +40,13 @@ pub struct Common {
     /// Settings of all clients.
     #[serde(rename = "commonClientConf", deserialize_with = "lenient::settings")]
     pub client_conf: BTreeMap<String, String>,
-    /// Settings of the client that makes the topics; they have no effect here, and some are refused.
+    /// Settings of the client that creates the topics; they have no effect here, and some are refused.
     #[serde(rename = "adminClientConf", deserialize_with = "lenient::settings")]
     pub admin_conf: BTreeMap<String, String>,
-    /// What else the file holds.
+    /// Other keys of the file.
     #[serde(flatten)]
     unknown: BTreeMap<String, Value>,
-    /// What is to be said of the keys of its parts.
+    /// Notes on the keys of its parts.
     #[serde(skip)]
     nested: Vec<String>,
 }
@@ -55,10 +55,10 @@ pub struct Common {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProduceBench {
-    /// Keys; numbers of four bytes where the file does not say.
+    /// Keys; numbers of four bytes by default.
     #[serde(default)]
     pub key_generator: Option<GeneratorSpec>,
-    /// Values; 512 zeros where the file does not say.
+    /// Values; 512 zeros by default.
     #[serde(default)]
     pub value_generator: Option<GeneratorSpec>,
     /// A transactional task; refused.
@@ -67,16 +67,16 @@ pub struct ProduceBench {
     /// Settings of the producer.
     #[serde(default, deserialize_with = "lenient::settings")]
     pub producer_conf: BTreeMap<String, String>,
-    /// Topics that are made and sent to.
+    /// Topics that are created and sent to.
     #[serde(default, deserialize_with = "lenient::or_default")]
     pub active_topics: BTreeMap<String, TopicSpec>,
-    /// Topics that are made.
+    /// Topics that are only created.
     #[serde(default, deserialize_with = "lenient::or_default")]
     pub inactive_topics: BTreeMap<String, TopicSpec>,
     /// Whether the partitioner chooses, instead of one partition after the other.
     #[serde(default, deserialize_with = "lenient::or_default")]
     pub use_configured_partitioner: bool,
-    /// What every task has, and what else the file holds.
+    /// Keys of every task, and other keys of the file.
     #[serde(flatten)]
     pub common: Common,
 }
@@ -85,31 +85,31 @@ pub struct ProduceBench {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ConsumeBench {
-    /// The group; for each consumer one that nobody else has where the file does not say.
+    /// The group; by default, a group of its own for each consumer.
     #[serde(default, deserialize_with = "lenient::or_default")]
     pub consumer_group: String,
     /// Settings of the consumers.
     #[serde(default, deserialize_with = "lenient::settings")]
     pub consumer_conf: BTreeMap<String, String>,
-    /// How many consumers, each with the rate and the number of records that the file says; one where it says 0.
+    /// Number of consumers, each with the rate and the number of records of the file; 0 means one.
     #[serde(default, deserialize_with = "lenient::count")]
     pub threads_per_worker: u32,
-    /// What is done with the records.
+    /// The processor of the records.
     #[serde(default)]
     pub record_processor: Option<RecordProcessor>,
     /// Topics, and partitions as `topic:partition`.
     #[serde(default, deserialize_with = "lenient::texts")]
     pub active_topics: Vec<String>,
-    /// What every task has, and what else the file holds.
+    /// Keys of every task, and other keys of the file.
     #[serde(flatten)]
     pub common: Common,
 }
 
-/// What is done with records that were read.
+/// The processing of records that were read.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(tag = "type", rename_all = "camelCase")]
 pub enum RecordProcessor {
-    /// The time in their values is compared with that of their arrival. Latencies have no bound here, so those of the
+    /// Measures the time from the stamp in a value to its arrival. Latencies have no bound here, so the bounds of the
     /// file's histogram have no effect.
     Timestamp {},
 }
@@ -118,7 +118,7 @@ pub enum RecordProcessor {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RoundTrip {
-    /// Values; 32 random bytes where the file does not say.
+    /// Values; 32 random bytes by default.
     #[serde(default)]
     pub value_generator: Option<GeneratorSpec>,
     /// Settings of the producer.
@@ -127,22 +127,22 @@ pub struct RoundTrip {
     /// Settings of the consumer.
     #[serde(default, deserialize_with = "lenient::settings")]
     pub consumer_conf: BTreeMap<String, String>,
-    /// Topics that are made, sent to and read.
+    /// Topics that are created, sent to and read.
     #[serde(default, deserialize_with = "lenient::or_default")]
     pub active_topics: BTreeMap<String, TopicSpec>,
-    /// What every task has, and what else the file holds.
+    /// Keys of every task, and other keys of the file.
     #[serde(flatten)]
     pub common: Common,
 }
 
-/// A topic to make.
+/// A topic to create.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TopicSpec {
-    /// Partitions; 1 where it is not above 0.
+    /// Partitions; 1 if not above 0.
     #[serde(deserialize_with = "lenient::count")]
     pub num_partitions: u32,
-    /// Replicas of each; 3 where it is not above 0.
+    /// Replicas of each; 3 if not above 0.
     #[serde(deserialize_with = "lenient::count")]
     pub replication_factor: i16,
     /// The replicas of each partition, by its index, in place of both.
@@ -154,31 +154,31 @@ pub struct TopicSpec {
 }
 
 impl ProduceBench {
-    /// How keys are made.
+    /// The generator of keys.
     pub(super) fn keys(&self) -> GeneratorSpec {
         self.key_generator.clone().unwrap_or(GeneratorSpec::Sequential { size: 4, offset: 0 })
     }
 
-    /// How values are made.
+    /// The generator of values.
     pub(super) fn values(&self) -> GeneratorSpec {
         self.value_generator.clone().unwrap_or(GeneratorSpec::Constant { size: 512, value: None })
     }
 }
 
 impl RoundTrip {
-    /// How values are made.
+    /// The generator of values.
     pub(super) fn values(&self) -> GeneratorSpec {
         let default = GeneratorSpec::UniformRandom { size: 32, seed: 123, padding: 10 };
         self.value_generator.clone().unwrap_or(default)
     }
 }
 
-/// Keys that name agents, or say what a task's place in a schedule is: there are none here.
+/// Keys that name agents, or a task's place in a schedule: there are none here.
 const WITHOUT_EFFECT: [&str; 6] =
     ["class", "startMs", "producerNode", "consumerNode", "clientNode", "skipFlush"];
 
 impl Common {
-    /// What was read and has no effect, for people.
+    /// Settings that were read and have no effect, for people.
     pub(super) fn notes(&self) -> Vec<String> {
         // Samples begin in 1970, which means at once.
         let is_now = |value: &Value| value.is_null() || value.as_i64() == Some(0);
@@ -230,7 +230,7 @@ impl Spec {
         Ok(spec)
     }
 
-    /// What every kind has.
+    /// Keys of every kind of task.
     pub fn common(&self) -> &Common {
         match self {
             Self::Produce(spec) => &spec.common,

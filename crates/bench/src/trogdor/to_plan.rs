@@ -1,4 +1,4 @@
-//! From a spec to a plan.
+//! Turns a spec into a plan.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -16,15 +16,15 @@ use crate::plan::{
 use crate::properties::Properties;
 use crate::unsupported::{NO_TRANSACTIONS, refusal};
 
-/// Partitions of one spec at most.
+/// Most partitions of one spec.
 const PARTITIONS_MAX: u64 = 1_000_000;
-/// Consumers of one spec at most.
+/// Most consumers of one spec.
 const CONSUMERS_MAX: u32 = 10_000;
-/// Replicas where a spec does not say how many: as many as the original makes.
+/// Replicas if a spec names no number: the original's.
 const REPLICATION: i16 = 3;
 
 impl Spec {
-    /// What the spec does. `file` is for errors; `run` tells this run's names apart from those of others.
+    /// The plan of the spec. `file` is for errors; `run` distinguishes this run's names from those of others.
     pub fn to_plan(&self, file: &str, run: &str) -> Result<Plan, InputError> {
         let refused = |reason: String| InputError::refused(file, reason);
         let mut plan = match self {
@@ -43,11 +43,11 @@ impl Spec {
         }
         if let (Some(of_original), true) = (self.without_a_rate(), rate <= 0.0) {
             plan.notes.push(format!(
-                "spec: targetMessagesPerSec {rate} means as fast as it goes here, where the original {of_original}"
+                "spec: targetMessagesPerSec {rate} means as fast as possible here, where the original {of_original}"
             ));
         }
         if common.duration_ms == 0 && common.max_messages == 0 {
-            return Err(refused("neither durationMs nor maxMessages: it would have no end".to_owned()));
+            return Err(refused("neither durationMs nor maxMessages: the run would have no end".to_owned()));
         }
         file.clone_into(&mut plan.name);
         plan.notes.extend(common.notes());
@@ -56,7 +56,7 @@ impl Spec {
 }
 
 impl Spec {
-    /// What the original does without a rate, where that is something else.
+    /// The original's behaviour without a rate, if it differs from ours.
     fn without_a_rate(&self) -> Option<&'static str> {
         match self {
             Self::Produce(_) => Some("sends 10 records a second"),
@@ -86,10 +86,11 @@ fn produce(spec: &ProduceBench) -> Result<Plan, String> {
     Ok(plan)
 }
 
-/// Why a spec is refused that names no topics.
+/// The reason for refusing a spec that names no topics.
 const NO_TOPICS: &str = "activeTopics is missing, or empty";
 
-/// Rate and number of records are those of each consumer, as in the original; so is the group where none is named.
+/// Rate and number of records count for each consumer, as in the original; without a group name each consumer has its
+/// own group.
 fn consume(spec: &ConsumeBench, run: &str) -> Result<Plan, String> {
     let count = spec.threads_per_worker.max(1);
     if count > CONSUMERS_MAX {
@@ -153,12 +154,12 @@ fn round_trip(spec: &RoundTrip, run: &str) -> Result<Plan, String> {
     Ok(plan)
 }
 
-/// The rate of a spec; none where it is to be as fast as it goes.
+/// The rate of a spec; `None` for as fast as possible.
 fn rate(common: &Common) -> Option<Rate> {
     Rate::per_second(common.target_messages_per_sec)
 }
 
-/// What all specs have in common: no warm-up, one rate, an end.
+/// The common part of all plans of specs: no warm-up, one rate, an end.
 fn empty(common: &Common) -> Plan {
     Plan {
         name: String::new(),
@@ -196,7 +197,7 @@ fn names(pattern: &str) -> Result<Vec<String>, String> {
     expand(pattern).ok_or_else(|| format!("{pattern}: the range stands for no names, or for too many"))
 }
 
-/// Adds topics to the plan, and answers their names. Of two specs for one name the later holds, as in the original.
+/// Adds topics to the plan, and returns their names. Of two specs for one name the later one wins, as in the original.
 fn make_topics(specs: &BTreeMap<String, TopicSpec>, plan: &mut Plan) -> Result<Vec<String>, String> {
     let mut all = Vec::new();
     let mut known: HashMap<_, _> =
@@ -229,7 +230,7 @@ fn make_topics(specs: &BTreeMap<String, TopicSpec>, plan: &mut Plan) -> Result<V
     Ok(all)
 }
 
-/// Partitions and replicas of each.
+/// The number of partitions, and of replicas of each.
 fn shape(pattern: &str, spec: &TopicSpec) -> Result<(u32, i16), String> {
     let assignments = &spec.partition_assignments;
     let Some(first) = assignments.values().next() else {
@@ -257,8 +258,8 @@ fn producer(active: &[String], topics: &[TopicPlan], in_turn: bool) -> ProducerP
     ProducerPlan { topics: active.to_vec(), partitions_in_turn: in_turn.then(|| of_active().collect()) }
 }
 
-/// What consumers read. Where some of the list are partitions, members of no group read all of those that are named, and
-/// of topics of which none is named every one.
+/// The topics or partitions that consumers read. If the list names partitions, consumers without a group read all of
+/// those named, and every partition of the topics named whole.
 fn source(patterns: &[String]) -> Result<Source, String> {
     let (mut found, mut count) = (BTreeMap::<String, Vec<i32>>::new(), 0);
     for pattern in patterns {
@@ -267,7 +268,7 @@ fn source(patterns: &[String]) -> Result<Source, String> {
                 None => (name.as_str(), None),
                 Some((topic, index)) => {
                     let index = index.parse::<i32>().ok().filter(|index| *index >= 0);
-                    let wrong = || format!("activeTopics: {name}: the partition is no number of one");
+                    let wrong = || format!("activeTopics: {name}: the partition is no number");
                     (topic, Some(index.ok_or_else(wrong)?))
                 }
             };
@@ -306,7 +307,7 @@ fn settings(common: &Common, own: &BTreeMap<String, String>) -> Result<Propertie
     refusal(&settings).or_else(|| refusal(&properties(&common.admin_conf))).map_or(Ok(settings), Err)
 }
 
-/// Trogdor's consumers begin at the beginning unless they are told otherwise.
+/// Trogdor's consumers begin at the beginning by default.
 fn from_the_beginning(settings: &Properties) -> Properties {
     Properties::parse("auto.offset.reset=earliest").with(settings)
 }
@@ -331,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_spec_is_read_as_it_is() {
+    fn sample_spec_is_read() {
         let plan = plan(PRODUCE).expect("the sample is right");
         let topics: Vec<_> = plan.topics.iter().map(|topic| topic.name.as_str()).collect();
         assert_eq!(topics, ["foo1", "foo2", "foo3", "foo4", "foo5"]);
@@ -345,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transactional_spec_is_refused_with_its_reason() {
+    fn transactional_spec_is_refused_with_its_reason() {
         let with = |text: &str| PRODUCE.replacen("\"maxMessages\"", &format!("{text}, \"maxMessages\""), 1);
         let generator = r#""transactionGenerator": {"type": "uniform", "messagesPerTransaction": 5}"#;
         assert!(refusal(&with(generator)).contains("transactionGenerator: transactions are not supported"));
@@ -355,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn consumers_share_a_group_that_is_named_or_each_has_its_own() {
+    fn consumers_share_a_named_group_or_have_their_own() {
         let spec = |topics: &str, threads: u32, group: &str| {
             format!(
                 r#"{{"class": "x.ConsumeBenchSpec", "durationMs": 1000, "maxMessages": 5, "targetMessagesPerSec": 100,
@@ -405,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_consumers_name_together_has_a_bound() {
+    fn partitions_of_all_consumers_are_bounded() {
         let spec = |threads: u32, topics: &str| {
             format!(
                 r#"{{"class": "x.ConsumeBenchSpec", "durationMs": 1000, "threadsPerWorker": {threads}, "activeTopics": ["{topics}"]}}"#
@@ -419,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn mistyped_keys_of_parts_and_a_start_in_the_future_are_told() {
+    fn mistyped_keys_and_a_future_start_are_noted() {
         let text = PRODUCE.replace("\"numPartitions\": 10, \"rep", "\"numPartition\": 10, \"rep");
         let of_parts = plan(&text).expect("a spec").notes;
         assert!(
@@ -433,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_null_is_as_if_it_were_not_there() {
+    fn null_counts_as_absent() {
         let common = r#""startMs": null, "adminClientConf": null, "commonClientConf": null, "targetMessagesPerSec": 5"#;
         let of_topic = r#"{"numPartitions": null, "replicationFactor": null, "partitionAssignments": null, "configs": null}"#;
         let produce = format!(
@@ -462,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn configs_and_assignments_are_as_the_original_takes_them() {
+    fn configs_and_assignments_are_read_as_by_the_original() {
         let topics = r#"{"foo[1-2]": {"partitionAssignments": {"0": [1, 2], "1": [2, 1]}},
             "bar": {"numPartitions": 4, "replicationFactor": 1, "configs": {"retention.ms": 5000, "preallocate": true, "x": null}}}"#;
         let spec = |topics: &str| {
@@ -493,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_rate_it_goes_as_fast_as_it_can_and_says_what_the_original_does() {
+    fn spec_without_a_rate_is_unpaced_and_notes_it() {
         let without = plan(&PRODUCE.replace(": 10000,", ": -1,")).expect("a spec");
         assert_eq!(without.rate, TargetRate::Unpaced);
         assert!(
@@ -504,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn the_settings_of_whoever_makes_the_topics_are_no_way_around_a_refusal() {
+    fn settings_of_the_admin_client_are_refused_too() {
         let text = PRODUCE.replacen(
             "\"maxMessages\"",
             r#""adminClientConf": {"security.protocol": "SSL"}, "maxMessages""#,
@@ -531,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_run_is_refused_with_its_reason() {
+    fn impossible_spec_is_refused_with_its_reason() {
         for (old, new, reason) in [
             ("ProduceBenchSpec", "ProcessStopFaultSpec", "is none of"),
             ("\"maxMessages\": 50000", "\"maxMessages\": 0, \"durationMs\": 0", "duplicate"),

@@ -1,9 +1,9 @@
 //! Names with ranges: `foo[1-3]` is `foo1`, `foo2` and `foo3`.
 
-/// Names that one spec may expand to.
+/// Most names that one spec may expand to.
 const NAMES_MAX: usize = 100_000;
 
-/// Every name that `pattern` stands for, the first range changing slowest. None if there are too many, or if a range
+/// Every name that `pattern` stands for; the first range changes slowest. `None` if there are too many, or if a range
 /// ends before it begins.
 pub(super) fn expand(pattern: &str) -> Option<Vec<String>> {
     let mut names = vec![String::new()];
@@ -23,7 +23,7 @@ pub(super) fn expand(pattern: &str) -> Option<Vec<String>> {
     Some(names)
 }
 
-/// The first `[a-b]` of a text: what is before it, its bounds, and what comes after.
+/// The first `[a-b]` of a text: the text before it, its bounds, and the text after it.
 fn split_range(text: &str) -> Option<(&str, u64, u64, &str)> {
     let number = |digits: &str| {
         (!digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_have_no_end_is_refused() {
+    fn oversized_and_reversed_ranges_are_refused() {
         assert_eq!(expand("a[1-99999999]"), None);
         assert_eq!(expand("a[1-1000][1-1000]"), None);
         assert_eq!(expand("a[3-1]"), None);

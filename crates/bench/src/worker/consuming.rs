@@ -1,4 +1,4 @@
-//! Tasks that read records, and say how long each was on its way.
+//! Tasks that read records, and measure their end-to-end latencies.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,48 +12,48 @@ use super::meter::{Meters, Received};
 use crate::load::clock::{STAMP_BYTES, StampClock, read_stamp};
 use crate::plan::{ConsumerPlan, Stamp};
 
-/// How long one poll waits.
+/// Longest wait of one poll.
 const POLL_MAX: Duration = Duration::from_millis(250);
-/// Pause after an error: it may pass, and a run that cannot read must not be busy with that.
+/// Pause after an error, which may pass: a run that cannot read must not spin.
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(100);
 
-/// Time between two polls while nothing is to be read.
+/// Time between two polls while the consumer is paused.
 const PAUSED_POLL_EVERY: Duration = Duration::from_millis(100);
 
-/// Whether consumers read.
+/// Permission to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Gate {
-    /// They do.
+    /// Consumers read.
     Open,
-    /// They stay where they are. Their groups go on: partitions are shared anew where members come.
+    /// Consumers stay where they are. Their groups go on: when members join, partitions are assigned anew.
     Paused,
-    /// They leave.
+    /// Consumers leave.
     Closed,
 }
 
-/// When the next record may be read.
+/// Schedule of a consumer's reads.
 #[derive(Debug)]
 pub(super) struct Pace {
     rate: Option<Rate>,
-    /// From when it may read for the first time: nothing is due before that it would have to make up for.
+    /// Begins with the first read: nothing is due earlier that would have to be made up for.
     schedule: Option<Schedule>,
     records: u64,
 }
 
 impl Pace {
-    /// So many records a second at most.
+    /// At most this many records a second.
     pub(super) fn new(rate: Option<Rate>) -> Self {
         Self { rate, schedule: None, records: 0 }
     }
 
-    /// None if that is at once.
+    /// When the next record may be read; `None` for at once.
     fn due(&mut self) -> Option<Instant> {
         let rate = self.rate;
         self.schedule.get_or_insert_with(|| Schedule::new(Instant::now(), rate)).due(self.records)
     }
 }
 
-/// One consumer at work.
+/// A running consumer.
 ///
 /// Invariants: partitions may be paused only if `is_paused`.
 #[derive(Debug)]
@@ -68,7 +68,7 @@ pub(super) struct Consuming {
     pub(super) gate: watch::Receiver<Gate>,
     pub(super) is_paused: bool,
     pub(super) are_polls_timed: bool,
-    /// Since when it has asked for the records that come next.
+    /// When it began to wait for the next records.
     pub(super) asked: Option<Instant>,
 }
 
@@ -120,14 +120,14 @@ impl Consuming {
         Ok(batch)
     }
 
-    /// Reads nothing for a moment. It is polled all the same: a member that is not gives up no partition, and those that join
+    /// Reads nothing for a moment, but polls: a member that does not poll gives up no partition, and those that join
     /// its group would wait for it as long as the gate stays as it is.
     async fn stay(&mut self) -> Result<Vec<ConsumerRecord>, ClientError> {
         (self.is_paused, self.asked) = (true, None);
         self.consumer.pause(&self.consumer.assignment())?;
-        // Without time nothing is fetched of what the group gives meanwhile, before that is paused as well.
+        // With a timeout of zero, no partition that the group assigns meanwhile is fetched before it is paused, too.
         let batch = self.consumer.poll(Duration::ZERO).await?;
-        // Over or not: the gate is looked at next.
+        // In both cases the gate is looked at next.
         let _ = timeout(PAUSED_POLL_EVERY, self.gate.changed()).await;
         Ok(batch)
     }
@@ -139,7 +139,7 @@ impl Consuming {
         let now = self.clock.now();
         latencies.clear();
         let mut from_the_future = 0;
-        // What lay there for long was not on its way so long.
+        // Records of a backlog have waited in the log, so that their age is no latency.
         if !self.plan.catch_up && self.stamp != Stamp::None {
             for sent_at in batch.iter().filter_map(|record| sent_at(record, self.stamp)) {
                 from_the_future += u64::from(sent_at > now);
@@ -158,7 +158,7 @@ impl Consuming {
     }
 }
 
-/// Waits until the next record is due, which at a low rate may be in days; false if the gate has moved meanwhile.
+/// Waits until the next record is due, at a low rate perhaps for days; false if the gate has moved meanwhile.
 async fn wait_until(due: Option<Instant>, gate: &mut watch::Receiver<Gate>) -> bool {
     let Some(due) = due else { return true };
     tokio::select! {
@@ -167,7 +167,7 @@ async fn wait_until(due: Option<Instant>, gate: &mut watch::Receiver<Gate>) -> b
     }
 }
 
-/// When a record was to be sent, if it tells.
+/// The due time that a record carries, if any.
 fn sent_at(record: &ConsumerRecord, stamp: Stamp) -> Option<Duration> {
     let value = record.value.as_deref().unwrap_or_default();
     match stamp {
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn who_waits_for_a_record_of_a_low_rate_hears_that_the_run_is_over() {
+    async fn wait_at_a_low_rate_ends_with_the_run() {
         let (gate, mut watched) = watch::channel(Gate::Open);
         let begun = tokio::time::Instant::now();
         let second = Schedule::new(Instant::now(), Rate::per_second(Rate::MIN)).due(1);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_due_before_it_may_read_for_the_first_time() {
+    fn nothing_is_due_before_the_first_read() {
         let mut pace = Pace::new(Rate::per_second(1000.0));
         std::thread::sleep(Duration::from_millis(60));
         let opened = Instant::now();
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_tells_its_time_in_its_value_or_else_in_its_timestamp() {
+    fn record_has_its_time_in_its_value_or_its_timestamp() {
         let record = |value: &'static [u8]| ConsumerRecord {
             topic: "t".into(),
             partition: 0,

@@ -1,4 +1,4 @@
-//! What groups give to their members, as the consumers of a load hear of it.
+//! The partitions of group members, as the consumers of a load learn of them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,24 +7,24 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use riverrun_client::{RebalanceListener, Revocation, StartAt, TopicPartition};
 use serde::{Deserialize, Serialize};
 
-/// What members of one group have.
+/// Partitions of the members of one group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Held {
-    /// How many of them have partitions.
+    /// Number of members that have partitions.
     pub(crate) members: u64,
-    /// How many these have.
+    /// Number of their partitions.
     pub(crate) partitions: u64,
 }
 
 impl Held {
-    /// Adds what others of the group have. No number that a worker sends makes that fail.
+    /// Adds other members of the group. Saturates, because the numbers come from workers.
     pub(crate) fn add(&mut self, other: Self) {
         self.members = self.members.saturating_add(other.members);
         self.partitions = self.partitions.saturating_add(other.partitions);
     }
 }
 
-/// The same of each group, by its name.
+/// Partitions of each group's members, by group name.
 pub(crate) type HeldByGroup = BTreeMap<String, Held>;
 
 /// A member of a group.
@@ -35,12 +35,12 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// One that has nothing yet.
+    /// A member without partitions.
     pub(super) fn new(group: &str) -> Self {
         Self { group: group.to_owned(), partitions: Arc::default() }
     }
 
-    /// What its consumer is to tell.
+    /// The listener for its consumer.
     pub(super) fn listener(&self) -> Listener {
         Listener(Arc::clone(&self.partitions))
     }
@@ -49,14 +49,14 @@ impl Member {
         &self.group
     }
 
-    /// What it has by itself.
+    /// Its own partitions.
     pub(super) fn held(&self) -> Held {
         let partitions = self.partitions.load(Ordering::Relaxed) as u64;
         Held { members: u64::from(partitions > 0), partitions }
     }
 }
 
-/// Counts the partitions of one member. What is given is taken back or lost once.
+/// Counts the partitions of one member. Each assigned partition is revoked or lost once.
 #[derive(Debug)]
 pub(crate) struct Listener(Arc<AtomicUsize>);
 
@@ -84,13 +84,13 @@ impl RebalanceListener for Listener {
 pub(super) mod tests {
     use super::*;
 
-    /// The first so many of a topic.
+    /// The first `count` partitions of a topic.
     pub(crate) fn partitions(count: usize) -> BTreeMap<TopicPartition, StartAt> {
         (0..).take(count).map(|index| (TopicPartition::new("t", index), StartAt::Committed)).collect()
     }
 
     #[test]
-    fn a_member_has_what_it_was_given_and_neither_gave_back_nor_lost() {
+    fn member_holds_partitions_until_revoked_or_lost() {
         let member = Member::new("g");
         let mut listener = member.listener();
         let names = |count| partitions(count).into_keys().collect::<Vec<_>>();
@@ -104,7 +104,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_workers_say_adds_up_to_no_more_than_a_number_can_be() {
+    fn sums_of_workers_numbers_saturate() {
         let mut held = Held { members: 1, partitions: u64::MAX };
         held.add(Held { members: 2, partitions: 3 });
         assert_eq!(held, Held { members: 3, partitions: u64::MAX });

@@ -1,7 +1,7 @@
-//! What producers and consumers count and measure, taken once a second by who collects it.
+//! Counts and latencies of producers and consumers, taken once a second by the runner.
 //!
-//! Guarantees that everything that is recorded is taken exactly once. A lock is held for a few nanoseconds by those who
-//! record, and for the exchange of a box by who takes.
+//! Guarantees that everything recorded is taken exactly once. Recording holds a lock for a few nanoseconds, taking only
+//! for the exchange of a box.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,10 +13,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::load::meter::Sent;
 
-/// Meters of one load: producers and consumers share them, so that thousands of them need no thousands of histograms.
+/// Meters of one load: producers and consumers share them, so that thousands of clients need no thousands of
+/// histograms.
 const METERS: usize = 8;
 
-/// What was counted since the last time.
+/// Counts since the last time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Records that were handed to the client.
@@ -35,9 +36,9 @@ pub struct Counts {
     pub caught_up: u64,
     /// Bytes of their values.
     pub caught_up_bytes: u64,
-    /// Records that were read before they were to be sent, by the clocks.
+    /// Records that were read before they were due, by the clocks.
     pub from_the_future: u64,
-    /// Records whose time had come and that were never handed over when the producers were stopped.
+    /// Records that were due and not sent when the rate changed or the producers were stopped.
     pub overdue: u64,
 }
 
@@ -57,27 +58,27 @@ impl Counts {
     }
 }
 
-/// Everything that was counted and measured since the last time.
+/// Counts and latencies since the last time.
 #[derive(Clone, Debug, Default)]
 pub struct Taken {
-    /// What was counted.
+    /// Counts.
     pub counts: Counts,
-    /// From the time at which a record was to be sent to its ack.
+    /// Latencies from the due time of a record to its ack.
     pub publish: Latencies,
-    /// From that time to the moment in which it was handed to the client.
+    /// Times from the due time of a record to the call of send.
     pub delay: Latencies,
-    /// From that time to the moment in which it was read.
+    /// Latencies from the due time of a record to its reading.
     pub end_to_end: Latencies,
-    /// Those of `publish` that are of records which were not delivered: they failed, or were never handed over.
+    /// The part of `publish` for records that were not delivered: they failed, or were never sent.
     pub undelivered: Latencies,
-    /// Of records that were read: how long their consumer had waited for a poll that brought some.
+    /// For each record that was read: how long its consumer had waited for the poll that brought it.
     pub poll: Latencies,
     /// The first error, if there was one.
     pub error: Option<String>,
 }
 
 impl Taken {
-    /// Adds what was taken from somebody else.
+    /// Adds the report of another worker.
     pub fn merge(&mut self, other: &Self) {
         self.counts.add(&other.counts);
         self.publish.merge(&other.publish);
@@ -101,10 +102,10 @@ impl Taken {
     }
 }
 
-/// One of the places where it is recorded.
+/// One of the places that clients record in.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
-    /// Counted for each record, and so without the lock.
+    /// Counted for each record, and therefore outside the lock.
     sent: AtomicU64,
     now: Mutex<Box<Taken>>,
 }
@@ -118,8 +119,8 @@ impl Meter {
         self.sent.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Records that were acked, or not delivered: the latency of these is at least what they have been waited for so far.
-    pub(super) fn settled<'a>(
+    /// Records that were acked, or not delivered. The latency of the latter is at least their wait so far.
+    pub(super) fn decided<'a>(
         &self,
         sent: impl ExactSizeIterator<Item = &'a Sent>,
         outcome: Result<(), impl ToString>,
@@ -147,8 +148,8 @@ impl Meter {
         }
     }
 
-    /// Records that were due and not handed over. Their latency is at least what they have been due for, and so is their
-    /// delay: leaving them out would hide the very stall that kept them from being sent.
+    /// Records that were due and not sent. Their latency and their delay are at least the time for which they were due:
+    /// leaving them out would hide the very stall that kept them from being sent.
     pub(super) fn overdue(&self, waited: impl Iterator<Item = (Duration, u64)>) {
         let mut now = self.lock();
         let now = &mut **now;
@@ -180,19 +181,19 @@ impl Meter {
         }
     }
 
-    /// How long somebody has waited for so many records.
+    /// The wait for a poll, counted once for each of its records.
     pub(super) fn polled(&self, waited: Duration, records: u64) {
         self.lock().poll.record_many(waited, records);
     }
 
-    /// Exchanges what was recorded for `spare`, which is empty.
+    /// Exchanges the records for `spare`, which is empty.
     fn exchange(&self, spare: &mut Box<Taken>) {
         std::mem::swap(&mut *self.lock(), spare);
         spare.counts.sent += self.sent.swap(0, Ordering::Relaxed);
     }
 }
 
-/// What one poll brought.
+/// The records of one poll.
 #[derive(Debug)]
 pub(super) struct Received<'a> {
     pub(super) catch_up: bool,
@@ -210,7 +211,7 @@ pub(super) struct Meters {
 }
 
 impl Meters {
-    /// The meter of the one with this number.
+    /// The meter of the client with this number.
     pub(super) fn of(&self, number: usize) -> &Meter {
         &self.meters[number % METERS]
     }
@@ -228,7 +229,7 @@ impl Meters {
     }
 }
 
-/// What a sending thread records with.
+/// The meter of a sending thread.
 #[derive(Clone, Debug)]
 pub(super) struct SenderMeter {
     pub(super) meters: Arc<Meters>,
@@ -247,12 +248,12 @@ impl crate::load::meter::Meter<ClientError> for SenderMeter {
         self.meter().sent();
     }
 
-    fn settled<'a>(&self, sent: impl ExactSizeIterator<Item = &'a Sent>, outcome: Result<(), &ClientError>) {
-        self.meter().settled(sent, outcome);
+    fn decided<'a>(&self, sent: impl ExactSizeIterator<Item = &'a Sent>, outcome: Result<(), &ClientError>) {
+        self.meter().decided(sent, outcome);
     }
 
     fn refused(&self, sent: &Sent, error: ClientError) {
-        self.meter().settled(std::iter::once(sent), Err(error));
+        self.meter().decided(std::iter::once(sent), Err(error));
     }
 
     fn overdue(&self, waited: impl Iterator<Item = (Duration, u64)>) {
@@ -265,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_recorded_is_taken_once() {
+    fn recorded_figures_are_taken_once() {
         let meters = Meters::default();
         let now = Instant::now();
         let sent = |latency: Duration| {
@@ -275,10 +276,10 @@ mod tests {
         for number in 0..10 {
             meters.of(number).sent();
             meters.of(number).sent();
-            meters.of(number).settled([sent(Duration::from_millis(2)); 2].iter(), Ok::<_, String>(()));
+            meters.of(number).decided([sent(Duration::from_millis(2)); 2].iter(), Ok::<_, String>(()));
         }
-        meters.of(1).settled([sent(Duration::from_secs(9))].iter(), Err("first"));
-        meters.of(1).settled([sent(Duration::from_secs(9))].iter(), Err("second"));
+        meters.of(1).decided([sent(Duration::from_secs(9))].iter(), Err("first"));
+        meters.of(1).decided([sent(Duration::from_secs(9))].iter(), Err("second"));
         let latencies = [Duration::from_millis(1); 2];
         let batch =
             Received { catch_up: false, records: 2, bytes: 30, from_the_future: 1, latencies: &latencies };
@@ -309,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn records_that_were_never_sent_count_with_what_they_waited() {
+    fn unsent_records_count_with_their_wait() {
         let meters = Meters::default();
         meters
             .of(0)

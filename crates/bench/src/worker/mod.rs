@@ -1,7 +1,7 @@
 //! The producers and consumers of one process: a worker's part of a load.
 //!
-//! Owns their threads, tasks and connections, and what they count. It is told what to do by [`Order`]s and asked for
-//! what has happened with [`Load::take`], in the same way by a runner in this process and by one elsewhere.
+//! Owns their threads, tasks and connections, and their counts. A runner gives it [`Order`]s and collects its counts
+//! with [`Load::take`], in the same way from this process as from another.
 
 mod consuming;
 mod members;
@@ -39,56 +39,56 @@ use crate::load::sending::{Place, Sending, Source as RecordSource};
 use crate::load::target::{Lane, Lanes};
 use crate::plan::{ConsumerPlan, KeySource, LoadPlan, ProducerPlan, Source, ValueSource};
 
-/// Threads that send, in one process. More producers than these share them.
+/// Most sending threads of one process. More producers than these share them.
 const THREADS_MAX: usize = 64;
-/// Clients that connect at a time.
+/// Most clients that connect at a time.
 const CONNECTING_MAX: usize = 32;
 
-/// A load that is told to end has this long for it.
+/// Time for a load to end.
 const END_TIMEOUT: Duration = Duration::from_secs(15);
-/// Time between two looks at whether it has.
+/// Time between two looks at whether it has ended.
 const END_LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// A worker's part of a load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoadShare {
-    /// Where the servers are.
+    /// Bootstrap addresses of the servers.
     pub bootstrap: String,
-    /// What is sent, and how.
+    /// Records and client settings.
     pub load: LoadPlan,
     /// The producers of this worker.
     pub producers: Vec<ProducerPlan>,
-    /// How many producers other workers have before it, and how many there are in all.
+    /// Number of producers that the workers before this one have.
     pub producers_before: usize,
-    /// How many producers all workers have.
+    /// Number of producers of all workers.
     pub producers_total: usize,
     /// The consumers of this worker.
     pub consumers: Vec<ConsumerPlan>,
 }
 
-/// What a load is to do now.
+/// An order to a load.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Order {
-    /// Send, in place of what was ordered before.
+    /// Send, in place of the order before.
     Produce {
-        /// Records a second over all producers of all workers; none for as many as go.
+        /// Records a second over all producers of all workers; `None` for as fast as possible.
         rate: Option<Rate>,
-        /// Records over all producers of all workers; none for no end.
+        /// Records over all producers of all workers; `None` for no end.
         quota: Option<u64>,
     },
     /// Send nothing more.
     StopProducing,
-    /// Wait for room no longer, and tell what was due and will not be sent. No record is sent after this.
+    /// Stop waiting for room, and report the records that were due and will not be sent. No record is sent after this.
     GiveUp,
-    /// Stay where you are. This is not for groups that catch up.
+    /// Pause the consumers, except those of groups that catch up.
     PauseConsumers,
-    /// Go on reading. Nor is this.
+    /// Let these consumers read again.
     ResumeConsumers,
-    /// Have the groups that catch up begin to read.
+    /// Let the groups that catch up begin to read.
     StartCatchUp,
 }
 
-/// Why a load could not be set up.
+/// The reason why a load could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// A client could not be made.
@@ -100,7 +100,7 @@ pub enum LoadError {
 }
 
 impl LoadError {
-    /// What the caller should do.
+    /// The caller's possible reaction.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Client(error) => error.kind(),
@@ -109,7 +109,7 @@ impl LoadError {
     }
 }
 
-/// Producers and consumers at work.
+/// Running producers and consumers.
 ///
 /// Invariants: `producers` are those of `share`, in its order, as far as they are connected.
 #[derive(Debug)]
@@ -120,20 +120,20 @@ pub struct Load {
     clock: StampClock,
     producers: Vec<Arc<Producer>>,
     threads: Vec<JoinHandle<()>>,
-    /// Told when threads that wait for room are to end.
+    /// Changed when threads that wait for room are to end.
     wanted: watch::Sender<()>,
     gate: watch::Sender<Gate>,
-    /// That of the groups that catch up.
+    /// The gate of the groups that catch up.
     catch_up_gate: watch::Sender<Gate>,
     members: Vec<Member>,
     tasks: JoinSet<()>,
 }
 
 impl Load {
-    /// Connects every producer and every consumer, and has groups begin to share their partitions. Nothing is sent before it
-    /// is ordered. Groups that catch up read nothing before [`Order::StartCatchUp`], and where nobody sends at all the others
-    /// read nothing before [`Order::ResumeConsumers`]: what they would read lies there, and the clock of the measurement does
-    /// not run yet.
+    /// Connects every producer and every consumer, which makes groups assign their partitions. Nothing is sent before
+    /// it is ordered. Groups that catch up read nothing before [`Order::StartCatchUp`]. Without producers the others
+    /// read nothing before [`Order::ResumeConsumers`], because the records exist already and the measurement has not
+    /// begun.
     pub async fn prepare(share: LoadShare) -> Result<Self, LoadError> {
         let gate = if share.producers_total == 0 { Gate::Paused } else { Gate::Open };
         let mut load = Self {
@@ -220,7 +220,7 @@ impl Load {
                 meter: self.tasks.len(),
                 gate: gate.subscribe(),
                 is_paused: false,
-                // What others send meanwhile is waited for because it was not there yet.
+                // With producers, a consumer waits also for records that were not sent yet.
                 are_polls_timed: self.share.producers_total == 0,
                 asked: None,
             };
@@ -229,7 +229,7 @@ impl Load {
         Ok(())
     }
 
-    /// Does what is ordered; what follows from it happens meanwhile.
+    /// Gives an order; its effects come afterwards.
     pub async fn order(&mut self, order: Order) {
         match order {
             Order::Produce { rate, quota } => {
@@ -243,7 +243,7 @@ impl Load {
         }
     }
 
-    /// Returns when all threads have told what they leave unsent, or do not answer.
+    /// Returns when all threads have reported the records that they leave unsent, or after a bounded time.
     async fn give_up(&self) {
         self.orders.give(None);
         self.wanted.send_replace(());
@@ -253,12 +253,12 @@ impl Load {
         }
     }
 
-    /// Everything that was counted and measured since the last time.
+    /// Counts and latencies since the last time.
     pub fn take(&self) -> Taken {
         self.meters.take()
     }
 
-    /// What the members of each group have now, as far as they are in this load.
+    /// Partitions of each group's members in this load.
     pub(crate) fn held(&self) -> HeldByGroup {
         let mut held = HeldByGroup::new();
         for member in &self.members {
@@ -267,15 +267,15 @@ impl Load {
         held
     }
 
-    /// Ends everything. Records that were not acked by then are given up; so are threads that a server which is gone
-    /// keeps waiting for longer than [`END_TIMEOUT`].
+    /// Ends everything. Gives up records that are not acked by then, and threads that wait for a dead server for longer
+    /// than [`END_TIMEOUT`].
     pub async fn finish(mut self) {
         self.orders.end();
         self.gate.send_replace(Gate::Closed);
         self.catch_up_gate.send_replace(Gate::Closed);
         let deadline = tokio::time::Instant::now() + END_TIMEOUT;
         let producers = std::mem::take(&mut self.producers);
-        // What was given up must not come to a topic that is deleted, or is the next run's.
+        // Records that were given up must not reach a topic that is deleted, or that the next run uses.
         let closed = join_all(producers.iter().map(|producer| producer.close_within(END_TIMEOUT))).await;
         if closed.contains(&false) {
             tracing::warn!("records that were never acked are given up");
@@ -300,14 +300,14 @@ impl Load {
     }
 }
 
-/// Threads of a load that is dropped end by themselves; so do its tasks, with their set.
+/// Ends the threads of a load that is dropped; its tasks end with their set.
 impl Drop for Load {
     fn drop(&mut self) {
         self.orders.end();
     }
 }
 
-/// A consumer and, where it is one, what it has as a member of its group.
+/// A consumer and, if it is in a group, the count of its partitions.
 async fn connect(
     mut options: ConsumerOptions,
     plan: &ConsumerPlan,
@@ -377,7 +377,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// A client whose buffer is full, of a server that never comes back.
+    /// A client with a full buffer, whose server never comes back.
     struct Full(watch::Receiver<()>);
 
     impl Target for Full {
@@ -413,7 +413,7 @@ pub(crate) mod tests {
         load
     }
 
-    /// A load of these members, which have so many partitions. Who holds the listener of one gives it others.
+    /// A load of these members, with their numbers of partitions. Their listeners can assign more.
     pub(crate) async fn load_of_members(members: &[(&str, usize)]) -> (Load, Vec<Listener>) {
         let mut load = Load::prepare(idle_share()).await.expect("there is nobody to connect");
         let mut listeners = Vec::new();
@@ -428,7 +428,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn consumers_wait_for_the_clock_where_nobody_sends_and_groups_that_catch_up_for_their_order() {
+    async fn consumers_without_producers_wait_for_their_order() {
         let gates = async |producers_total, order| {
             let share = LoadShare { producers_total, ..idle_share() };
             let mut load = Load::prepare(share).await.expect("there is nobody to connect");
@@ -445,7 +445,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn what_members_have_is_told_of_each_group() {
+    async fn partitions_are_counted_by_group() {
         let (load, _listeners) = load_of_members(&[("a", 3), ("b", 0), ("a", 0), ("a", 2)]).await;
         let held = |members, partitions| Held { members, partitions };
         assert_eq!(
@@ -455,7 +455,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_thread_that_waits_for_a_server_that_is_gone_keeps_no_load_from_ending() {
+    async fn thread_stuck_on_a_dead_server_blocks_no_end() {
         let mut load = Load::prepare(idle_share()).await.expect("there is nobody to connect");
         let (end, waiting) = std::sync::mpsc::sync_channel::<()>(0);
         load.threads.push(std::thread::spawn(move || {

@@ -1,11 +1,12 @@
 //! A worker in another process or on another machine: the same orders, over a connection.
 //!
-//! Owns the protocol: one JSON document on each line, a request and its answer in turn; the first says of which version the
-//! runner is, which has to be the worker's. Both sides bound what they read, and a worker how long it waits for a first
-//! request.
-//! A worker does what whoever connects tells it, which is to send load to any server that it can reach: it belongs on an
-//! address that only the runner reaches. When the connection ends, so does its load: at once where it is closed, and after
-//! a minute where the other side is gone without a word, as when its machine or the network is.
+//! Owns the protocol: one JSON document per line, a request and its answer in turn. The first request has the runner's
+//! version, which must be the worker's. Both sides bound the lines that they read, and a worker bounds its wait for a
+//! first request.
+//!
+//! A worker sends load to any server that its peer names: it belongs on an address that only the runner can reach. When
+//! the connection ends, so does its load: at once if it is closed, and after a minute if the other machine or the
+//! network has failed.
 
 use std::time::Duration;
 
@@ -22,23 +23,23 @@ use super::meter::{Counts, Taken};
 use super::{HeldByGroup, Load, LoadShare, Order};
 use crate::runner::RunError;
 
-/// Bytes of one line at most.
+/// Most bytes of one line.
 const LINE_BYTES_MAX: u64 = 64 * 1024 * 1024;
-/// Setting up thousands of clients takes its time; beyond this a worker is taken for lost.
+/// Longest wait for an answer: setting up thousands of clients takes time. Beyond it a worker is taken for lost.
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(5);
-/// A worker that is there takes a connection at once.
+/// A worker that lives accepts a connection at once.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// A runner asks as soon as it is connected. Whoever does not keeps a worker from others no longer.
+/// A runner sends a request as soon as it is connected. A peer that does not blocks others no longer than this.
 const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// What keeps a worker from taking connections, as too many open files do, may pass.
+/// Pause after a failed accept; its cause, such as too many open files, may pass.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
-/// The system ends a connection when the other system has not answered for so long. A runner itself may say nothing for
+/// The system ends a connection if the other system has not answered for this long. A runner itself may be silent for
 /// longer, while it waits for another worker.
 const GONE_AFTER: Duration = Duration::from_mins(1);
-/// After so much silence the other system is asked whether it is there, and so often from then on.
+/// Interval of keepalive probes on a silent connection.
 const PROBE_EVERY: Duration = Duration::from_secs(10);
 
-/// Of both sides, which have no form of messages in common that is older.
+/// Version of both sides. They must agree: the messages have no compatible older form.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -61,12 +62,12 @@ enum Answer {
     Failed(String),
 }
 
-/// What a worker's process has used so far.
+/// Use of a worker's process so far.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct WorkerUsage {
     /// Its id there.
     pub(crate) pid: u32,
-    /// What it has used.
+    /// Its use of processor and memory.
     pub(crate) used: ProcessUsage,
 }
 
@@ -77,7 +78,7 @@ impl WorkerUsage {
     }
 }
 
-/// What was taken, as it goes over a connection.
+/// A [`Taken`] in the form of the protocol.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct WireTaken {
     counts: Counts,
@@ -142,7 +143,7 @@ impl From<WireTaken> for Taken {
     }
 }
 
-/// Invariants: `line` is what has been read of a message whose end has not.
+/// Invariants: `line` has the beginning of a message that was not read completely.
 #[derive(Debug)]
 struct Lines {
     read: BufReader<OwnedReadHalf>,
@@ -154,8 +155,8 @@ impl Lines {
     fn new(stream: TcpStream) -> Self {
         // Best effort: without it an answer may come some milliseconds later.
         let _ = stream.set_nodelay(true);
-        if let Err(error) = notice_who_is_gone(&stream) {
-            tracing::warn!(%error, "a peer that is gone without a word will not be noticed");
+        if let Err(error) = notice_dead_peer(&stream) {
+            tracing::warn!(%error, "cannot set keepalive: a peer that fails silently will not be noticed");
         }
         let (read, write) = stream.into_split();
         Self { read: BufReader::new(read), line: Vec::new(), write }
@@ -167,7 +168,8 @@ impl Lines {
         self.write.write_all(&line).await.map_err(|error| error.to_string())
     }
 
-    /// The next message; none if the other side has closed the connection. May be dropped while it waits, without loss.
+    /// The next message; `None` if the other side has closed the connection. May be dropped while it waits, without
+    /// loss.
     async fn receive<T: DeserializeOwned>(&mut self) -> Result<Option<T>, String> {
         let mut bounded = (&mut self.read).take(LINE_BYTES_MAX.saturating_sub(self.line.len() as u64));
         bounded.read_until(b'\n', &mut self.line).await.map_err(|error| error.to_string())?;
@@ -180,26 +182,26 @@ impl Lines {
     }
 }
 
-/// The last timeout holds for probes, and for what was sent and never acked, during which there are none.
-fn notice_who_is_gone(stream: &TcpStream) -> rustix::io::Result<()> {
+/// The user timeout bounds the probes, and the wait for acks of sent data, during which there are no probes.
+fn notice_dead_peer(stream: &TcpStream) -> rustix::io::Result<()> {
     sockopt::set_tcp_keepidle(stream, PROBE_EVERY)?;
     sockopt::set_tcp_keepintvl(stream, PROBE_EVERY)?;
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_user_timeout(stream, u32::try_from(GONE_AFTER.as_millis()).unwrap_or(u32::MAX))
 }
 
-/// Works for whoever connects, one after the other, until the future is dropped.
+/// Serves one runner after the other, until the future is dropped.
 pub async fn serve(listener: TcpListener) {
     serve_within(listener, FIRST_REQUEST_TIMEOUT).await;
 }
 
-/// The same, where a first request is waited for so long.
+/// As [`serve`], with a bound on the wait for the first request.
 async fn serve_within(listener: TcpListener, patience: Duration) {
     loop {
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::warn!(%error, "cannot take a connection");
+                tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
@@ -208,7 +210,7 @@ async fn serve_within(listener: TcpListener, patience: Duration) {
         let mut lines = Lines::new(stream);
         let mut load = None;
         if let Err(error) = work(&mut lines, &mut load, patience).await {
-            tracing::warn!(%peer, error, "the runner was lost");
+            tracing::warn!(%peer, error, "the connection to the runner failed");
         }
         if let Some(load) = load {
             Load::finish(load).await;
@@ -217,11 +219,11 @@ async fn serve_within(listener: TcpListener, patience: Duration) {
     }
 }
 
-/// The next request; what cannot be read is answered, so that whoever sent it learns why nothing comes of it.
+/// The next request. An unreadable one is answered, so that its sender learns the reason.
 async fn next_request(lines: &mut Lines) -> Result<Option<Request>, String> {
     let read = lines.receive().await;
     if let Err(reason) = &read {
-        // Best effort: it may be gone.
+        // Best effort: the peer may be gone.
         let _ = lines.send(&Answer::Failed(format!("the request cannot be read: {reason}"))).await;
     }
     read
@@ -229,7 +231,7 @@ async fn next_request(lines: &mut Lines) -> Result<Option<Request>, String> {
 
 async fn work(lines: &mut Lines, load: &mut Option<Load>, patience: Duration) -> Result<(), String> {
     let first = timeout(patience, next_request(lines)).await;
-    let mut next = first.map_err(|_| "it asks for nothing".to_owned())??;
+    let mut next = first.map_err(|_| "it sent no request in time".to_owned())??;
     let mut is_known = false;
     while let Some(request) = next {
         let answer = match (request, &mut *load) {
@@ -237,7 +239,7 @@ async fn work(lines: &mut Lines, load: &mut Option<Load>, patience: Duration) ->
                 is_known = version == VERSION;
                 if is_known { Answer::Done } else { Answer::Failed(other_version(&version)) }
             }
-            _ if !is_known => Answer::Failed("it was not told the runner's version".to_owned()),
+            _ if !is_known => Answer::Failed("the runner did not send its version".to_owned()),
             (Request::Prepare(share), None) => match Load::prepare(*share).await {
                 Ok(prepared) => {
                     *load = Some(prepared);
@@ -271,12 +273,12 @@ async fn work(lines: &mut Lines, load: &mut Option<Load>, patience: Duration) ->
 }
 
 fn other_version(runner: &str) -> String {
-    format!("it is of version {VERSION}, and the runner of {runner}: they have to be of one version")
+    format!("it has version {VERSION}, and the runner {runner}: both must have the same version")
 }
 
-/// A worker elsewhere, as its runner sees it.
+/// A worker in another process, as its runner sees it.
 ///
-/// Invariants: `unanswered` requests have no answer yet; all but the last of them were asked by somebody who is gone.
+/// Invariants: `unanswered` requests have no answer yet; the futures of all but the last of them were dropped.
 #[derive(Debug)]
 pub(crate) struct RemoteWorker {
     address: String,
@@ -294,7 +296,7 @@ impl RemoteWorker {
             .map_err(|error| lost(format!("it cannot be reached: {error}")))
     }
 
-    /// Connects, and has the worker set up its part.
+    /// Connects, and makes the worker set up its part.
     pub(crate) async fn prepare(address: &str, share: LoadShare) -> Result<Self, RunError> {
         let stream = Self::connect(address).await?;
         let mut worker = Self { address: address.to_owned(), lines: Lines::new(stream), unanswered: 0 };
@@ -303,7 +305,7 @@ impl RemoteWorker {
         Ok(worker)
     }
 
-    /// Asks for what is only done.
+    /// Sends a request that is answered without a result.
     async fn ask_done(&mut self, request: &Request) -> Result<(), RunError> {
         match self.ask(request).await? {
             Answer::Done => Ok(()),
@@ -334,7 +336,7 @@ impl RemoteWorker {
     }
 
     fn strange(&self, answer: &Answer) -> RunError {
-        let message = format!("it answered {answer:?}, which was not asked for");
+        let message = format!("it gave an answer to another request: {answer:?}");
         RunError::Worker { address: self.address.clone(), message }
     }
 
@@ -349,7 +351,7 @@ impl RemoteWorker {
         }
     }
 
-    /// What the members of each group have that are there.
+    /// Partitions of each group's members on this worker.
     pub(crate) async fn held(&mut self) -> Result<HeldByGroup, RunError> {
         match self.ask(&Request::Held).await? {
             Answer::Held(held) => Ok(held),
@@ -357,12 +359,12 @@ impl RemoteWorker {
         }
     }
 
-    /// Where it is.
+    /// Its address.
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
 
-    /// What its process has used so far.
+    /// Use of its process so far.
     pub(crate) async fn usage(&mut self) -> Result<WorkerUsage, RunError> {
         match self.ask(&Request::Usage).await? {
             Answer::Usage(usage) => Ok(usage),
@@ -383,7 +385,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn latencies_are_the_same_after_their_way() {
+    fn latencies_survive_their_encoding() {
         let mut taken = Taken::default();
         (1..5000_u64).for_each(|us| taken.publish.record_us(us * us));
         taken.end_to_end.record_many_us(123_456_789, 3);
@@ -408,7 +410,7 @@ mod tests {
         }
     }
 
-    /// Has a worker serve while the test runs.
+    /// Runs a test beside a serving worker.
     async fn beside_a_worker(test: impl AsyncFnOnce(String)) {
         beside_one_of_patience(FIRST_REQUEST_TIMEOUT, test).await;
     }
@@ -423,7 +425,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_worker_does_what_it_is_told_and_then_serves_the_next() {
+    async fn worker_follows_orders_and_serves_the_next_runner() {
         beside_a_worker(async |address| {
             for _ in 0..2 {
                 let mut worker = RemoteWorker::prepare(&address, idle_share()).await.expect("it works");
@@ -439,7 +441,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_that_nobody_waited_for_is_not_taken_for_that_to_the_next_question() {
+    async fn answer_of_a_dropped_request_is_skipped() {
         beside_a_worker(async |address| {
             let mut worker = RemoteWorker::prepare(&address, idle_share()).await.expect("it works");
             for _ in 0..2 {
@@ -452,7 +454,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn both_sides_have_the_system_find_out_whether_the_other_is_there() {
+    async fn both_sides_enable_keepalive() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("bound");
         let (runner, worker) = tokio::join!(TcpStream::connect(address), listener.accept());
@@ -467,12 +469,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_message_of_ours_ends_the_session_and_not_the_worker() {
+    async fn foreign_message_ends_the_session_but_not_the_worker() {
         beside_a_worker(async |address| {
             let mut stranger = TcpStream::connect(&address).await.expect("it listens");
             stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").await.expect("it reads");
             let mut answer = String::new();
-            // It may end with a reset: not all that was sent was read.
+            // It may end with a reset, because not all that was sent was read.
             let _ = stranger.read_to_string(&mut answer).await;
             assert!(answer.contains("the request cannot be read") && answer.ends_with('\n'), "{answer}");
             RemoteWorker::prepare(&address, idle_share()).await.expect("it serves the next");
@@ -481,14 +483,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_runner_of_another_version_or_of_none_is_told_so_and_gets_no_load() {
+    async fn runner_of_another_version_is_refused() {
         beside_a_worker(async |address| {
             for hello in [r#"{"Hello":{"version":"0.0.1"}}"#, r#""Take""#] {
                 let mut runner = Lines::new(TcpStream::connect(&address).await.expect("it listens"));
                 let hello: Request = serde_json::from_str(hello).expect("a request");
                 let prepare = Request::Prepare(Box::new(idle_share()));
                 for (request, reason) in
-                    [(&hello, "version"), (&prepare, "was not told the runner's version")]
+                    [(&hello, "version"), (&prepare, "did not send its version")]
                 {
                     runner.send(request).await.expect("it reads");
                     let answer = runner.receive().await.expect("it answers");
@@ -504,7 +506,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_connects_and_asks_for_nothing_keeps_nobody_else_waiting_for_long() {
+    async fn silent_peer_blocks_others_for_a_bounded_time() {
         beside_one_of_patience(Duration::from_secs(2), async |address| {
             let silent = TcpStream::connect(&address).await.expect("it listens");
             let worker = RemoteWorker::prepare(&address, idle_share()).await.expect("it serves the next");

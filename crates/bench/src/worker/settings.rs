@@ -1,7 +1,7 @@
-//! From settings by Kafka's names to those of the client.
+//! Turns settings with Kafka's names into the client's options.
 //!
-//! A setting that the client does not have is no error, since files are written for other clients: it is left out and
-//! told. A value that it does not take is one.
+//! A setting that the client lacks is no error, since files are written for other clients: it is left out and reported.
+//! A value that the client refuses is an error.
 
 use std::time::Duration;
 
@@ -13,16 +13,16 @@ use riverrun_client::{
 use crate::plan::{KeySource, LoadPlan};
 use crate::properties::Properties;
 
-/// Settings that name classes of Java, or what they do, and mean nothing to anybody else.
+/// Settings that name Java classes, and mean nothing to other clients.
 const JAVA_ONLY: [&str; 4] = ["key.serializer", "value.serializer", "key.deserializer", "value.deserializer"];
 
-/// `max.poll.interval.ms` where nobody sets it.
+/// `max.poll.interval.ms` if it is not set.
 const POLL_INTERVAL_MAX: Duration = Duration::from_hours(24);
 
 const PRODUCER: [&[OptionDef]; 2] = [ProducerOptions::DEFINITIONS, ClusterOptions::DEFINITIONS];
 const CONSUMER: [&[OptionDef]; 2] = [ConsumerOptions::DEFINITIONS, ClusterOptions::DEFINITIONS];
 
-/// Settings other than where the servers are, which is said elsewhere, and than classes of Java.
+/// All settings except the bootstrap addresses, which come from elsewhere, and Java classes.
 fn meant(settings: &Properties) -> impl Iterator<Item = (&str, &str)> {
     settings.iter().filter(|(name, _)| *name != "bootstrap.servers" && !JAVA_ONLY.contains(name))
 }
@@ -36,26 +36,26 @@ fn unknown(settings: &Properties, tables: &[&[OptionDef]], of: &str) -> Vec<Stri
     names.map(|name| format!("{of} setting {name} is not one of this client's, and has no effect")).collect()
 }
 
-/// What is to be said of settings that the client does not have. Fails with a value that it does not take, and with records
-/// that a producer of these settings would refuse.
+/// Notes on settings that the client lacks. Fails for a value that it refuses, and for records that a producer of these
+/// settings would refuse.
 pub(crate) fn check(load: &LoadPlan) -> Result<Vec<String>, ClientError> {
     let options = producer(&load.producer_settings, "")?;
     options.check()?;
     check_record(load, &options)?;
-    // Who is in a group has its name from the plan.
+    // Stands for the group's name, which the plan adds.
     ConsumerOptions { group: Some("checked".to_owned()), ..consumer(load, "")? }.check()?;
     let of_producer = unknown(&load.producer_settings, &PRODUCER, "producer");
     Ok([of_producer, unknown(&load.consumer_settings, &CONSUMER, "consumer")].concat())
 }
 
-/// Fails with what a producer would refuse every record for: that it is longer than it may hold or send.
+/// Fails if a producer would refuse every record, because it is longer than its buffer or its largest request.
 fn check_record(load: &LoadPlan, options: &ProducerOptions) -> Result<(), ClientError> {
     let key = KeySource::new(&load.keys, load.seed).next(0);
     let record = RecordRef { key: key.as_deref(), ..RecordRef::new("", &[]) };
     options.check_record_bytes(record.size_bound_bytes().saturating_add(load.value_bytes))
 }
 
-/// How a producer is set.
+/// Options of a producer.
 pub(super) fn producer(settings: &Properties, bootstrap: &str) -> Result<ProducerOptions, ClientError> {
     let known = meant(settings).filter(|(name, _)| is_in(&PRODUCER, name));
     let mut options = ProducerOptions::from_properties(known)?;
@@ -63,27 +63,27 @@ pub(super) fn producer(settings: &Properties, bootstrap: &str) -> Result<Produce
     Ok(options)
 }
 
-/// How a consumer is set.
+/// Options of a consumer.
 pub(super) fn consumer(load: &LoadPlan, bootstrap: &str) -> Result<ConsumerOptions, ClientError> {
     let mut options = ConsumerOptions::new(ClusterOptions::new(bootstrap));
-    // Who reads at a low rate is seldom polled, and stays a member all the same.
+    // A consumer with a low rate polls seldom, and is to stay a member all the same.
     options.rebalance_timeout = POLL_INTERVAL_MAX;
     for (name, value) in meant(&load.consumer_settings).filter(|(name, _)| is_in(&CONSUMER, name)) {
         options.set(name, value)?;
     }
     if load.commits_each_poll {
-        // When the next one begins, in the background and one commit at a time.
+        // Commits when the next poll begins, in the background and one commit at a time.
         (options.auto_commit, options.auto_commit_interval) = (true, Some(Duration::ZERO));
     }
     Ok(options)
 }
 
-/// Whether groups share out each topic by itself, so that the first members have some of every topic before the others have
-/// any.
+/// Whether groups share out each topic by itself, so that the first members have some of every topic before the others
+/// have any.
 pub(crate) fn shares_each_topic_apart(load: &LoadPlan) -> Result<bool, ClientError> {
     let options = consumer(load, "")?;
     Ok(match options.group_protocol {
-        // All members offer the same, and so the group takes what they like best.
+        // All members offer the same assignors, so the group uses their first choice.
         GroupProtocol::Classic => options.assignors.first() == Some(&Assignor::Range),
         GroupProtocol::Consumer => options.server_assignor.as_deref() == Some(Assignor::Range.name()),
     })
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_of_other_clients_are_told_and_wrong_values_refused() {
+    fn unknown_settings_are_noted_and_wrong_values_refused() {
         let settings = Properties::parse(
             "acks=1\nlinger.ms=7\nsend.buffer.bytes=9\nkey.serializer=x\nbootstrap.servers=y",
         );
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn records_that_no_request_would_hold_are_refused_before_the_run() {
+    fn oversized_records_are_refused_before_the_run() {
         let check_of = |settings: &str| {
             let producer_settings = Properties::parse(settings);
             check(&LoadPlan { value_bytes: 2000, producer_settings, ..load("") })
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn commits_of_each_poll_are_made_whatever_the_settings_say() {
+    fn each_poll_is_committed_at_any_setting() {
         let made = |commits_each_poll| {
             let load = load("enable.auto.commit=false\nauto.commit.interval.ms=9000");
             let options = consumer(&LoadPlan { commits_each_poll, ..load }, "a:1").expect("they are right");
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn topics_are_shared_apart_where_the_group_takes_range() {
+    fn topics_are_shared_apart_by_range() {
         let apart = |settings| shares_each_topic_apart(&load(settings)).expect("they are right");
         assert!(apart("") && apart("group.protocol=consumer\ngroup.remote.assignor=range"));
         assert!(

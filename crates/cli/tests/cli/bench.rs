@@ -359,7 +359,7 @@ fn records_that_a_round_trip_would_take_for_its_own_show_before_any_run() {
         assert!(told.contains(reason) && !told.contains("measur"), "{what:?}: {told}");
     };
     server.run(&["topic", "create", "round2", "--partitions", "1"]).ended(0);
-    let stays = "topic round2 is there already, so that no run deletes it";
+    let stays = "topic round2 exists already, so that no run deletes it";
     for what in [&[&*spec, "--rounds", "2"][..], &[&*spec, "--server", &*targets[1]], &[&*produce, &*spec]] {
         refused(what, stays);
     }

@@ -121,7 +121,7 @@ fn a_topic_that_is_there_with_too_few_partitions_is_told_at_once() {
     );
     let output = files.output();
     let refused = run(&["bench", "run", &spec, "-o", &output, "--server", server.bootstrap()]).ended(2);
-    let reason = "topic part is there with 2 partition(s), and the run wants 4";
+    let reason = "topic part has 2 partition(s), and the run needs 4";
     assert!(refused.stderr.contains(reason), "{}", refused.stderr);
     assert!(server.run(&["topic", "list"]).ended(0).text().contains("part"), "it is not the run's to delete");
 }

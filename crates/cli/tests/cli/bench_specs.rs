@@ -88,7 +88,7 @@ fn topics_that_are_only_read_must_be_there_before_any_run() {
     refused(
         &[&produce, &spec("beyond.json", "foo2:2")],
         2,
-        "foo2 is there with 2 partition(s), and the run wants 3",
+        "foo2 has 2 partition(s), and the run needs 3",
     );
     refused(
         &[&spec("many.json", "bar[1-12]")],

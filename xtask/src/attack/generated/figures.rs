@@ -1,4 +1,4 @@
-//! What the generated attacks came to: the file in which it is kept while a run lasts, and the page that is made of it.
+//! Results of the generated attacks: the file that keeps them while a run lasts, and the page that is made from it.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -19,21 +19,21 @@ pub(super) const PAGE: &str = "docs/attacks.md";
 /// The figures of a row.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Figures {
-    /// The time from a request to its answer on one connection; none if nothing was answered.
+    /// The time from a request to its answer on one connection; `None` if nothing was answered.
     pub(super) answer_ms: Option<f64>,
-    /// What the server's resident memory grew by at most.
+    /// The largest growth of the server's resident memory.
     pub(super) memory_mib: u64,
-    /// The honest client's slowest pair by number of connections, where answers are read and where not.
+    /// The honest client's slowest pair by number of connections, with answers read and unread.
     pub(super) read_ms: Vec<f64>,
     pub(super) unread_ms: Vec<f64>,
-    /// Its 99th percentile over all of them, what is allowed, and that of the control run.
+    /// Its p99 over all of them, the p99 allowed, and the p99 of the control run.
     pub(super) p99_ms: f64,
     pub(super) allowed_ms: f64,
     pub(super) control_ms: f64,
 }
 
 impl Figures {
-    /// With what the honest client has seen in all tries.
+    /// Adds the honest client's figures of all tries.
     pub(super) fn judged(self, witness: &Witness) -> Self {
         let in_ms = |time: Duration| (time.as_secs_f64() * 1e4).round() / 10.0;
         Self {
@@ -49,9 +49,9 @@ impl Figures {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Line {
     pub(super) name: String,
-    /// None of a server, and of a row that could not be run to its end.
+    /// `None` for a server, and for a row that could not be completed.
     pub(super) figures: Option<Figures>,
-    /// What is not borne.
+    /// Faults: limits that were not kept.
     pub(super) faults: Vec<String>,
 }
 
@@ -92,14 +92,14 @@ pub(super) fn read(path: &Path) -> anyhow::Result<BTreeMap<String, Line>> {
     text.lines().map(parse).collect()
 }
 
-/// The page: a row for each list, count and filling, and what of whole servers was not borne.
+/// The page: a row for each list, count and filling, and the faults of whole servers.
 pub(super) fn page(lines: &BTreeMap<String, Line>) -> String {
     let mut rows: Vec<(Case, &Line)> =
         lines.values().filter_map(|line| Some((line.name.parse().ok()?, line))).collect();
     rows.sort_by(|(one, _), (other, _)| one.cmp(other));
     let bad = lines.values().filter(|line| !line.faults.is_empty()).count();
     let mut page = HEAD.to_owned();
-    // Nothing of this can fail: a String takes every text.
+    // Cannot fail: a String takes every text.
     let _ = writeln!(page, "{} rows, {bad} of them not borne.\n\n{TABLE}", rows.len());
     for (case, line) in rows {
         let _ = writeln!(page, "{}", row(&case, line));
@@ -136,7 +136,7 @@ fn all(values_ms: &[f64]) -> String {
     values_ms.iter().map(|value| shown(*value)).collect::<Vec<_>>().join(" ")
 }
 
-/// What stands above the table.
+/// The text above the table.
 const HEAD: &str = "\
 # Long lists in every request
 
@@ -183,7 +183,7 @@ mod tests {
     const FETCH: &str = "Fetch:12:topics.partitions:same:250000";
 
     #[test]
-    fn of_two_lines_of_figures_the_newer_one_counts() {
+    fn newer_of_two_lines_of_figures_counts() {
         let path = std::env::temp_dir().join(format!("riverrun-attack-figures-{}", std::process::id()));
         let other = line("Fetch:12:topics:same+empty:500", &[]);
         let written = [line(FETCH, &["late"]), other.clone(), line(FETCH, &[])];
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_shows_each_row_and_what_was_not_borne() {
+    fn page_shows_each_row_and_its_faults() {
         let lost =
             Line { figures: None, ..line("Fetch:13:topics:same+empty:500", &["the server has ended"]) };
         let server = Line { figures: None, ..line("server A to B", &["a stop took 9.0 s"]) };

@@ -1,6 +1,6 @@
-//! Requests made from the schema alone: one list of a request is long, everything else is as small as it can be.
+//! Requests made from the schema alone: one list of a request is long, everything else is as small as possible.
 //!
-//! Walks the same schema that the protocol's code is generated from, so that a request that is new is covered by itself.
+//! Walks the schema that the protocol's code is generated from, so that a new request is covered by itself.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,20 +14,20 @@ use crate::gen_protocol::schema::{Field, Message, Struct, Type};
 /// A topic that exists.
 const EXISTING: &str = "honest-small";
 
-/// A request is not longer, so that the server's bound on requests is not what is looked at.
+/// Longest request, below the server's bound on requests, which is not under test here.
 const FRAME_BYTES_MAX: usize = 90_000_000;
 
-/// Milliseconds for what waits.
+/// Milliseconds in fields that are times to wait.
 const TIMEOUT_MS: i32 = 1000;
 
-/// What the elements of a long list are.
+/// Elements of a long list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Filling {
     /// Empty names, zeros.
     Empty,
-    /// The same that exists, again and again.
+    /// The same existing name, repeated.
     Same,
-    /// Each another one that does not exist.
+    /// Different names, none of which exists.
     Different,
     /// Names that nothing can have.
     Unknown,
@@ -74,26 +74,26 @@ impl Filling {
     }
 }
 
-/// One long list of one request, in words that name it to another process. With several fillings or counts it is several
-/// requests, which are sent in turn.
+/// One long list of one request, in a form that can be passed to another process. With several fillings or counts it
+/// stands for several requests, which are sent in turn.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Case {
     pub(super) api: String,
     pub(super) version: i16,
-    /// The list's field, behind those that hold it, with dots between.
+    /// The list's field after those that contain it, separated by dots.
     pub(super) path: String,
-    /// Elements of all lists of the request together: the long list has those that its holders leave.
+    /// Elements of all lists of the request together: the long list has those that its containers leave.
     pub(super) counts: Vec<usize>,
     pub(super) fillings: Vec<Filling>,
 }
 
 impl Case {
-    /// How its fillings are named together.
+    /// Common name of its fillings.
     pub(super) fn fillings_name(&self) -> String {
         self.fillings.iter().map(|filling| filling.name()).collect::<Vec<_>>().join("+")
     }
 
-    /// How its counts are named together.
+    /// Common name of its counts.
     pub(super) fn counts_name(&self) -> String {
         self.counts.iter().map(usize::to_string).collect::<Vec<_>>().join("+")
     }
@@ -127,7 +127,7 @@ impl FromStr for Case {
     }
 }
 
-/// The lists of a request at a version: each as the fields that lead to it.
+/// The lists of a request at a version, each as the path of fields to it.
 pub(super) fn lists(message: &Message, version: i16) -> Vec<String> {
     let mut found = Vec::new();
     collect(message, message.root(), version, "", &mut found);
@@ -152,7 +152,7 @@ fn is_written(field: &Field, version: i16) -> bool {
     field.versions.contains(version) && field.tag.is_none()
 }
 
-/// The newest version, and the newest that does not know topics by id, where that is another.
+/// The newest version, and the newest that does not know topics by id, if that differs.
 pub(super) fn versions(message: &Message, newest: i16) -> Vec<i16> {
     let oldest = message.root().versions.min;
     let fields = message.structs.iter().flat_map(|structure| &structure.fields);
@@ -161,8 +161,8 @@ pub(super) fn versions(message: &Message, newest: i16) -> Vec<i16> {
     [Some(newest), by_id.map(|from| from - 1)].into_iter().flatten().collect()
 }
 
-/// The whole requests of a case, those of one count after another; of a list that would be too long, as much as is sent at
-/// most.
+/// The whole requests of a case, those of one count after another. A list that would be too long is cut to the longest
+/// request.
 pub(super) fn frames(message: &Message, key: i16, case: &Case) -> anyhow::Result<Vec<Vec<u8>>> {
     let pairs =
         case.counts.iter().flat_map(|count| case.fillings.iter().map(move |filling| (*count, *filling)));
@@ -170,7 +170,7 @@ pub(super) fn frames(message: &Message, key: i16, case: &Case) -> anyhow::Result
     pairs.map(frame).collect()
 }
 
-/// One request with so many elements.
+/// One request with this many elements.
 fn frame(
     message: &Message,
     key: i16,
@@ -179,7 +179,7 @@ fn frame(
     filling: Filling,
 ) -> anyhow::Result<Vec<u8>> {
     let path: Vec<_> = case.path.split('.').collect();
-    // Each list on the way has one element, which counts too.
+    // Each list on the path has one element, which counts too.
     let count = count.saturating_sub(path.len() - 1).max(1);
     let writer = |count| Writer { message, version: case.version, filling, count };
     let few = writer(count.min(1000)).request(key, &path)?;
@@ -215,8 +215,9 @@ impl Writer<'_> {
         Ok(frame)
     }
 
-    /// `path` is what leads from here to the long list, if it is in here; `index` numbers the element of it that this is in.
-    /// What is in none names what exists, so that the list is looked at.
+    /// `path` leads from here to the long list, if it is in here; `index` is the number of the element of that list
+    /// that contains this structure. Structures outside of it name existing things, so that the server looks at the
+    /// list.
     fn structure(
         &self,
         encoder: &mut Encoder,
@@ -251,7 +252,7 @@ impl Writer<'_> {
         match &field.kind {
             Type::Array(element) => {
                 let count = match inner {
-                    // The long list itself, and a list on the way to it.
+                    // The long list itself, and a list on the path to it.
                     Some([]) => self.count,
                     Some(_) => 1,
                     None => 0,
@@ -266,7 +267,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The elements of the long list. Those that are all alike are written once and copied.
+    /// The elements of the long list. Elements that are all alike are encoded once and copied.
     fn long_list(&self, encoder: &mut Encoder, element: &Type, count: usize) -> anyhow::Result<()> {
         if matches!(self.filling, Filling::Empty | Filling::Same) {
             let mut one = Encoder::new();
@@ -291,7 +292,7 @@ impl Writer<'_> {
         let number = || field.and_then(given).unwrap_or_else(|| filling.number(at));
         match kind {
             Type::Bool => encoder.bool(field.and_then(|field| field.default.as_deref()) == Some("true")),
-            // Numbers that do not fit are all the same.
+            // Numbers that do not fit become the largest.
             Type::Int8 => {
                 let number = i8::try_from(number()).unwrap_or(i8::MAX);
                 encoder.i8(kind_of_resource(field).unwrap_or(number));
@@ -335,7 +336,7 @@ impl Writer<'_> {
     }
 }
 
-/// What a field says whatever the list is filled with: its default, or a time to wait.
+/// Value of a field at any filling: its default, or a time to wait.
 fn given(field: &Field) -> Option<i64> {
     if field.name.contains("timeout") || field.name.ends_with("wait_ms") {
         return Some(i64::from(TIMEOUT_MS));
@@ -347,7 +348,7 @@ fn given(field: &Field) -> Option<i64> {
     }
 }
 
-/// Resources are topics.
+/// Resources are always topics.
 fn kind_of_resource(field: Option<&Field>) -> Option<i8> {
     field.is_some_and(|field| field.name == "resource_type").then_some(2)
 }
@@ -387,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_in_a_list_is_long_and_its_holder_has_one_element() {
+    fn container_of_a_long_list_has_one_element() {
         let schema = load_schema().unwrap();
         let (message, key) = request(&schema, "Fetch");
         assert_eq!(versions(message, 18), [18, 12]);
@@ -397,12 +398,12 @@ mod tests {
         assert_eq!(fetch.topics.len(), 1);
         assert_eq!(fetch.topics[0].partitions.len(), 70);
         assert_eq!(fetch.topics[0].partitions[69].partition, 69);
-        assert_eq!(fetch.topics[0].topic, EXISTING, "what holds the list exists");
+        assert_eq!(fetch.topics[0].topic, EXISTING, "the container of the list exists");
         assert!(fetch.forgotten_topics_data.is_empty());
     }
 
     #[test]
-    fn the_same_is_what_exists_and_the_different_all_differ() {
+    fn same_elements_exist_and_different_ones_differ() {
         let schema = load_schema().unwrap();
         let (message, key) = request(&schema, "Metadata");
         let same = frame(message, key, &case("Metadata:9:topics:same:2")).unwrap();
@@ -438,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_would_be_too_long_is_cut() {
+    fn list_that_would_be_too_long_is_cut() {
         let schema = load_schema().unwrap();
         let (message, key) = request(&schema, "Metadata");
         let huge = frame(message, key, &case("Metadata:9:topics:same:20000000")).unwrap();

@@ -6,14 +6,14 @@ use super::{Attack, Ground};
 use crate::attack::attacker::{From, Shot, Tally, Target};
 use crate::wire::Conn;
 
-/// Workers, and connections that each holds.
+/// Number of workers, and connections of each.
 const WORKERS: usize = 50;
 const HELD: usize = 25;
 
-/// Descriptors that the server has, which these connections would exhaust.
+/// Descriptors of the server, which these connections would exhaust.
 const DESCRIPTORS: u32 = 1024;
 
-/// A header that goes on.
+/// The beginning of a header without an end.
 const BEGUN: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\nA: ";
 
 /// Headers that never end.
@@ -36,7 +36,7 @@ impl Attack for Slow {
         Ground { descriptors: Some(DESCRIPTORS), ..Ground::default() }
     }
 
-    fn told(&self) -> &'static [&'static str] {
+    fn log_words(&self) -> &'static [&'static str] {
         &["the admin port is full"]
     }
 
@@ -46,7 +46,7 @@ impl Attack for Slow {
 
     fn act(&self, target: &Target) -> anyhow::Result<Tally> {
         target.storm(WORKERS, |worker, held: &mut Vec<Conn>| {
-            // Once all are open a byte each keeps them going.
+            // Once all are open, one byte each keeps them alive.
             if held.len() >= HELD {
                 worker.pause(Duration::from_millis(300));
                 held.retain_mut(|conn| conn.send(b"a").is_ok());

@@ -1,4 +1,4 @@
-//! Connections: many that do nothing, and many one after another.
+//! Connections: many idle ones, and many one after another.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use super::{Attack, Ground, must_create_topic};
 use crate::attack::attacker::{From, Shot, Tally, Target};
 use crate::wire::{Conn, batch, frame, produce_frame, produced};
 
-/// Workers, and connections that each holds.
+/// Number of workers, and connections of each.
 const WORKERS: usize = 50;
 const HELD: usize = 26;
 
-/// Descriptors that the server has, which these connections would exhaust.
+/// Descriptors of the server, which these connections would exhaust.
 const DESCRIPTORS: u32 = 1024;
 
 /// Partitions that are made afterwards, each with a log of its own.
@@ -40,7 +40,7 @@ impl Attack for Idle {
         Ground { descriptors: Some(DESCRIPTORS), ..Ground::default() }
     }
 
-    fn told(&self) -> &'static [&'static str] {
+    fn log_words(&self) -> &'static [&'static str] {
         &["there are no descriptors for more"]
     }
 
@@ -67,7 +67,7 @@ impl Attack for Idle {
     }
 }
 
-/// Connections that are opened, ask one thing and are closed, as fast as they can be.
+/// Connections that are opened, send one request and are closed, as fast as possible.
 pub(super) struct Churn;
 
 impl Attack for Churn {

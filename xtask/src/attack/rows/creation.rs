@@ -1,4 +1,4 @@
-//! Topics that are made because somebody named them.
+//! Topics that are made because a request names them.
 
 use anyhow::{Context, ensure};
 use riverrun_protocol::MetadataRequest;
@@ -11,13 +11,13 @@ use crate::wire::{Conn, frame};
 /// Topics of one request, nearly as many as it may name.
 const NAMES: usize = 99_000;
 
-/// Topics that strangers may have made in the time of an attack.
+/// Most topics that strangers may make in the time of an attack.
 const TOPICS_MAX: usize = 50_000;
 
 /// Connections that name topics in turn.
 const WORKERS: usize = 8;
 
-/// Metadata that may make topics.
+/// A version of Metadata that may make topics.
 const VERSION: i16 = 4;
 
 /// Metadata requests that name as many topics as they may.
@@ -36,7 +36,7 @@ impl Attack for Metadata {
         Some(From::Others)
     }
 
-    fn told(&self) -> &'static [&'static str] {
+    fn log_words(&self) -> &'static [&'static str] {
         &["too many in a short time"]
     }
 
@@ -67,7 +67,7 @@ impl Attack for TopicsInTurn {
         "8 connections name 100 new topics after another"
     }
 
-    fn told(&self) -> &'static [&'static str] {
+    fn log_words(&self) -> &'static [&'static str] {
         &["too many in a short time"]
     }
 

@@ -1,4 +1,4 @@
-//! A mounted queue of which a page was lost: a sealed segment that begins with zeros.
+//! A mounted queue that lost a page: a sealed segment that begins with zeros.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
@@ -17,18 +17,18 @@ use crate::wire::{Conn, frame};
 /// The topic that the queue is mounted as.
 const TOPIC: &str = "damaged";
 
-/// Records, and bytes of each: several segments.
+/// Number of records, and bytes of each: several segments.
 const RECORDS: i64 = 200;
 const RECORD_BYTES: usize = 999;
 const SEGMENT_BYTES: u64 = 64 << 10;
 
-/// Of a segment, what is lost.
+/// Lost bytes of a segment.
 const LOST_BYTES: usize = 4096;
 
 /// Connections that read.
 const WORKERS: usize = 4;
 
-/// Clients that read what is lost, from every offset and by time.
+/// Clients that read the lost page, from every offset and by time.
 pub(super) struct Queue;
 
 impl Attack for Queue {
@@ -48,11 +48,11 @@ impl Attack for Queue {
         Ground { lay: Some(lay), ..Ground::default() }
     }
 
-    fn told(&self) -> &'static [&'static str] {
+    fn log_words(&self) -> &'static [&'static str] {
         &["damaged"]
     }
 
-    fn told_by_health(&self) -> &'static [&'static str] {
+    fn health_words(&self) -> &'static [&'static str] {
         &["damaged"]
     }
 

@@ -1,4 +1,4 @@
-//! One thing asked for again and again in one request.
+//! One thing requested many times in one request.
 
 use riverrun_protocol::DeleteRecordsRequest;
 use riverrun_protocol::delete_records_request::{DeleteRecordsPartition, DeleteRecordsTopic};
@@ -8,10 +8,10 @@ use super::{Attack, must_create_topic};
 use crate::attack::attacker::{From, Shot, Tally, Target};
 use crate::wire::{Conn, batch, frame, produce_frame, produced};
 
-/// Times that the partition is named.
+/// How often the partition is named.
 const TIMES: i64 = 50_000;
 
-/// Connections that ask.
+/// Connections that send it.
 const WORKERS: usize = 2;
 
 const TOPIC: &str = "deletes";

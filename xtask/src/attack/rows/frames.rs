@@ -10,14 +10,14 @@ use crate::wire::Conn;
 /// Connections that hold a half frame each.
 const HOLDERS: usize = 150;
 
-/// What a frame promises, and what comes of it.
+/// Length that a frame announces, and the bytes sent of it.
 const PROMISED_BYTES: i32 = 4_000_000;
 const SENT_BYTES: usize = 900_000;
 
-/// A holder that was not disconnected comes again after this.
+/// A holder that was not disconnected by then connects again.
 const STAY: Duration = Duration::from_millis(1500);
 
-/// Connections that say garbage.
+/// Connections that send garbage.
 const BABBLERS: usize = 8;
 
 /// A hello of TLS, and requests of a length that is negative, too long, and too short for a header.
@@ -50,7 +50,7 @@ impl Attack for HalfFrames {
         &[Shape::Small, Shape::Large]
     }
 
-    fn told(&self) -> &'static [&'static str] {
+    fn log_words(&self) -> &'static [&'static str] {
         &["its request arrives too slowly"]
     }
 
@@ -79,7 +79,7 @@ impl Attack for Garbage {
         "8 connections after another say TLS, HTTP, and requests of impossible lengths"
     }
 
-    fn told(&self) -> &'static [&'static str] {
+    fn log_words(&self) -> &'static [&'static str] {
         &["a TLS client on a plain-text listener"]
     }
 

@@ -10,11 +10,11 @@ use crate::wire::{Conn, frame};
 /// Connections that commit.
 const WORKERS: usize = 8;
 
-/// Offsets of one commit, and the bytes that each carries besides.
+/// Offsets of one commit, and the bytes of metadata of each.
 const OFFSETS: i32 = 1000;
 const METADATA_BYTES: usize = 4000;
 
-/// Commits of new groups with as much beside their offsets as is allowed.
+/// Commits of new groups with the most metadata that is allowed.
 pub(super) struct Storm;
 
 impl Attack for Storm {

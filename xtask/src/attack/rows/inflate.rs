@@ -1,4 +1,4 @@
-//! Compressed batches that are small to send and large to look into.
+//! Compressed batches that are small to send and large to inflate.
 
 use riverrun_records::Compression;
 
@@ -13,13 +13,13 @@ const WORKERS: usize = 4;
 /// Batches of one request, each for a partition of its own.
 const BATCHES: i32 = 100;
 
-/// Bytes that each batch inflates to, in records of a megabyte.
+/// Records of a batch, of a megabyte each.
 const RECORDS: usize = 99;
 const RECORD_BYTES: usize = 1 << 20;
 
 const TOPIC: &str = "inflate";
 
-/// A hundred batches in a request, each of which inflates to 99 MiB.
+/// A hundred batches in a request, each inflating to 99 MiB.
 pub(super) struct Inflate;
 
 impl Attack for Inflate {

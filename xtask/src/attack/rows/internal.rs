@@ -1,4 +1,4 @@
-//! Records in the topics that the server keeps for itself.
+//! Records in the server's internal topics.
 
 use riverrun_protocol::offsets_topic::{self, OffsetCommitKey, OffsetCommitValue};
 use riverrun_records::{BatchBuilder, BatchOptions, Compression};
@@ -7,20 +7,20 @@ use super::{Attack, find_coordinator};
 use crate::attack::attacker::{From, Shot, Tally, Target, Worker};
 use crate::wire::{Conn, now_ms, produce_frame_as, produced};
 
-/// The topic of groups' offsets.
+/// The topic of group offsets.
 const TOPIC: &str = "__consumer_offsets";
 
-/// The client id of Kafka's own tools, which lets nobody in by itself.
+/// The client id of Kafka's own tools, which alone grants no access.
 const ADMIN_CLIENT: &str = "__admin_client";
 
-/// Its partitions, over which the batches go in turn.
+/// Its partitions, which get batches in turn.
 const PARTITIONS: u64 = 50;
 
-/// Forged commits of one batch, and the metadata of each.
+/// Forged commits of one batch, and bytes of metadata of each.
 const COMMITS: i32 = 3200;
 const METADATA_BYTES: usize = 30_000;
 
-/// Records with garbage keys of one batch.
+/// Garbage keys of one batch.
 const GARBAGE: usize = 100_000;
 
 /// Commits that no group made.
@@ -43,7 +43,7 @@ impl Attack for Commits {
         find_coordinator(conn, "g")
     }
 
-    fn told(&self) -> &'static [&'static str] {
+    fn log_words(&self) -> &'static [&'static str] {
         &["records for an internal topic are refused"]
     }
 
@@ -53,7 +53,7 @@ impl Attack for Commits {
     }
 }
 
-/// Records that are nothing the server knows.
+/// Records of types that the server does not know.
 pub(super) struct Keys;
 
 impl Attack for Keys {
@@ -69,7 +69,7 @@ impl Attack for Keys {
         find_coordinator(conn, "g")
     }
 
-    fn told(&self) -> &'static [&'static str] {
+    fn log_words(&self) -> &'static [&'static str] {
         &["records for an internal topic are refused"]
     }
 
@@ -79,7 +79,7 @@ impl Attack for Keys {
     }
 }
 
-/// Offsets of one group with as much beside them as fits.
+/// Offsets of one group with as much metadata as fits.
 fn forged_commits() -> anyhow::Result<Vec<u8>> {
     let metadata = "m".repeat(METADATA_BYTES);
     let now = now_ms()?;
@@ -110,7 +110,7 @@ fn garbage() -> anyhow::Result<Vec<u8>> {
     Ok(builder.build()?)
 }
 
-/// Sends a batch; one that is taken was let in.
+/// Sends a batch; an accepted one was let in.
 fn write(records: &[u8], worker: &Worker, kept: &mut Option<Conn>) -> anyhow::Result<Shot> {
     let partition = i32::try_from(worker.shot % PARTITIONS)?;
     let mut conn = match kept.take() {

@@ -1,4 +1,4 @@
-//! Long lists: one legal request of several megabytes whose every element is a little work.
+//! Long lists: one legal request of several megabytes, in which every element is a little work.
 
 use riverrun_protocol::create_partitions_request::CreatePartitionsTopic;
 use riverrun_protocol::describe_configs_request::DescribeConfigsResource;
@@ -13,13 +13,13 @@ use super::{Attack, MANY};
 use crate::attack::attacker::{From, Shot, Tally, Target};
 use crate::wire::{Conn, frame};
 
-/// The honest client's topic, so that what is named exists.
+/// The honest client's topic, so that the named topic exists.
 const TOPIC: &str = "honest-small";
 
 /// Connections that send such requests.
 const WORKERS: usize = 4;
 
-/// Requests with nearly as many elements as they may have, of several kinds in turn.
+/// Requests with nearly as many elements as allowed, of several kinds in turn.
 pub(super) struct Lists;
 
 impl Attack for Lists {
@@ -55,7 +55,7 @@ fn frames() -> anyhow::Result<Vec<Vec<u8>>> {
     Ok(vec![produce()?, describe_configs()?, fetch()?, create_partitions()?, list_offsets()?])
 }
 
-/// One partition, again and again, with nothing for it.
+/// One partition, repeated, without records.
 fn produce() -> anyhow::Result<Vec<u8>> {
     let topic = TopicProduceData {
         name: TOPIC.into(),
@@ -78,7 +78,7 @@ pub(super) fn describe_configs() -> anyhow::Result<Vec<u8>> {
     frame(&DescribeConfigsRequest { resources, ..DescribeConfigsRequest::default() }, 1)
 }
 
-/// Partitions of which one exists.
+/// Partitions, one of which exists.
 fn fetch() -> anyhow::Result<Vec<u8>> {
     let partition = |partition| FetchPartition { partition, ..FetchPartition::default() };
     let partitions = (0..i32::try_from(MANY)?).map(partition).collect();

@@ -1,4 +1,4 @@
-//! Whoever reads the server's log has gone, or does not read, while clients make it say something.
+//! The reader of the server's log has gone, or does not read, while clients make the server log.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use super::{Attack, Ground, LogReader, must_create_topic};
 use crate::attack::attacker::{From, Shot, Tally, Target};
 use crate::wire::{Conn, batch, frame, produce_frame};
 
-/// Connections that make the server say something.
+/// Connections that make the server log.
 const WORKERS: usize = 2;
 
 const TOPIC: &str = "levels";
 
-/// What is no request, and what is said of it.
+/// Bytes that are no request, and that the server logs.
 const GARBAGE: &[u8] = b"\xff\xff\xff\xff";
 
 /// The resource type of topics.
@@ -24,7 +24,7 @@ const TOPIC_RESOURCE: i8 = 2;
 /// The reader has gone.
 pub(super) struct Gone;
 
-/// The reader is there, and does not read.
+/// The reader exists, but does not read.
 pub(super) struct Paused;
 
 impl Attack for Gone {
@@ -33,7 +33,7 @@ impl Attack for Gone {
     }
 
     fn about(&self) -> &'static str {
-        "who reads stderr has gone; 2 connections alter a topic's level, and send garbage"
+        "the reader of stderr has gone; 2 connections alter a topic's level, and send garbage"
     }
 
     fn short(&self) -> Option<From> {
@@ -44,7 +44,7 @@ impl Attack for Gone {
         Ground { log_reader: LogReader::Gone, ..Ground::default() }
     }
 
-    fn told_by_health(&self) -> &'static [&'static str] {
+    fn health_words(&self) -> &'static [&'static str] {
         &["the log cannot be written"]
     }
 

@@ -1,4 +1,4 @@
-//! What an attack is that does no harm: one client that asks for versions now and then.
+//! An attack that does no harm: one client that asks for versions now and then.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::Attack;
 use crate::attack::attacker::{Shot, Tally, Target};
 use crate::wire::frame;
 
-/// Between two questions.
+/// Time between two requests.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// No attack.

@@ -11,31 +11,31 @@ use super::{Attack, find_coordinator, must_create_topic};
 use crate::attack::attacker::{From, Shot, Tally, Target, Worker};
 use crate::wire::{Conn, frame};
 
-/// Groups that are made at once.
+/// Workers that make groups at the same time.
 const WORKERS: usize = 4;
 
-/// A heartbeat with a pattern.
+/// A version of heartbeats that have a pattern.
 const VERSION: i16 = 1;
 
-/// Classes of Unicode letters, in both cases, up to 32 KB.
+/// Number of classes of Unicode letters, in both cases, up to 32 KB.
 const CLASSES: usize = 10_900;
 
-/// Topics that a pattern is matched against, with long names.
+/// Number of topics that a pattern is matched against, and the length of their names.
 const TOPICS: usize = 5_000;
 const NAME_BYTES: usize = 200;
 
-/// Those of one request.
+/// Topics of one request that creates them.
 const TOPICS_AT_ONCE: usize = 1_000;
 
-/// Topics that a short pattern names, and partitions of each.
+/// Number of topics that a short pattern matches, and partitions of each.
 const WIDE_TOPICS: usize = 8;
 const WIDE_PARTITIONS: i32 = 1_000;
 
-/// Addresses from which groups subscribe to them, and groups of each before the next one begins.
+/// Addresses from which groups subscribe to them, and groups of each address in its turn.
 const WIDE_WORKERS: usize = 8;
 const WIDE_GROUPS: u64 = 64;
 
-/// Between two looks whether it is an address's turn.
+/// Time between two looks at whether an address has its turn.
 const TURN_POLL: Duration = Duration::from_millis(2);
 
 /// Patterns that are long, or compile to much.
@@ -108,7 +108,7 @@ impl Attack for ManyTopics {
     }
 }
 
-/// A pattern that names many partitions, each of which is assigned in each group.
+/// A pattern that matches many partitions, each of which is assigned in each group.
 pub(super) struct WideGroups;
 
 impl Attack for WideGroups {
@@ -126,7 +126,7 @@ impl Attack for WideGroups {
     }
 
     fn act(&self, target: &Target) -> anyhow::Result<Tally> {
-        // One after the other they take half of what is left, where that is what the server lets each have.
+        // In turn, each address takes half of the rest, if that is what the server lets each have.
         let turn = AtomicUsize::new(0);
         target.storm(WIDE_WORKERS, |worker, conn| {
             while turn.load(Ordering::Relaxed) < worker.index {
@@ -141,7 +141,7 @@ impl Attack for WideGroups {
         })
     }
 
-    /// Members of one group that come one after the other are let in, and have all partitions in the end.
+    /// Members of one group that join one after the other are let in, and have all partitions in the end.
     fn check(&self, conn: &mut Conn) -> anyhow::Result<()> {
         let mut buffer = Vec::new();
         for member in 0..3 {
@@ -165,12 +165,12 @@ impl Attack for WideGroups {
     }
 }
 
-/// The name of one of the topics that the pattern names.
+/// Name of one of the topics that the pattern matches.
 fn wide(index: usize) -> String {
     format!("wide-{index}")
 }
 
-/// A member of a group that is new; the error that it is answered with.
+/// Joins a new group; returns the error code.
 fn join(worker: &Worker, kept: &mut Option<Conn>, pattern: &str) -> anyhow::Result<i16> {
     let request = ConsumerGroupHeartbeatRequest {
         group_id: format!("g{}-{}-{}", std::process::id(), worker.index, worker.shot).into(),

@@ -1,4 +1,4 @@
-//! A topic whose every batch is a segment, or nearly.
+//! A topic in which nearly every batch is a segment.
 
 use riverrun_records::Compression;
 
@@ -6,13 +6,13 @@ use super::{Attack, create_topic};
 use crate::attack::attacker::{From, Shot, Tally, Target};
 use crate::wire::{Conn, batch, produce_frame};
 
-/// Requests that are sent before the first of them is answered.
+/// Requests that are sent before the first answer is read.
 const AT_ONCE: usize = 50;
 
 /// Connections that write.
 const WORKERS: usize = 2;
 
-/// Topics with small segments, or with indices that have no room.
+/// Topics with small segments, or with indexes without room.
 const TOPICS: &[(&str, &[(&str, &str)])] = &[
     ("index", &[("segment.index.bytes", "4")]),
     ("bytes", &[("segment.bytes", "1048576"), ("segment.ms", "1")]),
@@ -37,7 +37,7 @@ impl Attack for TinySegments {
 
     fn prepare(&self, conn: &mut Conn) -> anyhow::Result<()> {
         for (name, configs) in TOPICS {
-            // A server may refuse such a config; then there is nothing to write to.
+            // A server may refuse such a config; then there is no topic to write to.
             let refused = create_topic(conn, name, 1, configs)?.is_err();
             if refused {
                 println!("  {configs:?} is refused");
@@ -57,7 +57,7 @@ impl Attack for TinySegments {
                 Some(conn) => conn,
                 None => worker.connect()?,
             };
-            // Most go to the worst.
+            // Most go to the topic that is worst for the server.
             conn.send(&frames[if turn % 4 == 0 { turn / 4 % frames.len() } else { 0 }])?;
             for _ in 0..AT_ONCE {
                 conn.skip_answer()?;

@@ -1,4 +1,4 @@
-//! Fetch sessions: what one large request leaves behind, small requests pay for.
+//! Fetch sessions: small requests pay for the partitions that one large request leaves in a session.
 
 use anyhow::ensure;
 use riverrun_protocol::FetchRequest;
@@ -9,22 +9,22 @@ use super::Attack;
 use crate::attack::attacker::{From, Shot, Tally, Target};
 use crate::wire::{Conn, frame};
 
-/// Partitions of a session, nearly as many as it may have; the topic does not exist.
+/// Partitions of a session, nearly as many as allowed; the topic does not exist.
 const PARTITIONS: i32 = 199_000;
 
-/// Fetch by topic id.
+/// A version of Fetch by topic id.
 const VERSION: i16 = 13;
 
-/// Sessions at once.
+/// Number of sessions at once.
 const WORKERS: usize = 2;
 
-/// Where an answer names its session: behind the correlation id, the tags, the throttle time and the error.
+/// Position of the session id in an answer: after the correlation id, the tags, the throttle time and the error.
 const SESSION_ID_AT: usize = 4 + 1 + 4 + 2;
 
 /// Large sessions, and then requests of 50 bytes in them.
 pub(super) struct Sessions;
 
-/// What a worker keeps of its session.
+/// A worker's session.
 #[derive(Default)]
 struct Session {
     conn: Option<Conn>,

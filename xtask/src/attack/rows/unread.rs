@@ -5,16 +5,16 @@ use std::time::Duration;
 use super::{Attack, lists};
 use crate::attack::attacker::{From, Shot, Tally, Target};
 
-/// Connections that ask: their answers together are more than the memory for answers.
+/// Connections that send requests: their answers together exceed the memory for answers.
 const WORKERS: usize = 8;
 
-/// A server that gives a client two seconds meets one that comes again just before.
+/// Slightly less than two seconds, so that a client that gets two seconds leaves and comes again just before.
 const STAY: Duration = Duration::from_millis(1900);
 
-/// The receive buffer of who does not read.
+/// Receive buffer of a client that does not read.
 const NARROW: usize = 4096;
 
-/// Clients that ask for much, read nothing, and come again.
+/// Clients that request much, read nothing, and come again.
 pub(super) struct Unread;
 
 impl Attack for Unread {
@@ -30,11 +30,11 @@ impl Attack for Unread {
         Some(From::Own)
     }
 
-    fn told(&self) -> &'static [&'static str] {
+    fn log_words(&self) -> &'static [&'static str] {
         &["memory for responses"]
     }
 
-    fn told_by_health(&self) -> &'static [&'static str] {
+    fn health_words(&self) -> &'static [&'static str] {
         &["memory for responses"]
     }
 
@@ -49,7 +49,7 @@ impl Attack for Unread {
     }
 }
 
-/// Clients that ask for much and leave at once.
+/// Clients that request much and leave at once.
 pub(super) struct Abandoned;
 
 impl Attack for Abandoned {
@@ -61,11 +61,11 @@ impl Attack for Abandoned {
         "8 clients ask for the configs of 249,000 topics, leave at once, and come again"
     }
 
-    fn told(&self) -> &'static [&'static str] {
+    fn log_words(&self) -> &'static [&'static str] {
         &["memory for responses"]
     }
 
-    fn told_by_health(&self) -> &'static [&'static str] {
+    fn health_words(&self) -> &'static [&'static str] {
         &["memory for responses"]
     }
 

@@ -1,4 +1,4 @@
-//! Directories of partitions that are taken away under the server, which others write to.
+//! Directories of partitions that are removed under the server while clients write to the topic.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,14 +12,14 @@ use super::{Attack, Ground, must_create_topic};
 use crate::attack::attacker::{From, Shot, Tally, Target};
 use crate::wire::{Conn, batch, produce_frame, produced};
 
-/// The topic, and its partitions: each pair of runs takes the directory of one.
+/// The topic, and its number of partitions: each pair of runs removes the directory of one.
 const TOPIC: &str = "gone";
 const PARTITIONS: i32 = 24;
 
-/// The server has made the directories of partitions that are written to within this.
+/// Time for the server to make the directories of partitions that are written to.
 const MADE_MAX: Duration = Duration::from_secs(20);
 
-/// Connections that write to all of them.
+/// Connections that write to all partitions.
 const WORKERS: usize = 2;
 
 /// Writers to a topic that loses a partition's directory.
@@ -39,15 +39,15 @@ impl Attack for Directories {
     }
 
     fn ground(&self) -> Ground {
-        // What has gone is noticed at a checkpoint.
+        // A missing directory is noticed at a checkpoint.
         Ground { settings: &["log.flush.offset.checkpoint.interval.ms=500"], ..Ground::default() }
     }
 
-    fn told(&self) -> &'static [&'static str] {
+    fn log_words(&self) -> &'static [&'static str] {
         &["was removed under the running server"]
     }
 
-    fn told_by_health(&self) -> &'static [&'static str] {
+    fn health_words(&self) -> &'static [&'static str] {
         &["gone-0"]
     }
 
@@ -97,8 +97,8 @@ impl Attack for Directories {
     }
 }
 
-/// The topic's directory, which is named by its id: the only one with so many partitions. It is made when the first of what
-/// the journal has is settled.
+/// The topic's directory, which is named by its id: the only one with so many partitions. It is made when the journal's
+/// first records of the topic are settled.
 fn topic_dir(logs: &Path) -> anyhow::Result<PathBuf> {
     let last = (PARTITIONS - 1).to_string();
     let deadline = Instant::now() + MADE_MAX;
@@ -114,7 +114,7 @@ fn topic_dir(logs: &Path) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// Where a batch lies, or with which error it was refused.
+/// Writes a batch; returns its offset, or the error code.
 fn write(conn: &mut Conn, partition: i32, records: &[u8]) -> anyhow::Result<Result<i64, i16>> {
     conn.send(&produce_frame(TOPIC, &[(partition, records)])?)?;
     produced(&conn.answer()?)

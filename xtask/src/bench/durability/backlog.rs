@@ -1,8 +1,8 @@
-//! Latency of producing while somebody reads what no cache holds any more.
+//! Latency of producing while a reader reads records that no cache holds any more.
 //!
 //! The backlog is larger than the server's tail cache, and is dropped from the page cache before it is read. The reader
-//! is our own client inside of this process, because another virtual machine would take the processor that the servers
-//! need; it reads at a rate that is the same for both.
+//! is our own client in this process, because another virtual machine would take the processor that the servers need.
+//! It reads at the same rate from both servers.
 
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,16 +25,16 @@ use crate::bench::{Bench, round_named};
 
 const PARTITIONS: i32 = 8;
 
-/// Value of a record of the backlog: few and large ones, so that it is soon made.
+/// Value of a record of the backlog: few large ones are quickly made.
 const BACKLOG_VALUE_BYTES: usize = 64 << 10;
 
-/// Of the records, the part that the tool warms up with.
+/// One of this many records is the tool's warm-up.
 const WARMUP_DIVISOR: u64 = 4;
 
-/// Of the rate asked for. The reader begins anew at the end of the backlog, and is there before the tool is at work.
+/// Share of the wanted rate. The reader begins anew at the end of the backlog, and starts before the tool is at work.
 const READ_SHARE_MIN: f64 = 0.9;
 
-/// How long the reader waits for records, and so for the order to stop.
+/// Longest wait of the reader for records, and so for the order to stop.
 const POLL_WAIT: Duration = Duration::from_millis(100);
 
 /// One run.
@@ -43,12 +43,12 @@ pub(super) struct Run {
     pub(super) contender: Contender,
     pub(super) durability: &'static str,
     pub(super) round: u32,
-    /// In units of 2^20 bytes; none without a reader.
+    /// In units of 2^20 bytes; `None` without a reader.
     pub(super) read_mib_per_s: Option<f64>,
-    /// What the reader was to read; 0 for as fast as it comes.
+    /// The wanted rate of the reader; 0 for as fast as possible.
     pub(super) limit_mib_per_s: u64,
     pub(super) pace_per_s: u64,
-    /// Below the pace, the server could not hold it.
+    /// If it is below the pace, the server could not keep it.
     pub(super) records_per_s: f64,
     pub(super) latency_ms: LatencyMs,
 }
@@ -58,7 +58,7 @@ impl Run {
         paced::is_held(self.records_per_s, self.pace_per_s)
     }
 
-    /// Whether there was a reader as fast as asked, or was to be none.
+    /// Whether the reader was as fast as wanted, or no reader was wanted.
     pub(super) fn read_enough(&self) -> bool {
         let least = self.limit_mib_per_s as f64 * READ_SHARE_MIN;
         self.read_mib_per_s.is_none_or(|rate| rate > 0.0 && rate >= least)
@@ -102,10 +102,10 @@ fn name_of(contender: Contender) -> String {
     format!("backlog-{}", contender.slug())
 }
 
-/// Makes the topic, and the backlog in it.
+/// Creates the topic, and the backlog in it.
 fn fill(side: &mut Side, contender: Contender, bytes: u64) -> anyhow::Result<()> {
     let topic = Topic { name: name_of(contender), partitions: PARTITIONS };
-    // Kafka syncs each batch on its own, which would take minutes; the level that is measured comes with the load.
+    // Kafka syncs each batch on its own, which would take minutes. The level to measure is set for the load.
     let filling = if contender == Contender::KafkaSynced { Contender::KafkaUnsynced } else { contender };
     until_answered(&mut side.server, |probe| filling.create(probe, &topic))?;
     let all = [Target { topic: topic.name.clone(), partitions: 0..PARTITIONS }];
@@ -176,10 +176,11 @@ fn turn(
     })
 }
 
-/// Drops the server's segments from the page cache, as far as they are written: a backlog is read from the disk.
+/// Drops the server's segments from the page cache, as far as they are written, so that a backlog is read from the
+/// disk.
 fn drop_from_cache(side: &Side) -> anyhow::Result<()> {
     for segment in segments(&side.server.dir().join("data"))? {
-        // One that was deleted meanwhile has nothing in the cache.
+        // A segment that was deleted meanwhile has nothing in the cache.
         if let Ok(file) = File::open(&segment) {
             rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)
                 .with_context(|| segment.display().to_string())?;
@@ -209,7 +210,7 @@ impl Reader<'_> {
         })
     }
 
-    /// From the beginning to where the end was when it began.
+    /// Reads from the beginning to the end as of the call.
     async fn once(&self) -> anyhow::Result<()> {
         let mut consumer = Consumer::new(ConsumerOptions::new(ClusterOptions::new(self.bootstrap))).await?;
         let partitions: Vec<_> =
@@ -277,7 +278,7 @@ pub(super) fn text(runs: &[Run]) -> String {
     )
 }
 
-/// The p99 of each contender with the reader and without, by how much they differ, and what the reader got.
+/// The p99 of each contender with and without the reader, their ratio, and the reader's rate.
 fn summary(runs: &[Run]) -> String {
     let columns =
         ["server", "durability", "p99 ms alone", "beside the reader", "ratio", "backlog read MiB/s"];
@@ -302,7 +303,7 @@ fn summary(runs: &[Run]) -> String {
     format!("Medians over the rounds, the ratio of the rounds' ratios\n\n{}", table.render(0))
 }
 
-/// The median over the rounds of a contender's p99 beside the reader by that without; none if a half is missing.
+/// The median over the rounds of a contender's p99 beside the reader by that without; `None` if either is missing.
 pub(super) fn ratio(runs: &[Run], contender: Contender) -> Option<f64> {
     let of = |with_reader| {
         runs.iter()
@@ -312,7 +313,7 @@ pub(super) fn ratio(runs: &[Run], contender: Contender) -> Option<f64> {
     ratio_by_round(p99(true), p99(false))
 }
 
-/// The median over the rounds of what a contender's reader got.
+/// The median over the rounds of the rate of a contender's reader.
 pub(super) fn read_mib_per_s(runs: &[Run], contender: Contender) -> f64 {
     median(runs.iter().filter(|run| run.contender == contender).filter_map(|run| run.read_mib_per_s))
 }

@@ -1,4 +1,4 @@
-//! What is compared: the two servers, each at the durability levels that it has.
+//! The contenders: the two servers, each at its durability levels.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,14 +10,14 @@ use super::super::level::{KAFKA_DEFAULT, Level};
 use super::super::probe::{Probe, Topic, until_answered};
 use crate::clients::server::{Server, ServerKind};
 
-/// Partitions in one request, which Kafka takes without complaint.
+/// Partitions in one request, which Kafka accepts.
 const PARTITIONS_PER_REQUEST: usize = 1000;
 
 /// Changing the level of ten thousand partitions takes seconds.
 const REACH_LIMIT: Duration = Duration::from_mins(2);
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Kafka's own default: never.
+/// Kafka's own default: it never syncs by itself.
 const NEVER: &str = "9223372036854775807";
 
 /// A server at a level.
@@ -42,7 +42,7 @@ impl Contender {
         }
     }
 
-    /// The level of ours; none of Kafka.
+    /// Our server's level; `None` for Kafka.
     fn level(self) -> Option<Level> {
         match self {
             Self::KafkaUnsynced | Self::KafkaSynced => None,
@@ -51,7 +51,7 @@ impl Contender {
         }
     }
 
-    /// What an ack means, printed beside every figure.
+    /// Meaning of an ack, printed beside every figure.
     pub(super) fn durability(self) -> &'static str {
         match self {
             Self::KafkaUnsynced => KAFKA_DEFAULT,
@@ -69,7 +69,7 @@ impl Contender {
         }
     }
 
-    /// What makes a topic one of this level.
+    /// Configs that give a topic this level.
     pub(super) fn configs(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::KafkaUnsynced => &[("flush.messages", NEVER), ("flush.ms", NEVER)],
@@ -79,7 +79,8 @@ impl Contender {
         }
     }
 
-    /// Waits until what is acked in a topic has this level, if the server is ours, which changes each partition in its turn.
+    /// Waits until acked records of a topic have this level, if the server is ours, which changes its partitions one by
+    /// one.
     pub(super) fn until_reached(self, server: &mut Server, topic: &str) -> anyhow::Result<()> {
         let Some(wanted) = self.level().map(Level::number) else { return Ok(()) };
         let deadline = Instant::now() + REACH_LIMIT;
@@ -97,7 +98,8 @@ impl Contender {
         }
     }
 
-    /// Creates a topic at this level, in as many requests as it takes; the answers to earlier tries may be lost.
+    /// Creates a topic at this level, in as many requests as necessary. Tolerates that answers to earlier tries were
+    /// lost.
     pub(super) fn create(self, probe: &mut Probe, topic: &Topic) -> anyhow::Result<()> {
         let mut counts = (0..=topic.partitions).step_by(PARTITIONS_PER_REQUEST).skip(1).collect::<Vec<_>>();
         if counts.last() != Some(&topic.partitions) {
@@ -106,7 +108,7 @@ impl Contender {
         for (index, partitions) in counts.into_iter().enumerate() {
             let topic = Topic { name: topic.name.clone(), partitions };
             if index == 0 {
-                // Deleted topics are to make room soon, in both servers.
+                // Deleted topics free their space soon, in both servers.
                 let delay = ("file.delete.delay.ms", "1000");
                 let configs: Vec<_> = self.configs().iter().copied().chain([delay]).collect();
                 probe.create_with(&[topic], &configs)?;

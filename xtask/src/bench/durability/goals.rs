@@ -1,7 +1,7 @@
 //! The goals of durability, and whether this run reached them.
 //!
-//! Ratios pair runs of the same round, because the machine's mood changes between rounds, and take the median of the
-//! rounds. A goal of which a half was not measured is left out.
+//! Ratios pair runs of the same round, because the machine's speed changes between rounds, and take the median of the
+//! rounds. A goal without both halves is left out.
 
 use riverrun_measure::text::number::counted;
 use serde::Serialize;
@@ -14,28 +14,28 @@ use super::restart::Fill;
 use super::{Findings, backlog, paced, restart, throughput};
 use crate::clients::server::Server;
 
-/// Synced, against Kafka unsynced with the same client.
+/// Ours synced, against Kafka unsynced with the same client.
 const UNSYNCED_KAFKA_RATIO_MIN: f64 = 1.2;
 
-/// Synced, against Kafka synced: partitions and ratio.
+/// Ours synced, against Kafka synced: partitions and ratio.
 const SYNCED_KAFKA_RATIOS_MIN: [(i32, f64); 3] = [(1, 1.5), (100, 2.5), (1000, 5.0)];
 
-/// Synced, against ours unsynced, with 100 partitions.
+/// Ours synced, against ours unsynced, with 100 partitions.
 const SYNC_SHARE_MIN: f64 = 0.7;
 
-/// Synced with 10,000 partitions, against 100.
+/// Ours synced with 10,000 partitions, against 100.
 const MANY_SHARE_MIN: f64 = 0.7;
 
-/// Latency with 10,000 partitions against 100, and with a reader of the backlog against without.
+/// Latency with 10,000 partitions against 100, and with a reader of the backlog against without one.
 const P99_RATIO_MAX: f64 = 2.0;
 
 const RESTART_S_MAX: f64 = 5.0;
 
-/// Above the write cache, which has its default size.
+/// Size of the write cache, at its default, and the most memory above it.
 const WRITE_CACHE_MB: f64 = 134.2;
 const MEMORY_ABOVE_CACHE_MB: f64 = 150.0;
 
-/// The most memory that the server had in RAM until the end of a section.
+/// The most resident memory of the server until the end of a section.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Peak {
     section: &'static str,
@@ -48,7 +48,7 @@ impl Peak {
     }
 }
 
-/// All goals that something was measured of.
+/// All goals for which something was measured.
 pub(super) fn of(findings: &Findings) -> Vec<Goal> {
     let mut goals = of_throughput(&findings.throughput);
     goals.extend(of_paced(&findings.paced));
@@ -60,7 +60,7 @@ pub(super) fn of(findings: &Findings) -> Vec<Goal> {
     goals
 }
 
-/// Reached with full journals only, since with less in it a start has less to do; missed with any.
+/// Reached only with a full journal, since a start has less to do with less in it; missed with any.
 fn of_restart(runs: &[restart::Run]) -> Option<Goal> {
     let slowest = runs.iter().max_by(|one, other| one.restart_s.total_cmp(&other.restart_s))?;
     let is_full = runs.iter().any(|run| run.fill == Fill::Full);
@@ -121,7 +121,7 @@ struct Of {
     producers: u32,
 }
 
-/// Somebody in a case.
+/// A contender in a case.
 #[derive(Clone, Copy)]
 struct Beside {
     contender: Contender,
@@ -148,7 +148,7 @@ impl Beside {
     }
 }
 
-/// The median over the rounds of ours, synced, by somebody else's.
+/// The median over the rounds of ours, synced, by another contender's.
 fn ratio(runs: &[throughput::Run], ours: Of, other: Beside) -> Option<f64> {
     let rates = |of: Beside| of.runs(runs).map(|run| (run.round, run.records_per_s));
     ratio_by_round(rates(ours.beside(Contender::RiverrunSynced)), rates(other))
@@ -164,7 +164,7 @@ fn at_least(runs: &[throughput::Run], ours: Of, other: Beside, named: &str, rati
     })
 }
 
-/// With many partitions, against few.
+/// A case with many partitions, against few.
 fn against_few(runs: &[throughput::Run], many: Of) -> Option<Goal> {
     let few = Of { partitions: FEW, ..many }.beside(Contender::RiverrunSynced);
     let ratio = ratio(runs, many, few)?;
@@ -206,7 +206,7 @@ fn of_paced(runs: &[paced::Run]) -> Option<Goal> {
     if is_held {
         return Some(goal);
     }
-    // What was sent later than it was due is in no latency of the tool.
+    // The tool's latencies leave out the delay of records that were sent late.
     Some(Goal { measured: format!("{}, the pace was not held", goal.measured), reached: None, ..goal })
 }
 
@@ -220,7 +220,7 @@ fn of_backlog(runs: &[backlog::Run], contender: Contender) -> Option<Goal> {
     let Goal { what, measured, wanted, reached } = not_above(&what, "that without", ratio);
     let read = backlog::read_mib_per_s(runs, contender);
     let note = if is_held { "" } else { ", the pace was not held" };
-    // Beside a reader that gets less than it asks for, the p99 may be too high and is never low enough.
+    // Beside a reader that is slower than wanted, the p99 can show a miss, but not that the goal is reached.
     let may_judge = is_held && (reached == Some(false) || of_it().all(backlog::Run::read_enough));
     Some(Goal {
         what,
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn each_goal_compares_with_whom_it_names() {
+    fn each_goal_compares_with_the_contender_it_names() {
         let runs = [
             run(Contender::KafkaUnsynced, 100, 100.0, 0.1),
             run(Contender::RiverrunSynced, 100, 110.0, 0.5),
@@ -295,12 +295,12 @@ mod tests {
     }
 
     #[test]
-    fn without_its_counterpart_a_goal_is_left_out() {
+    fn goal_without_its_counterpart_is_left_out() {
         assert_eq!(of_throughput(&[run(Contender::RiverrunSynced, 1, 1.0, 0.1)]), []);
     }
 
     #[test]
-    fn latencies_at_a_pace_that_was_not_held_say_nothing() {
+    fn latencies_at_a_missed_pace_prove_nothing() {
         let run = |partitions, records_per_s| paced::Run {
             contender: Contender::RiverrunSynced,
             durability: "1",
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_of_the_backlog_may_double_the_p99_and_no_more() {
+    fn reader_of_the_backlog_may_double_the_p99_at_most() {
         let goal = |with| {
             let runs = [backlog_run(None, 1999.0, 2.0), backlog_run(Some(96.0), 1990.0, with)];
             of_backlog(&runs, Contender::RiverrunSynced).unwrap()
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_got_less_than_it_asked_for_reaches_no_goal() {
+    fn reader_slower_than_wanted_reaches_no_goal() {
         let reached = |limit_mib_per_s, read, with| {
             let with = backlog::Run { limit_mib_per_s, ..backlog_run(Some(read), 1990.0, with) };
             of_backlog(&[backlog_run(None, 1999.0, 2.0), with], Contender::RiverrunSynced).unwrap().reached
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pace_that_was_not_held_beside_a_reader_or_without_says_nothing() {
+    fn missed_pace_with_or_without_a_reader_proves_nothing() {
         let goal = |alone, beside| {
             let runs = [backlog_run(None, alone, 2.0), backlog_run(Some(96.0), beside, 2.0)];
             of_backlog(&runs, Contender::RiverrunSynced).unwrap()
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_without_a_full_journal_may_be_too_slow_and_is_never_fast_enough() {
+    fn restart_without_a_full_journal_can_only_miss_its_goal() {
         let run = |fill, restart_s| restart::Run {
             round: 1,
             partitions: 10_000,

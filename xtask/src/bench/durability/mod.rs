@@ -1,7 +1,7 @@
-//! `cargo xtask bench durability`: what an ack that survives a loss of power costs, side by side with Kafka.
+//! `cargo xtask bench durability`: the cost of an ack that survives a loss of power, side by side with Kafka.
 //!
-//! Owns the options and the order of a run. Kafka's own producer tool is the client of both servers; how to run it and
-//! what each column means is in `docs/benchmarks.md`.
+//! Owns the options and the order of a run. Kafka's own producer tool is the client of both servers;
+//! `docs/benchmarks.md` says how to run it and what each column means.
 
 mod backlog;
 mod contender;
@@ -26,14 +26,14 @@ use contender::Contender;
 /// Client settings that make batches small: no key, every record to the next partition.
 const ROUND_ROBIN: &[&str] = &["partitioner.class=org.apache.kafka.clients.producer.RoundRobinPartitioner"];
 
-/// What is measured.
+/// Sections of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Section {
     /// Records a second, by partitions and producers
     Throughput,
     /// Latency at a rate that the server can hold, with few partitions and with many
     Paced,
-    /// Latency of producing while a consumer reads what no cache holds
+    /// Latency of producing while a consumer reads records that no cache holds
     Backlog,
     /// Start after a kill, with many partitions and a full journal
     Restart,
@@ -57,7 +57,7 @@ pub(super) struct Options {
     /// Times that each measurement is made; ratios are the median over the rounds
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// How long each run of a client is to take, about
+    /// About how long each run of a client is to take
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=300))]
     seconds: u64,
     /// Records a second of the paced sections
@@ -66,14 +66,13 @@ pub(super) struct Options {
     /// Partitions of the section about restarts
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(i32).range(1..=10_000))]
     restart_partitions: i32,
-    /// What the journal holds when the server of that section is killed, in units of 2^20 bytes; as much as it gets when
-    /// absent
+    /// Bytes in the journal when the server of that section is killed, in units of 2^20; as much as it gets when absent
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=512))]
     restart_fill_mib: Option<u32>,
     /// Bytes of the backlog, in units of 2^20
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..))]
     backlog_mib: u64,
-    /// How fast the backlog is read, in units of 2^20 bytes a second; 0 for as fast as it comes
+    /// Rate of reading the backlog, in units of 2^20 bytes a second; 0 for as fast as possible
     #[arg(long, default_value_t = 100)]
     backlog_mib_per_s: u64,
     #[command(flatten)]
@@ -86,7 +85,7 @@ impl Options {
     }
 }
 
-/// Everything that a run found out, as it stands in the JSON file.
+/// Results of a run, as written to the JSON file.
 #[derive(Serialize)]
 struct Findings {
     machine: Machine,
@@ -94,23 +93,23 @@ struct Findings {
     paced: Vec<paced::Run>,
     backlog: Vec<backlog::Run>,
     restart: Vec<restart::Run>,
-    /// The most memory that our server had in RAM, and in which section.
+    /// The most resident memory of our server, by section.
     peak_memory: Vec<goals::Peak>,
     goals: Vec<Goal>,
 }
 
-/// Of the records of a run, the part that the tool warms up with at least: its virtual machine is new each time.
+/// At least one of this many records is the tool's warm-up: its virtual machine is new each time.
 const WARMUP_DIVISOR: u64 = 4;
 
-/// How many records a run has, and how many of them the tool warms up with.
+/// Number of records of a run, and of its warm-up.
 struct Counted {
     records: u64,
     warmup_records: u64,
 }
 
 impl Counted {
-    /// Of about `records`. The first record of each partition belongs to the warm-up: with each, Kafka's producer copies the
-    /// map of those that it has seen, and with ten thousand that takes it seconds.
+    /// A run of about `records`. The first record of each partition belongs to the warm-up: at each, Kafka's producer
+    /// copies its map of known partitions, and with ten thousand of them that takes seconds.
     fn of(records: u64, partitions: i32) -> Self {
         let least = records / WARMUP_DIVISOR;
         let warmup_records = least.max(u64::from(partitions.unsigned_abs()));
@@ -118,7 +117,7 @@ impl Counted {
     }
 }
 
-/// A server that is up for a section.
+/// A running server of a section.
 struct Side {
     kind: ServerKind,
     server: Server,
@@ -150,7 +149,7 @@ pub(super) fn run(options: &Options) -> anyhow::Result<()> {
     result
 }
 
-/// What was found before an error stays in `findings`: it took minutes.
+/// Results before an error stay in `findings`: they took minutes.
 fn measure(bench: &Bench, options: &Options, findings: &mut Findings) -> anyhow::Result<()> {
     if options.wants(Section::Throughput) {
         with_sides(bench, findings, "throughput", |sides, findings| {
@@ -195,7 +194,7 @@ fn with_sides(
     Ok(())
 }
 
-/// The contenders of the servers that are up, in the order of a round.
+/// The contenders of the running servers, in the order of a round.
 fn contenders(sides: &[Side]) -> Vec<Contender> {
     let is_up = |contender: &Contender| sides.iter().any(|side| side.kind == contender.server());
     Contender::ALL.into_iter().filter(is_up).collect()
@@ -207,7 +206,7 @@ fn side_of(sides: &mut [Side], contender: Contender) -> anyhow::Result<&mut Side
     side.ok_or_else(|| anyhow::anyhow!("{} is not up", contender.server().name()))
 }
 
-/// Files that hold records below a directory.
+/// Files below a directory that hold records.
 fn segments(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir)? {

@@ -1,4 +1,4 @@
-//! Latency at a rate far below the most: what a producer waits for its ack, with few partitions and with many.
+//! Latency at a rate far below the highest: a producer's wait for its ack, with few partitions and with many.
 
 use riverrun_measure::text::number::rounded;
 use riverrun_measure::text::table::Table;
@@ -16,7 +16,7 @@ use crate::bench::{Bench, round_named};
 pub(super) const FEW: i32 = 100;
 pub(super) const MANY: i32 = 10_000;
 
-/// Of the pace; the end of a run is slower.
+/// Share of the pace that counts as kept; the end of a run is slower.
 const PACE_SHARE_MIN: f64 = 0.95;
 
 /// One run.
@@ -27,7 +27,7 @@ pub(super) struct Run {
     pub(super) partitions: i32,
     pub(super) round: u32,
     pub(super) pace_per_s: u64,
-    /// Below the pace, the server could not hold it.
+    /// If it is below the pace, the server could not keep it.
     pub(super) records_per_s: f64,
     pub(super) latency_ms: LatencyMs,
     pub(super) client_busiest_thread: BusyThread,
@@ -39,7 +39,7 @@ impl Run {
     }
 }
 
-/// Whether a rate is the pace that was asked for, about.
+/// Whether a rate is about the wanted pace.
 pub(super) fn is_held(records_per_s: f64, pace_per_s: u64) -> bool {
     records_per_s >= pace_per_s as f64 * PACE_SHARE_MIN
 }

@@ -1,10 +1,10 @@
 //! Start after a kill, with many partitions and a journal as full as it gets.
 //!
-//! Several connections write to all partitions as fast as they are answered; the journal's fill is watched, and the
-//! server killed when it is full, or near the most that was ever seen, or as soon as it holds what the options say: what
-//! a start finds unwritten in the page cache depends on it. The connections write until the kill ends them: requests of
-//! a full journal are answered only when a checkpoint has emptied it. What the next server has read from it stands
-//! beside the fill. Only ours has a journal, so only ours is here.
+//! Several connections write to all partitions as fast as they are answered, and the journal's fill is watched. The
+//! server is killed when the journal is full, or near the largest fill that was seen, or as soon as it has the fill of
+//! the options. The kill decides how much a start finds unwritten in the page cache, so the connections write until it
+//! ends them: requests are answered by a full journal only when a checkpoint has emptied it. The bytes that the next
+//! start has read from the journal stand beside the fill. Kafka has no journal and is not measured here.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,43 +28,43 @@ const TOPIC: &str = "restart";
 /// Connections that write.
 const WRITERS: usize = 4;
 
-/// Partitions in one request, and bytes of the value in each.
+/// Partitions in one request, and bytes of the value for each.
 const PARTITIONS_PER_REQUEST: i32 = 16;
 const VALUE_BYTES: usize = 32 << 10;
 
 /// Default size of the journal.
 pub(super) const JOURNAL_BYTES: f64 = (512 << 20) as f64;
 
-/// This part of it counts as full. A journal that waits for settling is full with less, since it is given back one file
-/// after the other: an eighth of it may be in the oldest file, and settled.
+/// Share of it that counts as full. A journal that waits for settling is full at less, since it is emptied file by
+/// file: an eighth of it may be settled records in the oldest file.
 const FULL_SHARE: f64 = 0.95;
 
-/// How long it may take until the journal is full. After that, near the most that was seen is as full as it gets.
+/// Time for the journal to get full. After it, a fill near the largest seen is as full as it gets.
 const WATCH: Duration = Duration::from_secs(20);
 const NEAR_SHARE: f64 = 0.95;
 
-/// Near the most that was seen comes again within this.
+/// Time for a fill near the largest to come again.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Between two looks.
+/// Time between two looks.
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
-/// What was recovered is in the segments within this, or the peak is that of so long.
+/// Time for the recovered records to reach the segments; if it runs out, the memory peak is that of this time.
 const SETTLE_LIMIT: Duration = Duration::from_secs(30);
 
-/// The line of the log, and the field in it, with the bytes that a start has read from the journals.
+/// Line and field of the log with the bytes that a start has read from the journals.
 const RECOVERED: &str = "recovered from the journals";
 const RECOVERED_BYTES: &str = "bytes=";
 
-/// Why the server was killed with as much in the journal as it had.
+/// The reason for killing the server at this fill of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Fill {
-    /// It could hold no more.
+    /// The journal could hold no more.
     Full,
-    /// It did not get full, and this is near the most that was seen.
+    /// The journal did not get full, and this is near the largest fill seen.
     LargestSeen,
-    /// The options say so.
+    /// The fill that the options name.
     Asked,
 }
 
@@ -83,16 +83,16 @@ impl Fill {
 pub(super) struct Run {
     pub(super) round: u32,
     pub(super) partitions: i32,
-    /// When the server was killed.
+    /// Fill of the journal when the server was killed.
     pub(super) journal_bytes: f64,
     pub(super) fill: Fill,
-    /// Of records that the next one found in the journal and in no segment.
+    /// Bytes of records that the next start found in the journal and in no segment.
     pub(super) recovered_bytes: f64,
     /// From before the process is made to the ack of a record in the partition that was created last.
     pub(super) restart_s: f64,
-    /// From there until what was recovered was in the segments; none if it was not within the time for it.
+    /// From there until the recovered records were in the segments; `None` if that took longer than the limit.
     pub(super) settled_s: Option<f64>,
-    /// Until then.
+    /// The peak until then.
     pub(super) peak_memory_bytes: u64,
 }
 
@@ -149,7 +149,7 @@ fn target(partitions: Range<i32>) -> Target {
     Target { topic: TOPIC.to_owned(), partitions }
 }
 
-/// A record to each partition, so that each has a file to recover.
+/// Writes a record to each partition, so that each has a file to recover.
 fn touch_all(server: &mut Server, partitions: i32) -> anyhow::Result<()> {
     for first in (0..partitions).step_by(1000) {
         let target = target(first..partitions.min(first + 1000));
@@ -158,14 +158,14 @@ fn touch_all(server: &mut Server, partitions: i32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a server was when it was killed.
+/// A server's state when it was killed.
 struct Filled {
     journal_bytes: f64,
     fill: Fill,
     peak: Peak,
 }
 
-/// Writes until the journal is full, and kills the server with the writers still at work.
+/// Writes until the journal is full, and kills the server while the writers are at work.
 fn fill_and_kill(server: &mut Server, partitions: i32, fill_mib: Option<u32>) -> anyhow::Result<Filled> {
     let probes: Vec<_> = (0..WRITERS).map(|_| Probe::connect(server)).collect::<Result<_, _>>()?;
     let killed = AtomicBool::new(false);
@@ -199,7 +199,8 @@ fn write(mut probe: Probe, partitions: i32, writer: usize, killed: &AtomicBool) 
     Ok(())
 }
 
-/// Looks at the journal until it holds `fill_mib`, or is full. Where it does not get full it is near the most that was seen.
+/// Watches the journal until it holds `fill_mib`, or is full. If it does not get full, waits for a fill near the
+/// largest.
 fn watch(server: &mut Server, fill_mib: Option<u32>) -> anyhow::Result<Filled> {
     let (begun, mut most) = (Instant::now(), 0.0_f64);
     let enough = fill_mib.map(|mib| f64::from(mib) * f64::from(1 << 20));
@@ -224,7 +225,7 @@ fn watch(server: &mut Server, fill_mib: Option<u32>) -> anyhow::Result<Filled> {
     }
 }
 
-/// Waits until everything is in segments, as far as it comes to that soon, and says how long it took.
+/// Waits until everything is in segments, and returns how long that took; `None` after the limit.
 fn until_settled(server: &mut Server) -> anyhow::Result<Option<Duration>> {
     let begun = Instant::now();
     while begun.elapsed() < SETTLE_LIMIT {
@@ -237,7 +238,7 @@ fn until_settled(server: &mut Server) -> anyhow::Result<Option<Duration>> {
     Ok(None)
 }
 
-/// The newest start's own word for what it has read from the journals; nothing if it had nothing to read.
+/// Bytes that the newest start has read from the journals, by its log; 0 without such a line.
 fn recovered_bytes(log: &str) -> anyhow::Result<f64> {
     let Some(line) = log.lines().rfind(|line| line.contains(RECOVERED)) else { return Ok(0.0) };
     let digits = line.split_whitespace().find_map(|word| word.strip_prefix(RECOVERED_BYTES));
@@ -280,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_start_says_what_it_has_recovered() {
+    fn newest_start_logs_its_recovered_bytes() {
         let line = |bytes: u32| format!("INFO {RECOVERED} entries=2 bytes={bytes} partitions=1\n");
         let log = format!("{}something else bytes=9\n{}listens\n", line(7), line(136_614_400));
         assert_eq!(recovered_bytes(&log).ok(), Some(136_614_400.0));

@@ -1,8 +1,8 @@
-//! Records a second, by partitions and producers, keyless and spread round robin: so batches are small, and what a
-//! sync costs shows.
+//! Records a second, by partitions and producers, keyless and spread round robin, so that batches are small and the
+//! cost of a sync shows.
 //!
-//! Owns the interleaving, and how many records a run has: as many as the contender did before in the time that is
-//! wanted, because their rates lie orders of magnitude apart.
+//! Owns the interleaving, and the number of records of a run. It is derived from the contender's last rate and the
+//! wanted time, because rates of contenders differ by orders of magnitude.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -20,24 +20,24 @@ use super::contender::Contender;
 use super::{Counted, Options, ROUND_ROBIN, Side, contenders, side_of};
 use crate::bench::{Bench, round_named};
 
-/// Topics with more partitions than this are made once: making and deleting them in Kafka takes longer than a run.
+/// Topics with more partitions than this are created once: creating and deleting them in Kafka takes longer than a run.
 const FRESH_PARTITIONS_MAX: i32 = 1000;
 
-/// Records of each producer's first run, before anything is known.
+/// Records of each producer's first run, at an unknown rate.
 const PILOT_RECORDS: u64 = 20_000;
 
-/// And at a level where Kafka syncs each batch on its own.
+/// The same at a level where Kafka syncs each batch on its own.
 const SLOW_PILOT_RECORDS: u64 = 2000;
 
-/// What is measured of a run, without the warm-up, is this part of the time wanted at least: a burst into the buffers of
-/// both sides says little about the rate of a longer one.
+/// Share of the wanted time that the measured part of a run, without the warm-up, must last: a burst into the buffers
+/// of both sides tells little about the rate of a longer one.
 const MEASURED_SHARE_MIN: f64 = 0.3;
 
-/// Runs of one turn at most: each has its records from the rate of the one before, which a machine's mood can make far
-/// too low.
+/// Most runs of one turn: each has its records from the rate of the one before, which a disturbance can make far too
+/// low.
 const TRIES_MAX: u32 = 4;
 
-/// Of each producer, in any run: percentiles of fewer say nothing.
+/// Fewest records of each producer, in any run: percentiles of fewer mean nothing.
 const RECORDS_MIN: u64 = 400;
 
 /// One measurement of one contender.
@@ -48,20 +48,20 @@ pub(super) struct Run {
     pub(super) partitions: i32,
     pub(super) producers: u32,
     pub(super) round: u32,
-    /// Of all producers.
+    /// Over all producers.
     pub(super) records: u64,
-    /// Without the warm-up, of the producer that was the first to end.
+    /// Time without the warm-up, of the producer that ended first.
     pub(super) measured_s: f64,
     pub(super) records_per_s: f64,
     pub(super) mib_per_s: f64,
-    /// Each figure of the producer where it was worst.
+    /// Each figure of the producer with the worst one.
     pub(super) latency_ms: LatencyMs,
     pub(super) server_cpu_s_per_gb: f64,
     pub(super) server_peak_memory_bytes: u64,
     pub(super) client_busiest_thread: BusyThread,
 }
 
-/// What is measured, apart from who.
+/// Parameters of a measurement, without the contender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Case {
     partitions: i32,
@@ -76,7 +76,7 @@ pub(super) fn measure(
     runs: &mut Vec<Run>,
 ) -> anyhow::Result<()> {
     let mut section = Section { bench, seconds: options.seconds as f64, rates: BTreeMap::new() };
-    // The most partitions last: topics that were made once stay.
+    // The most partitions last, because topics that are created once stay.
     let mut partitions = options.partitions.clone();
     partitions.sort_unstable();
     for partitions in partitions {
@@ -99,14 +99,14 @@ pub(super) fn measure(
 
 struct Section<'a> {
     bench: &'a Bench,
-    /// How long a run is to take.
+    /// Wanted time of a run.
     seconds: f64,
-    /// Records a second of all producers, by the newest run.
+    /// Records a second of all producers, from the newest run.
     rates: BTreeMap<(Contender, Case), f64>,
 }
 
 impl Section<'_> {
-    /// A run that is long enough, after as many shorter ones as that takes. Those of round 0 warm the server up by the way.
+    /// A run that is long enough, after as many shorter ones as that takes. Runs of round 0 also warm the server up.
     fn turn(&mut self, side: &mut Side, contender: Contender, case: Case, round: u32) -> anyhow::Result<Run> {
         until_long_enough(self.seconds, || self.run(side, contender, case, round))
     }
@@ -183,10 +183,10 @@ fn until_long_enough(wanted_s: f64, mut run: impl FnMut() -> anyhow::Result<Run>
     Ok(last)
 }
 
-/// A topic that is ready to be produced to at the contender's level.
+/// A topic that is ready for producing at the contender's level.
 fn prepare(side: &mut Side, contender: Contender, case: Case, fresh: bool) -> anyhow::Result<Topic> {
-    // One of Kafka's processes does not bear two topics of ten thousand partitions well, so there is one, and its
-    // level is changed.
+    // Kafka in one process copes badly with two topics of ten thousand partitions, so there is only one, and its level
+    // is changed.
     let name = if fresh {
         format!("durability-{}-{}", contender.slug(), case.partitions)
     } else {
@@ -198,13 +198,13 @@ fn prepare(side: &mut Side, contender: Contender, case: Case, fresh: bool) -> an
         until_answered(&mut side.server, |probe| probe.alter(&topic.name, contender.configs()))?;
         contender.until_reached(&mut side.server, &topic.name)?;
     }
-    // The clients should not meet partitions that have no leader yet; the record of this does no harm.
+    // The clients must not meet partitions without a leader; the record that this produces does no harm.
     let last = Target { topic: topic.name.clone(), partitions: topic.partitions - 1..topic.partitions };
     until_answered(&mut side.server, |probe| probe.produce(std::slice::from_ref(&last)))?;
     Ok(topic)
 }
 
-/// As many tools as asked, at the same time.
+/// Runs several tools at the same time.
 fn produce_at_once(
     bench: &Bench,
     bootstrap: &str,
@@ -314,7 +314,7 @@ pub(super) fn text(runs: &[Run]) -> String {
 mod tests {
     use super::*;
 
-    /// A run of this contender for so long.
+    /// A run of a contender of this length.
     fn run(measured_s: f64) -> Run {
         Run {
             contender: Contender::KafkaUnsynced,
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_the_rate_before_made_too_short_is_made_again() {
+    fn run_that_was_too_short_is_repeated() {
         let last = |lengths_s: &[f64]| {
             let mut lengths_s = lengths_s.iter();
             let taken = until_long_enough(5.0, || Ok(run(*lengths_s.next().expect("no more runs"))));

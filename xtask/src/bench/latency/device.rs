@@ -1,7 +1,7 @@
-//! What the device itself takes for a synced write of one block: the floor under every synced ack.
+//! The device's own time for a synced write of one block: the floor under every synced ack.
 //!
-//! Writes go where the journal's would go and as the journal's do: to a file that was filled with zeros and synced before,
-//! one block after another, aligned.
+//! Writes go to the journal's directory, and are made like the journal's: to a file that was filled with zeros and
+//! synced before, one block after another, aligned.
 
 use std::fs::{File, OpenOptions};
 use std::io::{IoSlice, Write};
@@ -13,10 +13,10 @@ use anyhow::Context;
 use rustix::fs::OFlags;
 use rustix::io::{ReadWriteFlags, pwritev2};
 
-/// Blocks of the file; after the last comes the first again.
+/// Blocks of the file; after the last one, writing begins anew at the first.
 const BLOCKS: u64 = 4096;
 
-/// How a write becomes durable.
+/// The way in which a write becomes durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Method {
     /// Past the page cache, with a flag that makes the write a synced one.
@@ -28,7 +28,7 @@ pub(super) enum Method {
 impl Method {
     pub(super) const ALL: [Self; 2] = [Self::DirectDsync, Self::BufferedFdatasync];
 
-    /// As the server's option names it.
+    /// Its name in the server's option.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::DirectDsync => "direct",
@@ -44,9 +44,9 @@ pub(super) struct Device {
     path: PathBuf,
     file: File,
     method: Method,
-    /// Bytes of a write, and what its place and its memory are aligned to.
+    /// Bytes of a write, and the alignment of its position and memory.
     block_bytes: usize,
-    /// Holds an aligned block somewhere.
+    /// Memory with an aligned block in it.
     memory: Vec<u8>,
     next: u64,
 }
@@ -90,7 +90,7 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        // The whole directory goes soon anyway.
+        // The whole directory is removed soon anyway.
         drop(std::fs::remove_file(&self.path));
     }
 }

@@ -1,8 +1,8 @@
 //! `cargo xtask bench latency`: one record at a time over one plain connection, acked after its sync.
 //!
-//! The probe is one blocking socket, no virtual machine. What the device itself takes for a synced write of one block is
-//! measured in the same run on the same directory, and in turns with the records, so that both see the same device. The
-//! breakdown comes from the server's own histograms; what they do not count is network and waking up.
+//! The probe is one blocking socket, no virtual machine. The device's own time for a synced write of one block is
+//! measured in the same run and directory, alternating with the records, so that both meet the same device. The
+//! breakdown comes from the server's own histograms; the rest is network and waking up.
 
 mod device;
 
@@ -23,13 +23,13 @@ use super::{Bench, PROBE, Place};
 use crate::clients::server::{Server, ServerKind};
 use device::{Device, Method};
 
-/// A goal: the median above the device's own.
+/// A goal: the median time above the device's own.
 const ABOVE_DEVICE_US_MAX: f64 = 100.0;
 
-/// Measurements of one kind before the next kind has its turn.
+/// Measurements of one kind in one turn.
 const TURN: usize = 20;
 
-/// Turns that do not count.
+/// Turns of the warm-up.
 const WARMUP_TURNS: usize = 20;
 
 /// The server's setting for the blocks of its journal, with its default and its largest.
@@ -51,7 +51,7 @@ pub(super) struct Options {
 }
 
 impl Options {
-    /// Bytes of one write to the device: what the server pads a lone record to.
+    /// Bytes of one write to the device: the size to which the server pads a lone record.
     fn block_bytes(&self) -> anyhow::Result<usize> {
         let set = self.set.iter().find_map(|setting| setting.strip_prefix(ALIGNMENT)?.strip_prefix('='));
         let bytes = set.map_or(Ok(BLOCK_BYTES), str::parse)?;
@@ -96,7 +96,7 @@ pub(super) fn rows(rows: &[Row]) -> String {
     table.render(0)
 }
 
-/// Everything that a run found out, as it stands in the JSON file.
+/// Results of a run, as written to the JSON file.
 #[derive(Serialize)]
 struct Findings {
     machine: Machine,
@@ -106,17 +106,17 @@ struct Findings {
     goals: Vec<Goal>,
 }
 
-/// A part of the median record's time; none if the server does not say.
+/// A part of the median record's time; `None` if the server does not report it.
 #[derive(Clone, Debug, Serialize)]
 struct Part {
     what: &'static str,
     p50_us: Option<f64>,
-    /// Exact where the p50 is as coarse as the server's buckets.
+    /// Exact, while the p50 is as coarse as the server's buckets.
     mean_us: Option<f64>,
 }
 
 impl Part {
-    /// Of one of the server's histograms.
+    /// A part from one of the server's histograms.
     fn of(what: &'static str, name: &str, before: &Metrics, after: &Metrics) -> Self {
         let us = |seconds: f64| seconds * 1e6;
         let p50_us = after.quantile_since(before, name, 0.5).map(us);
@@ -124,7 +124,7 @@ impl Part {
     }
 }
 
-/// What takes its turn, and how long it took each time.
+/// Times of each kind of measurement.
 #[derive(Default)]
 struct Times {
     device: [Latencies; Method::ALL.len()],
@@ -147,7 +147,7 @@ pub(super) fn run(options: &Options) -> anyhow::Result<()> {
     options.place.write_json(&findings)
 }
 
-/// Everything in turns, and the server's metrics before and after.
+/// Measures all kinds in turns, with the server's metrics before and after.
 fn measure(server: &mut Server, options: &Options) -> anyhow::Result<(Times, Metrics, Metrics)> {
     let topic = |name: &str| Topic { name: name.to_owned(), partitions: 1 };
     until_answered(server, |probe| {
@@ -169,8 +169,8 @@ fn measure(server: &mut Server, options: &Options) -> anyhow::Result<(Times, Met
             (times, before) = (Times::default(), Metrics::of(server)?);
         }
         for (device, times) in devices.iter_mut().zip(&mut times.device) {
-            // Between two records there is a way over the network: a device that may rest between two writes is
-            // another than one that may not.
+            // A request over the network precedes each write, as between two records: a device that may rest between
+            // two writes behaves differently.
             repeat(times, || probe.greet().and_then(|()| device.write()))?;
         }
         repeat(&mut times.round_trips, || timed(|| probe.greet()))?;
@@ -216,7 +216,7 @@ fn judge(machine: Machine, times: &Times, block_bytes: usize, before: &Metrics, 
     Findings { machine, rows, breakdown, goals: vec![goal] }
 }
 
-/// What the journal says of its parts, what a request without disk takes for the network, and the rest by difference.
+/// The parts that the journal reports, the network by a request without disk, and the rest by difference.
 fn breakdown(synced: &Row, network: &Row, before: &Metrics, after: &Metrics) -> Vec<Part> {
     let row = |what, row: &Row| Part { what, p50_us: Some(row.p50_us()), mean_us: Some(row.times.mean_us) };
     let mut parts = vec![
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_does_not_count_is_the_rest() {
+    fn time_that_the_server_does_not_count_is_the_rest() {
         let text = |count: u32| {
             let of = |name: &str| {
                 format!("{name}_bucket{{le=\"0.0001\"}} {count}\n{name}_bucket{{le=\"+Inf\"}} {count}\n")

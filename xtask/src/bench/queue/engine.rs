@@ -1,7 +1,8 @@
-//! Running one of the two queues under one load, and reading what it found.
+//! Running one of the two queues under one load, and reading its output.
 //!
-//! Ours prints JSON. Chronicle's program prints a line that ends so, in nanoseconds:
-//! `achieved=N .. | publish ns p50=N p99=N p99.9=N | e2e ns p50=N p99=N p99.9=N p99.99=N max=N`.
+//! Ours prints JSON. Chronicle's program prints a line that ends as follows, in nanoseconds: `achieved=N ..
+//! publish ns p50=N p99=N p99.9=N
+//! e2e ns p50=N p99=N p99.9=N p99.99=N max=N`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,10 +17,10 @@ use serde_json::Value;
 use super::Section;
 use crate::clients::exec;
 
-/// No run takes longer.
+/// Longest run.
 const LIMIT: Duration = Duration::from_hours(1);
 
-/// Which queue.
+/// The queue that runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) enum Engine {
     Riverrun,
@@ -35,7 +36,7 @@ impl Engine {
     }
 }
 
-/// What a queue is put under.
+/// The load on a queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
     pub(super) section: Section,
@@ -62,7 +63,7 @@ impl Load {
         if self.rate == 0 { self.seconds * 1_000_000 } else { self.rate * self.seconds }
     }
 
-    /// Spinning where every thread has a core, and else a wait that lets the others run.
+    /// Spinning if every thread has a core, else a wait that lets the others run.
     fn wait(&self) -> &'static str {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let threads = usize::from(self.appenders) + usize::from(self.tailers) + usize::from(self.hops) - 1;
@@ -85,9 +86,9 @@ pub(super) struct Run {
     pub(super) end_to_end_ns: [f64; 3],
     /// Processor time of the whole process, its start included, for each message.
     pub(super) cpu_ns: f64,
-    /// Memory of no file; 0 where it is not known.
+    /// Memory without files; 0 if it is not known.
     pub(super) private_mb: f64,
-    /// Part of the machine's time that its owner took meanwhile.
+    /// Share of the machine's time that its hypervisor took meanwhile.
     pub(super) steal_percent: f64,
 }
 
@@ -112,14 +113,14 @@ impl Run {
     }
 }
 
-/// Where the queues' programs are.
+/// Paths of the queues' programs.
 pub(super) struct Engines {
     pub(super) riverrun: PathBuf,
     pub(super) chronicle: Option<PathBuf>,
 }
 
 impl Engines {
-    /// Those that are measured under a load.
+    /// The queues that are measured under a load.
     pub(super) fn of(&self, load: &Load) -> Vec<Engine> {
         let both = self.chronicle.is_some() && !matches!(load.section, Section::Fan | Section::Memory);
         if both { vec![Engine::Riverrun, Engine::Chronicle] } else { vec![Engine::Riverrun] }
@@ -181,7 +182,7 @@ fn theirs(program: &Path, load: &Load, dir: &Path) -> Command {
     command
 }
 
-/// What a program has printed.
+/// Figures that a program has printed.
 #[derive(Debug, PartialEq)]
 struct Printed {
     achieved: f64,
@@ -252,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_both_print_is_read() {
+    fn output_of_both_programs_is_read() {
         let theirs = "chronicle rate=5 achieved=499683 hops=1 size=512 | publish ns p50=150 p99=2775 p99.9=30767 \
                       | e2e ns p50=530 p99=59211775 p99.9=66715647 p99.99=68485119 max=68681727";
         let ours = r#"{"achieved": 499683, "private_bytes": 0, "publish_ns": {"p50": 150, "p99": 2775, "p99_9": 30767},

@@ -1,24 +1,25 @@
 //! The embedded queue's goals, and whether this run reached them.
 //!
-//! Ratios pair the two queues within each round and directory, and take the median: the machine's mood changes.
+//! Ratios pair the two queues within each round and directory, and take the median, because the machine's speed
+//! changes.
 
 use super::super::goals::Goal;
 use super::super::{median, ratio_by_round};
 use super::Section;
 use super::engine::{Engine, Run};
 
-/// Of Chronicle's latency.
+/// Relative to Chronicle's latency.
 const LATENCY_RATIO_MAX: f64 = 0.5;
-/// Of Chronicle's messages per second.
+/// Relative to Chronicle's messages per second.
 const THROUGHPUT_RATIO_MIN: f64 = 2.0;
-/// What another tailer may add to the processor time of a message, of what one costs.
+/// Processor time that another tailer may add to a message, relative to that with one tailer.
 const TAILER_GROWTH_MAX: f64 = 0.2;
 const MEMORY_MB_MAX: f64 = 40.0;
 
 /// A figure and its name.
 type Figure = (&'static str, fn(&Run) -> f64);
 
-/// All that there are figures for.
+/// All goals for which there are figures.
 pub(super) fn of(runs: &[Run]) -> Vec<Goal> {
     let mut dirs: Vec<&str> = runs.iter().map(|run| run.dir.as_str()).collect();
     dirs.sort_unstable();
@@ -36,7 +37,7 @@ pub(super) fn of(runs: &[Run]) -> Vec<Goal> {
     goals
 }
 
-/// The median of ours over Chronicle's; none if they were not measured together.
+/// The median of ours over Chronicle's; `None` if they were not measured together.
 fn ratio(runs: &[&Run], section: Section, of: impl Fn(&Run) -> f64) -> Option<f64> {
     let engine = |engine: Engine| {
         runs.iter().filter(move |run| run.section == section && run.engine == engine).copied()
@@ -76,7 +77,7 @@ fn throughput(runs: &[&Run]) -> Option<Goal> {
     })
 }
 
-/// The processor time of a message with two tailers over that with one: time alone counts the lack of cores.
+/// The processor time of a message with two tailers over that with one; elapsed time would count the lack of cores.
 fn fan(runs: &[&Run]) -> Option<Goal> {
     let with = |tailers: u16| {
         let wanted =

@@ -1,10 +1,10 @@
 //! `cargo xtask bench queue`: the embedded queue side by side with Chronicle Queue, in one run.
 //!
 //! Chronicle Queue is measured by a program that the user names: it takes DIR RATE SECONDS SIZE HOPS and prints one
-//! line (`engine.rs` says which). Runs are interleaved in pairs that take turns to begin, in the same directory, at
-//! the same size and rate; latency counts from the intended time of sending on both sides. Ours alone is measured
-//! with several appenders and tailers, and over a long run in little memory. A figure that the machine's owner took
-//! time from carries how much.
+//! line (drawn in `engine.rs`). Runs are interleaved in pairs that take turns to begin, in the same directory, at the
+//! same size and rate; latency counts from the intended send time on both sides. Ours alone is measured with several
+//! appenders and tailers, and over a long run in little memory. Each figure is shown with the share of time that the
+//! machine's hypervisor took.
 
 mod engine;
 mod goals;
@@ -25,18 +25,18 @@ use crate::clients::checkout;
 use crate::clients::install::{Kit, Profile, Toolbox};
 use engine::{Engine, Engines, Load, Run};
 
-/// What is measured.
+/// Sections of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
 enum Section {
     /// One producer, one consumer, paced
     Paced,
     /// Through a service and a second queue, paced
     TwoHops,
-    /// One producer, one consumer, as fast as it goes
+    /// One producer, one consumer, as fast as possible
     Unpaced,
-    /// Ours alone, as fast as it goes, with 1, 2 and 4 tailers and 1 and 2 appenders
+    /// Ours alone, as fast as possible, with 1, 2 and 4 tailers and 1 and 2 appenders
     Fan,
-    /// Ours alone: many records with retention, in how much memory
+    /// Ours alone: memory of many records with retention
     Memory,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct Options {
     /// Directories for the queues, made and emptied; repeatable. `/dev/shm` and `target/bench` when absent
     #[arg(long, value_name = "DIR")]
     data: Vec<PathBuf>,
-    /// What to measure; all but the memory when absent
+    /// Sections to measure; all but the memory when absent
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Section>,
     /// Times that each pair is measured; figures are medians
@@ -78,7 +78,7 @@ pub(super) struct Options {
     json: Option<PathBuf>,
 }
 
-/// Everything that a run found out, as it stands in the JSON file.
+/// Results of a run, as written to the JSON file.
 #[derive(Serialize)]
 struct Findings {
     machine: Machine,
@@ -120,7 +120,7 @@ fn dirs(options: &Options, toolbox: &Toolbox) -> Vec<PathBuf> {
     memory.into_iter().chain([toolbox.bench_dir().join("queue")]).collect()
 }
 
-/// What was found before an error stays in `runs`: it took minutes.
+/// Results before an error stay in `runs`: they took minutes.
 fn measure(
     options: &Options,
     engines: &Engines,
@@ -146,7 +146,7 @@ fn measure(
     Ok(())
 }
 
-/// What is measured in each round.
+/// The loads of each round.
 fn loads(options: &Options) -> Vec<Load> {
     /// More than any queue takes on any machine.
     const UNPACED_RATE: u64 = 10_000_000;
@@ -168,7 +168,7 @@ fn loads(options: &Options) -> Vec<Load> {
         Load { section: Section::TwoHops, rate: options.hop_rate, hops: 2, ..base },
         Load { section: Section::Unpaced, rate: UNPACED_RATE, seconds: 1, ..base },
     ];
-    // At rate 0, seconds are millions.
+    // At rate 0, seconds count millions of messages.
     let fan = Load { section: Section::Fan, rate: 0, seconds: 10, ..base };
     for (appenders, tailers) in [(1, 1), (1, 2), (1, 4), (2, 1), (2, 2), (2, 4)] {
         loads.push(Load { appenders, tailers, ..fan });

@@ -24,7 +24,7 @@ pub(super) async fn topics(bench: &Bench<'_>) -> anyhow::Result<()> {
     fails_with("only validated", absent, ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
     let created = only(admin.create_topics(vec![topic], false).await)?;
     same("created", &(created.partitions, created.replication), &(3, 1))?;
-    // Another thread of Kafka's takes it in.
+    // Kafka's broker learns of it on another thread.
     let describe = async || only(admin.describe_topics(std::slice::from_ref(&name)).await);
     let begun = Instant::now();
     while describe().await.is_err() && begun.elapsed() < PATIENCE {
@@ -80,7 +80,7 @@ pub(super) async fn configs(bench: &Bench<'_>) -> anyhow::Result<()> {
     let change = async |change: ConfigChange| {
         only(admin.alter_configs(&BTreeMap::from([(topic.clone(), vec![change])]), false).await)
     };
-    // Another thread of Kafka's takes it in.
+    // Kafka's broker learns of it on another thread.
     let becomes = async |name: &str, wanted: &dyn Fn(&str, ConfigSource) -> bool| -> anyhow::Result<()> {
         let begun = Instant::now();
         loop {

@@ -14,7 +14,7 @@ use super::{
     values,
 };
 
-/// How fast a waiting consumer has to see a record, by the median of ten.
+/// Longest median, over ten records, until a waiting consumer sees a record.
 const SEEN_WITHIN: Duration = Duration::from_millis(200);
 
 pub(super) async fn assign(bench: &Bench<'_>) -> anyhow::Result<()> {
@@ -142,7 +142,7 @@ pub(super) async fn out_of_range(bench: &Bench<'_>) -> anyhow::Result<()> {
     same("none", &matches!(error, Some(ClientError::NoPosition { .. })), &true)
 }
 
-/// What a group has committed for one partition.
+/// The offset that a group has committed for one partition.
 async fn committed(
     consumer: &Consumer,
     partition: &TopicPartition,
@@ -226,7 +226,7 @@ pub(super) async fn many_partitions(bench: &Bench<'_>) -> anyhow::Result<()> {
     same("values", &sorted(values(&records)), &sorted(numbered("v", 2000)))
 }
 
-/// A consumer that may hold hardly anything gets everything nevertheless.
+/// A consumer with hardly any buffer gets all records nevertheless.
 pub(super) async fn small_budget(bench: &Bench<'_>) -> anyhow::Result<()> {
     let topic = topic_of(bench, "budget", 4).await?;
     produce_to(bench, &topic, &"x".repeat(2000), 400, &[("batch.size", "4000")]).await?;

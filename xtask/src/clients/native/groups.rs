@@ -1,4 +1,4 @@
-//! Groups: members that come and go, under both protocols and each way to assign.
+//! Groups whose members come and go, under both protocols and with each assignor.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -38,7 +38,8 @@ async fn member(
     Ok(consumer)
 }
 
-/// Settings with which a member soon hears of changes. Of the consumer protocol the server says how often there are signs of life.
+/// Settings with which a member soon learns of changes. In the consumer protocol the server sets the interval of
+/// heartbeats.
 fn quick<'a>(group: &'a str, more: &Properties<'a>) -> Vec<(&'a str, &'a str)> {
     let mut all = [&[("group.id", group), ("metadata.max.age.ms", "500")], more].concat();
     if !more.contains(&("group.protocol", "consumer")) {
@@ -47,7 +48,7 @@ fn quick<'a>(group: &'a str, more: &Properties<'a>) -> Vec<(&'a str, &'a str)> {
     all
 }
 
-/// Polls all members in turn and hands their records' values over.
+/// Polls all members in turn and appends their records' values to `values`.
 async fn poll_all(members: &mut [Consumer], values: &mut Vec<String>) -> anyhow::Result<()> {
     for member in members {
         let records = member.poll(SHORT).await?;
@@ -56,8 +57,8 @@ async fn poll_all(members: &mut [Consumer], values: &mut Vec<String>) -> anyhow:
     Ok(())
 }
 
-/// Polls until so many partitions are shared out among all members, each partition to one and to each member some.
-async fn settle(members: &mut [Consumer], partitions: usize) -> anyhow::Result<()> {
+/// Polls until this many partitions are assigned: each to one member, and some to each member.
+async fn until_stable(members: &mut [Consumer], partitions: usize) -> anyhow::Result<()> {
     let (begun, mut values) = (Instant::now(), Vec::new());
     loop {
         poll_all(members, &mut values).await?;
@@ -71,10 +72,10 @@ async fn settle(members: &mut [Consumer], partitions: usize) -> anyhow::Result<(
             break;
         }
         if begun.elapsed() > PATIENCE {
-            bail!("the group does not settle: {shares:?}");
+            bail!("the partitions are not shared out: {shares:?}");
         }
     }
-    same("records while it settles", &values, &Vec::new())
+    same("records before the group is stable", &values, &Vec::new())
 }
 
 async fn gather_all(members: &mut [Consumer], count: usize) -> anyhow::Result<Vec<String>> {
@@ -94,7 +95,7 @@ async fn gather_all(members: &mut [Consumer], count: usize) -> anyhow::Result<Ve
     Ok(sorted(values))
 }
 
-/// One, two, three and two members again: each record once, and a later member goes on from the commits.
+/// One, two, three and two members again: each record is read once, and a later member continues from the commits.
 pub(super) async fn life(bench: &Bench<'_>, more: &Properties<'_>) -> anyhow::Result<()> {
     let (topic, group) = (topic_of(bench, "group", PARTITIONS).await?, bench.name("native-group"));
     let mut members = Vec::new();
@@ -105,7 +106,7 @@ pub(super) async fn life(bench: &Bench<'_>, more: &Properties<'_>) -> anyhow::Re
         while members.len() > size {
             members.remove(0).close().await?;
         }
-        settle(&mut members, 4).await?;
+        until_stable(&mut members, 4).await?;
         let prefix = format!("{round}-");
         produce_to(bench, &topic, &prefix, 200, &[]).await?;
         let values = gather_all(&mut members, 200).await?;
@@ -123,7 +124,7 @@ fn shares(members: &[Consumer]) -> Vec<Vec<TopicPartition>> {
     members.iter().map(Consumer::assignment).collect()
 }
 
-/// A static member that comes back finds its partitions, and the other one keeps its own.
+/// A static member that returns gets its partitions again, and the other one keeps its own.
 pub(super) async fn static_member(bench: &Bench<'_>, more: &Properties<'_>) -> anyhow::Result<()> {
     let (topic, group) = (topic_of(bench, "static", PARTITIONS).await?, bench.name("native-static"));
     let named = |name| [more, &[("group.instance.id", name)]].concat();
@@ -131,7 +132,7 @@ pub(super) async fn static_member(bench: &Bench<'_>, more: &Properties<'_>) -> a
     for name in ["one", "two"] {
         members.push(member(bench, &topic, &group, &named(name)).await?);
     }
-    settle(&mut members, 4).await?;
+    until_stable(&mut members, 4).await?;
     let before = shares(&members);
     members.remove(1).close().await?;
     let begun = Instant::now();
@@ -140,18 +141,18 @@ pub(super) async fn static_member(bench: &Bench<'_>, more: &Properties<'_>) -> a
     }
     same("what the other has meanwhile", &members[0].assignment(), &before[0])?;
     members.push(member(bench, &topic, &group, &named("two")).await?);
-    settle(&mut members, 4).await?;
+    until_stable(&mut members, 4).await?;
     same("the shares", &shares(&members), &before)
 }
 
-/// Classic protocol: who comes second under a name takes it, and the first one hears of it.
+/// Classic protocol: a second member with an instance id takes the first one's place, which is fenced.
 pub(super) async fn fenced(bench: &Bench<'_>) -> anyhow::Result<()> {
     let (topic, group) = (topic_of(bench, "fenced", PARTITIONS).await?, bench.name("native-fenced"));
     let named = [("group.instance.id", "one")];
     let mut first = vec![member(bench, &topic, &group, &named).await?];
-    settle(&mut first, 4).await?;
+    until_stable(&mut first, 4).await?;
     let mut second = vec![member(bench, &topic, &group, &named).await?];
-    settle(&mut second, 4).await?;
+    until_stable(&mut second, 4).await?;
     let begun = Instant::now();
     let error = loop {
         if let Err(error) = first[0].poll(SHORT).await {
@@ -165,28 +166,28 @@ pub(super) async fn fenced(bench: &Bench<'_>) -> anyhow::Result<()> {
     fails_with("the first", Err::<(), _>(error), ErrorCode::FENCED_INSTANCE_ID)
 }
 
-/// KIP-848: who comes second under a name is refused while the first is there.
+/// KIP-848: a second member with an instance id is refused while the first lives.
 pub(super) async fn refused(bench: &Bench<'_>) -> anyhow::Result<()> {
     let (topic, group) = (topic_of(bench, "refused", PARTITIONS).await?, bench.name("native-refused"));
     let named = [&UNIFORM[..], &[("group.instance.id", "one")]].concat();
     let mut first = vec![member(bench, &topic, &group, &named).await?];
-    settle(&mut first, 4).await?;
+    until_stable(&mut first, 4).await?;
     let mut second = member(bench, &topic, &group, &named).await?;
     fails_with("the second", second.poll(PATIENCE).await, ErrorCode::UNRELEASED_INSTANCE_ID)?;
-    settle(&mut first, 4).await
+    until_stable(&mut first, 4).await
 }
 
-/// Partitions that are added are handed out.
+/// Added partitions are assigned.
 pub(super) async fn new_partitions(bench: &Bench<'_>, more: &Properties<'_>) -> anyhow::Result<()> {
     let (topic, group) = (topic_of(bench, "grows", 2).await?, bench.name("native-grows"));
     let mut members = vec![member(bench, &topic, &group, more).await?];
-    settle(&mut members, 2).await?;
+    until_stable(&mut members, 2).await?;
     let totals = BTreeMap::from([(topic.clone(), 5)]);
     super::only(admin_of(bench).await?.create_partitions(&totals, false).await)?;
-    settle(&mut members, 5).await
+    until_stable(&mut members, 5).await
 }
 
-/// Topics that match, those that come later among them, and no others.
+/// A pattern matches topics, also later ones, and no others.
 pub(super) async fn pattern(bench: &Bench<'_>, more: &Properties<'_>) -> anyhow::Result<()> {
     let (first, group) = (topic_of(bench, "matches", 2).await?, bench.name("native-pattern"));
     let begin = format!("{first}-");
@@ -194,14 +195,14 @@ pub(super) async fn pattern(bench: &Bench<'_>, more: &Properties<'_>) -> anyhow:
     let properties = quick(&group, more);
     let mut members = vec![consumer_of(bench, &properties).await?];
     members[0].subscribe_pattern(&format!("{first}(-[a-z]+)?")).await?;
-    settle(&mut members, 2).await?;
+    until_stable(&mut members, 2).await?;
     let topic = NewTopic { partitions: Some(3), ..NewTopic::named(format!("{begin}later")) };
     super::only(admin_of(bench).await?.create_topics(vec![topic], false).await)?;
     let topic = NewTopic { partitions: Some(1), ..NewTopic::named(format!("{begin}9")) };
     super::only(admin_of(bench).await?.create_topics(vec![topic], false).await)?;
-    settle(&mut members, 5).await?;
+    until_stable(&mut members, 5).await?;
     members[0].subscribe(std::slice::from_ref(&first)).await?;
-    settle(&mut members, 2).await?;
+    until_stable(&mut members, 2).await?;
     members.remove(0).close().await?;
     let mut refused = consumer_of(bench, &properties).await?;
     let subscribed = refused.subscribe_pattern("(").await;
@@ -212,7 +213,7 @@ pub(super) async fn pattern(bench: &Bench<'_>, more: &Properties<'_>) -> anyhow:
     same("a pattern that cannot be read", &found.is_err(), &true)
 }
 
-/// What a listener has heard.
+/// Events of a listener.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Heard {
     owned: BTreeSet<TopicPartition>,
@@ -220,7 +221,7 @@ struct Heard {
     lost: usize,
 }
 
-/// Commits by itself what it wants, with a note; and keeps book of what is given and taken.
+/// Commits offsets of its own, with a note, and keeps account of assigned and revoked partitions.
 #[derive(Clone, Default)]
 struct Keeper(Arc<Mutex<Heard>>);
 
@@ -259,7 +260,7 @@ impl RebalanceListener for Keeper {
     }
 }
 
-/// A listener hears of what is given and taken, and what it commits is committed before others read on.
+/// A listener learns of assigned and revoked partitions, and its commits are done before others read on.
 pub(super) async fn listener(bench: &Bench<'_>, more: &Properties<'_>) -> anyhow::Result<()> {
     let (topic, group) = (topic_of(bench, "listener", PARTITIONS).await?, bench.name("native-listener"));
     let by_hand = [more, &[("enable.auto.commit", "false")]].concat();
@@ -269,7 +270,7 @@ pub(super) async fn listener(bench: &Bench<'_>, more: &Properties<'_>) -> anyhow
         let mut joins = member(bench, &topic, &group, &by_hand).await?;
         joins.set_listener(keeper.clone());
         members.push(joins);
-        settle(&mut members, 4).await?;
+        until_stable(&mut members, 4).await?;
         let prefix = format!("{round}-");
         produce_to(bench, &topic, &prefix, 200, &[]).await?;
         let values = gather_all(&mut members, 200).await?;

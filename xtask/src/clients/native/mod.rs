@@ -1,7 +1,7 @@
-//! Our own client against either server: the same cases that the other clients are held to.
+//! Our own client against either server, with the same cases as the other clients.
 //!
-//! Runs inside of xtask, which builds on the client anyway: nothing is installed. Each case has a runtime of its own, so
-//! that nothing of it goes on afterwards.
+//! Runs inside xtask, which builds on the client anyway: nothing is installed. Each case has a runtime of its own, so
+//! that none of its tasks outlives it.
 
 mod admin;
 mod consume;
@@ -19,13 +19,13 @@ use riverrun_client::{
 
 use super::rust_cases::{Bench, Case};
 
-/// One case.
+/// Time limit of one case.
 const CASE_LIMIT: Duration = Duration::from_mins(1);
 
-/// Something that a case waits for.
+/// Longest wait within a case.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// One poll of several that follow each other.
+/// Time of one poll in a sequence of polls.
 const SHORT: Duration = Duration::from_millis(20);
 
 /// The suite.
@@ -83,7 +83,7 @@ pub(super) const CASES: &[Case] = &[
     Case { name: "admin-group-offsets", run: |bench| wait(admin::group_offsets(bench)) },
 ];
 
-/// Runs a case to its end, or for so long.
+/// Runs a case to its end, or to its time limit.
 fn wait(case: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let ended = runtime.block_on(async { tokio::time::timeout(CASE_LIMIT, case).await });
@@ -98,7 +98,7 @@ async fn admin_of(bench: &Bench<'_>) -> anyhow::Result<Admin> {
     Ok(Admin::new(ClusterOptions::new(&bench.bootstrap())).await?)
 }
 
-/// A topic of this case alone, which the server's own parts know, too: another thread of Kafka's takes it in.
+/// A topic of this case alone. Waits until Kafka's broker knows it, which learns of it on another thread.
 async fn topic_of(bench: &Bench<'_>, what: &str, partitions: i32) -> anyhow::Result<String> {
     let (admin, name) = (admin_of(bench).await?, bench.name(&format!("native-{what}")));
     let topic = NewTopic { partitions: Some(partitions), ..NewTopic::named(&name) };
@@ -118,7 +118,7 @@ async fn producer_of(bench: &Bench<'_>, more: &Properties<'_>) -> anyhow::Result
     Ok(Producer::new(ProducerOptions::from_properties(properties)?).await?)
 }
 
-/// A consumer that begins with the first record where nothing says otherwise.
+/// A consumer that begins with the first record by default.
 async fn consumer_of(bench: &Bench<'_>, more: &Properties<'_>) -> anyhow::Result<Consumer> {
     let bootstrap = bench.bootstrap();
     let own = [("bootstrap.servers", bootstrap.as_str()), ("auto.offset.reset", "earliest")];
@@ -204,7 +204,7 @@ fn sorted(mut values: Vec<String>) -> Vec<String> {
     values
 }
 
-/// Checks that something fails with this error of the server's.
+/// Checks that a call fails with this error of the server.
 fn fails_with<T>(what: &str, result: Result<T, ClientError>, expected: ErrorCode) -> anyhow::Result<()> {
     match result {
         Err(error) if error.code() == Some(expected) => Ok(()),
@@ -213,7 +213,7 @@ fn fails_with<T>(what: &str, result: Result<T, ClientError>, expected: ErrorCode
     }
 }
 
-/// The one result of a call that was asked about one thing.
+/// The one result of a call about one thing.
 fn only<K, T>(results: Vec<(K, Result<T, ClientError>)>) -> Result<T, ClientError> {
     let Some((_, result)) = results.into_iter().next() else {
         return Err(ClientError::Invalid("the call has no result".to_owned()));

@@ -1,4 +1,4 @@
-//! Producing: acks, codecs, sequences, what a record carries, and where it goes.
+//! Producing: acks, codecs, sequences, the parts of a record, and its partition.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -40,7 +40,7 @@ pub(super) async fn codecs(bench: &Bench<'_>) -> anyhow::Result<()> {
     same("values", &values(&records), &expected)
 }
 
-/// Small batches, five of each partition under way: no loss, no double, in order.
+/// Small batches, five under way in each partition: none lost, none doubled, all in order.
 pub(super) async fn idempotence(bench: &Bench<'_>) -> anyhow::Result<()> {
     let topic = topic_of(bench, "idempotence", 4).await?;
     let placed = produce_to(bench, &topic, "v", 5000, &[("batch.size", "512"), ("linger.ms", "0")]).await?;
@@ -103,7 +103,7 @@ pub(super) async fn keys(bench: &Bench<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// All records to the last partition.
+/// Sends all records to the last partition.
 #[derive(Debug)]
 struct ToTheLast;
 
@@ -119,7 +119,7 @@ impl TopicPartitioner for ToTheLast {
     }
 }
 
-/// Records of each partition after so many without a key.
+/// Counts the records of each partition after many records without a key.
 async fn spread(bench: &Bench<'_>, topic: &str, producer: &Producer) -> anyhow::Result<Vec<usize>> {
     let mut deliveries = Vec::new();
     for value in numbered("value-of-some-length-", 3000) {
@@ -139,7 +139,7 @@ pub(super) async fn partitioners(bench: &Bench<'_>) -> anyhow::Result<()> {
         let topic = topic_of(bench, name, 3).await?;
         let small = [("partitioner.class", name), ("batch.size", "1000"), ("linger.ms", "20")];
         let counts = spread(bench, &topic, &producer_of(bench, &small).await?).await?;
-        // 3000 records are some hundred batches: no partition can be left with a handful.
+        // 3000 records are some hundred batches: no partition gets only a handful.
         same(
             &format!("each partition gets its part of {counts:?}"),
             &counts.iter().all(|n| *n > 300),
@@ -154,7 +154,7 @@ pub(super) async fn partitioners(bench: &Bench<'_>) -> anyhow::Result<()> {
     let mut options = ProducerOptions::from_properties([("bootstrap.servers", bootstrap.as_str())])?;
     options.partitioner = PartitionerChoice::Custom(Arc::new(ToTheLast));
     same("one's own", &spread(bench, &topic, &Producer::new(options).await?).await?, &vec![0, 0, 3000])?;
-    // It could come to be there, and is waited for.
+    // The partition could still be created, so the producer waits for it.
     let producer = producer_of(bench, &[("max.block.ms", "2000")]).await?;
     let named = ProducerRecord { partition: Some(1), ..ProducerRecord::new(&topic, "v").with_key("k") };
     same("named", &producer.send(named).await?.await?.partition, &1)?;
@@ -206,7 +206,7 @@ pub(super) async fn too_large(bench: &Bench<'_>) -> anyhow::Result<()> {
     same("the client refuses", &matches!(by_client, Some(ClientError::RecordTooLarge { .. })), &true)?;
     let producer = producer_of(bench, &[("max.request.size", "4000000")]).await?;
     fails_with("the server", producer.send(long).await?.await, ErrorCode::MESSAGE_TOO_LARGE)?;
-    // Many that are too large together are split.
+    // Records that are too large together are split.
     let wide = [("max.request.size", "4000000"), ("batch.size", "3000000"), ("linger.ms", "100")];
     let producer = producer_of(bench, &wide).await?;
     for n in 0..20_u8 {

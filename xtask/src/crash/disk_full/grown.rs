@@ -1,4 +1,4 @@
-//! A server with room for its journal and for records: producers fill the rest up to the reserve, again and again.
+//! A server with room for its journal and for records: producers fill the rest up to the reserve, repeatedly.
 //!
 //! Room is made in turn by deleting records, by retention, and by deleting a topic.
 
@@ -19,20 +19,20 @@ use crate::crash::event::{Event, Start};
 use crate::crash::readback;
 use crate::crash::run::{Allowed, Run};
 
-/// What the server gets of the disk.
+/// The server's share of the disk.
 const ROOM_BYTES: u64 = 120 << 20;
 
-/// No more than this is free on a full disk: its reserve, and what a refusal in between has kept free. What the last
-/// cycle deleted may still be on its way out while the first records are refused.
+/// Most free space of a full disk: the reserve, and space that a refusal in between has kept free. Files deleted in the
+/// last cycle may still be removed while the first records are refused.
 const FULL_BYTES: u64 = 32 << 20;
 
-/// What retention leaves of a partition where it makes room.
+/// Bytes of a partition that retention keeps when it makes room.
 const RETAINED_BYTES: &str = "1000000";
 
-/// These are not more bytes than that, whatever their sizes: the largest value is a tenth of it.
+/// Records that never exceed these bytes, whatever their sizes: the largest value is a tenth of them.
 const RETAINED_RECORDS_MIN: i64 = 9;
 
-/// So many records were refused, some of each stream: the disk is full.
+/// Refused records, some of each stream, that show that the disk is full.
 const REFUSED_MIN: u64 = 40;
 
 /// Fills the disk as often as asked.
@@ -56,7 +56,7 @@ pub(super) async fn run(settings: &Settings, toolbox: &Toolbox) -> anyhow::Resul
     run.clear()
 }
 
-/// Who makes room.
+/// The way in which room is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Relief {
     DeleteRecords,
@@ -91,7 +91,7 @@ async fn cycle_of(full: &mut Full<'_, '_>, cycle: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Lets the load run until all of it is refused. Where a topic is to be deleted, another load fills that too.
+/// Lets the load run until all of it is refused. If a topic is to be deleted, another load fills that too.
 async fn fill(full: &mut Full<'_, '_>, relief: Relief, cycle: u64) -> anyhow::Result<()> {
     let before = full.run.progress().tally();
     let refused = full.run.progress().failed();
@@ -137,7 +137,7 @@ async fn relieve(full: &mut Full<'_, '_>, relief: Relief) -> anyhow::Result<()> 
     }
 }
 
-/// Writes down what retention may have taken: not the last of each partition.
+/// Records what retention may have taken, which excludes the last records of each partition.
 async fn note_deletable(full: &Full<'_, '_>) -> anyhow::Result<()> {
     let shared = &full.run.shared;
     let bounds = readback::bounds(shared, &shape(TOPIC).partitions()).await?;
@@ -147,7 +147,7 @@ async fn note_deletable(full: &Full<'_, '_>) -> anyhow::Result<()> {
     shared.recorder.record(&bounds.into_iter().map(deletable).collect::<Vec<_>>()).await
 }
 
-/// Changes how much retention leaves of the load's topic.
+/// Changes the bytes that retention keeps of the load's topic.
 async fn retain(admin: &Admin, operation: ConfigOperation) -> anyhow::Result<()> {
     let change = ConfigChange { name: "retention.bytes".to_owned(), operation };
     let changes = BTreeMap::from([(ConfigResource::Topic(TOPIC.to_owned()), vec![change])]);

@@ -1,5 +1,5 @@
-//! A journal on a disk of its own that is nearly full before there is one, and later quite full. The log dir has room, so
-//! that all can be settled, and the journal goes on in the files that it has.
+//! A journal on a disk of its own that is nearly full before there is a journal, and later completely full. The log dir
+//! has room, so that everything can be settled, and the journal keeps reusing the files that it has.
 //!
 //! Each life has a directory and two disks of its own.
 
@@ -12,11 +12,11 @@ use crate::clients::install::Toolbox;
 use crate::crash::Settings;
 use crate::crash::disk::Disk;
 
-/// What the journal's disk has free at the start, in turn: less than half of the reserve, less than the reserve, and as
+/// Free space of the journal's disk at the start, in turn: less than half of the reserve, less than the reserve, and as
 /// much more as the journal may take.
 const ROOMS_BYTES: [u64; 3] = [4 << 20, 12 << 20, 40 << 20];
 
-/// So many records, of which each second is large, go around in the journal.
+/// Records that go through the journal; every second one is large.
 const AROUND_RECORDS: u64 = 600;
 
 /// One life.
@@ -53,7 +53,7 @@ pub(super) async fn live(settings: &Settings, toolbox: &Toolbox, life: u64) -> a
     Ok(lived)
 }
 
-/// Records are taken, though the journal may grow little or not at all.
+/// Checks that records are accepted, though the journal may grow little or not at all.
 async fn goes_around(full: &mut Full<'_, '_>, life: u64) -> anyhow::Result<()> {
     let before = full.run.progress().tally();
     let ballast = full.load_ballast(life).await?;

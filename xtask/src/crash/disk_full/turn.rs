@@ -1,27 +1,27 @@
-//! What every stream has to come to: being refused, being told anything, going on. Pure.
+//! States that every stream has to reach: refused, answered, going on. Pure.
 
 use crate::crash::load::{Outcomes, Tally};
 
-/// What is waited for.
+/// The awaited state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     /// Records are refused.
     Refused,
     /// Records are acked.
     Acked,
-    /// Either.
-    Told,
+    /// Records are refused or acked.
+    Answered,
 }
 
 impl Turn {
-    /// The streams that have not come to it since `before`.
+    /// The streams that have not reached it since `before`.
     pub(super) fn missing(self, before: &Tally, now: &Tally) -> Vec<u32> {
         let has_come = |stream: &u32, before: &Outcomes| {
             let now = now.get(stream).copied().unwrap_or_default();
             match self {
                 Self::Refused => now.failed > before.failed,
                 Self::Acked => now.acked > before.acked,
-                Self::Told => now.failed > before.failed || now.acked > before.acked,
+                Self::Answered => now.failed > before.failed || now.acked > before.acked,
             }
         };
         let missing = before.iter().filter(|(stream, before)| !has_come(stream, before));
@@ -43,13 +43,13 @@ mod tests {
         let now = tally([(5, 2), (7, 0), (90, 0)]);
         assert_eq!(Turn::Refused.missing(&before, &now), [2, 3]);
         assert_eq!(Turn::Acked.missing(&before, &now), [1, 2]);
-        assert_eq!(Turn::Told.missing(&before, &now), [2]);
+        assert_eq!(Turn::Answered.missing(&before, &now), [2]);
     }
 
     #[test]
-    fn what_came_before_counts_for_nothing() {
+    fn earlier_outcomes_do_not_count() {
         let tally = tally([(5, 2), (7, 1), (1, 1)]);
-        for turn in [Turn::Refused, Turn::Acked, Turn::Told] {
+        for turn in [Turn::Refused, Turn::Acked, Turn::Answered] {
             assert_eq!(turn.missing(&tally, &tally), [1, 2, 3]);
         }
     }

@@ -1,8 +1,8 @@
-//! A server that finds its disk nearly full before it has a journal: as many lives as wanted, each with a directory and
-//! a disk of its own.
+//! A server that finds its disk nearly full before it has a journal: any number of lives, each with a directory and a
+//! disk of its own.
 //!
-//! Its first journal files are the smallest, there is no space for others, and most of what lies there is not its own. A
-//! topic that is deleted makes room as far as it had records.
+//! Its first journal files are the smallest, there is no space for others, and most data on the disk is not its own.
+//! Deleting a topic frees only the space of its records.
 
 use std::time::Instant;
 
@@ -16,14 +16,14 @@ use crate::crash::Settings;
 use crate::crash::disk::Disk;
 use crate::crash::run::create;
 
-/// What is free at the start, in turn: less than half of the reserve, less than the reserve, and as much more as a journal
-/// and some records need.
+/// Free space at the start, in turn: less than half of the reserve, less than the reserve, and as much more as a
+/// journal and some records need.
 const ROOMS_BYTES: [u64; 3] = [4 << 20, 12 << 20, 64 << 20];
 
-/// What others give back, where nothing that could be deleted would be enough.
+/// Space that other data on the disk frees, when no deletion would free enough.
 const GIVEN_BYTES: u64 = 64 << 20;
 
-/// A topic that nobody sends to, and that is deleted where there is no room at all.
+/// A topic without producers, which is deleted while there is no room at all.
 const SPARE_TOPIC: &str = "spare";
 
 /// One life.
@@ -59,7 +59,7 @@ pub(super) async fn live(settings: &Settings, toolbox: &Toolbox, life: u64) -> a
     Ok(lived)
 }
 
-/// Lets the load and another run until all of the first is refused.
+/// Lets the load and another one run until all of the first is refused.
 async fn refused(full: &mut Full<'_, '_>, life: u64) -> anyhow::Result<()> {
     let before = full.run.progress().tally();
     let spare = NewTopic { partitions: Some(1), ..topic(SPARE_TOPIC) };
@@ -69,7 +69,8 @@ async fn refused(full: &mut Full<'_, '_>, life: u64) -> anyhow::Result<()> {
     ballast.stop().await
 }
 
-/// Takes all room away for a while, and gives more back. A topic for whose deletion there was no room goes then.
+/// Takes all room away for a while, and returns more of it. A topic that could not be deleted for lack of room is
+/// deleted then.
 async fn brim(full: &mut Full<'_, '_>, life: u64) -> anyhow::Result<()> {
     let before = full.run.progress().tally();
     let refusal = full.brim(life % BRIM_ONE_IN == 1, SPARE_TOPIC).await.context("without any room")?;

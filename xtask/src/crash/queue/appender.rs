@@ -1,8 +1,9 @@
-//! The process that is crashed: it appends to a queue as several programs at once would, and says so before and after.
+//! The process that is crashed: it appends to a queue as several programs at once would, and reports each append before
+//! and after.
 //!
-//! Everything that it says goes into the recorder's pipe with one call that the kernel takes whole or not at all, so that
-//! what was said before a kill is written down, and nothing half. It waits for nobody: what it claims is in the pipe before
-//! it goes on.
+//! Each report goes into the recorder's pipe with one call, which the kernel executes wholly or not at all: a report
+//! made before a kill is recorded, and none by half. The process does not wait for the recorder: its report is in the
+//! pipe before it goes on.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -28,16 +29,17 @@ const BATCH_RECORDS_MAX: u64 = 6;
 /// Bytes of a record.
 const VALUE_BYTES_MAX: usize = 3000;
 
-/// Who does not sync would fill the disk. A small one is to be full no sooner than everybody has had some of it.
+/// Pause of a stream without syncs, which would fill the disk. A small disk is to be full only after every stream had
+/// some of it.
 const CACHED_PAUSE: Duration = Duration::from_micros(400);
 
-/// Who was refused for want of room tries again after this.
+/// Pause after an append that was refused for want of room.
 const REFUSED_PAUSE: Duration = Duration::from_millis(1);
 
-/// One in so many records that the reader of the synced sees is told.
+/// One in this many records that the reader of synced records gets is reported.
 const TOLD_ONE_IN: i64 = 8;
 
-/// Streams of one process: one that syncs, and one that does not.
+/// Streams of one process: one with syncs, and one without.
 pub(super) const STREAMS: u32 = 2;
 
 /// Arguments of the process, which the harness starts itself.
@@ -45,13 +47,13 @@ pub(super) const STREAMS: u32 = 2;
 pub(crate) struct AppenderOptions {
     /// The queue's directory
     dir: PathBuf,
-    /// The run, which every value names
+    /// Number of the run, which every value contains
     #[arg(long)]
     run: u64,
     /// The first of the process's streams
     #[arg(long)]
     stream: u32,
-    /// Claim that a sync is done when it is not: a run has to fail then
+    /// Report a sync that was not done: a run has to fail then
     #[arg(long, value_enum)]
     lie: Option<Lie>,
     /// Go on after an append that is refused for want of room
@@ -59,7 +61,7 @@ pub(crate) struct AppenderOptions {
     through_full: bool,
 }
 
-/// What is wrong with a stream whose acks are to come after a sync.
+/// The fault of a stream whose acks have to come after a sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Lie {
     /// It never syncs
@@ -76,7 +78,7 @@ impl Lie {
         }
     }
 
-    /// The lie that a setting of `--set` asks for.
+    /// The fault that a setting of `--set` names.
     pub(super) fn of(setting: &str) -> Option<Self> {
         setting.strip_prefix("sync=").and_then(|name| Self::from_str(name, false).ok())
     }
@@ -92,7 +94,7 @@ pub(super) fn is_synced(stream: u32) -> bool {
     stream.is_multiple_of(STREAMS)
 }
 
-/// Appends and reads until it is crashed. Ends at the first error of any thread, whatever the others wait for.
+/// Appends and reads until it is crashed. The first error of any thread ends the process.
 pub(super) fn run(options: &AppenderOptions) -> anyhow::Result<()> {
     let pipe = Pipe(File::from(std::io::stdout().as_fd().try_clone_to_owned()?));
     let queue = Queue::open(&options.dir)?;
@@ -108,7 +110,7 @@ pub(super) fn run(options: &AppenderOptions) -> anyhow::Result<()> {
             read_synced(&queue, &pipe, options.run).unwrap_or_else(|error| end(&format!("{error:#}")));
         });
     });
-    bail!("nobody crashed it")
+    bail!("the appender ended without a crash")
 }
 
 fn end(why: &dyn Display) -> ! {
@@ -121,7 +123,7 @@ struct Pipe(File);
 
 impl Pipe {
     fn tell(&self, event: &Event) -> anyhow::Result<()> {
-        // A group of its own. Far below what a pipe takes at once.
+        // Each event is a group of its own, far shorter than what a pipe takes at once.
         Ok((&self.0).write_all(format!("{event}\n\n").as_bytes())?)
     }
 }
@@ -165,7 +167,7 @@ impl Work<'_> {
         }
     }
 
-    /// One append, in any of the ways that there are.
+    /// One append, in any of the possible ways.
     fn append(&self, appender: &mut Appender, span: Span, rng: &mut Rng) -> Result<Offset, QueueError> {
         let mut value = |sequence| {
             let identity = Identity { stream: span.stream, sequence };
@@ -193,7 +195,7 @@ fn of_value(value: &[u8]) -> NewRecord<'_> {
     NewRecord { value: Some(value), ..NewRecord::default() }
 }
 
-/// Tells of what a reader of the synced sees, which nothing may take back.
+/// Reports records that a reader of synced records gets, which no crash may take.
 fn read_synced(queue: &Queue, pipe: &Pipe, run: u64) -> anyhow::Result<()> {
     let mut tailer = queue.tailer(StartAt::End)?;
     tailer.set_synced_only(true);

@@ -1,18 +1,19 @@
-//! What a cut of power may have taken, and what it may not.
+//! Which records a power cut may have taken.
 //!
-//! The recorder's file tells the order: a mark stands before the call that makes the cut, and another after it. So a
+//! The recorder's file has the order: a mark stands before the call that makes the cut, and another after it. So a
 //! record was acked, or seen as synced,
 //!
 //! | when | and is gone |
 //! |---|---|
 //! | before the cut, with a sync | lost: there is no exception |
 //! | before the cut, without a sync | allowed, if the queue ended before it |
-//! | since the cut began | as without a sync, for one append of each stream: what was under way |
+//! | since the cut began | as without a sync, for the one append of each stream that was under way |
 //! | after the cut, though its append began after the cut | must not have been acked, gone or not |
 //!
-//! An ack can come after the cut began for two reasons. Its sync was done before, and it was told late. Or its sync was
-//! under way, and the kernel said that all was well when it was not (`disk.rs`), as it says to a plain `fdatasync` after
-//! a `pwrite`. A later sync of the same stream then fails, so that it happens to a stream once.
+//! An ack can arrive after the cut began for two reasons. Either its sync was done before, and the report came late. Or
+//! its sync was under way, and the kernel returned success although nothing was on the disk (`disk.rs`), as it does for
+//! a plain `fdatasync` after a `pwrite`. A later sync of the same stream then fails, so that this happens once to a
+//! stream.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -23,10 +24,10 @@ use crate::crash::ledger::Ledger;
 use crate::crash::payload::Identity;
 use crate::crash::verify::{Observed, ObservedLog};
 
-/// Marks in the recorder's file for each crash: before it is made, when it is made, and when what it left is looked at.
+/// Marks in the recorder's file for each crash: before it, when it is made, and when its effects are looked at.
 pub(super) const MARKS: u64 = 3;
 
-/// What was going on when something was written down.
+/// The phase in which an event was recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Working,
@@ -44,7 +45,7 @@ impl Phase {
     }
 }
 
-/// What the cuts have taken.
+/// Records that the cuts have taken.
 #[derive(Debug, Default)]
 pub(super) struct Taken {
     /// Records acked without a sync that are gone.
@@ -53,11 +54,11 @@ pub(super) struct Taken {
     pub(super) late: usize,
     /// Those of them that are gone.
     pub(super) late_gone: usize,
-    /// What must not be.
+    /// Losses that are not allowed.
     pub(super) findings: Vec<String>,
 }
 
-/// Takes out of `ledger` the acks and sightings that a cut of power may have undone, and has.
+/// Removes from `ledger` the acks and sightings that a power cut was allowed to undo, and did.
 pub(super) fn forgive(
     ledger: &mut Ledger,
     events: &[Event],
@@ -83,7 +84,7 @@ pub(super) fn forgive(
         Phase::of(seen.crashes_before) == Phase::Working
             || fates.must_be_there(seen.offset, seen.identity, seen.crashes_before)
     });
-    // From here on marks do not matter, but crashes, which findings name.
+    // From here on the counts are of crashes, which findings name, instead of marks.
     let acks = ledger.acks.iter_mut().map(|ack| &mut ack.crashes_before);
     for marks in acks.chain(ledger.sightings.iter_mut().map(|seen| &mut seen.crashes_before)) {
         *marks /= MARKS;
@@ -91,14 +92,14 @@ pub(super) fn forgive(
     taken
 }
 
-/// What became of records.
+/// The records that were found.
 struct Fates<'a> {
     log: Option<&'a ObservedLog>,
     history: &'a History,
 }
 
 impl Fates<'_> {
-    /// Whether a record that a cut may take is there, or has to be: the queue did not end before it.
+    /// Whether a record that a cut may take was found, or must be there because the queue did not end before it.
     fn must_be_there(&self, offset: i64, identity: Identity, marks: u64) -> bool {
         let record = self.log.and_then(|log| log.records.get(usize::try_from(offset).ok()?));
         let is_there = record.is_some_and(|(_, found)| found.as_ref() == Ok(&identity));
@@ -110,7 +111,7 @@ impl Fates<'_> {
 struct Pass<'a> {
     fates: Fates<'a>,
     marks: u64,
-    /// How many marks there were when a stream began its last append.
+    /// Number of marks when a stream began its last append.
     sent: BTreeMap<u32, u64>,
     /// The last crash that has undone an append of a stream which was acked with a sync.
     undone: BTreeMap<u32, u64>,
@@ -139,7 +140,7 @@ impl Pass<'_> {
         forgiven.extend(gone);
     }
 
-    /// What is wrong with an append that was acked with a sync since a cut began.
+    /// The fault of an append that was acked with a sync after a cut began, if there is one.
     fn late(&mut self, span: Span, phase: Phase, is_gone: bool) -> Option<String> {
         let crash = self.marks / MARKS + 1;
         let what = format!("record {} of stream {} acked in crash {crash}", span.first, span.stream);
@@ -148,7 +149,7 @@ impl Pass<'_> {
         }
         let is_second = is_gone && self.undone.insert(span.stream, crash) == Some(crash);
         is_second.then(|| {
-            format!("{what}: gone, and so is another append of the stream, of which one was under way")
+            format!("{what}: gone, and so is another append of the stream, though only one was under way")
         })
     }
 }
@@ -183,14 +184,14 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_may_take_the_unsynced_end_and_nothing_else() {
+    fn cut_may_take_only_the_unsynced_end() {
         let acks = ["acked 0 0 1 0", "acked 1 0 1 1", "acked 1 1 1 2", "crash 1", "acked 0 3 1 3"];
         assert_eq!(findings(4, &acks, &[(0, 0), (1, 0), (1, 1), (0, 3)]), 0, "nothing is gone");
-        assert_eq!(findings(3, &acks, &[(0, 0), (1, 0), (1, 1)]), 0, "what was acked during the cut is gone");
+        assert_eq!(findings(3, &acks, &[(0, 0), (1, 0), (1, 1)]), 0, "a record acked during the cut is gone");
         assert_ne!(
             findings(4, &acks, &[(0, 0), (1, 0), (1, 1), (0, 4)]),
             0,
-            "that is gone, and not what follows"
+            "it is gone, but later records are not"
         );
         assert_eq!(findings(2, &acks, &[(0, 0), (1, 0)]), 0, "the end is gone");
         assert_eq!(findings(1, &acks, &[(0, 0), (0, 1), (0, 2)]), 0, "others came in its place");
@@ -199,21 +200,21 @@ mod tests {
     }
 
     #[test]
-    fn what_was_acked_since_the_cut_began_is_counted_apart() {
+    fn acks_since_the_cut_began_are_counted_apart() {
         let lines = ["acked 1 0 1 0", "crash 1", "acked 0 0 1 1", "crash 2", "acked 0 1 2 2"];
         let (found, taken) = judge(2, &lines, &[(1, 0), (0, 0)]);
         assert_eq!((found, taken.unsynced, taken.late, taken.late_gone), (0, 0, 3, 2));
     }
 
     #[test]
-    fn a_cut_takes_one_append_of_a_stream_that_syncs_at_most() {
+    fn cut_takes_at_most_one_append_of_a_syncing_stream() {
         let lines = ["crash 1", "acked 0 0 1 0", "crash 2", "acked 0 1 1 1"];
         assert_ne!(findings(0, &lines, &[]), 0, "two are gone");
         assert_eq!(findings(1, &lines, &[(0, 0)]), 0, "one is");
     }
 
     #[test]
-    fn nothing_is_synced_when_the_power_was_cut_already() {
+    fn append_begun_after_the_cut_is_never_synced() {
         let lines = ["crash 1", "crash 2", "sent 0 9 1", "acked 0 9 1 0"];
         assert_ne!(findings(0, &lines, &[]), 0, "gone");
         assert_ne!(findings(1, &lines, &[(0, 9)]), 0, "there");
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_as_synced_before_the_cut_binds() {
+    fn record_seen_as_synced_before_the_cut_must_stay() {
         assert_ne!(findings(0, &["seen queue 0 0 1 0", "crash 1"], &[]), 0);
         assert_eq!(findings(0, &["crash 1", "seen queue 0 0 1 0"], &[]), 0, "seen since it began");
         assert_ne!(

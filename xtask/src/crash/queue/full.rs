@@ -1,8 +1,9 @@
-//! A disk that fills up below a queue: appends are refused with an error, what is published can be read, and when there
-//! is room again appending goes on, all in one life of the processes; or in another, which begins on the full disk.
+//! A disk that fills up below a queue: appends are refused with an error, published records can be read, and when there
+//! is room again appending goes on. All that happens in one life of the processes, or in a second one that begins on
+//! the full disk.
 //!
-//! Each cycle takes all room away at a random instant, has retention make a little, which is used up again, and gives
-//! the rest back.
+//! Each cycle takes all room away at a random instant, lets retention make a little, which is used up again, and
+//! returns the rest.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -19,27 +20,27 @@ use crate::crash::event::Event;
 use crate::crash::payload::Identity;
 use crate::crash::verify::{shown, verify};
 
-/// The smallest that every file system takes which lies on a disk; and one in memory.
+/// Size of a disk: the smallest that every file system on a disk takes; and size of one in memory.
 const DISK_BYTES: u64 = 400 << 20;
 const MEMORY_BYTES: u64 = 64 << 20;
 
-/// Before a disk is filled, a queue has so much, of which retention leaves the other.
+/// Bytes of a queue before its disk is filled, and bytes that retention leaves of it.
 const GROWN_BYTES: u64 = 4 << 20;
 const RETAINED_BYTES: u64 = 1 << 20;
 
-/// The processes work for at most so long before the disk is full, and before they are killed on the full disk.
+/// Longest life of the processes before the disk is full, and before they are killed on the full disk.
 const LIFE_MAX: Duration = Duration::from_millis(100);
 
-/// So many appends of each stream were refused: the disk is full. So many were acked: it is not.
+/// Refused appends of each stream that show that the disk is full, and acked ones that show that it is not.
 const TURNED_MIN: u64 = 5;
 
-/// Each step of a cycle takes less.
+/// Longest step of a cycle.
 const STEP_LIMIT: Duration = Duration::from_mins(1);
 
-/// The tailer that keeps its place while the disk is full.
+/// The tailer that stores its place while the disk is full.
 const TAILER: &str = "full";
 
-/// Fills the disk as often as asked, and judges.
+/// Fills the disk for each cycle of the settings, and judges.
 pub(super) async fn run(settings: &Settings) -> anyhow::Result<()> {
     // Dropped after the run, whose processes keep it busy.
     let bytes = if settings.fs == FileSystem::Tmpfs { MEMORY_BYTES } else { DISK_BYTES };
@@ -53,7 +54,7 @@ pub(super) async fn run(settings: &Settings) -> anyhow::Result<()> {
     full.judge()
 }
 
-/// By stream.
+/// Counts by stream.
 type Counts = BTreeMap<u32, Count>;
 
 struct Full<'a> {
@@ -77,7 +78,7 @@ impl Full<'_> {
         self.others_go_on()?;
         let before = self.counts()?;
         self.retain()?;
-        // Who is quick uses it up, and the others may get none of it.
+        // A quick stream uses it up, and the others may get none of it.
         self.resumed("after retention", &before, 1).await?;
         self.refused("the disk is full again").await?;
         self.others_go_on()?;
@@ -88,14 +89,14 @@ impl Full<'_> {
         self.resumed("with room again", &before, before.len()).await
     }
 
-    /// Has retention make room.
+    /// Lets retention make room.
     fn retain(&self) -> anyhow::Result<()> {
         let retention = Retention { bytes: Some(RETAINED_BYTES), ..Retention::default() };
         ensure!(self.run.open()?.apply_retention(&retention)? > 0, "retention found nothing to remove");
         Ok(())
     }
 
-    /// Kills processes on the full disk. Those that follow open the queue on it.
+    /// Kills processes on the full disk. Their successors open the queue on it.
     async fn die_on_full(&mut self) -> anyhow::Result<()> {
         tokio::time::sleep(self.run.rng.up_to(LIFE_MAX)).await;
         self.run.mark()?;
@@ -104,12 +105,12 @@ impl Full<'_> {
         self.refused("the disk is full for others").await
     }
 
-    /// What is published can be read, and a tailer's place be kept.
+    /// Checks that published records can be read, and that a tailer's place can be stored.
     fn others_go_on(&mut self) -> anyhow::Result<()> {
         self.run.look().context("with the disk full")?;
         let queue = self.run.open()?;
         let mut tailer = queue.named_tailer(TAILER, StartAt::Start);
-        // Retention has removed what it was to read next.
+        // Retention has removed the record at its place.
         if tailer.is_err() {
             queue.remove_tailer(TAILER)?;
             tailer = queue.named_tailer(TAILER, StartAt::Start);
@@ -124,7 +125,7 @@ impl Full<'_> {
         Ok(status.segments as u64 * status.segment_bytes)
     }
 
-    /// How often appends of the streams that live were acked and refused.
+    /// Numbers of acked and of refused appends, for the streams of running processes.
     fn counts(&mut self) -> anyhow::Result<Counts> {
         self.run.follower.follow()?;
         Ok(self.run.living().map(|stream| (stream, self.run.follower.of(stream))).collect())
@@ -139,7 +140,7 @@ impl Full<'_> {
             .await
     }
 
-    /// Waits until so many streams append again, as they did not `before` there was room.
+    /// Waits until `streams_min` streams have appended more than `before`.
     async fn resumed(&mut self, when: &str, before: &Counts, streams_min: usize) -> anyhow::Result<()> {
         let begun = Instant::now();
         let has_turned = |(stream, count): &(&u32, &Count)| count.acked >= before[*stream].acked + TURNED_MIN;
@@ -165,7 +166,8 @@ impl Full<'_> {
         Ok(())
     }
 
-    /// Nothing that was acked is gone, whatever retention has removed since it was read; what was refused never came.
+    /// Checks that no acked record is gone, except those that retention removed after they were read, and that no
+    /// refused record was stored.
     fn judge(mut self) -> anyhow::Result<()> {
         let run = &mut self.run;
         run.kill_all()?;
@@ -189,7 +191,7 @@ impl Full<'_> {
     }
 }
 
-/// How many appends were refused; an error if one of them is there all the same.
+/// Number of refused appends; fails if one of them was stored all the same.
 fn refused(events: &[Event], history: &History) -> anyhow::Result<usize> {
     let there = history.identities();
     let mut count = 0;

@@ -1,4 +1,4 @@
-//! What a queue held after each crash.
+//! Contents of a queue after each crash.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -9,13 +9,12 @@ use super::appender::partition;
 use crate::crash::payload::{Identity, identify};
 use crate::crash::verify::{Observed, ObservedLog};
 
-/// Records before the end of what is known that are looked at again after each crash; all are in the end.
+/// Records before the known end that are read again after each crash; at the end of a run all are.
 const AGAIN: usize = 2000;
 
-/// What was found after the crashes.
+/// Records found after the crashes.
 ///
-/// Invariants: `records` are those from offset 0 on, of the last look. The queue ended at `ends[n]`
-/// after crash `n + 1`.
+/// Invariants: `records` begins at offset 0 and is of the last look. The queue ended at `ends[n]` after crash `n + 1`.
 #[derive(Debug, Default)]
 pub(super) struct History {
     records: Vec<Identity>,
@@ -23,8 +22,8 @@ pub(super) struct History {
 }
 
 impl History {
-    /// Reads the end of a queue: what the look before found is still there, and more may have come. Retention may have
-    /// removed what was found before `start`.
+    /// Reads the end of a queue: checks that the records of the look before still exist, and adds new ones. Retention
+    /// may have removed records before `start`.
     pub(super) fn look(
         &mut self,
         run: u64,
@@ -32,7 +31,7 @@ impl History {
         open: impl Fn(StartAt) -> Result<Tailer, QueueError>,
     ) -> anyhow::Result<()> {
         let start = usize::try_from(start.0)?;
-        ensure!(start <= self.records.len(), "the queue begins at {start}, and nobody has read that far");
+        ensure!(start <= self.records.len(), "the queue begins at {start}, beyond the records read so far");
         let mut next = self.records.len().saturating_sub(AGAIN).max(start);
         let mut tailer = open(StartAt::Offset(offset(next)))?;
         while let Some(record) = tailer.next()? {
@@ -49,17 +48,17 @@ impl History {
         Ok(())
     }
 
-    /// Notes that what was found last is what a crash has left.
+    /// Records the end found last as the end that a crash has left.
     pub(super) fn crashed(&mut self) {
         self.ends.push(offset(self.records.len()).0);
     }
 
-    /// Crashes that were looked at.
+    /// Number of crashes that were looked at.
     pub(super) fn crashes(&self) -> usize {
         self.ends.len()
     }
 
-    /// Where the queue ended after a crash, counted from 0; none if that was not looked at.
+    /// End of the queue after a crash, counted from 0; `None` if that was not looked at.
     pub(super) fn end(&self, crash: usize) -> Option<i64> {
         self.ends.get(crash).copied()
     }
@@ -69,14 +68,14 @@ impl History {
         self.records.iter().copied().collect()
     }
 
-    /// Everything that was ever found, as if nothing had been removed since.
+    /// Every record that was ever found, as if none had been removed since.
     pub(super) fn observed(&self) -> Observed {
         let records = (0..).zip(self.records.iter().copied().map(Ok)).collect();
         observed(ObservedLog { start: 0, end: offset(self.records.len()).0, records })
     }
 }
 
-/// Everything that a queue holds.
+/// All records of a queue.
 pub(super) fn everything(queue: &Queue, run: u64) -> anyhow::Result<Observed> {
     let mut records = Vec::new();
     let mut tailer = queue.tailer(StartAt::Start)?;
@@ -96,7 +95,7 @@ fn offset(index: usize) -> Offset {
 
 #[cfg(test)]
 impl History {
-    /// Of a queue that ended there after each crash.
+    /// The history of a queue with these ends after the crashes.
     pub(super) fn with_ends(ends: &[i64]) -> Self {
         Self { records: Vec::new(), ends: ends.to_vec() }
     }

@@ -1,10 +1,10 @@
 //! Crash of the embedded queue: processes that append to one queue are killed, or the disk below them loses its power
 //! or fills up.
 //!
-//! Two processes append at once, each with and without a sync, and a third thread of each reads what is synced. After each
-//! crash the queue is read, by one that only looks or by the one that recovers it: what was there is still there, in its
-//! place. In the end everything is held against what the recorder wrote down. After a kill nothing may be gone; after a cut
-//! of power only what nobody synced, and of that only the end.
+//! Two processes append at once, each with and without a sync, and a third thread of each reads synced records. After
+//! each crash the queue is read, by a view or by the opening that recovers it: earlier records must still be in their
+//! places. In the end everything is compared with the recorder's file. After a kill no record may be gone; after a
+//! power cut only unsynced ones at the end.
 
 mod appender;
 mod cuts;
@@ -35,38 +35,38 @@ use super::{Mode, Settings};
 /// Small, so that they roll often.
 const SEGMENT_BYTES: u64 = 256 << 10;
 
-/// Where the control file has the id of the boot in which the queue was used last.
+/// Position in the control file of the id of the boot in which the queue was used last.
 const BOOT_AT: u64 = 64;
-/// Room for what a run of hundreds of cycles keeps. The image is sparse.
+/// Room for the data of hundreds of cycles. The image is sparse.
 const DISK_BYTES: u64 = 8 << 30;
 
-/// Processes that append at once.
+/// Number of processes that append at once.
 const PROCESSES: u32 = 2;
 
-/// They work for at most so long before a crash.
+/// Longest life of the processes before a crash.
 const LIFE_MAX: Duration = Duration::from_millis(200);
 
-/// One crash in so many comes while a process opens the queue.
+/// One crash in this many comes while a process opens the queue.
 const EARLY_ONE_IN: u64 = 6;
 
-/// An opening takes about so long.
+/// About the longest opening.
 const OPENING_MAX: Duration = Duration::from_millis(15);
 
-/// Between the cut and the end of the processes.
+/// Longest time between the cut and the end of the processes.
 const AGONY_MAX: Duration = Duration::from_millis(20);
 
-/// What the process does that is crashed.
+/// Entry point of the process that is crashed.
 pub(super) fn append(options: &AppenderOptions) -> anyhow::Result<()> {
     appender::run(options)
 }
 
-/// Crashes as often as asked, and judges.
+/// Crashes for each cycle of the settings, and judges.
 pub(super) async fn run(mode: Mode, settings: &Settings) -> anyhow::Result<()> {
     match mode {
         Mode::Kill => kill(settings).await,
         Mode::Power => power(settings).await,
         Mode::DiskFull => full::run(settings).await,
-        Mode::SyncErrors => bail!("failing syncs are not among what a queue is crashed by"),
+        Mode::SyncErrors => bail!("a queue is not crashed by failing syncs"),
     }?;
     Ok(fs::remove_dir_all(&settings.dir)?)
 }
@@ -98,7 +98,7 @@ async fn power(settings: &Settings) -> anyhow::Result<()> {
 async fn power_cycles(run: &mut Run, disk: &mut Disk, cycles: u64) -> anyhow::Result<()> {
     for _ in 0..cycles {
         run.work().await?;
-        // Whatever is in the recorder's pipe before this mark was acked before the cut began.
+        // Every ack in the recorder's pipe before this mark preceded the cut.
         run.mark()?;
         disk.cut()?;
         run.mark()?;
@@ -112,8 +112,8 @@ async fn power_cycles(run: &mut Run, disk: &mut Disk, cycles: u64) -> anyhow::Re
     Ok(())
 }
 
-/// A cut of power ends the boot as well. In the same one a queue does not forget that a sync has failed, which the disk may
-/// have taken just before the file system was down.
+/// Ends the boot, as a power cut does. Within one boot a queue remembers a failed sync, whose data the disk may have
+/// taken just before the file system was shut down.
 fn end_boot(queue: &Path) -> anyhow::Result<()> {
     let control = queue.join("queue.control");
     if !control.try_exists()? {
@@ -129,20 +129,20 @@ fn judge_power(run: &mut Run) -> anyhow::Result<()> {
     let taken = cuts::forgive(&mut ledger, &events, &observed, &run.history);
     let judged = run.judged(&ledger, &observed, &taken.findings)?;
     println!(
-        "{judged}; besides, {} that nobody had synced are gone, and of {} acked as synced since the cut began {}",
+        "{judged}; besides, {} unsynced ones are gone, and of {} acked as synced since the cut began {}",
         taken.unsynced, taken.late, taken.late_gone
     );
-    ensure!(taken.unsynced > 0, "no cut took anything, so there was none");
+    ensure!(taken.unsynced > 0, "no cut took a record, so the power was never cut");
     run.goes_on()
 }
 
-/// Processes at a queue, and what is known of it.
+/// Processes at a queue, and the known state of the queue.
 ///
-/// Invariants: none of `processes` has ended but by a kill; when this is dropped none is left.
+/// Invariants: every process of `processes` runs until it is killed; none is left when this is dropped.
 struct Run {
     id: u64,
     queue: PathBuf,
-    /// What the processes say, as each does when the disk is gone.
+    /// File of the processes' error output: each prints an error when the disk is gone.
     said: PathBuf,
     /// Further arguments of the processes.
     arguments: Vec<String>,
@@ -155,7 +155,7 @@ struct Run {
     marks: u64,
 }
 
-/// A process, and the first of its streams.
+/// A process, and the number of its first stream.
 struct Process {
     child: Child,
     stream: u32,
@@ -187,7 +187,7 @@ impl Run {
         })
     }
 
-    /// Lets processes work for a while; now and then they are only about to begin.
+    /// Lets processes work for a while; now and then only until they begin.
     async fn work(&mut self) -> anyhow::Result<()> {
         self.start_missing()?;
         let is_early = self.rng.one_in(EARLY_ONE_IN);
@@ -210,12 +210,12 @@ impl Run {
         Ok(())
     }
 
-    /// The streams of the processes that run.
+    /// The streams of the running processes.
     fn living(&self) -> impl Iterator<Item = u32> {
         self.processes.iter().flat_map(|process| process.stream..process.stream + STREAMS)
     }
 
-    /// How many processes were started in all.
+    /// Number of processes started in all.
     fn started(&self) -> u32 {
         self.streams / STREAMS
     }
@@ -227,7 +227,7 @@ impl Run {
                 let said = said.lines().last().unwrap_or("nothing");
                 let crashes = self.history.crashes();
                 bail!(
-                    "after {crashes} crashes an appender ended by itself, with {status}; it said last: {said}"
+                    "after {crashes} crashes an appender ended by itself, with {status}; its last line was: {said}"
                 );
             }
         }
@@ -255,7 +255,7 @@ impl Run {
         Ok(())
     }
 
-    /// Says how far a crash is.
+    /// Records the next mark of a crash.
     fn mark(&mut self) -> anyhow::Result<()> {
         self.marks += 1;
         self.recorder.tell(&Event::Crash(self.marks))
@@ -265,14 +265,14 @@ impl Run {
         Ok(Queue::open(&self.queue)?)
     }
 
-    /// Looks at what a crash has left.
+    /// Looks at the queue after a crash.
     fn crashed(&mut self) -> anyhow::Result<()> {
         self.look().with_context(|| format!("after crash {}", self.history.crashes() + 1))?;
         self.history.crashed();
         Ok(())
     }
 
-    /// Reads what there is, as one of those who use it or as one who only looks.
+    /// Reads the queue, through an opening or through a view.
     fn look(&mut self) -> anyhow::Result<()> {
         if self.rng.one_in(2) {
             let view = QueueView::open(&self.queue)?;
@@ -287,7 +287,7 @@ impl Run {
         history::everything(&self.open()?, self.id)
     }
 
-    /// Ends everybody. Returns what was written down.
+    /// Ends all processes. Returns the recorded events.
     fn finish(&mut self) -> anyhow::Result<(Vec<Event>, Ledger)> {
         self.kill_all()?;
         let events = self.recorder.finish()?;
@@ -298,7 +298,7 @@ impl Run {
         Ok((events, ledger))
     }
 
-    /// The verdict: an error if something must not be, and what to print if all is well.
+    /// The verdict: fails with the findings, or returns the text to print.
     fn judged(&self, ledger: &Ledger, observed: &Observed, others: &[String]) -> anyhow::Result<String> {
         let verdict = verify(ledger, observed);
         let findings: Vec<_> = verdict.findings.iter().collect();
@@ -320,7 +320,7 @@ impl Run {
         ))
     }
 
-    /// The queue is whole, and takes records.
+    /// Checks that the queue is whole, and accepts records.
     fn goes_on(&self) -> anyhow::Result<()> {
         let queue = self.open()?;
         queue.verify()?;

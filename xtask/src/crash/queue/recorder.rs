@@ -1,4 +1,4 @@
-//! The recorder of a queue's run, whose input each appending process has as its output.
+//! The recorder of a queue's run. Its input is the output of each appending process.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,7 +12,7 @@ use anyhow::{Context, ensure};
 use crate::crash::event::Event;
 use crate::crash::follow::Follow;
 
-/// The process that writes down what it is told.
+/// The process that records events.
 pub(super) struct Recorder {
     file: PathBuf,
     process: Child,
@@ -40,7 +40,7 @@ impl Recorder {
         Ok(self.input()?.write_all(format!("{event}\n\n").as_bytes())?)
     }
 
-    /// Ends it when nobody else has its input. Returns what it has written.
+    /// Ends the process once all writers have closed its input. Returns the recorded events.
     pub(super) fn finish(&mut self) -> anyhow::Result<Vec<Event>> {
         drop(self.input.take());
         let status = self.process.wait()?;
@@ -59,14 +59,14 @@ impl Drop for Recorder {
     }
 }
 
-/// How many appends of a stream ended in which way.
+/// Numbers of acked and refused appends of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Count {
     pub(super) acked: u64,
     pub(super) refused: u64,
 }
 
-/// Counts what the recorder writes, while it does.
+/// Counts events while the recorder writes them.
 pub(super) struct Follower {
     follow: Follow,
     counts: BTreeMap<u32, Count>,
@@ -77,12 +77,12 @@ impl Follower {
         Self { follow: Follow::new(file), counts: BTreeMap::new() }
     }
 
-    /// The counts of a stream that were read last.
+    /// The latest counts of a stream.
     pub(super) fn of(&self, stream: u32) -> Count {
         self.counts.get(&stream).copied().unwrap_or_default()
     }
 
-    /// Reads on.
+    /// Reads the new events.
     pub(super) fn follow(&mut self) -> anyhow::Result<()> {
         self.follow.read_on(|event| {
             match event {

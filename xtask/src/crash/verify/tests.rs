@@ -1,5 +1,4 @@
-//! The harness itself under test: a run in which nothing went wrong passes, and each wrong that is planted in it is
-//! found and named.
+//! The harness itself under test: a faultless run passes, and each planted fault is found and named.
 
 use super::*;
 
@@ -30,7 +29,7 @@ fn partition() -> TopicPartition {
     TopicPartition::new("t", 0)
 }
 
-/// The partition holds these records from offset 0, given as stream and sequence; the group stands at `position`.
+/// The partition holds these records from offset 0, given as stream and sequence; the group's position is `position`.
 fn observed(records: &[(u32, u64)], position: Option<i64>) -> Observed {
     let identity = |(stream, sequence): &(u32, u64)| Identity { stream: *stream, sequence: *sequence };
     let records: Vec<_> = (0..).zip(records).map(|(offset, record)| (offset, Ok(identity(record)))).collect();
@@ -39,7 +38,7 @@ fn observed(records: &[(u32, u64)], position: Option<i64>) -> Observed {
     Observed { logs: BTreeMap::from([(partition(), log)]), positions }
 }
 
-/// As the server should have it: the second record of stream 2 was stored, but not acked.
+/// A correct partition: the second record of stream 2 was stored, but not acked.
 const SOUND: [(u32, u64); 5] = [(1, 0), (1, 1), (2, 0), (2, 1), (1, 2)];
 
 fn kinds(lines: &[&str], observed: &Observed) -> Vec<Kind> {
@@ -57,7 +56,7 @@ fn a_sound_log_has_no_findings() {
 }
 
 #[test]
-fn a_run_without_acks_without_a_reader_or_without_commits_has_tested_nothing() {
+fn run_without_acks_reader_or_commits_tests_nothing() {
     let tested = |without: &str| {
         let lines: Vec<_> = LINES.iter().copied().filter(|line| !line.starts_with(without)).collect();
         verify(&ledger(&lines), &observed(&SOUND, Some(2))).tested
@@ -65,7 +64,7 @@ fn a_run_without_acks_without_a_reader_or_without_commits_has_tested_nothing() {
     assert!(tested("nothing").check().is_ok());
     assert_eq!(tested("acked").missing(), ["acked records"]);
     assert_eq!(tested("seen").missing(), ["records that a reader saw"]);
-    // A commit that was only tried says nothing.
+    // A commit that was only attempted does not count.
     assert_eq!(tested("committed").missing(), ["commits"]);
     assert!(tested("seen").check().unwrap_err().to_string().contains("nothing was tested"));
 }
@@ -80,7 +79,7 @@ fn an_acked_record_that_is_gone_is_lost() {
 }
 
 #[test]
-fn an_acked_record_elsewhere_than_acked_is_lost_and_what_was_seen_there_has_vanished() {
+fn misplaced_record_is_lost_and_its_sighting_vanished() {
     let found = kinds_of(&[(1, 0), (2, 1), (2, 0), (1, 1), (1, 2)]);
     assert!(found.contains(&Kind::Lost) && found.contains(&Kind::Vanished), "{found:?}");
 }
@@ -98,7 +97,7 @@ fn a_record_of_another_partition_is_invented() {
 }
 
 #[test]
-fn a_value_that_is_none_of_ours_is_invented() {
+fn foreign_value_is_invented() {
     let mut observed = observed(&SOUND, Some(2));
     let log = observed.logs.get_mut(&partition()).unwrap();
     log.records[3].1 = Err("zeros".to_owned());
@@ -106,13 +105,13 @@ fn a_value_that_is_none_of_ours_is_invented() {
 }
 
 #[test]
-fn records_of_one_producer_that_changed_places_are_reordered() {
+fn swapped_records_of_a_producer_are_reordered() {
     let lines = ["stream 1 t 0 once", "sent 1 0 3"];
     assert_eq!(kinds(&lines, &observed(&[(1, 1), (1, 0), (1, 2)], None)), [Kind::Reordered]);
 }
 
 #[test]
-fn a_repeat_is_a_fault_of_an_idempotent_producers_records_only() {
+fn repeat_is_a_fault_only_of_an_idempotent_producer() {
     assert_eq!(kinds_of(&[SOUND.as_slice(), &[(1, 2)]].concat()), [Kind::Repeated]);
     let records = [SOUND.as_slice(), &[(2, 1)]].concat();
     let verdict = verify(&ledger(LINES), &observed(&records, Some(2)));
@@ -120,7 +119,7 @@ fn a_repeat_is_a_fault_of_an_idempotent_producers_records_only() {
 }
 
 #[test]
-fn a_hole_in_the_offsets_or_an_end_beyond_the_records_is_a_gap() {
+fn hole_or_end_beyond_the_records_is_a_gap() {
     let mut with_hole = observed(&SOUND, Some(2));
     drop(with_hole.logs.get_mut(&partition()).unwrap().records.remove(3));
     assert_eq!(kinds(LINES, &with_hole), [Kind::Gap]);
@@ -129,7 +128,7 @@ fn a_hole_in_the_offsets_or_an_end_beyond_the_records_is_a_gap() {
     assert_eq!(kinds(LINES, &short), [Kind::Gap]);
 }
 
-/// As [`SOUND`], without what is before `start`.
+/// As [`SOUND`], without the records before `start`.
 fn beginning_at(start: i64) -> Observed {
     let mut observed = observed(&SOUND, Some(2));
     let log = observed.logs.get_mut(&partition()).unwrap();
@@ -139,7 +138,7 @@ fn beginning_at(start: i64) -> Observed {
 }
 
 #[test]
-fn a_missing_beginning_is_a_gap_and_what_was_acked_there_is_lost_unless_it_was_deleted() {
+fn missing_beginning_is_a_gap_unless_it_was_deleted() {
     let found = |deletions: &[&str], start| kinds(&[LINES, deletions].concat(), &beginning_at(start));
     assert_eq!(found(&[], 2), [Kind::Gap, Kind::Lost, Kind::Lost, Kind::Vanished, Kind::Vanished]);
     assert_eq!(found(&["deleted t 0 2"], 2), []);
@@ -159,7 +158,7 @@ fn deleted_records_that_come_back_are_found() {
 }
 
 #[test]
-fn a_group_stands_at_its_last_acked_commit_or_a_later_attempt() {
+fn position_is_the_last_acked_commit_or_a_later_attempt() {
     for (position, sound) in
         [(Some(2), true), (Some(4), true), (Some(1), false), (Some(3), false), (None, false)]
     {
@@ -170,8 +169,8 @@ fn a_group_stands_at_its_last_acked_commit_or_a_later_attempt() {
 }
 
 #[test]
-fn a_commit_that_went_back_between_two_crashes_is_found_though_a_later_one_hides_it() {
-    // After crash 1 the server has none of it, or the one before; then the reader commits as if nothing had been.
+fn commit_that_went_back_between_two_crashes_is_found() {
+    // After crash 1 the server has no position, or the one before; then the reader commits as if nothing had happened.
     for (found, sound) in [("2", true), ("4", true), ("1", false), ("-1", false), ("5", false)] {
         let found_then = format!("found g t 0 {found}");
         let hidden = [&found_then, "committing g t 0 5", "committed g t 0 5", "crash 2", "found g t 0 5"];
@@ -182,7 +181,7 @@ fn a_commit_that_went_back_between_two_crashes_is_found_though_a_later_one_hides
 }
 
 #[test]
-fn what_a_crash_has_left_of_a_commit_without_an_answer_may_not_go_back_in_the_next() {
+fn unanswered_commit_that_was_found_may_not_go_back() {
     let lines = [LINES, &["found g t 0 4", "crash 2", "found g t 0 2"]].concat();
     let verdict = verify(&ledger(&lines), &observed(&SOUND, Some(2)));
     let texts: Vec<_> = verdict.findings.iter().map(ToString::to_string).collect();
@@ -190,14 +189,14 @@ fn what_a_crash_has_left_of_a_commit_without_an_answer_may_not_go_back_in_the_ne
 }
 
 #[test]
-fn an_ack_without_an_offset_asks_only_that_the_record_is_there() {
+fn ack_without_an_offset_requires_the_record_anywhere() {
     let lines = ["stream 1 t 0 once", "sent 1 0 2", "acked 1 0 1 -1"];
     assert_eq!(kinds(&lines, &observed(&[(1, 0)], None)), []);
     assert_eq!(kinds(&lines, &observed(&[(1, 1)], None)), [Kind::Lost]);
 }
 
 #[test]
-fn what_no_level_had_synced_before_a_crash_may_be_gone_and_all_else_may_not() {
+fn only_unsynced_records_may_be_gone_after_a_crash() {
     let after = |event: Option<&'static str>| {
         let crash = LINES.iter().position(|line| *line == "crash 1").unwrap();
         let lines = [&["changing"][..], &LINES[..crash], event.as_slice(), &LINES[crash..]].concat();
@@ -206,7 +205,7 @@ fn what_no_level_had_synced_before_a_crash_may_be_gone_and_all_else_may_not() {
         (kinds, verdict.excused)
     };
     assert_eq!(after(None), (vec![], Excused { acked: 4, seen: 2 }));
-    // Found out of the life before.
+    // The level was found in the life before.
     assert_eq!(after(Some("syncs 1")).0, []);
     let (kinds, excused) = after(Some("syncs 0"));
     assert_eq!(kinds, [Kind::Lost, Kind::Lost, Kind::Lost, Kind::Vanished, Kind::Vanished]);
@@ -214,8 +213,8 @@ fn what_no_level_had_synced_before_a_crash_may_be_gone_and_all_else_may_not() {
 }
 
 #[test]
-fn what_a_loss_of_power_has_left_binds_again_once_it_was_found_and_a_level_syncs() {
-    // Gone in the end is a record that no level had synced before the first crash.
+fn found_record_binds_again_once_a_level_syncs() {
+    // A record that no level had synced before the first crash is gone in the end.
     let after = |events: &[&str]| {
         let begin = ["changing", "stream 1 t 0 once", "sent 1 0 1", "acked 1 0 1 0", "crash 1"];
         let verdict = verify(&ledger(&[&begin[..], events].concat()), &observed(&[], None));
@@ -225,11 +224,11 @@ fn what_a_loss_of_power_has_left_binds_again_once_it_was_found_and_a_level_syncs
     let excused = (vec![], Excused { acked: 1, seen: 0 });
     let found = "left t 0 0 1 0";
     for events in [
-        // The first crash may have taken it: nobody has found it since.
+        // The first crash may have taken it: it was not found since.
         &["syncs 1", "crash 2"][..],
-        // It was there, and nothing has synced it before the next one.
+        // It was found, and no level synced it before the next crash.
         &[found, "crash 2", "syncs 2", "crash 3"],
-        // That was found out of the life before.
+        // The level was found in the life before.
         &[found, "syncs 0", "crash 2"],
     ] {
         assert_eq!(after(events), excused, "{events:?}");
@@ -244,7 +243,7 @@ fn what_a_loss_of_power_has_left_binds_again_once_it_was_found_and_a_level_syncs
 }
 
 #[test]
-fn losses_are_told_apart_from_what_no_level_allows() {
+fn losses_are_told_apart_from_other_findings() {
     let verdict = verify(&ledger(LINES), &observed(&[(1, 0), (2, 0), (2, 0)], Some(1)));
     let (losses, faults) = verdict.split();
     assert!(losses.iter().all(|finding| matches!(finding.kind, Kind::Lost | Kind::Vanished)));
