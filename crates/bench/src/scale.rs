@@ -49,8 +49,7 @@ pub fn shrink(plan: &mut Plan, scale: f64) {
         floor_applied: !floors.is_empty(),
     });
     if !floors.is_empty() {
-        plan.notes
-            .push(format!("--scale {scale}: lower bounds hold: {}", floors.join("; ")));
+        plan.notes.push(format!("--scale {scale}: lower bounds hold: {}", floors.join("; ")));
     }
     plan.messages = plan.messages.map(|messages| fewer(messages, scale));
 }

@@ -219,9 +219,8 @@ fn missed(plan: &Plan, reached: &TopicDurability) -> Option<String> {
 
 /// A note if the durability changed within the run.
 fn lost(before: &TopicDurability, after: &TopicDurability) -> Option<String> {
-    (before != after).then(|| {
-        format!("durability changed within the run, from {before} to {after}: the weaker is shown")
-    })
+    (before != after)
+        .then(|| format!("durability changed within the run, from {before} to {after}: the weaker is shown"))
 }
 
 /// A run under way.

@@ -489,9 +489,7 @@ mod tests {
                 let mut runner = Lines::new(TcpStream::connect(&address).await.expect("it listens"));
                 let hello: Request = serde_json::from_str(hello).expect("a request");
                 let prepare = Request::Prepare(Box::new(idle_share()));
-                for (request, reason) in
-                    [(&hello, "version"), (&prepare, "did not send its version")]
-                {
+                for (request, reason) in [(&hello, "version"), (&prepare, "did not send its version")] {
                     runner.send(request).await.expect("it reads");
                     let answer = runner.receive().await.expect("it answers");
                     let Some(Answer::Failed(message)) = answer else { panic!("{answer:?}") };

@@ -85,11 +85,7 @@ fn topics_that_are_only_read_must_be_there_before_any_run() {
         files.write(name, &text)
     };
     refused(&[&produce, &spec("misspelt.json", "fooo")], 3, "no topic fooo");
-    refused(
-        &[&produce, &spec("beyond.json", "foo2:2")],
-        2,
-        "foo2 has 2 partition(s), and the run needs 3",
-    );
+    refused(&[&produce, &spec("beyond.json", "foo2:2")], 2, "foo2 has 2 partition(s), and the run needs 3");
     refused(
         &[&spec("many.json", "bar[1-12]")],
         3,
